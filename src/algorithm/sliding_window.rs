@@ -1,0 +1,240 @@
+//! The sliding window of two weighted buckets, as Cloudflare published it in 2017.
+//!
+//! Time is cut into windows aligned to the Unix epoch. The estimate of the hits in the window that ends now is
+//! `current + previous * (share of the previous window that still lies inside)`. Integer arithmetic throughout.
+//!
+//! Invariant: right after an admitted hit, `estimate < limit + 1`.
+//!
+//! Source: "How we built rate limiting capable of scaling to millions of domains", Cloudflare, 2017.
+
+use super::{State, fixed_window::saturating_count};
+use crate::limit::{Reset, Timestamp, Window};
+use std::time::Duration;
+
+/// At most `limit` hits in the estimate of the last window.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct SlidingWindow {
+    /// Hits admitted in one window.
+    pub limit: u32,
+    /// The window's length.
+    pub window: Window,
+}
+
+/// One counter as of one moment.
+#[derive(Clone, Copy)]
+struct Buckets {
+    /// Number of the current window: start / length. Never decreases.
+    number: u64,
+    /// Hits in the window before.
+    previous: u32,
+    /// Hits in the current window.
+    current: u32,
+    /// Nanoseconds since the current window began; less than its length.
+    elapsed: u64,
+}
+
+impl Buckets {
+    #[inline]
+    fn pack(self) -> State {
+        State([self.number, u64::from(self.previous) << 32 | u64::from(self.current)])
+    }
+}
+
+impl SlidingWindow {
+    #[inline]
+    fn length(&self) -> u64 {
+        self.window.nanos().get()
+    }
+
+    /// The buckets as of `now`. If time went back they are those of the state at the start of its window.
+    #[inline]
+    fn buckets(&self, state: State, now: Timestamp) -> Buckets {
+        let State([number, counts]) = state;
+        let (previous, current) = ((counts >> 32) as u32, counts as u32);
+        let now_number = now.as_nanos() / self.window.nanos();
+        if now_number < number {
+            return Buckets { number, previous, current, elapsed: 0 };
+        }
+        let elapsed = now.as_nanos() - now_number * self.length();
+        match now_number - number {
+            0 => Buckets { number, previous, current, elapsed },
+            1 => Buckets { number: now_number, previous: current, current: 0, elapsed },
+            _ => Buckets { number: now_number, previous: 0, current: 0, elapsed },
+        }
+    }
+
+    /// Hits of the previous window that still count. Floored, as the published rule has it: a client at 9.5 of 10 is
+    /// let in.
+    #[inline]
+    fn still_inside(&self, previous: u32, elapsed: u64) -> u64 {
+        if previous == 0 {
+            return 0;
+        }
+        let left = self.length() - elapsed;
+        match u64::from(previous).checked_mul(left) {
+            // The common case stays in 64 bits, where division is several times faster.
+            Some(product) => product / self.window.nanos(),
+            None => (u128::from(previous) * u128::from(left) / u128::from(self.length())) as u64,
+        }
+    }
+
+    #[inline]
+    pub(super) fn used(&self, state: State, now: Timestamp) -> u64 {
+        let buckets = self.buckets(state, now);
+        u64::from(buckets.current) + self.still_inside(buckets.previous, buckets.elapsed)
+    }
+
+    #[inline]
+    pub(super) fn remaining(&self, state: State, now: Timestamp) -> u64 {
+        u64::from(self.limit).saturating_sub(self.used(state, now))
+    }
+
+    #[inline]
+    pub(super) fn add(&self, state: State, hits: u64, now: Timestamp) -> State {
+        let mut buckets = self.buckets(state, now);
+        buckets.current = saturating_count(buckets.current, hits);
+        buckets.pack()
+    }
+
+    /// The current window holds the newest hits: they go first, then those of the window before.
+    pub(super) fn give_back(&self, state: State, hits: u64, now: Timestamp) -> State {
+        let mut buckets = self.buckets(state, now);
+        let of_current = hits.min(u64::from(buckets.current));
+        buckets.current -= of_current as u32;
+        buckets.previous = u64::from(buckets.previous).saturating_sub(hits - of_current) as u32;
+        buckets.pack()
+    }
+
+    pub(super) fn until_admits(&self, state: State, hits: u64, now: Timestamp) -> Reset {
+        match u64::from(self.limit).checked_sub(hits) {
+            None => Reset::Never,
+            Some(target) => Reset::After(self.until_at_most(state, target, now)),
+        }
+    }
+
+    #[inline]
+    pub(super) fn until_full(&self, state: State, now: Timestamp) -> Duration {
+        self.until_at_most(state, 0, now)
+    }
+
+    /// The least wait after which the floored estimate is at most `target`, if nothing else comes.
+    fn until_at_most(&self, state: State, target: u64, now: Timestamp) -> Duration {
+        let buckets = self.buckets(state, now);
+        let start = buckets.number.saturating_mul(self.length());
+        let current = u64::from(buckets.current);
+        let at = if let Some(room) = target.checked_sub(current)
+            && let fades = self.fades_at(buckets.previous, room)
+            && fades < self.length()
+        {
+            // Within this window, or now already.
+            start.saturating_add(fades.max(buckets.elapsed))
+        } else {
+            // In the next window this one is the previous.
+            start.saturating_add(self.length()).saturating_add(self.fades_at(buckets.current, target))
+        };
+        Timestamp::from_nanos(at).since(now)
+    }
+
+    /// The first moment of a window, counted from its start, at which at most `room` of the previous hits still count.
+    ///
+    /// floor(previous * (length - elapsed) / length) <= room, solved for the least whole elapsed.
+    #[inline]
+    fn fades_at(&self, previous: u32, room: u64) -> u64 {
+        if u64::from(previous) <= room {
+            return 0;
+        }
+        let length = u128::from(self.length());
+        // previous * left <= (room + 1) * length - 1, the largest left, rounded down: never admitted too early.
+        let left = ((u128::from(room) + 1) * length - 1) / u128::from(previous);
+        (length - left.min(length)) as u64
+    }
+
+    pub(super) fn expires(&self, state: State) -> Timestamp {
+        Timestamp::from_nanos(state.0[0].saturating_add(2).saturating_mul(self.length()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn per(limit: u32, secs: u64) -> SlidingWindow {
+        SlidingWindow { limit, window: Window::from_secs(secs).unwrap() }
+    }
+
+    /// A minute's start.
+    const MINUTE: u64 = 1_700_000_040;
+
+    fn at(secs: u64) -> Timestamp {
+        Timestamp::from_millis(secs * 1000)
+    }
+
+    /// field.md, worked case: 10 per minute, previous bucket 4, current 5, 15 s into the minute: 4 x 45/60 + 5 = 8.
+    #[test]
+    fn four_before_and_five_now_weigh_eight_at_a_quarter_of_the_minute() {
+        let rule = per(10, 60);
+        let state = rule.add(State::EMPTY, 4, at(MINUTE - 30));
+        let state = rule.add(state, 5, at(MINUTE + 10));
+        assert_eq!(rule.used(state, at(MINUTE + 15)), 8);
+        assert_eq!(rule.remaining(state, at(MINUTE + 15)), 2);
+    }
+
+    /// field.md, worked case: at 3:45 with a window of an hour, the previous hour weighs 0.25.
+    #[test]
+    fn the_previous_hour_weighs_a_quarter_at_a_quarter_to() {
+        let rule = per(100, 3600);
+        let three = 1_699_999_200;
+        let state = rule.add(State::EMPTY, 80, at(three - 60));
+        assert_eq!(rule.used(state, at(three + 45 * 60)), 20);
+    }
+
+    #[test]
+    fn a_limit_of_one_works() {
+        let rule = per(1, 10);
+        let start = 1_700_000_000;
+        let state = rule.add(State::EMPTY, 1, at(start));
+        assert_eq!(rule.remaining(state, at(start)), 0);
+        let Reset::After(wait) = rule.until_admits(state, 1, at(start)) else { panic!("never") };
+        // floor(1 x left / 10 s) is 0 as soon as less than the whole previous window is inside.
+        assert_eq!(wait, Duration::from_nanos(10_000_000_001));
+    }
+
+    #[test]
+    fn giving_back_takes_the_newest_first() {
+        let rule = per(10, 60);
+        let state = rule.add(rule.add(State::EMPTY, 4, at(MINUTE - 30)), 5, at(MINUTE));
+        assert_eq!(rule.used(rule.give_back(state, 6, at(MINUTE)), at(MINUTE)), 3);
+        assert_eq!(rule.used(rule.give_back(state, u64::MAX, at(MINUTE)), at(MINUTE)), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn waiting_exactly_the_reset_admits_and_a_nanosecond_less_does_not(
+            limit in 0..50u32, length in Window::NANOS_MIN..5_000_000_000u64,
+            (before, now_hits) in (0..60u64, 0..60u64), (first, gap) in (0..10_000_000_000u64, 0..10_000_000_000u64),
+            hits in 1..60u64,
+        ) {
+            let rule = SlidingWindow { limit, window: Window::from_nanos(length).unwrap() };
+            let start = Timestamp::from_nanos(1_700_000_000_000_000_000 + first);
+            let now = start.saturating_add_nanos(gap);
+            let state = rule.add(rule.add(State::EMPTY, before, start), now_hits, now);
+            match rule.until_admits(state, hits, now) {
+                Reset::Never => prop_assert!(hits > u64::from(limit)),
+                Reset::After(wait) => {
+                    let wait = wait.as_nanos() as u64;
+                    prop_assert!(hits <= rule.remaining(state, now.saturating_add_nanos(wait)));
+                    if wait > 0 {
+                        prop_assert!(hits > rule.remaining(state, now.saturating_add_nanos(wait - 1)));
+                    }
+                }
+            }
+            let full = rule.until_full(state, now).as_nanos() as u64;
+            prop_assert_eq!(rule.used(state, now.saturating_add_nanos(full)), 0);
+            if full > 0 {
+                prop_assert!(rule.used(state, now.saturating_add_nanos(full - 1)) > 0);
+            }
+            prop_assert_eq!(rule.used(state, rule.expires(state)), 0);
+        }
+    }
+}

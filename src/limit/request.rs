@@ -1,0 +1,178 @@
+//! What is asked: one request with its descriptors, checked once.
+
+use super::Unit;
+use smallvec::SmallVec;
+use std::num::NonZeroU64;
+
+/// One key and its value. The key is never empty.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Entry<'a> {
+    /// What is described, e.g. `remote_address`.
+    pub key: &'a str,
+    /// The value; may be empty.
+    pub value: &'a str,
+}
+
+/// How many hits a descriptor asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hits {
+    /// Take this many, or none.
+    Take(NonZeroU64),
+    /// Ask whether one more would be admitted now; take nothing.
+    Peek,
+    /// Give this many back, newest first; never below empty.
+    GiveBack(NonZeroU64),
+}
+
+impl Hits {
+    /// One hit, what a request that names no number asks for.
+    pub const ONE: Self = Self::Take(NonZeroU64::MIN);
+
+    /// From the wire: the descriptor's own number if present (0 is a peek), else the request's, where 0 means 1.
+    pub fn new(of_descriptor: Option<u64>, of_request: u32, give_back: bool) -> Self {
+        let number = of_descriptor.unwrap_or(u64::from(of_request.max(1)));
+        match (NonZeroU64::new(number), give_back) {
+            (None, _) => Self::Peek,
+            (Some(hits), false) => Self::Take(hits),
+            (Some(hits), true) => Self::GiveBack(hits),
+        }
+    }
+}
+
+/// A limit that the request brings along instead of the rule's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Override {
+    /// How many hits fit in one unit.
+    pub requests: u32,
+    /// The unit.
+    pub unit: Unit,
+}
+
+/// One thing to be limited: entries from the most general to the most particular. Never empty.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Descriptor<'a> {
+    /// At least one.
+    pub entries: SmallVec<[Entry<'a>; 3]>,
+    /// A limit of the caller's own.
+    pub limit: Option<Override>,
+    /// How many hits are asked for.
+    pub hits: Hits,
+}
+
+/// One request: a domain and at least one descriptor.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Request<'a> {
+    domain: &'a str,
+    descriptors: SmallVec<[Descriptor<'a>; 2]>,
+}
+
+/// The largest request that is answered. Each has a setting.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RequestLimits {
+    /// Descriptors in one request.
+    pub descriptors_max: usize,
+    /// Entries in one descriptor.
+    pub entries_max: usize,
+    /// Bytes of one key or one value.
+    pub text_bytes_max: usize,
+}
+
+impl Default for RequestLimits {
+    fn default() -> Self {
+        Self { descriptors_max: 100, entries_max: 32, text_bytes_max: 8 * 1024 }
+    }
+}
+
+/// Why a request is refused. The sentence goes to the caller.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message is its own documentation")]
+pub enum RequestError {
+    #[error("domain is empty; name the domain of a loaded rule set")]
+    EmptyDomain,
+    #[error("domain is {bytes} bytes long; at most {max} are accepted")]
+    LongDomain { bytes: usize, max: usize },
+    #[error("descriptors is empty; send at least one descriptor")]
+    NoDescriptors,
+    #[error("descriptors has {count} items; at most {max} are accepted")]
+    ManyDescriptors { count: usize, max: usize },
+    #[error("descriptors[{descriptor}].entries is empty; send at least one entry")]
+    NoEntries { descriptor: usize },
+    #[error("descriptors[{descriptor}].entries has {count} items; at most {max} are accepted")]
+    ManyEntries { descriptor: usize, count: usize, max: usize },
+    #[error("descriptors[{descriptor}].entries[{entry}].key is empty; every entry needs a key")]
+    EmptyKey { descriptor: usize, entry: usize },
+    #[error("descriptors[{descriptor}].entries[{entry}].{field} is {bytes} bytes long; at most {max} are accepted")]
+    LongText { descriptor: usize, entry: usize, field: &'static str, bytes: usize, max: usize },
+    #[error(
+        "descriptors[{descriptor}].limit.unit is {number}; send 1 (SECOND), 2 (MINUTE), 3 (HOUR), 4 (DAY), 5 (MONTH) or 6 (YEAR)"
+    )]
+    UnknownUnit { descriptor: usize, number: i32 },
+}
+
+impl<'a> Request<'a> {
+    /// A request for the domain, empty until descriptors are pushed; [`Request::checked`] ends the making.
+    pub fn new(domain: &'a str) -> Self {
+        Self { domain, descriptors: SmallVec::new() }
+    }
+
+    /// Adds a descriptor.
+    pub fn push(&mut self, descriptor: Descriptor<'a>) {
+        self.descriptors.push(descriptor);
+    }
+
+    /// The request itself if it is whole and within `limits`.
+    pub fn checked(self, limits: &RequestLimits) -> Result<Self, RequestError> {
+        let max = limits.text_bytes_max;
+        if self.domain.is_empty() {
+            return Err(RequestError::EmptyDomain);
+        }
+        if self.domain.len() > max {
+            return Err(RequestError::LongDomain { bytes: self.domain.len(), max });
+        }
+        if self.descriptors.is_empty() {
+            return Err(RequestError::NoDescriptors);
+        }
+        if self.descriptors.len() > limits.descriptors_max {
+            let count = self.descriptors.len();
+            return Err(RequestError::ManyDescriptors { count, max: limits.descriptors_max });
+        }
+        for (index, descriptor) in self.descriptors.iter().enumerate() {
+            descriptor.check(index, limits)?;
+        }
+        Ok(self)
+    }
+
+    /// The domain; never empty.
+    pub fn domain(&self) -> &'a str {
+        self.domain
+    }
+
+    /// The descriptors; at least one.
+    pub fn descriptors(&self) -> &[Descriptor<'a>] {
+        &self.descriptors
+    }
+}
+
+impl Descriptor<'_> {
+    fn check(&self, descriptor: usize, limits: &RequestLimits) -> Result<(), RequestError> {
+        let max = limits.text_bytes_max;
+        if self.entries.is_empty() {
+            return Err(RequestError::NoEntries { descriptor });
+        }
+        if self.entries.len() > limits.entries_max {
+            let count = self.entries.len();
+            return Err(RequestError::ManyEntries { descriptor, count, max: limits.entries_max });
+        }
+        for (entry, Entry { key, value }) in self.entries.iter().enumerate() {
+            if key.is_empty() {
+                return Err(RequestError::EmptyKey { descriptor, entry });
+            }
+            for (field, text) in [("key", key), ("value", value)] {
+                if text.len() > max {
+                    return Err(RequestError::LongText { descriptor, entry, field, bytes: text.len(), max });
+                }
+            }
+        }
+        Ok(())
+    }
+}

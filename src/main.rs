@@ -1,0 +1,3 @@
+//! Tidegate, the command.
+
+fn main() {}

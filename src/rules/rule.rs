@@ -1,0 +1,76 @@
+//! What one node of the rule tree says about the descriptors that reach it.
+
+use crate::{
+    algorithm::Algorithm,
+    limit::{CurrentLimit, Unit},
+};
+
+/// What happens to a counter when its limit does not admit the hits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Charge {
+    /// Hits are counted only if the whole request is admitted.
+    #[default]
+    Admitted,
+    /// Hits are counted in any case, beyond the limit too: what was used is known only afterwards.
+    Always,
+}
+
+/// Whose answers to give where Tidegate's are better than the reference server's.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Semantics {
+    /// Exact resets; a peek tells whether one more hit would be admitted.
+    #[default]
+    Exact,
+    /// As the reference server: a reset is the end of the window, and a check passes at exactly the limit.
+    Reference,
+}
+
+/// Names the limit of a rule, or of an override, for as long as the process runs, across reloads; snapshots map it to
+/// the rule's identity.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct LimitId(pub u32);
+
+/// One limit of a rule. A rule may have several; all must admit.
+#[derive(Clone, PartialEq, Debug)]
+pub struct RuleLimit {
+    /// Which limit a counter belongs to.
+    pub id: LimitId,
+    /// Part of the counter's key: tells the limits of one rule apart.
+    pub ordinal: u32,
+    /// The name that metrics, `replaces` and answers use; may be empty.
+    pub name: Box<str>,
+    /// Hits per window, as answers report it.
+    pub requests: u32,
+    /// The window's unit, if it is exactly one unit long.
+    pub unit: Option<Unit>,
+    /// The arithmetic.
+    pub algorithm: Algorithm,
+    /// What a denied request does to the counter.
+    pub charge: Charge,
+    /// Ours, or the reference server's.
+    pub semantics: Semantics,
+}
+
+impl RuleLimit {
+    /// The limit as a status reports it.
+    pub fn current(&self) -> CurrentLimit<'_> {
+        CurrentLimit { name: &self.name, requests: self.requests, unit: self.unit }
+    }
+}
+
+/// What a node of the tree says. A node that has no limits and is not unlimited only lists its descriptors: OK.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Rule {
+    /// The way through the tree, for people: `key=value → key`.
+    pub path: Box<str>,
+    /// All must admit. Empty for an unlimited or a merely listed descriptor.
+    pub limits: Box<[RuleLimit]>,
+    /// Nothing limits this, and the answer says so.
+    pub unlimited: bool,
+    /// Would-be denials are reported in metrics only.
+    pub shadow: bool,
+    /// Denies only together with every other quota rule of the request.
+    pub quota: bool,
+    /// Names of limits that do not apply to a request that reaches this rule.
+    pub replaces: Box<[Box<str>]>,
+}
