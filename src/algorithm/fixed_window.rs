@@ -34,14 +34,14 @@ impl Bucket {
 impl FixedWindow {
     /// The bucket of `now`; that of the state if time went back.
     #[inline]
-    fn bucket(&self, state: State, now: Timestamp) -> Bucket {
-        let State([number, hits]) = state;
+    fn bucket(&self, state: &State, now: Timestamp) -> Bucket {
+        let State([number, hits]) = *state;
         let current = now.as_nanos() / self.window.nanos();
         if current > number { Bucket { number: current, hits: 0 } } else { Bucket { number, hits: hits as u32 } }
     }
 
     /// How long the window of the counter still lasts, whatever is in it.
-    pub fn until_window_ends(&self, state: State, now: Timestamp) -> Duration {
+    pub fn until_window_ends(&self, state: &State, now: Timestamp) -> Duration {
         let end = self.end(self.bucket(state, now).number);
         // With time gone back, the end of the state's own window may be further than one window; it still is the truth.
         end.since(now)
@@ -52,29 +52,29 @@ impl FixedWindow {
     }
 
     #[inline]
-    pub(super) fn used(&self, state: State, now: Timestamp) -> u64 {
+    pub(super) fn used(&self, state: &State, now: Timestamp) -> u64 {
         u64::from(self.bucket(state, now).hits)
     }
 
     #[inline]
-    pub(super) fn remaining(&self, state: State, now: Timestamp) -> u64 {
+    pub(super) fn remaining(&self, state: &State, now: Timestamp) -> u64 {
         u64::from(self.limit.saturating_sub(self.bucket(state, now).hits))
     }
 
     #[inline]
     pub(super) fn add(&self, state: State, hits: u64, now: Timestamp) -> State {
-        let mut bucket = self.bucket(state, now);
+        let mut bucket = self.bucket(&state, now);
         bucket.hits = saturating_count(bucket.hits, hits);
         bucket.pack()
     }
 
     pub(super) fn give_back(&self, state: State, hits: u64, now: Timestamp) -> State {
-        let mut bucket = self.bucket(state, now);
+        let mut bucket = self.bucket(&state, now);
         bucket.hits = u64::from(bucket.hits).saturating_sub(hits) as u32;
         bucket.pack()
     }
 
-    pub(super) fn until_admits(&self, state: State, hits: u64, now: Timestamp) -> Reset {
+    pub(super) fn until_admits(&self, state: &State, hits: u64, now: Timestamp) -> Reset {
         if hits > u64::from(self.limit) {
             Reset::Never
         } else if hits <= self.remaining(state, now) {
@@ -85,12 +85,12 @@ impl FixedWindow {
     }
 
     #[inline]
-    pub(super) fn until_full(&self, state: State, now: Timestamp) -> Duration {
+    pub(super) fn until_full(&self, state: &State, now: Timestamp) -> Duration {
         let bucket = self.bucket(state, now);
         if bucket.hits == 0 { Duration::ZERO } else { self.end(bucket.number).since(now) }
     }
 
-    pub(super) fn expires(&self, state: State) -> Timestamp {
+    pub(super) fn expires(&self, state: &State) -> Timestamp {
         self.end(state.0[0])
     }
 }
@@ -117,27 +117,27 @@ mod tests {
     #[test]
     fn windows_start_on_the_clock_and_two_bursts_pass_around_a_boundary() {
         let full = TEN_SECONDS.add(State::EMPTY, 5, at(9_999));
-        assert_eq!(TEN_SECONDS.remaining(full, at(9_999)), 0);
-        assert_eq!(TEN_SECONDS.until_admits(full, 1, at(9_999)), Reset::After(Duration::from_millis(1)));
-        assert_eq!(TEN_SECONDS.remaining(full, at(10_000)), 5);
-        let second = TEN_SECONDS.add(full, 5, at(10_000));
-        assert_eq!(TEN_SECONDS.remaining(second, at(19_999)), 0);
-        assert_eq!(TEN_SECONDS.until_full(second, at(12_500)), Duration::from_millis(7_500));
+        assert_eq!(TEN_SECONDS.remaining(&full, at(9_999)), 0);
+        assert_eq!(TEN_SECONDS.until_admits(&full, 1, at(9_999)), Reset::After(Duration::from_millis(1)));
+        assert_eq!(TEN_SECONDS.remaining(&full, at(10_000)), 5);
+        let second = TEN_SECONDS.add(full.clone(), 5, at(10_000));
+        assert_eq!(TEN_SECONDS.remaining(&second, at(19_999)), 0);
+        assert_eq!(TEN_SECONDS.until_full(&second, at(12_500)), Duration::from_millis(7_500));
     }
 
     #[test]
     fn time_gone_back_neither_frees_nor_panics() {
         let full = TEN_SECONDS.add(State::EMPTY, 5, at(10_000));
-        assert_eq!(TEN_SECONDS.remaining(full, at(0)), 0);
-        assert_eq!(TEN_SECONDS.until_admits(full, 1, at(0)), Reset::After(Duration::from_secs(20)));
+        assert_eq!(TEN_SECONDS.remaining(&full, at(0)), 0);
+        assert_eq!(TEN_SECONDS.until_admits(&full, 1, at(0)), Reset::After(Duration::from_secs(20)));
     }
 
     #[test]
     fn more_than_the_limit_is_never_admitted_and_counts_saturate() {
-        assert_eq!(TEN_SECONDS.until_admits(State::EMPTY, 6, at(0)), Reset::Never);
+        assert_eq!(TEN_SECONDS.until_admits(&State::EMPTY, 6, at(0)), Reset::Never);
         let debt = TEN_SECONDS.add(State::EMPTY, u64::MAX, at(0));
-        assert_eq!(TEN_SECONDS.used(debt, at(0)), u64::from(u32::MAX));
-        assert_eq!(TEN_SECONDS.remaining(debt, at(0)), 0);
+        assert_eq!(TEN_SECONDS.used(&debt, at(0)), u64::from(u32::MAX));
+        assert_eq!(TEN_SECONDS.remaining(&debt, at(0)), 0);
         assert_eq!(TEN_SECONDS.give_back(debt, u64::MAX, at(0)).0[1], 0);
     }
 }

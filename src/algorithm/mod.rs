@@ -18,7 +18,7 @@ use crate::limit::{Reset, Timestamp};
 use std::time::Duration;
 
 /// What one counter remembers. Each algorithm packs its own meaning into the two words.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct State(pub [u64; 2]);
 
 impl State {
@@ -56,13 +56,13 @@ impl Algorithm {
 
     /// Hits counted against the limit now, those beyond it too.
     #[inline]
-    pub fn used(&self, state: State, now: Timestamp) -> u64 {
+    pub fn used(&self, state: &State, now: Timestamp) -> u64 {
         each!(self, algorithm => algorithm.used(state, now))
     }
 
     /// The most hits that would be admitted now.
     #[inline]
-    pub fn remaining(&self, state: State, now: Timestamp) -> u64 {
+    pub fn remaining(&self, state: &State, now: Timestamp) -> u64 {
         each!(self, algorithm => algorithm.remaining(state, now))
     }
 
@@ -78,19 +78,19 @@ impl Algorithm {
     }
 
     /// The least wait after which `hits` would be admitted if nothing else came; zero if they are admitted now.
-    pub fn until_admits(&self, state: State, hits: u64, now: Timestamp) -> Reset {
+    pub fn until_admits(&self, state: &State, hits: u64, now: Timestamp) -> Reset {
         each!(self, algorithm => algorithm.until_admits(state, hits, now))
     }
 
     /// The least wait after which the whole limit would be free again if nothing else came.
     #[inline]
-    pub fn until_full(&self, state: State, now: Timestamp) -> Duration {
+    pub fn until_full(&self, state: &State, now: Timestamp) -> Duration {
         each!(self, algorithm => algorithm.until_full(state, now))
     }
 
     /// From when on the state may be forgotten: it counts nothing any more.
     #[inline]
-    pub fn expires(&self, state: State) -> Timestamp {
+    pub fn expires(&self, state: &State) -> Timestamp {
         each!(self, algorithm => algorithm.expires(state))
     }
 
@@ -99,7 +99,7 @@ impl Algorithm {
         if self.reads_as(former) {
             return state;
         }
-        self.add(State::EMPTY, former.used(state, now), now)
+        self.add(State::EMPTY, former.used(&state, now), now)
     }
 
     /// Whether a state of the other's means the same under this one: only the number admitted differs.

@@ -48,8 +48,8 @@ impl SlidingWindow {
 
     /// The buckets as of `now`. If time went back they are those of the state at the start of its window.
     #[inline]
-    fn buckets(&self, state: State, now: Timestamp) -> Buckets {
-        let State([number, counts]) = state;
+    fn buckets(&self, state: &State, now: Timestamp) -> Buckets {
+        let State([number, counts]) = *state;
         let (previous, current) = ((counts >> 32) as u32, counts as u32);
         let now_number = now.as_nanos() / self.window.nanos();
         if now_number < number {
@@ -79,33 +79,33 @@ impl SlidingWindow {
     }
 
     #[inline]
-    pub(super) fn used(&self, state: State, now: Timestamp) -> u64 {
+    pub(super) fn used(&self, state: &State, now: Timestamp) -> u64 {
         let buckets = self.buckets(state, now);
         u64::from(buckets.current) + self.still_inside(buckets.previous, buckets.elapsed)
     }
 
     #[inline]
-    pub(super) fn remaining(&self, state: State, now: Timestamp) -> u64 {
+    pub(super) fn remaining(&self, state: &State, now: Timestamp) -> u64 {
         u64::from(self.limit).saturating_sub(self.used(state, now))
     }
 
     #[inline]
     pub(super) fn add(&self, state: State, hits: u64, now: Timestamp) -> State {
-        let mut buckets = self.buckets(state, now);
+        let mut buckets = self.buckets(&state, now);
         buckets.current = saturating_count(buckets.current, hits);
         buckets.pack()
     }
 
     /// The current window holds the newest hits: they go first, then those of the window before.
     pub(super) fn give_back(&self, state: State, hits: u64, now: Timestamp) -> State {
-        let mut buckets = self.buckets(state, now);
+        let mut buckets = self.buckets(&state, now);
         let of_current = hits.min(u64::from(buckets.current));
         buckets.current -= of_current as u32;
         buckets.previous = u64::from(buckets.previous).saturating_sub(hits - of_current) as u32;
         buckets.pack()
     }
 
-    pub(super) fn until_admits(&self, state: State, hits: u64, now: Timestamp) -> Reset {
+    pub(super) fn until_admits(&self, state: &State, hits: u64, now: Timestamp) -> Reset {
         match u64::from(self.limit).checked_sub(hits) {
             None => Reset::Never,
             Some(target) => Reset::After(self.until_at_most(state, target, now)),
@@ -113,12 +113,12 @@ impl SlidingWindow {
     }
 
     #[inline]
-    pub(super) fn until_full(&self, state: State, now: Timestamp) -> Duration {
+    pub(super) fn until_full(&self, state: &State, now: Timestamp) -> Duration {
         self.until_at_most(state, 0, now)
     }
 
     /// The least wait after which the floored estimate is at most `target`, if nothing else comes.
-    fn until_at_most(&self, state: State, target: u64, now: Timestamp) -> Duration {
+    fn until_at_most(&self, state: &State, target: u64, now: Timestamp) -> Duration {
         let buckets = self.buckets(state, now);
         let start = buckets.number.saturating_mul(self.length());
         let current = u64::from(buckets.current);
@@ -149,7 +149,7 @@ impl SlidingWindow {
         (length - left.min(length)) as u64
     }
 
-    pub(super) fn expires(&self, state: State) -> Timestamp {
+    pub(super) fn expires(&self, state: &State) -> Timestamp {
         Timestamp::from_nanos(state.0[0].saturating_add(2).saturating_mul(self.length()))
     }
 }
@@ -176,8 +176,8 @@ mod tests {
         let rule = per(10, 60);
         let state = rule.add(State::EMPTY, 4, at(MINUTE - 30));
         let state = rule.add(state, 5, at(MINUTE + 10));
-        assert_eq!(rule.used(state, at(MINUTE + 15)), 8);
-        assert_eq!(rule.remaining(state, at(MINUTE + 15)), 2);
+        assert_eq!(rule.used(&state, at(MINUTE + 15)), 8);
+        assert_eq!(rule.remaining(&state, at(MINUTE + 15)), 2);
     }
 
     /// field.md, worked case: at 3:45 with a window of an hour, the previous hour weighs 0.25.
@@ -186,7 +186,7 @@ mod tests {
         let rule = per(100, 3600);
         let three = 1_699_999_200;
         let state = rule.add(State::EMPTY, 80, at(three - 60));
-        assert_eq!(rule.used(state, at(three + 45 * 60)), 20);
+        assert_eq!(rule.used(&state, at(three + 45 * 60)), 20);
     }
 
     #[test]
@@ -194,8 +194,8 @@ mod tests {
         let rule = per(1, 10);
         let start = 1_700_000_000;
         let state = rule.add(State::EMPTY, 1, at(start));
-        assert_eq!(rule.remaining(state, at(start)), 0);
-        let Reset::After(wait) = rule.until_admits(state, 1, at(start)) else { panic!("never") };
+        assert_eq!(rule.remaining(&state, at(start)), 0);
+        let Reset::After(wait) = rule.until_admits(&state, 1, at(start)) else { panic!("never") };
         // floor(1 x left / 10 s) is 0 as soon as less than the whole previous window is inside.
         assert_eq!(wait, Duration::from_nanos(10_000_000_001));
     }
@@ -204,8 +204,8 @@ mod tests {
     fn giving_back_takes_the_newest_first() {
         let rule = per(10, 60);
         let state = rule.add(rule.add(State::EMPTY, 4, at(MINUTE - 30)), 5, at(MINUTE));
-        assert_eq!(rule.used(rule.give_back(state, 6, at(MINUTE)), at(MINUTE)), 3);
-        assert_eq!(rule.used(rule.give_back(state, u64::MAX, at(MINUTE)), at(MINUTE)), 0);
+        assert_eq!(rule.used(&rule.give_back(state.clone(), 6, at(MINUTE)), at(MINUTE)), 3);
+        assert_eq!(rule.used(&rule.give_back(state, u64::MAX, at(MINUTE)), at(MINUTE)), 0);
     }
 
     proptest! {
@@ -219,22 +219,22 @@ mod tests {
             let start = Timestamp::from_nanos(1_700_000_000_000_000_000 + first);
             let now = start.saturating_add_nanos(gap);
             let state = rule.add(rule.add(State::EMPTY, before, start), now_hits, now);
-            match rule.until_admits(state, hits, now) {
+            match rule.until_admits(&state, hits, now) {
                 Reset::Never => prop_assert!(hits > u64::from(limit)),
                 Reset::After(wait) => {
                     let wait = wait.as_nanos() as u64;
-                    prop_assert!(hits <= rule.remaining(state, now.saturating_add_nanos(wait)));
+                    prop_assert!(hits <= rule.remaining(&state, now.saturating_add_nanos(wait)));
                     if wait > 0 {
-                        prop_assert!(hits > rule.remaining(state, now.saturating_add_nanos(wait - 1)));
+                        prop_assert!(hits > rule.remaining(&state, now.saturating_add_nanos(wait - 1)));
                     }
                 }
             }
-            let full = rule.until_full(state, now).as_nanos() as u64;
-            prop_assert_eq!(rule.used(state, now.saturating_add_nanos(full)), 0);
+            let full = rule.until_full(&state, now).as_nanos() as u64;
+            prop_assert_eq!(rule.used(&state, now.saturating_add_nanos(full)), 0);
             if full > 0 {
-                prop_assert!(rule.used(state, now.saturating_add_nanos(full - 1)) > 0);
+                prop_assert!(rule.used(&state, now.saturating_add_nanos(full - 1)) > 0);
             }
-            prop_assert_eq!(rule.used(state, rule.expires(state)), 0);
+            prop_assert_eq!(rule.used(&state, rule.expires(&state)), 0);
         }
     }
 }
