@@ -5,9 +5,11 @@
 //! - [`limit`]: the vocabulary of requests, limits and decisions
 //! - [`algorithm`]: the arithmetic of counting
 //! - [`rules`]: rule files, the rule tree and matching
+//! - [`store`]: the sharded counters
 //! - [`clock`]: where time comes from
 
 pub mod algorithm;
 pub mod clock;
 pub mod limit;
 pub mod rules;
+pub mod store;

@@ -11,3 +11,8 @@ pub use decision::{Code, CurrentLimit, Decision, Reset, Status};
 pub use request::{Descriptor, Entry, Hits, Override, Request, RequestError, RequestLimits};
 pub use time::{Timestamp, Window, WindowError};
 pub use unit::Unit;
+
+/// Names the limit of a rule, or of an override, for as long as the process runs, across reloads; snapshots map it to
+/// the rule's identity.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct LimitId(pub u32);

@@ -4,4 +4,4 @@
 
 mod rule;
 
-pub use rule::{Charge, LimitId, Rule, RuleLimit, Semantics};
+pub use rule::{Charge, Rule, RuleLimit, Semantics};

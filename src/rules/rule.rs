@@ -2,7 +2,7 @@
 
 use crate::{
     algorithm::Algorithm,
-    limit::{CurrentLimit, Unit},
+    limit::{CurrentLimit, LimitId, Unit},
 };
 
 /// What happens to a counter when its limit does not admit the hits.
@@ -24,11 +24,6 @@ pub enum Semantics {
     /// As the reference server: a reset is the end of the window, and a check passes at exactly the limit.
     Reference,
 }
-
-/// Names the limit of a rule, or of an override, for as long as the process runs, across reloads; snapshots map it to
-/// the rule's identity.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct LimitId(pub u32);
 
 /// One limit of a rule. A rule may have several; all must admit.
 #[derive(Clone, PartialEq, Debug)]

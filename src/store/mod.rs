@@ -1,0 +1,141 @@
+//! The counters: sharded, bounded, expiring. No IO, no clock.
+//!
+//! - A counter is found by its [`Key`]; whoever holds the locks of a request's shards sees them all at one moment.
+//! - There are never more counters than [`StoreSettings::counters_max`]; a live counter is never dropped to make room.
+//! - Growing and expiring touch one page at a time: no operation's cost depends on how many counters there are.
+
+mod key;
+mod shard;
+mod table;
+
+pub use key::{Fingerprint, Key, Seed};
+pub use shard::{Counter, Shard};
+pub use table::Place;
+
+use crate::limit::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Shards are many more than cores, so that two threads rarely meet, and few enough to cost nothing when empty.
+const SHARD_BITS: u32 = 8;
+
+/// What happens to a request that needs a new counter when there is no room for one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum OnFull {
+    /// It is denied: the limits hold, newcomers wait until a counter expires.
+    #[default]
+    Deny,
+    /// It is admitted uncounted: newcomers are not limited until a counter expires.
+    Allow,
+}
+
+/// The store's bounds.
+#[derive(Clone, Debug)]
+pub struct StoreSettings {
+    /// The secret of the keys.
+    pub seed: Seed,
+    /// The most counters held at once.
+    pub counters_max: usize,
+    /// What happens beyond them.
+    pub on_full: OnFull,
+}
+
+/// The sharded counters.
+pub struct Store {
+    shards: Box<[Aligned<Mutex<Shard>>]>,
+    /// Counters held or reserved, over all shards.
+    counters: AtomicUsize,
+    settings: StoreSettings,
+}
+
+/// On a cache line of its own, so that locking one shard does not slow its neighbour.
+#[repr(align(64))]
+struct Aligned<T>(T);
+
+impl Store {
+    /// An empty store.
+    pub fn new(settings: StoreSettings) -> Self {
+        let shards = (0..1 << SHARD_BITS).map(|_| Aligned(Mutex::new(Shard::default()))).collect();
+        Self { shards, counters: AtomicUsize::new(0), settings }
+    }
+
+    /// The secret under which keys are made.
+    pub fn seed(&self) -> &Seed {
+        &self.settings.seed
+    }
+
+    /// What happens when there is no room for a new counter.
+    pub fn on_full(&self) -> OnFull {
+        self.settings.on_full
+    }
+
+    /// Counters held now.
+    pub fn counters(&self) -> usize {
+        self.counters.load(Ordering::Relaxed)
+    }
+
+    /// How many shards there are.
+    pub fn shard_count(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// The shard that holds the key. Keys in ascending order have shards in ascending order.
+    #[inline]
+    pub fn shard_of(key: Key) -> usize {
+        key.leading_bits(SHARD_BITS)
+    }
+
+    /// Locks one shard. Who needs several locks them in ascending order: two requests that share two shards must not
+    /// deadlock.
+    #[inline]
+    pub fn lock(&self, shard: usize) -> MutexGuard<'_, Shard> {
+        self.shards[shard].0.lock()
+    }
+
+    /// Sets room aside for new counters; false if there is not enough.
+    pub fn reserve(&self, counters: usize) -> bool {
+        let fits = |held: usize| {
+            held.checked_add(counters).filter(|&sum| sum <= self.settings.counters_max)
+        };
+        self.counters.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
+    }
+
+    /// Gives back room that was reserved, or that expired counters held.
+    pub fn release(&self, counters: usize) {
+        self.counters.fetch_sub(counters, Ordering::Relaxed);
+    }
+
+    /// Drops the expired counters of the next `pages_max` pages of one shard; returns how many were dropped and whether
+    /// the shard has been gone through to its end.
+    pub fn sweep(&self, shard: usize, pages_max: usize, now: Timestamp) -> Swept {
+        let swept = self.lock(shard).sweep(pages_max, now);
+        self.release(swept.dropped);
+        swept
+    }
+}
+
+/// What a step of sweeping did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Swept {
+    /// Counters dropped.
+    pub dropped: usize,
+    /// Whether the last page of the shard was reached; the next step starts at its first.
+    pub finished: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_reserved_to_the_last_counter_and_not_beyond() {
+        let seed = Seed::from_bytes([7; 16]);
+        let store = Store::new(StoreSettings { seed, counters_max: 10, on_full: OnFull::Deny });
+        assert!(store.reserve(9));
+        assert!(!store.reserve(2));
+        assert!(store.reserve(1));
+        assert!(!store.reserve(usize::MAX));
+        store.release(10);
+        assert_eq!(store.counters(), 0);
+    }
+}
