@@ -42,17 +42,22 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// The counter of the key, and its place for [`Shard::replace`].
+    /// Where the counter of the key is: good until something is inserted or swept.
     #[inline]
-    pub fn find(&self, key: Key) -> Option<(Place, &Counter)> {
-        let place = self.counters.find(key)?;
-        Some((place, &self.counters.get(place).value))
+    pub fn find(&self, key: Key) -> Option<Place> {
+        self.counters.find(key)
     }
 
-    /// Puts another counter in the place of one that was found, with nothing inserted since.
+    /// The counter at a place that was found.
     #[inline]
-    pub fn replace(&mut self, place: Place, counter: Counter) {
-        *self.counters.get_mut(place) = counter;
+    pub fn get(&self, place: Place) -> &Counter {
+        &self.counters.get(place).value
+    }
+
+    /// The counter at a place that was found, to be changed.
+    #[inline]
+    pub fn get_mut(&mut self, place: Place) -> &mut Counter {
+        self.counters.get_mut(place)
     }
 
     /// Adds a counter for a key that has none; returns how many expired ones made room.

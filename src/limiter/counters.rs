@@ -1,0 +1,149 @@
+//! The counters of one request, under the locks of their shards.
+
+use super::charge::Charge;
+use crate::{
+    algorithm::State,
+    limit::Timestamp,
+    rules::{RuleLimit, RuleSet},
+    store::{Counter, Key, Place, Shard, Store},
+};
+use parking_lot::MutexGuard;
+use smallvec::SmallVec;
+use std::{borrow::Cow, ops::Range};
+
+/// Pages of each locked shard that are searched for expired counters when there is no room for a new one.
+const SWEEP_PAGES_WHEN_FULL: usize = 2;
+
+/// One counter of the request.
+pub(super) struct Held {
+    /// The charges that ask it, by their indices.
+    pub(super) charges: Range<usize>,
+    key: Key,
+    /// Index of its shard's guard.
+    guard: usize,
+    /// Where it is; none if it is not there yet.
+    place: Option<Place>,
+}
+
+/// All counters of the request, and the locks that keep everybody else away from them.
+pub(super) struct Counters<'s> {
+    store: &'s Store,
+    guards: SmallVec<[MutexGuard<'s, Shard>; 2]>,
+    held: SmallVec<[Held; 2]>,
+}
+
+impl<'s> Counters<'s> {
+    /// Locks the shards and finds the counters. The charges are sorted by key: shards are locked in ascending order,
+    /// since two requests that share two shards must not deadlock.
+    pub(super) fn lock(store: &'s Store, charges: &[Charge<'_>]) -> Self {
+        let mut counters = Self { store, guards: SmallVec::new(), held: SmallVec::new() };
+        let mut last_shard = None;
+        let mut start = 0;
+        for same_key in charges.chunk_by(|a, b| a.key == b.key) {
+            let key = same_key[0].key;
+            let shard = Store::shard_of(key);
+            if last_shard != Some(shard) {
+                counters.guards.push(store.lock(shard));
+                last_shard = Some(shard);
+            }
+            let guard = counters.guards.len() - 1;
+            let place = counters.guards[guard].find(key);
+            let charges = start..start + same_key.len();
+            start = charges.end;
+            counters.held.push(Held { charges, key, guard, place });
+        }
+        counters
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.held.len()
+    }
+
+    /// The charges that ask the counter, by their indices.
+    pub(super) fn charges(&self, index: usize) -> Range<usize> {
+        self.held[index].charges.clone()
+    }
+
+    /// Whether the counter is there already.
+    pub(super) fn exists(&self, index: usize) -> bool {
+        self.held[index].place.is_some()
+    }
+
+    /// What the counter remembers, as `limit` reads it.
+    #[inline]
+    pub(super) fn state(
+        &self,
+        index: usize,
+        limit: &RuleLimit,
+        rules: &RuleSet,
+        now: Timestamp,
+    ) -> Cow<'_, State> {
+        let Held { guard, place: Some(place), .. } = self.held[index] else {
+            return Cow::Owned(State::EMPTY);
+        };
+        let counter = self.guards[guard].get(place);
+        if counter.limit == limit.id {
+            Cow::Borrowed(&counter.state)
+        } else {
+            let former = rules.limits().algorithm(counter.limit);
+            Cow::Owned(limit.algorithm.take_over(former, counter.state.clone(), now))
+        }
+    }
+
+    /// Changes what the counter remembers, and makes the counter if it is not there: room must have been made.
+    /// Returns what `read` sees in the changed state.
+    #[inline]
+    pub(super) fn update<T>(
+        &mut self,
+        index: usize,
+        limit: &RuleLimit,
+        rules: &RuleSet,
+        now: Timestamp,
+        change: impl FnOnce(State) -> State,
+        read: impl FnOnce(&State) -> T,
+    ) -> T {
+        let Held { key, guard, place, .. } = self.held[index];
+        let shard = &mut self.guards[guard];
+        let former = place.map(|place| {
+            let counter = shard.get_mut(place);
+            (counter.limit, std::mem::take(&mut counter.state))
+        });
+        let state = change(match former {
+            None => State::EMPTY,
+            Some((id, state)) if id == limit.id => state,
+            Some((id, state)) => limit.algorithm.take_over(rules.limits().algorithm(id), state, now),
+        });
+        let seen = read(&state);
+        let expires = limit.algorithm.expires(&state);
+        let counter = Counter::new(state, limit.id, expires);
+        match place {
+            Some(place) => *shard.get_mut(place) = counter,
+            None => {
+                let dropped = shard.insert(key, counter, now);
+                self.store.release(dropped);
+                self.find_again(guard);
+            }
+        }
+        seen
+    }
+
+    /// Makes sure that `new` counters can be made; false if there is no room for them.
+    pub(super) fn make_room(&mut self, new: usize, now: Timestamp) -> bool {
+        if new == 0 || self.store.reserve(new) {
+            return true;
+        }
+        for guard in 0..self.guards.len() {
+            let swept = self.guards[guard].sweep(SWEEP_PAGES_WHEN_FULL, now);
+            self.store.release(swept.dropped);
+            self.find_again(guard);
+        }
+        self.store.reserve(new)
+    }
+
+    /// Counters of a shard move when others come or go.
+    fn find_again(&mut self, guard: usize) {
+        for held in self.held.iter_mut().filter(|held| held.guard == guard) {
+            held.place = self.guards[guard].find(held.key);
+        }
+    }
+}
