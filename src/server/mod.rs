@@ -1,0 +1,135 @@
+//! The only wiring: listeners, workers, background work, drain. What it serves is decided below; what it is told is in
+//! [`Settings`].
+//!
+//! One thread accepts connections and deals each to the worker with the fewest; a worker is a thread with a runtime of
+//! its own, so that a decision never crosses threads. State is shared through the sharded store alone.
+
+mod connection;
+mod listen;
+mod sweeper;
+mod workers;
+
+pub use connection::Http2Settings;
+pub use listen::{ListenAddress, ListenAddressError};
+
+use crate::{
+    clock::Clock,
+    grpc::{self, Health, RateLimit, RouteSettings},
+    limit::RequestLimits,
+    limiter::Limiter,
+};
+use listen::Listener;
+use std::{io, num::NonZeroUsize, sync::Arc, time::Duration};
+use sweeper::Sweeper;
+use tokio::{sync::watch, task::JoinSet};
+use workers::Workers;
+
+/// What the server is told.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where to listen; at least one.
+    pub listen: Vec<ListenAddress>,
+    /// Worker threads.
+    pub threads: NonZeroUsize,
+    /// The largest request that is answered.
+    pub request_limits: RequestLimits,
+    /// Bytes of one message before it is decoded.
+    pub message_bytes_max: usize,
+    /// The bounds of a connection.
+    pub http2: Http2Settings,
+    /// How long health says NOT_SERVING before connections are asked to end.
+    pub drain_delay: Duration,
+    /// How long connections may take to end.
+    pub drain_timeout: Duration,
+}
+
+/// Why the server cannot start, or stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}: {source}{}", listen::remedy(source))]
+    Listen {
+        /// The address.
+        address: ListenAddress,
+        /// What the operating system says.
+        source: io::Error,
+    },
+    /// A thread or a runtime cannot be made.
+    #[error("cannot start {what}: {source}")]
+    Start {
+        /// The thing.
+        what: &'static str,
+        /// What the operating system says.
+        source: io::Error,
+    },
+}
+
+/// Serves until `stop` completes, then drains: health turns NOT_SERVING, connections are asked to end, answers in flight
+/// are finished.
+pub fn serve(
+    settings: &Settings,
+    limiter: &Arc<Limiter>,
+    clock: &Arc<dyn Clock>,
+    stop: impl Future<Output = ()>,
+) -> Result<(), ServeError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|source| ServeError::Start { what: "the accepting runtime", source })?;
+    runtime.block_on(async {
+        let listeners = listen::bind(&settings.listen)?;
+        let service = RateLimit::new(Arc::clone(limiter), Arc::clone(clock), settings.request_limits);
+        let routes = RouteSettings { message_bytes_max: settings.message_bytes_max };
+        let (routes, health) = grpc::routes(service, routes).await;
+        let (drain, draining) = watch::channel(false);
+        let workers = Workers::start(settings.threads, &routes, settings.http2, &draining)?;
+        let sweeper = Sweeper::start(limiter, clock)?;
+
+        let accepting = accept(listeners, &workers);
+        health.set_serving(true).await;
+        stop.await;
+        drain_all(settings, health, accepting, &drain, workers).await;
+        sweeper.stop();
+        Ok(())
+    })
+}
+
+/// Accepts on every listener until the set is dropped.
+fn accept(listeners: Vec<Listener>, workers: &Workers) -> JoinSet<()> {
+    let mut accepting = JoinSet::new();
+    for listener in listeners {
+        let dealer = workers.dealer();
+        tracing::info!(address = %listener.address(), "listening");
+        accepting.spawn(async move {
+            loop {
+                match listener.accept().await {
+                    Ok(stream) => dealer.deal(stream),
+                    Err(error) => {
+                        // Out of file descriptors, most likely: those who are connected go on meanwhile.
+                        tracing::warn!(%error, "cannot accept a connection; trying again shortly");
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                    }
+                }
+            }
+        });
+    }
+    accepting
+}
+
+/// New connections are still taken while health says NOT_SERVING: whoever probes it must be able to ask.
+async fn drain_all(
+    settings: &Settings,
+    mut health: Health,
+    mut accepting: JoinSet<()>,
+    drain: &watch::Sender<bool>,
+    workers: Workers,
+) {
+    tracing::info!("draining: health says NOT_SERVING, answers in flight are finished");
+    health.set_serving(false).await;
+    tokio::time::sleep(settings.drain_delay).await;
+    accepting.shutdown().await;
+    health.end_watches().await;
+    drain.send_replace(true);
+    if tokio::time::timeout(settings.drain_timeout, workers.finished()).await.is_err() {
+        tracing::warn!(timeout = ?settings.drain_timeout, "some connections did not end in time; they are cut");
+    }
+    tracing::info!("stopped");
+}

@@ -1,0 +1,55 @@
+//! The background thread that drops expired counters, a few pages at a time.
+
+use super::ServeError;
+use crate::{clock::Clock, limiter::Limiter};
+use std::{
+    sync::{Arc, mpsc},
+    thread::JoinHandle,
+    time::Duration,
+};
+
+/// How often some shards are swept.
+const INTERVAL: Duration = Duration::from_millis(50);
+/// In how many intervals every shard is swept once: about five seconds.
+const INTERVALS_PER_PASS: usize = 100;
+/// Pages that are swept under one lock: some tens of microseconds.
+const PAGES_PER_LOCK: usize = 16;
+
+/// The running sweeper.
+pub(super) struct Sweeper {
+    stop: mpsc::Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Sweeper {
+    pub(super) fn start(limiter: &Arc<Limiter>, clock: &Arc<dyn Clock>) -> Result<Self, ServeError> {
+        let (stop, stopped) = mpsc::channel();
+        let (limiter, clock) = (Arc::clone(limiter), Arc::clone(clock));
+        let thread = std::thread::Builder::new()
+            .name("sweeper".into())
+            .spawn(move || {
+                let mut next = 0;
+                while stopped.recv_timeout(INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {
+                    next = sweep_some(&limiter, &*clock, next);
+                }
+            })
+            .map_err(|source| ServeError::Start { what: "the sweeper thread", source })?;
+        Ok(Self { stop, thread })
+    }
+
+    pub(super) fn stop(self) {
+        drop(self.stop);
+        // A panic of the sweeper was printed where it happened; stopping goes on.
+        let _ = self.thread.join();
+    }
+}
+
+/// Sweeps the shards that are due in one interval, from `next` on; returns the one after.
+fn sweep_some(limiter: &Limiter, clock: &dyn Clock, next: usize) -> usize {
+    let store = limiter.store();
+    let due = store.shard_count().div_ceil(INTERVALS_PER_PASS);
+    for shard in (next..next + due).map(|shard| shard % store.shard_count()) {
+        while !store.sweep(shard, PAGES_PER_LOCK, clock.now()).finished {}
+    }
+    (next + due) % store.shard_count()
+}
