@@ -1,9 +1,11 @@
 //! What one node of the rule tree says about the descriptors that reach it.
 
+use super::Location;
 use crate::{
     algorithm::Algorithm,
     limit::{CurrentLimit, LimitId, Unit},
 };
+use std::sync::Arc;
 
 /// What happens to a counter when its limit does not admit the hits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -30,7 +32,8 @@ pub enum Semantics {
 pub struct RuleLimit {
     /// Which limit a counter belongs to.
     pub id: LimitId,
-    /// Part of the counter's key: tells the limits of one rule apart.
+    /// Part of the counter's key: tells the limits of one rule apart. It is 0 for a limit that is alone on its rule, and
+    /// else made of the limit's name or window: the order of the limits does not matter.
     pub ordinal: u32,
     /// The name that metrics, `replaces` and answers use; may be empty.
     pub name: Box<str>,
@@ -49,15 +52,21 @@ pub struct RuleLimit {
 impl RuleLimit {
     /// The limit as a status reports it.
     pub fn current(&self) -> CurrentLimit<'_> {
-        CurrentLimit { name: &self.name, requests: self.requests, unit: self.unit }
+        CurrentLimit {
+            name: &self.name,
+            requests: self.requests,
+            unit: self.unit,
+        }
     }
 }
 
 /// What a node of the tree says. A node that has no limits and is not unlimited only lists its descriptors: OK.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Rule {
-    /// The way through the tree, for people: `key=value → key`.
-    pub path: Box<str>,
+    /// The way through the tree: `key=value → key`. No two rules of a domain have the same.
+    pub path: Arc<str>,
+    /// Where the descriptor is declared.
+    pub location: Location,
     /// All must admit. Empty for an unlimited or a merely listed descriptor.
     pub limits: Box<[RuleLimit]>,
     /// Nothing limits this, and the answer says so.
@@ -68,4 +77,10 @@ pub struct Rule {
     pub quota: bool,
     /// Names of limits that do not apply to a request that reaches this rule.
     pub replaces: Box<[Box<str>]>,
+    /// Metrics show every value of the descriptor, not only those that the rule names.
+    pub detailed_metric: bool,
+    /// Metrics show the value of this rule's entry, even if the rule names none.
+    pub value_to_metric: bool,
+    /// Whatever the rule's author wants answers to say of it.
+    pub metadata: Option<serde_json::Value>,
 }

@@ -1,3 +1,3 @@
 //! The integration tests, one binary.
 
-fn main() {}
+mod rules;

@@ -1,0 +1,251 @@
+//! Descriptors: a key, perhaps a value, what limits them, and the descriptors below.
+
+use super::{
+    Declared, DeclaredValue, Home, Walk, home,
+    rate_limit::{DeclaredLimit, Replaced},
+};
+use crate::limit::Unit;
+use crate::rules::{
+    limits::{LimitIdentity, LimitInfo, ORDINAL_ALONE, ordinal_among_several},
+    pattern::Pattern,
+    rule::{Rule, RuleLimit},
+    yaml::{Field, Fields, quoted},
+};
+use std::{borrow::Cow, sync::Arc};
+
+/// What limits a descriptor, as declared.
+#[derive(Default)]
+struct Rates<'n> {
+    unlimited: bool,
+    limits: Vec<DeclaredLimit<'n>>,
+    replaces: Vec<Replaced<'n>>,
+}
+
+impl Walk<'_, '_> {
+    /// A list of descriptors. `above` is the rule path of the one that holds it, empty at the root.
+    pub(super) fn descriptors(&mut self, list: &Field<'_>, above: &str) -> Vec<Declared> {
+        let items = list.list(&mut self.report).unwrap_or_default();
+        items
+            .iter()
+            .filter_map(|item| self.descriptor(item, above))
+            .collect()
+    }
+
+    fn descriptor(&mut self, item: &Field<'_>, above: &str) -> Option<Declared> {
+        let mut fields = item.fields(&mut self.report)?;
+        let key = self.key(&mut fields);
+        let value = self.value(&mut fields);
+        let path = rule_path(above, key, &value);
+        let rates = self.rates(&mut fields);
+        let shadow = fields.flag("shadow_mode", &mut self.report);
+        let quota = fields.flag("quota_mode", &mut self.report);
+        let detailed_metric = fields.flag("detailed_metric", &mut self.report);
+        let value_to_metric = fields.flag("value_to_metric", &mut self.report);
+        let metadata = fields
+            .take("metadata")
+            .and_then(|field| field.json(&mut self.report));
+        let below = fields
+            .take("descriptors")
+            .map(|list| self.descriptors(&list, &path))
+            .unwrap_or_default();
+        fields.finish(&mut self.report, |name| match home(name)? {
+            Home::File => Some("it belongs to the file, beside the outermost `descriptors`"),
+            Home::Descriptor => None,
+            Home::RateLimit => Some("it belongs under `rate_limit`"),
+        });
+        let rule = Rule {
+            limits: self.register(&rates, &path),
+            path,
+            location: self.report.location(item.position()),
+            unlimited: rates.unlimited,
+            shadow,
+            quota,
+            replaces: rates
+                .replaces
+                .iter()
+                .map(|replaced| replaced.name.into())
+                .collect(),
+            detailed_metric,
+            value_to_metric,
+            metadata,
+        };
+        Some(Declared {
+            key: key.into(),
+            value,
+            rule,
+            below,
+            path_in_file: item.path().to_owned(),
+        })
+    }
+
+    fn key<'n>(&mut self, fields: &mut Fields<'n>) -> &'n str {
+        let Some(field) = fields.take("key") else {
+            let message = "is missing; every descriptor needs a key";
+            self.report.at(fields.position(), fields.path_of("key"), message);
+            return "";
+        };
+        let key = field.text(&mut self.report);
+        if key == Some("") {
+            field.reject(&mut self.report, "is empty; every descriptor needs a key");
+        }
+        key.unwrap_or_default()
+    }
+
+    fn value(&mut self, fields: &mut Fields<'_>) -> DeclaredValue {
+        // An empty value is none, as with the reference server.
+        let value = fields.text("value", &mut self.report).unwrap_or_default();
+        let sharing = fields.take("share_threshold");
+        let shared = sharing
+            .as_ref()
+            .and_then(|field| field.boolean(&mut self.report))
+            .unwrap_or(false);
+        match (Pattern::new(value), sharing) {
+            (Some(pattern), _) => DeclaredValue::Wildcard { pattern, shared },
+            (None, Some(sharing)) if shared => {
+                let message = "only a value with a `*` has several counters to share; remove share_threshold";
+                sharing.reject(&mut self.report, message);
+                DeclaredValue::Any
+            }
+            (None, _) if value.is_empty() => DeclaredValue::Any,
+            (None, _) => DeclaredValue::Exact(value.into()),
+        }
+    }
+
+    fn rates<'n>(&mut self, fields: &mut Fields<'n>) -> Rates<'n> {
+        let mut rates = Rates::default();
+        let (one, several) = (fields.take("rate_limit"), fields.take("rate_limits"));
+        if let (Some(_), Some(several)) = (&one, &several) {
+            let message = "stands beside rate_limit; make that one more item of rate_limits";
+            several.reject(&mut self.report, message);
+        }
+        if let Some(one) = &one {
+            self.rate_limit(one, &mut rates);
+        }
+        if let Some(several) = &several {
+            let items = several.list(&mut self.report);
+            if items.as_ref().is_some_and(Vec::is_empty) {
+                let message = "is empty; list at least one limit, or write `rate_limit: {unlimited: true}`";
+                several.reject(&mut self.report, message);
+            }
+            for item in &items.unwrap_or_default() {
+                let unlimited = rates.unlimited;
+                self.rate_limit(item, &mut rates);
+                if rates.unlimited && !unlimited {
+                    let message = "one of several limits cannot be unlimited; remove it from the list";
+                    item.reject(&mut self.report, message);
+                }
+            }
+        }
+        for replaced in &rates.replaces {
+            if rates.limits.iter().any(|limit| limit.name == replaced.name) {
+                let message = format!(
+                    "{} is this descriptor's own limit; name another one",
+                    quoted(replaced.name)
+                );
+                replaced.field.reject(&mut self.report, message);
+            }
+        }
+        rates
+    }
+
+    fn rate_limit<'n>(&mut self, field: &Field<'n>, rates: &mut Rates<'n>) {
+        let Some(declared) = self.read_rate_limit(field) else {
+            return;
+        };
+        rates.unlimited |= declared.unlimited;
+        rates.replaces.extend(declared.replaces);
+        rates.limits.extend(declared.limit);
+    }
+
+    /// Gives the limits their numbers.
+    fn register(&mut self, rates: &Rates<'_>, path: &Arc<str>) -> Box<[RuleLimit]> {
+        let mut limits: Vec<RuleLimit> = Vec::with_capacity(rates.limits.len());
+        for declared in &rates.limits {
+            let ordinal = match (&*rates.limits, declared.name) {
+                ([_], _) => ORDINAL_ALONE,
+                (_, "") => ordinal_among_several(&declared.window.to_string()),
+                (_, name) => ordinal_among_several(name),
+            };
+            if limits.iter().any(|limit| limit.ordinal == ordinal) {
+                let message = match declared.name {
+                    "" => format!(
+                        "a second limit per {} without a name; give each a name",
+                        declared.window
+                    ),
+                    name => format!(
+                        "a second limit named {}; give each a name of its own",
+                        quoted(name)
+                    ),
+                };
+                self.report.at(declared.position, declared.path.as_str(), message);
+            }
+            let identity = LimitIdentity {
+                domain: Arc::clone(&self.domain),
+                path: Arc::clone(path),
+                ordinal,
+            };
+            limits.push(RuleLimit {
+                id: self.limits.register(LimitInfo {
+                    identity,
+                    algorithm: declared.algorithm,
+                }),
+                ordinal,
+                name: declared.name.into(),
+                requests: declared.requests,
+                unit: Unit::of_window(declared.window),
+                algorithm: declared.algorithm,
+                charge: declared.charge,
+                semantics: self.semantics,
+            });
+        }
+        limits.into()
+    }
+}
+
+/// The rule's path: `above → key=value`.
+fn rule_path(above: &str, key: &str, value: &DeclaredValue) -> Arc<str> {
+    let value = match value {
+        DeclaredValue::Any => None,
+        DeclaredValue::Exact(value) => Some(&**value),
+        DeclaredValue::Wildcard { pattern, .. } => Some(pattern.as_str()),
+    };
+    let mut path = String::new();
+    if !above.is_empty() {
+        path = format!("{above} → ");
+    }
+    path += &unambiguous(key);
+    if let Some(value) = value {
+        path.push('=');
+        path += &unambiguous(value);
+    }
+    path.into()
+}
+
+/// The text itself, in quotes if it could be taken for more than a key or a value: counters are kept by path, so no
+/// two may look the same.
+fn unambiguous(text: &str) -> Cow<'_, str> {
+    let ambiguous =
+        |c: char| matches!(c, '=' | '→' | '(' | '"' | '\\') || c.is_whitespace() || c.is_control();
+    if text.is_empty() || text.contains(ambiguous) {
+        serde_json::Value::from(text).to_string().into()
+    } else {
+        text.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_descriptors_have_the_same_path() {
+        let exact = |value: &str| DeclaredValue::Exact(value.into());
+        assert_eq!(&*rule_path("", "plan", &exact("gold")), "plan=gold");
+        assert_eq!(
+            &*rule_path("plan=gold", "user", &DeclaredValue::Any),
+            "plan=gold → user"
+        );
+        assert_eq!(&*rule_path("", "plan=gold", &DeclaredValue::Any), "\"plan=gold\"");
+        assert_eq!(&*rule_path("", "a → b", &exact("c d")), "\"a → b\"=\"c d\"");
+    }
+}

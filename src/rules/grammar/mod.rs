@@ -1,0 +1,124 @@
+//! What a rule file may say, and what it then means: from located nodes to declared descriptors.
+//!
+//! A key is known exactly where it is read: the functions here take each by its name, and what is left is unknown.
+//! A mistake is reported and the walk goes on with what can be made of the rest; what comes of it is never used then.
+
+mod algorithm;
+mod descriptor;
+mod rate_limit;
+mod window;
+
+use super::{
+    error::{Location, Problems},
+    files::Source,
+    limits::LimitTable,
+    pattern::Pattern,
+    rule::{Rule, Semantics},
+    yaml::{self, Field, Report},
+};
+use std::sync::Arc;
+
+/// One file's part of a domain.
+pub(super) struct DeclaredDomain {
+    pub(super) name: Arc<str>,
+    pub(super) location: Location,
+    pub(super) descriptors: Vec<Declared>,
+}
+
+/// One descriptor with those below it.
+pub(super) struct Declared {
+    pub(super) key: Box<str>,
+    pub(super) value: DeclaredValue,
+    pub(super) rule: Rule,
+    pub(super) below: Vec<Declared>,
+    /// The way to it through the keys of the file, for messages.
+    pub(super) path_in_file: String,
+}
+
+/// Which values of its key a descriptor is for.
+pub(super) enum DeclaredValue {
+    /// Those that nothing more particular takes.
+    Any,
+    /// This one.
+    Exact(Box<str>),
+    /// Those that fit; all of them share one counter, or each has its own.
+    Wildcard { pattern: Pattern, shared: bool },
+}
+
+/// What the walk through a file needs at every place.
+struct Walk<'w, 'p> {
+    report: Report<'p>,
+    limits: &'w LimitTable,
+    semantics: Semantics,
+    domain: Arc<str>,
+}
+
+/// The domain that a file declares; none if it declares none that could be used, which is reported.
+pub(super) fn domain(
+    source: &Source,
+    semantics: Semantics,
+    limits: &LimitTable,
+    problems: &mut Problems,
+) -> Option<DeclaredDomain> {
+    let mut report = Report::new(source, problems);
+    let root = yaml::parse(&source.text, &mut report)?;
+    let mut fields = Field::root(&root).fields(&mut report)?;
+    let name = fields.take("domain");
+    let descriptors = fields.take("descriptors");
+    let mut walk = Walk {
+        report,
+        limits,
+        semantics,
+        domain: Arc::default(),
+    };
+    let named = match &name {
+        None => {
+            let message = "is missing; begin the file with `domain: NAME`";
+            walk.report.at(fields.position(), "domain", message);
+            None
+        }
+        Some(name) => match name.text(&mut walk.report) {
+            Some("") => {
+                name.reject(&mut walk.report, "is empty; write the domain that requests name");
+                None
+            }
+            Some(text) => {
+                walk.domain = text.into();
+                Some(walk.report.location(name.position()))
+            }
+            None => None,
+        },
+    };
+    let descriptors = descriptors
+        .map(|list| walk.descriptors(&list, ""))
+        .unwrap_or_default();
+    fields.finish(&mut walk.report, |name| match home(name)? {
+        Home::File => None,
+        Home::Descriptor => Some("it belongs to a descriptor: an item of `descriptors`"),
+        Home::RateLimit => Some("it belongs under `rate_limit` of a descriptor"),
+    });
+    Some(DeclaredDomain {
+        name: walk.domain,
+        location: named?,
+        descriptors,
+    })
+}
+
+/// The kinds of map in a file.
+enum Home {
+    File,
+    Descriptor,
+    RateLimit,
+}
+
+/// Where a key belongs, for those who wrote it one level too high or too low.
+fn home(name: &str) -> Option<Home> {
+    match name {
+        "domain" => Some(Home::File),
+        "key" | "value" | "descriptors" | "rate_limit" | "rate_limits" | "shadow_mode" | "quota_mode"
+        | "detailed_metric" | "value_to_metric" | "share_threshold" | "metadata" => Some(Home::Descriptor),
+        "unit" | "requests_per_unit" | "unit_multiplier" | "per" | "unlimited" | "name" | "replaces"
+        | "algorithm" | "charge" => Some(Home::RateLimit),
+        _ => None,
+    }
+}

@@ -1,0 +1,139 @@
+//! One `rate_limit`: how much, in what time, counted how, and what it does to others.
+
+use super::{Home, Walk, algorithm, home};
+use crate::{
+    algorithm::Algorithm,
+    limit::Window,
+    rules::{
+        error::Position,
+        rule::{Charge, Semantics},
+        yaml::{Field, Fields, nearest, quoted},
+    },
+};
+
+/// What a `rate_limit` says.
+pub(super) struct RateLimit<'n> {
+    pub(super) unlimited: bool,
+    pub(super) limit: Option<DeclaredLimit<'n>>,
+    pub(super) replaces: Vec<Replaced<'n>>,
+}
+
+/// A limit that has no number yet.
+pub(super) struct DeclaredLimit<'n> {
+    /// Empty if it has none.
+    pub(super) name: &'n str,
+    pub(super) requests: u32,
+    pub(super) window: Window,
+    pub(super) algorithm: Algorithm,
+    pub(super) charge: Charge,
+    pub(super) position: Position,
+    /// The way to it through the keys of the file.
+    pub(super) path: String,
+}
+
+/// The name of a limit that does not apply, and where it stands.
+pub(super) struct Replaced<'n> {
+    pub(super) name: &'n str,
+    pub(super) field: Field<'n>,
+}
+
+impl Walk<'_, '_> {
+    pub(super) fn read_rate_limit<'n>(&mut self, field: &Field<'n>) -> Option<RateLimit<'n>> {
+        let mut fields = field.fields(&mut self.report)?;
+        let name = fields.text("name", &mut self.report).unwrap_or_default();
+        let replaces = self.replaces(&mut fields);
+        let unlimited = fields.flag("unlimited", &mut self.report);
+        let limit = if unlimited {
+            self.nothing_else_limits(&mut fields);
+            None
+        } else {
+            let charge = self.charge(&mut fields);
+            algorithm::counting(&mut fields, self.semantics, &mut self.report).map(|counting| DeclaredLimit {
+                name,
+                requests: counting.requests,
+                window: counting.window,
+                algorithm: counting.algorithm,
+                charge,
+                position: field.position(),
+                path: field.path().to_owned(),
+            })
+        };
+        fields.finish(&mut self.report, |name| match home(name)? {
+            Home::File => Some("it belongs to the file, beside the outermost `descriptors`"),
+            Home::Descriptor => Some("it belongs to the descriptor, beside `rate_limit`"),
+            Home::RateLimit => None,
+        });
+        Some(RateLimit {
+            unlimited,
+            limit,
+            replaces,
+        })
+    }
+
+    fn replaces<'n>(&mut self, fields: &mut Fields<'n>) -> Vec<Replaced<'n>> {
+        let items = fields
+            .take("replaces")
+            .and_then(|list| list.list(&mut self.report))
+            .unwrap_or_default();
+        let mut replaces = Vec::new();
+        for item in items {
+            let Some(mut item_fields) = item.fields(&mut self.report) else {
+                continue;
+            };
+            let field = item_fields.take("name");
+            let name = field.as_ref().and_then(|field| field.text(&mut self.report));
+            match (field, name) {
+                (Some(field), Some(name)) if !name.is_empty() => replaces.push(Replaced { name, field }),
+                (Some(_), None) => {}
+                (field, _) => {
+                    let position = field.map_or(item_fields.position(), |field| field.position());
+                    let message = "is empty; write the name of the limit to replace";
+                    self.report.at(position, item_fields.path_of("name"), message);
+                }
+            }
+            item_fields.finish(&mut self.report, |_| None);
+        }
+        replaces
+    }
+
+    /// `requests_per_unit` may stand beside `unlimited`: the reference server takes no notice of it.
+    fn nothing_else_limits(&mut self, fields: &mut Fields<'_>) {
+        let _ = fields
+            .take("requests_per_unit")
+            .and_then(|field| field.whole(&mut self.report));
+        for name in ["unit", "unit_multiplier", "per", "algorithm", "charge"] {
+            if let Some(field) = fields.take(name) {
+                field.reject(
+                    &mut self.report,
+                    "an unlimited rate counts nothing; remove this or `unlimited`",
+                );
+            }
+        }
+    }
+
+    fn charge(&mut self, fields: &mut Fields<'_>) -> Charge {
+        let default = match self.semantics {
+            Semantics::Exact => Charge::Admitted,
+            Semantics::Reference => Charge::Always,
+        };
+        let Some(field) = fields.take("charge") else {
+            return default;
+        };
+        match field.text(&mut self.report) {
+            Some("admitted") => Charge::Admitted,
+            Some("always") => Charge::Always,
+            Some(other) => {
+                let meant = match nearest(other, &["admitted", "always"]) {
+                    Some(meant) => format!("did you mean `{meant}`?"),
+                    None => "write admitted or always".to_owned(),
+                };
+                field.reject(
+                    &mut self.report,
+                    format!("{} is not a way to charge; {meant}", quoted(other)),
+                );
+                default
+            }
+            None => default,
+        }
+    }
+}

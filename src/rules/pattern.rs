@@ -1,0 +1,126 @@
+//! Values with wildcards: each `*` stands for zero or more characters.
+
+use std::fmt;
+
+/// A wildcard value. Equal patterns match the same values: runs of `*` are one.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Pattern {
+    /// The pattern as text, with runs of `*` made one.
+    text: Box<str>,
+    /// What must come between the first and the last `*`, in this order; none is empty.
+    middles: Box<[Box<str>]>,
+    /// Bytes before the first `*`.
+    prefix_len: usize,
+    /// Bytes after the last `*`.
+    suffix_len: usize,
+}
+
+impl Pattern {
+    /// The pattern that a rule's value is, if it has a `*`.
+    pub fn new(value: &str) -> Option<Self> {
+        let (prefix, rest) = value.split_once('*')?;
+        let (middle, suffix) = rest.rsplit_once('*').unwrap_or(("", rest));
+        let middles: Box<[Box<str>]> = middle
+            .split('*')
+            .filter(|part| !part.is_empty())
+            .map(Box::from)
+            .collect();
+        let mut text = format!("{prefix}*");
+        for part in &middles {
+            text += part;
+            text.push('*');
+        }
+        text += suffix;
+        Some(Self {
+            text: text.into(),
+            middles,
+            prefix_len: prefix.len(),
+            suffix_len: suffix.len(),
+        })
+    }
+
+    /// The pattern as text.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether the whole value fits.
+    ///
+    /// Each middle part is taken where it first occurs: if any way fits, this one does. So the value is gone through
+    /// once, however many `*` there are.
+    pub fn matches(&self, value: &str) -> bool {
+        let (prefix, suffix) = (
+            &self.text[..self.prefix_len],
+            &self.text[self.text.len() - self.suffix_len..],
+        );
+        let Some(mut rest) = value
+            .strip_prefix(prefix)
+            .and_then(|rest| rest.strip_suffix(suffix))
+        else {
+            return false;
+        };
+        for part in &self.middles {
+            match rest.split_once(&**part) {
+                Some((_, after)) => rest = after,
+                None => return false,
+            }
+        }
+        true
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// As naive as can be: every way to split is tried.
+    fn oracle(pattern: &[char], value: &[char]) -> bool {
+        match pattern {
+            [] => value.is_empty(),
+            ['*', rest @ ..] => (0..=value.len()).any(|from| oracle(rest, &value[from..])),
+            [first, rest @ ..] => value.first() == Some(first) && oracle(rest, &value[1..]),
+        }
+    }
+
+    #[test]
+    fn a_value_without_a_star_is_no_pattern() {
+        assert_eq!(Pattern::new("plain"), None);
+    }
+
+    #[test]
+    fn prefix_and_suffix_do_not_overlap() {
+        let pattern = Pattern::new("aba*aba").unwrap();
+        assert!(!pattern.matches("aba") && !pattern.matches("ababa") && pattern.matches("abaaba"));
+    }
+
+    #[test]
+    fn runs_of_stars_are_one() {
+        assert_eq!(Pattern::new("a**b***"), Pattern::new("a*b*"));
+        assert_eq!(Pattern::new("a**b***").unwrap().as_str(), "a*b*");
+    }
+
+    /// Backtracking would take longer than the universe has.
+    #[test]
+    fn many_stars_against_a_near_miss_end_at_once() {
+        let pattern = Pattern::new(&format!("{}b", "*a".repeat(100))).unwrap();
+        assert!(!pattern.matches(&"a".repeat(8 * 1024)));
+        assert!(pattern.matches(&format!("{}b", "a".repeat(8 * 1024))));
+    }
+
+    proptest! {
+        #[test]
+        fn matching_is_as_trying_every_split(pattern in "[ab*é]{0,7}", value in "[abé]{0,9}") {
+            let chars = |text: &str| text.chars().collect::<Vec<_>>();
+            if let Some(compiled) = Pattern::new(&pattern) {
+                prop_assert_eq!(compiled.matches(&value), oracle(&chars(&pattern), &chars(&value)));
+            }
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! All the rules there are: every domain of every file, and the limits by number.
+
+use super::{
+    Charge, DomainRules, LimitIdentity, LimitInfo, LimitTable, RuleErrors, RuleLimit, Semantics, Source,
+    error::Problems,
+    grammar::{self, DeclaredDomain},
+    limits::ordinal_of_override,
+    text_map::TextMap,
+};
+use crate::{
+    algorithm::{Algorithm, FixedWindow, SlidingWindow},
+    limit::Unit,
+};
+use std::{
+    collections::{BTreeMap, btree_map},
+    sync::Arc,
+};
+
+/// How files are to be understood.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LoadOptions {
+    /// `Reference`: what a rule does not say is as in the reference server (fixed windows, everything charged), and
+    /// resets are as there in any case.
+    pub semantics: Semantics,
+    /// Several files may add to one domain. Without it, a domain in two files is an error.
+    pub merge_domains: bool,
+}
+
+/// The rules of all domains. Never changes; a reload makes another one.
+#[derive(Clone, Debug, Default)]
+pub struct RuleSet {
+    domains: TextMap<DomainRules>,
+    limits: LimitTable,
+}
+
+impl RuleSet {
+    /// Compiles the files, or tells everything that is wrong with any of them.
+    ///
+    /// Limits that `former` knows keep their numbers, see [`LimitTable`].
+    pub fn parse(
+        sources: &[Source],
+        options: &LoadOptions,
+        former: Option<&Self>,
+    ) -> Result<Self, RuleErrors> {
+        let mut problems = Problems::default();
+        let limits = former.map(|former| former.limits.clone()).unwrap_or_default();
+        let mut domains: BTreeMap<Arc<str>, DeclaredDomain> = BTreeMap::new();
+        for source in sources {
+            let declared = grammar::domain(source, options.semantics, &limits, &mut problems);
+            let Some(declared) = declared else { continue };
+            match domains.entry(Arc::clone(&declared.name)) {
+                btree_map::Entry::Vacant(place) => _ = place.insert(declared),
+                btree_map::Entry::Occupied(mut first) if options.merge_domains => {
+                    first.get_mut().descriptors.extend(declared.descriptors);
+                }
+                btree_map::Entry::Occupied(first) => {
+                    let first = &first.get().location;
+                    let message = format!(
+                        "{:?} is already declared at {first}; put its descriptors there, or load with domains merged",
+                        declared.name,
+                    );
+                    problems.at(&declared.location, "domain", message);
+                }
+            }
+        }
+        let mut compiled = Vec::with_capacity(domains.len());
+        for (name, declared) in domains {
+            let overrides =
+                Unit::ALL.map(|unit| override_template(&name, unit, options.semantics, &limits));
+            compiled.push((
+                Box::from(&*name),
+                DomainRules::compile(declared, overrides, &mut problems),
+            ));
+        }
+        problems.or(Self {
+            domains: compiled.into_iter().collect(),
+            limits,
+        })
+    }
+
+    /// The rules of a domain.
+    #[inline]
+    pub fn domain(&self, name: &str) -> Option<&DomainRules> {
+        self.domains.get(name)
+    }
+
+    /// Every domain, by name.
+    pub fn domains(&self) -> impl Iterator<Item = &DomainRules> {
+        let mut domains: Vec<_> = self.domains.iter().map(|(_, rules)| rules).collect();
+        domains.sort_unstable_by_key(|rules| rules.name());
+        domains.into_iter()
+    }
+
+    /// Every limit by its number, those of former rules too.
+    pub fn limits(&self) -> &LimitTable {
+        &self.limits
+    }
+}
+
+/// The limit of requests that bring their own, but for the number of requests.
+fn override_template(
+    domain: &Arc<str>,
+    unit: Unit,
+    semantics: Semantics,
+    limits: &LimitTable,
+) -> RuleLimit {
+    let window = unit.window();
+    let (algorithm, charge) = match semantics {
+        Semantics::Exact => (
+            Algorithm::SlidingWindow(SlidingWindow { limit: 0, window }),
+            Charge::Admitted,
+        ),
+        Semantics::Reference => (
+            Algorithm::FixedWindow(FixedWindow { limit: 0, window }),
+            Charge::Always,
+        ),
+    };
+    let ordinal = ordinal_of_override(unit);
+    // Rule paths never begin with a bracket.
+    let path = format!("(request's own limit per {unit})").into();
+    let identity = LimitIdentity {
+        domain: Arc::clone(domain),
+        path,
+        ordinal,
+    };
+    let id = limits.register(LimitInfo { identity, algorithm });
+    RuleLimit {
+        id,
+        ordinal,
+        name: "".into(),
+        requests: 0,
+        unit: Some(unit),
+        algorithm,
+        charge,
+        semantics,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::Window;
+    use proptest::prelude::*;
+
+    fn source(name: &str, text: &str) -> Source {
+        Source {
+            name: name.to_owned(),
+            text: text.to_owned(),
+        }
+    }
+
+    fn parse(text: &str, semantics: Semantics, former: Option<&RuleSet>) -> Result<RuleSet, RuleErrors> {
+        let options = LoadOptions {
+            semantics,
+            merge_domains: false,
+        };
+        RuleSet::parse(&[source("rules.yaml", text)], &options, former)
+    }
+
+    /// The limits of the one descriptor `k`, whose other lines these are.
+    fn limits(lines: &str, former: Option<&RuleSet>) -> (RuleSet, Vec<RuleLimit>) {
+        let text = format!("domain: d\ndescriptors:\n- key: k\n  {lines}");
+        let rules = parse(&text, Semantics::Exact, former).unwrap_or_else(|errors| panic!("{errors}"));
+        let limits = rules.domain("d").unwrap().rules()[0].limits.to_vec();
+        (rules, limits)
+    }
+
+    #[test]
+    fn windows_are_units_or_several_units_or_any_length() {
+        let window = |keys: &str| {
+            let (_, limits) = limits(&format!("rate_limit: {{requests_per_unit: 5, {keys}}}"), None);
+            match limits[0].algorithm {
+                Algorithm::SlidingWindow(sliding) => (sliding.window.duration().as_millis(), limits[0].unit),
+                Algorithm::FixedWindow(_) => panic!("sliding windows are the default"),
+            }
+        };
+        assert_eq!(window("unit: MONTH"), (30 * 86_400_000, Some(Unit::Month)));
+        assert_eq!(window("unit: minute, unit_multiplier: 5"), (300_000, None));
+        assert_eq!(
+            window("unit: day, unit_multiplier: 7"),
+            (7 * 86_400_000, Some(Unit::Week))
+        );
+        assert_eq!(window("per: 250ms"), (250, None));
+        assert_eq!(window("per: 60s"), (60_000, Some(Unit::Minute)));
+    }
+
+    #[test]
+    fn compat_changes_what_a_rule_leaves_open_and_nothing_else() {
+        let text = "domain: d\ndescriptors:\n\
+            - {key: a, rate_limit: {unit: second, requests_per_unit: 1}}\n\
+            - {key: b, rate_limit: {unit: second, requests_per_unit: 1, algorithm: sliding_window, charge: admitted}}\n\
+            - {key: c, rate_limit: {unit: second}}\n";
+        assert!(
+            parse(text, Semantics::Exact, None).is_err(),
+            "a missing number is told"
+        );
+        let rules = parse(text, Semantics::Reference, None).unwrap();
+        let limits: Vec<_> = rules
+            .domain("d")
+            .unwrap()
+            .rules()
+            .iter()
+            .map(|rule| rule.limits[0].clone())
+            .collect();
+        let told = |limit: &RuleLimit| {
+            (
+                limit.algorithm.name(),
+                limit.charge,
+                limit.semantics,
+                limit.requests,
+            )
+        };
+        assert_eq!(
+            told(&limits[0]),
+            ("fixed_window", Charge::Always, Semantics::Reference, 1)
+        );
+        assert_eq!(
+            told(&limits[1]),
+            ("sliding_window", Charge::Admitted, Semantics::Reference, 1)
+        );
+        assert_eq!(
+            told(&limits[2]),
+            ("fixed_window", Charge::Always, Semantics::Reference, 0)
+        );
+    }
+
+    #[test]
+    fn a_reload_keeps_the_numbers_of_unchanged_limits_and_gives_changed_ones_new_numbers() {
+        let (first, before) = limits("rate_limit: {unit: second, requests_per_unit: 5}", None);
+        let (second, after) = limits("rate_limit: {unit: second, requests_per_unit: 6}", Some(&first));
+        assert_ne!(before[0].id, after[0].id);
+        assert_eq!(before[0].ordinal, after[0].ordinal, "it is the same counter");
+        assert_eq!(
+            second.limits().get(before[0].id).unwrap().algorithm,
+            before[0].algorithm
+        );
+        assert!(first.limits().get(after[0].id).is_some(), "rules still in use by a decision know it too");
+        let count = second.limits().to_vec().len();
+        let (third, again) = limits("rate_limit: {unit: second, requests_per_unit: 5}", Some(&second));
+        assert_eq!(before[0].id, again[0].id);
+        assert_eq!(
+            second.limits().len(),
+            third.limits().len(),
+            "going back adds nothing"
+        );
+    }
+
+    #[test]
+    fn several_limits_are_told_apart_by_name_or_window_whatever_their_order() {
+        let list = |items: [&str; 2]| format!("rate_limits: [{}, {}]", items[0], items[1]);
+        let (named, windowed) = (
+            "{name: n, unit: hour, requests_per_unit: 9}",
+            "{per: 10s, requests_per_unit: 5}",
+        );
+        let (former, one_way) = limits(&list([named, windowed]), None);
+        let (_, other_way) = limits(&list([windowed, named]), Some(&former));
+        assert_eq!((&one_way[0], &one_way[1]), (&other_way[1], &other_way[0]));
+        assert_ne!(one_way[0].ordinal, one_way[1].ordinal);
+    }
+
+    #[test]
+    fn a_domain_in_two_files_is_an_error_unless_domains_are_merged() {
+        let sources = [
+            source("a.yaml", "domain: d\ndescriptors: [{key: a}]"),
+            source("b.yaml", "domain: d\ndescriptors: [{key: b}]"),
+            source("c.yaml", "domain: d\ndescriptors: [{key: b}]"),
+        ];
+        let mut options = LoadOptions::default();
+        let errors = RuleSet::parse(&sources[..2], &options, None)
+            .unwrap_err()
+            .to_string();
+        assert_eq!(
+            errors,
+            "b.yaml:1:9: domain: \"d\" is already declared at a.yaml:1:9; put its descriptors there, or load with \
+             domains merged"
+        );
+        options.merge_domains = true;
+        let rules = RuleSet::parse(&sources[..2], &options, None).unwrap();
+        let paths: Vec<_> = rules
+            .domain("d")
+            .unwrap()
+            .rules()
+            .iter()
+            .map(|rule| rule.path.to_string())
+            .collect();
+        assert_eq!(paths, ["a", "b"]);
+        let errors = RuleSet::parse(&sources, &options, None).unwrap_err().to_string();
+        assert_eq!(
+            errors,
+            "c.yaml:2:15: descriptors[0]: the same key and value as at b.yaml:2:15; keep one of the two"
+        );
+    }
+
+    #[test]
+    fn the_errors_of_all_files_come_at_once() {
+        let sources = [
+            source("a.yaml", "\tx"),
+            source("b.yaml", ""),
+            source("c.yaml", "domain: ["),
+        ];
+        let errors = RuleSet::parse(&sources, &LoadOptions::default(), None).unwrap_err();
+        let files: Vec<_> = errors.iter().map(|error| &*error.file).collect();
+        assert_eq!(files, ["a.yaml", "b.yaml", "c.yaml"]);
+    }
+
+    #[test]
+    fn a_byte_order_mark_and_windows_line_ends_are_read_over() {
+        let rules = parse(
+            "\u{feff}domain: d\r\ndescriptors:\r\n  - key: k\r\n",
+            Semantics::Exact,
+            None,
+        )
+        .unwrap();
+        assert_eq!(&*rules.domain("d").unwrap().rules()[0].path, "k");
+    }
+
+    #[test]
+    fn metadata_is_kept() {
+        let text = "domain: d\ndescriptors: [{key: k, metadata: {a: [1, x, 2.5], b: {c: true}}}]";
+        let rules = parse(text, Semantics::Exact, None).unwrap();
+        let metadata = rules.domain("d").unwrap().rules()[0].metadata.clone();
+        assert_eq!(
+            metadata.unwrap().to_string(),
+            r#"{"a":[1,"x",2.5],"b":{"c":true}}"#
+        );
+    }
+
+    #[test]
+    fn a_file_of_brackets_ends_in_an_error_and_not_in_an_overflowing_stack() {
+        for bracket in ["[", "{a: ", "- ", "? ", "&a [*a, "] {
+            assert!(
+                parse(&bracket.repeat(50_000), Semantics::Exact, None).is_err(),
+                "{bracket}"
+            );
+        }
+    }
+
+    #[test]
+    fn descriptors_may_lie_as_deep_as_requests_are_long() {
+        let depth = 64;
+        let text = format!(
+            "domain: d\ndescriptors: {}[]{}",
+            "[{key: k, descriptors: ".repeat(depth),
+            "}]".repeat(depth)
+        );
+        let rules = parse(&text, Semantics::Exact, None).unwrap_or_else(|errors| panic!("{errors}"));
+        assert_eq!(rules.domain("d").unwrap().rules().len(), depth);
+    }
+
+    const VALID: &str = "\
+domain: d
+descriptors:
+  - key: plan
+    value: 'go*d'
+    share_threshold: true
+    metadata: {a: [1, 2]}
+    rate_limit: &limit {name: n, unit: minute, unit_multiplier: 5, requests_per_unit: 10, replaces: [{name: o}]}
+  - key: plan
+    rate_limits:
+      - <<: *limit
+        name: other
+        charge: always
+      - {per: 1h30m, requests_per_unit: 0x10, algorithm: fixed_window}
+    descriptors:
+      - key: \"user\"
+        shadow_mode: yes
+        rate_limit: {unlimited: true}
+";
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "\\PC*|[ -~\n\t]{0,200}|[\\[\\]{}:,&*!|>'\"%@`#?\\- \nab]{0,100}") {
+            let _ = parse(&text, Semantics::Exact, None);
+        }
+
+        #[test]
+        fn no_mutation_of_a_good_file_panics(
+            edits in prop::collection::vec((any::<prop::sample::Index>(), 0..3u8, "[ -~\n\t]|é|\u{feff}|\u{0}"), 1..6),
+        ) {
+            let mut chars: Vec<char> = VALID.chars().collect();
+            for (at, kind, text) in edits {
+                let at = at.index(chars.len());
+                match (kind, text.chars().next()) {
+                    (0, _) => _ = chars.remove(at),
+                    (1, Some(put)) => chars[at] = put,
+                    (_, Some(put)) => chars.insert(at, put),
+                    (_, None) => {}
+                }
+            }
+            let text: String = chars.into_iter().collect();
+            let _ = parse(&text, Semantics::Exact, None);
+        }
+
+        #[test]
+        fn every_window_that_can_be_written_is_within_bounds(number in any::<u64>(), unit in "ms|s|m|h|d|w") {
+            let text = format!("domain: d\ndescriptors: [{{key: k, rate_limit: {{per: {number}{unit}, requests_per_unit: 1}}}}]");
+            if let Ok(rules) = parse(&text, Semantics::Exact, None) {
+                let Algorithm::SlidingWindow(sliding) = rules.domain("d").unwrap().rules()[0].limits[0].algorithm else {
+                    panic!("the default")
+                };
+                prop_assert!((Window::NANOS_MIN..=Window::NANOS_MAX).contains(&sliding.window.nanos().get()));
+            }
+        }
+    }
+
+    #[test]
+    fn the_file_that_mutations_start_from_is_good() {
+        assert!(parse(VALID, Semantics::Exact, None).is_ok());
+    }
+}

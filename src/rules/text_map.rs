@@ -1,0 +1,76 @@
+//! A map from texts that is only ever read: a few are scanned, many are hashed.
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+/// Up to this many, comparing each is faster than hashing one.
+const FEW_MAX: usize = 4;
+
+/// What to find under each text. Strangers only ask, they never insert: no hash flooding, so the seed may be fixed.
+#[derive(Clone, Debug)]
+pub(super) struct TextMap<V>(Texts<V>);
+
+#[derive(Clone, Debug)]
+enum Texts<V> {
+    Few(Box<[(Box<str>, V)]>),
+    Many(HashMap<Box<str>, V, FixedState>),
+}
+
+impl<V> TextMap<V> {
+    /// What lies under `text`.
+    #[inline]
+    pub(super) fn get(&self, text: &str) -> Option<&V> {
+        match &self.0 {
+            Texts::Few(pairs) => pairs
+                .iter()
+                .find(|(key, _)| **key == *text)
+                .map(|(_, value)| value),
+            Texts::Many(map) => map.get(text),
+        }
+    }
+
+    /// Every pair, in no particular order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &V)> {
+        let (few, many) = match &self.0 {
+            Texts::Few(pairs) => (Some(pairs.iter()), None),
+            Texts::Many(map) => (None, Some(map.iter())),
+        };
+        let few = few.into_iter().flatten().map(|(key, value)| (&**key, value));
+        few.chain(many.into_iter().flatten().map(|(key, value)| (&**key, value)))
+    }
+}
+
+impl<V> Default for TextMap<V> {
+    fn default() -> Self {
+        Self(Texts::Few(Box::default()))
+    }
+}
+
+impl<V> FromIterator<(Box<str>, V)> for TextMap<V> {
+    /// Texts are expected to differ; of two that do not, either may be found.
+    fn from_iter<I: IntoIterator<Item = (Box<str>, V)>>(pairs: I) -> Self {
+        let pairs: Vec<_> = pairs.into_iter().collect();
+        Self(if pairs.len() <= FEW_MAX {
+            Texts::Few(pairs.into())
+        } else {
+            Texts::Many(pairs.into_iter().collect())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_and_many_are_found_alike() {
+        for count in [0, 1, FEW_MAX, FEW_MAX + 1, 1000] {
+            let map: TextMap<usize> = (0..count).map(|n| (n.to_string().into(), n)).collect();
+            for n in 0..count {
+                assert_eq!(map.get(&n.to_string()), Some(&n));
+            }
+            assert_eq!(map.get("none"), None);
+            assert_eq!(map.iter().count(), count);
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! The compiled rules of a domain, and the way a descriptor takes through them.
+//!
+//! At each level, for each entry of the descriptor in turn: the exact value of its key; else the first wildcard that
+//! fits, in the order of the file; else the key alone; else the descriptor reaches no rule. The choice is final: if it
+//! leads nowhere, no other is tried. The rule is that of the last entry; those on the way there limit nothing.
+//!
+//! Siblings with exact values cost nothing: they are found by hash, however many there are.
+
+use super::{
+    Location, Rule, RuleLimit,
+    error::Problems,
+    explain::{Explanation, Matched},
+    grammar::{Declared, DeclaredDomain, DeclaredValue},
+    pattern::Pattern,
+    text_map::TextMap,
+};
+use crate::{
+    algorithm::Algorithm,
+    limit::{Entry, Override, Unit},
+};
+use smallvec::SmallVec;
+use std::{
+    collections::{BTreeMap, btree_map},
+    sync::Arc,
+};
+
+/// The rules of one domain.
+#[derive(Clone, Debug)]
+pub struct DomainRules {
+    name: Arc<str>,
+    root: Level,
+    /// The limits of requests that bring their own, one for each of [`Unit::ALL`]; the number is the request's.
+    overrides: [RuleLimit; Unit::ALL.len()],
+    has_replaces: bool,
+}
+
+/// The rule that a descriptor reached.
+#[derive(Clone, Debug)]
+pub struct Found<'r> {
+    /// The rule of the last entry.
+    pub rule: &'r Rule,
+    /// Entries, by index, in whose place the counter's key has this pattern: their values share one counter.
+    pub shared: SmallVec<[(usize, &'r str); 1]>,
+}
+
+/// Descriptors side by side, by key.
+#[derive(Clone, Debug)]
+pub(super) struct Level(TextMap<Siblings>);
+
+/// Descriptors side by side with the same key.
+#[derive(Clone, Debug)]
+pub(super) struct Siblings {
+    exact: TextMap<Node>,
+    /// In the order of the file.
+    wildcards: Box<[Wildcard]>,
+    alone: Option<Box<Node>>,
+}
+
+#[derive(Clone, Debug)]
+struct Wildcard {
+    pattern: Pattern,
+    /// All values that fit share one counter.
+    shared: bool,
+    node: Node,
+}
+
+/// A descriptor of the rules.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) rule: Rule,
+    pub(super) below: Level,
+}
+
+impl DomainRules {
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The rule that the entries reach, if they reach one.
+    #[inline]
+    pub fn find<'r>(&'r self, entries: &[Entry<'_>]) -> Option<Found<'r>> {
+        let mut shared = SmallVec::new();
+        let (mut level, mut rule) = (&self.root, None);
+        for (index, entry) in entries.iter().enumerate() {
+            let (matched, node) = level.step(entry)?;
+            if let Matched::Wildcard {
+                pattern,
+                shared: true,
+            } = matched
+            {
+                shared.push((index, pattern.as_str()));
+            }
+            (level, rule) = (&node.below, Some(&node.rule));
+        }
+        rule.map(|rule| Found { rule, shared })
+    }
+
+    /// The way that the entries take, step by step.
+    pub fn explain(&self, entries: &[Entry<'_>]) -> Explanation<'_> {
+        Explanation::new(&self.root, entries)
+    }
+
+    /// Whether any rule replaces limits of others.
+    pub fn has_replaces(&self) -> bool {
+        self.has_replaces
+    }
+
+    /// The limit that a request brings along, with the algorithm that rules have by default.
+    pub fn override_limit(&self, limit: Override) -> RuleLimit {
+        let Override { requests, unit } = limit;
+        let template = &self.overrides[unit as usize];
+        let mut algorithm = template.algorithm;
+        match &mut algorithm {
+            Algorithm::SlidingWindow(sliding) => sliding.limit = requests,
+            Algorithm::FixedWindow(fixed) => fixed.limit = requests,
+        }
+        RuleLimit {
+            requests,
+            algorithm,
+            ..template.clone()
+        }
+    }
+
+    /// Every rule, in the order of the files.
+    pub fn rules(&self) -> Vec<&Rule> {
+        let mut rules = Vec::new();
+        self.root.collect(&mut rules);
+        rules.sort_by_key(|rule| (&rule.location.file, rule.location.position));
+        rules
+    }
+
+    /// Compiles what all files together declare for the domain; descriptors given twice are reported.
+    pub(super) fn compile(
+        declared: DeclaredDomain,
+        overrides: [RuleLimit; Unit::ALL.len()],
+        problems: &mut Problems,
+    ) -> Self {
+        let root = Level::compile(declared.descriptors, problems);
+        let mut rules = Self {
+            name: declared.name,
+            root,
+            overrides,
+            has_replaces: false,
+        };
+        rules.has_replaces = rules.rules().iter().any(|rule| !rule.replaces.is_empty());
+        rules
+    }
+}
+
+impl Level {
+    /// One entry further down.
+    #[inline]
+    pub(super) fn step(&self, entry: &Entry<'_>) -> Option<(Matched<'_>, &Node)> {
+        let siblings = self.siblings(entry.key)?;
+        if let Some(node) = siblings.exact.get(entry.value) {
+            return Some((Matched::Exact, node));
+        }
+        for Wildcard {
+            pattern,
+            shared,
+            node,
+        } in &siblings.wildcards
+        {
+            if pattern.matches(entry.value) {
+                return Some((
+                    Matched::Wildcard {
+                        pattern,
+                        shared: *shared,
+                    },
+                    node,
+                ));
+            }
+        }
+        siblings.alone.as_ref().map(|node| (Matched::KeyAlone, &**node))
+    }
+
+    /// The descriptors with this key.
+    #[inline]
+    pub(super) fn siblings(&self, key: &str) -> Option<&Siblings> {
+        self.0.get(key)
+    }
+
+    /// The keys of this level, sorted.
+    pub(super) fn keys(&self) -> Vec<&str> {
+        let mut keys: Vec<_> = self.0.iter().map(|(key, _)| key).collect();
+        keys.sort_unstable();
+        keys
+    }
+
+    fn collect<'r>(&'r self, rules: &mut Vec<&'r Rule>) {
+        for (_, siblings) in self.0.iter() {
+            let exact = siblings.exact.iter().map(|(_, node)| node);
+            let others = siblings.wildcards.iter().map(|wildcard| &wildcard.node);
+            for node in exact.chain(others).chain(siblings.alone.as_deref()) {
+                rules.push(&node.rule);
+                node.below.collect(rules);
+            }
+        }
+    }
+
+    fn compile(declared: Vec<Declared>, problems: &mut Problems) -> Self {
+        let mut groups: BTreeMap<Box<str>, Group> = BTreeMap::new();
+        for Declared {
+            key,
+            value,
+            rule,
+            below,
+            path_in_file,
+        } in declared
+        {
+            let node = Node {
+                rule,
+                below: Self::compile(below, problems),
+            };
+            if let Err((location, first)) = groups.entry(key).or_default().insert(value, node) {
+                let message = format!("the same key and value as at {first}; keep one of the two");
+                problems.at(&location, path_in_file, message);
+            }
+        }
+        Self(
+            groups
+                .into_iter()
+                .map(|(key, group)| (key, group.into()))
+                .collect(),
+        )
+    }
+}
+
+impl Siblings {
+    /// The exact values, sorted, and then the wildcards in their order.
+    pub(super) fn values(&self) -> Vec<&str> {
+        let mut values: Vec<_> = self.exact.iter().map(|(value, _)| value).collect();
+        values.sort_unstable();
+        values.extend(self.wildcards.iter().map(|wildcard| wildcard.pattern.as_str()));
+        values
+    }
+}
+
+/// Siblings in the making.
+#[derive(Default)]
+struct Group {
+    exact: BTreeMap<Box<str>, Node>,
+    wildcards: Vec<Wildcard>,
+    alone: Option<Box<Node>>,
+}
+
+impl Group {
+    /// Takes the node in, or says where it is and where the one is that takes its place already.
+    fn insert(&mut self, value: DeclaredValue, node: Node) -> Result<(), (Location, Location)> {
+        let location = |node: &Node| node.rule.location.clone();
+        match value {
+            DeclaredValue::Any => match &self.alone {
+                Some(first) => return Err((location(&node), location(first))),
+                None => self.alone = Some(Box::new(node)),
+            },
+            DeclaredValue::Exact(value) => match self.exact.entry(value) {
+                btree_map::Entry::Occupied(first) => return Err((location(&node), location(first.get()))),
+                btree_map::Entry::Vacant(place) => _ = place.insert(node),
+            },
+            DeclaredValue::Wildcard { pattern, shared } => {
+                match self.wildcards.iter().find(|wildcard| wildcard.pattern == pattern) {
+                    Some(first) => return Err((location(&node), location(&first.node))),
+                    None => self.wildcards.push(Wildcard {
+                        pattern,
+                        shared,
+                        node,
+                    }),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl From<Group> for Siblings {
+    fn from(group: Group) -> Self {
+        Self {
+            exact: group.exact.into_iter().collect(),
+            wildcards: group.wildcards.into(),
+            alone: group.alone,
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! YAML as a tree of nodes that know where they stand, and the typed reading of it.
+//!
+//! What always holds of a tree: no map has a key twice, aliases and merge keys (`<<`) are resolved, and it is at most
+//! [`DEPTH_MAX`] deep, so that recursion over it ends well within the stack. Aliases share what they repeat; they may
+//! repeat at most [`REPEATED_MAX`] nodes in a file, so that a walk over all of it ends soon.
+
+mod build;
+mod fields;
+mod near;
+mod scalar;
+
+pub(super) use build::parse;
+pub(super) use fields::{Field, Fields, quoted};
+pub(super) use near::nearest;
+
+use super::{
+    error::{Location, Position, Problems},
+    files::Source,
+};
+use std::{rc::Rc, sync::Arc};
+
+/// Maps and lists within each other. A descriptor takes two levels, and requests have 32 entries unless set otherwise.
+const DEPTH_MAX: usize = 200;
+
+/// Nodes that all aliases of a file together may repeat.
+const REPEATED_MAX: usize = 1_000_000;
+
+/// A value and where it begins.
+#[derive(Debug)]
+pub(super) struct Node {
+    position: Position,
+    kind: Kind,
+    /// Nodes in it, itself included, each alias counted as what it repeats.
+    size: usize,
+    /// Levels of maps and lists in it; a scalar has none.
+    height: usize,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Scalar(Scalar),
+    List(Vec<Rc<Node>>),
+    Map(Vec<Pair>),
+}
+
+#[derive(Debug)]
+struct Scalar {
+    text: Box<str>,
+    /// Neither quoted nor a block: it may be a number, a boolean or null.
+    plain: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Pair {
+    key: Box<str>,
+    key_position: Position,
+    value: Rc<Node>,
+}
+
+impl Node {
+    fn scalar(position: Position, text: impl Into<Box<str>>, plain: bool) -> Self {
+        Self {
+            position,
+            kind: Kind::Scalar(Scalar {
+                text: text.into(),
+                plain,
+            }),
+            size: 1,
+            height: 0,
+        }
+    }
+
+    fn list(position: Position, items: Vec<Rc<Self>>) -> Self {
+        let (size, height) = extent(items.iter());
+        Self {
+            position,
+            kind: Kind::List(items),
+            size,
+            height,
+        }
+    }
+
+    fn map(position: Position, pairs: Vec<Pair>) -> Self {
+        let (size, height) = extent(pairs.iter().map(|pair| &pair.value));
+        Self {
+            position,
+            kind: Kind::Map(pairs),
+            size,
+            height,
+        }
+    }
+
+    /// Whether this is YAML's way to say "nothing".
+    fn is_null(&self) -> bool {
+        matches!(&self.kind, Kind::Scalar(scalar) if scalar.is_null())
+    }
+}
+
+/// Size and height of a map or list of these.
+fn extent<'n>(nodes: impl Iterator<Item = &'n Rc<Node>>) -> (usize, usize) {
+    nodes.fold((1, 1), |(size, height), node| {
+        (size.saturating_add(node.size), height.max(node.height + 1))
+    })
+}
+
+/// Notes problems of one file.
+pub(super) struct Report<'p> {
+    file: Arc<str>,
+    problems: &'p mut Problems,
+}
+
+impl<'p> Report<'p> {
+    pub(super) fn new(source: &Source, problems: &'p mut Problems) -> Self {
+        Self {
+            file: source.name.as_str().into(),
+            problems,
+        }
+    }
+
+    pub(super) fn at(&mut self, position: Position, path: impl Into<String>, message: impl Into<String>) {
+        self.problems.at(&self.location(position), path, message);
+    }
+
+    /// The position with this file's name.
+    pub(super) fn location(&self, position: Position) -> Location {
+        Location {
+            file: Arc::clone(&self.file),
+            position,
+        }
+    }
+}
+
+/// The path to what lies under `key`.
+fn join(path: &str, key: &str) -> String {
+    if path.is_empty() {
+        key.to_owned()
+    } else {
+        format!("{path}.{key}")
+    }
+}
