@@ -6,10 +6,20 @@
 //! - [`algorithm`]: the arithmetic of counting
 //! - [`rules`]: rule files, the rule tree and matching
 //! - [`store`]: the sharded counters
+//! - [`limiter`]: the decision
+//! - [`grpc`]: the wire and the services
+//! - [`server`]: the wiring
+//! - [`telemetry`]: logs
+//! - [`cli`]: the commands
 //! - [`clock`]: where time comes from
 
 pub mod algorithm;
+pub mod cli;
 pub mod clock;
+pub mod grpc;
 pub mod limit;
+pub mod limiter;
 pub mod rules;
+pub mod server;
 pub mod store;
+pub mod telemetry;

@@ -1,3 +1,10 @@
-//! Tidegate, the command.
+//! The command `tidegate`: parses arguments, runs, sets the exit code.
 
-fn main() {}
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    tidegate::cli::run()
+}

@@ -14,7 +14,7 @@ mod sliding_window;
 pub use fixed_window::FixedWindow;
 pub use sliding_window::SlidingWindow;
 
-use crate::limit::{Reset, Timestamp};
+use crate::limit::{Reset, Timestamp, Window};
 use std::time::Duration;
 
 /// What one counter remembers. Each algorithm packs its own meaning into the two words.
@@ -51,6 +51,14 @@ impl Algorithm {
         match self {
             Self::SlidingWindow(_) => "sliding_window",
             Self::FixedWindow(_) => "fixed_window",
+        }
+    }
+
+    /// The length of time over which hits are counted.
+    pub const fn window(&self) -> Window {
+        match self {
+            Self::SlidingWindow(sliding) => sliding.window,
+            Self::FixedWindow(fixed) => fixed.window,
         }
     }
 

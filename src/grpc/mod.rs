@@ -12,12 +12,17 @@ pub use rate_limit::{PRECISION_HEADER, RateLimit};
 pub use routes::{Health, RouteSettings, refuse_other_protocols, routes};
 
 /// The generated messages and services, in the modules of their protobuf packages.
-#[expect(missing_docs, unused_qualifications, clippy::all, reason = "generated; the protos are documented")]
+#[expect(
+    missing_docs,
+    unused_qualifications,
+    clippy::all,
+    reason = "generated; the protos are documented"
+)]
 pub mod pb {
     tonic::include_proto!("includes");
     pub use envoy::{
-        config::core::v3 as core, extensions::common::ratelimit::v3 as common, service::ratelimit::v3 as service,
-        r#type::v3 as types,
+        config::core::v3 as core, extensions::common::ratelimit::v3 as common,
+        service::ratelimit::v3 as service, r#type::v3 as types,
     };
     /// What reflection answers from.
     pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

@@ -14,14 +14,25 @@ pub(super) enum Reached<'r> {
     /// Nothing that limits it.
     Nothing,
     /// A rule that says nothing limits it.
-    Unlimited,
+    Unlimited(&'r Rule),
     /// The limits of a rule.
     Rule(&'r Rule),
     /// The limit that the request brought along.
     Override,
 }
 
-impl Reached<'_> {
+impl<'r> Reached<'r> {
+    /// Names of limits that do not apply because of this one.
+    fn replaces(self) -> impl Iterator<Item = &'r str> {
+        let rule = match self {
+            Self::Rule(rule) | Self::Unlimited(rule) => Some(rule),
+            Self::Nothing | Self::Override => None,
+        };
+        rule.into_iter()
+            .flat_map(|rule| &rule.replaces)
+            .map(|name| &**name)
+    }
+
     /// Whether a would-be denial is let through.
     pub(super) fn is_shadow(self) -> bool {
         matches!(self, Self::Rule(rule) if rule.shadow)
@@ -43,8 +54,19 @@ pub(super) struct Charge<'r> {
     pub(super) limit: Cow<'r, RuleLimit>,
     /// What is asked.
     pub(super) hits: Hits,
-    /// Whether the counter admits it; false until it is evaluated.
-    pub(super) admitted: bool,
+    /// What its counter says to it.
+    pub(super) answer: Answer,
+}
+
+/// What a counter says to a charge.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Answer {
+    /// The hits fit. Until it is evaluated, a charge is taken to.
+    Admitted,
+    /// They do not.
+    Over,
+    /// They might, but there is no room to make the counter.
+    NoRoom,
 }
 
 impl<'r> Charge<'r> {
@@ -57,7 +79,11 @@ impl<'r> Charge<'r> {
     pub(super) fn current(&self) -> CurrentLimit<'r> {
         match &self.limit {
             Cow::Borrowed(limit) => limit.current(),
-            Cow::Owned(limit) => CurrentLimit { name: "", requests: limit.requests, unit: limit.unit },
+            Cow::Owned(limit) => CurrentLimit {
+                name: "",
+                requests: limit.requests,
+                unit: limit.unit,
+            },
         }
     }
 }
@@ -73,15 +99,18 @@ pub(super) struct Plan<'r> {
 impl<'r> Plan<'r> {
     /// Finds the limits of every descriptor.
     pub(super) fn new(domain: &'r DomainRules, seed: &Seed, request: &Request<'_>) -> Self {
-        let mut plan = Self { reached: SmallVec::new(), charges: SmallVec::new() };
+        let mut plan = Self {
+            reached: SmallVec::new(),
+            charges: SmallVec::new(),
+        };
         for (index, descriptor) in request.descriptors().iter().enumerate() {
             let reached = plan.reach(domain, seed, request.domain(), index, descriptor);
             plan.reached.push(reached);
         }
+        if domain.has_replaces() {
+            plan.drop_replaced();
+        }
         if plan.charges.len() > 1 {
-            if domain.has_replaces() {
-                plan.drop_replaced();
-            }
             plan.charges.sort_by_key(|charge| charge.key);
         }
         plan
@@ -96,35 +125,45 @@ impl<'r> Plan<'r> {
         descriptor: &Descriptor<'_>,
     ) -> Reached<'r> {
         let hits = descriptor.hits;
-        let charge = |key, limit| Charge { descriptor: index, key, limit, hits, admitted: false };
+        let charge = |key, limit| Charge {
+            descriptor: index,
+            key,
+            limit,
+            hits,
+            answer: Answer::Admitted,
+        };
         if let Some(own) = descriptor.limit {
             let limit = domain.override_limit(own);
             let key = key(seed, domain_name, descriptor, &[], limit.ordinal);
             self.charges.push(charge(key, Cow::Owned(limit)));
             return Reached::Override;
         }
-        let Some(found) = domain.find(&descriptor.entries) else { return Reached::Nothing };
+        let Some(found) = domain.find(&descriptor.entries) else {
+            return Reached::Nothing;
+        };
         if found.rule.unlimited {
-            return Reached::Unlimited;
+            return Reached::Unlimited(found.rule);
         }
         for limit in &found.rule.limits {
             let key = key(seed, domain_name, descriptor, &found.shared, limit.ordinal);
             self.charges.push(charge(key, Cow::Borrowed(limit)));
         }
-        if found.rule.limits.is_empty() { Reached::Nothing } else { Reached::Rule(found.rule) }
+        if found.rule.limits.is_empty() {
+            Reached::Nothing
+        } else {
+            Reached::Rule(found.rule)
+        }
     }
 
     /// A limit whose name another matched rule replaces is as if it were not there.
     fn drop_replaced(&mut self) {
-        let reached = &self.reached;
-        let replaced = |name: &str| {
-            let names = |reached: &Reached<'r>| match reached {
-                Reached::Rule(rule) => rule.replaces.iter().any(|replaced| **replaced == *name),
-                _ => false,
-            };
-            !name.is_empty() && reached.iter().any(names)
-        };
-        self.charges.retain(|charge| !replaced(&charge.limit.name));
+        let replaced: SmallVec<[&str; 4]> = self
+            .reached
+            .iter()
+            .flat_map(|reached| reached.replaces())
+            .collect();
+        self.charges
+            .retain(|charge| charge.limit.name.is_empty() || !replaced.contains(&&*charge.limit.name));
         for (index, reached) in self.reached.iter_mut().enumerate() {
             if matches!(reached, Reached::Rule(_)) && !self.charges.iter().any(|c| c.descriptor == index) {
                 *reached = Reached::Nothing;

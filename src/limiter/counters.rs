@@ -3,7 +3,7 @@
 use super::charge::Charge;
 use crate::{
     algorithm::State,
-    limit::Timestamp,
+    limit::{LimitId, Timestamp},
     rules::{RuleLimit, RuleSet},
     store::{Counter, Key, Place, Shard, Store},
 };
@@ -36,7 +36,11 @@ impl<'s> Counters<'s> {
     /// Locks the shards and finds the counters. The charges are sorted by key: shards are locked in ascending order,
     /// since two requests that share two shards must not deadlock.
     pub(super) fn lock(store: &'s Store, charges: &[Charge<'_>]) -> Self {
-        let mut counters = Self { store, guards: SmallVec::new(), held: SmallVec::new() };
+        let mut counters = Self {
+            store,
+            guards: SmallVec::new(),
+            held: SmallVec::new(),
+        };
         let mut last_shard = None;
         let mut start = 0;
         for same_key in charges.chunk_by(|a, b| a.key == b.key) {
@@ -50,7 +54,12 @@ impl<'s> Counters<'s> {
             let place = counters.guards[guard].find(key);
             let charges = start..start + same_key.len();
             start = charges.end;
-            counters.held.push(Held { charges, key, guard, place });
+            counters.held.push(Held {
+                charges,
+                key,
+                guard,
+                place,
+            });
         }
         counters
     }
@@ -78,15 +87,19 @@ impl<'s> Counters<'s> {
         rules: &RuleSet,
         now: Timestamp,
     ) -> Cow<'_, State> {
-        let Held { guard, place: Some(place), .. } = self.held[index] else {
+        let Held {
+            guard,
+            place: Some(place),
+            ..
+        } = self.held[index]
+        else {
             return Cow::Owned(State::EMPTY);
         };
         let counter = self.guards[guard].get(place);
         if counter.limit == limit.id {
             Cow::Borrowed(&counter.state)
         } else {
-            let former = rules.limits().algorithm(counter.limit);
-            Cow::Owned(limit.algorithm.take_over(former, counter.state.clone(), now))
+            Cow::Owned(take_over(limit, rules, counter.limit, counter.state.clone(), now))
         }
     }
 
@@ -102,7 +115,9 @@ impl<'s> Counters<'s> {
         change: impl FnOnce(State) -> State,
         read: impl FnOnce(&State) -> T,
     ) -> T {
-        let Held { key, guard, place, .. } = self.held[index];
+        let Held {
+            key, guard, place, ..
+        } = self.held[index];
         let shard = &mut self.guards[guard];
         let former = place.map(|place| {
             let counter = shard.get_mut(place);
@@ -111,7 +126,7 @@ impl<'s> Counters<'s> {
         let state = change(match former {
             None => State::EMPTY,
             Some((id, state)) if id == limit.id => state,
-            Some((id, state)) => limit.algorithm.take_over(rules.limits().algorithm(id), state, now),
+            Some((id, state)) => take_over(limit, rules, id, state, now),
         });
         let seen = read(&state);
         let expires = limit.algorithm.expires(&state);
@@ -145,5 +160,14 @@ impl<'s> Counters<'s> {
         for held in self.held.iter_mut().filter(|held| held.guard == guard) {
             held.place = self.guards[guard].find(held.key);
         }
+    }
+}
+
+/// A state that was counted under another limit, as `limit` reads it.
+fn take_over(limit: &RuleLimit, rules: &RuleSet, former: LimitId, state: State, now: Timestamp) -> State {
+    match rules.limits().get(former) {
+        Some(former) => limit.algorithm.take_over(&former.algorithm, state, now),
+        // Rules are built upon those before them, so every limit of a counter is known.
+        None => State::EMPTY,
     }
 }

@@ -1,6 +1,6 @@
 //! What a descriptor is told of its limits: the tightest one's numbers.
 
-use super::charge::{Charge, Reached};
+use super::charge::{Answer, Charge, Reached};
 use crate::{
     algorithm::{Algorithm, State},
     limit::{Code, CurrentLimit, Hits, Reset, Status, Timestamp},
@@ -15,16 +15,37 @@ pub(super) struct Seen<'r> {
     ordinal: u32,
     code: Code,
     remaining: u64,
-    reset: Reset,
+    /// None if nobody knows: there is no room for the counter.
+    reset: Option<Reset>,
 }
 
 impl<'r> Seen<'r> {
     /// Reads the counter's state. `taken` is what all charges of the counter asked for together: the reset of a denial
     /// is that of this same request.
     #[inline]
-    pub(super) fn read(charge: &Charge<'r>, taken: u64, is_shadow: bool, state: &State, now: Timestamp) -> Self {
+    pub(super) fn read(
+        charge: &Charge<'r>,
+        taken: u64,
+        is_shadow: bool,
+        state: &State,
+        now: Timestamp,
+    ) -> Self {
         let algorithm = &charge.limit.algorithm;
-        let code = if charge.admitted || is_shadow { Code::Ok } else { Code::OverLimit };
+        let code = if charge.answer == Answer::Admitted || is_shadow {
+            Code::Ok
+        } else {
+            Code::OverLimit
+        };
+        if code == Code::OverLimit && charge.answer == Answer::NoRoom {
+            let (limit, ordinal) = (charge.current(), charge.limit.ordinal);
+            return Self {
+                limit,
+                ordinal,
+                code,
+                remaining: 0,
+                reset: None,
+            };
+        }
         let wanted = if charge.hits == Hits::Peek { 1 } else { taken };
         let reset = match (charge.limit.semantics, algorithm, code) {
             // The reference server always speaks of the window's end.
@@ -35,10 +56,17 @@ impl<'r> Seen<'r> {
             (_, _, Code::OverLimit) => algorithm.until_admits(state, wanted, now),
         };
         let remaining = algorithm.remaining(state, now);
-        Self { limit: charge.current(), ordinal: charge.limit.ordinal, code, remaining, reset }
+        Self {
+            limit: charge.current(),
+            ordinal: charge.limit.ordinal,
+            code,
+            remaining,
+            reset: Some(reset),
+        }
     }
 
-    /// A denial is tighter than an admission; among denials the longer one, among admissions the one with less left.
+    /// A denial is tighter than an admission; among denials the one with the longest known reset, among admissions the
+    /// one with less left.
     #[inline]
     pub(super) fn is_tighter_than(&self, other: &Self) -> bool {
         let is_first = self.ordinal < other.ordinal;
@@ -59,13 +87,13 @@ impl<'r> Seen<'r> {
 #[inline]
 pub(super) fn status<'r>(reached: Reached<'r>, seen: Option<Seen<'r>>) -> Status<'r> {
     match (reached, seen) {
-        (Reached::Unlimited, _) => Status::UNLIMITED,
+        (Reached::Unlimited(_), _) => Status::UNLIMITED,
         (_, None) => Status::NO_LIMIT,
         (_, Some(seen)) => Status {
             code: seen.code,
             limit: Some(seen.limit),
             remaining: u32::try_from(seen.remaining).unwrap_or(u32::MAX),
-            reset: Some(seen.reset),
+            reset: seen.reset,
         },
     }
 }

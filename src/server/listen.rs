@@ -31,7 +31,9 @@ impl FromStr for ListenAddress {
             return Ok(Self::Unix(path.into()));
         }
         match text.rsplit_once(':') {
-            Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => Ok(Self::Tcp(text.into())),
+            Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
+                Ok(Self::Tcp(text.into()))
+            }
             _ => Err(ListenAddressError(text.into())),
         }
     }
@@ -54,8 +56,14 @@ pub(super) enum Stream {
 
 /// A bound address.
 pub(super) enum Listener {
-    Tcp { listener: TcpListener, address: SocketAddr },
-    Unix { listener: UnixListener, socket: SocketFile },
+    Tcp {
+        listener: TcpListener,
+        address: SocketAddr,
+    },
+    Unix {
+        listener: UnixListener,
+        socket: SocketFile,
+    },
 }
 
 /// The file of a Unix socket; it goes with the listener.
@@ -113,7 +121,10 @@ pub(super) fn bind(addresses: &[ListenAddress]) -> Result<Vec<Listener>, super::
             ListenAddress::Tcp(text) => bind_tcp(text),
             ListenAddress::Unix(path) => bind_unix(path),
         };
-        bound.map_err(|source| super::ServeError::Listen { address: address.clone(), source })
+        bound.map_err(|source| super::ServeError::Listen {
+            address: address.clone(),
+            source,
+        })
     };
     addresses.iter().map(bind_one).collect()
 }
@@ -130,18 +141,24 @@ fn bind_tcp(text: &str) -> io::Result<Listener> {
 /// A socket file that nobody answers on was left by a process that was killed: it is replaced.
 fn bind_unix(path: &Path) -> io::Result<Listener> {
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
-    if is_socket && StdUnixStream::connect(path).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused) {
+    if is_socket && StdUnixStream::connect(path).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused)
+    {
         std::fs::remove_file(path)?;
     }
     let listener = UnixListener::bind(path)?;
-    Ok(Listener::Unix { listener, socket: SocketFile(path.into()) })
+    Ok(Listener::Unix {
+        listener,
+        socket: SocketFile(path.into()),
+    })
 }
 
 /// What to do about an address that cannot be bound.
 pub(super) fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrInUse => "; something listens there already: choose another with --listen",
-        io::ErrorKind::PermissionDenied => "; choose a port above 1023 or a directory you may write to, with --listen",
+        io::ErrorKind::PermissionDenied => {
+            "; choose a port above 1023 or a directory you may write to, with --listen"
+        }
         io::ErrorKind::AddrNotAvailable => "; this machine has no such address: choose another with --listen",
         _ => "",
     }
@@ -156,8 +173,19 @@ mod tests {
         let read = |text: &str| text.parse::<ListenAddress>();
         assert_eq!(read("127.0.0.1:0"), Ok(ListenAddress::Tcp("127.0.0.1:0".into())));
         assert_eq!(read("[::1]:8081"), Ok(ListenAddress::Tcp("[::1]:8081".into())));
-        assert_eq!(read("unix:/run/t.sock"), Ok(ListenAddress::Unix("/run/t.sock".into())));
-        for wrong in ["", "8081", ":8081", "localhost", "localhost:http", "localhost:70000", "unix:"] {
+        assert_eq!(
+            read("unix:/run/t.sock"),
+            Ok(ListenAddress::Unix("/run/t.sock".into()))
+        );
+        for wrong in [
+            "",
+            "8081",
+            ":8081",
+            "localhost",
+            "localhost:http",
+            "localhost:70000",
+            "unix:",
+        ] {
             let error = read(wrong).expect_err("is no address").to_string();
             assert!(error.contains("write host:port"), "{error}");
         }

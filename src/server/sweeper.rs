@@ -33,7 +33,10 @@ impl Sweeper {
                     next = sweep_some(&limiter, &*clock, next);
                 }
             })
-            .map_err(|source| ServeError::Start { what: "the sweeper thread", source })?;
+            .map_err(|source| ServeError::Start {
+                what: "the sweeper thread",
+                source,
+            })?;
         Ok(Self { stop, thread })
     }
 

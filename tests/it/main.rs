@@ -1,3 +1,11 @@
-//! The integration tests, one binary.
+//! The integration tests, one binary: the real `tidegate` process, real sockets, real peers.
+//!
+//! Tests that need more than Rust run when it is there and say loudly when they skip; a name in `TIDEGATE_REQUIRE`
+//! (comma-separated, e.g. `envoy`) turns that skip into a failure.
 
+mod commands;
 mod rules;
+mod serve;
+mod support;
+mod tidy;
+mod wire;

@@ -1,0 +1,214 @@
+//! `tidegate call`: real decisions from a running server.
+
+use super::{Failure, descriptor::DescriptorText, table};
+use crate::{
+    grpc::{
+        PRECISION_HEADER,
+        pb::{
+            common::{RateLimitDescriptor, rate_limit_descriptor::Entry},
+            service::{
+                RateLimitRequest, RateLimitResponse,
+                rate_limit_response::{Code, DescriptorStatus, RateLimit, rate_limit::Unit},
+                rate_limit_service_client::RateLimitServiceClient,
+            },
+        },
+    },
+    server::ListenAddress,
+};
+use clap::Args;
+use comfy_table::Table;
+use serde_json::{Value, json};
+use std::{process::ExitCode, time::Duration};
+use tonic::{
+    Request,
+    metadata::MetadataValue,
+    transport::{Channel, Endpoint},
+};
+
+/// Asks a running server for decisions, and prints them.
+///
+/// Each answer is a real one: an admitted request is counted. `--hits 0` asks without taking.
+#[derive(Args)]
+pub(super) struct Call {
+    /// The domain.
+    domain: String,
+    /// Descriptors, from the most general entry to the most particular; several are decided as one request.
+    #[arg(required = true, value_name = "KEY=VALUE,…")]
+    descriptors: Vec<DescriptorText>,
+    /// The server: host:port or unix:/path/of/socket.
+    #[arg(long, env = "TIDEGATE_ADDR", default_value = "127.0.0.1:8081")]
+    addr: ListenAddress,
+    /// Hits that each descriptor asks for; 0 asks whether one would be admitted, and takes nothing.
+    #[arg(long, default_value_t = 1)]
+    hits: u64,
+    /// Give the hits back instead of taking them.
+    #[arg(long)]
+    give_back: bool,
+    /// How often to ask.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    repeat: u32,
+    /// How long to wait for an answer.
+    #[arg(long, default_value = "5s", value_parser = humantime::parse_duration)]
+    timeout: Duration,
+    /// Print one JSON object for each answer.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Call {
+    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        runtime.block_on(self.ask_all())?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    async fn ask_all(&self) -> Result<(), Failure> {
+        let mut client = RateLimitServiceClient::new(self.connect().await?);
+        let mut answers = table::table([
+            "call",
+            "overall",
+            "descriptor",
+            "status",
+            "limit",
+            "remaining",
+            "reset",
+        ]);
+        for number in 1..=self.repeat {
+            let mut request = Request::new(self.message());
+            request.set_timeout(self.timeout);
+            request
+                .metadata_mut()
+                .insert(PRECISION_HEADER, MetadataValue::from_static("exact"));
+            let answer = client.should_rate_limit(request).await.map_err(|status| {
+                Failure(format!(
+                    "{} answered {}: {}",
+                    self.addr,
+                    status.code(),
+                    status.message()
+                ))
+            })?;
+            let answer = answer.into_inner();
+            if self.json {
+                table::print_line(self.to_json(&answer));
+            } else {
+                self.add_rows(&mut answers, number, &answer);
+            }
+        }
+        if !self.json {
+            table::print_line(answers);
+        }
+        Ok(())
+    }
+
+    async fn connect(&self) -> Result<Channel, Failure> {
+        let failure = |error: tonic::transport::Error| {
+            let cause = std::error::Error::source(&error)
+                .map(|cause| format!(" ({cause})"))
+                .unwrap_or_default();
+            Failure(format!(
+                "no server answers at {}{cause}; start one with `tidegate serve`, or name its address with --addr",
+                self.addr
+            ))
+        };
+        let uri = match &self.addr {
+            ListenAddress::Tcp(address) => format!("http://{address}"),
+            unix @ ListenAddress::Unix(_) => unix.to_string(),
+        };
+        Endpoint::from_shared(uri)?
+            .connect_timeout(self.timeout)
+            .connect()
+            .await
+            .map_err(failure)
+    }
+
+    fn message(&self) -> RateLimitRequest {
+        let descriptor = |text: &DescriptorText| RateLimitDescriptor {
+            entries: text
+                .0
+                .iter()
+                .cloned()
+                .map(|(key, value)| Entry { key, value })
+                .collect(),
+            limit: None,
+            hits_addend: Some(self.hits),
+            is_negative_hits: self.give_back,
+        };
+        RateLimitRequest {
+            domain: self.domain.clone(),
+            descriptors: self.descriptors.iter().map(descriptor).collect(),
+            hits_addend: 0,
+        }
+    }
+
+    fn add_rows(&self, table: &mut Table, number: u32, answer: &RateLimitResponse) {
+        for (descriptor, status) in self.descriptors.iter().zip(&answer.statuses) {
+            table.add_row([
+                number.to_string(),
+                answer.overall_code().as_str_name().to_owned(),
+                descriptor.to_string(),
+                status.code().as_str_name().to_owned(),
+                status
+                    .current_limit
+                    .as_ref()
+                    .map_or_else(|| "none".to_owned(), limit_text),
+                remaining(status).map_or_else(|| "–".to_owned(), |hits| hits.to_string()),
+                reset_text(status),
+            ]);
+        }
+    }
+
+    fn to_json(&self, answer: &RateLimitResponse) -> Value {
+        let status = |(descriptor, status): (&DescriptorText, &DescriptorStatus)| {
+            json!({
+                "descriptor": descriptor.to_string(),
+                "code": status.code().as_str_name(),
+                "limit": status.current_limit.as_ref().map(|limit| json!({
+                    "name": limit.name,
+                    "requests_per_unit": limit.requests_per_unit,
+                    "unit": limit.unit().as_str_name(),
+                })),
+                "remaining": remaining(status),
+                "reset_seconds": status.duration_until_reset.as_ref().map(seconds),
+            })
+        };
+        json!({
+            "overall": answer.overall_code().as_str_name(),
+            "statuses": self.descriptors.iter().zip(&answer.statuses).map(status).collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// How many hits are left; none where nothing limits them.
+fn remaining(status: &DescriptorStatus) -> Option<u32> {
+    status.current_limit.as_ref().map(|_| status.limit_remaining)
+}
+
+fn limit_text(limit: &RateLimit) -> String {
+    let name = if limit.name.is_empty() {
+        String::new()
+    } else {
+        format!("{}: ", limit.name)
+    };
+    match limit.unit() {
+        Unit::Unknown => format!("{name}{}", limit.requests_per_unit),
+        unit => format!(
+            "{name}{} per {}",
+            limit.requests_per_unit,
+            unit.as_str_name().to_lowercase()
+        ),
+    }
+}
+
+fn reset_text(status: &DescriptorStatus) -> String {
+    match (&status.duration_until_reset, status.code()) {
+        (Some(reset), _) => format!("{:.3} s", seconds(reset)),
+        (None, Code::OverLimit) => "never".to_owned(),
+        (None, _) => "–".to_owned(),
+    }
+}
+
+fn seconds(duration: &prost_types::Duration) -> f64 {
+    duration.seconds as f64 + f64::from(duration.nanos) / 1e9
+}

@@ -1,0 +1,145 @@
+//! `tidegate check`: are these rule files good, and what do they say?
+
+use super::{Failure, rule_files::ReadAs, table};
+use crate::rules::{self, Charge, Rule, RuleError, RuleErrors, RuleLimit, RuleSet};
+use clap::Args;
+use serde_json::{Value, json};
+use std::{path::PathBuf, process::ExitCode};
+
+/// Reads rule files as the server would, and shows the rules, or every error with its place and remedy.
+///
+/// Exit code 0: all files are good. 1: at least one is not, and the server would load none.
+#[derive(Args)]
+pub(super) struct Check {
+    /// Rule files, or directories of them.
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    #[command(flatten)]
+    read_as: ReadAs,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Check {
+    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+        let loaded = rules::read(&self.paths)
+            .and_then(|sources| RuleSet::parse(&sources, &self.read_as.options(), None));
+        match loaded {
+            Ok(rules) => {
+                self.show(&rules);
+                Ok(ExitCode::SUCCESS)
+            }
+            Err(errors) => {
+                self.show_errors(&errors);
+                Ok(ExitCode::FAILURE)
+            }
+        }
+    }
+
+    fn show(&self, rules: &RuleSet) {
+        if self.json {
+            table::print_line(json!({ "ok": true, "domains": to_json(rules) }));
+            return;
+        }
+        let mut shown = table::table(["domain", "rule", "limit", "algorithm", "notes", "declared at"]);
+        for domain in rules.domains() {
+            for rule in domain.rules() {
+                shown.add_row([
+                    domain.name(),
+                    &rule.path,
+                    &lines(rule, limit_text),
+                    &lines(rule, |limit| limit.algorithm.name().to_owned()),
+                    &notes(rule),
+                    &rule.location.to_string(),
+                ]);
+            }
+        }
+        table::print_line(shown);
+    }
+
+    fn show_errors(&self, errors: &RuleErrors) {
+        if self.json {
+            let errors: Vec<Value> = errors.iter().map(error_to_json).collect();
+            table::print_line(json!({ "ok": false, "errors": errors }));
+        } else {
+            for error in errors.iter() {
+                eprintln!("{error}");
+            }
+        }
+    }
+}
+
+/// One line for each limit of the rule.
+fn lines(rule: &Rule, of_limit: impl Fn(&RuleLimit) -> String) -> String {
+    rule.limits.iter().map(of_limit).collect::<Vec<_>>().join("\n")
+}
+
+/// `100 per minute`, `5 per 10s`, with the name before it.
+pub(super) fn limit_text(limit: &RuleLimit) -> String {
+    let name = if limit.name.is_empty() {
+        String::new()
+    } else {
+        format!("{}: ", limit.name)
+    };
+    match limit.unit {
+        Some(unit) => format!("{name}{} per {unit}", limit.requests),
+        None => format!("{name}{} per {}", limit.requests, limit.algorithm.window()),
+    }
+}
+
+fn notes(rule: &Rule) -> String {
+    let replaces = format!("replaces {}", rule.replaces.join(", "));
+    let always = rule.limits.iter().any(|limit| limit.charge == Charge::Always);
+    let all = [
+        (rule.unlimited, "unlimited"),
+        (!rule.unlimited && rule.limits.is_empty(), "no limit"),
+        (rule.shadow, "shadow"),
+        (rule.quota, "quota"),
+        (always, "charge: always"),
+        (!rule.replaces.is_empty(), &replaces),
+    ];
+    all.iter()
+        .filter(|(applies, _)| *applies)
+        .map(|(_, note)| *note)
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+fn to_json(rules: &RuleSet) -> Value {
+    let limit = |limit: &RuleLimit| {
+        json!({
+            "name": limit.name,
+            "requests": limit.requests,
+            "window": limit.algorithm.window().to_string(),
+            "algorithm": limit.algorithm.name(),
+            "charge": if limit.charge == Charge::Always { "always" } else { "admitted" },
+        })
+    };
+    let rule = |rule: &Rule| {
+        json!({
+            "rule": &*rule.path,
+            "limits": rule.limits.iter().map(limit).collect::<Vec<_>>(),
+            "unlimited": rule.unlimited,
+            "shadow_mode": rule.shadow,
+            "quota_mode": rule.quota,
+            "replaces": rule.replaces,
+            "declared_at": rule.location.to_string(),
+        })
+    };
+    let domains = rules.domains().map(|domain| {
+        let rules: Vec<Value> = domain.rules().into_iter().map(rule).collect();
+        json!({ "domain": domain.name(), "rules": rules })
+    });
+    domains.collect()
+}
+
+fn error_to_json(error: &RuleError) -> Value {
+    json!({
+        "file": &*error.file,
+        "line": error.position.map(|position| position.line),
+        "column": error.position.map(|position| position.column),
+        "path": error.path,
+        "message": error.message,
+    })
+}

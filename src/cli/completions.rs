@@ -1,0 +1,26 @@
+//! `tidegate completions`: what a shell needs to complete the commands.
+
+use super::{Cli, Failure};
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+use std::process::ExitCode;
+
+/// Prints completions for a shell.
+///
+/// For bash: `tidegate completions bash > ~/.local/share/bash-completion/completions/tidegate`.
+/// For zsh: write to a file `_tidegate` in a directory of your $fpath. For fish: ~/.config/fish/completions/tidegate.fish.
+#[derive(Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Completions {
+    /// The shell.
+    shell: Shell,
+}
+
+impl Completions {
+    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut Cli::command(), "tidegate", &mut script);
+        super::table::print(&String::from_utf8_lossy(&script));
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,73 @@
+//! The command line: one file a command. Arguments in, tables or JSON out, exit codes.
+//!
+//! Exit codes: 0 done, 1 it failed and standard error says why, 2 the arguments are wrong.
+
+mod call;
+mod check;
+mod completions;
+mod descriptor;
+mod explain;
+mod rule_files;
+mod serve;
+mod table;
+
+use clap::{Parser, Subcommand};
+use std::{fmt, process::ExitCode};
+
+/// Decides who may go on and who must wait: a rate-limit server for Envoy and everyone else.
+///
+/// Start with `tidegate serve`, which needs no files, and ask it with `tidegate call demo api_key=alice --repeat 6`.
+#[derive(Parser)]
+#[command(
+    name = "tidegate",
+    version,
+    max_term_width = 100,
+    arg_required_else_help = true
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Serve(serve::Serve),
+    Check(check::Check),
+    Explain(explain::Explain),
+    Call(call::Call),
+    Completions(completions::Completions),
+}
+
+/// Why a command failed, for people.
+#[derive(Debug)]
+struct Failure(String);
+
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Parses the process's arguments and runs the command.
+pub fn run() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Serve(serve) => serve.run(),
+        Command::Check(check) => check.run(),
+        Command::Explain(explain) => explain.run(),
+        Command::Call(call) => call.run(),
+        Command::Completions(completions) => completions.run(),
+    };
+    match done {
+        Ok(code) => code,
+        Err(failure) => {
+            eprintln!("error: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! `tidegate serve`: the server.
+
+use super::{Failure, rule_files::ReadAs};
+use crate::{
+    clock::SystemClock,
+    limit::RequestLimits,
+    limiter::Limiter,
+    rules::{self, RuleSet, Source},
+    server::{self, Http2Settings, ListenAddress, Settings},
+    store::{OnFull, Seed, StoreSettings},
+    telemetry::{self, LogFormat},
+};
+use clap::{Args, ValueEnum};
+use std::{num::NonZeroUsize, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Answers rate limit requests until it is told to stop.
+///
+/// Without --rules it serves a small demo: domain `demo`, key `api_key`, 5 hits per 10 s for each value.
+/// SIGTERM and SIGINT drain it: health turns NOT_SERVING, answers in flight are finished, the exit code is 0.
+#[derive(Args)]
+pub(super) struct Serve {
+    /// A rule file, or a directory of them; give it again for more.
+    #[arg(long, env = "TIDEGATE_RULES", value_name = "PATH", value_delimiter = ':')]
+    rules: Vec<PathBuf>,
+    #[command(flatten)]
+    read_as: ReadAs,
+    /// Where to listen: host:port or unix:/path/of/socket; give it again for more.
+    #[arg(
+        long,
+        env = "TIDEGATE_LISTEN",
+        value_name = "ADDR",
+        value_delimiter = ',',
+        default_value = "127.0.0.1:8081"
+    )]
+    listen: Vec<ListenAddress>,
+    /// Admit every request; the statuses still say what would have been denied.
+    #[arg(long, env = "TIDEGATE_GLOBAL_SHADOW")]
+    global_shadow: bool,
+    /// Worker threads; one for each core unless said otherwise.
+    #[arg(long, env = "TIDEGATE_THREADS", value_name = "N")]
+    threads: Option<NonZeroUsize>,
+    /// The most counters held at once; each takes about 50 bytes.
+    #[arg(
+        long,
+        env = "TIDEGATE_MAX_COUNTERS",
+        value_name = "N",
+        default_value_t = 10_000_000
+    )]
+    max_counters: usize,
+    /// What happens to a request that needs a new counter when there is no room for one.
+    #[arg(long, env = "TIDEGATE_ON_FULL", default_value = "deny")]
+    on_full: OnFullChoice,
+    #[command(flatten)]
+    bounds: Bounds,
+    /// How long health says NOT_SERVING before connections are asked to end.
+    #[arg(long, env = "TIDEGATE_DRAIN_DELAY", default_value = "0s", value_parser = humantime::parse_duration)]
+    drain_delay: Duration,
+    /// How long connections may take to end.
+    #[arg(long, env = "TIDEGATE_DRAIN_TIMEOUT", default_value = "10s", value_parser = humantime::parse_duration)]
+    drain_timeout: Duration,
+    /// How log lines look.
+    #[arg(long, env = "TIDEGATE_LOG_FORMAT", default_value = "text")]
+    log_format: LogFormat,
+    /// What is logged: error, warn, info, debug or trace, or a list of target=level.
+    #[arg(long, env = "TIDEGATE_LOG", default_value = "info", value_name = "LEVEL")]
+    log: String,
+}
+
+/// The largest request that is answered, and the bounds of a connection.
+#[derive(Args)]
+struct Bounds {
+    /// Descriptors in one request.
+    #[arg(long, env = "TIDEGATE_MAX_DESCRIPTORS", value_name = "N", default_value_t = RequestLimits::default().descriptors_max)]
+    max_descriptors: usize,
+    /// Entries in one descriptor.
+    #[arg(long, env = "TIDEGATE_MAX_ENTRIES", value_name = "N", default_value_t = RequestLimits::default().entries_max)]
+    max_entries: usize,
+    /// Bytes of a domain, of one key or of one value.
+    #[arg(long, env = "TIDEGATE_MAX_TEXT_BYTES", value_name = "BYTES", default_value_t = RequestLimits::default().text_bytes_max)]
+    max_text_bytes: usize,
+    /// Bytes of one request message.
+    #[arg(long, env = "TIDEGATE_MAX_MESSAGE_BYTES", value_name = "BYTES", default_value_t = 256 * 1024)]
+    max_message_bytes: usize,
+    /// Requests under way at once on one connection.
+    #[arg(long, env = "TIDEGATE_MAX_STREAMS", value_name = "N", default_value_t = Http2Settings::default().streams_max)]
+    max_streams: u32,
+}
+
+/// What happens when there is no room for a new counter.
+#[derive(Clone, Copy, ValueEnum)]
+enum OnFullChoice {
+    /// The request is denied: the limits hold.
+    Deny,
+    /// The request is admitted uncounted.
+    Allow,
+}
+
+impl Serve {
+    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+        telemetry::start_logging(self.log_format, &self.log)
+            .map_err(|error| Failure(format!("--log {}: {error}; write a level such as info", self.log)))?;
+        let rules = self.rules()?;
+        let store = StoreSettings {
+            seed: Seed::random().map_err(|error| Failure(format!("no random seed for the keys: {error}")))?,
+            counters_max: self.max_counters,
+            on_full: match self.on_full {
+                OnFullChoice::Deny => OnFull::Deny,
+                OnFullChoice::Allow => OnFull::Allow,
+            },
+        };
+        let limiter = Arc::new(Limiter::new(rules, store, self.global_shadow));
+        server::serve(
+            &self.settings(),
+            &limiter,
+            &(Arc::new(SystemClock::new()) as _),
+            stop_signal(),
+        )?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn rules(&self) -> Result<RuleSet, Failure> {
+        if !self.rules.is_empty() {
+            return self.read_as.load(&self.rules);
+        }
+        tracing::info!(
+            "no --rules: serving the demo, domain `demo`, key `api_key`, 5 hits per 10 s for each value"
+        );
+        self.read_as.parse(&[Source {
+            name: "demo.yaml".into(),
+            text: rules::DEMO.into(),
+        }])
+    }
+
+    fn settings(&self) -> Settings {
+        let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        Settings {
+            listen: self.listen.clone(),
+            threads: self.threads.unwrap_or(cores),
+            request_limits: RequestLimits {
+                descriptors_max: self.bounds.max_descriptors,
+                entries_max: self.bounds.max_entries,
+                text_bytes_max: self.bounds.max_text_bytes,
+            },
+            message_bytes_max: self.bounds.max_message_bytes,
+            http2: Http2Settings {
+                streams_max: self.bounds.max_streams,
+                ..Http2Settings::default()
+            },
+            drain_delay: self.drain_delay,
+            drain_timeout: self.drain_timeout,
+        }
+    }
+}
+
+/// Completes at the first SIGTERM or SIGINT. Where a signal cannot be had, the other one still works.
+async fn stop_signal() {
+    let wait = |kind| async move {
+        match signal(kind) {
+            Ok(mut signal) => Signal::recv(&mut signal).await,
+            Err(error) => {
+                tracing::warn!(%error, "cannot listen for a stop signal");
+                std::future::pending().await
+            }
+        }
+    };
+    tokio::select! {
+        _ = wait(SignalKind::terminate()) => tracing::info!("SIGTERM"),
+        _ = wait(SignalKind::interrupt()) => tracing::info!("SIGINT"),
+    }
+}

@@ -1,0 +1,33 @@
+//! What the server tells of itself: logs, so far.
+
+use std::io::IsTerminal;
+use tracing_subscriber::{EnvFilter, filter::ParseError};
+
+/// How log lines look.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum LogFormat {
+    /// A line for people.
+    Text,
+    /// A JSON object a line.
+    Json,
+}
+
+/// Sends logs to standard error. `filter` is a level (`info`) or a list of `target=level`.
+pub fn start_logging(format: LogFormat, filter: &str) -> Result<(), ParseError> {
+    let filter = EnvFilter::builder().parse(filter)?;
+    let to_stderr = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => to_stderr
+            .with_ansi(std::io::stderr().is_terminal())
+            .with_target(false)
+            .init(),
+        LogFormat::Json => to_stderr
+            .json()
+            .flatten_event(true)
+            .with_current_span(false)
+            .init(),
+    }
+    Ok(())
+}

@@ -1,0 +1,168 @@
+//! The server as a process: it decides over TCP and Unix sockets, drains, and says what is wrong when it cannot start.
+
+use crate::support::{Server, descriptor, rules_file};
+use std::{process::Command, time::Duration};
+use tidegate::grpc::pb::service::rate_limit_response::{Code, rate_limit::Unit};
+use tokio_stream::StreamExt;
+use tonic_health::pb::{
+    HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
+};
+
+const RULES: &str = "
+domain: edge
+descriptors:
+  - key: user
+    rate_limit: { name: per-user, unit: hour, requests_per_unit: 3, algorithm: fixed_window }
+";
+
+#[tokio::test]
+async fn the_demo_admits_five_and_denies_the_sixth() {
+    let server = Server::start(&[]);
+    let mut client = server.client().await;
+    for left in [4, 3, 2, 1, 0] {
+        let answer = client.hit("demo", &[("api_key", "alice")]).await.unwrap();
+        assert_eq!(
+            (answer.overall_code(), answer.statuses[0].limit_remaining),
+            (Code::Ok, left)
+        );
+    }
+    let answer = client.hit("demo", &[("api_key", "alice")]).await.unwrap();
+    assert_eq!(answer.overall_code(), Code::OverLimit);
+    let reset = answer.statuses[0].duration_until_reset.as_ref().unwrap();
+    assert!((1..=10).contains(&reset.seconds) && reset.nanos == 0, "{reset:?}");
+}
+
+#[tokio::test]
+async fn a_status_reports_the_limit_and_what_is_left() {
+    let rules = rules_file(RULES);
+    let server = Server::with_rules(rules.path(), &["--threads", "1"]);
+    let mut client = server.client().await;
+    let answer = client
+        .ask(
+            "edge",
+            vec![descriptor(&[("user", "a")]), descriptor(&[("stranger", "a")])],
+        )
+        .await
+        .unwrap();
+    let limit = answer.statuses[0].current_limit.as_ref().unwrap();
+    assert_eq!(
+        (limit.name.as_str(), limit.requests_per_unit, limit.unit()),
+        ("per-user", 3, Unit::Hour)
+    );
+    assert_eq!(answer.statuses[0].limit_remaining, 2);
+    assert_eq!(answer.statuses[1].current_limit, None);
+}
+
+#[tokio::test]
+async fn connections_to_different_workers_share_the_counters() {
+    let rules = rules_file(RULES);
+    let server = Server::with_rules(rules.path(), &["--threads", "4"]);
+    let mut admitted = 0;
+    for _ in 0..8 {
+        let answer = server.client().await.hit("edge", &[("user", "a")]).await.unwrap();
+        admitted += usize::from(answer.overall_code() == Code::Ok);
+    }
+    assert_eq!(admitted, 3);
+}
+
+#[test]
+fn a_unix_socket_is_served_and_removed_at_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("tidegate.sock");
+    let address = format!("unix:{}", socket.display());
+    let server = Server::start_on(&address, &[]);
+    let called = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["call", "demo", "api_key=alice", "--json", "--addr", &address])
+        .output()
+        .unwrap();
+    let answer: serde_json::Value = serde_json::from_slice(&called.stdout).unwrap();
+    assert_eq!(answer["statuses"][0]["remaining"], 4, "{answer}");
+    assert!(server.terminate().success());
+    assert!(!socket.exists());
+}
+
+#[test]
+fn a_socket_left_by_a_killed_server_is_taken_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("tidegate.sock");
+    let address = format!("unix:{}", socket.display());
+    drop(Server::start_on(&address, &[]));
+    assert!(socket.exists(), "a killed server cannot remove its socket");
+    assert!(Server::start_on(&address, &[]).terminate().success());
+}
+
+#[tokio::test]
+async fn a_drain_tells_health_finishes_and_exits_with_zero() {
+    let server = Server::start(&["--drain-delay", "300ms"]);
+    let channel = tonic::transport::Endpoint::from_shared(format!("http://{}", server.address()))
+        .unwrap()
+        .connect()
+        .await
+        .unwrap();
+    let mut health = HealthClient::new(channel);
+    let mut watched = health
+        .watch(HealthCheckRequest {
+            service: String::new(),
+        })
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!(
+        watched.next().await.unwrap().unwrap().status(),
+        ServingStatus::Serving
+    );
+
+    server.signal(rustix::process::Signal::TERM);
+    assert_eq!(
+        watched.next().await.unwrap().unwrap().status(),
+        ServingStatus::NotServing
+    );
+    // Those who still ask meanwhile are still answered, on old connections and on new ones.
+    let answer = server
+        .client()
+        .await
+        .hit("demo", &[("api_key", "late")])
+        .await
+        .unwrap();
+    assert_eq!(answer.overall_code(), Code::Ok);
+    // The watch ends by itself, so that it does not hold the connection.
+    let end = tokio::time::timeout(Duration::from_secs(10), async {
+        while watched.next().await.is_some() {}
+    });
+    end.await.expect("the watch ends");
+    let mut server = server;
+    assert!(server.wait().success());
+}
+
+#[test]
+fn an_interrupt_drains_too() {
+    let mut server = Server::start(&[]);
+    server.signal(rustix::process::Signal::INT);
+    assert!(server.wait().success());
+}
+
+#[test]
+fn a_second_server_on_the_same_port_is_told_what_to_do() {
+    let server = Server::start(&[]);
+    let second = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["serve", "--listen", server.address()])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&second.stderr);
+    assert_eq!(second.status.code(), Some(1));
+    assert!(said.contains("choose another with --listen"), "{said}");
+}
+
+#[test]
+fn bad_rules_stop_the_start_with_every_error() {
+    let rules =
+        rules_file("domain: edge\ndescriptors:\n  - key: a\n    rate_limit: { unit: eon }\n  - kee: b\n");
+    let server = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["serve", "--listen", "127.0.0.1:0", "--rules"])
+        .arg(rules.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&server.stderr);
+    assert_eq!(server.status.code(), Some(1));
+    assert!(said.contains(":4:25:") && said.contains(":5:5:"), "{said}");
+}

@@ -1,0 +1,20 @@
+//! What the integration tests share.
+
+mod server;
+
+pub use server::{Client, Server, descriptor, rules_file};
+
+/// Tells whether a test that needs `name` can run: it can if `found`. If not, the skip is said loudly, or is a failure if
+/// `TIDEGATE_REQUIRE` names it.
+pub fn can_run(name: &str, found: bool) -> bool {
+    let required = std::env::var("TIDEGATE_REQUIRE").unwrap_or_default();
+    let is_required = required.split(',').any(|one| one.trim() == name);
+    assert!(
+        found || !is_required,
+        "TIDEGATE_REQUIRE names {name}, and it is not here"
+    );
+    if !found {
+        eprintln!("\n*** SKIPPED: {name} is not here; TIDEGATE_REQUIRE={name} makes this a failure ***\n");
+    }
+    found
+}

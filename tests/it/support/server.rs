@@ -1,0 +1,172 @@
+//! A real `tidegate serve` in a process of its own, and a client for it.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    path::Path,
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{Arc, Mutex, mpsc},
+    thread,
+    time::Duration,
+};
+use tempfile::NamedTempFile;
+use tidegate::grpc::pb::{
+    common::{RateLimitDescriptor, rate_limit_descriptor::Entry},
+    service::{RateLimitRequest, RateLimitResponse, rate_limit_service_client::RateLimitServiceClient},
+};
+use tonic::{Status, transport::Channel};
+
+/// How long a server may take to start or to stop before the test fails.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A running server; killed when dropped.
+pub struct Server {
+    child: Child,
+    address: String,
+    log: Arc<Mutex<Vec<String>>>,
+}
+
+/// Rules in a file that lives as long as the value.
+pub fn rules_file(yaml: &str) -> NamedTempFile {
+    let mut file = tempfile::Builder::new()
+        .suffix(".yaml")
+        .tempfile()
+        .expect("a temporary file");
+    file.write_all(yaml.as_bytes()).expect("rules are written");
+    file
+}
+
+impl Server {
+    /// Starts `tidegate serve` on a free port of loopback with further arguments.
+    pub fn start(args: &[&str]) -> Self {
+        Self::start_on("127.0.0.1:0", args)
+    }
+
+    /// Starts a server with the rules of a file.
+    pub fn with_rules(rules: &Path, args: &[&str]) -> Self {
+        let rules = rules.to_str().expect("temporary paths are UTF-8");
+        Self::start(&[&["--rules", rules], args].concat())
+    }
+
+    /// Starts a server on a given address.
+    pub fn start_on(listen: &str, args: &[&str]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .args(["serve", "--listen", listen, "--log-format", "json"])
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the server starts");
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let (listening, address) = mpsc::channel();
+        let stderr = BufReader::new(child.stderr.take().expect("piped"));
+        let lines = Arc::clone(&log);
+        thread::spawn(move || {
+            for line in stderr.lines().map_while(Result::ok) {
+                let parsed: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
+                lines.lock().unwrap().push(line);
+                if parsed["message"] == "listening" {
+                    let _ = listening.send(parsed["address"].as_str().unwrap_or_default().to_owned());
+                }
+            }
+        });
+        let Ok(address) = address.recv_timeout(PATIENCE) else {
+            let _ = child.kill();
+            panic!("the server did not listen: {:#?}", log.lock().unwrap());
+        };
+        Self { child, address, log }
+    }
+
+    /// Where it listens: `host:port` or `unix:/path`.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// The process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it logged so far, line by line.
+    pub fn log(&self) -> Vec<String> {
+        self.log.lock().unwrap().clone()
+    }
+
+    /// A connected client.
+    pub async fn client(&self) -> Client {
+        let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{}", self.address)).unwrap();
+        Client(RateLimitServiceClient::new(
+            endpoint.connect().await.expect("the server accepts"),
+        ))
+    }
+
+    /// Asks it to stop with SIGTERM; the exit status it ends with.
+    pub fn terminate(mut self) -> ExitStatus {
+        self.signal(rustix::process::Signal::TERM);
+        self.wait()
+    }
+
+    /// Sends a signal to this one process.
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).expect("the server is there to be signalled");
+    }
+
+    /// Waits for the process to end by itself.
+    pub fn wait(&mut self) -> ExitStatus {
+        let polls = PATIENCE.as_millis() / 10;
+        for _ in 0..polls {
+            if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
+                return status;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        panic!("the server did not end: {:#?}", self.log());
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A client of the generated kind.
+pub struct Client(pub RateLimitServiceClient<Channel>);
+
+impl Client {
+    /// Asks for one hit of one descriptor.
+    pub async fn hit(&mut self, domain: &str, entries: &[(&str, &str)]) -> Result<RateLimitResponse, Status> {
+        self.ask(domain, vec![descriptor(entries)]).await
+    }
+
+    /// Asks for one hit of each descriptor.
+    pub async fn ask(
+        &mut self,
+        domain: &str,
+        descriptors: Vec<RateLimitDescriptor>,
+    ) -> Result<RateLimitResponse, Status> {
+        let request = RateLimitRequest {
+            domain: domain.into(),
+            descriptors,
+            hits_addend: 0,
+        };
+        self.0
+            .should_rate_limit(request)
+            .await
+            .map(tonic::Response::into_inner)
+    }
+}
+
+/// A descriptor of those entries.
+pub fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
+    let entry = |(key, value): &(&str, &str)| Entry {
+        key: (*key).into(),
+        value: (*value).into(),
+    };
+    RateLimitDescriptor {
+        entries: entries.iter().map(entry).collect(),
+        ..RateLimitDescriptor::default()
+    }
+}

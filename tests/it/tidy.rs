@@ -1,0 +1,164 @@
+//! The house's own rules, read from its sources: imports point down only, generated types and sled stay in their rooms.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// For each room, the rooms it may import from. Whoever adds an arrow adds it here, in the open.
+const MAY_IMPORT: &[(&str, &[&str])] = &[
+    ("limit", &[]),
+    ("clock", &["limit"]),
+    ("algorithm", &["limit"]),
+    ("rules", &["limit", "algorithm"]),
+    ("store", &["limit", "algorithm"]),
+    ("limiter", &["limit", "algorithm", "rules", "store"]),
+    ("telemetry", &["limit", "limiter"]),
+    ("grpc", &["limit", "limiter", "clock"]),
+    (
+        "server",
+        &["limit", "limiter", "clock", "grpc", "telemetry", "store", "rules"],
+    ),
+    (
+        "cli",
+        &[
+            "limit",
+            "algorithm",
+            "rules",
+            "store",
+            "limiter",
+            "clock",
+            "telemetry",
+            "grpc",
+            "server",
+        ],
+    ),
+];
+
+fn sources() -> Vec<(PathBuf, String)> {
+    fn walk(folder: &Path, found: &mut Vec<(PathBuf, String)>) {
+        for entry in fs::read_dir(folder).expect("a folder of sources") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                walk(&path, found);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(&path).expect("a source file");
+                found.push((path, text));
+            }
+        }
+    }
+    let mut found = Vec::new();
+    walk(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut found);
+    assert!(found.len() > 20, "only {} sources were found", found.len());
+    found
+}
+
+/// The first name below `src`: the room.
+fn room(path: &Path) -> String {
+    let below = path
+        .strip_prefix(Path::new(env!("CARGO_MANIFEST_DIR")).join("src"))
+        .expect("below src");
+    let first = below
+        .components()
+        .next()
+        .expect("a file")
+        .as_os_str()
+        .to_string_lossy();
+    first.trim_end_matches(".rs").to_owned()
+}
+
+/// The rooms that a text names in `crate::room…` and in `use crate::{…}` lists.
+fn imported(text: &str) -> Vec<String> {
+    let code: String = text
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"))
+        .collect::<Vec<_>>()
+        .join("\n");
+    let mut rooms = Vec::new();
+    for (at, _) in code.match_indices("crate::") {
+        // `$crate::` and paths such as `other_crate::` are not ours.
+        if code[..at].ends_with(|before: char| before.is_alphanumeric() || before == '_') {
+            continue;
+        }
+        let rest = &code[at + "crate::".len()..];
+        match rest.strip_prefix('{') {
+            Some(list) => rooms.extend(names_at_top_level(list)),
+            None => rooms.extend(leading_name(rest)),
+        }
+    }
+    rooms
+}
+
+fn leading_name(text: &str) -> Option<String> {
+    let name: String = text
+        .chars()
+        .take_while(|c| c.is_alphanumeric() || *c == '_')
+        .collect();
+    (!name.is_empty()).then_some(name)
+}
+
+/// The first names of the items of a `{a::…, b::{…}, c}` list, up to its closing brace.
+fn names_at_top_level(list: &str) -> Vec<String> {
+    let (mut depth, mut item, mut names) = (0, String::new(), Vec::new());
+    for character in list.chars() {
+        match character {
+            '{' => depth += 1,
+            '}' if depth == 0 => break,
+            '}' => depth -= 1,
+            ',' if depth == 0 => names.extend(leading_name(std::mem::take(&mut item).trim())),
+            other if depth == 0 => item.push(other),
+            _ => {}
+        }
+    }
+    names.extend(leading_name(item.trim()));
+    names
+}
+
+#[test]
+fn imports_point_down_only() {
+    let mut wrong = Vec::new();
+    for (path, text) in sources() {
+        let room = room(&path);
+        if room == "main" || room == "lib" {
+            continue;
+        }
+        let allowed = MAY_IMPORT.iter().find(|(name, _)| *name == room);
+        let Some((_, allowed)) = allowed else {
+            wrong.push(format!(
+                "{}: the room `{room}` is not on the list",
+                path.display()
+            ));
+            continue;
+        };
+        for other in imported(&text) {
+            if other != room && !allowed.contains(&other.as_str()) {
+                wrong.push(format!("{}: `{room}` imports `{other}`", path.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn generated_types_and_sled_stay_in_their_rooms() {
+    let mut wrong = Vec::new();
+    for (path, text) in sources() {
+        let room = room(&path);
+        if text.contains("sled::") && room != "snapshot" {
+            wrong.push(format!("{}: sled outside snapshot/", path.display()));
+        }
+        if (text.contains("pb::") || text.contains("tonic::"))
+            && !["grpc", "server", "cli"].contains(&room.as_str())
+        {
+            wrong.push(format!("{}: the wire outside grpc/", path.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_import_reader_sees_lists_and_paths() {
+    let text =
+        "use crate::{limit::{A, B}, rules};\nlet x = crate::store::Key; // crate::server\n// use crate::cli;";
+    assert_eq!(imported(text), ["limit", "rules", "store", "server"]);
+}
