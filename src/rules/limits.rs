@@ -88,7 +88,8 @@ impl LimitTable {
         if let Some(id) = known.ids.get(&info) {
             return *id;
         }
-        let next = u32::try_from(known.infos.len()).expect("four thousand million limits do not fit in memory");
+        let next =
+            u32::try_from(known.infos.len()).expect("four thousand million limits do not fit in memory");
         let info = Arc::new(info);
         known.infos.push(Arc::clone(&info));
         known.ids.insert(info, LimitId(next));
