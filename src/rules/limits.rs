@@ -26,17 +26,17 @@ pub struct LimitIdentity {
     pub domain: Arc<str>,
     /// The rule's path through the tree, as [`Rule::path`](super::Rule::path); no two rules of a domain share it.
     pub path: Arc<str>,
-    /// Tells the limits of one rule apart, as [`RuleLimit::ordinal`](super::RuleLimit::ordinal).
-    pub ordinal: u32,
+    /// Tells the limits of one rule apart, as [`RuleLimit::tag`](super::RuleLimit::tag).
+    pub tag: u32,
 }
 
 impl fmt::Display for LimitIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.domain, self.path)?;
-        if self.ordinal == 0 {
+        if self.tag == TAG_ALONE {
             Ok(())
         } else {
-            write!(f, " #{:x}", self.ordinal)
+            write!(f, " #{:x}", self.tag)
         }
     }
 }
@@ -88,7 +88,8 @@ impl LimitTable {
         if let Some(id) = known.ids.get(&info) {
             return *id;
         }
-        let next = u32::try_from(known.infos.len()).expect("four thousand million limits do not fit in memory");
+        let next =
+            u32::try_from(known.infos.len()).expect("four thousand million limits do not fit in memory");
         let info = Arc::new(info);
         known.infos.push(Arc::clone(&info));
         known.ids.insert(info, LimitId(next));
@@ -101,17 +102,17 @@ impl LimitTable {
     }
 }
 
-/// The ordinal of a limit that is alone on its rule.
-pub(super) const ORDINAL_ALONE: u32 = 0;
+/// The tag of a limit that is alone on its rule.
+pub(super) const TAG_ALONE: u32 = 0;
 
-/// The ordinal of a request's own limit: from 1 to 7, by unit.
-pub(super) fn ordinal_of_override(unit: Unit) -> u32 {
+/// The tag of a request's own limit: from 1 to 7, by unit.
+pub(super) fn tag_of_override(unit: Unit) -> u32 {
     unit as u32 + 1
 }
 
-/// The ordinal of one limit among several, made of what tells it apart, so that their order does not matter.
+/// The tag of one limit among several, made of what tells it apart, so that their order does not matter.
 /// FNV-1a; the highest bit is set, which keeps it clear of the other two kinds.
-pub(super) fn ordinal_among_several(label: &str) -> u32 {
+pub(super) fn tag_among_several(label: &str) -> u32 {
     let hash = label.bytes().fold(0x811c_9dc5, |hash: u32, byte| {
         (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
     });

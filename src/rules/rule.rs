@@ -33,7 +33,9 @@ pub struct RuleLimit {
     /// Which limit a counter belongs to.
     pub id: LimitId,
     /// Part of the counter's key: tells the limits of one rule apart. It is 0 for a limit that is alone on its rule, and
-    /// else made of the limit's name or window: the order of the limits does not matter.
+    /// else made of the limit's name or window, so that another order of the limits leaves the counters as they are.
+    pub tag: u32,
+    /// The limit's place among those of its rule; the first wins ties.
     pub ordinal: u32,
     /// The name that metrics, `replaces` and answers use; may be empty.
     pub name: Box<str>,

@@ -4,7 +4,7 @@ use super::{
     Charge, DomainRules, LimitIdentity, LimitInfo, LimitTable, RuleErrors, RuleLimit, Semantics, Source,
     error::Problems,
     grammar::{self, DeclaredDomain},
-    limits::ordinal_of_override,
+    limits::tag_of_override,
     text_map::TextMap,
 };
 use crate::{
@@ -65,8 +65,7 @@ impl RuleSet {
         }
         let mut compiled = Vec::with_capacity(domains.len());
         for (name, declared) in domains {
-            let overrides =
-                Unit::ALL.map(|unit| override_template(&name, unit, options.semantics, &limits));
+            let overrides = Unit::ALL.map(|unit| override_template(&name, unit, options.semantics, &limits));
             compiled.push((
                 Box::from(&*name),
                 DomainRules::compile(declared, overrides, &mut problems),
@@ -98,12 +97,7 @@ impl RuleSet {
 }
 
 /// The limit of requests that bring their own, but for the number of requests.
-fn override_template(
-    domain: &Arc<str>,
-    unit: Unit,
-    semantics: Semantics,
-    limits: &LimitTable,
-) -> RuleLimit {
+fn override_template(domain: &Arc<str>, unit: Unit, semantics: Semantics, limits: &LimitTable) -> RuleLimit {
     let window = unit.window();
     let (algorithm, charge) = match semantics {
         Semantics::Exact => (
@@ -115,21 +109,23 @@ fn override_template(
             Charge::Always,
         ),
     };
-    let ordinal = ordinal_of_override(unit);
+    let tag = tag_of_override(unit);
     // Rule paths never begin with a bracket.
     let path = format!("(request's own limit per {unit})").into();
     let identity = LimitIdentity {
         domain: Arc::clone(domain),
         path,
-        ordinal,
+        tag,
     };
     let id = limits.register(LimitInfo { identity, algorithm });
+    let (name, requests, unit) = ("".into(), 0, Some(unit));
     RuleLimit {
         id,
-        ordinal,
-        name: "".into(),
-        requests: 0,
-        unit: Some(unit),
+        tag,
+        ordinal: 0,
+        name,
+        requests,
+        unit,
         algorithm,
         charge,
         semantics,
@@ -229,20 +225,19 @@ mod tests {
         let (first, before) = limits("rate_limit: {unit: second, requests_per_unit: 5}", None);
         let (second, after) = limits("rate_limit: {unit: second, requests_per_unit: 6}", Some(&first));
         assert_ne!(before[0].id, after[0].id);
-        assert_eq!(before[0].ordinal, after[0].ordinal, "it is the same counter");
+        assert_eq!(before[0].tag, after[0].tag, "it is the same counter");
         assert_eq!(
             second.limits().get(before[0].id).unwrap().algorithm,
             before[0].algorithm
         );
-        assert!(first.limits().get(after[0].id).is_some(), "rules still in use by a decision know it too");
+        assert!(
+            first.limits().get(after[0].id).is_some(),
+            "rules still in use by a decision know it too"
+        );
         let count = second.limits().to_vec().len();
         let (third, again) = limits("rate_limit: {unit: second, requests_per_unit: 5}", Some(&second));
         assert_eq!(before[0].id, again[0].id);
-        assert_eq!(
-            second.limits().len(),
-            third.limits().len(),
-            "going back adds nothing"
-        );
+        assert_eq!(count, third.limits().to_vec().len(), "going back adds nothing");
     }
 
     #[test]
@@ -254,8 +249,13 @@ mod tests {
         );
         let (former, one_way) = limits(&list([named, windowed]), None);
         let (_, other_way) = limits(&list([windowed, named]), Some(&former));
-        assert_eq!((&one_way[0], &one_way[1]), (&other_way[1], &other_way[0]));
-        assert_ne!(one_way[0].ordinal, one_way[1].ordinal);
+        assert_eq!((one_way[0].id, one_way[1].id), (other_way[1].id, other_way[0].id));
+        assert_eq!(
+            (one_way[0].tag, one_way[1].tag),
+            (other_way[1].tag, other_way[0].tag)
+        );
+        assert_ne!(one_way[0].tag, one_way[1].tag);
+        assert_eq!((one_way[0].ordinal, one_way[1].ordinal), (0, 1));
     }
 
     #[test]

@@ -194,9 +194,9 @@ fn a_requests_own_limit_counts_by_its_unit_under_a_number_that_is_always_the_sam
             limit.algorithm.remaining(&Default::default(), Default::default()),
             7
         );
-        assert_eq!((limit.id, limit.ordinal), (more.id, more.ordinal));
+        assert_eq!((limit.id, limit.tag), (more.id, more.tag));
         assert!(rules.limits().get(limit.id).is_some());
-        ids.push((limit.id, limit.ordinal));
+        ids.push((limit.id, limit.tag));
     }
     ids.dedup();
     assert_eq!(ids.len(), Unit::ALL.len());

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::limit::Unit;
 use crate::rules::{
-    limits::{LimitIdentity, LimitInfo, ORDINAL_ALONE, ordinal_among_several},
+    limits::{LimitIdentity, LimitInfo, TAG_ALONE, tag_among_several},
     pattern::Pattern,
     rule::{Rule, RuleLimit},
     yaml::{Field, Fields, quoted},
@@ -160,13 +160,13 @@ impl Walk<'_, '_> {
     /// Gives the limits their numbers.
     fn register(&mut self, rates: &Rates<'_>, path: &Arc<str>) -> Box<[RuleLimit]> {
         let mut limits: Vec<RuleLimit> = Vec::with_capacity(rates.limits.len());
-        for declared in &rates.limits {
-            let ordinal = match (&*rates.limits, declared.name) {
-                ([_], _) => ORDINAL_ALONE,
-                (_, "") => ordinal_among_several(&declared.window.to_string()),
-                (_, name) => ordinal_among_several(name),
+        for (declared, ordinal) in rates.limits.iter().zip(0..) {
+            let tag = match (&*rates.limits, declared.name) {
+                ([_], _) => TAG_ALONE,
+                (_, "") => tag_among_several(&declared.window.to_string()),
+                (_, name) => tag_among_several(name),
             };
-            if limits.iter().any(|limit| limit.ordinal == ordinal) {
+            if limits.iter().any(|limit| limit.tag == tag) {
                 let message = match declared.name {
                     "" => format!(
                         "a second limit per {} without a name; give each a name",
@@ -182,13 +182,14 @@ impl Walk<'_, '_> {
             let identity = LimitIdentity {
                 domain: Arc::clone(&self.domain),
                 path: Arc::clone(path),
-                ordinal,
+                tag,
             };
             limits.push(RuleLimit {
                 id: self.limits.register(LimitInfo {
                     identity,
                     algorithm: declared.algorithm,
                 }),
+                tag,
                 ordinal,
                 name: declared.name.into(),
                 requests: declared.requests,
