@@ -11,8 +11,8 @@ use crate::{
     telemetry::{self, LogFormat},
 };
 use clap::{Args, ValueEnum};
-use std::{num::NonZeroUsize, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use std::{io, num::NonZeroUsize, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Answers rate limit requests until it is told to stop.
 ///
@@ -114,7 +114,7 @@ impl Serve {
             &self.settings(),
             &limiter,
             &(Arc::new(SystemClock::new()) as _),
-            stop_signal(),
+            stop_signals,
         )?;
         Ok(ExitCode::SUCCESS)
     }
@@ -153,19 +153,14 @@ impl Serve {
     }
 }
 
-/// Completes at the first SIGTERM or SIGINT. Where a signal cannot be had, the other one still works.
-async fn stop_signal() {
-    let wait = |kind| async move {
-        match signal(kind) {
-            Ok(mut signal) => Signal::recv(&mut signal).await,
-            Err(error) => {
-                tracing::warn!(%error, "cannot listen for a stop signal");
-                std::future::pending().await
-            }
+/// Listens for SIGTERM and SIGINT from now on; what it returns completes at the first of them.
+fn stop_signals() -> io::Result<impl Future<Output = ()>> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => tracing::info!("SIGTERM"),
+            _ = interrupt.recv() => tracing::info!("SIGINT"),
         }
-    };
-    tokio::select! {
-        _ = wait(SignalKind::terminate()) => tracing::info!("SIGTERM"),
-        _ = wait(SignalKind::interrupt()) => tracing::info!("SIGINT"),
-    }
+    })
 }

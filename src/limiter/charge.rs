@@ -134,7 +134,7 @@ impl<'r> Plan<'r> {
         };
         if let Some(own) = descriptor.limit {
             let limit = domain.override_limit(own);
-            let key = key(seed, domain_name, descriptor, &[], limit.ordinal);
+            let key = key(seed, domain_name, descriptor, &[], limit.tag);
             self.charges.push(charge(key, Cow::Owned(limit)));
             return Reached::Override;
         }
@@ -145,7 +145,7 @@ impl<'r> Plan<'r> {
             return Reached::Unlimited(found.rule);
         }
         for limit in &found.rule.limits {
-            let key = key(seed, domain_name, descriptor, &found.shared, limit.ordinal);
+            let key = key(seed, domain_name, descriptor, &found.shared, limit.tag);
             self.charges.push(charge(key, Cow::Borrowed(limit)));
         }
         if found.rule.limits.is_empty() {

@@ -64,13 +64,13 @@ pub enum ServeError {
     },
 }
 
-/// Serves until `stop` completes, then drains: health turns NOT_SERVING, connections are asked to end, answers in flight
-/// are finished.
-pub fn serve(
+/// Serves until what `stop` returns completes, then drains: health turns NOT_SERVING, connections are asked to end, answers in flight
+/// are finished. `stop` is called before anything listens, so that no signal is missed.
+pub fn serve<S: Future<Output = ()>>(
     settings: &Settings,
     limiter: &Arc<Limiter>,
     clock: &Arc<dyn Clock>,
-    stop: impl Future<Output = ()>,
+    stop: impl FnOnce() -> io::Result<S>,
 ) -> Result<(), ServeError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|source| ServeError::Start {
@@ -78,6 +78,10 @@ pub fn serve(
         source,
     })?;
     runtime.block_on(async {
+        let stop = stop().map_err(|source| ServeError::Start {
+            what: "listening for signals",
+            source,
+        })?;
         let listeners = listen::bind(&settings.listen)?;
         let service = RateLimit::new(Arc::clone(limiter), Arc::clone(clock), settings.request_limits);
         let routes = RouteSettings {
