@@ -56,7 +56,7 @@ impl RuleSet {
                 btree_map::Entry::Occupied(first) => {
                     let first = &first.get().location;
                     let message = format!(
-                        "{:?} is already declared at {first}; put its descriptors there, or load with domains merged",
+                        "{:?} is already declared at {first}; put its descriptors there, or load with --merge-domains",
                         declared.name,
                     );
                     problems.at(&declared.location, "domain", message);
@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(
             errors,
             "b.yaml:1:9: domain: \"d\" is already declared at a.yaml:1:9; put its descriptors there, or load with \
-             domains merged"
+             --merge-domains"
         );
         options.merge_domains = true;
         let rules = RuleSet::parse(&sources[..2], &options, None).unwrap();

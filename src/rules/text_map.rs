@@ -3,8 +3,8 @@
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-/// Up to this many, comparing each is faster than hashing one.
-const FEW_MAX: usize = 4;
+/// Up to this many, comparing each is as fast as hashing one, and saves the table.
+const FEW_MAX: usize = 2;
 
 /// What to find under each text. Strangers only ask, they never insert: no hash flooding, so the seed may be fixed.
 #[derive(Clone, Debug)]
