@@ -123,7 +123,7 @@ impl Problems {
             }
         }
         self.0
-            .sort_by_key(|error| (files.iter().position(|file| *file == error.file), error.position));
+            .sort_by_cached_key(|error| (files.iter().position(|file| *file == error.file), error.position));
         Err(RuleErrors(self.0))
     }
 }

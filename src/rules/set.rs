@@ -337,7 +337,7 @@ mod tests {
 
     #[test]
     fn descriptors_may_lie_as_deep_as_requests_are_long() {
-        let depth = 64;
+        let depth = 99;
         let text = format!(
             "domain: d\ndescriptors: {}[]{}",
             "[{key: k, descriptors: ".repeat(depth),
