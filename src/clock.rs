@@ -25,14 +25,9 @@ impl SystemClock {
     /// Reads the wall clock, for the only time.
     #[expect(clippy::disallowed_methods, reason = "the one place that reads the OS clock")]
     pub fn new() -> Self {
-        let epoch = SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap_or_default();
+        let epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let nanos = u64::try_from(epoch.as_nanos()).unwrap_or(u64::MAX);
-        Self {
-            started: Instant::now(),
-            started_at: Timestamp::from_nanos(nanos),
-        }
+        Self { started: Instant::now(), started_at: Timestamp::from_nanos(nanos) }
     }
 }
 

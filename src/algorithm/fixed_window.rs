@@ -38,15 +38,9 @@ impl FixedWindow {
         let State([number, hits]) = *state;
         let current = now.as_nanos() / self.window.nanos();
         if current > number {
-            Bucket {
-                number: current,
-                hits: 0,
-            }
+            Bucket { number: current, hits: 0 }
         } else {
-            Bucket {
-                number,
-                hits: hits as u32,
-            }
+            Bucket { number, hits: hits as u32 }
         }
     }
 
@@ -97,11 +91,7 @@ impl FixedWindow {
     #[inline]
     pub(super) fn until_full(&self, state: &State, now: Timestamp) -> Duration {
         let bucket = self.bucket(state, now);
-        if bucket.hits == 0 {
-            Duration::ZERO
-        } else {
-            self.end(bucket.number).since(now)
-        }
+        if bucket.hits == 0 { Duration::ZERO } else { self.end(bucket.number).since(now) }
     }
 
     pub(super) fn expires(&self, state: &State) -> Timestamp {
@@ -137,27 +127,18 @@ mod tests {
     fn windows_start_on_the_clock_and_two_bursts_pass_around_a_boundary() {
         let full = TEN_SECONDS.add(State::EMPTY, 5, at(9_999));
         assert_eq!(TEN_SECONDS.remaining(&full, at(9_999)), 0);
-        assert_eq!(
-            TEN_SECONDS.until_admits(&full, 1, at(9_999)),
-            Reset::After(Duration::from_millis(1))
-        );
+        assert_eq!(TEN_SECONDS.until_admits(&full, 1, at(9_999)), Reset::After(Duration::from_millis(1)));
         assert_eq!(TEN_SECONDS.remaining(&full, at(10_000)), 5);
         let second = TEN_SECONDS.add(full.clone(), 5, at(10_000));
         assert_eq!(TEN_SECONDS.remaining(&second, at(19_999)), 0);
-        assert_eq!(
-            TEN_SECONDS.until_full(&second, at(12_500)),
-            Duration::from_millis(7_500)
-        );
+        assert_eq!(TEN_SECONDS.until_full(&second, at(12_500)), Duration::from_millis(7_500));
     }
 
     #[test]
     fn time_gone_back_neither_frees_nor_panics() {
         let full = TEN_SECONDS.add(State::EMPTY, 5, at(10_000));
         assert_eq!(TEN_SECONDS.remaining(&full, at(0)), 0);
-        assert_eq!(
-            TEN_SECONDS.until_admits(&full, 1, at(0)),
-            Reset::After(Duration::from_secs(20))
-        );
+        assert_eq!(TEN_SECONDS.until_admits(&full, 1, at(0)), Reset::After(Duration::from_secs(20)));
     }
 
     #[test]

@@ -36,10 +36,7 @@ struct Buckets {
 impl Buckets {
     #[inline]
     fn pack(self) -> State {
-        State([
-            self.number,
-            u64::from(self.previous) << 32 | u64::from(self.current),
-        ])
+        State([self.number, u64::from(self.previous) << 32 | u64::from(self.current)])
     }
 }
 
@@ -56,33 +53,13 @@ impl SlidingWindow {
         let (previous, current) = ((counts >> 32) as u32, counts as u32);
         let now_number = now.as_nanos() / self.window.nanos();
         if now_number < number {
-            return Buckets {
-                number,
-                previous,
-                current,
-                elapsed: 0,
-            };
+            return Buckets { number, previous, current, elapsed: 0 };
         }
         let elapsed = now.as_nanos() - now_number * self.length();
         match now_number - number {
-            0 => Buckets {
-                number,
-                previous,
-                current,
-                elapsed,
-            },
-            1 => Buckets {
-                number: now_number,
-                previous: current,
-                current: 0,
-                elapsed,
-            },
-            _ => Buckets {
-                number: now_number,
-                previous: 0,
-                current: 0,
-                elapsed,
-            },
+            0 => Buckets { number, previous, current, elapsed },
+            1 => Buckets { number: now_number, previous: current, current: 0, elapsed },
+            _ => Buckets { number: now_number, previous: 0, current: 0, elapsed },
         }
     }
 
@@ -153,9 +130,7 @@ impl SlidingWindow {
             start.saturating_add(fades.max(buckets.elapsed))
         } else {
             // In the next window this one is the previous.
-            start
-                .saturating_add(self.length())
-                .saturating_add(self.fades_at(buckets.current, target))
+            start.saturating_add(self.length()).saturating_add(self.fades_at(buckets.current, target))
         };
         Timestamp::from_nanos(at).since(now)
     }
@@ -185,10 +160,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn per(limit: u32, secs: u64) -> SlidingWindow {
-        SlidingWindow {
-            limit,
-            window: Window::from_secs(secs).unwrap(),
-        }
+        SlidingWindow { limit, window: Window::from_secs(secs).unwrap() }
     }
 
     /// A minute's start.
@@ -223,9 +195,7 @@ mod tests {
         let start = 1_700_000_000;
         let state = rule.add(State::EMPTY, 1, at(start));
         assert_eq!(rule.remaining(&state, at(start)), 0);
-        let Reset::After(wait) = rule.until_admits(&state, 1, at(start)) else {
-            panic!("never")
-        };
+        let Reset::After(wait) = rule.until_admits(&state, 1, at(start)) else { panic!("never") };
         // floor(1 x left / 10 s) is 0 as soon as less than the whole previous window is inside.
         assert_eq!(wait, Duration::from_nanos(10_000_000_001));
     }
@@ -234,14 +204,8 @@ mod tests {
     fn giving_back_takes_the_newest_first() {
         let rule = per(10, 60);
         let state = rule.add(rule.add(State::EMPTY, 4, at(MINUTE - 30)), 5, at(MINUTE));
-        assert_eq!(
-            rule.used(&rule.give_back(state.clone(), 6, at(MINUTE)), at(MINUTE)),
-            3
-        );
-        assert_eq!(
-            rule.used(&rule.give_back(state, u64::MAX, at(MINUTE)), at(MINUTE)),
-            0
-        );
+        assert_eq!(rule.used(&rule.give_back(state.clone(), 6, at(MINUTE)), at(MINUTE)), 3);
+        assert_eq!(rule.used(&rule.give_back(state, u64::MAX, at(MINUTE)), at(MINUTE)), 0);
     }
 
     proptest! {

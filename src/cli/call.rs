@@ -57,37 +57,21 @@ pub(super) struct Call {
 
 impl Call {
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(self.ask_all())?;
         Ok(ExitCode::SUCCESS)
     }
 
     async fn ask_all(&self) -> Result<(), Failure> {
         let mut client = RateLimitServiceClient::new(self.connect().await?);
-        let mut answers = table::table([
-            "call",
-            "overall",
-            "descriptor",
-            "status",
-            "limit",
-            "remaining",
-            "reset",
-        ]);
+        let mut answers =
+            table::table(["call", "overall", "descriptor", "status", "limit", "remaining", "reset"]);
         for number in 1..=self.repeat {
             let mut request = Request::new(self.message());
             request.set_timeout(self.timeout);
-            request
-                .metadata_mut()
-                .insert(PRECISION_HEADER, MetadataValue::from_static("exact"));
+            request.metadata_mut().insert(PRECISION_HEADER, MetadataValue::from_static("exact"));
             let answer = client.should_rate_limit(request).await.map_err(|status| {
-                Failure(format!(
-                    "{} answered {}: {}",
-                    self.addr,
-                    status.code(),
-                    status.message()
-                ))
+                Failure(format!("{} answered {}: {}", self.addr, status.code(), status.message()))
             })?;
             let answer = answer.into_inner();
             if self.json {
@@ -104,9 +88,8 @@ impl Call {
 
     async fn connect(&self) -> Result<Channel, Failure> {
         let failure = |error: tonic::transport::Error| {
-            let cause = std::error::Error::source(&error)
-                .map(|cause| format!(" ({cause})"))
-                .unwrap_or_default();
+            let cause =
+                std::error::Error::source(&error).map(|cause| format!(" ({cause})")).unwrap_or_default();
             Failure(format!(
                 "no server answers at {}{cause}; start one with `tidegate serve`, or name its address with --addr",
                 self.addr
@@ -116,21 +99,12 @@ impl Call {
             ListenAddress::Tcp(address) => format!("http://{address}"),
             unix @ ListenAddress::Unix(_) => unix.to_string(),
         };
-        Endpoint::from_shared(uri)?
-            .connect_timeout(self.timeout)
-            .connect()
-            .await
-            .map_err(failure)
+        Endpoint::from_shared(uri)?.connect_timeout(self.timeout).connect().await.map_err(failure)
     }
 
     fn message(&self) -> RateLimitRequest {
         let descriptor = |text: &DescriptorText| RateLimitDescriptor {
-            entries: text
-                .0
-                .iter()
-                .cloned()
-                .map(|(key, value)| Entry { key, value })
-                .collect(),
+            entries: text.0.iter().cloned().map(|(key, value)| Entry { key, value }).collect(),
             limit: None,
             hits_addend: Some(self.hits),
             is_negative_hits: self.give_back,
@@ -149,10 +123,7 @@ impl Call {
                 answer.overall_code().as_str_name().to_owned(),
                 descriptor.to_string(),
                 status.code().as_str_name().to_owned(),
-                status
-                    .current_limit
-                    .as_ref()
-                    .map_or_else(|| "none".to_owned(), limit_text),
+                status.current_limit.as_ref().map_or_else(|| "none".to_owned(), limit_text),
                 remaining(status).map_or_else(|| "–".to_owned(), |hits| hits.to_string()),
                 reset_text(status),
             ]);
@@ -186,18 +157,10 @@ fn remaining(status: &DescriptorStatus) -> Option<u32> {
 }
 
 fn limit_text(limit: &RateLimit) -> String {
-    let name = if limit.name.is_empty() {
-        String::new()
-    } else {
-        format!("{}: ", limit.name)
-    };
+    let name = if limit.name.is_empty() { String::new() } else { format!("{}: ", limit.name) };
     match limit.unit() {
         Unit::Unknown => format!("{name}{}", limit.requests_per_unit),
-        unit => format!(
-            "{name}{} per {}",
-            limit.requests_per_unit,
-            unit.as_str_name().to_lowercase()
-        ),
+        unit => format!("{name}{} per {}", limit.requests_per_unit, unit.as_str_name().to_lowercase()),
     }
 }
 

@@ -77,11 +77,7 @@ fn lines(rule: &Rule, of_limit: impl Fn(&RuleLimit) -> String) -> String {
 
 /// `100 per minute`, `5 per 10s`, with the name before it.
 pub(super) fn limit_text(limit: &RuleLimit) -> String {
-    let name = if limit.name.is_empty() {
-        String::new()
-    } else {
-        format!("{}: ", limit.name)
-    };
+    let name = if limit.name.is_empty() { String::new() } else { format!("{}: ", limit.name) };
     match limit.unit {
         Some(unit) => format!("{name}{} per {unit}", limit.requests),
         None => format!("{name}{} per {}", limit.requests, limit.algorithm.window()),
@@ -99,11 +95,7 @@ fn notes(rule: &Rule) -> String {
         (always, "charge: always"),
         (!rule.replaces.is_empty(), &replaces),
     ];
-    all.iter()
-        .filter(|(applies, _)| *applies)
-        .map(|(_, note)| *note)
-        .collect::<Vec<_>>()
-        .join(", ")
+    all.iter().filter(|(applies, _)| *applies).map(|(_, note)| *note).collect::<Vec<_>>().join(", ")
 }
 
 fn to_json(rules: &RuleSet) -> Value {

@@ -45,10 +45,7 @@ fn split(text: &str) -> Vec<String> {
     while let Some(character) = characters.next() {
         match character {
             ',' => parts.push(String::new()),
-            '\\' => parts
-                .last_mut()
-                .expect("starts with one part")
-                .extend(characters.next()),
+            '\\' => parts.last_mut().expect("starts with one part").extend(characters.next()),
             other => parts.last_mut().expect("starts with one part").push(other),
         }
     }
@@ -66,10 +63,7 @@ mod tests {
         assert_eq!(read("a=b,c=").unwrap(), [pair("a", "b"), pair("c", "")]);
         assert_eq!(read(r"path=/x?q=1\,2\\3").unwrap(), [pair("path", r"/x?q=1,2\3")]);
         for wrong in ["", "a", "=b", "a=b,", "a=b,,c=d"] {
-            assert!(
-                read(wrong).unwrap_err().to_string().contains("write key=value"),
-                "{wrong}"
-            );
+            assert!(read(wrong).unwrap_err().to_string().contains("write key=value"), "{wrong}");
         }
     }
 }

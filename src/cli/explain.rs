@@ -15,13 +15,7 @@ use std::{path::PathBuf, process::ExitCode};
 #[derive(Args)]
 pub(super) struct Explain {
     /// A rule file, or a directory of them; give it again for more.
-    #[arg(
-        long,
-        env = "TIDEGATE_RULES",
-        value_name = "PATH",
-        value_delimiter = ':',
-        required = true
-    )]
+    #[arg(long, env = "TIDEGATE_RULES", value_name = "PATH", value_delimiter = ':', required = true)]
     rules: Vec<PathBuf>,
     #[command(flatten)]
     read_as: ReadAs,
@@ -41,11 +35,8 @@ impl Explain {
         let domain = self.domain(&rules)?;
         let mut all_reached = true;
         for descriptor in &self.descriptors {
-            let entries: Vec<Entry<'_>> = descriptor
-                .0
-                .iter()
-                .map(|(key, value)| Entry { key, value })
-                .collect();
+            let entries: Vec<Entry<'_>> =
+                descriptor.0.iter().map(|(key, value)| Entry { key, value }).collect();
             let explanation = domain.explain(&entries);
             all_reached &= matches!(explanation.outcome, Outcome::Reached(_));
             if self.json {
@@ -54,11 +45,7 @@ impl Explain {
                 show(descriptor, &explanation);
             }
         }
-        Ok(if all_reached {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        })
+        Ok(if all_reached { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
     fn domain<'r>(&self, rules: &'r RuleSet) -> Result<&'r DomainRules, Failure> {

@@ -18,12 +18,7 @@ use std::{fmt, process::ExitCode};
 ///
 /// Start with `tidegate serve`, which needs no files, and ask it with `tidegate call demo api_key=alice --repeat 6`.
 #[derive(Parser)]
-#[command(
-    name = "tidegate",
-    version,
-    max_term_width = 100,
-    arg_required_else_help = true
-)]
+#[command(name = "tidegate", version, max_term_width = 100, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -41,12 +41,7 @@ pub(super) struct Serve {
     #[arg(long, env = "TIDEGATE_THREADS", value_name = "N")]
     threads: Option<NonZeroUsize>,
     /// The most counters held at once; each takes about 50 bytes.
-    #[arg(
-        long,
-        env = "TIDEGATE_MAX_COUNTERS",
-        value_name = "N",
-        default_value_t = 10_000_000
-    )]
+    #[arg(long, env = "TIDEGATE_MAX_COUNTERS", value_name = "N", default_value_t = 10_000_000)]
     max_counters: usize,
     /// What happens to a request that needs a new counter when there is no room for one.
     #[arg(long, env = "TIDEGATE_ON_FULL", default_value = "deny")]
@@ -110,12 +105,7 @@ impl Serve {
             },
         };
         let limiter = Arc::new(Limiter::new(rules, store, self.global_shadow));
-        server::serve(
-            &self.settings(),
-            &limiter,
-            &(Arc::new(SystemClock::new()) as _),
-            stop_signals,
-        )?;
+        server::serve(&self.settings(), &limiter, &(Arc::new(SystemClock::new()) as _), stop_signals)?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -126,10 +116,7 @@ impl Serve {
         tracing::info!(
             "no --rules: serving the demo, domain `demo`, key `api_key`, 5 hits per 10 s for each value"
         );
-        self.read_as.parse(&[Source {
-            name: "demo.yaml".into(),
-            text: rules::DEMO.into(),
-        }])
+        self.read_as.parse(&[Source { name: "demo.yaml".into(), text: rules::DEMO.into() }])
     }
 
     fn settings(&self) -> Settings {
@@ -143,10 +130,7 @@ impl Serve {
                 text_bytes_max: self.bounds.max_text_bytes,
             },
             message_bytes_max: self.bounds.max_message_bytes,
-            http2: Http2Settings {
-                streams_max: self.bounds.max_streams,
-                ..Http2Settings::default()
-            },
+            http2: Http2Settings { streams_max: self.bounds.max_streams, ..Http2Settings::default() },
             drain_delay: self.drain_delay,
             drain_timeout: self.drain_timeout,
         }

@@ -10,19 +10,13 @@ pub(super) fn request<'m>(
 ) -> Result<Request<'m>, RequestError> {
     let mut request = Request::new(&message.domain);
     // A request that is too long is refused by its length, before its descriptors are laid out.
-    for (index, of_wire) in message
-        .descriptors
-        .iter()
-        .take(limits.descriptors_max + 1)
-        .enumerate()
-    {
+    for (index, of_wire) in message.descriptors.iter().take(limits.descriptors_max + 1).enumerate() {
         request.push(descriptor(index, of_wire, message.hits_addend)?);
     }
     request.checked(limits).map_err(|error| match error {
-        RequestError::ManyDescriptors { max, .. } => RequestError::ManyDescriptors {
-            count: message.descriptors.len(),
-            max,
-        },
+        RequestError::ManyDescriptors { max, .. } => {
+            RequestError::ManyDescriptors { count: message.descriptors.len(), max }
+        }
         other => other,
     })
 }
@@ -32,19 +26,10 @@ fn descriptor(
     message: &common::RateLimitDescriptor,
     hits_addend: u32,
 ) -> Result<Descriptor<'_>, RequestError> {
-    let entries = message
-        .entries
-        .iter()
-        .map(|entry| Entry {
-            key: &entry.key,
-            value: &entry.value,
-        })
-        .collect();
+    let entries =
+        message.entries.iter().map(|entry| Entry { key: &entry.key, value: &entry.value }).collect();
     let limit = match &message.limit {
-        Some(own) => Some(Override {
-            requests: own.requests_per_unit,
-            unit: unit(index, own.unit)?,
-        }),
+        Some(own) => Some(Override { requests: own.requests_per_unit, unit: unit(index, own.unit)? }),
         None => None,
     };
     let hits = Hits::new(message.hits_addend, hits_addend, message.is_negative_hits);
@@ -83,11 +68,7 @@ mod tests {
     }
 
     fn refused(message: &service::RateLimitRequest) -> String {
-        let limits = RequestLimits {
-            descriptors_max: 2,
-            entries_max: 2,
-            text_bytes_max: 4,
-        };
+        let limits = RequestLimits { descriptors_max: 2, entries_max: 2, text_bytes_max: 4 };
         request(message, &limits).expect_err("is malformed").to_string()
     }
 
@@ -96,15 +77,9 @@ mod tests {
         let take = |n| Hits::Take(NonZeroU64::new(n).unwrap());
         let hits = |of_descriptor, of_request, negative| {
             let descriptors = vec![one(&[("k", "")], of_descriptor, negative)];
-            let message = service::RateLimitRequest {
-                domain: "d".into(),
-                descriptors,
-                hits_addend: of_request,
-            };
-            request(&message, &RequestLimits::default())
-                .unwrap()
-                .descriptors()[0]
-                .hits
+            let message =
+                service::RateLimitRequest { domain: "d".into(), descriptors, hits_addend: of_request };
+            request(&message, &RequestLimits::default()).unwrap().descriptors()[0].hits
         };
         assert_eq!(hits(None, 0, false), take(1));
         assert_eq!(hits(None, 7, false), take(7));
@@ -117,27 +92,15 @@ mod tests {
 
     #[test]
     fn each_malformed_request_is_refused_with_what_to_send_instead() {
-        let with = |descriptors| service::RateLimitRequest {
-            domain: "d".into(),
-            descriptors,
-            hits_addend: 0,
-        };
+        let with =
+            |descriptors| service::RateLimitRequest { domain: "d".into(), descriptors, hits_addend: 0 };
         let good = || one(&[("k", "v")], None, false);
         assert_eq!(
-            refused(&service::RateLimitRequest {
-                domain: String::new(),
-                ..with(vec![good()])
-            }),
+            refused(&service::RateLimitRequest { domain: String::new(), ..with(vec![good()]) }),
             "domain is empty; name the domain of a loaded rule set"
         );
-        assert_eq!(
-            refused(&with(vec![])),
-            "descriptors is empty; send at least one descriptor"
-        );
-        assert_eq!(
-            refused(&with(vec![good(); 9])),
-            "descriptors has 9 items; at most 2 are accepted"
-        );
+        assert_eq!(refused(&with(vec![])), "descriptors is empty; send at least one descriptor");
+        assert_eq!(refused(&with(vec![good(); 9])), "descriptors has 9 items; at most 2 are accepted");
         assert_eq!(
             refused(&with(vec![good(), one(&[], None, false)])),
             "descriptors[1].entries is empty; send at least one entry"
@@ -150,17 +113,8 @@ mod tests {
             refused(&with(vec![one(&[("k", "value")], None, false)])),
             "descriptors[0].entries[0].value is 5 bytes long; at most 4 are accepted"
         );
-        let limit = common::rate_limit_descriptor::RateLimitOverride {
-            requests_per_unit: 1,
-            unit: 99,
-        };
-        let refusal = refused(&with(vec![common::RateLimitDescriptor {
-            limit: Some(limit),
-            ..good()
-        }]));
-        assert!(
-            refusal.starts_with("descriptors[0].limit.unit is 99; send 1 (SECOND)"),
-            "{refusal}"
-        );
+        let limit = common::rate_limit_descriptor::RateLimitOverride { requests_per_unit: 1, unit: 99 };
+        let refusal = refused(&with(vec![common::RateLimitDescriptor { limit: Some(limit), ..good() }]));
+        assert!(refusal.starts_with("descriptors[0].limit.unit is 99; send 1 (SECOND)"), "{refusal}");
     }
 }

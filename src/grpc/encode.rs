@@ -20,11 +20,7 @@ pub(super) enum Precision {
 pub(super) fn response(decision: &Decision<'_>, precision: Precision) -> RateLimitResponse {
     RateLimitResponse {
         overall_code: code(decision.code).into(),
-        statuses: decision
-            .statuses
-            .iter()
-            .map(|of_descriptor| status(of_descriptor, precision))
-            .collect(),
+        statuses: decision.statuses.iter().map(|of_descriptor| status(of_descriptor, precision)).collect(),
         ..RateLimitResponse::default()
     }
 }
@@ -57,11 +53,7 @@ fn limit(limit: CurrentLimit<'_>) -> RateLimit {
         Some(Unit::Month) => WireUnit::Month,
         Some(Unit::Year) => WireUnit::Year,
     };
-    RateLimit {
-        name: limit.name.into(),
-        requests_per_unit: limit.requests,
-        unit: unit.into(),
-    }
+    RateLimit { name: limit.name.into(), requests_per_unit: limit.requests, unit: unit.into() }
 }
 
 /// Never has no duration.
@@ -72,10 +64,7 @@ fn duration(reset: Reset, precision: Precision) -> Option<prost_types::Duration>
         Precision::Seconds => Duration::from_secs(wait.as_nanos().div_ceil(1_000_000_000) as u64),
     };
     // At most the 585 years that fit 64 bits of nanoseconds.
-    Some(prost_types::Duration {
-        seconds: wait.as_secs() as i64,
-        nanos: wait.subsec_nanos() as i32,
-    })
+    Some(prost_types::Duration { seconds: wait.as_secs() as i64, nanos: wait.subsec_nanos() as i32 })
 }
 
 #[cfg(test)]
@@ -84,21 +73,10 @@ mod tests {
     use smallvec::smallvec;
 
     fn reset_on_wire(reset: Option<Reset>, precision: Precision) -> Option<(i64, i32)> {
-        let status = Status {
-            code: Code::OverLimit,
-            limit: None,
-            remaining: 0,
-            reset,
-        };
-        let decision = Decision {
-            code: Code::OverLimit,
-            statuses: smallvec![status],
-        };
+        let status = Status { code: Code::OverLimit, limit: None, remaining: 0, reset };
+        let decision = Decision { code: Code::OverLimit, statuses: smallvec![status] };
         let message = response(&decision, precision);
-        message.statuses[0]
-            .duration_until_reset
-            .as_ref()
-            .map(|duration| (duration.seconds, duration.nanos))
+        message.statuses[0].duration_until_reset.as_ref().map(|duration| (duration.seconds, duration.nanos))
     }
 
     #[test]

@@ -12,12 +12,7 @@ pub use rate_limit::{PRECISION_HEADER, RateLimit};
 pub use routes::{Health, RouteSettings, refuse_other_protocols, routes};
 
 /// The generated messages and services, in the modules of their protobuf packages.
-#[expect(
-    missing_docs,
-    unused_qualifications,
-    clippy::all,
-    reason = "generated; the protos are documented"
-)]
+#[expect(missing_docs, unused_qualifications, clippy::all, reason = "generated; the protos are documented")]
 pub mod pb {
     tonic::include_proto!("includes");
     pub use envoy::{

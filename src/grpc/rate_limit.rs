@@ -23,11 +23,7 @@ pub struct RateLimit {
 impl RateLimit {
     /// The service over a limiter.
     pub fn new(limiter: Arc<Limiter>, clock: Arc<dyn Clock>, limits: RequestLimits) -> Self {
-        Self {
-            limiter,
-            clock,
-            limits,
-        }
+        Self { limiter, clock, limits }
     }
 
     /// Decides one message.
@@ -39,10 +35,7 @@ impl RateLimit {
         let request = decode::request(message, &self.limits)
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
         let rules = self.limiter.pin();
-        Ok(encode::response(
-            &rules.decide(&request, self.clock.now()),
-            precision,
-        ))
+        Ok(encode::response(&rules.decide(&request, self.clock.now()), precision))
     }
 }
 

@@ -28,11 +28,7 @@ impl Health {
 
     /// Tells who asks or watches whether requests are answered.
     pub async fn set_serving(&self, serving: bool) {
-        let status = if serving {
-            ServingStatus::Serving
-        } else {
-            ServingStatus::NotServing
-        };
+        let status = if serving { ServingStatus::Serving } else { ServingStatus::NotServing };
         for name in Self::NAMES {
             self.0.set_service_status(name, status).await;
         }
@@ -60,16 +56,8 @@ pub async fn routes(service: RateLimit, settings: RouteSettings) -> (Routes, Hea
     routes
         .add_service(rate_limit)
         .add_service(health_service.max_decoding_message_size(settings.message_bytes_max));
-    routes.add_service(
-        reflection()
-            .build_v1()
-            .expect("the descriptors were compiled with this crate"),
-    );
-    routes.add_service(
-        reflection()
-            .build_v1alpha()
-            .expect("the descriptors were compiled with this crate"),
-    );
+    routes.add_service(reflection().build_v1().expect("the descriptors were compiled with this crate"));
+    routes.add_service(reflection().build_v1alpha().expect("the descriptors were compiled with this crate"));
     (routes.routes().prepare(), health)
 }
 
@@ -81,11 +69,7 @@ fn reflection() -> tonic_reflection::server::Builder<'static> {
 
 /// What the protocol asks for a request that is not gRPC: 415, before anything is decoded. None for one that is.
 pub fn refuse_other_protocols<B>(request: &http::Request<B>) -> Option<http::Response<Body>> {
-    let content_type = request
-        .headers()
-        .get(CONTENT_TYPE)
-        .map(HeaderValue::as_bytes)
-        .unwrap_or_default();
+    let content_type = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     let is_grpc = content_type
         .strip_prefix(b"application/grpc")
         .is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')));
@@ -96,8 +80,6 @@ pub fn refuse_other_protocols<B>(request: &http::Request<B>) -> Option<http::Res
         "this port speaks gRPC: send content-type application/grpc over HTTP/2\n",
     )));
     *refusal.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-    refusal
-        .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    refusal.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
     Some(refusal)
 }

@@ -56,17 +56,9 @@ pub struct Status<'r> {
 
 impl Status<'_> {
     /// No limit applies: no rule matched, the rule only lists, or another rule replaced it.
-    pub const NO_LIMIT: Self = Self {
-        code: Code::Ok,
-        limit: None,
-        remaining: 0,
-        reset: None,
-    };
+    pub const NO_LIMIT: Self = Self { code: Code::Ok, limit: None, remaining: 0, reset: None };
     /// A rule says that nothing limits this.
-    pub const UNLIMITED: Self = Self {
-        remaining: u32::MAX,
-        ..Self::NO_LIMIT
-    };
+    pub const UNLIMITED: Self = Self { remaining: u32::MAX, ..Self::NO_LIMIT };
 }
 
 /// The answer for one request.

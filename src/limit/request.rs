@@ -79,11 +79,7 @@ pub struct RequestLimits {
 
 impl Default for RequestLimits {
     fn default() -> Self {
-        Self {
-            descriptors_max: 100,
-            entries_max: 32,
-            text_bytes_max: 8 * 1024,
-        }
+        Self { descriptors_max: 100, entries_max: 32, text_bytes_max: 8 * 1024 }
     }
 }
 
@@ -102,23 +98,13 @@ pub enum RequestError {
     #[error("descriptors[{descriptor}].entries is empty; send at least one entry")]
     NoEntries { descriptor: usize },
     #[error("descriptors[{descriptor}].entries has {count} items; at most {max} are accepted")]
-    ManyEntries {
-        descriptor: usize,
-        count: usize,
-        max: usize,
-    },
+    ManyEntries { descriptor: usize, count: usize, max: usize },
     #[error("descriptors[{descriptor}].entries[{entry}].key is empty; every entry needs a key")]
     EmptyKey { descriptor: usize, entry: usize },
     #[error(
         "descriptors[{descriptor}].entries[{entry}].{field} is {bytes} bytes long; at most {max} are accepted"
     )]
-    LongText {
-        descriptor: usize,
-        entry: usize,
-        field: &'static str,
-        bytes: usize,
-        max: usize,
-    },
+    LongText { descriptor: usize, entry: usize, field: &'static str, bytes: usize, max: usize },
     #[error(
         "descriptors[{descriptor}].limit.unit is {number}; send 1 (SECOND), 2 (MINUTE), 3 (HOUR), 4 (DAY), 5 (MONTH) or 6 (YEAR)"
     )]
@@ -128,10 +114,7 @@ pub enum RequestError {
 impl<'a> Request<'a> {
     /// A request for the domain, empty until descriptors are pushed; [`Request::checked`] ends the making.
     pub fn new(domain: &'a str) -> Self {
-        Self {
-            domain,
-            descriptors: SmallVec::new(),
-        }
+        Self { domain, descriptors: SmallVec::new() }
     }
 
     /// Adds a descriptor.
@@ -146,20 +129,14 @@ impl<'a> Request<'a> {
             return Err(RequestError::EmptyDomain);
         }
         if self.domain.len() > max {
-            return Err(RequestError::LongDomain {
-                bytes: self.domain.len(),
-                max,
-            });
+            return Err(RequestError::LongDomain { bytes: self.domain.len(), max });
         }
         if self.descriptors.is_empty() {
             return Err(RequestError::NoDescriptors);
         }
         if self.descriptors.len() > limits.descriptors_max {
             let count = self.descriptors.len();
-            return Err(RequestError::ManyDescriptors {
-                count,
-                max: limits.descriptors_max,
-            });
+            return Err(RequestError::ManyDescriptors { count, max: limits.descriptors_max });
         }
         for (index, descriptor) in self.descriptors.iter().enumerate() {
             descriptor.check(index, limits)?;
@@ -186,11 +163,7 @@ impl Descriptor<'_> {
         }
         if self.entries.len() > limits.entries_max {
             let count = self.entries.len();
-            return Err(RequestError::ManyEntries {
-                descriptor,
-                count,
-                max: limits.entries_max,
-            });
+            return Err(RequestError::ManyEntries { descriptor, count, max: limits.entries_max });
         }
         for (entry, Entry { key, value }) in self.entries.iter().enumerate() {
             if key.is_empty() {
@@ -198,13 +171,7 @@ impl Descriptor<'_> {
             }
             for (field, text) in [("key", key), ("value", value)] {
                 if text.len() > max {
-                    return Err(RequestError::LongText {
-                        descriptor,
-                        entry,
-                        field,
-                        bytes: text.len(),
-                        max,
-                    });
+                    return Err(RequestError::LongText { descriptor, entry, field, bytes: text.len(), max });
                 }
             }
         }

@@ -126,14 +126,8 @@ mod tests {
 
     #[test]
     fn a_window_keeps_to_its_bounds() {
-        assert_eq!(
-            Window::from_nanos(Window::NANOS_MIN - 1),
-            Err(WindowError::TooShort)
-        );
-        assert_eq!(
-            Window::from_nanos(Window::NANOS_MAX + 1),
-            Err(WindowError::TooLong)
-        );
+        assert_eq!(Window::from_nanos(Window::NANOS_MIN - 1), Err(WindowError::TooShort));
+        assert_eq!(Window::from_nanos(Window::NANOS_MAX + 1), Err(WindowError::TooLong));
         assert_eq!(Window::from_secs(u64::MAX), Err(WindowError::TooLong));
         assert!(Window::from_nanos(Window::NANOS_MAX).is_ok());
     }

@@ -24,15 +24,8 @@ pub enum Unit {
 
 impl Unit {
     /// Every unit, from the shortest to the longest.
-    pub const ALL: [Self; 7] = [
-        Self::Second,
-        Self::Minute,
-        Self::Hour,
-        Self::Day,
-        Self::Week,
-        Self::Month,
-        Self::Year,
-    ];
+    pub const ALL: [Self; 7] =
+        [Self::Second, Self::Minute, Self::Hour, Self::Day, Self::Week, Self::Month, Self::Year];
 
     /// The name in rule files, in lower case.
     pub const fn name(self) -> &'static str {
@@ -49,9 +42,7 @@ impl Unit {
 
     /// The unit of that name, in any case.
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|unit| unit.name().eq_ignore_ascii_case(name))
+        Self::ALL.into_iter().find(|unit| unit.name().eq_ignore_ascii_case(name))
     }
 
     /// The length in seconds; a month has 30 days and a year 365.

@@ -28,9 +28,7 @@ impl<'r> Reached<'r> {
             Self::Rule(rule) | Self::Unlimited(rule) => Some(rule),
             Self::Nothing | Self::Override => None,
         };
-        rule.into_iter()
-            .flat_map(|rule| &rule.replaces)
-            .map(|name| &**name)
+        rule.into_iter().flat_map(|rule| &rule.replaces).map(|name| &**name)
     }
 
     /// Whether a would-be denial is let through.
@@ -79,11 +77,7 @@ impl<'r> Charge<'r> {
     pub(super) fn current(&self) -> CurrentLimit<'r> {
         match &self.limit {
             Cow::Borrowed(limit) => limit.current(),
-            Cow::Owned(limit) => CurrentLimit {
-                name: "",
-                requests: limit.requests,
-                unit: limit.unit,
-            },
+            Cow::Owned(limit) => CurrentLimit { name: "", requests: limit.requests, unit: limit.unit },
         }
     }
 }
@@ -99,10 +93,7 @@ pub(super) struct Plan<'r> {
 impl<'r> Plan<'r> {
     /// Finds the limits of every descriptor.
     pub(super) fn new(domain: &'r DomainRules, seed: &Seed, request: &Request<'_>) -> Self {
-        let mut plan = Self {
-            reached: SmallVec::new(),
-            charges: SmallVec::new(),
-        };
+        let mut plan = Self { reached: SmallVec::new(), charges: SmallVec::new() };
         for (index, descriptor) in request.descriptors().iter().enumerate() {
             let reached = plan.reach(domain, seed, request.domain(), index, descriptor);
             plan.reached.push(reached);
@@ -125,13 +116,7 @@ impl<'r> Plan<'r> {
         descriptor: &Descriptor<'_>,
     ) -> Reached<'r> {
         let hits = descriptor.hits;
-        let charge = |key, limit| Charge {
-            descriptor: index,
-            key,
-            limit,
-            hits,
-            answer: Answer::Admitted,
-        };
+        let charge = |key, limit| Charge { descriptor: index, key, limit, hits, answer: Answer::Admitted };
         if let Some(own) = descriptor.limit {
             let limit = domain.override_limit(own);
             let key = key(seed, domain_name, descriptor, &[], limit.tag);
@@ -148,20 +133,13 @@ impl<'r> Plan<'r> {
             let key = key(seed, domain_name, descriptor, &found.shared, limit.tag);
             self.charges.push(charge(key, Cow::Borrowed(limit)));
         }
-        if found.rule.limits.is_empty() {
-            Reached::Nothing
-        } else {
-            Reached::Rule(found.rule)
-        }
+        if found.rule.limits.is_empty() { Reached::Nothing } else { Reached::Rule(found.rule) }
     }
 
     /// A limit whose name another matched rule replaces is as if it were not there.
     fn drop_replaced(&mut self) {
-        let replaced: SmallVec<[&str; 4]> = self
-            .reached
-            .iter()
-            .flat_map(|reached| reached.replaces())
-            .collect();
+        let replaced: SmallVec<[&str; 4]> =
+            self.reached.iter().flat_map(|reached| reached.replaces()).collect();
         self.charges
             .retain(|charge| charge.limit.name.is_empty() || !replaced.contains(&&*charge.limit.name));
         for (index, reached) in self.reached.iter_mut().enumerate() {

@@ -36,11 +36,7 @@ impl<'s> Counters<'s> {
     /// Locks the shards and finds the counters. The charges are sorted by key: shards are locked in ascending order,
     /// since two requests that share two shards must not deadlock.
     pub(super) fn lock(store: &'s Store, charges: &[Charge<'_>]) -> Self {
-        let mut counters = Self {
-            store,
-            guards: SmallVec::new(),
-            held: SmallVec::new(),
-        };
+        let mut counters = Self { store, guards: SmallVec::new(), held: SmallVec::new() };
         let mut last_shard = None;
         let mut start = 0;
         for same_key in charges.chunk_by(|a, b| a.key == b.key) {
@@ -54,12 +50,7 @@ impl<'s> Counters<'s> {
             let place = counters.guards[guard].find(key);
             let charges = start..start + same_key.len();
             start = charges.end;
-            counters.held.push(Held {
-                charges,
-                key,
-                guard,
-                place,
-            });
+            counters.held.push(Held { charges, key, guard, place });
         }
         counters
     }
@@ -87,12 +78,7 @@ impl<'s> Counters<'s> {
         rules: &RuleSet,
         now: Timestamp,
     ) -> Cow<'_, State> {
-        let Held {
-            guard,
-            place: Some(place),
-            ..
-        } = self.held[index]
-        else {
+        let Held { guard, place: Some(place), .. } = self.held[index] else {
             return Cow::Owned(State::EMPTY);
         };
         let counter = self.guards[guard].get(place);
@@ -115,9 +101,7 @@ impl<'s> Counters<'s> {
         change: impl FnOnce(State) -> State,
         read: impl FnOnce(&State) -> T,
     ) -> T {
-        let Held {
-            key, guard, place, ..
-        } = self.held[index];
+        let Held { key, guard, place, .. } = self.held[index];
         let shard = &mut self.guards[guard];
         let former = place.map(|place| {
             let counter = shard.get_mut(place);

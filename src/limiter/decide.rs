@@ -23,20 +23,11 @@ pub(super) fn decide<'r>(
 ) -> Decision<'r> {
     let count = request.descriptors().len();
     let Some(domain) = rules.domain(request.domain()) else {
-        return Decision {
-            code: Code::Ok,
-            statuses: smallvec![Status::NO_LIMIT; count],
-        };
+        return Decision { code: Code::Ok, statuses: smallvec![Status::NO_LIMIT; count] };
     };
     let plan = Plan::new(domain, store.seed(), request);
     let counters = Counters::lock(store, &plan.charges);
-    let mut deciding = Deciding {
-        rules,
-        now,
-        plan,
-        counters,
-        over: smallvec![false; count],
-    };
+    let mut deciding = Deciding { rules, now, plan, counters, over: smallvec![false; count] };
     deciding.evaluate();
     let mut code = deciding.verdict();
     let has_room = deciding.make_room(code == Code::Ok || global_shadow);
@@ -46,10 +37,7 @@ pub(super) fn decide<'r>(
     }
     let admitted = code == Code::Ok || global_shadow;
     let statuses = deciding.settle(admitted, has_room);
-    Decision {
-        code: if admitted { Code::Ok } else { code },
-        statuses,
-    }
+    Decision { code: if admitted { Code::Ok } else { code }, statuses }
 }
 
 struct Deciding<'r, 's> {
@@ -66,16 +54,10 @@ impl<'r> Deciding<'r, '_> {
     fn evaluate(&mut self) {
         for index in 0..self.counters.len() {
             let charges = &mut self.plan.charges[self.counters.charges(index)];
-            let state = self
-                .counters
-                .state(index, &charges[0].limit, self.rules, self.now);
+            let state = self.counters.state(index, &charges[0].limit, self.rules, self.now);
             let asked = Asked::of(charges, |_| true);
-            let given = (asked.given > 0).then(|| {
-                charges[0]
-                    .limit
-                    .algorithm
-                    .give_back((*state).clone(), asked.given, self.now)
-            });
+            let given = (asked.given > 0)
+                .then(|| charges[0].limit.algorithm.give_back((*state).clone(), asked.given, self.now));
             let state = given.as_ref().unwrap_or(&state);
             for charge in charges {
                 if !admits(charge, asked.taken, state, self.now) {
@@ -98,11 +80,7 @@ impl<'r> Deciding<'r, '_> {
                 return Code::OverLimit;
             }
         }
-        if quotas > 0 && quotas == quotas_over {
-            Code::OverLimit
-        } else {
-            Code::Ok
-        }
+        if quotas > 0 && quotas == quotas_over { Code::OverLimit } else { Code::Ok }
     }
 
     /// Whether the charge is counted, given whether the request is admitted. A descriptor that is over is not charged
@@ -114,18 +92,13 @@ impl<'r> Deciding<'r, '_> {
     /// Whether settling will make this counter.
     fn is_newcomer(&self, index: usize, admitted: bool) -> bool {
         !self.counters.exists(index)
-            && Asked::of(&self.plan.charges[self.counters.charges(index)], |c| {
-                self.counts(c, admitted)
-            })
-            .taken
+            && Asked::of(&self.plan.charges[self.counters.charges(index)], |c| self.counts(c, admitted)).taken
                 > 0
     }
 
     /// Sees to it that there is room for the counters that settling will make.
     fn make_room(&mut self, admitted: bool) -> bool {
-        let new = (0..self.counters.len())
-            .filter(|&index| self.is_newcomer(index, admitted))
-            .count();
+        let new = (0..self.counters.len()).filter(|&index| self.is_newcomer(index, admitted)).count();
         self.counters.make_room(new, self.now)
     }
 
@@ -167,12 +140,7 @@ impl<'r> Deciding<'r, '_> {
                 self.counters.update(index, limit, self.rules, now, change, read);
             }
         }
-        self.plan
-            .reached
-            .iter()
-            .zip(tightest)
-            .map(|(&reached, seen)| status(reached, seen))
-            .collect()
+        self.plan.reached.iter().zip(tightest).map(|(&reached, seen)| status(reached, seen)).collect()
     }
 }
 
@@ -199,37 +167,20 @@ impl Asked {
 
     /// Whether the counter stays as it is. One that does not exist has nothing to give back.
     fn is_nothing(self, exists: bool, has_room: bool) -> bool {
-        if exists {
-            self.taken == 0 && self.given == 0
-        } else {
-            self.taken == 0 || !has_room
-        }
+        if exists { self.taken == 0 && self.given == 0 } else { self.taken == 0 || !has_room }
     }
 
     #[inline]
     fn apply(self, algorithm: &Algorithm, state: State, now: Timestamp) -> State {
-        let state = if self.given == 0 {
-            state
-        } else {
-            algorithm.give_back(state, self.given, now)
-        };
-        if self.taken == 0 {
-            state
-        } else {
-            algorithm.add(state, self.taken, now)
-        }
+        let state = if self.given == 0 { state } else { algorithm.give_back(state, self.given, now) };
+        if self.taken == 0 { state } else { algorithm.add(state, self.taken, now) }
     }
 }
 
 /// Whether the charge is admitted, when all charges of its counter together take `taken`.
 #[inline]
 fn admits(charge: &Charge<'_>, taken: u64, state: &State, now: Timestamp) -> bool {
-    let RuleLimit {
-        algorithm,
-        semantics,
-        requests,
-        ..
-    } = &*charge.limit;
+    let RuleLimit { algorithm, semantics, requests, .. } = &*charge.limit;
     match (charge.hits, semantics) {
         (Hits::GiveBack(_), _) => true,
         (Hits::Take(_), _) => taken <= algorithm.remaining(state, now),

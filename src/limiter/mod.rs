@@ -40,20 +40,13 @@ impl Limiter {
     /// A limiter without counters. With `global_shadow` every request is admitted, and the statuses say what would have
     /// been denied.
     pub fn new(rules: RuleSet, store: StoreSettings, global_shadow: bool) -> Self {
-        Self {
-            rules: ArcSwap::from_pointee(rules),
-            store: Store::new(store),
-            global_shadow,
-        }
+        Self { rules: ArcSwap::from_pointee(rules), store: Store::new(store), global_shadow }
     }
 
     /// The rules as they are now, for one or more decisions.
     #[inline]
     pub fn pin(&self) -> Pinned<'_> {
-        Pinned {
-            rules: self.rules.load(),
-            limiter: self,
-        }
+        Pinned { rules: self.rules.load(), limiter: self }
     }
 
     /// Puts new rules in force. They must have been built upon those in force, so that counters keep their meaning.
@@ -76,12 +69,6 @@ impl Pinned<'_> {
     /// Decides one request, and charges it if it is admitted.
     #[inline]
     pub fn decide(&self, request: &Request<'_>, now: Timestamp) -> Decision<'_> {
-        decide::decide(
-            &self.rules,
-            &self.limiter.store,
-            self.limiter.global_shadow,
-            request,
-            now,
-        )
+        decide::decide(&self.rules, &self.limiter.store, self.limiter.global_shadow, request, now)
     }
 }

@@ -31,20 +31,10 @@ impl<'r> Seen<'r> {
         now: Timestamp,
     ) -> Self {
         let algorithm = &charge.limit.algorithm;
-        let code = if charge.answer == Answer::Admitted || is_shadow {
-            Code::Ok
-        } else {
-            Code::OverLimit
-        };
+        let code = if charge.answer == Answer::Admitted || is_shadow { Code::Ok } else { Code::OverLimit };
         if code == Code::OverLimit && charge.answer == Answer::NoRoom {
             let (limit, ordinal) = (charge.current(), charge.limit.ordinal);
-            return Self {
-                limit,
-                ordinal,
-                code,
-                remaining: 0,
-                reset: None,
-            };
+            return Self { limit, ordinal, code, remaining: 0, reset: None };
         }
         let wanted = if charge.hits == Hits::Peek { 1 } else { taken };
         let reset = match (charge.limit.semantics, algorithm, code) {
@@ -56,13 +46,7 @@ impl<'r> Seen<'r> {
             (_, _, Code::OverLimit) => algorithm.until_admits(state, wanted, now),
         };
         let remaining = algorithm.remaining(state, now);
-        Self {
-            limit: charge.current(),
-            ordinal: charge.limit.ordinal,
-            code,
-            remaining,
-            reset: Some(reset),
-        }
+        Self { limit: charge.current(), ordinal: charge.limit.ordinal, code, remaining, reset: Some(reset) }
     }
 
     /// A denial is tighter than an admission; among denials the one with the longest known reset, among admissions the

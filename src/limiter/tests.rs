@@ -17,23 +17,13 @@ fn limiter(yaml: &str) -> Limiter {
 }
 
 fn rule_set(yaml: &str, semantics: Semantics, former: Option<&RuleSet>) -> RuleSet {
-    let source = Source {
-        name: "test.yaml".into(),
-        text: yaml.into(),
-    };
-    let options = LoadOptions {
-        semantics,
-        ..LoadOptions::default()
-    };
+    let source = Source { name: "test.yaml".into(), text: yaml.into() };
+    let options = LoadOptions { semantics, ..LoadOptions::default() };
     RuleSet::parse(&[source], &options, former).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
 fn limiter_of(yaml: &str, semantics: Semantics, counters_max: usize, on_full: OnFull) -> Limiter {
-    let store = StoreSettings {
-        seed: Seed::from_bytes([9; 16]),
-        counters_max,
-        on_full,
-    };
+    let store = StoreSettings { seed: Seed::from_bytes([9; 16]), counters_max, on_full };
     Limiter::new(rule_set(yaml, semantics, None), store, false)
 }
 
@@ -45,25 +35,14 @@ fn descriptor(text: &str) -> Descriptor<'_> {
         Some((entries, hits)) => {
             let (sign, number) = hits.split_at(1);
             let number: NonZeroU64 = number.parse().expect("a number of hits");
-            (
-                entries,
-                if sign == "-" {
-                    Hits::GiveBack(number)
-                } else {
-                    Hits::Take(number)
-                },
-            )
+            (entries, if sign == "-" { Hits::GiveBack(number) } else { Hits::Take(number) })
         }
     };
     let entries = entries.split(',').map(|pair| {
         let (key, value) = pair.split_once('=').expect("key=value");
         Entry { key, value }
     });
-    Descriptor {
-        entries: entries.collect(),
-        limit: None,
-        hits,
-    }
+    Descriptor { entries: entries.collect(), limit: None, hits }
 }
 
 /// What one status must be: `ok 4` (remaining), `over 0 2500` (remaining, reset in ms), `over never`, `none`,
@@ -162,10 +141,7 @@ fn descriptors_that_share_a_counter_are_decided_by_their_sum() {
 fn more_hits_than_the_limit_can_hold_never_pass() {
     check(
         &limiter(TWO_RULES),
-        &[
-            (0, "user=a +6", &["over never"]),
-            (0, "user=a +18446744073709551615", &["over never"]),
-        ],
+        &[(0, "user=a +6", &["over never"]), (0, "user=a +18446744073709551615", &["over never"])],
     );
 }
 
@@ -210,18 +186,12 @@ fn giving_back_in_a_denied_request_gives_nothing_back() {
 
 #[test]
 fn every_value_of_a_key_has_a_counter_of_its_own() {
-    check(
-        &limiter(TWO_RULES),
-        &[(0, "user=a +5", &["ok 0"]), (0, "user=b", &["ok 4"])],
-    );
+    check(&limiter(TWO_RULES), &[(0, "user=a +5", &["ok 0"]), (0, "user=b", &["ok 4"])]);
 }
 
 #[test]
 fn what_no_rule_limits_is_ok_without_a_limit() {
-    check(
-        &limiter(TWO_RULES),
-        &[(0, "plan=paid", &["none"]), (0, "user=a,plan=free", &["none"])],
-    );
+    check(&limiter(TWO_RULES), &[(0, "plan=paid", &["none"]), (0, "user=a,plan=free", &["none"])]);
     let mut elsewhere = Request::new("elsewhere");
     elsewhere.push(descriptor("user=a"));
     let limiter = limiter(TWO_RULES);
@@ -359,10 +329,7 @@ fn a_limit_that_the_request_brings_takes_the_rules_place() {
     let limiter = limiter(TWO_RULES);
     let ask = |requests, unit, expected: &str| {
         let mut request = Request::new("d");
-        request.push(Descriptor {
-            limit: Some(Override { requests, unit }),
-            ..descriptor("user=a")
-        });
+        request.push(Descriptor { limit: Some(Override { requests, unit }), ..descriptor("user=a") });
         let pinned = limiter.pin();
         let decision = pinned.decide(&request, Timestamp::from_millis(MIDNIGHT_MILLIS));
         assert_eq!(shown(&decision), [expected]);
@@ -439,11 +406,7 @@ fn when_full_newcomers_are_denied_and_live_counters_go_on() {
     assert_eq!(limiter.store().counters(), 2);
     // A minute on, the swept make room.
     for shard in 0..limiter.store().shard_count() {
-        limiter.store().sweep(
-            shard,
-            usize::MAX,
-            Timestamp::from_millis(MIDNIGHT_MILLIS + 61_000),
-        );
+        limiter.store().sweep(shard, usize::MAX, Timestamp::from_millis(MIDNIGHT_MILLIS + 61_000));
     }
     assert_eq!(limiter.store().counters(), 0);
     check(&limiter, &[(61_000, "user=c; user=d", &["ok 4", "ok 4"])]);
@@ -476,32 +439,16 @@ fn a_reload_keeps_what_was_used() {
     check(&limiter, &[(0, "user=a", &["ok 2"])]);
     reload("requests_per_unit: 5", "requests_per_unit: 3");
     check(&limiter, &[(0, "user=a", &["over 0 60000"])]);
-    reload(
-        "unit: minute, requests_per_unit: 5",
-        "unit: hour, requests_per_unit: 6",
-    );
-    check(
-        &limiter,
-        &[(0, "user=a", &["ok 0"]), (0, "user=a", &["over 0 3600000"])],
-    );
+    reload("unit: minute, requests_per_unit: 5", "unit: hour, requests_per_unit: 6");
+    check(&limiter, &[(0, "user=a", &["ok 0"]), (0, "user=a", &["over 0 3600000"])]);
 }
 
 #[test]
 fn global_shadow_admits_and_still_says_what_would_have_been() {
-    let store = StoreSettings {
-        seed: Seed::from_bytes([9; 16]),
-        counters_max: 1000,
-        on_full: OnFull::Deny,
-    };
+    let store = StoreSettings { seed: Seed::from_bytes([9; 16]), counters_max: 1000, on_full: OnFull::Deny };
     let limiter = Limiter::new(rule_set(TWO_RULES, Semantics::Exact, None), store, true);
-    assert_eq!(
-        send(&limiter, 0, "plan=free +2"),
-        (Code::Ok, vec!["ok 0".to_owned()])
-    );
-    assert_eq!(
-        send(&limiter, 0, "plan=free"),
-        (Code::Ok, vec!["over 0 1000".to_owned()])
-    );
+    assert_eq!(send(&limiter, 0, "plan=free +2"), (Code::Ok, vec!["ok 0".to_owned()]));
+    assert_eq!(send(&limiter, 0, "plan=free"), (Code::Ok, vec!["over 0 1000".to_owned()]));
 }
 
 /// limitador admits 51 of 50 with two threads, by checking before updating.
@@ -521,16 +468,8 @@ descriptors:
             .map(|thread| {
                 let limiter = &limiter;
                 // Every other thread names the counters in the other order.
-                let request = if thread % 2 == 0 {
-                    "all=x; each=y"
-                } else {
-                    "each=z; all=x"
-                };
-                scope.spawn(move || {
-                    (0..500)
-                        .filter(|_| send(limiter, 0, request).0 == Code::Ok)
-                        .count()
-                })
+                let request = if thread % 2 == 0 { "all=x; each=y" } else { "each=z; all=x" };
+                scope.spawn(move || (0..500).filter(|_| send(limiter, 0, request).0 == Code::Ok).count())
             })
             .collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).sum()

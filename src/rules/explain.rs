@@ -82,31 +82,15 @@ impl<'r> Explanation<'r> {
             let (key, value) = (entry.key.to_owned(), entry.value.to_owned());
             let Some((matched, node)) = level.step(entry) else {
                 let outcome = match level.siblings(entry.key).map(Siblings::values) {
-                    Some(known) => Outcome::NoSuchValue {
-                        entry: index,
-                        key,
-                        value,
-                        known,
-                    },
-                    None => Outcome::NoSuchKey {
-                        entry: index,
-                        key,
-                        known: level.keys(),
-                    },
+                    Some(known) => Outcome::NoSuchValue { entry: index, key, value, known },
+                    None => Outcome::NoSuchKey { entry: index, key, known: level.keys() },
                 };
                 return Self { steps, outcome };
             };
-            steps.push(Step {
-                key,
-                value,
-                matched,
-                rule: &node.rule,
-            });
+            steps.push(Step { key, value, matched, rule: &node.rule });
             level = &node.below;
         }
-        let outcome = steps
-            .last()
-            .map_or(Outcome::NoEntries, |step| Outcome::Reached(step.rule));
+        let outcome = steps.last().map_or(Outcome::NoEntries, |step| Outcome::Reached(step.rule));
         Self { steps, outcome }
     }
 }
@@ -115,14 +99,8 @@ impl fmt::Display for Matched<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exact => f.write_str("key and value"),
-            Self::Wildcard {
-                pattern,
-                shared: false,
-            } => write!(f, "the wildcard {pattern}"),
-            Self::Wildcard {
-                pattern,
-                shared: true,
-            } => {
+            Self::Wildcard { pattern, shared: false } => write!(f, "the wildcard {pattern}"),
+            Self::Wildcard { pattern, shared: true } => {
                 write!(f, "the wildcard {pattern}, with one counter for all its values")
             }
             Self::KeyAlone => f.write_str("the key alone"),
@@ -146,9 +124,7 @@ impl fmt::Display for Outcome<'_> {
                 write!(f, "no rule: no descriptor here has the key {key}; there are ")?;
                 list(f, known)
             }
-            Self::NoSuchValue {
-                key, value, known, ..
-            } => {
+            Self::NoSuchValue { key, value, known, .. } => {
                 write!(f, "no rule: no descriptor here takes {key}={value}; there are ")?;
                 list(f, known)
             }
@@ -169,13 +145,7 @@ fn list(f: &mut fmt::Formatter<'_>, items: &[&str]) -> fmt::Result {
 /// One line for each step, and one for the outcome.
 impl fmt::Display for Explanation<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Step {
-            key,
-            value,
-            matched,
-            rule,
-        } in &self.steps
-        {
+        for Step { key, value, matched, rule } in &self.steps {
             writeln!(f, "{key}={value} matches {matched} ({})", rule.location)?;
         }
         write!(f, "{}", self.outcome)

@@ -61,9 +61,7 @@ fn read_directory(
         .collect::<io::Result<Vec<_>>>()?;
     paths.sort();
     for path in paths {
-        let hidden = path
-            .file_name()
-            .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
         if hidden {
             continue;
         }
@@ -72,10 +70,7 @@ fn read_directory(
             if let Err(error) = read_directory(&path, depth + 1, sources, problems) {
                 problems.of_file(&shown(&path), format!("cannot be listed: {error}"));
             }
-        } else if path
-            .extension()
-            .is_some_and(|extension| extension == "yaml" || extension == "yml")
-        {
+        } else if path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml") {
             read_file(&path, sources, problems);
         }
     }
@@ -102,13 +97,8 @@ mod tests {
     use super::*;
 
     fn names(sources: &[Source]) -> Vec<String> {
-        let file = |source: &Source| {
-            Path::new(&source.name)
-                .file_name()
-                .unwrap()
-                .to_string_lossy()
-                .into_owned()
-        };
+        let file =
+            |source: &Source| Path::new(&source.name).file_name().unwrap().to_string_lossy().into_owned();
         sources.iter().map(file).collect()
     }
 
@@ -119,10 +109,7 @@ mod tests {
         for name in ["b.yaml", "a.yml", "c/d.yaml", ".hidden.yaml", "notes.txt"] {
             fs::write(dir.path().join(name), "domain: d").unwrap();
         }
-        assert_eq!(
-            names(&read(&[dir.path().into()]).unwrap()),
-            ["a.yml", "b.yaml", "d.yaml"]
-        );
+        assert_eq!(names(&read(&[dir.path().into()]).unwrap()), ["a.yml", "b.yaml", "d.yaml"]);
     }
 
     #[cfg(unix)]

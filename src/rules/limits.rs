@@ -33,11 +33,7 @@ pub struct LimitIdentity {
 impl fmt::Display for LimitIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.domain, self.path)?;
-        if self.tag == TAG_ALONE {
-            Ok(())
-        } else {
-            write!(f, " #{:x}", self.tag)
-        }
+        if self.tag == TAG_ALONE { Ok(()) } else { write!(f, " #{:x}", self.tag) }
     }
 }
 
@@ -66,15 +62,6 @@ impl LimitTable {
     /// What the number stands for; none if this table did not give it.
     pub fn get(&self, id: LimitId) -> Option<Arc<LimitInfo>> {
         self.0.read().infos.get(id.0 as usize).cloned()
-    }
-
-    /// The arithmetic of the limit with this number.
-    ///
-    /// # Panics
-    ///
-    /// If another table gave the number.
-    pub fn algorithm(&self, id: LimitId) -> Algorithm {
-        self.0.read().infos[id.0 as usize].algorithm
     }
 
     /// The number of a limit that counts like this, if there ever was one.
@@ -113,8 +100,7 @@ pub(super) fn tag_of_override(unit: Unit) -> u32 {
 /// The tag of one limit among several, made of what tells it apart, so that their order does not matter.
 /// FNV-1a; the highest bit is set, which keeps it clear of the other two kinds.
 pub(super) fn tag_among_several(label: &str) -> u32 {
-    let hash = label.bytes().fold(0x811c_9dc5, |hash: u32, byte| {
-        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
-    });
+    let hash =
+        label.bytes().fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     hash | 1 << 31
 }

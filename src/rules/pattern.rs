@@ -20,23 +20,15 @@ impl Pattern {
     pub fn new(value: &str) -> Option<Self> {
         let (prefix, rest) = value.split_once('*')?;
         let (middle, suffix) = rest.rsplit_once('*').unwrap_or(("", rest));
-        let middles: Box<[Box<str>]> = middle
-            .split('*')
-            .filter(|part| !part.is_empty())
-            .map(Box::from)
-            .collect();
+        let middles: Box<[Box<str>]> =
+            middle.split('*').filter(|part| !part.is_empty()).map(Box::from).collect();
         let mut text = format!("{prefix}*");
         for part in &middles {
             text += part;
             text.push('*');
         }
         text += suffix;
-        Some(Self {
-            text: text.into(),
-            middles,
-            prefix_len: prefix.len(),
-            suffix_len: suffix.len(),
-        })
+        Some(Self { text: text.into(), middles, prefix_len: prefix.len(), suffix_len: suffix.len() })
     }
 
     /// The pattern as text.
@@ -49,14 +41,9 @@ impl Pattern {
     /// Each middle part is taken where it first occurs: if any way fits, this one does. So the value is gone through
     /// once, however many `*` there are.
     pub fn matches(&self, value: &str) -> bool {
-        let (prefix, suffix) = (
-            &self.text[..self.prefix_len],
-            &self.text[self.text.len() - self.suffix_len..],
-        );
-        let Some(mut rest) = value
-            .strip_prefix(prefix)
-            .and_then(|rest| rest.strip_suffix(suffix))
-        else {
+        let (prefix, suffix) =
+            (&self.text[..self.prefix_len], &self.text[self.text.len() - self.suffix_len..]);
+        let Some(mut rest) = value.strip_prefix(prefix).and_then(|rest| rest.strip_suffix(suffix)) else {
             return false;
         };
         for part in &self.middles {

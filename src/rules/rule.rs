@@ -54,11 +54,7 @@ pub struct RuleLimit {
 impl RuleLimit {
     /// The limit as a status reports it.
     pub fn current(&self) -> CurrentLimit<'_> {
-        CurrentLimit {
-            name: &self.name,
-            requests: self.requests,
-            unit: self.unit,
-        }
+        CurrentLimit { name: &self.name, requests: self.requests, unit: self.unit }
     }
 }
 

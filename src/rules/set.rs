@@ -66,15 +66,9 @@ impl RuleSet {
         let mut compiled = Vec::with_capacity(domains.len());
         for (name, declared) in domains {
             let overrides = Unit::ALL.map(|unit| override_template(&name, unit, options.semantics, &limits));
-            compiled.push((
-                Box::from(&*name),
-                DomainRules::compile(declared, overrides, &mut problems),
-            ));
+            compiled.push((Box::from(&*name), DomainRules::compile(declared, overrides, &mut problems)));
         }
-        problems.or(Self {
-            domains: compiled.into_iter().collect(),
-            limits,
-        })
+        problems.or(Self { domains: compiled.into_iter().collect(), limits })
     }
 
     /// The rules of a domain.
@@ -100,36 +94,16 @@ impl RuleSet {
 fn override_template(domain: &Arc<str>, unit: Unit, semantics: Semantics, limits: &LimitTable) -> RuleLimit {
     let window = unit.window();
     let (algorithm, charge) = match semantics {
-        Semantics::Exact => (
-            Algorithm::SlidingWindow(SlidingWindow { limit: 0, window }),
-            Charge::Admitted,
-        ),
-        Semantics::Reference => (
-            Algorithm::FixedWindow(FixedWindow { limit: 0, window }),
-            Charge::Always,
-        ),
+        Semantics::Exact => (Algorithm::SlidingWindow(SlidingWindow { limit: 0, window }), Charge::Admitted),
+        Semantics::Reference => (Algorithm::FixedWindow(FixedWindow { limit: 0, window }), Charge::Always),
     };
     let tag = tag_of_override(unit);
     // Rule paths never begin with a bracket.
     let path = format!("(request's own limit per {unit})").into();
-    let identity = LimitIdentity {
-        domain: Arc::clone(domain),
-        path,
-        tag,
-    };
+    let identity = LimitIdentity { domain: Arc::clone(domain), path, tag };
     let id = limits.register(LimitInfo { identity, algorithm });
     let (name, requests, unit) = ("".into(), 0, Some(unit));
-    RuleLimit {
-        id,
-        tag,
-        ordinal: 0,
-        name,
-        requests,
-        unit,
-        algorithm,
-        charge,
-        semantics,
-    }
+    RuleLimit { id, tag, ordinal: 0, name, requests, unit, algorithm, charge, semantics }
 }
 
 #[cfg(test)]
@@ -139,17 +113,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn source(name: &str, text: &str) -> Source {
-        Source {
-            name: name.to_owned(),
-            text: text.to_owned(),
-        }
+        Source { name: name.to_owned(), text: text.to_owned() }
     }
 
     fn parse(text: &str, semantics: Semantics, former: Option<&RuleSet>) -> Result<RuleSet, RuleErrors> {
-        let options = LoadOptions {
-            semantics,
-            merge_domains: false,
-        };
+        let options = LoadOptions { semantics, merge_domains: false };
         RuleSet::parse(&[source("rules.yaml", text)], &options, former)
     }
 
@@ -172,10 +140,7 @@ mod tests {
         };
         assert_eq!(window("unit: MONTH"), (30 * 86_400_000, Some(Unit::Month)));
         assert_eq!(window("unit: minute, unit_multiplier: 5"), (300_000, None));
-        assert_eq!(
-            window("unit: day, unit_multiplier: 7"),
-            (7 * 86_400_000, Some(Unit::Week))
-        );
+        assert_eq!(window("unit: day, unit_multiplier: 7"), (7 * 86_400_000, Some(Unit::Week)));
         assert_eq!(window("per: 250ms"), (250, None));
         assert_eq!(window("per: 60s"), (60_000, Some(Unit::Minute)));
     }
@@ -186,38 +151,15 @@ mod tests {
             - {key: a, rate_limit: {unit: second, requests_per_unit: 1}}\n\
             - {key: b, rate_limit: {unit: second, requests_per_unit: 1, algorithm: sliding_window, charge: admitted}}\n\
             - {key: c, rate_limit: {unit: second}}\n";
-        assert!(
-            parse(text, Semantics::Exact, None).is_err(),
-            "a missing number is told"
-        );
+        assert!(parse(text, Semantics::Exact, None).is_err(), "a missing number is told");
         let rules = parse(text, Semantics::Reference, None).unwrap();
-        let limits: Vec<_> = rules
-            .domain("d")
-            .unwrap()
-            .rules()
-            .iter()
-            .map(|rule| rule.limits[0].clone())
-            .collect();
-        let told = |limit: &RuleLimit| {
-            (
-                limit.algorithm.name(),
-                limit.charge,
-                limit.semantics,
-                limit.requests,
-            )
-        };
-        assert_eq!(
-            told(&limits[0]),
-            ("fixed_window", Charge::Always, Semantics::Reference, 1)
-        );
-        assert_eq!(
-            told(&limits[1]),
-            ("sliding_window", Charge::Admitted, Semantics::Reference, 1)
-        );
-        assert_eq!(
-            told(&limits[2]),
-            ("fixed_window", Charge::Always, Semantics::Reference, 0)
-        );
+        let limits: Vec<_> =
+            rules.domain("d").unwrap().rules().iter().map(|rule| rule.limits[0].clone()).collect();
+        let told =
+            |limit: &RuleLimit| (limit.algorithm.name(), limit.charge, limit.semantics, limit.requests);
+        assert_eq!(told(&limits[0]), ("fixed_window", Charge::Always, Semantics::Reference, 1));
+        assert_eq!(told(&limits[1]), ("sliding_window", Charge::Admitted, Semantics::Reference, 1));
+        assert_eq!(told(&limits[2]), ("fixed_window", Charge::Always, Semantics::Reference, 0));
     }
 
     #[test]
@@ -226,14 +168,8 @@ mod tests {
         let (second, after) = limits("rate_limit: {unit: second, requests_per_unit: 6}", Some(&first));
         assert_ne!(before[0].id, after[0].id);
         assert_eq!(before[0].tag, after[0].tag, "it is the same counter");
-        assert_eq!(
-            second.limits().get(before[0].id).unwrap().algorithm,
-            before[0].algorithm
-        );
-        assert!(
-            first.limits().get(after[0].id).is_some(),
-            "rules still in use by a decision know it too"
-        );
+        assert_eq!(second.limits().get(before[0].id).unwrap().algorithm, before[0].algorithm);
+        assert!(first.limits().get(after[0].id).is_some(), "rules still in use by a decision know it too");
         let count = second.limits().to_vec().len();
         let (third, again) = limits("rate_limit: {unit: second, requests_per_unit: 5}", Some(&second));
         assert_eq!(before[0].id, again[0].id);
@@ -243,17 +179,12 @@ mod tests {
     #[test]
     fn several_limits_are_told_apart_by_name_or_window_whatever_their_order() {
         let list = |items: [&str; 2]| format!("rate_limits: [{}, {}]", items[0], items[1]);
-        let (named, windowed) = (
-            "{name: n, unit: hour, requests_per_unit: 9}",
-            "{per: 10s, requests_per_unit: 5}",
-        );
+        let (named, windowed) =
+            ("{name: n, unit: hour, requests_per_unit: 9}", "{per: 10s, requests_per_unit: 5}");
         let (former, one_way) = limits(&list([named, windowed]), None);
         let (_, other_way) = limits(&list([windowed, named]), Some(&former));
         assert_eq!((one_way[0].id, one_way[1].id), (other_way[1].id, other_way[0].id));
-        assert_eq!(
-            (one_way[0].tag, one_way[1].tag),
-            (other_way[1].tag, other_way[0].tag)
-        );
+        assert_eq!((one_way[0].tag, one_way[1].tag), (other_way[1].tag, other_way[0].tag));
         assert_ne!(one_way[0].tag, one_way[1].tag);
         assert_eq!((one_way[0].ordinal, one_way[1].ordinal), (0, 1));
     }
@@ -266,9 +197,7 @@ mod tests {
             source("c.yaml", "domain: d\ndescriptors: [{key: b}]"),
         ];
         let mut options = LoadOptions::default();
-        let errors = RuleSet::parse(&sources[..2], &options, None)
-            .unwrap_err()
-            .to_string();
+        let errors = RuleSet::parse(&sources[..2], &options, None).unwrap_err().to_string();
         assert_eq!(
             errors,
             "b.yaml:1:9: domain: \"d\" is already declared at a.yaml:1:9; put its descriptors there, or load with \
@@ -276,13 +205,8 @@ mod tests {
         );
         options.merge_domains = true;
         let rules = RuleSet::parse(&sources[..2], &options, None).unwrap();
-        let paths: Vec<_> = rules
-            .domain("d")
-            .unwrap()
-            .rules()
-            .iter()
-            .map(|rule| rule.path.to_string())
-            .collect();
+        let paths: Vec<_> =
+            rules.domain("d").unwrap().rules().iter().map(|rule| rule.path.to_string()).collect();
         assert_eq!(paths, ["a", "b"]);
         let errors = RuleSet::parse(&sources, &options, None).unwrap_err().to_string();
         assert_eq!(
@@ -293,11 +217,7 @@ mod tests {
 
     #[test]
     fn the_errors_of_all_files_come_at_once() {
-        let sources = [
-            source("a.yaml", "\tx"),
-            source("b.yaml", ""),
-            source("c.yaml", "domain: ["),
-        ];
+        let sources = [source("a.yaml", "\tx"), source("b.yaml", ""), source("c.yaml", "domain: [")];
         let errors = RuleSet::parse(&sources, &LoadOptions::default(), None).unwrap_err();
         let files: Vec<_> = errors.iter().map(|error| &*error.file).collect();
         assert_eq!(files, ["a.yaml", "b.yaml", "c.yaml"]);
@@ -305,12 +225,8 @@ mod tests {
 
     #[test]
     fn a_byte_order_mark_and_windows_line_ends_are_read_over() {
-        let rules = parse(
-            "\u{feff}domain: d\r\ndescriptors:\r\n  - key: k\r\n",
-            Semantics::Exact,
-            None,
-        )
-        .unwrap();
+        let rules =
+            parse("\u{feff}domain: d\r\ndescriptors:\r\n  - key: k\r\n", Semantics::Exact, None).unwrap();
         assert_eq!(&*rules.domain("d").unwrap().rules()[0].path, "k");
     }
 
@@ -319,19 +235,13 @@ mod tests {
         let text = "domain: d\ndescriptors: [{key: k, metadata: {a: [1, x, 2.5], b: {c: true}}}]";
         let rules = parse(text, Semantics::Exact, None).unwrap();
         let metadata = rules.domain("d").unwrap().rules()[0].metadata.clone();
-        assert_eq!(
-            metadata.unwrap().to_string(),
-            r#"{"a":[1,"x",2.5],"b":{"c":true}}"#
-        );
+        assert_eq!(metadata.unwrap().to_string(), r#"{"a":[1,"x",2.5],"b":{"c":true}}"#);
     }
 
     #[test]
     fn a_file_of_brackets_ends_in_an_error_and_not_in_an_overflowing_stack() {
         for bracket in ["[", "{a: ", "- ", "? ", "&a [*a, "] {
-            assert!(
-                parse(&bracket.repeat(50_000), Semantics::Exact, None).is_err(),
-                "{bracket}"
-            );
+            assert!(parse(&bracket.repeat(50_000), Semantics::Exact, None).is_err(), "{bracket}");
         }
     }
 

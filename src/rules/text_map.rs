@@ -21,10 +21,7 @@ impl<V> TextMap<V> {
     #[inline]
     pub(super) fn get(&self, text: &str) -> Option<&V> {
         match &self.0 {
-            Texts::Few(pairs) => pairs
-                .iter()
-                .find(|(key, _)| **key == *text)
-                .map(|(_, value)| value),
+            Texts::Few(pairs) => pairs.iter().find(|(key, _)| **key == *text).map(|(_, value)| value),
             Texts::Many(map) => map.get(text),
         }
     }

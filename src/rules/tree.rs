@@ -84,11 +84,7 @@ impl DomainRules {
         let (mut level, mut rule) = (&self.root, None);
         for (index, entry) in entries.iter().enumerate() {
             let (matched, node) = level.step(entry)?;
-            if let Matched::Wildcard {
-                pattern,
-                shared: true,
-            } = matched
-            {
+            if let Matched::Wildcard { pattern, shared: true } = matched {
                 shared.push((index, pattern.as_str()));
             }
             (level, rule) = (&node.below, Some(&node.rule));
@@ -115,11 +111,7 @@ impl DomainRules {
             Algorithm::SlidingWindow(sliding) => sliding.limit = requests,
             Algorithm::FixedWindow(fixed) => fixed.limit = requests,
         }
-        RuleLimit {
-            requests,
-            algorithm,
-            ..template.clone()
-        }
+        RuleLimit { requests, algorithm, ..template.clone() }
     }
 
     /// Every rule, in the order of the files.
@@ -137,12 +129,7 @@ impl DomainRules {
         problems: &mut Problems,
     ) -> Self {
         let root = Level::compile(declared.descriptors, problems);
-        let mut rules = Self {
-            name: declared.name,
-            root,
-            overrides,
-            has_replaces: false,
-        };
+        let mut rules = Self { name: declared.name, root, overrides, has_replaces: false };
         rules.has_replaces = rules.rules().iter().any(|rule| !rule.replaces.is_empty());
         rules
     }
@@ -156,20 +143,9 @@ impl Level {
         if let Some(node) = siblings.exact.get(entry.value) {
             return Some((Matched::Exact, node));
         }
-        for Wildcard {
-            pattern,
-            shared,
-            node,
-        } in &siblings.wildcards
-        {
+        for Wildcard { pattern, shared, node } in &siblings.wildcards {
             if pattern.matches(entry.value) {
-                return Some((
-                    Matched::Wildcard {
-                        pattern,
-                        shared: *shared,
-                    },
-                    node,
-                ));
+                return Some((Matched::Wildcard { pattern, shared: *shared }, node));
             }
         }
         siblings.alone.as_ref().map(|node| (Matched::KeyAlone, &**node))
@@ -201,29 +177,14 @@ impl Level {
 
     fn compile(declared: Vec<Declared>, problems: &mut Problems) -> Self {
         let mut groups: BTreeMap<Box<str>, Group> = BTreeMap::new();
-        for Declared {
-            key,
-            value,
-            rule,
-            below,
-            path_in_file,
-        } in declared
-        {
-            let node = Node {
-                rule,
-                below: Self::compile(below, problems),
-            };
+        for Declared { key, value, rule, below, path_in_file } in declared {
+            let node = Node { rule, below: Self::compile(below, problems) };
             if let Err((location, first)) = groups.entry(key).or_default().insert(value, node) {
                 let message = format!("the same key and value as at {first}; keep one of the two");
                 problems.at(&location, path_in_file, message);
             }
         }
-        Self(
-            groups
-                .into_iter()
-                .map(|(key, group)| (key, group.into()))
-                .collect(),
-        )
+        Self(groups.into_iter().map(|(key, group)| (key, group.into())).collect())
     }
 }
 
@@ -261,11 +222,7 @@ impl Group {
             DeclaredValue::Wildcard { pattern, shared } => {
                 match self.wildcards.iter().find(|wildcard| wildcard.pattern == pattern) {
                     Some(first) => return Err((location(&node), location(&first.node))),
-                    None => self.wildcards.push(Wildcard {
-                        pattern,
-                        shared,
-                        node,
-                    }),
+                    None => self.wildcards.push(Wildcard { pattern, shared, node }),
                 }
             }
         }

@@ -5,10 +5,7 @@ use crate::limit::{Entry, Override, Unit};
 use proptest::prelude::*;
 
 fn rules(yaml: &str) -> RuleSet {
-    let source = Source {
-        name: "rules.yaml".to_owned(),
-        text: yaml.to_owned(),
-    };
+    let source = Source { name: "rules.yaml".to_owned(), text: yaml.to_owned() };
     RuleSet::parse(&[source], &LoadOptions::default(), None)
         .unwrap_or_else(|errors| panic!("{errors}\n{yaml}"))
 }
@@ -16,19 +13,13 @@ fn rules(yaml: &str) -> RuleSet {
 /// `a=1,b=2` as entries; a value may be left out.
 fn entries(text: &str) -> Vec<Entry<'_>> {
     let entry = |pair| str::split_once(pair, '=').unwrap_or((pair, ""));
-    text.split(',')
-        .map(entry)
-        .map(|(key, value)| Entry { key, value })
-        .collect()
+    text.split(',').map(entry).map(|(key, value)| Entry { key, value }).collect()
 }
 
 /// The path of the rule that the entries reach, with the patterns that stand for values in the counter's key.
 fn reached(domain: &DomainRules, text: &str) -> Option<String> {
     let found = domain.find(&entries(text))?;
-    let shared = found
-        .shared
-        .iter()
-        .map(|(index, pattern)| format!(" {index}:{pattern}"));
+    let shared = found.shared.iter().map(|(index, pattern)| format!(" {index}:{pattern}"));
     Some(found.rule.path.to_string() + &shared.collect::<String>())
 }
 
@@ -94,14 +85,7 @@ descriptors:
   - {key: a, value: x, descriptors: [{key: b}]}
   - {key: a, descriptors: [{key: c}]}
 ";
-    check(
-        yaml,
-        &[
-            ("a=x,b=", Some("a=x → b")),
-            ("a=x,c=", None),
-            ("a=y,c=", Some("a → c")),
-        ],
-    );
+    check(yaml, &[("a=x,b=", Some("a=x → b")), ("a=x,c=", None), ("a=y,c=", Some("a → c"))]);
 }
 
 #[test]
@@ -136,10 +120,7 @@ descriptors:
   - {key: a_b, value: c}
   - {key: a=b}
 ";
-    check(
-        yaml,
-        &[("a=b_c", Some("a=b_c")), ("a_b=c", Some("a_b=c")), ("a=b", None)],
-    );
+    check(yaml, &[("a=b_c", Some("a=b_c")), ("a_b=c", Some("a_b=c")), ("a=b", None)]);
 }
 
 #[test]
@@ -163,14 +144,8 @@ descriptors:
          path=/api/x matches the wildcard /api/* (rules.yaml:7:9)\n\
          plan=gold → path=/api/*: limited"
     );
-    assert_eq!(
-        explain("plan=tin"),
-        "no rule: no descriptor here takes plan=tin; there are gold"
-    );
-    assert_eq!(
-        explain("user=ann"),
-        "no rule: no descriptor here has the key user; there are plan"
-    );
+    assert_eq!(explain("plan=tin"), "no rule: no descriptor here takes plan=tin; there are gold");
+    assert_eq!(explain("user=ann"), "no rule: no descriptor here has the key user; there are plan");
     assert_eq!(
         explain("plan=gold"),
         "plan=gold matches key and value (rules.yaml:4:5)\nplan=gold: listed, without a limit"
@@ -186,14 +161,8 @@ fn a_requests_own_limit_counts_by_its_unit_under_a_number_that_is_always_the_sam
     for unit in Unit::ALL {
         let limit = domain.override_limit(Override { requests: 7, unit });
         let more = domain.override_limit(Override { requests: 8, unit });
-        assert_eq!(
-            (limit.requests, limit.unit, limit.algorithm.name()),
-            (7, Some(unit), "sliding_window")
-        );
-        assert_eq!(
-            limit.algorithm.remaining(&Default::default(), Default::default()),
-            7
-        );
+        assert_eq!((limit.requests, limit.unit, limit.algorithm.name()), (7, Some(unit), "sliding_window"));
+        assert_eq!(limit.algorithm.remaining(&Default::default(), Default::default()), 7);
         assert_eq!((limit.id, limit.tag), (more.id, more.tag));
         assert!(rules.limits().get(limit.id).is_some());
         ids.push((limit.id, limit.tag));
@@ -204,19 +173,10 @@ fn a_requests_own_limit_counts_by_its_unit_under_a_number_that_is_always_the_sam
 
 #[test]
 fn the_reference_servers_requests_own_limit_is_a_fixed_window() {
-    let source = Source {
-        name: "r".to_owned(),
-        text: "domain: d".to_owned(),
-    };
-    let options = LoadOptions {
-        semantics: Semantics::Reference,
-        merge_domains: false,
-    };
+    let source = Source { name: "r".to_owned(), text: "domain: d".to_owned() };
+    let options = LoadOptions { semantics: Semantics::Reference, merge_domains: false };
     let rules = RuleSet::parse(&[source], &options, None).unwrap();
-    let limit = rules.domain("d").unwrap().override_limit(Override {
-        requests: 7,
-        unit: Unit::Day,
-    });
+    let limit = rules.domain("d").unwrap().override_limit(Override { requests: 7, unit: Unit::Day });
     assert_eq!(limit.algorithm.name(), "fixed_window");
 }
 
@@ -236,16 +196,8 @@ fn level() -> impl Strategy<Value = Vec<Declared>> {
         below: Vec::new(),
     });
     let tree = leaf.prop_recursive(3, 40, 12, |inner| {
-        (
-            "[kl]",
-            "|[ab]{1,2}|[ab*]{0,2}[*]",
-            prop::collection::vec(inner, 0..12),
-        )
-            .prop_map(|(key, value, below)| Declared {
-                key,
-                value,
-                below: distinct(below),
-            })
+        ("[kl]", "|[ab]{1,2}|[ab*]{0,2}[*]", prop::collection::vec(inner, 0..12))
+            .prop_map(|(key, value, below)| Declared { key, value, below: distinct(below) })
     });
     prop::collection::vec(tree, 0..12).prop_map(distinct)
 }
@@ -259,12 +211,7 @@ fn distinct(mut declared: Vec<Declared>) -> Vec<Declared> {
 
 fn to_yaml(declared: &[Declared]) -> String {
     let one = |one: &Declared| {
-        format!(
-            "{{key: '{}', value: '{}', descriptors: {}}}",
-            one.key,
-            one.value,
-            to_yaml(&one.below)
-        )
+        format!("{{key: '{}', value: '{}', descriptors: {}}}", one.key, one.value, to_yaml(&one.below))
     };
     format!("[{}]", declared.iter().map(one).collect::<Vec<_>>().join(", "))
 }

@@ -56,14 +56,8 @@ pub(super) enum Stream {
 
 /// A bound address.
 pub(super) enum Listener {
-    Tcp {
-        listener: TcpListener,
-        address: SocketAddr,
-    },
-    Unix {
-        listener: UnixListener,
-        socket: SocketFile,
-    },
+    Tcp { listener: TcpListener, address: SocketAddr },
+    Unix { listener: UnixListener, socket: SocketFile },
 }
 
 /// The file of a Unix socket; it goes with the listener.
@@ -121,10 +115,7 @@ pub(super) fn bind(addresses: &[ListenAddress]) -> Result<Vec<Listener>, super::
             ListenAddress::Tcp(text) => bind_tcp(text),
             ListenAddress::Unix(path) => bind_unix(path),
         };
-        bound.map_err(|source| super::ServeError::Listen {
-            address: address.clone(),
-            source,
-        })
+        bound.map_err(|source| super::ServeError::Listen { address: address.clone(), source })
     };
     addresses.iter().map(bind_one).collect()
 }
@@ -146,10 +137,7 @@ fn bind_unix(path: &Path) -> io::Result<Listener> {
         std::fs::remove_file(path)?;
     }
     let listener = UnixListener::bind(path)?;
-    Ok(Listener::Unix {
-        listener,
-        socket: SocketFile(path.into()),
-    })
+    Ok(Listener::Unix { listener, socket: SocketFile(path.into()) })
 }
 
 /// What to do about an address that cannot be bound.
@@ -173,19 +161,8 @@ mod tests {
         let read = |text: &str| text.parse::<ListenAddress>();
         assert_eq!(read("127.0.0.1:0"), Ok(ListenAddress::Tcp("127.0.0.1:0".into())));
         assert_eq!(read("[::1]:8081"), Ok(ListenAddress::Tcp("[::1]:8081".into())));
-        assert_eq!(
-            read("unix:/run/t.sock"),
-            Ok(ListenAddress::Unix("/run/t.sock".into()))
-        );
-        for wrong in [
-            "",
-            "8081",
-            ":8081",
-            "localhost",
-            "localhost:http",
-            "localhost:70000",
-            "unix:",
-        ] {
+        assert_eq!(read("unix:/run/t.sock"), Ok(ListenAddress::Unix("/run/t.sock".into())));
+        for wrong in ["", "8081", ":8081", "localhost", "localhost:http", "localhost:70000", "unix:"] {
             let error = read(wrong).expect_err("is no address").to_string();
             assert!(error.contains("write host:port"), "{error}");
         }

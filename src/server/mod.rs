@@ -73,20 +73,12 @@ pub fn serve<S: Future<Output = ()>>(
     stop: impl FnOnce() -> io::Result<S>,
 ) -> Result<(), ServeError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|source| ServeError::Start {
-        what: "the accepting runtime",
-        source,
-    })?;
+    let runtime = runtime.map_err(|source| ServeError::Start { what: "the accepting runtime", source })?;
     runtime.block_on(async {
-        let stop = stop().map_err(|source| ServeError::Start {
-            what: "listening for signals",
-            source,
-        })?;
+        let stop = stop().map_err(|source| ServeError::Start { what: "listening for signals", source })?;
         let listeners = listen::bind(&settings.listen)?;
         let service = RateLimit::new(Arc::clone(limiter), Arc::clone(clock), settings.request_limits);
-        let routes = RouteSettings {
-            message_bytes_max: settings.message_bytes_max,
-        };
+        let routes = RouteSettings { message_bytes_max: settings.message_bytes_max };
         let (routes, health) = grpc::routes(service, routes).await;
         let (drain, draining) = watch::channel(false);
         let workers = Workers::start(settings.threads, &routes, settings.http2, &draining)?;
@@ -137,10 +129,7 @@ async fn drain_all(
     accepting.shutdown().await;
     health.end_watches().await;
     drain.send_replace(true);
-    if tokio::time::timeout(settings.drain_timeout, workers.finished())
-        .await
-        .is_err()
-    {
+    if tokio::time::timeout(settings.drain_timeout, workers.finished()).await.is_err() {
         tracing::warn!(timeout = ?settings.drain_timeout, "some connections did not end in time; they are cut");
     }
     tracing::info!("stopped");

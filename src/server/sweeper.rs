@@ -33,10 +33,7 @@ impl Sweeper {
                     next = sweep_some(&limiter, &*clock, next);
                 }
             })
-            .map_err(|source| ServeError::Start {
-                what: "the sweeper thread",
-                source,
-            })?;
+            .map_err(|source| ServeError::Start { what: "the sweeper thread", source })?;
         Ok(Self { stop, thread })
     }
 

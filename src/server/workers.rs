@@ -52,24 +52,16 @@ impl Workers {
                 alive: alive.clone(),
             };
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            let runtime = runtime.map_err(|source| ServeError::Start {
-                what: "a worker's runtime",
-                source,
-            })?;
+            let runtime =
+                runtime.map_err(|source| ServeError::Start { what: "a worker's runtime", source })?;
             std::thread::Builder::new()
                 .name(format!("worker-{number}"))
                 .spawn(move || runtime.block_on(inside.run()))
-                .map_err(|source| ServeError::Start {
-                    what: "a worker thread",
-                    source,
-                })?;
+                .map_err(|source| ServeError::Start { what: "a worker thread", source })?;
             Ok(Worker { connections, streams })
         };
         let workers = (0..count.get()).map(start_one).collect::<Result<_, _>>()?;
-        Ok(Self {
-            dealer: Dealer(workers),
-            finished,
-        })
+        Ok(Self { dealer: Dealer(workers), finished })
     }
 
     pub(super) fn dealer(&self) -> Dealer {
@@ -88,10 +80,7 @@ impl Dealer {
     /// Gives the connection to the worker with the fewest. A proxy opens few long-lived connections, which a hash of
     /// addresses would pile up on one core.
     pub(super) fn deal(&self, stream: Stream) {
-        let fewest = self
-            .0
-            .iter()
-            .min_by_key(|worker| worker.connections.load(Ordering::Relaxed));
+        let fewest = self.0.iter().min_by_key(|worker| worker.connections.load(Ordering::Relaxed));
         if let Some(worker) = fewest {
             worker.connections.fetch_add(1, Ordering::Relaxed);
             // A worker ends only after the last dealer; a stream that it does not take is closed.

@@ -87,11 +87,7 @@ impl Fingerprint {
     /// Nothing hashed yet.
     #[inline]
     pub fn new(seed: &Seed) -> Self {
-        Self {
-            hasher: SipHasher13::new_with_key(&seed.0),
-            buffer: [0; BUFFER_BYTES],
-            filled: 0,
-        }
+        Self { hasher: SipHasher13::new_with_key(&seed.0), buffer: [0; BUFFER_BYTES], filled: 0 }
     }
 
     /// Adds one part, its length first.
@@ -129,10 +125,7 @@ impl Fingerprint {
     pub fn finish(mut self) -> Key {
         self.flush();
         let hash = self.hasher.finish128();
-        Key {
-            high: hash.h1,
-            low: hash.h2,
-        }
+        Key { high: hash.h1, low: hash.h2 }
     }
 }
 

@@ -55,14 +55,8 @@ struct Aligned<T>(T);
 impl Store {
     /// An empty store.
     pub fn new(settings: StoreSettings) -> Self {
-        let shards = (0..1 << SHARD_BITS)
-            .map(|_| Aligned(Mutex::new(Shard::default())))
-            .collect();
-        Self {
-            shards,
-            counters: AtomicUsize::new(0),
-            settings,
-        }
+        let shards = (0..1 << SHARD_BITS).map(|_| Aligned(Mutex::new(Shard::default()))).collect();
+        Self { shards, counters: AtomicUsize::new(0), settings }
     }
 
     /// The secret under which keys are made.
@@ -100,13 +94,8 @@ impl Store {
 
     /// Sets room aside for new counters; false if there is not enough.
     pub fn reserve(&self, counters: usize) -> bool {
-        let fits = |held: usize| {
-            held.checked_add(counters)
-                .filter(|&sum| sum <= self.settings.counters_max)
-        };
-        self.counters
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits)
-            .is_ok()
+        let fits = |held: usize| held.checked_add(counters).filter(|&sum| sum <= self.settings.counters_max);
+        self.counters.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
     }
 
     /// Gives back room that was reserved, or that expired counters held.
@@ -139,11 +128,7 @@ mod tests {
     #[test]
     fn room_is_reserved_to_the_last_counter_and_not_beyond() {
         let seed = Seed::from_bytes([7; 16]);
-        let store = Store::new(StoreSettings {
-            seed,
-            counters_max: 10,
-            on_full: OnFull::Deny,
-        });
+        let store = Store::new(StoreSettings { seed, counters_max: 10, on_full: OnFull::Deny });
         assert!(store.reserve(9));
         assert!(!store.reserve(2));
         assert!(store.reserve(1));

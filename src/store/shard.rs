@@ -26,11 +26,7 @@ impl Counter {
     #[inline]
     pub fn new(state: State, limit: LimitId, expires: Timestamp) -> Self {
         let expires_secs = u32::try_from(expires.as_nanos().div_ceil(1_000_000_000)).unwrap_or(u32::MAX);
-        Self {
-            state,
-            limit,
-            expires_secs,
-        }
+        Self { state, limit, expires_secs }
     }
 
     /// Whether it still counts something.

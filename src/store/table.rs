@@ -50,11 +50,7 @@ pub(super) struct Table<T> {
 
 impl<T> Page<T> {
     fn new(depth: u32) -> Self {
-        Self {
-            tags: [0; PAGE_SLOTS],
-            depth,
-            slots: Vec::new(),
-        }
+        Self { tags: [0; PAGE_SLOTS], depth, slots: Vec::new() }
     }
 
     /// Eight tags at a time; a tag that agrees by chance costs one comparison of keys.
@@ -111,12 +107,7 @@ impl<T> Page<T> {
 
 impl<T> Default for Table<T> {
     fn default() -> Self {
-        Self {
-            directory: vec![0],
-            depth: 0,
-            pages: vec![Page::new(0)],
-            sweep_next: 0,
-        }
+        Self { directory: vec![0], depth: 0, pages: vec![Page::new(0)], sweep_next: 0 }
     }
 }
 
@@ -132,10 +123,7 @@ impl<T> Table<T> {
     pub(super) fn find(&self, key: Key) -> Option<Place> {
         let page = self.page_of(key);
         let slot = self.pages[page].position(key)?;
-        Some(Place {
-            page: page as u32,
-            slot: slot as u32,
-        })
+        Some(Place { page: page as u32, slot: slot as u32 })
     }
 
     #[inline]
@@ -178,11 +166,7 @@ impl<T> Table<T> {
         let sibling_number = self.pages.len() as u32;
         let some_key = former.slots[0].key;
         for slot in former.slots {
-            if slot.key.place_bits() & bit == 0 {
-                self.pages[page].push(slot)
-            } else {
-                sibling.push(slot)
-            }
+            if slot.key.place_bits() & bit == 0 { self.pages[page].push(slot) } else { sibling.push(slot) }
         }
         self.pages.push(sibling);
         // Every place that ends in the sibling's bits.
@@ -195,10 +179,7 @@ impl<T> Table<T> {
     /// Drops what `keep` does not want from the next `pages_max` pages.
     pub(super) fn sweep(&mut self, pages_max: usize, keep: impl Fn(&T) -> bool) -> Swept {
         let end = self.pages.len().min(self.sweep_next.saturating_add(pages_max));
-        let dropped = self.pages[self.sweep_next..end]
-            .iter_mut()
-            .map(|page| page.retain(&keep))
-            .sum();
+        let dropped = self.pages[self.sweep_next..end].iter_mut().map(|page| page.retain(&keep)).sum();
         let finished = end == self.pages.len();
         self.sweep_next = if finished { 0 } else { end };
         Swept { dropped, finished }
@@ -218,10 +199,7 @@ mod tests {
 
     /// Keys with few distinct tags and place bits, so that pages split often and tags agree by chance.
     fn key(number: u64) -> Key {
-        Key::from_halves(
-            number % 5,
-            number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17),
-        )
+        Key::from_halves(number % 5, number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17))
     }
 
     proptest! {
@@ -269,10 +247,7 @@ mod tests {
         for number in 0..PAGE_SLOTS as u64 {
             table.insert(key(number), number, |_| true);
         }
-        assert_eq!(
-            table.insert(key(1000), 1000, |value| value % 2 == 0),
-            PAGE_SLOTS / 2
-        );
+        assert_eq!(table.insert(key(1000), 1000, |value| value % 2 == 0), PAGE_SLOTS / 2);
         assert_eq!(table.pages.len(), 1);
     }
 }

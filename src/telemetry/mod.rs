@@ -15,19 +15,10 @@ pub enum LogFormat {
 /// Sends logs to standard error. `filter` is a level (`info`) or a list of `target=level`.
 pub fn start_logging(format: LogFormat, filter: &str) -> Result<(), ParseError> {
     let filter = EnvFilter::builder().parse(filter)?;
-    let to_stderr = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr);
+    let to_stderr = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match format {
-        LogFormat::Text => to_stderr
-            .with_ansi(std::io::stderr().is_terminal())
-            .with_target(false)
-            .init(),
-        LogFormat::Json => to_stderr
-            .json()
-            .flatten_event(true)
-            .with_current_span(false)
-            .init(),
+        LogFormat::Text => to_stderr.with_ansi(std::io::stderr().is_terminal()).with_target(false).init(),
+        LogFormat::Json => to_stderr.json().flatten_event(true).with_current_span(false).init(),
     }
     Ok(())
 }

@@ -20,10 +20,7 @@ descriptors:
 ";
 
 fn run(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_tidegate"))
-        .args(args)
-        .output()
-        .unwrap()
+    Command::new(env!("CARGO_BIN_EXE_tidegate")).args(args).output().unwrap()
 }
 
 fn stdout(output: &Output) -> String {
@@ -37,43 +34,21 @@ fn stderr(output: &Output) -> String {
 /// The rows of a table, cell by cell, where cells are set apart by at least two spaces.
 fn rows(text: &str) -> Vec<Vec<String>> {
     let cells = |line: &str| {
-        line.trim()
-            .split("  ")
-            .map(|cell| cell.trim().to_owned())
-            .filter(|c| !c.is_empty())
-            .collect()
+        line.trim().split("  ").map(|cell| cell.trim().to_owned()).filter(|c| !c.is_empty()).collect()
     };
-    text.lines()
-        .map(cells)
-        .filter(|row: &Vec<String>| !row.is_empty())
-        .collect()
+    text.lines().map(cells).filter(|row: &Vec<String>| !row.is_empty()).collect()
 }
 
 #[test]
 fn call_shows_each_decision_in_a_row() {
     let server = Server::start(&[]);
-    let called = run(&[
-        "call",
-        "--addr",
-        server.address(),
-        "demo",
-        "api_key=alice",
-        "--repeat",
-        "6",
-    ]);
+    let called = run(&["call", "--addr", server.address(), "demo", "api_key=alice", "--repeat", "6"]);
     let rows = rows(&stdout(&called));
     assert_eq!(rows.len(), 7, "{rows:?}");
     for (row, left) in rows[1..6].iter().zip(["4", "3", "2", "1", "0"]) {
-        assert_eq!(
-            (row[1].as_str(), row[3].as_str(), row[5].as_str()),
-            ("OK", "OK", left),
-            "{row:?}"
-        );
+        assert_eq!((row[1].as_str(), row[3].as_str(), row[5].as_str()), ("OK", "OK", left), "{row:?}");
     }
-    assert_eq!(
-        (rows[6][1].as_str(), rows[6][3].as_str()),
-        ("OVER_LIMIT", "OVER_LIMIT")
-    );
+    assert_eq!((rows[6][1].as_str(), rows[6][3].as_str()), ("OVER_LIMIT", "OVER_LIMIT"));
     let reset: f64 = rows[6][6].trim_end_matches(" s").parse().unwrap();
     assert!(reset > 0.0 && reset <= 10.0, "{reset}");
 }
@@ -82,28 +57,15 @@ fn call_shows_each_decision_in_a_row() {
 fn call_peeks_gives_back_and_says_never() {
     let server = Server::start(&[]);
     let ask = |more: &[&str]| {
-        let called = run(&[
-            &[
-                "call",
-                "--addr",
-                server.address(),
-                "--json",
-                "demo",
-                "api_key=alice",
-            ],
-            more,
-        ]
-        .concat());
+        let called =
+            run(&[&["call", "--addr", server.address(), "--json", "demo", "api_key=alice"], more].concat());
         serde_json::from_str::<Value>(&stdout(&called)).unwrap()["statuses"][0].clone()
     };
     assert_eq!(ask(&["--hits", "5"])["remaining"], 0);
     assert_eq!(ask(&["--hits", "0"])["code"], "OVER_LIMIT");
     assert_eq!(ask(&["--hits", "2", "--give-back"])["remaining"], 2);
     let never = ask(&["--hits", "6"]);
-    assert_eq!(
-        (&never["code"], &never["reset_seconds"]),
-        (&"OVER_LIMIT".into(), &Value::Null)
-    );
+    assert_eq!((&never["code"], &never["reset_seconds"]), (&"OVER_LIMIT".into(), &Value::Null));
 }
 
 #[test]
@@ -148,39 +110,20 @@ fn explain_follows_a_descriptor_to_its_rule_or_to_where_it_ends() {
     let explain = |descriptor: &str| run(&["explain", "--rules", path, "edge", descriptor]);
     let reached = explain("tenant=acme,path=/api/v1");
     assert_eq!(reached.status.code(), Some(0));
-    assert!(
-        stdout(&reached).contains("the wildcard /api/*"),
-        "{}",
-        stdout(&reached)
-    );
-    assert!(
-        stdout(&reached).contains("10 per minute, sliding_window"),
-        "{}",
-        stdout(&reached)
-    );
+    assert!(stdout(&reached).contains("the wildcard /api/*"), "{}", stdout(&reached));
+    assert!(stdout(&reached).contains("10 per minute, sliding_window"), "{}", stdout(&reached));
     let ended = explain("tenant=acme,path=/other");
     assert_eq!(ended.status.code(), Some(1));
-    assert!(
-        stdout(&ended).contains("no descriptor here takes path=/other"),
-        "{}",
-        stdout(&ended)
-    );
+    assert!(stdout(&ended).contains("no descriptor here takes path=/other"), "{}", stdout(&ended));
     let unknown = run(&["explain", "--rules", path, "egde", "tenant=acme"]);
-    assert!(
-        stderr(&unknown).contains("there are rules for edge"),
-        "{}",
-        stderr(&unknown)
-    );
+    assert!(stderr(&unknown).contains("there are rules for edge"), "{}", stderr(&unknown));
 }
 
 #[test]
 fn completions_are_printed_for_the_shells() {
     for shell in ["bash", "zsh", "fish"] {
         let printed = run(&["completions", shell]);
-        assert!(
-            printed.status.success() && stdout(&printed).contains("explain"),
-            "{shell}"
-        );
+        assert!(printed.status.success() && stdout(&printed).contains("explain"), "{shell}");
     }
 }
 
@@ -194,9 +137,7 @@ fn wrong_arguments_exit_with_two() {
 #[test]
 fn every_setting_of_serve_has_a_variable() {
     let help = stdout(&run(&["serve", "--help"]));
-    let flags = help
-        .lines()
-        .filter(|line| line.trim_start().starts_with("--") || line.contains(", --"));
+    let flags = help.lines().filter(|line| line.trim_start().starts_with("--") || line.contains(", --"));
     let flags: Vec<&str> = flags.filter(|line| !line.contains("--help")).collect();
     assert!(flags.len() > 10, "{help}");
     assert_eq!(help.matches("[env: TIDEGATE_").count(), flags.len(), "{help}");

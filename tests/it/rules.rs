@@ -20,10 +20,7 @@ fn yaml_files(directory: &str) -> Vec<PathBuf> {
 
 /// The rules of one file under the name that errors are to show.
 fn parse(name: &str, text: &str) -> Result<RuleSet, String> {
-    let source = Source {
-        name: name.to_owned(),
-        text: text.to_owned(),
-    };
+    let source = Source { name: name.to_owned(), text: text.to_owned() };
     RuleSet::parse(&[source], &LoadOptions::default(), None).map_err(|errors| errors.to_string())
 }
 
@@ -46,10 +43,7 @@ fn files_of_the_reference_server_load_unchanged() {
     for semantics in [Semantics::Exact, Semantics::Reference] {
         let sources = read(&[in_repository("tests/rules/reference")]).unwrap();
         assert!(sources.len() >= 4);
-        let options = LoadOptions {
-            semantics,
-            merge_domains: false,
-        };
+        let options = LoadOptions { semantics, merge_domains: false };
         let rules = RuleSet::parse(&sources, &options, None).unwrap_or_else(|errors| panic!("{errors}"));
         assert_eq!(rules.domains().count(), sources.len());
     }
@@ -69,10 +63,7 @@ fn every_example_loads() {
 #[test]
 fn every_rule_file_in_the_documentation_loads() {
     let page = fs::read_to_string(in_repository("docs/rules.md")).unwrap();
-    let blocks = page
-        .split("```yaml\n")
-        .skip(1)
-        .map(|rest| rest.split("```").next().unwrap());
+    let blocks = page.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     let files: Vec<_> = blocks.filter(|block| block.starts_with("domain:")).collect();
     assert!(files.len() >= 10, "{} whole files in the page", files.len());
     for file in files {

@@ -24,10 +24,7 @@ async fn the_demo_admits_five_and_denies_the_sixth() {
     let mut client = server.client().await;
     for left in [4, 3, 2, 1, 0] {
         let answer = client.hit("demo", &[("api_key", "alice")]).await.unwrap();
-        assert_eq!(
-            (answer.overall_code(), answer.statuses[0].limit_remaining),
-            (Code::Ok, left)
-        );
+        assert_eq!((answer.overall_code(), answer.statuses[0].limit_remaining), (Code::Ok, left));
     }
     let answer = client.hit("demo", &[("api_key", "alice")]).await.unwrap();
     assert_eq!(answer.overall_code(), Code::OverLimit);
@@ -41,17 +38,11 @@ async fn a_status_reports_the_limit_and_what_is_left() {
     let server = Server::with_rules(rules.path(), &["--threads", "1"]);
     let mut client = server.client().await;
     let answer = client
-        .ask(
-            "edge",
-            vec![descriptor(&[("user", "a")]), descriptor(&[("stranger", "a")])],
-        )
+        .ask("edge", vec![descriptor(&[("user", "a")]), descriptor(&[("stranger", "a")])])
         .await
         .unwrap();
     let limit = answer.statuses[0].current_limit.as_ref().unwrap();
-    assert_eq!(
-        (limit.name.as_str(), limit.requests_per_unit, limit.unit()),
-        ("per-user", 3, Unit::Hour)
-    );
+    assert_eq!((limit.name.as_str(), limit.requests_per_unit, limit.unit()), ("per-user", 3, Unit::Hour));
     assert_eq!(answer.statuses[0].limit_remaining, 2);
     assert_eq!(answer.statuses[1].current_limit, None);
 }
@@ -104,35 +95,17 @@ async fn a_drain_tells_health_finishes_and_exits_with_zero() {
         .await
         .unwrap();
     let mut health = HealthClient::new(channel);
-    let mut watched = health
-        .watch(HealthCheckRequest {
-            service: String::new(),
-        })
-        .await
-        .unwrap()
-        .into_inner();
-    assert_eq!(
-        watched.next().await.unwrap().unwrap().status(),
-        ServingStatus::Serving
-    );
+    let mut watched = health.watch(HealthCheckRequest { service: String::new() }).await.unwrap().into_inner();
+    assert_eq!(watched.next().await.unwrap().unwrap().status(), ServingStatus::Serving);
 
     server.signal(rustix::process::Signal::TERM);
-    assert_eq!(
-        watched.next().await.unwrap().unwrap().status(),
-        ServingStatus::NotServing
-    );
+    assert_eq!(watched.next().await.unwrap().unwrap().status(), ServingStatus::NotServing);
     // Those who still ask meanwhile are still answered, on old connections and on new ones.
-    let answer = server
-        .client()
-        .await
-        .hit("demo", &[("api_key", "late")])
-        .await
-        .unwrap();
+    let answer = server.client().await.hit("demo", &[("api_key", "late")]).await.unwrap();
     assert_eq!(answer.overall_code(), Code::Ok);
     // The watch ends by itself, so that it does not hold the connection.
-    let end = tokio::time::timeout(Duration::from_secs(10), async {
-        while watched.next().await.is_some() {}
-    });
+    let end =
+        tokio::time::timeout(Duration::from_secs(10), async { while watched.next().await.is_some() {} });
     end.await.expect("the watch ends");
     // The client goes on meanwhile: it answers the last ping of the connection.
     let mut server = server;

@@ -15,24 +15,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("limiter", &["limit", "algorithm", "rules", "store"]),
     ("telemetry", &["limit", "limiter"]),
     ("grpc", &["limit", "limiter", "clock"]),
-    (
-        "server",
-        &["limit", "limiter", "clock", "grpc", "telemetry", "store", "rules"],
-    ),
-    (
-        "cli",
-        &[
-            "limit",
-            "algorithm",
-            "rules",
-            "store",
-            "limiter",
-            "clock",
-            "telemetry",
-            "grpc",
-            "server",
-        ],
-    ),
+    ("server", &["limit", "limiter", "clock", "grpc", "telemetry", "store", "rules"]),
+    ("cli", &["limit", "algorithm", "rules", "store", "limiter", "clock", "telemetry", "grpc", "server"]),
 ];
 
 fn sources() -> Vec<(PathBuf, String)> {
@@ -55,25 +39,15 @@ fn sources() -> Vec<(PathBuf, String)> {
 
 /// The first name below `src`: the room.
 fn room(path: &Path) -> String {
-    let below = path
-        .strip_prefix(Path::new(env!("CARGO_MANIFEST_DIR")).join("src"))
-        .expect("below src");
-    let first = below
-        .components()
-        .next()
-        .expect("a file")
-        .as_os_str()
-        .to_string_lossy();
+    let below = path.strip_prefix(Path::new(env!("CARGO_MANIFEST_DIR")).join("src")).expect("below src");
+    let first = below.components().next().expect("a file").as_os_str().to_string_lossy();
     first.trim_end_matches(".rs").to_owned()
 }
 
 /// The rooms that a text names in `crate::room…` and in `use crate::{…}` lists.
 fn imported(text: &str) -> Vec<String> {
-    let code: String = text
-        .lines()
-        .filter(|line| !line.trim_start().starts_with("//"))
-        .collect::<Vec<_>>()
-        .join("\n");
+    let code: String =
+        text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n");
     let mut rooms = Vec::new();
     for (at, _) in code.match_indices("crate::") {
         // `$crate::` and paths such as `other_crate::` are not ours.
@@ -90,10 +64,7 @@ fn imported(text: &str) -> Vec<String> {
 }
 
 fn leading_name(text: &str) -> Option<String> {
-    let name: String = text
-        .chars()
-        .take_while(|c| c.is_alphanumeric() || *c == '_')
-        .collect();
+    let name: String = text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
     (!name.is_empty()).then_some(name)
 }
 
@@ -124,10 +95,7 @@ fn imports_point_down_only() {
         }
         let allowed = MAY_IMPORT.iter().find(|(name, _)| *name == room);
         let Some((_, allowed)) = allowed else {
-            wrong.push(format!(
-                "{}: the room `{room}` is not on the list",
-                path.display()
-            ));
+            wrong.push(format!("{}: the room `{room}` is not on the list", path.display()));
             continue;
         };
         for other in imported(&text) {

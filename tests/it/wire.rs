@@ -21,14 +21,8 @@ fn entry() -> impl Strategy<
     >,
 > {
     (".*", ".*").prop_map(|(key, value)| {
-        let ours = common::rate_limit_descriptor::Entry {
-            key: key.clone(),
-            value: value.clone(),
-        };
-        (
-            ours,
-            theirs::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry { key, value },
-        )
+        let ours = common::rate_limit_descriptor::Entry { key: key.clone(), value: value.clone() };
+        (ours, theirs::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry { key, value })
     })
 }
 
@@ -42,22 +36,15 @@ fn descriptor() -> impl Strategy<
             let ours = common::RateLimitDescriptor {
                 entries: our_entries,
                 limit: limit.map(|(requests_per_unit, unit)| {
-                    common::rate_limit_descriptor::RateLimitOverride {
-                        requests_per_unit,
-                        unit,
-                    }
+                    common::rate_limit_descriptor::RateLimitOverride { requests_per_unit, unit }
                 }),
                 hits_addend: hits,
                 is_negative_hits,
             };
             use theirs::extensions::common::ratelimit::v3 as t;
-            let their_limit =
-                limit.map(
-                    |(requests_per_unit, unit)| t::rate_limit_descriptor::RateLimitOverride {
-                        requests_per_unit,
-                        unit,
-                    },
-                );
+            let their_limit = limit.map(|(requests_per_unit, unit)| {
+                t::rate_limit_descriptor::RateLimitOverride { requests_per_unit, unit }
+            });
             let theirs = t::RateLimitDescriptor {
                 entries: their_entries,
                 limit: their_limit,
@@ -72,19 +59,9 @@ fn descriptor() -> impl Strategy<
 fn request() -> impl Strategy<Value = Both<service::RateLimitRequest, TheirRequest>> {
     (".*", vec(descriptor(), 0..4), any::<u32>()).prop_map(|(domain, descriptors, hits_addend)| {
         let (our_descriptors, their_descriptors) = descriptors.into_iter().unzip();
-        let ours = service::RateLimitRequest {
-            domain: domain.clone(),
-            descriptors: our_descriptors,
-            hits_addend,
-        };
-        (
-            ours,
-            TheirRequest {
-                domain,
-                descriptors: their_descriptors,
-                hits_addend,
-            },
-        )
+        let ours =
+            service::RateLimitRequest { domain: domain.clone(), descriptors: our_descriptors, hits_addend };
+        (ours, TheirRequest { domain, descriptors: their_descriptors, hits_addend })
     })
 }
 
@@ -108,14 +85,7 @@ fn quota() -> impl Strategy<
         let expiration_specifier = valid_until.map(|(seconds, nanos)| {
             t::quota::ExpirationSpecifier::ValidUntil(google::Timestamp { seconds, nanos })
         });
-        (
-            ours,
-            t::Quota {
-                requests,
-                id,
-                expiration_specifier,
-            },
-        )
+        (ours, t::Quota { requests, id, expiration_specifier })
     })
 }
 
@@ -137,11 +107,8 @@ fn status() -> impl Strategy<
                 requests_per_unit,
                 unit,
             });
-            let their_limit = limit.map(|(name, requests_per_unit, unit)| t::RateLimit {
-                name,
-                requests_per_unit,
-                unit,
-            });
+            let their_limit =
+                limit.map(|(name, requests_per_unit, unit)| t::RateLimit { name, requests_per_unit, unit });
             let ours = o::DescriptorStatus {
                 code,
                 current_limit: our_limit,
@@ -163,40 +130,21 @@ fn status() -> impl Strategy<
 
 fn header() -> impl Strategy<Value = Both<core::HeaderValue, theirs::config::core::v3::HeaderValue>> {
     (".*", ".*", vec(any::<u8>(), 0..9)).prop_map(|(key, value, raw_value)| {
-        let ours = core::HeaderValue {
-            key: key.clone(),
-            value: value.clone(),
-            raw_value: raw_value.clone(),
-        };
-        (
-            ours,
-            theirs::config::core::v3::HeaderValue {
-                key,
-                value,
-                raw_value,
-            },
-        )
+        let ours = core::HeaderValue { key: key.clone(), value: value.clone(), raw_value: raw_value.clone() };
+        (ours, theirs::config::core::v3::HeaderValue { key, value, raw_value })
     })
 }
 
 /// A struct with one field of each kind of value.
 fn metadata() -> impl Strategy<Value = Both<prost_types::Struct, google::Struct>> {
-    (
-        ".*",
-        any::<f64>().prop_filter("NaN equals nothing", |x| !x.is_nan()),
-        any::<bool>(),
-    )
-        .prop_map(|(text, number, truth)| {
+    (".*", any::<f64>().prop_filter("NaN equals nothing", |x| !x.is_nan()), any::<bool>()).prop_map(
+        |(text, number, truth)| {
             use google::value::Kind as T;
             use prost_types::value::Kind as O;
             let ours = |kind| prost_types::Value { kind: Some(kind) };
             let theirs = |kind| google::Value { kind: Some(kind) };
-            let our_list = prost_types::ListValue {
-                values: vec![ours(O::NullValue(0))],
-            };
-            let their_list = google::ListValue {
-                values: vec![theirs(T::NullValue(0))],
-            };
+            let our_list = prost_types::ListValue { values: vec![ours(O::NullValue(0))] };
+            let their_list = google::ListValue { values: vec![theirs(T::NullValue(0))] };
             let our_fields = [
                 ("text", O::StringValue(text.clone())),
                 ("number", O::NumberValue(number)),
@@ -210,14 +158,11 @@ fn metadata() -> impl Strategy<Value = Both<prost_types::Struct, google::Struct>
                 ("list", T::ListValue(their_list)),
             ];
             (
-                prost_types::Struct {
-                    fields: our_fields.map(|(key, kind)| (key.into(), ours(kind))).into(),
-                },
-                google::Struct {
-                    fields: their_fields.map(|(key, kind)| (key.into(), theirs(kind))).into(),
-                },
+                prost_types::Struct { fields: our_fields.map(|(key, kind)| (key.into(), ours(kind))).into() },
+                google::Struct { fields: their_fields.map(|(key, kind)| (key.into(), theirs(kind))).into() },
             )
-        })
+        },
+    )
 }
 
 fn response() -> impl Strategy<Value = Both<service::RateLimitResponse, TheirResponse>> {
@@ -231,34 +176,32 @@ fn response() -> impl Strategy<Value = Both<service::RateLimitResponse, TheirRes
         option::of(metadata()),
         option::of(quota()),
     );
-    parts.prop_map(
-        |(overall_code, statuses, to_response, to_request, raw_body, metadata, quota)| {
-            let (our_statuses, their_statuses) = statuses.into_iter().unzip();
-            let (our_to_response, their_to_response) = to_response.into_iter().unzip();
-            let (our_to_request, their_to_request) = to_request.into_iter().unzip();
-            let (our_metadata, their_metadata) = metadata.unzip();
-            let (our_quota, their_quota) = quota.unzip();
-            let ours = service::RateLimitResponse {
-                overall_code,
-                statuses: our_statuses,
-                response_headers_to_add: our_to_response,
-                request_headers_to_add: our_to_request,
-                raw_body: raw_body.clone(),
-                dynamic_metadata: our_metadata,
-                quota: our_quota,
-            };
-            let theirs = TheirResponse {
-                overall_code,
-                statuses: their_statuses,
-                response_headers_to_add: their_to_response,
-                request_headers_to_add: their_to_request,
-                raw_body,
-                dynamic_metadata: their_metadata,
-                quota: their_quota,
-            };
-            (ours, theirs)
-        },
-    )
+    parts.prop_map(|(overall_code, statuses, to_response, to_request, raw_body, metadata, quota)| {
+        let (our_statuses, their_statuses) = statuses.into_iter().unzip();
+        let (our_to_response, their_to_response) = to_response.into_iter().unzip();
+        let (our_to_request, their_to_request) = to_request.into_iter().unzip();
+        let (our_metadata, their_metadata) = metadata.unzip();
+        let (our_quota, their_quota) = quota.unzip();
+        let ours = service::RateLimitResponse {
+            overall_code,
+            statuses: our_statuses,
+            response_headers_to_add: our_to_response,
+            request_headers_to_add: our_to_request,
+            raw_body: raw_body.clone(),
+            dynamic_metadata: our_metadata,
+            quota: our_quota,
+        };
+        let theirs = TheirResponse {
+            overall_code,
+            statuses: their_statuses,
+            response_headers_to_add: their_to_response,
+            request_headers_to_add: their_to_request,
+            raw_body,
+            dynamic_metadata: their_metadata,
+            quota: their_quota,
+        };
+        (ours, theirs)
+    })
 }
 
 proptest! {

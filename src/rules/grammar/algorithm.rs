@@ -38,10 +38,7 @@ pub(super) fn counting(
         return default(fields, semantics, report);
     };
     let name = field.text(report);
-    let read = ALGORITHMS
-        .into_iter()
-        .find(|(known, _)| Some(*known) == name)
-        .map(|(_, read)| read);
+    let read = ALGORITHMS.into_iter().find(|(known, _)| Some(*known) == name).map(|(_, read)| read);
     if let (None, Some(name)) = (read, name) {
         let known = ALGORITHMS.map(|(known, _)| known);
         let remedy = match nearest(name, &known) {
@@ -60,21 +57,13 @@ fn sliding_window(
 ) -> Option<Counting> {
     let (limit, window) = requests_and_window(fields, semantics, report)?;
     let algorithm = Algorithm::SlidingWindow(SlidingWindow { limit, window });
-    Some(Counting {
-        requests: limit,
-        window,
-        algorithm,
-    })
+    Some(Counting { requests: limit, window, algorithm })
 }
 
 fn fixed_window(fields: &mut Fields<'_>, semantics: Semantics, report: &mut Report<'_>) -> Option<Counting> {
     let (limit, window) = requests_and_window(fields, semantics, report)?;
     let algorithm = Algorithm::FixedWindow(FixedWindow { limit, window });
-    Some(Counting {
-        requests: limit,
-        window,
-        algorithm,
-    })
+    Some(Counting { requests: limit, window, algorithm })
 }
 
 /// So many requests in so much time. Both are read, so that the mistakes of both are told.

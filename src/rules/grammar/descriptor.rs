@@ -25,10 +25,7 @@ impl Walk<'_, '_> {
     /// A list of descriptors. `above` is the rule path of the one that holds it, empty at the root.
     pub(super) fn descriptors(&mut self, list: &Field<'_>, above: &str) -> Vec<Declared> {
         let items = list.list(&mut self.report).unwrap_or_default();
-        items
-            .iter()
-            .filter_map(|item| self.descriptor(item, above))
-            .collect()
+        items.iter().filter_map(|item| self.descriptor(item, above)).collect()
     }
 
     fn descriptor(&mut self, item: &Field<'_>, above: &str) -> Option<Declared> {
@@ -41,13 +38,8 @@ impl Walk<'_, '_> {
         let quota = fields.flag("quota_mode", &mut self.report);
         let detailed_metric = fields.flag("detailed_metric", &mut self.report);
         let value_to_metric = fields.flag("value_to_metric", &mut self.report);
-        let metadata = fields
-            .take("metadata")
-            .and_then(|field| field.json(&mut self.report));
-        let below = fields
-            .take("descriptors")
-            .map(|list| self.descriptors(&list, &path))
-            .unwrap_or_default();
+        let metadata = fields.take("metadata").and_then(|field| field.json(&mut self.report));
+        let below = fields.take("descriptors").map(|list| self.descriptors(&list, &path)).unwrap_or_default();
         fields.finish(&mut self.report, |name| match home(name)? {
             Home::File => Some("it belongs to the file, beside the outermost `descriptors`"),
             Home::Descriptor => None,
@@ -60,22 +52,12 @@ impl Walk<'_, '_> {
             unlimited: rates.unlimited,
             shadow,
             quota,
-            replaces: rates
-                .replaces
-                .iter()
-                .map(|replaced| replaced.name.into())
-                .collect(),
+            replaces: rates.replaces.iter().map(|replaced| replaced.name.into()).collect(),
             detailed_metric,
             value_to_metric,
             metadata,
         };
-        Some(Declared {
-            key: key.into(),
-            value,
-            rule,
-            below,
-            path_in_file: item.path().to_owned(),
-        })
+        Some(Declared { key: key.into(), value, rule, below, path_in_file: item.path().to_owned() })
     }
 
     fn key<'n>(&mut self, fields: &mut Fields<'n>) -> &'n str {
@@ -95,10 +77,7 @@ impl Walk<'_, '_> {
         // An empty value is none, as with the reference server.
         let value = fields.text("value", &mut self.report).unwrap_or_default();
         let sharing = fields.take("share_threshold");
-        let shared = sharing
-            .as_ref()
-            .and_then(|field| field.boolean(&mut self.report))
-            .unwrap_or(false);
+        let shared = sharing.as_ref().and_then(|field| field.boolean(&mut self.report)).unwrap_or(false);
         match (Pattern::new(value), sharing) {
             (Some(pattern), _) => DeclaredValue::Wildcard { pattern, shared },
             (None, Some(sharing)) if shared => {
@@ -138,10 +117,8 @@ impl Walk<'_, '_> {
         }
         for replaced in &rates.replaces {
             if rates.limits.iter().any(|limit| limit.name == replaced.name) {
-                let message = format!(
-                    "{} is this descriptor's own limit; name another one",
-                    quoted(replaced.name)
-                );
+                let message =
+                    format!("{} is this descriptor's own limit; name another one", quoted(replaced.name));
                 replaced.field.reject(&mut self.report, message);
             }
         }
@@ -168,27 +145,14 @@ impl Walk<'_, '_> {
             };
             if limits.iter().any(|limit| limit.tag == tag) {
                 let message = match declared.name {
-                    "" => format!(
-                        "a second limit per {} without a name; give each a name",
-                        declared.window
-                    ),
-                    name => format!(
-                        "a second limit named {}; give each a name of its own",
-                        quoted(name)
-                    ),
+                    "" => format!("a second limit per {} without a name; give each a name", declared.window),
+                    name => format!("a second limit named {}; give each a name of its own", quoted(name)),
                 };
                 self.report.at(declared.position, declared.path.as_str(), message);
             }
-            let identity = LimitIdentity {
-                domain: Arc::clone(&self.domain),
-                path: Arc::clone(path),
-                tag,
-            };
+            let identity = LimitIdentity { domain: Arc::clone(&self.domain), path: Arc::clone(path), tag };
             limits.push(RuleLimit {
-                id: self.limits.register(LimitInfo {
-                    identity,
-                    algorithm: declared.algorithm,
-                }),
+                id: self.limits.register(LimitInfo { identity, algorithm: declared.algorithm }),
                 tag,
                 ordinal,
                 name: declared.name.into(),
@@ -242,10 +206,7 @@ mod tests {
     fn no_two_descriptors_have_the_same_path() {
         let exact = |value: &str| DeclaredValue::Exact(value.into());
         assert_eq!(&*rule_path("", "plan", &exact("gold")), "plan=gold");
-        assert_eq!(
-            &*rule_path("plan=gold", "user", &DeclaredValue::Any),
-            "plan=gold → user"
-        );
+        assert_eq!(&*rule_path("plan=gold", "user", &DeclaredValue::Any), "plan=gold → user");
         assert_eq!(&*rule_path("", "plan=gold", &DeclaredValue::Any), "\"plan=gold\"");
         assert_eq!(&*rule_path("", "a → b", &exact("c d")), "\"a → b\"=\"c d\"");
     }

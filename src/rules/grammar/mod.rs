@@ -65,12 +65,7 @@ pub(super) fn domain(
     let mut fields = Field::root(&root).fields(&mut report)?;
     let name = fields.take("domain");
     let descriptors = fields.take("descriptors");
-    let mut walk = Walk {
-        report,
-        limits,
-        semantics,
-        domain: Arc::default(),
-    };
+    let mut walk = Walk { report, limits, semantics, domain: Arc::default() };
     let named = match &name {
         None => {
             let message = "is missing; begin the file with `domain: NAME`";
@@ -89,19 +84,13 @@ pub(super) fn domain(
             None => None,
         },
     };
-    let descriptors = descriptors
-        .map(|list| walk.descriptors(&list, ""))
-        .unwrap_or_default();
+    let descriptors = descriptors.map(|list| walk.descriptors(&list, "")).unwrap_or_default();
     fields.finish(&mut walk.report, |name| match home(name)? {
         Home::File => None,
         Home::Descriptor => Some("it belongs to a descriptor: an item of `descriptors`"),
         Home::RateLimit => Some("it belongs under `rate_limit` of a descriptor"),
     });
-    Some(DeclaredDomain {
-        name: walk.domain,
-        location: named?,
-        descriptors,
-    })
+    Some(DeclaredDomain { name: walk.domain, location: named?, descriptors })
 }
 
 /// The kinds of map in a file.

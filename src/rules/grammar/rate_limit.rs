@@ -63,18 +63,11 @@ impl Walk<'_, '_> {
             Home::Descriptor => Some("it belongs to the descriptor, beside `rate_limit`"),
             Home::RateLimit => None,
         });
-        Some(RateLimit {
-            unlimited,
-            limit,
-            replaces,
-        })
+        Some(RateLimit { unlimited, limit, replaces })
     }
 
     fn replaces<'n>(&mut self, fields: &mut Fields<'n>) -> Vec<Replaced<'n>> {
-        let items = fields
-            .take("replaces")
-            .and_then(|list| list.list(&mut self.report))
-            .unwrap_or_default();
+        let items = fields.take("replaces").and_then(|list| list.list(&mut self.report)).unwrap_or_default();
         let mut replaces = Vec::new();
         for item in items {
             let Some(mut item_fields) = item.fields(&mut self.report) else {
@@ -98,15 +91,11 @@ impl Walk<'_, '_> {
 
     /// `requests_per_unit` may stand beside `unlimited`: the reference server takes no notice of it.
     fn nothing_else_limits(&mut self, fields: &mut Fields<'_>) {
-        let _ = fields
-            .take("requests_per_unit")
-            .and_then(|field| field.whole(&mut self.report));
+        let _ = fields.take("requests_per_unit").and_then(|field| field.whole(&mut self.report));
         for name in ["unit", "unit_multiplier", "per", "algorithm", "charge"] {
             if let Some(field) = fields.take(name) {
-                field.reject(
-                    &mut self.report,
-                    "an unlimited rate counts nothing; remove this or `unlimited`",
-                );
+                field
+                    .reject(&mut self.report, "an unlimited rate counts nothing; remove this or `unlimited`");
             }
         }
     }
@@ -127,10 +116,7 @@ impl Walk<'_, '_> {
                     Some(meant) => format!("did you mean `{meant}`?"),
                     None => "write admitted or always".to_owned(),
                 };
-                field.reject(
-                    &mut self.report,
-                    format!("{} is not a way to charge; {meant}", quoted(other)),
-                );
+                field.reject(&mut self.report, format!("{} is not a way to charge; {meant}", quoted(other)));
                 default
             }
             None => default,

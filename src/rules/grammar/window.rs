@@ -7,16 +7,10 @@ use crate::{
 
 /// The window; none if there is none that could be used, which is reported.
 pub(super) fn window(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Option<Window> {
-    let (unit, multiplier, per) = (
-        fields.take("unit"),
-        fields.take("unit_multiplier"),
-        fields.take("per"),
-    );
+    let (unit, multiplier, per) = (fields.take("unit"), fields.take("unit_multiplier"), fields.take("per"));
     if let (None, Some(multiplier)) = (&unit, &multiplier) {
-        multiplier.reject(
-            report,
-            "multiplies `unit`, which is not there; write `unit`, or all of it in `per`",
-        );
+        multiplier
+            .reject(report, "multiplies `unit`, which is not there; write `unit`, or all of it in `per`");
     }
     match (unit, per) {
         (Some(unit), None) => of_unit(&unit, multiplier.as_ref(), report),
@@ -67,10 +61,7 @@ fn of_length(field: &Field<'_>, report: &mut Report<'_>) -> Option<Window> {
     match length(text) {
         Ok(window) => Some(window),
         Err(remedy) => {
-            field.reject(
-                report,
-                format!("{} is not a length of time; {remedy}", quoted(text)),
-            );
+            field.reject(report, format!("{} is not a length of time; {remedy}", quoted(text)));
             None
         }
     }
@@ -100,19 +91,14 @@ fn length(text: &str) -> Result<Window, String> {
             return Err("write a whole number and a unit, such as 10s, 250ms or 1h30m".to_owned());
         }
         if after.is_empty() {
-            return Err(format!(
-                "{digits} of what? write {digits}s for seconds (or ms, m, h, d, w)"
-            ));
+            return Err(format!("{digits} of what? write {digits}s for seconds (or ms, m, h, d, w)"));
         }
         let end = after.find(|c: char| c.is_ascii_digit()).unwrap_or(after.len());
         let (name, next) = after.split_at(end);
         let Some((_, scale)) = SCALES.into_iter().find(|(known, _)| *known == name) else {
             return Err(length_remedy(digits, name));
         };
-        let part = digits
-            .parse::<u64>()
-            .ok()
-            .and_then(|number| number.checked_mul(scale));
+        let part = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(scale));
         total = total.saturating_add(part.unwrap_or(u64::MAX));
         rest = next;
     }
@@ -131,8 +117,7 @@ fn length_remedy(digits: &str, name: &str) -> String {
         _ if word.starts_with("mil") => Some("ms"),
         _ => SCALES.map(|(known, _)| known).into_iter().find(|known| {
             // `m` for `min`, and `s` for `S`; `ms` only for itself.
-            word.get(..1)
-                .is_some_and(|first| first.eq_ignore_ascii_case(known))
+            word.get(..1).is_some_and(|first| first.eq_ignore_ascii_case(known))
         }),
     };
     match meant {
@@ -164,17 +149,11 @@ mod tests {
     #[test]
     fn what_is_no_length_has_a_remedy() {
         let remedy = |text: &str| length(text).unwrap_err();
-        assert_eq!(
-            remedy("10"),
-            "10 of what? write 10s for seconds (or ms, m, h, d, w)"
-        );
+        assert_eq!(remedy("10"), "10 of what? write 10s for seconds (or ms, m, h, d, w)");
         assert_eq!(remedy("minute"), "write `unit: minute` instead of `per`");
         assert_eq!(remedy("0s"), "a window is at least 1ms long");
         assert_eq!(remedy("3661d"), "a window is at most 10 years (3660 days) long");
-        assert_eq!(
-            remedy(&format!("{}s", "9".repeat(50))),
-            "a window is at most 10 years (3660 days) long"
-        );
+        assert_eq!(remedy(&format!("{}s", "9".repeat(50))), "a window is at most 10 years (3660 days) long");
         assert_eq!(remedy("10 seconds"), "write 10s");
         assert_eq!(remedy("250millis"), "write 250ms");
         assert_eq!(remedy("5x"), "\"x\" is none of the units ms, s, m, h, d, w");

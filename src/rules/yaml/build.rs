@@ -14,13 +14,7 @@ use std::{
 pub(in crate::rules) fn parse(text: &str, report: &mut Report<'_>) -> Option<Rc<Node>> {
     // Some editors put a byte order mark in front of UTF-8; it says nothing.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut builder = Builder {
-        report,
-        open: Vec::new(),
-        anchors: HashMap::new(),
-        repeated: 0,
-        root: None,
-    };
+    let mut builder = Builder { report, open: Vec::new(), anchors: HashMap::new(), repeated: 0, root: None };
     let mut documents = 0;
     for event in Parser::new_from_str(text) {
         let (event, span) = match event {
@@ -54,18 +48,12 @@ pub(in crate::rules) fn parse(text: &str, report: &mut Report<'_>) -> Option<Rc<
 }
 
 fn position(marker: Marker) -> Position {
-    Position {
-        line: marker.line().max(1),
-        column: marker.col() + 1,
-    }
+    Position { line: marker.line().max(1), column: marker.col() + 1 }
 }
 
 /// The parser's words for what is wrong, with a remedy for what people run into most.
 fn explained(error: &ScanError, text: &str) -> String {
-    let line = text
-        .lines()
-        .nth(error.marker().line().saturating_sub(1))
-        .unwrap_or_default();
+    let line = text.lines().nth(error.marker().line().saturating_sub(1)).unwrap_or_default();
     let indent = &line[..line.len() - line.trim_start().len()];
     if indent.contains('\t') {
         return "a tab cannot indent YAML; indent with spaces".to_owned();
@@ -101,11 +89,7 @@ struct Open {
 
 enum Content {
     List(Vec<Rc<Node>>),
-    Map {
-        pairs: Vec<Pair>,
-        merged: Vec<Rc<Node>>,
-        key: Key,
-    },
+    Map { pairs: Vec<Pair>, merged: Vec<Rc<Node>>, key: Key },
 }
 
 /// What of the next pair is there.
@@ -147,11 +131,7 @@ impl Builder<'_, '_> {
             }
             Event::MappingStart(anchor, tag) => {
                 self.tag_says_text(tag.as_deref(), position);
-                let content = Content::Map {
-                    pairs: Vec::new(),
-                    merged: Vec::new(),
-                    key: Key::Awaited,
-                };
+                let content = Content::Map { pairs: Vec::new(), merged: Vec::new(), key: Key::Awaited };
                 self.begin(position, anchor, content)
             }
             Event::SequenceEnd | Event::MappingEnd => {
@@ -193,20 +173,13 @@ impl Builder<'_, '_> {
                 format!("this lies more than {DEPTH_MAX} maps and lists deep; a file may go no deeper");
             return Err((String::new(), message));
         }
-        self.open.push(Open {
-            position,
-            anchor,
-            content,
-        });
+        self.open.push(Open { position, anchor, content });
         Ok(())
     }
 
     fn alias(&mut self, anchor: usize) -> Result<(), Fatal> {
         let Some(node) = self.anchors.get(&anchor).cloned() else {
-            return Err((
-                self.path(),
-                "an alias within what it stands for never ends; remove it".to_owned(),
-            ));
+            return Err((self.path(), "an alias within what it stands for never ends; remove it".to_owned()));
         };
         self.repeated = self.repeated.saturating_add(node.size);
         if self.repeated > REPEATED_MAX {
@@ -252,11 +225,7 @@ impl Builder<'_, '_> {
                 Key::Bad => {}
                 Key::Given(key) if key.plain && &*key.text == "<<" => merged.push(node),
                 Key::Given(key) => {
-                    pairs.push(Pair {
-                        key: key.text,
-                        key_position: key.position,
-                        value: node,
-                    });
+                    pairs.push(Pair { key: key.text, key_position: key.position, value: node });
                 }
             },
         }
@@ -288,12 +257,7 @@ impl Builder<'_, '_> {
         });
         for map in maps {
             if let Kind::Map(others) = &map.kind {
-                pairs.extend(
-                    others
-                        .iter()
-                        .filter(|pair| names.insert(pair.key.clone()))
-                        .cloned(),
-                );
+                pairs.extend(others.iter().filter(|pair| names.insert(pair.key.clone())).cloned());
             } else {
                 let message = "`<<` merges maps; write `<<: *name` with the anchor `&name` on a map";
                 self.report.at(map.position, self.path(), message);
@@ -308,9 +272,7 @@ impl Builder<'_, '_> {
         for open in &self.open {
             match &open.content {
                 Content::List(items) => path += &format!("[{}]", items.len()),
-                Content::Map {
-                    key: Key::Given(key), ..
-                } => {
+                Content::Map { key: Key::Given(key), .. } => {
                     path = join(&path, &key.text);
                 }
                 Content::Map { .. } => {}

@@ -31,10 +31,7 @@ pub(in crate::rules) fn quoted(text: &str) -> String {
 impl<'n> Field<'n> {
     /// The whole document.
     pub(in crate::rules) fn root(node: &'n Node) -> Self {
-        Self {
-            node,
-            path: String::new(),
-        }
+        Self { node, path: String::new() }
     }
 
     /// Where the value begins.
@@ -97,10 +94,8 @@ impl<'n> Field<'n> {
         let Kind::List(items) = &self.node.kind else {
             return self.mistyped(report, "a list; begin each item with `- `");
         };
-        let item = |(index, node): (usize, &'n Rc<Node>)| Self {
-            node,
-            path: format!("{}[{index}]", self.path),
-        };
+        let item =
+            |(index, node): (usize, &'n Rc<Node>)| Self { node, path: format!("{}[{index}]", self.path) };
         Some(items.iter().enumerate().map(item).collect())
     }
 
@@ -109,12 +104,7 @@ impl<'n> Field<'n> {
         let Kind::Map(pairs) = &self.node.kind else {
             return self.mistyped(report, "a map; write `key: value` pairs");
         };
-        Some(Fields {
-            position: self.node.position,
-            path: self.path.clone(),
-            pairs,
-            known: Vec::new(),
-        })
+        Some(Fields { position: self.node.position, path: self.path.clone(), pairs, known: Vec::new() })
     }
 
     /// A map that is kept as it is.
@@ -127,10 +117,7 @@ impl<'n> Field<'n> {
 }
 
 fn whole_remedy(scalar: &Scalar) -> String {
-    let unquoted = Scalar {
-        text: scalar.text.trim().into(),
-        plain: true,
-    };
+    let unquoted = Scalar { text: scalar.text.trim().into(), plain: true };
     if let Some(number) = unquoted.whole() {
         return format!("write {number} without quotes");
     }
@@ -163,10 +150,7 @@ impl<'n> Fields<'n> {
             self.known.push(name);
         }
         let pair = self.pairs.iter().find(|pair| &*pair.key == name)?;
-        (!pair.value.is_null()).then(|| Field {
-            node: &pair.value,
-            path: join(&self.path, name),
-        })
+        (!pair.value.is_null()).then(|| Field { node: &pair.value, path: join(&self.path, name) })
     }
 
     /// A text under the name; none if there is none.
@@ -176,9 +160,7 @@ impl<'n> Fields<'n> {
 
     /// Whether the name is set to true.
     pub(in crate::rules) fn flag(&mut self, name: &'static str, report: &mut Report<'_>) -> bool {
-        self.take(name)
-            .and_then(|field| field.boolean(report))
-            .unwrap_or(false)
+        self.take(name).and_then(|field| field.boolean(report)).unwrap_or(false)
     }
 
     /// Reports every name that nobody asked for, with the one that may be meant. `elsewhere` knows the names that are

@@ -59,35 +59,17 @@ struct Pair {
 
 impl Node {
     fn scalar(position: Position, text: impl Into<Box<str>>, plain: bool) -> Self {
-        Self {
-            position,
-            kind: Kind::Scalar(Scalar {
-                text: text.into(),
-                plain,
-            }),
-            size: 1,
-            height: 0,
-        }
+        Self { position, kind: Kind::Scalar(Scalar { text: text.into(), plain }), size: 1, height: 0 }
     }
 
     fn list(position: Position, items: Vec<Rc<Self>>) -> Self {
         let (size, height) = extent(items.iter());
-        Self {
-            position,
-            kind: Kind::List(items),
-            size,
-            height,
-        }
+        Self { position, kind: Kind::List(items), size, height }
     }
 
     fn map(position: Position, pairs: Vec<Pair>) -> Self {
         let (size, height) = extent(pairs.iter().map(|pair| &pair.value));
-        Self {
-            position,
-            kind: Kind::Map(pairs),
-            size,
-            height,
-        }
+        Self { position, kind: Kind::Map(pairs), size, height }
     }
 
     /// Whether this is YAML's way to say "nothing".
@@ -98,9 +80,7 @@ impl Node {
 
 /// Size and height of a map or list of these.
 fn extent<'n>(nodes: impl Iterator<Item = &'n Rc<Node>>) -> (usize, usize) {
-    nodes.fold((1, 1), |(size, height), node| {
-        (size.saturating_add(node.size), height.max(node.height + 1))
-    })
+    nodes.fold((1, 1), |(size, height), node| (size.saturating_add(node.size), height.max(node.height + 1)))
 }
 
 /// Notes problems of one file.
@@ -111,10 +91,7 @@ pub(super) struct Report<'p> {
 
 impl<'p> Report<'p> {
     pub(super) fn new(source: &Source, problems: &'p mut Problems) -> Self {
-        Self {
-            file: source.name.as_str().into(),
-            problems,
-        }
+        Self { file: source.name.as_str().into(), problems }
     }
 
     pub(super) fn at(&mut self, position: Position, path: impl Into<String>, message: impl Into<String>) {
@@ -123,18 +100,11 @@ impl<'p> Report<'p> {
 
     /// The position with this file's name.
     pub(super) fn location(&self, position: Position) -> Location {
-        Location {
-            file: Arc::clone(&self.file),
-            position,
-        }
+        Location { file: Arc::clone(&self.file), position }
     }
 }
 
 /// The path to what lies under `key`.
 fn join(path: &str, key: &str) -> String {
-    if path.is_empty() {
-        key.to_owned()
-    } else {
-        format!("{path}.{key}")
-    }
+    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }

@@ -16,9 +16,7 @@ pub(in crate::rules) fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k
     }
     // One slip for every three letters.
     let near = |candidate: &str| candidate.len().max(word.len()) / 3;
-    let distances = known
-        .iter()
-        .map(|candidate| (distance(&word, candidate), *candidate));
+    let distances = known.iter().map(|candidate| (distance(&word, candidate), *candidate));
     let (slips, candidate) = distances.min_by_key(|(slips, _)| *slips)?;
     (slips <= near(candidate)).then_some(candidate)
 }
@@ -34,11 +32,7 @@ fn distance(a: &str, b: &str) -> usize {
             let changed = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
             let least = changed.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
             let swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
-            if swapped {
-                least.min(rows[i - 2][j - 2] + 1)
-            } else {
-                least
-            }
+            if swapped { least.min(rows[i - 2][j - 2] + 1) } else { least }
         };
     }
     rows[a.len()][b.len()]

@@ -50,10 +50,7 @@ impl Node {
     pub(super) fn json(&self) -> Value {
         match &self.kind {
             Kind::List(items) => items.iter().map(|item| item.json()).collect(),
-            Kind::Map(pairs) => pairs
-                .iter()
-                .map(|pair| (pair.key.to_string(), pair.value.json()))
-                .collect(),
+            Kind::Map(pairs) => pairs.iter().map(|pair| (pair.key.to_string(), pair.value.json())).collect(),
             Kind::Scalar(scalar) => scalar.json(),
         }
     }
@@ -88,10 +85,7 @@ mod tests {
     use super::*;
 
     fn plain(text: &str) -> Scalar {
-        Scalar {
-            text: text.into(),
-            plain: true,
-        }
+        Scalar { text: text.into(), plain: true }
     }
 
     #[test]
@@ -99,40 +93,12 @@ mod tests {
         let whole = |text| plain(text).whole();
         assert_eq!(
             ["10", "+10", "1_000", "0x10", "0o10", "0b10", "-3", "0"].map(whole),
-            [
-                Some(10),
-                Some(10),
-                Some(1000),
-                Some(16),
-                Some(8),
-                Some(2),
-                Some(-3),
-                Some(0)
-            ]
+            [Some(10), Some(10), Some(1000), Some(16), Some(8), Some(2), Some(-3), Some(0)]
         );
-        for text in [
-            "",
-            "010",
-            "1.0",
-            "1e3",
-            "ten",
-            "_1",
-            "--1",
-            "+-1",
-            "0x",
-            "0x_1",
-            &"9".repeat(100),
-        ] {
+        for text in ["", "010", "1.0", "1e3", "ten", "_1", "--1", "+-1", "0x", "0x_1", &"9".repeat(100)] {
             assert_eq!(whole(text), None, "{text}");
         }
-        assert_eq!(
-            Scalar {
-                text: "10".into(),
-                plain: false
-            }
-            .whole(),
-            None
-        );
+        assert_eq!(Scalar { text: "10".into(), plain: false }.whole(), None);
     }
 
     #[test]

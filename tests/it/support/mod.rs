@@ -9,10 +9,7 @@ pub use server::{Client, Server, descriptor, rules_file};
 pub fn can_run(name: &str, found: bool) -> bool {
     let required = std::env::var("TIDEGATE_REQUIRE").unwrap_or_default();
     let is_required = required.split(',').any(|one| one.trim() == name);
-    assert!(
-        found || !is_required,
-        "TIDEGATE_REQUIRE names {name}, and it is not here"
-    );
+    assert!(found || !is_required, "TIDEGATE_REQUIRE names {name}, and it is not here");
     if !found {
         eprintln!("\n*** SKIPPED: {name} is not here; TIDEGATE_REQUIRE={name} makes this a failure ***\n");
     }

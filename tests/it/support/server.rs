@@ -27,10 +27,7 @@ pub struct Server {
 
 /// Rules in a file that lives as long as the value.
 pub fn rules_file(yaml: &str) -> NamedTempFile {
-    let mut file = tempfile::Builder::new()
-        .suffix(".yaml")
-        .tempfile()
-        .expect("a temporary file");
+    let mut file = tempfile::Builder::new().suffix(".yaml").tempfile().expect("a temporary file");
     file.write_all(yaml.as_bytes()).expect("rules are written");
     file
 }
@@ -95,9 +92,7 @@ impl Server {
     /// A connected client.
     pub async fn client(&self) -> Client {
         let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{}", self.address)).unwrap();
-        Client(RateLimitServiceClient::new(
-            endpoint.connect().await.expect("the server accepts"),
-        ))
+        Client(RateLimitServiceClient::new(endpoint.connect().await.expect("the server accepts")))
     }
 
     /// Asks it to stop with SIGTERM; the exit status it ends with.
@@ -147,26 +142,13 @@ impl Client {
         domain: &str,
         descriptors: Vec<RateLimitDescriptor>,
     ) -> Result<RateLimitResponse, Status> {
-        let request = RateLimitRequest {
-            domain: domain.into(),
-            descriptors,
-            hits_addend: 0,
-        };
-        self.0
-            .should_rate_limit(request)
-            .await
-            .map(tonic::Response::into_inner)
+        let request = RateLimitRequest { domain: domain.into(), descriptors, hits_addend: 0 };
+        self.0.should_rate_limit(request).await.map(tonic::Response::into_inner)
     }
 }
 
 /// A descriptor of those entries.
 pub fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
-    let entry = |(key, value): &(&str, &str)| Entry {
-        key: (*key).into(),
-        value: (*value).into(),
-    };
-    RateLimitDescriptor {
-        entries: entries.iter().map(entry).collect(),
-        ..RateLimitDescriptor::default()
-    }
+    let entry = |(key, value): &(&str, &str)| Entry { key: (*key).into(), value: (*value).into() };
+    RateLimitDescriptor { entries: entries.iter().map(entry).collect(), ..RateLimitDescriptor::default() }
 }
