@@ -143,10 +143,16 @@ impl SlidingWindow {
         if u64::from(previous) <= room {
             return 0;
         }
-        let length = u128::from(self.length());
         // previous * left <= (room + 1) * length - 1, the largest left, rounded down: never admitted too early.
-        let left = ((u128::from(room) + 1) * length - 1) / u128::from(previous);
-        (length - left.min(length)) as u64
+        let left = match (room + 1).checked_mul(self.length()) {
+            // The common case stays in 64 bits, where division is several times faster.
+            Some(product) => (product - 1) / u64::from(previous),
+            None => {
+                let product = (u128::from(room) + 1) * u128::from(self.length());
+                ((product - 1) / u128::from(previous)) as u64
+            }
+        };
+        self.length() - left.min(self.length())
     }
 
     pub(super) fn expires(&self, state: &State) -> Timestamp {

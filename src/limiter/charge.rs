@@ -1,12 +1,12 @@
 //! What a request asks of which counters.
 
 use crate::{
-    limit::{CurrentLimit, Descriptor, Hits, Request},
+    limit::{CurrentLimit, Descriptor, Hits, Request, Reset},
     rules::{Charge as ChargeRule, DomainRules, Rule, RuleLimit},
     store::{Fingerprint, Key, Seed},
 };
 use smallvec::SmallVec;
-use std::borrow::Cow;
+use std::ops::Deref;
 
 /// What one descriptor reached in the rules.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -42,18 +42,53 @@ impl<'r> Reached<'r> {
     }
 }
 
+/// A descriptor's place in the rules, and what became of it.
+#[derive(Clone, Copy)]
+pub(super) struct Asking<'r> {
+    /// What it reached.
+    pub(super) reached: Reached<'r>,
+    /// How many charges it has; they are neighbours.
+    pub(super) charges: u32,
+    /// Whether a limit of it does not admit; whatever shadow or quota make of it.
+    pub(super) is_over: bool,
+}
+
+/// The limit of a charge: a rule's, or the request's own.
+pub(super) enum ChargeLimit<'r> {
+    /// A rule's.
+    Rule(&'r RuleLimit),
+    /// The request's own; boxed, since it is rare and large.
+    Override(Box<RuleLimit>),
+}
+
+impl Deref for ChargeLimit<'_> {
+    type Target = RuleLimit;
+
+    #[inline]
+    fn deref(&self) -> &RuleLimit {
+        match self {
+            Self::Rule(limit) => limit,
+            Self::Override(limit) => limit,
+        }
+    }
+}
+
 /// The hits that one descriptor asks of one counter.
 pub(super) struct Charge<'r> {
-    /// Index of the descriptor in the request.
-    pub(super) descriptor: usize,
     /// The counter.
     pub(super) key: Key,
-    /// The limit: a rule's, or the request's own.
-    pub(super) limit: Cow<'r, RuleLimit>,
+    /// What limits it.
+    pub(super) limit: ChargeLimit<'r>,
     /// What is asked.
     pub(super) hits: Hits,
+    /// Index of the descriptor in the request.
+    pub(super) descriptor: u32,
     /// What its counter says to it.
     pub(super) answer: Answer,
+    /// After the decision: hits that would be admitted then.
+    pub(super) remaining: u64,
+    /// After the decision: when that changes. None if nobody knows.
+    pub(super) reset: Option<Reset>,
 }
 
 /// What a counter says to a charge.
@@ -68,6 +103,10 @@ pub(super) enum Answer {
 }
 
 impl<'r> Charge<'r> {
+    fn new(key: Key, limit: ChargeLimit<'r>, hits: Hits, descriptor: u32) -> Self {
+        Self { key, limit, hits, descriptor, answer: Answer::Admitted, remaining: 0, reset: None }
+    }
+
     /// Whether hits are counted even when the request is denied.
     pub(super) fn is_always(&self) -> bool {
         self.limit.charge == ChargeRule::Always
@@ -76,8 +115,10 @@ impl<'r> Charge<'r> {
     /// The limit as a status reports it.
     pub(super) fn current(&self) -> CurrentLimit<'r> {
         match &self.limit {
-            Cow::Borrowed(limit) => limit.current(),
-            Cow::Owned(limit) => CurrentLimit { name: "", requests: limit.requests, unit: limit.unit },
+            ChargeLimit::Rule(limit) => limit.current(),
+            ChargeLimit::Override(limit) => {
+                CurrentLimit { name: "", requests: limit.requests, unit: limit.unit }
+            }
         }
     }
 }
@@ -85,53 +126,59 @@ impl<'r> Charge<'r> {
 /// A request laid out for deciding.
 pub(super) struct Plan<'r> {
     /// One for each descriptor.
-    pub(super) reached: SmallVec<[Reached<'r>; 4]>,
-    /// Sorted by key, and so by shard; charges of one counter are neighbours, in the order of the request.
+    pub(super) asking: SmallVec<[Asking<'r>; 2]>,
+    /// In the order of the request; those of one descriptor in the order of its rule.
     pub(super) charges: SmallVec<[Charge<'r>; 2]>,
+    /// Indices of charges, sorted by key and so by shard: charges of one counter are neighbours, in the order of the
+    /// request.
+    pub(super) by_key: SmallVec<[u32; 4]>,
 }
 
 impl<'r> Plan<'r> {
     /// Finds the limits of every descriptor.
+    #[inline]
     pub(super) fn new(domain: &'r DomainRules, seed: &Seed, request: &Request<'_>) -> Self {
-        let mut plan = Self { reached: SmallVec::new(), charges: SmallVec::new() };
-        for (index, descriptor) in request.descriptors().iter().enumerate() {
+        let mut plan = Self { asking: SmallVec::new(), charges: SmallVec::new(), by_key: SmallVec::new() };
+        for (descriptor, index) in request.descriptors().iter().zip(0..) {
+            let before = plan.charges.len();
             let reached = plan.reach(domain, seed, request.domain(), index, descriptor);
-            plan.reached.push(reached);
+            let charges = (plan.charges.len() - before) as u32;
+            plan.asking.push(Asking { reached, charges, is_over: false });
         }
         if domain.has_replaces() {
             plan.drop_replaced();
         }
+        plan.by_key.extend(0..plan.charges.len() as u32);
         if plan.charges.len() > 1 {
-            plan.charges.sort_by_key(|charge| charge.key);
+            let charges = &plan.charges;
+            plan.by_key.sort_by_key(|&index| charges[index as usize].key);
         }
         plan
     }
 
+    #[inline]
     fn reach(
         &mut self,
         domain: &'r DomainRules,
         seed: &Seed,
         domain_name: &str,
-        index: usize,
+        index: u32,
         descriptor: &Descriptor<'_>,
     ) -> Reached<'r> {
         let hits = descriptor.hits;
-        let charge = |key, limit| Charge { descriptor: index, key, limit, hits, answer: Answer::Admitted };
         if let Some(own) = descriptor.limit {
-            let limit = domain.override_limit(own);
+            let limit = Box::new(domain.override_limit(own));
             let key = key(seed, domain_name, descriptor, &[], limit.tag);
-            self.charges.push(charge(key, Cow::Owned(limit)));
+            self.charges.push(Charge::new(key, ChargeLimit::Override(limit), hits, index));
             return Reached::Override;
         }
-        let Some(found) = domain.find(&descriptor.entries) else {
-            return Reached::Nothing;
-        };
+        let Some(found) = domain.find(&descriptor.entries) else { return Reached::Nothing };
         if found.rule.unlimited {
             return Reached::Unlimited(found.rule);
         }
         for limit in &found.rule.limits {
             let key = key(seed, domain_name, descriptor, &found.shared, limit.tag);
-            self.charges.push(charge(key, Cow::Borrowed(limit)));
+            self.charges.push(Charge::new(key, ChargeLimit::Rule(limit), hits, index));
         }
         if found.rule.limits.is_empty() { Reached::Nothing } else { Reached::Rule(found.rule) }
     }
@@ -139,29 +186,26 @@ impl<'r> Plan<'r> {
     /// A limit whose name another matched rule replaces is as if it were not there.
     fn drop_replaced(&mut self) {
         let replaced: SmallVec<[&str; 4]> =
-            self.reached.iter().flat_map(|reached| reached.replaces()).collect();
-        self.charges
-            .retain(|charge| charge.limit.name.is_empty() || !replaced.contains(&&*charge.limit.name));
-        for (index, reached) in self.reached.iter_mut().enumerate() {
-            if matches!(reached, Reached::Rule(_)) && !self.charges.iter().any(|c| c.descriptor == index) {
-                *reached = Reached::Nothing;
+            self.asking.iter().flat_map(|asking| asking.reached.replaces()).collect();
+        let asking = &mut self.asking;
+        self.charges.retain(|charge| {
+            let keep = charge.limit.name.is_empty() || !replaced.contains(&&*charge.limit.name);
+            let asking = &mut asking[charge.descriptor as usize];
+            asking.charges -= u32::from(!keep);
+            if asking.charges == 0 {
+                asking.reached = Reached::Nothing;
             }
-        }
+            keep
+        });
     }
 }
 
 /// The key of a counter: the domain, the entries with `shared` patterns in the place of their values, and which of the
 /// limits of that descriptor it is.
 #[inline]
-fn key(
-    seed: &Seed,
-    domain: &str,
-    descriptor: &Descriptor<'_>,
-    shared: &[(usize, &str)],
-    ordinal: u32,
-) -> Key {
+fn key(seed: &Seed, domain: &str, descriptor: &Descriptor<'_>, shared: &[(usize, &str)], tag: u32) -> Key {
     let mut fingerprint = Fingerprint::new(seed);
-    fingerprint.number(ordinal);
+    fingerprint.number(tag);
     fingerprint.text(domain);
     for (index, entry) in descriptor.entries.iter().enumerate() {
         fingerprint.text(entry.key);

@@ -1,6 +1,6 @@
 //! The counters of one request, under the locks of their shards.
 
-use super::charge::Charge;
+use super::charge::Plan;
 use crate::{
     algorithm::State,
     limit::{LimitId, Timestamp},
@@ -15,12 +15,12 @@ use std::{borrow::Cow, ops::Range};
 const SWEEP_PAGES_WHEN_FULL: usize = 2;
 
 /// One counter of the request.
-pub(super) struct Held {
-    /// The charges that ask it, by their indices.
-    pub(super) charges: Range<usize>,
+struct Held {
+    /// The charges that ask it: where they stand in [`Plan::by_key`].
+    charges: Range<u32>,
     key: Key,
     /// Index of its shard's guard.
-    guard: usize,
+    guard: u32,
     /// Where it is; none if it is not there yet.
     place: Option<Place>,
 }
@@ -28,43 +28,51 @@ pub(super) struct Held {
 /// All counters of the request, and the locks that keep everybody else away from them.
 pub(super) struct Counters<'s> {
     store: &'s Store,
-    guards: SmallVec<[MutexGuard<'s, Shard>; 2]>,
+    guards: SmallVec<[MutexGuard<'s, Shard>; 4]>,
     held: SmallVec<[Held; 2]>,
 }
 
 impl<'s> Counters<'s> {
-    /// Locks the shards and finds the counters. The charges are sorted by key: shards are locked in ascending order,
-    /// since two requests that share two shards must not deadlock.
-    pub(super) fn lock(store: &'s Store, charges: &[Charge<'_>]) -> Self {
+    /// Locks the shards and finds the counters. They are locked in ascending order, since two requests that share two
+    /// shards must not deadlock.
+    #[inline]
+    pub(super) fn lock(store: &'s Store, plan: &Plan<'_>) -> Self {
         let mut counters = Self { store, guards: SmallVec::new(), held: SmallVec::new() };
         let mut last_shard = None;
-        let mut start = 0;
-        for same_key in charges.chunk_by(|a, b| a.key == b.key) {
-            let key = same_key[0].key;
-            let shard = Store::shard_of(key);
-            if last_shard != Some(shard) {
-                counters.guards.push(store.lock(shard));
-                last_shard = Some(shard);
+        for (&charge, position) in plan.by_key.iter().zip(0..) {
+            let key = plan.charges[charge as usize].key;
+            match counters.held.last_mut() {
+                Some(held) if held.key == key => held.charges.end += 1,
+                _ => {
+                    let shard = Store::shard_of(key);
+                    if last_shard != Some(shard) {
+                        counters.guards.push(store.lock(shard));
+                        last_shard = Some(shard);
+                    }
+                    let guard = counters.guards.len() - 1;
+                    let place = counters.guards[guard].find(key);
+                    let charges = position..position + 1;
+                    counters.held.push(Held { charges, key, guard: guard as u32, place });
+                }
             }
-            let guard = counters.guards.len() - 1;
-            let place = counters.guards[guard].find(key);
-            let charges = start..start + same_key.len();
-            start = charges.end;
-            counters.held.push(Held { charges, key, guard, place });
         }
         counters
     }
 
+    #[inline]
     pub(super) fn len(&self) -> usize {
         self.held.len()
     }
 
-    /// The charges that ask the counter, by their indices.
+    /// The charges that ask the counter: where they stand in [`Plan::by_key`].
+    #[inline]
     pub(super) fn charges(&self, index: usize) -> Range<usize> {
-        self.held[index].charges.clone()
+        let Range { start, end } = self.held[index].charges;
+        start as usize..end as usize
     }
 
     /// Whether the counter is there already.
+    #[inline]
     pub(super) fn exists(&self, index: usize) -> bool {
         self.held[index].place.is_some()
     }
@@ -81,7 +89,7 @@ impl<'s> Counters<'s> {
         let Held { guard, place: Some(place), .. } = self.held[index] else {
             return Cow::Owned(State::EMPTY);
         };
-        let counter = self.guards[guard].get(place);
+        let counter = self.guards[guard as usize].get(place);
         if counter.limit == limit.id {
             Cow::Borrowed(&counter.state)
         } else {
@@ -90,19 +98,17 @@ impl<'s> Counters<'s> {
     }
 
     /// Changes what the counter remembers, and makes the counter if it is not there: room must have been made.
-    /// Returns what `read` sees in the changed state.
     #[inline]
-    pub(super) fn update<T>(
+    pub(super) fn update(
         &mut self,
         index: usize,
         limit: &RuleLimit,
         rules: &RuleSet,
         now: Timestamp,
         change: impl FnOnce(State) -> State,
-        read: impl FnOnce(&State) -> T,
-    ) -> T {
+    ) {
         let Held { key, guard, place, .. } = self.held[index];
-        let shard = &mut self.guards[guard];
+        let shard = &mut self.guards[guard as usize];
         let former = place.map(|place| {
             let counter = shard.get_mut(place);
             (counter.limit, std::mem::take(&mut counter.state))
@@ -112,7 +118,6 @@ impl<'s> Counters<'s> {
             Some((id, state)) if id == limit.id => state,
             Some((id, state)) => take_over(limit, rules, id, state, now),
         });
-        let seen = read(&state);
         let expires = limit.algorithm.expires(&state);
         let counter = Counter::new(state, limit.id, expires);
         match place {
@@ -123,31 +128,31 @@ impl<'s> Counters<'s> {
                 self.find_again(guard);
             }
         }
-        seen
     }
 
     /// Makes sure that `new` counters can be made; false if there is no room for them.
     pub(super) fn make_room(&mut self, new: usize, now: Timestamp) -> bool {
-        if new == 0 || self.store.reserve(new) {
+        if self.store.reserve(new) {
             return true;
         }
         for guard in 0..self.guards.len() {
             let swept = self.guards[guard].sweep(SWEEP_PAGES_WHEN_FULL, now);
             self.store.release(swept.dropped);
-            self.find_again(guard);
+            self.find_again(guard as u32);
         }
         self.store.reserve(new)
     }
 
     /// Counters of a shard move when others come or go.
-    fn find_again(&mut self, guard: usize) {
+    fn find_again(&mut self, guard: u32) {
         for held in self.held.iter_mut().filter(|held| held.guard == guard) {
-            held.place = self.guards[guard].find(held.key);
+            held.place = self.guards[guard as usize].find(held.key);
         }
     }
 }
 
 /// A state that was counted under another limit, as `limit` reads it.
+#[cold]
 fn take_over(limit: &RuleLimit, rules: &RuleSet, former: LimitId, state: State, now: Timestamp) -> State {
     match rules.limits().get(former) {
         Some(former) => limit.algorithm.take_over(&former.algorithm, state, now),

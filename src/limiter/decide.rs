@@ -4,7 +4,7 @@
 use super::{
     charge::{Answer, Charge, Plan},
     counters::Counters,
-    status::{Seen, status},
+    status::{read, statuses},
 };
 use crate::{
     algorithm::{Algorithm, State},
@@ -12,7 +12,7 @@ use crate::{
     rules::{RuleLimit, RuleSet, Semantics},
     store::{OnFull, Store},
 };
-use smallvec::{SmallVec, smallvec};
+use smallvec::smallvec;
 
 pub(super) fn decide<'r>(
     rules: &'r RuleSet,
@@ -21,13 +21,15 @@ pub(super) fn decide<'r>(
     request: &Request<'_>,
     now: Timestamp,
 ) -> Decision<'r> {
-    let count = request.descriptors().len();
     let Some(domain) = rules.domain(request.domain()) else {
-        return Decision { code: Code::Ok, statuses: smallvec![Status::NO_LIMIT; count] };
+        return Decision {
+            code: Code::Ok,
+            statuses: smallvec![Status::NO_LIMIT; request.descriptors().len()],
+        };
     };
-    let plan = Plan::new(domain, store.seed(), request);
-    let counters = Counters::lock(store, &plan.charges);
-    let mut deciding = Deciding { rules, now, plan, counters, over: smallvec![false; count] };
+    let mut plan = Plan::new(domain, store.seed(), request);
+    let mut counters = Counters::lock(store, &plan);
+    let mut deciding = Deciding { rules, now, plan: &mut plan, counters: &mut counters };
     deciding.evaluate();
     let mut code = deciding.verdict();
     let has_room = deciding.make_room(code == Code::Ok || global_shadow);
@@ -36,44 +38,48 @@ pub(super) fn decide<'r>(
         code = deciding.verdict();
     }
     let admitted = code == Code::Ok || global_shadow;
-    let statuses = deciding.settle(admitted, has_room);
-    Decision { code: if admitted { Code::Ok } else { code }, statuses }
+    deciding.settle(admitted, has_room);
+    drop(counters);
+    Decision { code: if admitted { Code::Ok } else { code }, statuses: statuses(&plan) }
 }
 
-struct Deciding<'r, 's> {
+struct Deciding<'d, 'r, 's> {
     rules: &'r RuleSet,
     now: Timestamp,
-    plan: Plan<'r>,
-    counters: Counters<'s>,
-    /// For each descriptor, whether a limit of it does not admit; whatever shadow or quota make of it.
-    over: SmallVec<[bool; 4]>,
+    plan: &'d mut Plan<'r>,
+    counters: &'d mut Counters<'s>,
 }
 
-impl<'r> Deciding<'r, '_> {
+impl Deciding<'_, '_, '_> {
     /// Asks every counter whether it admits its charges; charges nothing.
+    #[inline]
     fn evaluate(&mut self) {
-        for index in 0..self.counters.len() {
-            let charges = &mut self.plan.charges[self.counters.charges(index)];
-            let state = self.counters.state(index, &charges[0].limit, self.rules, self.now);
-            let asked = Asked::of(charges, |_| true);
-            let given = (asked.given > 0)
-                .then(|| charges[0].limit.algorithm.give_back((*state).clone(), asked.given, self.now));
+        let Self { rules, now, ref mut plan, ref counters } = *self;
+        for index in 0..counters.len() {
+            let charges = &plan.by_key[counters.charges(index)];
+            let limit = &*plan.charges[charges[0] as usize].limit;
+            let state = counters.state(index, limit, rules, now);
+            let asked = Asked::of(charges.iter().map(|&charge| &plan.charges[charge as usize]));
+            let given =
+                (asked.given > 0).then(|| limit.algorithm.give_back((*state).clone(), asked.given, now));
             let state = given.as_ref().unwrap_or(&state);
-            for charge in charges {
-                if !admits(charge, asked.taken, state, self.now) {
+            for &charge in charges {
+                let charge = &mut plan.charges[charge as usize];
+                if !admits(charge, asked.taken, state, now) {
                     charge.answer = Answer::Over;
-                    self.over[charge.descriptor] = true;
+                    plan.asking[charge.descriptor as usize].is_over = true;
                 }
             }
         }
     }
 
     /// The verdict on the whole: over if any descriptor is, where quota descriptors count only when all of them are.
+    #[inline]
     fn verdict(&self) -> Code {
         let (mut quotas, mut quotas_over) = (0, 0);
-        for (&reached, &over) in self.plan.reached.iter().zip(&self.over) {
-            let over = over && !reached.is_shadow();
-            if reached.is_quota() {
+        for asking in &self.plan.asking {
+            let over = asking.is_over && !asking.reached.is_shadow();
+            if asking.reached.is_quota() {
                 quotas += 1;
                 quotas_over += usize::from(over);
             } else if over {
@@ -83,64 +89,59 @@ impl<'r> Deciding<'r, '_> {
         if quotas > 0 && quotas == quotas_over { Code::OverLimit } else { Code::Ok }
     }
 
-    /// Whether the charge is counted, given whether the request is admitted. A descriptor that is over is not charged
+    /// What is counted on a counter, given whether the request is admitted. A descriptor that is over is not charged
     /// even if it is let through: all of its limits must admit.
-    fn counts(&self, charge: &Charge<'_>, admitted: bool) -> bool {
-        charge.is_always() || (admitted && !self.over[charge.descriptor])
-    }
-
-    /// Whether settling will make this counter.
-    fn is_newcomer(&self, index: usize, admitted: bool) -> bool {
-        !self.counters.exists(index)
-            && Asked::of(&self.plan.charges[self.counters.charges(index)], |c| self.counts(c, admitted)).taken
-                > 0
+    #[inline]
+    fn counted(&self, index: usize, admitted: bool) -> Asked {
+        let charges = self.plan.by_key[self.counters.charges(index)].iter();
+        Asked::of(charges.map(|&charge| &self.plan.charges[charge as usize]).filter(|charge| {
+            charge.is_always() || (admitted && !self.plan.asking[charge.descriptor as usize].is_over)
+        }))
     }
 
     /// Sees to it that there is room for the counters that settling will make.
+    #[inline]
     fn make_room(&mut self, admitted: bool) -> bool {
-        let new = (0..self.counters.len()).filter(|&index| self.is_newcomer(index, admitted)).count();
-        self.counters.make_room(new, self.now)
+        let makes = |&index: &usize| !self.counters.exists(index) && self.counted(index, admitted).taken > 0;
+        let new = (0..self.counters.len()).filter(makes).count();
+        new == 0 || self.counters.make_room(new, self.now)
     }
 
     /// There is no room: descriptors that need a new counter are over.
+    #[cold]
     fn deny_newcomers(&mut self) {
         for index in (0..self.counters.len()).filter(|&index| !self.counters.exists(index)) {
-            for charge in &mut self.plan.charges[self.counters.charges(index)] {
+            for &charge in &self.plan.by_key[self.counters.charges(index)] {
+                let charge = &mut self.plan.charges[charge as usize];
                 if matches!(charge.hits, Hits::Take(_)) && charge.answer == Answer::Admitted {
                     charge.answer = Answer::NoRoom;
-                    self.over[charge.descriptor] = true;
+                    self.plan.asking[charge.descriptor as usize].is_over = true;
                 }
             }
         }
     }
 
-    /// Charges what is to be charged, and reads the statuses. Without room no counter is made.
-    fn settle(mut self, admitted: bool, has_room: bool) -> SmallVec<[Status<'r>; 2]> {
-        let mut tightest: SmallVec<[Option<Seen<'r>>; 4]> = smallvec![None; self.over.len()];
+    /// Charges what is to be charged, and reads what the counters then hold. Without room no counter is made.
+    #[inline]
+    fn settle(&mut self, admitted: bool, has_room: bool) {
         for index in 0..self.counters.len() {
-            let range = self.counters.charges(index);
-            let charges = &self.plan.charges[range.clone()];
-            let asked = Asked::of(charges, |_| true).taken;
-            let counted = Asked::of(charges, |charge| self.counts(charge, admitted));
-            let (limit, now) = (&*charges[0].limit, self.now);
-            let mut read = |state: &State| {
-                for charge in charges {
-                    let is_shadow = self.plan.reached[charge.descriptor].is_shadow();
-                    let seen = Seen::read(charge, asked, is_shadow, state, now);
-                    let tightest = &mut tightest[charge.descriptor];
-                    if tightest.as_ref().is_none_or(|other| seen.is_tighter_than(other)) {
-                        *tightest = Some(seen);
-                    }
-                }
-            };
-            if counted.is_nothing(self.counters.exists(index), has_room) {
-                read(&self.counters.state(index, limit, self.rules, now));
-            } else {
+            let counted = self.counted(index, admitted);
+            let Self { rules, now, ref mut plan, ref mut counters } = *self;
+            let charges = &plan.by_key[counters.charges(index)];
+            let first = charges[0] as usize;
+            if !counted.is_nothing(counters.exists(index), has_room) {
+                let limit = &*plan.charges[first].limit;
                 let change = |state| counted.apply(&limit.algorithm, state, now);
-                self.counters.update(index, limit, self.rules, now, change, read);
+                counters.update(index, limit, rules, now, change);
+            }
+            let state = counters.state(index, &plan.charges[first].limit, rules, now);
+            let asked = Asked::of(charges.iter().map(|&charge| &plan.charges[charge as usize])).taken;
+            for &charge in charges {
+                let charge = &mut plan.charges[charge as usize];
+                let is_shadow = plan.asking[charge.descriptor as usize].reached.is_shadow();
+                read(charge, asked, is_shadow, &state, now);
             }
         }
-        self.plan.reached.iter().zip(tightest).map(|(&reached, seen)| status(reached, seen)).collect()
     }
 }
 
@@ -153,9 +154,9 @@ struct Asked {
 
 impl Asked {
     #[inline]
-    fn of(charges: &[Charge<'_>], which: impl Fn(&Charge<'_>) -> bool) -> Self {
+    fn of<'c, 'r: 'c>(charges: impl Iterator<Item = &'c Charge<'r>>) -> Self {
         let mut sum = Self { taken: 0, given: 0 };
-        for charge in charges.iter().filter(|charge| which(charge)) {
+        for charge in charges {
             match charge.hits {
                 Hits::Take(hits) => sum.taken = sum.taken.saturating_add(hits.get()),
                 Hits::GiveBack(hits) => sum.given = sum.given.saturating_add(hits.get()),
@@ -166,6 +167,7 @@ impl Asked {
     }
 
     /// Whether the counter stays as it is. One that does not exist has nothing to give back.
+    #[inline]
     fn is_nothing(self, exists: bool, has_room: bool) -> bool {
         if exists { self.taken == 0 && self.given == 0 } else { self.taken == 0 || !has_room }
     }

@@ -74,7 +74,7 @@ impl Key {
 }
 
 /// Bytes that are hashed in one go; longer descriptors are hashed piece by piece, to the same key.
-const BUFFER_BYTES: usize = 256;
+const BUFFER_BYTES: usize = 128;
 
 /// A key in the making.
 pub struct Fingerprint {
