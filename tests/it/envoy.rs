@@ -52,9 +52,7 @@ impl Edge {
     }
 
     async fn ask_at(&self, listener: u16, from: Ipv4Addr, request: Builder) -> Response<()> {
-        http1::send(from, self.envoy.port(listener), request)
-            .await
-            .expect("Envoy answers")
+        http1::send(from, self.envoy.port(listener), request).await.expect("Envoy answers")
     }
 
     /// How many requests are let in before one is denied.
@@ -95,33 +93,20 @@ impl Edge {
 
 fn serve(listen: &str) -> Server {
     let rules = deployed("rules.yaml");
-    Server::start_on(
-        listen,
-        &["--rules", rules.to_str().expect("the crate's path is UTF-8")],
-    )
+    Server::start_on(listen, &["--rules", rules.to_str().expect("the crate's path is UTF-8")])
 }
 
 fn deployed(file: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("deploy/envoy")
-        .join(file)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/envoy").join(file)
 }
 
 fn header<'a>(answer: &'a Response<()>, name: &str) -> Option<&'a str> {
-    Some(
-        answer
-            .headers()
-            .get(name)?
-            .to_str()
-            .expect("Envoy writes ASCII headers"),
-    )
+    Some(answer.headers().get(name)?.to_str().expect("Envoy writes ASCII headers"))
 }
 
 fn seconds(answer: &Response<()>, name: &str) -> u64 {
     let value = header(answer, name).unwrap_or_else(|| panic!("{name} is missing in {answer:?}"));
-    value
-        .parse()
-        .unwrap_or_else(|_| panic!("{name} is no whole number in {answer:?}"))
+    value.parse().unwrap_or_else(|_| panic!("{name} is no whole number in {answer:?}"))
 }
 
 /// Most limits of the rules are a minute's. Waits, if one is about to end, so that a scenario that counts to the last hit
@@ -142,29 +127,17 @@ async fn a_client_is_let_in_until_the_limit_and_the_headers_say_so() {
     for left in (0..20).rev() {
         let answer = edge.ask(ALICE, request()).await;
         assert_eq!(answer.status(), 200);
-        assert_eq!(
-            header(&answer, "x-ratelimit-limit"),
-            Some("20, 20;w=60;name=\"api-key\"")
-        );
-        assert_eq!(
-            header(&answer, "x-ratelimit-remaining"),
-            Some(left.to_string().as_str())
-        );
+        assert_eq!(header(&answer, "x-ratelimit-limit"), Some("20, 20;w=60;name=\"api-key\""));
+        assert_eq!(header(&answer, "x-ratelimit-remaining"), Some(left.to_string().as_str()));
         // Until all twenty are free again; hits weigh on until the end of the next window.
-        assert!(
-            (1..=120).contains(&seconds(&answer, "x-ratelimit-reset")),
-            "{answer:?}"
-        );
+        assert!((1..=120).contains(&seconds(&answer, "x-ratelimit-reset")), "{answer:?}");
         assert_eq!(header(&answer, "x-envoy-ratelimited"), None);
         assert_eq!(header(&answer, "retry-after"), None);
     }
     let denied = edge.ask(ALICE, request()).await;
     assert_eq!(denied.status(), 429);
     assert_eq!(header(&denied, "x-envoy-ratelimited"), Some("true"));
-    assert_eq!(
-        header(&denied, "x-ratelimit-limit"),
-        Some("20, 20;w=60;name=\"api-key\"")
-    );
+    assert_eq!(header(&denied, "x-ratelimit-limit"), Some("20, 20;w=60;name=\"api-key\""));
     assert_eq!(header(&denied, "x-ratelimit-remaining"), Some("0"));
     let wait = seconds(&denied, "retry-after");
     assert!((1..=60).contains(&wait), "{denied:?}");
@@ -203,10 +176,7 @@ async fn a_descriptor_of_a_request_header_counts_each_value() {
     assert_eq!(header(&partner, "x-ratelimit-remaining"), Some("999"));
     // Without the header there is no descriptor, and nothing to ask.
     let keyless = edge.ask(ALICE, Request::get("/api/")).await;
-    assert_eq!(
-        (keyless.status().as_u16(), header(&keyless, "x-ratelimit-limit")),
-        (200, None)
-    );
+    assert_eq!((keyless.status().as_u16(), header(&keyless, "x-ratelimit-limit")), (200, None));
 }
 
 #[tokio::test]
@@ -235,10 +205,7 @@ async fn a_hits_addend_charges_what_the_route_costs() {
     early_in_a_minute().await;
     for left in ["15", "10", "5", "0"] {
         let answer = edge.ask(ALICE, Request::get("/export")).await;
-        assert_eq!(
-            (answer.status().as_u16(), header(&answer, "x-ratelimit-remaining")),
-            (200, Some(left))
-        );
+        assert_eq!((answer.status().as_u16(), header(&answer, "x-ratelimit-remaining")), (200, Some(left)));
     }
     assert_eq!(edge.ask(ALICE, Request::get("/export")).await.status(), 429);
 }
@@ -254,10 +221,7 @@ async fn a_charge_on_stream_done_is_paid_after_the_answer_and_beyond_the_limit()
         assert_eq!(edge.ask(ALICE, request()).await.status(), 200);
         let mut left = None;
         for _ in 0..PATIENCE.as_millis() / POLL.as_millis() {
-            let peek = RateLimitDescriptor {
-                hits_addend: Some(0),
-                ..descriptor(&[("tokens_of", "alice")])
-            };
+            let peek = RateLimitDescriptor { hits_addend: Some(0), ..descriptor(&[("tokens_of", "alice")]) };
             let status = client.ask("edge", vec![peek]).await.unwrap().statuses.remove(0);
             assert_eq!(status.code() == Code::Ok, status.limit_remaining > 0);
             left = Some(status.limit_remaining);
@@ -280,26 +244,15 @@ async fn without_tidegate_envoy_fails_open_or_closed_as_set_and_limits_again_aft
         return;
     };
     early_in_a_minute().await;
-    assert_eq!(
-        edge.first_denied(FAIL_CLOSED, ALICE, || Request::get("/"))
-            .await
-            .0,
-        5
-    );
+    assert_eq!(edge.first_denied(FAIL_CLOSED, ALICE, || Request::get("/")).await.0, 5);
     edge.server.signal(rustix::process::Signal::KILL);
     edge.server.wait();
 
     for _ in 0..MANY {
         let answer = edge.ask(ALICE, Request::get("/")).await;
-        assert_eq!(
-            (answer.status().as_u16(), header(&answer, "x-ratelimit-limit")),
-            (200, None)
-        );
+        assert_eq!((answer.status().as_u16(), header(&answer, "x-ratelimit-limit")), (200, None));
         let answer = edge.ask_at(FAIL_CLOSED, BOB, Request::get("/")).await;
-        assert_eq!(
-            (answer.status().as_u16(), header(&answer, "x-envoy-ratelimited")),
-            (503, None)
-        );
+        assert_eq!((answer.status().as_u16(), header(&answer, "x-envoy-ratelimited")), (503, None));
     }
 
     let address = edge.server.address().to_owned();
@@ -307,10 +260,7 @@ async fn without_tidegate_envoy_fails_open_or_closed_as_set_and_limits_again_aft
     edge.limited_again(FAIL_OPEN).await;
     assert!(edge.admitted(BOB, || Request::get("/")).await >= 10);
     early_in_a_minute().await;
-    assert_eq!(
-        edge.first_denied(FAIL_CLOSED, BOB, || Request::get("/")).await.0,
-        5
-    );
+    assert_eq!(edge.first_denied(FAIL_CLOSED, BOB, || Request::get("/")).await.0, 5);
 }
 
 #[tokio::test]
@@ -322,15 +272,9 @@ async fn a_tidegate_that_does_not_answer_is_waited_for_as_long_as_the_timeout_sa
     let asked_at = clock.now().as_nanos();
     let answer = edge.ask(ALICE, Request::get("/")).await;
     let waited = Duration::from_nanos(clock.now().as_nanos() - asked_at);
-    assert_eq!(
-        (answer.status().as_u16(), header(&answer, "x-ratelimit-limit")),
-        (200, None)
-    );
+    assert_eq!((answer.status().as_u16(), header(&answer, "x-ratelimit-limit")), (200, None));
     assert!(waited >= Duration::from_millis(250), "Envoy waited {waited:?}");
-    assert_eq!(
-        edge.ask_at(FAIL_CLOSED, ALICE, Request::get("/")).await.status(),
-        503
-    );
+    assert_eq!(edge.ask_at(FAIL_CLOSED, ALICE, Request::get("/")).await.status(), 503);
 
     edge.server.signal(rustix::process::Signal::CONT);
     edge.limited_again(FAIL_OPEN).await;
@@ -346,48 +290,33 @@ async fn a_sidecar_asks_over_a_unix_socket() {
     let address = format!("unix:{}", folder.path().join("tidegate.sock").display());
     let mut server = serve(&address);
     let application = application();
-    let envoy = Envoy::start(
-        "sidecar-unix-socket.yaml",
-        server.address(),
-        &[(APPLICATION, application)],
-    )
-    .await;
+    let envoy =
+        Envoy::start("sidecar-unix-socket.yaml", server.address(), &[(APPLICATION, application)]).await;
     let mut edge = Edge { server, envoy };
 
     assert!(edge.first_denied(SIDECAR, ALICE, || Request::get("/")).await.0 >= 10);
     // As the config says of what Envoy answers itself.
     for _ in 0..MANY {
-        assert_eq!(
-            edge.ask_at(SIDECAR, ALICE, Request::get("/ready")).await.status(),
-            200
-        );
+        assert_eq!(edge.ask_at(SIDECAR, ALICE, Request::get("/ready")).await.status(), 200);
     }
 
     edge.server.signal(rustix::process::Signal::KILL);
     edge.server.wait();
     let answer = edge.ask_at(SIDECAR, ALICE, Request::get("/")).await;
-    assert_eq!(
-        (answer.status().as_u16(), header(&answer, "x-ratelimit-limit")),
-        (200, None)
-    );
+    assert_eq!((answer.status().as_u16(), header(&answer, "x-ratelimit-limit")), (200, None));
 
     server = serve(&address);
     edge.server = server;
     edge.limited_again(SIDECAR).await;
     early_in_a_minute().await;
-    let keyed = edge
-        .ask_at(SIDECAR, BOB, Request::get("/").header("x-api-key", "alice"))
-        .await;
+    let keyed = edge.ask_at(SIDECAR, BOB, Request::get("/").header("x-api-key", "alice")).await;
     assert_eq!(keyed.status(), 200);
 }
 
 /// An application that answers every request with 200; its port. It ends with the test process.
 fn application() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-    let port = listener
-        .local_addr()
-        .expect("a bound socket has an address")
-        .port();
+    let port = listener.local_addr().expect("a bound socket has an address").port();
     std::thread::spawn(move || {
         for mut stream in listener.incoming().map_while(Result::ok) {
             // One read holds the whole of such a small request.

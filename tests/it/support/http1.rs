@@ -20,9 +20,7 @@ pub async fn send(
     request: http::request::Builder,
 ) -> io::Result<http::Response<()>> {
     let answered = tokio::time::timeout(PATIENCE, exchange(from, port, request));
-    answered
-        .await
-        .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+    answered.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
 async fn exchange(
@@ -31,22 +29,14 @@ async fn exchange(
     request: http::request::Builder,
 ) -> io::Result<http::Response<()>> {
     let request = request.body(()).expect("tests write well-formed requests");
-    let mut head = format!(
-        "{} {} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n",
-        request.method(),
-        request.uri()
-    );
+    let mut head =
+        format!("{} {} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n", request.method(), request.uri());
     for (name, value) in request.headers() {
-        head += &format!(
-            "{name}: {}\r\n",
-            value.to_str().expect("tests write ASCII headers")
-        );
+        head += &format!("{name}: {}\r\n", value.to_str().expect("tests write ASCII headers"));
     }
     let socket = TcpSocket::new_v4()?;
     socket.bind(SocketAddr::from((from, 0)))?;
-    let mut stream = socket
-        .connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
-        .await?;
+    let mut stream = socket.connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await?;
     stream.write_all((head + "\r\n").as_bytes()).await?;
     read_head(&mut BufReader::new(stream)).await
 }
