@@ -4,6 +4,8 @@
 //! (comma-separated, e.g. `envoy`) turns that skip into a failure.
 
 mod commands;
+mod deploy;
+mod envoy;
 mod rules;
 mod serve;
 mod support;

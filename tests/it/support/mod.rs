@@ -1,7 +1,10 @@
 //! What the integration tests share.
 
+mod envoy;
+pub mod http1;
 mod server;
 
+pub use envoy::Envoy;
 pub use server::{Client, Server, descriptor, rules_file};
 
 /// Tells whether a test that needs `name` can run: it can if `found`. If not, the skip is said loudly, or is a failure if

@@ -107,6 +107,14 @@ impl Server {
         rustix::process::kill_process(pid, signal).expect("the server is there to be signalled");
     }
 
+    /// Stops it where it stands, with SIGSTOP; returns when it has stopped. SIGCONT lets it go on.
+    pub fn freeze(&self) {
+        self.signal(rustix::process::Signal::STOP);
+        let pid = rustix::process::Pid::from_child(&self.child);
+        let stopped = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::UNTRACED);
+        assert!(stopped.is_ok_and(|seen| seen.is_some_and(|(_, status)| status.stopped())));
+    }
+
     /// Waits for the process to end by itself.
     pub fn wait(&mut self) -> ExitStatus {
         let polls = PATIENCE.as_millis() / 10;

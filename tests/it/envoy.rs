@@ -1,0 +1,328 @@
+//! A real Envoy asks a real server, with the configs and the rules of `deploy/envoy/` as users copy them.
+//!
+//! Here time passes: a client waits what it was told to wait, two or three seconds at most.
+
+use crate::support::{Envoy, Server, can_run, descriptor, http1};
+use http::{Request, Response, request::Builder};
+use std::{
+    io::{Read, Write},
+    net::{Ipv4Addr, TcpListener},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+use tidegate::{
+    clock::{Clock, SystemClock},
+    grpc::pb::{common::RateLimitDescriptor, service::rate_limit_response::Code},
+};
+
+/// The listener that lets requests through when Tidegate cannot be asked; the port of the config.
+const FAIL_OPEN: u16 = 10000;
+/// The listener that refuses them.
+const FAIL_CLOSED: u16 = 10001;
+/// The listener of the sidecar, and its application.
+const SIDECAR: u16 = 8000;
+const APPLICATION: u16 = 8080;
+
+/// More requests than any limit of the rules that are meant to be reached one by one.
+const MANY: usize = 60;
+/// How long something may take that happens beside the answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(20);
+
+const ALICE: Ipv4Addr = Ipv4Addr::LOCALHOST;
+const BOB: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+
+/// Envoy with one of the configs, and the server that it asks.
+struct Edge {
+    server: Server,
+    envoy: Envoy,
+}
+
+impl Edge {
+    /// None if there is no Envoy here.
+    async fn start() -> Option<Self> {
+        can_run("envoy", Envoy::is_here()).then_some(())?;
+        let server = serve("127.0.0.1:0");
+        let envoy = Envoy::start("http.yaml", server.address(), &[]).await;
+        Some(Self { server, envoy })
+    }
+
+    async fn ask(&self, from: Ipv4Addr, request: Builder) -> Response<()> {
+        self.ask_at(FAIL_OPEN, from, request).await
+    }
+
+    async fn ask_at(&self, listener: u16, from: Ipv4Addr, request: Builder) -> Response<()> {
+        http1::send(from, self.envoy.port(listener), request).await.expect("Envoy answers")
+    }
+
+    /// How many requests are let in before one is denied.
+    async fn admitted(&self, from: Ipv4Addr, request: impl Fn() -> Builder) -> usize {
+        self.first_denied(FAIL_OPEN, from, request).await.0
+    }
+
+    /// Asks until a request is denied: how many were let in before, and the denial.
+    async fn first_denied(
+        &self,
+        listener: u16,
+        from: Ipv4Addr,
+        request: impl Fn() -> Builder,
+    ) -> (usize, Response<()>) {
+        for admitted in 0..MANY {
+            let answer = self.ask_at(listener, from, request()).await;
+            match answer.status().as_u16() {
+                200 => {}
+                429 => return (admitted, answer),
+                other => panic!("HTTP status {other} after {admitted} requests"),
+            }
+        }
+        panic!("{MANY} requests were let in");
+    }
+
+    /// Asks until an answer carries a limit: Envoy asks the server again.
+    async fn limited_again(&self, listener: u16) {
+        for _ in 0..PATIENCE.as_millis() / POLL.as_millis() {
+            let answer = self.ask_at(listener, ALICE, Request::get("/")).await;
+            if header(&answer, "x-ratelimit-limit").is_some() {
+                return;
+            }
+            tokio::time::sleep(POLL).await;
+        }
+        panic!("requests are still not limited after {PATIENCE:?}");
+    }
+}
+
+fn serve(listen: &str) -> Server {
+    let rules = deployed("rules.yaml");
+    Server::start_on(listen, &["--rules", rules.to_str().expect("the crate's path is UTF-8")])
+}
+
+fn deployed(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/envoy").join(file)
+}
+
+fn header<'a>(answer: &'a Response<()>, name: &str) -> Option<&'a str> {
+    Some(answer.headers().get(name)?.to_str().expect("Envoy writes ASCII headers"))
+}
+
+fn seconds(answer: &Response<()>, name: &str) -> u64 {
+    let value = header(answer, name).unwrap_or_else(|| panic!("{name} is missing in {answer:?}"));
+    value.parse().unwrap_or_else(|_| panic!("{name} is no whole number in {answer:?}"))
+}
+
+/// Most limits of the rules are a minute's. Waits, if one is about to end, so that a scenario that counts to the last hit
+/// falls into one window.
+async fn early_in_a_minute() {
+    const MINUTE: Duration = Duration::from_secs(60);
+    let into_minute = Duration::from_nanos(SystemClock::new().now().as_nanos() % MINUTE.as_nanos() as u64);
+    if into_minute > Duration::from_secs(57) {
+        tokio::time::sleep(MINUTE - into_minute).await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_is_let_in_until_the_limit_and_the_headers_say_so() {
+    let Some(edge) = Edge::start().await else { return };
+    early_in_a_minute().await;
+    let request = || Request::get("/api/").header("x-api-key", "alice");
+    for left in (0..20).rev() {
+        let answer = edge.ask(ALICE, request()).await;
+        assert_eq!(answer.status(), 200);
+        assert_eq!(header(&answer, "x-ratelimit-limit"), Some("20, 20;w=60;name=\"api-key\""));
+        assert_eq!(header(&answer, "x-ratelimit-remaining"), Some(left.to_string().as_str()));
+        // Until all twenty are free again; hits weigh on until the end of the next window.
+        assert!((1..=120).contains(&seconds(&answer, "x-ratelimit-reset")), "{answer:?}");
+        assert_eq!(header(&answer, "x-envoy-ratelimited"), None);
+        assert_eq!(header(&answer, "retry-after"), None);
+    }
+    let denied = edge.ask(ALICE, request()).await;
+    assert_eq!(denied.status(), 429);
+    assert_eq!(header(&denied, "x-envoy-ratelimited"), Some("true"));
+    assert_eq!(header(&denied, "x-ratelimit-limit"), Some("20, 20;w=60;name=\"api-key\""));
+    assert_eq!(header(&denied, "x-ratelimit-remaining"), Some("0"));
+    let wait = seconds(&denied, "retry-after");
+    assert!((1..=60).contains(&wait), "{denied:?}");
+    assert_eq!(seconds(&denied, "x-ratelimit-reset"), wait);
+}
+
+#[tokio::test]
+async fn a_client_that_waits_what_retry_after_says_is_let_in() {
+    let Some(edge) = Edge::start().await else { return };
+    let denied = edge.first_denied(FAIL_OPEN, ALICE, || Request::get("/")).await.1;
+    let wait = seconds(&denied, "retry-after");
+    assert!((1..=2).contains(&wait), "{denied:?}");
+    tokio::time::sleep(Duration::from_secs(wait)).await;
+    assert_eq!(edge.ask(ALICE, Request::get("/")).await.status(), 200);
+}
+
+#[tokio::test]
+async fn a_descriptor_of_the_remote_address_counts_each_client() {
+    let Some(edge) = Edge::start().await else { return };
+    early_in_a_minute().await;
+    let write = || Request::post("/documents/1");
+    assert_eq!(edge.admitted(ALICE, write).await, 10);
+    assert_eq!(edge.ask(BOB, write()).await.status(), 200);
+    // The rule of a whole virtual host, on a route without one of its own.
+    assert!(edge.admitted(ALICE, || Request::get("/")).await >= 10);
+}
+
+#[tokio::test]
+async fn a_descriptor_of_a_request_header_counts_each_value() {
+    let Some(edge) = Edge::start().await else { return };
+    early_in_a_minute().await;
+    let with_key = |key: &'static str| move || Request::get("/api/").header("x-api-key", key);
+    assert_eq!(edge.admitted(ALICE, with_key("one")).await, 20);
+    assert_eq!(edge.ask(ALICE, with_key("other")()).await.status(), 200);
+    let partner = edge.ask(ALICE, with_key("partner")()).await;
+    assert_eq!(header(&partner, "x-ratelimit-remaining"), Some("999"));
+    // Without the header there is no descriptor, and nothing to ask.
+    let keyless = edge.ask(ALICE, Request::get("/api/")).await;
+    assert_eq!((keyless.status().as_u16(), header(&keyless, "x-ratelimit-limit")), (200, None));
+}
+
+#[tokio::test]
+async fn a_generic_key_counts_a_route_whoever_asks() {
+    let Some(edge) = Edge::start().await else { return };
+    early_in_a_minute().await;
+    assert_eq!(edge.ask(BOB, Request::get("/search?q=1")).await.status(), 200);
+    assert_eq!(edge.admitted(ALICE, || Request::get("/search?q=2")).await, 29);
+    assert_eq!(edge.ask(BOB, Request::get("/search?q=3")).await.status(), 429);
+}
+
+#[tokio::test]
+async fn a_header_value_match_counts_only_what_matches() {
+    let Some(edge) = Edge::start().await else { return };
+    early_in_a_minute().await;
+    for _ in 0..15 {
+        assert_eq!(edge.ask(ALICE, Request::get("/documents/1")).await.status(), 200);
+    }
+    assert_eq!(edge.admitted(ALICE, || Request::delete("/documents/1")).await, 10);
+    assert_eq!(edge.ask(ALICE, Request::get("/documents/1")).await.status(), 200);
+}
+
+#[tokio::test]
+async fn a_hits_addend_charges_what_the_route_costs() {
+    let Some(edge) = Edge::start().await else { return };
+    early_in_a_minute().await;
+    for left in ["15", "10", "5", "0"] {
+        let answer = edge.ask(ALICE, Request::get("/export")).await;
+        assert_eq!((answer.status().as_u16(), header(&answer, "x-ratelimit-remaining")), (200, Some(left)));
+    }
+    assert_eq!(edge.ask(ALICE, Request::get("/export")).await.status(), 429);
+}
+
+/// The application says that each answer costs 400 tokens of 1000.
+#[tokio::test]
+async fn a_charge_on_stream_done_is_paid_after_the_answer_and_beyond_the_limit() {
+    let Some(edge) = Edge::start().await else { return };
+    early_in_a_minute().await;
+    let mut client = edge.server.client().await;
+    let request = || Request::post("/completions").header("x-api-key", "alice");
+    for left_afterwards in [600, 200, 0] {
+        assert_eq!(edge.ask(ALICE, request()).await.status(), 200);
+        let mut left = None;
+        for _ in 0..PATIENCE.as_millis() / POLL.as_millis() {
+            let peek = RateLimitDescriptor { hits_addend: Some(0), ..descriptor(&[("tokens_of", "alice")]) };
+            let status = client.ask("edge", vec![peek]).await.unwrap().statuses.remove(0);
+            assert_eq!(status.code() == Code::Ok, status.limit_remaining > 0);
+            left = Some(status.limit_remaining);
+            if left == Some(left_afterwards) {
+                break;
+            }
+            tokio::time::sleep(POLL).await;
+        }
+        assert_eq!(left, Some(left_afterwards));
+    }
+    let denied = edge.ask(ALICE, request()).await;
+    assert_eq!(denied.status(), 429);
+    let other = Request::post("/completions").header("x-api-key", "bob");
+    assert_eq!(edge.ask(ALICE, other).await.status(), 200);
+}
+
+#[tokio::test]
+async fn without_tidegate_envoy_fails_open_or_closed_as_set_and_limits_again_after_a_restart() {
+    let Some(mut edge) = Edge::start().await else {
+        return;
+    };
+    early_in_a_minute().await;
+    assert_eq!(edge.first_denied(FAIL_CLOSED, ALICE, || Request::get("/")).await.0, 5);
+    edge.server.signal(rustix::process::Signal::KILL);
+    edge.server.wait();
+
+    for _ in 0..MANY {
+        let answer = edge.ask(ALICE, Request::get("/")).await;
+        assert_eq!((answer.status().as_u16(), header(&answer, "x-ratelimit-limit")), (200, None));
+        let answer = edge.ask_at(FAIL_CLOSED, BOB, Request::get("/")).await;
+        assert_eq!((answer.status().as_u16(), header(&answer, "x-envoy-ratelimited")), (503, None));
+    }
+
+    let address = edge.server.address().to_owned();
+    edge.server = serve(&address);
+    edge.limited_again(FAIL_OPEN).await;
+    assert!(edge.admitted(BOB, || Request::get("/")).await >= 10);
+    early_in_a_minute().await;
+    assert_eq!(edge.first_denied(FAIL_CLOSED, BOB, || Request::get("/")).await.0, 5);
+}
+
+#[tokio::test]
+async fn a_tidegate_that_does_not_answer_is_waited_for_as_long_as_the_timeout_says() {
+    let Some(edge) = Edge::start().await else { return };
+    edge.limited_again(FAIL_OPEN).await;
+    edge.server.freeze();
+    let clock = SystemClock::new();
+    let asked_at = clock.now().as_nanos();
+    let answer = edge.ask(ALICE, Request::get("/")).await;
+    let waited = Duration::from_nanos(clock.now().as_nanos() - asked_at);
+    assert_eq!((answer.status().as_u16(), header(&answer, "x-ratelimit-limit")), (200, None));
+    assert!(waited >= Duration::from_millis(250), "Envoy waited {waited:?}");
+    assert_eq!(edge.ask_at(FAIL_CLOSED, ALICE, Request::get("/")).await.status(), 503);
+
+    edge.server.signal(rustix::process::Signal::CONT);
+    edge.limited_again(FAIL_OPEN).await;
+    edge.limited_again(FAIL_CLOSED).await;
+}
+
+#[tokio::test]
+async fn a_sidecar_asks_over_a_unix_socket() {
+    if !can_run("envoy", Envoy::is_here()) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let address = format!("unix:{}", folder.path().join("tidegate.sock").display());
+    let mut server = serve(&address);
+    let application = application();
+    let envoy =
+        Envoy::start("sidecar-unix-socket.yaml", server.address(), &[(APPLICATION, application)]).await;
+    let mut edge = Edge { server, envoy };
+
+    assert!(edge.first_denied(SIDECAR, ALICE, || Request::get("/")).await.0 >= 10);
+    // As the config says of what Envoy answers itself.
+    for _ in 0..MANY {
+        assert_eq!(edge.ask_at(SIDECAR, ALICE, Request::get("/ready")).await.status(), 200);
+    }
+
+    edge.server.signal(rustix::process::Signal::KILL);
+    edge.server.wait();
+    let answer = edge.ask_at(SIDECAR, ALICE, Request::get("/")).await;
+    assert_eq!((answer.status().as_u16(), header(&answer, "x-ratelimit-limit")), (200, None));
+
+    server = serve(&address);
+    edge.server = server;
+    edge.limited_again(SIDECAR).await;
+    early_in_a_minute().await;
+    let keyed = edge.ask_at(SIDECAR, BOB, Request::get("/").header("x-api-key", "alice")).await;
+    assert_eq!(keyed.status(), 200);
+}
+
+/// An application that answers every request with 200; its port. It ends with the test process.
+fn application() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    let port = listener.local_addr().expect("a bound socket has an address").port();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            // One read holds the whole of such a small request.
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+        }
+    });
+    port
+}

