@@ -1,81 +1,116 @@
-//! Fixed windows, aligned to the Unix epoch: a window of 10 s starts at every multiple of 10 s.
+//! Fixed windows: never more than the limit in one window, and at its end the count starts anew.
 //!
-//! Never more than the limit is admitted in one of these windows. Two bursts around a boundary can add up to twice
-//! the limit in a window's length; [`SlidingWindow`](super::SlidingWindow) is there for those who mind.
+//! A [`Schedule`] says where a window ends; the state remembers that end, so that only the first hit of a window asks
+//! the schedule, and no window moves while it counts. Two bursts around an end can add up to twice the limit in a
+//! window's length; [`SlidingWindow`](super::SlidingWindow) is there for those who mind.
 
-use super::State;
+use super::{State, calendar::Calendar};
 use crate::limit::{Reset, Timestamp, Window};
 use std::time::Duration;
 
 /// At most `limit` hits in each window.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct FixedWindow {
     /// Hits admitted in one window.
     pub limit: u32,
-    /// The window's length.
-    pub window: Window,
+    /// Where windows end.
+    pub schedule: Schedule,
 }
 
-/// One counter: the window it counts, and the hits in it.
+/// Where windows end.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Schedule {
+    /// At every multiple of the length since the Unix epoch: windows of 10 s end at :00, :10, :20.
+    Clock(Window),
+    /// This long after the first hit.
+    FirstHit(Window),
+    /// With the day, week, month or year of a place.
+    Calendar(Calendar),
+}
+
+impl Schedule {
+    /// The last nanosecond of the window that a hit opens now. Windows that would outlast time end with it.
+    fn last(&self, now: Timestamp) -> u64 {
+        let now = now.as_nanos();
+        match self {
+            Self::Clock(window) => {
+                let start = now - now % window.nanos();
+                start.saturating_add(window.nanos().get() - 1)
+            }
+            Self::FirstHit(window) => now.saturating_add(window.nanos().get() - 1),
+            Self::Calendar(calendar) => calendar.last(now),
+        }
+    }
+}
+
+/// One counter: a window and the hits in it.
 #[derive(Clone, Copy)]
-struct Bucket {
-    /// Window number: start / length. Never decreases.
-    number: u64,
+struct Count {
+    /// The window's last nanosecond; of no meaning without hits.
+    last: u64,
     /// Saturates: more cannot matter, as no limit is above `u32::MAX`.
     hits: u32,
 }
 
-impl Bucket {
+impl Count {
+    /// The count as of `now`. Before the window, with time gone back, its hits count as in it.
+    #[inline]
+    fn read(state: &State, now: Timestamp) -> Self {
+        let [last, hits] = state.words();
+        Self { last, hits: if now.as_nanos() <= last { hits as u32 } else { 0 } }
+    }
+
+    #[inline]
     fn pack(self) -> State {
-        State([self.number, u64::from(self.hits)])
+        if self.hits == 0 { State::EMPTY } else { State::Words([self.last, u64::from(self.hits)]) }
+    }
+
+    fn until_ends(self, now: Timestamp) -> Duration {
+        end(self.last).since(now)
     }
 }
 
+/// The moment after the last nanosecond.
+fn end(last: u64) -> Timestamp {
+    Timestamp::from_nanos(last.saturating_add(1))
+}
+
 impl FixedWindow {
-    /// The bucket of `now`; that of the state if time went back.
-    #[inline]
-    fn bucket(&self, state: &State, now: Timestamp) -> Bucket {
-        let State([number, hits]) = *state;
-        let current = now.as_nanos() / self.window.nanos();
-        if current > number {
-            Bucket { number: current, hits: 0 }
-        } else {
-            Bucket { number, hits: hits as u32 }
-        }
+    /// At most `limit` hits in windows aligned to the Unix epoch.
+    pub const fn on_the_clock(limit: u32, window: Window) -> Self {
+        Self { limit, schedule: Schedule::Clock(window) }
     }
 
     /// How long the window of the counter still lasts, whatever is in it.
     pub fn until_window_ends(&self, state: &State, now: Timestamp) -> Duration {
-        let end = self.end(self.bucket(state, now).number);
-        // With time gone back, the end of the state's own window may be further than one window; it still is the truth.
-        end.since(now)
-    }
-
-    fn end(&self, number: u64) -> Timestamp {
-        Timestamp::from_nanos(number.saturating_add(1).saturating_mul(self.window.nanos().get()))
+        let count = Count::read(state, now);
+        if count.hits > 0 { count.until_ends(now) } else { end(self.schedule.last(now)).since(now) }
     }
 
     #[inline]
     pub(super) fn used(&self, state: &State, now: Timestamp) -> u64 {
-        u64::from(self.bucket(state, now).hits)
+        u64::from(Count::read(state, now).hits)
     }
 
     #[inline]
     pub(super) fn remaining(&self, state: &State, now: Timestamp) -> u64 {
-        u64::from(self.limit.saturating_sub(self.bucket(state, now).hits))
+        u64::from(self.limit.saturating_sub(Count::read(state, now).hits))
     }
 
     #[inline]
     pub(super) fn add(&self, state: State, hits: u64, now: Timestamp) -> State {
-        let mut bucket = self.bucket(&state, now);
-        bucket.hits = saturating_count(bucket.hits, hits);
-        bucket.pack()
+        let mut count = Count::read(&state, now);
+        if count.hits == 0 {
+            count.last = self.schedule.last(now);
+        }
+        count.hits = saturating_count(count.hits, hits);
+        count.pack()
     }
 
     pub(super) fn give_back(&self, state: State, hits: u64, now: Timestamp) -> State {
-        let mut bucket = self.bucket(&state, now);
-        bucket.hits = u64::from(bucket.hits).saturating_sub(hits) as u32;
-        bucket.pack()
+        let mut count = Count::read(&state, now);
+        count.hits = u64::from(count.hits).saturating_sub(hits) as u32;
+        count.pack()
     }
 
     pub(super) fn until_admits(&self, state: &State, hits: u64, now: Timestamp) -> Reset {
@@ -84,18 +119,19 @@ impl FixedWindow {
         } else if hits <= self.remaining(state, now) {
             Reset::NOW
         } else {
-            Reset::After(self.until_window_ends(state, now))
+            Reset::After(Count::read(state, now).until_ends(now))
         }
     }
 
     #[inline]
     pub(super) fn until_full(&self, state: &State, now: Timestamp) -> Duration {
-        let bucket = self.bucket(state, now);
-        if bucket.hits == 0 { Duration::ZERO } else { self.end(bucket.number).since(now) }
+        let count = Count::read(state, now);
+        if count.hits == 0 { Duration::ZERO } else { count.until_ends(now) }
     }
 
+    #[inline]
     pub(super) fn expires(&self, state: &State) -> Timestamp {
-        self.end(state.0[0])
+        end(state.words()[0])
     }
 }
 
@@ -108,14 +144,21 @@ pub(super) fn saturating_count(count: u32, hits: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::algorithm::{Period, Zone};
 
-    const TEN_SECONDS: FixedWindow = FixedWindow {
-        limit: 5,
-        window: match Window::from_secs(10) {
-            Ok(w) => w,
-            Err(_) => unreachable!(),
-        },
-    };
+    const LIMIT: u32 = 5;
+
+    fn ten_seconds() -> Window {
+        Window::from_secs(10).unwrap()
+    }
+
+    fn on_the_clock() -> FixedWindow {
+        FixedWindow::on_the_clock(LIMIT, ten_seconds())
+    }
+
+    fn from_first_hit() -> FixedWindow {
+        FixedWindow { limit: LIMIT, schedule: Schedule::FirstHit(ten_seconds()) }
+    }
 
     fn at(millis: u64) -> Timestamp {
         Timestamp::from_millis(1_700_000_000_000 + millis)
@@ -125,28 +168,71 @@ mod tests {
     /// across the boundary add up to twice the limit.
     #[test]
     fn windows_start_on_the_clock_and_two_bursts_pass_around_a_boundary() {
-        let full = TEN_SECONDS.add(State::EMPTY, 5, at(9_999));
-        assert_eq!(TEN_SECONDS.remaining(&full, at(9_999)), 0);
-        assert_eq!(TEN_SECONDS.until_admits(&full, 1, at(9_999)), Reset::After(Duration::from_millis(1)));
-        assert_eq!(TEN_SECONDS.remaining(&full, at(10_000)), 5);
-        let second = TEN_SECONDS.add(full.clone(), 5, at(10_000));
-        assert_eq!(TEN_SECONDS.remaining(&second, at(19_999)), 0);
-        assert_eq!(TEN_SECONDS.until_full(&second, at(12_500)), Duration::from_millis(7_500));
+        let rule = on_the_clock();
+        let full = rule.add(State::EMPTY, 5, at(9_999));
+        assert_eq!(rule.remaining(&full, at(9_999)), 0);
+        assert_eq!(rule.until_admits(&full, 1, at(9_999)), Reset::After(Duration::from_millis(1)));
+        assert_eq!(rule.remaining(&full, at(10_000)), 5);
+        let second = rule.add(full.clone(), 5, at(10_000));
+        assert_eq!(rule.remaining(&second, at(19_999)), 0);
+        assert_eq!(rule.until_full(&second, at(12_500)), Duration::from_millis(7_500));
+    }
+
+    /// field.md, worked case: a window started by the first hit.
+    #[test]
+    fn a_window_from_the_first_hit_lasts_its_whole_length_from_there() {
+        let rule = from_first_hit();
+        let first = rule.add(State::EMPTY, 1, at(7_000));
+        let full = rule.add(first, 4, at(16_000));
+        assert_eq!(rule.until_admits(&full, 1, at(16_000)), Reset::After(Duration::from_secs(1)));
+        let next = rule.add(full, 1, at(17_000));
+        assert_eq!(rule.remaining(&next, at(17_000)), 4);
+        assert_eq!(rule.until_full(&next, at(17_000)), Duration::from_secs(10));
+    }
+
+    #[test]
+    fn a_first_hit_that_is_given_back_opens_no_window() {
+        let rule = from_first_hit();
+        let state = rule.give_back(rule.add(State::EMPTY, 1, at(0)), 1, at(1_000));
+        let state = rule.add(state, 1, at(9_000));
+        assert_eq!(rule.until_full(&state, at(9_000)), Duration::from_secs(10));
+    }
+
+    #[test]
+    fn a_calendar_month_ends_with_the_month_of_the_place() {
+        let calendar = Calendar::new(Period::Month, Zone::named("America/New_York").unwrap());
+        let rule = FixedWindow { limit: LIMIT, schedule: Schedule::Calendar(calendar) };
+        // 2024-02-28T23:59:59-05:00 in a leap year; the month ends at 2024-03-01T05:00:00Z.
+        let now = Timestamp::from_millis(1_709_182_799_000);
+        let full = rule.add(State::EMPTY, 5, now);
+        assert_eq!(rule.until_admits(&full, 1, now), Reset::After(Duration::from_secs(86_401)));
+        assert_eq!(rule.until_window_ends(&State::EMPTY, now), Duration::from_secs(86_401));
     }
 
     #[test]
     fn time_gone_back_neither_frees_nor_panics() {
-        let full = TEN_SECONDS.add(State::EMPTY, 5, at(10_000));
-        assert_eq!(TEN_SECONDS.remaining(&full, at(0)), 0);
-        assert_eq!(TEN_SECONDS.until_admits(&full, 1, at(0)), Reset::After(Duration::from_secs(20)));
+        for rule in [on_the_clock(), from_first_hit()] {
+            let full = rule.add(State::EMPTY, 5, at(10_000));
+            assert_eq!(rule.remaining(&full, at(0)), 0);
+            assert_eq!(rule.until_admits(&full, 1, at(0)), Reset::After(Duration::from_secs(20)));
+        }
     }
 
     #[test]
     fn more_than_the_limit_is_never_admitted_and_counts_saturate() {
-        assert_eq!(TEN_SECONDS.until_admits(&State::EMPTY, 6, at(0)), Reset::Never);
-        let debt = TEN_SECONDS.add(State::EMPTY, u64::MAX, at(0));
-        assert_eq!(TEN_SECONDS.used(&debt, at(0)), u64::from(u32::MAX));
-        assert_eq!(TEN_SECONDS.remaining(&debt, at(0)), 0);
-        assert_eq!(TEN_SECONDS.give_back(debt, u64::MAX, at(0)).0[1], 0);
+        let rule = on_the_clock();
+        assert_eq!(rule.until_admits(&State::EMPTY, 6, at(0)), Reset::Never);
+        let debt = rule.add(State::EMPTY, u64::MAX, at(0));
+        assert_eq!(rule.used(&debt, at(0)), u64::from(u32::MAX));
+        assert_eq!(rule.remaining(&debt, at(0)), 0);
+        assert_eq!(rule.give_back(debt, u64::MAX, at(0)), State::EMPTY);
+    }
+
+    #[test]
+    fn the_last_window_of_time_does_not_free() {
+        let now = Timestamp::from_nanos(u64::MAX);
+        for rule in [on_the_clock(), from_first_hit()] {
+            assert_eq!(rule.remaining(&rule.add(State::EMPTY, 5, now), now), 0);
+        }
     }
 }

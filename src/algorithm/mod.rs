@@ -1,38 +1,63 @@
 //! Counting: what each algorithm admits, how much remains, and when that changes. Pure: no clock, no locks, no IO.
 //!
-//! An [`Algorithm`] is a rule's parameters; a [`State`] is what one counter remembers, 16 bytes whatever the algorithm.
-//! Every question is a function of the two and of the time. What always holds, for every algorithm:
+//! An [`Algorithm`] is a rule's parameters; a [`State`] is what one counter remembers. Every question is a function of
+//! the two and of the time. What always holds, for every algorithm:
 //!
-//! - `hits` are admitted exactly when `hits <= remaining(state, now)`;
+//! - hits, one or more, are admitted exactly when `hits <= remaining(state, now)`;
 //! - [`Algorithm::until_admits`] is the least wait after which that is so;
-//! - `State::EMPTY` is a counter that was never hit, and every state is as good as empty from `expires` on;
-//! - time that goes back is taken as standing still at the state's own time.
+//! - [`State::EMPTY`] is a counter that was never hit, and every state is as good as empty from `expires` on;
+//! - time that goes back frees nothing: a counter is read no earlier than at the latest time that it remembers, and
+//!   buckets, which remember but the moment at which they will be empty, are the fuller the earlier they are read;
+//! - counts saturate at `u32::MAX`, which no limit exceeds; nothing overflows, whatever the hits and the time.
+//!
+//! docs/algorithms.md draws what each of them counts.
 
+mod calendar;
 mod fixed_window;
+mod leaky_bucket;
+mod meter;
+mod runs;
+mod sliding_log;
 mod sliding_window;
+mod state;
+mod sub_windows;
+mod token_bucket;
+mod varint;
 
-pub use fixed_window::FixedWindow;
+#[cfg(test)]
+mod bounds;
+#[cfg(test)]
+mod promises;
+
+pub use calendar::{Calendar, Period, Zone};
+pub use fixed_window::{FixedWindow, Schedule};
+pub use leaky_bucket::{LeakyBucket, Place, Queue, Turn};
+pub use meter::Rate;
+pub use runs::Runs;
+pub use sliding_log::SlidingLog;
 pub use sliding_window::SlidingWindow;
+pub use state::State;
+pub use sub_windows::{Counts, SubWindows};
+pub use token_bucket::{Refill, TokenBucket};
 
-use crate::limit::{Reset, Timestamp, Window};
+use crate::limit::{Reset, Timestamp};
 use std::time::Duration;
 
-/// What one counter remembers. Each algorithm packs its own meaning into the two words.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct State(pub [u64; 2]);
-
-impl State {
-    /// Never hit.
-    pub const EMPTY: Self = Self([0, 0]);
-}
-
 /// An algorithm with its parameters: the whole arithmetic of one limit.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Algorithm {
     /// Two weighted buckets; the default.
     SlidingWindow(SlidingWindow),
-    /// One bucket, aligned to the Unix epoch.
+    /// The same with several sub-windows.
+    SubWindows(SubWindows),
+    /// Every hit's instant.
+    SlidingLog(SlidingLog),
+    /// One count, that starts anew when its window ends.
     FixedWindow(FixedWindow),
+    /// Tokens that are taken and come back.
+    TokenBucket(TokenBucket),
+    /// A level that rises and leaks.
+    LeakyBucket(LeakyBucket),
 }
 
 /// Asks the algorithm that is there.
@@ -40,7 +65,11 @@ macro_rules! each {
     ($self:expr, $algorithm:ident => $answer:expr) => {
         match $self {
             Algorithm::SlidingWindow($algorithm) => $answer,
+            Algorithm::SubWindows($algorithm) => $answer,
+            Algorithm::SlidingLog($algorithm) => $answer,
             Algorithm::FixedWindow($algorithm) => $answer,
+            Algorithm::TokenBucket($algorithm) => $answer,
+            Algorithm::LeakyBucket($algorithm) => $answer,
         }
     };
 }
@@ -49,16 +78,11 @@ impl Algorithm {
     /// The name in rule files.
     pub const fn name(&self) -> &'static str {
         match self {
-            Self::SlidingWindow(_) => "sliding_window",
+            Self::SlidingWindow(_) | Self::SubWindows(_) => "sliding_window",
+            Self::SlidingLog(_) => "sliding_log",
             Self::FixedWindow(_) => "fixed_window",
-        }
-    }
-
-    /// The length of time over which hits are counted.
-    pub const fn window(&self) -> Window {
-        match self {
-            Self::SlidingWindow(sliding) => sliding.window,
-            Self::FixedWindow(fixed) => fixed.window,
+            Self::TokenBucket(_) => "token_bucket",
+            Self::LeakyBucket(_) => "leaky_bucket",
         }
     }
 
@@ -74,7 +98,7 @@ impl Algorithm {
         each!(self, algorithm => algorithm.remaining(state, now))
     }
 
-    /// Counts the hits, whether they fit or not; saturates at what the state can hold.
+    /// Counts the hits, whether they fit or not.
     #[inline]
     pub fn add(&self, state: State, hits: u64, now: Timestamp) -> State {
         each!(self, algorithm => algorithm.add(state, hits, now))
@@ -114,7 +138,11 @@ impl Algorithm {
     fn reads_as(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::SlidingWindow(a), Self::SlidingWindow(b)) => a.window == b.window,
-            (Self::FixedWindow(a), Self::FixedWindow(b)) => a.window == b.window,
+            (Self::SubWindows(a), Self::SubWindows(b)) => a.cuts_as(b),
+            (Self::SlidingLog(a), Self::SlidingLog(b)) => a.window == b.window,
+            (Self::FixedWindow(a), Self::FixedWindow(b)) => a.schedule == b.schedule,
+            (Self::TokenBucket(a), Self::TokenBucket(b)) => a.refill == b.refill,
+            (Self::LeakyBucket(a), Self::LeakyBucket(b)) => a.rate == b.rate,
             _ => false,
         }
     }

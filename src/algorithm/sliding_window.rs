@@ -36,7 +36,7 @@ struct Buckets {
 impl Buckets {
     #[inline]
     fn pack(self) -> State {
-        State([self.number, u64::from(self.previous) << 32 | u64::from(self.current)])
+        State::Words([self.number, u64::from(self.previous) << 32 | u64::from(self.current)])
     }
 }
 
@@ -49,7 +49,7 @@ impl SlidingWindow {
     /// The buckets as of `now`. If time went back they are those of the state at the start of its window.
     #[inline]
     fn buckets(&self, state: &State, now: Timestamp) -> Buckets {
-        let State([number, counts]) = *state;
+        let [number, counts] = state.words();
         let (previous, current) = ((counts >> 32) as u32, counts as u32);
         let now_number = now.as_nanos() / self.window.nanos();
         if now_number < number {
@@ -102,7 +102,7 @@ impl SlidingWindow {
         let of_current = hits.min(u64::from(buckets.current));
         buckets.current -= of_current as u32;
         buckets.previous = u64::from(buckets.previous).saturating_sub(hits - of_current) as u32;
-        buckets.pack()
+        if buckets.previous == 0 && buckets.current == 0 { State::EMPTY } else { buckets.pack() }
     }
 
     pub(super) fn until_admits(&self, state: &State, hits: u64, now: Timestamp) -> Reset {
@@ -126,8 +126,10 @@ impl SlidingWindow {
             && let fades = self.fades_at(buckets.previous, room)
             && fades < self.length()
         {
-            // Within this window, or now already.
-            start.saturating_add(fades.max(buckets.elapsed))
+            if fades <= buckets.elapsed {
+                return Duration::ZERO;
+            }
+            start.saturating_add(fades)
         } else {
             // In the next window this one is the previous.
             start.saturating_add(self.length()).saturating_add(self.fades_at(buckets.current, target))
@@ -156,7 +158,7 @@ impl SlidingWindow {
     }
 
     pub(super) fn expires(&self, state: &State) -> Timestamp {
-        Timestamp::from_nanos(state.0[0].saturating_add(2).saturating_mul(self.length()))
+        Timestamp::from_nanos(state.words()[0].saturating_add(2).saturating_mul(self.length()))
     }
 }
 

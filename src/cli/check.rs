@@ -80,7 +80,7 @@ pub(super) fn limit_text(limit: &RuleLimit) -> String {
     let name = if limit.name.is_empty() { String::new() } else { format!("{}: ", limit.name) };
     match limit.unit {
         Some(unit) => format!("{name}{} per {unit}", limit.requests),
-        None => format!("{name}{} per {}", limit.requests, limit.algorithm.window()),
+        None => format!("{name}{} per {}", limit.requests, limit.window),
     }
 }
 
@@ -103,7 +103,7 @@ fn to_json(rules: &RuleSet) -> Value {
         json!({
             "name": limit.name,
             "requests": limit.requests,
-            "window": limit.algorithm.window().to_string(),
+            "window": limit.window.to_string(),
             "algorithm": limit.algorithm.name(),
             "charge": if limit.charge == Charge::Always { "always" } else { "admitted" },
         })

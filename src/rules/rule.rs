@@ -2,8 +2,8 @@
 
 use super::Location;
 use crate::{
-    algorithm::Algorithm,
-    limit::{CurrentLimit, LimitId, Unit},
+    algorithm::{Algorithm, FixedWindow, SlidingWindow},
+    limit::{CurrentLimit, LimitId, Unit, Window},
 };
 use std::sync::Arc;
 
@@ -27,6 +27,16 @@ pub enum Semantics {
     Reference,
 }
 
+impl Semantics {
+    /// The algorithm of a limit that names none.
+    pub(super) fn algorithm(self, limit: u32, window: Window) -> Algorithm {
+        match self {
+            Self::Exact => Algorithm::SlidingWindow(SlidingWindow { limit, window }),
+            Self::Reference => Algorithm::FixedWindow(FixedWindow::on_the_clock(limit, window)),
+        }
+    }
+}
+
 /// One limit of a rule. A rule may have several; all must admit.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RuleLimit {
@@ -41,6 +51,8 @@ pub struct RuleLimit {
     pub name: Box<str>,
     /// Hits per window, as answers report it.
     pub requests: u32,
+    /// The time that `requests` are for.
+    pub window: Window,
     /// The window's unit, if it is exactly one unit long.
     pub unit: Option<Unit>,
     /// The arithmetic.

@@ -7,10 +7,7 @@ use super::{
     limits::tag_of_override,
     text_map::TextMap,
 };
-use crate::{
-    algorithm::{Algorithm, FixedWindow, SlidingWindow},
-    limit::Unit,
-};
+use crate::limit::Unit;
 use std::{
     collections::{BTreeMap, btree_map},
     sync::Arc,
@@ -93,17 +90,18 @@ impl RuleSet {
 /// The limit of requests that bring their own, but for the number of requests.
 fn override_template(domain: &Arc<str>, unit: Unit, semantics: Semantics, limits: &LimitTable) -> RuleLimit {
     let window = unit.window();
-    let (algorithm, charge) = match semantics {
-        Semantics::Exact => (Algorithm::SlidingWindow(SlidingWindow { limit: 0, window }), Charge::Admitted),
-        Semantics::Reference => (Algorithm::FixedWindow(FixedWindow { limit: 0, window }), Charge::Always),
+    let algorithm = semantics.algorithm(0, window);
+    let charge = match semantics {
+        Semantics::Exact => Charge::Admitted,
+        Semantics::Reference => Charge::Always,
     };
     let tag = tag_of_override(unit);
     // Rule paths never begin with a bracket.
     let path = format!("(request's own limit per {unit})").into();
     let identity = LimitIdentity { domain: Arc::clone(domain), path, tag };
-    let id = limits.register(LimitInfo { identity, algorithm });
+    let id = limits.register(LimitInfo { identity, algorithm: algorithm.clone() });
     let (name, requests, unit) = ("".into(), 0, Some(unit));
-    RuleLimit { id, tag, ordinal: 0, name, requests, unit, algorithm, charge, semantics }
+    RuleLimit { id, tag, ordinal: 0, name, requests, window, unit, algorithm, charge, semantics }
 }
 
 #[cfg(test)]
@@ -133,10 +131,9 @@ mod tests {
     fn windows_are_units_or_several_units_or_any_length() {
         let window = |keys: &str| {
             let (_, limits) = limits(&format!("rate_limit: {{requests_per_unit: 5, {keys}}}"), None);
-            match limits[0].algorithm {
-                Algorithm::SlidingWindow(sliding) => (sliding.window.duration().as_millis(), limits[0].unit),
-                Algorithm::FixedWindow(_) => panic!("sliding windows are the default"),
-            }
+            let limit = &limits[0];
+            assert_eq!(limit.algorithm, Semantics::Exact.algorithm(5, limit.window));
+            (limit.window.duration().as_millis(), limit.unit)
         };
         assert_eq!(window("unit: MONTH"), (30 * 86_400_000, Some(Unit::Month)));
         assert_eq!(window("unit: minute, unit_multiplier: 5"), (300_000, None));
@@ -305,10 +302,8 @@ descriptors:
         fn every_window_that_can_be_written_is_within_bounds(number in any::<u64>(), unit in "ms|s|m|h|d|w") {
             let text = format!("domain: d\ndescriptors: [{{key: k, rate_limit: {{per: {number}{unit}, requests_per_unit: 1}}}}]");
             if let Ok(rules) = parse(&text, Semantics::Exact, None) {
-                let Algorithm::SlidingWindow(sliding) = rules.domain("d").unwrap().rules()[0].limits[0].algorithm else {
-                    panic!("the default")
-                };
-                prop_assert!((Window::NANOS_MIN..=Window::NANOS_MAX).contains(&sliding.window.nanos().get()));
+                let window = rules.domain("d").unwrap().rules()[0].limits[0].window;
+                prop_assert!((Window::NANOS_MIN..=Window::NANOS_MAX).contains(&window.nanos().get()));
             }
         }
     }

@@ -14,10 +14,7 @@ use super::{
     pattern::Pattern,
     text_map::TextMap,
 };
-use crate::{
-    algorithm::Algorithm,
-    limit::{Entry, Override, Unit},
-};
+use crate::limit::{Entry, Override, Unit};
 use smallvec::SmallVec;
 use std::{
     collections::{BTreeMap, btree_map},
@@ -106,11 +103,7 @@ impl DomainRules {
     pub fn override_limit(&self, limit: Override) -> RuleLimit {
         let Override { requests, unit } = limit;
         let template = &self.overrides[unit as usize];
-        let mut algorithm = template.algorithm;
-        match &mut algorithm {
-            Algorithm::SlidingWindow(sliding) => sliding.limit = requests,
-            Algorithm::FixedWindow(fixed) => fixed.limit = requests,
-        }
+        let algorithm = template.semantics.algorithm(requests, template.window);
         RuleLimit { requests, algorithm, ..template.clone() }
     }
 

@@ -62,7 +62,7 @@ fn sliding_window(
 
 fn fixed_window(fields: &mut Fields<'_>, semantics: Semantics, report: &mut Report<'_>) -> Option<Counting> {
     let (limit, window) = requests_and_window(fields, semantics, report)?;
-    let algorithm = Algorithm::FixedWindow(FixedWindow { limit, window });
+    let algorithm = Algorithm::FixedWindow(FixedWindow::on_the_clock(limit, window));
     Some(Counting { requests: limit, window, algorithm })
 }
 

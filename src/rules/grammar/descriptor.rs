@@ -152,13 +152,14 @@ impl Walk<'_, '_> {
             }
             let identity = LimitIdentity { domain: Arc::clone(&self.domain), path: Arc::clone(path), tag };
             limits.push(RuleLimit {
-                id: self.limits.register(LimitInfo { identity, algorithm: declared.algorithm }),
+                id: self.limits.register(LimitInfo { identity, algorithm: declared.algorithm.clone() }),
                 tag,
                 ordinal,
                 name: declared.name.into(),
                 requests: declared.requests,
+                window: declared.window,
                 unit: Unit::of_window(declared.window),
-                algorithm: declared.algorithm,
+                algorithm: declared.algorithm.clone(),
                 charge: declared.charge,
                 semantics: self.semantics,
             });

@@ -1,0 +1,168 @@
+//! The days, weeks, months and years of a place.
+//!
+//! The rules of time zones come with the binary (the IANA database of the `jiff` crate): two machines that run the same
+//! Tidegate agree on when a month ends, whatever is installed on them.
+
+use jiff::{
+    ToSpan,
+    civil::{Date, Time, Weekday},
+    tz::TimeZone,
+};
+use std::hash::{Hash, Hasher};
+
+/// A stretch of the calendar.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Period {
+    /// From midnight to midnight: 23 or 25 hours long when the clocks change.
+    Day,
+    /// From Monday to Monday, as ISO 8601 has it.
+    Week,
+    /// From the first to the first.
+    Month,
+    /// From January the first.
+    Year,
+}
+
+/// A time zone of the IANA database.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Zone(TimeZone);
+
+impl Zone {
+    /// Coordinated universal time.
+    pub const UTC: Self = Self(TimeZone::UTC);
+
+    /// The zone of that name, such as `Europe/Berlin`, in any case.
+    pub fn named(name: &str) -> Option<Self> {
+        TimeZone::get(name).ok().filter(|zone| zone.iana_name().is_some()).map(Self)
+    }
+
+    /// The name in the IANA database.
+    pub fn name(&self) -> &str {
+        self.0.iana_name().expect("a zone is made from its name only")
+    }
+}
+
+impl Hash for Zone {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name().hash(state);
+    }
+}
+
+/// A period in a place.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Calendar {
+    period: Period,
+    zone: Zone,
+}
+
+impl Calendar {
+    /// The `period`s of `zone`.
+    pub const fn new(period: Period, zone: Zone) -> Self {
+        Self { period, zone }
+    }
+
+    /// Days, weeks, months or years.
+    pub const fn period(&self) -> Period {
+        self.period
+    }
+
+    /// Whose.
+    pub const fn zone(&self) -> &Zone {
+        &self.zone
+    }
+
+    /// The last nanosecond of the period that `now`, in nanoseconds since the epoch, lies in; never before `now`.
+    pub(super) fn last(&self, now: u64) -> u64 {
+        let instant = jiff::Timestamp::from_nanosecond(i128::from(now))
+            .expect("2^64 nanoseconds end in the year 2554, a timestamp in 9999");
+        let next = self.next(instant.to_zoned(self.zone.0.clone()).date()).to_datetime(Time::midnight());
+        // Where clocks are set back just after midnight, a day begins twice: from the hour before it, seen for the
+        // second time, the first of the two beginnings is past.
+        let beginnings = self.zone.0.to_ambiguous_zoned(next);
+        [beginnings.clone().compatible().and_then(|midnight| midnight.start_of_day()), beginnings.later()]
+            .into_iter()
+            .map(|beginning| {
+                beginning.expect("the years before 2555 are representable").timestamp().as_nanosecond()
+            })
+            .map(|beginning| u64::try_from(beginning - 1).unwrap_or(u64::MAX))
+            .find(|&last| last >= now)
+            .unwrap_or(now)
+    }
+
+    /// The first day of the period after that of `date`.
+    fn next(&self, date: Date) -> Date {
+        let next = match self.period {
+            Period::Day => date.tomorrow(),
+            Period::Week => date.nth_weekday(1, Weekday::Monday),
+            Period::Month => date.first_of_month().checked_add(1.month()),
+            Period::Year => date.first_of_year().checked_add(1.year()),
+        };
+        next.expect("the years before 2555 are representable")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The beginning of the period after the one `now` is in, both as RFC 3339 writes them.
+    fn next(period: Period, zone: &str, now: &str) -> String {
+        let now: jiff::Timestamp = now.parse().unwrap();
+        let calendar = Calendar::new(period, Zone::named(zone).unwrap());
+        let last = calendar.last(now.as_nanosecond() as u64);
+        jiff::Timestamp::from_nanosecond(i128::from(last) + 1).unwrap().to_string()
+    }
+
+    #[test]
+    fn periods_end_with_the_days_of_the_place() {
+        use Period::{Day, Month, Week, Year};
+        let noon = "2024-02-10T12:00:00Z"; // a Saturday
+        assert_eq!(next(Day, "UTC", noon), "2024-02-11T00:00:00Z");
+        assert_eq!(next(Week, "UTC", noon), "2024-02-12T00:00:00Z");
+        assert_eq!(next(Month, "UTC", noon), "2024-03-01T00:00:00Z");
+        assert_eq!(next(Year, "UTC", noon), "2025-01-01T00:00:00Z");
+        assert_eq!(next(Day, "Asia/Kolkata", noon), "2024-02-10T18:30:00Z");
+        assert_eq!(next(Month, "Pacific/Auckland", noon), "2024-02-29T11:00:00Z");
+    }
+
+    #[test]
+    fn a_period_begins_on_its_first_nanosecond() {
+        assert_eq!(next(Period::Week, "UTC", "2024-02-12T00:00:00Z"), "2024-02-19T00:00:00Z");
+        assert_eq!(next(Period::Month, "UTC", "2024-01-31T23:59:59.999999999Z"), "2024-02-01T00:00:00Z");
+        assert_eq!(next(Period::Month, "UTC", "2024-02-01T00:00:00Z"), "2024-03-01T00:00:00Z");
+    }
+
+    #[test]
+    fn a_day_on_which_clocks_change_is_an_hour_shorter_or_longer() {
+        assert_eq!(next(Period::Day, "Europe/Berlin", "2024-03-30T23:00:00Z"), "2024-03-31T22:00:00Z");
+        assert_eq!(next(Period::Day, "Europe/Berlin", "2024-10-26T22:00:00Z"), "2024-10-27T23:00:00Z");
+    }
+
+    #[test]
+    fn a_day_whose_midnight_does_not_exist_begins_when_the_clocks_have_changed() {
+        // Cairo went from 23:59:59 to 01:00 on 2024-04-26.
+        assert_eq!(next(Period::Day, "Africa/Cairo", "2024-04-25T20:00:00Z"), "2024-04-25T22:00:00Z");
+    }
+
+    #[test]
+    fn a_day_that_begins_twice_does_not_end_in_the_past() {
+        // St. John's went from 00:01 on 2010-11-07 back to 23:01 on the 6th.
+        let zone = "America/St_Johns";
+        assert_eq!(next(Period::Day, zone, "2010-11-07T02:00:00Z"), "2010-11-07T02:30:00Z");
+        assert_eq!(next(Period::Day, zone, "2010-11-07T02:40:00Z"), "2010-11-07T03:30:00Z");
+        assert_eq!(next(Period::Day, zone, "2010-11-07T03:40:00Z"), "2010-11-08T03:30:00Z");
+    }
+
+    #[test]
+    fn the_end_of_time_is_in_a_period_too() {
+        let calendar = Calendar::new(Period::Year, Zone::UTC);
+        assert_eq!(calendar.last(u64::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn a_zone_has_a_name_of_the_database() {
+        assert_eq!(Zone::named("europe/berlin").unwrap().name(), "Europe/Berlin");
+        assert_eq!(Zone::UTC.name(), "UTC");
+        assert!(Zone::named("Middle/Earth").is_none());
+    }
+}

@@ -1,0 +1,233 @@
+//! The leaky bucket as a meter (GCRA): hits fill it, it leaks at a steady rate, and what would not fit is not admitted.
+//!
+//! With a [`Queue`], hits that do not fit may wait for their turn: they take their place in the meter at once, above
+//! the burst, and are admitted at the moment at which the level, theirs included, has sunk to the burst. Whoever comes
+//! later stands behind them. Here is only the arithmetic of places; holding the answer until the turn is the caller's.
+//!
+//! Invariant: the level never exceeds the burst and what the queue may hold, unless hits are counted in any case.
+
+use super::{
+    State,
+    meter::{self, Rate},
+};
+use crate::limit::{Reset, Timestamp};
+use std::time::Duration;
+
+/// A bucket that leaks.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct LeakyBucket {
+    /// Hits that fit at once. With 1, hits are admitted one by one, evenly spaced.
+    pub burst: u32,
+    /// How fast it leaks.
+    pub rate: Rate,
+    /// Whether hits that do not fit may wait for their turn.
+    pub queue: Option<Queue>,
+}
+
+/// How many may wait, and for how long.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Queue {
+    /// The longest wait.
+    pub wait_max: Duration,
+    /// The most hits that wait at once. What has leaked of hits that wait is not counted any more.
+    pub hits_max: u32,
+}
+
+/// When hits would be admitted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Turn {
+    /// At once.
+    Now,
+    /// When this place's turn comes.
+    Wait(Place),
+    /// Not this time: the queue is full, or the wait would be too long.
+    Full,
+    /// Never: they are more than the bucket can hold.
+    Never,
+}
+
+/// A place in the queue: the level of the meter, as the moment at which it would run dry, with its hits on top.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Place {
+    dry: u128,
+}
+
+impl LeakyBucket {
+    /// When `hits` that come now would be admitted. The hits are to be counted with `add` unless they are turned away.
+    pub fn turn(&self, state: &State, hits: u64, now: Timestamp) -> Turn {
+        if hits > u64::from(self.burst) {
+            return Turn::Never;
+        }
+        if hits <= self.remaining(state, now) {
+            return Turn::Now;
+        }
+        let Some(queue) = self.queue else {
+            return Turn::Full;
+        };
+        let place = Place { dry: meter::dry_at(&self.rate.add(state, hits, now)) };
+        let above_burst =
+            self.rate.level(place.dry, now).saturating_sub(self.rate.weight(u64::from(self.burst)));
+        let fits = above_burst <= self.rate.weight(u64::from(queue.hits_max));
+        if fits && self.turn_of(place).since(now) <= queue.wait_max { Turn::Wait(place) } else { Turn::Full }
+    }
+
+    /// The moment at which the place is admitted.
+    pub fn turn_of(&self, place: Place) -> Timestamp {
+        self.rate.moment(place.dry.saturating_sub(self.rate.weight(u64::from(self.burst))))
+    }
+
+    /// The place after `hits` before it gave theirs up, which is a `give_back` on the state: it moves up.
+    pub fn moved_up(&self, place: Place, hits: u64) -> Place {
+        Place { dry: place.dry.saturating_sub(self.rate.weight(hits)) }
+    }
+
+    #[inline]
+    pub(super) fn used(&self, state: &State, now: Timestamp) -> u64 {
+        self.rate.used(state, now)
+    }
+
+    #[inline]
+    pub(super) fn remaining(&self, state: &State, now: Timestamp) -> u64 {
+        u64::from(self.burst).saturating_sub(self.used(state, now))
+    }
+
+    #[inline]
+    pub(super) fn add(&self, state: State, hits: u64, now: Timestamp) -> State {
+        self.rate.add(&state, hits, now)
+    }
+
+    pub(super) fn give_back(&self, state: State, hits: u64, now: Timestamp) -> State {
+        self.rate.give_back(&state, hits, now)
+    }
+
+    pub(super) fn until_admits(&self, state: &State, hits: u64, now: Timestamp) -> Reset {
+        match u64::from(self.burst).checked_sub(hits) {
+            None => Reset::Never,
+            Some(target) => Reset::After(self.rate.until_at_most(state, target, now)),
+        }
+    }
+
+    #[inline]
+    pub(super) fn until_full(&self, state: &State, now: Timestamp) -> Duration {
+        self.rate.until_at_most(state, 0, now)
+    }
+
+    pub(super) fn expires(&self, state: &State) -> Timestamp {
+        self.rate.dries(state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::Window;
+    use std::num::NonZeroU32;
+
+    /// One hit a second, with room for `burst`.
+    fn one_a_second(burst: u32, queue: Option<Queue>) -> LeakyBucket {
+        let rate = Rate::new(NonZeroU32::MIN, Window::from_secs(1).unwrap());
+        LeakyBucket { burst, rate, queue }
+    }
+
+    fn queue(hits_max: u32, wait_max_millis: u64) -> Option<Queue> {
+        Some(Queue { wait_max: Duration::from_millis(wait_max_millis), hits_max })
+    }
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::from_millis(1_700_000_000_000 + millis)
+    }
+
+    /// field.md, worked case: as a meter it is GCRA. What does not fit is rejected, and room comes at a steady rate.
+    #[test]
+    fn what_does_not_fit_is_rejected_until_as_much_has_leaked() {
+        let bucket = one_a_second(3, None);
+        let full = bucket.add(State::EMPTY, 3, at(0));
+        assert_eq!(bucket.turn(&full, 1, at(0)), Turn::Full);
+        assert_eq!(bucket.remaining(&full, at(999)), 0);
+        assert_eq!(bucket.remaining(&full, at(1_000)), 1);
+        assert_eq!(bucket.until_admits(&full, 2, at(500)), Reset::After(Duration::from_millis(1_500)));
+        assert_eq!(bucket.turn(&full, 4, at(0)), Turn::Never);
+    }
+
+    #[test]
+    fn a_burst_of_one_spaces_hits_evenly() {
+        let bucket = one_a_second(1, None);
+        let mut state = State::EMPTY;
+        let mut admitted = Vec::new();
+        for tenth in 0..50 {
+            if bucket.remaining(&state, at(100 * tenth)) >= 1 {
+                state = bucket.add(state, 1, at(100 * tenth));
+                admitted.push(100 * tenth);
+            }
+        }
+        assert_eq!(admitted, [0, 1_000, 2_000, 3_000, 4_000]);
+    }
+
+    /// Comes, and takes its place if there is one.
+    fn come(bucket: &LeakyBucket, state: &mut State, hits: u64, now: Timestamp) -> Turn {
+        let turn = bucket.turn(state, hits, now);
+        if matches!(turn, Turn::Now | Turn::Wait(_)) {
+            *state = bucket.add(std::mem::take(state), hits, now);
+        }
+        turn
+    }
+
+    fn turn_of(bucket: &LeakyBucket, turn: Turn) -> Timestamp {
+        let Turn::Wait(place) = turn else { panic!("{turn:?}") };
+        bucket.turn_of(place)
+    }
+
+    /// field.md, worked case: hold the request until its turn instead of denying it, with a bounded queue.
+    #[test]
+    fn who_does_not_fit_waits_for_a_turn_in_the_order_of_coming() {
+        let bucket = one_a_second(1, queue(3, 60_000));
+        let mut state = State::EMPTY;
+        assert_eq!(come(&bucket, &mut state, 1, at(0)), Turn::Now);
+        for place in 1..=3 {
+            let turn = come(&bucket, &mut state, 1, at(0));
+            assert_eq!(turn_of(&bucket, turn), at(1_000 * place));
+        }
+        assert_eq!(come(&bucket, &mut state, 1, at(0)), Turn::Full);
+        // One turn later there is a place again, behind the others.
+        let turn = come(&bucket, &mut state, 1, at(1_000));
+        assert_eq!(turn_of(&bucket, turn), at(4_000));
+    }
+
+    #[test]
+    fn nobody_waits_longer_than_the_longest_wait() {
+        let bucket = one_a_second(1, queue(100, 2_500));
+        let mut state = State::EMPTY;
+        come(&bucket, &mut state, 1, at(0));
+        assert_eq!(turn_of(&bucket, come(&bucket, &mut state, 1, at(0))), at(1_000));
+        assert_eq!(turn_of(&bucket, come(&bucket, &mut state, 1, at(0))), at(2_000));
+        assert_eq!(come(&bucket, &mut state, 1, at(0)), Turn::Full);
+        assert_eq!(come(&bucket, &mut state, 1, at(499)), Turn::Full);
+        assert_eq!(turn_of(&bucket, come(&bucket, &mut state, 1, at(500))), at(3_000));
+    }
+
+    #[test]
+    fn a_place_that_is_given_up_goes_to_the_next() {
+        let bucket = one_a_second(1, queue(3, 60_000));
+        let mut state = State::EMPTY;
+        come(&bucket, &mut state, 1, at(0));
+        let first = come(&bucket, &mut state, 1, at(0));
+        let Turn::Wait(second) = come(&bucket, &mut state, 1, at(0)) else { panic!("no place") };
+        assert_eq!((turn_of(&bucket, first), bucket.turn_of(second)), (at(1_000), at(2_000)));
+        state = bucket.give_back(state, 1, at(300));
+        assert_eq!(bucket.turn_of(bucket.moved_up(second, 1)), at(1_000));
+        // Who comes then stands right behind.
+        let third = come(&bucket, &mut state, 1, at(300));
+        assert_eq!(turn_of(&bucket, third), at(2_000));
+    }
+
+    #[test]
+    fn hits_that_come_together_have_their_turn_when_all_of_them_fit() {
+        let bucket = one_a_second(3, queue(10, 60_000));
+        let mut state = State::EMPTY;
+        assert_eq!(come(&bucket, &mut state, 2, at(0)), Turn::Now);
+        assert_eq!(turn_of(&bucket, come(&bucket, &mut state, 3, at(0))), at(2_000));
+        // One hit would fit after a second; it does not overtake.
+        assert_eq!(turn_of(&bucket, come(&bucket, &mut state, 1, at(1_000))), at(3_000));
+        assert_eq!(come(&bucket, &mut state, 4, at(1_000)), Turn::Never);
+    }
+}

@@ -1,0 +1,179 @@
+//! A meter that hits fill and that drains at an exact rate: the arithmetic of both buckets.
+//!
+//! The rate is a fraction in lowest terms, `hits` in every `nanos` nanoseconds. Time is counted in parts, `1 / hits` of
+//! a nanosecond each, so that draining one hit takes a whole number of them: exactly `nanos`. The state is the moment,
+//! in parts since the epoch, at which the meter will have run dry. Nothing is ever rounded but an answer, and never in
+//! the client's favour: a steady client neither gains nor loses, however long it stays.
+//!
+//! Invariant: adding a hit moves that moment by exactly `nanos` parts; waiting moves it not at all.
+
+use super::State;
+use crate::limit::{Timestamp, Window};
+use std::{num::NonZeroU32, time::Duration};
+
+/// How fast a meter drains.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Rate {
+    /// At least 1. Parts in a nanosecond.
+    hits: u64,
+    /// At least 1. Parts that one hit takes to drain.
+    nanos: u64,
+}
+
+impl Rate {
+    /// `hits` in every `per`.
+    pub const fn new(hits: NonZeroU32, per: Window) -> Self {
+        let (hits, nanos) = (hits.get() as u64, per.nanos().get());
+        let divisor = greatest_common_divisor(hits, nanos);
+        Self { hits: hits / divisor, nanos: nanos / divisor }
+    }
+
+    /// `now` in parts. At most 96 bits: 64 of time, 32 of the rate.
+    #[inline]
+    fn parts(&self, now: Timestamp) -> u128 {
+        u128::from(now.as_nanos()) * u128::from(self.hits)
+    }
+
+    /// As many hits, in parts.
+    #[inline]
+    pub(super) fn weight(&self, hits: u64) -> u128 {
+        u128::from(hits) * u128::from(self.nanos)
+    }
+
+    /// Parts that the meter still needs to run dry.
+    #[inline]
+    pub(super) fn level(&self, dry: u128, now: Timestamp) -> u128 {
+        dry.saturating_sub(self.parts(now))
+    }
+
+    /// Hits in the meter. Rounded up: a hit counts until its last part has drained.
+    #[inline]
+    pub(super) fn used(&self, state: &State, now: Timestamp) -> u64 {
+        let level = self.level(dry_at(state), now);
+        match u64::try_from(level) {
+            // The common case stays in 64 bits, where division is several times faster.
+            Ok(level) => level.div_ceil(self.nanos),
+            Err(_) => u64::try_from(level.div_ceil(u128::from(self.nanos))).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// The meter with more hits in it. It holds up to `u32::MAX`: more cannot matter, as no limit is above that.
+    #[inline]
+    pub(super) fn add(&self, state: &State, hits: u64, now: Timestamp) -> State {
+        if hits == 0 {
+            return dry_state(dry_at(state));
+        }
+        let level = self.level(dry_at(state), now);
+        let most = self.weight(u64::from(u32::MAX));
+        let added = self.weight(hits.min(u64::from(u32::MAX)));
+        // A level above the most is that of a time gone back: it must not fall by adding.
+        dry_state(self.parts(now) + (level + added).min(most).max(level))
+    }
+
+    /// The meter with hits taken out; it stops at dry.
+    pub(super) fn give_back(&self, state: &State, hits: u64, now: Timestamp) -> State {
+        let level = self.level(dry_at(state), now).saturating_sub(self.weight(hits));
+        if level == 0 { State::EMPTY } else { dry_state(self.parts(now) + level) }
+    }
+
+    /// The least wait after which at most `hits` are in the meter.
+    #[inline]
+    pub(super) fn until_at_most(&self, state: &State, hits: u64, now: Timestamp) -> Duration {
+        self.moment(dry_at(state).saturating_sub(self.weight(hits))).since(now)
+    }
+
+    /// When the meter will have run dry.
+    pub(super) fn dries(&self, state: &State) -> Timestamp {
+        self.moment(dry_at(state))
+    }
+
+    /// The first whole nanosecond that is not before so many parts since the epoch.
+    #[inline]
+    pub(super) fn moment(&self, parts: u128) -> Timestamp {
+        let nanos = match u64::try_from(parts) {
+            Ok(parts) => parts.div_ceil(self.hits),
+            Err(_) => u64::try_from(parts.div_ceil(u128::from(self.hits))).unwrap_or(u64::MAX),
+        };
+        Timestamp::from_nanos(nanos)
+    }
+}
+
+/// The moment, in parts since the epoch, at which the meter runs dry. It has at most 98 bits.
+#[inline]
+pub(super) fn dry_at(state: &State) -> u128 {
+    let [low, high] = state.words();
+    // The bits beyond what any meter can hold are cut off, so that a state from a damaged file cannot overflow a sum.
+    u128::from(high & ((1 << 34) - 1)) << 64 | u128::from(low)
+}
+
+#[inline]
+fn dry_state(dry: u128) -> State {
+    State::Words([dry as u64, (dry >> 64) as u64])
+}
+
+const fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rate(hits: u32, secs: u64) -> Rate {
+        Rate::new(NonZeroU32::new(hits).unwrap(), Window::from_secs(secs).unwrap())
+    }
+
+    #[test]
+    fn a_rate_is_kept_in_lowest_terms() {
+        assert_eq!(rate(100, 1), Rate { hits: 1, nanos: 10_000_000 });
+        assert_eq!(rate(7, 10), Rate { hits: 7, nanos: 10_000_000_000 });
+        assert_eq!(rate(60, 60), rate(1, 1));
+    }
+
+    /// A third of a second is no whole number of nanoseconds: added one by one, 3 hits must still fill a second to the
+    /// nanosecond, and after a million of them nothing may have been gained or lost.
+    #[test]
+    fn three_a_second_are_three_a_second_for_ever() {
+        let rate = rate(3, 1);
+        let at = |secs: u64| Timestamp::from_millis(1_700_000_000_000 + 1_000 * secs);
+        let mut state = State::EMPTY;
+        for second in 0..300_000 {
+            assert_eq!(rate.used(&state, at(second)), 0);
+            for hit in 1..=3 {
+                state = rate.add(&state, 1, at(second));
+                assert_eq!(rate.used(&state, at(second)), hit);
+            }
+            assert_eq!(rate.dries(&state), at(second + 1));
+        }
+    }
+
+    /// field.md, the decaying counter: one that floors what has drained and starts anew with every request never drains
+    /// for a client that comes a little faster than one hit drains.
+    #[test]
+    fn a_steady_client_does_not_stop_the_draining() {
+        let (rate, start) = (rate(1, 1), 1_700_000_000_000);
+        let mut state = rate.add(&State::EMPTY, 10, Timestamp::from_millis(start));
+        for visit in 1..=1_000 {
+            let now = Timestamp::from_millis(start + 900 * visit);
+            let tenths = 100 + 10 * (visit - 1) - 9 * visit;
+            assert_eq!(rate.used(&state, now), tenths.div_ceil(10));
+            state = rate.add(&state, 1, now);
+        }
+    }
+
+    #[test]
+    fn the_fullest_and_finest_meter_does_not_overflow() {
+        let rate = Rate::new(NonZeroU32::MAX, Window::from_nanos(Window::NANOS_MAX).unwrap());
+        let now = Timestamp::from_nanos(u64::MAX);
+        let state = rate.add(&State::EMPTY, u64::MAX, now);
+        assert_eq!(rate.used(&state, now), u64::from(u32::MAX));
+        let state = rate.add(&state, u64::MAX, now);
+        assert_eq!(rate.used(&state, now), u64::from(u32::MAX));
+        assert!(rate.used(&State::Words([u64::MAX; 2]), Timestamp::EPOCH) > u64::from(u32::MAX));
+        assert_eq!(rate.dries(&state), now);
+        assert_eq!(rate.give_back(&state, u64::MAX, now), State::EMPTY);
+    }
+}

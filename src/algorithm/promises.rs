@@ -1,0 +1,444 @@
+//! What every algorithm promises, tried on all of them.
+
+use super::{Algorithm, *};
+use crate::limit::{Reset, Timestamp, Window};
+use oracle::{Model, Oracle};
+use proptest::prelude::*;
+use std::{num::NonZeroU32, time::Duration};
+
+#[path = "../../tests/sim/oracle.rs"]
+mod oracle;
+
+/// The months of 2024 in Berlin, as GNU date has them: the moments at which they end.
+const BERLIN_MONTHS: [u64; 14] = {
+    let mut ends = [
+        1_704_063_600,
+        1_706_742_000,
+        1_709_247_600,
+        1_711_922_400,
+        1_714_514_400,
+        1_717_192_800,
+        1_719_784_800,
+        1_722_463_200,
+        1_725_141_600,
+        1_727_733_600,
+        1_730_415_600,
+        1_733_007_600,
+        1_735_686_000,
+        1_738_364_400,
+    ];
+    let mut index = 0;
+    while index < ends.len() {
+        ends[index] *= 1_000_000_000;
+        index += 1;
+    }
+    ends
+};
+
+/// Everything happens after this: 2024-01-10.
+const START: u64 = 1_704_844_800_000_000_000;
+
+/// An algorithm, and the same in the oracle's words.
+#[derive(Clone, Debug)]
+struct Case {
+    algorithm: Algorithm,
+    model: Model,
+    /// Around which the gaps between requests lie.
+    nanos: u64,
+}
+
+/// The algorithm of that number, with the parameters that it has use for.
+fn case_of(which: usize, limit: u32, nanos: u64, precision: u8, hits: u32) -> Case {
+    // A bucket of thousands that gets one back in ten years would be full again after the end of time.
+    let nanos = if which >= 6 { nanos.min(7 * 86_400_000_000_000) } else { nanos };
+    let (length, rate) = (Window::from_nanos(nanos).unwrap(), NonZeroU32::new(hits).unwrap());
+    let (wide, hits) = (u64::from(limit), u64::from(hits));
+    let (algorithm, model) = match which {
+        0 => (
+            Algorithm::SlidingWindow(SlidingWindow { limit, window: length }),
+            Model::SlidingWindow { limit: wide, window: nanos, precision: 1 },
+        ),
+        1 => (
+            Algorithm::SubWindows(SubWindows::new(limit, length, precision)),
+            Model::SlidingWindow { limit: wide, window: nanos, precision: u64::from(precision) },
+        ),
+        2 => (
+            Algorithm::SlidingLog(SlidingLog { limit, window: length }),
+            Model::SlidingLog { limit: wide, window: nanos },
+        ),
+        3 => (
+            Algorithm::FixedWindow(FixedWindow::on_the_clock(limit, length)),
+            Model::FixedWindow { limit: wide, window: nanos },
+        ),
+        4 => (
+            Algorithm::FixedWindow(FixedWindow { limit, schedule: Schedule::FirstHit(length) }),
+            Model::FirstHitWindow { limit: wide, window: nanos },
+        ),
+        5 => {
+            let months = Calendar::new(Period::Month, Zone::named("Europe/Berlin").unwrap());
+            let schedule = Schedule::Calendar(months);
+            (
+                Algorithm::FixedWindow(FixedWindow { limit, schedule }),
+                Model::CalendarWindow { limit: wide, ends: &BERLIN_MONTHS },
+            )
+        }
+        6 => (
+            Algorithm::TokenBucket(TokenBucket::greedy(limit, rate, length)),
+            Model::GreedyBucket { size: wide, tokens: hits, interval: nanos },
+        ),
+        7 => (
+            Algorithm::TokenBucket(TokenBucket::by_intervals(limit, rate, length)),
+            Model::IntervalBucket { size: wide, tokens: hits, interval: nanos },
+        ),
+        _ => (
+            Algorithm::LeakyBucket(LeakyBucket { burst: limit, rate: Rate::new(rate, length), queue: None }),
+            Model::LeakyBucket { burst: wide, hits, per: nanos },
+        ),
+    };
+    // As many gaps as a test makes stay within the year whose months the oracle knows.
+    let nanos = if which == 5 { 5 * 86_400_000_000_000 } else { nanos };
+    Case { algorithm, model, nanos }
+}
+
+fn limit() -> impl Strategy<Value = u32> {
+    prop_oneof![8 => 0..9u32, 1 => 50..3_000u32]
+}
+
+/// Any algorithm under two limits, everything else the same.
+fn case_under_two_limits() -> impl Strategy<Value = (Case, Case)> {
+    let nanos = prop_oneof![
+        Just(Window::NANOS_MIN),
+        Just(1_000_003),
+        Just(10_000_000_000),
+        Just(7_000_000_001),
+        Just(Window::NANOS_MAX)
+    ];
+    let precision = prop_oneof![Just(2), Just(3), Just(8), Just(60), 2..=255u8];
+    (0..9usize, limit(), limit(), nanos, precision, 1..9u32).prop_map(
+        |(which, a, b, nanos, precision, hits)| {
+            (case_of(which, a, nanos, precision, hits), case_of(which, b, nanos, precision, hits))
+        },
+    )
+}
+
+fn case() -> impl Strategy<Value = Case> {
+    case_under_two_limits().prop_map(|(case, _)| case)
+}
+
+/// Something that happens to a counter.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// Hits that are counted if they are admitted.
+    Take(u64),
+    /// Hits that are counted in any case.
+    Charge(u64),
+    GiveBack(u64),
+}
+
+/// Events, and how long after the one before each comes: a share of the case's own length, give or take a nanosecond.
+fn events() -> impl Strategy<Value = Vec<(f64, i8, Event)>> {
+    let gap = prop_oneof![4 => Just(0.0), 8 => 0.0..0.4f64, 2 => Just(1.0), 1 => 0.9..2.5f64];
+    let event = prop_oneof![
+        8 => (1..5u64).prop_map(Event::Take),
+        2 => (1..12u64).prop_map(Event::Charge),
+        2 => (1..5u64).prop_map(Event::GiveBack),
+    ];
+    prop::collection::vec((gap, -1..=1i8, event), 1..24)
+}
+
+/// A counter, and its oracle, after some events.
+struct Counter {
+    case: Case,
+    state: State,
+    oracle: Oracle,
+    now: u64,
+}
+
+impl Counter {
+    fn new(case: Case) -> Self {
+        let oracle = Oracle::new(case.model.clone());
+        Self { case, state: State::EMPTY, oracle, now: START }
+    }
+
+    fn after(case: Case, events: &[(f64, i8, Event)]) -> Self {
+        let mut counter = Self::new(case);
+        for &(share, more, event) in events {
+            counter.wait(share, more);
+            counter.apply(event);
+        }
+        counter
+    }
+
+    fn wait(&mut self, share: f64, more: i8) {
+        let gap = (self.case.nanos as f64 * share) as u64;
+        // Ten years are enough: the oracle's sums are to stay within 64 bits.
+        let gap = gap.min(u64::MAX / 64 - START / 64);
+        self.now += gap.saturating_add_signed(i64::from(more));
+    }
+
+    fn apply(&mut self, event: Event) {
+        let (algorithm, now) = (&self.case.algorithm, Timestamp::from_nanos(self.now));
+        let state = std::mem::take(&mut self.state);
+        self.state = match event {
+            Event::Take(hits) if hits > algorithm.remaining(&state, now) => state,
+            Event::Take(hits) | Event::Charge(hits) => {
+                self.oracle.take(hits, self.now);
+                algorithm.add(state, hits, now)
+            }
+            Event::GiveBack(hits) => {
+                self.oracle.give_back(hits, self.now);
+                algorithm.give_back(state, hits, now)
+            }
+        };
+    }
+
+    fn used(&self, at: u64) -> u64 {
+        self.case.algorithm.used(&self.state, Timestamp::from_nanos(at))
+    }
+
+    fn remaining(&self, at: u64) -> u64 {
+        self.case.algorithm.remaining(&self.state, Timestamp::from_nanos(at))
+    }
+
+    /// The wait in nanoseconds; none if it is never.
+    fn until_admits(&self, hits: u64) -> Option<u64> {
+        match self.case.algorithm.until_admits(&self.state, hits, Timestamp::from_nanos(self.now)) {
+            Reset::After(wait) => Some(nanos(wait)),
+            Reset::Never => None,
+        }
+    }
+
+    fn until_full(&self) -> u64 {
+        nanos(self.case.algorithm.until_full(&self.state, Timestamp::from_nanos(self.now)))
+    }
+
+    fn answers_as_the_oracle(&self) -> Result<(), TestCaseError> {
+        prop_assert_eq!(self.used(self.now), self.oracle.used(self.now), "used");
+        prop_assert_eq!(self.remaining(self.now), self.oracle.remaining(self.now), "remaining");
+        for hits in [1, 2, self.oracle.limit(), self.oracle.limit() + 1].into_iter().filter(|&hits| hits > 0)
+        {
+            prop_assert_eq!(
+                self.until_admits(hits),
+                self.oracle.until_admits(hits, self.now),
+                "until {}",
+                hits
+            );
+        }
+        prop_assert_eq!(self.until_full(), self.oracle.until_full(self.now), "until full");
+        Ok(())
+    }
+}
+
+fn nanos(wait: Duration) -> u64 {
+    u64::try_from(wait.as_nanos()).unwrap()
+}
+
+proptest! {
+    #[test]
+    fn every_answer_is_the_oracles(case in case(), events in events()) {
+        let mut counter = Counter::new(case);
+        for (share, more, event) in events {
+            counter.wait(share, more);
+            counter.answers_as_the_oracle()?;
+            counter.apply(event);
+            counter.answers_as_the_oracle()?;
+        }
+    }
+
+    #[test]
+    fn waiting_exactly_the_reset_admits_and_one_nanosecond_less_does_not(
+        case in case(), events in events(), hits in 1..12u64,
+    ) {
+        let counter = Counter::after(case, &events);
+        match counter.until_admits(hits) {
+            None => prop_assert!(hits > counter.oracle.limit()),
+            Some(0) => prop_assert!(hits <= counter.remaining(counter.now)),
+            Some(wait) => {
+                prop_assert!(hits <= counter.remaining(counter.now + wait));
+                prop_assert!(hits > counter.remaining(counter.now + wait - 1));
+            }
+        }
+    }
+
+    #[test]
+    fn waiting_exactly_until_full_frees_the_whole_limit_and_one_nanosecond_less_does_not(
+        case in case(), events in events(),
+    ) {
+        let counter = Counter::after(case, &events);
+        let full = counter.until_full();
+        prop_assert_eq!(counter.remaining(counter.now + full), counter.oracle.limit());
+        prop_assert_eq!(counter.used(counter.now + full), 0);
+        if full > 0 {
+            prop_assert!(counter.used(counter.now + full - 1) > 0);
+        }
+    }
+
+    #[test]
+    fn what_remains_can_be_taken_and_not_one_hit_more(case in case(), events in events()) {
+        let mut counter = Counter::after(case, &events);
+        let remaining = counter.remaining(counter.now);
+        prop_assert_ne!(counter.until_admits(remaining + 1), Some(0));
+        if remaining > 0 {
+            prop_assert_eq!(counter.until_admits(remaining), Some(0));
+            counter.apply(Event::Charge(remaining));
+            prop_assert_eq!(counter.remaining(counter.now), 0);
+            prop_assert_ne!(counter.until_admits(1), Some(0));
+        }
+    }
+
+    #[test]
+    fn hits_are_counted_one_by_one_as_they_are_together(case in case(), events in events(), hits in 1..9u64) {
+        let mut one_by_one = Counter::after(case.clone(), &events);
+        let mut together = Counter::after(case, &events);
+        (0..hits).for_each(|_| one_by_one.apply(Event::Charge(1)));
+        together.apply(Event::Charge(hits));
+        prop_assert_eq!(one_by_one.used(one_by_one.now), together.used(together.now));
+        prop_assert_eq!(one_by_one.state, together.state);
+    }
+
+    #[test]
+    fn what_is_taken_and_given_back_can_be_taken_again(
+        case in case(), events in events(), hits in 1..12u64, share in 0.0..0.2f64,
+    ) {
+        let mut counter = Counter::after(case, &events);
+        let before = (counter.used(counter.now), counter.until_admits(1), counter.until_full());
+        let is_counted_one_by_one = counter.remaining(counter.now) >= hits;
+        counter.apply(Event::Charge(hits));
+        counter.apply(Event::GiveBack(hits));
+        // Of a log's hits beyond the limit, no more than their number and their newest instant is kept.
+        if is_counted_one_by_one || !matches!(counter.case.algorithm, Algorithm::SlidingLog(_)) {
+            prop_assert_eq!((counter.used(counter.now), counter.until_admits(1), counter.until_full()), before);
+        }
+        counter.wait(share, 0);
+        let later = counter.used(counter.now);
+        counter.apply(Event::GiveBack(u64::MAX));
+        prop_assert_eq!(counter.used(counter.now), 0, "of {}", later);
+    }
+
+    #[test]
+    fn what_was_used_stays_used_under_another_rule(from in case(), to in case(), events in events()) {
+        let mut counter = Counter::after(from.clone(), &events);
+        // The oracle knows the months of one year only.
+        let is_known = !matches!(to.model, Model::CalendarWindow { .. }) || counter.now < BERLIN_MONTHS[12];
+        prop_assume!(is_known);
+        let now = Timestamp::from_nanos(counter.now);
+        let used = counter.used(counter.now);
+        counter.state = to.algorithm.take_over(&from.algorithm, counter.state, now);
+        counter.oracle.change_rule(to.model.clone(), counter.now);
+        counter.case = to;
+        prop_assert_eq!(counter.used(counter.now), used);
+        counter.answers_as_the_oracle()?;
+        counter.wait(0.3, 0);
+        counter.apply(Event::Take(1));
+        counter.answers_as_the_oracle()?;
+    }
+
+    /// A raised limit frees at once, a lowered one denies at once.
+    #[test]
+    fn a_changed_limit_holds_at_once_for_what_is_counted_already(
+        (from, to) in case_under_two_limits(), events in events(),
+    ) {
+        let mut counter = Counter::after(from.clone(), &events);
+        let used = counter.used(counter.now);
+        counter.state = to.algorithm.take_over(&from.algorithm, counter.state, Timestamp::from_nanos(counter.now));
+        counter.oracle.change_rule(to.model.clone(), counter.now);
+        counter.case = to;
+        counter.answers_as_the_oracle()?;
+        // With sub-windows, how much is overlooked of a burst is a share of the limit.
+        if !matches!(counter.case.algorithm, Algorithm::SubWindows(_)) {
+            let remaining = counter.oracle.limit().saturating_sub(used);
+            prop_assert_eq!(counter.remaining(counter.now), remaining);
+        }
+    }
+
+    #[test]
+    fn an_expired_counter_is_as_good_as_a_new_one(
+        case in case(), (before, after) in (events(), events()), late in prop_oneof![Just(0), 0..3_000_000u64],
+    ) {
+        let mut old = Counter::after(case.clone(), &before);
+        let expires = old.case.algorithm.expires(&old.state).as_nanos();
+        old.now = old.now.max(expires.saturating_add(late));
+        let mut new = Counter::new(case);
+        new.now = old.now;
+        for (share, more, event) in after {
+            prop_assert_eq!(old.used(old.now), new.used(new.now));
+            prop_assert_eq!(old.until_admits(1), new.until_admits(1));
+            old.apply(event);
+            new.apply(event);
+            old.wait(share, more);
+            new.wait(share, more);
+        }
+    }
+
+    #[test]
+    fn looking_back_frees_nothing(case in case(), events in events(), back in 0.0..3.0f64) {
+        let counter = Counter::after(case, &events);
+        let earlier = counter.now - (counter.case.nanos as f64 * back) as u64;
+        prop_assert!(counter.remaining(earlier) <= counter.remaining(counter.now));
+        // The moment of the reset is the same, from wherever one looks.
+        let wait = |now: u64| counter.case.algorithm.until_full(&counter.state, Timestamp::from_nanos(now));
+        if counter.until_full() > 0 {
+            prop_assert_eq!(nanos(wait(earlier)), counter.until_full() + (counter.now - earlier));
+        }
+    }
+
+    #[test]
+    fn hits_that_come_while_time_is_back_are_counted(
+        case in case(), events in events(), back in 0.0..3.0f64, hits in 1..9u64,
+    ) {
+        let mut counter = Counter::after(case, &events);
+        counter.now -= (counter.case.nanos as f64 * back) as u64;
+        let before = counter.used(counter.now);
+        counter.answers_as_the_oracle()?;
+        counter.apply(Event::Charge(hits));
+        prop_assert_eq!(counter.used(counter.now), before + hits);
+        counter.answers_as_the_oracle()?;
+    }
+
+    /// Whatever the numbers: nothing panics, counting frees nothing, and a counter that took more than any limit admits
+    /// nothing more at that moment.
+    #[test]
+    fn no_number_is_too_large(
+        case in case(), words in any::<[u64; 2]>(),
+        steps in prop::collection::vec((extreme(), extreme(), any::<bool>()), 1..12),
+    ) {
+        let algorithm = case.algorithm;
+        for start in [State::EMPTY, State::Words(words)] {
+            let mut state = start;
+            for &(now, hits, is_given_back) in &steps {
+                let now = Timestamp::from_nanos(now);
+                let before = algorithm.remaining(&state, now);
+                let _ = (algorithm.until_admits(&state, hits, now), algorithm.until_full(&state, now));
+                let _ = algorithm.expires(&state);
+                if is_given_back {
+                    state = algorithm.give_back(state, hits, now);
+                    prop_assert!(algorithm.remaining(&state, now) >= before);
+                } else {
+                    state = algorithm.add(state, hits, now);
+                    prop_assert_eq!(algorithm.remaining(&state, now), before.saturating_sub(hits));
+                }
+            }
+            let other = case_of_each().into_iter().map(|other| other.take_over(&algorithm, state.clone(), Timestamp::EPOCH));
+            prop_assert_eq!(other.count(), 3);
+        }
+    }
+}
+
+/// Numbers near the ends of their range, and any others.
+fn extreme() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        0..3u64,
+        (0..3u64).prop_map(|less| u64::MAX - less),
+        (0..3u64).prop_map(|more| u64::from(u32::MAX) - 1 + more),
+        any::<u64>(),
+    ]
+}
+
+fn case_of_each() -> [Algorithm; 3] {
+    let window = Window::from_nanos(Window::NANOS_MAX).unwrap();
+    [
+        Algorithm::SlidingLog(SlidingLog { limit: 3, window }),
+        Algorithm::SubWindows(SubWindows::new(3, window, 7)),
+        Algorithm::TokenBucket(TokenBucket::greedy(u32::MAX, NonZeroU32::MAX, window)),
+    ]
+}

@@ -1,0 +1,291 @@
+//! When each hit came, in few bytes: a list of runs, where a run is the hits of one instant.
+//!
+//! A run is written as the nanoseconds since the run before it, then as its number of hits if that is not one; the
+//! lowest bit of each integer tells which of the two it is, so that runs can be read from either end. Hits a millisecond
+//! apart take 3 bytes, a second apart 5, ten years apart 9; however many come at one instant, they take at most 5 more.
+//!
+//! Invariants: instants ascend, none is more than a longest window after the one before it; `total` is the sum of the
+//! runs' hits; the bytes are whole runs.
+
+use super::varint;
+use std::collections::VecDeque;
+
+/// Runs of hits, oldest first.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Runs {
+    /// What the first run's nanoseconds count from.
+    base: u64,
+    /// The instant of the last run.
+    newest: u64,
+    /// Hits in all runs.
+    total: u64,
+    /// The runs as written.
+    bytes: VecDeque<u8>,
+}
+
+/// The hits of one instant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Run {
+    /// In nanoseconds since the epoch.
+    pub(super) at: u64,
+    /// At least 1.
+    pub(super) hits: u32,
+}
+
+/// Marks an integer as a number of hits.
+const HITS: u64 = 1;
+
+/// A run's integers as written: nanoseconds since the run before, and the hits if they are not one.
+fn written(nanos: u64, hits: u32) -> (u64, Option<u64>) {
+    (nanos << 1, (hits > 1).then_some(u64::from(hits) << 1 | HITS))
+}
+
+/// Bytes that a run takes.
+fn len(nanos: u64, hits: u32) -> usize {
+    let (nanos, hits) = written(nanos, hits);
+    varint::len(nanos) + hits.map_or(0, varint::len)
+}
+
+impl Runs {
+    /// The instant of the newest hit; of no meaning if there is none.
+    #[inline]
+    pub(super) fn newest(&self) -> u64 {
+        self.newest
+    }
+
+    /// Hits in all runs.
+    #[inline]
+    pub(super) fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Bytes held beyond the struct's own.
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// The runs, oldest first.
+    #[inline]
+    pub(super) fn iter(&self) -> impl Iterator<Item = Run> {
+        let mut bytes = self.bytes.iter().copied();
+        let mut at = self.base;
+        let mut ahead = varint::read(&mut bytes);
+        std::iter::from_fn(move || {
+            at += ahead? >> 1;
+            ahead = varint::read(&mut bytes);
+            let hits = match ahead {
+                Some(hits) if hits & HITS != 0 => {
+                    ahead = varint::read(&mut bytes);
+                    (hits >> 1) as u32
+                }
+                _ => 1,
+            };
+            Some(Run { at, hits })
+        })
+    }
+
+    /// Adds hits, which must be at least one, at an instant that is not before the newest. An instant holds up to
+    /// `u32::MAX` hits.
+    pub(super) fn push(&mut self, at: u64, hits: u32) {
+        let same = self.pop_newest(|newest| newest.at == at);
+        self.push_newest(Run { at, hits: same.map_or(hits, |same| same.hits.saturating_add(hits)) });
+    }
+
+    /// Takes the newest hits away, as many as there are.
+    pub(super) fn take_newest(&mut self, mut hits: u64) {
+        while hits > 0
+            && let Some(newest) = self.pop_newest(|_| true)
+        {
+            let taken = hits.min(u64::from(newest.hits)) as u32;
+            if newest.hits > taken {
+                self.push_newest(Run { hits: newest.hits - taken, ..newest });
+            }
+            hits -= u64::from(taken);
+        }
+        self.shrink();
+    }
+
+    /// Forgets the runs at or before the instant.
+    pub(super) fn forget_until(&mut self, at: u64) {
+        if self.newest <= at {
+            self.bytes.clear();
+            self.total = 0;
+        }
+        while self.pop_oldest(|oldest| oldest.at <= at).is_some() {}
+        self.shrink();
+    }
+
+    /// Joins all hits beyond the newest `kept` into one run, dated as the newest of them.
+    pub(super) fn join_beyond(&mut self, kept: u64) {
+        let beyond = self.total.saturating_sub(kept);
+        while let Some(oldest) = self.pop_oldest(|oldest| u64::from(oldest.hits) < beyond) {
+            let next = self.pop_oldest(|_| true);
+            let joined =
+                next.map_or(oldest, |next| Run { hits: next.hits.saturating_add(oldest.hits), ..next });
+            self.push_oldest(joined);
+            if next.is_none() {
+                break;
+            }
+        }
+    }
+
+    fn push_newest(&mut self, run: Run) {
+        if self.bytes.is_empty() {
+            (self.base, self.newest) = (run.at, run.at);
+        }
+        let (nanos, hits) = written(run.at - self.newest, run.hits);
+        self.bytes.extend(varint::bytes(nanos));
+        self.bytes.extend(hits.into_iter().flat_map(varint::bytes));
+        self.newest = run.at;
+        self.total += u64::from(run.hits);
+    }
+
+    /// Puts back, before all others, a run of the instant that was popped last.
+    fn push_oldest(&mut self, run: Run) {
+        debug_assert_eq!(run.at, self.base);
+        let (nanos, hits) = written(0, run.hits);
+        for byte in varint::bytes(nanos).chain(hits.into_iter().flat_map(varint::bytes)).rev() {
+            self.bytes.push_front(byte);
+        }
+        self.total += u64::from(run.hits);
+    }
+
+    /// Takes the newest run away if it is as wanted.
+    fn pop_newest(&mut self, wanted: impl FnOnce(Run) -> bool) -> Option<Run> {
+        let mut backwards = self.bytes.iter().rev().copied().peekable();
+        let last = varint::read_back(&mut backwards)?;
+        let (nanos, hits) = match last & HITS {
+            0 => (last >> 1, 1),
+            _ => (varint::read_back(&mut backwards)? >> 1, (last >> 1) as u32),
+        };
+        let run = Run { at: self.newest, hits };
+        if !wanted(run) {
+            return None;
+        }
+        self.bytes.truncate(self.bytes.len() - len(nanos, hits));
+        self.newest -= nanos;
+        self.total -= u64::from(hits);
+        Some(run)
+    }
+
+    /// Takes the oldest run away if it is as wanted.
+    #[inline]
+    fn pop_oldest(&mut self, wanted: impl FnOnce(Run) -> bool) -> Option<Run> {
+        let run = self.iter().next().filter(|&run| wanted(run))?;
+        self.bytes.drain(..len(run.at - self.base, run.hits));
+        self.base = run.at;
+        self.total -= u64::from(run.hits);
+        Some(run)
+    }
+
+    /// Gives memory back once most of it lies idle.
+    fn shrink(&mut self) {
+        const IDLE_BYTES_MIN: usize = 64;
+        if self.bytes.capacity() > IDLE_BYTES_MIN.max(4 * self.bytes.len()) {
+            self.bytes.shrink_to(2 * self.bytes.len());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What can be done to a list of hits.
+    #[derive(Clone, Debug)]
+    enum Step {
+        Push { after: u64, hits: u32 },
+        TakeNewest(u64),
+        Forget(u64),
+        JoinBeyond(u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let nanos = prop_oneof![Just(0), 1..200u64, 0..1u64 << 58];
+        let hits = prop_oneof![Just(1), 1..9u32, 1..=u32::MAX];
+        prop_oneof![
+            6 => (nanos.clone(), hits).prop_map(|(after, hits)| Step::Push { after, hits }),
+            1 => (0..12u64).prop_map(Step::TakeNewest),
+            1 => nanos.prop_map(Step::Forget),
+            1 => (0..12u64).prop_map(Step::JoinBeyond),
+        ]
+    }
+
+    /// The same on a plain list of instants and numbers.
+    fn apply(plain: &mut Vec<(u64, u64)>, now: u64, step: &Step) {
+        let total = |plain: &[(u64, u64)]| plain.iter().map(|run| run.1).sum::<u64>();
+        match *step {
+            Step::Push { hits, .. } => match plain.last_mut() {
+                Some(last) if last.0 == now => last.1 = (last.1 + u64::from(hits)).min(u64::from(u32::MAX)),
+                _ => plain.push((now, u64::from(hits))),
+            },
+            Step::TakeNewest(hits) => {
+                for _ in 0..hits {
+                    let Some(last) = plain.last_mut() else { return };
+                    last.1 -= 1;
+                    plain.retain(|run| run.1 > 0);
+                }
+            }
+            Step::Forget(before) => plain.retain(|run| run.0 > now.saturating_sub(before)),
+            Step::JoinBeyond(kept) => {
+                let beyond = total(plain).saturating_sub(kept);
+                while plain.len() > 1 && plain[0].1 < beyond {
+                    let oldest = plain.remove(0);
+                    plain[0].1 = (plain[0].1 + oldest.1).min(u64::from(u32::MAX));
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_written_list_is_the_plain_list(steps in prop::collection::vec(step(), 1..60)) {
+            let (mut runs, mut plain, mut now) = (Runs::default(), Vec::new(), 1_u64 << 60);
+            for step in &steps {
+                if let Step::Push { after, hits } = *step {
+                    now = now.saturating_add(after);
+                    apply(&mut plain, now, step);
+                    runs.push(now, hits);
+                } else {
+                    apply(&mut plain, now, step);
+                    match *step {
+                        Step::TakeNewest(hits) => runs.take_newest(hits),
+                        Step::Forget(before) => runs.forget_until(now.saturating_sub(before)),
+                        Step::JoinBeyond(kept) => runs.join_beyond(kept),
+                        Step::Push { .. } => unreachable!(),
+                    }
+                }
+                let read: Vec<(u64, u64)> = runs.iter().map(|run| (run.at, u64::from(run.hits))).collect();
+                prop_assert_eq!(&read, &plain);
+                prop_assert_eq!(runs.total(), plain.iter().map(|run| run.1).sum::<u64>());
+                if let Some(last) = plain.last() {
+                    prop_assert_eq!(runs.newest(), last.0);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn hits_take_few_bytes() {
+        let bytes_each = |nanos: u64, hits: u32| {
+            let mut runs = Runs::default();
+            (0..1_000).for_each(|index| runs.push(index * nanos, hits));
+            runs.bytes.len() as f64 / 1_000.0
+        };
+        assert_eq!(bytes_each(1_000_000, 1).ceil(), 3.0);
+        assert_eq!(bytes_each(1_000_000_000, 1).ceil(), 5.0);
+        assert_eq!(bytes_each(1_000_000_000, 1_000).ceil(), 7.0);
+        let mut runs = Runs::default();
+        (0..1_000_000).for_each(|_| runs.push(7, 3));
+        assert_eq!(runs.bytes.len(), 5);
+    }
+
+    #[test]
+    fn memory_is_given_back_when_a_crowd_has_left() {
+        let mut runs = Runs::default();
+        (0..10_000).for_each(|index| runs.push(index * 1_000, 1));
+        runs.forget_until(9_990_000);
+        assert!(runs.heap_bytes() <= 64, "{} bytes", runs.heap_bytes());
+    }
+}

@@ -1,0 +1,211 @@
+//! The sliding log: the exact window. Every hit counts from its instant on for the window's length, to the nanosecond.
+//!
+//! Never are more than `limit` hits admitted in any half-open stretch of the window's length, wherever it begins. What
+//! that costs is memory for each hit that still counts, a few bytes (see [`Runs`]), for `limit + 1` instants at most.
+//!
+//! Hits beyond the limit, which only `charge: always` counts, cannot matter one by one: as long as the newest `limit`
+//! hits count, nothing is admitted. The older ones are kept as one number, dated as the newest of them.
+
+use super::{
+    State,
+    runs::{Run, Runs},
+};
+use crate::limit::{Reset, Timestamp, Window};
+use std::time::Duration;
+
+/// At most `limit` hits in any stretch of the window's length.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct SlidingLog {
+    /// Hits admitted in one window.
+    pub limit: u32,
+    /// The window's length.
+    pub window: Window,
+}
+
+impl SlidingLog {
+    /// The moment at which a hit of the instant ceases to count.
+    fn end(&self, at: u64) -> Timestamp {
+        Timestamp::from_nanos(at).saturating_add_nanos(self.window.nanos().get())
+    }
+
+    /// The instant whose hits, and all older ones, do not count any more: a window before `now`. None if time is too
+    /// young. Time that went back is taken as standing still at the newest hit.
+    #[inline]
+    fn forgotten(&self, runs: &Runs, now: Timestamp) -> Option<u64> {
+        now.as_nanos().max(runs.newest()).checked_sub(self.window.nanos().get())
+    }
+
+    #[inline]
+    pub(super) fn used(&self, state: &State, now: Timestamp) -> u64 {
+        let State::Log(runs) = state else { return 0 };
+        let Some(forgotten) = self.forgotten(runs, now) else {
+            return runs.total();
+        };
+        if runs.newest() <= forgotten {
+            return 0;
+        }
+        // Every hit that is admitted clears away what is forgotten, so that there is little of it to walk over.
+        let gone = runs.iter().take_while(|run| run.at <= forgotten).map(|run| u64::from(run.hits));
+        runs.total() - gone.sum::<u64>()
+    }
+
+    #[inline]
+    pub(super) fn remaining(&self, state: &State, now: Timestamp) -> u64 {
+        u64::from(self.limit).saturating_sub(self.used(state, now))
+    }
+
+    #[inline]
+    pub(super) fn add(&self, state: State, hits: u64, now: Timestamp) -> State {
+        let hits = u32::try_from(hits).unwrap_or(u32::MAX);
+        if hits == 0 {
+            return state;
+        }
+        let mut runs = match state {
+            State::Log(runs) => runs,
+            State::Words(_) | State::Counts(_) => Box::default(),
+        };
+        self.forget(&mut runs, now);
+        runs.push(now.as_nanos().max(runs.newest()), hits);
+        runs.join_beyond(u64::from(self.limit));
+        State::Log(runs)
+    }
+
+    pub(super) fn give_back(&self, state: State, hits: u64, now: Timestamp) -> State {
+        let State::Log(mut runs) = state else {
+            return State::EMPTY;
+        };
+        self.forget(&mut runs, now);
+        runs.take_newest(hits);
+        if runs.total() == 0 { State::EMPTY } else { State::Log(runs) }
+    }
+
+    fn forget(&self, runs: &mut Runs, now: Timestamp) {
+        if let Some(forgotten) = self.forgotten(runs, now) {
+            runs.forget_until(forgotten);
+        }
+    }
+
+    pub(super) fn until_admits(&self, state: &State, hits: u64, now: Timestamp) -> Reset {
+        match u64::from(self.limit).checked_sub(hits) {
+            None => Reset::Never,
+            Some(target) => Reset::After(self.until_at_most(state, target, now)),
+        }
+    }
+
+    #[inline]
+    pub(super) fn until_full(&self, state: &State, now: Timestamp) -> Duration {
+        self.expires(state).since(now)
+    }
+
+    /// The least wait after which at most `target` hits still count: until the oldest of those in excess have gone.
+    fn until_at_most(&self, state: &State, target: u64, now: Timestamp) -> Duration {
+        let State::Log(runs) = state else {
+            return Duration::ZERO;
+        };
+        let mut left = runs.total();
+        let last_in_excess = runs.iter().take_while(|run| {
+            let in_excess = left > target;
+            left -= u64::from(run.hits);
+            in_excess
+        });
+        last_in_excess.last().map_or(Duration::ZERO, |Run { at, .. }| self.end(at).since(now))
+    }
+
+    #[inline]
+    pub(super) fn expires(&self, state: &State) -> Timestamp {
+        match state {
+            State::Log(runs) => self.end(runs.newest()),
+            State::Words(_) | State::Counts(_) => Timestamp::EPOCH,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn per(limit: u32, secs: u64) -> SlidingLog {
+        SlidingLog { limit, window: Window::from_secs(secs).unwrap() }
+    }
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::from_millis(1_700_000_000_000 + millis)
+    }
+
+    /// field.md, worked case: 5 per 10 s, denied requests excluded, one request a second for 60 s: 30 are allowed, as 5
+    /// allowed, 5 denied, 5 allowed, and so on.
+    #[test]
+    fn one_request_a_second_against_five_in_ten_seconds_allows_thirty_in_a_minute() {
+        let rule = per(5, 10);
+        let mut state = State::EMPTY;
+        let mut pattern = String::new();
+        for second in 0..60 {
+            let admitted = rule.remaining(&state, at(second * 1000)) >= 1;
+            if admitted {
+                state = rule.add(state, 1, at(second * 1000));
+            }
+            pattern.push(if admitted { '+' } else { '-' });
+        }
+        assert_eq!(pattern, "+++++-----".repeat(6));
+    }
+
+    #[test]
+    fn the_reset_is_when_the_oldest_of_those_in_excess_leaves() {
+        let rule = per(5, 10);
+        let state = rule.add(rule.add(State::EMPTY, 2, at(0)), 3, at(4_000));
+        assert_eq!(rule.until_admits(&state, 1, at(5_000)), Reset::After(Duration::from_secs(5)));
+        assert_eq!(rule.until_admits(&state, 2, at(5_000)), Reset::After(Duration::from_secs(5)));
+        assert_eq!(rule.until_admits(&state, 3, at(5_000)), Reset::After(Duration::from_secs(9)));
+        assert_eq!(rule.until_full(&state, at(5_000)), Duration::from_secs(9));
+        assert_eq!(rule.until_admits(&state, 6, at(5_000)), Reset::Never);
+    }
+
+    /// With `charge: always` a flood of hits beyond the limit must not take memory for each of them.
+    #[test]
+    fn memory_is_bounded_by_the_limit_whatever_is_charged() {
+        let rule = per(10, 3600);
+        let mut state = State::EMPTY;
+        for nanos in 0..100_000 {
+            state = rule.add(state, 1, at(0).saturating_add_nanos(nanos));
+        }
+        assert_eq!(rule.used(&state, at(1)), 100_000);
+        assert!(state.heap_bytes() < 200, "{} bytes", state.heap_bytes());
+        // The newest ten hold the limit; the older ones go with the newest of them.
+        let last = at(0).saturating_add_nanos(99_999);
+        let wait = Duration::from_secs(3600);
+        assert_eq!(rule.until_full(&state, last), wait);
+        assert_eq!(rule.until_admits(&state, 1, last), Reset::After(wait - Duration::from_nanos(9)));
+    }
+
+    #[test]
+    fn a_lowered_limit_denies_at_once_and_a_raised_one_frees_at_once() {
+        let state = per(5, 10).add(State::EMPTY, 4, at(0));
+        assert_eq!(per(3, 10).remaining(&state, at(0)), 0);
+        assert_eq!(per(3, 10).until_admits(&state, 1, at(0)), Reset::After(Duration::from_secs(10)));
+        assert_eq!(per(9, 10).remaining(&state, at(0)), 5);
+    }
+
+    proptest! {
+        /// Whatever comes whenever: in no half-open stretch of the window's length are more than `limit` hits admitted.
+        #[test]
+        fn never_more_than_the_limit_in_any_window(
+            limit in 0..8u32, nanos in Window::NANOS_MIN..Window::NANOS_MIN + 5,
+            asked in prop::collection::vec((0..Window::NANOS_MIN / 2, 1..4u64), 1..80),
+        ) {
+            let rule = SlidingLog { limit, window: Window::from_nanos(nanos).unwrap() };
+            let (mut state, mut now, mut admitted) = (State::EMPTY, at(0), Vec::new());
+            for (after, hits) in asked {
+                now = now.saturating_add_nanos(after);
+                if hits <= rule.remaining(&state, now) {
+                    state = rule.add(state, hits, now);
+                    admitted.push((now, hits));
+                }
+            }
+            for &(start, _) in &admitted {
+                let within = admitted.iter().filter(|(at, _)| *at >= start && *at < start.saturating_add_nanos(nanos));
+                prop_assert!(within.map(|(_, hits)| hits).sum::<u64>() <= u64::from(limit));
+            }
+        }
+    }
+}

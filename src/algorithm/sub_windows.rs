@@ -1,0 +1,239 @@
+//! The sliding window with `precision`: as many hit counts as the window has sub-windows, and one more.
+//!
+//! Time is cut into sub-windows, aligned to the Unix epoch. The newest ones, a window's length together with the current
+//! one, count in full. The one that the window is just leaving counts by the share of it that still lies inside, but no
+//! more of it is taken off before it has been left altogether than one sub-window's share of the limit. A hit may have
+//! come at its very end; this is how much of that the estimate overlooks.
+//!
+//! Invariant: in no half-open stretch of the window's length are more than `limit + limit / precision` hits admitted,
+//! rounded down. Proof: let the last hit admitted in the stretch come when the sub-window being left holds `o` hits and
+//! the newer ones `n`, that hit included. The stretch begins in the sub-window being left or later, so it has at most
+//! `n + o` hits. The hit was admitted, so that `n + o - taken off <= limit`; and no more is taken off than
+//! `limit / precision`.
+//!
+//! With one sub-window the estimate is that of [`SlidingWindow`](super::SlidingWindow), which needs but two words.
+
+use super::{State, fixed_window::saturating_count};
+use crate::limit::{Reset, Timestamp, Window};
+use std::{num::NonZeroU64, time::Duration};
+
+/// At most `limit` hits in the estimate of the last window.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct SubWindows {
+    /// Hits admitted in one window.
+    pub limit: u32,
+    /// How many sub-windows a window has.
+    precision: u8,
+    /// The length of a sub-window.
+    length: NonZeroU64,
+}
+
+/// Hits in each sub-window.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Counts {
+    /// Number of the current sub-window: start / length. Never decreases.
+    number: u64,
+    /// Hits, oldest first: in the sub-window that the window is leaving, in those after it, in the current one.
+    hits: Box<[u32]>,
+}
+
+impl Counts {
+    /// Bytes held beyond the struct's own.
+    pub(super) fn heap_bytes(&self) -> usize {
+        size_of_val(&*self.hits)
+    }
+}
+
+/// A counter as of one moment.
+struct View<'s> {
+    number: u64,
+    /// Hits of the sub-window being left and those after it; all later ones, up to the current, have none.
+    hits: &'s [u32],
+    /// Nanoseconds since the current sub-window began; less than its length.
+    elapsed: u64,
+}
+
+impl SubWindows {
+    /// A window cut into `precision` sub-windows, at least one. Where that does not come out even, a sub-window is
+    /// rounded up to a whole nanosecond: what is then counted is a window longer by less than `precision` nanoseconds.
+    pub const fn new(limit: u32, window: Window, precision: u8) -> Self {
+        let precision = if precision == 0 { 1 } else { precision };
+        let length = window.nanos().get().div_ceil(precision as u64);
+        Self {
+            limit,
+            precision,
+            length: NonZeroU64::new(length).expect("a part of a window, rounded up, is not zero"),
+        }
+    }
+
+    /// Whether the counts mean the same under the other.
+    pub(super) fn cuts_as(&self, other: &Self) -> bool {
+        (self.precision, self.length) == (other.precision, other.length)
+    }
+
+    /// The counts of the state; empty if they are of another precision.
+    #[inline]
+    fn counts<'s>(&self, state: &'s State) -> (u64, &'s [u32]) {
+        match state {
+            State::Counts(counts) if counts.hits.len() == usize::from(self.precision) + 1 => {
+                (counts.number, &counts.hits)
+            }
+            _ => (0, &[]),
+        }
+    }
+
+    /// The counter as of `now`; if time went back, as of the start of its current sub-window.
+    #[inline]
+    fn view<'s>(&self, state: &'s State, now: Timestamp) -> View<'s> {
+        let (number, hits) = self.counts(state);
+        let now_number = now.as_nanos() / self.length;
+        if now_number < number {
+            return View { number, hits, elapsed: 0 };
+        }
+        let gone = usize::try_from(now_number - number).unwrap_or(usize::MAX).min(hits.len());
+        let elapsed = now.as_nanos() - now_number * self.length.get();
+        View { number: now_number, hits: &hits[gone..], elapsed }
+    }
+
+    /// The most that is taken off the sub-window being left: its share of the limit.
+    #[inline]
+    fn allowance(&self) -> u64 {
+        u64::from(self.limit / u32::from(self.precision))
+    }
+
+    /// Hits of the sub-window being left that still count.
+    #[inline]
+    fn still_inside(&self, leaving: u32, elapsed: u64) -> u64 {
+        if leaving == 0 {
+            return 0;
+        }
+        let (hits, left) = (u64::from(leaving), self.length.get() - elapsed);
+        let by_share = match hits.checked_mul(left) {
+            Some(product) => product / self.length,
+            None => (u128::from(hits) * u128::from(left) / u128::from(self.length.get())) as u64,
+        };
+        by_share.max(hits.saturating_sub(self.allowance()))
+    }
+
+    #[inline]
+    pub(super) fn used(&self, state: &State, now: Timestamp) -> u64 {
+        let view = self.view(state, now);
+        match view.hits {
+            [] => 0,
+            [leaving, newer @ ..] => self.still_inside(*leaving, view.elapsed) + sum(newer),
+        }
+    }
+
+    #[inline]
+    pub(super) fn remaining(&self, state: &State, now: Timestamp) -> u64 {
+        u64::from(self.limit).saturating_sub(self.used(state, now))
+    }
+
+    /// The counts, moved on to `now`, in the box of the state if it has one.
+    #[inline]
+    fn moved_on(&self, state: State, now: Timestamp) -> Box<Counts> {
+        let number = now.as_nanos() / self.length;
+        match state {
+            State::Counts(mut counts) if counts.hits.len() == usize::from(self.precision) + 1 => {
+                if counts.number < number {
+                    let all = counts.hits.len();
+                    let gone = usize::try_from(number - counts.number).unwrap_or(usize::MAX).min(all);
+                    counts.hits.copy_within(gone.., 0);
+                    counts.hits[all - gone..].fill(0);
+                    counts.number = number;
+                }
+                counts
+            }
+            _ => Box::new(Counts { number, hits: vec![0; usize::from(self.precision) + 1].into() }),
+        }
+    }
+
+    #[inline]
+    pub(super) fn add(&self, state: State, hits: u64, now: Timestamp) -> State {
+        if hits == 0 {
+            return state;
+        }
+        let mut counts = self.moved_on(state, now);
+        if let Some(current) = counts.hits.last_mut() {
+            *current = saturating_count(*current, hits);
+        }
+        State::Counts(counts)
+    }
+
+    pub(super) fn give_back(&self, state: State, hits: u64, now: Timestamp) -> State {
+        let mut counts = self.moved_on(state, now);
+        let mut left = hits;
+        for count in counts.hits.iter_mut().rev() {
+            let taken = left.min(u64::from(*count));
+            *count -= taken as u32;
+            left -= taken;
+        }
+        if counts.hits.iter().all(|&count| count == 0) { State::EMPTY } else { State::Counts(counts) }
+    }
+
+    pub(super) fn until_admits(&self, state: &State, hits: u64, now: Timestamp) -> Reset {
+        match u64::from(self.limit).checked_sub(hits) {
+            None => Reset::Never,
+            Some(target) => Reset::After(self.until_at_most(state, target, now)),
+        }
+    }
+
+    #[inline]
+    pub(super) fn until_full(&self, state: &State, now: Timestamp) -> Duration {
+        self.until_at_most(state, 0, now)
+    }
+
+    /// The least wait after which the estimate is at most `target`, if nothing else comes: every sub-window will be the
+    /// one being left in its turn, and the estimate never rises meanwhile.
+    fn until_at_most(&self, state: &State, target: u64, now: Timestamp) -> Duration {
+        let View { number, hits, elapsed } = self.view(state, now);
+        let mut newer = sum(hits);
+        for (turn, &leaving) in (0..).zip(hits) {
+            newer -= u64::from(leaving);
+            let Some(fades) = target.checked_sub(newer).and_then(|room| self.fades_at(leaving, room)) else {
+                continue;
+            };
+            if turn == 0 && fades <= elapsed {
+                return Duration::ZERO;
+            }
+            return self.start(number.saturating_add(turn)).saturating_add_nanos(fades).since(now);
+        }
+        // Nothing is left of them: at the start of the sub-window after the last one's turn.
+        let emptied = if hits.is_empty() {
+            Timestamp::EPOCH
+        } else {
+            self.start(number.saturating_add(hits.len() as u64))
+        };
+        emptied.since(now)
+    }
+
+    /// The first moment, counted from the start of a sub-window, at which at most `room` hits of the one being left
+    /// still count; none if that is not before its end.
+    fn fades_at(&self, leaving: u32, room: u64) -> Option<u64> {
+        let hits = u64::from(leaving);
+        if hits <= room {
+            return Some(0);
+        }
+        if hits.saturating_sub(self.allowance()) > room {
+            return None;
+        }
+        let length = u128::from(self.length.get());
+        // hits * left <= (room + 1) * length - 1, the largest left, rounded down: never admitted too early.
+        let left = ((u128::from(room) + 1) * length - 1) / u128::from(hits);
+        (left > 0).then(|| (length - left.min(length)) as u64)
+    }
+
+    fn start(&self, number: u64) -> Timestamp {
+        Timestamp::from_nanos(number.saturating_mul(self.length.get()))
+    }
+
+    pub(super) fn expires(&self, state: &State) -> Timestamp {
+        let (number, hits) = self.counts(state);
+        self.start(number.saturating_add(hits.len() as u64))
+    }
+}
+
+#[inline]
+fn sum(hits: &[u32]) -> u64 {
+    hits.iter().map(|&hits| u64::from(hits)).sum()
+}
