@@ -36,7 +36,7 @@ pub use meter::Rate;
 pub use runs::Runs;
 pub use sliding_log::SlidingLog;
 pub use sliding_window::SlidingWindow;
-pub use state::State;
+pub use state::{State, StateError};
 pub use sub_windows::{Counts, SubWindows};
 pub use token_bucket::{Refill, TokenBucket};
 

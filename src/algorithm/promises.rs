@@ -371,6 +371,40 @@ proptest! {
     }
 
     #[test]
+    fn a_state_survives_encoding_and_decoding(case in case(), (before, after) in (events(), events())) {
+        let mut counter = Counter::after(case, &before);
+        let mut bytes = Vec::new();
+        counter.state.encode(&mut bytes);
+        counter.state = State::decode(&bytes).unwrap();
+        let mut again = Vec::new();
+        counter.state.encode(&mut again);
+        prop_assert_eq!(bytes, again);
+        counter.answers_as_the_oracle()?;
+        for (share, more, event) in after {
+            counter.wait(share, more);
+            counter.apply(event);
+            counter.answers_as_the_oracle()?;
+        }
+    }
+
+    /// Bytes that nobody wrote are an error, or a state that every algorithm can go on with.
+    #[test]
+    fn no_bytes_are_a_state_that_panics(
+        case in case(), kind in 0..4u8, mut bytes in prop::collection::vec(stored(), 0..40), events in events(),
+    ) {
+        bytes.insert(0, kind);
+        if let Ok(state) = State::decode(&bytes) {
+            let mut counter = Counter::new(case);
+            counter.state = state;
+            for (share, more, event) in events {
+                counter.wait(share, more);
+                counter.apply(event);
+                let _ = (counter.used(counter.now), counter.until_admits(1), counter.state.heap_bytes());
+            }
+        }
+    }
+
+    #[test]
     fn looking_back_frees_nothing(case in case(), events in events(), back in 0.0..3.0f64) {
         let counter = Counter::after(case, &events);
         let earlier = counter.now - (counter.case.nanos as f64 * back) as u64;
@@ -422,6 +456,11 @@ proptest! {
             prop_assert_eq!(other.count(), 3);
         }
     }
+}
+
+/// Bytes of which many are the last of an integer.
+fn stored() -> impl Strategy<Value = u8> {
+    prop_oneof![2 => 0..8u8, 1 => any::<u8>()]
 }
 
 /// Numbers near the ends of their range, and any others.

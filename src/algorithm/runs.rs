@@ -8,6 +8,7 @@
 //! runs' hits; the bytes are whole runs.
 
 use super::varint;
+use crate::limit::Window;
 use std::collections::VecDeque;
 
 /// Runs of hits, oldest first.
@@ -127,6 +128,37 @@ impl Runs {
                 break;
             }
         }
+    }
+
+    /// Appends the runs as they are to be stored: the instant that the first counts from, and the runs.
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        let mut before = self.iter().next().map_or(self.newest, |oldest| oldest.at);
+        out.extend(varint::bytes(before));
+        for run in self.iter() {
+            let (nanos, hits) = written(run.at - before, run.hits);
+            out.extend(varint::bytes(nanos));
+            out.extend(hits.into_iter().flat_map(varint::bytes));
+            before = run.at;
+        }
+    }
+
+    /// What `write` wrote; none if it did not write this.
+    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
+        let mut bytes = bytes.iter().copied().peekable();
+        let mut runs = Self::default();
+        let mut at = varint::read(&mut bytes)?;
+        while bytes.peek().is_some() {
+            let nanos = varint::read(&mut bytes)?;
+            let is_later = nanos > 0 || runs.total == 0;
+            if nanos & HITS != 0 || nanos >> 1 > Window::NANOS_MAX || !is_later {
+                return None;
+            }
+            at = at.checked_add(nanos >> 1)?;
+            let has_hits = bytes.peek().is_some_and(|&byte| u64::from(byte) & HITS != 0);
+            let hits = if has_hits { varint::read(&mut bytes)? >> 1 } else { 1 };
+            runs.push(at, u32::try_from(hits).ok().filter(|&hits| hits > 0)?);
+        }
+        Some(runs)
     }
 
     fn push_newest(&mut self, run: Run) {

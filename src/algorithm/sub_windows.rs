@@ -13,7 +13,7 @@
 //!
 //! With one sub-window the estimate is that of [`SlidingWindow`](super::SlidingWindow), which needs but two words.
 
-use super::{State, fixed_window::saturating_count};
+use super::{State, fixed_window::saturating_count, varint};
 use crate::limit::{Reset, Timestamp, Window};
 use std::{num::NonZeroU64, time::Duration};
 
@@ -41,6 +41,24 @@ impl Counts {
     /// Bytes held beyond the struct's own.
     pub(super) fn heap_bytes(&self) -> usize {
         size_of_val(&*self.hits)
+    }
+
+    /// Appends the counts as they are to be stored.
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        out.extend(varint::bytes(self.number));
+        out.extend(self.hits.iter().flat_map(|&hits| varint::bytes(u64::from(hits))));
+    }
+
+    /// What `write` wrote; none if it did not write this.
+    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
+        let mut bytes = bytes.iter().copied().peekable();
+        let number = varint::read(&mut bytes)?;
+        let mut hits = Vec::new();
+        while bytes.peek().is_some() {
+            hits.push(u32::try_from(varint::read(&mut bytes)?).ok()?);
+        }
+        let is_of_a_precision = (2..=usize::from(u8::MAX) + 1).contains(&hits.len());
+        is_of_a_precision.then(|| Self { number, hits: hits.into() })
     }
 }
 
