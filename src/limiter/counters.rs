@@ -90,10 +90,10 @@ impl<'s> Counters<'s> {
             return Cow::Owned(State::EMPTY);
         };
         let counter = self.guards[guard as usize].get(place);
-        if counter.limit == limit.id {
-            Cow::Borrowed(&counter.state)
+        if counter.limit() == limit.id {
+            counter.state()
         } else {
-            Cow::Owned(take_over(limit, rules, counter.limit, counter.state.clone(), now))
+            Cow::Owned(take_over(limit, rules, counter.limit(), counter.state().into_owned(), now))
         }
     }
 
@@ -111,7 +111,7 @@ impl<'s> Counters<'s> {
         let shard = &mut self.guards[guard as usize];
         let former = place.map(|place| {
             let counter = shard.get_mut(place);
-            (counter.limit, std::mem::take(&mut counter.state))
+            (counter.limit(), counter.take_state())
         });
         let state = change(match former {
             None => State::EMPTY,
@@ -119,11 +119,10 @@ impl<'s> Counters<'s> {
             Some((id, state)) => take_over(limit, rules, id, state, now),
         });
         let expires = limit.algorithm.expires(&state);
-        let counter = Counter::new(state, limit.id, expires);
         match place {
-            Some(place) => *shard.get_mut(place) = counter,
+            Some(place) => shard.get_mut(place).set(state, limit.id, expires),
             None => {
-                let dropped = shard.insert(key, counter, now);
+                let dropped = shard.insert(key, Counter::new(state, limit.id, expires), now);
                 self.store.release(dropped);
                 self.find_again(guard);
             }

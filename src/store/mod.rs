@@ -4,12 +4,14 @@
 //! - There are never more counters than [`StoreSettings::counters_max`]; a live counter is never dropped to make room.
 //! - Growing and expiring touch one page at a time: no operation's cost depends on how many counters there are.
 
+mod counter;
 mod key;
 mod shard;
 mod table;
 
+pub use counter::Counter;
 pub use key::{Fingerprint, Key, Seed};
-pub use shard::{Counter, Shard};
+pub use shard::Shard;
 pub use table::Place;
 
 use crate::limit::Timestamp;

@@ -1,39 +1,10 @@
 //! One shard: a table of counters, and when each may be forgotten.
 
 use super::{
-    Key, Swept,
+    Counter, Key, Swept,
     table::{Place, Table},
 };
-use crate::{
-    algorithm::State,
-    limit::{LimitId, Timestamp},
-};
-
-/// One counter.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Counter {
-    /// What it remembers.
-    pub state: State,
-    /// The limit under which it was counted: what the state means.
-    pub limit: LimitId,
-    /// Whole seconds since the epoch, rounded up, from when on the state counts nothing. Good until the year 2106; what
-    /// would expire later stays.
-    expires_secs: u32,
-}
-
-impl Counter {
-    /// A counter whose state counts nothing any more from `expires` on.
-    #[inline]
-    pub fn new(state: State, limit: LimitId, expires: Timestamp) -> Self {
-        let expires_secs = u32::try_from(expires.as_nanos().div_ceil(1_000_000_000)).unwrap_or(u32::MAX);
-        Self { state, limit, expires_secs }
-    }
-
-    /// Whether it still counts something.
-    fn is_live(&self, now_secs: u64) -> bool {
-        u64::from(self.expires_secs) > now_secs || self.expires_secs == u32::MAX
-    }
-}
+use crate::limit::Timestamp;
 
 /// Some of the counters, behind one lock.
 #[derive(Default)]
@@ -85,10 +56,11 @@ fn live_at(now: Timestamp) -> impl Fn(&Counter) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{algorithm::State, limit::LimitId};
 
     #[test]
-    fn a_slot_takes_forty_eight_bytes() {
-        assert_eq!(size_of::<super::super::table::Slot<Counter>>(), 48);
+    fn a_slot_takes_forty_bytes() {
+        assert_eq!(size_of::<super::super::table::Slot<Counter>>(), 40);
     }
 
     #[test]

@@ -1,0 +1,134 @@
+//! One counter, in 24 bytes: most states are two words, and they are kept without telling so in a byte of its own.
+
+use crate::{
+    algorithm::State,
+    limit::{LimitId, Timestamp},
+};
+use std::{borrow::Cow, num::NonZeroU32};
+
+/// One counter.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Counter(Kept);
+
+/// The compiler tells the two apart by the label that the first has and the second does not: a label is never zero.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Kept {
+    Words { words: [u64; 2], label: Label, expires_secs: u32 },
+    Boxed { state: Box<State>, limit: LimitId, expires_secs: u32 },
+}
+
+/// A limit's number and one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Label(NonZeroU32);
+
+impl Label {
+    #[inline]
+    fn new(limit: LimitId) -> Self {
+        Self(NonZeroU32::MIN.saturating_add(limit.0))
+    }
+
+    #[inline]
+    fn limit(self) -> LimitId {
+        LimitId(self.0.get() - 1)
+    }
+}
+
+impl Counter {
+    /// A counter whose state counts nothing any more from `expires` on.
+    #[inline]
+    pub fn new(state: State, limit: LimitId, expires: Timestamp) -> Self {
+        let expires_secs = whole_seconds(expires);
+        Self(match state {
+            State::Words(words) => Kept::Words { words, label: Label::new(limit), expires_secs },
+            state => Kept::Boxed { state: Box::new(state), limit, expires_secs },
+        })
+    }
+
+    /// What it remembers.
+    #[inline]
+    pub fn state(&self) -> Cow<'_, State> {
+        match &self.0 {
+            Kept::Words { words, .. } => Cow::Owned(State::Words(*words)),
+            Kept::Boxed { state, .. } => Cow::Borrowed(state),
+        }
+    }
+
+    /// The limit under which it was counted: what the state means.
+    #[inline]
+    pub fn limit(&self) -> LimitId {
+        match self.0 {
+            Kept::Words { label, .. } => label.limit(),
+            Kept::Boxed { limit, .. } => limit,
+        }
+    }
+
+    /// Takes the state out, to be changed and set again; leaves the empty one.
+    #[inline]
+    pub fn take_state(&mut self) -> State {
+        match &mut self.0 {
+            Kept::Words { words, .. } => State::Words(std::mem::take(words)),
+            Kept::Boxed { state, .. } => std::mem::take(state),
+        }
+    }
+
+    /// Makes it a counter of this state, limit and expiry. A box that is there already is used again.
+    #[inline]
+    pub fn set(&mut self, new: State, limit: LimitId, expires: Timestamp) {
+        match (&mut self.0, &new) {
+            (Kept::Boxed { state, limit: of_state, expires_secs }, State::Log(_) | State::Counts(_)) => {
+                **state = new;
+                *of_state = limit;
+                *expires_secs = whole_seconds(expires);
+            }
+            _ => *self = Self::new(new, limit, expires),
+        }
+    }
+
+    /// Whether it still counts something.
+    pub(super) fn is_live(&self, now_secs: u64) -> bool {
+        let (Kept::Words { expires_secs, .. } | Kept::Boxed { expires_secs, .. }) = self.0;
+        u64::from(expires_secs) > now_secs || expires_secs == u32::MAX
+    }
+}
+
+/// Whole seconds since the epoch, rounded up. Good until the year 2106; what would expire later stays.
+#[inline]
+fn whole_seconds(time: Timestamp) -> u32 {
+    u32::try_from(time.as_nanos().div_ceil(1_000_000_000)).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        algorithm::{Algorithm, SlidingLog},
+        limit::Window,
+    };
+
+    fn log() -> State {
+        let log = SlidingLog { limit: 5, window: Window::from_secs(10).unwrap() };
+        Algorithm::SlidingLog(log).add(State::EMPTY, 3, Timestamp::from_millis(1_000))
+    }
+
+    #[test]
+    fn a_counter_takes_twenty_four_bytes() {
+        assert_eq!(size_of::<Counter>(), 24);
+    }
+
+    #[test]
+    fn a_counter_keeps_any_state_under_any_limit() {
+        for state in [State::EMPTY, State::Words([u64::MAX; 2]), log()] {
+            for limit in [LimitId(0), LimitId(7), LimitId(u32::MAX - 1)] {
+                let expires = Timestamp::from_millis(10_500);
+                let mut counter = Counter::new(state.clone(), limit, expires);
+                assert_eq!((counter.state().into_owned(), counter.limit()), (state.clone(), limit));
+                assert_eq!(counter.take_state(), state);
+                assert_eq!(counter.state().into_owned(), State::EMPTY);
+                for other in [State::Words([1, 2]), log()] {
+                    counter.set(other.clone(), LimitId(3), expires);
+                    assert_eq!(counter, Counter::new(other, LimitId(3), expires));
+                }
+            }
+        }
+    }
+}
