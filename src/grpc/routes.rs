@@ -6,6 +6,7 @@ use super::{
 };
 use http::{HeaderValue, StatusCode, header::CONTENT_TYPE};
 use tonic::{
+    Status,
     body::Body,
     codec::CompressionEncoding,
     service::{Routes, RoutesBuilder},
@@ -72,7 +73,8 @@ pub fn refuse_other_protocols<B>(request: &http::Request<B>) -> Option<http::Res
     let content_type = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     let is_grpc = content_type
         .strip_prefix(b"application/grpc")
-        .is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')));
+        .map(|rest| rest.strip_prefix(b"+proto").unwrap_or(rest))
+        .is_some_and(|rest| matches!(rest.first(), None | Some(b';')));
     if is_grpc {
         return None;
     }
@@ -82,4 +84,18 @@ pub fn refuse_other_protocols<B>(request: &http::Request<B>) -> Option<http::Res
     *refusal.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
     refusal.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
     Some(refusal)
+}
+
+/// Adds a sentence to the bare refusal that the router has for a service or a method that is not there.
+pub fn explain_unknown_method(response: &mut http::Response<Body>) {
+    const UNIMPLEMENTED: HeaderValue = HeaderValue::from_static("12");
+    const SENTENCE: HeaderValue = HeaderValue::from_static(
+        "there is no such method here; reflection lists the services, \
+         envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit decides",
+    );
+    let headers = response.headers_mut();
+    if headers.get(Status::GRPC_STATUS) == Some(&UNIMPLEMENTED) && !headers.contains_key(Status::GRPC_MESSAGE)
+    {
+        headers.insert(Status::GRPC_MESSAGE, SENTENCE);
+    }
 }

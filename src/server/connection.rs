@@ -63,15 +63,20 @@ async fn serve_io(
     let service = service_fn(move |request: Request<Incoming>| {
         let mut routes = routes.clone();
         async move {
-            match grpc::refuse_other_protocols(&request) {
-                Some(refusal) => Ok::<_, Infallible>(refusal),
-                None => routes.call(request.map(Body::new)).await,
+            if let Some(refusal) = grpc::refuse_other_protocols(&request) {
+                return Ok::<_, Infallible>(refusal);
             }
+            let mut response = routes.call(request.map(Body::new)).await?;
+            grpc::explain_unknown_method(&mut response);
+            Ok(response)
         }
     });
     let connection = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .max_concurrent_streams(settings.streams_max)
+        // After a pause of the machine a proxy cancels all that it asked meanwhile, at once. That is no attack: ending
+        // the connection for it would fail the requests that are still wanted.
+        .max_pending_accept_reset_streams(settings.streams_max as usize)
         .max_header_list_size(settings.header_bytes_max)
         .keep_alive_interval(settings.keep_alive_interval)
         .keep_alive_timeout(settings.keep_alive_timeout)

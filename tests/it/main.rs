@@ -3,9 +3,12 @@
 //! Tests that need more than Rust run when it is there and say loudly when they skip; a name in `TIDEGATE_REQUIRE`
 //! (comma-separated, e.g. `envoy`) turns that skip into a failure.
 
+mod bad_input;
 mod commands;
 mod deploy;
 mod envoy;
+mod health;
+mod reflection;
 mod rules;
 mod serve;
 mod support;

@@ -2,6 +2,7 @@
 
 mod envoy;
 pub mod http1;
+pub mod http2;
 mod server;
 
 pub use envoy::Envoy;

@@ -13,7 +13,10 @@ use tidegate::grpc::pb::{
     common::{RateLimitDescriptor, rate_limit_descriptor::Entry},
     service::{RateLimitRequest, RateLimitResponse, rate_limit_service_client::RateLimitServiceClient},
 };
-use tonic::{Status, transport::Channel};
+use tonic::{
+    Status,
+    transport::{Channel, Endpoint},
+};
 
 /// How long a server may take to start or to stop before the test fails.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -89,10 +92,15 @@ impl Server {
         self.log.lock().unwrap().clone()
     }
 
+    /// A connection, for clients of any service.
+    pub async fn channel(&self) -> Channel {
+        let endpoint = Endpoint::from_shared(format!("http://{}", self.address)).expect("host:port");
+        endpoint.connect().await.expect("the server accepts")
+    }
+
     /// A connected client.
     pub async fn client(&self) -> Client {
-        let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{}", self.address)).unwrap();
-        Client(RateLimitServiceClient::new(endpoint.connect().await.expect("the server accepts")))
+        Client(RateLimitServiceClient::new(self.channel().await))
     }
 
     /// Asks it to stop with SIGTERM; the exit status it ends with.

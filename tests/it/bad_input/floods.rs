@@ -1,0 +1,84 @@
+//! Much of what is bad, at once and over and over: memory does not grow with it.
+
+use super::{Besieged, MEGABYTE, gzip, request, untyped};
+use crate::support::{
+    Server, descriptor,
+    http2::{Connection, SHOULD_RATE_LIMIT, framed, grpc, plain},
+};
+use http::request::Builder;
+use prost::Message;
+
+/// Connections of a flood.
+const SENDERS: usize = 8;
+
+/// What is sent over and over by some connections at once.
+struct Flood {
+    head: fn() -> Builder,
+    body: Vec<u8>,
+    times: usize,
+}
+
+/// About 32 MB of each, as it is sent or as it is decoded.
+fn floods() -> Vec<Flood> {
+    let call: fn() -> Builder = || grpc(SHOULD_RATE_LIMIT);
+    let gzipped: fn() -> Builder = || grpc(SHOULD_RATE_LIMIT).header("grpc-encoding", "gzip");
+    let megabyte = request(vec![descriptor(&[("api_key", &"x".repeat(MEGABYTE))])]).encode_to_vec();
+    let largest = request(vec![descriptor(&[("api_key", &"x".repeat(250_000))])]).encode_to_vec();
+    let many = request(vec![descriptor(&[("api_key", "x")]); 10_000]).encode_to_vec();
+    let bomb = gzip(&vec![0; 16 * MEGABYTE]);
+    let bomb = framed(1, bomb.len().try_into().expect("short"), &bomb);
+    vec![
+        Flood { head: call, body: plain(&megabyte), times: 32 },
+        Flood { head: call, body: plain(&largest), times: 128 },
+        Flood { head: call, body: plain(&many), times: 32 },
+        Flood { head: untyped, body: vec![b'x'; MEGABYTE], times: 32 },
+        Flood { head: call, body: framed(0, 262_144, b"the claim is not kept"), times: 128 },
+        Flood { head: call, body: plain(&[0x7b; 100_000]), times: 320 },
+        Flood { head: gzipped, body: bomb, times: 32 },
+    ]
+}
+
+async fn flood(server: &Server, flood: &Flood) {
+    let mut senders = tokio::task::JoinSet::new();
+    for _ in 0..SENDERS {
+        let connection = Connection::open(server.address()).await;
+        let (head, body, times) = (flood.head, flood.body.clone(), flood.times / SENDERS);
+        senders.spawn(async move {
+            for _ in 0..times {
+                connection
+                    .send(head(), body.clone())
+                    .await
+                    .expect("a refusal, not the end of the connection");
+            }
+        });
+    }
+    senders.join_all().await;
+}
+
+/// Memory that the process holds beside its own binary, in bytes.
+fn held(server: &Server) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("the process runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("Linux tells it");
+    let kibibytes: usize = line.trim_end_matches("kB").trim().parse().expect("a number");
+    kibibytes * 1024
+}
+
+/// The allocator keeps some tens of megabytes of what was freed, for the next request. What is kept does not grow with the
+/// number of requests: if any one kind left its bytes behind, that would be 128 MB.
+#[tokio::test]
+async fn floods_of_bad_requests_leave_memory_where_it_was() {
+    const ROUNDS: usize = 4;
+    const SLACK: usize = 48 * MEGABYTE;
+    let mut server = Besieged::start(&["--threads", "2"]).await;
+    server.serves().await;
+    let before = held(&server.server);
+    let floods = floods();
+    for _ in 0..ROUNDS {
+        for one in &floods {
+            flood(&server.server, one).await;
+        }
+    }
+    server.serves().await;
+    let after = held(&server.server);
+    assert!(after < before + SLACK, "{before} bytes before, {after} after");
+}

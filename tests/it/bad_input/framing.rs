@@ -1,0 +1,124 @@
+//! Bodies and heads that are not gRPC, or not all of it.
+
+use super::{Besieged, MEGABYTE, good, gzip, request, untyped};
+use crate::support::http2::{Answer, SHOULD_RATE_LIMIT, framed, grpc, plain};
+use prost::Message;
+use tonic::{Code, codec::CompressionEncoding};
+
+#[tokio::test]
+async fn a_body_that_is_not_framed_as_grpc_is_refused() {
+    let mut server = Besieged::start(&[]).await;
+    let whole = request(vec![good()]).encode_to_vec();
+    let length = u32::try_from(whole.len()).unwrap();
+    let badly_framed = [
+        (vec![], Code::Internal, "Missing request message"),
+        (vec![0, 0], Code::Internal, "Unexpected EOF"),
+        (framed(0, length + 1, &whole), Code::Internal, "Unexpected EOF"),
+        (framed(0, u32::MAX, &whole), Code::OutOfRange, "found 4294967295 bytes, the limit is: 262144 bytes"),
+        (framed(0, length - 1, &whole), Code::Internal, "failed to decode"),
+        (framed(1, length, &whole), Code::Internal, "no grpc-encoding was specified"),
+        (framed(2, length, &whole), Code::Internal, "invalid compression flag: 2"),
+    ];
+    for (body, code, words) in badly_framed {
+        server.refuses_raw(grpc(SHOULD_RATE_LIMIT), body, code, words).await;
+    }
+}
+
+#[tokio::test]
+async fn gzip_is_accepted_and_answered_and_other_encodings_are_refused() {
+    let mut server = Besieged::start(&[]).await;
+    let client = server.client.0.clone();
+    let mut client =
+        client.send_compressed(CompressionEncoding::Gzip).accept_compressed(CompressionEncoding::Gzip);
+    let answer = client.should_rate_limit(request(vec![good()])).await.unwrap();
+    assert_eq!(answer.metadata().get("grpc-encoding").unwrap(), "gzip");
+    assert_eq!(answer.get_ref().statuses[0].limit_remaining, 4);
+
+    let encoded = |encoding| grpc(SHOULD_RATE_LIMIT).header("grpc-encoding", encoding);
+    for encoding in ["br", "deflate", "zstd", "snappy"] {
+        let refused = format!("`{encoding}` which isn't supported");
+        server.refuses_raw(encoded(encoding), framed(1, 3, b"abc"), Code::Unimplemented, &refused).await;
+        let answer = server.raw.send(encoded(encoding), framed(1, 3, b"abc")).await.unwrap();
+        assert_eq!(answer.headers["grpc-accept-encoding"], "gzip,identity");
+    }
+    server.refuses_raw(encoded("gzip"), framed(1, 3, b"abc"), Code::Internal, "Error decompressing").await;
+}
+
+#[tokio::test]
+async fn a_small_message_that_unfolds_beyond_the_bound_is_refused() {
+    let mut server = Besieged::start(&[]).await;
+    let bomb = gzip(&vec![0; 16 * MEGABYTE]);
+    assert!(bomb.len() < 32 * 1024, "{} bytes", bomb.len());
+    let body = framed(1, bomb.len().try_into().unwrap(), &bomb);
+    let head = grpc(SHOULD_RATE_LIMIT).header("grpc-encoding", "gzip");
+    server.refuses_raw(head, body, Code::ResourceExhausted, "size limit, of 262144 bytes, exceeded").await;
+}
+
+#[tokio::test]
+async fn what_is_not_grpc_is_told_so() {
+    let mut server = Besieged::start(&[]).await;
+    let other = [
+        "application/json",
+        "application/grpc-web",
+        "application/grpc+json",
+        "application/grpcx",
+        "text/plain",
+        "",
+    ];
+    for content_type in other {
+        let answer =
+            server.raw.send(untyped().header("content-type", content_type), b"{}".to_vec()).await.unwrap();
+        assert_told_to_speak_grpc(&answer);
+        server.serves().await;
+    }
+    let answer = server.raw.send(untyped(), vec![0; MEGABYTE]).await.unwrap();
+    assert_told_to_speak_grpc(&answer);
+    let whole = plain(&request(vec![good()]).encode_to_vec());
+    for content_type in
+        ["application/grpc+proto", "application/grpc;charset=utf-8", "application/grpc+proto; a=b"]
+    {
+        let answer =
+            server.raw.send(untyped().header("content-type", content_type), whole.clone()).await.unwrap();
+        assert_eq!(answer.grpc.map(|status| status.code()), Some(Code::Ok), "{content_type}");
+    }
+}
+
+fn assert_told_to_speak_grpc(answer: &Answer) {
+    assert_eq!((answer.http.as_u16(), answer.grpc.is_none()), (415, true));
+    let sentence = String::from_utf8_lossy(&answer.body);
+    assert!(sentence.contains("send content-type application/grpc"), "{sentence}");
+}
+
+#[tokio::test]
+async fn a_method_that_is_not_there_is_unimplemented() {
+    let mut server = Besieged::start(&[]).await;
+    let known_services = [
+        "/envoy.service.ratelimit.v3.RateLimitService/Forget",
+        "/envoy.service.ratelimit.v3.RateLimitService/",
+        "/grpc.health.v1.Health/Heal",
+    ];
+    let unknown_services =
+        ["/envoy.service.ratelimit.v2.RateLimitService/ShouldRateLimit", "/", "/metrics", "/%00"];
+    for path in known_services.into_iter().chain(unknown_services) {
+        let body = plain(&request(vec![good()]).encode_to_vec());
+        server.refuses_raw(grpc(path), body, Code::Unimplemented, "no such method here").await;
+    }
+}
+
+#[tokio::test]
+async fn metadata_that_is_wrong_or_too_long_is_refused() {
+    let mut server = Besieged::start(&[]).await;
+    let body = plain(&request(vec![good()]).encode_to_vec());
+    let head = grpc(SHOULD_RATE_LIMIT).header("tidegate-precision", "roughly");
+    server.refuses_raw(head, body.clone(), Code::InvalidArgument, "send one of them, or leave it out").await;
+    // A timeout that cannot be read, and names that mean nothing, are no reason to refuse.
+    let head = grpc(SHOULD_RATE_LIMIT).header("grpc-timeout", "soon").header("x-unknown", "\u{e9}");
+    assert_eq!(
+        server.raw.send(head, body.clone()).await.unwrap().grpc.map(|status| status.code()),
+        Some(Code::Ok)
+    );
+
+    let head = grpc(SHOULD_RATE_LIMIT).header("x-long", "x".repeat(17 * 1024));
+    assert_eq!(server.raw.send(head, body).await.unwrap().http, 431);
+    server.serves().await;
+}
