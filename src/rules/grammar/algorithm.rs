@@ -4,13 +4,17 @@
 
 use super::window;
 use crate::{
-    algorithm::{Algorithm, FixedWindow, SlidingWindow},
-    limit::Window,
+    algorithm::{
+        Algorithm, Calendar, FixedWindow, LeakyBucket, Period, Rate, Schedule, SlidingLog, SlidingWindow,
+        SubWindows, TokenBucket, Zone,
+    },
+    limit::{Unit, Window},
     rules::{
         rule::Semantics,
-        yaml::{Fields, Report, nearest, quoted},
+        yaml::{Field, Fields, Report, nearest, quoted},
     },
 };
+use std::num::NonZeroU32;
 
 /// An algorithm with what answers say of its limit.
 pub(super) struct Counting {
@@ -22,7 +26,27 @@ pub(super) struct Counting {
 /// Reads the keys of one algorithm; none if they say nothing usable, which is reported.
 type Read = fn(&mut Fields<'_>, Semantics, &mut Report<'_>) -> Option<Counting>;
 
-const ALGORITHMS: [(&str, Read); 2] = [("sliding_window", sliding_window), ("fixed_window", fixed_window)];
+const ALGORITHMS: [(&str, Read); 5] = [
+    ("sliding_window", sliding_window),
+    ("sliding_log", sliding_log),
+    ("fixed_window", fixed_window),
+    ("token_bucket", token_bucket),
+    ("leaky_bucket", leaky_bucket),
+];
+
+/// The largest limit of a sliding log: it remembers every hit that counts, in up to nine bytes.
+const LOG_LIMIT_MAX: u32 = 1_000_000;
+
+/// The algorithm that a key belongs to, for those who wrote it beside another.
+pub(super) fn home(key: &str) -> Option<&'static str> {
+    match key {
+        "precision" => Some("it goes with `algorithm: sliding_window`"),
+        "aligned" | "calendar" | "time_zone" => Some("it goes with `algorithm: fixed_window`"),
+        "size" | "refill" => Some("it goes with `algorithm: token_bucket`"),
+        "burst" => Some("it goes with `algorithm: leaky_bucket`"),
+        _ => None,
+    }
+}
 
 /// What `algorithm` and the keys that go with it say.
 pub(super) fn counting(
@@ -37,17 +61,27 @@ pub(super) fn counting(
     let Some(field) = fields.take("algorithm") else {
         return default(fields, semantics, report);
     };
-    let name = field.text(report);
-    let read = ALGORITHMS.into_iter().find(|(known, _)| Some(*known) == name).map(|(_, read)| read);
-    if let (None, Some(name)) = (read, name) {
-        let known = ALGORITHMS.map(|(known, _)| known);
+    choice(&field, report, "an algorithm", &ALGORITHMS).unwrap_or(default)(fields, semantics, report)
+}
+
+/// What stands for the name that is written; what it is one of is reported if it is none of them.
+fn choice<T: Copy>(
+    field: &Field<'_>,
+    report: &mut Report<'_>,
+    what: &str,
+    choices: &[(&'static str, T)],
+) -> Option<T> {
+    let name = field.text(report)?;
+    let chosen = choices.iter().find(|(known, _)| *known == name);
+    if chosen.is_none() {
+        let known: Vec<_> = choices.iter().map(|(known, _)| *known).collect();
         let remedy = match nearest(name, &known) {
             Some(meant) => format!("did you mean `{meant}`?"),
             None => format!("write one of {}", known.join(", ")),
         };
-        field.reject(report, format!("{} is not an algorithm; {remedy}", quoted(name)));
+        field.reject(report, format!("{} is not {what}; {remedy}", quoted(name)));
     }
-    read.unwrap_or(default)(fields, semantics, report)
+    chosen.map(|(_, chosen)| *chosen)
 }
 
 fn sliding_window(
@@ -55,15 +89,141 @@ fn sliding_window(
     semantics: Semantics,
     report: &mut Report<'_>,
 ) -> Option<Counting> {
+    let precision = fields.take("precision").and_then(|field| {
+        let precision = u8::try_from(field.whole(report)?).ok().filter(|&precision| precision > 0);
+        if precision.is_none() {
+            field.reject(report, "a window has 1 to 255 sub-windows; write a number from that range");
+        }
+        precision
+    });
     let (limit, window) = requests_and_window(fields, semantics, report)?;
-    let algorithm = Algorithm::SlidingWindow(SlidingWindow { limit, window });
+    let algorithm = match precision {
+        None | Some(1) => Algorithm::SlidingWindow(SlidingWindow { limit, window }),
+        Some(precision) => Algorithm::SubWindows(SubWindows::new(limit, window, precision)),
+    };
     Some(Counting { requests: limit, window, algorithm })
 }
 
-fn fixed_window(fields: &mut Fields<'_>, semantics: Semantics, report: &mut Report<'_>) -> Option<Counting> {
+fn sliding_log(fields: &mut Fields<'_>, semantics: Semantics, report: &mut Report<'_>) -> Option<Counting> {
     let (limit, window) = requests_and_window(fields, semantics, report)?;
-    let algorithm = Algorithm::FixedWindow(FixedWindow::on_the_clock(limit, window));
-    Some(Counting { requests: limit, window, algorithm })
+    if let Some(field) = fields.take("requests_per_unit").filter(|_| limit > LOG_LIMIT_MAX) {
+        let message = format!(
+            "a log of {limit} hits is too large (at most {LOG_LIMIT_MAX}); \
+             write `algorithm: sliding_window` and `precision: 60`"
+        );
+        field.reject(report, message);
+        return None;
+    }
+    Some(Counting { requests: limit, window, algorithm: Algorithm::SlidingLog(SlidingLog { limit, window }) })
+}
+
+fn fixed_window(fields: &mut Fields<'_>, semantics: Semantics, report: &mut Report<'_>) -> Option<Counting> {
+    let is_calendar = fields.flag("calendar", report);
+    let (aligned, time_zone) = (fields.take("aligned"), fields.take("time_zone"));
+    let (limit, window) = requests_and_window(fields, semantics, report)?;
+    let schedule = if is_calendar {
+        if let Some(aligned) = aligned {
+            aligned.reject(report, "windows of the calendar begin with it; remove this or `calendar`");
+        }
+        calendar(fields, window, time_zone, report).map(Schedule::Calendar)?
+    } else {
+        if let Some(time_zone) = time_zone {
+            time_zone.reject(report, "only a calendar has time zones; add `calendar: true` or remove this");
+        }
+        let alignments = [("clock", Schedule::Clock as fn(_) -> _), ("first_hit", Schedule::FirstHit)];
+        let aligned = aligned.and_then(|field| choice(&field, report, "an alignment", &alignments));
+        aligned.unwrap_or(Schedule::Clock)(window)
+    };
+    Some(Counting {
+        requests: limit,
+        window,
+        algorithm: Algorithm::FixedWindow(FixedWindow { limit, schedule }),
+    })
+}
+
+fn calendar(
+    fields: &mut Fields<'_>,
+    window: Window,
+    time_zone: Option<Field<'_>>,
+    report: &mut Report<'_>,
+) -> Option<Calendar> {
+    let zone = match &time_zone {
+        None => Some(Zone::UTC),
+        Some(field) => field.text(report).and_then(|name| {
+            let zone = Zone::named(name);
+            if zone.is_none() {
+                let remedy = "write one of the IANA database, such as Europe/Berlin";
+                field.reject(report, format!("{} is not a time zone; {remedy}", quoted(name)));
+            }
+            zone
+        }),
+    };
+    // Seven days are no week, and thirty no month: a calendar is told by the name of its unit alone.
+    let is_named = fields.take("unit").is_some() && fields.take("unit_multiplier").is_none();
+    let unit = Unit::of_window(window).filter(|_| is_named);
+    let period = match unit {
+        Some(Unit::Day) => Period::Day,
+        Some(Unit::Week) => Period::Week,
+        Some(Unit::Month) => Period::Month,
+        Some(Unit::Year) => Period::Year,
+        Some(Unit::Second | Unit::Minute | Unit::Hour) | None => {
+            let message =
+                "the calendar has days, weeks, months and years; write `unit: day` (or week, month, year)";
+            if let Some(field) = fields.take("calendar") {
+                field.reject(report, message);
+            }
+            return None;
+        }
+    };
+    zone.map(|zone| Calendar::new(period, zone))
+}
+
+fn token_bucket(fields: &mut Fields<'_>, semantics: Semantics, report: &mut Report<'_>) -> Option<Counting> {
+    type Make = fn(u32, NonZeroU32, Window) -> TokenBucket;
+    let refills: [(_, Make); 2] = [("greedy", TokenBucket::greedy), ("intervals", TokenBucket::by_intervals)];
+    let refill = fields.take("refill").and_then(|field| choice(&field, report, "a way to refill", &refills));
+    let Bucket { requests, window, size, rate } = bucket("size", fields, semantics, report)?;
+    let algorithm = Algorithm::TokenBucket(refill.unwrap_or(TokenBucket::greedy)(size, rate, window));
+    Some(Counting { requests, window, algorithm })
+}
+
+fn leaky_bucket(fields: &mut Fields<'_>, semantics: Semantics, report: &mut Report<'_>) -> Option<Counting> {
+    let Bucket { requests, window, size, rate } = bucket("burst", fields, semantics, report)?;
+    let bucket = LeakyBucket { burst: size, rate: Rate::new(rate, window), queue: None };
+    Some(Counting { requests, window, algorithm: Algorithm::LeakyBucket(bucket) })
+}
+
+/// What both buckets have: so many requests in so much time, and how many fit at once.
+struct Bucket {
+    requests: u32,
+    window: Window,
+    size: u32,
+    rate: NonZeroU32,
+}
+
+/// Reads a bucket whose size is under `name`, and as large as the requests of one unit if it is not given.
+fn bucket(
+    name: &'static str,
+    fields: &mut Fields<'_>,
+    semantics: Semantics,
+    report: &mut Report<'_>,
+) -> Option<Bucket> {
+    let size = fields.take(name).map(|field| (field.whole(report), field));
+    let (requests, window) = requests_and_window(fields, semantics, report)?;
+    if let (0, Some((Some(1..), field))) = (requests, &size) {
+        field.reject(
+            report,
+            "nothing comes back at 0 in a unit; write 1 or more in `requests_per_unit`, or 0 here",
+        );
+        return None;
+    }
+    let size = match size {
+        None => requests,
+        Some((size, _)) => size?,
+    };
+    // A bucket without room admits nothing, at whatever rate.
+    let rate = NonZeroU32::new(requests).unwrap_or(NonZeroU32::MIN);
+    Some(Bucket { requests, window, size, rate })
 }
 
 /// So many requests in so much time. Both are read, so that the mistakes of both are told.
@@ -84,4 +244,66 @@ fn requests_and_window(
     };
     let window = window::window(fields, report);
     requests.zip(window)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::{LoadOptions, RuleSet, Source};
+
+    /// The algorithm of a limit of 10 a minute with these keys, or 10 of another unit if they name one.
+    fn algorithm(keys: &str) -> Algorithm {
+        let unit = if keys.contains("unit:") { "" } else { "unit: minute, " };
+        let text = format!(
+            "domain: d\ndescriptors: [{{key: k, rate_limit: {{requests_per_unit: 10, {unit}{keys}}}}}]"
+        );
+        let source = Source { name: "test.yaml".into(), text };
+        let rules =
+            RuleSet::parse(&[source], &LoadOptions::default(), None).unwrap_or_else(|e| panic!("{e}"));
+        rules.domain("d").unwrap().rules()[0].limits[0].algorithm.clone()
+    }
+
+    fn minute() -> Window {
+        Unit::Minute.window()
+    }
+
+    #[test]
+    fn a_sliding_window_has_one_sub_window_unless_told() {
+        let plain = Algorithm::SlidingWindow(SlidingWindow { limit: 10, window: minute() });
+        for keys in ["", "algorithm: sliding_window", "precision: 1"] {
+            assert_eq!(algorithm(keys), plain);
+        }
+        assert_eq!(algorithm("precision: 60"), Algorithm::SubWindows(SubWindows::new(10, minute(), 60)));
+    }
+
+    #[test]
+    fn fixed_windows_begin_with_the_clock_the_first_hit_or_the_calendar() {
+        let schedule = |keys: &str| match algorithm(&format!("algorithm: fixed_window, {keys}")) {
+            Algorithm::FixedWindow(fixed) => fixed.schedule,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(schedule(""), Schedule::Clock(minute()));
+        assert_eq!(schedule("aligned: clock"), Schedule::Clock(minute()));
+        assert_eq!(schedule("aligned: first_hit"), Schedule::FirstHit(minute()));
+        assert_eq!(schedule("unit: month"), Schedule::Clock(Unit::Month.window()));
+        let month_in = |zone| Schedule::Calendar(Calendar::new(Period::Month, zone));
+        assert_eq!(schedule("unit: MONTH, calendar: true"), month_in(Zone::UTC));
+        let berlin = Zone::named("Europe/Berlin").unwrap();
+        assert_eq!(schedule("unit: month, calendar: true, time_zone: europe/berlin"), month_in(berlin));
+    }
+
+    #[test]
+    fn a_bucket_is_as_large_as_its_rate_unless_told() {
+        let ten = NonZeroU32::new(10).unwrap();
+        let (greedy, by_intervals) = (TokenBucket::greedy, TokenBucket::by_intervals);
+        let tokens = |bucket: fn(_, _, _) -> _, size| Algorithm::TokenBucket(bucket(size, ten, minute()));
+        assert_eq!(algorithm("algorithm: token_bucket"), tokens(greedy, 10));
+        assert_eq!(algorithm("algorithm: token_bucket, refill: greedy, size: 50"), tokens(greedy, 50));
+        assert_eq!(algorithm("algorithm: token_bucket, refill: intervals"), tokens(by_intervals, 10));
+        let leaky = |burst| {
+            Algorithm::LeakyBucket(LeakyBucket { burst, rate: Rate::new(ten, minute()), queue: None })
+        };
+        assert_eq!(algorithm("algorithm: leaky_bucket"), leaky(10));
+        assert_eq!(algorithm("algorithm: leaky_bucket, burst: 1"), leaky(1));
+    }
 }

@@ -107,7 +107,8 @@ fn home(name: &str) -> Option<Home> {
         "key" | "value" | "descriptors" | "rate_limit" | "rate_limits" | "shadow_mode" | "quota_mode"
         | "detailed_metric" | "value_to_metric" | "share_threshold" | "metadata" => Some(Home::Descriptor),
         "unit" | "requests_per_unit" | "unit_multiplier" | "per" | "unlimited" | "name" | "replaces"
-        | "algorithm" | "charge" => Some(Home::RateLimit),
+        | "algorithm" | "charge" | "precision" | "aligned" | "calendar" | "time_zone" | "size" | "refill"
+        | "burst" => Some(Home::RateLimit),
         _ => None,
     }
 }

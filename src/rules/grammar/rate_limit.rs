@@ -37,6 +37,22 @@ pub(super) struct Replaced<'n> {
     pub(super) field: Field<'n>,
 }
 
+/// The keys that say how a limit counts.
+const COUNTING_KEYS: [&str; 12] = [
+    "unit",
+    "unit_multiplier",
+    "per",
+    "algorithm",
+    "charge",
+    "precision",
+    "aligned",
+    "calendar",
+    "time_zone",
+    "size",
+    "refill",
+    "burst",
+];
+
 impl Walk<'_, '_> {
     pub(super) fn read_rate_limit<'n>(&mut self, field: &Field<'n>) -> Option<RateLimit<'n>> {
         let mut fields = field.fields(&mut self.report)?;
@@ -61,7 +77,7 @@ impl Walk<'_, '_> {
         fields.finish(&mut self.report, |name| match home(name)? {
             Home::File => Some("it belongs to the file, beside the outermost `descriptors`"),
             Home::Descriptor => Some("it belongs to the descriptor, beside `rate_limit`"),
-            Home::RateLimit => None,
+            Home::RateLimit => algorithm::home(name),
         });
         Some(RateLimit { unlimited, limit, replaces })
     }
@@ -92,7 +108,7 @@ impl Walk<'_, '_> {
     /// `requests_per_unit` may stand beside `unlimited`: the reference server takes no notice of it.
     fn nothing_else_limits(&mut self, fields: &mut Fields<'_>) {
         let _ = fields.take("requests_per_unit").and_then(|field| field.whole(&mut self.report));
-        for name in ["unit", "unit_multiplier", "per", "algorithm", "charge"] {
+        for name in COUNTING_KEYS {
             if let Some(field) = fields.take(name) {
                 field
                     .reject(&mut self.report, "an unlimited rate counts nothing; remove this or `unlimited`");
