@@ -91,6 +91,26 @@ pub(super) struct Charge<'r> {
     pub(super) reset: Option<Reset>,
 }
 
+/// Hits asked of one counter, summed over its charges.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Asked {
+    pub(super) taken: u64,
+    pub(super) given: u64,
+}
+
+impl Asked {
+    pub(super) const NOTHING: Self = Self { taken: 0, given: 0 };
+
+    #[inline]
+    pub(super) fn add(&mut self, hits: Hits) {
+        match hits {
+            Hits::Take(hits) => self.taken = self.taken.saturating_add(hits.get()),
+            Hits::GiveBack(hits) => self.given = self.given.saturating_add(hits.get()),
+            Hits::Peek => {}
+        }
+    }
+}
+
 /// What a counter says to a charge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Answer {
@@ -205,14 +225,15 @@ impl<'r> Plan<'r> {
 #[inline]
 fn key(seed: &Seed, domain: &str, descriptor: &Descriptor<'_>, shared: &[(usize, &str)], tag: u32) -> Key {
     let mut fingerprint = Fingerprint::new(seed);
-    fingerprint.number(tag);
+    fingerprint.number(u64::from(tag));
     fingerprint.text(domain);
     for (index, entry) in descriptor.entries.iter().enumerate() {
         fingerprint.text(entry.key);
         match shared.iter().find(|(entry, _)| *entry == index) {
-            // A pattern is not a value: the value `a*` of another rule must not meet the pattern `a*` of this one.
+            // A pattern is not a value: the value `a*` of another rule must not meet the pattern `a*` of this one. No text
+            // has a length of u64::MAX, which is what would stand here otherwise.
             Some((_, pattern)) => {
-                fingerprint.number(u32::MAX);
+                fingerprint.number(u64::MAX);
                 fingerprint.text(pattern);
             }
             None => fingerprint.text(entry.value),

@@ -1,6 +1,6 @@
 //! The counters of one request, under the locks of their shards.
 
-use super::charge::Plan;
+use super::charge::{Asked, Plan};
 use crate::{
     algorithm::State,
     limit::{LimitId, Timestamp},
@@ -14,82 +14,90 @@ use std::{borrow::Cow, ops::Range};
 /// Pages of each locked shard that are searched for expired counters when there is no room for a new one.
 const SWEEP_PAGES_WHEN_FULL: usize = 2;
 
-/// One counter of the request.
-struct Held {
+/// One counter of the request, and who asks it for what.
+pub(super) struct Held {
     /// The charges that ask it: where they stand in [`Plan::by_key`].
     charges: Range<u32>,
+    /// What they ask for together.
+    pub(super) asked: Asked,
     key: Key,
     /// Index of its shard's guard.
     guard: u32,
-    /// Where it is; none if it is not there yet.
+    /// Where it was when the shard was locked; none if it was not there.
     place: Option<Place>,
 }
 
-/// All counters of the request, and the locks that keep everybody else away from them.
-pub(super) struct Counters<'s> {
-    store: &'s Store,
-    guards: SmallVec<[MutexGuard<'s, Shard>; 4]>,
-    held: SmallVec<[Held; 2]>,
+impl Held {
+    /// The charges that ask it: where they stand in [`Plan::by_key`].
+    #[inline]
+    pub(super) fn charges(&self) -> Range<usize> {
+        self.charges.start as usize..self.charges.end as usize
+    }
 }
 
-impl<'s> Counters<'s> {
+/// The shards of a request: their locks keep everybody else away from its counters.
+pub(super) struct LockedShards<'s> {
+    store: &'s Store,
+    guards: SmallVec<[MutexGuard<'s, Shard>; 2]>,
+    /// Whether counters came or went since, so that the others may have moved.
+    moved: bool,
+}
+
+impl<'s> LockedShards<'s> {
     /// Locks the shards and finds the counters. They are locked in ascending order, since two requests that share two
     /// shards must not deadlock.
     #[inline]
-    pub(super) fn lock(store: &'s Store, plan: &Plan<'_>) -> Self {
-        let mut counters = Self { store, guards: SmallVec::new(), held: SmallVec::new() };
-        let mut last_shard = None;
-        for (&charge, position) in plan.by_key.iter().zip(0..) {
-            let key = plan.charges[charge as usize].key;
-            match counters.held.last_mut() {
-                Some(held) if held.key == key => held.charges.end += 1,
-                _ => {
-                    let shard = Store::shard_of(key);
-                    if last_shard != Some(shard) {
-                        counters.guards.push(store.lock(shard));
-                        last_shard = Some(shard);
-                    }
-                    let guard = counters.guards.len() - 1;
-                    let place = counters.guards[guard].find(key);
-                    let charges = position..position + 1;
-                    counters.held.push(Held { charges, key, guard: guard as u32, place });
-                }
+    pub(super) fn lock(store: &'s Store, plan: &Plan<'_>) -> (Self, SmallVec<[Held; 2]>) {
+        let mut shards = Self { store, guards: SmallVec::new(), moved: false };
+        let mut counters: SmallVec<[Held; 2]> = SmallVec::new();
+        let (charges, mut last_shard) = (plan.charges.as_slice(), None);
+        for (&charge, position) in plan.by_key.as_slice().iter().zip(0..) {
+            let charge = &charges[charge as usize];
+            if let Some(held) = counters.last_mut()
+                && held.key == charge.key
+            {
+                held.charges.end += 1;
+                held.asked.add(charge.hits);
+                continue;
             }
+            let shard = Store::shard_of(charge.key);
+            if last_shard != Some(shard) {
+                shards.guards.push(store.lock(shard));
+                last_shard = Some(shard);
+            }
+            let guard = shards.guards.len() - 1;
+            let place = shards.guards[guard].find(charge.key);
+            let mut asked = Asked::NOTHING;
+            asked.add(charge.hits);
+            let charges = position..position + 1;
+            counters.push(Held { charges, asked, key: charge.key, guard: guard as u32, place });
         }
-        counters
+        (shards, counters)
     }
 
+    /// Whether the counter is there.
     #[inline]
-    pub(super) fn len(&self) -> usize {
-        self.held.len()
+    pub(super) fn has(&self, held: &Held) -> bool {
+        self.place(held).is_some()
     }
 
-    /// The charges that ask the counter: where they stand in [`Plan::by_key`].
+    /// Where the counter is now.
     #[inline]
-    pub(super) fn charges(&self, index: usize) -> Range<usize> {
-        let Range { start, end } = self.held[index].charges;
-        start as usize..end as usize
-    }
-
-    /// Whether the counter is there already.
-    #[inline]
-    pub(super) fn exists(&self, index: usize) -> bool {
-        self.held[index].place.is_some()
+    fn place(&self, held: &Held) -> Option<Place> {
+        if self.moved { self.guards[held.guard as usize].find(held.key) } else { held.place }
     }
 
     /// What the counter remembers, as `limit` reads it.
     #[inline]
     pub(super) fn state(
         &self,
-        index: usize,
+        held: &Held,
         limit: &RuleLimit,
         rules: &RuleSet,
         now: Timestamp,
     ) -> Cow<'_, State> {
-        let Held { guard, place: Some(place), .. } = self.held[index] else {
-            return Cow::Owned(State::EMPTY);
-        };
-        let counter = self.guards[guard as usize].get(place);
+        let Some(place) = self.place(held) else { return Cow::Owned(State::EMPTY) };
+        let counter = self.guards[held.guard as usize].get(place);
         if counter.limit() == limit.id {
             counter.state()
         } else {
@@ -101,14 +109,14 @@ impl<'s> Counters<'s> {
     #[inline]
     pub(super) fn update(
         &mut self,
-        index: usize,
+        held: &Held,
         limit: &RuleLimit,
         rules: &RuleSet,
         now: Timestamp,
         change: impl FnOnce(State) -> State,
     ) {
-        let Held { key, guard, place, .. } = self.held[index];
-        let shard = &mut self.guards[guard as usize];
+        let place = self.place(held);
+        let shard = &mut self.guards[held.guard as usize];
         let former = place.map(|place| {
             let counter = shard.get_mut(place);
             (counter.limit(), counter.take_state())
@@ -119,34 +127,39 @@ impl<'s> Counters<'s> {
             Some((id, state)) => take_over(limit, rules, id, state, now),
         });
         let expires = limit.algorithm.expires(&state);
+        let counter = Counter::new(state, limit.id, expires);
         match place {
-            Some(place) => shard.get_mut(place).set(state, limit.id, expires),
+            Some(place) => *shard.get_mut(place) = counter,
             None => {
-                let dropped = shard.insert(key, Counter::new(state, limit.id, expires), now);
+                let dropped = shard.insert(held.key, counter, now);
                 self.store.release(dropped);
-                self.find_again(guard);
+                self.moved = true;
             }
         }
     }
 
-    /// Makes sure that `new` counters can be made; false if there is no room for them.
-    pub(super) fn make_room(&mut self, new: usize, now: Timestamp) -> bool {
-        if self.store.reserve(new) {
-            return true;
+    /// Makes sure that there is room for the counters that are not there and are to be made; false if there is not.
+    #[inline]
+    pub(super) fn make_room(&mut self, counters: &[Held], to_be_made: &[bool], now: Timestamp) -> bool {
+        let reserve = |shards: &Self| {
+            let new =
+                counters.iter().zip(to_be_made).filter(|&(held, &made)| made && !shards.has(held)).count();
+            new == 0 || shards.store.reserve(new)
+        };
+        reserve(self) || {
+            self.drop_expired(now);
+            // A counter of this very request may have been among them: it is counted again.
+            reserve(self)
         }
-        for guard in 0..self.guards.len() {
-            let swept = self.guards[guard].sweep(SWEEP_PAGES_WHEN_FULL, now);
-            self.store.release(swept.dropped);
-            self.find_again(guard as u32);
-        }
-        self.store.reserve(new)
     }
 
-    /// Counters of a shard move when others come or go.
-    fn find_again(&mut self, guard: u32) {
-        for held in self.held.iter_mut().filter(|held| held.guard == guard) {
-            held.place = self.guards[guard as usize].find(held.key);
+    #[cold]
+    fn drop_expired(&mut self, now: Timestamp) {
+        for guard in &mut self.guards {
+            let swept = guard.sweep(SWEEP_PAGES_WHEN_FULL, now);
+            self.store.release(swept.dropped);
         }
+        self.moved = true;
     }
 }
 

@@ -2,8 +2,8 @@
 //! or none; each descriptor's status is read from what its counters then hold.
 
 use super::{
-    charge::{Answer, Charge, Plan},
-    counters::Counters,
+    charge::{Answer, Asked, Asking, Charge, Plan},
+    counters::{Held, LockedShards},
     status::{read, statuses},
 };
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
     rules::{RuleLimit, RuleSet, Semantics},
     store::{OnFull, Store},
 };
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 
 pub(super) fn decide<'r>(
     rules: &'r RuleSet,
@@ -28,8 +28,16 @@ pub(super) fn decide<'r>(
         };
     };
     let mut plan = Plan::new(domain, store.seed(), request);
-    let mut counters = Counters::lock(store, &plan);
-    let mut deciding = Deciding { rules, now, plan: &mut plan, counters: &mut counters };
+    let (mut shards, counters) = LockedShards::lock(store, &plan);
+    let mut deciding = Deciding {
+        rules,
+        now,
+        asking: &mut plan.asking,
+        charges: &mut plan.charges,
+        by_key: &plan.by_key,
+        counters: &counters,
+        shards: &mut shards,
+    };
     deciding.evaluate();
     let mut code = deciding.verdict();
     let has_room = deciding.make_room(code == Code::Ok || global_shadow);
@@ -39,35 +47,37 @@ pub(super) fn decide<'r>(
     }
     let admitted = code == Code::Ok || global_shadow;
     deciding.settle(admitted, has_room);
-    drop(counters);
+    drop(shards);
     Decision { code: if admitted { Code::Ok } else { code }, statuses: statuses(&plan) }
 }
 
+/// A request that is being decided. See [`Plan`] for the first three.
 struct Deciding<'d, 'r, 's> {
+    asking: &'d mut [Asking<'r>],
+    charges: &'d mut [Charge<'r>],
+    by_key: &'d [u32],
+    counters: &'d [Held],
+    shards: &'d mut LockedShards<'s>,
     rules: &'r RuleSet,
     now: Timestamp,
-    plan: &'d mut Plan<'r>,
-    counters: &'d mut Counters<'s>,
 }
 
 impl Deciding<'_, '_, '_> {
     /// Asks every counter whether it admits its charges; charges nothing.
     #[inline]
     fn evaluate(&mut self) {
-        let Self { rules, now, ref mut plan, ref counters } = *self;
-        for index in 0..counters.len() {
-            let charges = &plan.by_key[counters.charges(index)];
-            let limit = &*plan.charges[charges[0] as usize].limit;
-            let state = counters.state(index, limit, rules, now);
-            let asked = Asked::of(charges.iter().map(|&charge| &plan.charges[charge as usize]));
-            let given =
-                (asked.given > 0).then(|| limit.algorithm.give_back((*state).clone(), asked.given, now));
+        for held in self.counters {
+            let charges = &self.by_key[held.charges()];
+            let limit = &*self.charges[charges[0] as usize].limit;
+            let state = self.shards.state(held, limit, self.rules, self.now);
+            let given = (held.asked.given > 0)
+                .then(|| limit.algorithm.give_back((*state).clone(), held.asked.given, self.now));
             let state = given.as_ref().unwrap_or(&state);
             for &charge in charges {
-                let charge = &mut plan.charges[charge as usize];
-                if !admits(charge, asked.taken, state, now) {
+                let charge = &mut self.charges[charge as usize];
+                if !admits(charge, held.asked.taken, state, self.now) {
                     charge.answer = Answer::Over;
-                    plan.asking[charge.descriptor as usize].is_over = true;
+                    self.asking[charge.descriptor as usize].is_over = true;
                 }
             }
         }
@@ -77,7 +87,7 @@ impl Deciding<'_, '_, '_> {
     #[inline]
     fn verdict(&self) -> Code {
         let (mut quotas, mut quotas_over) = (0, 0);
-        for asking in &self.plan.asking {
+        for asking in &*self.asking {
             let over = asking.is_over && !asking.reached.is_shadow();
             if asking.reached.is_quota() {
                 quotas += 1;
@@ -92,30 +102,37 @@ impl Deciding<'_, '_, '_> {
     /// What is counted on a counter, given whether the request is admitted. A descriptor that is over is not charged
     /// even if it is let through: all of its limits must admit.
     #[inline]
-    fn counted(&self, index: usize, admitted: bool) -> Asked {
-        let charges = self.plan.by_key[self.counters.charges(index)].iter();
-        Asked::of(charges.map(|&charge| &self.plan.charges[charge as usize]).filter(|charge| {
-            charge.is_always() || (admitted && !self.plan.asking[charge.descriptor as usize].is_over)
-        }))
+    fn counted(&self, held: &Held, admitted: bool) -> Asked {
+        let mut counted = Asked::NOTHING;
+        for &charge in &self.by_key[held.charges()] {
+            let charge = &self.charges[charge as usize];
+            if charge.is_always() || (admitted && !self.asking[charge.descriptor as usize].is_over) {
+                counted.add(charge.hits);
+            }
+        }
+        counted
     }
 
     /// Sees to it that there is room for the counters that settling will make.
     #[inline]
     fn make_room(&mut self, admitted: bool) -> bool {
-        let makes = |&index: &usize| !self.counters.exists(index) && self.counted(index, admitted).taken > 0;
-        let new = (0..self.counters.len()).filter(makes).count();
-        new == 0 || self.counters.make_room(new, self.now)
+        if self.counters.iter().all(|held| self.shards.has(held)) {
+            return true;
+        }
+        let makes: SmallVec<[bool; 4]> =
+            self.counters.iter().map(|held| self.counted(held, admitted).taken > 0).collect();
+        self.shards.make_room(self.counters, &makes, self.now)
     }
 
     /// There is no room: descriptors that need a new counter are over.
     #[cold]
     fn deny_newcomers(&mut self) {
-        for index in (0..self.counters.len()).filter(|&index| !self.counters.exists(index)) {
-            for &charge in &self.plan.by_key[self.counters.charges(index)] {
-                let charge = &mut self.plan.charges[charge as usize];
+        for held in self.counters.iter().filter(|held| !self.shards.has(held)) {
+            for &charge in &self.by_key[held.charges()] {
+                let charge = &mut self.charges[charge as usize];
                 if matches!(charge.hits, Hits::Take(_)) && charge.answer == Answer::Admitted {
                     charge.answer = Answer::NoRoom;
-                    self.plan.asking[charge.descriptor as usize].is_over = true;
+                    self.asking[charge.descriptor as usize].is_over = true;
                 }
             }
         }
@@ -124,59 +141,32 @@ impl Deciding<'_, '_, '_> {
     /// Charges what is to be charged, and reads what the counters then hold. Without room no counter is made.
     #[inline]
     fn settle(&mut self, admitted: bool, has_room: bool) {
-        for index in 0..self.counters.len() {
-            let counted = self.counted(index, admitted);
-            let Self { rules, now, ref mut plan, ref mut counters } = *self;
-            let charges = &plan.by_key[counters.charges(index)];
+        for held in self.counters {
+            let charges = &self.by_key[held.charges()];
             let first = charges[0] as usize;
-            if !counted.is_nothing(counters.exists(index), has_room) {
-                let limit = &*plan.charges[first].limit;
-                let change = |state| counted.apply(&limit.algorithm, state, now);
-                counters.update(index, limit, rules, now, change);
+            let counted = self.counted(held, admitted);
+            // A counter that is not there has nothing to give back.
+            let changes =
+                if self.shards.has(held) { counted != Asked::NOTHING } else { counted.taken > 0 && has_room };
+            if changes {
+                let limit = &*self.charges[first].limit;
+                let change = |state| apply(counted, &limit.algorithm, state, self.now);
+                self.shards.update(held, limit, self.rules, self.now, change);
             }
-            let state = counters.state(index, &plan.charges[first].limit, rules, now);
-            let asked = Asked::of(charges.iter().map(|&charge| &plan.charges[charge as usize])).taken;
+            let state = self.shards.state(held, &self.charges[first].limit, self.rules, self.now);
             for &charge in charges {
-                let charge = &mut plan.charges[charge as usize];
-                let is_shadow = plan.asking[charge.descriptor as usize].reached.is_shadow();
-                read(charge, asked, is_shadow, &state, now);
+                let charge = &mut self.charges[charge as usize];
+                let is_shadow = self.asking[charge.descriptor as usize].reached.is_shadow();
+                read(charge, held.asked.taken, is_shadow, &state, self.now);
             }
         }
     }
 }
 
-/// Hits asked of one counter, summed over its charges.
-#[derive(Clone, Copy)]
-struct Asked {
-    taken: u64,
-    given: u64,
-}
-
-impl Asked {
-    #[inline]
-    fn of<'c, 'r: 'c>(charges: impl Iterator<Item = &'c Charge<'r>>) -> Self {
-        let mut sum = Self { taken: 0, given: 0 };
-        for charge in charges {
-            match charge.hits {
-                Hits::Take(hits) => sum.taken = sum.taken.saturating_add(hits.get()),
-                Hits::GiveBack(hits) => sum.given = sum.given.saturating_add(hits.get()),
-                Hits::Peek => {}
-            }
-        }
-        sum
-    }
-
-    /// Whether the counter stays as it is. One that does not exist has nothing to give back.
-    #[inline]
-    fn is_nothing(self, exists: bool, has_room: bool) -> bool {
-        if exists { self.taken == 0 && self.given == 0 } else { self.taken == 0 || !has_room }
-    }
-
-    #[inline]
-    fn apply(self, algorithm: &Algorithm, state: State, now: Timestamp) -> State {
-        let state = if self.given == 0 { state } else { algorithm.give_back(state, self.given, now) };
-        if self.taken == 0 { state } else { algorithm.add(state, self.taken, now) }
-    }
+#[inline]
+fn apply(asked: Asked, algorithm: &Algorithm, state: State, now: Timestamp) -> State {
+    let state = if asked.given == 0 { state } else { algorithm.give_back(state, asked.given, now) };
+    if asked.taken == 0 { state } else { algorithm.add(state, asked.taken, now) }
 }
 
 /// Whether the charge is admitted, when all charges of its counter together take `taken`.
