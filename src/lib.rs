@@ -2,16 +2,18 @@
 //!
 //! The modules, from the ground up; imports point down only (`tests/it/tidy.rs` holds it):
 //!
-//! - [`limit`]: the vocabulary of requests, limits and decisions
-//! - [`algorithm`]: the arithmetic of counting
-//! - [`rules`]: rule files, the rule tree and matching
-//! - [`store`]: the sharded counters
-//! - [`limiter`]: the decision
-//! - [`grpc`]: the wire and the services
-//! - [`server`]: the wiring
-//! - [`telemetry`]: logs
-//! - [`cli`]: the commands
-//! - [`clock`]: where time comes from
+//! | module | what it is |
+//! |---|---|
+//! | [`limit`] | the vocabulary of requests, limits and decisions |
+//! | [`clock`] | where time comes from |
+//! | [`algorithm`] | the arithmetic of counting |
+//! | [`rules`] | rule files, the rule tree and matching |
+//! | [`store`] | the sharded counters |
+//! | [`limiter`] | the decision |
+//! | [`grpc`] | the wire and the services |
+//! | [`telemetry`] | logs |
+//! | [`server`] | the wiring |
+//! | [`cli`] | the commands |
 
 pub mod algorithm;
 pub mod cli;

@@ -20,15 +20,15 @@ descriptors:
 ";
 
 fn run(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_tidegate")).args(args).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_tidegate")).args(args).output().expect("the binary runs")
 }
 
 fn stdout(output: &Output) -> String {
-    String::from_utf8(output.stdout.clone()).unwrap()
+    String::from_utf8(output.stdout.clone()).expect("UTF-8")
 }
 
 fn stderr(output: &Output) -> String {
-    String::from_utf8(output.stderr.clone()).unwrap()
+    String::from_utf8(output.stderr.clone()).expect("UTF-8")
 }
 
 /// The rows of a table, cell by cell, where cells are set apart by at least two spaces.

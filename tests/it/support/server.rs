@@ -64,7 +64,7 @@ impl Server {
         thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
                 let parsed: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
-                lines.lock().unwrap().push(line);
+                lines.lock().expect("nobody panics with it").push(line);
                 if parsed["message"] == "listening" {
                     let _ = listening.send(parsed["address"].as_str().unwrap_or_default().to_owned());
                 }
@@ -72,7 +72,7 @@ impl Server {
         });
         let Ok(address) = address.recv_timeout(PATIENCE) else {
             let _ = child.kill();
-            panic!("the server did not listen: {:#?}", log.lock().unwrap());
+            panic!("the server did not listen: {:#?}", log.lock().expect("nobody panics with it"));
         };
         Self { child, address, log }
     }
@@ -89,7 +89,7 @@ impl Server {
 
     /// What it logged so far, line by line.
     pub fn log(&self) -> Vec<String> {
-        self.log.lock().unwrap().clone()
+        self.log.lock().expect("nobody panics with it").clone()
     }
 
     /// A connection, for clients of any service.
