@@ -3,6 +3,32 @@
 //!
 //! It imports nothing of what it judges.
 
+/// The months of 2024 in Berlin, as GNU date has them: the moments at which they end.
+pub const BERLIN_MONTHS: [u64; 14] = {
+    let mut ends = [
+        1_704_063_600,
+        1_706_742_000,
+        1_709_247_600,
+        1_711_922_400,
+        1_714_514_400,
+        1_717_192_800,
+        1_719_784_800,
+        1_722_463_200,
+        1_725_141_600,
+        1_727_733_600,
+        1_730_415_600,
+        1_733_007_600,
+        1_735_686_000,
+        1_738_364_400,
+    ];
+    let mut index = 0;
+    while index < ends.len() {
+        ends[index] *= 1_000_000_000;
+        index += 1;
+    }
+    ends
+};
+
 /// One rule's numbers. Times are in nanoseconds.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Model {

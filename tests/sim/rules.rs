@@ -1,0 +1,124 @@
+//! Random rules, as a file says them and as the oracle knows them.
+
+use crate::{
+    oracle::{BERLIN_MONTHS, Model},
+    rng::Rng,
+};
+use std::fmt::Write;
+
+/// The rules of the one domain `sim`; rule number `n` is for the key `kn`.
+#[derive(Clone, Debug)]
+pub struct Rules(pub Vec<Rule>);
+
+#[derive(Clone, Debug)]
+pub struct Rule {
+    pub limits: Vec<Limit>,
+    pub shadow: bool,
+    pub quota: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct Limit {
+    /// Its keys in the file.
+    keys: String,
+    pub model: Model,
+    pub always: bool,
+}
+
+impl Rules {
+    pub fn random(rng: &mut Rng) -> Self {
+        let rule = |rng: &mut Rng| Rule {
+            limits: (0..rng.pick(&[1, 1, 1, 2, 3])).map(|_| Limit::random(rng)).collect(),
+            shadow: rng.once_in(8),
+            quota: rng.once_in(8),
+        };
+        Self((0..rng.between(1, 4)).map(|_| rule(rng)).collect())
+    }
+
+    /// The same, but for one limit that counts in another way.
+    pub fn with_one_limit_changed(&self, rng: &mut Rng) -> Self {
+        let mut changed = self.clone();
+        let rule = rng.below(changed.0.len() as u64) as usize;
+        let limits = &mut changed.0[rule].limits;
+        let limit = rng.below(limits.len() as u64) as usize;
+        limits[limit] = Limit::random(rng);
+        changed
+    }
+
+    /// The rule file.
+    pub fn yaml(&self) -> String {
+        let mut yaml = String::from("domain: sim\ndescriptors:\n");
+        for (number, rule) in self.0.iter().enumerate() {
+            let Rule { limits, shadow, quota } = rule;
+            let _ = writeln!(
+                yaml,
+                "- key: k{number}\n  shadow_mode: {shadow}\n  quota_mode: {quota}\n  rate_limits:"
+            );
+            for (limit, Limit { keys, always, .. }) in limits.iter().enumerate() {
+                let charge = if *always { "always" } else { "admitted" };
+                let _ = writeln!(yaml, "  - {{name: l{limit}, charge: {charge}, {keys}}}");
+            }
+        }
+        yaml
+    }
+
+    /// The length of some window, in nanoseconds: what the pace of the traffic goes by.
+    pub fn some_length(&self, rng: &mut Rng) -> u64 {
+        let rule = rng.pick(&self.0);
+        match rng.pick(&rule.limits).model {
+            Model::SlidingWindow { window, precision, .. } => rng.pick(&[window, window.div_ceil(precision)]),
+            Model::SlidingLog { window, .. }
+            | Model::FixedWindow { window, .. }
+            | Model::FirstHitWindow { window, .. } => window,
+            Model::CalendarWindow { .. } => 86_400_000_000_000,
+            Model::GreedyBucket { tokens, interval, .. } => rng.pick(&[interval, interval.div_ceil(tokens)]),
+            Model::IntervalBucket { interval, .. } => interval,
+            Model::LeakyBucket { hits, per, .. } => rng.pick(&[per, per.div_ceil(hits)]),
+        }
+    }
+}
+
+impl Limit {
+    fn random(rng: &mut Rng) -> Self {
+        let limit = rng.pick(&[0, 1, 1, 2, 3, 5, 8, 20]);
+        let millis = rng.pick(&[1, 3, 250, 1_000, 7_000, 10_000, 60_000, 3_600_000]);
+        let (window, size) = (millis * 1_000_000, rng.pick(&[1, 2, 5, 12]));
+        let rate = limit.max(1);
+        let (requests, other, model) = match rng.below(9) {
+            0 => (
+                limit,
+                "algorithm: sliding_window".to_owned(),
+                Model::SlidingWindow { limit, window, precision: 1 },
+            ),
+            1 => {
+                let precision = rng.pick(&[2, 3, 8, 60, 255]);
+                (limit, format!("precision: {precision}"), Model::SlidingWindow { limit, window, precision })
+            }
+            2 => (limit, "algorithm: sliding_log".to_owned(), Model::SlidingLog { limit, window }),
+            3 => (limit, "algorithm: fixed_window".to_owned(), Model::FixedWindow { limit, window }),
+            4 => {
+                let keys = "algorithm: fixed_window, aligned: first_hit".to_owned();
+                (limit, keys, Model::FirstHitWindow { limit, window })
+            }
+            5 => {
+                let keys = "unit: month, algorithm: fixed_window, calendar: true, time_zone: Europe/Berlin";
+                let model = Model::CalendarWindow { limit, ends: &BERLIN_MONTHS };
+                (limit, keys.to_owned(), model)
+            }
+            6 => {
+                let keys = format!("algorithm: token_bucket, size: {size}");
+                (rate, keys, Model::GreedyBucket { size, tokens: rate, interval: window })
+            }
+            7 => {
+                let keys = format!("algorithm: token_bucket, refill: intervals, size: {size}");
+                (rate, keys, Model::IntervalBucket { size, tokens: rate, interval: window })
+            }
+            _ => {
+                let keys = format!("algorithm: leaky_bucket, burst: {size}");
+                (rate, keys, Model::LeakyBucket { burst: size, hits: rate, per: window })
+            }
+        };
+        let per = if other.starts_with("unit:") { String::new() } else { format!("per: {millis}ms, ") };
+        Self { keys: format!("requests_per_unit: {requests}, {per}{other}"), model, always: rng.once_in(5) }
+    }
+}
