@@ -4,11 +4,13 @@
 //! - There are never more counters than [`StoreSettings::counters_max`]; a live counter is never dropped to make room.
 //! - Growing and expiring touch one page at a time: no operation's cost depends on how many counters there are.
 
+mod copy;
 mod counter;
 mod key;
 mod shard;
 mod table;
 
+pub use copy::{PageCopies, PageKeys, Wanted};
 pub use counter::Counter;
 pub use key::{Fingerprint, Key, Seed};
 pub use shard::Shard;

@@ -4,16 +4,24 @@
 //! the directory has no bit left to tell the halves apart is it doubled, a copy of four bytes for each of its places.
 //! A page takes memory for its slots in small steps, so that little of it lies idle.
 //!
-//! Invariant: all keys of a page agree in their last `depth` bits, and every directory place that ends in those bits
-//! names the page.
+//! What always holds:
+//!
+//! - All keys of a page agree in its bits, and every directory place that ends in those bits names the page.
+//! - Keys move only into pages that are marked as changed, and never to a page with a lower number than theirs.
 
-use super::{Key, Swept};
+use super::{
+    Counter, Key, PageKeys, Swept,
+    copy::{PageCopies, Wanted},
+};
 
 /// The most slots of a page. A page is searched by its tags, which fill one cache line.
-const PAGE_SLOTS: usize = 64;
+pub(super) const PAGE_SLOTS: usize = 64;
 
 /// Slots are allocated in steps of this many.
 const SLOT_STEP: usize = 8;
+
+/// Pages that are looked at for changes in one go.
+const PAGES_SEARCHED_MAX: usize = 128;
 
 /// Where a key was found: good for as long as nothing is inserted or dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,7 +41,11 @@ struct Page<T> {
     /// `Key::tag` of each slot; only the first `slots.len()` mean anything.
     tags: [u8; PAGE_SLOTS],
     /// How many of the last bits of a key are the same for the whole page.
-    depth: u32,
+    depth: u8,
+    /// Whether anything changed since the page was last copied.
+    changed: bool,
+    /// Those bits.
+    bits: u32,
     /// What the page holds, in no order.
     slots: Vec<Slot<T>>,
 }
@@ -49,8 +61,13 @@ pub(super) struct Table<T> {
 }
 
 impl<T> Page<T> {
-    fn new(depth: u32) -> Self {
-        Self { tags: [0; PAGE_SLOTS], depth, slots: Vec::new() }
+    fn new(keys: PageKeys) -> Self {
+        let PageKeys { depth, bits } = keys;
+        Self { tags: [0; PAGE_SLOTS], depth: depth as u8, changed: true, bits, slots: Vec::new() }
+    }
+
+    fn keys(&self) -> PageKeys {
+        PageKeys { depth: u32::from(self.depth), bits: self.bits }
     }
 
     /// Eight tags at a time; a tag that agrees by chance costs one comparison of keys.
@@ -83,6 +100,7 @@ impl<T> Page<T> {
         }
         self.tags[self.slots.len()] = slot.key.tag();
         self.slots.push(slot);
+        self.changed = true;
     }
 
     fn swap_remove(&mut self, slot: usize) {
@@ -101,13 +119,14 @@ impl<T> Page<T> {
         if self.slots.capacity() - self.slots.len() >= 2 * SLOT_STEP {
             self.slots.shrink_to(self.slots.len().next_multiple_of(SLOT_STEP));
         }
+        self.changed |= self.slots.len() < before;
         before - self.slots.len()
     }
 }
 
 impl<T> Default for Table<T> {
     fn default() -> Self {
-        Self { directory: vec![0], depth: 0, pages: vec![Page::new(0)], sweep_next: 0 }
+        Self { directory: vec![0], depth: 0, pages: vec![Page::new(PageKeys::ALL)], sweep_next: 0 }
     }
 }
 
@@ -133,7 +152,9 @@ impl<T> Table<T> {
 
     #[inline]
     pub(super) fn get_mut(&mut self, place: Place) -> &mut T {
-        &mut self.pages[place.page as usize].slots[place.slot as usize].value
+        let page = &mut self.pages[place.page as usize];
+        page.changed = true;
+        &mut page.slots[place.slot as usize].value
     }
 
     /// Adds a key that is not there yet. Before a full page is split, what `keep` does not want is dropped from it;
@@ -155,23 +176,23 @@ impl<T> Table<T> {
 
     /// Moves the slots of a full page whose next bit is one to a page of their own.
     fn split(&mut self, page: usize) {
-        let depth = self.pages[page].depth;
-        if depth == self.depth {
+        let keys = self.pages[page].keys();
+        // Sixty-four keys that agree in 31 keyed hash bits do not come by chance, and nobody can make them.
+        assert!(keys.depth < PageKeys::DEPTH_MAX, "the keys of a page are not spread");
+        if keys.depth == self.depth {
             self.directory.extend_from_within(..);
             self.depth += 1;
         }
-        let bit = 1u64 << depth;
-        let former = std::mem::replace(&mut self.pages[page], Page::new(depth + 1));
-        let mut sibling = Page::new(depth + 1);
+        let sibling_keys = keys.half(true);
+        let mut sibling = Page::new(sibling_keys);
         let sibling_number = self.pages.len() as u32;
-        let some_key = former.slots[0].key;
+        let former = std::mem::replace(&mut self.pages[page], Page::new(keys.half(false)));
         for slot in former.slots {
-            if slot.key.place_bits() & bit == 0 { self.pages[page].push(slot) } else { sibling.push(slot) }
+            if sibling_keys.contain(slot.key) { sibling.push(slot) } else { self.pages[page].push(slot) }
         }
         self.pages.push(sibling);
         // Every place that ends in the sibling's bits.
-        let first = (some_key.place_bits() & (bit - 1)) | bit;
-        for place in (first as usize..self.directory.len()).step_by(2 << depth) {
+        for place in (sibling_keys.bits as usize..self.directory.len()).step_by(2 << keys.depth) {
             self.directory[place] = sibling_number;
         }
     }
@@ -185,9 +206,36 @@ impl<T> Table<T> {
         Swept { dropped, finished }
     }
 
+    /// Counts every page as unchanged.
+    pub(super) fn mark_unchanged(&mut self) {
+        self.pages.iter_mut().for_each(|page| page.changed = false);
+    }
+
     /// Everything in the table, in no order.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Slot<T>> {
         self.pages.iter().flat_map(|page| &page.slots)
+    }
+}
+
+impl Table<Counter> {
+    /// See [`Shard::copy_pages`](super::Shard::copy_pages).
+    pub(super) fn copy_pages(
+        &mut self,
+        from: usize,
+        wanted: Wanted,
+        copies: &mut PageCopies,
+    ) -> Option<usize> {
+        let end = self.pages.len().min(from.saturating_add(PAGES_SEARCHED_MAX));
+        for number in from..end {
+            if copies.is_full() {
+                return Some(number);
+            }
+            let page = &mut self.pages[number];
+            if std::mem::take(&mut page.changed) || wanted == Wanted::All {
+                copies.add(page.keys(), page.slots.iter().map(|slot| (slot.key, slot.value.clone())));
+            }
+        }
+        (end < self.pages.len()).then_some(end)
     }
 }
 
