@@ -9,6 +9,7 @@
 //! - [`limiter`]: the decision
 //! - [`grpc`]: the wire and the services
 //! - [`server`]: the wiring
+//! - [`snapshot`]: keeping the counters across processes
 //! - [`telemetry`]: logs
 //! - [`cli`]: the commands
 //! - [`clock`]: where time comes from
@@ -21,5 +22,6 @@ pub mod limit;
 pub mod limiter;
 pub mod rules;
 pub mod server;
+pub mod snapshot;
 pub mod store;
 pub mod telemetry;

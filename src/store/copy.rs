@@ -124,16 +124,16 @@ mod tests {
     }
 
     fn counter(value: u64) -> Counter {
-        Counter::new(State([value, 0]), LimitId(0), Timestamp::from_nanos(u64::MAX))
+        Counter::new(State::Words([value, 0]), LimitId(0), Timestamp::from_nanos(u64::MAX))
     }
 
     /// Goes on with the pass by one step, and starts the next one when it is through.
-    fn step(shard: &mut Shard, next: &mut usize, kept: &mut BTreeMap<Key, u64>) -> bool {
+    fn step(shard: &mut Shard, next: &mut usize, kept: &mut BTreeMap<Key, State>) -> bool {
         let mut copies = PageCopies::new();
         let to = shard.copy_pages(*next, Wanted::Changed, &mut copies);
         for (keys, counters) in copies.iter() {
             kept.retain(|&key, _| !keys.contain(key));
-            kept.extend(counters.iter().map(|(key, counter)| (*key, counter.state.0[0])));
+            kept.extend(counters.iter().map(|(key, counter)| (*key, counter.state().into_owned())));
         }
         *next = to.unwrap_or(0);
         to.is_none()
@@ -152,7 +152,7 @@ mod tests {
                     step(&mut shard, &mut next, &mut kept);
                     continue;
                 }
-                expected.insert(key(number), index);
+                expected.insert(key(number), State::Words([index, 0]));
                 match shard.find(key(number)) {
                     Some(place) => *shard.get_mut(place) = counter(index),
                     None => drop(shard.insert(key(number), counter(index), Timestamp::EPOCH)),

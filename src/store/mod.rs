@@ -73,6 +73,11 @@ impl Store {
         self.settings.on_full
     }
 
+    /// The most counters held at once.
+    pub fn counters_max(&self) -> usize {
+        self.settings.counters_max
+    }
+
     /// Counters held now.
     pub fn counters(&self) -> usize {
         self.counters.load(Ordering::Relaxed)
