@@ -5,6 +5,7 @@
 mod call;
 mod check;
 mod completions;
+mod data_dir;
 mod descriptor;
 mod explain;
 mod rule_files;

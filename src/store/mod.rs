@@ -4,12 +4,14 @@
 //! - There are never more counters than [`StoreSettings::counters_max`]; a live counter is never dropped to make room.
 //! - Growing and expiring touch one page at a time: no operation's cost depends on how many counters there are.
 
+mod capacity;
 mod copy;
 mod counter;
 mod key;
 mod shard;
 mod table;
 
+pub use capacity::{COUNTER_BYTES, default_counters_max};
 pub use copy::{PageCopies, PageKeys, Wanted};
 pub use counter::Counter;
 pub use key::{Fingerprint, Key, Seed};
