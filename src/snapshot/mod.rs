@@ -8,6 +8,7 @@
 //!   overwritten before what replaces it is committed.
 //! - No decision waits for the disk, nor for a shard longer than a few pages take to copy.
 
+mod archive;
 mod coverage;
 mod disk;
 mod lock;
@@ -16,6 +17,7 @@ mod manifest;
 mod memory_disk;
 mod open;
 mod pages;
+mod portable;
 mod read;
 mod record;
 mod restore;
@@ -26,9 +28,14 @@ mod task;
 mod tests;
 mod write;
 
+pub use archive::Archive;
 pub use disk::DiskError;
 pub use open::{OnBadSnapshot, OpenError, Started, start};
+pub use portable::{ExportError, ImportError, export, import};
 pub use read::{Progress, ReadError};
 pub use restore::{RestoreError, Restored};
 pub use task::{SnapshotCounts, SnapshotTask};
 pub use write::{Pass, Writer};
+
+/// The version of the format that is written.
+pub const FORMAT: u8 = record::VERSION;

@@ -37,6 +37,14 @@ pub enum OpenError {
     /// The disk does not let it be used.
     #[error(transparent)]
     Disk(#[from] DiskError),
+    /// The snapshot cannot be read.
+    #[error("the snapshot in {} cannot be read: {source}", directory.display())]
+    Read {
+        /// The directory.
+        directory: PathBuf,
+        /// Why not.
+        source: ReadError,
+    },
     /// The snapshot cannot be restored.
     #[error("the snapshot in {} cannot be restored: {source}{}", directory.display(), remedy(source))]
     Restore {
