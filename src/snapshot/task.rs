@@ -118,7 +118,8 @@ impl Work {
                 counts.bytes.fetch_add(bytes, Ordering::Relaxed);
                 counts.last_at_nanos.store(ended.as_nanos(), Ordering::Relaxed);
                 counts.last_took_nanos.store(took.as_nanos() as u64, Ordering::Relaxed);
-                tracing::debug!(afresh, pages, counters, bytes, ?took, "snapshot written");
+                let began_nanos = started.as_nanos();
+                tracing::debug!(afresh, pages, counters, bytes, began_nanos, ?took, "snapshot written");
                 Ok(())
             }
             Err(error) => {
