@@ -129,7 +129,7 @@ fn measure(keys: u64) {
 
     let alone = timed(&limiter, random(keys, 1).take(2_000_000), now());
     row("decisions on random keys", quantiles(&alone));
-    row("longest lock to copy pages", format!("{:?}", longest_copy(&limiter)));
+    row("locks to copy pages", quantiles(&locks_to_copy(&limiter)));
 
     let (clock, rules) = (ManualClock::new(now()), limiter.rules());
     let mut pass = || {
@@ -180,29 +180,29 @@ fn measure(keys: u64) {
     row("restore", format!("{:.2?}", began.elapsed()));
 }
 
-/// The longest that a shard is locked to copy some pages, over the whole store.
-fn longest_copy(limiter: &Limiter) -> Duration {
-    let (mut longest, mut copies) = (Duration::ZERO, PageCopies::new());
+/// How long a shard is locked to copy some pages, over the whole store.
+fn locks_to_copy(limiter: &Limiter) -> Histogram<u64> {
+    let (mut locks, mut copies) = (Histogram::new(3).unwrap(), PageCopies::new());
     for shard in 0..limiter.store().shard_count() {
         let mut next = Some(0);
         while let Some(from) = next {
             let began = Instant::now();
             next = limiter.store().lock(shard).copy_pages(from, Wanted::All, &mut copies);
-            longest = longest.max(began.elapsed());
+            locks.record(began.elapsed().as_nanos() as u64).unwrap();
         }
     }
-    longest
+    locks
 }
 
 /// Everything expires, is swept in the sweeper's steps, and as many others come.
 fn measure_expiry(limiter: &Limiter, keys: u64) {
     let later = now().saturating_add_nanos(3 * HOUR_NANOS);
-    let (mut longest, began, full) = (Duration::ZERO, Instant::now(), rss_bytes());
+    let (mut locks, began, full) = (Histogram::new(3).unwrap(), Instant::now(), rss_bytes());
     for shard in 0..limiter.store().shard_count() {
         loop {
             let step = Instant::now();
             let swept = limiter.store().sweep(shard, 16, later);
-            longest = longest.max(step.elapsed());
+            locks.record(step.elapsed().as_nanos() as u64).unwrap();
             if swept.finished {
                 break;
             }
@@ -210,7 +210,7 @@ fn measure_expiry(limiter: &Limiter, keys: u64) {
     }
     assert_eq!(limiter.store().counters(), 0);
     let took = began.elapsed();
-    row("sweeping all, expired", format!("{took:.2?} in all, {longest:?} the longest lock"));
+    row("sweeping all, expired", format!("{took:.2?}; locks: {}", quantiles(&locks)));
     let swept = rss_bytes();
     (keys..2 * keys).for_each(|key| hit(limiter, key, later));
     let sizes = [full, swept, rss_bytes()].map(megabytes).join(" → ");

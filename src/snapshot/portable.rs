@@ -9,10 +9,10 @@ use super::{
     open::lock,
     record::LimitEntry,
     sled_disk::SledDisk,
+    state_bytes,
     write::Generation,
 };
 use crate::{
-    algorithm::State,
     clock::ManualClock,
     limit::{LimitId, Timestamp},
     rules::LimitTable,
@@ -101,7 +101,7 @@ pub fn export(
     archive.read(progress, |key, limit, state| {
         counters += 1;
         bytes.clear();
-        state.encode(&mut bytes);
+        state_bytes::write(state, &mut bytes);
         let (high, low) = key.halves();
         let key = format!("{high:016x}{low:016x}");
         write(out, &Line::Counter { key, limit: limit as u32, state: hex(&bytes) }).map_err(ExportError::from)
@@ -198,7 +198,7 @@ impl Import {
         let limit = *self.limits.get(limit as usize).ok_or("there is no such limit above")?;
         let bytes = from_hex(state).ok_or("`state` is not in hexadecimal digits")?;
         let mut rest = bytes.as_slice();
-        let state = State::decode(&mut rest).filter(|_| rest.is_empty()).ok_or("`state` is no state")?;
+        let state = state_bytes::read(&mut rest).filter(|_| rest.is_empty()).ok_or("`state` is no state")?;
         let mut shard = self.store.lock(Store::shard_of(key));
         if shard.find(key).is_some() {
             return Err("this key has a counter above".into());

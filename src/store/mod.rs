@@ -5,6 +5,7 @@
 //! - Growing and expiring touch one page at a time: no operation's cost depends on how many counters there are.
 
 mod capacity;
+mod chunks;
 mod copy;
 mod counter;
 mod key;

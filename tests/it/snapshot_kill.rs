@@ -163,7 +163,7 @@ async fn ask(client: &mut Client, random: &mut u64, clock: &dyn Clock, hits: &Mu
 fn last_snapshot_began(log: &[String]) -> Option<u64> {
     let lines = log.iter().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     let written = lines.filter(|line| line["message"] == "snapshot written");
-    written.filter_map(|line| line["began_nanos"].as_u64()).last()
+    written.filter_map(|line| line["began_nanos"].as_u64()).next_back()
 }
 
 /// What each counter holds: asked without hitting.
