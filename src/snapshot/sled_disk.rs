@@ -6,6 +6,7 @@
 //! - It is open only while a snapshot is written or read, and reopened now and then meanwhile: it keeps in memory what
 //!   has passed through it.
 //! - It may panic on a damaged or failing disk. Every call is fenced, so that a panic is an error like others.
+//! - It lets go of its files some time after it was closed. Opening waits for that.
 //! - After an error the database is closed and not written to again; the next snapshot begins a generation of its own.
 
 use super::disk::{Disk, DiskError};
@@ -13,6 +14,7 @@ use std::{
     fs, io,
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 const MANIFEST: &str = "manifest";
@@ -23,6 +25,10 @@ const CACHE_BYTES: u64 = 8 << 20;
 
 /// Bytes that pass through an open database before it is closed to give back its memory.
 const BYTES_UNTIL_REOPENED: usize = 24 << 20;
+
+/// How long to wait before trying again to open a database that was closed just now, and how often.
+const RELEASE_WAIT: Duration = Duration::from_millis(5);
+const RELEASE_WAITS_MAX: u32 = 2000;
 
 /// A data directory on a real disk.
 pub(super) struct SledDisk {
@@ -74,7 +80,27 @@ impl SledDisk {
     }
 }
 
+/// Opens the database once the one that was closed before has let go of it. Nobody else can have it: the directory is
+/// locked.
 fn open_database(path: &Path) -> sled::Result<sled::Db> {
+    let mut waits_left = RELEASE_WAITS_MAX;
+    loop {
+        match try_open_database(path) {
+            Err(sled::Error::Io(error)) if waits_left > 0 && is_held(&error) => {
+                waits_left -= 1;
+                std::thread::sleep(RELEASE_WAIT);
+            }
+            opened => return opened,
+        }
+    }
+}
+
+/// sled has no kind of its own for this.
+fn is_held(error: &io::Error) -> bool {
+    error.to_string().contains("could not acquire lock")
+}
+
+fn try_open_database(path: &Path) -> sled::Result<sled::Db> {
     sled::Config::new()
         .path(path)
         .cache_capacity(CACHE_BYTES)

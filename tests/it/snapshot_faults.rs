@@ -18,9 +18,12 @@ descriptors:
 ";
 
 fn start(rules: &Path, data: &Path, more: &[&str]) -> Server {
-    let data = data.to_str().unwrap();
-    let arguments =
-        ["--data", data, "--snapshot-interval", "50ms", "--threads", "1", "--log", "tidegate=debug,info"];
+    start_at(rules, data, "50ms", more)
+}
+
+fn start_at(rules: &Path, data: &Path, interval: &str, more: &[&str]) -> Server {
+    let data = data.to_str().expect("temporary paths are UTF-8");
+    let arguments = ["--data", data, "--snapshot-interval", interval, "--log", "tidegate=debug,info"];
     Server::with_rules(rules, &[&arguments[..], more].concat())
 }
 
@@ -58,7 +61,7 @@ async fn logged_more(server: &Server, message: &str, times: usize) {
 async fn a_clean_stop_forgets_nothing() {
     let (data, rules) = (tempfile::tempdir().unwrap(), rules_file(RULES));
     for round in 0..3 {
-        let server = start(rules.path(), data.path(), &["--snapshot-interval", "1h"]);
+        let server = start_at(rules.path(), data.path(), "1h", &[]);
         let mut client = server.client().await;
         for hits in 1..=5 {
             assert_eq!(hit(&mut client, "alice").await, 1000 - round * 5 - hits);

@@ -143,19 +143,19 @@ impl Load {
         for client in self.clients {
             client.await.expect("the client ends when the server is gone");
         }
-        std::mem::take(&mut *self.hits.lock().unwrap())
+        std::mem::take(&mut *self.hits.lock().expect("no client panics"))
     }
 }
 
 /// One hit; false when the server is gone.
 async fn ask(client: &mut Client, random: &mut u64, clock: &dyn Clock, hits: &Mutex<Vec<Hit>>) -> bool {
     let number = next(random) as usize;
-    let key: Key = (if number % 8 == 0 { "tight" } else { "ample" }, number / 8 % KEYS);
+    let key: Key = (if number.is_multiple_of(8) { "tight" } else { "ample" }, number / 8 % KEYS);
     let value = key.1.to_string();
     let answer = client.hit("kill", &[(key.0, &value)]).await;
     let is_there = answer.is_ok();
     let answered = answer.ok().map(|answer| (clock.now().as_nanos(), answer.overall_code() == Code::Ok));
-    hits.lock().unwrap().push(Hit { key, answered });
+    hits.lock().expect("no client panics").push(Hit { key, answered });
     is_there
 }
 
