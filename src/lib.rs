@@ -10,6 +10,7 @@
 //! | [`rules`] | rule files, the rule tree and matching |
 //! | [`store`] | the sharded counters |
 //! | [`limiter`] | the decision |
+//! | [`snapshot`] | counters on disk, so that they outlive the process |
 //! | [`grpc`] | the wire and the services |
 //! | [`telemetry`] | logs |
 //! | [`server`] | the wiring |
@@ -23,5 +24,6 @@ pub mod limit;
 pub mod limiter;
 pub mod rules;
 pub mod server;
+pub mod snapshot;
 pub mod store;
 pub mod telemetry;

@@ -11,10 +11,11 @@ use super::{
     meter::{self, Rate},
 };
 use crate::limit::{Reset, Timestamp};
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// A bucket that leaks.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct LeakyBucket {
     /// Hits that fit at once. With 1, hits are admitted one by one, evenly spaced.
     pub burst: u32,
@@ -25,7 +26,7 @@ pub struct LeakyBucket {
 }
 
 /// How many may wait, and for how long.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Queue {
     /// The longest wait.
     pub wait_max: Duration,

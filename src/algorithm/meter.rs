@@ -9,15 +9,33 @@
 
 use super::State;
 use crate::limit::{Timestamp, Window};
+use serde::{Deserialize, Serialize};
 use std::{num::NonZeroU32, time::Duration};
 
 /// How fast a meter drains.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(try_from = "RateParts")]
 pub struct Rate {
     /// At least 1. Parts in a nanosecond.
     hits: u64,
     /// At least 1. Parts that one hit takes to drain.
     nanos: u64,
+}
+
+/// A rate as it is kept in a file.
+#[derive(Deserialize)]
+struct RateParts {
+    hits: u64,
+    nanos: u64,
+}
+
+impl TryFrom<RateParts> for Rate {
+    type Error = &'static str;
+
+    fn try_from(RateParts { hits, nanos }: RateParts) -> Result<Self, Self::Error> {
+        let is_rate = (1..=u64::from(u32::MAX)).contains(&hits) && (1..=Window::NANOS_MAX).contains(&nanos);
+        if is_rate { Ok(Self { hits, nanos }) } else { Err("this is no rate") }
+    }
 }
 
 impl Rate {

@@ -11,10 +11,11 @@ use super::{
     runs::{Run, Runs},
 };
 use crate::limit::{Reset, Timestamp, Window};
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// At most `limit` hits in any stretch of the window's length.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct SlidingLog {
     /// Hits admitted in one window.
     pub limit: u32,

@@ -15,10 +15,12 @@
 
 use super::{State, fixed_window::saturating_count, varint};
 use crate::limit::{Reset, Timestamp, Window};
+use serde::{Deserialize, Serialize};
 use std::{num::NonZeroU64, time::Duration};
 
 /// At most `limit` hits in the estimate of the last window.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(try_from = "SubWindowsParts")]
 pub struct SubWindows {
     /// Hits admitted in one window.
     pub limit: u32,
@@ -26,6 +28,26 @@ pub struct SubWindows {
     precision: u8,
     /// The length of a sub-window.
     length: NonZeroU64,
+}
+
+/// The parameters as they are kept in a file.
+#[derive(Deserialize)]
+struct SubWindowsParts {
+    limit: u32,
+    precision: u8,
+    length: NonZeroU64,
+}
+
+impl TryFrom<SubWindowsParts> for SubWindows {
+    type Error = &'static str;
+
+    fn try_from(parts: SubWindowsParts) -> Result<Self, Self::Error> {
+        let SubWindowsParts { limit, precision, length } = parts;
+        if precision == 0 || length.get() > Window::NANOS_MAX {
+            return Err("these are no sub-windows");
+        }
+        Ok(Self { limit, precision, length })
+    }
 }
 
 /// Hits in each sub-window.

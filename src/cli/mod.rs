@@ -5,10 +5,12 @@
 mod call;
 mod check;
 mod completions;
+mod data_dir;
 mod descriptor;
 mod explain;
 mod rule_files;
 mod serve;
+mod snapshot;
 mod table;
 
 use clap::{Parser, Subcommand};
@@ -30,6 +32,7 @@ enum Command {
     Check(check::Check),
     Explain(explain::Explain),
     Call(call::Call),
+    Snapshot(snapshot::Snapshot),
     Completions(completions::Completions),
 }
 
@@ -56,6 +59,7 @@ pub fn run() -> ExitCode {
         Command::Check(check) => check.run(),
         Command::Explain(explain) => explain.run(),
         Command::Call(call) => call.run(),
+        Command::Snapshot(snapshot) => snapshot.run(),
         Command::Completions(completions) => completions.run(),
     };
     match done {

@@ -1,13 +1,13 @@
 //! `tidegate serve`: the server.
 
-use super::{Failure, rule_files::ReadAs};
+use super::{Failure, data_dir::DataDir, rule_files::ReadAs};
 use crate::{
-    clock::SystemClock,
+    clock::{Clock, SystemClock},
     limit::RequestLimits,
     limiter::Limiter,
     rules::{self, RuleSet, Source},
     server::{self, Http2Settings, ListenAddress, Settings},
-    store::{OnFull, Seed, StoreSettings},
+    store::{self, OnFull, Seed, StoreSettings},
     telemetry::{self, LogFormat},
 };
 use clap::{Args, ValueEnum};
@@ -40,12 +40,14 @@ pub(super) struct Serve {
     /// Worker threads; one for each core unless said otherwise.
     #[arg(long, env = "TIDEGATE_THREADS", value_name = "N")]
     threads: Option<NonZeroUsize>,
-    /// The most counters held at once; each takes about 50 bytes.
-    #[arg(long, env = "TIDEGATE_MAX_COUNTERS", value_name = "N", default_value_t = 10_000_000)]
-    max_counters: usize,
+    /// The most counters held at once; each takes up to 64 bytes. As many as fit in half the memory unless said otherwise.
+    #[arg(long, env = "TIDEGATE_MAX_COUNTERS", value_name = "N")]
+    max_counters: Option<usize>,
     /// What happens to a request that needs a new counter when there is no room for one.
     #[arg(long, env = "TIDEGATE_ON_FULL", default_value = "deny")]
     on_full: OnFullChoice,
+    #[command(flatten)]
+    data: DataDir,
     #[command(flatten)]
     bounds: Bounds,
     /// How long health says NOT_SERVING before connections are asked to end.
@@ -96,16 +98,18 @@ impl Serve {
         telemetry::start_logging(self.log_format, &self.log)
             .map_err(|error| Failure(format!("--log {}: {error}; write a level such as info", self.log)))?;
         let rules = self.rules()?;
-        let store = StoreSettings {
-            seed: Seed::random().map_err(|error| Failure(format!("no random seed for the keys: {error}")))?,
-            counters_max: self.max_counters,
-            on_full: match self.on_full {
-                OnFullChoice::Deny => OnFull::Deny,
-                OnFullChoice::Allow => OnFull::Allow,
-            },
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let counters_max = self.counters_max();
+        let on_full = match self.on_full {
+            OnFullChoice::Deny => OnFull::Deny,
+            OnFullChoice::Allow => OnFull::Allow,
         };
-        let limiter = Arc::new(Limiter::new(rules, store, self.global_shadow));
-        server::serve(&self.settings(), &limiter, &(Arc::new(SystemClock::new()) as _), stop_signals)?;
+        let build = |seed: Seed| {
+            let store = StoreSettings { seed, counters_max, on_full };
+            Limiter::new(rules.clone(), store, self.global_shadow)
+        };
+        let (limiter, writer) = self.data.start(build, &*clock)?;
+        server::serve(&self.settings(), &Arc::new(limiter), &clock, writer, stop_signals)?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -117,6 +121,17 @@ impl Serve {
             "no --rules: serving the demo, domain `demo`, key `api_key`, 5 hits per 10 s for each value"
         );
         self.read_as.parse(&[Source { name: "demo.yaml".into(), text: rules::DEMO.into() }])
+    }
+
+    fn counters_max(&self) -> usize {
+        let (counters_max, because) = match (self.max_counters, server::available_memory()) {
+            (Some(counters), _) => (counters, "--max-counters"),
+            (None, Some((bytes, because))) => (store::default_counters_max(bytes), because),
+            (None, None) => (store::default_counters_max(0), "unknown memory"),
+        };
+        let bytes_max = counters_max as u64 * store::COUNTER_BYTES;
+        tracing::info!(counters_max, because, mb_max = bytes_max / 1_000_000, "room for counters");
+        counters_max
     }
 
     fn settings(&self) -> Settings {
@@ -133,6 +148,7 @@ impl Serve {
             http2: Http2Settings { streams_max: self.bounds.max_streams, ..Http2Settings::default() },
             drain_delay: self.drain_delay,
             drain_timeout: self.drain_timeout,
+            snapshot_interval: self.data.snapshot_interval(),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Points in time and lengths of windows, in whole nanoseconds.
 
+use serde::{Deserialize, Serialize};
 use std::{fmt, num::NonZeroU64, time::Duration};
 
 /// Nanoseconds since the Unix epoch. Good until the year 2554.
@@ -37,7 +38,8 @@ impl Timestamp {
 }
 
 /// The length of a window: from 1 ms to 3,660 days (ten years and the leap days they can hold).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(into = "u64", try_from = "u64")]
 pub struct Window(NonZeroU64);
 
 /// Why a length of time cannot be a window.
@@ -87,6 +89,22 @@ impl Window {
     /// The length as a standard duration.
     pub const fn duration(self) -> Duration {
         Duration::from_nanos(self.0.get())
+    }
+}
+
+/// In nanoseconds.
+impl From<Window> for u64 {
+    fn from(window: Window) -> Self {
+        window.0.get()
+    }
+}
+
+/// From nanoseconds.
+impl TryFrom<u64> for Window {
+    type Error = WindowError;
+
+    fn try_from(nanos: u64) -> Result<Self, WindowError> {
+        Self::from_nanos(nanos)
     }
 }
 

@@ -6,17 +6,20 @@
 
 mod connection;
 mod listen;
+mod memory;
 mod sweeper;
 mod workers;
 
 pub use connection::Http2Settings;
 pub use listen::{ListenAddress, ListenAddressError};
+pub use memory::available as available_memory;
 
 use crate::{
     clock::Clock,
     grpc::{self, Health, RateLimit, RouteSettings},
     limit::RequestLimits,
     limiter::Limiter,
+    snapshot::{DiskError, SnapshotTask, Writer},
 };
 use listen::Listener;
 use std::{io, num::NonZeroUsize, sync::Arc, time::Duration};
@@ -41,6 +44,8 @@ pub struct Settings {
     pub drain_delay: Duration,
     /// How long connections may take to end.
     pub drain_timeout: Duration,
+    /// How often what changed is written, where there is a writer.
+    pub snapshot_interval: Duration,
 }
 
 /// Why the server cannot start, or stopped.
@@ -62,14 +67,18 @@ pub enum ServeError {
         /// What the operating system says.
         source: io::Error,
     },
+    /// Everything else went well, but what happened since the last snapshot is lost.
+    #[error("the last snapshot could not be written: {0}")]
+    LastSnapshot(DiskError),
 }
 
 /// Serves until what `stop` returns completes, then drains: health turns NOT_SERVING, connections are asked to end, answers in flight
-/// are finished. `stop` is called before anything listens, so that no signal is missed.
+/// are finished, a last snapshot is written. `stop` is called before anything listens, so that no signal is missed.
 pub fn serve<S: Future<Output = ()>>(
     settings: &Settings,
     limiter: &Arc<Limiter>,
     clock: &Arc<dyn Clock>,
+    writer: Option<Writer>,
     stop: impl FnOnce() -> io::Result<S>,
 ) -> Result<(), ServeError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -83,12 +92,19 @@ pub fn serve<S: Future<Output = ()>>(
         let (drain, draining) = watch::channel(false);
         let workers = Workers::start(settings.threads, &routes, settings.http2, &draining)?;
         let sweeper = Sweeper::start(limiter, clock)?;
+        let snapshots = writer
+            .map(|writer| SnapshotTask::start(writer, limiter, clock, settings.snapshot_interval))
+            .transpose()
+            .map_err(|source| ServeError::Start { what: "the snapshots", source })?;
 
         let accepting = accept(listeners, &workers);
         health.set_serving(true).await;
         stop.await;
         drain_all(settings, health, accepting, &drain, workers).await;
         sweeper.stop();
+        // Nothing is decided any more: what is written now is all there was.
+        snapshots.map_or(Ok(()), SnapshotTask::finish).map_err(ServeError::LastSnapshot)?;
+        tracing::info!("stopped");
         Ok(())
     })
 }
@@ -132,5 +148,4 @@ async fn drain_all(
     if tokio::time::timeout(settings.drain_timeout, workers.finished()).await.is_err() {
         tracing::warn!(timeout = ?settings.drain_timeout, "some connections did not end in time; they are cut");
     }
-    tracing::info!("stopped");
 }

@@ -91,6 +91,13 @@ impl Counter {
     }
 }
 
+/// Never hit, under the first limit there is.
+impl Default for Counter {
+    fn default() -> Self {
+        Self::new(State::EMPTY, LimitId(0), Timestamp::EPOCH)
+    }
+}
+
 /// Whole seconds since the epoch, rounded up. Good until the year 2106; what would expire later stays.
 #[inline]
 fn whole_seconds(time: Timestamp) -> u32 {

@@ -37,7 +37,7 @@ impl fmt::Debug for Seed {
 }
 
 /// A counter's key.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Key {
     high: u64,
     low: u64,

@@ -4,11 +4,16 @@
 //! - There are never more counters than [`StoreSettings::counters_max`]; a live counter is never dropped to make room.
 //! - Growing and expiring touch one page at a time: no operation's cost depends on how many counters there are.
 
+mod capacity;
+mod chunks;
+mod copy;
 mod counter;
 mod key;
 mod shard;
 mod table;
 
+pub use capacity::{COUNTER_BYTES, default_counters_max};
+pub use copy::{PageCopies, PageKeys, Wanted};
 pub use counter::Counter;
 pub use key::{Fingerprint, Key, Seed};
 pub use shard::Shard;
@@ -69,6 +74,11 @@ impl Store {
     /// What happens when there is no room for a new counter.
     pub fn on_full(&self) -> OnFull {
         self.settings.on_full
+    }
+
+    /// The most counters held at once.
+    pub fn counters_max(&self) -> usize {
+        self.settings.counters_max
     }
 
     /// Counters held now.

@@ -9,7 +9,7 @@ use crate::limit::Timestamp;
 /// Some of the counters, behind one lock.
 #[derive(Default)]
 pub struct Shard {
-    counters: Table<Counter>,
+    pub(super) counters: Table<Counter>,
 }
 
 impl Shard {

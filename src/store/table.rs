@@ -2,18 +2,24 @@
 //!
 //! A directory, indexed by the last bits of a key, names the page that holds it. A full page is split in two; only when
 //! the directory has no bit left to tell the halves apart is it doubled, a copy of four bytes for each of its places.
-//! A page takes memory for its slots in small steps, so that little of it lies idle.
+//! A page takes memory for its slots chunk by chunk, so that little of it lies idle.
 //!
-//! Invariant: all keys of a page agree in their last `depth` bits, and every directory place that ends in those bits
-//! names the page.
+//! What always holds:
+//!
+//! - All keys of a page agree in its bits, and every directory place that ends in those bits names the page.
+//! - Keys move only into pages that are marked as changed, and never to a page with a lower number than theirs.
 
-use super::{Key, Swept};
+use super::{
+    Counter, Key, PageKeys, Swept,
+    chunks::{CHUNK_SLOTS, ChunkId, Chunks},
+    copy::{PageCopies, Wanted},
+};
 
 /// The most slots of a page. A page is searched by its tags, which fill one cache line.
-const PAGE_SLOTS: usize = 64;
+pub(super) const PAGE_SLOTS: usize = 64;
 
-/// Slots are allocated in steps of this many.
-const SLOT_STEP: usize = 8;
+/// Pages that are looked at for changes in one go.
+const PAGES_SEARCHED_MAX: usize = 128;
 
 /// Where a key was found: good for as long as nothing is inserted or dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,19 +29,25 @@ pub struct Place {
 }
 
 /// Something kept under a key.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 pub(super) struct Slot<T> {
     pub(super) key: Key,
     pub(super) value: T,
 }
 
-struct Page<T> {
-    /// `Key::tag` of each slot; only the first `slots.len()` mean anything.
+struct Page {
+    /// `Key::tag` of each slot; only the first `len` mean anything.
     tags: [u8; PAGE_SLOTS],
+    /// Where the slots are; only as many as `len` needs mean anything.
+    chunks: [ChunkId; PAGE_SLOTS / CHUNK_SLOTS],
+    /// Slots in use, in no order.
+    len: u8,
     /// How many of the last bits of a key are the same for the whole page.
-    depth: u32,
-    /// What the page holds, in no order.
-    slots: Vec<Slot<T>>,
+    depth: u8,
+    /// Whether anything changed since the page was last copied.
+    changed: bool,
+    /// Those bits.
+    bits: u32,
 }
 
 /// The table. See the module.
@@ -43,24 +55,51 @@ pub(super) struct Table<T> {
     /// Page numbers; `1 << depth` of them.
     directory: Vec<u32>,
     depth: u32,
-    pages: Vec<Page<T>>,
+    pages: Vec<Page>,
+    slots: Chunks<Slot<T>>,
     /// The page that the next sweep starts with.
     sweep_next: usize,
 }
 
-impl<T> Page<T> {
-    fn new(depth: u32) -> Self {
-        Self { tags: [0; PAGE_SLOTS], depth, slots: Vec::new() }
+impl Page {
+    fn new(keys: PageKeys) -> Self {
+        Self {
+            tags: [0; PAGE_SLOTS],
+            chunks: [ChunkId::default(); PAGE_SLOTS / CHUNK_SLOTS],
+            len: 0,
+            depth: keys.depth as u8,
+            changed: true,
+            bits: keys.bits,
+        }
+    }
+
+    fn keys(&self) -> PageKeys {
+        PageKeys { depth: u32::from(self.depth), bits: self.bits }
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        usize::from(self.len)
+    }
+
+    #[inline]
+    fn slot<'s, T: Default>(&self, slot: usize, slots: &'s Chunks<Slot<T>>) -> &'s Slot<T> {
+        slots.slot(self.chunks[slot / CHUNK_SLOTS], slot % CHUNK_SLOTS)
+    }
+
+    #[inline]
+    fn slot_mut<'s, T: Default>(&self, slot: usize, slots: &'s mut Chunks<Slot<T>>) -> &'s mut Slot<T> {
+        slots.slot_mut(self.chunks[slot / CHUNK_SLOTS], slot % CHUNK_SLOTS)
     }
 
     /// Eight tags at a time; a tag that agrees by chance costs one comparison of keys.
     #[inline]
-    fn position(&self, key: Key) -> Option<usize> {
+    fn position<T: Default>(&self, key: Key, slots: &Chunks<Slot<T>>) -> Option<usize> {
         const LOW: u64 = 0x0101_0101_0101_0101;
         const HIGH: u64 = 0x8080_8080_8080_8080;
         let wanted = LOW.wrapping_mul(u64::from(key.tag()));
         for (group, tags) in self.tags.chunks_exact(8).enumerate() {
-            if group * 8 >= self.slots.len() {
+            if group * 8 >= self.len() {
                 break;
             }
             let differing = u64::from_le_bytes(tags.try_into().expect("chunks of eight")) ^ wanted;
@@ -68,7 +107,7 @@ impl<T> Page<T> {
             let mut candidates = differing.wrapping_sub(LOW) & !differing & HIGH;
             while candidates != 0 {
                 let slot = group * 8 + candidates.trailing_zeros() as usize / 8;
-                if self.slots.get(slot).is_some_and(|slot| slot.key == key) {
+                if slot < self.len() && self.slot(slot, slots).key == key {
                     return Some(slot);
                 }
                 candidates &= candidates - 1;
@@ -77,41 +116,52 @@ impl<T> Page<T> {
         None
     }
 
-    fn push(&mut self, slot: Slot<T>) {
-        if self.slots.len() == self.slots.capacity() {
-            self.slots.reserve_exact(SLOT_STEP);
+    /// Adds a slot to a page that is not full.
+    fn push<T: Default>(&mut self, slot: Slot<T>, slots: &mut Chunks<Slot<T>>) {
+        let last = self.len();
+        if last.is_multiple_of(CHUNK_SLOTS) {
+            self.chunks[last / CHUNK_SLOTS] = slots.take();
         }
-        self.tags[self.slots.len()] = slot.key.tag();
-        self.slots.push(slot);
+        self.tags[last] = slot.key.tag();
+        self.len += 1;
+        self.changed = true;
+        *self.slot_mut(last, slots) = slot;
     }
 
-    fn swap_remove(&mut self, slot: usize) {
-        self.slots.swap_remove(slot);
-        self.tags[slot] = self.tags[self.slots.len()];
+    /// Takes a slot out; the last one takes its place.
+    fn swap_remove<T: Default>(&mut self, slot: usize, slots: &mut Chunks<Slot<T>>) -> Slot<T> {
+        let last = self.len() - 1;
+        let moved = std::mem::take(self.slot_mut(last, slots));
+        let removed = if slot == last { moved } else { std::mem::replace(self.slot_mut(slot, slots), moved) };
+        self.tags[slot] = self.tags[last];
+        if last.is_multiple_of(CHUNK_SLOTS) {
+            slots.give_back(self.chunks[last / CHUNK_SLOTS]);
+        }
+        self.len -= 1;
+        self.changed = true;
+        removed
     }
 
     /// Drops the slots that are not wanted any more; returns how many.
-    fn retain(&mut self, keep: &impl Fn(&T) -> bool) -> usize {
-        let before = self.slots.len();
+    fn retain<T: Default>(&mut self, keep: &impl Fn(&T) -> bool, slots: &mut Chunks<Slot<T>>) -> usize {
+        let before = self.len();
         for slot in (0..before).rev() {
-            if !keep(&self.slots[slot].value) {
-                self.swap_remove(slot);
+            if !keep(&self.slot(slot, slots).value) {
+                self.swap_remove(slot, slots);
             }
         }
-        if self.slots.capacity() - self.slots.len() >= 2 * SLOT_STEP {
-            self.slots.shrink_to(self.slots.len().next_multiple_of(SLOT_STEP));
-        }
-        before - self.slots.len()
+        before - self.len()
     }
 }
 
-impl<T> Default for Table<T> {
+impl<T: Default> Default for Table<T> {
     fn default() -> Self {
-        Self { directory: vec![0], depth: 0, pages: vec![Page::new(0)], sweep_next: 0 }
+        let pages = vec![Page::new(PageKeys::ALL)];
+        Self { directory: vec![0], depth: 0, pages, slots: Chunks::new(), sweep_next: 0 }
     }
 }
 
-impl<T> Table<T> {
+impl<T: Default> Table<T> {
     #[inline]
     fn page_of(&self, key: Key) -> usize {
         let mask = (1 << self.depth) - 1;
@@ -122,18 +172,20 @@ impl<T> Table<T> {
     #[inline]
     pub(super) fn find(&self, key: Key) -> Option<Place> {
         let page = self.page_of(key);
-        let slot = self.pages[page].position(key)?;
+        let slot = self.pages[page].position(key, &self.slots)?;
         Some(Place { page: page as u32, slot: slot as u32 })
     }
 
     #[inline]
     pub(super) fn get(&self, place: Place) -> &Slot<T> {
-        &self.pages[place.page as usize].slots[place.slot as usize]
+        self.pages[place.page as usize].slot(place.slot as usize, &self.slots)
     }
 
     #[inline]
     pub(super) fn get_mut(&mut self, place: Place) -> &mut T {
-        &mut self.pages[place.page as usize].slots[place.slot as usize].value
+        let page = &mut self.pages[place.page as usize];
+        page.changed = true;
+        &mut page.slot_mut(place.slot as usize, &mut self.slots).value
     }
 
     /// Adds a key that is not there yet. Before a full page is split, what `keep` does not want is dropped from it;
@@ -141,37 +193,43 @@ impl<T> Table<T> {
     pub(super) fn insert(&mut self, key: Key, value: T, keep: impl Fn(&T) -> bool) -> usize {
         let mut dropped = 0;
         loop {
-            let page = self.page_of(key);
-            if self.pages[page].slots.len() < PAGE_SLOTS {
-                self.pages[page].push(Slot { key, value });
+            let number = self.page_of(key);
+            let page = &mut self.pages[number];
+            if page.len() < PAGE_SLOTS {
+                page.push(Slot { key, value }, &mut self.slots);
                 return dropped;
             }
-            dropped += self.pages[page].retain(&keep);
-            if self.pages[page].slots.len() == PAGE_SLOTS {
-                self.split(page);
+            dropped += page.retain(&keep, &mut self.slots);
+            if page.len() == PAGE_SLOTS {
+                self.split(number);
             }
         }
     }
 
     /// Moves the slots of a full page whose next bit is one to a page of their own.
-    fn split(&mut self, page: usize) {
-        let depth = self.pages[page].depth;
-        if depth == self.depth {
+    fn split(&mut self, number: usize) {
+        let page = &mut self.pages[number];
+        let keys = page.keys();
+        // Sixty-four keys that agree in 31 keyed hash bits do not come by chance, and nobody can make them.
+        assert!(keys.depth < PageKeys::DEPTH_MAX, "the keys of a page are not spread");
+        let sibling_keys = keys.half(true);
+        let mut sibling = Page::new(sibling_keys);
+        for slot in (0..page.len()).rev() {
+            if sibling_keys.contain(page.slot(slot, &self.slots).key) {
+                let moved = page.swap_remove(slot, &mut self.slots);
+                sibling.push(moved, &mut self.slots);
+            }
+        }
+        page.depth += 1;
+        page.changed = true;
+        let sibling_number = self.pages.len() as u32;
+        self.pages.push(sibling);
+        if keys.depth == self.depth {
             self.directory.extend_from_within(..);
             self.depth += 1;
         }
-        let bit = 1u64 << depth;
-        let former = std::mem::replace(&mut self.pages[page], Page::new(depth + 1));
-        let mut sibling = Page::new(depth + 1);
-        let sibling_number = self.pages.len() as u32;
-        let some_key = former.slots[0].key;
-        for slot in former.slots {
-            if slot.key.place_bits() & bit == 0 { self.pages[page].push(slot) } else { sibling.push(slot) }
-        }
-        self.pages.push(sibling);
         // Every place that ends in the sibling's bits.
-        let first = (some_key.place_bits() & (bit - 1)) | bit;
-        for place in (first as usize..self.directory.len()).step_by(2 << depth) {
+        for place in (sibling_keys.bits as usize..self.directory.len()).step_by(2 << keys.depth) {
             self.directory[place] = sibling_number;
         }
     }
@@ -179,15 +237,44 @@ impl<T> Table<T> {
     /// Drops what `keep` does not want from the next `pages_max` pages.
     pub(super) fn sweep(&mut self, pages_max: usize, keep: impl Fn(&T) -> bool) -> Swept {
         let end = self.pages.len().min(self.sweep_next.saturating_add(pages_max));
-        let dropped = self.pages[self.sweep_next..end].iter_mut().map(|page| page.retain(&keep)).sum();
+        let pages = self.pages[self.sweep_next..end].iter_mut();
+        let dropped = pages.map(|page| page.retain(&keep, &mut self.slots)).sum();
         let finished = end == self.pages.len();
         self.sweep_next = if finished { 0 } else { end };
         Swept { dropped, finished }
     }
 
+    /// Counts every page as unchanged.
+    pub(super) fn mark_unchanged(&mut self) {
+        self.pages.iter_mut().for_each(|page| page.changed = false);
+    }
+
     /// Everything in the table, in no order.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Slot<T>> {
-        self.pages.iter().flat_map(|page| &page.slots)
+        self.pages.iter().flat_map(|page| (0..page.len()).map(|slot| page.slot(slot, &self.slots)))
+    }
+}
+
+impl Table<Counter> {
+    /// See [`Shard::copy_pages`](super::Shard::copy_pages).
+    pub(super) fn copy_pages(
+        &mut self,
+        from: usize,
+        wanted: Wanted,
+        copies: &mut PageCopies,
+    ) -> Option<usize> {
+        let end = self.pages.len().min(from.saturating_add(PAGES_SEARCHED_MAX));
+        for number in from..end {
+            if copies.is_full() {
+                return Some(number);
+            }
+            let page = &mut self.pages[number];
+            if std::mem::take(&mut page.changed) || wanted == Wanted::All {
+                let slots = (0..page.len()).map(|slot| page.slot(slot, &self.slots));
+                copies.add(page.keys(), slots.map(|slot| (slot.key, slot.value.clone())));
+            }
+        }
+        (end < self.pages.len()).then_some(end)
     }
 }
 

@@ -11,6 +11,8 @@ mod health;
 mod reflection;
 mod rules;
 mod serve;
+mod snapshot_faults;
+mod snapshot_kill;
 mod support;
 mod tidy;
 mod wire;

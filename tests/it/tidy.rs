@@ -13,10 +13,25 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("rules", &["limit", "algorithm"]),
     ("store", &["limit", "algorithm"]),
     ("limiter", &["limit", "algorithm", "rules", "store"]),
+    ("snapshot", &["limit", "algorithm", "rules", "store", "limiter", "clock"]),
     ("telemetry", &["limit", "limiter"]),
     ("grpc", &["limit", "limiter", "clock"]),
-    ("server", &["limit", "limiter", "clock", "grpc", "telemetry", "store", "rules"]),
-    ("cli", &["limit", "algorithm", "rules", "store", "limiter", "clock", "telemetry", "grpc", "server"]),
+    ("server", &["limit", "limiter", "clock", "grpc", "telemetry", "store", "rules", "snapshot"]),
+    (
+        "cli",
+        &[
+            "limit",
+            "algorithm",
+            "rules",
+            "store",
+            "limiter",
+            "clock",
+            "telemetry",
+            "grpc",
+            "snapshot",
+            "server",
+        ],
+    ),
 ];
 
 fn sources() -> Vec<(PathBuf, String)> {

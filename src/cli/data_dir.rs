@@ -1,0 +1,101 @@
+//! The flags of `serve` about the data directory, and starting with it.
+
+use super::Failure;
+use crate::{
+    clock::Clock,
+    limiter::Limiter,
+    snapshot::{self, OnBadSnapshot, Progress, Restored, Writer},
+    store::Seed,
+};
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::{io::IsTerminal, path::PathBuf, time::Duration};
+
+/// Where counters are kept across restarts, and how often they are written.
+#[derive(Args)]
+pub(super) struct DataDir {
+    /// A directory to keep the counters in across restarts; made if it is not there. Without it they are forgotten.
+    #[arg(long, env = "TIDEGATE_DATA", value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// How often what changed is written; a crash loses what happened since.
+    #[arg(long, env = "TIDEGATE_SNAPSHOT_INTERVAL", default_value = "10s", value_parser = interval)]
+    snapshot_interval: Duration,
+    /// What to do about a snapshot that is damaged, or of a newer format.
+    #[arg(long, env = "TIDEGATE_ON_BAD_SNAPSHOT", default_value = "refuse")]
+    on_bad_snapshot: OnBadChoice,
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(interval) if interval >= Duration::from_millis(10) => Ok(interval),
+        Ok(_) => Err("write at least 10ms".into()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// What to do about a bad snapshot.
+#[derive(Clone, Copy, ValueEnum)]
+enum OnBadChoice {
+    /// Do not start.
+    Refuse,
+    /// Move it aside and start with no counters.
+    Discard,
+}
+
+impl DataDir {
+    /// How often to write.
+    pub(super) fn snapshot_interval(&self) -> Duration {
+        self.snapshot_interval
+    }
+
+    /// Makes the limiter with `build`, given the secret of the keys, and fills it with what was kept. The writer keeps
+    /// what comes; there is none without a directory.
+    pub(super) fn start(
+        &self,
+        build: impl FnMut(Seed) -> Limiter,
+        clock: &dyn Clock,
+    ) -> Result<(Limiter, Option<Writer>), Failure> {
+        let seed =
+            Seed::random().map_err(|error| Failure(format!("no random seed for the keys: {error}")))?;
+        let Some(directory) = &self.data else {
+            tracing::info!("no --data: counters are kept in memory only, and forgotten at the end");
+            return Ok(({ build }(seed), None));
+        };
+        let on_bad = match self.on_bad_snapshot {
+            OnBadChoice::Refuse => OnBadSnapshot::Refuse,
+            OnBadChoice::Discard => OnBadSnapshot::Discard,
+        };
+        let bar = progress_bar("restoring");
+        let began = clock.now();
+        let show = |progress| show(&bar, progress);
+        let started = snapshot::start(directory, on_bad, seed, build, began, show)?;
+        bar.finish_and_clear();
+        let Restored { counters, expired, from_the_future, at } = started.restored;
+        if from_the_future {
+            tracing::warn!(
+                "the clock was set back since the last snapshot: what was used then counts as used now"
+            );
+        }
+        let age = at.map_or(Duration::ZERO, |at| began.since(at));
+        let took = clock.now().since(began);
+        tracing::info!(directory = %directory.display(), counters, expired, ?age, ?took, "restored");
+        Ok((started.limiter, Some(started.writer)))
+    }
+}
+
+/// A bar on standard error if that is a terminal, or one that shows nothing.
+pub(super) fn progress_bar(doing: &'static str) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{prefix} [{bar:40}] {percent}% {msg} ({eta} left)");
+    let bar = ProgressBar::new(0).with_prefix(doing);
+    bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "))
+}
+
+/// Shows how far reading has come.
+pub(super) fn show(bar: &ProgressBar, progress: Progress) {
+    bar.set_length(progress.records_all);
+    bar.set_position(progress.records);
+    bar.set_message(format!("{} counters", progress.counters));
+}

@@ -1,0 +1,113 @@
+//! A disk for tests: it fails when told to, and forgets what was not made durable when the power goes.
+
+use super::disk::{Disk, DiskError};
+use parking_lot::Mutex;
+use std::{collections::BTreeMap, io, sync::Arc};
+
+/// Handles of one disk share it.
+#[derive(Clone, Default)]
+pub(super) struct MemoryDisk(pub(super) Arc<Mutex<Content>>);
+
+#[derive(Default)]
+pub(super) struct Content {
+    pub(super) manifest: Option<Vec<u8>>,
+    pub(super) generations: BTreeMap<u64, Records>,
+    /// Writes that still succeed; none for all of them.
+    pub(super) writes_left: Option<u32>,
+    /// Whether a failing write of the manifest has replaced it all the same.
+    pub(super) fails_late: bool,
+}
+
+#[derive(Default)]
+pub(super) struct Records {
+    pub(super) records: BTreeMap<u64, Vec<u8>>,
+    /// Records below this number outlive a crash.
+    durable: u64,
+}
+
+impl MemoryDisk {
+    /// The power goes: of what was not durable, `kept` records are there afterwards.
+    pub(super) fn crash(&self, kept: u64) {
+        let mut content = self.0.lock();
+        content.writes_left = None;
+        for records in content.generations.values_mut() {
+            let end = records.durable + kept;
+            records.records.retain(|&number, _| number < end);
+        }
+    }
+
+    fn write<T>(&self, work: impl FnOnce(&mut Content) -> T) -> Result<T, DiskError> {
+        let mut content = self.0.lock();
+        if let Some(left) = &mut content.writes_left {
+            if *left == 0 {
+                return Err(full());
+            }
+            *left -= 1;
+        }
+        Ok(work(&mut content))
+    }
+}
+
+fn full() -> DiskError {
+    DiskError { doing: "write to", path: "memory".into(), source: io::ErrorKind::StorageFull.into() }
+}
+
+impl Disk for MemoryDisk {
+    fn read_manifest(&mut self) -> Result<Option<Vec<u8>>, DiskError> {
+        Ok(self.0.lock().manifest.clone())
+    }
+
+    fn write_manifest(&mut self, manifest: &[u8]) -> Result<(), DiskError> {
+        let written = self.write(|content| content.manifest = Some(manifest.into()));
+        let mut content = self.0.lock();
+        if written.is_err() && content.fails_late {
+            content.manifest = Some(manifest.into());
+        }
+        written
+    }
+
+    fn generations(&mut self) -> Result<Vec<u64>, DiskError> {
+        Ok(self.0.lock().generations.keys().copied().collect())
+    }
+
+    fn remove(&mut self, generation: u64) -> Result<(), DiskError> {
+        self.0.lock().generations.remove(&generation);
+        Ok(())
+    }
+
+    fn append(&mut self, generation: u64, number: u64, record: Vec<u8>) -> Result<(), DiskError> {
+        self.write(|content| {
+            let records = &mut content.generations.entry(generation).or_default().records;
+            assert!(records.insert(number, record).is_none(), "record {number} was there already");
+        })
+    }
+
+    fn cut(&mut self, generation: u64, from: u64) -> Result<(), DiskError> {
+        self.write(|content| {
+            if let Some(records) = content.generations.get_mut(&generation) {
+                records.records.retain(|&number, _| number < from);
+            }
+        })
+    }
+
+    fn read(&mut self, generation: u64, number: u64) -> Result<Option<Vec<u8>>, DiskError> {
+        let content = self.0.lock();
+        let records = content.generations.get(&generation);
+        Ok(records.and_then(|records| records.records.get(&number).cloned()))
+    }
+
+    fn sync(&mut self, generation: u64) -> Result<(), DiskError> {
+        self.write(|content| {
+            let records = content.generations.entry(generation).or_default();
+            records.durable = records.records.keys().next_back().map_or(0, |last| last + 1);
+        })
+    }
+
+    fn rest(&mut self) {}
+
+    fn bytes(&mut self) -> Result<u64, DiskError> {
+        let content = self.0.lock();
+        let records = content.generations.values().flat_map(|records| records.records.values());
+        Ok(records.map(|record| record.len() as u64).sum())
+    }
+}

@@ -1,0 +1,41 @@
+//! Snapshots: counters outlive the process.
+//!
+//! The store's pages are written to a data directory, those that changed, as records of a log that a later start reads
+//! back to front. What always holds:
+//!
+//! - Whatever moment the process dies at, the directory holds the last committed snapshot, whole.
+//! - A snapshot is restored as it was written, or the start is refused: nothing is lost in silence, and nothing good is
+//!   overwritten before what replaces it is committed.
+//! - No decision waits for the disk, nor for a shard longer than a few pages take to copy.
+
+mod archive;
+mod coverage;
+mod disk;
+mod lock;
+mod manifest;
+#[cfg(test)]
+mod memory_disk;
+mod open;
+mod pages;
+mod portable;
+mod read;
+mod record;
+mod restore;
+mod sled_disk;
+mod state_bytes;
+mod task;
+#[cfg(test)]
+mod tests;
+mod write;
+
+pub use archive::Archive;
+pub use disk::DiskError;
+pub use open::{OnBadSnapshot, OpenError, Started, start};
+pub use portable::{ExportError, ImportError, export, import};
+pub use read::{Progress, ReadError};
+pub use restore::{RestoreError, Restored};
+pub use task::{SnapshotCounts, SnapshotTask};
+pub use write::{Pass, Writer};
+
+/// The version of the format that is written.
+pub const FORMAT: u8 = record::VERSION;

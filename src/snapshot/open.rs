@@ -1,0 +1,153 @@
+//! Starting with a data directory: locked, read and restored, or refused with what to do about it.
+
+use super::{
+    Progress, ReadError, RestoreError, Restored, Writer,
+    disk::DiskError,
+    lock::{DirectoryLock, LockError},
+    restore::restore,
+    sled_disk::SledDisk,
+};
+use crate::{limit::Timestamp, limiter::Limiter, store::Seed};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+/// What to do about a snapshot that is damaged, or of a newer format.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum OnBadSnapshot {
+    /// Do not start.
+    #[default]
+    Refuse,
+    /// Move it aside and start with no counters.
+    Discard,
+}
+
+/// Why a data directory cannot be started with.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process uses it.
+    #[error("{} is in use by {}: stop that process, or choose another directory", directory.display(), owner(*pid))]
+    InUse {
+        /// The directory.
+        directory: PathBuf,
+        /// The other's process id, if it is known.
+        pid: Option<u32>,
+    },
+    /// The disk does not let it be used.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// The snapshot cannot be read.
+    #[error("the snapshot in {} cannot be read: {source}", directory.display())]
+    Read {
+        /// The directory.
+        directory: PathBuf,
+        /// Why not.
+        source: ReadError,
+    },
+    /// The snapshot cannot be restored.
+    #[error("the snapshot in {} cannot be restored: {source}{}", directory.display(), remedy(source))]
+    Restore {
+        /// The directory.
+        directory: PathBuf,
+        /// Why not.
+        source: RestoreError,
+    },
+}
+
+fn owner(pid: Option<u32>) -> String {
+    pid.map_or_else(|| "another process".into(), |pid| format!("process {pid}"))
+}
+
+fn remedy(error: &RestoreError) -> &'static str {
+    match error {
+        RestoreError::Read(ReadError::Damaged(_)) => {
+            "; restore the directory from a backup, or start with --on-bad-snapshot discard, which moves it aside"
+        }
+        _ => "",
+    }
+}
+
+/// A limiter that was started from a data directory.
+pub struct Started {
+    /// With the counters of the snapshot.
+    pub limiter: Limiter,
+    /// Goes on with the snapshot.
+    pub writer: Writer,
+    /// What was restored.
+    pub restored: Restored,
+    /// Where a bad snapshot was moved to.
+    pub moved_aside: Option<PathBuf>,
+}
+
+/// Starts with a data directory, which is made if it is not there. `build` makes the limiter, given the secret of the
+/// keys: that of the snapshot, or `fresh_seed` if there is none.
+pub fn start(
+    directory: &Path,
+    on_bad: OnBadSnapshot,
+    fresh_seed: Seed,
+    mut build: impl FnMut(Seed) -> Limiter,
+    now: Timestamp,
+    mut progress: impl FnMut(Progress),
+) -> Result<Started, OpenError> {
+    let lock = lock(directory)?;
+    let started = restore(
+        Box::new(SledDisk::new(directory)),
+        Some(lock),
+        fresh_seed.clone(),
+        &mut build,
+        now,
+        &mut progress,
+    );
+    let (restored, moved_aside) = match started {
+        Err(RestoreError::Read(error @ (ReadError::Damaged(_) | ReadError::Newer(_))))
+            if on_bad == OnBadSnapshot::Discard =>
+        {
+            let lock = self::lock(directory)?;
+            let aside = move_aside(directory, now)?;
+            tracing::error!(%error, moved_to = %aside.display(), "the snapshot is bad and was moved aside");
+            let disk = Box::new(SledDisk::new(directory));
+            (restore(disk, Some(lock), fresh_seed, build, now, progress), Some(aside))
+        }
+        restored => (restored, None),
+    };
+    let (limiter, writer, restored) =
+        restored.map_err(|source| OpenError::Restore { directory: directory.into(), source })?;
+    Ok(Started { limiter, writer, restored, moved_aside })
+}
+
+/// Makes the directory if need be, and takes hold of it.
+pub(super) fn lock(directory: &Path) -> Result<DirectoryLock, OpenError> {
+    fs::create_dir_all(directory).map_err(|source| DiskError {
+        doing: "make the data directory",
+        path: directory.into(),
+        source,
+    })?;
+    DirectoryLock::take(directory).map_err(|error| match error {
+        LockError::Held { pid } => OpenError::InUse { directory: directory.into(), pid },
+        LockError::Disk(error) => OpenError::Disk(error),
+    })
+}
+
+/// Moves everything but the lock to a directory of its own within this one.
+fn move_aside(directory: &Path, now: Timestamp) -> Result<PathBuf, DiskError> {
+    let aside = directory.join(format!("bad-{}", now.as_nanos()));
+    let move_all = || -> io::Result<()> {
+        fs::create_dir(&aside)?;
+        for entry in fs::read_dir(directory)? {
+            let name = entry?.file_name();
+            let is_ours =
+                name.to_str().is_some_and(|name| name == "manifest" || name.starts_with("generation-"));
+            if is_ours {
+                fs::rename(directory.join(&name), aside.join(&name))?;
+            }
+        }
+        Ok(())
+    };
+    move_all().map_err(|source| DiskError {
+        doing: "move the bad snapshot to",
+        path: aside.clone(),
+        source,
+    })?;
+    Ok(aside)
+}

@@ -1,0 +1,287 @@
+//! The portable form of a snapshot: JSON lines that any tool can read and write. `docs/operations.md` describes it.
+//!
+//! The first line tells the version, the secret and the time; then come the limits, each with its place; then the
+//! counters; the last line tells how many there were, so that a file cut short is not taken for a whole one.
+
+use super::{
+    Archive, OpenError, Progress, Writer,
+    disk::{Disk, DiskError},
+    open::lock,
+    record::LimitEntry,
+    sled_disk::SledDisk,
+    state_bytes,
+    write::Generation,
+};
+use crate::{
+    clock::ManualClock,
+    limit::{LimitId, Timestamp},
+    rules::LimitTable,
+    store::{Counter, Key, OnFull, Seed, Store, StoreSettings},
+};
+use serde::{Deserialize, Serialize};
+use std::{
+    io::{self, BufRead, Write},
+    path::{Path, PathBuf},
+};
+
+const FORMAT: u32 = 1;
+
+/// One line.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Line {
+    TidegateSnapshot {
+        format: u32,
+        seed: String,
+        at_nanos: u64,
+    },
+    Limit {
+        place: u32,
+        limit: LimitEntry,
+    },
+    /// All but the place in hexadecimal digits.
+    Counter {
+        key: String,
+        limit: u32,
+        state: String,
+    },
+    End {
+        counters: u64,
+    },
+}
+
+/// Why a snapshot cannot be exported.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// It cannot be read.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The file cannot be written.
+    #[error("cannot write the file: {0}")]
+    Write(#[from] io::Error),
+}
+
+/// Why a file cannot be imported.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    /// The file cannot be read.
+    #[error("cannot read the file: {0}")]
+    Read(#[from] io::Error),
+    /// A line is not what it should be.
+    #[error("line {line}: {problem}")]
+    Line {
+        /// Counted from 1.
+        line: u64,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The directory has a snapshot already.
+    #[error("{} holds a snapshot already: choose a new directory", .0.display())]
+    Occupied(PathBuf),
+    /// The directory cannot be used.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The snapshot cannot be written.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+}
+
+/// Writes the snapshot in its portable form; returns how many counters it has.
+pub fn export(
+    archive: &mut Archive,
+    out: &mut impl Write,
+    progress: impl FnMut(Progress),
+) -> Result<u64, ExportError> {
+    let seed = hex(&archive.seed().to_bytes());
+    write(out, &Line::TidegateSnapshot { format: FORMAT, seed, at_nanos: archive.at().as_nanos() })?;
+    for (place, info) in (0..).zip(archive.limits()) {
+        write(out, &Line::Limit { place, limit: info.into() })?;
+    }
+    let (mut counters, mut bytes) = (0, Vec::new());
+    archive.read(progress, |key, limit, state| {
+        counters += 1;
+        bytes.clear();
+        state_bytes::write(state, &mut bytes);
+        let (high, low) = key.halves();
+        let key = format!("{high:016x}{low:016x}");
+        write(out, &Line::Counter { key, limit: limit as u32, state: hex(&bytes) }).map_err(ExportError::from)
+    })?;
+    write(out, &Line::End { counters })?;
+    out.flush()?;
+    Ok(counters)
+}
+
+fn write(out: &mut impl Write, line: &Line) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, line)?;
+    out.write_all(b"\n")
+}
+
+/// Makes a snapshot of a portable file in a directory that has none; returns how many counters it has.
+pub fn import(file: impl BufRead, directory: &Path) -> Result<u64, ImportError> {
+    let lock = lock(directory)?;
+    let mut disk = SledDisk::new(directory);
+    if disk.read_manifest()?.is_some() || !disk.generations()?.is_empty() {
+        return Err(ImportError::Occupied(directory.into()));
+    }
+    let mut lines = (1..).zip(file.lines());
+    let (number, first) = lines.next().unwrap_or((1, Ok(String::new())));
+    let (seed, at) = first_line(&first?).map_err(|problem| ImportError::Line { line: number, problem })?;
+    let settings = StoreSettings { seed: seed.clone(), counters_max: usize::MAX, on_full: OnFull::Deny };
+    let mut import = Import { store: Store::new(settings), table: LimitTable::default(), limits: Vec::new() };
+    let mut is_whole = false;
+    let mut last = number;
+    for (number, line) in lines {
+        let line = line?;
+        last = number;
+        let taken =
+            if is_whole { Err("nothing may follow the last line".into()) } else { import.take(&line) };
+        is_whole = taken.map_err(|problem| ImportError::Line { line: number, problem })?;
+    }
+    if !is_whole {
+        let problem = "the file was cut short: the last line must tell how many counters there are".into();
+        return Err(ImportError::Line { line: last, problem });
+    }
+    let mut writer = Writer::new(Box::new(disk), Some(lock), seed, Generation::empty(0), true);
+    writer.pass(&import.store, &import.table, &ManualClock::new(at))?;
+    Ok(import.store.counters() as u64)
+}
+
+fn first_line(text: &str) -> Result<(Seed, Timestamp), String> {
+    match serde_json::from_str(text) {
+        Ok(Line::TidegateSnapshot { format: FORMAT, seed, at_nanos }) => {
+            let seed = from_hex(&seed).and_then(|bytes| bytes.try_into().ok());
+            let seed = seed.ok_or("`seed` is not 32 hexadecimal digits")?;
+            Ok((Seed::from_bytes(seed), Timestamp::from_nanos(at_nanos)))
+        }
+        Ok(Line::TidegateSnapshot { format, .. }) => {
+            Err(format!("it has format {format}, and this program reads format {FORMAT}"))
+        }
+        _ => Err("it is not the first line of an exported snapshot".into()),
+    }
+}
+
+/// A snapshot in the making.
+struct Import {
+    store: Store,
+    table: LimitTable,
+    /// By place in the file.
+    limits: Vec<LimitId>,
+}
+
+impl Import {
+    /// Takes a line; returns whether it is the last one.
+    fn take(&mut self, text: &str) -> Result<bool, String> {
+        match serde_json::from_str(text).map_err(|error| error.to_string())? {
+            Line::TidegateSnapshot { .. } => return Err("a second first line".into()),
+            Line::Limit { place, limit } => {
+                if place as usize != self.limits.len() {
+                    return Err(format!("this is limit {}, not {place}", self.limits.len()));
+                }
+                self.limits.push(self.table.register(limit.into()));
+            }
+            Line::Counter { key, limit, state } => self.count(&key, limit, &state)?,
+            Line::End { counters } => {
+                let found = self.store.counters() as u64;
+                if counters != found {
+                    return Err(format!("the file has {found} counters, not {counters}"));
+                }
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn count(&mut self, key: &str, limit: u32, state: &str) -> Result<(), String> {
+        let key = from_hex(key).and_then(|bytes| <[u8; 16]>::try_from(bytes).ok());
+        let key = u128::from_be_bytes(key.ok_or("`key` is not 32 hexadecimal digits")?);
+        let key = Key::from_halves((key >> 64) as u64, key as u64);
+        let limit = *self.limits.get(limit as usize).ok_or("there is no such limit above")?;
+        let bytes = from_hex(state).ok_or("`state` is not in hexadecimal digits")?;
+        let mut rest = bytes.as_slice();
+        let state = state_bytes::read(&mut rest).filter(|_| rest.is_empty()).ok_or("`state` is no state")?;
+        let mut shard = self.store.lock(Store::shard_of(key));
+        if shard.find(key).is_some() {
+            return Err("this key has a counter above".into());
+        }
+        // Whether it has expired is for the server to say that restores it.
+        let never = Timestamp::from_nanos(u64::MAX);
+        shard.insert(key, Counter::new(state, limit, never), Timestamp::EPOCH);
+        self.store.reserve(1);
+        Ok(())
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<u8>> = text.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect();
+    let digits = digits.filter(|digits| digits.len() % 2 == 0)?;
+    Some(digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = concat!(
+        r#"{"tidegate_snapshot":{"format":1,"seed":"000102030405060708090a0b0c0d0e0f","at_nanos":1700000000000000000}}"#,
+        "\n",
+        r#"{"limit":{"place":0,"limit":{"domain":"d","path":"user","tag":0,"algorithm":{"sliding_window":{"limit":9,"window":60000000000}}}}}"#,
+        "\n",
+        r#"{"counter":{"key":"ff00000000000000000000000000000a","limit":0,"state":"413f7fb00107"}}"#,
+        "\n",
+        r#"{"end":{"counters":1}}"#,
+        "\n",
+    );
+
+    fn import_text(text: &str) -> (tempfile::TempDir, Result<u64, ImportError>) {
+        let directory = tempfile::tempdir().unwrap();
+        let done = import(text.as_bytes(), directory.path());
+        (directory, done)
+    }
+
+    #[test]
+    fn what_is_imported_is_exported_to_the_same_bytes() {
+        let (directory, done) = import_text(FILE);
+        assert_eq!(done.unwrap(), 1);
+        let mut archive = Archive::open(directory.path()).unwrap().expect("it was imported");
+        let mut exported = Vec::new();
+        assert_eq!(export(&mut archive, &mut exported, |_| {}).unwrap(), 1);
+        assert_eq!(String::from_utf8(exported).unwrap(), FILE);
+        drop(archive);
+        let again = import(FILE.as_bytes(), directory.path());
+        assert!(matches!(again, Err(ImportError::Occupied(_))));
+    }
+
+    #[test]
+    fn every_cut_of_a_file_is_refused() {
+        for length in 0..FILE.len() - 1 {
+            assert!(import_text(&FILE[..length]).1.is_err(), "cut to {length} bytes");
+        }
+    }
+
+    #[test]
+    fn a_wrong_line_is_told_by_its_number() {
+        let refused = |from: &str, to: &str| {
+            assert!(FILE.contains(from), "{from}");
+            import_text(&FILE.replace(from, to)).1.expect_err("it is wrong").to_string()
+        };
+        assert_eq!(
+            refused(r#""format":1"#, r#""format":2"#),
+            "line 1: it has format 2, and this program reads format 1"
+        );
+        assert_eq!(
+            refused(r#""limit":0,"state""#, r#""limit":1,"state""#),
+            "line 3: there is no such limit above"
+        );
+        assert_eq!(refused("413f7fb00107", "413f7fb0010700"), "line 3: `state` is no state");
+        assert_eq!(refused("000a", "000x"), "line 3: `key` is not 32 hexadecimal digits");
+        assert_eq!(
+            refused(r#"{"counters":1}"#, r#"{"counters":2}"#),
+            "line 4: the file has 1 counters, not 2"
+        );
+        assert!(refused(r#""window":60000000000"#, r#""window":0"#).starts_with("line 2: "));
+    }
+}

@@ -1,0 +1,155 @@
+//! Restoring: a store is filled with the counters of a snapshot, and the writer goes on where it ended.
+//!
+//! What becomes of a counter:
+//!
+//! - A limit that the rules still have, counting as it did: the counter goes on.
+//! - A limit that counts differently now, or that the rules have no more: the counter keeps its former arithmetic until
+//!   it is asked for, and is then taken over as after a reload; one that is never asked for expires.
+//! - It has expired: it is left out.
+//! - The clock was set back since, so that it lies in the future: what it had used counts as used now. So nothing is
+//!   forgotten, and nobody waits longer than the limit's own window.
+
+use super::{
+    Progress,
+    disk::Disk,
+    lock::DirectoryLock,
+    manifest::Manifest,
+    pages::KeptCounter,
+    read::{self, ReadError, Snapshot},
+    write::{Generation, LimitBook, Writer},
+};
+use crate::{
+    algorithm::{Algorithm, State},
+    limit::{LimitId, Timestamp},
+    limiter::Limiter,
+    store::{Counter, Seed, Store},
+};
+
+/// What was restored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Restored {
+    /// Counters that count again.
+    pub counters: u64,
+    /// Counters that had expired.
+    pub expired: u64,
+    /// Whether the clock stands before the moment of the snapshot: it was set back.
+    pub from_the_future: bool,
+    /// When the snapshot was taken; none if there was none.
+    pub at: Option<Timestamp>,
+}
+
+/// Why a snapshot that is there cannot be restored.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    /// It cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// There are more counters than the store may hold.
+    #[error("it holds more than {counters_max} live counters: raise --max-counters")]
+    Full {
+        /// The store's bound.
+        counters_max: usize,
+    },
+}
+
+/// Makes a limiter with `build`, given the secret of the keys, fills it, and makes the writer that goes on.
+pub(super) fn restore(
+    mut disk: Box<dyn Disk>,
+    lock: Option<DirectoryLock>,
+    fresh_seed: Seed,
+    build: impl FnOnce(Seed) -> Limiter,
+    now: Timestamp,
+    progress: impl FnMut(Progress),
+) -> Result<(Limiter, Writer, Restored), RestoreError> {
+    let Some(mut snapshot) = read::find(&mut *disk)? else {
+        // From here on, a generation without a manifest means that the manifest was lost.
+        disk.write_manifest(&Manifest::new(0, None).to_bytes()).map_err(ReadError::from)?;
+        let limiter = build(fresh_seed.clone());
+        let writer = Writer::new(disk, lock, fresh_seed, Generation::empty(0), true);
+        return Ok((limiter, writer, Restored::default()));
+    };
+    let limiter = build(snapshot.seed.clone());
+    let rules = limiter.rules();
+    let limits: Vec<LimitId> =
+        snapshot.limits.iter().map(|info| rules.limits().register(info.clone())).collect();
+    let algorithms: Vec<Algorithm> = snapshot.limits.iter().map(|info| info.algorithm.clone()).collect();
+    let mut filling = Filling {
+        store: limiter.store(),
+        limits: &limits,
+        algorithms: &algorithms,
+        now,
+        at: snapshot.at,
+        restored: Restored {
+            at: Some(snapshot.at),
+            from_the_future: snapshot.at > now,
+            ..Restored::default()
+        },
+    };
+    snapshot.read_counters(&mut *disk, progress, |counters| filling.fill(counters))?;
+    let restored = filling.restored;
+
+    let generation = going_on(&snapshot, &limits, restored);
+    // What lies beyond the commit belongs to a pass that was cut short.
+    let is_cut = disk.cut(generation.number, generation.next_record).is_ok();
+    disk.rest();
+    // Counters were moved to now, or lie in other shards than the pages say: none of what is written fits them.
+    let afresh = restored.from_the_future || snapshot.shards != limiter.store().shard_count() || !is_cut;
+    for shard in 0..limiter.store().shard_count() {
+        limiter.store().lock(shard).mark_unchanged();
+    }
+    let writer = Writer::new(disk, lock, snapshot.seed.clone(), generation, afresh);
+    Ok((limiter, writer, restored))
+}
+
+/// The generation as it stands after the commit.
+fn going_on(snapshot: &Snapshot, limits: &[LimitId], restored: Restored) -> Generation {
+    Generation {
+        number: snapshot.generation,
+        next_record: snapshot.committed + 1,
+        bytes: snapshot.bytes,
+        limits: LimitBook::of_written(limits, snapshot.limit_records.clone()),
+        counter_bytes: snapshot.bytes.div_ceil((restored.counters + restored.expired).max(1)),
+    }
+}
+
+struct Filling<'s> {
+    store: &'s Store,
+    /// By place in the snapshot.
+    limits: &'s [LimitId],
+    algorithms: &'s [Algorithm],
+    now: Timestamp,
+    at: Timestamp,
+    restored: Restored,
+}
+
+impl Filling<'_> {
+    fn fill(&mut self, counters: Vec<KeptCounter>) -> Result<(), RestoreError> {
+        for KeptCounter { key, limit, state } in counters {
+            let algorithm = &self.algorithms[limit as usize];
+            let state = self.as_of_now(algorithm, state);
+            let expires = algorithm.expires(&state);
+            if expires <= self.now {
+                self.restored.expired += 1;
+                continue;
+            }
+            if !self.store.reserve(1) {
+                return Err(RestoreError::Full { counters_max: self.store.counters_max() });
+            }
+            let counter = Counter::new(state, self.limits[limit as usize], expires);
+            let dropped = self.store.lock(Store::shard_of(key)).insert(key, counter, self.now);
+            self.store.release(dropped);
+            self.restored.counters += 1;
+        }
+        Ok(())
+    }
+
+    fn as_of_now(&self, algorithm: &Algorithm, state: State) -> State {
+        if self.at <= self.now {
+            return state;
+        }
+        match algorithm.used(&state, self.at) {
+            0 => State::EMPTY,
+            used => algorithm.add(State::EMPTY, used, self.now),
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! The promises of snapshots, over a disk that fails and a real one.
+
+use super::{
+    memory_disk::MemoryDisk,
+    read::{self, ReadError},
+    restore::{RestoreError, Restored, restore},
+    sled_disk::SledDisk,
+    write::Writer,
+};
+use crate::{
+    algorithm::{Algorithm, State},
+    clock::{Clock, ManualClock},
+    limit::{LimitId, Timestamp},
+    limiter::Limiter,
+    rules::{LoadOptions, RuleSet, Source},
+    store::{Counter, Key, OnFull, Seed, Store, StoreSettings},
+};
+use proptest::prelude::*;
+use std::{collections::BTreeMap, fs, path::Path};
+
+const RULES: &str = "domain: d\ndescriptors:\n- key: user\n  rate_limit: {unit: hour, requests_per_unit: 100}\n\
+                     - key: plan\n  rate_limit: {unit: day, requests_per_unit: 1000}\n";
+
+fn start_of_time() -> Timestamp {
+    Timestamp::from_millis(1_700_000_000_000)
+}
+
+fn limiter(rules: &str, seed: Seed, counters_max: usize) -> Limiter {
+    let source = Source { name: "rules.yaml".into(), text: rules.into() };
+    let rules = RuleSet::parse(&[source], &LoadOptions::default(), None).expect("the test's rules are good");
+    Limiter::new(rules, StoreSettings { seed, counters_max, on_full: OnFull::Deny }, false)
+}
+
+fn start(disk: MemoryDisk, rules: &str, now: Timestamp) -> Result<(Limiter, Writer, Restored), RestoreError> {
+    let build = |seed| limiter(rules, seed, 1_000_000);
+    restore(Box::new(disk), None, Seed::from_bytes([1; 16]), build, now, |_| {})
+}
+
+/// The limit of the rules with this path.
+fn limit(limiter: &Limiter, path: &str) -> (LimitId, Algorithm) {
+    let limits = limiter.rules().limits().to_vec();
+    let index = limits.iter().position(|info| &*info.identity.path == path).expect("the path is there");
+    (LimitId(index as u32), limits[index].algorithm.clone())
+}
+
+fn key(number: u64) -> Key {
+    let high = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    Key::from_halves(high, high.rotate_left(31) ^ number)
+}
+
+/// Counts hits without going through a request.
+fn count(limiter: &Limiter, key: Key, path: &str, hits: u64, now: Timestamp) {
+    let (id, algorithm) = limit(limiter, path);
+    let mut shard = limiter.store().lock(Store::shard_of(key));
+    let place = shard.find(key);
+    let state = place.map_or(State::EMPTY, |place| shard.get(place).state().into_owned());
+    let state = algorithm.add(state, hits, now);
+    let expires = algorithm.expires(&state);
+    let counter = Counter::new(state, id, expires);
+    match place {
+        Some(place) => *shard.get_mut(place) = counter,
+        None => {
+            assert!(limiter.store().reserve(1));
+            shard.insert(key, counter, now);
+        }
+    }
+}
+
+/// Every counter: what is used of which limit.
+fn content(limiter: &Limiter, now: Timestamp) -> BTreeMap<Key, (String, u64)> {
+    let (limits, store) = (limiter.rules().limits().to_vec(), limiter.store());
+    let mut all = BTreeMap::new();
+    for shard in 0..store.shard_count() {
+        for (key, counter) in store.lock(shard).iter() {
+            let info = &limits[counter.limit().0 as usize];
+            let used = info.algorithm.used(&counter.state(), now);
+            all.insert(key, (info.identity.path.to_string(), used));
+        }
+    }
+    all
+}
+
+fn pass(writer: &mut Writer, limiter: &Limiter, now: Timestamp) -> Result<super::Pass, super::DiskError> {
+    writer.pass(limiter.store(), limiter.rules().limits(), &ManualClock::new(now))
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Count {
+        first: u64,
+        keys: u64,
+        hits: u64,
+    },
+    Pass,
+    /// The disk fails after some writes, if there are so many in the next pass.
+    FailingPass {
+        writes: u32,
+        late: bool,
+    },
+    /// The process dies; some of what was not durable is there all the same.
+    Crash {
+        kept: u64,
+    },
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        4 => (0..3000u64, 1..600u64, 1..5u64)
+            .prop_map(|(first, keys, hits)| Step::Count { first, keys, hits }),
+        2 => Just(Step::Pass),
+        2 => (0..12u32, any::<bool>()).prop_map(|(writes, late)| Step::FailingPass { writes, late }),
+        2 => (0..4u64).prop_map(|kept| Step::Crash { kept }),
+    ];
+    prop::collection::vec(step, 1..25)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn whatever_fails_and_whenever_it_dies_the_last_committed_snapshot_is_restored(steps in steps()) {
+        let (disk, now) = (MemoryDisk::default(), start_of_time());
+        let (mut limiter, mut writer, _) = start(disk.clone(), RULES, now).unwrap();
+        // A failing write of the manifest may or may not have replaced it: then either is right.
+        let mut possible = vec![content(&limiter, now)];
+        for step in steps {
+            match step {
+                Step::Count { first, keys, hits } => {
+                    for number in first..first + keys {
+                        let path = if number % 3 == 0 { "plan" } else { "user" };
+                        count(&limiter, key(number), path, hits, now);
+                    }
+                }
+                Step::Pass => {
+                    pass(&mut writer, &limiter, now).unwrap();
+                    possible = vec![content(&limiter, now)];
+                }
+                Step::FailingPass { writes, late } => {
+                    disk.0.lock().writes_left = Some(writes);
+                    disk.0.lock().fails_late = late;
+                    match pass(&mut writer, &limiter, now) {
+                        Ok(_) => possible = vec![content(&limiter, now)],
+                        Err(_) => possible.push(content(&limiter, now)),
+                    }
+                    disk.0.lock().writes_left = None;
+                }
+                Step::Crash { kept } => {
+                    disk.crash(kept);
+                    (limiter, writer, _) = start(disk.clone(), RULES, now).unwrap();
+                    let found = content(&limiter, now);
+                    prop_assert!(possible.contains(&found));
+                    prop_assert_eq!(limiter.store().counters(), found.len());
+                    possible = vec![found];
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_pass_writes_what_changed_and_an_idle_one_nothing() {
+    let (disk, now) = (MemoryDisk::default(), start_of_time());
+    let (limiter, mut writer, _) = start(disk.clone(), RULES, now).unwrap();
+    (0..50_000).for_each(|number| count(&limiter, key(number), "user", 1, now));
+    let first = pass(&mut writer, &limiter, now).unwrap();
+    assert!(first.afresh && first.counters == 50_000);
+    (0..10).for_each(|number| count(&limiter, key(number), "user", 1, now));
+    let second = pass(&mut writer, &limiter, now).unwrap();
+    assert!(!second.afresh && second.pages <= 10 && second.bytes < first.bytes / 20, "{second:?}");
+    assert_eq!(pass(&mut writer, &limiter, now).unwrap(), super::Pass::default());
+    // After a restart too.
+    let (limiter, mut writer, restored) = start(disk, RULES, now).unwrap();
+    assert_eq!(restored.counters, 50_000);
+    count(&limiter, key(7), "user", 1, now);
+    assert_eq!(pass(&mut writer, &limiter, now).unwrap().pages, 1);
+}
+
+#[test]
+fn the_disk_holds_at_most_about_three_times_what_there_is_to_keep() {
+    let (disk, now) = (MemoryDisk::default(), start_of_time());
+    let (limiter, mut writer, _) = start(disk.clone(), RULES, now).unwrap();
+    (0..100_000).for_each(|number| count(&limiter, key(number), "user", 1, now));
+    let full = pass(&mut writer, &limiter, now).unwrap().bytes;
+    let mut most = 0;
+    for round in 0..60 {
+        (0..700).for_each(|number| count(&limiter, key(number * 131 + round), "user", 1, now));
+        pass(&mut writer, &limiter, now).unwrap();
+        most = most.max(writer.disk_bytes().unwrap());
+    }
+    assert!(most < full * 3, "{most} bytes at most, {full} to keep");
+    let (restored, ..) = start(disk, RULES, now).unwrap();
+    assert_eq!(content(&restored, now), content(&limiter, now));
+}
+
+#[test]
+fn a_counter_outlives_changed_and_removed_rules() {
+    let (disk, now) = (MemoryDisk::default(), start_of_time());
+    let (before, mut writer, _) = start(disk.clone(), RULES, now).unwrap();
+    count(&before, key(1), "user", 60, now);
+    count(&before, key(2), "plan", 7, now);
+    pass(&mut writer, &before, now).unwrap();
+
+    let changed = RULES.replace("plan", "tier").replace("unit: hour", "unit: minute");
+    let (after, mut writer, restored) = start(disk.clone(), &changed, now).unwrap();
+    assert_eq!(restored.counters, 2);
+    let state = {
+        let shard = after.store().lock(Store::shard_of(key(1)));
+        let place = shard.find(key(1)).expect("the counter is there");
+        let counter = shard.get(place);
+        let former = after.rules().limits().to_vec()[counter.limit().0 as usize].algorithm.clone();
+        limit_of(&changed, "user").take_over(&former, counter.state().into_owned(), now)
+    };
+    assert_eq!(limit_of(&changed, "user").used(&state, now), 60);
+    // The next start has the former rules again.
+    pass(&mut writer, &after, now).unwrap();
+    let (back, ..) = start(disk, RULES, now).unwrap();
+    assert_eq!(content(&back, now), content(&before, now));
+}
+
+fn limit_of(rules: &str, path: &str) -> Algorithm {
+    limit(&limiter(rules, Seed::from_bytes([0; 16]), 1), path).1
+}
+
+#[test]
+fn a_counter_from_the_future_neither_resets_nor_blocks_longer_than_its_window() {
+    let now = start_of_time();
+    for back_hours in [1, 24 * 365] {
+        let disk = MemoryDisk::default();
+        let (before, mut writer, _) = start(disk.clone(), RULES, now).unwrap();
+        count(&before, key(1), "user", 100, now);
+        pass(&mut writer, &before, now).unwrap();
+
+        let earlier = Timestamp::from_nanos(now.as_nanos() - back_hours * 3_600_000_000_000);
+        let (after, mut writer, restored) = start(disk.clone(), RULES, earlier).unwrap();
+        assert!(restored.from_the_future);
+        assert_eq!(content(&after, earlier)[&key(1)].1, 100);
+        let two_hours_on = earlier.saturating_add_nanos(2 * 3_600_000_000_000);
+        assert_eq!(content(&after, two_hours_on)[&key(1)].1, 0);
+
+        // What is written now is of the new time, all of it.
+        assert!(pass(&mut writer, &after, earlier).unwrap().afresh);
+        let (again, _, restored) = start(disk, RULES, earlier).unwrap();
+        assert!(!restored.from_the_future);
+        assert_eq!(content(&again, earlier)[&key(1)].1, 100);
+    }
+}
+
+#[test]
+fn what_expired_while_the_process_was_down_is_left_out() {
+    let (disk, now) = (MemoryDisk::default(), start_of_time());
+    let (before, mut writer, _) = start(disk.clone(), RULES, now).unwrap();
+    count(&before, key(1), "user", 1, now);
+    count(&before, key(2), "plan", 1, now);
+    pass(&mut writer, &before, now).unwrap();
+    let later = now.saturating_add_nanos(3 * 3_600_000_000_000);
+    let (after, _, restored) = start(disk, RULES, later).unwrap();
+    assert_eq!((restored.counters, restored.expired), (1, 1));
+    assert!(content(&after, later).contains_key(&key(2)));
+}
+
+#[test]
+fn more_counters_than_the_store_may_hold_are_refused() {
+    let (disk, now) = (MemoryDisk::default(), start_of_time());
+    let (before, mut writer, _) = start(disk.clone(), RULES, now).unwrap();
+    (0..100).for_each(|number| count(&before, key(number), "user", 1, now));
+    pass(&mut writer, &before, now).unwrap();
+    let build = |seed| limiter(RULES, seed, 99);
+    let refused = restore(Box::new(disk), None, Seed::from_bytes([1; 16]), build, now, |_| {});
+    assert!(matches!(refused, Err(RestoreError::Full { counters_max: 99 })));
+}
+
+#[test]
+fn a_missing_record_or_manifest_is_told_and_not_taken_for_a_fresh_start() {
+    let (disk, now) = (MemoryDisk::default(), start_of_time());
+    let (before, mut writer, _) = start(disk.clone(), RULES, now).unwrap();
+    (0..20_000).for_each(|number| count(&before, key(number), "user", 1, now));
+    pass(&mut writer, &before, now).unwrap();
+    let damaged = |disk: &MemoryDisk| {
+        let refused = start(disk.clone(), RULES, now).err().expect("it is refused");
+        assert!(matches!(refused, RestoreError::Read(ReadError::Damaged(_))), "{refused}");
+    };
+    let numbers: Vec<u64> = disk.0.lock().generations[&1].records.keys().copied().collect();
+    for number in numbers {
+        let change = |record: Option<Vec<u8>>| {
+            let mut content = disk.0.lock();
+            let records = &mut content.generations.get_mut(&1).unwrap().records;
+            let former = records.remove(&number);
+            records.extend(record.map(|record| (number, record)));
+            former
+        };
+        let former = change(None);
+        damaged(&disk);
+        change(former);
+    }
+    disk.0.lock().manifest = None;
+    damaged(&disk);
+}
+
+fn start_on_sled(directory: &Path, now: Timestamp) -> Result<(Limiter, Writer, Restored), RestoreError> {
+    let build = |seed| limiter(RULES, seed, 1_000_000);
+    let disk = Box::new(SledDisk::new(directory));
+    restore(disk, None, Seed::from_bytes([1; 16]), build, now, |_| {})
+}
+
+#[test]
+fn a_snapshot_on_a_real_disk_is_restored() {
+    let (directory, clock) = (tempfile::tempdir().unwrap(), ManualClock::new(start_of_time()));
+    let now = clock.now();
+    let (mut limiter, mut writer, _) = start_on_sled(directory.path(), now).unwrap();
+    for round in 0..4 {
+        (0..40_000).for_each(|number| count(&limiter, key(number * (round + 1)), "user", 1, now));
+        pass(&mut writer, &limiter, now).unwrap();
+        let before = content(&limiter, now);
+        drop(writer);
+        (limiter, writer, _) = start_on_sled(directory.path(), now).unwrap();
+        assert!(content(&limiter, now) == before, "round {round}");
+    }
+}
+
+/// Copies the directory, damages one file, and says whether what is restored, if anything, is what was written.
+fn damage_is_seen(
+    directory: &Path,
+    file: &str,
+    expected: &BTreeMap<Key, (String, u64)>,
+    change: impl Fn(&mut Vec<u8>),
+) {
+    let copy = tempfile::tempdir().unwrap();
+    for entry in files_below(directory) {
+        let to = copy.path().join(entry.strip_prefix(directory).unwrap());
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        fs::copy(entry, to).unwrap();
+    }
+    let path = copy.path().join(file);
+    let mut bytes = fs::read(&path).unwrap();
+    change(&mut bytes);
+    fs::write(&path, bytes).unwrap();
+    if let Ok((limiter, ..)) = start_on_sled(copy.path(), start_of_time()) {
+        assert!(content(&limiter, start_of_time()) == *expected, "{file} was damaged and read all the same");
+    }
+}
+
+fn files_below(directory: &Path) -> Vec<std::path::PathBuf> {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] }).collect()
+}
+
+#[test]
+fn damage_anywhere_in_the_files_is_an_error_or_changes_nothing() {
+    let (directory, now) = (tempfile::tempdir().unwrap(), start_of_time());
+    let (limiter, mut writer, _) = start_on_sled(directory.path(), now).unwrap();
+    for round in 0..3 {
+        (0..40).for_each(|number| count(&limiter, key(number + round * 20), "user", 1, now));
+        pass(&mut writer, &limiter, now).unwrap();
+    }
+    drop(writer);
+    let expected = content(&limiter, now);
+    let mut seed = 0x2545_f491_4f6c_dd1d_u64;
+    let mut random = |below: usize| {
+        seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        (seed >> 33) as usize % below.max(1)
+    };
+    for path in files_below(directory.path()) {
+        let file = path.strip_prefix(directory.path()).unwrap().to_str().unwrap();
+        let bytes = fs::read(&path).unwrap();
+        // Most of a sled file is zeros after the last record.
+        let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        for _ in 0..60 {
+            let (at, bit, cut) = (random(used), random(8), random(used));
+            damage_is_seen(directory.path(), file, &expected, |bytes| bytes[at] ^= 1 << bit);
+            damage_is_seen(directory.path(), file, &expected, |bytes| bytes.truncate(cut));
+        }
+    }
+}
+
+#[test]
+fn a_snapshot_of_a_newer_format_is_refused_as_such() {
+    let disk = MemoryDisk::default();
+    let line = r#"{"format":2,"generation":1,"committed":3}"#;
+    disk.0.lock().manifest = Some(format!("{line}\n{:08x}\n", crc32fast::hash(line.as_bytes())).into_bytes());
+    let mut handle = disk.clone();
+    assert!(matches!(read::find(&mut handle), Err(ReadError::Newer(2))));
+}

@@ -1,0 +1,253 @@
+//! Writing: one pass over the store after the other, each of them a snapshot once it is committed.
+//!
+//! What always holds:
+//!
+//! - The manifest names a committed pass; everything that follows it on the disk is as if it were not there.
+//! - A pass copies a few pages at a time, so that no shard is locked for longer than that takes.
+//! - A pass writes the pages that changed since the pass before. When twice as much has been written as there is to
+//!   keep, or when the pass before failed, it writes all of them to a new generation; the former one is removed once the
+//!   new one counts. So the disk holds at most about three times what there is to keep.
+
+use super::{
+    disk::{Disk, DiskError},
+    lock::DirectoryLock,
+    manifest::Manifest,
+    pages,
+    record::{self, Commit, Head, Kind, LimitEntry, Position},
+};
+use crate::{
+    clock::Clock,
+    limit::LimitId,
+    rules::LimitTable,
+    store::{PageCopies, Seed, Store, Wanted},
+};
+
+/// Records with pages are cut off at about this size: sled takes four of them in a segment of its file.
+const RECORD_BYTES: usize = 96 * 1024;
+
+/// A generation this small is not worth a new one.
+const LOG_BYTES_MIN: u64 = 1 << 20;
+
+/// How many times what there is to keep may be written before it is written afresh.
+const LOG_TO_LIVE_MAX: u64 = 2;
+
+/// Writes snapshots of one store to one data directory, of which it holds the lock.
+pub struct Writer {
+    disk: Box<dyn Disk>,
+    seed: Seed,
+    generation: Generation,
+    /// Whether the next pass begins a new generation.
+    afresh: bool,
+    /// Whether the manifest may name the generation that is being written.
+    may_be_named: bool,
+    /// None where a test's disk needs no lock.
+    _lock: Option<DirectoryLock>,
+}
+
+/// What is known of the generation that is being written.
+pub(super) struct Generation {
+    pub(super) number: u64,
+    /// The number of the next record.
+    pub(super) next_record: u64,
+    /// Bytes of all its records.
+    pub(super) bytes: u64,
+    pub(super) limits: LimitBook,
+    /// What one counter takes, as far as known.
+    pub(super) counter_bytes: u64,
+}
+
+/// The limits that counters of a generation refer to by their places.
+#[derive(Default)]
+pub(super) struct LimitBook {
+    /// By [`LimitId`].
+    places: Vec<Option<u32>>,
+    /// How many have a place.
+    count: u32,
+    /// Limits with a place that are not written yet.
+    unwritten: Vec<LimitId>,
+    /// The records in which the others are.
+    pub(super) records: Vec<u64>,
+}
+
+/// What a pass wrote.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Pass {
+    /// Whether every page was written, to a new generation.
+    pub afresh: bool,
+    /// Pages written.
+    pub pages: u64,
+    /// Counters written.
+    pub counters: u64,
+    /// Bytes of the records.
+    pub bytes: u64,
+}
+
+impl LimitBook {
+    /// A book in which these limits have been written already, each at its place.
+    pub(super) fn of_written(limits: &[LimitId], records: Vec<u64>) -> Self {
+        let mut book = Self { count: limits.len() as u32, records, ..Self::default() };
+        for (place, &limit) in (0..).zip(limits) {
+            *book.entry(limit) = Some(place);
+        }
+        book
+    }
+
+    fn entry(&mut self, limit: LimitId) -> &mut Option<u32> {
+        let index = limit.0 as usize;
+        if index >= self.places.len() {
+            self.places.resize(index + 1, None);
+        }
+        &mut self.places[index]
+    }
+
+    /// The place of the limit, a new one if need be.
+    fn place(&mut self, limit: LimitId) -> u32 {
+        if let Some(place) = *self.entry(limit) {
+            return place;
+        }
+        let place = self.count;
+        *self.entry(limit) = Some(place);
+        self.unwritten.push(limit);
+        self.count += 1;
+        place
+    }
+}
+
+impl Generation {
+    /// One that nothing is known of but its number.
+    pub(super) fn empty(number: u64) -> Self {
+        Self { number, next_record: 0, bytes: 0, limits: LimitBook::default(), counter_bytes: 0 }
+    }
+}
+
+impl Writer {
+    /// A writer that goes on with a generation, or begins the next one `afresh`.
+    pub(super) fn new(
+        disk: Box<dyn Disk>,
+        lock: Option<DirectoryLock>,
+        seed: Seed,
+        generation: Generation,
+        afresh: bool,
+    ) -> Self {
+        Self { disk, seed, generation, afresh, may_be_named: !afresh, _lock: lock }
+    }
+
+    /// Writes what changed since the last pass. After an error the last committed pass is as good as before, and the
+    /// next pass writes everything.
+    pub fn pass(&mut self, store: &Store, limits: &LimitTable, clock: &dyn Clock) -> Result<Pass, DiskError> {
+        let live_bytes = self.generation.counter_bytes * store.counters() as u64;
+        let has_outgrown = self.generation.bytes > LOG_BYTES_MIN.max(LOG_TO_LIVE_MAX * live_bytes);
+        if self.afresh || has_outgrown {
+            self.afresh = true;
+            self.may_be_named = false;
+            self.generation = Generation::empty(self.generation.number + 1);
+        }
+        let written = self.write(store, limits, clock);
+        if written.is_err() && !self.may_be_named {
+            // It will not be gone on with, and may take the room that is missing.
+            let _ = self.disk.remove(self.generation.number);
+        }
+        self.afresh = written.is_err();
+        self.disk.rest();
+        written
+    }
+
+    /// Bytes that the data directory takes.
+    pub fn disk_bytes(&mut self) -> Result<u64, DiskError> {
+        self.disk.bytes()
+    }
+
+    fn write(&mut self, store: &Store, limits: &LimitTable, clock: &dyn Clock) -> Result<Pass, DiskError> {
+        let mut pass = Pass { afresh: self.afresh, ..Pass::default() };
+        if self.afresh {
+            self.disk.remove(self.generation.number)?;
+            let head = Head::new(&self.seed, store.shard_count());
+            self.append(&mut pass, |position| record::seal_json(Kind::Head, position, &head))?;
+        }
+        self.write_pages(store, &mut pass)?;
+        if pass.pages == 0 && !self.afresh {
+            return Ok(pass);
+        }
+        self.write_limits(limits, &mut pass)?;
+        let commit = Commit {
+            at_nanos: clock.now().as_nanos(),
+            counters: store.counters() as u64,
+            limit_records: self.generation.limits.records.clone(),
+        };
+        self.append(&mut pass, |position| record::seal_json(Kind::Commit, position, &commit))?;
+        self.commit()?;
+        if self.afresh {
+            self.generation.counter_bytes =
+                pass.bytes.div_ceil(pass.counters.max(1)).min(RECORD_BYTES as u64);
+            self.remove_others();
+        }
+        Ok(pass)
+    }
+
+    /// Removes every other generation. What cannot be removed now will be when the next generation counts.
+    fn remove_others(&mut self) {
+        for generation in self.disk.generations().unwrap_or_default() {
+            if generation != self.generation.number {
+                let _ = self.disk.remove(generation);
+            }
+        }
+    }
+
+    fn write_pages(&mut self, store: &Store, pass: &mut Pass) -> Result<(), DiskError> {
+        let wanted = if self.afresh { Wanted::All } else { Wanted::Changed };
+        let (mut copies, mut body) = (PageCopies::new(), Vec::with_capacity(RECORD_BYTES + RECORD_BYTES / 4));
+        for shard in 0..store.shard_count() {
+            let mut next = Some(0);
+            while let Some(from) = next {
+                next = store.lock(shard).copy_pages(from, wanted, &mut copies);
+                for (keys, counters) in copies.iter() {
+                    let book = &mut self.generation.limits;
+                    let kept = counters
+                        .iter()
+                        .map(|(key, counter)| (*key, book.place(counter.limit()), counter.state()));
+                    pages::encode(&mut body, shard as u16, keys, kept);
+                    pass.pages += 1;
+                    pass.counters += counters.len() as u64;
+                }
+                if body.len() >= RECORD_BYTES {
+                    self.append(pass, |position| record::seal(Kind::Pages, position, &body))?;
+                    body.clear();
+                }
+            }
+        }
+        if body.is_empty() {
+            return Ok(());
+        }
+        self.append(pass, |position| record::seal(Kind::Pages, position, &body))
+    }
+
+    /// Writes the limits that have got their places in this pass.
+    fn write_limits(&mut self, limits: &LimitTable, pass: &mut Pass) -> Result<(), DiskError> {
+        if self.generation.limits.unwritten.is_empty() {
+            return Ok(());
+        }
+        let known = limits.to_vec();
+        let unwritten = std::mem::take(&mut self.generation.limits.unwritten);
+        let entry = |id: &LimitId| LimitEntry::from(&*known[id.0 as usize]);
+        let entries: Vec<LimitEntry> = unwritten.iter().map(entry).collect();
+        self.generation.limits.records.push(self.generation.next_record);
+        self.append(pass, |position| record::seal_json(Kind::Limits, position, &entries))
+    }
+
+    fn append(&mut self, pass: &mut Pass, seal: impl FnOnce(Position) -> Vec<u8>) -> Result<(), DiskError> {
+        let (generation, number) = (self.generation.number, self.generation.next_record);
+        let record = seal(Position { generation, number });
+        self.generation.next_record += 1;
+        self.generation.bytes += record.len() as u64;
+        pass.bytes += record.len() as u64;
+        self.disk.append(generation, number, record)
+    }
+
+    /// Makes the records durable, then says that they count.
+    fn commit(&mut self) -> Result<(), DiskError> {
+        self.disk.sync(self.generation.number)?;
+        let last = self.generation.next_record - 1;
+        self.may_be_named = true;
+        self.disk.write_manifest(&Manifest::new(self.generation.number, Some(last)).to_bytes())
+    }
+}

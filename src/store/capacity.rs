@@ -1,0 +1,34 @@
+//! How many counters fit in memory. Pure: what memory there is, is told.
+
+/// What a counter of two words takes all told, rounded up: its slot, its part of the page and of what lies idle in both.
+/// Measured by `cargo bench --bench store_scale`.
+pub const COUNTER_BYTES: u64 = 64;
+
+/// The share of the memory that counters may take unless said otherwise: the rest is for connections, for writing
+/// snapshots, and for whoever else is on the machine.
+const SHARE_PERCENT: u64 = 50;
+
+/// The fewest counters that are held by default, however little memory there is.
+const COUNTERS_MIN: u64 = 100_000;
+
+/// The most counters that are held by default, however much memory there is.
+const COUNTERS_MAX: u64 = 100_000_000;
+
+/// The default bound on counters for a process that may use so many bytes.
+pub fn default_counters_max(memory_bytes: u64) -> usize {
+    let fitting = memory_bytes / 100 * SHARE_PERCENT / COUNTER_BYTES;
+    fitting.clamp(COUNTERS_MIN, COUNTERS_MAX) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_the_memory_is_for_counters_within_bounds() {
+        assert_eq!(default_counters_max(12_800_000_000), 100_000_000);
+        assert_eq!(default_counters_max(1_280_000_000), 10_000_000);
+        assert_eq!(default_counters_max(0), 100_000);
+        assert_eq!(default_counters_max(u64::MAX), 100_000_000);
+    }
+}

@@ -1,0 +1,175 @@
+//! Data directories that are in use, damaged, full or empty.
+
+use crate::support::{Client, Server, can_run, rules_file};
+use rustix::process::Signal;
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output},
+    time::Duration,
+};
+use tidegate::grpc::pb::service::rate_limit_response::Code;
+
+const RULES: &str = "
+domain: d
+descriptors:
+  - key: user
+    rate_limit: { per: 3660d, requests_per_unit: 1000, algorithm: fixed_window }
+";
+
+fn start(rules: &Path, data: &Path, more: &[&str]) -> Server {
+    start_at(rules, data, "50ms", more)
+}
+
+fn start_at(rules: &Path, data: &Path, interval: &str, more: &[&str]) -> Server {
+    let data = data.to_str().expect("temporary paths are UTF-8");
+    let arguments = ["--data", data, "--snapshot-interval", interval, "--log", "tidegate=debug,info"];
+    Server::with_rules(rules, &[&arguments[..], more].concat())
+}
+
+/// Starts a server that is expected to refuse.
+fn refused(data: &Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["serve", "--listen", "127.0.0.1:0", "--data"])
+        .arg(data)
+        .output()
+        .expect("the program runs")
+}
+
+async fn hit(client: &mut Client, user: &str) -> u32 {
+    let answer = client.hit("d", &[("user", user)]).await.expect("the server decides");
+    assert_eq!(answer.overall_code(), Code::Ok);
+    answer.statuses[0].limit_remaining
+}
+
+fn messages(server: &Server, message: &str) -> usize {
+    server.log().iter().filter(|line| line.contains(message)).count()
+}
+
+/// Waits until the server has logged the message more often than `times`.
+async fn logged_more(server: &Server, message: &str, times: usize) {
+    for _ in 0..1000 {
+        if messages(server, message) > times {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("no {message:?} for ten seconds: {:#?}", server.log());
+}
+
+#[tokio::test]
+async fn a_clean_stop_forgets_nothing() {
+    let (data, rules) = (tempfile::tempdir().unwrap(), rules_file(RULES));
+    for round in 0..3 {
+        let server = start_at(rules.path(), data.path(), "1h", &[]);
+        let mut client = server.client().await;
+        for hits in 1..=5 {
+            assert_eq!(hit(&mut client, "alice").await, 1000 - round * 5 - hits);
+        }
+        drop(client);
+        assert!(server.terminate().success());
+    }
+}
+
+#[tokio::test]
+async fn a_second_process_is_refused_and_told_who_is_there() {
+    let (data, rules) = (tempfile::tempdir().unwrap(), rules_file(RULES));
+    let server = start(rules.path(), data.path(), &[]);
+    let output = refused(data.path());
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && told.contains(&format!("process {}", server.pid())), "{told}");
+    // A process that was killed leaves no obstacle.
+    server.signal(Signal::KILL);
+    drop(server);
+    drop(start(rules.path(), data.path(), &[]));
+}
+
+#[tokio::test]
+async fn a_damaged_snapshot_stops_the_start_until_it_is_discarded_and_stays_beside() {
+    let (data, rules) = (tempfile::tempdir().unwrap(), rules_file(RULES));
+    let server = start(rules.path(), data.path(), &[]);
+    hit(&mut server.client().await, "alice").await;
+    assert!(server.terminate().success());
+    let manifest = data.path().join("manifest");
+    let good = fs::read(&manifest).unwrap();
+    fs::write(&manifest, &good[1..]).unwrap();
+
+    let output = refused(data.path());
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "{told}");
+    assert!(told.contains("it is damaged") && told.contains("--on-bad-snapshot discard"), "{told}");
+    assert_eq!(fs::read(&manifest).unwrap(), good[1..], "a refused start changes nothing");
+
+    let server = start(rules.path(), data.path(), &["--on-bad-snapshot", "discard"]);
+    assert_eq!(hit(&mut server.client().await, "alice").await, 999, "it starts with no counters");
+    assert!(server.terminate().success());
+    let aside = fs::read_dir(data.path()).unwrap().map(|entry| entry.unwrap().path());
+    let aside: Vec<_> = aside.filter(|path| path.to_string_lossy().contains("bad-")).collect();
+    assert_eq!(fs::read(aside[0].join("manifest")).unwrap(), good[1..]);
+}
+
+#[tokio::test]
+async fn a_restart_with_other_rules_keeps_what_was_used() {
+    let (data, rules) = (tempfile::tempdir().unwrap(), rules_file(RULES));
+    let server = start(rules.path(), data.path(), &[]);
+    hit(&mut server.client().await, "alice").await;
+    assert!(server.terminate().success());
+    let changed = rules_file(&RULES.replace("1000", "500").replace("fixed_window", "sliding_window"));
+    let server = start(changed.path(), data.path(), &[]);
+    assert_eq!(hit(&mut server.client().await, "alice").await, 498);
+}
+
+/// A file system of three megabytes; unmounted when dropped.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    fn mount() -> Option<Self> {
+        let directory = tempfile::tempdir().ok()?;
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=3m", "tmpfs"]).arg(directory.path());
+        let done = mount.output().ok()?;
+        done.status.success().then_some(Self(directory))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0.path()).output();
+    }
+}
+
+#[tokio::test]
+async fn decisions_go_on_with_a_full_disk_and_the_next_success_heals() {
+    let disk = SmallDisk::mount();
+    if !can_run("mount", disk.is_some()) {
+        return;
+    }
+    let (disk, rules) = (disk.unwrap(), rules_file(RULES));
+    let data = disk.0.path().join("data");
+    let server = start(rules.path(), &data, &[]);
+    let mut client = server.client().await;
+    hit(&mut client, "alice").await;
+    logged_more(&server, "snapshot written", 1).await;
+
+    let filler = disk.0.path().join("filler");
+    let filled = fs::write(&filler, vec![1; 4 << 20]);
+    assert!(filled.is_err(), "the disk is not full");
+    let mut left = 999;
+    while messages(&server, "no snapshot could be written") < 3 {
+        left -= 1;
+        assert_eq!(hit(&mut client, "alice").await, left, "a full disk changes no decision");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert!(left > 100, "writing to a full disk never failed: {:#?}", server.log());
+    }
+
+    fs::remove_file(&filler).unwrap();
+    let written = messages(&server, "snapshot written");
+    left -= 1;
+    assert_eq!(hit(&mut client, "alice").await, left);
+    logged_more(&server, "snapshot written", written + 1).await;
+    server.signal(Signal::KILL);
+    drop((client, server));
+    let server = start(rules.path(), &data, &[]);
+    assert_eq!(hit(&mut server.client().await, "alice").await, left - 1, "it healed before it was killed");
+    drop(server);
+}
