@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 done, 1 it failed and standard error says why, 2 the arguments are wrong.
 
+mod bench;
 mod call;
 mod check;
 mod completions;
@@ -30,6 +31,7 @@ enum Command {
     Check(check::Check),
     Explain(explain::Explain),
     Call(call::Call),
+    Bench(bench::Bench),
     Completions(completions::Completions),
 }
 
@@ -56,6 +58,7 @@ pub fn run() -> ExitCode {
         Command::Check(check) => check.run(),
         Command::Explain(explain) => explain.run(),
         Command::Call(call) => call.run(),
+        Command::Bench(bench) => bench.run(),
         Command::Completions(completions) => completions.run(),
     };
     match done {
