@@ -36,10 +36,7 @@ impl Body for Answer {
         let (frame, rest) = match std::mem::replace(&mut *self, Self::End) {
             Self::Message(message) => (Some(Ok(Frame::data(message))), Self::Trailers),
             Self::Trailers => {
-                let status = [(
-                    HeaderName::from_static("grpc-status"),
-                    HeaderValue::from_static("0"),
-                )];
+                let status = [(HeaderName::from_static("grpc-status"), HeaderValue::from_static("0"))];
                 (Some(Ok(Frame::trailers(HeaderMap::from_iter(status)))), Self::End)
             }
             Self::End => (None, Self::End),
@@ -55,9 +52,7 @@ async fn answer(request: Request<Incoming>, message: Bytes) -> Result<Response<A
         frame?;
     }
     let mut response = Response::new(Answer::Message(message));
-    response
-        .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     Ok(response)
 }
 

@@ -27,9 +27,5 @@ impl RateLimitService for Constant {
 pub(super) async fn serve(listener: TcpListener) -> io::Result<()> {
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let service = RateLimitServiceServer::new(Constant);
-    Server::builder()
-        .add_service(service)
-        .serve_with_incoming(incoming)
-        .await
-        .map_err(io::Error::other)
+    Server::builder().add_service(service).serve_with_incoming(incoming).await.map_err(io::Error::other)
 }

@@ -45,9 +45,7 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let listener = TcpListener::bind(arguments.address).await?;
         match arguments.transport {
@@ -59,24 +57,13 @@ fn run(arguments: &Arguments) -> io::Result<()> {
 
 /// 999 of 1,000 a minute remain, all of them in 30 seconds.
 fn answer() -> RateLimitResponse {
-    let limit = RateLimit {
-        requests_per_unit: 1_000,
-        unit: Unit::Minute.into(),
-        name: String::new(),
-    };
+    let limit = RateLimit { requests_per_unit: 1_000, unit: Unit::Minute.into(), name: String::new() };
     let status = DescriptorStatus {
         code: Code::Ok.into(),
         current_limit: Some(limit),
         limit_remaining: 999,
-        duration_until_reset: Some(prost_types::Duration {
-            seconds: 30,
-            nanos: 0,
-        }),
+        duration_until_reset: Some(prost_types::Duration { seconds: 30, nanos: 0 }),
         quota: None,
     };
-    RateLimitResponse {
-        overall_code: Code::Ok.into(),
-        statuses: vec![status],
-        ..Default::default()
-    }
+    RateLimitResponse { overall_code: Code::Ok.into(), statuses: vec![status], ..Default::default() }
 }

@@ -51,10 +51,7 @@ pub(super) fn connect(address: &ListenAddress) -> Result<Box<dyn Socket>, Connec
             Ok(Box::new(mio::net::UnixStream::from_std(socket)) as Box<dyn Socket>)
         }),
     };
-    connected.map_err(|cause| ConnectError {
-        address: address.clone(),
-        cause,
-    })
+    connected.map_err(|cause| ConnectError { address: address.clone(), cause })
 }
 
 /// Tries the addresses of the name, one after the other.
@@ -86,9 +83,7 @@ mod tests {
         let refused = ListenAddress::Tcp(free.expect("a free port").to_string());
         let absent = ListenAddress::Unix("/nowhere/tidegate.sock".into());
         for address in [refused, absent] {
-            let Err(error) = connect(&address) else {
-                panic!("nobody listens there")
-            };
+            let Err(error) = connect(&address) else { panic!("nobody listens there") };
             assert!(error.to_string().contains("tidegate serve"), "{error}");
         }
     }

@@ -84,13 +84,8 @@ pub(super) struct Zipf {
 
 impl Zipf {
     fn new(count: u64, exponent: f64) -> Self {
-        let mut zipf = Self {
-            count: count as f64,
-            exponent,
-            area_start: 0.0,
-            area_end: 0.0,
-            accept_within: 0.0,
-        };
+        let mut zipf =
+            Self { count: count as f64, exponent, area_start: 0.0, area_end: 0.0, accept_within: 0.0 };
         zipf.area_start = zipf.area(1.5) - 1.0;
         zipf.area_end = zipf.area(zipf.count + 0.5);
         zipf.accept_within = 2.0 - zipf.area_inverse(zipf.area(2.5) - zipf.step(2.0));
@@ -117,23 +112,13 @@ impl Zipf {
     fn area(&self, x: f64) -> f64 {
         let log = x.ln();
         let bend = (1.0 - self.exponent) * log;
-        log * if bend.abs() > 1e-8 {
-            bend.exp_m1() / bend
-        } else {
-            1.0 + bend / 2.0
-        }
+        log * if bend.abs() > 1e-8 { bend.exp_m1() / bend } else { 1.0 + bend / 2.0 }
     }
 
     fn area_inverse(&self, area: f64) -> f64 {
         // Not below -1, where rounding may put it: the logarithm ends there.
         let bend = (area * (1.0 - self.exponent)).max(-1.0);
-        (area
-            * if bend.abs() > 1e-8 {
-                bend.ln_1p() / bend
-            } else {
-                1.0 - bend / 2.0
-            })
-        .exp()
+        (area * if bend.abs() > 1e-8 { bend.ln_1p() / bend } else { 1.0 - bend / 2.0 }).exp()
     }
 }
 
@@ -156,10 +141,7 @@ mod tests {
     fn assert_near(drawn: u64, probability: f64, what: &str) {
         let expected = DRAWS as f64 * probability;
         let deviation = (expected * (1.0 - probability)).sqrt();
-        assert!(
-            (drawn as f64 - expected).abs() < 5.0 * deviation,
-            "{what}: {drawn}, expected {expected:.0}"
-        );
+        assert!((drawn as f64 - expected).abs() < 5.0 * deviation, "{what}: {drawn}, expected {expected:.0}");
     }
 
     #[test]
@@ -176,11 +158,7 @@ mod tests {
             let total: f64 = (1..=1000).map(weight).sum();
             let counts = counts(Keys::new(1000, Some(exponent)), 1000);
             for rank in [1, 2, 3, 4, 5, 10, 20, 50, 100, 500, 1000] {
-                assert_near(
-                    counts[rank - 1],
-                    weight(rank) / total,
-                    &format!("s {exponent}, rank {rank}"),
-                );
+                assert_near(counts[rank - 1], weight(rank) / total, &format!("s {exponent}, rank {rank}"));
             }
         }
     }
@@ -194,19 +172,12 @@ mod tests {
     #[test]
     fn one_key_is_always_that_key_and_huge_counts_stay_in_range() {
         let mut random = Random::from_seed(2);
-        for mut keys in [
-            Keys::new(1, None),
-            Keys::new(1, Some(1.0)),
-            Keys::new(1, Some(2.5)),
-        ] {
+        for mut keys in [Keys::new(1, None), Keys::new(1, Some(1.0)), Keys::new(1, Some(2.5))] {
             assert!((0..1000).all(|_| keys.draw(&mut random) == 0), "{keys:?}");
         }
         for mut keys in [Keys::new(1 << 40, None), Keys::new(1 << 40, Some(1.0))] {
             let largest = (0..10_000).map(|_| keys.draw(&mut random)).max();
-            assert!(
-                largest < Some(1 << 40) && largest > Some(1 << 30),
-                "{keys:?}: {largest:?}"
-            );
+            assert!(largest < Some(1 << 40) && largest > Some(1 << 30), "{keys:?}: {largest:?}");
         }
     }
 }

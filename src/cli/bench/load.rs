@@ -145,17 +145,11 @@ pub(super) fn run(
     while !interrupted.load(Ordering::Relaxed) {
         let now = load.now();
         if load.measurement.is_none() && now >= load.pace.measured_from() {
-            load.measurement = Some(Measurement {
-                cpu_nanos: load.server_cpu()?,
-            });
+            load.measurement = Some(Measurement { cpu_nanos: load.server_cpu()? });
         }
         if now >= next_progress {
             next_progress = now + PROGRESS_INTERVAL;
-            progress(
-                &load.tally,
-                now.saturating_sub(load.pace.measured_from()),
-                load.pace.progress(now),
-            );
+            progress(&load.tally, now.saturating_sub(load.pace.measured_from()), load.pace.progress(now));
         }
         // A closed loop sends when an answer comes; only an open one has requests that become due by themselves.
         if load.plan.rate.is_some() {
@@ -165,11 +159,7 @@ pub(super) fn run(
             load.give_up_the_rest(now);
             break;
         }
-        let wait = if load.plan.busy {
-            Duration::ZERO
-        } else {
-            Duration::from_nanos(PROGRESS_INTERVAL)
-        };
+        let wait = if load.plan.busy { Duration::ZERO } else { Duration::from_nanos(PROGRESS_INTERVAL) };
         match load.poll.poll(&mut events, Some(wait)) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error.into()),
             _ => {}
@@ -220,11 +210,7 @@ impl<'a> Load<'a> {
     }
 
     fn server_cpu(&self) -> Result<Option<u64>, CpuError> {
-        self.plan
-            .server
-            .as_ref()
-            .map(ServerProcess::cpu_nanos)
-            .transpose()
+        self.plan.server.as_ref().map(ServerProcess::cpu_nanos).transpose()
     }
 
     fn in_flight(&self) -> usize {
@@ -238,9 +224,7 @@ impl<'a> Load<'a> {
 
     fn start(&mut self, position: usize, intended: u64) {
         let key = self.plan.keys.draw(&mut self.random);
-        self.links[position]
-            .connection
-            .start(self.plan.template.message(key), intended);
+        self.links[position].connection.start(self.plan.template.message(key), intended);
     }
 
     /// Sends what is due over all connections, as far as there is room.
@@ -350,10 +334,7 @@ impl<'a> Load<'a> {
         if quiet > STALL {
             return Err(LoadError::Stalled { in_flight });
         }
-        Ok(self
-            .pace
-            .deadline()
-            .is_some_and(|deadline| now > deadline.saturating_add(GRACE)))
+        Ok(self.pace.deadline().is_some_and(|deadline| now > deadline.saturating_add(GRACE)))
     }
 
     /// What is still without an answer will get none.
@@ -376,9 +357,7 @@ impl<'a> Load<'a> {
             nanos: self.last_answer.saturating_sub(self.pace.measured_from()),
             tally: self.tally,
             reconnects: self.reconnects,
-            server_cpu_nanos: cpu_before
-                .zip(cpu_after)
-                .map(|(before, after)| after.saturating_sub(before)),
+            server_cpu_nanos: cpu_before.zip(cpu_after).map(|(before, after)| after.saturating_sub(before)),
         })
     }
 }
@@ -392,14 +371,6 @@ fn open_link(
 ) -> Result<Link, LoadError> {
     let mut socket = connect(address)?;
     let connection = Connection::new(headers.clone());
-    poll.registry().register(
-        &mut socket,
-        Token(position),
-        Interest::READABLE | Interest::WRITABLE,
-    )?;
-    Ok(Link {
-        socket,
-        connection,
-        has_answered: false,
-    })
+    poll.registry().register(&mut socket, Token(position), Interest::READABLE | Interest::WRITABLE)?;
+    Ok(Link { socket, connection, has_answered: false })
 }

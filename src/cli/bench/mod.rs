@@ -76,11 +76,7 @@ pub(super) struct Bench {
     /// A descriptor of the requests, such as 'plan=free,user={key}'; give it again for more.
     ///
     /// {key} is the key's number, {key%N} the remainder of it by N, {ip} an address 10.x.y.z made of it.
-    #[arg(
-        long = "descriptor",
-        value_name = "KEY=VALUE,…",
-        default_value = "remote_address={ip}"
-    )]
+    #[arg(long = "descriptor", value_name = "KEY=VALUE,…", default_value = "remote_address={ip}")]
     descriptors: Vec<Descriptor>,
     /// How many different keys there are.
     #[arg(long, short = 'k', value_name = "N", default_value = "100000")]
@@ -132,11 +128,7 @@ impl Bench {
             print(&report.to_string());
         }
         self.draw(&measured)?;
-        Ok(if measured.tally.decided() > 0 {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        })
+        Ok(if measured.tally.decided() > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
     fn plan(&self) -> Plan {
@@ -173,11 +165,7 @@ impl Bench {
     fn load_in_words(&self) -> String {
         let pace = match self.rate {
             Some(rate) => format!("open loop at {rate}/s over {} connections", self.connections),
-            None => format!(
-                "closed loop, {} connections × {} streams",
-                self.connections,
-                self.streams()
-            ),
+            None => format!("closed loop, {} connections × {} streams", self.connections, self.streams()),
         };
         let spread = match self.zipf {
             Some(exponent) => format!("Zipf {exponent}"),
@@ -190,9 +178,7 @@ impl Bench {
     fn draw(&self, measured: &Measured) -> Result<(), Failure> {
         let Some(path) = &self.plot else { return Ok(()) };
         if measured.tally.decided() == 0 {
-            return Err(Failure(
-                "nothing was decided, so there is no latency to draw".to_owned(),
-            ));
+            return Err(Failure("nothing was decided, so there is no latency to draw".to_owned()));
         }
         let title = format!("{}: {}", self.address, self.load_in_words());
         std::fs::write(path, plot::latency_svg(&measured.tally, &title))
@@ -204,9 +190,7 @@ impl Bench {
 fn stop_on_interrupt() -> std::io::Result<Arc<AtomicBool>> {
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&interrupted);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     std::thread::spawn(move || {
         // Without the signal there is nothing to do: Ctrl-C then ends the process as ever.
         if runtime.block_on(tokio::signal::ctrl_c()).is_ok() {
@@ -262,10 +246,7 @@ mod tests {
     #[test]
     fn the_defaults_are_an_envoy_like_closed_loop() {
         let bench = bench(&[]).expect("no argument is needed");
-        assert_eq!(
-            bench.load_in_words(),
-            "closed loop, 4 connections × 16 streams, 100,000 keys (uniform)"
-        );
+        assert_eq!(bench.load_in_words(), "closed loop, 4 connections × 16 streams, 100,000 keys (uniform)");
         let plan = bench.plan();
         assert_eq!(plan.warm_up, Duration::from_secs(1));
         assert!(matches!(plan.length, Length::Nanos(10_000_000_000)) && !plan.busy);
@@ -275,10 +256,7 @@ mod tests {
     fn a_rate_makes_the_loop_open_and_busy() {
         let bench =
             bench(&["unix:/run/t", "--rate", "2e4", "--zipf", "1.1", "-n", "10"]).expect("good arguments");
-        assert_eq!(
-            bench.load_in_words(),
-            "open loop at 20000/s over 4 connections, 100,000 keys (Zipf 1.1)"
-        );
+        assert_eq!(bench.load_in_words(), "open loop at 20000/s over 4 connections, 100,000 keys (Zipf 1.1)");
         let plan = bench.plan();
         assert!(plan.busy && plan.streams == 256 && plan.warm_up.is_zero());
     }

@@ -30,14 +30,7 @@ impl Pace {
     pub(super) fn new(start: u64, warm_up: u64, length: Length, rate: Option<f64>) -> Self {
         let interval = rate.map(|rate| 1e9 / rate);
         let measured_from = start.saturating_add(warm_up);
-        Self {
-            measured_from,
-            start,
-            length,
-            interval,
-            issued: 0,
-            issued_measured: 0,
-        }
+        Self { measured_from, start, length, interval, issued: 0, issued_measured: 0 }
     }
 
     /// The intended time of the next request, if it is due.
@@ -90,9 +83,9 @@ impl Pace {
     pub(super) fn overdue(&self, now: u64) -> u64 {
         let mut rest = self.clone();
         match self.interval {
-            Some(_) => std::iter::from_fn(|| rest.next(now))
-                .filter(|&intended| self.counts(intended))
-                .count() as u64,
+            Some(_) => {
+                std::iter::from_fn(|| rest.next(now)).filter(|&intended| self.counts(intended)).count() as u64
+            }
             None => 0,
         }
     }
@@ -126,10 +119,7 @@ mod tests {
         let mut pace = Pace::new(1_000, 0, Length::Nanos(1_000), Some(1e7));
         assert_eq!(due(&mut pace, 1_250), [1_000, 1_100, 1_200]);
         assert!(due(&mut pace, 1_299).is_empty());
-        assert_eq!(
-            due(&mut pace, 9_999),
-            [1_300, 1_400, 1_500, 1_600, 1_700, 1_800, 1_900]
-        );
+        assert_eq!(due(&mut pace, 9_999), [1_300, 1_400, 1_500, 1_600, 1_700, 1_800, 1_900]);
         assert!(pace.is_over(9_999));
     }
 
@@ -154,21 +144,14 @@ mod tests {
         let mut pace = Pace::new(100, 50, Length::Requests(2), None);
         assert_eq!(pace.next(149), Some(149));
         assert!(!pace.counts(149) && pace.counts(150));
-        assert_eq!(
-            [pace.next(150), pace.next(151), pace.next(152)],
-            [Some(150), Some(151), None]
-        );
+        assert_eq!([pace.next(150), pace.next(151), pace.next(152)], [Some(150), Some(151), None]);
     }
 
     #[test]
     fn what_was_due_and_never_handed_out_is_known() {
         let mut pace = Pace::new(0, 200, Length::Nanos(800), Some(1e7));
         assert_eq!(pace.next(0), Some(0));
-        assert_eq!(
-            pace.overdue(5_000),
-            8,
-            "from 200 to 900; that of 100 belongs to the warm-up"
-        );
+        assert_eq!(pace.overdue(5_000), 8, "from 200 to 900; that of 100 belongs to the warm-up");
         assert_eq!(
             Pace::new(0, 0, Length::Nanos(800), None).overdue(300),
             0,

@@ -19,12 +19,7 @@ pub(super) fn latency_svg(tally: &Tally, title: &str) -> String {
     // As many nines as the requests can tell apart, at least 99 %.
     let nines = (tally.decided() as f64).log10().floor().clamp(2.0, 6.0);
     let floor = tally.percentile_us(0.0).max(0.001).log10().floor();
-    let ceiling = tally
-        .percentile_us(100.0)
-        .max(0.001)
-        .log10()
-        .ceil()
-        .max(floor + 1.0);
+    let ceiling = tally.percentile_us(100.0).max(0.001).log10().ceil().max(floor + 1.0);
     let x = |rarity: f64| LEFT + rarity / nines * (WIDTH - LEFT - RIGHT);
     let y = |microseconds: f64| {
         let share = (microseconds.max(0.001).log10() - floor) / (ceiling - floor);
@@ -41,45 +36,20 @@ pub(super) fn latency_svg(tally: &Tally, title: &str) -> String {
     for nine in 0..=nines as u32 {
         let at = x(f64::from(nine));
         line(&mut svg, (at, TOP), (at, HEIGHT - BOTTOM));
-        text(
-            &mut svg,
-            at,
-            HEIGHT - BOTTOM + 20.0,
-            "middle",
-            &percent_label(nine),
-        );
+        text(&mut svg, at, HEIGHT - BOTTOM + 20.0, "middle", &percent_label(nine));
     }
     for decade in floor as i32..=ceiling as i32 {
         let microseconds = 10_f64.powi(decade);
-        line(
-            &mut svg,
-            (LEFT, y(microseconds)),
-            (WIDTH - RIGHT, y(microseconds)),
-        );
-        text(
-            &mut svg,
-            LEFT - 8.0,
-            y(microseconds) + 4.0,
-            "end",
-            &duration(microseconds),
-        );
+        line(&mut svg, (LEFT, y(microseconds)), (WIDTH - RIGHT, y(microseconds)));
+        text(&mut svg, LEFT - 8.0, y(microseconds) + 4.0, "end", &duration(microseconds));
     }
-    text(
-        &mut svg,
-        WIDTH - RIGHT,
-        HEIGHT - 10.0,
-        "end",
-        "requests answered within",
-    );
+    text(&mut svg, WIDTH - RIGHT, HEIGHT - 10.0, "end", "requests answered within");
 
     svg.push_str("<polyline fill=\"none\" stroke=\"#0b6bcb\" stroke-width=\"2\" points=\"");
     for step in 0..=nines as u32 * STEPS_PER_NINE {
         let rarity = f64::from(step) / f64::from(STEPS_PER_NINE);
         let percent = 100.0 - 100.0 * 10_f64.powf(-rarity);
-        push(
-            &mut svg,
-            format_args!("{:.1},{:.1} ", x(rarity), y(tally.percentile_us(percent))),
-        );
+        push(&mut svg, format_args!("{:.1},{:.1} ", x(rarity), y(tally.percentile_us(percent))));
     }
     svg.push_str("\"/>\n</svg>\n");
     svg
@@ -118,10 +88,7 @@ fn percent_label(nines: u32) -> String {
 }
 
 fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]
@@ -152,18 +119,11 @@ mod tests {
         let mut rest = svg;
         while let Some((text, after)) = rest.split_once('<') {
             for reference in text.split('&').skip(1) {
-                assert!(
-                    reference.split_once(';').is_some_and(|(name, _)| name.len() <= 4),
-                    "{text}"
-                );
+                assert!(reference.split_once(';').is_some_and(|(name, _)| name.len() <= 4), "{text}");
             }
             let (tag, after) = after.split_once('>').expect("a tag ends");
             assert!(!tag.contains('<') && tag.matches('"').count() % 2 == 0, "{tag}");
-            let name = tag
-                .trim_start_matches('/')
-                .split([' ', '/'])
-                .next()
-                .unwrap_or_default();
+            let name = tag.trim_start_matches('/').split([' ', '/']).next().unwrap_or_default();
             if tag.starts_with('/') {
                 assert_eq!(open.pop(), Some(name));
             } else if !tag.ends_with('/') {
@@ -190,10 +150,7 @@ mod tests {
                     "{x},{y}"
                 );
             }
-            assert!(
-                points.is_sorted_by(|a, b| a.0 < b.0 && a.1 >= b.1),
-                "rarer is never faster"
-            );
+            assert!(points.is_sorted_by(|a, b| a.0 < b.0 && a.1 >= b.1), "rarer is never faster");
         }
     }
 }

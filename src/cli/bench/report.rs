@@ -52,19 +52,11 @@ impl Report {
             load,
             seconds: rounded(seconds),
             requests,
-            per_second: if seconds > 0.0 {
-                (tally.decided() as f64 / seconds).round()
-            } else {
-                0.0
-            },
+            per_second: if seconds > 0.0 { (tally.decided() as f64 / seconds).round() } else { 0.0 },
             ok: tally.ok,
             over_limit: tally.over_limit,
             errors: tally.failed(),
-            errors_by_kind: tally
-                .failures
-                .iter()
-                .map(|(kind, &count)| (kind.to_string(), count))
-                .collect(),
+            errors_by_kind: tally.failures.iter().map(|(kind, &count)| (kind.to_string(), count)).collect(),
             reconnects: measured.reconnects,
             latency_us: Latency {
                 mean: rounded(tally.mean_us()),
@@ -98,20 +90,11 @@ impl fmt::Display for Report {
         let share = |count: u64| format!("{:.1} %", count as f64 * 100.0 / self.requests.max(1) as f64);
         row("target", self.target.clone());
         row("load", self.load.clone());
-        row(
-            "measured",
-            format!("{} requests in {:.2} s", grouped(self.requests), self.seconds),
-        );
+        row("measured", format!("{} requests in {:.2} s", grouped(self.requests), self.seconds));
         row("rate", format!("{}/s", grouped(self.per_second as u64)));
         row("OK", format!("{} ({})", grouped(self.ok), share(self.ok)));
-        row(
-            "OVER_LIMIT",
-            format!("{} ({})", grouped(self.over_limit), share(self.over_limit)),
-        );
-        row(
-            "errors",
-            format!("{} ({})", grouped(self.errors), share(self.errors)),
-        );
+        row("OVER_LIMIT", format!("{} ({})", grouped(self.over_limit), share(self.over_limit)));
+        row("errors", format!("{} ({})", grouped(self.errors), share(self.errors)));
         for (kind, &count) in &self.errors_by_kind {
             row(&format!("  {kind}"), grouped(count));
         }
@@ -174,12 +157,8 @@ mod tests {
             tally.record(Outcome::OverLimit, 2_500_000);
         }
         tally.fail(Failure::Status(14), 3);
-        let measured = Measured {
-            tally,
-            nanos: 2_000_000_000,
-            reconnects: 0,
-            server_cpu_nanos: Some(20_030_000),
-        };
+        let measured =
+            Measured { tally, nanos: 2_000_000_000, reconnects: 0, server_cpu_nanos: Some(20_030_000) };
         Report::new("127.0.0.1:8081".to_owned(), "4 connections".to_owned(), &measured)
     }
 
@@ -200,14 +179,9 @@ mod tests {
     #[test]
     fn the_table_says_the_same_for_people() {
         let table = report().to_string();
-        for line in [
-            "2,003 requests in 2.00 s",
-            "1,000/s",
-            "500 (25.0 %)",
-            "UNAVAILABLE",
-            "10.00 µs",
-            "2.50 ms",
-        ] {
+        for line in
+            ["2,003 requests in 2.00 s", "1,000/s", "500 (25.0 %)", "UNAVAILABLE", "10.00 µs", "2.50 ms"]
+        {
             assert!(table.contains(line), "{line}\n{table}");
         }
     }

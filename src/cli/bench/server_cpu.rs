@@ -20,10 +20,7 @@ pub(super) struct CpuError {
 
 impl ServerProcess {
     pub(super) fn new(pid: u32) -> Self {
-        Self {
-            threads: format!("/proc/{pid}/task").into(),
-            pid,
-        }
+        Self { threads: format!("/proc/{pid}/task").into(), pid }
     }
 
     /// Nanoseconds that the process's threads, those alive now, have spent on a processor.
@@ -49,9 +46,7 @@ impl ServerProcess {
 /// The first number of a `schedstat`: nanoseconds on a processor.
 fn on_cpu(schedstat: &str) -> io::Result<u64> {
     let first = schedstat.split_whitespace().next();
-    first
-        .and_then(|first| first.parse().ok())
-        .ok_or_else(|| io::ErrorKind::InvalidData.into())
+    first.and_then(|first| first.parse().ok()).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 #[cfg(test)]
@@ -73,9 +68,7 @@ mod tests {
         while this.cpu_nanos().expect("still there") < before + 1_000_000 {
             sum = std::hint::black_box(sum.wrapping_add(1));
         }
-        let error = ServerProcess::new(u32::MAX)
-            .cpu_nanos()
-            .expect_err("no such process");
+        let error = ServerProcess::new(u32::MAX).cpu_nanos().expect_err("no such process");
         assert!(error.to_string().contains("--pid 4294967295"), "{error}");
     }
 }

@@ -19,12 +19,7 @@ pub(super) struct Tally {
 impl Tally {
     pub(super) fn new() -> Self {
         let latency = Histogram::new_with_max(LONGEST_NANOS, 3).expect("the bounds are good");
-        Self {
-            ok: 0,
-            over_limit: 0,
-            failures: BTreeMap::new(),
-            latency,
-        }
+        Self { ok: 0, over_limit: 0, failures: BTreeMap::new(), latency }
     }
 
     pub(super) fn record(&mut self, outcome: Outcome, latency: u64) {
@@ -80,10 +75,7 @@ mod tests {
         }
         for (percent, expected) in [(50.0, 5_000.0), (90.0, 9_000.0), (99.0, 9_900.0), (99.9, 9_990.0)] {
             let measured = tally.percentile_us(percent);
-            assert!(
-                (measured / expected - 1.0_f64).abs() < 0.001,
-                "p{percent}: {measured}"
-            );
+            assert!((measured / expected - 1.0_f64).abs() < 0.001, "p{percent}: {measured}");
         }
         assert!((tally.percentile_us(100.0) / 10_000.0 - 1.0).abs() < 0.001);
         assert!((tally.mean_us() / 5_000.5 - 1.0).abs() < 0.001);

@@ -40,10 +40,7 @@ impl FromStr for Descriptor {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        text.split(',')
-            .map(Entry::from_str)
-            .collect::<Result<_, _>>()
-            .map(Self)
+        text.split(',').map(Entry::from_str).collect::<Result<_, _>>().map(Self)
     }
 }
 
@@ -55,19 +52,14 @@ impl FromStr for Entry {
         if key.is_empty() {
             return Err(format!("{text:?} has no key; write key=value,key=value"));
         }
-        Ok(Self {
-            key: key.to_owned(),
-            value: pieces(value)?,
-        })
+        Ok(Self { key: key.to_owned(), value: pieces(value)? })
     }
 }
 
 fn pieces(mut text: &str) -> Result<Vec<Piece>, String> {
     let mut pieces = Vec::new();
     while let Some((before, after)) = text.split_once('{') {
-        let (name, rest) = after
-            .split_once('}')
-            .ok_or_else(|| format!("{{{after} has no closing brace"))?;
+        let (name, rest) = after.split_once('}').ok_or_else(|| format!("{{{after} has no closing brace"))?;
         if !before.is_empty() {
             pieces.push(Piece::Text(before.to_owned()));
         }
@@ -76,9 +68,7 @@ fn pieces(mut text: &str) -> Result<Vec<Piece>, String> {
             ("ip", _) => Piece::Address,
             (_, Some(Ok(modulus))) if modulus > 0 => Piece::KeyModulo(modulus),
             _ => {
-                return Err(format!(
-                    "{{{name}}} is unknown; there are {{key}}, {{key%N}} and {{ip}}"
-                ));
+                return Err(format!("{{{name}}} is unknown; there are {{key}}, {{key%N}} and {{ip}}"));
             }
         });
         text = rest;
@@ -111,10 +101,7 @@ struct EncodedEntry {
 impl Template {
     /// Requests of this domain and these descriptors. Without `hits` the field is absent, which means 1.
     pub(super) fn new(domain: &str, descriptors: &[Descriptor], hits: Option<u32>) -> Self {
-        let entry = |entry: &Entry| EncodedEntry {
-            key: string(KEY, &entry.key),
-            value: entry.value.clone(),
-        };
+        let entry = |entry: &Entry| EncodedEntry { key: string(KEY, &entry.key), value: entry.value.clone() };
         let mut tail = Vec::new();
         if let Some(hits) = hits {
             encode_varint(HITS_ADDEND, &mut tail);
@@ -136,10 +123,7 @@ impl Template {
     /// No message is longer than this, whatever the key.
     pub(super) fn longest_message(&self) -> usize {
         let entry = |entry: &EncodedEntry| {
-            encoded_len(
-                ENTRIES,
-                entry.key.len() + encoded_len(VALUE, longest_value(&entry.value)),
-            )
+            encoded_len(ENTRIES, entry.key.len() + encoded_len(VALUE, longest_value(&entry.value)))
         };
         let descriptor = |entries: &Vec<_>| encoded_len(DESCRIPTORS, entries.iter().map(entry).sum());
         let descriptors: usize = self.descriptors.iter().map(descriptor).sum();
@@ -220,10 +204,8 @@ mod tests {
 
     /// The request for a key as an independent decoder reads it: each descriptor as `key=value,...`.
     fn request(descriptors: &[&str], hits: Option<u32>, key: u64) -> (String, Vec<String>, u32) {
-        let descriptors: Vec<Descriptor> = descriptors
-            .iter()
-            .map(|text| text.parse().expect("a good descriptor"))
-            .collect();
+        let descriptors: Vec<Descriptor> =
+            descriptors.iter().map(|text| text.parse().expect("a good descriptor")).collect();
         let mut template = Template::new("edge", &descriptors, hits);
         let longest = template.longest_message();
         assert!(template.message(u64::MAX).len() <= longest);
@@ -236,11 +218,8 @@ mod tests {
         );
         let request = RateLimitRequest::decode(&message[5..]).expect("a RateLimitRequest");
         let entries = request.descriptors.iter().map(|descriptor| {
-            let entries: Vec<String> = descriptor
-                .entries
-                .iter()
-                .map(|entry| format!("{}={}", entry.key, entry.value))
-                .collect();
+            let entries: Vec<String> =
+                descriptor.entries.iter().map(|entry| format!("{}={}", entry.key, entry.value)).collect();
             entries.join(",")
         });
         (request.domain, entries.collect(), request.hits_addend)
@@ -249,23 +228,12 @@ mod tests {
     #[test]
     fn placeholders_stand_for_the_key() {
         let (domain, descriptors, hits) = request(
-            &[
-                "plan=free,user=u-{key}-x",
-                "route={key%10},remote_address={ip}",
-                "flag",
-            ],
+            &["plan=free,user=u-{key}-x", "route={key%10},remote_address={ip}", "flag"],
             None,
             66_051,
         );
         assert_eq!(domain, "edge");
-        assert_eq!(
-            descriptors,
-            [
-                "plan=free,user=u-66051-x",
-                "route=1,remote_address=10.1.2.3",
-                "flag="
-            ]
-        );
+        assert_eq!(descriptors, ["plan=free,user=u-66051-x", "route=1,remote_address=10.1.2.3", "flag="]);
         assert_eq!(hits, 0, "absent");
     }
 

@@ -164,11 +164,9 @@ impl Answer {
 }
 
 fn is_whole(message: &[u8]) -> bool {
-    message
-        .split_first_chunk::<PREFIX>()
-        .is_some_and(|(&[_, l0, l1, l2, l3], rest)| {
-            rest.len() == u32::from_be_bytes([l0, l1, l2, l3]) as usize
-        })
+    message.split_first_chunk::<PREFIX>().is_some_and(|(&[_, l0, l1, l2, l3], rest)| {
+        rest.len() == u32::from_be_bytes([l0, l1, l2, l3]) as usize
+    })
 }
 
 #[cfg(test)]
@@ -195,46 +193,22 @@ mod tests {
         let fine = [(":status", "200"), ("grpc-status", "0")];
         assert_eq!(outcome(&fine, &[OK]), Outcome::Ok);
         assert_eq!(outcome(&fine, &[OVER]), Outcome::OverLimit);
-        for body in [
-            &[][..],
-            &[&b"\0\0\0\0\0"[..]],
-            &[OK, OK],
-            &[&OK[..8]],
-            &[b"\x01\0\0\0\x02\x08\x01"],
-        ] {
-            assert_eq!(
-                outcome(&fine, body),
-                Outcome::Failed(Failure::NoVerdict),
-                "{body:x?}"
-            );
+        for body in [&[][..], &[&b"\0\0\0\0\0"[..]], &[OK, OK], &[&OK[..8]], &[b"\x01\0\0\0\x02\x08\x01"]] {
+            assert_eq!(outcome(&fine, body), Outcome::Failed(Failure::NoVerdict), "{body:x?}");
         }
         for (status, code) in [("14", 14), ("00x", 2), ("", 2), ("99", 99)] {
             let fields = [(":status", "200"), ("grpc-status", status)];
-            assert_eq!(
-                outcome(&fields, &[OK]),
-                Outcome::Failed(Failure::Status(code)),
-                "{status:?}"
-            );
+            assert_eq!(outcome(&fields, &[OK]), Outcome::Failed(Failure::Status(code)), "{status:?}");
         }
-        assert_eq!(
-            outcome(&[(":status", "200")], &[OK]),
-            Outcome::Failed(Failure::NoStatus)
-        );
-        assert_eq!(
-            outcome(&[(":status", "404")], &[]),
-            Outcome::Failed(Failure::Http(404))
-        );
+        assert_eq!(outcome(&[(":status", "200")], &[OK]), Outcome::Failed(Failure::NoStatus));
+        assert_eq!(outcome(&[(":status", "404")], &[]), Outcome::Failed(Failure::Http(404)));
     }
 
     #[test]
     fn a_message_in_pieces_is_the_same_message() {
         let fine = [(":status", "200"), ("grpc-status", "0")];
         for cut in 0..=OK.len() {
-            assert_eq!(
-                outcome(&fine, &[&OK[..cut], &OK[cut..]]),
-                Outcome::Ok,
-                "cut at {cut}"
-            );
+            assert_eq!(outcome(&fine, &[&OK[..cut], &OK[cut..]]), Outcome::Ok, "cut at {cut}");
         }
     }
 

@@ -99,10 +99,7 @@ impl Connection {
     pub(crate) fn new(headers: RequestHeaders) -> Self {
         let mut outgoing = PREFACE.to_vec();
         let mut settings = Vec::new();
-        for (name, value) in [
-            (setting::ENABLE_PUSH, 0),
-            (setting::INITIAL_WINDOW_SIZE, OWN_STREAM_WINDOW),
-        ] {
+        for (name, value) in [(setting::ENABLE_PUSH, 0), (setting::INITIAL_WINDOW_SIZE, OWN_STREAM_WINDOW)] {
             settings.extend_from_slice(&name.to_be_bytes());
             settings.extend_from_slice(&value.to_be_bytes());
         }
@@ -131,10 +128,7 @@ impl Connection {
             return Ok(false);
         };
         if message > server.stream_window as usize {
-            return Err(ConnectionError::WindowTooSmall {
-                window: server.stream_window,
-                message,
-            });
+            return Err(ConnectionError::WindowTooSmall { window: server.stream_window, message });
         }
         Ok(!self.takes_no_more()
             && self.calls.len() < server.max_streams as usize
@@ -147,13 +141,7 @@ impl Connection {
         let stream = self.next_stream;
         self.next_stream += 2;
         let block = self.headers.next();
-        frame::write(
-            frame::HEADERS,
-            frame::END_HEADERS,
-            stream,
-            block,
-            &mut self.outgoing,
-        );
+        frame::write(frame::HEADERS, frame::END_HEADERS, stream, block, &mut self.outgoing);
         let mut rest = message;
         while rest.len() > frame::MAX_PAYLOAD {
             let (piece, after) = rest.split_at(frame::MAX_PAYLOAD);
@@ -162,13 +150,7 @@ impl Connection {
         }
         frame::write(frame::DATA, frame::END_STREAM, stream, rest, &mut self.outgoing);
         self.window -= message.len() as i64;
-        self.calls.insert(
-            stream,
-            Call {
-                started,
-                answer: Answer::default(),
-            },
-        );
+        self.calls.insert(stream, Call { started, answer: Answer::default() });
     }
 
     /// Whether the server has said its settings, without which no call can start.
@@ -229,10 +211,7 @@ impl Connection {
         self.outgoing.clear();
         self.written = 0;
         let outcome = Outcome::Failed(failure);
-        finished.extend(self.calls.drain().map(|(_, call)| Finished {
-            started: call.started,
-            outcome,
-        }));
+        finished.extend(self.calls.drain().map(|(_, call)| Finished { started: call.started, outcome }));
     }
 
     fn take_frames(
@@ -277,13 +256,7 @@ impl Connection {
         }
         if self.unreturned >= OWN_WINDOW / 2 {
             let returned = std::mem::take(&mut self.unreturned);
-            frame::write(
-                frame::WINDOW_UPDATE,
-                0,
-                0,
-                &returned.to_be_bytes(),
-                &mut self.outgoing,
-            );
+            frame::write(frame::WINDOW_UPDATE, 0, 0, &returned.to_be_bytes(), &mut self.outgoing);
         }
         Ok(())
     }
@@ -307,11 +280,7 @@ impl Connection {
             return self.on_header_block(frame.stream, content, frame.has(frame::END_STREAM), finished);
         }
         let ends_stream = frame.has(frame::END_STREAM);
-        self.open_block = Some(HeaderBlock {
-            stream: frame.stream,
-            bytes: content.to_vec(),
-            ends_stream,
-        });
+        self.open_block = Some(HeaderBlock { stream: frame.stream, bytes: content.to_vec(), ends_stream });
         Ok(())
     }
 
@@ -361,10 +330,9 @@ impl Connection {
         let (settings, []) = frame.payload.as_chunks::<6>() else {
             return Err(ConnectionError::Protocol("a SETTINGS has a wrong length"));
         };
-        let server = self.server.get_or_insert(ServerSettings {
-            max_streams: u32::MAX,
-            stream_window: DEFAULT_WINDOW,
-        });
+        let server = self
+            .server
+            .get_or_insert(ServerSettings { max_streams: u32::MAX, stream_window: DEFAULT_WINDOW });
         for &[n0, n1, v0, v1, v2, v3] in settings {
             let value = u32::from_be_bytes([v0, v1, v2, v3]);
             match u16::from_be_bytes([n0, n1]) {
@@ -390,10 +358,7 @@ impl Connection {
         // What comes after the last stream that the server has looked at will never be answered.
         let unseen = self.calls.extract_if(|&stream, _| stream > last);
         let outcome = Outcome::Failed(Failure::ConnectionLost);
-        finished.extend(unseen.map(|(_, call)| Finished {
-            started: call.started,
-            outcome,
-        }));
+        finished.extend(unseen.map(|(_, call)| Finished { started: call.started, outcome }));
         Ok(())
     }
 
@@ -404,10 +369,7 @@ impl Connection {
         outcome: impl FnOnce(&Answer) -> Outcome,
     ) {
         if let Some(call) = self.calls.remove(&stream) {
-            finished.push(Finished {
-                started: call.started,
-                outcome: outcome(&call.answer),
-            });
+            finished.push(Finished { started: call.started, outcome: outcome(&call.answer) });
         }
     }
 }

@@ -41,20 +41,13 @@ impl<'a> Frame<'a> {
         };
         let length = u32::from_be_bytes([0, l0, l1, l2]) as usize;
         if length > MAX_PAYLOAD {
-            return Err(ConnectionError::Protocol(
-                "a frame is larger than the client allows",
-            ));
+            return Err(ConnectionError::Protocol("a frame is larger than the client allows"));
         }
         let Some((payload, rest)) = rest.split_at_checked(length) else {
             return Ok(None);
         };
         *bytes = rest;
-        Ok(Some(Self {
-            kind,
-            flags,
-            stream: u32::from_be_bytes([s0 & 0x7f, s1, s2, s3]),
-            payload,
-        }))
+        Ok(Some(Self { kind, flags, stream: u32::from_be_bytes([s0 & 0x7f, s1, s2, s3]), payload }))
     }
 
     pub(super) fn has(&self, flag: u8) -> bool {
@@ -71,19 +64,16 @@ impl<'a> Frame<'a> {
                 &content[..kept.ok_or(ConnectionError::Protocol("a frame is padded beyond its length"))?];
         }
         if self.kind == HEADERS && self.has(PRIORITY) {
-            content = content
-                .get(5..)
-                .ok_or(ConnectionError::Protocol("a HEADERS frame ends in its priority"))?;
+            content =
+                content.get(5..).ok_or(ConnectionError::Protocol("a HEADERS frame ends in its priority"))?;
         }
         Ok(content)
     }
 
     /// The payload of a frame that must be exactly one 32-bit number.
     pub(super) fn number(&self) -> Result<u32, ConnectionError> {
-        let bytes = self
-            .payload
-            .try_into()
-            .map_err(|_| ConnectionError::Protocol("a frame has a wrong length"))?;
+        let bytes =
+            self.payload.try_into().map_err(|_| ConnectionError::Protocol("a frame has a wrong length"))?;
         Ok(u32::from_be_bytes(bytes))
     }
 }
@@ -117,18 +107,8 @@ mod tests {
         }
         bytes.push(0xaa);
         let mut whole = &bytes[..];
-        let frame = Frame::take(&mut whole)
-            .expect("a good frame")
-            .expect("a whole frame");
-        assert_eq!(
-            frame,
-            Frame {
-                kind: DATA,
-                flags: END_STREAM,
-                stream: 7,
-                payload: b"hello"
-            }
-        );
+        let frame = Frame::take(&mut whole).expect("a good frame").expect("a whole frame");
+        assert_eq!(frame, Frame { kind: DATA, flags: END_STREAM, stream: 7, payload: b"hello" });
         assert_eq!(whole, [0xaa]);
     }
 
@@ -140,22 +120,10 @@ mod tests {
 
     #[test]
     fn padding_and_priority_are_no_content() {
-        let frame = |kind, flags, payload| Frame {
-            kind,
-            flags,
-            stream: 1,
-            payload,
-        };
+        let frame = |kind, flags, payload| Frame { kind, flags, stream: 1, payload };
         assert_eq!(frame(DATA, PADDED, b"\x02abc\0\0").content(), Ok(&b"abc"[..]));
-        assert_eq!(
-            frame(HEADERS, PADDED | PRIORITY, b"\x01.....abc\0").content(),
-            Ok(&b"abc"[..])
-        );
-        assert_eq!(
-            frame(DATA, PRIORITY, b"abc").content(),
-            Ok(&b"abc"[..]),
-            "DATA has no priority"
-        );
+        assert_eq!(frame(HEADERS, PADDED | PRIORITY, b"\x01.....abc\0").content(), Ok(&b"abc"[..]));
+        assert_eq!(frame(DATA, PRIORITY, b"abc").content(), Ok(&b"abc"[..]), "DATA has no priority");
         assert!(frame(DATA, PADDED, b"\x04abc").content().is_err());
         assert!(frame(DATA, PADDED, b"").content().is_err());
         assert!(frame(HEADERS, PRIORITY, b"abc").content().is_err());

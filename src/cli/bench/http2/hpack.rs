@@ -41,11 +41,7 @@ pub(super) struct Decoder {
 
 impl Decoder {
     pub(super) fn new() -> Self {
-        Self {
-            entries: VecDeque::new(),
-            size: 0,
-            capacity: DEFAULT_TABLE_SIZE,
-        }
+        Self { entries: VecDeque::new(), size: 0, capacity: DEFAULT_TABLE_SIZE }
     }
 
     /// Reads a whole header block and hands each field's name and value to `field`.
@@ -97,10 +93,7 @@ impl Decoder {
         if let Some(&field) = STATIC_TABLE.get(index) {
             return Ok(field);
         }
-        let (name, value) = self
-            .entries
-            .get(index - STATIC_TABLE.len())
-            .ok_or(HpackError::Index)?;
+        let (name, value) = self.entries.get(index - STATIC_TABLE.len()).ok_or(HpackError::Index)?;
         Ok((name, value))
     }
 
@@ -147,11 +140,7 @@ fn string(block: &mut &[u8]) -> Result<Box<[u8]>, HpackError> {
     let is_huffman = block.first().is_some_and(|byte| byte & 0x80 != 0);
     let length = integer(block, 7)?;
     let bytes = block.split_off(..length).ok_or(HpackError::Truncated)?;
-    if is_huffman {
-        Ok(huffman::decode(bytes)?.into())
-    } else {
-        Ok(bytes.into())
-    }
+    if is_huffman { Ok(huffman::decode(bytes)?.into()) } else { Ok(bytes.into()) }
 }
 
 /// Appends an integer whose first byte carries `pattern` above its `prefix_bits` low bits.
@@ -190,12 +179,7 @@ pub(super) fn write_indexed(index: usize, block: &mut Vec<u8>) {
 pub(super) fn write_literal(name: &[u8], value: &[u8], indexed: bool, block: &mut Vec<u8>) {
     let (pattern, prefix_bits) = if indexed { (0x40, 6) } else { (0, 4) };
     let known = STATIC_TABLE.iter().position(|&(known, _)| known == name);
-    write_integer(
-        pattern,
-        prefix_bits,
-        known.map_or(0, |position| position + 1),
-        block,
-    );
+    write_integer(pattern, prefix_bits, known.map_or(0, |position| position + 1), block);
     if known.is_none() {
         write_string(name, block);
     }
@@ -256,11 +240,7 @@ mod tests {
         write_indexed(3, &mut block);
         write_literal(b":path", b"/a", false, &mut block);
         write_literal(b"grpc-timeout", long.as_bytes(), true, &mut block);
-        let expected = [
-            field(":method", "POST"),
-            field(":path", "/a"),
-            field("grpc-timeout", &long),
-        ];
+        let expected = [field(":method", "POST"), field(":path", "/a"), field("grpc-timeout", &long)];
         assert_eq!(fields(&mut decoder, &block).as_deref(), Ok(&expected[..]));
 
         let mut again = Vec::new();

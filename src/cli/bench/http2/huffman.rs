@@ -92,11 +92,7 @@ pub(super) fn decode(coded: &[u8]) -> Result<Vec<u8>, HpackError> {
         }
     }
     // What is left over is padding: fewer than eight bits, all ones.
-    if length < 8 && code == (1 << length) - 1 {
-        Ok(plain)
-    } else {
-        Err(HpackError::Huffman)
-    }
+    if length < 8 && code == (1 << length) - 1 { Ok(plain) } else { Err(HpackError::Huffman) }
 }
 
 /// Appends `plain`, Huffman-coded.
@@ -130,10 +126,7 @@ mod tests {
 
     #[test]
     fn the_examples_of_the_rfc_are_coded_as_there() {
-        assert_eq!(
-            coded(b"www.example.com"),
-            *b"\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff"
-        );
+        assert_eq!(coded(b"www.example.com"), *b"\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff");
         assert_eq!(coded(b"no-cache"), *b"\xa8\xeb\x10\x64\x9c\xbf");
         assert_eq!(coded(b"302"), *b"\x64\x02");
     }
@@ -148,11 +141,7 @@ mod tests {
     fn bad_padding_and_a_coded_end_of_string_are_refused() {
         assert_eq!(decode(&[0x18]), Err(HpackError::Huffman), "padding of zeros");
         assert_eq!(decode(&[0xff]), Err(HpackError::Huffman), "eight bits of padding");
-        assert_eq!(
-            decode(&[0xff; 4]),
-            Err(HpackError::Huffman),
-            "the end of string itself"
-        );
+        assert_eq!(decode(&[0xff; 4]), Err(HpackError::Huffman), "the end of string itself");
         assert_eq!(decode(&[]), Ok(Vec::new()));
     }
 }

@@ -53,11 +53,7 @@ impl RequestHeaders {
             ("x-forwarded-for", "127.0.0.1"),
         ];
         fields.extend(grpc_timeout.as_deref().map(|timeout| ("grpc-timeout", timeout)));
-        fields.extend(
-            timeout_ms
-                .as_deref()
-                .map(|ms| ("x-envoy-expected-rq-timeout-ms", ms)),
-        );
+        fields.extend(timeout_ms.as_deref().map(|ms| ("x-envoy-expected-rq-timeout-ms", ms)));
 
         let (mut first, mut later, mut plain) = (target(), target(), target());
         for (position, (name, value)) in fields.iter().enumerate() {
@@ -68,15 +64,7 @@ impl RequestHeaders {
         let mut give_up_table = Vec::new();
         hpack::write_no_table(&mut give_up_table);
         give_up_table.extend_from_slice(&plain);
-        Self {
-            blocks: Rc::new(Blocks {
-                first,
-                later,
-                give_up_table,
-                plain,
-            }),
-            next: Next::First,
-        }
+        Self { blocks: Rc::new(Blocks { first, later, give_up_table, plain }), next: Next::First }
     }
 
     /// The server's table holds `size` bytes from now on. A table below the default is not used at all.
@@ -147,10 +135,6 @@ mod tests {
     #[test]
     fn without_a_timeout_none_is_sent() {
         let fields = read(&mut Decoder::new(), RequestHeaders::new("a", None).next());
-        assert!(
-            !fields
-                .iter()
-                .any(|(name, _)| name.ends_with(b"timeout") || name.ends_with(b"-ms"))
-        );
+        assert!(!fields.iter().any(|(name, _)| name.ends_with(b"timeout") || name.ends_with(b"-ms")));
     }
 }

@@ -14,15 +14,9 @@ struct Script {
 impl Script {
     /// A connection whose server has said these settings.
     fn with_settings(settings: &[(u16, u32)]) -> Self {
-        let mut script = Self {
-            connection: Connection::new(RequestHeaders::new("test", None)),
-            finished: Vec::new(),
-        };
-        assert_eq!(
-            script.connection.has_room(1),
-            Ok(false),
-            "no call before the server's settings"
-        );
+        let mut script =
+            Self { connection: Connection::new(RequestHeaders::new("test", None)), finished: Vec::new() };
+        assert_eq!(script.connection.has_room(1), Ok(false), "no call before the server's settings");
         let mut payload = Vec::new();
         for (name, value) in settings {
             payload.extend_from_slice(&name.to_be_bytes());
@@ -40,8 +34,7 @@ impl Script {
     }
 
     fn reads(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
-        self.try_read(kind, flags, stream, payload)
-            .expect("a server that keeps to the protocol");
+        self.try_read(kind, flags, stream, payload).expect("a server that keeps to the protocol");
     }
 
     /// What the client has to say, as (kind, flags, stream, length of payload).
@@ -58,10 +51,7 @@ impl Script {
     }
 
     fn outcomes(&mut self) -> Vec<(u64, Outcome)> {
-        self.finished
-            .drain(..)
-            .map(|finished| (finished.started, finished.outcome))
-            .collect()
+        self.finished.drain(..).map(|finished| (finished.started, finished.outcome)).collect()
     }
 }
 
@@ -78,27 +68,14 @@ fn a_call_is_answered_by_headers_message_and_trailers() {
     let mut script = Script::with_settings(&[]);
     script.connection.start(b"abc", 11);
     let written = script.written();
-    assert_eq!(
-        (written[0].0, written[0].1, written[0].2),
-        (frame::HEADERS, frame::END_HEADERS, 1)
-    );
+    assert_eq!((written[0].0, written[0].1, written[0].2), (frame::HEADERS, frame::END_HEADERS, 1));
     assert_eq!(written[1], (frame::DATA, frame::END_STREAM, 1, 3));
 
-    script.reads(
-        frame::HEADERS,
-        frame::END_HEADERS,
-        1,
-        &block(&[(":status", "200")]),
-    );
+    script.reads(frame::HEADERS, frame::END_HEADERS, 1, &block(&[(":status", "200")]));
     script.reads(frame::DATA, 0, 1, OK);
     assert_eq!(script.outcomes(), []);
     let trailers = block(&[("grpc-status", "0")]);
-    script.reads(
-        frame::HEADERS,
-        frame::END_HEADERS | frame::END_STREAM,
-        1,
-        &trailers,
-    );
+    script.reads(frame::HEADERS, frame::END_HEADERS | frame::END_STREAM, 1, &trailers);
     assert_eq!(script.outcomes(), [(11, Outcome::Ok)]);
     assert_eq!(script.connection.in_flight(), 0);
 
@@ -114,20 +91,10 @@ fn a_call_is_answered_by_headers_message_and_trailers() {
 fn a_failure_in_the_trailers_is_never_an_ok() {
     let mut script = Script::with_settings(&[]);
     script.connection.start(b"abc", 1);
-    script.reads(
-        frame::HEADERS,
-        frame::END_HEADERS,
-        1,
-        &block(&[(":status", "200")]),
-    );
+    script.reads(frame::HEADERS, frame::END_HEADERS, 1, &block(&[(":status", "200")]));
     script.reads(frame::DATA, 0, 1, OK);
     let trailers = block(&[("grpc-message", "broken"), ("grpc-status", "13")]);
-    script.reads(
-        frame::HEADERS,
-        frame::END_HEADERS | frame::END_STREAM,
-        1,
-        &trailers,
-    );
+    script.reads(frame::HEADERS, frame::END_HEADERS | frame::END_STREAM, 1, &trailers);
     assert_eq!(script.outcomes(), [(1, Outcome::Failed(Failure::Status(13)))]);
 }
 
@@ -145,10 +112,7 @@ fn bytes_may_come_one_by_one_and_headers_in_pieces() {
     frame::write(frame::CONTINUATION, 0, 1, &[], &mut bytes);
     frame::write(frame::CONTINUATION, frame::END_HEADERS, 1, two, &mut bytes);
     for byte in bytes {
-        script
-            .connection
-            .read(&[byte], &mut script.finished)
-            .expect("a server that keeps to the protocol");
+        script.connection.read(&[byte], &mut script.finished).expect("a server that keeps to the protocol");
     }
     assert_eq!(script.outcomes(), [(5, Outcome::Ok)]);
 }
@@ -170,29 +134,16 @@ fn the_servers_windows_are_kept() {
     let message = vec![0; 30_000];
     script.connection.start(&message, 1);
     let written = script.written();
-    assert_eq!(
-        written[1..],
-        [
-            (frame::DATA, 0, 1, 16_384),
-            (frame::DATA, frame::END_STREAM, 1, 13_616)
-        ]
-    );
+    assert_eq!(written[1..], [(frame::DATA, 0, 1, 16_384), (frame::DATA, frame::END_STREAM, 1, 13_616)]);
     script.connection.start(&message, 2);
-    assert_eq!(
-        script.connection.has_room(message.len()),
-        Ok(false),
-        "65,535 bytes are nearly used up"
-    );
+    assert_eq!(script.connection.has_room(message.len()), Ok(false), "65,535 bytes are nearly used up");
     script.reads(frame::WINDOW_UPDATE, 0, 0, &30_000_u32.to_be_bytes());
     assert_eq!(script.connection.has_room(message.len()), Ok(true));
 
     script.reads(frame::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 9]);
     assert_eq!(
         script.connection.has_room(10),
-        Err(ConnectionError::WindowTooSmall {
-            window: 9,
-            message: 10
-        })
+        Err(ConnectionError::WindowTooSmall { window: 9, message: 10 })
     );
 }
 
@@ -214,13 +165,7 @@ fn settings_and_pings_are_acknowledged() {
     script.reads(frame::SETTINGS, frame::ACK, 0, &[]);
     script.reads(frame::PING, 0, 0, b"12345678");
     script.reads(frame::PING, frame::ACK, 0, b"12345678");
-    assert_eq!(
-        script.written(),
-        [
-            (frame::SETTINGS, frame::ACK, 0, 0),
-            (frame::PING, frame::ACK, 0, 8)
-        ]
-    );
+    assert_eq!(script.written(), [(frame::SETTINGS, frame::ACK, 0, 0), (frame::PING, frame::ACK, 0, 8)]);
 }
 
 #[test]
@@ -234,12 +179,7 @@ fn after_a_goaway_what_was_seen_is_still_answered_and_nothing_is_started() {
     assert_eq!(script.connection.farewell(), Some("ENHANCE_YOUR_CALM"));
     assert_eq!(script.connection.in_flight(), 1);
     let only_headers = block(&[(":status", "200"), ("grpc-status", "14")]);
-    script.reads(
-        frame::HEADERS,
-        frame::END_HEADERS | frame::END_STREAM,
-        1,
-        &only_headers,
-    );
+    script.reads(frame::HEADERS, frame::END_HEADERS | frame::END_STREAM, 1, &only_headers);
     assert_eq!(script.outcomes(), [(1, Outcome::Failed(Failure::Status(14)))]);
 }
 
@@ -256,9 +196,7 @@ fn a_connection_whose_stream_ids_are_used_up_takes_no_more() {
 fn an_ended_connection_fails_what_was_under_way() {
     let mut script = Script::with_settings(&[]);
     script.connection.start(b"a", 3);
-    script
-        .connection
-        .end(Failure::ConnectionLost, &mut script.finished);
+    script.connection.end(Failure::ConnectionLost, &mut script.finished);
     assert_eq!(script.outcomes(), [(3, Outcome::Failed(Failure::ConnectionLost))]);
     assert_eq!(script.connection.has_room(1), Ok(false));
     assert_eq!(script.written(), []);
@@ -270,40 +208,18 @@ fn a_server_that_breaks_the_protocol_is_told_apart() {
         ("a push", frame::PUSH_PROMISE, 0, 1, &[0; 8][..]),
         ("a CONTINUATION of nothing", frame::CONTINUATION, 0, 1, &[]),
         ("half a setting", frame::SETTINGS, 0, 0, &[0, 1, 0]),
-        (
-            "a window beyond its bound",
-            frame::SETTINGS,
-            0,
-            0,
-            &[0, 4, 0xff, 0, 0, 0],
-        ),
-        (
-            "a window grown beyond its bound",
-            frame::WINDOW_UPDATE,
-            0,
-            0,
-            &[0x7f, 0xff, 0xff, 0xff],
-        ),
+        ("a window beyond its bound", frame::SETTINGS, 0, 0, &[0, 4, 0xff, 0, 0, 0]),
+        ("a window grown beyond its bound", frame::WINDOW_UPDATE, 0, 0, &[0x7f, 0xff, 0xff, 0xff]),
         ("a short ping", frame::PING, 0, 0, &[1]),
         ("a short GOAWAY", frame::GOAWAY, 0, 0, &[1]),
-        (
-            "an unreadable header block",
-            frame::HEADERS,
-            frame::END_HEADERS,
-            1,
-            &[0xff],
-        ),
+        ("an unreadable header block", frame::HEADERS, frame::END_HEADERS, 1, &[0xff]),
     ] {
         let mut script = Script::with_settings(&[]);
         script.connection.start(b"a", 1);
         assert!(script.try_read(kind, flags, stream, payload).is_err(), "{what}");
     }
     let mut http1 = Connection::new(RequestHeaders::new("test", None));
-    assert!(
-        http1
-            .read(b"HTTP/1.1 400 Bad Request\r\n\r\n", &mut Vec::new())
-            .is_err()
-    );
+    assert!(http1.read(b"HTTP/1.1 400 Bad Request\r\n\r\n", &mut Vec::new()).is_err());
 }
 
 proptest::proptest! {
