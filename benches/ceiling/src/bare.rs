@@ -1,6 +1,6 @@
 //! Hyper alone: the body is read and not looked at, the answer's bytes are made once.
 
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, header::CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Request, Response, header::CONTENT_TYPE};
 use http_body::{Body, Frame};
 use hyper::{
     body::{Bytes, Incoming},
@@ -36,8 +36,9 @@ impl Body for Answer {
         let (frame, rest) = match std::mem::replace(&mut *self, Self::End) {
             Self::Message(message) => (Some(Ok(Frame::data(message))), Self::Trailers),
             Self::Trailers => {
-                let status = [(HeaderName::from_static("grpc-status"), HeaderValue::from_static("0"))];
-                (Some(Ok(Frame::trailers(HeaderMap::from_iter(status)))), Self::End)
+                let mut trailers = HeaderMap::with_capacity(1);
+                trailers.insert("grpc-status", HeaderValue::from_static("0"));
+                (Some(Ok(Frame::trailers(trailers))), Self::End)
             }
             Self::End => (None, Self::End),
         };
@@ -59,12 +60,12 @@ async fn answer(request: Request<Incoming>, message: Bytes) -> Result<Response<A
 pub(super) async fn serve(listener: TcpListener) -> io::Result<()> {
     let message = super::answer().encode_to_vec();
     let length = u32::try_from(message.len()).expect("the answer is short");
-    let framed = Bytes::from([&[0][..], &length.to_be_bytes(), &message].concat());
+    // Static, so that handing it out counts no references: the process needs it to its end.
+    let framed: &'static [u8] = [&[0][..], &length.to_be_bytes(), &message].concat().leak();
     loop {
         let (socket, _) = listener.accept().await?;
         socket.set_nodelay(true)?;
-        let framed = framed.clone();
-        let service = service_fn(move |request| answer(request, framed.clone()));
+        let service = service_fn(move |request| answer(request, Bytes::from_static(framed)));
         tokio::spawn(async move {
             // A client that breaks off is no concern of the others.
             let _ = http2::Builder::new(TokioExecutor::new())
