@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 done, 1 it failed and standard error says why, 2 the arguments are wrong.
 
+mod bench;
 mod call;
 mod check;
 mod completions;
@@ -33,6 +34,7 @@ enum Command {
     Explain(explain::Explain),
     Call(call::Call),
     Snapshot(snapshot::Snapshot),
+    Bench(bench::Bench),
     Completions(completions::Completions),
 }
 
@@ -60,6 +62,7 @@ pub fn run() -> ExitCode {
         Command::Explain(explain) => explain.run(),
         Command::Call(call) => call.run(),
         Command::Snapshot(snapshot) => snapshot.run(),
+        Command::Bench(bench) => bench.run(),
         Command::Completions(completions) => completions.run(),
     };
     match done {

@@ -4,6 +4,7 @@
 //! (comma-separated, e.g. `envoy`) turns that skip into a failure.
 
 mod bad_input;
+mod bench;
 mod commands;
 mod deploy;
 mod envoy;

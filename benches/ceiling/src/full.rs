@@ -1,0 +1,31 @@
+//! Tonic: the request is decoded and thrown away, the answer is made and encoded each time.
+
+use super::pb::{
+    RateLimitRequest, RateLimitResponse,
+    rate_limit_service_server::{RateLimitService, RateLimitServiceServer},
+};
+use std::{hint::black_box, io};
+use tokio::net::TcpListener;
+use tonic::{
+    Request, Response, Status,
+    transport::{Server, server::TcpIncoming},
+};
+
+struct Constant;
+
+#[tonic::async_trait]
+impl RateLimitService for Constant {
+    async fn should_rate_limit(
+        &self,
+        request: Request<RateLimitRequest>,
+    ) -> Result<Response<RateLimitResponse>, Status> {
+        black_box(request.into_inner());
+        Ok(Response::new(super::answer()))
+    }
+}
+
+pub(super) async fn serve(listener: TcpListener) -> io::Result<()> {
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    let service = RateLimitServiceServer::new(Constant);
+    Server::builder().add_service(service).serve_with_incoming(incoming).await.map_err(io::Error::other)
+}

@@ -1,0 +1,5 @@
+//! The wire types, generated from `proto/`.
+#![allow(missing_docs, unused_qualifications, clippy::all, reason = "generated")]
+
+tonic::include_proto!("includes");
+pub(crate) use envoy::service::ratelimit::v3::*;

@@ -1,0 +1,90 @@
+//! Reaching the server.
+
+use crate::server::ListenAddress;
+use mio::event::Source;
+use std::{
+    io,
+    io::{Read, Write},
+    net::{SocketAddr, ToSocketAddrs as _},
+    time::Duration,
+};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A connected socket that never blocks.
+pub(super) trait Socket: Read + Write + Source {}
+
+impl<S: Read + Write + Source> Socket for S {}
+
+/// A server cannot be reached.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot connect to {address}: {cause}{}", remedy(cause))]
+pub(super) struct ConnectError {
+    address: ListenAddress,
+    #[source]
+    cause: io::Error,
+}
+
+fn remedy(cause: &io::Error) -> &'static str {
+    match cause.kind() {
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
+            "\nIs the server running, and there? `tidegate serve` starts one on 127.0.0.1:8081."
+        }
+        _ => "",
+    }
+}
+
+/// What requests say as `:authority`.
+pub(super) fn authority(address: &ListenAddress) -> &str {
+    match address {
+        ListenAddress::Tcp(address) => address,
+        ListenAddress::Unix(_) => "localhost",
+    }
+}
+
+/// Connects, waiting for it.
+pub(super) fn connect(address: &ListenAddress) -> Result<Box<dyn Socket>, ConnectError> {
+    let connected = match address {
+        ListenAddress::Tcp(address) => connect_tcp(address),
+        ListenAddress::Unix(path) => std::os::unix::net::UnixStream::connect(path).and_then(|socket| {
+            socket.set_nonblocking(true)?;
+            Ok(Box::new(mio::net::UnixStream::from_std(socket)) as Box<dyn Socket>)
+        }),
+    };
+    connected.map_err(|cause| ConnectError { address: address.clone(), cause })
+}
+
+/// Tries the addresses of the name, one after the other.
+fn connect_tcp(address: &str) -> io::Result<Box<dyn Socket>> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in address.to_socket_addrs()? {
+        match connect_to(address) {
+            Ok(socket) => return Ok(Box::new(socket)),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+fn connect_to(address: SocketAddr) -> io::Result<mio::net::TcpStream> {
+    let socket = std::net::TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)?;
+    socket.set_nodelay(true)?;
+    socket.set_nonblocking(true)?;
+    Ok(mio::net::TcpStream::from_std(socket))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_connection_says_what_to_do() {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+        let refused = ListenAddress::Tcp(free.expect("a free port").to_string());
+        let absent = ListenAddress::Unix("/nowhere/tidegate.sock".into());
+        for address in [refused, absent] {
+            let Err(error) = connect(&address) else { panic!("nobody listens there") };
+            assert!(error.to_string().contains("tidegate serve"), "{error}");
+        }
+    }
+}

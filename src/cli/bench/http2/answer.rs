@@ -1,0 +1,221 @@
+//! What became of a call: read from the frames of its stream.
+
+use prost::Message as _;
+use std::fmt;
+
+/// More than any answer to a rate-limit call should have.
+const MAX_MESSAGE: usize = 1 << 20;
+/// A compression flag and a length stand before each gRPC message.
+const PREFIX: usize = 5;
+
+/// What became of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Ok,
+    OverLimit,
+    Failed(Failure),
+}
+
+/// Why there is no verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Failure {
+    /// The call ended with this gRPC status, which is not OK.
+    Status(u32),
+    /// The server answered with this HTTP status and no gRPC status.
+    Http(u16),
+    /// The server reset the stream with this HTTP/2 error code.
+    Reset(u32),
+    /// The answer has neither a gRPC status nor an HTTP status that says why.
+    NoStatus,
+    /// The status is OK, but the message is not one that says OK or OVER_LIMIT.
+    NoVerdict,
+    /// The connection ended first.
+    ConnectionLost,
+    /// No answer had come when the run ended.
+    NoAnswer,
+}
+
+const STATUS_NAMES: [&str; 17] = [
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+];
+
+const RESET_NAMES: [&str; 14] = [
+    "NO_ERROR",
+    "PROTOCOL_ERROR",
+    "INTERNAL_ERROR",
+    "FLOW_CONTROL_ERROR",
+    "SETTINGS_TIMEOUT",
+    "STREAM_CLOSED",
+    "FRAME_SIZE_ERROR",
+    "REFUSED_STREAM",
+    "CANCEL",
+    "COMPRESSION_ERROR",
+    "CONNECT_ERROR",
+    "ENHANCE_YOUR_CALM",
+    "INADEQUATE_SECURITY",
+    "HTTP_1_1_REQUIRED",
+];
+
+/// The name of an HTTP/2 error code.
+pub(super) fn reset_name(code: u32) -> &'static str {
+    RESET_NAMES.get(code as usize).unwrap_or(&"an unknown error code")
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Status(code) => match STATUS_NAMES.get(code as usize) {
+                Some(name) => write!(f, "grpc-status {code} {name}"),
+                None => write!(f, "grpc-status {code}"),
+            },
+            Self::Http(status) => write!(f, "HTTP status {status}"),
+            Self::Reset(code) => write!(f, "stream reset: {}", reset_name(code)),
+            Self::NoStatus => f.write_str("no grpc-status"),
+            Self::NoVerdict => f.write_str("no verdict in the answer"),
+            Self::ConnectionLost => f.write_str("connection lost"),
+            Self::NoAnswer => f.write_str("no answer"),
+        }
+    }
+}
+
+/// The one field of the response that says what was decided; the decoder skips the others.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Verdict {
+    #[prost(int32, tag = "1")]
+    overall_code: i32,
+}
+
+/// The answer of one call, as far as it has come.
+#[derive(Default)]
+pub(super) struct Answer {
+    http_status: Option<u16>,
+    grpc_status: Option<u32>,
+    verdict: Option<i32>,
+    /// The bytes so far of a message that did not come in one piece.
+    partial: Vec<u8>,
+    is_malformed: bool,
+}
+
+impl Answer {
+    /// Takes one field of the headers or trailers.
+    pub(super) fn field(&mut self, name: &[u8], value: &[u8]) {
+        let number = || str::from_utf8(value).ok().and_then(|value| value.parse().ok());
+        match name {
+            b":status" => self.http_status = number().and_then(|status| u16::try_from(status).ok()),
+            // A status that is no number is UNKNOWN, as the gRPC protocol has it; above all it is not OK.
+            b"grpc-status" => self.grpc_status = Some(number().unwrap_or(2)),
+            _ => {}
+        }
+    }
+
+    /// Takes a piece of the body.
+    pub(super) fn data(&mut self, piece: &[u8]) {
+        if piece.is_empty() || self.is_malformed {
+            return;
+        }
+        if self.partial.is_empty() && self.verdict.is_none() && is_whole(piece) {
+            return self.message(piece);
+        }
+        self.partial.extend_from_slice(piece);
+        self.is_malformed = self.verdict.is_some() || self.partial.len() > MAX_MESSAGE;
+        if !self.is_malformed && is_whole(&self.partial) {
+            let message = std::mem::take(&mut self.partial);
+            self.message(&message);
+        }
+    }
+
+    /// Reads a message with its prefix. Compressed ones are malformed: the client did not say that it can read them.
+    fn message(&mut self, message: &[u8]) {
+        match (message[0], Verdict::decode(&message[PREFIX..])) {
+            (0, Ok(verdict)) => self.verdict = Some(verdict.overall_code),
+            _ => self.is_malformed = true,
+        }
+    }
+
+    /// The stream has ended: what it comes to.
+    pub(super) fn outcome(&self) -> Outcome {
+        match (self.grpc_status, self.http_status) {
+            (Some(0), _) => match self.verdict {
+                Some(1) if !self.is_malformed => Outcome::Ok,
+                Some(2) if !self.is_malformed => Outcome::OverLimit,
+                _ => Outcome::Failed(Failure::NoVerdict),
+            },
+            (Some(code), _) => Outcome::Failed(Failure::Status(code)),
+            (None, Some(status)) if status != 200 => Outcome::Failed(Failure::Http(status)),
+            (None, _) => Outcome::Failed(Failure::NoStatus),
+        }
+    }
+}
+
+fn is_whole(message: &[u8]) -> bool {
+    message.split_first_chunk::<PREFIX>().is_some_and(|(&[_, l0, l1, l2, l3], rest)| {
+        rest.len() == u32::from_be_bytes([l0, l1, l2, l3]) as usize
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An answer of OK with a status of its only descriptor.
+    const OK: &[u8] = b"\0\0\0\0\x06\x08\x01\x12\x02\x08\x01";
+    const OVER: &[u8] = b"\0\0\0\0\x02\x08\x02";
+
+    fn outcome(fields: &[(&str, &str)], body: &[&[u8]]) -> Outcome {
+        let mut answer = Answer::default();
+        for (name, value) in fields {
+            answer.field(name.as_bytes(), value.as_bytes());
+        }
+        for piece in body {
+            answer.data(piece);
+        }
+        answer.outcome()
+    }
+
+    #[test]
+    fn only_a_zero_status_and_a_verdict_make_an_answer() {
+        let fine = [(":status", "200"), ("grpc-status", "0")];
+        assert_eq!(outcome(&fine, &[OK]), Outcome::Ok);
+        assert_eq!(outcome(&fine, &[OVER]), Outcome::OverLimit);
+        for body in [&[][..], &[&b"\0\0\0\0\0"[..]], &[OK, OK], &[&OK[..8]], &[b"\x01\0\0\0\x02\x08\x01"]] {
+            assert_eq!(outcome(&fine, body), Outcome::Failed(Failure::NoVerdict), "{body:x?}");
+        }
+        for (status, code) in [("14", 14), ("00x", 2), ("", 2), ("99", 99)] {
+            let fields = [(":status", "200"), ("grpc-status", status)];
+            assert_eq!(outcome(&fields, &[OK]), Outcome::Failed(Failure::Status(code)), "{status:?}");
+        }
+        assert_eq!(outcome(&[(":status", "200")], &[OK]), Outcome::Failed(Failure::NoStatus));
+        assert_eq!(outcome(&[(":status", "404")], &[]), Outcome::Failed(Failure::Http(404)));
+    }
+
+    #[test]
+    fn a_message_in_pieces_is_the_same_message() {
+        let fine = [(":status", "200"), ("grpc-status", "0")];
+        for cut in 0..=OK.len() {
+            assert_eq!(outcome(&fine, &[&OK[..cut], &OK[cut..]]), Outcome::Ok, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn failures_are_shown_by_name() {
+        assert_eq!(Failure::Status(14).to_string(), "grpc-status 14 UNAVAILABLE");
+        assert_eq!(Failure::Status(77).to_string(), "grpc-status 77");
+        assert_eq!(Failure::Reset(11).to_string(), "stream reset: ENHANCE_YOUR_CALM");
+    }
+}

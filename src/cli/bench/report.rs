@@ -1,0 +1,200 @@
+//! What a run has found, for people as a table and for programs as JSON.
+
+use super::load::Measured;
+use comfy_table::{Table, presets};
+use serde::Serialize;
+use std::{collections::BTreeMap, fmt};
+
+/// The result of a run.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    pub(super) target: String,
+    /// What was sent, in words of the command line.
+    pub(super) load: String,
+    pub(super) seconds: f64,
+    /// Requests that were measured, with or without a verdict.
+    pub(super) requests: u64,
+    /// Decided requests a second.
+    pub(super) per_second: f64,
+    pub(super) ok: u64,
+    pub(super) over_limit: u64,
+    pub(super) errors: u64,
+    /// Errors by their kind.
+    pub(super) errors_by_kind: BTreeMap<String, u64>,
+    pub(super) reconnects: u64,
+    /// Microseconds, of the requests that got a verdict.
+    pub(super) latency_us: Latency,
+    /// Microseconds of the server's processor time; absent without `--pid`.
+    pub(super) server_cpu_us_per_request: Option<f64>,
+}
+
+/// Latency in microseconds, from the intended sending to the answer.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Latency {
+    pub(super) mean: f64,
+    pub(super) p50: f64,
+    pub(super) p90: f64,
+    pub(super) p99: f64,
+    #[serde(rename = "p99.9")]
+    pub(super) p99_9: f64,
+    #[serde(rename = "p99.99")]
+    pub(super) p99_99: f64,
+    pub(super) max: f64,
+}
+
+impl Report {
+    pub(super) fn new(target: String, load: String, measured: &Measured) -> Self {
+        let tally = &measured.tally;
+        let seconds = measured.nanos as f64 / 1e9;
+        let requests = tally.finished();
+        Self {
+            target,
+            load,
+            seconds: rounded(seconds),
+            requests,
+            per_second: if seconds > 0.0 { (tally.decided() as f64 / seconds).round() } else { 0.0 },
+            ok: tally.ok,
+            over_limit: tally.over_limit,
+            errors: tally.failed(),
+            errors_by_kind: tally.failures.iter().map(|(kind, &count)| (kind.to_string(), count)).collect(),
+            reconnects: measured.reconnects,
+            latency_us: Latency {
+                mean: rounded(tally.mean_us()),
+                p50: rounded(tally.percentile_us(50.0)),
+                p90: rounded(tally.percentile_us(90.0)),
+                p99: rounded(tally.percentile_us(99.0)),
+                p99_9: rounded(tally.percentile_us(99.9)),
+                p99_99: rounded(tally.percentile_us(99.99)),
+                max: rounded(tally.percentile_us(100.0)),
+            },
+            server_cpu_us_per_request: measured
+                .server_cpu_nanos
+                .filter(|_| requests > 0)
+                .map(|nanos| rounded(nanos as f64 / 1e3 / requests as f64)),
+        }
+    }
+}
+
+/// To a thousandth: beyond it is noise.
+fn rounded(value: f64) -> f64 {
+    (value * 1e3).round() / 1e3
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING);
+        let mut row = |name: &str, value: String| {
+            table.add_row([name.to_owned(), value]);
+        };
+        let share = |count: u64| format!("{:.1} %", count as f64 * 100.0 / self.requests.max(1) as f64);
+        row("target", self.target.clone());
+        row("load", self.load.clone());
+        row("measured", format!("{} requests in {:.2} s", grouped(self.requests), self.seconds));
+        row("rate", format!("{}/s", grouped(self.per_second as u64)));
+        row("OK", format!("{} ({})", grouped(self.ok), share(self.ok)));
+        row("OVER_LIMIT", format!("{} ({})", grouped(self.over_limit), share(self.over_limit)));
+        row("errors", format!("{} ({})", grouped(self.errors), share(self.errors)));
+        for (kind, &count) in &self.errors_by_kind {
+            row(&format!("  {kind}"), grouped(count));
+        }
+        if self.reconnects > 0 {
+            row("reconnects", grouped(self.reconnects));
+        }
+        if let Some(cpu) = self.server_cpu_us_per_request {
+            row("server CPU", format!("{cpu:.2} µs a request"));
+        }
+        if self.ok + self.over_limit > 0 {
+            let latency = &self.latency_us;
+            for (name, value) in [
+                ("latency mean", latency.mean),
+                ("        p50", latency.p50),
+                ("        p90", latency.p90),
+                ("        p99", latency.p99),
+                ("        p99.9", latency.p99_9),
+                ("        p99.99", latency.p99_99),
+                ("        max", latency.max),
+            ] {
+                row(name, duration(value));
+            }
+        }
+        writeln!(f, "{}", table.trim_fmt())
+    }
+}
+
+/// Microseconds in the unit that reads best.
+pub(super) fn duration(microseconds: f64) -> String {
+    match microseconds {
+        1e6.. => format!("{:.2} s", microseconds / 1e6),
+        1e3.. => format!("{:.2} ms", microseconds / 1e3),
+        _ => format!("{microseconds:.1} µs"),
+    }
+}
+
+/// A number with its digits in groups of three.
+pub(super) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::with_capacity(digits.len() * 4 / 3);
+    for (position, digit) in digits.chars().enumerate() {
+        if position > 0 && (digits.len() - position).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::http2::*, super::tally::Tally, *};
+
+    fn report() -> Report {
+        let mut tally = Tally::new();
+        for _ in 0..1_500 {
+            tally.record(Outcome::Ok, 250_000);
+        }
+        for _ in 0..500 {
+            tally.record(Outcome::OverLimit, 2_500_000);
+        }
+        tally.fail(Failure::Status(14), 3);
+        let measured =
+            Measured { tally, nanos: 2_000_000_000, reconnects: 0, server_cpu_nanos: Some(20_030_000) };
+        Report::new("127.0.0.1:8081".to_owned(), "4 connections".to_owned(), &measured)
+    }
+
+    #[test]
+    fn the_rate_is_that_of_the_decided_and_errors_are_named() {
+        let json = serde_json::to_value(report()).expect("a report is JSON");
+        assert_eq!(json["per_second"], 1_000.0);
+        assert_eq!(
+            (&json["ok"], &json["over_limit"], &json["errors"]),
+            (&1_500.into(), &500.into(), &3.into())
+        );
+        assert_eq!(json["errors_by_kind"]["grpc-status 14 UNAVAILABLE"], 3);
+        assert_eq!(json["server_cpu_us_per_request"], 10.0);
+        let p99_9 = json["latency_us"]["p99.9"].as_f64().expect("a number");
+        assert!((p99_9 / 2_500.0 - 1.0).abs() < 0.001, "{p99_9}");
+    }
+
+    #[test]
+    fn the_table_says_the_same_for_people() {
+        let table = report().to_string();
+        for line in
+            ["2,003 requests in 2.00 s", "1,000/s", "500 (25.0 %)", "UNAVAILABLE", "10.00 µs", "2.50 ms"]
+        {
+            assert!(table.contains(line), "{line}\n{table}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_grouped_and_durations_read_well() {
+        assert_eq!(
+            [grouped(0), grouped(999), grouped(1_000), grouped(12_345_678)],
+            ["0", "999", "1,000", "12,345,678"]
+        );
+        assert_eq!(
+            [duration(12.34), duration(1_500.0), duration(2_000_000.0)],
+            ["12.3 µs", "1.50 ms", "2.00 s"]
+        );
+    }
+}

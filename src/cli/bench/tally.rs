@@ -1,0 +1,95 @@
+//! What has been counted and timed so far.
+
+use super::http2::{Failure, Outcome};
+use hdrhistogram::Histogram;
+use std::collections::BTreeMap;
+
+/// Longer than any run waits for an answer.
+const LONGEST_NANOS: u64 = 600_000_000_000;
+
+/// Counts and latencies of the measured requests.
+pub(super) struct Tally {
+    pub(super) ok: u64,
+    pub(super) over_limit: u64,
+    pub(super) failures: BTreeMap<Failure, u64>,
+    /// Nanoseconds from the intended sending to the answer, of the requests that got a verdict. To three digits.
+    latency: Histogram<u64>,
+}
+
+impl Tally {
+    pub(super) fn new() -> Self {
+        let latency = Histogram::new_with_max(LONGEST_NANOS, 3).expect("the bounds are good");
+        Self { ok: 0, over_limit: 0, failures: BTreeMap::new(), latency }
+    }
+
+    pub(super) fn record(&mut self, outcome: Outcome, latency: u64) {
+        match outcome {
+            Outcome::Ok => self.ok += 1,
+            Outcome::OverLimit => self.over_limit += 1,
+            // A quick failure is not a fast answer: its time would flatter the percentiles.
+            Outcome::Failed(failure) => return self.fail(failure, 1),
+        }
+        self.latency.saturating_record(latency);
+    }
+
+    pub(super) fn fail(&mut self, failure: Failure, count: u64) {
+        if count > 0 {
+            *self.failures.entry(failure).or_default() += count;
+        }
+    }
+
+    /// Requests that got a verdict.
+    pub(super) fn decided(&self) -> u64 {
+        self.ok + self.over_limit
+    }
+
+    pub(super) fn failed(&self) -> u64 {
+        self.failures.values().sum()
+    }
+
+    /// All requests that came to an end, good or bad.
+    pub(super) fn finished(&self) -> u64 {
+        self.decided() + self.failed()
+    }
+
+    /// The latency, in microseconds, that this share of the decided requests did not exceed.
+    pub(super) fn percentile_us(&self, percent: f64) -> f64 {
+        // A bucket of the histogram can reach beyond the largest value that is in it.
+        self.latency.value_at_percentile(percent).min(self.latency.max()) as f64 / 1e3
+    }
+
+    pub(super) fn mean_us(&self) -> f64 {
+        self.latency.mean() / 1e3
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_those_of_the_recorded_latencies() {
+        let mut tally = Tally::new();
+        for microseconds in 1..=10_000 {
+            tally.record(Outcome::Ok, microseconds * 1_000);
+        }
+        for (percent, expected) in [(50.0, 5_000.0), (90.0, 9_000.0), (99.0, 9_900.0), (99.9, 9_990.0)] {
+            let measured = tally.percentile_us(percent);
+            assert!((measured / expected - 1.0_f64).abs() < 0.001, "p{percent}: {measured}");
+        }
+        assert!((tally.percentile_us(100.0) / 10_000.0 - 1.0).abs() < 0.001);
+        assert!((tally.mean_us() / 5_000.5 - 1.0).abs() < 0.001);
+    }
+
+    #[test]
+    fn a_failure_is_counted_by_its_kind_and_not_timed() {
+        let mut tally = Tally::new();
+        tally.record(Outcome::OverLimit, 1_000_000);
+        tally.record(Outcome::Failed(Failure::Status(14)), 1);
+        tally.record(Outcome::Failed(Failure::Status(14)), 1);
+        tally.fail(Failure::NoAnswer, 0);
+        assert_eq!(tally.failures, BTreeMap::from([(Failure::Status(14), 2)]));
+        assert_eq!((tally.decided(), tally.failed(), tally.finished()), (1, 2, 3));
+        assert!(tally.percentile_us(0.0) > 999.0);
+    }
+}

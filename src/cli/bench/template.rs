@@ -1,0 +1,262 @@
+//! The request: what `--descriptor` describes, made for one key at a time.
+//!
+//! The bytes are those of `RateLimitRequest` with its gRPC prefix; everything that is the same for every key is
+//! encoded once.
+
+use prost::encoding::encode_varint;
+use std::{fmt::Write as _, str::FromStr};
+
+/// Field tags of `RateLimitRequest`, `RateLimitDescriptor` and its `Entry`: number and wire type.
+const DOMAIN: u64 = 1 << 3 | 2;
+const DESCRIPTORS: u64 = 2 << 3 | 2;
+const HITS_ADDEND: u64 = 3 << 3;
+const ENTRIES: u64 = 1 << 3 | 2;
+const KEY: u64 = 1 << 3 | 2;
+const VALUE: u64 = 2 << 3 | 2;
+
+/// A descriptor as given on the command line: `key=value,key=value`, where values may name the key of the request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Descriptor(Vec<Entry>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Entry {
+    key: String,
+    value: Vec<Piece>,
+}
+
+/// A part of an entry's value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Piece {
+    Text(String),
+    /// `{key}`: the key's number.
+    Key,
+    /// `{key%N}`: the remainder of the key's number, so that N values are shared by all keys.
+    KeyModulo(u64),
+    /// `{ip}`: the key's number as an address of the network 10.0.0.0/8.
+    Address,
+}
+
+impl FromStr for Descriptor {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.split(',').map(Entry::from_str).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl FromStr for Entry {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (key, value) = text.split_once('=').unwrap_or((text, ""));
+        if key.is_empty() {
+            return Err(format!("{text:?} has no key; write key=value,key=value"));
+        }
+        Ok(Self { key: key.to_owned(), value: pieces(value)? })
+    }
+}
+
+fn pieces(mut text: &str) -> Result<Vec<Piece>, String> {
+    let mut pieces = Vec::new();
+    while let Some((before, after)) = text.split_once('{') {
+        let (name, rest) = after.split_once('}').ok_or_else(|| format!("{{{after} has no closing brace"))?;
+        if !before.is_empty() {
+            pieces.push(Piece::Text(before.to_owned()));
+        }
+        pieces.push(match (name, name.strip_prefix("key%").map(u64::from_str)) {
+            ("key", _) => Piece::Key,
+            ("ip", _) => Piece::Address,
+            (_, Some(Ok(modulus))) if modulus > 0 => Piece::KeyModulo(modulus),
+            _ => {
+                return Err(format!("{{{name}}} is unknown; there are {{key}}, {{key%N}} and {{ip}}"));
+            }
+        });
+        text = rest;
+    }
+    if !text.is_empty() {
+        pieces.push(Piece::Text(text.to_owned()));
+    }
+    Ok(pieces)
+}
+
+/// Makes the message for a key.
+pub(super) struct Template {
+    /// The field `domain`.
+    head: Vec<u8>,
+    descriptors: Vec<Vec<EncodedEntry>>,
+    /// The field `hits_addend`, if there is to be one.
+    tail: Vec<u8>,
+    message: Vec<u8>,
+    /// The descriptor being made, and the value being made.
+    descriptor: Vec<u8>,
+    value: String,
+}
+
+struct EncodedEntry {
+    /// The field `key`.
+    key: Vec<u8>,
+    value: Vec<Piece>,
+}
+
+impl Template {
+    /// Requests of this domain and these descriptors. Without `hits` the field is absent, which means 1.
+    pub(super) fn new(domain: &str, descriptors: &[Descriptor], hits: Option<u32>) -> Self {
+        let entry = |entry: &Entry| EncodedEntry { key: string(KEY, &entry.key), value: entry.value.clone() };
+        let mut tail = Vec::new();
+        if let Some(hits) = hits {
+            encode_varint(HITS_ADDEND, &mut tail);
+            encode_varint(u64::from(hits), &mut tail);
+        }
+        Self {
+            head: string(DOMAIN, domain),
+            descriptors: descriptors
+                .iter()
+                .map(|descriptor| descriptor.0.iter().map(entry).collect())
+                .collect(),
+            tail,
+            message: Vec::new(),
+            descriptor: Vec::new(),
+            value: String::new(),
+        }
+    }
+
+    /// No message is longer than this, whatever the key.
+    pub(super) fn longest_message(&self) -> usize {
+        let entry = |entry: &EncodedEntry| {
+            encoded_len(ENTRIES, entry.key.len() + encoded_len(VALUE, longest_value(&entry.value)))
+        };
+        let descriptor = |entries: &Vec<_>| encoded_len(DESCRIPTORS, entries.iter().map(entry).sum());
+        let descriptors: usize = self.descriptors.iter().map(descriptor).sum();
+        5 + self.head.len() + descriptors + self.tail.len()
+    }
+
+    /// The message for `key`, with its gRPC prefix.
+    pub(super) fn message(&mut self, key: u64) -> &[u8] {
+        self.message.clear();
+        self.message.extend_from_slice(&[0; 5]);
+        self.message.extend_from_slice(&self.head);
+        for entries in &self.descriptors {
+            self.descriptor.clear();
+            for entry in entries {
+                self.value.clear();
+                write_value(&entry.value, key, &mut self.value);
+                let length = entry.key.len() + encoded_len(VALUE, self.value.len());
+                encode_varint(ENTRIES, &mut self.descriptor);
+                encode_varint(length as u64, &mut self.descriptor);
+                self.descriptor.extend_from_slice(&entry.key);
+                bytes(VALUE, self.value.as_bytes(), &mut self.descriptor);
+            }
+            bytes(DESCRIPTORS, &self.descriptor, &mut self.message);
+        }
+        self.message.extend_from_slice(&self.tail);
+        let length = u32::try_from(self.message.len() - 5).unwrap_or(u32::MAX);
+        self.message[1..5].copy_from_slice(&length.to_be_bytes());
+        &self.message
+    }
+}
+
+/// The longest value that these pieces make for any key.
+fn longest_value(pieces: &[Piece]) -> usize {
+    let longest = |piece: &Piece| match piece {
+        Piece::Text(text) => text.len(),
+        Piece::Key | Piece::KeyModulo(_) => u64::MAX.to_string().len(),
+        Piece::Address => "10.255.255.255".len(),
+    };
+    pieces.iter().map(longest).sum()
+}
+
+fn write_value(pieces: &[Piece], key: u64, value: &mut String) {
+    for piece in pieces {
+        let written = match piece {
+            Piece::Text(text) => value.write_str(text),
+            Piece::Key => write!(value, "{key}"),
+            Piece::KeyModulo(modulus) => write!(value, "{}", key % modulus),
+            Piece::Address => {
+                let [_, b, c, d] = (key as u32).to_be_bytes();
+                write!(value, "10.{b}.{c}.{d}")
+            }
+        };
+        written.expect("writing to a string cannot fail");
+    }
+}
+
+fn bytes(tag: u64, bytes: &[u8], out: &mut Vec<u8>) {
+    encode_varint(tag, out);
+    encode_varint(bytes.len() as u64, out);
+    out.extend_from_slice(bytes);
+}
+
+fn string(tag: u64, text: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    bytes(tag, text.as_bytes(), &mut out);
+    out
+}
+
+fn encoded_len(tag: u64, length: usize) -> usize {
+    prost::encoding::encoded_len_varint(tag) + prost::encoding::encoded_len_varint(length as u64) + length
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
+    use prost::Message as _;
+
+    /// The request for a key as an independent decoder reads it: each descriptor as `key=value,...`.
+    fn request(descriptors: &[&str], hits: Option<u32>, key: u64) -> (String, Vec<String>, u32) {
+        let descriptors: Vec<Descriptor> =
+            descriptors.iter().map(|text| text.parse().expect("a good descriptor")).collect();
+        let mut template = Template::new("edge", &descriptors, hits);
+        let longest = template.longest_message();
+        assert!(template.message(u64::MAX).len() <= longest);
+        let message = template.message(key);
+        assert!(message.len() <= longest);
+        assert_eq!(message[0], 0, "not compressed");
+        assert_eq!(
+            u32::from_be_bytes(message[1..5].try_into().expect("four bytes")) as usize,
+            message.len() - 5
+        );
+        let request = RateLimitRequest::decode(&message[5..]).expect("a RateLimitRequest");
+        let entries = request.descriptors.iter().map(|descriptor| {
+            let entries: Vec<String> =
+                descriptor.entries.iter().map(|entry| format!("{}={}", entry.key, entry.value)).collect();
+            entries.join(",")
+        });
+        (request.domain, entries.collect(), request.hits_addend)
+    }
+
+    #[test]
+    fn placeholders_stand_for_the_key() {
+        let (domain, descriptors, hits) = request(
+            &["plan=free,user=u-{key}-x", "route={key%10},remote_address={ip}", "flag"],
+            None,
+            66_051,
+        );
+        assert_eq!(domain, "edge");
+        assert_eq!(descriptors, ["plan=free,user=u-66051-x", "route=1,remote_address=10.1.2.3", "flag="]);
+        assert_eq!(hits, 0, "absent");
+    }
+
+    #[test]
+    fn long_values_and_hits_are_encoded() {
+        let long = "v".repeat(500);
+        let (_, descriptors, hits) = request(&[&format!("k={long}")], Some(300), 0);
+        assert_eq!(descriptors, [format!("k={long}")]);
+        assert_eq!(hits, 300);
+    }
+
+    #[test]
+    fn bad_descriptors_are_refused_with_the_remedy() {
+        for (text, expected) in [
+            ("", "no key"),
+            ("a=1,", "no key"),
+            ("=b", "no key"),
+            ("a={user}", "{user} is unknown; there are {key}, {key%N} and {ip}"),
+            ("a={key%0}", "{key%0} is unknown"),
+            ("a={key", "no closing brace"),
+        ] {
+            let error = text.parse::<Descriptor>().expect_err(text);
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! `tidegate bench` against real servers: every answer counted as what it is.
+
+use crate::support::Server;
+use serde_json::Value;
+use std::{
+    process::{Command, Output},
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+use tidegate::grpc::pb::service::{
+    RateLimitRequest, RateLimitResponse,
+    rate_limit_response::Code,
+    rate_limit_service_server::{RateLimitService, RateLimitServiceServer},
+};
+use tokio::{net::TcpListener, runtime::Runtime};
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::{Request, Response, Status};
+
+fn bench(address: &str, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["bench", address, "--json"])
+        .args(args)
+        .output()
+        .expect("the program runs")
+}
+
+fn report(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)))
+}
+
+/// Answers with the verdicts and failures of a real day, in turn: OK, OVER_LIMIT, and UNAVAILABLE with a long message.
+#[derive(Default)]
+struct Moody(AtomicU64);
+
+#[tonic::async_trait]
+impl RateLimitService for Moody {
+    async fn should_rate_limit(
+        &self,
+        _: Request<RateLimitRequest>,
+    ) -> Result<Response<RateLimitResponse>, Status> {
+        let code = match self.0.fetch_add(1, Ordering::Relaxed) % 3 {
+            0 => Code::Ok,
+            1 => Code::OverLimit,
+            _ => return Err(Status::unavailable("the counters are elsewhere ".repeat(40))),
+        };
+        Ok(Response::new(RateLimitResponse {
+            overall_code: code.into(),
+            // Several frames long.
+            raw_body: vec![b'x'; 40_000],
+            ..RateLimitResponse::default()
+        }))
+    }
+}
+
+/// Serves with tonic in this process until the runtime is dropped.
+fn tonic_server(
+    configure: impl FnOnce(tonic::transport::Server) -> tonic::transport::Server,
+) -> (Runtime, String) {
+    let runtime = Runtime::new().expect("a runtime");
+    let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a free port");
+    let address = listener.local_addr().expect("an address").to_string();
+    let service = RateLimitServiceServer::new(Moody::default());
+    let server = configure(tonic::transport::Server::builder()).add_service(service);
+    runtime.spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
+    (runtime, address)
+}
+
+#[test]
+fn a_run_of_n_requests_sends_exactly_those() {
+    let server = Server::start(&[]);
+    let args = ["--domain", "demo", "--descriptor", "api_key=one", "-n", "12", "-c", "2", "-s", "3"];
+    let report = report(&bench(server.address(), &args));
+    assert_eq!(
+        (&report["requests"], &report["ok"], &report["over_limit"], &report["errors"]),
+        (&12.into(), &5.into(), &7.into(), &0.into()),
+        "5 per 10 s are admitted"
+    );
+}
+
+#[test]
+fn an_open_loop_over_a_unix_socket_keeps_its_rate_and_is_drawn() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = format!("unix:{}", folder.path().join("tidegate.sock").display());
+    let server = Server::start_on(&socket, &[]);
+    let plot = folder.path().join("latency.svg");
+    let pid = server.pid().to_string();
+    let args =
+        ["--domain", "demo", "--descriptor", "api_key={key}", "--rate", "1000", "-n", "300", "--pid", &pid];
+    let drawn = ["--plot", plot.to_str().expect("temporary paths are UTF-8")];
+    let report = report(&bench(server.address(), &[&args[..], &drawn].concat()));
+    assert_eq!((&report["requests"], &report["errors"]), (&300.into(), &0.into()));
+    let seconds = report["seconds"].as_f64().expect("a number");
+    assert!(seconds > 0.29, "300 requests at 1,000/s were sent in {seconds} s");
+    assert!(report["server_cpu_us_per_request"].as_f64().expect("a number") > 0.0);
+    assert!(std::fs::read_to_string(plot).expect("the drawing").starts_with("<svg"));
+}
+
+#[test]
+fn a_failure_is_counted_by_its_status_and_never_as_a_decision() {
+    let (_runtime, address) = tonic_server(|server| server);
+    let report = report(&bench(&address, &["-n", "3000"]));
+    assert_eq!(
+        (&report["ok"], &report["over_limit"], &report["errors_by_kind"]["grpc-status 14 UNAVAILABLE"]),
+        (&1000.into(), &1000.into(), &1000.into())
+    );
+}
+
+#[test]
+fn without_any_decision_the_command_fails() {
+    let server = Server::start(&[]);
+    let refused = bench(server.address(), &["--domain", "", "-n", "10"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert_eq!(report(&refused)["errors_by_kind"]["grpc-status 3 INVALID_ARGUMENT"], 10);
+}
+
+#[test]
+fn connections_that_the_server_ends_are_made_anew_without_a_loss() {
+    let (_runtime, address) = tonic_server(|server| server.max_connection_age(Duration::from_millis(20)));
+    let report = report(&bench(&address, &["-c", "2", "-s", "4", "-d", "400ms", "--warm-up", "0s"]));
+    assert!(report["reconnects"].as_u64() > Some(2), "{report:#}");
+    assert_eq!(
+        report["errors"], report["errors_by_kind"]["grpc-status 14 UNAVAILABLE"],
+        "nothing else failed"
+    );
+}
+
+#[test]
+fn without_a_server_the_command_says_how_to_start_one() {
+    let refused = bench("127.0.0.1:1", &[]);
+    assert_eq!(refused.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(said.contains("refused") && said.contains("tidegate serve"), "{said}");
+}

@@ -1,0 +1,114 @@
+//! What is to be reached.
+
+use super::{
+    in_process::{DECIDE_1_M_KEYS, DECIDE_1000_KEYS, LIMITER, TWO_THREADS},
+    results::{Figure, Results, Spread},
+    scenario::{FEW_KEYS, FOUR_DESCRIPTORS, MANY_KEYS, MANY_RULES, OPEN, SATURATED, UNLOADED},
+};
+use std::fmt;
+
+/// A figure and its bound.
+pub(super) struct Bar {
+    pub(super) about: &'static str,
+    measure: Measure,
+    pub(super) bound: Bound,
+}
+
+enum Measure {
+    /// Tidegate's figure in the first scenario over that of the server in the second.
+    Ratio(&'static str, (&'static str, &'static str), Figure),
+    /// A figure itself.
+    Value(&'static str, &'static str, Figure),
+}
+
+pub(super) enum Bound {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+const OURS: &str = "tidegate";
+
+pub(super) const BARS: &[Bar] = &[
+    Bar {
+        about: "CPU of a decision, against tonic",
+        measure: Measure::Ratio(SATURATED, (SATURATED, "tonic"), Figure::CpuMicros),
+        bound: Bound::AtMost(0.75),
+    },
+    Bar {
+        about: "CPU of a decision, against hyper",
+        measure: Measure::Ratio(SATURATED, (SATURATED, "hyper"), Figure::CpuMicros),
+        bound: Bound::AtMost(1.25),
+    },
+    Bar {
+        about: "round trip unloaded, p50, against tonic",
+        measure: Measure::Ratio(UNLOADED, (UNLOADED, "tonic"), Figure::P50Micros),
+        bound: Bound::AtMost(1.0),
+    },
+    Bar {
+        about: "open loop at 20,000/s, p99, against tonic",
+        measure: Measure::Ratio(OPEN, (OPEN, "tonic"), Figure::P99Micros),
+        bound: Bound::AtMost(1.1),
+    },
+    Bar {
+        about: "CPU of four descriptors, against one",
+        measure: Measure::Ratio(FOUR_DESCRIPTORS, (SATURATED, OURS), Figure::CpuMicros),
+        bound: Bound::AtMost(1.25),
+    },
+    Bar {
+        about: "CPU with 10,000 sibling rules, against 10",
+        measure: Measure::Ratio(MANY_RULES, (SATURATED, OURS), Figure::CpuMicros),
+        bound: Bound::AtMost(1.05),
+    },
+    Bar {
+        about: "CPU with 1 M live keys, against 1,000",
+        measure: Measure::Ratio(MANY_KEYS, (FEW_KEYS, OURS), Figure::CpuMicros),
+        bound: Bound::AtMost(1.25),
+    },
+    Bar {
+        about: "limiter.decide, 1,000 hot keys, ns",
+        measure: Measure::Value(DECIDE_1000_KEYS, LIMITER, Figure::Nanos),
+        bound: Bound::AtMost(120.0),
+    },
+    Bar {
+        about: "limiter.decide, 1 M keys, ns",
+        measure: Measure::Value(DECIDE_1_M_KEYS, LIMITER, Figure::Nanos),
+        bound: Bound::AtMost(300.0),
+    },
+    Bar {
+        about: "resident memory at start, MiB",
+        measure: Measure::Value(SATURATED, OURS, Figure::ResidentMib),
+        bound: Bound::AtMost(15.0),
+    },
+    Bar {
+        about: "decisions of two threads, against one",
+        measure: Measure::Value(TWO_THREADS, LIMITER, Figure::Ratio),
+        bound: Bound::AtLeast(1.8),
+    },
+];
+
+impl Bar {
+    pub(super) fn measured(&self, results: &Results) -> Option<Spread> {
+        match self.measure {
+            Measure::Ratio(scenario, other, figure) => results.ratio((scenario, OURS), other, figure),
+            Measure::Value(scenario, server, figure) => results.spread(scenario, server, figure),
+        }
+    }
+
+    /// A bar that was not measured is missed.
+    pub(super) fn is_missed(&self, results: &Results) -> bool {
+        let median = self.measured(results).map(|spread| spread.median);
+        !median.is_some_and(|median| match self.bound {
+            Bound::AtMost(most) => median <= most,
+            Bound::AtLeast(least) => median >= least,
+        })
+    }
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AtMost(most) => write!(f, "at most {most}"),
+            Self::AtLeast(least) => write!(f, "at least {least}"),
+        }
+    }
+}

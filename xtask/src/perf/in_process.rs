@@ -1,0 +1,38 @@
+//! What a decision costs without the wire, as `benches/in_process` measures it.
+
+use super::{
+    results::{Figure, Results},
+    server::Binaries,
+};
+use crate::Failure;
+use std::process::Command;
+
+/// Who is measured there.
+pub(super) const LIMITER: &str = "limiter";
+pub(super) const DECIDE_1000_KEYS: &str = "decide, 1,000 keys";
+pub(super) const DECIDE_1_M_KEYS: &str = "decide, 1 M keys";
+pub(super) const TWO_THREADS: &str = "two threads";
+
+/// The names that the benchmark prints, before an equals sign and the number.
+const PRINTED: [(&str, &str, Figure); 3] = [
+    ("decide_1000_keys_ns", DECIDE_1000_KEYS, Figure::Nanos),
+    ("decide_1m_keys_ns", DECIDE_1_M_KEYS, Figure::Nanos),
+    ("two_threads_ratio", TWO_THREADS, Figure::Ratio),
+];
+
+/// Runs the benchmark, on all cores.
+pub(super) fn measure(round: u32, binaries: &Binaries, results: &mut Results) -> Result<(), Failure> {
+    let output = Command::new(&binaries.in_process).output();
+    let output = output.map_err(|error| format!("the in-process benchmark cannot be run: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("the in-process benchmark failed: {}", String::from_utf8_lossy(&output.stderr)));
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    for (name, scenario, figure) in PRINTED {
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=')?.parse().ok());
+        let value = value.ok_or_else(|| format!("the in-process benchmark did not print {name}"))?;
+        eprintln!("  {scenario:<18} {LIMITER:<8} {value}");
+        results.add(round, scenario, LIMITER, &[(figure, value)]);
+    }
+    Ok(())
+}

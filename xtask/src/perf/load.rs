@@ -1,0 +1,104 @@
+//! One run: a fresh server, the load on it, and what was measured.
+
+use super::{
+    machine::{CoreUse, Machine},
+    results::Figure,
+    scenario::Scenario,
+    server::{Binaries, Running, Server},
+};
+use crate::Failure;
+use serde_json::Value;
+use std::process::Command;
+
+/// What one run gave.
+pub(super) struct Run {
+    per_second: f64,
+    cpu_micros: f64,
+    p50_micros: f64,
+    p99_micros: f64,
+    p999_micros: f64,
+    /// Resident memory of the server before the first request, in MiB.
+    resident_mib: f64,
+    /// The share of the server's core that others used meanwhile.
+    pub(super) disturbance: f64,
+}
+
+impl Run {
+    pub(super) fn summary(&self) -> String {
+        format!(
+            "{:>8.0}/s  {:>6.2} µs CPU  p50 {:>6.0} µs  p99 {:>6.0} µs  others {:.0} %",
+            self.per_second,
+            self.cpu_micros,
+            self.p50_micros,
+            self.p99_micros,
+            self.disturbance * 100.0
+        )
+    }
+
+    pub(super) fn figures(&self) -> [(Figure, f64); 7] {
+        [
+            (Figure::PerSecond, self.per_second),
+            (Figure::CpuMicros, self.cpu_micros),
+            (Figure::P50Micros, self.p50_micros),
+            (Figure::P99Micros, self.p99_micros),
+            (Figure::P999Micros, self.p999_micros),
+            (Figure::ResidentMib, self.resident_mib),
+            (Figure::Disturbance, self.disturbance),
+        ]
+    }
+}
+
+/// Starts the server, puts the load on it and ends it.
+pub(super) fn measure(
+    scenario: &Scenario,
+    server: Server,
+    seconds: u32,
+    machine: &Machine,
+    binaries: &Binaries,
+) -> Result<Run, Failure> {
+    let running = Running::start(server, scenario, machine, binaries)?;
+    let resident_mib = running.resident_mib().ok_or("the server's memory cannot be read")?;
+    if scenario.counters_before > 0 {
+        let count = scenario.counters_before.to_string();
+        // The last --keys counts: the same as the load's, each in turn.
+        bench(&running, machine, binaries, scenario.load, &["--in-order", "--requests", &count])?;
+    }
+    let before = CoreUse::read(machine.core(0), running.pid())?;
+    let duration = format!("{seconds}s");
+    let report = bench(&running, machine, binaries, scenario.load, &["--duration", &duration])?;
+    let disturbance = CoreUse::read(machine.core(0), running.pid())?.others_since(&before);
+
+    let number = |pointer: &str| {
+        report.pointer(pointer).and_then(Value::as_f64).ok_or_else(|| format!("the report lacks {pointer}"))
+    };
+    if number("/errors")? > 0.0 {
+        return Err(format!("{} answered with errors: {}", server.name(), report["errors_by_kind"]));
+    }
+    Ok(Run {
+        per_second: number("/per_second")?,
+        cpu_micros: number("/server_cpu_us_per_request")?,
+        p50_micros: number("/latency_us/p50")?,
+        p99_micros: number("/latency_us/p99")?,
+        p999_micros: number("/latency_us/p99.9")?,
+        resident_mib,
+        disturbance,
+    })
+}
+
+/// Runs `tidegate bench` on the second core and reads its report.
+fn bench(
+    running: &Running,
+    machine: &Machine,
+    binaries: &Binaries,
+    load: &[&str],
+    length: &[&str],
+) -> Result<Value, Failure> {
+    let mut command: Command = machine.on_core(1, &binaries.tidegate);
+    command.arg("bench").arg(running.address.to_string()).args(load).args(length);
+    command.args(["--json", "--timeout", "5s", "--pid", &running.pid().to_string()]);
+    let output = command.output().map_err(|error| format!("tidegate bench cannot be run: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("tidegate bench failed: {}", String::from_utf8_lossy(&output.stderr).trim()));
+    }
+    serde_json::from_slice(&output.stdout).map_err(|error| format!("tidegate bench printed no JSON: {error}"))
+}

@@ -1,0 +1,105 @@
+//! The machine: its cores, who uses them, and what it is called in results.
+
+use crate::Failure;
+use std::{fmt, fs, path::Path, process::Command};
+
+/// Ticks of the kernel's accounts in a second: fixed for all that programs see of it.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// Where and when results come from.
+pub(super) struct Machine {
+    /// Year-month-day, UTC.
+    pub(super) date: String,
+    /// The commit that was measured; `-dirty` if there was more than it.
+    pub(super) commit: String,
+    pub(super) cpu: String,
+    pub(super) cores: usize,
+    pub(super) kernel: String,
+}
+
+impl Machine {
+    pub(super) fn here() -> Result<Self, Failure> {
+        let cpuinfo = read("/proc/cpuinfo")?;
+        let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
+        let changes = output("git", &["status", "--porcelain", "--untracked-files=no"])?;
+        let commit = output("git", &["rev-parse", "--short", "HEAD"])?;
+        Ok(Self {
+            date: output("date", &["-u", "+%F"])?,
+            commit: if changes.is_empty() { commit } else { format!("{commit}-dirty") },
+            cpu: model.trim_start_matches([' ', '\t', ':']).to_owned(),
+            cores: std::thread::available_parallelism().map_or(1, |cores| cores.get()),
+            kernel: read("/proc/sys/kernel/osrelease")?.trim().to_owned(),
+        })
+    }
+
+    /// The core itself, or the only one there is.
+    pub(super) fn core(&self, core: usize) -> usize {
+        core.min(self.cores - 1)
+    }
+
+    /// A command that will run on this core alone.
+    pub(super) fn on_core(&self, core: usize, program: &Path) -> Command {
+        let mut command = Command::new("taskset");
+        command.arg("-c").arg(self.core(core).to_string()).arg(program);
+        command
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { date, commit, cpu, cores, kernel } = self;
+        write!(f, "{date}, commit {commit}, {cpu}, {cores} cores, Linux {kernel}")
+    }
+}
+
+fn read(path: &str) -> Result<String, Failure> {
+    fs::read_to_string(path).map_err(|error| format!("{path}: {error} (this needs Linux)"))
+}
+
+fn output(program: &str, arguments: &[&str]) -> Result<String, Failure> {
+    let output = Command::new(program).current_dir(super::root()).args(arguments).output();
+    let output = output.map_err(|error| format!("{program} cannot be run: {error}"))?;
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// What a core has done so far, in seconds.
+pub(super) struct CoreUse {
+    total: f64,
+    /// Working, for whomever, or taken away by the hypervisor.
+    busy: f64,
+    /// Working for the process.
+    process: f64,
+}
+
+impl CoreUse {
+    pub(super) fn read(core: usize, pid: u32) -> Result<Self, Failure> {
+        let stat = read("/proc/stat")?;
+        let name = format!("cpu{core} ");
+        let line = stat.lines().find_map(|line| line.strip_prefix(&name));
+        let ticks = ticks(line.ok_or_else(|| format!("/proc/stat has no core {core}"))?);
+        // user nice system idle iowait irq softirq steal; guests are contained in user.
+        let total: f64 = ticks.iter().take(8).sum();
+        let idle: f64 = ticks.iter().skip(3).take(2).sum();
+
+        let process = read(&format!("/proc/{pid}/stat"))?;
+        // The name, in parentheses, may contain anything; utime and stime are the 12th and 13th after it.
+        let after_name = process.rsplit_once(')').map_or("", |(_, rest)| rest);
+        let fields: Vec<&str> = after_name.split_whitespace().collect();
+        let process: f64 = fields.iter().skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum();
+        Ok(Self {
+            total: total / TICKS_PER_SECOND,
+            busy: (total - idle) / TICKS_PER_SECOND,
+            process: process / TICKS_PER_SECOND,
+        })
+    }
+
+    /// The share of the core that others than the process had since then.
+    pub(super) fn others_since(&self, before: &Self) -> f64 {
+        let others = (self.busy - before.busy) - (self.process - before.process);
+        (others / (self.total - before.total).max(f64::MIN_POSITIVE)).clamp(0.0, 1.0)
+    }
+}
+
+fn ticks(line: &str) -> Vec<f64> {
+    line.split_whitespace().filter_map(|field| field.parse().ok()).collect()
+}

@@ -1,0 +1,177 @@
+//! `cargo xtask perf`: how near to the wire's limit a decision is, and whether it is as near as it has to be.
+//!
+//! The server and its comparators run one after the other, round after round, each freshly started on a core of its own;
+//! the load comes from the other core. A bar is held against the ratio within a round: what the machine does to all
+//! servers alike cancels out. The processor time per request, by the kernel's accounts, is the steadiest figure.
+
+mod bars;
+mod in_process;
+mod load;
+mod machine;
+mod plot;
+mod results;
+mod scenario;
+mod server;
+
+use crate::Failure;
+use bars::BARS;
+use clap::Args;
+use comfy_table::{Table, presets};
+use machine::Machine;
+use results::{Figure, Results};
+use scenario::SCENARIOS;
+use server::Binaries;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+};
+
+/// A run on a core that others used more than this is done again.
+const DISTURBANCE_MAX: f64 = 0.03;
+const ATTEMPTS: u32 = 3;
+
+/// Measures the server beside servers that do nothing, and holds the figures against their bars.
+#[derive(Args)]
+pub(crate) struct Perf {
+    /// Rounds over all scenarios and servers.
+    #[arg(long, default_value_t = 3)]
+    rounds: u32,
+    /// Seconds that each run is measured.
+    #[arg(long, default_value_t = 3)]
+    seconds: u32,
+    /// One short round, to see that everything works: nothing is written, and no bar can fail.
+    #[arg(long)]
+    quick: bool,
+}
+
+impl Perf {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        let (rounds, seconds) = if self.quick { (1, 1) } else { (self.rounds.max(1), self.seconds.max(1)) };
+        let machine = Machine::here()?;
+        let binaries = build()?;
+        println!("{machine}");
+        if machine.cores < 2 {
+            println!("There is only one core: server and load share it, so latencies say little.");
+        }
+
+        let mut results = Results::default();
+        for round in 1..=rounds {
+            eprintln!("round {round} of {rounds}");
+            measure_round(round, seconds, &machine, &binaries, &mut results)?;
+            in_process::measure(round, &binaries, &mut results)?;
+        }
+        println!("{}\n\n{}", figures(&results).trim_fmt(), bars(&results).trim_fmt());
+        if self.quick {
+            return Ok(ExitCode::SUCCESS);
+        }
+        write(&machine, &results)?;
+        let missed = BARS.iter().filter(|bar| bar.is_missed(&results)).count();
+        println!("{missed} of {} bars missed", BARS.len());
+        Ok(if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+/// The repository's root.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a folder of the repository").to_owned()
+}
+
+fn build() -> Result<Binaries, Failure> {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.current_dir(root()).args(["build", "--release"]);
+    for package in ["tidegate", "tidegate-ceiling", "tidegate-in-process"] {
+        cargo.args(["--package", package]);
+    }
+    if !cargo.status().map_err(|error| format!("cargo cannot be run: {error}"))?.success() {
+        return Err("the release build failed".to_owned());
+    }
+    // The folder of this very program, target/debug, has the release folder as its neighbour, wherever target/ is.
+    let this =
+        std::env::current_exe().map_err(|error| format!("where this program is cannot be told: {error}"))?;
+    let target = this.ancestors().nth(2).ok_or("this program is in no target folder")?;
+    Binaries::in_folder(&target.join("release"))
+}
+
+fn measure_round(
+    round: u32,
+    seconds: u32,
+    machine: &Machine,
+    binaries: &Binaries,
+    results: &mut Results,
+) -> Result<(), Failure> {
+    for scenario in SCENARIOS {
+        for &server in scenario.servers {
+            let mut calmest: Option<load::Run> = None;
+            for _ in 0..ATTEMPTS {
+                let run = load::measure(scenario, server, seconds, machine, binaries)?;
+                if calmest.as_ref().is_none_or(|calmest| run.disturbance < calmest.disturbance) {
+                    calmest = Some(run);
+                }
+                if calmest.as_ref().is_some_and(|run| run.disturbance <= DISTURBANCE_MAX) {
+                    break;
+                }
+            }
+            let run = calmest.expect("there is at least one attempt");
+            eprintln!("  {:<18} {:<8} {}", scenario.name, server.name(), run.summary());
+            results.add(round, scenario.name, server.name(), &run.figures());
+        }
+    }
+    Ok(())
+}
+
+fn table<const N: usize>(header: [&str; N]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header(header);
+    table
+}
+
+/// Medians of what was measured over the wire.
+fn figures(results: &Results) -> Table {
+    let mut table =
+        table(["scenario", "server", "requests/s", "CPU µs", "p50 µs", "p99 µs", "p99.9 µs", "others"]);
+    for scenario in SCENARIOS {
+        for server in scenario.servers {
+            let median = |figure| results.median(scenario.name, server.name(), figure).unwrap_or(f64::NAN);
+            table.add_row([
+                scenario.name.to_owned(),
+                server.name().to_owned(),
+                format!("{:.0}", median(Figure::PerSecond)),
+                format!("{:.2}", median(Figure::CpuMicros)),
+                format!("{:.0}", median(Figure::P50Micros)),
+                format!("{:.0}", median(Figure::P99Micros)),
+                format!("{:.0}", median(Figure::P999Micros)),
+                format!("{:.0} %", median(Figure::Disturbance) * 100.0),
+            ]);
+        }
+    }
+    table
+}
+
+fn bars(results: &Results) -> Table {
+    let mut table = table(["figure", "bar", "measured", "spread", ""]);
+    for bar in BARS {
+        let (measured, spread) = match bar.measured(results) {
+            Some(spread) => {
+                (format!("{:.2}", spread.median), format!("{:.2} – {:.2}", spread.least, spread.most))
+            }
+            None => ("not measured".to_owned(), String::new()),
+        };
+        let verdict = if bar.is_missed(results) { "MISSED" } else { "ok" };
+        table.add_row([bar.about.to_owned(), bar.bound.to_string(), measured, spread, verdict.to_owned()]);
+    }
+    table
+}
+
+fn write(machine: &Machine, results: &Results) -> Result<(), Failure> {
+    let folder = root().join("docs/perf");
+    fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let save = |name: &str, text: String| {
+        let path = folder.join(name);
+        fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
+        println!("wrote docs/perf/{name}");
+        Ok::<_, Failure>(())
+    };
+    save(&format!("{}-{}.csv", machine.date, machine.commit), results.to_csv(machine))?;
+    save("latest.svg", plot::svg(machine, results))
+}

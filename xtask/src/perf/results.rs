@@ -1,0 +1,151 @@
+//! All that was measured, and what it comes to.
+
+use super::machine::Machine;
+use std::fmt::Write as _;
+
+/// What a number says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Figure {
+    PerSecond,
+    CpuMicros,
+    P50Micros,
+    P99Micros,
+    P999Micros,
+    ResidentMib,
+    Disturbance,
+    Nanos,
+    Ratio,
+}
+
+impl Figure {
+    fn name(self) -> &'static str {
+        match self {
+            Self::PerSecond => "requests_per_second",
+            Self::CpuMicros => "server_cpu_us",
+            Self::P50Micros => "p50_us",
+            Self::P99Micros => "p99_us",
+            Self::P999Micros => "p99.9_us",
+            Self::ResidentMib => "resident_mib",
+            Self::Disturbance => "core_share_of_others",
+            Self::Nanos => "ns",
+            Self::Ratio => "ratio",
+        }
+    }
+}
+
+struct Sample {
+    round: u32,
+    scenario: &'static str,
+    server: &'static str,
+    figure: Figure,
+    value: f64,
+}
+
+/// The samples of all rounds.
+#[derive(Default)]
+pub(super) struct Results(Vec<Sample>);
+
+/// A median, and how far the rounds were apart.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Spread {
+    pub(super) least: f64,
+    pub(super) median: f64,
+    pub(super) most: f64,
+}
+
+impl Spread {
+    fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
+        let mut values: Vec<f64> = values.collect();
+        values.sort_by(f64::total_cmp);
+        let (&least, &most) = (values.first()?, values.last()?);
+        let (low, high) = (values[(values.len() - 1) / 2], values[values.len() / 2]);
+        Some(Self { least, median: f64::midpoint(low, high), most })
+    }
+}
+
+impl Results {
+    pub(super) fn add(
+        &mut self,
+        round: u32,
+        scenario: &'static str,
+        server: &'static str,
+        figures: &[(Figure, f64)],
+    ) {
+        self.0.extend(figures.iter().map(|&(figure, value)| Sample {
+            round,
+            scenario,
+            server,
+            figure,
+            value,
+        }));
+    }
+
+    fn values(&self, scenario: &str, server: &str, figure: Figure) -> impl Iterator<Item = (u32, f64)> {
+        self.0
+            .iter()
+            .filter(move |sample| {
+                sample.scenario == scenario && sample.server == server && sample.figure == figure
+            })
+            .map(|sample| (sample.round, sample.value))
+    }
+
+    pub(super) fn spread(&self, scenario: &str, server: &str, figure: Figure) -> Option<Spread> {
+        Spread::of(self.values(scenario, server, figure).map(|(_, value)| value))
+    }
+
+    pub(super) fn median(&self, scenario: &str, server: &str, figure: Figure) -> Option<f64> {
+        self.spread(scenario, server, figure).map(|spread| spread.median)
+    }
+
+    /// The one figure over the other, round by round.
+    pub(super) fn ratio(
+        &self,
+        (scenario, server): (&str, &str),
+        (other_scenario, other_server): (&str, &str),
+        figure: Figure,
+    ) -> Option<Spread> {
+        Spread::of(self.values(scenario, server, figure).filter_map(|(round, value)| {
+            let mut others = self.values(other_scenario, other_server, figure);
+            others.find(|&(other_round, _)| other_round == round).map(|(_, other)| value / other)
+        }))
+    }
+
+    /// One line a number, each saying where and when it comes from.
+    pub(super) fn to_csv(&self, machine: &Machine) -> String {
+        let mut csv = "date,commit,cpu,cores,kernel,round,scenario,server,figure,value\n".to_owned();
+        let quoted = |text: &str| format!("\"{}\"", text.replace('"', "\"\""));
+        for Sample { round, scenario, server, figure, value } in &self.0 {
+            let Machine { date, commit, cpu, cores, kernel } = machine;
+            let (cpu, scenario, figure) = (quoted(cpu), quoted(scenario), figure.name());
+            writeln!(
+                csv,
+                "{date},{commit},{cpu},{cores},{kernel},{round},{scenario},{server},{figure},{value:.4}"
+            )
+            .expect("writing to a string cannot fail");
+        }
+        csv
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_are_taken_within_a_round() {
+        let mut results = Results::default();
+        for (round, ours, theirs) in [(1, 10.0, 10.0), (2, 20.0, 40.0), (3, 30.0, 10.0)] {
+            results.add(round, "s", "ours", &[(Figure::CpuMicros, ours)]);
+            results.add(round, "s", "theirs", &[(Figure::CpuMicros, theirs)]);
+        }
+        let ratio = results.ratio(("s", "ours"), ("s", "theirs"), Figure::CpuMicros);
+        assert_eq!(ratio, Some(Spread { least: 0.5, median: 1.0, most: 3.0 }));
+        assert_eq!(results.median("s", "ours", Figure::CpuMicros), Some(20.0));
+        assert_eq!(results.ratio(("s", "ours"), ("t", "theirs"), Figure::CpuMicros), None);
+    }
+
+    #[test]
+    fn the_median_of_two_is_between_them() {
+        assert_eq!(Spread::of([4.0, 1.0].into_iter()), Some(Spread { least: 1.0, median: 2.5, most: 4.0 }));
+    }
+}

@@ -1,0 +1,111 @@
+//! What is measured: loads, and the servers that each is put on.
+
+use super::server::Server;
+use std::fmt::Write as _;
+
+/// One load, for one or several servers.
+pub(super) struct Scenario {
+    pub(super) name: &'static str,
+    pub(super) servers: &'static [Server],
+    /// What `tidegate bench` is told.
+    pub(super) load: &'static [&'static str],
+    /// How many rules stand beside each other in the rule file.
+    pub(super) sibling_rules: u32,
+    /// How many counters there are before measuring starts.
+    pub(super) counters_before: u64,
+}
+
+pub(super) const SATURATED: &str = "saturated";
+pub(super) const UNLOADED: &str = "unloaded";
+pub(super) const OPEN: &str = "open 20,000/s";
+pub(super) const FOUR_DESCRIPTORS: &str = "4 descriptors";
+pub(super) const MANY_RULES: &str = "10,000 rules";
+pub(super) const FEW_KEYS: &str = "1,000 keys";
+pub(super) const MANY_KEYS: &str = "1 M keys";
+
+const ALL: &[Server] = &[Server::Tidegate, Server::Tonic, Server::Hyper];
+const OURS: &[Server] = &[Server::Tidegate];
+const FOUR_BY_SIXTEEN: [&str; 4] = ["--connections", "4", "--streams", "16"];
+
+/// One descriptor of two entries, each rule as often as any other.
+const TWO_ENTRIES: [&str; 2] = ["--descriptor", "plan=plan-{key%10},remote_address={ip}"];
+
+pub(super) const SCENARIOS: &[Scenario] = &[
+    Scenario { name: SATURATED, servers: ALL, load: &saturated(TWO_ENTRIES, "100000"), ..TEN_RULES },
+    Scenario {
+        name: UNLOADED,
+        servers: ALL,
+        load: &["--connections", "1", "--streams", "1", "--busy", TWO_ENTRIES[0], TWO_ENTRIES[1]],
+        ..TEN_RULES
+    },
+    Scenario {
+        name: OPEN,
+        servers: ALL,
+        load: &["--connections", "4", "--rate", "20000", TWO_ENTRIES[0], TWO_ENTRIES[1]],
+        ..TEN_RULES
+    },
+    Scenario {
+        name: FOUR_DESCRIPTORS,
+        load: &[
+            "--connections",
+            "4",
+            "--streams",
+            "16",
+            "--keys",
+            "100000",
+            TWO_ENTRIES[0],
+            TWO_ENTRIES[1],
+            "--descriptor",
+            "method=GET,remote_address={ip}",
+            "--descriptor",
+            "region=north,remote_address={ip}",
+            "--descriptor",
+            "route=checkout,remote_address={ip}",
+        ],
+        ..TEN_RULES
+    },
+    Scenario {
+        name: MANY_RULES,
+        load: &saturated(["--descriptor", "plan=plan-{key%10000},remote_address={ip}"], "100000"),
+        sibling_rules: 10_000,
+        ..TEN_RULES
+    },
+    Scenario { name: FEW_KEYS, load: &saturated(TWO_ENTRIES, "1000"), counters_before: 1_000, ..TEN_RULES },
+    Scenario {
+        name: MANY_KEYS,
+        load: &saturated(TWO_ENTRIES, "1000000"),
+        counters_before: 1_000_000,
+        ..TEN_RULES
+    },
+];
+
+const TEN_RULES: Scenario =
+    Scenario { name: "", servers: OURS, load: &[], sibling_rules: 10, counters_before: 0 };
+
+const fn saturated(descriptor: [&'static str; 2], keys: &'static str) -> [&'static str; 8] {
+    let [c, connections, s, streams] = FOUR_BY_SIXTEEN;
+    [c, connections, s, streams, descriptor[0], descriptor[1], "--keys", keys]
+}
+
+impl Scenario {
+    /// The rule file: as many plans as there are to be siblings, and a rule for each further descriptor. Nothing is ever
+    /// denied, as the comparators deny nothing.
+    pub(super) fn rules(&self) -> String {
+        let mut yaml = "domain: edge\ndescriptors:\n".to_owned();
+        let mut rule = |key: &str, value: &str| {
+            let limit = "rate_limit: { unit: day, requests_per_unit: 4000000000 }";
+            writeln!(
+                yaml,
+                "  - key: {key}\n    value: {value}\n    descriptors:\n      - key: remote_address\n        {limit}"
+            )
+            .expect("writing to a string cannot fail");
+        };
+        for plan in 0..self.sibling_rules {
+            rule("plan", &format!("plan-{plan}"));
+        }
+        for (key, value) in [("method", "GET"), ("region", "north"), ("route", "checkout")] {
+            rule(key, value);
+        }
+        yaml
+    }
+}

@@ -1,0 +1,139 @@
+//! Starting a server on its core, and ending it.
+
+use super::{machine::Machine, scenario::Scenario};
+use crate::Failure;
+use std::{
+    fs,
+    net::{SocketAddr, TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, Stdio},
+    thread::sleep,
+    time::Duration,
+};
+
+const START_POLLS: u32 = 500;
+const START_POLL: Duration = Duration::from_millis(10);
+
+/// Who answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Server {
+    Tidegate,
+    /// The constant answer from tonic.
+    Tonic,
+    /// The constant answer from bare hyper.
+    Hyper,
+}
+
+impl Server {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Tidegate => "tidegate",
+            Self::Tonic => "tonic",
+            Self::Hyper => "hyper",
+        }
+    }
+}
+
+/// The programs that are measured and that measure.
+pub(super) struct Binaries {
+    pub(super) tidegate: PathBuf,
+    ceiling: PathBuf,
+    pub(super) in_process: PathBuf,
+    /// Where rule files are put.
+    scratch: PathBuf,
+}
+
+impl Binaries {
+    pub(super) fn in_folder(folder: &Path) -> Result<Self, Failure> {
+        let file = |name: &str| {
+            let path = folder.join(name);
+            if path.is_file() { Ok(path) } else { Err(format!("{} was not built", path.display())) }
+        };
+        Ok(Self {
+            tidegate: file("tidegate")?,
+            ceiling: file("ceiling")?,
+            in_process: file("in_process")?,
+            scratch: folder.to_owned(),
+        })
+    }
+}
+
+/// A server that runs until it is dropped.
+pub(super) struct Running {
+    child: Child,
+    pub(super) address: SocketAddr,
+}
+
+impl Running {
+    /// Starts the server on the first core and waits until it accepts connections.
+    pub(super) fn start(
+        server: Server,
+        scenario: &Scenario,
+        machine: &Machine,
+        binaries: &Binaries,
+    ) -> Result<Self, Failure> {
+        // Free now, and in all likelihood still free in a moment.
+        let address = TcpListener::bind("127.0.0.1:0")
+            .and_then(|listener| listener.local_addr())
+            .map_err(|error| format!("there is no free port: {error}"))?;
+        let mut command = match server {
+            Server::Tidegate => {
+                let rules = binaries.scratch.join("perf-rules.yaml");
+                fs::write(&rules, scenario.rules())
+                    .map_err(|error| format!("{}: {error}", rules.display()))?;
+                let mut command = machine.on_core(0, &binaries.tidegate);
+                command.args(["serve", "--threads", "1", "--listen"]).arg(address.to_string());
+                command.arg("--rules").arg(rules);
+                command
+            }
+            Server::Tonic | Server::Hyper => {
+                let mut command = machine.on_core(0, &binaries.ceiling);
+                command.arg(server.name()).arg(address.to_string());
+                command
+            }
+        };
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|error| format!("{} cannot be started: {error}", server.name()))?;
+        let mut running = Self { child, address };
+        running.wait_until_it_listens().map_err(|failure| format!("{} {failure}", server.name()))?;
+        Ok(running)
+    }
+
+    fn wait_until_it_listens(&mut self) -> Result<(), Failure> {
+        for _ in 0..START_POLLS {
+            if TcpStream::connect(self.address).is_ok() {
+                return Ok(());
+            }
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Err(format!("ended at once: {status}"));
+            }
+            sleep(START_POLL);
+        }
+        Err("does not listen".to_owned())
+    }
+
+    /// The process that serves: `taskset` has become the server.
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Resident memory in MiB.
+    pub(super) fn resident_mib(&self) -> Option<f64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+        let kib: f64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
+        Some(kib / 1024.0)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself; either way there is nothing left to do.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
