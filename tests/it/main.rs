@@ -15,4 +15,5 @@ mod snapshot_faults;
 mod snapshot_kill;
 mod support;
 mod tidy;
+mod vectors;
 mod wire;
