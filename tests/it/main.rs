@@ -15,5 +15,7 @@ mod serve;
 mod snapshot_faults;
 mod snapshot_kill;
 mod support;
+mod threads;
 mod tidy;
+mod vectors;
 mod wire;

@@ -36,7 +36,8 @@ fn every_answer_of_the_limiter_is_the_oracles() {
     println!("{seeds} seeds from {first} on");
 }
 
-/// Leaves out whatever is not needed for a difference: halves first, then ever smaller parts.
+/// Leaves out whatever is not needed for a difference: halves of the trace first, then ever smaller parts, then single
+/// descriptors.
 fn shortest(rules: &Rules, mut trace: Vec<Step>) -> Vec<Step> {
     let mut part = trace.len();
     while part > 0 {
@@ -50,6 +51,22 @@ fn shortest(rules: &Rules, mut trace: Vec<Step>) -> Vec<Step> {
             }
         }
         part /= 2;
+    }
+    for step in 0..trace.len() {
+        let mut descriptor = 0;
+        while let What::Ask(asked) = &trace[step].what
+            && descriptor < asked.len()
+            && asked.len() > 1
+        {
+            let mut without = trace.clone();
+            let mut fewer = asked.clone();
+            fewer.remove(descriptor);
+            without[step].what = What::Ask(fewer);
+            match play(rules, &without) {
+                Err(_) => trace = without,
+                Ok(()) => descriptor += 1,
+            }
+        }
     }
     trace
 }

@@ -1,0 +1,126 @@
+//! Many threads against one limiter: no hit is lost and none is admitted too many, whatever the algorithm and however
+//! many counters, and so shards, a request spans.
+
+use std::{num::NonZeroU64, thread};
+use tidegate::{
+    limit::{Code, Descriptor, Entry, Hits, Request, RequestLimits, Timestamp},
+    limiter::Limiter,
+    rules::{LoadOptions, RuleSet, Source},
+    store::{OnFull, Seed, StoreSettings},
+};
+
+/// Hits that fit at once, in every algorithm.
+const LIMIT: usize = 60;
+
+const THREADS: usize = 8;
+
+const ALGORITHMS: [&str; 8] = [
+    "algorithm: sliding_window",
+    "algorithm: sliding_window, precision: 8",
+    "algorithm: sliding_log",
+    "algorithm: fixed_window",
+    "algorithm: fixed_window, aligned: first_hit",
+    "algorithm: token_bucket",
+    "algorithm: token_bucket, refill: intervals",
+    "algorithm: leaky_bucket",
+];
+
+/// Counters, enough to lie in many shards.
+const VALUES: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
+
+fn limiter(algorithm: &str) -> Limiter {
+    let keys = format!("unit: day, requests_per_unit: {LIMIT}, {algorithm}");
+    let text = format!("domain: d\ndescriptors: [{{key: k, rate_limit: {{{keys}}}}}]");
+    let source = Source { name: "threads.yaml".to_owned(), text };
+    let rules = RuleSet::parse(&[source], &LoadOptions::default(), None).expect("good rules");
+    let store = StoreSettings { seed: Seed::from_bytes([8; 16]), counters_max: 1_000, on_full: OnFull::Deny };
+    Limiter::new(rules, store, false)
+}
+
+/// Asks one hit of each of the values' counters, in this order, all at the same moment.
+fn ask(limiter: &Limiter, values: &[&str], hits: Hits) -> (Code, Vec<u32>) {
+    let mut request = Request::new("d");
+    for &value in values {
+        let entries = [Entry { key: "k", value }].into_iter().collect();
+        request.push(Descriptor { entries, limit: None, hits });
+    }
+    let request = request.checked(&RequestLimits::default()).expect("a good request");
+    let pinned = limiter.pin();
+    let decision = pinned.decide(&request, Timestamp::from_millis(1_700_006_400_000));
+    (decision.code, decision.statuses.iter().map(|status| status.remaining).collect())
+}
+
+fn used(limiter: &Limiter, value: &str) -> usize {
+    LIMIT - ask(limiter, &[value], Hits::Peek).1[0] as usize
+}
+
+/// What every thread did, added up.
+fn in_threads(work: impl Fn(usize) -> usize + Sync) -> usize {
+    let work = &work;
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|number| scope.spawn(move || work(number))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no thread panics")).sum()
+    })
+}
+
+/// limitador, seen: with two threads, 51 of 50 were admitted.
+#[test]
+fn many_threads_against_one_limit_admit_exactly_the_limit_in_every_algorithm() {
+    for algorithm in ALGORITHMS {
+        let limiter = limiter(algorithm);
+        let admitted = in_threads(|_| {
+            let asked = (0..LIMIT).flat_map(|_| VALUES);
+            asked.filter(|value| ask(&limiter, &[value], Hits::ONE).0 == Code::Ok).count()
+        });
+        assert_eq!(admitted, LIMIT * VALUES.len(), "{algorithm}");
+    }
+}
+
+/// Requests that span several counters, in changing orders: each counter has been charged by exactly the requests that
+/// were admitted, and no two requests wait for each other for ever.
+#[test]
+fn a_request_over_several_shards_is_charged_as_a_whole_or_not_at_all_by_any_number_of_threads() {
+    for algorithm in ALGORITHMS {
+        let limiter = limiter(algorithm);
+        let charged = in_threads(|thread| {
+            let mut charged = 0;
+            for round in 0..LIMIT {
+                // Three different counters, whose order depends on the thread.
+                let first = (round * 5 + thread) % VALUES.len();
+                let mut values = [0, 1 + round % 4, 6].map(|step| VALUES[(first + step) % VALUES.len()]);
+                values.rotate_left(thread % 3);
+                if ask(&limiter, &values, Hits::ONE).0 == Code::Ok {
+                    charged += values.len();
+                }
+            }
+            charged
+        });
+        let all: usize = VALUES.iter().map(|value| used(&limiter, value)).sum();
+        assert_eq!(all, charged, "{algorithm}");
+        assert!(VALUES.iter().any(|value| used(&limiter, value) == LIMIT), "{algorithm}: nothing was denied");
+    }
+}
+
+/// What is given back by some threads while others take it is neither lost nor counted twice.
+#[test]
+fn giving_back_beside_others_that_take_leaves_what_was_not_given_back() {
+    for algorithm in ALGORITHMS {
+        let limiter = limiter(algorithm);
+        let back = Hits::GiveBack(NonZeroU64::MIN);
+        let kept = in_threads(|thread| {
+            let mut kept = 0;
+            for round in 0..LIMIT {
+                let value = [VALUES[round % 3]];
+                if ask(&limiter, &value, Hits::ONE).0 == Code::Ok {
+                    kept += 1;
+                    if (round + thread) % 2 == 0 {
+                        ask(&limiter, &value, back);
+                        kept -= 1;
+                    }
+                }
+            }
+            kept
+        });
+        assert_eq!(VALUES[..3].iter().map(|value| used(&limiter, value)).sum::<usize>(), kept, "{algorithm}");
+    }
+}

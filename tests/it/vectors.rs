@@ -1,0 +1,261 @@
+//! The scenarios of `tests/vectors/`, played to the limiter. Clients of other languages play the same files.
+
+use serde::Deserialize;
+use std::{fs, path::Path};
+use tidegate::{
+    limit::{
+        Code, CurrentLimit, Decision, Descriptor, Entry, Hits, Override, Request, RequestLimits, Reset,
+        Status, Timestamp, Unit,
+    },
+    limiter::Limiter,
+    rules::{LoadOptions, RuleSet, Semantics, Source},
+    store::{OnFull, Seed, StoreSettings},
+};
+
+/// Wednesday, 15 November 2023, 00:00 UTC.
+const START_UNIX_MS: u64 = 1_700_006_400_000;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    scenarios: Vec<Scenario>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Scenario {
+    name: String,
+    #[expect(dead_code, reason = "for people")]
+    about: String,
+    start_unix_ms: Option<u64>,
+    compat: Option<Compat>,
+    rules: String,
+    steps: Vec<Step>,
+}
+
+#[derive(Deserialize, Clone, Copy, PartialEq)]
+#[serde(rename_all = "lowercase")]
+enum Compat {
+    Reference,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Step {
+    at_ms: u64,
+    #[serde(default)]
+    at_ns: u64,
+    times: Option<u64>,
+    #[serde(default)]
+    every_ms: u64,
+    rules: Option<String>,
+    request: Option<Asked>,
+    response: Option<Answer>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    #[serde(default)]
+    hits_addend: u32,
+    descriptors: Vec<AskedDescriptor>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AskedDescriptor {
+    entries: Vec<AskedEntry>,
+    hits_addend: Option<u64>,
+    #[serde(default)]
+    is_negative_hits: bool,
+    limit: Option<Limit>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AskedEntry {
+    key: String,
+    value: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Limit {
+    requests_per_unit: u32,
+    unit: String,
+    #[serde(default)]
+    name: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Answer {
+    overall_code: String,
+    statuses: Vec<AnswerStatus>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AnswerStatus {
+    code: String,
+    limit_remaining: Option<u32>,
+    reset_ms: Option<u64>,
+    #[serde(default)]
+    reset_ns: u64,
+    reset: Option<Never>,
+    /// None if it is not compared; `Some(None)` if there must be none.
+    #[serde(default, deserialize_with = "present")]
+    current_limit: Option<Option<Limit>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Never {
+    Never,
+}
+
+/// Tells a null from a key that is not there.
+fn present<'de, D: serde::Deserializer<'de>>(value: D) -> Result<Option<Option<Limit>>, D::Error> {
+    Option::deserialize(value).map(Some)
+}
+
+impl Scenario {
+    fn rule_set(&self, text: &str, former: Option<&RuleSet>) -> RuleSet {
+        let semantics = match self.compat {
+            Some(Compat::Reference) => Semantics::Reference,
+            None => Semantics::Exact,
+        };
+        let source = Source { name: self.name.clone(), text: text.to_owned() };
+        let options = LoadOptions { semantics, ..LoadOptions::default() };
+        RuleSet::parse(&[source], &options, former).unwrap_or_else(|errors| panic!("{errors}"))
+    }
+
+    fn play(&self) {
+        let store =
+            StoreSettings { seed: Seed::from_bytes([5; 16]), counters_max: 1_000, on_full: OnFull::Deny };
+        let limiter = Limiter::new(self.rule_set(&self.rules, None), store, false);
+        let start = Timestamp::from_millis(self.start_unix_ms.unwrap_or(START_UNIX_MS));
+        for (number, step) in self.steps.iter().enumerate() {
+            if let Some(rules) = &step.rules {
+                limiter.replace_rules(self.rule_set(rules, Some(&limiter.rules())));
+            }
+            let (Some(request), Some(response)) = (&step.request, &step.response) else { continue };
+            for time in 0..step.times.unwrap_or(1) {
+                let millis = step.at_ms + time * step.every_ms;
+                let now = start.saturating_add_nanos(millis * 1_000_000 + step.at_ns);
+                let pinned = limiter.pin();
+                let decision = pinned.decide(&request.as_request(), now);
+                if let Err(difference) = response.is(&decision) {
+                    panic!("{}, step {number} at {millis} ms + {} ns: {difference}", self.name, step.at_ns);
+                }
+            }
+        }
+    }
+}
+
+impl Asked {
+    fn as_request(&self) -> Request<'_> {
+        let mut request = Request::new("d");
+        for AskedDescriptor { entries, hits_addend, is_negative_hits, limit } in &self.descriptors {
+            request.push(Descriptor {
+                entries: entries.iter().map(|entry| Entry { key: &entry.key, value: &entry.value }).collect(),
+                limit: limit.as_ref().map(|limit| Override {
+                    requests: limit.requests_per_unit,
+                    unit: Unit::from_name(&limit.unit).expect("a unit"),
+                }),
+                hits: Hits::new(*hits_addend, self.hits_addend, *is_negative_hits),
+            });
+        }
+        request.checked(&RequestLimits::default()).expect("a good request")
+    }
+}
+
+impl Answer {
+    fn is(&self, decision: &Decision<'_>) -> Result<(), String> {
+        if self.overall_code != name(decision.code) {
+            return Err(format!("overall_code: {} is not {}", name(decision.code), self.overall_code));
+        }
+        if self.statuses.len() != decision.statuses.len() {
+            return Err(format!("{} statuses are not {}", decision.statuses.len(), self.statuses.len()));
+        }
+        let mut statuses = self.statuses.iter().zip(&decision.statuses).enumerate();
+        statuses.try_for_each(|(index, (expected, status))| {
+            expected.is(status).map_err(|difference| format!("statuses[{index}].{difference}"))
+        })
+    }
+}
+
+impl AnswerStatus {
+    fn is(&self, status: &Status<'_>) -> Result<(), String> {
+        if self.code != name(status.code) {
+            return Err(format!("code: {} is not {}", name(status.code), self.code));
+        }
+        if self.limit_remaining.is_some_and(|remaining| remaining != status.remaining) {
+            return Err(format!("limit_remaining: {} is not {:?}", status.remaining, self.limit_remaining));
+        }
+        let reset = match (&self.reset, self.reset_ms) {
+            (Some(Never::Never), _) => Some(Reset::Never),
+            (None, Some(ms)) => {
+                let end = Timestamp::from_millis(ms).saturating_add_nanos(self.reset_ns);
+                Some(Reset::After(end.since(Timestamp::EPOCH)))
+            }
+            (None, None) => None,
+        };
+        if reset.is_some() && reset != status.reset {
+            return Err(format!("reset: {:?} is not {reset:?}", status.reset));
+        }
+        let Some(limit) = &self.current_limit else { return Ok(()) };
+        let expected = limit.as_ref().map(|limit| CurrentLimit {
+            name: &limit.name,
+            requests: limit.requests_per_unit,
+            unit: Unit::from_name(&limit.unit),
+        });
+        if expected == status.limit {
+            Ok(())
+        } else {
+            Err(format!("limit: {:?} is not {expected:?}", status.limit))
+        }
+    }
+}
+
+fn name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::OverLimit => "OVER_LIMIT",
+    }
+}
+
+fn scenarios() -> Vec<Scenario> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors");
+    let mut scenarios = Vec::new();
+    for entry in fs::read_dir(folder).expect("the vectors are part of the repository") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_some_and(|extension| extension == "yaml") {
+            let text = fs::read_to_string(&path).expect("a file of scenarios");
+            let file: File =
+                serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            scenarios.extend(file.scenarios);
+        }
+    }
+    scenarios
+}
+
+#[test]
+fn every_scenario_is_answered_as_it_says() {
+    let scenarios = scenarios();
+    assert!(scenarios.len() >= 60, "{} scenarios", scenarios.len());
+    let failed = scenarios.iter().filter(|scenario| {
+        // All of those that fail are told, not only the first.
+        std::panic::catch_unwind(|| scenario.play()).is_err()
+    });
+    assert_eq!(failed.count(), 0, "scenarios failed");
+}
+
+#[test]
+fn no_two_scenarios_have_one_name() {
+    let mut names: Vec<_> = scenarios().into_iter().map(|scenario| scenario.name).collect();
+    names.sort();
+    let before = names.len();
+    names.dedup();
+    assert_eq!(names.len(), before);
+}
