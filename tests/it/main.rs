@@ -12,6 +12,7 @@ mod health;
 mod reflection;
 mod rules;
 mod serve;
+mod snapshot_commands;
 mod snapshot_faults;
 mod snapshot_kill;
 mod support;
