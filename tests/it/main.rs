@@ -8,6 +8,7 @@ mod bench;
 mod commands;
 mod deploy;
 mod envoy;
+mod flood;
 mod health;
 mod reflection;
 mod rules;
