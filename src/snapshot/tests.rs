@@ -317,6 +317,23 @@ fn a_snapshot_on_a_real_disk_is_restored() {
     }
 }
 
+/// A server that was killed while sled noted how far it had come could not start again.
+#[test]
+fn half_a_note_of_sleds_is_no_obstacle() {
+    let (directory, now) = (tempfile::tempdir().unwrap(), start_of_time());
+    let (limiter, mut writer, _) = start_on_sled(directory.path(), now).unwrap();
+    (0..5_000).for_each(|number| count(&limiter, key(number), "user", 1, now));
+    pass(&mut writer, &limiter, now).unwrap();
+    drop(writer);
+    let content_of = |limiter: &Limiter| content(limiter, now);
+    for (name, half) in [("snap.FFFFFFFFFFFFFFF0.generating", ""), ("snap.FFFFFFFFFFFFFFF1", "half")] {
+        fs::write(directory.path().join("generation-1").join(name), half).unwrap();
+        let (again, mut writer, _) = start_on_sled(directory.path(), now).unwrap();
+        assert!(content_of(&again) == content_of(&limiter));
+        pass(&mut writer, &again, now).unwrap();
+    }
+}
+
 /// Copies the directory, damages one file, and says whether what is restored, if anything, is what was written.
 fn damage_is_seen(
     directory: &Path,

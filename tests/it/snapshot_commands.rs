@@ -1,0 +1,137 @@
+//! `tidegate snapshot`, and the snapshot of the first format that must be readable for ever.
+
+use crate::support::{Server, rules_file};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+use tidegate::{
+    limit::{Descriptor, Entry, Hits, Request},
+    limiter::Limiter,
+    rules::{self, LoadOptions, RuleSet},
+    snapshot::{self, Archive, OnBadSnapshot},
+    store::{OnFull, Seed, StoreSettings},
+};
+
+const RULES: &str = "
+domain: d
+descriptors:
+  - key: user
+    rate_limit: { per: 3660d, requests_per_unit: 1000, algorithm: fixed_window }
+";
+
+fn snapshot(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.arg("snapshot").args(args).output().expect("the program runs")
+}
+
+/// What it prints; it must succeed.
+fn printed(args: &[&str]) -> String {
+    let output = snapshot(args);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// What it complains about; it must fail.
+fn complaint(args: &[&str]) -> String {
+    let output = snapshot(args);
+    assert_eq!(output.status.code(), Some(1));
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("temporary paths are UTF-8")
+}
+
+#[tokio::test]
+async fn a_snapshot_is_inspected_verified_exported_and_imported_elsewhere() {
+    let (folder, rules) = (tempfile::tempdir().expect("a folder"), rules_file(RULES));
+    let [data, file, elsewhere] = ["data", "file.jsonl", "elsewhere"].map(|name| folder.path().join(name));
+    let server = Server::with_rules(rules.path(), &["--data", text(&data)]);
+    let mut client = server.client().await;
+    for user in ["alice", "bob", "alice"] {
+        client.hit("d", &[("user", user)]).await.expect("an answer");
+    }
+    drop(client);
+    let in_use = complaint(&["inspect", text(&data)]);
+    assert!(in_use.contains(&format!("in use by process {}", server.pid())), "{in_use}");
+    assert!(server.terminate().success());
+
+    let table = printed(&["inspect", text(&data)]);
+    assert!(table.contains("fixed_window") && table.contains("2 counters, written"), "{table}");
+    let json: serde_json::Value =
+        serde_json::from_str(&printed(&["inspect", text(&data), "--json"])).expect("it is JSON");
+    assert_eq!((&json["counters"], &json["limits"][0]["domain"]), (&2.into(), &"d".into()));
+    assert!(printed(&["verify", text(&data)]).contains("good, 2 counters"));
+
+    assert!(printed(&["export", text(&data), text(&file)]).contains("2 counters"));
+    assert!(complaint(&["export", text(&data), text(&file)]).contains("exists"));
+    assert!(printed(&["import", text(&file), text(&elsewhere)]).contains("2 counters"));
+    assert!(complaint(&["import", text(&file), text(&elsewhere)]).contains("holds a snapshot already"));
+    let server = Server::with_rules(rules.path(), &["--data", text(&elsewhere)]);
+    let answer = server.client().await.hit("d", &[("user", "alice")]).await.expect("an answer");
+    assert_eq!(answer.statuses[0].limit_remaining, 997);
+}
+
+#[test]
+fn a_directory_without_a_snapshot_is_said_to_have_none_and_is_not_made() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let missing = folder.path().join("missing");
+    for command in ["inspect", "verify"] {
+        assert!(complaint(&[command, text(&missing)]).contains("there is no snapshot"));
+    }
+    assert!(!missing.exists());
+}
+
+fn fixture() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/snapshot-v1")
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("a folder");
+    for entry in fs::read_dir(from).expect("the folder is there") {
+        let (from, name) = entry.map(|entry| (entry.path(), entry.file_name())).expect("an entry");
+        match from.is_dir() {
+            true => copy_folder(&from, &to.join(name)),
+            false => drop(fs::copy(&from, to.join(name)).expect("a copy")),
+        }
+    }
+}
+
+/// Written by the first version that had snapshots, with every algorithm, five hits each. If this fails, the format was
+/// changed without a way to read the old one: do not write the fixture anew.
+#[test]
+fn the_snapshot_of_format_1_is_restored_for_ever() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (data, file) = (folder.path().join("data"), folder.path().join("file.jsonl"));
+    copy_folder(&fixture().join("data"), &data);
+    printed(&["export", text(&data), text(&file)]);
+    let lines = |path: &Path| {
+        let content = fs::read_to_string(path).expect("a file");
+        let mut lines: Vec<String> = content.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(lines(&file), lines(&fixture().join("exported.jsonl")));
+
+    // As if the clock stood where it stood then.
+    let at = Archive::open(&data).expect("it is good").expect("it is there").at();
+    let sources = rules::read(&[fixture().join("rules.yaml")]).expect("rules");
+    let rules = RuleSet::parse(&sources, &LoadOptions::default(), None).expect("good rules");
+    let build = |seed| {
+        let store = StoreSettings { seed, counters_max: 100, on_full: OnFull::Deny };
+        Limiter::new(rules.clone(), store, false)
+    };
+    let other_seed = Seed::from_bytes([0; 16]);
+    let started = snapshot::start(&data, OnBadSnapshot::Refuse, other_seed, build, at, |_| {});
+    let started = started.unwrap_or_else(|error| panic!("{error}"));
+    for key in ["sliding", "precise", "log", "fixed", "first_hit", "calendar", "tokens", "leaky"] {
+        let mut request = Request::new("fixture");
+        let entries = [Entry { key, value: "alice" }].into_iter().collect();
+        request.push(Descriptor { entries, hits: Hits::Peek, limit: None });
+        let pinned = started.limiter.pin();
+        let decision = pinned.decide(&request, at);
+        assert_eq!(decision.statuses[0].remaining, 95, "{key}");
+    }
+}
