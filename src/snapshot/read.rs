@@ -10,6 +10,7 @@ use super::{
     record::{self, Commit, Head, Kind, LimitEntry, Position, RecordError, VERSION},
 };
 use crate::{limit::Timestamp, rules::LimitInfo, store::Seed};
+use std::io;
 
 /// A committed snapshot; its counters are still to be read.
 #[derive(Debug)]
@@ -35,13 +36,23 @@ pub struct Snapshot {
 pub enum ReadError {
     /// The disk does not let it be read.
     #[error(transparent)]
-    Disk(#[from] DiskError),
+    Disk(DiskError),
     /// It was written by a newer program.
     #[error("it has format {0}, and this program reads up to format {VERSION}: run the newer program")]
     Newer(u64),
     /// It is not what was written.
     #[error("it is damaged: {0}")]
     Damaged(String),
+}
+
+impl From<DiskError> for ReadError {
+    fn from(error: DiskError) -> Self {
+        if error.source.kind() == io::ErrorKind::InvalidData {
+            Self::Damaged(error.to_string())
+        } else {
+            Self::Disk(error)
+        }
+    }
 }
 
 /// How far reading has come.

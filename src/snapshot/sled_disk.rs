@@ -127,11 +127,20 @@ fn try_open_database(path: &Path) -> sled::Result<sled::Db> {
         .open()
 }
 
-/// Turns a panic of sled's, and its own kind of error, into an error of the operating system's kind.
+/// Turns a panic of sled's, and its own kind of error, into an error of the operating system's kind. What is the files'
+/// fault and not the disk's is `InvalidData`.
 fn fenced<T>(work: impl FnOnce() -> sled::Result<T>) -> io::Result<T> {
     match catch_unwind(AssertUnwindSafe(work)) {
-        Ok(done) => done.map_err(io::Error::from),
-        Err(_) => Err(io::Error::other("the database gave up on its files; see above for its own words")),
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(sled::Error::Io(error))) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            Err(io::Error::new(io::ErrorKind::InvalidData, error))
+        }
+        Ok(Err(sled::Error::Io(error))) => Err(error),
+        Ok(Err(error)) => Err(io::Error::new(io::ErrorKind::InvalidData, error)),
+        Err(_) => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "the database gave up on its files; see above for its own words",
+        )),
     }
 }
 

@@ -351,8 +351,17 @@ fn damage_is_seen(
     let mut bytes = fs::read(&path).unwrap();
     change(&mut bytes);
     fs::write(&path, bytes).unwrap();
-    if let Ok((limiter, ..)) = start_on_sled(copy.path(), start_of_time()) {
-        assert!(content(&limiter, start_of_time()) == *expected, "{file} was damaged and read all the same");
+    match start_on_sled(copy.path(), start_of_time()) {
+        Ok((limiter, ..)) => {
+            let found = content(&limiter, start_of_time());
+            assert!(found == *expected, "{file} was damaged and read all the same");
+        }
+        Err(error) => {
+            assert!(
+                matches!(error, RestoreError::Read(ReadError::Damaged(_) | ReadError::Newer(_))),
+                "{error}"
+            );
+        }
     }
 }
 

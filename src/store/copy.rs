@@ -54,17 +54,23 @@ pub struct PageCopies {
     /// The keys of each page, and where its counters end among all copied.
     pages: Vec<(PageKeys, usize)>,
     counters: Vec<(Key, Counter)>,
+    /// Bytes that the counters hold beyond their own size.
+    heap_bytes: usize,
 }
 
 impl PageCopies {
-    /// Pages that are copied under one lock: some ten microseconds.
+    /// Pages that are copied under one lock: some microseconds.
     const PAGES_MAX: usize = 8;
+
+    /// What is copied of larger states under one lock; a page is finished in any case.
+    const HEAP_BYTES_MAX: usize = 64 << 10;
 
     /// Room for the pages of one lock, so that nothing is allocated under it.
     pub fn new() -> Self {
         Self {
             pages: Vec::with_capacity(Self::PAGES_MAX),
             counters: Vec::with_capacity(Self::PAGES_MAX * PAGE_SLOTS),
+            heap_bytes: 0,
         }
     }
 
@@ -77,14 +83,16 @@ impl PageCopies {
     pub(super) fn clear(&mut self) {
         self.pages.clear();
         self.counters.clear();
+        self.heap_bytes = 0;
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.pages.len() >= Self::PAGES_MAX
+        self.pages.len() >= Self::PAGES_MAX || self.heap_bytes >= Self::HEAP_BYTES_MAX
     }
 
     pub(super) fn add(&mut self, keys: PageKeys, counters: impl Iterator<Item = (Key, Counter)>) {
-        self.counters.extend(counters);
+        let heap_bytes = &mut self.heap_bytes;
+        self.counters.extend(counters.inspect(|(_, counter)| *heap_bytes += counter.state().heap_bytes()));
         self.pages.push((keys, self.counters.len()));
     }
 }
