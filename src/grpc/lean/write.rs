@@ -157,20 +157,20 @@ mod tests {
         select(&[Code::Ok, Code::OverLimit][..])
     }
 
+    /// Longer than a length of one byte can say.
+    const LONG: &str = concat!(
+        "a name that is longer than one hundred and twenty-seven bytes, so that its length takes two bytes, ",
+        "and so does the length of what it is part of, and of what that is part of in turn"
+    );
+
     fn limit() -> impl Strategy<Value = CurrentLimit<'static>> {
-        let name = select(&["", "per-user", "naïve"][..]).prop_union(Just(LONG));
+        let name = select(&["", "per-user", "naïve", LONG][..]);
         (name, number(), option::of(select(&Unit::ALL[..]))).prop_map(|(name, requests, unit)| CurrentLimit {
             name,
             requests,
             unit,
         })
     }
-
-    /// Longer than a length of one byte can say.
-    const LONG: &str = concat!(
-        "a name that is longer than one hundred and twenty-seven bytes, so that its length takes two bytes, ",
-        "and so does the length of what it is part of, and of what that is part of in turn"
-    );
 
     fn number() -> impl Strategy<Value = u32> {
         prop_oneof![Just(0), 0..300_u32, any::<u32>()]
