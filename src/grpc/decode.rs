@@ -29,23 +29,27 @@ fn descriptor(
     let entries =
         message.entries.iter().map(|entry| Entry { key: &entry.key, value: &entry.value }).collect();
     let limit = match &message.limit {
-        Some(own) => Some(Override { requests: own.requests_per_unit, unit: unit(index, own.unit)? }),
+        Some(own) => {
+            let unknown = RequestError::UnknownUnit { descriptor: index, number: own.unit };
+            Some(Override { requests: own.requests_per_unit, unit: unit(own.unit).ok_or(unknown)? })
+        }
         None => None,
     };
     let hits = Hits::new(message.hits_addend, hits_addend, message.is_negative_hits);
     Ok(Descriptor { entries, limit, hits })
 }
 
-fn unit(descriptor: usize, number: i32) -> Result<Unit, RequestError> {
+/// The unit of an override by its number on the wire.
+pub(super) fn unit(number: i32) -> Option<Unit> {
     use types::RateLimitUnit as Wire;
-    match Wire::try_from(number) {
-        Ok(Wire::Second) => Ok(Unit::Second),
-        Ok(Wire::Minute) => Ok(Unit::Minute),
-        Ok(Wire::Hour) => Ok(Unit::Hour),
-        Ok(Wire::Day) => Ok(Unit::Day),
-        Ok(Wire::Month) => Ok(Unit::Month),
-        Ok(Wire::Year) => Ok(Unit::Year),
-        Ok(Wire::Unknown) | Err(_) => Err(RequestError::UnknownUnit { descriptor, number }),
+    match Wire::try_from(number).ok()? {
+        Wire::Unknown => None,
+        Wire::Second => Some(Unit::Second),
+        Wire::Minute => Some(Unit::Minute),
+        Wire::Hour => Some(Unit::Hour),
+        Wire::Day => Some(Unit::Day),
+        Wire::Month => Some(Unit::Month),
+        Wire::Year => Some(Unit::Year),
     }
 }
 

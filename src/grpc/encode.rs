@@ -35,7 +35,8 @@ fn status(status: &Status<'_>, precision: Precision) -> DescriptorStatus {
     }
 }
 
-fn code(code: Code) -> WireCode {
+/// A verdict on the wire.
+pub(super) fn code(code: Code) -> WireCode {
     match code {
         Code::Ok => WireCode::Ok,
         Code::OverLimit => WireCode::OverLimit,
@@ -43,7 +44,12 @@ fn code(code: Code) -> WireCode {
 }
 
 fn limit(limit: CurrentLimit<'_>) -> RateLimit {
-    let unit = match limit.unit {
+    RateLimit { name: limit.name.into(), requests_per_unit: limit.requests, unit: unit(limit.unit).into() }
+}
+
+/// A limit's unit on the wire.
+pub(super) fn unit(unit: Option<Unit>) -> WireUnit {
+    match unit {
         None => WireUnit::Unknown,
         Some(Unit::Second) => WireUnit::Second,
         Some(Unit::Minute) => WireUnit::Minute,
@@ -52,12 +58,11 @@ fn limit(limit: CurrentLimit<'_>) -> RateLimit {
         Some(Unit::Week) => WireUnit::Week,
         Some(Unit::Month) => WireUnit::Month,
         Some(Unit::Year) => WireUnit::Year,
-    };
-    RateLimit { name: limit.name.into(), requests_per_unit: limit.requests, unit: unit.into() }
+    }
 }
 
-/// Never has no duration.
-fn duration(reset: Reset, precision: Precision) -> Option<prost_types::Duration> {
+/// A reset on the wire, which is never negative. Never has no duration.
+pub(super) fn duration(reset: Reset, precision: Precision) -> Option<prost_types::Duration> {
     let Reset::After(wait) = reset else { return None };
     let wait = match precision {
         Precision::Exact => wait,

@@ -5,11 +5,13 @@
 
 mod decode;
 mod encode;
+mod lean;
 mod rate_limit;
 mod routes;
 
+pub use lean::{AnswerBody, Front};
 pub use rate_limit::{PRECISION_HEADER, RateLimit};
-pub use routes::{Health, RouteSettings, explain_unknown_method, refuse_other_protocols, routes};
+pub use routes::{Health, RouteSettings, routes};
 
 /// The generated messages and services, in the modules of their protobuf packages.
 #[expect(missing_docs, unused_qualifications, clippy::all, reason = "generated; the protos are documented")]

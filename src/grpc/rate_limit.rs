@@ -5,9 +5,14 @@ use super::{
     encode::{self, Precision},
     pb::service::{RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService},
 };
-use crate::{clock::Clock, limit::RequestLimits, limiter::Limiter};
+use crate::{
+    clock::Clock,
+    limit::{self, Decision, RequestLimits},
+    limiter::Limiter,
+};
+use http::HeaderMap;
 use std::sync::Arc;
-use tonic::{Request, Response, Status, metadata::MetadataMap};
+use tonic::{Request, Response, Status};
 
 /// A caller that sends this metadata with the value `exact` gets resets to the nanosecond.
 pub const PRECISION_HEADER: &str = "tidegate-precision";
@@ -26,16 +31,23 @@ impl RateLimit {
         Self { limiter, clock, limits }
     }
 
+    /// The largest request that is answered.
+    pub(super) fn limits(&self) -> &RequestLimits {
+        &self.limits
+    }
+
+    /// Decides one request that is within the limits, and tells the decision.
+    #[inline]
+    pub(super) fn decide<T>(&self, request: &limit::Request<'_>, tell: impl FnOnce(&Decision<'_>) -> T) -> T {
+        let rules = self.limiter.pin();
+        tell(&rules.decide(request, self.clock.now()))
+    }
+
     /// Decides one message.
-    pub(super) fn answer(
-        &self,
-        message: &RateLimitRequest,
-        precision: Precision,
-    ) -> Result<RateLimitResponse, Status> {
+    fn answer(&self, message: &RateLimitRequest, precision: Precision) -> Result<RateLimitResponse, Status> {
         let request = decode::request(message, &self.limits)
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
-        let rules = self.limiter.pin();
-        Ok(encode::response(&rules.decide(&request, self.clock.now()), precision))
+        Ok(self.decide(&request, |decision| encode::response(decision, precision)))
     }
 }
 
@@ -45,12 +57,13 @@ impl RateLimitService for RateLimit {
         &self,
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
-        let precision = precision(request.metadata())?;
+        let precision = precision(request.metadata().as_ref())?;
         self.answer(request.get_ref(), precision).map(Response::new)
     }
 }
 
-fn precision(metadata: &MetadataMap) -> Result<Precision, Status> {
+/// How finely the caller wants resets to be told.
+pub(super) fn precision(metadata: &HeaderMap) -> Result<Precision, Status> {
     match metadata.get(PRECISION_HEADER).map(|value| value.as_bytes()) {
         None | Some(b"seconds") => Ok(Precision::Seconds),
         Some(b"exact") => Ok(Precision::Exact),

@@ -69,7 +69,7 @@ fn reflection() -> tonic_reflection::server::Builder<'static> {
 }
 
 /// What the protocol asks for a request that is not gRPC: 415, before anything is decoded. None for one that is.
-pub fn refuse_other_protocols<B>(request: &http::Request<B>) -> Option<http::Response<Body>> {
+pub(super) fn refuse_other_protocols<B>(request: &http::Request<B>) -> Option<http::Response<Body>> {
     let content_type = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     let is_grpc = content_type
         .strip_prefix(b"application/grpc")
@@ -87,7 +87,7 @@ pub fn refuse_other_protocols<B>(request: &http::Request<B>) -> Option<http::Res
 }
 
 /// Adds a sentence to the bare refusal that the router has for a service or a method that is not there.
-pub fn explain_unknown_method(response: &mut http::Response<Body>) {
+pub(super) fn explain_unknown_method(response: &mut http::Response<Body>) {
     const UNIMPLEMENTED: HeaderValue = HeaderValue::from_static("12");
     const SENTENCE: HeaderValue = HeaderValue::from_static(
         "there is no such method here; reflection lists the services, \

@@ -1,16 +1,15 @@
 //! One HTTP/2 connection: served until it ends by itself, or until the drain asks it to.
 
 use super::listen::{Registered, Stream};
-use crate::grpc;
+use crate::grpc::Front;
 use http::Request;
 use hyper::{body::Incoming, server::conn::http2, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use std::{convert::Infallible, pin::pin, time::Duration};
+use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::watch,
 };
-use tonic::{body::Body, codegen::Service, service::Routes};
 
 /// True once connections are to end.
 pub(super) type Drain = watch::Receiver<bool>;
@@ -40,10 +39,10 @@ impl Default for Http2Settings {
 }
 
 /// Serves the connection. What goes wrong on it concerns its client alone.
-pub(super) async fn serve(stream: Stream, routes: Routes, settings: Http2Settings, drain: Drain) {
+pub(super) async fn serve(stream: Stream, front: Arc<Front>, settings: Http2Settings, drain: Drain) {
     let served = match stream.register() {
-        Ok(Registered::Tcp(stream)) => serve_io(stream, routes, settings, drain).await,
-        Ok(Registered::Unix(stream)) => serve_io(stream, routes, settings, drain).await,
+        Ok(Registered::Tcp(stream)) => serve_io(stream, front, settings, drain).await,
+        Ok(Registered::Unix(stream)) => serve_io(stream, front, settings, drain).await,
         Err(error) => {
             tracing::warn!(%error, "cannot register a connection; it is closed");
             return;
@@ -56,20 +55,13 @@ pub(super) async fn serve(stream: Stream, routes: Routes, settings: Http2Setting
 
 async fn serve_io(
     io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    routes: Routes,
+    front: Arc<Front>,
     settings: Http2Settings,
     mut drain: Drain,
 ) -> hyper::Result<()> {
     let service = service_fn(move |request: Request<Incoming>| {
-        let mut routes = routes.clone();
-        async move {
-            if let Some(refusal) = grpc::refuse_other_protocols(&request) {
-                return Ok::<_, Infallible>(refusal);
-            }
-            let mut response = routes.call(request.map(Body::new)).await?;
-            grpc::explain_unknown_method(&mut response);
-            Ok(response)
-        }
+        let front = Arc::clone(&front);
+        async move { Ok::<_, Infallible>(front.answer(request).await) }
     });
     let connection = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())

@@ -16,7 +16,7 @@ pub use memory::available as available_memory;
 
 use crate::{
     clock::Clock,
-    grpc::{self, Health, RateLimit, RouteSettings},
+    grpc::{self, Front, Health, RateLimit, RouteSettings},
     limit::RequestLimits,
     limiter::Limiter,
     snapshot::{DiskError, SnapshotTask, Writer},
@@ -88,9 +88,10 @@ pub fn serve<S: Future<Output = ()>>(
         let listeners = listen::bind(&settings.listen)?;
         let service = RateLimit::new(Arc::clone(limiter), Arc::clone(clock), settings.request_limits);
         let routes = RouteSettings { message_bytes_max: settings.message_bytes_max };
-        let (routes, health) = grpc::routes(service, routes).await;
+        let (routes, health) = grpc::routes(service.clone(), routes).await;
+        let front = Arc::new(Front::new(service, routes, settings.message_bytes_max));
         let (drain, draining) = watch::channel(false);
-        let workers = Workers::start(settings.threads, &routes, settings.http2, &draining)?;
+        let workers = Workers::start(settings.threads, &front, settings.http2, &draining)?;
         let sweeper = Sweeper::start(limiter, clock)?;
         let snapshots = writer
             .map(|writer| SnapshotTask::start(writer, limiter, clock, settings.snapshot_interval))

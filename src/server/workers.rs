@@ -5,6 +5,7 @@ use super::{
     connection::{self, Drain},
     listen::Stream,
 };
+use crate::grpc::Front;
 use std::{
     num::NonZeroUsize,
     sync::{
@@ -13,7 +14,6 @@ use std::{
     },
 };
 use tokio::sync::mpsc;
-use tonic::service::Routes;
 
 /// The workers, for as long as connections are to be dealt to them.
 pub(super) struct Workers {
@@ -35,7 +35,7 @@ struct Worker {
 impl Workers {
     pub(super) fn start(
         count: NonZeroUsize,
-        routes: &Routes,
+        front: &Arc<Front>,
         http2: Http2Settings,
         drain: &Drain,
     ) -> Result<Self, ServeError> {
@@ -46,7 +46,7 @@ impl Workers {
             let inside = Inside {
                 dealt,
                 connections: Arc::clone(&connections),
-                routes: routes.clone(),
+                front: Arc::clone(front),
                 http2,
                 drain: drain.clone(),
                 alive: alive.clone(),
@@ -93,7 +93,7 @@ impl Dealer {
 struct Inside {
     dealt: mpsc::UnboundedReceiver<Stream>,
     connections: Arc<AtomicUsize>,
-    routes: Routes,
+    front: Arc<Front>,
     http2: Http2Settings,
     drain: Drain,
     alive: mpsc::Sender<()>,
@@ -119,7 +119,7 @@ impl Inside {
                 dealt = self.dealt.recv() => match dealt {
                     Some(stream) => {
                         let counted = Counted { connections: Arc::clone(&self.connections), _alive: self.alive.clone() };
-                        let serving = connection::serve(stream, self.routes.clone(), self.http2, self.drain.clone());
+                        let serving = connection::serve(stream, Arc::clone(&self.front), self.http2, self.drain.clone());
                         running.spawn(async move {
                             serving.await;
                             drop(counted);

@@ -10,6 +10,7 @@ mod deploy;
 mod envoy;
 mod flood;
 mod health;
+mod lean;
 mod reflection;
 mod rules;
 mod serve;

@@ -1,0 +1,286 @@
+//! From the bytes of a protobuf message to a checked request that borrows its texts from them.
+//!
+//! It understands what clients send; for whatever else the format allows or forbids (groups, a message field in two
+//! parts, a field of the wrong type, text that is not UTF-8, a length beyond the end) and for a request that is to be
+//! refused it is [`Unclear`]. What it does understand is the very request that prost and [`decode`](super::super::decode)
+//! make of the same bytes.
+
+use crate::{
+    grpc::decode::unit,
+    limit::{Descriptor, Entry, Hits, Override, Request, RequestLimits},
+};
+use prost::encoding::{WireType, decode_key, decode_varint};
+use smallvec::SmallVec;
+
+/// Not for the lean way to read. Which of the many reasons it is, the router says to the caller.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Unclear;
+
+type Clear<T> = Result<T, Unclear>;
+
+/// A `RateLimitRequest`.
+pub(super) fn request<'m>(message: &'m [u8], limits: &RequestLimits) -> Clear<Request<'m>> {
+    let (mut domain, mut hits_addend, mut descriptors) = ("", 0, 0);
+    let mut fields = Fields(message);
+    while let Some(field) = fields.next()? {
+        match field {
+            (1, value) => domain = value.text()?,
+            (2, _) => descriptors += 1,
+            (3, value) => hits_addend = value.number()? as u32,
+            _ => {}
+        }
+    }
+    if descriptors > limits.descriptors_max {
+        return Err(Unclear);
+    }
+    // The descriptors come second: their hits are the request's, which follow them, unless they have their own.
+    let mut request = Request::new(domain);
+    let mut fields = Fields(message);
+    while let Some(field) = fields.next()? {
+        if let (2, value) = field {
+            request.push(descriptor(value.message()?, hits_addend)?);
+        }
+    }
+    request.checked(limits).map_err(|_| Unclear)
+}
+
+/// A `RateLimitDescriptor`.
+fn descriptor(message: &[u8], hits_of_request: u32) -> Clear<Descriptor<'_>> {
+    let mut entries = SmallVec::new();
+    let (mut limit, mut hits_addend, mut is_negative_hits) = (None, None, false);
+    let mut fields = Fields(message);
+    while let Some(field) = fields.next()? {
+        match field {
+            (1, value) => entries.push(entry(value.message()?)?),
+            (2, value) => once(&mut limit, own_limit(value.message()?)?)?,
+            (3, value) => once(&mut hits_addend, wrapped(value.message()?)?)?,
+            (4, value) => is_negative_hits = value.number()? != 0,
+            _ => {}
+        }
+    }
+    Ok(Descriptor { entries, limit, hits: Hits::new(hits_addend, hits_of_request, is_negative_hits) })
+}
+
+/// A message field that comes twice is merged, which no client relies on.
+fn once<T>(field: &mut Option<T>, value: T) -> Clear<()> {
+    if field.replace(value).is_some() { Err(Unclear) } else { Ok(()) }
+}
+
+/// An `Entry`.
+fn entry(message: &[u8]) -> Clear<Entry<'_>> {
+    let (mut key, mut value) = ("", "");
+    let mut fields = Fields(message);
+    while let Some(field) = fields.next()? {
+        match field {
+            (1, text) => key = text.text()?,
+            (2, text) => value = text.text()?,
+            _ => {}
+        }
+    }
+    Ok(Entry { key, value })
+}
+
+/// A `RateLimitOverride`.
+fn own_limit(message: &[u8]) -> Clear<Override> {
+    let (mut requests, mut number) = (0, 0);
+    let mut fields = Fields(message);
+    while let Some(field) = fields.next()? {
+        match field {
+            (1, value) => requests = value.number()? as u32,
+            (2, value) => number = value.number()? as i32,
+            _ => {}
+        }
+    }
+    Ok(Override { requests, unit: unit(number).ok_or(Unclear)? })
+}
+
+/// A `UInt64Value`.
+fn wrapped(message: &[u8]) -> Clear<u64> {
+    let mut number = 0;
+    let mut fields = Fields(message);
+    while let Some(field) = fields.next()? {
+        if let (1, value) = field {
+            number = value.number()?;
+        }
+    }
+    Ok(number)
+}
+
+/// The fields of a message that are still to be read.
+struct Fields<'m>(&'m [u8]);
+
+/// The value of a field, by how it is written.
+#[derive(Clone, Copy)]
+enum Value<'m> {
+    Number(u64),
+    Bytes(&'m [u8]),
+    /// Of four or eight bytes; no known field is.
+    Fixed,
+}
+
+impl<'m> Fields<'m> {
+    /// The next field's tag and value; none at the end.
+    #[inline]
+    fn next(&mut self) -> Clear<Option<(u32, Value<'m>)>> {
+        if self.0.is_empty() {
+            return Ok(None);
+        }
+        let (tag, wire_type) = decode_key(&mut self.0).map_err(|_| Unclear)?;
+        let value = match wire_type {
+            WireType::Varint => Value::Number(self.varint()?),
+            WireType::LengthDelimited => {
+                let length = self.varint()?;
+                Value::Bytes(self.take(usize::try_from(length).map_err(|_| Unclear)?)?)
+            }
+            WireType::ThirtyTwoBit => self.take(4).map(|_| Value::Fixed)?,
+            WireType::SixtyFourBit => self.take(8).map(|_| Value::Fixed)?,
+            WireType::StartGroup | WireType::EndGroup => return Err(Unclear),
+        };
+        Ok(Some((tag, value)))
+    }
+
+    #[inline]
+    fn varint(&mut self) -> Clear<u64> {
+        decode_varint(&mut self.0).map_err(|_| Unclear)
+    }
+
+    #[inline]
+    fn take(&mut self, length: usize) -> Clear<&'m [u8]> {
+        let (taken, rest) = self.0.split_at_checked(length).ok_or(Unclear)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+}
+
+impl<'m> Value<'m> {
+    #[inline]
+    fn number(self) -> Clear<u64> {
+        if let Self::Number(number) = self { Ok(number) } else { Err(Unclear) }
+    }
+
+    #[inline]
+    fn message(self) -> Clear<&'m [u8]> {
+        if let Self::Bytes(bytes) = self { Ok(bytes) } else { Err(Unclear) }
+    }
+
+    #[inline]
+    fn text(self) -> Clear<&'m str> {
+        str::from_utf8(self.message()?).map_err(|_| Unclear)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grpc::{
+        decode,
+        pb::{
+            common::{
+                RateLimitDescriptor,
+                rate_limit_descriptor::{Entry as WireEntry, RateLimitOverride},
+            },
+            service::RateLimitRequest,
+        },
+    };
+    use proptest::{collection::vec, option, prelude::*};
+    use prost::Message;
+
+    const LIMITS: RequestLimits = RequestLimits { descriptors_max: 3, entries_max: 3, text_bytes_max: 6 };
+
+    fn text() -> impl Strategy<Value = String> {
+        prop_oneof![Just(String::new()), "[a-zé]{1,4}", "[a-z]{5,8}"]
+    }
+
+    fn wire_descriptor() -> impl Strategy<Value = RateLimitDescriptor> {
+        let entry = (text(), text()).prop_map(|(key, value)| WireEntry { key, value });
+        let own = (any::<u32>(), prop_oneof![1..=6, -1..9_i32])
+            .prop_map(|(requests_per_unit, unit)| RateLimitOverride { requests_per_unit, unit });
+        (vec(entry, 0..4), option::of(own), option::of(any::<u64>()), any::<bool>()).prop_map(
+            |(entries, limit, hits_addend, is_negative_hits)| RateLimitDescriptor {
+                entries,
+                limit,
+                hits_addend,
+                is_negative_hits,
+            },
+        )
+    }
+
+    fn wire_request() -> impl Strategy<Value = RateLimitRequest> {
+        (text(), vec(wire_descriptor(), 0..5), any::<u32>()).prop_map(|(domain, descriptors, hits_addend)| {
+            RateLimitRequest { domain, descriptors, hits_addend }
+        })
+    }
+
+    /// What prost makes of the bytes, if it is a request that is answered.
+    fn check(bytes: &[u8], must_be_clear: bool) {
+        let message = RateLimitRequest::decode(bytes);
+        let expected = message.as_ref().ok().and_then(|message| decode::request(message, &LIMITS).ok());
+        match (request(bytes, &LIMITS), expected) {
+            (Ok(request), expected) => assert_eq!(Some(request), expected),
+            (Err(Unclear), expected) => assert!(expected.is_none() || !must_be_clear, "{expected:?}"),
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn what_a_client_encodes_is_read_as_prost_reads_it(message in wire_request()) {
+            check(&message.encode_to_vec(), true);
+        }
+
+        #[test]
+        fn a_field_of_a_newer_version_is_skipped(
+            message in wire_request(), tag in 4..5_000_u32, number: u64, bytes in vec(any::<u8>(), 0..200),
+        ) {
+            let mut newer = Vec::new();
+            prost::encoding::uint64::encode(tag, &number, &mut newer);
+            prost::encoding::fixed32::encode(tag, &7, &mut newer);
+            prost::encoding::fixed64::encode(tag, &7, &mut newer);
+            prost::encoding::bytes::encode(tag, &bytes, &mut newer);
+            check(&[newer.clone(), message.encode_to_vec(), newer].concat(), true);
+        }
+
+        #[test]
+        fn what_is_damaged_is_never_read_otherwise_than_prost_reads_it(
+            message in wire_request(), damage in vec((any::<prop::sample::Index>(), any::<u8>()), 1..4), cut: prop::sample::Index,
+        ) {
+            let mut bytes = message.encode_to_vec();
+            for (at, byte) in damage {
+                if !bytes.is_empty() {
+                    let at = at.index(bytes.len());
+                    bytes[at] = byte;
+                }
+            }
+            check(&bytes, false);
+            check(&bytes[..cut.index(bytes.len() + 1)], false);
+        }
+
+        #[test]
+        fn two_messages_in_a_row_are_read_as_prost_merges_them(one in wire_request(), other in wire_request()) {
+            let (one, other) = (one.encode_to_vec(), other.encode_to_vec());
+            check(&[one, other].concat(), true);
+        }
+
+        #[test]
+        fn arbitrary_bytes_are_never_read_otherwise_than_prost_reads_them(bytes in vec(any::<u8>(), 0..64)) {
+            check(&bytes, false);
+        }
+    }
+
+    #[test]
+    fn a_message_field_in_two_parts_is_left_to_the_router() {
+        let own = RateLimitOverride { requests_per_unit: 1, unit: 1 };
+        let entries = vec![WireEntry { key: "k".into(), value: String::new() }];
+        let half = |of: RateLimitDescriptor| of.encode_to_vec();
+        for twice in [
+            RateLimitDescriptor { limit: Some(own), ..RateLimitDescriptor::default() },
+            RateLimitDescriptor { hits_addend: Some(1), ..RateLimitDescriptor::default() },
+        ] {
+            let whole = RateLimitDescriptor { entries: entries.clone(), ..RateLimitDescriptor::default() };
+            let once = [half(whole), half(twice.clone())].concat();
+            assert!(descriptor(&once, 0).is_ok());
+            assert_eq!(descriptor(&[once, half(twice)].concat(), 0), Err(Unclear));
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! From a decision to the bytes of a framed `RateLimitResponse`, in one buffer of the right size.
+//!
+//! The numbers are those of [`encode`]; the bytes are those that prost makes of its message.
+
+use super::read::PREFIX_BYTES;
+use crate::{
+    grpc::encode::{self, Precision},
+    limit::{Code, CurrentLimit, Decision, Status},
+};
+use hyper::body::Bytes;
+use prost::encoding::{encode_varint, encoded_len_varint};
+
+/// The answer with its prefix.
+pub(super) fn framed(decision: &Decision<'_>, precision: Precision) -> Bytes {
+    let answer = Answer { code: decision.code, statuses: &decision.statuses, precision };
+    let length = answer.bytes();
+    let mut out = Vec::with_capacity(PREFIX_BYTES + length);
+    out.push(0);
+    // A request has at most as many descriptors as fit a message of 4 GiB; a status is shorter than that by far.
+    out.extend_from_slice(&(length as u32).to_be_bytes());
+    answer.write(&mut out);
+    out.into()
+}
+
+/// What a message is written to: a buffer, or a count of what a buffer would need.
+trait Sink {
+    fn varint(&mut self, number: u64);
+    fn text(&mut self, text: &str);
+}
+
+impl Sink for Vec<u8> {
+    #[inline]
+    fn varint(&mut self, number: u64) {
+        encode_varint(number, self);
+    }
+
+    #[inline]
+    fn text(&mut self, text: &str) {
+        self.extend_from_slice(text.as_bytes());
+    }
+}
+
+struct Count(usize);
+
+impl Sink for Count {
+    #[inline]
+    fn varint(&mut self, number: u64) {
+        self.0 += encoded_len_varint(number);
+    }
+
+    #[inline]
+    fn text(&mut self, text: &str) {
+        self.0 += text.len();
+    }
+}
+
+/// A protobuf message.
+trait Message {
+    fn write(&self, out: &mut impl Sink);
+
+    #[inline]
+    fn bytes(&self) -> usize {
+        let mut count = Count(0);
+        self.write(&mut count);
+        count.0
+    }
+}
+
+/// A number, which is left out if it is zero.
+#[inline]
+fn number(out: &mut impl Sink, tag: u64, number: u64) {
+    if number != 0 {
+        out.varint(tag << 3);
+        out.varint(number);
+    }
+}
+
+#[inline]
+fn length_delimited(out: &mut impl Sink, tag: u64, length: usize) {
+    out.varint(tag << 3 | 2);
+    out.varint(length as u64);
+}
+
+#[inline]
+fn message(out: &mut impl Sink, tag: u64, message: &impl Message) {
+    length_delimited(out, tag, message.bytes());
+    message.write(out);
+}
+
+/// `RateLimitResponse`.
+struct Answer<'d> {
+    code: Code,
+    statuses: &'d [Status<'d>],
+    precision: Precision,
+}
+
+impl Message for Answer<'_> {
+    #[inline]
+    fn write(&self, out: &mut impl Sink) {
+        number(out, 1, encode::code(self.code) as u64);
+        for status in self.statuses {
+            message(out, 2, &OfDescriptor { status, precision: self.precision });
+        }
+    }
+}
+
+/// `DescriptorStatus`.
+struct OfDescriptor<'d> {
+    status: &'d Status<'d>,
+    precision: Precision,
+}
+
+impl Message for OfDescriptor<'_> {
+    #[inline]
+    fn write(&self, out: &mut impl Sink) {
+        number(out, 1, encode::code(self.status.code) as u64);
+        if let Some(limit) = &self.status.limit {
+            message(out, 2, limit);
+        }
+        number(out, 3, self.status.remaining.into());
+        if let Some(wait) = self.status.reset.and_then(|reset| encode::duration(reset, self.precision)) {
+            message(out, 4, &wait);
+        }
+    }
+}
+
+/// `RateLimit`.
+impl Message for CurrentLimit<'_> {
+    #[inline]
+    fn write(&self, out: &mut impl Sink) {
+        number(out, 1, self.requests.into());
+        number(out, 2, encode::unit(self.unit) as u64);
+        if !self.name.is_empty() {
+            length_delimited(out, 3, self.name.len());
+            out.text(self.name);
+        }
+    }
+}
+
+/// Never negative here.
+impl Message for prost_types::Duration {
+    #[inline]
+    fn write(&self, out: &mut impl Sink) {
+        number(out, 1, self.seconds as u64);
+        number(out, 2, self.nanos as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::{Reset, Unit};
+    use proptest::{collection::vec, option, prelude::*, sample::select};
+    use std::time::Duration;
+
+    fn code() -> impl Strategy<Value = Code> {
+        select(&[Code::Ok, Code::OverLimit][..])
+    }
+
+    /// Longer than a length of one byte can say.
+    const LONG: &str = concat!(
+        "a name that is longer than one hundred and twenty-seven bytes, so that its length takes two bytes, ",
+        "and so does the length of what it is part of, and of what that is part of in turn"
+    );
+
+    fn limit() -> impl Strategy<Value = CurrentLimit<'static>> {
+        let name = select(&["", "per-user", "naïve", LONG][..]);
+        (name, number(), option::of(select(&Unit::ALL[..]))).prop_map(|(name, requests, unit)| CurrentLimit {
+            name,
+            requests,
+            unit,
+        })
+    }
+
+    fn number() -> impl Strategy<Value = u32> {
+        prop_oneof![Just(0), 0..300_u32, any::<u32>()]
+    }
+
+    fn reset() -> impl Strategy<Value = Reset> {
+        prop_oneof![
+            Just(Reset::NOW),
+            Just(Reset::Never),
+            any::<u64>().prop_map(|nanos| Reset::After(Duration::from_nanos(nanos))),
+            (0..5_000_000_000_u64).prop_map(|nanos| Reset::After(Duration::from_nanos(nanos))),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn the_bytes_are_those_that_prost_makes(
+            overall in code(),
+            statuses in vec((code(), option::of(limit()), number(), option::of(reset())), 0..5),
+            exact: bool,
+        ) {
+            let status = |(code, limit, remaining, reset)| Status { code, limit, remaining, reset };
+            let decision =
+                Decision { code: overall, statuses: statuses.into_iter().map(status).collect() };
+            let precision = if exact { Precision::Exact } else { Precision::Seconds };
+            let message = prost::Message::encode_to_vec(&encode::response(&decision, precision));
+            let framed = framed(&decision, precision);
+            prop_assert_eq!(&framed[..5], &[&[0], &(message.len() as u32).to_be_bytes()[..]].concat()[..]);
+            prop_assert_eq!(&framed[5..], &message[..]);
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! The lean way and tonic's answer alike: the same requests go to one front as they are and to another, whose counters
+//! are its own, so that its router has to take them; what comes back is compared, byte for byte.
+
+use crate::support::{
+    descriptor,
+    http2::{SHOULD_RATE_LIMIT, framed, grpc, plain},
+};
+use http::{HeaderMap, HeaderValue, request::Builder};
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::{Bytes, Frame};
+use proptest::prelude::*;
+use prost::Message;
+use std::{convert::Infallible, sync::Arc};
+use tidegate::{
+    clock::ManualClock,
+    grpc::{
+        Front, RateLimit, RouteSettings,
+        pb::{
+            common::{RateLimitDescriptor, rate_limit_descriptor::RateLimitOverride},
+            service::RateLimitRequest,
+        },
+        routes,
+    },
+    limit::{RequestLimits, Timestamp},
+    limiter::Limiter,
+    rules::{LoadOptions, RuleSet, Source},
+    store::{OnFull, Seed, StoreSettings},
+};
+
+const RULES: &str = "
+domain: demo
+descriptors:
+  - key: api_key
+    rate_limit: { name: per-key, unit: minute, requests_per_unit: 3 }
+  - key: fixed
+    rate_limit: { unit: day, requests_per_unit: 2, algorithm: fixed_window }
+  - key: free
+    rate_limit: { unlimited: true }
+";
+
+const MESSAGE_BYTES_MAX: usize = 4096;
+
+/// What a caller gets: HTTP status, headers, body and trailers.
+type Answer = (u16, HeaderMap, Vec<u8>, Option<HeaderMap>);
+
+async fn front() -> Front {
+    let source = Source { name: "rules.yaml".into(), text: RULES.into() };
+    let rules = RuleSet::parse(&[source], &LoadOptions::default(), None).expect("good rules");
+    let store = StoreSettings { seed: Seed::from_bytes([7; 16]), counters_max: 1000, on_full: OnFull::Deny };
+    let clock = Arc::new(ManualClock::new(Timestamp::from_millis(1_700_000_123_456)));
+    let limits = RequestLimits { descriptors_max: 3, entries_max: 3, text_bytes_max: 100 };
+    let service = RateLimit::new(Arc::new(Limiter::new(rules, store, false)), clock, limits);
+    let (routes, _) = routes(service.clone(), RouteSettings { message_bytes_max: MESSAGE_BYTES_MAX }).await;
+    Front::new(service, routes, MESSAGE_BYTES_MAX)
+}
+
+async fn ask(front: &Front, head: Builder, frames: Vec<Frame<Bytes>>) -> Answer {
+    let frames = tokio_stream::iter(frames.into_iter().map(Ok::<_, Infallible>));
+    let request = head.body(StreamBody::new(frames)).expect("tests write well-formed heads");
+    let (head, body) = front.answer(request).await.into_parts();
+    let collected = body.collect().await.expect("a body that ends well");
+    let trailers = collected.trailers().cloned();
+    (head.status.as_u16(), head.headers, collected.to_bytes().into(), trailers)
+}
+
+/// Two fronts in the same state, one of which is asked such that its router must answer.
+struct Pair {
+    lean: Front,
+    routed: Front,
+}
+
+impl Pair {
+    async fn new() -> Self {
+        Self { lean: front().await, routed: front().await }
+    }
+
+    /// Holds that both ways answer alike; the answer.
+    async fn agree(&self, head: impl Fn() -> Builder, body: &[u8]) -> Answer {
+        let lean = ask(&self.lean, head(), vec![Frame::data(body.to_vec().into())]).await;
+        // A caller may name an encoding and not use it: the lean way leaves such requests to the router.
+        let named = head().header("grpc-encoding", "gzip");
+        let routed = ask(&self.routed, named, vec![Frame::data(body.to_vec().into())]).await;
+        assert_eq!(lean, routed, "{body:?}");
+        lean
+    }
+}
+
+fn post() -> Builder {
+    grpc(SHOULD_RATE_LIMIT)
+}
+
+fn request(descriptors: Vec<RateLimitDescriptor>) -> RateLimitRequest {
+    RateLimitRequest { domain: "demo".into(), descriptors, hits_addend: 0 }
+}
+
+fn alice() -> RateLimitDescriptor {
+    descriptor(&[("api_key", "alice")])
+}
+
+/// The grpc-status of an answer, of its trailers or of its headers.
+fn status(answer: &Answer) -> &[u8] {
+    let trailers = answer.3.as_ref().and_then(|trailers| trailers.get("grpc-status"));
+    trailers.or(answer.1.get("grpc-status")).expect("a status").as_bytes()
+}
+
+#[tokio::test]
+async fn what_is_decided_is_answered_alike_until_the_limit_and_beyond() {
+    let pair = Pair::new().await;
+    let with = |hits_addend| RateLimitDescriptor { hits_addend, ..alice() };
+    let own = |unit| RateLimitDescriptor {
+        limit: Some(RateLimitOverride { requests_per_unit: 1, unit }),
+        ..descriptor(&[("api_key", "own"), ("path", "/")])
+    };
+    let bodies = [
+        request(vec![alice()]),
+        request(vec![alice(), descriptor(&[("free", "")]), descriptor(&[("unknown", "x")])]),
+        request(vec![with(Some(0))]),
+        request(vec![with(Some(9)), descriptor(&[("fixed", "")])]),
+        RateLimitRequest { hits_addend: 2, ..request(vec![alice()]) },
+        request(vec![RateLimitDescriptor { is_negative_hits: true, ..alice() }]),
+        request(vec![own(1)]),
+        request(vec![own(6)]),
+        request(vec![descriptor(&[("fixed", "")])]),
+        RateLimitRequest { domain: "elsewhere".into(), ..request(vec![alice()]) },
+    ];
+    for _ in 0..3 {
+        for body in &bodies {
+            for precision in [None, Some("exact"), Some("seconds")] {
+                let head = || precision.iter().fold(post(), |head, p| head.header("tidegate-precision", *p));
+                let answer = pair.agree(head, &plain(&body.encode_to_vec())).await;
+                assert_eq!((answer.0, status(&answer)), (200, &b"0"[..]));
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_refused_is_refused_alike() {
+    let pair = Pair::new().await;
+    let good = request(vec![alice()]).encode_to_vec();
+    let length = u32::try_from(good.len()).unwrap();
+    let bodies = [
+        vec![],
+        vec![0, 0],
+        framed(0, length + 1, &good),
+        framed(0, length - 1, &good),
+        framed(0, u32::MAX, &good),
+        framed(2, length, &good),
+        [plain(&good), plain(&good)].concat(),
+        [plain(&good), vec![7; 9]].concat(),
+        plain(&[]),
+        plain(&[0x7b; 1000]),
+        plain(b"\x0a\x02\xff\xfe"),
+        plain(b"\x08\x01"),
+        plain(&request(vec![]).encode_to_vec()),
+        plain(&request(vec![alice(); 4]).encode_to_vec()),
+        plain(&request(vec![descriptor(&[("é", "")]), descriptor(&[("", "")])]).encode_to_vec()),
+        plain(&request(vec![descriptor(&[("k", &"é".repeat(2000))])]).encode_to_vec()),
+        plain(&request(vec![descriptor(&[("k", &"é".repeat(3000))])]).encode_to_vec()),
+    ];
+    for body in bodies {
+        let answer = pair.agree(post, &body).await;
+        // Two messages in one call are answered by the first.
+        let is_answered = body.len() == 2 * (good.len() + 5) || status(&answer) != b"0";
+        assert!(is_answered, "{body:?}: {answer:?}");
+    }
+    let roughly = || post().header("tidegate-precision", "roughly");
+    assert_eq!(status(&pair.agree(roughly, &plain(&good)).await), b"3");
+    let json = || http::Request::post(SHOULD_RATE_LIMIT).header("content-type", "application/json");
+    assert_eq!(pair.agree(json, b"{}").await.0, 415);
+    let answer = pair.agree(|| grpc("/a.Service/Method"), &plain(&good)).await;
+    assert_eq!(status(&answer), b"12");
+    let answer = pair.agree(post, &plain(&request(vec![alice()]).encode_to_vec())).await;
+    assert_eq!(status(&answer), b"0");
+}
+
+#[tokio::test]
+async fn a_body_may_come_in_any_pieces() {
+    let body = plain(&request(vec![alice()]).encode_to_vec());
+    let piece = |bytes: &[u8]| Frame::data(Bytes::copy_from_slice(bytes));
+    let mut trailers = HeaderMap::new();
+    trailers.insert("tidegate-precision", HeaderValue::from_static("roughly"));
+    let whole = || vec![piece(&body)];
+    let expected = ask(&front().await, post(), whole()).await;
+    assert_eq!(status(&expected), b"0");
+    for cut in 0..=body.len() {
+        let (one, other) = body.split_at(cut);
+        for frames in [vec![piece(one), piece(other)], vec![piece(one), piece(b""), piece(other), piece(b"")]]
+        {
+            assert_eq!(ask(&front().await, post(), frames).await, expected, "cut at {cut}");
+        }
+    }
+    let bytes = body.chunks(1).map(piece).collect();
+    assert_eq!(ask(&front().await, post(), bytes).await, expected);
+    // Metadata may follow the message, and then it counts.
+    let followed = [whole(), vec![Frame::trailers(trailers)]].into_iter().flatten().collect();
+    assert_eq!(status(&ask(&front().await, post(), followed).await), b"3");
+}
+
+#[tokio::test]
+async fn an_answer_is_compressed_if_its_question_was_sent_so() {
+    let pair = Pair::new().await;
+    let body = plain(&request(vec![alice()]).encode_to_vec());
+    let accepting = || post().header("grpc-accept-encoding", "identity,deflate,gzip");
+    let lean = ask(&pair.lean, accepting(), vec![Frame::data(body.clone().into())]).await;
+    assert_eq!((lean.1.get("grpc-encoding"), lean.2[0]), (None, 0));
+    let named = accepting().header("grpc-encoding", "gzip");
+    let routed = ask(&pair.routed, named, vec![Frame::data(body.into())]).await;
+    assert_eq!((routed.1["grpc-encoding"].as_bytes(), routed.2[0]), (&b"gzip"[..], 1));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn damaged_bodies_are_answered_alike(
+        damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4), cut: prop::sample::Index,
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        runtime.block_on(async {
+            let limit = Some(RateLimitOverride { requests_per_unit: 5, unit: 2 });
+            let asked = RateLimitDescriptor { limit, hits_addend: Some(1), ..alice() };
+            let mut body = plain(&request(vec![asked, descriptor(&[("fixed", "")])]).encode_to_vec());
+            for (at, byte) in damage {
+                // Byte 0 says whether the message is compressed, which the two heads differ in.
+                let at = 1 + at.index(body.len() - 1);
+                body[at] = byte;
+            }
+            let pair = Pair::new().await;
+            pair.agree(post, &body).await;
+            pair.agree(post, &body[..cut.index(body.len())]).await;
+        });
+    }
+}
