@@ -313,6 +313,28 @@ async fn a_sidecar_asks_over_a_unix_socket() {
     assert_eq!(keyed.status(), 200);
 }
 
+#[tokio::test]
+async fn the_readmes_config_limits_the_demo() {
+    if !can_run("envoy", Envoy::is_here()) {
+        return;
+    }
+    let readme = include_str!("../../README.md");
+    let config =
+        readme.split("```yaml\n").find(|block| block.starts_with("admin:")).expect("an Envoy config");
+    let config = config.split("```").next().expect("a block that ends");
+    let server = Server::start(&[]);
+    let envoy = Envoy::start_with(config, server.address(), &[(APPLICATION, application())]).await;
+    let edge = Edge { server, envoy };
+    let keyed = || Request::get("/").header("x-api-key", "alice");
+    let (admitted, denied) = edge.first_denied(SIDECAR, ALICE, keyed).await;
+    assert!(
+        (5..=6).contains(&admitted),
+        "{admitted} of 5 per 10 s, on either side of a window's edge at most"
+    );
+    assert!(header(&denied, "retry-after").is_some());
+    assert_eq!(edge.ask_at(SIDECAR, ALICE, Request::get("/")).await.status(), 200);
+}
+
 /// An application that answers every request with 200; its port. It ends with the test process.
 fn application() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");

@@ -38,9 +38,14 @@ impl Envoy {
 
     /// Runs `deploy/envoy/{config}` on free ports, with the server that it asks and further ports given.
     pub async fn start(config: &str, tidegate: &str, given: &[(u16, u16)]) -> Self {
-        let binary = binary().expect("a test that starts Envoy has asked whether it is here");
         let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/envoy").join(config);
         let config = fs::read_to_string(config).expect("a config of deploy/envoy");
+        Self::start_with(&config, tidegate, given).await
+    }
+
+    /// Runs a config on free ports, with the server that it asks and further ports given.
+    pub async fn start_with(config: &str, tidegate: &str, given: &[(u16, u16)]) -> Self {
+        let binary = binary().expect("a test that starts Envoy has asked whether it is here");
         // Tests stay on loopback.
         let config = config.replace("address: 0.0.0.0", "address: 127.0.0.1");
         let mut given: BTreeMap<u16, u16> = given.iter().copied().collect();
