@@ -19,7 +19,6 @@ use super::{
     rate_limit::precision,
     routes::{explain_unknown_method, refuse_other_protocols},
 };
-use crate::limit::RequestLimits;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header::CONTENT_TYPE};
 use hyper::body::{Body, Bytes};
 use read::{Read, Reread};
@@ -67,8 +66,7 @@ impl Front {
 
     /// The framed answer; none, and nothing decided, if the router has to say why not.
     fn decide(&self, message: &[u8], precision: Precision) -> Option<Bytes> {
-        let limits: &RequestLimits = self.rate_limit.limits();
-        let request = message::request(message, limits).ok()?;
+        let request = message::request(message, self.rate_limit.limits()).ok()?;
         Some(self.rate_limit.decide(&request, |decision| write::framed(decision, precision)))
     }
 
