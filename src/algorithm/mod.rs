@@ -149,3 +149,12 @@ impl Algorithm {
         }
     }
 }
+
+/// When `hits` fit under `limit`, given the wait until at most so many are used; never if they are more than the limit.
+#[inline]
+fn until_room(limit: u32, hits: u64, until_at_most: impl FnOnce(u64) -> Duration) -> Reset {
+    match u64::from(limit).checked_sub(hits) {
+        None => Reset::Never,
+        Some(target) => Reset::After(until_at_most(target)),
+    }
+}

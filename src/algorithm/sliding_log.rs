@@ -9,6 +9,7 @@
 use super::{
     State,
     runs::{Run, Runs},
+    until_room,
 };
 use crate::limit::{Reset, Timestamp, Window};
 use serde::{Deserialize, Serialize};
@@ -87,10 +88,7 @@ impl SlidingLog {
     }
 
     pub(super) fn until_admits(&self, state: &State, hits: u64, now: Timestamp) -> Reset {
-        match u64::from(self.limit).checked_sub(hits) {
-            None => Reset::Never,
-            Some(target) => Reset::After(self.until_at_most(state, target, now)),
-        }
+        until_room(self.limit, hits, |target| self.until_at_most(state, target, now))
     }
 
     #[inline]

@@ -7,7 +7,7 @@
 //!
 //! Source: "How we built rate limiting capable of scaling to millions of domains", Cloudflare, 2017.
 
-use super::{State, fixed_window::saturating_count};
+use super::{State, fixed_window::saturating_count, until_room};
 use crate::limit::{Reset, Timestamp, Window};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -107,10 +107,7 @@ impl SlidingWindow {
     }
 
     pub(super) fn until_admits(&self, state: &State, hits: u64, now: Timestamp) -> Reset {
-        match u64::from(self.limit).checked_sub(hits) {
-            None => Reset::Never,
-            Some(target) => Reset::After(self.until_at_most(state, target, now)),
-        }
+        until_room(self.limit, hits, |target| self.until_at_most(state, target, now))
     }
 
     #[inline]

@@ -13,7 +13,7 @@
 //!
 //! With one sub-window the estimate is that of [`SlidingWindow`](super::SlidingWindow), which needs but two words.
 
-use super::{State, fixed_window::saturating_count, varint};
+use super::{State, fixed_window::saturating_count, until_room, varint};
 use crate::limit::{Reset, Timestamp, Window};
 use serde::{Deserialize, Serialize};
 use std::{num::NonZeroU64, time::Duration};
@@ -212,10 +212,7 @@ impl SubWindows {
     }
 
     pub(super) fn until_admits(&self, state: &State, hits: u64, now: Timestamp) -> Reset {
-        match u64::from(self.limit).checked_sub(hits) {
-            None => Reset::Never,
-            Some(target) => Reset::After(self.until_at_most(state, target, now)),
-        }
+        until_room(self.limit, hits, |target| self.until_at_most(state, target, now))
     }
 
     #[inline]
