@@ -11,6 +11,7 @@
 //! | [`store`] | the sharded counters |
 //! | [`limiter`] | the decision |
 //! | [`snapshot`] | counters on disk, so that they outlive the process |
+//! | [`http2`] | HTTP/2 for unary calls |
 //! | [`grpc`] | the wire and the services |
 //! | [`telemetry`] | logs |
 //! | [`server`] | the wiring |
@@ -20,6 +21,7 @@ pub mod algorithm;
 pub mod cli;
 pub mod clock;
 pub mod grpc;
+pub mod http2;
 pub mod limit;
 pub mod limiter;
 pub mod rules;

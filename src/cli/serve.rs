@@ -3,10 +3,11 @@
 use super::{Failure, data_dir::DataDir, rule_files::ReadAs};
 use crate::{
     clock::{Clock, SystemClock},
+    http2::Http2Settings,
     limit::RequestLimits,
     limiter::Limiter,
     rules::{self, RuleSet, Source},
-    server::{self, Http2Settings, ListenAddress, Settings},
+    server::{self, ListenAddress, Settings},
     store::{self, OnFull, Seed, StoreSettings},
     telemetry::{self, LogFormat},
 };

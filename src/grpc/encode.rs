@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// How finely resets are told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Precision {
+pub enum Precision {
     /// In whole seconds, rounded up. Envoy drops fractions of a second: a client that waits what it was told must be
     /// admitted.
     Seconds,

@@ -9,7 +9,8 @@ mod lean;
 mod rate_limit;
 mod routes;
 
-pub use lean::{AnswerBody, Front};
+pub use encode::Precision;
+pub use lean::Front;
 pub use rate_limit::{PRECISION_HEADER, RateLimit};
 pub use routes::{Health, RouteSettings, routes};
 

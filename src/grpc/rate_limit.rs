@@ -64,11 +64,19 @@ impl RateLimitService for RateLimit {
 
 /// How finely the caller wants resets to be told.
 pub(super) fn precision(metadata: &HeaderMap) -> Result<Precision, Status> {
-    match metadata.get(PRECISION_HEADER).map(|value| value.as_bytes()) {
-        None | Some(b"seconds") => Ok(Precision::Seconds),
-        Some(b"exact") => Ok(Precision::Exact),
-        Some(_) => Err(Status::invalid_argument(format!(
+    let Some(value) = metadata.get(PRECISION_HEADER) else { return Ok(Precision::Seconds) };
+    precision_of(value.as_bytes()).ok_or_else(|| {
+        Status::invalid_argument(format!(
             "metadata {PRECISION_HEADER} is neither `exact` nor `seconds`; send one of them, or leave it out"
-        ))),
+        ))
+    })
+}
+
+/// The precision that the metadata names.
+pub(super) fn precision_of(value: &[u8]) -> Option<Precision> {
+    match value {
+        b"seconds" => Some(Precision::Seconds),
+        b"exact" => Some(Precision::Exact),
+        _ => None,
     }
 }

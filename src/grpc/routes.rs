@@ -71,11 +71,7 @@ fn reflection() -> tonic_reflection::server::Builder<'static> {
 /// What the protocol asks for a request that is not gRPC: 415, before anything is decoded. None for one that is.
 pub(super) fn refuse_other_protocols<B>(request: &http::Request<B>) -> Option<http::Response<Body>> {
     let content_type = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
-    let is_grpc = content_type
-        .strip_prefix(b"application/grpc")
-        .map(|rest| rest.strip_prefix(b"+proto").unwrap_or(rest))
-        .is_some_and(|rest| matches!(rest.first(), None | Some(b';')));
-    if is_grpc {
+    if is_grpc(content_type) {
         return None;
     }
     let mut refusal = http::Response::new(Body::new(String::from(
@@ -84,6 +80,14 @@ pub(super) fn refuse_other_protocols<B>(request: &http::Request<B>) -> Option<ht
     *refusal.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
     refusal.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
     Some(refusal)
+}
+
+/// Whether a content type is that of gRPC with protobuf.
+pub(super) fn is_grpc(content_type: &[u8]) -> bool {
+    content_type
+        .strip_prefix(b"application/grpc")
+        .map(|rest| rest.strip_prefix(b"+proto").unwrap_or(rest))
+        .is_some_and(|rest| matches!(rest.first(), None | Some(b';')))
 }
 
 /// Adds a sentence to the bare refusal that the router has for a service or a method that is not there.

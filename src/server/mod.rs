@@ -10,13 +10,13 @@ mod memory;
 mod sweeper;
 mod workers;
 
-pub use connection::Http2Settings;
 pub use listen::{ListenAddress, ListenAddressError};
 pub use memory::available as available_memory;
 
 use crate::{
     clock::Clock,
     grpc::{self, Front, Health, RateLimit, RouteSettings},
+    http2::Http2Settings,
     limit::RequestLimits,
     limiter::Limiter,
     snapshot::{DiskError, SnapshotTask, Writer},

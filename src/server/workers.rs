@@ -1,11 +1,11 @@
 //! Worker threads, each with a current-thread runtime and connections of its own.
 
 use super::{
-    Http2Settings, ServeError,
+    ServeError,
     connection::{self, Drain},
     listen::Stream,
 };
-use crate::grpc::Front;
+use crate::{grpc::Front, http2::Http2Settings};
 use std::{
     num::NonZeroUsize,
     sync::{

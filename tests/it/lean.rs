@@ -6,11 +6,9 @@ use crate::support::{
     http2::{SHOULD_RATE_LIMIT, framed, grpc, plain},
 };
 use http::{HeaderMap, HeaderValue, request::Builder};
-use http_body_util::{BodyExt, StreamBody};
-use hyper::body::{Bytes, Frame};
 use proptest::prelude::*;
 use prost::Message;
-use std::{convert::Infallible, sync::Arc};
+use std::sync::Arc;
 use tidegate::{
     clock::ManualClock,
     grpc::{
@@ -21,6 +19,7 @@ use tidegate::{
         },
         routes,
     },
+    http2::{self, Http2Settings},
     limit::{RequestLimits, Timestamp},
     limiter::Limiter,
     rules::{LoadOptions, RuleSet, Source},
@@ -43,7 +42,7 @@ const MESSAGE_BYTES_MAX: usize = 4096;
 /// What a caller gets: HTTP status, headers, body and trailers.
 type Answer = (u16, HeaderMap, Vec<u8>, Option<HeaderMap>);
 
-async fn front() -> Front {
+async fn front() -> Arc<Front> {
     let source = Source { name: "rules.yaml".into(), text: RULES.into() };
     let rules = RuleSet::parse(&[source], &LoadOptions::default(), None).expect("good rules");
     let store = StoreSettings { seed: Seed::from_bytes([7; 16]), counters_max: 1000, on_full: OnFull::Deny };
@@ -51,22 +50,51 @@ async fn front() -> Front {
     let limits = RequestLimits { descriptors_max: 3, entries_max: 3, text_bytes_max: 100 };
     let service = RateLimit::new(Arc::new(Limiter::new(rules, store, false)), clock, limits);
     let (routes, _) = routes(service.clone(), RouteSettings { message_bytes_max: MESSAGE_BYTES_MAX }).await;
-    Front::new(service, routes, MESSAGE_BYTES_MAX)
+    Arc::new(Front::new(service, routes, MESSAGE_BYTES_MAX))
 }
 
-async fn ask(front: &Front, head: Builder, frames: Vec<Frame<Bytes>>) -> Answer {
-    let frames = tokio_stream::iter(frames.into_iter().map(Ok::<_, Infallible>));
-    let request = head.body(StreamBody::new(frames)).expect("tests write well-formed heads");
-    let (head, body) = front.answer(request).await.into_parts();
-    let collected = body.collect().await.expect("a body that ends well");
-    let trailers = collected.trailers().cloned();
-    (head.status.as_u16(), head.headers, collected.to_bytes().into(), trailers)
+/// A piece of a request's body.
+enum Piece {
+    Data(Vec<u8>),
+    Trailers(HeaderMap),
+}
+
+/// Asks over a connection of its own.
+async fn ask(front: &Arc<Front>, head: Builder, pieces: Vec<Piece>) -> Answer {
+    let (client, server) = tokio::io::duplex(1 << 20);
+    let serving = http2::serve(server, Arc::clone(front), Http2Settings::default(), std::future::pending());
+    let (mut requests, connection) = h2::client::handshake(client).await.expect("the server speaks HTTP/2");
+    let asking = async {
+        let head = head.body(()).expect("tests write well-formed heads");
+        let (response, mut stream) = requests.send_request(head, pieces.is_empty()).expect("a good head");
+        let mut left = pieces.len();
+        for piece in pieces {
+            left -= 1;
+            // What is refused early takes no more.
+            let _ = match piece {
+                Piece::Data(data) => stream.send_data(data.into(), left == 0),
+                Piece::Trailers(trailers) => stream.send_trailers(trailers),
+            };
+        }
+        let (head, mut body) = response.await.expect("an answer").into_parts();
+        let mut bytes = Vec::new();
+        while let Some(data) = body.data().await {
+            bytes.extend_from_slice(&data.expect("a body that ends well"));
+        }
+        let trailers = body.trailers().await.expect("a body that ends well");
+        (head.status.as_u16(), head.headers, bytes, trailers)
+    };
+    tokio::select! {
+        answer = asking => answer,
+        ended = serving => panic!("the server ended the connection: {ended:?}"),
+        ended = connection => panic!("the client ended the connection: {ended:?}"),
+    }
 }
 
 /// Two fronts in the same state, one of which is asked such that its router must answer.
 struct Pair {
-    lean: Front,
-    routed: Front,
+    lean: Arc<Front>,
+    routed: Arc<Front>,
 }
 
 impl Pair {
@@ -76,10 +104,10 @@ impl Pair {
 
     /// Holds that both ways answer alike; the answer.
     async fn agree(&self, head: impl Fn() -> Builder, body: &[u8]) -> Answer {
-        let lean = ask(&self.lean, head(), vec![Frame::data(body.to_vec().into())]).await;
+        let lean = ask(&self.lean, head(), vec![Piece::Data(body.to_vec())]).await;
         // A caller may name an encoding and not use it: the lean way leaves such requests to the router.
         let named = head().header("grpc-encoding", "gzip");
-        let routed = ask(&self.routed, named, vec![Frame::data(body.to_vec().into())]).await;
+        let routed = ask(&self.routed, named, vec![Piece::Data(body.to_vec())]).await;
         assert_eq!(lean, routed, "{body:?}");
         lean
     }
@@ -166,7 +194,10 @@ async fn what_is_refused_is_refused_alike() {
     }
     let roughly = || post().header("tidegate-precision", "roughly");
     assert_eq!(status(&pair.agree(roughly, &plain(&good)).await), b"3");
-    let json = || http::Request::post(SHOULD_RATE_LIMIT).header("content-type", "application/json");
+    let json = || {
+        http::Request::post(format!("http://test{SHOULD_RATE_LIMIT}"))
+            .header("content-type", "application/json")
+    };
     assert_eq!(pair.agree(json, b"{}").await.0, 415);
     let answer = pair.agree(|| grpc("/a.Service/Method"), &plain(&good)).await;
     assert_eq!(status(&answer), b"12");
@@ -177,7 +208,7 @@ async fn what_is_refused_is_refused_alike() {
 #[tokio::test]
 async fn a_body_may_come_in_any_pieces() {
     let body = plain(&request(vec![alice()]).encode_to_vec());
-    let piece = |bytes: &[u8]| Frame::data(Bytes::copy_from_slice(bytes));
+    let piece = |bytes: &[u8]| Piece::Data(bytes.to_vec());
     let mut trailers = HeaderMap::new();
     trailers.insert("tidegate-precision", HeaderValue::from_static("roughly"));
     let whole = || vec![piece(&body)];
@@ -193,7 +224,7 @@ async fn a_body_may_come_in_any_pieces() {
     let bytes = body.chunks(1).map(piece).collect();
     assert_eq!(ask(&front().await, post(), bytes).await, expected);
     // Metadata may follow the message, and then it counts.
-    let followed = [whole(), vec![Frame::trailers(trailers)]].into_iter().flatten().collect();
+    let followed = [whole(), vec![Piece::Trailers(trailers)]].into_iter().flatten().collect();
     assert_eq!(status(&ask(&front().await, post(), followed).await), b"3");
 }
 
@@ -202,10 +233,10 @@ async fn an_answer_is_compressed_if_its_question_was_sent_so() {
     let pair = Pair::new().await;
     let body = plain(&request(vec![alice()]).encode_to_vec());
     let accepting = || post().header("grpc-accept-encoding", "identity,deflate,gzip");
-    let lean = ask(&pair.lean, accepting(), vec![Frame::data(body.clone().into())]).await;
+    let lean = ask(&pair.lean, accepting(), vec![Piece::Data(body.clone())]).await;
     assert_eq!((lean.1.get("grpc-encoding"), lean.2[0]), (None, 0));
     let named = accepting().header("grpc-encoding", "gzip");
-    let routed = ask(&pair.routed, named, vec![Frame::data(body.into())]).await;
+    let routed = ask(&pair.routed, named, vec![Piece::Data(body)]).await;
     assert_eq!((routed.1["grpc-encoding"].as_bytes(), routed.2[0]), (&b"gzip"[..], 1));
 }
 
@@ -216,7 +247,7 @@ proptest! {
     fn damaged_bodies_are_answered_alike(
         damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4), cut: prop::sample::Index,
     ) {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
         runtime.block_on(async {
             let limit = Some(RateLimitOverride { requests_per_unit: 5, unit: 2 });
             let asked = RateLimitDescriptor { limit, hits_addend: Some(1), ..alice() };

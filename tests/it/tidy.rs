@@ -15,8 +15,9 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("limiter", &["limit", "algorithm", "rules", "store"]),
     ("snapshot", &["limit", "algorithm", "rules", "store", "limiter", "clock"]),
     ("telemetry", &["limit", "limiter"]),
-    ("grpc", &["limit", "limiter", "clock"]),
-    ("server", &["limit", "limiter", "clock", "grpc", "telemetry", "store", "rules", "snapshot"]),
+    ("http2", &[]),
+    ("grpc", &["limit", "limiter", "clock", "http2"]),
+    ("server", &["limit", "limiter", "clock", "http2", "grpc", "telemetry", "store", "rules", "snapshot"]),
     (
         "cli",
         &[
@@ -27,6 +28,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "limiter",
             "clock",
             "telemetry",
+            "http2",
             "grpc",
             "snapshot",
             "server",

@@ -2,30 +2,28 @@
 //! tonic's router.
 //!
 //! The lean way takes the common form alone: one uncompressed message that is whole and within the limits, read from
-//! where the connection put it and answered in one buffer. Whatever else a request turns out to be, nothing has been
-//! decided or charged by then, and the router gets the request as it came, with what has been read of its body put
-//! back. So there is one place that refuses, and a caller cannot tell by which way it was answered.
+//! where the connection put it and answered where the connection sends it from. Whatever else a request turns out to be,
+//! nothing has been decided or charged by then, and the router gets the request as it came. So there is one place that
+//! refuses, and a caller cannot tell by which way it was answered.
 
-mod body;
 mod message;
-mod read;
 mod write;
-
-pub use body::AnswerBody;
 
 use super::{
     RateLimit,
     encode::Precision,
-    rate_limit::precision,
-    routes::{explain_unknown_method, refuse_other_protocols},
+    rate_limit::{PRECISION_HEADER, precision_of},
+    routes::{self, explain_unknown_method, refuse_other_protocols},
 };
-use http::{HeaderMap, HeaderValue, Method, Request, Response, header::CONTENT_TYPE};
-use hyper::body::{Body, Bytes};
-use read::{Read, Reread};
-use std::error::Error;
-use tonic::{codegen::Service, service::Routes};
+use crate::http2::{Fields, RequestBody, Service};
+use http::{Request, Response};
+use std::sync::Arc;
+use tonic::{codegen::Service as _, service::Routes};
 
-const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+const SHOULD_RATE_LIMIT: &[u8] = b"/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+/// Before a message: a flag for compression, and the length in four bytes.
+const PREFIX_BYTES: usize = 5;
 
 /// Answers every request of the port.
 pub struct Front {
@@ -39,68 +37,68 @@ impl Front {
     pub fn new(rate_limit: RateLimit, routes: Routes, message_bytes_max: usize) -> Self {
         Self { rate_limit, routes, message_bytes_max }
     }
+}
 
-    /// Answers one request.
-    pub async fn answer<B>(&self, mut request: Request<B>) -> Response<AnswerBody>
-    where
-        B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>> + Send + Unpin>
-            + Send
-            + Unpin
-            + 'static,
-    {
-        if let Some(refusal) = refuse_other_protocols(&request) {
-            return refusal.map(AnswerBody::routed);
-        }
-        let Some(precision) = asked_leanly(&request) else {
-            return self.route(request.map(tonic::body::Body::new)).await;
-        };
-        let reread = match read::one_message(request.body_mut(), self.message_bytes_max).await {
-            Read::Whole(framed) => match self.decide(read::message(&framed), precision) {
-                Some(answer) => return respond(answer),
-                None => Reread::whole(framed),
-            },
-            Read::Other(reread) => reread,
-        };
-        self.route(request.map(|rest| tonic::body::Body::new(reread.before(rest)))).await
-    }
+impl Service for Front {
+    type Quick = Precision;
+    type Body = tonic::body::Body;
 
-    /// The framed answer; none, and nothing decided, if the router has to say why not.
-    fn decide(&self, message: &[u8], precision: Precision) -> Option<Bytes> {
-        let request = message::request(message, self.rate_limit.limits()).ok()?;
-        Some(self.rate_limit.decide(&request, |decision| write::framed(decision, precision)))
-    }
-
-    /// Boxed: what the rare way needs is not to make every request's task larger.
-    fn route(
-        &self,
-        request: Request<tonic::body::Body>,
-    ) -> impl Future<Output = Response<AnswerBody>> + Send + 'static {
-        let mut routes = self.routes.clone();
-        Box::pin(async move {
-            let mut response = match routes.call(request).await {
-                Ok(response) => response,
-                Err(never) => match never {},
+    fn quick(&self, head: &Fields) -> Option<Precision> {
+        let (mut precision, mut is_grpc) = (Precision::Seconds, false);
+        for (name, value) in head.iter() {
+            let is_common = match name {
+                b":method" => value == b"POST",
+                b":path" => value == SHOULD_RATE_LIMIT,
+                b"content-type" => {
+                    is_grpc = routes::is_grpc(value);
+                    is_grpc
+                }
+                // One that names an encoding is the router's to understand, or to refuse.
+                b"grpc-encoding" => value == b"identity",
+                _ if name == PRECISION_HEADER.as_bytes() => {
+                    precision = precision_of(value)?;
+                    true
+                }
+                _ => true,
             };
-            explain_unknown_method(&mut response);
-            response.map(AnswerBody::routed)
-        })
+            if !is_common {
+                return None;
+            }
+        }
+        is_grpc.then_some(precision)
+    }
+
+    #[inline]
+    fn answer(&self, precision: Precision, body: &[u8], out: &mut Vec<u8>) -> bool {
+        let Some(message) = one_message(body, self.message_bytes_max) else { return false };
+        let Ok(request) = message::request(message, self.rate_limit.limits()) else { return false };
+        self.rate_limit.decide(&request, |decision| write::framed(decision, precision, out));
+        true
+    }
+
+    async fn route(self: Arc<Self>, request: Request<RequestBody>) -> Response<tonic::body::Body> {
+        if let Some(refusal) = refuse_other_protocols(&request) {
+            return refusal;
+        }
+        let mut routes = self.routes.clone();
+        let mut response = match routes.call(request.map(tonic::body::Body::new)).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        };
+        explain_unknown_method(&mut response);
+        response
     }
 }
 
-/// How finely resets are to be told, if the request's head is one that the lean way takes.
-fn asked_leanly<B>(request: &Request<B>) -> Option<Precision> {
-    let headers = request.headers();
-    // One that names an encoding is the router's to understand, or to refuse.
-    let is_plain = headers.get("grpc-encoding").is_none_or(|encoding| encoding == "identity");
-    let is_common = is_plain && request.method() == Method::POST && request.uri().path() == SHOULD_RATE_LIMIT;
-    if is_common { precision(headers).ok() } else { None }
-}
-
-fn respond(answer: Bytes) -> Response<AnswerBody> {
-    // The date, which hyper adds, has room too.
-    let mut headers = HeaderMap::with_capacity(2);
-    headers.insert(CONTENT_TYPE, const { HeaderValue::from_static("application/grpc") });
-    let mut response = Response::new(AnswerBody::lean(answer));
-    *response.headers_mut() = headers;
-    response
+/// The only message of a body, if it is not compressed.
+#[inline]
+fn one_message(body: &[u8], bytes_max: usize) -> Option<&[u8]> {
+    match body.split_first_chunk::<PREFIX_BYTES>() {
+        Some(([0, length @ ..], message))
+            if message.len() <= bytes_max && u32::from_be_bytes(*length) as usize == message.len() =>
+        {
+            Some(message)
+        }
+        _ => None,
+    }
 }

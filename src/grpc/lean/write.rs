@@ -1,25 +1,24 @@
-//! From a decision to the bytes of a framed `RateLimitResponse`, in one buffer of the right size.
+//! From a decision to the bytes of a framed `RateLimitResponse`, in the buffer that they are sent from.
 //!
 //! The numbers are those of [`encode`]; the bytes are those that prost makes of its message.
 
-use super::read::PREFIX_BYTES;
+use super::PREFIX_BYTES;
 use crate::{
     grpc::encode::{self, Precision},
     limit::{Code, CurrentLimit, Decision, Status},
 };
-use hyper::body::Bytes;
 use prost::encoding::{encode_varint, encoded_len_varint};
 
-/// The answer with its prefix.
-pub(super) fn framed(decision: &Decision<'_>, precision: Precision) -> Bytes {
+/// Appends the answer with its prefix.
+#[inline]
+pub(super) fn framed(decision: &Decision<'_>, precision: Precision, out: &mut Vec<u8>) {
     let answer = Answer { code: decision.code, statuses: &decision.statuses, precision };
-    let length = answer.bytes();
-    let mut out = Vec::with_capacity(PREFIX_BYTES + length);
-    out.push(0);
+    out.extend_from_slice(&[0; PREFIX_BYTES]);
+    let start = out.len();
+    answer.write(out);
     // A request has at most as many descriptors as fit a message of 4 GiB; a status is shorter than that by far.
-    out.extend_from_slice(&(length as u32).to_be_bytes());
-    answer.write(&mut out);
-    out.into()
+    let length = (out.len() - start) as u32;
+    out[start - size_of::<u32>()..start].copy_from_slice(&length.to_be_bytes());
 }
 
 /// What a message is written to: a buffer, or a count of what a buffer would need.
@@ -199,7 +198,9 @@ mod tests {
                 Decision { code: overall, statuses: statuses.into_iter().map(status).collect() };
             let precision = if exact { Precision::Exact } else { Precision::Seconds };
             let message = prost::Message::encode_to_vec(&encode::response(&decision, precision));
-            let framed = framed(&decision, precision);
+            let mut out = b"before".to_vec();
+            framed(&decision, precision, &mut out);
+            let framed = out.strip_prefix(b"before").expect("what was there stays");
             prop_assert_eq!(&framed[..5], &[&[0], &(message.len() as u32).to_be_bytes()[..]].concat()[..]);
             prop_assert_eq!(&framed[5..], &message[..]);
         }

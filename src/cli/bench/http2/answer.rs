@@ -1,5 +1,6 @@
 //! What became of a call: read from the frames of its stream.
 
+use crate::http2::error_name;
 use prost::Message as _;
 use std::fmt;
 
@@ -55,28 +56,6 @@ const STATUS_NAMES: [&str; 17] = [
     "UNAUTHENTICATED",
 ];
 
-const RESET_NAMES: [&str; 14] = [
-    "NO_ERROR",
-    "PROTOCOL_ERROR",
-    "INTERNAL_ERROR",
-    "FLOW_CONTROL_ERROR",
-    "SETTINGS_TIMEOUT",
-    "STREAM_CLOSED",
-    "FRAME_SIZE_ERROR",
-    "REFUSED_STREAM",
-    "CANCEL",
-    "COMPRESSION_ERROR",
-    "CONNECT_ERROR",
-    "ENHANCE_YOUR_CALM",
-    "INADEQUATE_SECURITY",
-    "HTTP_1_1_REQUIRED",
-];
-
-/// The name of an HTTP/2 error code.
-pub(super) fn reset_name(code: u32) -> &'static str {
-    RESET_NAMES.get(code as usize).unwrap_or(&"an unknown error code")
-}
-
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -85,7 +64,7 @@ impl fmt::Display for Failure {
                 None => write!(f, "grpc-status {code}"),
             },
             Self::Http(status) => write!(f, "HTTP status {status}"),
-            Self::Reset(code) => write!(f, "stream reset: {}", reset_name(code)),
+            Self::Reset(code) => write!(f, "stream reset: {}", error_name(code)),
             Self::NoStatus => f.write_str("no grpc-status"),
             Self::NoVerdict => f.write_str("no verdict in the answer"),
             Self::ConnectionLost => f.write_str("connection lost"),

@@ -4,10 +4,13 @@
 //! window. So a stream needs no memory of what is still to be sent.
 
 use super::{
-    answer::{Answer, Failure, Outcome, reset_name},
-    frame::{self, Frame},
-    hpack::{Decoder, HpackError},
+    answer::{Answer, Failure, Outcome},
     request_headers::RequestHeaders,
+};
+use crate::http2::{
+    Broken, error_name,
+    frame::{self, Frame},
+    hpack::{Decoder, Fields, HpackError},
 };
 use hashbrown::HashMap;
 
@@ -38,6 +41,8 @@ mod setting {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ConnectionError {
     #[error("the server broke HTTP/2: {0}")]
+    Frame(#[from] Broken),
+    #[error("the server broke HTTP/2: {0}")]
     Protocol(&'static str),
     #[error("the server broke HTTP/2: {0}")]
     Headers(#[from] HpackError),
@@ -62,6 +67,8 @@ pub(crate) struct Connection {
     written: usize,
     headers: RequestHeaders,
     decoder: Decoder,
+    /// Those of the block that was read last.
+    fields: Fields,
     /// The calls under way, by stream.
     calls: HashMap<u32, Call, foldhash::fast::RandomState>,
     /// Odd and rising; beyond [`MAX_STREAM_ID`] the connection is used up.
@@ -112,6 +119,7 @@ impl Connection {
             written: 0,
             headers,
             decoder: Decoder::new(),
+            fields: Fields::default(),
             calls: HashMap::default(),
             next_stream: 1,
             window: i64::from(DEFAULT_WINDOW),
@@ -170,7 +178,7 @@ impl Connection {
 
     /// Why the server is going away, if it said an error.
     pub(crate) fn farewell(&self) -> Option<&'static str> {
-        self.gone_away.filter(|&code| code != 0).map(reset_name)
+        self.gone_away.filter(|&code| code != 0).map(error_name)
     }
 
     /// The bytes to be written next.
@@ -311,12 +319,12 @@ impl Connection {
         finished: &mut Vec<Finished>,
     ) -> Result<(), ConnectionError> {
         // Decoded even when the call is over, for the decoder's table.
-        let mut call = self.calls.get_mut(&stream);
-        self.decoder.decode(block, |name, value| {
-            if let Some(call) = &mut call {
+        self.decoder.decode(block, MAX_HEADER_BLOCK, &mut self.fields)?;
+        if let Some(call) = self.calls.get_mut(&stream) {
+            for (name, value) in self.fields.iter() {
                 call.answer.field(name, value);
             }
-        })?;
+        }
         if ends_stream {
             self.finish(stream, finished, Answer::outcome);
         }

@@ -6,11 +6,7 @@
 
 mod answer;
 mod connection;
-mod frame;
-mod hpack;
-mod huffman;
 mod request_headers;
-mod static_table;
 
 pub(super) use self::{
     answer::{Failure, Outcome},

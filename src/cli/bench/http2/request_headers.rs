@@ -3,15 +3,13 @@
 //! They are what a stock Envoy sends, coded as it does (the path in full each time, the rest by index), so that a
 //! server has the same work with them.
 
-use super::hpack;
+use crate::http2::hpack;
 use std::{rc::Rc, time::Duration};
 
 const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 /// `:method: POST` and `:scheme: http` in the static table.
 const METHOD_POST: usize = 3;
 const SCHEME_HTTP: usize = 6;
-/// The newest entry of the dynamic table.
-const NEWEST: usize = 62;
 
 /// The header blocks of one connection's calls. Cheap to clone for a new connection, before its first call.
 #[derive(Clone)]
@@ -58,7 +56,7 @@ impl RequestHeaders {
         let (mut first, mut later, mut plain) = (target(), target(), target());
         for (position, (name, value)) in fields.iter().enumerate() {
             hpack::write_literal(name.as_bytes(), value.as_bytes(), true, &mut first);
-            hpack::write_indexed(NEWEST + fields.len() - 1 - position, &mut later);
+            hpack::write_indexed(hpack::NEWEST + fields.len() - 1 - position, &mut later);
             hpack::write_literal(name.as_bytes(), value.as_bytes(), false, &mut plain);
         }
         let mut give_up_table = Vec::new();
@@ -98,14 +96,13 @@ fn target() -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::hpack::Decoder, *};
+    use super::*;
+    use crate::http2::hpack::{Decoder, Fields};
 
     fn read(decoder: &mut Decoder, block: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
-        let mut fields = Vec::new();
-        decoder
-            .decode(block, |name, value| fields.push((name.to_vec(), value.to_vec())))
-            .expect("a block that the server can read");
-        fields
+        let mut fields = Fields::default();
+        decoder.decode(block, usize::MAX, &mut fields).expect("a block that the server can read");
+        fields.iter().map(|(name, value)| (name.to_vec(), value.to_vec())).collect()
     }
 
     #[test]

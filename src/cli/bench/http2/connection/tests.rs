@@ -1,7 +1,7 @@
 //! The connection against a server that is played frame by frame.
 
 use super::*;
-use crate::cli::bench::http2::hpack::write_literal;
+use crate::http2::hpack::write_literal;
 
 const OK: &[u8] = b"\0\0\0\0\x02\x08\x01";
 

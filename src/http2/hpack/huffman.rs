@@ -2,7 +2,7 @@
 //!
 //! The code is canonical: symbols in order of length, then of value, take consecutive codes. So the lengths say it all.
 
-use super::hpack::HpackError;
+use super::HpackError;
 
 /// The symbol that never stands in a string; its first bits pad the last byte.
 const END_OF_STRING: usize = 256;
@@ -71,28 +71,71 @@ impl Canonical {
     }
 }
 
-/// Decodes a Huffman-coded string.
-pub(super) fn decode(coded: &[u8]) -> Result<Vec<u8>, HpackError> {
-    let mut plain = Vec::with_capacity(coded.len() * 8 / 5);
-    let (mut code, mut length) = (0_u32, 0_usize);
-    for byte in coded {
-        for shift in (0..8).rev() {
-            code = code << 1 | u32::from(byte >> shift & 1);
-            length += 1;
-            if length > LONGEST {
-                return Err(HpackError::Huffman);
-            }
-            let nth = code.wrapping_sub(CODE.first_code[length]);
-            if nth < u32::from(CODE.count[length]) {
-                let symbol = CODE.symbols[usize::from(CODE.first_symbol[length]) + nth as usize];
-                // The only symbol beyond a byte is the end of string, which no sender may send.
-                plain.push(u8::try_from(symbol).map_err(|_| HpackError::Huffman)?);
-                (code, length) = (0, 0);
+/// The longest code that [`SHORT`] knows: those of letters, digits and what else headers are made of.
+const SHORT_BITS: usize = 8;
+
+/// For the next eight bits: the symbol of the code that they start with, and its length; a length of zero if it is longer.
+static SHORT: [(u8, u8); 1 << SHORT_BITS] = {
+    let mut short = [(0, 0); 1 << SHORT_BITS];
+    let mut symbol = 0;
+    while symbol < 256 {
+        let length = LENGTHS[symbol] as usize;
+        if length <= SHORT_BITS {
+            let first = (CODE.codes[symbol] as usize) << (SHORT_BITS - length);
+            let mut rest = 0;
+            while rest < 1 << (SHORT_BITS - length) {
+                short[first + rest] = (symbol as u8, length as u8);
+                rest += 1;
             }
         }
+        symbol += 1;
     }
-    // What is left over is padding: fewer than eight bits, all ones.
-    if length < 8 && code == (1 << length) - 1 { Ok(plain) } else { Err(HpackError::Huffman) }
+    short
+};
+
+/// Appends what a Huffman-coded string says.
+pub(super) fn decode(coded: &[u8], plain: &mut Vec<u8>) -> Result<(), HpackError> {
+    // The bits that are read and not yet decoded: the low `length` bits of `bits`.
+    let (mut bits, mut length, mut rest) = (0_u64, 0_usize, coded);
+    loop {
+        while length <= 56
+            && let Some((&byte, after)) = rest.split_first()
+        {
+            (bits, length, rest) = (bits << 8 | u64::from(byte), length + 8, after);
+        }
+        // A code may be shorter than the eight bits that are looked at: ones, like padding, stand where none are left.
+        let next = if length >= SHORT_BITS {
+            (bits >> (length - SHORT_BITS)) as u8
+        } else {
+            ((bits << (SHORT_BITS - length)) as u8) | (0xff >> length)
+        };
+        let (symbol, used) = SHORT[usize::from(next)];
+        if used > 0 && usize::from(used) <= length {
+            plain.push(symbol);
+            length -= usize::from(used);
+        } else if length < SHORT_BITS && next == 0xff {
+            // What is left over is padding: fewer than eight bits, all ones.
+            return Ok(());
+        } else {
+            let (symbol, used) = long_code(bits, length).ok_or(HpackError::Huffman)?;
+            plain.push(symbol);
+            length -= used;
+        }
+    }
+}
+
+/// The symbol of the code that the low `length` bits start with, and its own length. None if no symbol has such a code,
+/// or only the end of string, which no sender may send.
+fn long_code(bits: u64, length: usize) -> Option<(u8, usize)> {
+    for used in SHORT_BITS + 1..=LONGEST.min(length) {
+        let code = (bits >> (length - used)) as u32 & ((1 << used) - 1);
+        let nth = code.wrapping_sub(CODE.first_code[used]);
+        if nth < u32::from(CODE.count[used]) {
+            let symbol = CODE.symbols[usize::from(CODE.first_symbol[used]) + nth as usize];
+            return u8::try_from(symbol).ok().map(|symbol| (symbol, used));
+        }
+    }
+    None
 }
 
 /// Appends `plain`, Huffman-coded.
@@ -124,6 +167,11 @@ mod tests {
         coded
     }
 
+    fn plain(coded: &[u8]) -> Result<Vec<u8>, HpackError> {
+        let mut plain = Vec::new();
+        decode(coded, &mut plain).map(|()| plain)
+    }
+
     #[test]
     fn the_examples_of_the_rfc_are_coded_as_there() {
         assert_eq!(coded(b"www.example.com"), *b"\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff");
@@ -134,14 +182,23 @@ mod tests {
     #[test]
     fn every_byte_survives() {
         let all: Vec<u8> = (0..=255).collect();
-        assert_eq!(decode(&coded(&all)), Ok(all));
+        assert_eq!(plain(&coded(&all)), Ok(all));
+    }
+
+    #[test]
+    fn every_string_of_two_bytes_survives() {
+        for first in 0..=255 {
+            for second in 0..=255 {
+                assert_eq!(plain(&coded(&[first, second])), Ok(vec![first, second]));
+            }
+        }
     }
 
     #[test]
     fn bad_padding_and_a_coded_end_of_string_are_refused() {
-        assert_eq!(decode(&[0x18]), Err(HpackError::Huffman), "padding of zeros");
-        assert_eq!(decode(&[0xff]), Err(HpackError::Huffman), "eight bits of padding");
-        assert_eq!(decode(&[0xff; 4]), Err(HpackError::Huffman), "the end of string itself");
-        assert_eq!(decode(&[]), Ok(Vec::new()));
+        assert_eq!(plain(&[0x18]), Err(HpackError::Huffman), "padding of zeros");
+        assert_eq!(plain(&[0xff]), Err(HpackError::Huffman), "eight bits of padding");
+        assert_eq!(plain(&[0xff; 4]), Err(HpackError::Huffman), "the end of string itself");
+        assert_eq!(plain(&[]), Ok(Vec::new()));
     }
 }

@@ -1,47 +1,49 @@
 //! HTTP/2 frames (RFC 9113, section 4): nine bytes of header, then a payload.
 
-use super::ConnectionError;
+use super::Broken;
 
-pub(super) const DATA: u8 = 0;
-pub(super) const HEADERS: u8 = 1;
-pub(super) const RST_STREAM: u8 = 3;
-pub(super) const SETTINGS: u8 = 4;
-pub(super) const PUSH_PROMISE: u8 = 5;
-pub(super) const PING: u8 = 6;
-pub(super) const GOAWAY: u8 = 7;
-pub(super) const WINDOW_UPDATE: u8 = 8;
-pub(super) const CONTINUATION: u8 = 9;
+pub(crate) const DATA: u8 = 0;
+pub(crate) const HEADERS: u8 = 1;
+pub(crate) const PRIORITY: u8 = 2;
+pub(crate) const RST_STREAM: u8 = 3;
+pub(crate) const SETTINGS: u8 = 4;
+pub(crate) const PUSH_PROMISE: u8 = 5;
+pub(crate) const PING: u8 = 6;
+pub(crate) const GOAWAY: u8 = 7;
+pub(crate) const WINDOW_UPDATE: u8 = 8;
+pub(crate) const CONTINUATION: u8 = 9;
 
-pub(super) const ACK: u8 = 0x1;
-pub(super) const END_STREAM: u8 = 0x1;
-pub(super) const END_HEADERS: u8 = 0x4;
+pub(crate) const ACK: u8 = 0x1;
+pub(crate) const END_STREAM: u8 = 0x1;
+pub(crate) const END_HEADERS: u8 = 0x4;
 const PADDED: u8 = 0x8;
-const PRIORITY: u8 = 0x20;
+/// On HEADERS: a priority stands before the block.
+const PRIORITIZED: u8 = 0x20;
 
-/// The largest payload that either side takes unless it says otherwise; this client leaves it so.
-pub(super) const MAX_PAYLOAD: usize = 16_384;
-const HEADER: usize = 9;
+/// The largest payload that either side takes unless it says otherwise; both of ours leave it so.
+pub(crate) const MAX_PAYLOAD: usize = 16_384;
+pub(super) const HEADER: usize = 9;
 
 /// One frame, as it stands in the bytes read.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Frame<'a> {
-    pub(super) kind: u8,
-    pub(super) flags: u8,
+pub(crate) struct Frame<'a> {
+    pub(crate) kind: u8,
+    pub(crate) flags: u8,
     /// Zero for the connection itself.
-    pub(super) stream: u32,
-    pub(super) payload: &'a [u8],
+    pub(crate) stream: u32,
+    pub(crate) payload: &'a [u8],
 }
 
 impl<'a> Frame<'a> {
     /// Takes the first frame off `bytes`; `None` while it is not whole.
-    pub(super) fn take(bytes: &mut &'a [u8]) -> Result<Option<Self>, ConnectionError> {
+    pub(crate) fn take(bytes: &mut &'a [u8]) -> Result<Option<Self>, Broken> {
         let Some((&[l0, l1, l2, kind, flags, s0, s1, s2, s3], rest)) = bytes.split_first_chunk::<HEADER>()
         else {
             return Ok(None);
         };
         let length = u32::from_be_bytes([0, l0, l1, l2]) as usize;
         if length > MAX_PAYLOAD {
-            return Err(ConnectionError::Protocol("a frame is larger than the client allows"));
+            return Err(Broken::frame_size("a frame is larger than was allowed"));
         }
         let Some((payload, rest)) = rest.split_at_checked(length) else {
             return Ok(None);
@@ -50,36 +52,44 @@ impl<'a> Frame<'a> {
         Ok(Some(Self { kind, flags, stream: u32::from_be_bytes([s0 & 0x7f, s1, s2, s3]), payload }))
     }
 
-    pub(super) fn has(&self, flag: u8) -> bool {
+    pub(crate) fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
     }
 
     /// The payload of a DATA or HEADERS frame without padding and priority.
-    pub(super) fn content(&self) -> Result<&'a [u8], ConnectionError> {
+    pub(crate) fn content(&self) -> Result<&'a [u8], Broken> {
         let mut content = self.payload;
         if self.has(PADDED) {
             let padding = content.split_off_first().map(|&length| usize::from(length));
             let kept = padding.and_then(|padding| content.len().checked_sub(padding));
-            content =
-                &content[..kept.ok_or(ConnectionError::Protocol("a frame is padded beyond its length"))?];
+            content = &content[..kept.ok_or(Broken::protocol("a frame is padded beyond its length"))?];
         }
-        if self.kind == HEADERS && self.has(PRIORITY) {
-            content =
-                content.get(5..).ok_or(ConnectionError::Protocol("a HEADERS frame ends in its priority"))?;
+        if self.kind == HEADERS && self.has(PRIORITIZED) {
+            content = content.get(5..).ok_or(Broken::protocol("a HEADERS frame ends in its priority"))?;
         }
         Ok(content)
     }
 
+    /// Whether the priority of a HEADERS or PRIORITY frame names the frame's own stream.
+    pub(crate) fn depends_on_itself(&self) -> bool {
+        let start = match self.kind {
+            PRIORITY => 0,
+            HEADERS if self.has(PRIORITIZED) => usize::from(self.has(PADDED)),
+            _ => return false,
+        };
+        let on = self.payload.get(start..).and_then(<[u8]>::first_chunk);
+        on.is_some_and(|&[o0, o1, o2, o3]| u32::from_be_bytes([o0 & 0x7f, o1, o2, o3]) == self.stream)
+    }
+
     /// The payload of a frame that must be exactly one 32-bit number.
-    pub(super) fn number(&self) -> Result<u32, ConnectionError> {
-        let bytes =
-            self.payload.try_into().map_err(|_| ConnectionError::Protocol("a frame has a wrong length"))?;
+    pub(crate) fn number(&self) -> Result<u32, Broken> {
+        let bytes = self.payload.try_into().map_err(|_| Broken::frame_size("a frame has a wrong length"))?;
         Ok(u32::from_be_bytes(bytes))
     }
 }
 
 /// Appends the header of a frame whose payload follows.
-pub(super) fn write_header(length: usize, kind: u8, flags: u8, stream: u32, out: &mut Vec<u8>) {
+pub(crate) fn write_header(length: usize, kind: u8, flags: u8, stream: u32, out: &mut Vec<u8>) {
     debug_assert!(length <= MAX_PAYLOAD);
     let [_, l0, l1, l2] = (length as u32).to_be_bytes();
     let [s0, s1, s2, s3] = stream.to_be_bytes();
@@ -87,7 +97,7 @@ pub(super) fn write_header(length: usize, kind: u8, flags: u8, stream: u32, out:
 }
 
 /// Appends a whole frame.
-pub(super) fn write(kind: u8, flags: u8, stream: u32, payload: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn write(kind: u8, flags: u8, stream: u32, payload: &[u8], out: &mut Vec<u8>) {
     write_header(payload.len(), kind, flags, stream, out);
     out.extend_from_slice(payload);
 }
@@ -122,10 +132,10 @@ mod tests {
     fn padding_and_priority_are_no_content() {
         let frame = |kind, flags, payload| Frame { kind, flags, stream: 1, payload };
         assert_eq!(frame(DATA, PADDED, b"\x02abc\0\0").content(), Ok(&b"abc"[..]));
-        assert_eq!(frame(HEADERS, PADDED | PRIORITY, b"\x01.....abc\0").content(), Ok(&b"abc"[..]));
-        assert_eq!(frame(DATA, PRIORITY, b"abc").content(), Ok(&b"abc"[..]), "DATA has no priority");
+        assert_eq!(frame(HEADERS, PADDED | PRIORITIZED, b"\x01.....abc\0").content(), Ok(&b"abc"[..]));
+        assert_eq!(frame(DATA, PRIORITIZED, b"abc").content(), Ok(&b"abc"[..]), "DATA has no priority");
         assert!(frame(DATA, PADDED, b"\x04abc").content().is_err());
         assert!(frame(DATA, PADDED, b"").content().is_err());
-        assert!(frame(HEADERS, PRIORITY, b"abc").content().is_err());
+        assert!(frame(HEADERS, PRIORITIZED, b"abc").content().is_err());
     }
 }

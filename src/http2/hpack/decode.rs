@@ -1,15 +1,10 @@
-//! HPACK (RFC 7541): reading any header block, and the two shapes of field that a client writes.
+//! Reading header blocks.
 //!
 //! A decoder sees every header block of its connection, in order: the dynamic table is state, and a block skipped
 //! would make every later block mean something else.
 
-use super::{huffman, static_table::STATIC_TABLE};
+use super::{DEFAULT_TABLE_SIZE, ENTRY_OVERHEAD, Fields, huffman, static_table::STATIC_TABLE};
 use std::collections::VecDeque;
-
-/// The table size that both sides have unless SETTINGS say otherwise; this client leaves it so.
-pub(super) const DEFAULT_TABLE_SIZE: usize = 4096;
-/// What an entry costs in the table beyond the bytes of its name and value.
-const ENTRY_OVERHEAD: usize = 32;
 
 /// A header block that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -24,68 +19,87 @@ pub(crate) enum HpackError {
     Index,
     #[error("a header block enlarges the table beyond what was allowed")]
     TableSize,
+    #[error("a header block resizes the table after its first field")]
+    LateResize,
 }
 
-/// A field's name and value.
-type Field = (Box<[u8]>, Box<[u8]>);
-
 /// The reading side of a connection's header compression.
-pub(super) struct Decoder {
+pub(crate) struct Decoder {
     /// The dynamic table, newest entry first.
-    entries: VecDeque<Field>,
+    entries: VecDeque<Entry>,
     /// The size of `entries` as HPACK counts it. Never above `capacity`.
     size: usize,
-    /// What the server last set, at most [`DEFAULT_TABLE_SIZE`].
+    /// What the other side last set, at most [`DEFAULT_TABLE_SIZE`].
     capacity: usize,
+    /// Changes whenever the table does.
+    generation: u64,
+}
+
+struct Entry {
+    name: Box<[u8]>,
+    value: Box<[u8]>,
 }
 
 impl Decoder {
-    pub(super) fn new() -> Self {
-        Self { entries: VecDeque::new(), size: 0, capacity: DEFAULT_TABLE_SIZE }
+    pub(crate) fn new() -> Self {
+        Self { entries: VecDeque::new(), size: 0, capacity: DEFAULT_TABLE_SIZE, generation: 0 }
     }
 
-    /// Reads a whole header block and hands each field's name and value to `field`.
-    pub(super) fn decode(
+    /// While it is the same, the same block has the same fields.
+    #[inline]
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Reads a whole header block into `fields`, which are emptied first. Of a list that goes beyond `list_max` bytes, what
+    /// goes beyond is left out, and [`Fields::list_bytes`] tells.
+    pub(crate) fn decode(
         &mut self,
         mut block: &[u8],
-        mut field: impl FnMut(&[u8], &[u8]),
+        list_max: usize,
+        fields: &mut Fields,
     ) -> Result<(), HpackError> {
+        fields.clear();
         while let Some(&first) = block.first() {
             match first {
                 0x80.. => {
-                    let index = integer(&mut block, 7)?;
-                    let (name, value) = self.entry(index)?;
-                    field(name, value);
+                    let (name, value) = self.entry(integer(&mut block, 7)?)?;
+                    let buffer = fields.buffer();
+                    buffer.extend_from_slice(name);
+                    let name_end = buffer.len();
+                    buffer.extend_from_slice(value);
+                    fields.end_field(name_end, list_max, |_, _| {});
                 }
                 0x40..0x80 => {
-                    let (name, value) = self.literal(&mut block, 6)?;
-                    field(&name, &value);
-                    self.insert(name, value);
+                    let name_end = self.literal(&mut block, 6, fields.buffer())?;
+                    fields.end_field(name_end, list_max, |name, value| self.insert(name, value));
                 }
-                0x20..0x40 => {
-                    let capacity = integer(&mut block, 5)?;
-                    if capacity > DEFAULT_TABLE_SIZE {
-                        return Err(HpackError::TableSize);
-                    }
-                    self.capacity = capacity;
-                    self.evict_down_to(capacity);
-                }
-                // Not to be indexed, or never to be: the same to a client.
+                0x20..0x40 if fields.list_bytes() > 0 => return Err(HpackError::LateResize),
+                0x20..0x40 => self.resize(integer(&mut block, 5)?)?,
+                // Not to be indexed, or never to be: the same to whom nothing is forwarded.
                 ..0x20 => {
-                    let (name, value) = self.literal(&mut block, 4)?;
-                    field(&name, &value);
+                    let name_end = self.literal(&mut block, 4, fields.buffer())?;
+                    fields.end_field(name_end, list_max, |_, _| {});
                 }
             }
         }
         Ok(())
     }
 
-    fn literal(&self, block: &mut &[u8], prefix_bits: u32) -> Result<Field, HpackError> {
-        let name = match integer(block, prefix_bits)? {
-            0 => string(block)?,
-            index => self.entry(index)?.0.into(),
-        };
-        Ok((name, string(block)?))
+    /// Appends a literal field's name and value to `buffer`; where the name ends.
+    fn literal(
+        &self,
+        block: &mut &[u8],
+        prefix_bits: u32,
+        buffer: &mut Vec<u8>,
+    ) -> Result<usize, HpackError> {
+        match integer(block, prefix_bits)? {
+            0 => string(block, buffer)?,
+            index => buffer.extend_from_slice(self.entry(index)?.0),
+        }
+        let name_end = buffer.len();
+        string(block, buffer)?;
+        Ok(name_end)
     }
 
     fn entry(&self, index: usize) -> Result<(&[u8], &[u8]), HpackError> {
@@ -93,30 +107,37 @@ impl Decoder {
         if let Some(&field) = STATIC_TABLE.get(index) {
             return Ok(field);
         }
-        let (name, value) = self.entries.get(index - STATIC_TABLE.len()).ok_or(HpackError::Index)?;
-        Ok((name, value))
+        let entry = self.entries.get(index - STATIC_TABLE.len()).ok_or(HpackError::Index)?;
+        Ok((&entry.name, &entry.value))
     }
 
-    fn insert(&mut self, name: Box<[u8]>, value: Box<[u8]>) {
-        let size = entry_size(&name, &value);
+    fn insert(&mut self, name: &[u8], value: &[u8]) {
+        self.generation += 1;
+        let size = name.len() + value.len() + ENTRY_OVERHEAD;
         // An entry larger than the table is no error: it empties the table.
         self.evict_down_to(self.capacity.saturating_sub(size));
         if size <= self.capacity {
             self.size += size;
-            self.entries.push_front((name, value));
+            self.entries.push_front(Entry { name: name.into(), value: value.into() });
         }
+    }
+
+    fn resize(&mut self, capacity: usize) -> Result<(), HpackError> {
+        if capacity > DEFAULT_TABLE_SIZE {
+            return Err(HpackError::TableSize);
+        }
+        self.generation += 1;
+        self.capacity = capacity;
+        self.evict_down_to(capacity);
+        Ok(())
     }
 
     fn evict_down_to(&mut self, target: usize) {
         while self.size > target {
-            let (name, value) = self.entries.pop_back().expect("a table with a size has entries");
-            self.size -= entry_size(&name, &value);
+            let oldest = self.entries.pop_back().expect("a table with a size has entries");
+            self.size -= oldest.name.len() + oldest.value.len() + ENTRY_OVERHEAD;
         }
     }
-}
-
-fn entry_size(name: &[u8], value: &[u8]) -> usize {
-    name.len() + value.len() + ENTRY_OVERHEAD
 }
 
 fn integer(block: &mut &[u8], prefix_bits: u32) -> Result<usize, HpackError> {
@@ -136,70 +157,32 @@ fn integer(block: &mut &[u8], prefix_bits: u32) -> Result<usize, HpackError> {
     Err(HpackError::Integer)
 }
 
-fn string(block: &mut &[u8]) -> Result<Box<[u8]>, HpackError> {
+fn string(block: &mut &[u8], buffer: &mut Vec<u8>) -> Result<(), HpackError> {
     let is_huffman = block.first().is_some_and(|byte| byte & 0x80 != 0);
     let length = integer(block, 7)?;
     let bytes = block.split_off(..length).ok_or(HpackError::Truncated)?;
-    if is_huffman { Ok(huffman::decode(bytes)?.into()) } else { Ok(bytes.into()) }
-}
-
-/// Appends an integer whose first byte carries `pattern` above its `prefix_bits` low bits.
-fn write_integer(pattern: u8, prefix_bits: u32, value: usize, block: &mut Vec<u8>) {
-    let mask = (1_usize << prefix_bits) - 1;
-    if value < mask {
-        return block.push(pattern | value as u8);
-    }
-    block.push(pattern | mask as u8);
-    let mut rest = value - mask;
-    while rest >= 0x80 {
-        block.push(rest as u8 | 0x80);
-        rest >>= 7;
-    }
-    block.push(rest as u8);
-}
-
-fn write_string(plain: &[u8], block: &mut Vec<u8>) {
-    let mut coded = Vec::new();
-    huffman::encode(plain, &mut coded);
-    if coded.len() < plain.len() {
-        write_integer(0x80, 7, coded.len(), block);
-        block.extend_from_slice(&coded);
+    if is_huffman {
+        huffman::decode(bytes, buffer)
     } else {
-        write_integer(0, 7, plain.len(), block);
-        block.extend_from_slice(plain);
+        buffer.extend_from_slice(bytes);
+        Ok(())
     }
-}
-
-/// Appends a field that stands in a table, by its index.
-pub(super) fn write_indexed(index: usize, block: &mut Vec<u8>) {
-    write_integer(0x80, 7, index, block);
-}
-
-/// Appends a field in full; with `indexed`, both sides also add it to their dynamic tables.
-pub(super) fn write_literal(name: &[u8], value: &[u8], indexed: bool, block: &mut Vec<u8>) {
-    let (pattern, prefix_bits) = if indexed { (0x40, 6) } else { (0, 4) };
-    let known = STATIC_TABLE.iter().position(|&(known, _)| known == name);
-    write_integer(pattern, prefix_bits, known.map_or(0, |position| position + 1), block);
-    if known.is_none() {
-        write_string(name, block);
-    }
-    write_string(value, block);
-}
-
-/// Appends the instruction that empties the dynamic table and keeps it empty.
-pub(super) fn write_no_table(block: &mut Vec<u8>) {
-    write_integer(0x20, 5, 0, block);
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        super::{NEWEST, write_indexed, write_literal, write_no_table},
+        *,
+    };
+
+    const LIST_MAX: usize = 16 * 1024;
 
     fn fields(decoder: &mut Decoder, block: &[u8]) -> Result<Vec<(String, String)>, HpackError> {
-        let mut fields = Vec::new();
+        let mut fields = Fields::default();
+        decoder.decode(block, LIST_MAX, &mut fields)?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        decoder.decode(block, |name, value| fields.push((text(name), text(value))))?;
-        Ok(fields)
+        Ok(fields.iter().map(|(name, value)| (text(name), text(value))).collect())
     }
 
     fn field(name: &str, value: &str) -> (String, String) {
@@ -243,14 +226,17 @@ mod tests {
         let expected = [field(":method", "POST"), field(":path", "/a"), field("grpc-timeout", &long)];
         assert_eq!(fields(&mut decoder, &block).as_deref(), Ok(&expected[..]));
 
+        let generation = decoder.generation();
         let mut again = Vec::new();
-        write_indexed(62, &mut again);
+        write_indexed(NEWEST, &mut again);
         assert_eq!(fields(&mut decoder, &again).as_deref(), Ok(&expected[2..]));
+        assert_eq!(decoder.generation(), generation, "the table did not change");
 
         let mut without = Vec::new();
         write_no_table(&mut without);
-        write_indexed(62, &mut without);
+        write_indexed(NEWEST, &mut without);
         assert_eq!(fields(&mut decoder, &without), Err(HpackError::Index));
+        assert_ne!(decoder.generation(), generation, "the table changed");
     }
 
     #[test]
@@ -262,18 +248,32 @@ mod tests {
             (b"\x40", HpackError::Truncated),
             (b"\xff\xff\xff\xff\xff\xff", HpackError::Integer),
             (b"\x3f\xe2\x1f", HpackError::TableSize),
+            (b"\x82\x20", HpackError::LateResize),
         ] {
             assert_eq!(fields(&mut Decoder::new(), block), Err(error), "{block:x?}");
         }
     }
 
+    #[test]
+    fn what_goes_beyond_the_list_is_counted_and_not_kept_but_the_table_has_it() {
+        let (mut decoder, mut list) = (Decoder::new(), Fields::default());
+        let mut block = Vec::new();
+        write_literal(b"a", &[b'x'; 100], true, &mut block);
+        write_literal(b"b", &[b'x'; 100], true, &mut block);
+        decoder.decode(&block, 150, &mut list).expect("a good block");
+        assert_eq!(list.iter().map(|(name, _)| name[0]).collect::<Vec<_>>(), [b'a']);
+        assert_eq!(list.list_bytes(), 2 * (1 + 100 + ENTRY_OVERHEAD));
+        assert_eq!(fields(&mut decoder, b"\xbe").expect("b is in the table")[0].0, "b");
+    }
+
     proptest::proptest! {
         #[test]
         fn no_block_panics_nor_overfills_the_table(blocks: Vec<Vec<u8>>) {
-            let mut decoder = Decoder::new();
+            let (mut decoder, mut fields) = (Decoder::new(), Fields::default());
             for block in blocks {
-                let _ = decoder.decode(&block, |_, _| {});
+                let _ = decoder.decode(&block, 100, &mut fields);
                 proptest::prop_assert!(decoder.size <= decoder.capacity);
+                proptest::prop_assert!(fields.ends_within(100));
             }
         }
     }

@@ -1,0 +1,169 @@
+//! Header blocks of answers, and how they are framed.
+//!
+//! Two fields are in the client's table: those of every answer that is made at once. The rest is written in full, since it
+//! is rare; so nothing has to be remembered of it.
+
+use super::{
+    frame::{self, write_header},
+    hpack::{self, write_indexed, write_literal},
+};
+use http::HeaderMap;
+
+/// `:status: 200` in the static table.
+const STATUS_200: usize = 8;
+const CONTENT_TYPE: (&[u8], &[u8]) = (b"content-type", b"application/grpc");
+const GRPC_STATUS_OK: (&[u8], &[u8]) = (b"grpc-status", b"0");
+/// More than the two fields take in a table.
+const TABLE_NEEDED: u32 = 128;
+
+/// Writes header blocks, in the order in which they are sent.
+pub(super) struct AnswerHeaders {
+    table: Table,
+    /// The block of the head of a quick answer.
+    quick_head: Vec<u8>,
+    /// The block of its trailers.
+    quick_trailers: Vec<u8>,
+}
+
+/// What the client's table holds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Table {
+    Empty,
+    ContentType,
+    /// The status is the newest entry.
+    Both,
+    /// It is too small, and the client has yet to be told that it stays empty.
+    ToBeGivenUp,
+    GivenUp,
+}
+
+impl AnswerHeaders {
+    pub(super) fn new() -> Self {
+        let mut headers = Self { table: Table::Empty, quick_head: Vec::new(), quick_trailers: Vec::new() };
+        headers.set(Table::Empty);
+        headers
+    }
+
+    /// The client's table holds so many bytes from now on.
+    pub(super) fn table_resized(&mut self, size: u32) {
+        if size < TABLE_NEEDED && self.table != Table::GivenUp {
+            self.set(Table::ToBeGivenUp);
+        }
+    }
+
+    /// Makes the blocks that fit the table.
+    fn set(&mut self, table: Table) {
+        self.table = table;
+        let indexed = matches!(table, Table::Empty | Table::ContentType);
+        let field = |(name, value): (&[u8], &[u8]), entry: Option<usize>, block: &mut Vec<u8>| match entry {
+            Some(index) => write_indexed(index, block),
+            None => write_literal(name, value, indexed, block),
+        };
+        let (content_type, status) = match table {
+            Table::Empty | Table::ToBeGivenUp | Table::GivenUp => (None, None),
+            Table::ContentType => (Some(hpack::NEWEST), None),
+            Table::Both => (Some(hpack::NEWEST + 1), Some(hpack::NEWEST)),
+        };
+        self.quick_head.clear();
+        if table == Table::ToBeGivenUp {
+            hpack::write_no_table(&mut self.quick_head);
+        }
+        write_indexed(STATUS_200, &mut self.quick_head);
+        field(CONTENT_TYPE, content_type, &mut self.quick_head);
+        self.quick_trailers.clear();
+        field(GRPC_STATUS_OK, status, &mut self.quick_trailers);
+    }
+
+    /// Appends the HEADERS before a quick answer's body. They count as sent only with [`AnswerHeaders::quick_head_sent`].
+    #[inline]
+    pub(super) fn write_quick_head(&self, stream: u32, out: &mut Vec<u8>) {
+        frame::write(frame::HEADERS, frame::END_HEADERS, stream, &self.quick_head, out);
+    }
+
+    /// What was written stays: the client's table holds it.
+    #[inline]
+    pub(super) fn quick_head_sent(&mut self) {
+        match self.table {
+            Table::Both | Table::ContentType | Table::GivenUp => {}
+            Table::Empty => self.set(Table::ContentType),
+            Table::ToBeGivenUp => self.set(Table::GivenUp),
+        }
+    }
+
+    /// Appends the HEADERS after a quick answer's body.
+    #[inline]
+    pub(super) fn write_quick_trailers(&mut self, stream: u32, out: &mut Vec<u8>) {
+        const FLAGS: u8 = frame::END_HEADERS | frame::END_STREAM;
+        frame::write(frame::HEADERS, FLAGS, stream, &self.quick_trailers, out);
+        if self.table == Table::ContentType {
+            self.set(Table::Both);
+        }
+    }
+
+    /// Appends the HEADERS before any other answer's body.
+    pub(super) fn write_head(
+        &mut self,
+        stream: u32,
+        status: u16,
+        headers: &HeaderMap,
+        is_end: bool,
+        out: &mut Vec<u8>,
+    ) {
+        let mut block = self.block();
+        write_literal(b":status", status.to_string().as_bytes(), false, &mut block);
+        write_fields(headers, &mut block);
+        write_block(stream, &block, is_end, out);
+    }
+
+    /// Appends the HEADERS after any other answer's body.
+    pub(super) fn write_trailers(&mut self, stream: u32, trailers: &HeaderMap, out: &mut Vec<u8>) {
+        let mut block = self.block();
+        write_fields(trailers, &mut block);
+        write_block(stream, &block, true, out);
+    }
+
+    /// The start of a block.
+    fn block(&mut self) -> Vec<u8> {
+        let mut block = Vec::new();
+        if self.table == Table::ToBeGivenUp {
+            hpack::write_no_table(&mut block);
+            self.set(Table::GivenUp);
+        }
+        block
+    }
+}
+
+fn write_fields(fields: &HeaderMap, block: &mut Vec<u8>) {
+    for (name, value) in fields {
+        write_literal(name.as_str().as_bytes(), value.as_bytes(), false, block);
+    }
+}
+
+/// A block longer than a frame goes on in CONTINUATION.
+fn write_block(stream: u32, block: &[u8], is_end: bool, out: &mut Vec<u8>) {
+    let (first, rest) = block.split_at(block.len().min(frame::MAX_PAYLOAD));
+    let mut flags = if is_end { frame::END_STREAM } else { 0 };
+    if rest.is_empty() {
+        flags |= frame::END_HEADERS;
+    }
+    frame::write(frame::HEADERS, flags, stream, first, out);
+    let mut pieces = rest.chunks(frame::MAX_PAYLOAD).peekable();
+    while let Some(piece) = pieces.next() {
+        let flags = if pieces.peek().is_none() { frame::END_HEADERS } else { 0 };
+        frame::write(frame::CONTINUATION, flags, stream, piece, out);
+    }
+}
+
+/// Appends the head of a DATA frame whose length [`end_data`] fills in.
+#[inline]
+pub(super) fn start_data(stream: u32, out: &mut Vec<u8>) -> usize {
+    write_header(0, frame::DATA, 0, stream, out);
+    out.len()
+}
+
+/// The DATA frame whose payload starts at `start` ends here.
+#[inline]
+pub(super) fn end_data(start: usize, out: &mut [u8]) {
+    let [_, length @ ..] = ((out.len() - start) as u32).to_be_bytes();
+    out[start - frame::HEADER..][..length.len()].copy_from_slice(&length);
+}

@@ -1,0 +1,147 @@
+//! Answers as they go: at once, or piece by piece as a task makes them and the client's windows let them.
+
+use super::Connection;
+use crate::http2::{
+    ErrorCode, Service,
+    answer::{end_data, start_data},
+    flow::Outbound,
+    frame,
+    routed::FromTask,
+    stream::{Incoming, Outgoing},
+};
+use hyper::body::Bytes;
+
+impl<S: Service> Connection<S> {
+    /// Answers a call at once; false, and nothing has happened, if it has to be routed.
+    #[inline]
+    pub(super) fn answer(
+        &mut self,
+        id: u32,
+        outbound: Outbound,
+        quick: S::Quick,
+        body: &[u8],
+        service: &S,
+    ) -> bool {
+        let out = &mut self.outgoing;
+        let before = out.len();
+        self.answers.write_quick_head(id, out);
+        let start = start_data(id, out);
+        if !service.answer(quick, body, out) {
+            out.truncate(before);
+            return false;
+        }
+        self.answers.quick_head_sent();
+        self.budget.answer();
+        let length = out.len() - start;
+        if length <= outbound.room().min(self.outbound.room()).min(frame::MAX_PAYLOAD) {
+            end_data(start, out);
+            self.outbound.take(length);
+            self.answers.write_quick_trailers(id, out);
+        } else {
+            let body = Bytes::from(out.split_off(start));
+            out.truncate(start - frame::HEADER);
+            self.answer_later(id, outbound, body);
+        }
+        true
+    }
+
+    /// The client's windows do not let it take the answer yet.
+    #[cold]
+    fn answer_later(&mut self, id: u32, outbound: Outbound, body: Bytes) {
+        let stream = self.open(id, Incoming::Ended, outbound);
+        stream.outgoing.extend([Outgoing::Data(body, None), Outgoing::QuickTrailers]);
+        self.flush(id);
+    }
+
+    /// A task has something to tell of its stream, which may be over.
+    pub(in crate::http2) fn on_task(&mut self, id: u32, told: FromTask) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        match told {
+            FromTask::Read(bytes) => {
+                stream.held = stream.held.saturating_sub(bytes);
+                let raise = stream.inbound.read(bytes).filter(|_| !stream.request_has_ended());
+                self.write_stream_window(id, raise);
+                self.give_back(bytes);
+            }
+            FromTask::Head { head, is_end } => {
+                self.answers.write_head(id, head.status.as_u16(), &head.headers, is_end, &mut self.outgoing);
+                if is_end {
+                    self.finish(id);
+                }
+            }
+            FromTask::Data(bytes, sent) => {
+                stream.outgoing.push_back(Outgoing::Data(bytes, Some(sent)));
+                self.flush(id);
+            }
+            FromTask::Trailers(trailers) => {
+                stream.outgoing.push_back(Outgoing::Trailers(trailers));
+                self.flush(id);
+            }
+            FromTask::End => {
+                stream.outgoing.push_back(Outgoing::End);
+                self.flush(id);
+            }
+            FromTask::Failed => self.reset(id, ErrorCode::Internal),
+        }
+    }
+
+    /// Sends what the windows let.
+    pub(super) fn flush(&mut self, id: u32) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let out = &mut self.outgoing;
+        while let Some(next) = stream.outgoing.pop_front() {
+            match next {
+                Outgoing::Data(mut bytes, sent) => {
+                    while !bytes.is_empty() {
+                        let room = stream.outbound.room().min(self.outbound.room());
+                        let piece = bytes.split_to(bytes.len().min(room).min(frame::MAX_PAYLOAD));
+                        if piece.is_empty() {
+                            stream.outgoing.push_front(Outgoing::Data(bytes, sent));
+                            stream.blocked_since.get_or_insert(self.time.now());
+                            return;
+                        }
+                        stream.outbound.take(piece.len());
+                        self.outbound.take(piece.len());
+                        stream.blocked_since = None;
+                        frame::write(frame::DATA, 0, id, &piece, out);
+                    }
+                }
+                Outgoing::QuickTrailers => {
+                    self.answers.write_quick_trailers(id, out);
+                    return self.finish(id);
+                }
+                Outgoing::Trailers(trailers) => {
+                    self.answers.write_trailers(id, &trailers, out);
+                    return self.finish(id);
+                }
+                Outgoing::End => {
+                    frame::write(frame::DATA, frame::END_STREAM, id, &[], out);
+                    return self.finish(id);
+                }
+            }
+        }
+    }
+
+    /// Sends what the windows let, of every stream: the connection's was raised, or all of them.
+    pub(super) fn flush_all(&mut self) {
+        let waiting = self.streams.iter().filter(|(_, stream)| !stream.outgoing.is_empty());
+        let mut waiting: Vec<u32> = waiting.map(|(&id, _)| id).collect();
+        // First come, first served.
+        waiting.sort_unstable();
+        for id in waiting {
+            self.flush(id);
+        }
+    }
+
+    /// The end of the answer has been written.
+    fn finish(&mut self, id: u32) {
+        let Some(stream) = self.streams.get(&id) else { return };
+        self.budget.answer();
+        if stream.request_has_ended() {
+            self.close(id);
+        } else {
+            // What else the client would send of the request is of no interest (RFC 9113, section 8.1).
+            self.reset(id, ErrorCode::No);
+        }
+    }
+}

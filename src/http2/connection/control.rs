@@ -1,0 +1,184 @@
+//! Frames that are about the connection or a stream and carry no request: SETTINGS, PING, WINDOW_UPDATE and their like.
+
+use super::{Connection, Phase};
+use crate::http2::{
+    Broken, ErrorCode, Service,
+    flow::{DEFAULT_WINDOW, Overflow, WINDOW_MAX},
+    frame::{self, Frame},
+};
+
+mod setting {
+    pub(super) const HEADER_TABLE_SIZE: u16 = 1;
+    pub(super) const ENABLE_PUSH: u16 = 2;
+    pub(super) const MAX_CONCURRENT_STREAMS: u16 = 3;
+    pub(super) const INITIAL_WINDOW_SIZE: u16 = 4;
+    pub(super) const MAX_FRAME_SIZE: u16 = 5;
+    pub(super) const MAX_HEADER_LIST_SIZE: u16 = 6;
+}
+
+/// The payload of the PING that asks whether the client knows of the GOAWAY before it.
+const DRAIN_PING: &[u8; 8] = b"draining";
+/// The payload of the PING that asks whether the client is there.
+pub(super) const ALIVE_PING: &[u8; 8] = b"alive?  ";
+
+impl<S: Service> Connection<S> {
+    /// What the server says first.
+    pub(super) fn greet(&mut self) {
+        let settings = [
+            (setting::MAX_CONCURRENT_STREAMS, self.settings.streams_max),
+            (setting::INITIAL_WINDOW_SIZE, self.settings.stream_window),
+            (setting::MAX_HEADER_LIST_SIZE, self.settings.header_bytes_max),
+        ];
+        let payload: Vec<u8> = settings
+            .into_iter()
+            .flat_map(|(name, value)| name.to_be_bytes().into_iter().chain(value.to_be_bytes()))
+            .collect();
+        frame::write(frame::SETTINGS, 0, 0, &payload, &mut self.outgoing);
+        let raise = self.settings.connection_window.saturating_sub(DEFAULT_WINDOW);
+        if raise > 0 {
+            frame::write(frame::WINDOW_UPDATE, 0, 0, &raise.to_be_bytes(), &mut self.outgoing);
+        }
+    }
+
+    /// Asks the client to start nothing more. It is told for good once it has answered: what it had sent until then is
+    /// still answered.
+    pub(in crate::http2) fn start_drain(&mut self) {
+        if self.phase < Phase::Draining {
+            self.phase = Phase::Draining;
+            self.write_goaway(WINDOW_MAX, ErrorCode::No);
+            frame::write(frame::PING, 0, 0, DRAIN_PING, &mut self.outgoing);
+        }
+    }
+
+    pub(super) fn on_control(&mut self, frame: &Frame<'_>) -> Result<(), Broken> {
+        self.budget.control_frame(&self.settings)?;
+        match frame.kind {
+            frame::SETTINGS => self.on_settings(frame),
+            frame::PING => self.on_ping(frame),
+            frame::WINDOW_UPDATE => self.on_window_update(frame),
+            frame::RST_STREAM => self.on_reset(frame),
+            frame::PRIORITY => self.on_priority(frame),
+            frame::GOAWAY if frame.stream != 0 => Err(Broken::protocol("a GOAWAY is of a stream")),
+            frame::PUSH_PROMISE => Err(Broken::protocol("a client pushes")),
+            // A GOAWAY of a client says that it will take no pushes, and there are none. Kinds that are yet to be invented
+            // are to be ignored.
+            _ => Ok(()),
+        }
+    }
+
+    fn on_settings(&mut self, frame: &Frame<'_>) -> Result<(), Broken> {
+        if frame.stream != 0 {
+            return Err(Broken::protocol("SETTINGS are of a stream"));
+        }
+        let (settings, []) = frame.payload.as_chunks::<6>() else {
+            return Err(Broken::frame_size("SETTINGS have a wrong length"));
+        };
+        if frame.has(frame::ACK) {
+            return if settings.is_empty() {
+                Ok(())
+            } else {
+                Err(Broken::frame_size("an acknowledgement has settings"))
+            };
+        }
+        for &[n0, n1, v0, v1, v2, v3] in settings {
+            self.on_setting(u16::from_be_bytes([n0, n1]), u32::from_be_bytes([v0, v1, v2, v3]))?;
+        }
+        frame::write(frame::SETTINGS, frame::ACK, 0, &[], &mut self.outgoing);
+        if self.phase == Phase::Greeted {
+            self.phase = Phase::Open;
+        }
+        self.flush_all();
+        Ok(())
+    }
+
+    fn on_setting(&mut self, name: u16, value: u32) -> Result<(), Broken> {
+        match name {
+            setting::HEADER_TABLE_SIZE => self.answers.table_resized(value),
+            setting::ENABLE_PUSH if value > 1 => {
+                return Err(Broken::protocol("ENABLE_PUSH is neither 0 nor 1"));
+            }
+            setting::INITIAL_WINDOW_SIZE if value > WINDOW_MAX => return Err(Overflow.into()),
+            setting::INITIAL_WINDOW_SIZE => {
+                let by = i64::from(value) - i64::from(self.stream_outbound);
+                self.stream_outbound = value;
+                for stream in self.streams.values_mut() {
+                    stream.outbound.change(by)?;
+                }
+            }
+            // No frame of an answer is longer than the least that may be set.
+            setting::MAX_FRAME_SIZE if !(1 << 14..1 << 24).contains(&value) => {
+                return Err(Broken::protocol("MAX_FRAME_SIZE is out of its range"));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn on_ping(&mut self, frame: &Frame<'_>) -> Result<(), Broken> {
+        if frame.stream != 0 {
+            return Err(Broken::protocol("a PING is of a stream"));
+        }
+        if frame.payload.len() != DRAIN_PING.len() {
+            return Err(Broken::frame_size("a PING has a wrong length"));
+        }
+        if !frame.has(frame::ACK) {
+            frame::write(frame::PING, frame::ACK, 0, frame.payload, &mut self.outgoing);
+        } else if self.phase == Phase::Draining && frame.payload == DRAIN_PING {
+            self.phase = Phase::Leaving;
+            self.write_goaway(self.last_stream, ErrorCode::No);
+        }
+        Ok(())
+    }
+
+    fn on_window_update(&mut self, frame: &Frame<'_>) -> Result<(), Broken> {
+        let raise = frame.number()? & WINDOW_MAX;
+        if frame.stream == 0 {
+            if raise == 0 {
+                return Err(Broken::protocol("a window is raised by nothing"));
+            }
+            self.outbound.change(raise.into())?;
+            self.flush_all();
+            return Ok(());
+        }
+        self.must_not_be_idle(frame)?;
+        let Some(stream) = self.streams.get_mut(&frame.stream) else { return Ok(()) };
+        if raise == 0 {
+            self.reset(frame.stream, ErrorCode::Protocol);
+        } else if stream.outbound.change(raise.into()).is_err() {
+            self.reset(frame.stream, ErrorCode::FlowControl);
+        } else {
+            self.flush(frame.stream);
+        }
+        Ok(())
+    }
+
+    fn on_reset(&mut self, frame: &Frame<'_>) -> Result<(), Broken> {
+        frame.number()?;
+        self.must_not_be_idle(frame)?;
+        self.budget.reset(&self.settings)?;
+        self.close(frame.stream);
+        Ok(())
+    }
+
+    /// Priorities are checked, not followed (RFC 9113 has given them up).
+    fn on_priority(&mut self, frame: &Frame<'_>) -> Result<(), Broken> {
+        if frame.stream == 0 {
+            return Err(Broken::protocol("a PRIORITY is of no stream"));
+        }
+        if frame.payload.len() != 5 {
+            return Err(Broken::frame_size("a PRIORITY has a wrong length"));
+        }
+        if frame.depends_on_itself() {
+            return Err(Broken::protocol("a stream depends on itself"));
+        }
+        Ok(())
+    }
+
+    fn must_not_be_idle(&self, frame: &Frame<'_>) -> Result<(), Broken> {
+        let is_idle = frame.stream.is_multiple_of(2) || frame.stream > self.last_stream;
+        if is_idle && self.phase != Phase::Leaving {
+            return Err(Broken::protocol("a frame is of a stream that was never opened"));
+        }
+        Ok(())
+    }
+}

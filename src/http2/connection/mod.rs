@@ -1,0 +1,290 @@
+//! The server's side of one connection: bytes read become bytes to write.
+//!
+//! No IO and no clock: the time is told by [`Connection::tick`]. What always holds:
+//! - what the client can make the connection hold is bounded by [`Http2Settings`];
+//! - a call answered at once was read and answered within one call of [`Connection::read`], or waits for nothing but the
+//!   client's windows;
+//! - a stream's task lives no longer than its stream.
+
+mod answers;
+mod budget;
+mod control;
+mod requests;
+mod time;
+
+use super::{
+    Broken, ErrorCode, Http2Settings, RequestBody, Service,
+    answer::AnswerHeaders,
+    flow::{DEFAULT_WINDOW, Inbound, Outbound},
+    frame::{self, Frame},
+    head::HeadReader,
+    routed::{Task, ToConnection},
+    stream::Stream,
+};
+use budget::Budget;
+use hashbrown::HashMap;
+use http::Request;
+use std::time::Duration;
+
+/// What a client says first.
+pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// What is written and not read by the client, beyond which nothing more is read from it.
+const UNREAD_MAX: usize = 256 * 1024;
+
+/// How much room for what is to be written a connection keeps while there is nothing to write.
+const KEPT_MAX: usize = 16 * 1024;
+
+/// The server's side of one connection.
+pub(super) struct Connection<S: Service> {
+    settings: Http2Settings,
+    /// What was read of a frame that is not whole yet.
+    incoming: Vec<u8>,
+    outgoing: Vec<u8>,
+    /// How much of `outgoing` is already written.
+    written: usize,
+    phase: Phase,
+    /// What the client did, if it ended otherwise than it should.
+    why_broken: Option<&'static str>,
+    heads: HeadReader<S::Quick>,
+    answers: AnswerHeaders,
+    streams: HashMap<u32, Stream<S::Quick>, foldhash::fast::RandomState>,
+    /// The newest stream of the client; zero before the first.
+    last_stream: u32,
+    /// A header block whose end has not come.
+    open_block: Option<OpenBlock>,
+    inbound: Inbound,
+    outbound: Outbound,
+    /// What the client's SETTINGS say of the window of a new stream.
+    stream_outbound: u32,
+    /// Requests that are to be given tasks.
+    to_route: Vec<(u32, Request<RequestBody>)>,
+    tasks: ToConnection,
+    budget: Budget,
+    time: time::Times,
+}
+
+/// How far the connection has come. It never goes back.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Phase {
+    /// The client has not said its preface.
+    Silent,
+    /// It has, but not its SETTINGS.
+    Greeted,
+    Open,
+    /// The client was asked to start nothing more.
+    Draining,
+    /// It knows: what it starts now is not looked at.
+    Leaving,
+    /// Nothing is read any more.
+    Broken,
+    /// Not even written.
+    Dead,
+}
+
+struct OpenBlock {
+    stream: u32,
+    bytes: Vec<u8>,
+    ends_stream: bool,
+}
+
+impl<S: Service> Connection<S> {
+    /// A connection just made, at time zero. Its tasks talk to it by `tasks`.
+    pub(super) fn new(settings: Http2Settings, tasks: ToConnection) -> Self {
+        let mut connection = Self {
+            settings,
+            incoming: Vec::new(),
+            outgoing: Vec::new(),
+            written: 0,
+            phase: Phase::Silent,
+            why_broken: None,
+            heads: HeadReader::new(settings.header_bytes_max),
+            answers: AnswerHeaders::new(),
+            streams: HashMap::default(),
+            last_stream: 0,
+            open_block: None,
+            inbound: Inbound::new(settings.connection_window.max(DEFAULT_WINDOW)),
+            outbound: Outbound::new(DEFAULT_WINDOW),
+            stream_outbound: DEFAULT_WINDOW,
+            to_route: Vec::new(),
+            tasks,
+            budget: Budget::default(),
+            time: time::Times::default(),
+        };
+        connection.greet();
+        connection
+    }
+
+    /// Whether more is to be read: not while the client leaves unread what it was answered.
+    pub(super) fn wants_to_read(&self) -> bool {
+        self.phase < Phase::Broken && self.outgoing.len() - self.written < UNREAD_MAX
+    }
+
+    /// Whether all has been said.
+    pub(super) fn is_over(&self) -> bool {
+        match self.phase {
+            Phase::Dead => true,
+            Phase::Broken => self.unwritten().is_empty(),
+            Phase::Leaving => self.streams.is_empty() && self.unwritten().is_empty(),
+            _ => false,
+        }
+    }
+
+    /// Why it ended otherwise than it should.
+    pub(super) fn why_broken(&self) -> Option<&'static str> {
+        self.why_broken
+    }
+
+    /// The bytes to be written next.
+    pub(super) fn unwritten(&self) -> &[u8] {
+        &self.outgoing[self.written..]
+    }
+
+    /// The first `count` of the unwritten bytes have been written.
+    pub(super) fn wrote(&mut self, count: usize) {
+        self.written += count;
+        self.time.wrote();
+        if self.written == self.outgoing.len() {
+            self.outgoing.clear();
+            // Of a connection that had much to say at once, not all of the room is kept.
+            self.outgoing.shrink_to(KEPT_MAX);
+            self.written = 0;
+        }
+    }
+
+    /// Takes what was read.
+    pub(super) fn read(&mut self, bytes: &[u8], service: &S) {
+        self.time.heard();
+        let taken = if self.incoming.is_empty() {
+            let mut rest = bytes;
+            let taken = self.take_frames(&mut rest, service);
+            self.incoming.extend_from_slice(rest);
+            taken
+        } else {
+            let mut incoming = std::mem::take(&mut self.incoming);
+            incoming.extend_from_slice(bytes);
+            let mut rest = &incoming[..];
+            let taken = self.take_frames(&mut rest, service);
+            let used = incoming.len() - rest.len();
+            if used < incoming.len() {
+                incoming.drain(..used);
+                self.incoming = incoming;
+            }
+            taken
+        };
+        if let Err(broken) = taken {
+            self.break_off(broken);
+        }
+    }
+
+    /// Requests that came and are to be routed.
+    pub(super) fn take_routed(&mut self) -> Option<(u32, Request<RequestBody>)> {
+        self.to_route.pop()
+    }
+
+    /// A request that was routed has its task.
+    pub(super) fn has_task(&mut self, stream: u32, task: Task) {
+        if let Some(stream) = self.streams.get_mut(&stream) {
+            stream.task = Some(task);
+        }
+    }
+
+    fn take_frames(&mut self, bytes: &mut &[u8], service: &S) -> Result<(), Broken> {
+        if self.phase == Phase::Silent && !self.take_preface(bytes)? {
+            return Ok(());
+        }
+        while let Some(frame) = Frame::take(bytes)? {
+            self.take_frame(&frame, bytes, service)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the preface has come whole.
+    fn take_preface(&mut self, bytes: &mut &[u8]) -> Result<bool, Broken> {
+        let (said, expected) = (bytes.len().min(PREFACE.len()), PREFACE);
+        if bytes[..said] != expected[..said] {
+            return Err(Broken::protocol("it does not speak HTTP/2"));
+        }
+        if said < PREFACE.len() {
+            return Ok(false);
+        }
+        *bytes = &bytes[said..];
+        self.phase = Phase::Greeted;
+        Ok(true)
+    }
+
+    /// `rest` is what follows the frame: a call's body is taken along with its head.
+    #[inline]
+    fn take_frame(&mut self, frame: &Frame<'_>, rest: &mut &[u8], service: &S) -> Result<(), Broken> {
+        if self.phase == Phase::Greeted && (frame.kind != frame::SETTINGS || frame.has(frame::ACK)) {
+            return Err(Broken::protocol("its first frame is not SETTINGS"));
+        }
+        if self.open_block.is_some() && frame.kind != frame::CONTINUATION {
+            return Err(Broken::protocol("a header block is interrupted"));
+        }
+        match frame.kind {
+            frame::HEADERS => self.on_headers(frame, rest, service),
+            frame::DATA => self.on_data(frame, service),
+            frame::CONTINUATION => self.on_continuation(frame, rest, service),
+            _ => self.on_control(frame),
+        }
+    }
+
+    /// The client broke the protocol: it is told, and all that is under way is dropped.
+    fn break_off(&mut self, broken: Broken) {
+        if self.phase == Phase::Silent && is_http1(&self.incoming) {
+            self.outgoing.clear();
+            self.outgoing.extend_from_slice(HTTP1_REFUSAL.as_bytes());
+        } else {
+            self.write_goaway(self.last_stream, broken.code);
+        }
+        self.phase = Phase::Broken;
+        self.why_broken = Some(broken.why);
+        self.streams.clear();
+        self.to_route.clear();
+        self.incoming = Vec::new();
+    }
+
+    fn write_goaway(&mut self, last_stream: u32, code: ErrorCode) {
+        let payload = [last_stream.to_be_bytes(), (code as u32).to_be_bytes()].concat();
+        frame::write(frame::GOAWAY, 0, 0, &payload, &mut self.outgoing);
+    }
+
+    /// Ends a stream, if it is there, and tells the client why.
+    fn reset(&mut self, stream: u32, code: ErrorCode) {
+        frame::write(frame::RST_STREAM, 0, stream, &(code as u32).to_be_bytes(), &mut self.outgoing);
+        self.close(stream);
+    }
+
+    /// Forgets a stream. What its body held of the connection's window is given back.
+    fn close(&mut self, stream: u32) {
+        if let Some(stream) = self.streams.remove(&stream) {
+            self.give_back(stream.held);
+            self.time.request_ended();
+        }
+    }
+
+    /// So many bytes of DATA have been read: others may come in their place.
+    #[inline]
+    fn give_back(&mut self, bytes: usize) {
+        if let Some(raise) = self.inbound.read(bytes) {
+            frame::write(frame::WINDOW_UPDATE, 0, 0, &raise.to_be_bytes(), &mut self.outgoing);
+        }
+    }
+
+    /// How long ago the connection was made, as of the last tick.
+    fn now(&self) -> Duration {
+        self.time.now()
+    }
+}
+
+/// Whether what came looks like the start of a request of HTTP/1.
+fn is_http1(bytes: &[u8]) -> bool {
+    const VERSION: &[u8] = b" HTTP/1.";
+    let line = bytes.split(|&byte| byte == b'\r').next().unwrap_or_default();
+    line.windows(VERSION.len()).any(|window| window == VERSION)
+}
+
+const HTTP1_REFUSAL: &str = "HTTP/1.1 505 HTTP Version Not Supported\r\n\
+     content-type: text/plain\r\ncontent-length: 77\r\nconnection: close\r\n\r\n\
+     this port speaks gRPC: send HTTP/2 from the first byte (h2c prior knowledge)\n";

@@ -1,0 +1,87 @@
+//! What can be wrong with a connection or a stream (RFC 9113, section 7).
+
+/// The error codes, by their numbers on the wire.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub(crate) enum ErrorCode {
+    No = 0,
+    Protocol = 1,
+    Internal = 2,
+    FlowControl = 3,
+    StreamClosed = 5,
+    FrameSize = 6,
+    RefusedStream = 7,
+    Cancel = 8,
+    Compression = 9,
+    EnhanceYourCalm = 11,
+}
+
+const NAMES: [&str; 14] = [
+    "NO_ERROR",
+    "PROTOCOL_ERROR",
+    "INTERNAL_ERROR",
+    "FLOW_CONTROL_ERROR",
+    "SETTINGS_TIMEOUT",
+    "STREAM_CLOSED",
+    "FRAME_SIZE_ERROR",
+    "REFUSED_STREAM",
+    "CANCEL",
+    "COMPRESSION_ERROR",
+    "CONNECT_ERROR",
+    "ENHANCE_YOUR_CALM",
+    "INADEQUATE_SECURITY",
+    "HTTP_1_1_REQUIRED",
+];
+
+/// The name of an error code that came over the wire.
+pub(crate) fn error_name(code: u32) -> &'static str {
+    NAMES.get(code as usize).unwrap_or(&"an unknown error code")
+}
+
+/// The other side broke the protocol, and the connection cannot go on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{why} ({})", error_name(*code as u32))]
+pub(crate) struct Broken {
+    /// What the other side is told.
+    pub(crate) code: ErrorCode,
+    /// What it did.
+    pub(crate) why: &'static str,
+}
+
+impl Broken {
+    pub(crate) const fn new(code: ErrorCode, why: &'static str) -> Self {
+        Self { code, why }
+    }
+
+    pub(crate) const fn protocol(why: &'static str) -> Self {
+        Self::new(ErrorCode::Protocol, why)
+    }
+
+    pub(crate) const fn frame_size(why: &'static str) -> Self {
+        Self::new(ErrorCode::FrameSize, why)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_has_its_name() {
+        for (code, name) in [
+            (ErrorCode::No, "NO_ERROR"),
+            (ErrorCode::Protocol, "PROTOCOL_ERROR"),
+            (ErrorCode::Internal, "INTERNAL_ERROR"),
+            (ErrorCode::FlowControl, "FLOW_CONTROL_ERROR"),
+            (ErrorCode::StreamClosed, "STREAM_CLOSED"),
+            (ErrorCode::FrameSize, "FRAME_SIZE_ERROR"),
+            (ErrorCode::RefusedStream, "REFUSED_STREAM"),
+            (ErrorCode::Cancel, "CANCEL"),
+            (ErrorCode::Compression, "COMPRESSION_ERROR"),
+            (ErrorCode::EnhanceYourCalm, "ENHANCE_YOUR_CALM"),
+        ] {
+            assert_eq!(error_name(code as u32), name);
+        }
+        assert_eq!(error_name(77), "an unknown error code");
+    }
+}

@@ -1,0 +1,129 @@
+//! Flow control (RFC 9113, section 5.2): how much DATA may be sent, and how much may come.
+
+use super::{Broken, ErrorCode};
+
+/// The window before any SETTINGS or WINDOW_UPDATE.
+pub(super) const DEFAULT_WINDOW: u32 = 65_535;
+pub(super) const WINDOW_MAX: u32 = 0x7fff_ffff;
+
+/// How many bytes of DATA the other side still takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Outbound(i64);
+
+/// The other side raised a window beyond its bound.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Overflow;
+
+impl From<Overflow> for Broken {
+    fn from(_: Overflow) -> Self {
+        Self::new(ErrorCode::FlowControl, "a window grows beyond its bound")
+    }
+}
+
+impl Outbound {
+    pub(super) fn new(size: u32) -> Self {
+        Self(i64::from(size))
+    }
+
+    /// Bytes that may be sent now. A window can be below zero, since SETTINGS may shrink it.
+    #[inline]
+    pub(super) fn room(self) -> usize {
+        self.0.max(0) as usize
+    }
+
+    /// So many bytes, for which there was room, are sent.
+    #[inline]
+    pub(super) fn take(&mut self, bytes: usize) {
+        debug_assert!(bytes <= self.room());
+        self.0 -= bytes as i64;
+    }
+
+    /// Raises it, or lowers it if SETTINGS said so.
+    pub(super) fn change(&mut self, by: i64) -> Result<(), Overflow> {
+        let raised = self.0 + by;
+        if raised > i64::from(WINDOW_MAX) {
+            return Err(Overflow);
+        }
+        self.0 = raised;
+        Ok(())
+    }
+}
+
+/// How many bytes of DATA may come, and how many of those that came are to be asked for anew.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Inbound {
+    /// What it is raised to.
+    size: u32,
+    /// What may still come.
+    room: u32,
+    /// What came and was read, and is not yet given back.
+    unreturned: u32,
+}
+
+impl Inbound {
+    pub(super) fn new(size: u32) -> Self {
+        Self { size, room: size, unreturned: 0 }
+    }
+
+    /// So many bytes came; an error if that was more than they might.
+    #[inline]
+    pub(super) fn came(&mut self, bytes: usize) -> Result<(), Overflow> {
+        let bytes = u32::try_from(bytes).map_err(|_| Overflow)?;
+        self.room = self.room.checked_sub(bytes).ok_or(Overflow)?;
+        Ok(())
+    }
+
+    /// So many of the bytes that came have been read; what the other side is to be told, once it is worth a frame.
+    #[inline]
+    pub(super) fn read(&mut self, bytes: usize) -> Option<u32> {
+        // No more is read than came, and what came fits.
+        self.unreturned += bytes as u32;
+        if self.unreturned < self.size.div_ceil(2) {
+            return None;
+        }
+        let returned = std::mem::take(&mut self.unreturned);
+        self.room += returned;
+        Some(returned)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_window_that_settings_shrank_has_no_room_until_it_is_raised_again() {
+        let mut window = Outbound::new(10);
+        window.take(8);
+        assert_eq!(window.change(-10), Ok(()));
+        assert_eq!(window.room(), 0);
+        assert_eq!(window.change(9), Ok(()));
+        assert_eq!(window.room(), 1);
+        assert_eq!(window.change(i64::from(WINDOW_MAX)), Err(Overflow));
+    }
+
+    proptest! {
+        #[test]
+        fn whoever_keeps_to_the_window_is_never_refused_and_never_stuck(
+            size in 1..1000_u32, pieces in prop::collection::vec(1..1000_usize, 1..100),
+        ) {
+            let (mut inbound, mut sender) = (Inbound::new(size), Outbound::new(size));
+            for piece in pieces {
+                // A sender with a piece to send sends what there is room for, until all is sent.
+                let mut left = piece;
+                while left > 0 {
+                    let sent = left.min(sender.room());
+                    prop_assert!(sent > 0, "stuck");
+                    sender.take(sent);
+                    prop_assert_eq!(inbound.came(sent), Ok(()));
+                    left -= sent;
+                    if let Some(returned) = inbound.read(sent) {
+                        prop_assert_eq!(sender.change(returned.into()), Ok(()));
+                    }
+                }
+            }
+            prop_assert_eq!(inbound.came(sender.room() + 1), Err(Overflow));
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! From a header block to the checked head of a request (RFC 9113, section 8).
+
+use super::{
+    Fields, Service,
+    hpack::{Decoder, HpackError},
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
+
+/// What a header block turned out to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Head<Q> {
+    Good {
+        /// Whether, and how, it can be answered at once.
+        quick: Option<Q>,
+        content_length: Option<u64>,
+    },
+    /// Its stream is an error.
+    Malformed,
+    /// Its list of fields is longer than the server takes.
+    TooLarge,
+}
+
+/// Reads the header blocks of one connection.
+///
+/// Clients such as Envoy send the very same block call after call. As long as the compression's table has not changed
+/// either, it means the same, and is not read again.
+pub(super) struct HeadReader<Q> {
+    decoder: Decoder,
+    list_max: usize,
+    /// The fields of the block that was read last.
+    fields: Fields,
+    last: Option<Last<Q>>,
+}
+
+struct Last<Q> {
+    block: Vec<u8>,
+    /// The table's, before and after the block.
+    generation: u64,
+    head: Head<Q>,
+}
+
+impl<Q: Copy> HeadReader<Q> {
+    pub(super) fn new(list_max: u32) -> Self {
+        Self { decoder: Decoder::new(), list_max: list_max as usize, fields: Fields::default(), last: None }
+    }
+
+    /// Reads the block of a request's head.
+    #[inline]
+    pub(super) fn head<S: Service<Quick = Q>>(
+        &mut self,
+        block: &[u8],
+        service: &S,
+    ) -> Result<Head<Q>, HpackError> {
+        if let Some(last) = &self.last
+            && last.block == block
+            && last.generation == self.decoder.generation()
+        {
+            return Ok(last.head);
+        }
+        self.read_head(block, service)
+    }
+
+    fn read_head<S: Service<Quick = Q>>(&mut self, block: &[u8], service: &S) -> Result<Head<Q>, HpackError> {
+        let before = self.decoder.generation();
+        self.read(block)?;
+        let head = if self.fields.list_bytes() > self.list_max {
+            Head::TooLarge
+        } else {
+            match check(&self.fields) {
+                Some(content_length) => Head::Good { quick: service.quick(&self.fields), content_length },
+                None => Head::Malformed,
+            }
+        };
+        if self.decoder.generation() == before {
+            let mut buffer = self.last.take().map(|last| last.block).unwrap_or_default();
+            buffer.clear();
+            buffer.extend_from_slice(block);
+            self.last = Some(Last { block: buffer, generation: before, head });
+        }
+        Ok(head)
+    }
+
+    /// Reads the block of a request's trailers, or one of no interest: the table has to see it. None if it is malformed.
+    pub(super) fn trailers(&mut self, block: &[u8]) -> Result<Option<HeaderMap>, HpackError> {
+        self.read(block)?;
+        if self.fields.list_bytes() > self.list_max
+            || self.fields.iter().any(|(name, _)| name.starts_with(b":"))
+        {
+            return Ok(None);
+        }
+        Ok(header_map(&self.fields))
+    }
+
+    fn read(&mut self, block: &[u8]) -> Result<(), HpackError> {
+        // The fields are overwritten: what was last is no longer to be had. No table reaches that generation.
+        if let Some(last) = &mut self.last {
+            last.generation = u64::MAX;
+        }
+        self.decoder.decode(block, self.list_max, &mut self.fields)
+    }
+
+    /// The request whose good head was read last.
+    pub(super) fn request(&self) -> Option<Request<()>> {
+        let mut request = Request::new(());
+        *request.method_mut() = Method::from_bytes(self.fields.get(b":method")?).ok()?;
+        *request.uri_mut() = self.uri()?;
+        *request.version_mut() = http::Version::HTTP_2;
+        *request.headers_mut() = header_map(&self.fields)?;
+        Some(request)
+    }
+
+    fn uri(&self) -> Option<Uri> {
+        let path = self.fields.get(b":path")?;
+        let Some(authority) = self.fields.get(b":authority").filter(|authority| !authority.is_empty()) else {
+            return Uri::try_from(path).ok();
+        };
+        let builder = Uri::builder().scheme(self.fields.get(b":scheme")?).authority(authority);
+        builder.path_and_query(path).build().ok()
+    }
+}
+
+/// The fields that are no pseudo-headers.
+fn header_map(fields: &Fields) -> Option<HeaderMap> {
+    let mut map = HeaderMap::new();
+    for (name, value) in fields.iter().filter(|(name, _)| !name.starts_with(b":")) {
+        map.append(HeaderName::from_lowercase(name).ok()?, HeaderValue::from_bytes(value).ok()?);
+    }
+    Some(map)
+}
+
+/// Whether the head of a request is as HTTP/2 has it; if so, its content-length if it has one.
+fn check(fields: &Fields) -> Option<Option<u64>> {
+    const PSEUDO: [&[u8]; 4] = [b":method", b":scheme", b":path", b":authority"];
+    let mut seen = [false; PSEUDO.len()];
+    let (mut content_length, mut pseudo_ended) = (None, false);
+    for (name, value) in fields.iter() {
+        if name.starts_with(b":") {
+            let which = PSEUDO.iter().position(|pseudo| *pseudo == name)?;
+            if pseudo_ended || std::mem::replace(&mut seen[which], true) || (which < 3 && value.is_empty()) {
+                return None;
+            }
+            continue;
+        }
+        pseudo_ended = true;
+        if name.is_empty() || name.iter().any(u8::is_ascii_uppercase) {
+            return None;
+        }
+        match name {
+            b"connection" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding" | b"upgrade" => {
+                return None;
+            }
+            b"te" if value != b"trailers" => return None,
+            b"content-length" => {
+                let length = str::from_utf8(value).ok()?.parse().ok()?;
+                if content_length.replace(length).is_some_and(|other| other != length) {
+                    return None;
+                }
+            }
+            _ => {}
+        }
+    }
+    let is_complete = seen[..3].iter().all(|seen| *seen);
+    is_complete.then_some(content_length)
+}

@@ -1,0 +1,189 @@
+//! A request that is not answered at once: its body, its task, and what the task tells the connection.
+
+use super::Service;
+use http::{HeaderMap, Request, Response, response};
+use hyper::body::{Body, Bytes, Frame};
+use std::{
+    future::poll_fn,
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::AbortHandle,
+};
+
+/// What a task tells its connection, and of which stream.
+pub(super) type ToConnection = mpsc::UnboundedSender<(u32, FromTask)>;
+
+/// What a task tells its connection.
+pub(super) enum FromTask {
+    /// So many bytes of the request's body were read.
+    Read(usize),
+    /// The head of the answer.
+    Head {
+        head: Box<response::Parts>,
+        /// Nothing follows it.
+        is_end: bool,
+    },
+    /// A piece of the answer's body. Who holds the sender waits until it is dropped, which is when it was sent.
+    Data(Bytes, oneshot::Sender<()>),
+    /// The end of the answer, with trailers.
+    Trailers(HeaderMap),
+    /// The end of the answer, without.
+    End,
+    /// There will be no (more of the) answer.
+    Failed,
+}
+
+/// A piece of a request's body.
+pub(super) enum Piece {
+    Data(Bytes),
+    /// Data whose place in the windows has been given back already.
+    Collected(Bytes),
+    Trailers(HeaderMap),
+    End,
+}
+
+/// The body of a request that is routed. What is not read of it keeps its place in the connection's window.
+pub struct RequestBody {
+    pieces: mpsc::UnboundedReceiver<Piece>,
+    stream: u32,
+    to: ToConnection,
+    is_ended: bool,
+}
+
+/// The connection ended before the body did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the connection ended before the request's body")]
+pub struct BodyError;
+
+impl RequestBody {
+    /// The body of a stream's request, and where its pieces go.
+    pub(super) fn new(stream: u32, to: &ToConnection) -> (mpsc::UnboundedSender<Piece>, Self) {
+        let (pieces, received) = mpsc::unbounded_channel();
+        (pieces, Self { pieces: received, stream, to: to.clone(), is_ended: false })
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if self.is_ended {
+            return Poll::Ready(None);
+        }
+        Poll::Ready(match ready!(self.pieces.poll_recv(context)) {
+            Some(Piece::Data(data)) => {
+                // A connection that is gone needs no word of it.
+                let _ = self.to.send((self.stream, FromTask::Read(data.len())));
+                Some(Ok(Frame::data(data)))
+            }
+            Some(Piece::Collected(data)) => Some(Ok(Frame::data(data))),
+            Some(Piece::Trailers(trailers)) => {
+                self.is_ended = true;
+                Some(Ok(Frame::trailers(trailers)))
+            }
+            Some(Piece::End) => {
+                self.is_ended = true;
+                None
+            }
+            None => {
+                self.is_ended = true;
+                Some(Err(BodyError))
+            }
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.is_ended
+    }
+}
+
+/// A task that ends with its stream.
+pub(super) struct Task(AbortHandle);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Starts the task that answers a request.
+pub(super) fn start<S: Service>(
+    service: &Arc<S>,
+    stream: u32,
+    request: Request<RequestBody>,
+    to: &ToConnection,
+) -> Task {
+    let answering = answer(Arc::clone(service), stream, request, to.clone());
+    Task(tokio::spawn(answering).abort_handle())
+}
+
+/// Tells the connection what becomes of a request, whatever becomes of the task.
+struct Teller {
+    stream: u32,
+    to: ToConnection,
+    has_ended: bool,
+}
+
+impl Teller {
+    fn tell(&self, what: FromTask) {
+        // A connection that is gone has aborted the task, or is about to.
+        let _ = self.to.send((self.stream, what));
+    }
+
+    fn end(mut self, with: FromTask) {
+        self.tell(with);
+        self.has_ended = true;
+    }
+}
+
+impl Drop for Teller {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.tell(FromTask::Failed);
+        }
+    }
+}
+
+async fn answer<S: Service>(service: Arc<S>, stream: u32, request: Request<RequestBody>, to: ToConnection) {
+    let teller = Teller { stream, to, has_ended: false };
+    let response: Response<S::Body> = service.route(request).await;
+    let (head, body) = response.into_parts();
+    let mut body = pin!(body);
+    let head = Box::new(head);
+    if body.is_end_stream() {
+        return teller.end(FromTask::Head { head, is_end: true });
+    }
+    teller.tell(FromTask::Head { head, is_end: false });
+    loop {
+        let frame = match poll_fn(|context| body.as_mut().poll_frame(context)).await {
+            None => return teller.end(FromTask::End),
+            Some(Ok(frame)) => frame,
+            Some(Err(error)) => {
+                let error: Box<dyn std::error::Error + Send + Sync> = error.into();
+                tracing::debug!(error, "an answer broke off");
+                return;
+            }
+        };
+        match frame.into_data() {
+            Ok(data) => {
+                let (sent, is_sent) = oneshot::channel();
+                teller.tell(FromTask::Data(data, sent));
+                // Nothing comes through it: it closes.
+                let _ = is_sent.await;
+            }
+            Err(frame) => {
+                if let Ok(trailers) = frame.into_trailers() {
+                    return teller.end(FromTask::Trailers(trailers));
+                }
+            }
+        }
+    }
+}
