@@ -1,8 +1,9 @@
 //! A request that is not answered at once: its body, its task, and what the task tells the connection.
 
 use super::Service;
+use bytes::Bytes;
 use http::{HeaderMap, Request, Response, response};
-use hyper::body::{Body, Bytes, Frame};
+use http_body::{Body, Frame};
 use std::{
     future::poll_fn,
     pin::{Pin, pin},

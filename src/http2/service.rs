@@ -2,8 +2,9 @@
 
 pub use super::hpack::Fields;
 use super::routed::RequestBody;
+use bytes::Bytes;
 use http::{Request, Response};
-use hyper::body::{Body, Bytes};
+use http_body::Body;
 use std::{error::Error, sync::Arc};
 
 /// What answers the requests of a connection.

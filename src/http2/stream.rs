@@ -4,8 +4,8 @@ use super::{
     flow::{Inbound, Outbound},
     routed::{Piece, Task},
 };
+use bytes::Bytes;
 use http::{HeaderMap, Request};
-use hyper::body::Bytes;
 use std::{collections::VecDeque, time::Duration};
 use tokio::sync::{mpsc, oneshot};
 

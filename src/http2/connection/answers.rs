@@ -9,7 +9,7 @@ use crate::http2::{
     routed::FromTask,
     stream::{Incoming, Outgoing},
 };
-use hyper::body::Bytes;
+use bytes::Bytes;
 
 impl<S: Service> Connection<S> {
     /// Answers a call at once; false, and nothing has happened, if it has to be routed.

@@ -10,6 +10,8 @@ mod answers;
 mod budget;
 mod control;
 mod requests;
+#[cfg(test)]
+mod tests;
 mod time;
 
 use super::{
@@ -154,6 +156,9 @@ impl<S: Service> Connection<S> {
 
     /// Takes what was read.
     pub(super) fn read(&mut self, bytes: &[u8], service: &S) {
+        if self.phase >= Phase::Broken {
+            return;
+        }
         self.time.heard();
         let taken = if self.incoming.is_empty() {
             let mut rest = bytes;

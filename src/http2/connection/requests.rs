@@ -10,8 +10,8 @@ use crate::http2::{
     routed::Piece,
     stream::{Incoming, Stream},
 };
+use bytes::Bytes;
 use http::{HeaderMap, Request, StatusCode};
-use hyper::body::Bytes;
 use tokio::sync::mpsc::UnboundedSender;
 
 /// The longest body of a call that is answered at once, if it does not follow its head right away in one frame. A longer
