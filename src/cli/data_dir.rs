@@ -1,6 +1,6 @@
 //! The flags of `serve` about the data directory, and starting with it.
 
-use super::Failure;
+use super::{Failure, interval};
 use crate::{
     clock::Clock,
     limiter::Limiter,
@@ -23,14 +23,6 @@ pub(super) struct DataDir {
     /// What to do about a snapshot that is damaged, or of a newer format.
     #[arg(long, env = "TIDEGATE_ON_BAD_SNAPSHOT", default_value = "refuse")]
     on_bad_snapshot: OnBadChoice,
-}
-
-fn interval(text: &str) -> Result<Duration, String> {
-    match humantime::parse_duration(text) {
-        Ok(interval) if interval >= Duration::from_millis(10) => Ok(interval),
-        Ok(_) => Err("write at least 10ms".into()),
-        Err(error) => Err(error.to_string()),
-    }
 }
 
 /// What to do about a bad snapshot.

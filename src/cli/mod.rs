@@ -6,6 +6,7 @@ mod bench;
 mod call;
 mod check;
 mod completions;
+mod connection_bounds;
 mod data_dir;
 mod descriptor;
 mod explain;
@@ -15,7 +16,7 @@ mod snapshot;
 mod table;
 
 use clap::{Parser, Subcommand};
-use std::{fmt, process::ExitCode};
+use std::{fmt, process::ExitCode, time::Duration};
 
 /// Decides who may go on and who must wait: a rate-limit server for Envoy and everyone else.
 ///
@@ -51,6 +52,15 @@ impl<E: std::error::Error> From<E> for Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+/// A time of the command line that something is done after, or again and again: one too short would be all that is done.
+fn interval(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(interval) if interval >= Duration::from_millis(10) => Ok(interval),
+        Ok(_) => Err("write at least 10ms".into()),
+        Err(error) => Err(error.to_string()),
     }
 }
 

@@ -1,9 +1,8 @@
 //! `tidegate serve`: the server.
 
-use super::{Failure, data_dir::DataDir, rule_files::ReadAs};
+use super::{Failure, connection_bounds::ConnectionBounds, data_dir::DataDir, rule_files::ReadAs};
 use crate::{
     clock::{Clock, SystemClock},
-    http2::Http2Settings,
     limit::RequestLimits,
     limiter::Limiter,
     rules::{self, RuleSet, Source},
@@ -51,6 +50,8 @@ pub(super) struct Serve {
     data: DataDir,
     #[command(flatten)]
     bounds: Bounds,
+    #[command(flatten)]
+    connections: ConnectionBounds,
     /// How long health says NOT_SERVING before connections are asked to end.
     #[arg(long, env = "TIDEGATE_DRAIN_DELAY", default_value = "0s", value_parser = humantime::parse_duration)]
     drain_delay: Duration,
@@ -65,7 +66,7 @@ pub(super) struct Serve {
     log: String,
 }
 
-/// The largest request that is answered, and the bounds of a connection.
+/// The largest request that is answered.
 #[derive(Args)]
 struct Bounds {
     /// Descriptors in one request.
@@ -80,9 +81,6 @@ struct Bounds {
     /// Bytes of one request message.
     #[arg(long, env = "TIDEGATE_MAX_MESSAGE_BYTES", value_name = "BYTES", default_value_t = 256 * 1024)]
     max_message_bytes: usize,
-    /// Requests under way at once on one connection.
-    #[arg(long, env = "TIDEGATE_MAX_STREAMS", value_name = "N", default_value_t = Http2Settings::default().streams_max)]
-    max_streams: u32,
 }
 
 /// What happens when there is no room for a new counter.
@@ -146,7 +144,8 @@ impl Serve {
                 text_bytes_max: self.bounds.max_text_bytes,
             },
             message_bytes_max: self.bounds.max_message_bytes,
-            http2: Http2Settings { streams_max: self.bounds.max_streams, ..Http2Settings::default() },
+            connections_max: self.connections.connections_max(),
+            http2: self.connections.of_each(),
             drain_delay: self.drain_delay,
             drain_timeout: self.drain_timeout,
             snapshot_interval: self.data.snapshot_interval(),

@@ -38,6 +38,8 @@ pub struct Settings {
     pub request_limits: RequestLimits,
     /// Bytes of one message before it is decoded.
     pub message_bytes_max: usize,
+    /// Connections at once; further ones are closed as they come.
+    pub connections_max: usize,
     /// The bounds of a connection.
     pub http2: Http2Settings,
     /// How long health says NOT_SERVING before connections are asked to end.
@@ -91,7 +93,7 @@ pub fn serve<S: Future<Output = ()>>(
         let (routes, health) = grpc::routes(service.clone(), routes).await;
         let front = Arc::new(Front::new(service, routes, settings.message_bytes_max));
         let (drain, draining) = watch::channel(false);
-        let workers = Workers::start(settings.threads, &front, settings.http2, &draining)?;
+        let workers = Workers::start(settings, &front, &draining)?;
         let sweeper = Sweeper::start(limiter, clock)?;
         let snapshots = writer
             .map(|writer| SnapshotTask::start(writer, limiter, clock, settings.snapshot_interval))

@@ -1,17 +1,14 @@
 //! Worker threads, each with a current-thread runtime and connections of its own.
 
 use super::{
-    ServeError,
+    ServeError, Settings,
     connection::{self, Drain},
     listen::Stream,
 };
 use crate::{grpc::Front, http2::Http2Settings};
-use std::{
-    num::NonZeroUsize,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 use tokio::sync::mpsc;
 
@@ -24,7 +21,12 @@ pub(super) struct Workers {
 
 /// Deals connections to workers.
 #[derive(Clone)]
-pub(super) struct Dealer(Arc<[Worker]>);
+pub(super) struct Dealer {
+    workers: Arc<[Worker]>,
+    connections_max: usize,
+    /// Whether the last connection found no room: it is said once, not for each.
+    is_full: Arc<AtomicBool>,
+}
 
 struct Worker {
     /// Connections dealt to it that have not ended.
@@ -33,12 +35,7 @@ struct Worker {
 }
 
 impl Workers {
-    pub(super) fn start(
-        count: NonZeroUsize,
-        front: &Arc<Front>,
-        http2: Http2Settings,
-        drain: &Drain,
-    ) -> Result<Self, ServeError> {
+    pub(super) fn start(settings: &Settings, front: &Arc<Front>, drain: &Drain) -> Result<Self, ServeError> {
         let (alive, finished) = mpsc::channel(1);
         let start_one = |number| {
             let (streams, dealt) = mpsc::unbounded_channel();
@@ -47,7 +44,7 @@ impl Workers {
                 dealt,
                 connections: Arc::clone(&connections),
                 front: Arc::clone(front),
-                http2,
+                http2: settings.http2,
                 drain: drain.clone(),
                 alive: alive.clone(),
             };
@@ -60,8 +57,10 @@ impl Workers {
                 .map_err(|source| ServeError::Start { what: "a worker thread", source })?;
             Ok(Worker { connections, streams })
         };
-        let workers = (0..count.get()).map(start_one).collect::<Result<_, _>>()?;
-        Ok(Self { dealer: Dealer(workers), finished })
+        let workers = (0..settings.threads.get()).map(start_one).collect::<Result<_, _>>()?;
+        let connections_max = settings.connections_max;
+        let dealer = Dealer { workers, connections_max, is_full: Arc::default() };
+        Ok(Self { dealer, finished })
     }
 
     pub(super) fn dealer(&self) -> Dealer {
@@ -77,11 +76,19 @@ impl Workers {
 }
 
 impl Dealer {
-    /// Gives the connection to the worker with the fewest. A proxy opens few long-lived connections, which a hash of
-    /// addresses would pile up on one core.
+    /// Gives the connection to the worker with the fewest; closes it if there are as many as there may be. A proxy opens
+    /// few long-lived connections, which a hash of addresses would pile up on one core.
     pub(super) fn deal(&self, stream: Stream) {
-        let fewest = self.0.iter().min_by_key(|worker| worker.connections.load(Ordering::Relaxed));
-        if let Some(worker) = fewest {
+        let counts = self.workers.iter().map(|worker| worker.connections.load(Ordering::Relaxed));
+        let is_full = counts.clone().sum::<usize>() >= self.connections_max;
+        if is_full != self.is_full.swap(is_full, Ordering::Relaxed) && is_full {
+            tracing::warn!(
+                max = self.connections_max,
+                "as many connections as there may be; further ones are closed (--max-connections)"
+            );
+        }
+        let fewest = self.workers.iter().zip(counts).min_by_key(|(_, count)| *count);
+        if let Some((worker, _)) = fewest.filter(|_| !is_full) {
             worker.connections.fetch_add(1, Ordering::Relaxed);
             // A worker ends only after the last dealer; a stream that it does not take is closed.
             let _ = worker.streams.send(stream);

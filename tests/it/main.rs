@@ -9,6 +9,7 @@ mod commands;
 mod deploy;
 mod envoy;
 mod flood;
+mod h2spec;
 mod health;
 mod lean;
 mod reflection;

@@ -1,6 +1,7 @@
 //! What no client should send, sent to a real server: each is refused with the right status and a sentence, the next
 //! request is served, and memory returns to where it was.
 
+mod abuse;
 mod connections;
 #[cfg(target_os = "linux")]
 mod floods;

@@ -1,6 +1,7 @@
 //! What the integration tests share.
 
 mod envoy;
+pub mod frames;
 pub mod http1;
 pub mod http2;
 mod server;

@@ -1,0 +1,165 @@
+//! Clients that keep to the letter of the protocol, or nearly, to wear the server out. Each is bounded by a setting, here
+//! set low, and while it goes on others are served.
+
+use super::{Besieged, good, request};
+use crate::support::{
+    frames::{
+        CANCEL, CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, HEADERS, PING, RST_STREAM,
+        RawConnection, SETTINGS, WINDOW_UPDATE, call_head,
+    },
+    http2::plain,
+};
+use prost::Message;
+
+/// More frames than any setting here lets through.
+const MANY: u32 = 5_000;
+
+async fn abuser(server: &Besieged) -> RawConnection {
+    RawConnection::open(server.server.address()).await
+}
+
+/// Holds that the server has ended the connection as one that asks too much, and serves others.
+async fn is_calmed(mut abuser: RawConnection, mut server: Besieged) {
+    // The GOAWAY may be lost with what the server had not read when it closed.
+    assert!(matches!(abuser.end().await, None | Some(ENHANCE_YOUR_CALM)));
+    server.serves().await;
+}
+
+#[tokio::test]
+async fn a_slow_reader_loses_its_connection() {
+    let mut server = Besieged::start(&["--write-timeout", "200ms"]).await;
+    let mut abuser = abuser(&server).await;
+    abuser.send(WINDOW_UPDATE, 0, 0, &0x7fff_0000_u32.to_be_bytes()).await;
+    let body = plain(&request(vec![good()]).encode_to_vec());
+    // Far more answers than the sockets hold; none is read.
+    for id in (1..600_001).step_by(2) {
+        let is_open = abuser.send(HEADERS, END_HEADERS, id, &call_head()).await
+            && abuser.send(DATA, END_STREAM, id, &body).await;
+        if !is_open {
+            server.serves().await;
+            return;
+        }
+        if id % 10_000 == 1 {
+            server.serves().await;
+        }
+    }
+    panic!("the server went on answering a client that reads nothing");
+}
+
+#[tokio::test]
+async fn an_answer_that_is_never_taken_is_given_up() {
+    let mut server = Besieged::start(&["--write-timeout", "200ms"]).await;
+    let mut abuser = abuser(&server).await;
+    // No stream has any window.
+    abuser.send(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]).await;
+    abuser.send(HEADERS, END_HEADERS, 1, &call_head()).await;
+    abuser.send(DATA, END_STREAM, 1, &plain(&request(vec![good()]).encode_to_vec())).await;
+    assert_eq!(abuser.reset_code().await, CANCEL);
+    server.serves().await;
+}
+
+#[tokio::test]
+async fn idle_connections_are_asked_to_end() {
+    let server = Besieged::start(&["--idle-timeout", "200ms"]).await;
+    let mut idle = abuser(&server).await;
+    loop {
+        let frame = idle.next().await.expect("it is asked before it is closed");
+        if frame.kind == PING {
+            idle.send(PING, 1, 0, &frame.payload).await;
+            break;
+        }
+    }
+    assert_eq!(idle.end().await, Some(0));
+}
+
+#[tokio::test]
+async fn a_client_that_is_gone_is_found_out() {
+    let args = ["--keep-alive-interval", "200ms", "--keep-alive-timeout", "200ms"];
+    let server = Besieged::start(&args).await;
+    let mut gone = abuser(&server).await;
+    assert_eq!(gone.end().await, None, "a PING, and then the end");
+}
+
+#[tokio::test]
+async fn a_client_that_never_speaks_is_closed() {
+    let server = Besieged::start(&["--body-timeout", "200ms"]).await;
+    RawConnection::silent(server.server.address()).await.end().await;
+}
+
+#[tokio::test]
+async fn connections_beyond_the_bound_are_closed_and_there_is_room_again() {
+    // Two are the besieged's own.
+    let mut server = Besieged::start(&["--max-connections", "4"]).await;
+    let (mut one, mut other) = (abuser(&server).await, abuser(&server).await);
+    assert!(one.next().await.is_some() && other.next().await.is_some());
+    assert!(RawConnection::silent(server.server.address()).await.next().await.is_none());
+    server.serves().await;
+    drop(one);
+    // Its end may be seen only after the next has come.
+    while RawConnection::silent(server.server.address()).await.next().await.is_none() {}
+    let full = server.server.log().into_iter().filter(|line| line.contains("--max-connections")).count();
+    assert!(full >= 1, "it is said");
+}
+
+#[tokio::test]
+async fn rapid_resets_are_bounded() {
+    let server = Besieged::start(&["--max-resets", "1000"]).await;
+    let mut abuser = abuser(&server).await;
+    for id in (1..2 * MANY).step_by(2) {
+        let is_open = abuser.send(HEADERS, END_HEADERS, id, &call_head()).await
+            && abuser.send(RST_STREAM, 0, id, &CANCEL.to_be_bytes()).await;
+        if !is_open {
+            break;
+        }
+    }
+    is_calmed(abuser, server).await;
+}
+
+#[tokio::test]
+async fn a_header_flood_is_bounded() {
+    let server = Besieged::start(&["--max-header-bytes", "4096"]).await;
+    let mut abuser = abuser(&server).await;
+    abuser.send(HEADERS, 0, 1, &call_head()).await;
+    for _ in 0..MANY {
+        if !abuser.send(CONTINUATION, 0, 1, &[0x82; 1000]).await {
+            break;
+        }
+    }
+    is_calmed(abuser, server).await;
+}
+
+#[tokio::test]
+async fn floods_of_control_frames_are_bounded() {
+    for (kind, payload) in [(PING, &[0; 8][..]), (SETTINGS, &[]), (WINDOW_UPDATE, &[0, 0, 0, 1]), (0xee, &[])]
+    {
+        let server = Besieged::start(&["--max-control-frames", "1000"]).await;
+        let mut abuser = abuser(&server).await;
+        for _ in 0..MANY {
+            if !abuser.send(kind, 0, 0, payload).await {
+                break;
+            }
+        }
+        is_calmed(abuser, server).await;
+    }
+}
+
+#[tokio::test]
+async fn bodies_that_never_end_are_given_up() {
+    let mut server = Besieged::start(&["--body-timeout", "200ms"]).await;
+    let mut abuser = abuser(&server).await;
+    abuser.send(HEADERS, END_HEADERS, 1, &call_head()).await;
+    abuser.send(DATA, 0, 1, b"\0\0\0").await;
+    assert_eq!(abuser.reset_code().await, CANCEL);
+    server.serves().await;
+
+    // And one that goes on and on is refused by its length, whatever it claimed.
+    let mut server = Besieged::start(&[]).await;
+    let mut abuser = RawConnection::open(server.server.address()).await;
+    abuser.send(HEADERS, END_HEADERS, 1, &call_head()).await;
+    abuser.send(DATA, 0, 1, &[&[0, 0xff, 0xff, 0xff, 0xff][..], &[0; 10_000]].concat()).await;
+    for _ in 0..10 {
+        abuser.send(DATA, 0, 1, &[0; 16_384]).await;
+    }
+    assert_eq!(abuser.reset_code().await, 0, "the rest is of no interest");
+    server.serves().await;
+}

@@ -1,0 +1,87 @@
+//! The conformance tests of h2spec against our HTTP/2: over a service that reads every body before it answers, since
+//! much of the protocol shows only while a request is under way; and the same over the real server.
+
+use crate::support::{Server, can_run};
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use std::{process::Command, sync::Arc};
+use tidegate::http2::{self, Fields, Http2Settings, RequestBody, Service};
+use tokio::net::TcpListener;
+
+/// Answers every request with a few bytes, once it has read all of it: those to `/quick` at once, the others by a task.
+struct Reader;
+
+impl Service for Reader {
+    type Quick = ();
+    type Body = Full<Bytes>;
+
+    fn quick(&self, head: &Fields) -> Option<()> {
+        (head.get(b":path") == Some(b"/quick")).then_some(())
+    }
+
+    fn answer(&self, (): (), _: &[u8], out: &mut Vec<u8>) -> bool {
+        out.extend_from_slice(b"quick");
+        true
+    }
+
+    async fn route(self: Arc<Self>, request: Request<RequestBody>) -> Response<Full<Bytes>> {
+        // What the client breaks off needs no answer.
+        let _ = request.into_body().collect().await;
+        Response::new(Full::new(Bytes::from_static(b"routed")))
+    }
+}
+
+fn is_here() -> bool {
+    can_run("h2spec", Command::new("h2spec").arg("--version").output().is_ok())
+}
+
+/// Holds that every test that the arguments choose passes.
+async fn passes(port: u16, args: &'static [&'static str]) {
+    let ran = tokio::task::spawn_blocking(move || {
+        let mut h2spec = Command::new("h2spec");
+        h2spec.args(["--host", "127.0.0.1", "--timeout", "5", "--port", &port.to_string()]).args(args);
+        h2spec.output().expect("h2spec runs")
+    });
+    let ran = ran.await.expect("nothing panics");
+    let said = String::from_utf8_lossy(&ran.stdout);
+    let failures = said.split("Failures:").nth(1).unwrap_or(&said);
+    assert!(ran.status.success() && said.contains(" 0 failed"), "{failures}");
+}
+
+async fn conforms(args: &'static [&'static str]) {
+    if !is_here() {
+        return;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let port = listener.local_addr().expect("it is bound").port();
+    let accepting = tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let never = std::future::pending();
+            tokio::spawn(http2::serve(stream, Arc::new(Reader), Http2Settings::default(), never));
+        }
+    });
+    passes(port, args).await;
+    accepting.abort();
+}
+
+#[tokio::test]
+async fn requests_that_are_routed_conform() {
+    conforms(&["--path", "/"]).await;
+}
+
+#[tokio::test]
+async fn requests_that_are_answered_at_once_conform() {
+    conforms(&["--path", "/quick"]).await;
+}
+
+/// h2spec's requests are not gRPC: the server refuses each by its head, and some tests look for what comes later.
+#[tokio::test]
+async fn the_real_server_breaks_no_rule_that_a_refused_request_can_show() {
+    if !is_here() {
+        return;
+    }
+    let server = Server::start(&[]);
+    let port = server.address().rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+    passes(port.expect("host:port"), &["hpack"]).await;
+}
