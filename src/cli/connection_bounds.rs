@@ -83,7 +83,7 @@ impl ConnectionBounds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::{Args as _, Command, FromArgMatches as _};
+    use clap::{Command, FromArgMatches as _};
 
     #[test]
     fn what_is_not_said_is_as_the_library_has_it() {

@@ -33,7 +33,7 @@ pub(super) struct Stream<Q> {
 /// A request whose head has come.
 pub(super) enum Incoming<Q> {
     /// It may be answered at once when all of it is there.
-    Collecting { quick: Q, head: Request<()>, body: Vec<u8> },
+    Collecting { quick: Q, head: Box<Request<()>>, body: Vec<u8> },
     /// Its body goes to whom it was routed to.
     Routed(mpsc::UnboundedSender<Piece>),
     /// All of it has come.

@@ -163,7 +163,7 @@ impl<S: Service> Connection<S> {
     fn collect(&mut self, id: u32, quick: S::Quick, content_length: Option<u64>) {
         match self.heads.request() {
             Some(head) => {
-                let request = Incoming::Collecting { quick, head, body: Vec::new() };
+                let request = Incoming::Collecting { quick, head: Box::new(head), body: Vec::new() };
                 let outbound = Outbound::new(self.stream_outbound);
                 self.open(id, request, outbound).content_left = content_length;
             }
@@ -334,7 +334,7 @@ impl<S: Service> Connection<S> {
         {
             // It has been given back to the stream's window already, and is now given back to the connection's.
             let held = std::mem::take(&mut stream.held);
-            let pieces = self.route(id, head);
+            let pieces = self.route(id, *head);
             let _ = pieces.send(Piece::Collected(body.into()));
             if let Some(stream) = self.streams.get_mut(&id) {
                 stream.request = Incoming::Routed(pieces);
@@ -350,7 +350,7 @@ impl<S: Service> Connection<S> {
         if let Incoming::Collecting { quick, head, body } = stream.request
             && !self.answer(id, stream.outbound, quick, &body, service)
         {
-            self.route_whole(id, head, &body, stream.outbound);
+            self.route_whole(id, *head, &body, stream.outbound);
         }
     }
 }
