@@ -1,9 +1,10 @@
 //! What a request asks of which counters.
 
+use super::keys::Keys;
 use crate::{
     limit::{CurrentLimit, Descriptor, Hits, Request, Reset},
     rules::{Charge as ChargeRule, DomainRules, Rule, RuleLimit},
-    store::{Fingerprint, Key, Seed},
+    store::Key,
 };
 use smallvec::SmallVec;
 use std::ops::Deref;
@@ -157,11 +158,11 @@ pub(super) struct Plan<'r> {
 impl<'r> Plan<'r> {
     /// Finds the limits of every descriptor.
     #[inline]
-    pub(super) fn new(domain: &'r DomainRules, seed: &Seed, request: &Request<'_>) -> Self {
+    pub(super) fn new(domain: &'r DomainRules, keys: &Keys, request: &Request<'_>) -> Self {
         let mut plan = Self { asking: SmallVec::new(), charges: SmallVec::new(), by_key: SmallVec::new() };
         for (descriptor, index) in request.descriptors().iter().zip(0..) {
             let before = plan.charges.len();
-            let reached = plan.reach(domain, seed, request.domain(), index, descriptor);
+            let reached = plan.reach(domain, keys, index, descriptor);
             let charges = (plan.charges.len() - before) as u32;
             plan.asking.push(Asking { reached, charges, is_over: false });
         }
@@ -180,15 +181,14 @@ impl<'r> Plan<'r> {
     fn reach(
         &mut self,
         domain: &'r DomainRules,
-        seed: &Seed,
-        domain_name: &str,
+        keys: &Keys,
         index: u32,
         descriptor: &Descriptor<'_>,
     ) -> Reached<'r> {
         let hits = descriptor.hits;
         if let Some(own) = descriptor.limit {
             let limit = Box::new(domain.override_limit(own));
-            let key = key(seed, domain_name, descriptor, &[], limit.tag);
+            let key = keys.key(domain, &limit, &descriptor.entries, &[]);
             self.charges.push(Charge::new(key, ChargeLimit::Override(limit), hits, index));
             return Reached::Override;
         }
@@ -197,7 +197,7 @@ impl<'r> Plan<'r> {
             return Reached::Unlimited(found.rule);
         }
         for limit in &found.rule.limits {
-            let key = key(seed, domain_name, descriptor, &found.shared, limit.tag);
+            let key = keys.key(domain, limit, &descriptor.entries, &found.shared);
             self.charges.push(Charge::new(key, ChargeLimit::Rule(limit), hits, index));
         }
         if found.rule.limits.is_empty() { Reached::Nothing } else { Reached::Rule(found.rule) }
@@ -218,26 +218,4 @@ impl<'r> Plan<'r> {
             keep
         });
     }
-}
-
-/// The key of a counter: the domain, the entries with `shared` patterns in the place of their values, and which of the
-/// limits of that descriptor it is.
-#[inline]
-fn key(seed: &Seed, domain: &str, descriptor: &Descriptor<'_>, shared: &[(usize, &str)], tag: u32) -> Key {
-    let mut fingerprint = Fingerprint::new(seed);
-    fingerprint.number(u64::from(tag));
-    fingerprint.text(domain);
-    for (index, entry) in descriptor.entries.iter().enumerate() {
-        fingerprint.text(entry.key);
-        match shared.iter().find(|(entry, _)| *entry == index) {
-            // A pattern is not a value: the value `a*` of another rule must not meet the pattern `a*` of this one. No text
-            // has a length of u64::MAX, which is what would stand here otherwise.
-            Some((_, pattern)) => {
-                fingerprint.number(u64::MAX);
-                fingerprint.text(pattern);
-            }
-            None => fingerprint.text(entry.value),
-        }
-    }
-    fingerprint.finish()
 }

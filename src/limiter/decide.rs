@@ -2,35 +2,52 @@
 //! or none; each descriptor's status is read from what its counters then hold.
 
 use super::{
+    InForce,
     charge::{Answer, Asked, Asking, Charge, Plan},
     counters::{Held, LockedShards},
+    lone,
     status::{read, statuses},
 };
 use crate::{
     algorithm::{Algorithm, State},
     limit::{Code, Decision, Hits, Request, Status, Timestamp},
-    rules::{RuleLimit, RuleSet, Semantics},
+    rules::{DomainRules, RuleLimit, RuleSet, Semantics},
     store::{OnFull, Store},
 };
 use smallvec::{SmallVec, smallvec};
 
 pub(super) fn decide<'r>(
-    rules: &'r RuleSet,
+    in_force: &'r InForce,
     store: &Store,
     global_shadow: bool,
     request: &Request<'_>,
     now: Timestamp,
 ) -> Decision<'r> {
-    let Some(domain) = rules.domain(request.domain()) else {
+    let Some(domain) = in_force.rules.domain(request.domain()) else {
         return Decision {
             code: Code::Ok,
             statuses: smallvec![Status::NO_LIMIT; request.descriptors().len()],
         };
     };
-    let mut plan = Plan::new(domain, store.seed(), request);
+    if !global_shadow && let Some(decision) = lone::decide(domain, &in_force.keys, store, request, now) {
+        return decision;
+    }
+    decide_any(in_force, domain, store, global_shadow, request, now)
+}
+
+/// The way that every request can take.
+pub(super) fn decide_any<'r>(
+    in_force: &'r InForce,
+    domain: &'r DomainRules,
+    store: &Store,
+    global_shadow: bool,
+    request: &Request<'_>,
+    now: Timestamp,
+) -> Decision<'r> {
+    let mut plan = Plan::new(domain, &in_force.keys, request);
     let (mut shards, counters) = LockedShards::lock(store, &plan);
     let mut deciding = Deciding {
-        rules,
+        rules: &in_force.rules,
         now,
         asking: &mut plan.asking,
         charges: &mut plan.charges,
