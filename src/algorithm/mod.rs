@@ -103,6 +103,20 @@ macro_rules! each {
     };
 }
 
+/// Asks one algorithm all there is to say of a state. In one place, so that the compiler works out once what the answers
+/// share: the number of the window, for one, which takes a division.
+macro_rules! standing {
+    ($algorithm:expr, $state:expr, $now:expr) => {{
+        let state = $state;
+        Standing {
+            expires: $algorithm.expires(&state),
+            remaining: $algorithm.remaining(&state, $now),
+            until_full: $algorithm.until_full(&state, $now),
+            state,
+        }
+    }};
+}
+
 impl Algorithm {
     /// The name in rule files.
     pub const fn name(&self) -> &'static str {
@@ -133,21 +147,16 @@ impl Algorithm {
         each!(self, algorithm => algorithm.add(state, hits, now))
     }
 
-    /// Counts the hits, whether they fit or not, and says how the counter stands then.
-    ///
-    /// The questions are asked of one algorithm in one place, so that the compiler computes once what they share: the
-    /// number of the window, for one, which takes a division.
+    /// How the counter stands now.
+    #[inline]
+    pub fn standing(&self, state: State, now: Timestamp) -> Standing {
+        each!(self, algorithm => standing!(algorithm, state, now))
+    }
+
+    /// Counts the hits, whether they fit or not.
     #[inline]
     pub fn charge(&self, state: State, hits: u64, now: Timestamp) -> Standing {
-        each!(self, algorithm => {
-            let state = algorithm.add(state, hits, now);
-            Standing {
-                expires: algorithm.expires(&state),
-                remaining: algorithm.remaining(&state, now),
-                until_full: algorithm.until_full(&state, now),
-                state,
-            }
-        })
+        each!(self, algorithm => standing!(algorithm, algorithm.add(state, hits, now), now))
     }
 
     /// Counts the hits if they fit, of a counter that remembers two words.
@@ -157,15 +166,10 @@ impl Algorithm {
         each!(self, algorithm => {
             let remaining = algorithm.remaining(&state, now);
             if hits > remaining {
-                return Taken::Over { remaining, until_admits: algorithm.until_admits(&state, hits, now) };
+                Taken::Over { remaining, until_admits: algorithm.until_admits(&state, hits, now) }
+            } else {
+                Taken::Admitted(standing!(algorithm, algorithm.add(state, hits, now), now))
             }
-            let state = algorithm.add(state, hits, now);
-            Taken::Admitted(Standing {
-                expires: algorithm.expires(&state),
-                remaining: algorithm.remaining(&state, now),
-                until_full: algorithm.until_full(&state, now),
-                state,
-            })
         })
     }
 

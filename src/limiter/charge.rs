@@ -9,6 +9,9 @@ use crate::{
 use smallvec::SmallVec;
 use std::ops::Deref;
 
+/// So many charges of a request, and whatever there is one of for each, are kept without allocating.
+pub(super) const INLINE: usize = 4;
+
 /// What one descriptor reached in the rules.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Reached<'r> {
@@ -86,7 +89,7 @@ pub(super) struct Charge<'r> {
     pub(super) descriptor: u32,
     /// What its counter says to it.
     pub(super) answer: Answer,
-    /// After the decision: hits that would be admitted then.
+    /// After the decision: hits that would be admitted then; none if there is no room for the counter.
     pub(super) remaining: u64,
     /// After the decision: when that changes. None if nobody knows.
     pub(super) reset: Option<Reset>,
@@ -147,12 +150,12 @@ impl<'r> Charge<'r> {
 /// A request laid out for deciding.
 pub(super) struct Plan<'r> {
     /// One for each descriptor.
-    pub(super) asking: SmallVec<[Asking<'r>; 2]>,
+    pub(super) asking: SmallVec<[Asking<'r>; INLINE]>,
     /// In the order of the request; those of one descriptor in the order of its rule.
-    pub(super) charges: SmallVec<[Charge<'r>; 2]>,
+    pub(super) charges: SmallVec<[Charge<'r>; INLINE]>,
     /// Indices of charges, sorted by key and so by shard: charges of one counter are neighbours, in the order of the
     /// request.
-    pub(super) by_key: SmallVec<[u32; 4]>,
+    pub(super) by_key: SmallVec<[u32; INLINE]>,
 }
 
 impl<'r> Plan<'r> {

@@ -4,12 +4,12 @@
 use super::{
     InForce,
     charge::{Answer, Asked, Asking, Charge, Plan},
-    counters::{Held, LockedShards},
+    counters::{Held, LockedShards, counters},
     lone,
-    status::{read, statuses},
+    status::{Told, read, statuses},
 };
 use crate::{
-    algorithm::{Algorithm, State},
+    algorithm::{Algorithm, Standing, State},
     limit::{Code, Decision, Hits, Request, Status, Timestamp},
     rules::{DomainRules, RuleLimit, RuleSet, Semantics},
     store::{OnFull, Store},
@@ -45,7 +45,8 @@ pub(super) fn decide_any<'r>(
     now: Timestamp,
 ) -> Decision<'r> {
     let mut plan = Plan::new(domain, &in_force.keys, request);
-    let (mut shards, counters) = LockedShards::lock(store, &plan);
+    let mut counters = counters(&plan);
+    let mut shards = LockedShards::lock(store, &mut counters);
     let mut deciding = Deciding {
         rules: &in_force.rules,
         now,
@@ -165,25 +166,28 @@ impl Deciding<'_, '_, '_> {
             // A counter that is not there has nothing to give back.
             let changes =
                 if self.shards.has(held) { counted != Asked::NOTHING } else { counted.taken > 0 && has_room };
-            if changes {
-                let limit = &*self.charges[first].limit;
+            let limit = &*self.charges[first].limit;
+            let told = if changes {
                 let change = |state| apply(counted, &limit.algorithm, state, self.now);
-                self.shards.update(held, limit, self.rules, self.now, change);
-            }
-            let state = self.shards.state(held, &self.charges[first].limit, self.rules, self.now);
+                self.shards.change(held, limit, self.rules, self.now, change)
+            } else {
+                let state = self.shards.state(held, limit, self.rules, self.now);
+                Told::of(&limit.algorithm, &state, self.now)
+            };
             for &charge in charges {
                 let charge = &mut self.charges[charge as usize];
                 let is_shadow = self.asking[charge.descriptor as usize].reached.is_shadow();
-                read(charge, held.asked.taken, is_shadow, &state, self.now);
+                let state = |limit: &RuleLimit| self.shards.state(held, limit, self.rules, self.now);
+                read(charge, held.asked.taken, is_shadow, told, state, self.now);
             }
         }
     }
 }
 
 #[inline]
-fn apply(asked: Asked, algorithm: &Algorithm, state: State, now: Timestamp) -> State {
+fn apply(asked: Asked, algorithm: &Algorithm, state: State, now: Timestamp) -> Standing {
     let state = if asked.given == 0 { state } else { algorithm.give_back(state, asked.given, now) };
-    if asked.taken == 0 { state } else { algorithm.add(state, asked.taken, now) }
+    if asked.taken == 0 { algorithm.standing(state, now) } else { algorithm.charge(state, asked.taken, now) }
 }
 
 /// Whether the charge is admitted, when all charges of its counter together take `taken`.
