@@ -62,6 +62,33 @@ pub enum Algorithm {
     LeakyBucket(LeakyBucket),
 }
 
+/// A counter at one moment, and all that an answer says of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Standing {
+    /// What it remembers.
+    pub state: State,
+    /// See [`Algorithm::expires`].
+    pub expires: Timestamp,
+    /// See [`Algorithm::remaining`].
+    pub remaining: u64,
+    /// See [`Algorithm::until_full`].
+    pub until_full: Duration,
+}
+
+/// What became of hits that asked to be counted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Taken {
+    /// They fit, and are counted.
+    Admitted(Standing),
+    /// They do not fit, and nothing is counted.
+    Over {
+        /// See [`Algorithm::remaining`].
+        remaining: u64,
+        /// See [`Algorithm::until_admits`].
+        until_admits: Reset,
+    },
+}
+
 /// Asks the algorithm that is there.
 macro_rules! each {
     ($self:expr, $algorithm:ident => $answer:expr) => {
@@ -74,6 +101,20 @@ macro_rules! each {
             Algorithm::LeakyBucket($algorithm) => $answer,
         }
     };
+}
+
+/// Asks one algorithm all there is to say of a state. In one place, so that the compiler works out once what the answers
+/// share: the number of the window, for one, which takes a division.
+macro_rules! standing {
+    ($algorithm:expr, $state:expr, $now:expr) => {{
+        let state = $state;
+        Standing {
+            expires: $algorithm.expires(&state),
+            remaining: $algorithm.remaining(&state, $now),
+            until_full: $algorithm.until_full(&state, $now),
+            state,
+        }
+    }};
 }
 
 impl Algorithm {
@@ -104,6 +145,32 @@ impl Algorithm {
     #[inline]
     pub fn add(&self, state: State, hits: u64, now: Timestamp) -> State {
         each!(self, algorithm => algorithm.add(state, hits, now))
+    }
+
+    /// How the counter stands now.
+    #[inline]
+    pub fn standing(&self, state: State, now: Timestamp) -> Standing {
+        each!(self, algorithm => standing!(algorithm, state, now))
+    }
+
+    /// Counts the hits, whether they fit or not.
+    #[inline]
+    pub fn charge(&self, state: State, hits: u64, now: Timestamp) -> Standing {
+        each!(self, algorithm => standing!(algorithm, algorithm.add(state, hits, now), now))
+    }
+
+    /// Counts the hits if they fit, of a counter that remembers two words.
+    #[inline]
+    pub fn take(&self, words: [u64; 2], hits: u64, now: Timestamp) -> Taken {
+        let state = State::Words(words);
+        each!(self, algorithm => {
+            let remaining = algorithm.remaining(&state, now);
+            if hits > remaining {
+                Taken::Over { remaining, until_admits: algorithm.until_admits(&state, hits, now) }
+            } else {
+                Taken::Admitted(standing!(algorithm, algorithm.add(state, hits, now), now))
+            }
+        })
     }
 
     /// Takes hits back, newest first; stops at empty.

@@ -67,5 +67,5 @@ pub struct Decision<'r> {
     /// The verdict on the whole.
     pub code: Code,
     /// One for each descriptor, in the request's order.
-    pub statuses: SmallVec<[Status<'r>; 2]>,
+    pub statuses: SmallVec<[Status<'r>; 4]>,
 }

@@ -63,7 +63,7 @@ pub struct Descriptor<'a> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request<'a> {
     domain: &'a str,
-    descriptors: SmallVec<[Descriptor<'a>; 2]>,
+    descriptors: SmallVec<[Descriptor<'a>; 4]>,
 }
 
 /// The largest request that is answered. Each has a setting.

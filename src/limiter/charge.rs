@@ -1,12 +1,16 @@
 //! What a request asks of which counters.
 
+use super::keys::Keys;
 use crate::{
     limit::{CurrentLimit, Descriptor, Hits, Request, Reset},
     rules::{Charge as ChargeRule, DomainRules, Rule, RuleLimit},
-    store::{Fingerprint, Key, Seed},
+    store::Key,
 };
 use smallvec::SmallVec;
 use std::ops::Deref;
+
+/// So many charges of a request, and whatever there is one of for each, are kept without allocating.
+pub(super) const INLINE: usize = 4;
 
 /// What one descriptor reached in the rules.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -85,7 +89,7 @@ pub(super) struct Charge<'r> {
     pub(super) descriptor: u32,
     /// What its counter says to it.
     pub(super) answer: Answer,
-    /// After the decision: hits that would be admitted then.
+    /// After the decision: hits that would be admitted then; none if there is no room for the counter.
     pub(super) remaining: u64,
     /// After the decision: when that changes. None if nobody knows.
     pub(super) reset: Option<Reset>,
@@ -146,22 +150,22 @@ impl<'r> Charge<'r> {
 /// A request laid out for deciding.
 pub(super) struct Plan<'r> {
     /// One for each descriptor.
-    pub(super) asking: SmallVec<[Asking<'r>; 2]>,
+    pub(super) asking: SmallVec<[Asking<'r>; INLINE]>,
     /// In the order of the request; those of one descriptor in the order of its rule.
-    pub(super) charges: SmallVec<[Charge<'r>; 2]>,
+    pub(super) charges: SmallVec<[Charge<'r>; INLINE]>,
     /// Indices of charges, sorted by key and so by shard: charges of one counter are neighbours, in the order of the
     /// request.
-    pub(super) by_key: SmallVec<[u32; 4]>,
+    pub(super) by_key: SmallVec<[u32; INLINE]>,
 }
 
 impl<'r> Plan<'r> {
     /// Finds the limits of every descriptor.
     #[inline]
-    pub(super) fn new(domain: &'r DomainRules, seed: &Seed, request: &Request<'_>) -> Self {
+    pub(super) fn new(domain: &'r DomainRules, keys: &Keys, request: &Request<'_>) -> Self {
         let mut plan = Self { asking: SmallVec::new(), charges: SmallVec::new(), by_key: SmallVec::new() };
         for (descriptor, index) in request.descriptors().iter().zip(0..) {
             let before = plan.charges.len();
-            let reached = plan.reach(domain, seed, request.domain(), index, descriptor);
+            let reached = plan.reach(domain, keys, index, descriptor);
             let charges = (plan.charges.len() - before) as u32;
             plan.asking.push(Asking { reached, charges, is_over: false });
         }
@@ -180,15 +184,14 @@ impl<'r> Plan<'r> {
     fn reach(
         &mut self,
         domain: &'r DomainRules,
-        seed: &Seed,
-        domain_name: &str,
+        keys: &Keys,
         index: u32,
         descriptor: &Descriptor<'_>,
     ) -> Reached<'r> {
         let hits = descriptor.hits;
         if let Some(own) = descriptor.limit {
             let limit = Box::new(domain.override_limit(own));
-            let key = key(seed, domain_name, descriptor, &[], limit.tag);
+            let key = keys.key(domain, &limit, &descriptor.entries, &[]);
             self.charges.push(Charge::new(key, ChargeLimit::Override(limit), hits, index));
             return Reached::Override;
         }
@@ -197,7 +200,7 @@ impl<'r> Plan<'r> {
             return Reached::Unlimited(found.rule);
         }
         for limit in &found.rule.limits {
-            let key = key(seed, domain_name, descriptor, &found.shared, limit.tag);
+            let key = keys.key(domain, limit, &descriptor.entries, &found.shared);
             self.charges.push(Charge::new(key, ChargeLimit::Rule(limit), hits, index));
         }
         if found.rule.limits.is_empty() { Reached::Nothing } else { Reached::Rule(found.rule) }
@@ -218,26 +221,4 @@ impl<'r> Plan<'r> {
             keep
         });
     }
-}
-
-/// The key of a counter: the domain, the entries with `shared` patterns in the place of their values, and which of the
-/// limits of that descriptor it is.
-#[inline]
-fn key(seed: &Seed, domain: &str, descriptor: &Descriptor<'_>, shared: &[(usize, &str)], tag: u32) -> Key {
-    let mut fingerprint = Fingerprint::new(seed);
-    fingerprint.number(u64::from(tag));
-    fingerprint.text(domain);
-    for (index, entry) in descriptor.entries.iter().enumerate() {
-        fingerprint.text(entry.key);
-        match shared.iter().find(|(entry, _)| *entry == index) {
-            // A pattern is not a value: the value `a*` of another rule must not meet the pattern `a*` of this one. No text
-            // has a length of u64::MAX, which is what would stand here otherwise.
-            Some((_, pattern)) => {
-                fingerprint.number(u64::MAX);
-                fingerprint.text(pattern);
-            }
-            None => fingerprint.text(entry.value),
-        }
-    }
-    fingerprint.finish()
 }

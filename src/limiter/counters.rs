@@ -1,8 +1,11 @@
 //! The counters of one request, under the locks of their shards.
 
-use super::charge::{Asked, Plan};
+use super::{
+    charge::{Asked, INLINE, Plan},
+    status::Told,
+};
 use crate::{
-    algorithm::State,
+    algorithm::{Standing, State},
     limit::{LimitId, Timestamp},
     rules::{RuleLimit, RuleSet},
     store::{Counter, Key, Place, Shard, Store},
@@ -16,11 +19,11 @@ const SWEEP_PAGES_WHEN_FULL: usize = 2;
 
 /// One counter of the request, and who asks it for what.
 pub(super) struct Held {
+    key: Key,
     /// The charges that ask it: where they stand in [`Plan::by_key`].
     charges: Range<u32>,
     /// What they ask for together.
     pub(super) asked: Asked,
-    key: Key,
     /// Index of its shard's guard.
     guard: u32,
     /// Where it was when the shard was locked; none if it was not there.
@@ -38,41 +41,55 @@ impl Held {
 /// The shards of a request: their locks keep everybody else away from its counters.
 pub(super) struct LockedShards<'s> {
     store: &'s Store,
-    guards: SmallVec<[MutexGuard<'s, Shard>; 2]>,
+    guards: SmallVec<[MutexGuard<'s, Shard>; INLINE]>,
     /// Whether counters came or went since, so that the others may have moved.
     moved: bool,
+}
+
+/// The counters of a plan, in the order of their keys; none has been looked for yet.
+#[inline]
+pub(super) fn counters(plan: &Plan<'_>) -> SmallVec<[Held; INLINE]> {
+    let mut counters: SmallVec<[Held; INLINE]> = SmallVec::new();
+    let charges = plan.charges.as_slice();
+    for (&charge, position) in plan.by_key.as_slice().iter().zip(0..) {
+        let charge = &charges[charge as usize];
+        let mut asked = Asked::NOTHING;
+        asked.add(charge.hits);
+        match counters.last_mut() {
+            Some(held) if held.key == charge.key => {
+                held.charges.end += 1;
+                held.asked.add(charge.hits);
+            }
+            _ => {
+                let charges = position..position + 1;
+                counters.push(Held { key: charge.key, charges, asked, guard: 0, place: None });
+            }
+        }
+    }
+    counters
 }
 
 impl<'s> LockedShards<'s> {
     /// Locks the shards and finds the counters. They are locked in ascending order, since two requests that share two
     /// shards must not deadlock.
     #[inline]
-    pub(super) fn lock(store: &'s Store, plan: &Plan<'_>) -> (Self, SmallVec<[Held; 2]>) {
-        let mut shards = Self { store, guards: SmallVec::new(), moved: false };
-        let mut counters: SmallVec<[Held; 2]> = SmallVec::new();
-        let (charges, mut last_shard) = (plan.charges.as_slice(), None);
-        for (&charge, position) in plan.by_key.as_slice().iter().zip(0..) {
-            let charge = &charges[charge as usize];
-            if let Some(held) = counters.last_mut()
-                && held.key == charge.key
-            {
-                held.charges.end += 1;
-                held.asked.add(charge.hits);
-                continue;
-            }
-            let shard = Store::shard_of(charge.key);
+    pub(super) fn lock(store: &'s Store, counters: &mut [Held]) -> Self {
+        let mut guards: SmallVec<[_; INLINE]> = SmallVec::new();
+        let mut last_shard = None;
+        for held in &mut *counters {
+            let shard = Store::shard_of(held.key);
             if last_shard != Some(shard) {
-                shards.guards.push(store.lock(shard));
+                guards.push(store.lock(shard));
                 last_shard = Some(shard);
             }
-            let guard = shards.guards.len() - 1;
-            let place = shards.guards[guard].find(charge.key);
-            let mut asked = Asked::NOTHING;
-            asked.add(charge.hits);
-            let charges = position..position + 1;
-            counters.push(Held { charges, asked, key: charge.key, guard: guard as u32, place });
+            held.guard = guards.len() as u32 - 1;
         }
-        (shards, counters)
+        // Once all are locked: the processor looks for one counter while it waits for another.
+        let shards = Self { store, guards, moved: false };
+        for held in counters {
+            held.place = shards.guards[held.guard as usize].find(held.key);
+        }
+        shards
     }
 
     /// Whether the counter is there.
@@ -105,37 +122,34 @@ impl<'s> LockedShards<'s> {
         }
     }
 
-    /// Changes what the counter remembers, and makes the counter if it is not there: room must have been made.
+    /// Changes what the counter remembers, and makes the counter if it is not there: room must have been made. Returns
+    /// what the counter tells then.
     #[inline]
-    pub(super) fn update(
+    pub(super) fn change(
         &mut self,
         held: &Held,
         limit: &RuleLimit,
         rules: &RuleSet,
         now: Timestamp,
-        change: impl FnOnce(State) -> State,
-    ) {
+        change: impl FnOnce(State) -> Standing,
+    ) -> Told {
         let place = self.place(held);
         let shard = &mut self.guards[held.guard as usize];
-        let former = place.map(|place| {
-            let counter = shard.get_mut(place);
-            (counter.limit(), counter.take_state())
-        });
-        let state = change(match former {
-            None => State::EMPTY,
-            Some((id, state)) if id == limit.id => state,
-            Some((id, state)) => take_over(limit, rules, id, state, now),
-        });
-        let expires = limit.algorithm.expires(&state);
-        let counter = Counter::new(state, limit.id, expires);
-        match place {
-            Some(place) => *shard.get_mut(place) = counter,
-            None => {
-                let dropped = shard.insert(held.key, counter, now);
-                self.store.release(dropped);
-                self.moved = true;
-            }
+        let Some(place) = place else {
+            let Standing { state, expires, remaining, until_full } = change(State::EMPTY);
+            let dropped = shard.insert(held.key, Counter::new(state, limit.id, expires), now);
+            self.store.release(dropped);
+            self.moved = true;
+            return Told { remaining, until_full };
+        };
+        let counter = shard.get_mut(place);
+        let mut state = counter.take_state();
+        if counter.limit() != limit.id {
+            state = take_over(limit, rules, counter.limit(), state, now);
         }
+        let Standing { state, expires, remaining, until_full } = change(state);
+        counter.set(state, limit.id, expires);
+        Told { remaining, until_full }
     }
 
     /// Makes sure that there is room for the counters that are not there and are to be made; false if there is not.

@@ -2,35 +2,53 @@
 //! or none; each descriptor's status is read from what its counters then hold.
 
 use super::{
+    InForce,
     charge::{Answer, Asked, Asking, Charge, Plan},
-    counters::{Held, LockedShards},
-    status::{read, statuses},
+    counters::{Held, LockedShards, counters},
+    lone,
+    status::{Told, read, statuses},
 };
 use crate::{
-    algorithm::{Algorithm, State},
+    algorithm::{Algorithm, Standing, State},
     limit::{Code, Decision, Hits, Request, Status, Timestamp},
-    rules::{RuleLimit, RuleSet, Semantics},
+    rules::{DomainRules, RuleLimit, RuleSet, Semantics},
     store::{OnFull, Store},
 };
 use smallvec::{SmallVec, smallvec};
 
 pub(super) fn decide<'r>(
-    rules: &'r RuleSet,
+    in_force: &'r InForce,
     store: &Store,
     global_shadow: bool,
     request: &Request<'_>,
     now: Timestamp,
 ) -> Decision<'r> {
-    let Some(domain) = rules.domain(request.domain()) else {
+    let Some(domain) = in_force.rules.domain(request.domain()) else {
         return Decision {
             code: Code::Ok,
             statuses: smallvec![Status::NO_LIMIT; request.descriptors().len()],
         };
     };
-    let mut plan = Plan::new(domain, store.seed(), request);
-    let (mut shards, counters) = LockedShards::lock(store, &plan);
+    if !global_shadow && let Some(decision) = lone::decide(domain, &in_force.keys, store, request, now) {
+        return decision;
+    }
+    decide_any(in_force, domain, store, global_shadow, request, now)
+}
+
+/// The way that every request can take.
+pub(super) fn decide_any<'r>(
+    in_force: &'r InForce,
+    domain: &'r DomainRules,
+    store: &Store,
+    global_shadow: bool,
+    request: &Request<'_>,
+    now: Timestamp,
+) -> Decision<'r> {
+    let mut plan = Plan::new(domain, &in_force.keys, request);
+    let mut counters = counters(&plan);
+    let mut shards = LockedShards::lock(store, &mut counters);
     let mut deciding = Deciding {
-        rules,
+        rules: &in_force.rules,
         now,
         asking: &mut plan.asking,
         charges: &mut plan.charges,
@@ -148,25 +166,28 @@ impl Deciding<'_, '_, '_> {
             // A counter that is not there has nothing to give back.
             let changes =
                 if self.shards.has(held) { counted != Asked::NOTHING } else { counted.taken > 0 && has_room };
-            if changes {
-                let limit = &*self.charges[first].limit;
+            let limit = &*self.charges[first].limit;
+            let told = if changes {
                 let change = |state| apply(counted, &limit.algorithm, state, self.now);
-                self.shards.update(held, limit, self.rules, self.now, change);
-            }
-            let state = self.shards.state(held, &self.charges[first].limit, self.rules, self.now);
+                self.shards.change(held, limit, self.rules, self.now, change)
+            } else {
+                let state = self.shards.state(held, limit, self.rules, self.now);
+                Told::of(&limit.algorithm, &state, self.now)
+            };
             for &charge in charges {
                 let charge = &mut self.charges[charge as usize];
                 let is_shadow = self.asking[charge.descriptor as usize].reached.is_shadow();
-                read(charge, held.asked.taken, is_shadow, &state, self.now);
+                let state = |limit: &RuleLimit| self.shards.state(held, limit, self.rules, self.now);
+                read(charge, held.asked.taken, is_shadow, told, state, self.now);
             }
         }
     }
 }
 
 #[inline]
-fn apply(asked: Asked, algorithm: &Algorithm, state: State, now: Timestamp) -> State {
+fn apply(asked: Asked, algorithm: &Algorithm, state: State, now: Timestamp) -> Standing {
     let state = if asked.given == 0 { state } else { algorithm.give_back(state, asked.given, now) };
-    if asked.taken == 0 { state } else { algorithm.add(state, asked.taken, now) }
+    if asked.taken == 0 { algorithm.standing(state, now) } else { algorithm.charge(state, asked.taken, now) }
 }
 
 /// Whether the charge is admitted, when all charges of its counter together take `taken`.

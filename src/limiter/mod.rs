@@ -11,6 +11,8 @@
 mod charge;
 mod counters;
 mod decide;
+mod keys;
+mod lone;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -18,45 +20,59 @@ mod tests;
 use crate::{
     limit::{Decision, Request, Timestamp},
     rules::RuleSet,
-    store::{Store, StoreSettings},
+    store::{Seed, Store, StoreSettings},
 };
 use arc_swap::{ArcSwap, Guard};
+use keys::Keys;
 use std::sync::Arc;
 
 /// The rules in force and the counters.
 pub struct Limiter {
-    rules: ArcSwap<RuleSet>,
+    in_force: ArcSwap<InForce>,
     store: Store,
     global_shadow: bool,
 }
 
 /// The limiter with the rules of one moment: a decision refers to them.
 pub struct Pinned<'l> {
-    rules: Guard<Arc<RuleSet>>,
+    in_force: Guard<Arc<InForce>>,
     limiter: &'l Limiter,
+}
+
+/// Rules, and what is worked out of them once, for all decisions.
+struct InForce {
+    rules: Arc<RuleSet>,
+    keys: Keys,
+}
+
+impl InForce {
+    fn new(rules: RuleSet, seed: &Seed) -> Self {
+        Self { keys: Keys::new(&rules, seed), rules: Arc::new(rules) }
+    }
 }
 
 impl Limiter {
     /// A limiter without counters. With `global_shadow` every request is admitted, and the statuses say what would have
     /// been denied.
     pub fn new(rules: RuleSet, store: StoreSettings, global_shadow: bool) -> Self {
-        Self { rules: ArcSwap::from_pointee(rules), store: Store::new(store), global_shadow }
+        let in_force = ArcSwap::from_pointee(InForce::new(rules, &store.seed));
+        Self { in_force, store: Store::new(store), global_shadow }
     }
 
     /// The rules as they are now, for one or more decisions.
     #[inline]
     pub fn pin(&self) -> Pinned<'_> {
-        Pinned { rules: self.rules.load(), limiter: self }
+        Pinned { in_force: self.in_force.load(), limiter: self }
     }
 
     /// Puts new rules in force. They must have been built upon those in force, so that counters keep their meaning.
     pub fn replace_rules(&self, rules: RuleSet) {
-        self.rules.store(Arc::new(rules));
+        self.in_force.store(Arc::new(InForce::new(rules, self.store.seed())));
     }
 
     /// The rules in force.
     pub fn rules(&self) -> Arc<RuleSet> {
-        self.rules.load_full()
+        Arc::clone(&self.in_force.load().rules)
     }
 
     /// The counters.
@@ -69,6 +85,6 @@ impl Pinned<'_> {
     /// Decides one request, and charges it if it is admitted.
     #[inline]
     pub fn decide(&self, request: &Request<'_>, now: Timestamp) -> Decision<'_> {
-        decide::decide(&self.rules, &self.limiter.store, self.limiter.global_shadow, request, now)
+        decide::decide(&self.in_force, &self.limiter.store, self.limiter.global_shadow, request, now)
     }
 }

@@ -4,32 +4,58 @@ use super::charge::{Answer, Asking, Charge, Plan, Reached};
 use crate::{
     algorithm::{Algorithm, State},
     limit::{Code, Hits, Reset, Status, Timestamp},
-    rules::Semantics,
+    rules::{RuleLimit, Semantics},
 };
 use smallvec::SmallVec;
+use std::{borrow::Cow, time::Duration};
 
-/// Reads what the counter of a charge holds after the decision. `taken` is what all charges of the counter asked for
-/// together: the reset of a denial is that of this same request.
+/// What a counter tells all of its charges after the decision.
+#[derive(Clone, Copy)]
+pub(super) struct Told {
+    /// Hits that would be admitted now.
+    pub(super) remaining: u64,
+    /// Until the whole limit is free.
+    pub(super) until_full: Duration,
+}
+
+impl Told {
+    #[inline]
+    pub(super) fn of(algorithm: &Algorithm, state: &State, now: Timestamp) -> Self {
+        Self { remaining: algorithm.remaining(state, now), until_full: algorithm.until_full(state, now) }
+    }
+}
+
+/// Reads what the counter of a charge tells after the decision, and what its state says beyond that. `taken` is what all
+/// charges of the counter asked for together: the reset of a denial is that of this same request.
 #[inline]
-pub(super) fn read(charge: &mut Charge<'_>, taken: u64, is_shadow: bool, state: &State, now: Timestamp) {
+pub(super) fn read<'s>(
+    charge: &mut Charge<'_>,
+    taken: u64,
+    is_shadow: bool,
+    told: Told,
+    state: impl FnOnce(&RuleLimit) -> Cow<'s, State>,
+    now: Timestamp,
+) {
     let algorithm = &charge.limit.algorithm;
-    let wanted = if charge.hits == Hits::Peek { 1 } else { taken };
     let reset = match (charge.limit.semantics, algorithm, code(charge, is_shadow)) {
         (_, _, Code::OverLimit) if charge.answer == Answer::NoRoom => return,
         // The reference server always speaks of the window's end.
         (Semantics::Reference, Algorithm::FixedWindow(fixed), _) => {
-            Reset::After(fixed.until_window_ends(state, now))
+            Reset::After(fixed.until_window_ends(&state(&charge.limit), now))
         }
-        (_, _, Code::Ok) => Reset::After(algorithm.until_full(state, now)),
-        (_, _, Code::OverLimit) => algorithm.until_admits(state, wanted, now),
+        (_, _, Code::Ok) => Reset::After(told.until_full),
+        (_, _, Code::OverLimit) => {
+            let wanted = if charge.hits == Hits::Peek { 1 } else { taken };
+            algorithm.until_admits(&state(&charge.limit), wanted, now)
+        }
     };
-    charge.remaining = algorithm.remaining(state, now);
+    charge.remaining = told.remaining;
     charge.reset = Some(reset);
 }
 
 /// The statuses of a request whose charges have been read.
 #[inline]
-pub(super) fn statuses<'r>(plan: &Plan<'r>) -> SmallVec<[Status<'r>; 2]> {
+pub(super) fn statuses<'r>(plan: &Plan<'r>) -> SmallVec<[Status<'r>; 4]> {
     let mut statuses = SmallVec::new();
     let mut rest = plan.charges.as_slice();
     for asking in &plan.asking {

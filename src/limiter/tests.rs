@@ -16,7 +16,7 @@ fn limiter(yaml: &str) -> Limiter {
     limiter_of(yaml, Semantics::Exact, 1000, OnFull::Deny)
 }
 
-fn rule_set(yaml: &str, semantics: Semantics, former: Option<&RuleSet>) -> RuleSet {
+pub(super) fn rule_set(yaml: &str, semantics: Semantics, former: Option<&RuleSet>) -> RuleSet {
     let source = Source { name: "test.yaml".into(), text: yaml.into() };
     let options = LoadOptions { semantics, ..LoadOptions::default() };
     RuleSet::parse(&[source], &options, former).unwrap_or_else(|errors| panic!("{errors}"))
@@ -28,7 +28,7 @@ fn limiter_of(yaml: &str, semantics: Semantics, counters_max: usize, on_full: On
 }
 
 /// `a=1,b=2` with hits: `+3` taken, `?` peeked, `-2` given back; one is taken if nothing is said.
-fn descriptor(text: &str) -> Descriptor<'_> {
+pub(super) fn descriptor(text: &str) -> Descriptor<'_> {
     let (entries, hits) = match text.split_once(' ') {
         None => (text, Hits::ONE),
         Some((entries, "?")) => (entries, Hits::Peek),

@@ -26,7 +26,7 @@ pub use limits::{LimitIdentity, LimitInfo, LimitTable};
 pub use pattern::Pattern;
 pub use rule::{Charge, Rule, RuleLimit, Semantics};
 pub use set::{LoadOptions, RuleSet};
-pub use tree::{DomainRules, Found};
+pub use tree::{DomainRules, Found, RuleEntry, RuleValue};
 
 /// The rules that are served when no file is named: domain `demo`, key `api_key`, 5 per 10 s.
 pub const DEMO: &str = include_str!("../../examples/demo.yaml");

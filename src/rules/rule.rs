@@ -68,6 +68,26 @@ impl RuleLimit {
     pub fn current(&self) -> CurrentLimit<'_> {
         CurrentLimit { name: &self.name, requests: self.requests, unit: self.unit }
     }
+
+    /// Whether it counts what is admitted and nothing else, denies at once what is not, and answers as Tidegate does.
+    #[inline]
+    fn is_plain(&self) -> bool {
+        let holds_answers =
+            matches!(&self.algorithm, Algorithm::LeakyBucket(bucket) if bucket.queue.is_some());
+        self.charge == Charge::Admitted && self.semantics == Semantics::Exact && !holds_answers
+    }
+}
+
+impl Rule {
+    /// The limit of a rule that does nothing but limit: it is alone, it denies what is over it, and only what is admitted
+    /// is counted.
+    #[inline]
+    pub fn plain_limit(&self) -> Option<&RuleLimit> {
+        match &*self.limits {
+            [limit] if limit.is_plain() && !self.shadow && !self.quota && !self.unlimited => Some(limit),
+            _ => None,
+        }
+    }
 }
 
 /// What a node of the tree says. A node that has no limits and is not unlimited only lists its descriptors: OK.

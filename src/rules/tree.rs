@@ -40,6 +40,26 @@ pub struct Found<'r> {
     pub shared: SmallVec<[(usize, &'r str); 1]>,
 }
 
+/// An entry on the way to a rule.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RuleEntry<'r> {
+    /// The key.
+    pub key: &'r str,
+    /// The values that lead on.
+    pub value: RuleValue<'r>,
+}
+
+/// The values of an entry that lead on to a rule, as far as counters tell them apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RuleValue<'r> {
+    /// This one.
+    Exact(&'r str),
+    /// All that fit this pattern; they share one counter.
+    Shared(&'r str),
+    /// Several; each has a counter of its own.
+    Any,
+}
+
 /// Descriptors side by side, by key.
 #[derive(Clone, Debug)]
 pub(super) struct Level(TextMap<Siblings>);
@@ -107,10 +127,15 @@ impl DomainRules {
         RuleLimit { requests, algorithm, ..template.clone() }
     }
 
+    /// Every rule with the entries that lead to it, in no order.
+    pub fn each_rule<'r>(&'r self, mut visit: impl FnMut(&[RuleEntry<'r>], &'r Rule)) {
+        self.root.each_rule(&mut Vec::new(), &mut visit);
+    }
+
     /// Every rule, in the order of the files.
     pub fn rules(&self) -> Vec<&Rule> {
         let mut rules = Vec::new();
-        self.root.collect(&mut rules);
+        self.each_rule(|_, rule| rules.push(rule));
         rules.sort_by_key(|rule| (&rule.location.file, rule.location.position));
         rules
     }
@@ -157,13 +182,23 @@ impl Level {
         keys
     }
 
-    fn collect<'r>(&'r self, rules: &mut Vec<&'r Rule>) {
-        for (_, siblings) in self.0.iter() {
-            let exact = siblings.exact.iter().map(|(_, node)| node);
-            let others = siblings.wildcards.iter().map(|wildcard| &wildcard.node);
-            for node in exact.chain(others).chain(siblings.alone.as_deref()) {
-                rules.push(&node.rule);
-                node.below.collect(rules);
+    fn each_rule<'r>(
+        &'r self,
+        way: &mut Vec<RuleEntry<'r>>,
+        visit: &mut impl FnMut(&[RuleEntry<'r>], &'r Rule),
+    ) {
+        for (key, siblings) in self.0.iter() {
+            let exact = siblings.exact.iter().map(|(value, node)| (RuleValue::Exact(value), node));
+            let wildcards = siblings.wildcards.iter().map(|Wildcard { pattern, shared, node }| {
+                let value = if *shared { RuleValue::Shared(pattern.as_str()) } else { RuleValue::Any };
+                (value, node)
+            });
+            let alone = siblings.alone.as_deref().map(|node| (RuleValue::Any, node));
+            for (value, node) in exact.chain(wildcards).chain(alone) {
+                way.push(RuleEntry { key, value });
+                visit(way, &node.rule);
+                node.below.each_rule(way, visit);
+                way.pop();
             }
         }
     }

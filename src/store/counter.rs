@@ -53,6 +53,15 @@ impl Counter {
         }
     }
 
+    /// What it remembers, if that is two words.
+    #[inline]
+    pub fn words(&self) -> Option<[u64; 2]> {
+        match self.0 {
+            Kept::Words { words, .. } => Some(words),
+            Kept::Boxed { .. } => None,
+        }
+    }
+
     /// The limit under which it was counted: what the state means.
     #[inline]
     pub fn limit(&self) -> LimitId {

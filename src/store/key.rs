@@ -3,8 +3,8 @@
 //! Every part is hashed with its length before it, so that no two descriptors share bytes, and under a random secret, so
 //! that a stranger can neither aim at a collision nor at one shard.
 
-use siphasher::sip128::{Hasher128, SipHasher13};
-use std::{fmt, hash::Hasher};
+use super::siphash::SipHash;
+use std::fmt;
 
 /// The secret of the fingerprints: random, made once, kept with the snapshot.
 #[derive(Clone, PartialEq, Eq)]
@@ -73,42 +73,63 @@ impl Key {
     }
 }
 
-/// A key in the making.
-pub struct Fingerprint(SipHasher13);
+/// A key in the making. Copies go on each for itself.
+#[derive(Clone, Copy)]
+pub struct Fingerprint(SipHash);
 
 impl Fingerprint {
     /// Nothing hashed yet.
     #[inline]
     pub fn new(seed: &Seed) -> Self {
-        Self(SipHasher13::new_with_key(&seed.0))
+        Self(SipHash::new(&seed.0))
     }
 
     /// Adds a text: its length, then its bytes in whole words, the last filled up with zeros. No other text, and no two
     /// texts, add the same words.
     #[inline]
     pub fn text(&mut self, text: &str) {
-        self.0.write_u64(text.len() as u64);
+        self.0.word(text.len() as u64);
         let (words, rest) = text.as_bytes().as_chunks::<8>();
         for word in words {
-            self.0.write_u64(u64::from_le_bytes(*word));
+            self.0.word(u64::from_le_bytes(*word));
         }
         if !rest.is_empty() {
-            let last = rest.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
-            self.0.write_u64(last);
+            // The last eight bytes of a text are read in one go, and what has been hashed of them is shifted out.
+            self.0.word(match text.as_bytes().last_chunk::<8>() {
+                Some(last) => u64::from_le_bytes(*last) >> (8 * (8 - rest.len())),
+                None => short_word(rest),
+            });
         }
     }
 
     /// Adds a number.
     #[inline]
     pub fn number(&mut self, number: u64) {
-        self.0.write_u64(number);
+        self.0.word(number);
     }
 
     /// The key of all parts.
     #[inline]
     pub fn finish(self) -> Key {
-        let hash = self.0.finish128();
-        Key { high: hash.h1, low: hash.h2 }
+        let (high, low) = self.0.finish();
+        Key { high, low }
+    }
+}
+
+/// One to seven bytes, filled up with zeros. The two reads may overlap: where they do, both have the same bytes.
+#[inline]
+fn short_word(bytes: &[u8]) -> u64 {
+    let last = 8 * (bytes.len() - 1);
+    match (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
+        (Some(first), Some(rest)) => {
+            u64::from(u32::from_le_bytes(*first)) | u64::from(u32::from_le_bytes(*rest)) << (last - 24)
+        }
+        _ => {
+            let middle = bytes.len() / 2;
+            u64::from(bytes[0])
+                | u64::from(bytes[middle]) << (8 * middle)
+                | u64::from(bytes[bytes.len() - 1]) << last
+        }
     }
 }
 
@@ -139,6 +160,21 @@ mod tests {
             let (one, other): (Vec<&str>, Vec<&str>) =
                 (one.iter().map(String::as_str).collect(), other.iter().map(String::as_str).collect());
             prop_assert_eq!(one == other, key(3, &one) == key(3, &other));
+        }
+    }
+
+    #[test]
+    fn a_part_is_hashed_as_its_length_and_its_bytes_filled_up_with_zeros() {
+        let text = "abcdefghijklmnopqrstuvwxyz";
+        for len in 0..=text.len() {
+            let mut fingerprint = Fingerprint::new(&Seed::from_bytes([3; 16]));
+            fingerprint.number(len as u64);
+            for bytes in text.as_bytes()[..len].chunks(8) {
+                let mut word = [0; 8];
+                word[..bytes.len()].copy_from_slice(bytes);
+                fingerprint.number(u64::from_le_bytes(word));
+            }
+            assert_eq!(key(3, &[&text[..len]]), fingerprint.finish());
         }
     }
 

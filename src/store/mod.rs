@@ -10,6 +10,7 @@ mod copy;
 mod counter;
 mod key;
 mod shard;
+mod siphash;
 mod table;
 
 pub use capacity::{COUNTER_BYTES, default_counters_max};

@@ -184,7 +184,10 @@ impl<T: Default> Table<T> {
     #[inline]
     pub(super) fn get_mut(&mut self, place: Place) -> &mut T {
         let page = &mut self.pages[place.page as usize];
-        page.changed = true;
+        // Written only when it is news: other cores read the page to find their keys, and should not have to fetch it anew.
+        if !page.changed {
+            page.changed = true;
+        }
         &mut page.slot_mut(place.slot as usize, &mut self.slots).value
     }
 

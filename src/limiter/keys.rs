@@ -1,0 +1,163 @@
+//! The keys of counters.
+//!
+//! A key is the fingerprint of which of its rule's limits the counter belongs to, the domain, and each entry's key and
+//! value, with a shared pattern in the place of the values that fit it. What of this a rule alone can tell, which is all
+//! up to the first value that is any request's own, is hashed when the rules are put in force: a decision goes on from
+//! there, and comes to the same key as from the very start.
+
+use crate::{
+    limit::Entry,
+    rules::{DomainRules, RuleEntry, RuleLimit, RuleSet, RuleValue},
+    store::{Fingerprint, Key, Seed},
+};
+use std::num::NonZeroU32;
+
+/// Makes the keys for one set of rules.
+pub(super) struct Keys {
+    seed: Seed,
+    /// By the number of the limit; none for a limit that is of no rule now.
+    starts: Vec<Option<Start>>,
+}
+
+/// A key as far as the rule tells it.
+#[derive(Clone, Copy)]
+struct Start {
+    fingerprint: Fingerprint,
+    /// How many keys and values of entries are in it, in their order. At least the first key: every rule has one.
+    texts: NonZeroU32,
+}
+
+impl Keys {
+    /// Hashes what the rules tell.
+    pub(super) fn new(rules: &RuleSet, seed: &Seed) -> Self {
+        let mut keys = Self { seed: seed.clone(), starts: Vec::new() };
+        for domain in rules.domains() {
+            domain.each_rule(|way, rule| {
+                for limit in &rule.limits {
+                    let index = limit.id.0 as usize;
+                    if keys.starts.len() <= index {
+                        keys.starts.resize(index + 1, None);
+                    }
+                    keys.starts[index] = keys.start(domain, limit, way);
+                }
+            });
+        }
+        keys
+    }
+
+    fn start(&self, domain: &DomainRules, limit: &RuleLimit, way: &[RuleEntry<'_>]) -> Option<Start> {
+        let (mut fingerprint, mut texts) = (self.nothing_of_entries(domain, limit), 0);
+        for entry in way {
+            fingerprint.text(entry.key);
+            texts += 1;
+            match entry.value {
+                RuleValue::Exact(value) => fingerprint.text(value),
+                RuleValue::Shared(pattern) => add_pattern(&mut fingerprint, pattern),
+                RuleValue::Any => break,
+            }
+            texts += 1;
+        }
+        NonZeroU32::new(texts).map(|texts| Start { fingerprint, texts })
+    }
+
+    fn nothing_of_entries(&self, domain: &DomainRules, limit: &RuleLimit) -> Fingerprint {
+        let mut fingerprint = Fingerprint::new(&self.seed);
+        fingerprint.number(u64::from(limit.tag));
+        fingerprint.text(domain.name());
+        fingerprint
+    }
+
+    /// The key of the counter of a limit for these entries, which reached it. `shared` has the patterns, by index of the
+    /// entry, that stand for their values.
+    #[inline]
+    pub(super) fn key(
+        &self,
+        domain: &DomainRules,
+        limit: &RuleLimit,
+        entries: &[Entry<'_>],
+        shared: &[(usize, &str)],
+    ) -> Key {
+        let (mut fingerprint, texts) = match self.starts.get(limit.id.0 as usize) {
+            Some(Some(start)) => (start.fingerprint, start.texts.get() as usize),
+            // The limit that a request brings along: no rule leads to it.
+            _ => (self.nothing_of_entries(domain, limit), 0),
+        };
+        for (index, entry) in entries.iter().enumerate().skip(texts / 2) {
+            if 2 * index >= texts {
+                fingerprint.text(entry.key);
+            }
+            match shared.iter().find(|(entry, _)| *entry == index) {
+                Some((_, pattern)) => add_pattern(&mut fingerprint, pattern),
+                None => fingerprint.text(entry.value),
+            }
+        }
+        fingerprint.finish()
+    }
+}
+
+/// A pattern is not a value: the value `a*` of another rule must not meet the pattern `a*` of this one. No text has a
+/// length of u64::MAX, which is what would stand here otherwise.
+#[inline]
+fn add_pattern(fingerprint: &mut Fingerprint, pattern: &str) {
+    fingerprint.number(u64::MAX);
+    fingerprint.text(pattern);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::{LoadOptions, Source};
+
+    const RULES: &str = "
+domain: d
+descriptors:
+  - key: a
+    rate_limit: { unit: day, requests_per_unit: 1 }
+    descriptors:
+      - key: b
+        value: one
+        rate_limits:
+          - { name: x, unit: day, requests_per_unit: 1 }
+          - { name: y, unit: hour, requests_per_unit: 1 }
+  - key: a
+    value: exact
+    rate_limit: { unit: day, requests_per_unit: 1 }
+    descriptors:
+      - key: b
+        value: fit*
+        share_threshold: true
+        rate_limit: { unit: day, requests_per_unit: 1 }
+        descriptors:
+          - { key: c, value: end, rate_limit: { unit: day, requests_per_unit: 1 } }
+          - { key: c, value: each*, rate_limit: { unit: day, requests_per_unit: 1 } }
+";
+
+    /// Keys are in snapshots: where a rule's part of them ends must not show.
+    #[test]
+    fn a_key_that_goes_on_from_its_rule_is_the_one_from_the_very_start() {
+        let source = Source { name: "keys.yaml".into(), text: RULES.into() };
+        let rules = RuleSet::parse(&[source], &LoadOptions::default(), None)
+            .unwrap_or_else(|error| panic!("{error}"));
+        let seed = Seed::from_bytes([5; 16]);
+        let (keys, domain) = (Keys::new(&rules, &seed), rules.domain("d").unwrap());
+        let from_the_very_start = Keys { seed, starts: Vec::new() };
+        let mut starts = Vec::new();
+        for way in [
+            &[("a", "any")][..],
+            &[("a", "any"), ("b", "one")],
+            &[("a", "exact")],
+            &[("a", "exact"), ("b", "fitting")],
+            &[("a", "exact"), ("b", "fit"), ("c", "end")],
+            &[("a", "exact"), ("b", "fit"), ("c", "each one")],
+        ] {
+            let entries: Vec<_> = way.iter().map(|&(key, value)| Entry { key, value }).collect();
+            let found = domain.find(&entries).expect("a rule");
+            for limit in &found.rule.limits {
+                let key = |keys: &Keys| keys.key(domain, limit, &entries, &found.shared);
+                assert_eq!(key(&keys), key(&from_the_very_start), "{way:?}");
+                starts.push(keys.starts[limit.id.0 as usize].expect("of a rule").texts.get());
+            }
+        }
+        assert_eq!(starts, [1, 1, 1, 2, 4, 6, 5], "how much each rule tells");
+    }
+}
