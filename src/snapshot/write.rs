@@ -4,8 +4,8 @@
 //!
 //! - The manifest names a committed pass; everything that follows it on the disk is as if it were not there.
 //! - A pass copies a few pages at a time, so that no shard is locked for longer than that takes.
-//! - A pass writes the pages that changed since the pass before. When twice as much has been written as there is to
-//!   keep, or when the pass before failed, it writes all of them to a new generation; the former one is removed once the
+//! - A pass writes the pages that changed since the pass before. When half as much again has been written as there is
+//!   to keep, or when the pass before failed, it writes all of them to a new generation; the former one is removed once the
 //!   new one counts. So the disk holds at most about three times what there is to keep.
 
 use super::{
@@ -22,14 +22,16 @@ use crate::{
     store::{PageCopies, Seed, Store, Wanted},
 };
 
-/// Records with pages are cut off at about this size: sled takes four of them in a segment of its file.
-const RECORD_BYTES: usize = 96 * 1024;
+/// Records with pages are cut off at about this size: four of them, each a few pages longer than this, just fit a segment
+/// of sled's file, which is half a megabyte.
+const RECORD_BYTES: usize = 118 * 1024;
 
 /// A generation this small is not worth a new one.
 const LOG_BYTES_MIN: u64 = 1 << 20;
 
-/// How many times what there is to keep may be written before it is written afresh.
-const LOG_TO_LIVE_MAX: u64 = 2;
+/// How much may be written before all is written afresh, in percent of what there is to keep. While that happens the disk
+/// holds both, in all less than three times what there is to keep.
+const LOG_TO_LIVE_PERCENT_MAX: u64 = 150;
 
 /// Writes snapshots of one store to one data directory, of which it holds the lock.
 pub struct Writer {
@@ -136,7 +138,7 @@ impl Writer {
     /// next pass writes everything.
     pub fn pass(&mut self, store: &Store, limits: &LimitTable, clock: &dyn Clock) -> Result<Pass, DiskError> {
         let live_bytes = self.generation.counter_bytes * store.counters() as u64;
-        let has_outgrown = self.generation.bytes > LOG_BYTES_MIN.max(LOG_TO_LIVE_MAX * live_bytes);
+        let has_outgrown = self.generation.bytes > LOG_BYTES_MIN.max(live_bytes * LOG_TO_LIVE_PERCENT_MAX / 100);
         if self.afresh || has_outgrown {
             self.afresh = true;
             self.may_be_named = false;
