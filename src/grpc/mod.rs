@@ -5,6 +5,7 @@
 
 mod decode;
 mod encode;
+mod extras;
 mod lean;
 mod rate_limit;
 mod routes;

@@ -3,6 +3,7 @@
 use super::{
     decode,
     encode::{self, Precision},
+    extras,
     pb::service::{RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService},
 };
 use crate::{
@@ -47,7 +48,7 @@ impl RateLimit {
     fn answer(&self, message: &RateLimitRequest, precision: Precision) -> Result<RateLimitResponse, Status> {
         let request = decode::request(message, &self.limits)
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
-        Ok(self.decide(&request, |decision| encode::response(decision, precision)))
+        Ok(self.decide(&request, |decision| response(decision, precision)))
     }
 }
 
@@ -60,6 +61,15 @@ impl RateLimitService for RateLimit {
         let precision = precision(request.metadata().as_ref())?;
         self.answer(request.get_ref(), precision).map(Response::new)
     }
+}
+
+/// The whole answer.
+pub(super) fn response(decision: &Decision<'_>, precision: Precision) -> RateLimitResponse {
+    let mut message = encode::response(decision, precision);
+    if extras::are_due(decision) {
+        extras::add(decision, &mut message);
+    }
+    message
 }
 
 /// How finely the caller wants resets to be told.

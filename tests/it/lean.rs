@@ -35,6 +35,12 @@ descriptors:
     rate_limit: { unit: day, requests_per_unit: 2, algorithm: fixed_window }
   - key: free
     rate_limit: { unlimited: true }
+  - key: marked
+    rate_limit: { unit: day, requests_per_unit: 1, algorithm: fixed_window }
+    on_deny: { mark: { header: x-rate-limited, value: yes } }
+  - key: worded
+    rate_limit: { unit: day, requests_per_unit: 1, algorithm: fixed_window }
+    on_deny: { body: too fast, headers: { content-type: text/plain } }
 ";
 
 const MESSAGE_BYTES_MAX: usize = 4096;
@@ -149,6 +155,9 @@ async fn what_is_decided_is_answered_alike_until_the_limit_and_beyond() {
         request(vec![own(1)]),
         request(vec![own(6)]),
         request(vec![descriptor(&[("fixed", "")])]),
+        request(vec![descriptor(&[("marked", "")]), alice()]),
+        request(vec![descriptor(&[("worded", "")])]),
+        request(vec![descriptor(&[("marked", "")]), descriptor(&[("worded", "")])]),
         RateLimitRequest { domain: "elsewhere".into(), ..request(vec![alice()]) },
     ];
     for _ in 0..3 {

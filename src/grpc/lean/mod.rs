@@ -12,7 +12,8 @@ mod write;
 use super::{
     RateLimit,
     encode::Precision,
-    rate_limit::{PRECISION_HEADER, precision_of},
+    extras,
+    rate_limit::{PRECISION_HEADER, precision_of, response},
     routes::{self, explain_unknown_method, refuse_other_protocols},
 };
 use crate::http2::{Fields, RequestBody, Service};
@@ -72,7 +73,13 @@ impl Service for Front {
     fn answer(&self, precision: Precision, body: &[u8], out: &mut Vec<u8>) -> bool {
         let Some(message) = one_message(body, self.message_bytes_max) else { return false };
         let Ok(request) = message::request(message, self.rate_limit.limits()) else { return false };
-        self.rate_limit.decide(&request, |decision| write::framed(decision, precision, out));
+        self.rate_limit.decide(&request, |decision| {
+            if extras::are_due(decision) {
+                write::framed_message(&response(decision, precision), out);
+            } else {
+                write::framed(decision, precision, out);
+            }
+        });
         true
     }
 
