@@ -5,10 +5,7 @@ use std::{
     process::Command,
     time::{Duration, Instant},
 };
-use tidegate::grpc::pb::{
-    core::HeaderValue,
-    service::rate_limit_response::{Code, rate_limit::Unit},
-};
+use tidegate::grpc::pb::service::rate_limit_response::{Code, rate_limit::Unit};
 use tokio_stream::StreamExt;
 use tonic_health::pb::{
     HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
@@ -48,39 +45,6 @@ async fn a_status_reports_the_limit_and_what_is_left() {
     assert_eq!((limit.name.as_str(), limit.requests_per_unit, limit.unit()), ("per-user", 3, Unit::Hour));
     assert_eq!(answer.statuses[0].limit_remaining, 2);
     assert_eq!(answer.statuses[1].current_limit, None);
-}
-
-const ON_DENY: &str = "
-domain: edge
-descriptors:
-  - key: worded
-    rate_limit: { unit: hour, requests_per_unit: 0 }
-    on_deny: { body: too fast, headers: { content-type: text/plain, x-why: speed } }
-  - key: marked
-    rate_limit: { unit: hour, requests_per_unit: 0 }
-    on_deny: { mark: { header: x-rate-limited, value: yes } }
-";
-
-#[tokio::test]
-async fn a_rule_denies_in_its_own_words_or_lets_through_with_a_mark() {
-    let rules = rules_file(ON_DENY);
-    let server = Server::with_rules(rules.path(), &[]);
-    let mut client = server.client().await;
-    let pair = |header: HeaderValue| (header.key, header.value, header.raw_value.len());
-    let denied = client.hit("edge", &[("worded", "")]).await.unwrap();
-    assert_eq!((denied.overall_code(), denied.raw_body), (Code::OverLimit, b"too fast".to_vec()));
-    let headers: Vec<_> = denied.response_headers_to_add.into_iter().map(pair).collect();
-    assert_eq!(
-        headers,
-        [("content-type".into(), "text/plain".into(), 0), ("x-why".into(), "speed".into(), 0)]
-    );
-    assert!(denied.request_headers_to_add.is_empty());
-
-    let marked = client.hit("edge", &[("marked", "")]).await.unwrap();
-    assert_eq!((marked.overall_code(), marked.statuses[0].code()), (Code::Ok, Code::OverLimit));
-    let headers: Vec<_> = marked.request_headers_to_add.into_iter().map(pair).collect();
-    assert_eq!(headers, [("x-rate-limited".into(), "yes".into(), 0)]);
-    assert!(marked.response_headers_to_add.is_empty() && marked.raw_body.is_empty());
 }
 
 #[tokio::test]

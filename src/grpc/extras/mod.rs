@@ -1,21 +1,34 @@
-//! What an answer says besides its verdict and its statuses: what a rule wants done with its denials.
+//! What an answer says besides its verdict and its statuses: what rules want done with their denials, and what the server
+//! is set to tell of every decision.
 //!
-//! Most answers say nothing of it, and cost nothing for it: [`are_due`] tells them apart by the decision's code.
+//! Unless it is set to, an answer says nothing of all this but for denials whose rules want it, and costs nothing for it.
 
+mod metadata;
 mod on_deny;
 
 use super::pb::service::RateLimitResponse;
-use crate::limit::Decision;
+use crate::limit::{Decision, Request};
 
-/// Whether there is anything to add to the answer.
-#[inline]
-pub(super) fn are_due(decision: &Decision<'_>) -> bool {
-    decision.has_on_deny()
+/// What the server is set to tell of every decision. Unless set, nothing.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Extras {
+    /// What was asked, and which rules and limits are over, as metadata for the proxy's logs and filters.
+    pub dynamic_metadata: bool,
 }
 
-/// Adds all of it to an answer that has its verdict and its statuses.
-pub(super) fn add(decision: &Decision<'_>, message: &mut RateLimitResponse) {
-    if let Some(denial) = decision.denial() {
-        on_deny::tell(&denial, message);
+/// Adds all there is to an answer that has its verdict and its statuses.
+pub(super) fn add(
+    extras: Option<&Extras>,
+    request: &Request<'_>,
+    decision: &Decision<'_>,
+    message: &mut RateLimitResponse,
+) {
+    let denial = decision.denial();
+    if let Some(denial) = &denial {
+        on_deny::tell(denial, message);
+    }
+    let Some(extras) = extras else { return };
+    if extras.dynamic_metadata {
+        message.dynamic_metadata = Some(metadata::of(request, decision, denial.as_ref()));
     }
 }

@@ -12,8 +12,7 @@ mod write;
 use super::{
     RateLimit,
     encode::Precision,
-    extras,
-    rate_limit::{PRECISION_HEADER, precision_of, response},
+    rate_limit::{PRECISION_HEADER, precision_of},
     routes::{self, explain_unknown_method, refuse_other_protocols},
 };
 use crate::http2::{Fields, RequestBody, Service};
@@ -74,8 +73,8 @@ impl Service for Front {
         let Some(message) = one_message(body, self.message_bytes_max) else { return false };
         let Ok(request) = message::request(message, self.rate_limit.limits()) else { return false };
         self.rate_limit.decide(&request, |decision| {
-            if extras::are_due(decision) {
-                write::framed_message(&response(decision, precision), out);
+            if self.rate_limit.says_more(decision) {
+                write::framed_message(&self.rate_limit.response(&request, decision, precision), out);
             } else {
                 write::framed(decision, precision, out);
             }
