@@ -11,7 +11,7 @@ mod rate_limit;
 mod routes;
 
 pub use encode::Precision;
-pub use extras::Extras;
+pub use extras::{Extras, PlainHeaders, ResponseHeaders};
 pub use lean::Front;
 pub use rate_limit::{PRECISION_HEADER, RateLimit};
 pub use routes::{Health, RouteSettings, routes};

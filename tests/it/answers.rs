@@ -3,6 +3,7 @@
 use crate::support::{Server, descriptor, rules_file};
 use prost_types::{Struct, value::Kind};
 use serde_json::{Value, json};
+use std::process::Command;
 use tidegate::grpc::pb::{
     common::{RateLimitDescriptor, rate_limit_descriptor::RateLimitOverride},
     core::HeaderValue,
@@ -138,4 +139,63 @@ async fn there_is_no_dynamic_metadata_unless_it_is_asked_for() {
     let server = Server::with_rules(rules.path(), &[]);
     let answer = server.client().await.hit("edge", &[("abuser", "eve")]).await.unwrap();
     assert_eq!(answer.dynamic_metadata, None);
+}
+
+const HEADERS: &str = "
+domain: edge
+descriptors:
+  - key: user
+    rate_limits:
+      - { name: burst, per: 10s, requests_per_unit: 1, algorithm: fixed_window }
+      - { name: daily, unit: day, requests_per_unit: 9, algorithm: fixed_window }
+";
+
+fn names(answer: &RateLimitResponse) -> Vec<&str> {
+    answer.response_headers_to_add.iter().map(|header| header.key.as_str()).collect()
+}
+
+#[tokio::test]
+async fn the_headers_that_are_set_are_sent_and_no_others() {
+    let rules = rules_file(HEADERS);
+    let plain = ["ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"];
+    let x = ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"];
+    let structured = ["ratelimit-policy", "ratelimit"];
+    let sets: [(&str, Vec<&str>); 3] = [
+        ("draft10", structured.to_vec()),
+        ("draft06,x", [plain, x].concat()),
+        ("x,draft10,draft06,retry-after", [&structured[..], &plain, &x].concat()),
+    ];
+    for (set, expected) in sets {
+        let server = Server::with_rules(rules.path(), &["--response-headers", set]);
+        let mut client = server.client().await;
+        let admitted = client.hit("edge", &[("user", "ann")]).await.unwrap();
+        assert_eq!(names(&admitted), expected, "{set}");
+        let denied = client.hit("edge", &[("user", "ann")]).await.unwrap();
+        let retry: &[&str] = if set.contains("retry") { &["retry-after"] } else { &[] };
+        assert_eq!(names(&denied), [&expected, retry].concat(), "{set}");
+        assert!(names(&client.hit("edge", &[("else", "")]).await.unwrap()).is_empty());
+    }
+}
+
+#[test]
+fn a_set_of_headers_that_there_is_not_is_refused_with_those_there_are() {
+    let refused = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["serve", "--response-headers", "draft10,draft11"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(said.contains("draft11") && said.contains("draft10, draft06, x, retry-after"), "{said}");
+}
+
+#[tokio::test]
+async fn the_reference_servers_variables_count_if_it_is_to_be_as_there() {
+    let rules = rules_file(HEADERS);
+    let variables = [("LIMIT_RESPONSE_HEADERS_ENABLED", "true"), ("LIMIT_RESET_HEADER", "X-Wait")];
+    let server = Server::with_variables(rules.path(), &["--compat", "reference"], &variables);
+    let answer = server.client().await.hit("edge", &[("user", "ann")]).await.unwrap();
+    assert_eq!(names(&answer), ["ratelimit-limit", "ratelimit-remaining", "x-wait"]);
+    let server = Server::with_variables(rules.path(), &[], &variables);
+    let answer = server.client().await.hit("edge", &[("user", "ann")]).await.unwrap();
+    assert!(names(&answer).is_empty());
 }

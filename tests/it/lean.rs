@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tidegate::{
     clock::ManualClock,
     grpc::{
-        Extras, Front, RateLimit, RouteSettings,
+        Extras, Front, PlainHeaders, RateLimit, ResponseHeaders, RouteSettings,
         pb::{
             common::{RateLimitDescriptor, rate_limit_descriptor::RateLimitOverride},
             service::RateLimitRequest,
@@ -144,7 +144,9 @@ fn status(answer: &Answer) -> &[u8] {
 
 #[tokio::test]
 async fn what_is_decided_is_answered_alike_until_the_limit_and_beyond() {
-    let more = Extras { dynamic_metadata: true };
+    let plain = vec![PlainHeaders::DRAFT_06, PlainHeaders::X];
+    let headers = ResponseHeaders { structured: true, plain, retry_after: true };
+    let more = Extras { dynamic_metadata: true, headers };
     for extras in [Extras::default(), more] {
         decisions_are_answered_alike(&Pair::saying(extras).await).await;
     }
