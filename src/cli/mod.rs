@@ -12,6 +12,7 @@ mod data_dir;
 mod descriptor;
 mod explain;
 mod rule_files;
+mod said;
 mod serve;
 mod snapshot;
 mod table;

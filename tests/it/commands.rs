@@ -72,6 +72,21 @@ fn call_peeks_gives_back_and_says_never() {
 }
 
 #[test]
+fn call_shows_what_an_answer_says_besides() {
+    let rules = rules_file(RULES);
+    let server = Server::with_rules(rules.path(), &["--response-headers", "x", "--dynamic-metadata"]);
+    let call = |descriptor: &str, more: &[&str]| {
+        run(&[&["call", "--addr", server.address(), "edge", descriptor], more].concat())
+    };
+    let admitted: Value = serde_json::from_str(&stdout(&call("abuser=eve", &["--json"]))).unwrap();
+    assert_eq!(admitted["response_headers"]["x-ratelimit-remaining"], "0", "{admitted}");
+    assert_eq!((&admitted["request_headers"], &admitted["body"]), (&Value::Null, &Value::Null));
+    assert_eq!(admitted["metadata"]["descriptors"][0]["entries"][0], "abuser=eve");
+    let marked = stdout(&call("abuser=eve", &[]));
+    assert!(marked.contains("call 1: request header x-rate-limited: yes"), "{marked}");
+}
+
+#[test]
 fn call_without_a_server_says_how_to_start_one() {
     let called = run(&["call", "--addr", "127.0.0.1:1", "demo", "api_key=alice"]);
     assert_eq!(called.status.code(), Some(1));
