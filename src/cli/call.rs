@@ -1,6 +1,6 @@
 //! `tidegate call`: real decisions from a running server.
 
-use super::{Failure, descriptor::DescriptorText, table};
+use super::{Failure, descriptor::DescriptorText, said, table};
 use crate::{
     grpc::{
         PRECISION_HEADER,
@@ -66,6 +66,7 @@ impl Call {
         let mut client = RateLimitServiceClient::new(self.connect().await?);
         let mut answers =
             table::table(["call", "overall", "descriptor", "status", "limit", "remaining", "reset"]);
+        let mut said_more = Vec::new();
         for number in 1..=self.repeat {
             let mut request = Request::new(self.message());
             request.set_timeout(self.timeout);
@@ -78,10 +79,12 @@ impl Call {
                 table::print_line(self.to_json(&answer));
             } else {
                 self.add_rows(&mut answers, number, &answer);
+                said_more.extend(said::lines(&answer).iter().map(|line| format!("call {number}: {line}")));
             }
         }
         if !self.json {
             table::print_line(answers);
+            said_more.iter().for_each(table::print_line);
         }
         Ok(())
     }
@@ -144,10 +147,14 @@ impl Call {
                 "reset_seconds": status.duration_until_reset.as_ref().map(seconds),
             })
         };
-        json!({
+        let mut shown = json!({
             "overall": answer.overall_code().as_str_name(),
             "statuses": self.descriptors.iter().zip(&answer.statuses).map(status).collect::<Vec<_>>(),
-        })
+        });
+        for (key, value) in said::to_json(answer) {
+            shown[key] = value;
+        }
+        shown
     }
 }
 

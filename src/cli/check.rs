@@ -47,7 +47,7 @@ impl Check {
             for rule in domain.rules() {
                 shown.add_row([
                     domain.name(),
-                    &rule.path,
+                    &rule.info.path,
                     &lines(rule, limit_text),
                     &lines(rule, |limit| limit.algorithm.name().to_owned()),
                     &notes(rule),
@@ -84,16 +84,23 @@ pub(super) fn limit_text(limit: &RuleLimit) -> String {
     }
 }
 
+/// What becomes of the rule's denials, if they are not plain.
+pub(super) fn on_deny_text(rule: &Rule) -> Option<String> {
+    rule.info.on_deny.as_ref().map(|on_deny| on_deny.to_string())
+}
+
 fn notes(rule: &Rule) -> String {
     let replaces = format!("replaces {}", rule.replaces.join(", "));
+    let on_deny = format!("on_deny: {}", on_deny_text(rule).unwrap_or_default());
     let always = rule.limits.iter().any(|limit| limit.charge == Charge::Always);
     let all = [
         (rule.unlimited, "unlimited"),
         (!rule.unlimited && rule.limits.is_empty(), "no limit"),
         (rule.shadow, "shadow"),
-        (rule.quota, "quota"),
+        (rule.info.quota, "quota"),
         (always, "charge: always"),
         (!rule.replaces.is_empty(), &replaces),
+        (rule.info.on_deny.is_some(), &on_deny),
     ];
     all.iter().filter(|(applies, _)| *applies).map(|(_, note)| *note).collect::<Vec<_>>().join(", ")
 }
@@ -110,12 +117,13 @@ fn to_json(rules: &RuleSet) -> Value {
     };
     let rule = |rule: &Rule| {
         json!({
-            "rule": &*rule.path,
+            "rule": &*rule.info.path,
             "limits": rule.limits.iter().map(limit).collect::<Vec<_>>(),
             "unlimited": rule.unlimited,
             "shadow_mode": rule.shadow,
-            "quota_mode": rule.quota,
+            "quota_mode": rule.info.quota,
             "replaces": rule.replaces,
+            "on_deny": on_deny_text(rule),
             "declared_at": rule.location.to_string(),
         })
     };

@@ -1,6 +1,12 @@
 //! `tidegate explain`: which rule a descriptor reaches, and how.
 
-use super::{Failure, check::limit_text, descriptor::DescriptorText, rule_files::ReadAs, table};
+use super::{
+    Failure,
+    check::{limit_text, on_deny_text},
+    descriptor::DescriptorText,
+    rule_files::ReadAs,
+    table,
+};
 use crate::{
     limit::Entry,
     rules::{DomainRules, Explanation, Outcome, Rule, RuleSet},
@@ -74,6 +80,9 @@ fn show(descriptor: &DescriptorText, explanation: &Explanation<'_>) {
         for limit in &rule.limits {
             table::print_line(format!("    {}, {}", limit_text(limit), limit.algorithm.name()));
         }
+        if let Some(on_deny) = on_deny_text(rule) {
+            table::print_line(format!("    on_deny: {on_deny}"));
+        }
     }
 }
 
@@ -85,7 +94,13 @@ fn to_json(descriptor: &DescriptorText, explanation: &Explanation<'_>) -> Value 
             "declared_at": step.rule.location.to_string(),
         })
     });
-    let reached = |rule: &Rule| json!({ "rule": &*rule.path, "limits": rule.limits.iter().map(limit_text).collect::<Vec<_>>() });
+    let reached = |rule: &Rule| {
+        json!({
+            "rule": &*rule.info.path,
+            "limits": rule.limits.iter().map(limit_text).collect::<Vec<_>>(),
+            "on_deny": on_deny_text(rule),
+        })
+    };
     json!({
         "descriptor": descriptor.to_string(),
         "steps": steps.collect::<Vec<_>>(),

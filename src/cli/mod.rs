@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 done, 1 it failed and standard error says why, 2 the arguments are wrong.
 
+mod answers;
 mod bench;
 mod call;
 mod check;
@@ -11,6 +12,7 @@ mod data_dir;
 mod descriptor;
 mod explain;
 mod rule_files;
+mod said;
 mod serve;
 mod snapshot;
 mod table;

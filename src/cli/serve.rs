@@ -1,6 +1,8 @@
 //! `tidegate serve`: the server.
 
-use super::{Failure, connection_bounds::ConnectionBounds, data_dir::DataDir, rule_files::ReadAs};
+use super::{
+    Failure, answers::Answers, connection_bounds::ConnectionBounds, data_dir::DataDir, rule_files::ReadAs,
+};
 use crate::{
     clock::{Clock, SystemClock},
     limit::RequestLimits,
@@ -46,6 +48,8 @@ pub(super) struct Serve {
     /// What happens to a request that needs a new counter when there is no room for one.
     #[arg(long, env = "TIDEGATE_ON_FULL", default_value = "deny")]
     on_full: OnFullChoice,
+    #[command(flatten)]
+    answers: Answers,
     #[command(flatten)]
     data: DataDir,
     #[command(flatten)]
@@ -96,6 +100,7 @@ impl Serve {
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
         telemetry::start_logging(self.log_format, &self.log)
             .map_err(|error| Failure(format!("--log {}: {error}; write a level such as info", self.log)))?;
+        let settings = self.settings()?;
         let rules = self.rules()?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let counters_max = self.counters_max();
@@ -108,7 +113,7 @@ impl Serve {
             Limiter::new(rules.clone(), store, self.global_shadow)
         };
         let (limiter, writer) = self.data.start(build, &*clock)?;
-        server::serve(&self.settings(), &Arc::new(limiter), &clock, writer, stop_signals)?;
+        server::serve(&settings, &Arc::new(limiter), &clock, writer, stop_signals)?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -133,9 +138,9 @@ impl Serve {
         counters_max
     }
 
-    fn settings(&self) -> Settings {
+    fn settings(&self) -> Result<Settings, Failure> {
         let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-        Settings {
+        Ok(Settings {
             listen: self.listen.clone(),
             threads: self.threads.unwrap_or(cores),
             request_limits: RequestLimits {
@@ -143,13 +148,14 @@ impl Serve {
                 entries_max: self.bounds.max_entries,
                 text_bytes_max: self.bounds.max_text_bytes,
             },
+            extras: self.answers.extras(self.read_as.compat)?,
             message_bytes_max: self.bounds.max_message_bytes,
             connections_max: self.connections.connections_max(),
             http2: self.connections.of_each(),
             drain_delay: self.drain_delay,
             drain_timeout: self.drain_timeout,
             snapshot_interval: self.data.snapshot_interval(),
-        }
+        })
     }
 }
 

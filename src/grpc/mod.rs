@@ -5,11 +5,13 @@
 
 mod decode;
 mod encode;
+mod extras;
 mod lean;
 mod rate_limit;
 mod routes;
 
 pub use encode::Precision;
+pub use extras::{Extras, PlainHeaders, ResponseHeaders};
 pub use lean::Front;
 pub use rate_limit::{PRECISION_HEADER, RateLimit};
 pub use routes::{Health, RouteSettings, routes};

@@ -3,6 +3,7 @@
 use super::{
     decode,
     encode::{self, Precision},
+    extras::{self, Extras},
     pb::service::{RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService},
 };
 use crate::{
@@ -23,12 +24,20 @@ pub struct RateLimit {
     limiter: Arc<Limiter>,
     clock: Arc<dyn Clock>,
     limits: RequestLimits,
+    /// None if nothing is set, which most servers are spared to look into.
+    extras: Option<Arc<Extras>>,
 }
 
 impl RateLimit {
-    /// The service over a limiter.
+    /// The service over a limiter. Its answers are a verdict and statuses, and what rules want said of their denials.
     pub fn new(limiter: Arc<Limiter>, clock: Arc<dyn Clock>, limits: RequestLimits) -> Self {
-        Self { limiter, clock, limits }
+        Self { limiter, clock, limits, extras: None }
+    }
+
+    /// The same, with answers that say more.
+    pub fn with_extras(self, extras: Extras) -> Self {
+        let extras = (extras != Extras::default()).then(|| Arc::new(extras));
+        Self { extras, ..self }
     }
 
     /// The largest request that is answered.
@@ -43,11 +52,31 @@ impl RateLimit {
         tell(&rules.decide(request, self.clock.now()))
     }
 
+    /// Whether the answer says more than its verdict and statuses.
+    #[inline]
+    pub(super) fn says_more(&self, decision: &Decision<'_>) -> bool {
+        self.extras.is_some() || decision.has_on_deny()
+    }
+
+    /// The whole answer.
+    pub(super) fn response(
+        &self,
+        request: &limit::Request<'_>,
+        decision: &Decision<'_>,
+        precision: Precision,
+    ) -> RateLimitResponse {
+        let mut message = encode::response(decision, precision);
+        if self.says_more(decision) {
+            extras::add(self.extras.as_deref(), request, decision, &mut message);
+        }
+        message
+    }
+
     /// Decides one message.
     fn answer(&self, message: &RateLimitRequest, precision: Precision) -> Result<RateLimitResponse, Status> {
         let request = decode::request(message, &self.limits)
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
-        Ok(self.decide(&request, |decision| encode::response(decision, precision)))
+        Ok(self.decide(&request, |decision| self.response(&request, decision, precision)))
     }
 }
 

@@ -1,8 +1,8 @@
 //! What is answered: a verdict for the request and one for each descriptor.
 
-use super::Unit;
+use super::{OnDeny, Unit, Window};
 use smallvec::SmallVec;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 /// The verdict on a descriptor, or on a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,8 +37,25 @@ pub struct CurrentLimit<'r> {
     pub name: &'r str,
     /// Hits that fit in one window.
     pub requests: u32,
+    /// The window; a month counts as 30 days and a year as 365, also where the calendar is followed.
+    pub window: Window,
     /// The window's unit, if the window is exactly one unit long.
     pub unit: Option<Unit>,
+}
+
+/// What answers can say of a rule besides the numbers of its limits.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RuleInfo {
+    /// The way through the tree: `key=value → key`. No two rules of a domain have the same.
+    pub path: Arc<str>,
+    /// The file, line and column of the descriptor.
+    pub declared_at: Box<str>,
+    /// It denies only together with every other quota rule of the request.
+    pub quota: bool,
+    /// Whatever the rule's author wants answers to say of it.
+    pub metadata: Option<serde_json::Value>,
+    /// What becomes of the requests that it denies; none for a plain denial. Boxed, since few rules have it.
+    pub on_deny: Option<Box<OnDeny>>,
 }
 
 /// The answer for one descriptor.
@@ -52,11 +69,13 @@ pub struct Status<'r> {
     pub remaining: u32,
     /// See [`Reset`]; none where there is no limit.
     pub reset: Option<Reset>,
+    /// The rule whose limit this is; none where there is no limit, or where the request brought its own.
+    pub rule: Option<&'r RuleInfo>,
 }
 
 impl Status<'_> {
     /// No limit applies: no rule matched, the rule only lists, or another rule replaced it.
-    pub const NO_LIMIT: Self = Self { code: Code::Ok, limit: None, remaining: 0, reset: None };
+    pub const NO_LIMIT: Self = Self { code: Code::Ok, limit: None, remaining: 0, reset: None, rule: None };
     /// A rule says that nothing limits this.
     pub const UNLIMITED: Self = Self { remaining: u32::MAX, ..Self::NO_LIMIT };
 }

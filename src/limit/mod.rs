@@ -3,11 +3,13 @@
 //! Everything here is checked when it is made; nothing later checks it again.
 
 mod decision;
+mod on_deny;
 mod request;
 mod time;
 mod unit;
 
-pub use decision::{Code, CurrentLimit, Decision, Reset, Status};
+pub use decision::{Code, CurrentLimit, Decision, Reset, RuleInfo, Status};
+pub use on_deny::{Denial, Header, OnDeny, Reply};
 pub use request::{Descriptor, Entry, Hits, Override, Request, RequestError, RequestLimits};
 pub use time::{Timestamp, Window, WindowError};
 pub use unit::Unit;

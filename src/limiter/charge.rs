@@ -2,7 +2,7 @@
 
 use super::keys::Keys;
 use crate::{
-    limit::{CurrentLimit, Descriptor, Hits, Request, Reset},
+    limit::{CurrentLimit, Descriptor, Hits, Request, Reset, RuleInfo},
     rules::{Charge as ChargeRule, DomainRules, Rule, RuleLimit},
     store::Key,
 };
@@ -40,9 +40,14 @@ impl<'r> Reached<'r> {
         matches!(self, Self::Rule(rule) if rule.shadow)
     }
 
+    /// What answers can say of the rule whose limits these are.
+    pub(super) fn rule_info(self) -> Option<&'r RuleInfo> {
+        if let Self::Rule(rule) = self { Some(&rule.info) } else { None }
+    }
+
     /// Whether it denies only together with every other quota rule.
     pub(super) fn is_quota(self) -> bool {
-        matches!(self, Self::Rule(rule) if rule.quota)
+        matches!(self, Self::Rule(rule) if rule.info.quota)
     }
 }
 
@@ -141,7 +146,7 @@ impl<'r> Charge<'r> {
         match &self.limit {
             ChargeLimit::Rule(limit) => limit.current(),
             ChargeLimit::Override(limit) => {
-                CurrentLimit { name: "", requests: limit.requests, unit: limit.unit }
+                CurrentLimit { name: "", requests: limit.requests, window: limit.window, unit: limit.unit }
             }
         }
     }

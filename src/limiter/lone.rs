@@ -7,7 +7,7 @@ use super::keys::Keys;
 use crate::{
     algorithm::{Standing, Taken},
     limit::{Code, Decision, Descriptor, Hits, Request, Reset, Status, Timestamp},
-    rules::{DomainRules, RuleLimit},
+    rules::{DomainRules, Rule, RuleLimit},
     store::Store,
 };
 use smallvec::SmallVec;
@@ -36,22 +36,28 @@ pub(super) fn decide<'r>(
         Taken::Admitted(Standing { state, expires, remaining, until_full }) => {
             shard.get_mut(place).set(state, limit.id, expires);
             drop(shard);
-            Some(decision(Code::Ok, limit, remaining, Reset::After(until_full)))
+            Some(decision(Code::Ok, found.rule, limit, remaining, Reset::After(until_full)))
         }
         Taken::Over { remaining, until_admits } => {
             drop(shard);
-            Some(decision(Code::OverLimit, limit, remaining, until_admits))
+            Some(decision(Code::OverLimit, found.rule, limit, remaining, until_admits))
         }
     }
 }
 
 #[inline]
-fn decision(code: Code, limit: &RuleLimit, remaining: u64, reset: Reset) -> Decision<'_> {
+fn decision<'r>(
+    code: Code,
+    rule: &'r Rule,
+    limit: &'r RuleLimit,
+    remaining: u64,
+    reset: Reset,
+) -> Decision<'r> {
     // A limit is at most u32::MAX, and so is what remains of it.
     let remaining = u32::try_from(remaining).unwrap_or(u32::MAX);
-    let status = Status { code, limit: Some(limit.current()), remaining, reset: Some(reset) };
+    let (limit, reset, rule) = (Some(limit.current()), Some(reset), Some(&rule.info));
     let mut statuses = SmallVec::new();
-    statuses.push(status);
+    statuses.push(Status { code, limit, remaining, reset, rule });
     Decision { code, statuses }
 }
 

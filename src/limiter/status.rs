@@ -83,6 +83,7 @@ fn status<'r>(asking: &Asking<'r>, charges: &[Charge<'r>]) -> Status<'r> {
             limit: Some(charge.current()),
             remaining: u32::try_from(charge.remaining).unwrap_or(u32::MAX),
             reset: charge.reset,
+            rule: asking.reached.rule_info(),
         },
     }
 }

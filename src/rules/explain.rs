@@ -111,11 +111,11 @@ impl fmt::Display for Matched<'_> {
 impl fmt::Display for Outcome<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Reached(rule) if rule.unlimited => write!(f, "{}: unlimited", rule.path),
+            Self::Reached(rule) if rule.unlimited => write!(f, "{}: unlimited", rule.info.path),
             Self::Reached(rule) if rule.limits.is_empty() => {
-                write!(f, "{}: listed, without a limit", rule.path)
+                write!(f, "{}: listed, without a limit", rule.info.path)
             }
-            Self::Reached(rule) => write!(f, "{}: limited", rule.path),
+            Self::Reached(rule) => write!(f, "{}: limited", rule.info.path),
             Self::NoEntries => f.write_str("no rule: the descriptor has no entries"),
             Self::NoSuchKey { key, known, .. } if known.is_empty() => {
                 write!(f, "no rule: nothing lies below, so nothing takes {key}")

@@ -24,7 +24,7 @@ use std::{fmt, sync::Arc};
 pub struct LimitIdentity {
     /// The domain.
     pub domain: Arc<str>,
-    /// The rule's path through the tree, as [`Rule::path`](super::Rule::path); no two rules of a domain share it.
+    /// The rule's path through the tree, as that of [`RuleInfo`](crate::limit::RuleInfo); no two rules of a domain share it.
     pub path: Arc<str>,
     /// Tells the limits of one rule apart, as [`RuleLimit::tag`](super::RuleLimit::tag).
     pub tag: u32,

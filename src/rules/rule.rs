@@ -3,9 +3,8 @@
 use super::Location;
 use crate::{
     algorithm::{Algorithm, FixedWindow, SlidingWindow},
-    limit::{CurrentLimit, LimitId, Unit, Window},
+    limit::{CurrentLimit, LimitId, RuleInfo, Unit, Window},
 };
-use std::sync::Arc;
 
 /// What happens to a counter when its limit does not admit the hits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -66,7 +65,7 @@ pub struct RuleLimit {
 impl RuleLimit {
     /// The limit as a status reports it.
     pub fn current(&self) -> CurrentLimit<'_> {
-        CurrentLimit { name: &self.name, requests: self.requests, unit: self.unit }
+        CurrentLimit { name: &self.name, requests: self.requests, window: self.window, unit: self.unit }
     }
 
     /// Whether it counts what is admitted and nothing else, denies at once what is not, and answers as Tidegate does.
@@ -84,7 +83,7 @@ impl Rule {
     #[inline]
     pub fn plain_limit(&self) -> Option<&RuleLimit> {
         match &*self.limits {
-            [limit] if limit.is_plain() && !self.shadow && !self.quota && !self.unlimited => Some(limit),
+            [limit] if limit.is_plain() && !self.shadow && !self.info.quota && !self.unlimited => Some(limit),
             _ => None,
         }
     }
@@ -93,8 +92,8 @@ impl Rule {
 /// What a node of the tree says. A node that has no limits and is not unlimited only lists its descriptors: OK.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Rule {
-    /// The way through the tree: `key=value → key`. No two rules of a domain have the same.
-    pub path: Arc<str>,
+    /// What answers can say of it, its path above all.
+    pub info: RuleInfo,
     /// Where the descriptor is declared.
     pub location: Location,
     /// All must admit. Empty for an unlimited or a merely listed descriptor.
@@ -103,14 +102,10 @@ pub struct Rule {
     pub unlimited: bool,
     /// Would-be denials are reported in metrics only.
     pub shadow: bool,
-    /// Denies only together with every other quota rule of the request.
-    pub quota: bool,
     /// Names of limits that do not apply to a request that reaches this rule.
     pub replaces: Box<[Box<str>]>,
     /// Metrics show every value of the descriptor, not only those that the rule names.
     pub detailed_metric: bool,
     /// Metrics show the value of this rule's entry, even if the rule names none.
     pub value_to_metric: bool,
-    /// Whatever the rule's author wants answers to say of it.
-    pub metadata: Option<serde_json::Value>,
 }

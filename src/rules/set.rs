@@ -203,7 +203,7 @@ mod tests {
         options.merge_domains = true;
         let rules = RuleSet::parse(&sources[..2], &options, None).unwrap();
         let paths: Vec<_> =
-            rules.domain("d").unwrap().rules().iter().map(|rule| rule.path.to_string()).collect();
+            rules.domain("d").unwrap().rules().iter().map(|rule| rule.info.path.to_string()).collect();
         assert_eq!(paths, ["a", "b"]);
         let errors = RuleSet::parse(&sources, &options, None).unwrap_err().to_string();
         assert_eq!(
@@ -224,14 +224,14 @@ mod tests {
     fn a_byte_order_mark_and_windows_line_ends_are_read_over() {
         let rules =
             parse("\u{feff}domain: d\r\ndescriptors:\r\n  - key: k\r\n", Semantics::Exact, None).unwrap();
-        assert_eq!(&*rules.domain("d").unwrap().rules()[0].path, "k");
+        assert_eq!(&*rules.domain("d").unwrap().rules()[0].info.path, "k");
     }
 
     #[test]
     fn metadata_is_kept() {
         let text = "domain: d\ndescriptors: [{key: k, metadata: {a: [1, x, 2.5], b: {c: true}}}]";
         let rules = parse(text, Semantics::Exact, None).unwrap();
-        let metadata = rules.domain("d").unwrap().rules()[0].metadata.clone();
+        let metadata = rules.domain("d").unwrap().rules()[0].info.metadata.clone();
         assert_eq!(metadata.unwrap().to_string(), r#"{"a":[1,"x",2.5],"b":{"c":true}}"#);
     }
 

@@ -20,7 +20,7 @@ fn entries(text: &str) -> Vec<Entry<'_>> {
 fn reached(domain: &DomainRules, text: &str) -> Option<String> {
     let found = domain.find(&entries(text))?;
     let shared = found.shared.iter().map(|(index, pattern)| format!(" {index}:{pattern}"));
-    Some(found.rule.path.to_string() + &shared.collect::<String>())
+    Some(found.rule.info.path.to_string() + &shared.collect::<String>())
 }
 
 fn check(yaml: &str, cases: &[(&str, Option<&str>)]) {
@@ -257,11 +257,11 @@ proptest! {
                 });
                 steps.collect::<Vec<_>>().join(" → ")
             });
-            let found = domain.find(&entries).map(|found| found.rule.path.to_string());
+            let found = domain.find(&entries).map(|found| found.rule.info.path.to_string());
             prop_assert_eq!(&found, &expected);
             let explanation = domain.explain(&entries);
             let explained = match &explanation.outcome {
-                Outcome::Reached(rule) => Some(rule.path.to_string()),
+                Outcome::Reached(rule) => Some(rule.info.path.to_string()),
                 _ => None,
             };
             prop_assert_eq!(explained, expected);

@@ -15,7 +15,7 @@ pub use memory::available as available_memory;
 
 use crate::{
     clock::Clock,
-    grpc::{self, Front, Health, RateLimit, RouteSettings},
+    grpc::{self, Extras, Front, Health, RateLimit, RouteSettings},
     http2::Http2Settings,
     limit::RequestLimits,
     limiter::Limiter,
@@ -36,6 +36,8 @@ pub struct Settings {
     pub threads: NonZeroUsize,
     /// The largest request that is answered.
     pub request_limits: RequestLimits,
+    /// What answers say besides the verdict and the statuses.
+    pub extras: Extras,
     /// Bytes of one message before it is decoded.
     pub message_bytes_max: usize,
     /// Connections at once; further ones are closed as they come.
@@ -88,7 +90,8 @@ pub fn serve<S: Future<Output = ()>>(
     runtime.block_on(async {
         let stop = stop().map_err(|source| ServeError::Start { what: "listening for signals", source })?;
         let listeners = listen::bind(&settings.listen)?;
-        let service = RateLimit::new(Arc::clone(limiter), Arc::clone(clock), settings.request_limits);
+        let service = RateLimit::new(Arc::clone(limiter), Arc::clone(clock), settings.request_limits)
+            .with_extras(settings.extras.clone());
         let routes = RouteSettings { message_bytes_max: settings.message_bytes_max };
         let (routes, health) = grpc::routes(service.clone(), routes).await;
         let front = Arc::new(Front::new(service, routes, settings.message_bytes_max));

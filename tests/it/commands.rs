@@ -17,6 +17,9 @@ descriptors:
         rate_limit: { unit: minute, requests_per_unit: 10 }
       - key: path
         value: /health
+  - key: abuser
+    rate_limit: { unit: minute, requests_per_unit: 1 }
+    on_deny: { mark: { header: x-rate-limited, value: yes } }
 ";
 
 fn run(args: &[&str]) -> Output {
@@ -69,6 +72,21 @@ fn call_peeks_gives_back_and_says_never() {
 }
 
 #[test]
+fn call_shows_what_an_answer_says_besides() {
+    let rules = rules_file(RULES);
+    let server = Server::with_rules(rules.path(), &["--response-headers", "x", "--dynamic-metadata"]);
+    let call = |descriptor: &str, more: &[&str]| {
+        run(&[&["call", "--addr", server.address(), "edge", descriptor], more].concat())
+    };
+    let admitted: Value = serde_json::from_str(&stdout(&call("abuser=eve", &["--json"]))).unwrap();
+    assert_eq!(admitted["response_headers"]["x-ratelimit-remaining"], "0", "{admitted}");
+    assert_eq!((&admitted["request_headers"], &admitted["body"]), (&Value::Null, &Value::Null));
+    assert_eq!(admitted["metadata"]["descriptors"][0]["entries"][0], "abuser=eve");
+    let marked = stdout(&call("abuser=eve", &[]));
+    assert!(marked.contains("call 1: request header x-rate-limited: yes"), "{marked}");
+}
+
+#[test]
 fn call_without_a_server_says_how_to_start_one() {
     let called = run(&["call", "--addr", "127.0.0.1:1", "demo", "api_key=alice"]);
     assert_eq!(called.status.code(), Some(1));
@@ -84,8 +102,10 @@ fn check_shows_every_rule() {
     assert!(stdout(&checked).contains("10 per minute"), "{}", stdout(&checked));
     let json: Value = serde_json::from_str(&stdout(&run(&["check", "--json", path]))).unwrap();
     assert_eq!(json["ok"], true);
-    assert_eq!(json["domains"][0]["rules"].as_array().unwrap().len(), 3);
+    assert_eq!(json["domains"][0]["rules"].as_array().unwrap().len(), 4);
     assert_eq!(json["domains"][0]["rules"][1]["limits"][0]["window"], "1m");
+    assert_eq!(json["domains"][0]["rules"][1]["on_deny"], Value::Null);
+    assert_eq!(json["domains"][0]["rules"][3]["on_deny"], "mark x-rate-limited: yes");
 }
 
 #[test]
@@ -112,6 +132,8 @@ fn explain_follows_a_descriptor_to_its_rule_or_to_where_it_ends() {
     assert_eq!(reached.status.code(), Some(0));
     assert!(stdout(&reached).contains("the wildcard /api/*"), "{}", stdout(&reached));
     assert!(stdout(&reached).contains("10 per minute, sliding_window"), "{}", stdout(&reached));
+    let marks = stdout(&explain("abuser=eve"));
+    assert!(marks.contains("on_deny: mark x-rate-limited: yes"), "{marks}");
     let ended = explain("tenant=acme,path=/other");
     assert_eq!(ended.status.code(), Some(1));
     assert!(stdout(&ended).contains("no descriptor here takes path=/other"), "{}", stdout(&ended));

@@ -43,14 +43,31 @@ fn every_variable_that_is_set_is_one_that_serve_reads() {
     assert!(named > 3, "only {named} variables were found");
 }
 
+/// The heading of a page as links name it: small letters and hyphens.
+fn anchor(heading: &str) -> String {
+    let kept = heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-'));
+    kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()
+}
+
 #[test]
-fn every_link_of_the_page_leads_to_a_file() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/deployment.md");
-    let text = fs::read_to_string(&page).unwrap();
-    let links: Vec<&str> =
-        text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0)).collect();
-    assert!(links.len() > 5, "only {} links were found", links.len());
-    for link in links {
-        assert!(page.with_file_name(link).exists(), "{link} leads nowhere");
+fn every_link_of_the_pages_leads_to_a_file_and_a_heading() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    let mut found = 0;
+    for name in ["deployment.md", "answers.md", "rules.md"] {
+        let page = docs.join(name);
+        let text = fs::read_to_string(&page).unwrap();
+        for link in text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0)) {
+            found += 1;
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+            let target = page.with_file_name(file);
+            assert!(target.exists(), "{link} in {name} leads nowhere");
+            if !heading.is_empty() {
+                let target = fs::read_to_string(target).unwrap();
+                let mut headings = target.lines().filter(|line| line.starts_with('#'));
+                let is_there = headings.any(|line| anchor(line.trim_start_matches(['#', ' '])) == heading);
+                assert!(is_there, "{link} in {name} leads to no heading");
+            }
+        }
     }
+    assert!(found > 10, "only {found} links were found");
 }

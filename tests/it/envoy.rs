@@ -2,6 +2,8 @@
 //!
 //! Here time passes: a client waits what it was told to wait, two or three seconds at most.
 
+mod denials;
+
 use crate::support::{Envoy, Server, can_run, descriptor, http1};
 use http::{Request, Response, request::Builder};
 use std::{
@@ -92,19 +94,25 @@ impl Edge {
 }
 
 fn serve(listen: &str) -> Server {
-    let rules = deployed("rules.yaml");
-    Server::start_on(listen, &["--rules", rules.to_str().expect("the crate's path is UTF-8")])
+    serve_rules("rules.yaml", listen, &[])
+}
+
+/// A server with one of the rule files of `deploy/envoy/`.
+fn serve_rules(file: &str, listen: &str, args: &[&str]) -> Server {
+    let rules = deployed(file);
+    let rules = rules.to_str().expect("the crate's path is UTF-8");
+    Server::start_on(listen, &[&["--rules", rules], args].concat())
 }
 
 fn deployed(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/envoy").join(file)
 }
 
-fn header<'a>(answer: &'a Response<()>, name: &str) -> Option<&'a str> {
+fn header<'a, T>(answer: &'a Response<T>, name: &str) -> Option<&'a str> {
     Some(answer.headers().get(name)?.to_str().expect("Envoy writes ASCII headers"))
 }
 
-fn seconds(answer: &Response<()>, name: &str) -> u64 {
+fn seconds<T: std::fmt::Debug>(answer: &Response<T>, name: &str) -> u64 {
     let value = header(answer, name).unwrap_or_else(|| panic!("{name} is missing in {answer:?}"));
     value.parse().unwrap_or_else(|_| panic!("{name} is no whole number in {answer:?}"))
 }

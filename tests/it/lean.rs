@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tidegate::{
     clock::ManualClock,
     grpc::{
-        Front, RateLimit, RouteSettings,
+        Extras, Front, PlainHeaders, RateLimit, ResponseHeaders, RouteSettings,
         pb::{
             common::{RateLimitDescriptor, rate_limit_descriptor::RateLimitOverride},
             service::RateLimitRequest,
@@ -35,6 +35,12 @@ descriptors:
     rate_limit: { unit: day, requests_per_unit: 2, algorithm: fixed_window }
   - key: free
     rate_limit: { unlimited: true }
+  - key: marked
+    rate_limit: { unit: day, requests_per_unit: 1, algorithm: fixed_window }
+    on_deny: { mark: { header: x-rate-limited, value: yes } }
+  - key: worded
+    rate_limit: { unit: day, requests_per_unit: 1, algorithm: fixed_window }
+    on_deny: { body: too fast, headers: { content-type: text/plain } }
 ";
 
 const MESSAGE_BYTES_MAX: usize = 4096;
@@ -42,13 +48,14 @@ const MESSAGE_BYTES_MAX: usize = 4096;
 /// What a caller gets: HTTP status, headers, body and trailers.
 type Answer = (u16, HeaderMap, Vec<u8>, Option<HeaderMap>);
 
-async fn front() -> Arc<Front> {
+async fn front(extras: Extras) -> Arc<Front> {
     let source = Source { name: "rules.yaml".into(), text: RULES.into() };
     let rules = RuleSet::parse(&[source], &LoadOptions::default(), None).expect("good rules");
     let store = StoreSettings { seed: Seed::from_bytes([7; 16]), counters_max: 1000, on_full: OnFull::Deny };
     let clock = Arc::new(ManualClock::new(Timestamp::from_millis(1_700_000_123_456)));
     let limits = RequestLimits { descriptors_max: 3, entries_max: 3, text_bytes_max: 100 };
-    let service = RateLimit::new(Arc::new(Limiter::new(rules, store, false)), clock, limits);
+    let service =
+        RateLimit::new(Arc::new(Limiter::new(rules, store, false)), clock, limits).with_extras(extras);
     let (routes, _) = routes(service.clone(), RouteSettings { message_bytes_max: MESSAGE_BYTES_MAX }).await;
     Arc::new(Front::new(service, routes, MESSAGE_BYTES_MAX))
 }
@@ -99,7 +106,11 @@ struct Pair {
 
 impl Pair {
     async fn new() -> Self {
-        Self { lean: front().await, routed: front().await }
+        Self::saying(Extras::default()).await
+    }
+
+    async fn saying(extras: Extras) -> Self {
+        Self { lean: front(extras.clone()).await, routed: front(extras).await }
     }
 
     /// Holds that both ways answer alike; the answer.
@@ -133,7 +144,15 @@ fn status(answer: &Answer) -> &[u8] {
 
 #[tokio::test]
 async fn what_is_decided_is_answered_alike_until_the_limit_and_beyond() {
-    let pair = Pair::new().await;
+    let plain = vec![PlainHeaders::DRAFT_06, PlainHeaders::X];
+    let headers = ResponseHeaders { structured: true, plain, retry_after: true };
+    let more = Extras { dynamic_metadata: true, headers };
+    for extras in [Extras::default(), more] {
+        decisions_are_answered_alike(&Pair::saying(extras).await).await;
+    }
+}
+
+async fn decisions_are_answered_alike(pair: &Pair) {
     let with = |hits_addend| RateLimitDescriptor { hits_addend, ..alice() };
     let own = |unit| RateLimitDescriptor {
         limit: Some(RateLimitOverride { requests_per_unit: 1, unit }),
@@ -149,6 +168,9 @@ async fn what_is_decided_is_answered_alike_until_the_limit_and_beyond() {
         request(vec![own(1)]),
         request(vec![own(6)]),
         request(vec![descriptor(&[("fixed", "")])]),
+        request(vec![descriptor(&[("marked", "")]), alice()]),
+        request(vec![descriptor(&[("worded", "")])]),
+        request(vec![descriptor(&[("marked", "")]), descriptor(&[("worded", "")])]),
         RateLimitRequest { domain: "elsewhere".into(), ..request(vec![alice()]) },
     ];
     for _ in 0..3 {
@@ -212,20 +234,20 @@ async fn a_body_may_come_in_any_pieces() {
     let mut trailers = HeaderMap::new();
     trailers.insert("tidegate-precision", HeaderValue::from_static("roughly"));
     let whole = || vec![piece(&body)];
-    let expected = ask(&front().await, post(), whole()).await;
+    let expected = ask(&front(Extras::default()).await, post(), whole()).await;
     assert_eq!(status(&expected), b"0");
     for cut in 0..=body.len() {
         let (one, other) = body.split_at(cut);
         for frames in [vec![piece(one), piece(other)], vec![piece(one), piece(b""), piece(other), piece(b"")]]
         {
-            assert_eq!(ask(&front().await, post(), frames).await, expected, "cut at {cut}");
+            assert_eq!(ask(&front(Extras::default()).await, post(), frames).await, expected, "cut at {cut}");
         }
     }
     let bytes = body.chunks(1).map(piece).collect();
-    assert_eq!(ask(&front().await, post(), bytes).await, expected);
+    assert_eq!(ask(&front(Extras::default()).await, post(), bytes).await, expected);
     // Metadata may follow the message, and then it counts.
     let followed = [whole(), vec![Piece::Trailers(trailers)]].into_iter().flatten().collect();
-    assert_eq!(status(&ask(&front().await, post(), followed).await), b"3");
+    assert_eq!(status(&ask(&front(Extras::default()).await, post(), followed).await), b"3");
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 //! Tests that need more than Rust run when it is there and say loudly when they skip; a name in `TIDEGATE_REQUIRE`
 //! (comma-separated, e.g. `envoy`) turns that skip into a failure.
 
+mod answers;
 mod bad_input;
 mod bench;
 mod commands;

@@ -4,8 +4,8 @@ use serde::Deserialize;
 use std::{fs, path::Path};
 use tidegate::{
     limit::{
-        Code, CurrentLimit, Decision, Descriptor, Entry, Hits, Override, Request, RequestLimits, Reset,
-        Status, Timestamp, Unit,
+        Code, CurrentLimit, Decision, Denial, Descriptor, Entry, Header, Hits, Override, Request,
+        RequestLimits, Reset, Status, Timestamp, Unit,
     },
     limiter::Limiter,
     rules::{LoadOptions, RuleSet, Semantics, Source},
@@ -92,6 +92,19 @@ struct Limit {
 struct Answer {
     overall_code: String,
     statuses: Vec<AnswerStatus>,
+    #[serde(default)]
+    request_headers_to_add: Vec<AddedHeader>,
+    #[serde(default)]
+    response_headers_to_add: Vec<AddedHeader>,
+    #[serde(default)]
+    raw_body: String,
+}
+
+#[derive(Deserialize, PartialEq, Debug)]
+#[serde(deny_unknown_fields)]
+struct AddedHeader {
+    key: String,
+    value: String,
 }
 
 #[derive(Deserialize)]
@@ -172,8 +185,31 @@ impl Asked {
 
 impl Answer {
     fn is(&self, decision: &Decision<'_>) -> Result<(), String> {
-        if self.overall_code != name(decision.code) {
-            return Err(format!("overall_code: {} is not {}", name(decision.code), self.overall_code));
+        let (code, marks, reply) = match decision.denial() {
+            Some(Denial::Marked(marks)) => (Code::Ok, marks.into_vec(), None),
+            Some(Denial::Told(reply)) => (Code::OverLimit, Vec::new(), reply),
+            None => (Code::Ok, Vec::new(), None),
+        };
+        if self.overall_code != name(code) {
+            return Err(format!("overall_code: {} is not {}", name(code), self.overall_code));
+        }
+        let marks: Vec<_> = marks.into_iter().map(AddedHeader::from).collect();
+        if marks != self.request_headers_to_add {
+            return Err(format!(
+                "request_headers_to_add: {marks:?} is not {:?}",
+                self.request_headers_to_add
+            ));
+        }
+        let headers: Vec<_> = reply.iter().flat_map(|reply| &reply.headers).map(AddedHeader::from).collect();
+        if headers != self.response_headers_to_add {
+            return Err(format!(
+                "response_headers_to_add: {headers:?} is not {:?}",
+                self.response_headers_to_add
+            ));
+        }
+        let body = reply.map_or("", |reply| &reply.body);
+        if body != self.raw_body {
+            return Err(format!("raw_body: {body:?} is not {:?}", self.raw_body));
         }
         if self.statuses.len() != decision.statuses.len() {
             return Err(format!("{} statuses are not {}", decision.statuses.len(), self.statuses.len()));
@@ -182,6 +218,13 @@ impl Answer {
         statuses.try_for_each(|(index, (expected, status))| {
             expected.is(status).map_err(|difference| format!("statuses[{index}].{difference}"))
         })
+    }
+}
+
+impl From<&Header> for AddedHeader {
+    fn from(header: &Header) -> Self {
+        let value = header.value.to_str().expect("rules have ASCII headers").to_owned();
+        Self { key: header.name.to_string(), value }
     }
 }
 
@@ -205,16 +248,11 @@ impl AnswerStatus {
             return Err(format!("reset: {:?} is not {reset:?}", status.reset));
         }
         let Some(limit) = &self.current_limit else { return Ok(()) };
-        let expected = limit.as_ref().map(|limit| CurrentLimit {
-            name: &limit.name,
-            requests: limit.requests_per_unit,
-            unit: Unit::from_name(&limit.unit),
-        });
-        if expected == status.limit {
-            Ok(())
-        } else {
-            Err(format!("limit: {:?} is not {expected:?}", status.limit))
-        }
+        let expected = limit
+            .as_ref()
+            .map(|limit| (limit.name.as_str(), limit.requests_per_unit, Unit::from_name(&limit.unit)));
+        let told = status.limit.map(|CurrentLimit { name, requests, unit, .. }| (name, requests, unit));
+        if expected == told { Ok(()) } else { Err(format!("limit: {told:?} is not {expected:?}")) }
     }
 }
 

@@ -72,7 +72,13 @@ impl Service for Front {
     fn answer(&self, precision: Precision, body: &[u8], out: &mut Vec<u8>) -> bool {
         let Some(message) = one_message(body, self.message_bytes_max) else { return false };
         let Ok(request) = message::request(message, self.rate_limit.limits()) else { return false };
-        self.rate_limit.decide(&request, |decision| write::framed(decision, precision, out));
+        self.rate_limit.decide(&request, |decision| {
+            if self.rate_limit.says_more(decision) {
+                write::framed_message(&self.rate_limit.response(&request, decision, precision), out);
+            } else {
+                write::framed(decision, precision, out);
+            }
+        });
         true
     }
 

@@ -1,22 +1,41 @@
 //! From a decision to the bytes of a framed `RateLimitResponse`, in the buffer that they are sent from.
 //!
-//! The numbers are those of [`encode`]; the bytes are those that prost makes of its message.
+//! The numbers are those of [`encode`]; the bytes are those that prost makes of its message. An answer that says more than
+//! its verdict and statuses is rare, and made by prost itself.
 
 use super::PREFIX_BYTES;
 use crate::{
-    grpc::encode::{self, Precision},
+    grpc::{
+        encode::{self, Precision},
+        pb::service::RateLimitResponse,
+    },
     limit::{Code, CurrentLimit, Decision, Status},
 };
-use prost::encoding::{encode_varint, encoded_len_varint};
+use prost::{
+    Message as _,
+    encoding::{encode_varint, encoded_len_varint},
+};
 
 /// Appends the answer with its prefix.
 #[inline]
 pub(super) fn framed(decision: &Decision<'_>, precision: Precision, out: &mut Vec<u8>) {
     let answer = Answer { code: decision.code, statuses: &decision.statuses, precision };
+    with_prefix(out, |out| answer.write(out));
+}
+
+/// Appends an answer that prost made, with its prefix.
+#[cold]
+pub(super) fn framed_message(message: &RateLimitResponse, out: &mut Vec<u8>) {
+    with_prefix(out, |out| message.encode(out).expect("a vector grows as needed"));
+}
+
+/// Appends a message and, before it, what says that it is not compressed and how long it is.
+#[inline]
+fn with_prefix(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     out.extend_from_slice(&[0; PREFIX_BYTES]);
     let start = out.len();
-    answer.write(out);
-    // A request has at most as many descriptors as fit a message of 4 GiB; a status is shorter than that by far.
+    write(out);
+    // A request has at most as many descriptors as fit a message of 4 GiB; what is said of one is shorter than that by far.
     let length = (out.len() - start) as u32;
     out[start - size_of::<u32>()..start].copy_from_slice(&length.to_be_bytes());
 }
@@ -167,6 +186,7 @@ mod tests {
         (name, number(), option::of(select(&Unit::ALL[..]))).prop_map(|(name, requests, unit)| CurrentLimit {
             name,
             requests,
+            window: Unit::Minute.window(),
             unit,
         })
     }
@@ -193,7 +213,7 @@ mod tests {
             statuses in vec((code(), option::of(limit()), number(), option::of(reset())), 0..5),
             exact: bool,
         ) {
-            let status = |(code, limit, remaining, reset)| Status { code, limit, remaining, reset };
+            let status = |(code, limit, remaining, reset)| Status { code, limit, remaining, reset, rule: None };
             let decision =
                 Decision { code: overall, statuses: statuses.into_iter().map(status).collect() };
             let precision = if exact { Precision::Exact } else { Precision::Seconds };

@@ -4,12 +4,14 @@ use super::{
     Declared, DeclaredValue, Home, Walk, home,
     rate_limit::{DeclaredLimit, Replaced},
 };
-use crate::limit::Unit;
-use crate::rules::{
-    limits::{LimitIdentity, LimitInfo, TAG_ALONE, tag_among_several},
-    pattern::Pattern,
-    rule::{Rule, RuleLimit},
-    yaml::{Field, Fields, quoted},
+use crate::{
+    limit::{RuleInfo, Unit},
+    rules::{
+        limits::{LimitIdentity, LimitInfo, TAG_ALONE, tag_among_several},
+        pattern::Pattern,
+        rule::{Rule, RuleLimit},
+        yaml::{Field, Fields, quoted},
+    },
 };
 use std::{borrow::Cow, sync::Arc};
 
@@ -34,6 +36,8 @@ impl Walk<'_, '_> {
         let value = self.value(&mut fields);
         let path = rule_path(above, key, &value);
         let rates = self.rates(&mut fields);
+        let is_limited = ["rate_limit", "rate_limits"].iter().any(|name| fields.take(name).is_some());
+        let on_deny = self.on_deny(&mut fields, is_limited && !rates.unlimited);
         let shadow = fields.flag("shadow_mode", &mut self.report);
         let quota = fields.flag("quota_mode", &mut self.report);
         let detailed_metric = fields.flag("detailed_metric", &mut self.report);
@@ -44,18 +48,19 @@ impl Walk<'_, '_> {
             Home::File => Some("it belongs to the file, beside the outermost `descriptors`"),
             Home::Descriptor => None,
             Home::RateLimit => Some("it belongs under `rate_limit`"),
+            Home::OnDeny => Some("it belongs under `on_deny`"),
         });
+        let location = self.report.location(item.position());
+        let declared_at = location.to_string().into();
         let rule = Rule {
             limits: self.register(&rates, &path),
-            path,
-            location: self.report.location(item.position()),
+            info: RuleInfo { path, declared_at, quota, metadata, on_deny },
+            location,
             unlimited: rates.unlimited,
             shadow,
-            quota,
             replaces: rates.replaces.iter().map(|replaced| replaced.name.into()).collect(),
             detailed_metric,
             value_to_metric,
-            metadata,
         };
         Some(Declared { key: key.into(), value, rule, below, path_in_file: item.path().to_owned() })
     }

@@ -5,6 +5,7 @@
 
 mod algorithm;
 mod descriptor;
+mod on_deny;
 mod rate_limit;
 mod window;
 
@@ -89,6 +90,7 @@ pub(super) fn domain(
         Home::File => None,
         Home::Descriptor => Some("it belongs to a descriptor: an item of `descriptors`"),
         Home::RateLimit => Some("it belongs under `rate_limit` of a descriptor"),
+        Home::OnDeny => Some("it belongs under `on_deny` of a descriptor"),
     });
     Some(DeclaredDomain { name: walk.domain, location: named?, descriptors })
 }
@@ -98,6 +100,7 @@ enum Home {
     File,
     Descriptor,
     RateLimit,
+    OnDeny,
 }
 
 /// Where a key belongs, for those who wrote it one level too high or too low.
@@ -105,10 +108,13 @@ fn home(name: &str) -> Option<Home> {
     match name {
         "domain" => Some(Home::File),
         "key" | "value" | "descriptors" | "rate_limit" | "rate_limits" | "shadow_mode" | "quota_mode"
-        | "detailed_metric" | "value_to_metric" | "share_threshold" | "metadata" => Some(Home::Descriptor),
+        | "detailed_metric" | "value_to_metric" | "share_threshold" | "metadata" | "on_deny" => {
+            Some(Home::Descriptor)
+        }
         "unit" | "requests_per_unit" | "unit_multiplier" | "per" | "unlimited" | "name" | "replaces"
         | "algorithm" | "charge" | "precision" | "aligned" | "calendar" | "time_zone" | "size" | "refill"
         | "burst" => Some(Home::RateLimit),
+        "body" | "headers" | "mark" => Some(Home::OnDeny),
         _ => None,
     }
 }

@@ -78,6 +78,7 @@ impl Walk<'_, '_> {
             Home::File => Some("it belongs to the file, beside the outermost `descriptors`"),
             Home::Descriptor => Some("it belongs to the descriptor, beside `rate_limit`"),
             Home::RateLimit => algorithm::home(name),
+            Home::OnDeny => Some("it belongs under `on_deny` of the descriptor, beside `rate_limit`"),
         });
         Some(RateLimit { unlimited, limit, replaces })
     }

@@ -19,6 +19,13 @@ pub(in crate::rules) struct Fields<'n> {
     known: Vec<&'static str>,
 }
 
+/// A pair of a map whose names its author chooses.
+pub(in crate::rules) struct Named<'n> {
+    pub(in crate::rules) name: &'n str,
+    pub(in crate::rules) name_position: Position,
+    pub(in crate::rules) value: Field<'n>,
+}
+
 /// A value as messages show it: quoted, and cut if it is long.
 pub(in crate::rules) fn quoted(text: &str) -> String {
     const SHOWN_MAX: usize = 60;
@@ -151,6 +158,15 @@ impl<'n> Fields<'n> {
         }
         let pair = self.pairs.iter().find(|pair| &*pair.key == name)?;
         (!pair.value.is_null()).then(|| Field { node: &pair.value, path: join(&self.path, name) })
+    }
+
+    /// All pairs, whatever their names.
+    pub(in crate::rules) fn into_named(self) -> impl Iterator<Item = Named<'n>> {
+        self.pairs.iter().map(move |pair| Named {
+            name: &pair.key,
+            name_position: pair.key_position,
+            value: Field { node: &pair.value, path: join(&self.path, &pair.key) },
+        })
     }
 
     /// A text under the name; none if there is none.

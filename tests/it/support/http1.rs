@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::TcpSocket,
 };
 
@@ -19,6 +19,15 @@ pub async fn send(
     port: u16,
     request: http::request::Builder,
 ) -> io::Result<http::Response<()>> {
+    fetch(from, port, request).await.map(|answer| answer.map(drop))
+}
+
+/// The same, and the answer with its body.
+pub async fn fetch(
+    from: Ipv4Addr,
+    port: u16,
+    request: http::request::Builder,
+) -> io::Result<http::Response<Vec<u8>>> {
     let answered = tokio::time::timeout(PATIENCE, exchange(from, port, request));
     answered.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
@@ -27,7 +36,7 @@ async fn exchange(
     from: Ipv4Addr,
     port: u16,
     request: http::request::Builder,
-) -> io::Result<http::Response<()>> {
+) -> io::Result<http::Response<Vec<u8>>> {
     let request = request.body(()).expect("tests write well-formed requests");
     let mut head =
         format!("{} {} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n", request.method(), request.uri());
@@ -38,11 +47,16 @@ async fn exchange(
     socket.bind(SocketAddr::from((from, 0)))?;
     let mut stream = socket.connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await?;
     stream.write_all((head + "\r\n").as_bytes()).await?;
-    read_head(&mut BufReader::new(stream)).await
+    let mut stream = BufReader::new(stream);
+    let head = read_head(&mut stream).await?;
+    // Not as far as the end of the stream: Envoy holds a connection open for a second after an answer of its own.
+    let length = head.headers().get("content-length").and_then(|length| length.to_str().ok()?.parse().ok());
+    let mut body = vec![0; length.unwrap_or(0)];
+    stream.read_exact(&mut body).await?;
+    Ok(head.map(|()| body))
 }
 
-/// The status and the headers, as far as the empty line. What follows is left: Envoy holds a connection open for a second
-/// after an answer of its own.
+/// The status and the headers, as far as the empty line.
 async fn read_head(stream: &mut (impl AsyncBufReadExt + Unpin)) -> io::Result<http::Response<()>> {
     let malformed = |line: &str| io::Error::new(io::ErrorKind::InvalidData, format!("no HTTP/1.1: {line:?}"));
     let mut line = String::new();

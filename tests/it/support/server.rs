@@ -47,11 +47,22 @@ impl Server {
         Self::start(&[&["--rules", rules], args].concat())
     }
 
+    /// Starts a server with the rules of a file and with variables of its environment.
+    pub fn with_variables(rules: &Path, args: &[&str], variables: &[(&str, &str)]) -> Self {
+        let rules = rules.to_str().expect("temporary paths are UTF-8");
+        Self::spawn("127.0.0.1:0", &[&["--rules", rules], args].concat(), variables)
+    }
+
     /// Starts a server on a given address.
     pub fn start_on(listen: &str, args: &[&str]) -> Self {
+        Self::spawn(listen, args, &[])
+    }
+
+    fn spawn(listen: &str, args: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
             .args(["serve", "--listen", listen, "--log-format", "json"])
             .args(args)
+            .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

@@ -1,0 +1,128 @@
+//! The flags of `serve` about what answers say besides the verdict. With `--compat reference` the variables of the
+//! reference server for the same are heeded too.
+
+use super::{Failure, rule_files::Compat};
+use crate::grpc::{Extras, PlainHeaders, ResponseHeaders};
+use clap::{Args, ValueEnum};
+use http::HeaderName;
+
+/// What answers say besides the verdict and the statuses.
+#[derive(Args)]
+pub(super) struct Answers {
+    /// Send dynamic metadata with every answer: what was asked, which rules are over and when they will pass.
+    #[arg(long, env = "TIDEGATE_DYNAMIC_METADATA")]
+    dynamic_metadata: bool,
+    /// Headers for the client that say how much is left and how long to wait; several with commas between them.
+    ///
+    /// Envoy adds them to what the client gets. It has such headers of its own (`enable_x_ratelimit_headers` and
+    /// `enable_retry_after_header`): use either its or these.
+    #[arg(long, env = "TIDEGATE_RESPONSE_HEADERS", value_name = "LIST", value_delimiter = ',')]
+    response_headers: Vec<HeadersChoice>,
+}
+
+/// Headers for the client.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum HeadersChoice {
+    /// `RateLimit` and `RateLimit-Policy`: version 10 of the IETF draft, structured fields.
+    Draft10,
+    /// `RateLimit-Limit`, `RateLimit-Remaining`, `RateLimit-Reset`: the draft up to version 06.
+    Draft06,
+    /// `X-RateLimit-Limit`, `X-RateLimit-Remaining`, `X-RateLimit-Reset`: from before the draft.
+    X,
+    /// `Retry-After`, with denials.
+    RetryAfter,
+}
+
+impl Answers {
+    /// What the flags say, and the reference server's variables if it is to be as there.
+    pub(super) fn extras(&self, compat: Option<Compat>) -> Result<Extras, Failure> {
+        let mut extras = Extras { dynamic_metadata: self.dynamic_metadata, headers: self.headers() };
+        if compat == Some(Compat::Reference) {
+            add_variables(&mut extras, |name| std::env::var(name).ok())?;
+        }
+        Ok(extras)
+    }
+
+    fn headers(&self) -> ResponseHeaders {
+        let has = |choice| self.response_headers.contains(&choice);
+        let plain = [(HeadersChoice::Draft06, PlainHeaders::DRAFT_06), (HeadersChoice::X, PlainHeaders::X)];
+        ResponseHeaders {
+            structured: has(HeadersChoice::Draft10),
+            plain: plain.into_iter().filter(|(choice, _)| has(*choice)).map(|(_, names)| names).collect(),
+            retry_after: has(HeadersChoice::RetryAfter),
+        }
+    }
+}
+
+/// What the reference server's variables switch on.
+fn add_variables(extras: &mut Extras, variable: impl Fn(&str) -> Option<String>) -> Result<(), Failure> {
+    let is_on = |name| boolean(name, variable(name).as_deref());
+    extras.dynamic_metadata |= is_on("RESPONSE_DYNAMIC_METADATA")?;
+    if is_on("LIMIT_RESPONSE_HEADERS_ENABLED")? {
+        let PlainHeaders { limit, remaining, reset } = PlainHeaders::DRAFT_06;
+        let name =
+            |variable_name: &str, default| match variable(variable_name).filter(|name| !name.is_empty()) {
+                None => Ok(default),
+                Some(name) => HeaderName::from_bytes(name.as_bytes()).map_err(|_| {
+                    Failure(format!("the variable {variable_name} is {name:?}, which is not a header's name"))
+                }),
+            };
+        let names = PlainHeaders {
+            limit: name("LIMIT_LIMIT_HEADER", limit)?,
+            remaining: name("LIMIT_REMAINING_HEADER", remaining)?,
+            reset: name("LIMIT_RESET_HEADER", reset)?,
+        };
+        if !extras.headers.plain.contains(&names) {
+            extras.headers.plain.push(names);
+        }
+    }
+    Ok(())
+}
+
+/// A boolean as the reference server reads it.
+fn boolean(name: &str, value: Option<&str>) -> Result<bool, Failure> {
+    match value {
+        None | Some("" | "0" | "f" | "F" | "false" | "False" | "FALSE") => Ok(false),
+        Some("1" | "t" | "T" | "true" | "True" | "TRUE") => Ok(true),
+        Some(other) => Err(Failure(format!("the variable {name} is {other:?}; write true or false"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn extras(variables: &[(&str, &str)]) -> Result<Extras, String> {
+        let variable = |name: &str| Some(variables.iter().find(|(known, _)| *known == name)?.1.to_owned());
+        let mut extras = Extras::default();
+        add_variables(&mut extras, variable).map_err(|failure| failure.to_string())?;
+        Ok(extras)
+    }
+
+    #[test]
+    fn the_reference_servers_variables_switch_on_what_they_do_there() {
+        assert_eq!(extras(&[]), Ok(Extras::default()));
+        assert_eq!(
+            extras(&[("RESPONSE_DYNAMIC_METADATA", "T")]),
+            Ok(Extras { dynamic_metadata: true, ..Extras::default() })
+        );
+        assert_eq!(
+            extras(&[("RESPONSE_DYNAMIC_METADATA", "yes")]),
+            Err("the variable RESPONSE_DYNAMIC_METADATA is \"yes\"; write true or false".to_owned())
+        );
+        let plain = |variables: &[(&str, &str)]| Ok::<_, String>(extras(variables)?.headers.plain);
+        let on = ("LIMIT_RESPONSE_HEADERS_ENABLED", "true");
+        assert_eq!(
+            plain(&[("LIMIT_LIMIT_HEADER", "x-limit")]),
+            Ok(Vec::new()),
+            "names alone switch nothing on"
+        );
+        assert_eq!(plain(&[on]), Ok(vec![PlainHeaders::DRAFT_06]));
+        let named = PlainHeaders { limit: HeaderName::from_static("x-limit"), ..PlainHeaders::DRAFT_06 };
+        assert_eq!(plain(&[on, ("LIMIT_LIMIT_HEADER", "X-Limit")]), Ok(vec![named]));
+        assert!(
+            plain(&[on, ("LIMIT_RESET_HEADER", "re set")])
+                .is_err_and(|said| said.contains("LIMIT_RESET_HEADER"))
+        );
+    }
+}

@@ -1,0 +1,201 @@
+//! What answers of a real server say besides the verdict and the statuses.
+
+use crate::support::{Server, descriptor, rules_file};
+use prost_types::{Struct, value::Kind};
+use serde_json::{Value, json};
+use std::process::Command;
+use tidegate::grpc::pb::{
+    common::{RateLimitDescriptor, rate_limit_descriptor::RateLimitOverride},
+    core::HeaderValue,
+    service::{RateLimitResponse, rate_limit_response::Code},
+};
+
+const ON_DENY: &str = "
+domain: edge
+descriptors:
+  - key: worded
+    rate_limit: { unit: hour, requests_per_unit: 0 }
+    on_deny: { body: too fast, headers: { content-type: text/plain, x-why: speed } }
+  - key: marked
+    rate_limit: { unit: hour, requests_per_unit: 0 }
+    on_deny: { mark: { header: x-rate-limited, value: yes } }
+";
+
+#[tokio::test]
+async fn a_rule_denies_in_its_own_words_or_lets_through_with_a_mark() {
+    let rules = rules_file(ON_DENY);
+    let server = Server::with_rules(rules.path(), &[]);
+    let mut client = server.client().await;
+    let pair = |header: HeaderValue| (header.key, header.value, header.raw_value.len());
+    let denied = client.hit("edge", &[("worded", "")]).await.unwrap();
+    assert_eq!((denied.overall_code(), denied.raw_body), (Code::OverLimit, b"too fast".to_vec()));
+    let headers: Vec<_> = denied.response_headers_to_add.into_iter().map(pair).collect();
+    assert_eq!(
+        headers,
+        [("content-type".into(), "text/plain".into(), 0), ("x-why".into(), "speed".into(), 0)]
+    );
+    assert!(denied.request_headers_to_add.is_empty());
+
+    let marked = client.hit("edge", &[("marked", "")]).await.unwrap();
+    assert_eq!((marked.overall_code(), marked.statuses[0].code()), (Code::Ok, Code::OverLimit));
+    let headers: Vec<_> = marked.request_headers_to_add.into_iter().map(pair).collect();
+    assert_eq!(headers, [("x-rate-limited".into(), "yes".into(), 0)]);
+    assert!(marked.response_headers_to_add.is_empty() && marked.raw_body.is_empty());
+}
+
+const METADATA: &str = "domain: edge
+descriptors:
+  - key: plan
+    value: gold
+    metadata: { plan: { name: gold, weight: 2.5 }, paid: true }
+    descriptors:
+      - key: user
+        rate_limit: { name: per-user, unit: hour, requests_per_unit: 1, algorithm: fixed_window }
+        metadata: { plan: { name: user }, none: ~, list: [1, x] }
+  - key: abuser
+    rate_limit: { per: 10s, requests_per_unit: 0 }
+    on_deny: { mark: { header: x-rate-limited, value: yes } }
+  - key: team
+    rate_limit: { unit: day, requests_per_unit: 9 }
+    metadata: { plan: { name: team, weight: 7 } }
+";
+
+fn to_json(metadata: Struct) -> Value {
+    let value = |value: prost_types::Value| match value.kind.expect("every value has a kind") {
+        Kind::NullValue(_) => Value::Null,
+        Kind::NumberValue(number) => json!(number),
+        Kind::StringValue(text) => text.into(),
+        Kind::BoolValue(boolean) => boolean.into(),
+        Kind::StructValue(object) => to_json(object),
+        Kind::ListValue(list) => {
+            let object = |item| Struct { fields: [("item".to_owned(), item)].into() };
+            list.values.into_iter().map(|item| to_json(object(item))["item"].clone()).collect()
+        }
+    };
+    Value::Object(metadata.fields.into_iter().map(|(key, field)| (key, value(field))).collect())
+}
+
+fn metadata(answer: RateLimitResponse) -> Value {
+    to_json(answer.dynamic_metadata.expect("metadata was asked for"))
+}
+
+#[tokio::test]
+async fn dynamic_metadata_tells_what_was_asked_and_which_rule_is_over_until_when() {
+    let rules = rules_file(METADATA);
+    let server = Server::with_rules(rules.path(), &["--dynamic-metadata"]);
+    let mut client = server.client().await;
+    let user = || descriptor(&[("plan", "gold"), ("user", "ann")]);
+    let own = || RateLimitDescriptor {
+        limit: Some(RateLimitOverride { requests_per_unit: 5, unit: 2 }),
+        hits_addend: Some(2),
+        ..descriptor(&[("own", "x")])
+    };
+    let admitted = client.ask("edge", vec![user(), own(), descriptor(&[("team", "a")])]).await.unwrap();
+    let asked = json!([
+        { "entries": ["plan=gold", "user=ann"], "hitsAddend": 1.0 },
+        { "entries": ["own=x"], "limit": "requests_per_unit:5 unit:MINUTE", "hitsAddend": 2.0 },
+        { "entries": ["team=a"], "hitsAddend": 1.0 },
+    ]);
+    assert_eq!(
+        metadata(admitted),
+        json!({
+            "domain": "edge",
+            "descriptors": asked,
+            "metadata": { "plan": { "name": "user", "weight": 7.0 }, "none": null, "list": [1.0, "x"] },
+            "tidegate": { "marked": false, "over_limit": [] },
+        })
+    );
+
+    let denied = client.ask("edge", vec![user(), own()]).await.unwrap();
+    let mut told = metadata(denied);
+    assert_eq!(told["metadata"], Value::Null, "a rule that is over has no say in it");
+    let over = told["tidegate"]["over_limit"][0].take();
+    let wait = over["reset_seconds"].as_f64().unwrap();
+    assert!(wait > 0.0 && wait <= 3600.0, "{over}");
+    let declared_at = format!("{}:7:9", rules.path().display());
+    let limit = json!({ "name": "per-user", "requests_per_unit": 1.0, "window": "1h" });
+    assert_eq!(
+        over,
+        json!({
+            "descriptor": 0.0,
+            "remaining": 0.0,
+            "rule": "plan=gold → user",
+            "declared_at": declared_at,
+            "limit": limit,
+            "reset_seconds": wait,
+        })
+    );
+
+    let marked = metadata(client.hit("edge", &[("abuser", "eve")]).await.unwrap());
+    assert_eq!(marked["tidegate"]["marked"], true);
+    let over = &marked["tidegate"]["over_limit"][0];
+    assert_eq!((&over["never"], &over["reset_seconds"]), (&json!(true), &Value::Null));
+    assert_eq!(over["limit"]["window"], "10s");
+}
+
+#[tokio::test]
+async fn there_is_no_dynamic_metadata_unless_it_is_asked_for() {
+    let rules = rules_file(METADATA);
+    let server = Server::with_rules(rules.path(), &[]);
+    let answer = server.client().await.hit("edge", &[("abuser", "eve")]).await.unwrap();
+    assert_eq!(answer.dynamic_metadata, None);
+}
+
+const HEADERS: &str = "
+domain: edge
+descriptors:
+  - key: user
+    rate_limits:
+      - { name: burst, per: 10s, requests_per_unit: 1, algorithm: fixed_window }
+      - { name: daily, unit: day, requests_per_unit: 9, algorithm: fixed_window }
+";
+
+fn names(answer: &RateLimitResponse) -> Vec<&str> {
+    answer.response_headers_to_add.iter().map(|header| header.key.as_str()).collect()
+}
+
+#[tokio::test]
+async fn the_headers_that_are_set_are_sent_and_no_others() {
+    let rules = rules_file(HEADERS);
+    let plain = ["ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"];
+    let x = ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"];
+    let structured = ["ratelimit-policy", "ratelimit"];
+    let sets: [(&str, Vec<&str>); 3] = [
+        ("draft10", structured.to_vec()),
+        ("draft06,x", [plain, x].concat()),
+        ("x,draft10,draft06,retry-after", [&structured[..], &plain, &x].concat()),
+    ];
+    for (set, expected) in sets {
+        let server = Server::with_rules(rules.path(), &["--response-headers", set]);
+        let mut client = server.client().await;
+        let admitted = client.hit("edge", &[("user", "ann")]).await.unwrap();
+        assert_eq!(names(&admitted), expected, "{set}");
+        let denied = client.hit("edge", &[("user", "ann")]).await.unwrap();
+        let retry: &[&str] = if set.contains("retry") { &["retry-after"] } else { &[] };
+        assert_eq!(names(&denied), [&expected, retry].concat(), "{set}");
+        assert!(names(&client.hit("edge", &[("else", "")]).await.unwrap()).is_empty());
+    }
+}
+
+#[test]
+fn a_set_of_headers_that_there_is_not_is_refused_with_those_there_are() {
+    let refused = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["serve", "--response-headers", "draft10,draft11"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(said.contains("draft11") && said.contains("draft10, draft06, x, retry-after"), "{said}");
+}
+
+#[tokio::test]
+async fn the_reference_servers_variables_count_if_it_is_to_be_as_there() {
+    let rules = rules_file(HEADERS);
+    let variables = [("LIMIT_RESPONSE_HEADERS_ENABLED", "true"), ("LIMIT_RESET_HEADER", "X-Wait")];
+    let server = Server::with_variables(rules.path(), &["--compat", "reference"], &variables);
+    let answer = server.client().await.hit("edge", &[("user", "ann")]).await.unwrap();
+    assert_eq!(names(&answer), ["ratelimit-limit", "ratelimit-remaining", "x-wait"]);
+    let server = Server::with_variables(rules.path(), &[], &variables);
+    let answer = server.client().await.hit("edge", &[("user", "ann")]).await.unwrap();
+    assert!(names(&answer).is_empty());
+}
