@@ -5,8 +5,8 @@
 /// Slots of a chunk.
 pub(super) const CHUNK_SLOTS: usize = 8;
 
-/// Chunks that are allocated in one go: some kilobytes, so that growing never takes long.
-const SEGMENT_CHUNKS: usize = 16;
+/// Chunks that are allocated in one go: a kilobyte, so that growing never takes long and little lies idle in each shard.
+const SEGMENT_CHUNKS: usize = 4;
 
 /// Names a chunk that was handed out.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

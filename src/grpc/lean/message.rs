@@ -283,4 +283,16 @@ mod tests {
             assert_eq!(descriptor(&[once, half(twice)].concat(), 0), Err(Unclear));
         }
     }
+
+    #[test]
+    fn reading_four_descriptors_takes_no_memory() {
+        let entry = |key: &str| WireEntry { key: key.into(), value: "value".into() };
+        let descriptor =
+            RateLimitDescriptor { entries: ["a", "b", "c"].map(entry).into(), ..Default::default() };
+        let message =
+            RateLimitRequest { domain: "d".into(), descriptors: vec![descriptor; 4], hits_addend: 1 };
+        let (bytes, limits) = (message.encode_to_vec(), RequestLimits::default());
+        let allocated = allocation_counter::measure(|| assert!(request(&bytes, &limits).is_ok()));
+        assert_eq!(allocated.count_total, 0);
+    }
 }

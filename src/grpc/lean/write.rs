@@ -225,4 +225,14 @@ mod tests {
             prop_assert_eq!(&framed[5..], &message[..]);
         }
     }
+
+    #[test]
+    fn an_answer_takes_no_memory_but_its_own_buffer() {
+        let limit = CurrentLimit { name: LONG, requests: 7, unit: Some(Unit::Hour) };
+        let reset = Some(Reset::After(Duration::new(2, 1)));
+        let status = Status { code: Code::Ok, limit: Some(limit), remaining: 3, reset };
+        let decision = Decision { code: Code::Ok, statuses: [status; 4].into_iter().collect() };
+        let allocated = allocation_counter::measure(|| _ = framed(&decision, Precision::Exact));
+        assert_eq!(allocated.count_total, 1);
+    }
 }

@@ -1,0 +1,99 @@
+//! A decision allocates nothing once its counters are there, whatever the algorithm that keeps two words.
+//!
+//! A test program of its own, since it counts what the allocator is asked for.
+
+use allocation_counter::measure;
+use tidegate::{
+    limit::{Code, Descriptor, Entry, Hits, Request, Timestamp},
+    limiter::Limiter,
+    rules::{LoadOptions, RuleSet, Source},
+    store::{OnFull, Seed, StoreSettings},
+};
+
+/// Each limits its own key, in every way that keeps two words.
+const RULES: &str = "
+domain: edge
+descriptors:
+  - { key: sliding_window, rate_limit: { unit: minute, requests_per_unit: 5 } }
+  - { key: fixed_window, rate_limit: { unit: minute, requests_per_unit: 5, algorithm: fixed_window } }
+  - key: first_hit
+    rate_limit: { unit: minute, requests_per_unit: 5, algorithm: fixed_window, aligned: first_hit }
+  - { key: token_bucket, rate_limit: { unit: minute, requests_per_unit: 5, algorithm: token_bucket } }
+  - key: intervals
+    rate_limit: { unit: minute, requests_per_unit: 5, algorithm: token_bucket, refill: intervals }
+  - { key: leaky_bucket, rate_limit: { unit: minute, requests_per_unit: 5, algorithm: leaky_bucket } }
+  - { key: always, rate_limit: { unit: minute, requests_per_unit: 5, charge: always } }
+  - { key: shadow, shadow_mode: true, rate_limit: { unit: minute, requests_per_unit: 5 } }
+  - key: several
+    rate_limits: [{ unit: minute, requests_per_unit: 5 }, { unit: hour, requests_per_unit: 50 }]
+  - { key: unlimited, rate_limit: { unlimited: true } }
+";
+
+const KEYS: [&str; 12] = [
+    "sliding_window",
+    "fixed_window",
+    "first_hit",
+    "token_bucket",
+    "intervals",
+    "leaky_bucket",
+    "always",
+    "shadow",
+    "several",
+    "unlimited",
+    "no_rule",
+    "sliding_window",
+];
+
+const MINUTE_NANOS: u64 = 60_000_000_000;
+
+fn limiter() -> Limiter {
+    let source = Source { name: "edge.yaml".into(), text: RULES.into() };
+    let rules =
+        RuleSet::parse(&[source], &LoadOptions::default(), None).unwrap_or_else(|errors| panic!("{errors}"));
+    let store = StoreSettings { seed: Seed::from_bytes([7; 16]), counters_max: 1_000, on_full: OnFull::Deny };
+    Limiter::new(rules, store, false)
+}
+
+/// One request for these keys, at a time that many windows end by.
+fn ask(limiter: &Limiter, keys: &[&str], hits: Hits, step: u64) -> Code {
+    let mut request = Request::new("edge");
+    for key in keys {
+        let entries = [Entry { key, value: "a value that is longer than a word" }];
+        request.push(Descriptor { entries: entries.into_iter().collect(), limit: None, hits });
+    }
+    let now = Timestamp::from_nanos(1_700_000_000_000_000_000 + step * MINUTE_NANOS / 7);
+    limiter.pin().decide(&request, now).code
+}
+
+/// Takes, is denied, peeks and gives back, alone and together with others.
+fn ask_everything(limiter: &Limiter, steps: std::ops::Range<u64>) -> (u32, u32) {
+    let (mut admitted, mut denied) = (0, 0);
+    for step in steps {
+        for hits in [Hits::ONE, Hits::new(Some(4), 0, false), Hits::Peek, Hits::new(Some(1), 0, true)] {
+            let one_by_one = KEYS.chunks(1);
+            for keys in one_by_one.chain(KEYS.chunks(4)) {
+                match ask(limiter, keys, hits, step) {
+                    Code::Ok => admitted += 1,
+                    Code::OverLimit => denied += 1,
+                }
+            }
+        }
+    }
+    (admitted, denied)
+}
+
+#[test]
+fn a_decision_allocates_nothing_once_its_counters_are_there() {
+    let limiter = limiter();
+    ask_everything(&limiter, 0..1);
+    let mut decided = (0, 0);
+    let allocations = measure(|| decided = ask_everything(&limiter, 1..50));
+    assert_eq!(allocations.count_total, 0, "{decided:?} were admitted and denied");
+    assert!(decided.0 > 1_000 && decided.1 > 500, "{decided:?} were admitted and denied");
+}
+
+#[test]
+fn a_new_counter_allocates_so_that_the_count_is_known_to_count() {
+    let limiter = limiter();
+    assert!(measure(|| _ = ask(&limiter, &["sliding_window"], Hits::ONE, 0)).count_total > 0);
+}
