@@ -205,6 +205,24 @@ fn a_call_is_answered_where_it_was_read_and_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_call_is_answered_without_allocating() {
+    let mut client = Client::new();
+    let calls: Vec<_> = (0..200).map(|n| call(2 * n + 1, b"a body")).collect();
+    let mut answer_all = |calls: &[Vec<u8>]| {
+        for call in calls {
+            client.server.read(call, &Echo);
+            let written = client.server.unwritten().len();
+            assert!(written > 0);
+            client.server.wrote(written);
+        }
+    };
+    let (warm_up, measured) = calls.split_at(100);
+    answer_all(warm_up);
+    let allocated = allocation_counter::measure(|| answer_all(measured));
+    assert_eq!(allocated.count_total, 0);
+}
+
+#[test]
 fn a_body_in_pieces_is_the_same_body() {
     let mut client = Client::new();
     let stream = client.starts("/quick", 0);
