@@ -1,6 +1,12 @@
 //! `tidegate explain`: which rule a descriptor reaches, and how.
 
-use super::{Failure, check::limit_text, descriptor::DescriptorText, rule_files::ReadAs, table};
+use super::{
+    Failure,
+    check::{algorithm_text, limit_text},
+    descriptor::DescriptorText,
+    rule_files::ReadAs,
+    table,
+};
 use crate::{
     limit::Entry,
     rules::{DomainRules, Explanation, Outcome, Rule, RuleSet},
@@ -72,7 +78,7 @@ fn show(descriptor: &DescriptorText, explanation: &Explanation<'_>) {
     table::print_line(format!("  → {}", explanation.outcome));
     if let Outcome::Reached(rule) = explanation.outcome {
         for limit in &rule.limits {
-            table::print_line(format!("    {}, {}", limit_text(limit), limit.algorithm.name()));
+            table::print_line(format!("    {}, {}", limit_text(limit), algorithm_text(limit)));
         }
     }
 }

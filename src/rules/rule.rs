@@ -114,3 +114,10 @@ pub struct Rule {
     /// Whatever the rule's author wants answers to say of it.
     pub metadata: Option<serde_json::Value>,
 }
+
+impl Rule {
+    /// Whether it may hold an answer until its turn.
+    pub fn may_hold(&self) -> bool {
+        !self.shadow && self.limits.iter().any(|limit| limit.algorithm.queueing().is_some())
+    }
+}

@@ -21,6 +21,13 @@ struct Rates<'n> {
     replaces: Vec<Replaced<'n>>,
 }
 
+impl Rates<'_> {
+    /// Whether a limit may hold an answer.
+    fn queue(&self) -> bool {
+        self.limits.iter().any(|limit| limit.algorithm.queueing().is_some())
+    }
+}
+
 impl Walk<'_, '_> {
     /// A list of descriptors. `above` is the rule path of the one that holds it, empty at the root.
     pub(super) fn descriptors(&mut self, list: &Field<'_>, above: &str) -> Vec<Declared> {
@@ -35,7 +42,13 @@ impl Walk<'_, '_> {
         let path = rule_path(above, key, &value);
         let rates = self.rates(&mut fields);
         let shadow = fields.flag("shadow_mode", &mut self.report);
-        let quota = fields.flag("quota_mode", &mut self.report);
+        let quota = fields.take("quota_mode");
+        let is_quota = quota.as_ref().and_then(|field| field.boolean(&mut self.report)).unwrap_or(false);
+        if let (Some(field), true) = (&quota, is_quota && rates.queue()) {
+            let message = "another quota may let a request pass at once, so none is worth waiting for; remove this or \
+                           `max_wait`";
+            field.reject(&mut self.report, message);
+        }
         let detailed_metric = fields.flag("detailed_metric", &mut self.report);
         let value_to_metric = fields.flag("value_to_metric", &mut self.report);
         let metadata = fields.take("metadata").and_then(|field| field.json(&mut self.report));
@@ -51,7 +64,7 @@ impl Walk<'_, '_> {
             location: self.report.location(item.position()),
             unlimited: rates.unlimited,
             shadow,
-            quota,
+            quota: is_quota,
             replaces: rates.replaces.iter().map(|replaced| replaced.name.into()).collect(),
             detailed_metric,
             value_to_metric,

@@ -108,7 +108,7 @@ fn home(name: &str) -> Option<Home> {
         | "detailed_metric" | "value_to_metric" | "share_threshold" | "metadata" => Some(Home::Descriptor),
         "unit" | "requests_per_unit" | "unit_multiplier" | "per" | "unlimited" | "name" | "replaces"
         | "algorithm" | "charge" | "precision" | "aligned" | "calendar" | "time_zone" | "size" | "refill"
-        | "burst" => Some(Home::RateLimit),
+        | "burst" | "max_wait" | "max_queue" => Some(Home::RateLimit),
         _ => None,
     }
 }
