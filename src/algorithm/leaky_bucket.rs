@@ -130,7 +130,8 @@ impl LeakyBucket {
         self.rate.add(&state, hits, now)
     }
 
-    pub(super) fn give_back(&self, state: State, hits: u64, now: Timestamp) -> State {
+    /// The bucket with hits taken out.
+    pub fn give_back(&self, state: State, hits: u64, now: Timestamp) -> State {
         self.rate.give_back(&state, hits, now)
     }
 
