@@ -4,7 +4,7 @@ use super::{Failure, connection_bounds::ConnectionBounds, data_dir::DataDir, rul
 use crate::{
     clock::{Clock, SystemClock},
     limit::RequestLimits,
-    limiter::Limiter,
+    limiter::{self, Limiter},
     rules::{self, RuleSet, Source},
     server::{self, ListenAddress, Settings},
     store::{self, OnFull, Seed, StoreSettings},
@@ -46,6 +46,9 @@ pub(super) struct Serve {
     /// What happens to a request that needs a new counter when there is no room for one.
     #[arg(long, env = "TIDEGATE_ON_FULL", default_value = "deny")]
     on_full: OnFullChoice,
+    /// Requests whose answers may be held at once, by rules with a max_wait; beyond it they are denied instead.
+    #[arg(long, env = "TIDEGATE_MAX_WAITING", value_name = "N", default_value_t = limiter::WAITING_DEFAULT)]
+    max_waiting: usize,
     #[command(flatten)]
     data: DataDir,
     #[command(flatten)]
@@ -105,7 +108,7 @@ impl Serve {
         };
         let build = |seed: Seed| {
             let store = StoreSettings { seed, counters_max, on_full };
-            Limiter::new(rules.clone(), store, self.global_shadow)
+            Limiter::new(rules.clone(), store, self.global_shadow).with_waiting_max(self.max_waiting)
         };
         let (limiter, writer) = self.data.start(build, &*clock)?;
         server::serve(&self.settings(), &Arc::new(limiter), &clock, writer, stop_signals)?;
