@@ -89,6 +89,19 @@ impl FixedWindow {
         if count.hits > 0 { count.until_ends(now) } else { end(self.schedule.last(now)).since(now) }
     }
 
+    /// Whether hits taken at `taken` were taken in the window that is open now.
+    pub(super) fn is_open_since(&self, state: &State, taken: Timestamp, now: Timestamp) -> bool {
+        let count = Count::read(state, now);
+        count.hits > 0
+            && match self.schedule {
+                // Its windows begin where the first hit was, which may have come before these.
+                Schedule::FirstHit(window) => {
+                    count.last.saturating_sub(taken.as_nanos()) < window.nanos().get()
+                }
+                Schedule::Clock(_) | Schedule::Calendar(_) => self.schedule.last(taken) == count.last,
+            }
+    }
+
     #[inline]
     pub(super) fn used(&self, state: &State, now: Timestamp) -> u64 {
         u64::from(Count::read(state, now).hits)
@@ -235,6 +248,22 @@ mod tests {
         let now = Timestamp::from_nanos(u64::MAX);
         for rule in [on_the_clock(), from_first_hit()] {
             assert_eq!(rule.remaining(&rule.add(State::EMPTY, 5, now), now), 0);
+        }
+    }
+
+    #[test]
+    fn hits_are_open_only_until_their_own_window_ends() {
+        let window = Window::from_secs(10).unwrap();
+        let at = |secs: u64| Timestamp::from_millis(1_700_000_000_000 + 1_000 * secs);
+        for (schedule, ends) in [(Schedule::Clock(window), 10), (Schedule::FirstHit(window), 12)] {
+            let fixed = FixedWindow { limit: 5, schedule };
+            // Opened at 2 s; the hits in question come at 8 s.
+            let state = fixed.add(fixed.add(State::EMPTY, 1, at(2)), 1, at(8));
+            assert!(fixed.is_open_since(&state, at(8), at(ends - 1)));
+            assert!(!fixed.is_open_since(&state, at(8), at(ends)));
+            let next = fixed.add(state, 1, at(ends));
+            assert!(!fixed.is_open_since(&next, at(8), at(ends)));
+            assert!(fixed.is_open_since(&next, at(ends), at(ends + 1)));
         }
     }
 }

@@ -54,8 +54,9 @@ pub struct Place {
 }
 
 impl LeakyBucket {
-    /// When `hits` that come now would be admitted. The hits are to be counted with `add` unless they are turned away.
-    pub fn turn(&self, state: &State, hits: u64, now: Timestamp) -> Turn {
+    /// When `hits` that come now would be admitted, for one who waits no longer than `patience`. The hits are to be
+    /// counted with `add` unless they are turned away.
+    pub fn turn(&self, state: &State, hits: u64, patience: Duration, now: Timestamp) -> Turn {
         if hits > u64::from(self.burst) {
             return Turn::Never;
         }
@@ -65,11 +66,28 @@ impl LeakyBucket {
         let Some(queue) = self.queue else {
             return Turn::Full;
         };
-        let place = Place { dry: meter::dry_at(&self.rate.add(state, hits, now)) };
-        let above_burst =
-            self.rate.level(place.dry, now).saturating_sub(self.rate.weight(u64::from(self.burst)));
-        let fits = above_burst <= self.rate.weight(u64::from(queue.hits_max));
-        if fits && self.turn_of(place).since(now) <= queue.wait_max { Turn::Wait(place) } else { Turn::Full }
+        let dry = self.dry_with(state, hits, now);
+        let place = Place { dry };
+        let fits = self.rate.level(dry, now) <= self.most(queue);
+        let wait_max = queue.wait_max.min(patience);
+        if fits && self.turn_of(place).since(now) <= wait_max { Turn::Wait(place) } else { Turn::Full }
+    }
+
+    /// The least wait after which `hits` would be admitted or would have a place, if nothing else came; zero if they
+    /// are or have now.
+    pub fn until_turn(&self, state: &State, hits: u64, patience: Duration, now: Timestamp) -> Reset {
+        let until_admits = self.until_admits(state, hits, now);
+        let (Some(queue), Reset::After(wait)) = (self.queue, until_admits) else {
+            return until_admits;
+        };
+        let until_room = self.rate.moment(self.dry_with(state, hits, now).saturating_sub(self.most(queue)));
+        let until_near = wait.saturating_sub(queue.wait_max.min(patience));
+        Reset::After(until_room.since(now).max(until_near))
+    }
+
+    /// The place of the hits that were counted last.
+    pub fn last_place(&self, state: &State) -> Place {
+        Place { dry: meter::dry_at(state) }
     }
 
     /// The moment at which the place is admitted.
@@ -80,6 +98,21 @@ impl LeakyBucket {
     /// The place after `hits` before it gave theirs up, which is a `give_back` on the state: it moves up.
     pub fn moved_up(&self, place: Place, hits: u64) -> Place {
         Place { dry: place.dry.saturating_sub(self.rate.weight(hits)) }
+    }
+
+    /// How many of the `hits` of a place are still in the bucket. One that has begun to leak is not.
+    pub fn left_at(&self, place: Place, hits: u64, now: Timestamp) -> u64 {
+        self.rate.whole_hits(place.dry, now).min(hits)
+    }
+
+    /// When the bucket would have run dry with `hits` more.
+    fn dry_with(&self, state: &State, hits: u64, now: Timestamp) -> u128 {
+        meter::dry_at(state).max(self.rate.parts(now)) + self.rate.weight(hits)
+    }
+
+    /// The highest level with a full queue. A meter holds no more than `u32::MAX` hits: beyond, places would be lost.
+    fn most(&self, queue: Queue) -> u128 {
+        self.rate.weight(u64::from(self.burst.saturating_add(queue.hits_max)))
     }
 
     #[inline]
@@ -97,7 +130,8 @@ impl LeakyBucket {
         self.rate.add(&state, hits, now)
     }
 
-    pub(super) fn give_back(&self, state: State, hits: u64, now: Timestamp) -> State {
+    /// The bucket with hits taken out.
+    pub fn give_back(&self, state: State, hits: u64, now: Timestamp) -> State {
         self.rate.give_back(&state, hits, now)
     }
 
@@ -143,11 +177,11 @@ mod tests {
     fn what_does_not_fit_is_rejected_until_as_much_has_leaked() {
         let bucket = one_a_second(3, None);
         let full = bucket.add(State::EMPTY, 3, at(0));
-        assert_eq!(bucket.turn(&full, 1, at(0)), Turn::Full);
+        assert_eq!(bucket.turn(&full, 1, Duration::MAX, at(0)), Turn::Full);
         assert_eq!(bucket.remaining(&full, at(999)), 0);
         assert_eq!(bucket.remaining(&full, at(1_000)), 1);
         assert_eq!(bucket.until_admits(&full, 2, at(500)), Reset::After(Duration::from_millis(1_500)));
-        assert_eq!(bucket.turn(&full, 4, at(0)), Turn::Never);
+        assert_eq!(bucket.turn(&full, 4, Duration::MAX, at(0)), Turn::Never);
     }
 
     #[test]
@@ -166,7 +200,7 @@ mod tests {
 
     /// Comes, and takes its place if there is one.
     fn come(bucket: &LeakyBucket, state: &mut State, hits: u64, now: Timestamp) -> Turn {
-        let turn = bucket.turn(state, hits, now);
+        let turn = bucket.turn(state, hits, Duration::MAX, now);
         if matches!(turn, Turn::Now | Turn::Wait(_)) {
             *state = bucket.add(std::mem::take(state), hits, now);
         }
@@ -230,5 +264,53 @@ mod tests {
         // One hit would fit after a second; it does not overtake.
         assert_eq!(turn_of(&bucket, come(&bucket, &mut state, 1, at(1_000))), at(3_000));
         assert_eq!(come(&bucket, &mut state, 4, at(1_000)), Turn::Never);
+    }
+
+    #[test]
+    fn who_waits_no_longer_than_some_time_has_no_place_beyond_it() {
+        let bucket = one_a_second(1, queue(3, 60_000));
+        let full = bucket.add(State::EMPTY, 2, at(0));
+        let turn = |patience| bucket.turn(&full, 1, Duration::from_millis(patience), at(0));
+        assert_eq!(turn(1_999), Turn::Full);
+        assert_eq!(turn_of(&bucket, turn(2_000)), at(2_000));
+    }
+
+    #[test]
+    fn who_comes_again_after_the_told_wait_has_a_place_and_a_nanosecond_earlier_has_none() {
+        // Full by number, by the longest wait, and by the patience of who comes; and without a queue.
+        for (queue, patience_millis) in [
+            (queue(2, 60_000), 60_000),
+            (queue(100, 2_500), 60_000),
+            (queue(100, 60_000), 700),
+            (None, 60_000),
+        ] {
+            let bucket = one_a_second(3, queue);
+            let patience = Duration::from_millis(patience_millis);
+            for (used, hits) in [(5, 1), (5, 2), (7, 3), (40, 1)] {
+                let state = bucket.add(State::EMPTY, used, at(0));
+                let Reset::After(wait) = bucket.until_turn(&state, hits, patience, at(0)) else { panic!() };
+                let then = Timestamp::from_nanos(at(0).as_nanos() + wait.as_nanos() as u64);
+                let is_turned_away = |now| bucket.turn(&state, hits, patience, now) == Turn::Full;
+                assert!(!is_turned_away(then), "{bucket:?} {used} {hits}");
+                let is_exact = wait.is_zero() || is_turned_away(Timestamp::from_nanos(then.as_nanos() - 1));
+                assert!(is_exact, "{bucket:?} {used} {hits}");
+            }
+            assert_eq!(bucket.until_turn(&State::EMPTY, 4, patience, at(0)), Reset::Never);
+        }
+    }
+
+    #[test]
+    fn a_queue_behind_the_largest_burst_hands_out_no_place_twice() {
+        let bucket = one_a_second(u32::MAX, queue(10, u64::MAX));
+        let full = bucket.add(State::EMPTY, u64::from(u32::MAX), at(0));
+        assert_eq!(bucket.turn(&full, 1, Duration::MAX, at(0)), Turn::Full);
+    }
+
+    #[test]
+    fn hits_that_began_to_leak_are_not_left() {
+        let bucket = one_a_second(3, None);
+        let state = bucket.add(bucket.add(State::EMPTY, 1, at(0)), 2, at(0));
+        let left = |now| bucket.left_at(bucket.last_place(&state), 2, at(now));
+        assert_eq!([0, 1_000, 1_001, 2_000, 2_001, 3_000].map(left), [2, 2, 1, 1, 0, 0]);
     }
 }

@@ -48,7 +48,7 @@ impl Rate {
 
     /// `now` in parts. At most 96 bits: 64 of time, 32 of the rate.
     #[inline]
-    fn parts(&self, now: Timestamp) -> u128 {
+    pub(super) fn parts(&self, now: Timestamp) -> u128 {
         u128::from(now.as_nanos()) * u128::from(self.hits)
     }
 
@@ -73,6 +73,11 @@ impl Rate {
             Ok(level) => level.div_ceil(self.nanos),
             Err(_) => u64::try_from(level.div_ceil(u128::from(self.nanos))).unwrap_or(u64::MAX),
         }
+    }
+
+    /// Hits that are in the meter with all their parts.
+    pub(super) fn whole_hits(&self, dry: u128, now: Timestamp) -> u64 {
+        u64::try_from(self.level(dry, now) / u128::from(self.nanos)).unwrap_or(u64::MAX)
     }
 
     /// The meter with more hits in it. It holds up to `u32::MAX`: more cannot matter, as no limit is above that.

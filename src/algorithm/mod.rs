@@ -178,6 +178,25 @@ impl Algorithm {
         each!(self, algorithm => algorithm.give_back(state, hits, now))
     }
 
+    /// Of `hits` that were taken at `taken`, those that are known to count still. Rounded down: whoever gives back as
+    /// many takes away nobody else's.
+    pub fn left_of(&self, state: &State, hits: u64, taken: Timestamp, now: Timestamp) -> u64 {
+        match self {
+            Self::FixedWindow(fixed) if !fixed.is_open_since(state, taken, now) => 0,
+            // They count at least for as long as they would if no others had come.
+            _ => self.used(&self.add(State::EMPTY, hits, taken), now).min(hits),
+        }
+    }
+
+    /// The bucket, if hits that do not fit may wait for their turn.
+    #[inline]
+    pub fn queueing(&self) -> Option<&LeakyBucket> {
+        match self {
+            Self::LeakyBucket(bucket) if bucket.queue.is_some() => Some(bucket),
+            _ => None,
+        }
+    }
+
     /// The least wait after which `hits` would be admitted if nothing else came; zero if they are admitted now.
     pub fn until_admits(&self, state: &State, hits: u64, now: Timestamp) -> Reset {
         each!(self, algorithm => algorithm.until_admits(state, hits, now))

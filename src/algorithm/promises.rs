@@ -93,6 +93,36 @@ proptest! {
         prop_assert_eq!(counter.used(counter.now), 0, "of {}", later);
     }
 
+    /// Two requests with others between them; the first turns out not to be wanted.
+    #[test]
+    fn what_is_left_of_hits_can_be_given_back_and_takes_away_nobody_elses(
+        case in case(), earlier in events(), later in events(), hits in 1..9u64,
+    ) {
+        // Without the first of them, windows that begin with the first hit would lie elsewhere.
+        prop_assume!(!matches!(case.model, Model::FirstHitWindow { .. }));
+        let mut counter = Counter::after(case, &earlier);
+        let taken = Timestamp::from_nanos(counter.now);
+        let mut without = counter.clone();
+        counter.apply(Event::Charge(hits));
+        prop_assert_eq!(
+            counter.case.algorithm.left_of(&counter.state, hits, taken, taken),
+            hits,
+            "all of them at once"
+        );
+        for (share, more, event) in later {
+            for counter in [&mut counter, &mut without] {
+                counter.wait(share, more);
+                let hits = match event { Event::Take(hits) | Event::Charge(hits) | Event::GiveBack(hits) => hits };
+                counter.apply(Event::Charge(hits));
+            }
+        }
+        let now = Timestamp::from_nanos(counter.now);
+        let left = counter.case.algorithm.left_of(&counter.state, hits, taken, now);
+        prop_assert!(left <= hits);
+        counter.apply(Event::GiveBack(left));
+        prop_assert!(counter.used(counter.now) >= without.used(without.now));
+    }
+
     #[test]
     fn what_was_used_stays_used_under_another_rule(from in case(), to in case(), events in events()) {
         let mut counter = Counter::after(from.clone(), &events);

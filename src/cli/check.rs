@@ -1,7 +1,10 @@
 //! `tidegate check`: are these rule files good, and what do they say?
 
 use super::{Failure, rule_files::ReadAs, table};
-use crate::rules::{self, Charge, Rule, RuleError, RuleErrors, RuleLimit, RuleSet};
+use crate::{
+    algorithm::Queue,
+    rules::{self, Charge, Rule, RuleError, RuleErrors, RuleLimit, RuleSet},
+};
 use clap::Args;
 use serde_json::{Value, json};
 use std::{path::PathBuf, process::ExitCode};
@@ -49,7 +52,7 @@ impl Check {
                     domain.name(),
                     &rule.info.path,
                     &lines(rule, limit_text),
-                    &lines(rule, |limit| limit.algorithm.name().to_owned()),
+                    &lines(rule, algorithm_text),
                     &notes(rule),
                     &rule.location.to_string(),
                 ]);
@@ -89,6 +92,17 @@ pub(super) fn on_deny_text(rule: &Rule) -> Option<String> {
     rule.info.on_deny.as_ref().map(|on_deny| on_deny.to_string())
 }
 
+/// `leaky_bucket`, with what may wait in it.
+pub(super) fn algorithm_text(limit: &RuleLimit) -> String {
+    let name = limit.algorithm.name();
+    match limit.algorithm.queueing().and_then(|bucket| bucket.queue) {
+        None => name.to_owned(),
+        Some(Queue { wait_max, hits_max }) => {
+            format!("{name}, holds up to {hits_max} hits for up to {}", humantime::format_duration(wait_max))
+        }
+    }
+}
+
 fn notes(rule: &Rule) -> String {
     let replaces = format!("replaces {}", rule.replaces.join(", "));
     let on_deny = format!("on_deny: {}", on_deny_text(rule).unwrap_or_default());
@@ -106,12 +120,17 @@ fn notes(rule: &Rule) -> String {
 }
 
 fn to_json(rules: &RuleSet) -> Value {
+    let queue = |Queue { wait_max, hits_max }| {
+        let max_wait = humantime::format_duration(wait_max).to_string();
+        json!({ "max_wait": max_wait, "max_queue": hits_max })
+    };
     let limit = |limit: &RuleLimit| {
         json!({
             "name": limit.name,
             "requests": limit.requests,
             "window": limit.window.to_string(),
             "algorithm": limit.algorithm.name(),
+            "queue": limit.algorithm.queueing().and_then(|bucket| bucket.queue).map(queue),
             "charge": if limit.charge == Charge::Always { "always" } else { "admitted" },
         })
     };

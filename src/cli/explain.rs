@@ -2,7 +2,7 @@
 
 use super::{
     Failure,
-    check::{limit_text, on_deny_text},
+    check::{algorithm_text, limit_text, on_deny_text},
     descriptor::DescriptorText,
     rule_files::ReadAs,
     table,
@@ -78,7 +78,7 @@ fn show(descriptor: &DescriptorText, explanation: &Explanation<'_>) {
     table::print_line(format!("  → {}", explanation.outcome));
     if let Outcome::Reached(rule) = explanation.outcome {
         for limit in &rule.limits {
-            table::print_line(format!("    {}, {}", limit_text(limit), limit.algorithm.name()));
+            table::print_line(format!("    {}, {}", limit_text(limit), algorithm_text(limit)));
         }
         if let Some(on_deny) = on_deny_text(rule) {
             table::print_line(format!("    on_deny: {on_deny}"));

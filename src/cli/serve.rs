@@ -6,7 +6,7 @@ use super::{
 use crate::{
     clock::{Clock, SystemClock},
     limit::RequestLimits,
-    limiter::Limiter,
+    limiter::{self, Limiter},
     rules::{self, RuleSet, Source},
     server::{self, ListenAddress, Settings},
     store::{self, OnFull, Seed, StoreSettings},
@@ -48,6 +48,9 @@ pub(super) struct Serve {
     /// What happens to a request that needs a new counter when there is no room for one.
     #[arg(long, env = "TIDEGATE_ON_FULL", default_value = "deny")]
     on_full: OnFullChoice,
+    /// Requests whose answers may be held at once, by rules with a max_wait; beyond it they are denied instead.
+    #[arg(long, env = "TIDEGATE_MAX_WAITING", value_name = "N", default_value_t = limiter::WAITING_DEFAULT)]
+    max_waiting: usize,
     #[command(flatten)]
     answers: Answers,
     #[command(flatten)]
@@ -110,7 +113,7 @@ impl Serve {
         };
         let build = |seed: Seed| {
             let store = StoreSettings { seed, counters_max, on_full };
-            Limiter::new(rules.clone(), store, self.global_shadow)
+            Limiter::new(rules.clone(), store, self.global_shadow).with_waiting_max(self.max_waiting)
         };
         let (limiter, writer) = self.data.start(build, &*clock)?;
         server::serve(&settings, &Arc::new(limiter), &clock, writer, stop_signals)?;

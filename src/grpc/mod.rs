@@ -3,9 +3,11 @@
 //! Generated types stay in here, but for the command line's client side. What is malformed is refused here, with a
 //! sentence; what passes is a [`Request`](crate::limit::Request) that nothing checks again.
 
+mod deadline;
 mod decode;
 mod encode;
 mod extras;
+mod held;
 mod lean;
 mod rate_limit;
 mod routes;

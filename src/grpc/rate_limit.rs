@@ -1,18 +1,19 @@
 //! `envoy.service.ratelimit.v3.RateLimitService`: the call that Envoy makes.
 
 use super::{
-    decode,
+    deadline, decode,
     encode::{self, Precision},
     extras::{self, Extras},
+    held,
     pb::service::{RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService},
 };
 use crate::{
     clock::Clock,
     limit::{self, Decision, RequestLimits},
-    limiter::Limiter,
+    limiter::{Limiter, Verdict},
 };
 use http::HeaderMap;
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 use tonic::{Request, Response, Status};
 
 /// A caller that sends this metadata with the value `exact` gets resets to the nanosecond.
@@ -45,11 +46,19 @@ impl RateLimit {
         &self.limits
     }
 
-    /// Decides one request that is within the limits, and tells the decision.
+    /// Decides one request that is within the limits, and tells the decision; none, and nothing is decided, if the answer
+    /// may have to be held.
     #[inline]
-    pub(super) fn decide<T>(&self, request: &limit::Request<'_>, tell: impl FnOnce(&Decision<'_>) -> T) -> T {
+    pub(super) fn decide_unless_held<T>(
+        &self,
+        request: &limit::Request<'_>,
+        tell: impl FnOnce(&Decision<'_>) -> T,
+    ) -> Option<T> {
         let rules = self.limiter.pin();
-        tell(&rules.decide(request, self.clock.now()))
+        if rules.may_hold(request.domain()) {
+            return None;
+        }
+        Some(tell(&rules.decide(request, self.clock.now())))
     }
 
     /// Whether the answer says more than its verdict and statuses.
@@ -72,11 +81,29 @@ impl RateLimit {
         message
     }
 
-    /// Decides one message.
-    fn answer(&self, message: &RateLimitRequest, precision: Precision) -> Result<RateLimitResponse, Status> {
-        let request = decode::request(message, &self.limits)
-            .map_err(|error| Status::invalid_argument(error.to_string()))?;
-        Ok(self.decide(&request, |decision| self.response(&request, decision, precision)))
+    /// Decides one request, and answers it when its turn has come.
+    async fn answer(
+        &self,
+        request: &limit::Request<'_>,
+        patience: Duration,
+        precision: Precision,
+    ) -> RateLimitResponse {
+        let respond = |decision: &Decision<'_>| self.response(request, decision, precision);
+        let ticket = match self.limiter.pin().decide_or_hold(request, patience, self.clock.now()) {
+            Verdict::Decided(decision) => return respond(&decision),
+            Verdict::Held(ticket) => ticket,
+        };
+        let turn = held::its_turn(&self.limiter, &*self.clock, ticket).await;
+        let (rules, now) = (self.limiter.pin(), self.clock.now());
+        match turn {
+            Some(ticket) => {
+                let response = respond(&rules.tell_held(request, &ticket, now));
+                self.limiter.end_wait(ticket);
+                response
+            }
+            // The server ends before its turn. Whatever may have become free meanwhile, nobody waits any more.
+            None => respond(&rules.decide(request, now)),
+        }
     }
 }
 
@@ -86,8 +113,11 @@ impl RateLimitService for RateLimit {
         &self,
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
-        let precision = precision(request.metadata().as_ref())?;
-        self.answer(request.get_ref(), precision).map(Response::new)
+        let metadata = request.metadata().as_ref();
+        let (precision, patience) = (precision(metadata)?, deadline::patience(metadata));
+        let asked = decode::request(request.get_ref(), &self.limits)
+            .map_err(|error| Status::invalid_argument(error.to_string()))?;
+        Ok(Response::new(self.answer(&asked, patience, precision).await))
     }
 }
 

@@ -31,6 +31,11 @@ impl Timestamp {
         Self(self.0.saturating_add(nanos))
     }
 
+    /// This point moved into the future; it stops at the end of representable time.
+    pub fn saturating_add(self, wait: Duration) -> Self {
+        self.saturating_add_nanos(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX))
+    }
+
     /// How long after `earlier` this is; zero if it is not.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

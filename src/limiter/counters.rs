@@ -19,7 +19,7 @@ const SWEEP_PAGES_WHEN_FULL: usize = 2;
 
 /// One counter of the request, and who asks it for what.
 pub(super) struct Held {
-    key: Key,
+    pub(super) key: Key,
     /// The charges that ask it: where they stand in [`Plan::by_key`].
     charges: Range<u32>,
     /// What they ask for together.

@@ -57,33 +57,27 @@ pub(super) fn decide_any<'r>(
         shards: &mut shards,
     };
     deciding.evaluate();
-    let mut code = deciding.verdict();
-    let has_room = deciding.make_room(code == Code::Ok || global_shadow);
-    if !has_room && store.on_full() == OnFull::Deny {
-        deciding.deny_newcomers();
-        code = deciding.verdict();
-    }
-    let admitted = code == Code::Ok || global_shadow;
-    deciding.settle(admitted, has_room);
+    let (code, has_room) = deciding.conclude(store, global_shadow);
+    deciding.settle(code == Code::Ok, has_room);
     drop(shards);
-    Decision { code: if admitted { Code::Ok } else { code }, statuses: statuses(&plan) }
+    Decision { code, statuses: statuses(&plan) }
 }
 
 /// A request that is being decided. See [`Plan`] for the first three.
-struct Deciding<'d, 'r, 's> {
-    asking: &'d mut [Asking<'r>],
-    charges: &'d mut [Charge<'r>],
-    by_key: &'d [u32],
-    counters: &'d [Held],
-    shards: &'d mut LockedShards<'s>,
-    rules: &'r RuleSet,
-    now: Timestamp,
+pub(super) struct Deciding<'d, 'r, 's> {
+    pub(super) asking: &'d mut [Asking<'r>],
+    pub(super) charges: &'d mut [Charge<'r>],
+    pub(super) by_key: &'d [u32],
+    pub(super) counters: &'d [Held],
+    pub(super) shards: &'d mut LockedShards<'s>,
+    pub(super) rules: &'r RuleSet,
+    pub(super) now: Timestamp,
 }
 
 impl Deciding<'_, '_, '_> {
     /// Asks every counter whether it admits its charges; charges nothing.
     #[inline]
-    fn evaluate(&mut self) {
+    pub(super) fn evaluate(&mut self) {
         for held in self.counters {
             let charges = &self.by_key[held.charges()];
             let limit = &*self.charges[charges[0] as usize].limit;
@@ -103,7 +97,7 @@ impl Deciding<'_, '_, '_> {
 
     /// The verdict on the whole: over if any descriptor is, where quota descriptors count only when all of them are.
     #[inline]
-    fn verdict(&self) -> Code {
+    pub(super) fn verdict(&self) -> Code {
         let (mut quotas, mut quotas_over) = (0, 0);
         for asking in &*self.asking {
             let over = asking.is_over && !asking.reached.is_shadow();
@@ -120,7 +114,7 @@ impl Deciding<'_, '_, '_> {
     /// What is counted on a counter, given whether the request is admitted. A descriptor that is over is not charged
     /// even if it is let through: all of its limits must admit.
     #[inline]
-    fn counted(&self, held: &Held, admitted: bool) -> Asked {
+    pub(super) fn counted(&self, held: &Held, admitted: bool) -> Asked {
         let mut counted = Asked::NOTHING;
         for &charge in &self.by_key[held.charges()] {
             let charge = &self.charges[charge as usize];
@@ -129,6 +123,19 @@ impl Deciding<'_, '_, '_> {
             }
         }
         counted
+    }
+
+    /// Makes room for new counters if the request is admitted. The last verdict, and whether there is room.
+    #[inline]
+    pub(super) fn conclude(&mut self, store: &Store, global_shadow: bool) -> (Code, bool) {
+        let verdict = |deciding: &Self| if global_shadow { Code::Ok } else { deciding.verdict() };
+        let mut code = verdict(self);
+        let has_room = self.make_room(code == Code::Ok);
+        if !has_room && store.on_full() == OnFull::Deny {
+            self.deny_newcomers();
+            code = verdict(self);
+        }
+        (code, has_room)
     }
 
     /// Sees to it that there is room for the counters that settling will make.
@@ -158,7 +165,7 @@ impl Deciding<'_, '_, '_> {
 
     /// Charges what is to be charged, and reads what the counters then hold. Without room no counter is made.
     #[inline]
-    fn settle(&mut self, admitted: bool, has_room: bool) {
+    pub(super) fn settle(&mut self, admitted: bool, has_room: bool) {
         for held in self.counters {
             let charges = &self.by_key[held.charges()];
             let first = charges[0] as usize;

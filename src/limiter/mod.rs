@@ -7,15 +7,26 @@
 //! - Descriptors that share a counter are decided by the sum of their hits.
 //! - Never more hits are admitted than the algorithm allows, by any number of threads: all counters of a request are
 //!   locked while it is decided.
+//! - An answer that a rule holds until its turn is charged when its request comes; see [`Limiter::due`].
 
 mod charge;
 mod counters;
 mod decide;
+mod end_wait;
+mod hold;
+#[cfg(test)]
+mod hold_promises;
+#[cfg(test)]
+mod hold_tests;
 mod keys;
 mod lone;
 mod status;
 #[cfg(test)]
 mod tests;
+mod waiting;
+
+pub use hold::Verdict;
+pub use waiting::{Due, Ticket};
 
 use crate::{
     limit::{Decision, Request, Timestamp},
@@ -24,14 +35,20 @@ use crate::{
 };
 use arc_swap::{ArcSwap, Guard};
 use keys::Keys;
-use std::sync::Arc;
+use parking_lot::Mutex;
+use std::{sync::Arc, time::Duration};
+use waiting::Waiting;
 
 /// The rules in force and the counters.
 pub struct Limiter {
     in_force: ArcSwap<InForce>,
     store: Store,
     global_shadow: bool,
+    waiting: Mutex<Waiting>,
 }
+
+/// Requests that may wait for their turn at once, unless said otherwise.
+pub const WAITING_DEFAULT: usize = 1_000;
 
 /// The limiter with the rules of one moment: a decision refers to them.
 pub struct Pinned<'l> {
@@ -56,7 +73,14 @@ impl Limiter {
     /// been denied.
     pub fn new(rules: RuleSet, store: StoreSettings, global_shadow: bool) -> Self {
         let in_force = ArcSwap::from_pointee(InForce::new(rules, &store.seed));
-        Self { in_force, store: Store::new(store), global_shadow }
+        let waiting = Mutex::new(Waiting::new(WAITING_DEFAULT));
+        Self { in_force, store: Store::new(store), global_shadow, waiting }
+    }
+
+    /// The same with room for so many requests that wait for their turn, over all counters.
+    pub fn with_waiting_max(mut self, requests_max: usize) -> Self {
+        self.waiting = Mutex::new(Waiting::new(requests_max));
+        self
     }
 
     /// The rules as they are now, for one or more decisions.
@@ -82,9 +106,31 @@ impl Limiter {
 }
 
 impl Pinned<'_> {
-    /// Decides one request, and charges it if it is admitted.
+    /// Decides one request, and charges it if it is admitted. It is not held: what does not fit now is denied.
     #[inline]
     pub fn decide(&self, request: &Request<'_>, now: Timestamp) -> Decision<'_> {
+        if let Some(domain) = self.in_force.rules.holding_domain(request.domain()) {
+            return hold::decide_at_once(self, domain, request, now);
+        }
         decide::decide(&self.in_force, &self.limiter.store, self.limiter.global_shadow, request, now)
+    }
+
+    /// Decides one request for a caller that waits no longer than `patience` if the answer has to be held.
+    pub fn decide_or_hold(&self, request: &Request<'_>, patience: Duration, now: Timestamp) -> Verdict<'_> {
+        match self.in_force.rules.holding_domain(request.domain()) {
+            Some(domain) => hold::decide(self, domain, request, patience, now),
+            None => Verdict::Decided(self.decide(request, now)),
+        }
+    }
+
+    /// Whether answers of this domain may be held.
+    #[inline]
+    pub fn may_hold(&self, domain: &str) -> bool {
+        self.in_force.rules.holding_domain(domain).is_some()
+    }
+
+    /// What a request is told that was held and whose turn has come: the counters as they are now.
+    pub fn tell_held(&self, request: &Request<'_>, ticket: &Ticket, now: Timestamp) -> Decision<'_> {
+        hold::tell(self, request, ticket, now)
     }
 }

@@ -10,9 +10,9 @@ use proptest::prelude::*;
 use std::{num::NonZeroU64, time::Duration};
 
 /// Wednesday, 15 November 2023, 00:00 UTC: the start of a window of every unit up to a day.
-const MIDNIGHT_MILLIS: u64 = 1_700_006_400_000;
+pub(super) const MIDNIGHT_MILLIS: u64 = 1_700_006_400_000;
 
-fn limiter(yaml: &str) -> Limiter {
+pub(super) fn limiter(yaml: &str) -> Limiter {
     limiter_of(yaml, Semantics::Exact, 1000, OnFull::Deny)
 }
 
@@ -47,7 +47,7 @@ pub(super) fn descriptor(text: &str) -> Descriptor<'_> {
 
 /// What one status must be: `ok 4` (remaining), `over 0 2500` (remaining, reset in ms), `over never`, `none`,
 /// `unlimited`. The reset is compared only where it is given.
-fn shown(decision: &Decision<'_>) -> Vec<String> {
+pub(super) fn shown(decision: &Decision<'_>) -> Vec<String> {
     let show = |status: &crate::limit::Status<'_>| match (status.limit, status.code, status.reset) {
         (None, Code::Ok, _) if status.remaining == u32::MAX => "unlimited".to_owned(),
         (None, Code::Ok, _) => "none".to_owned(),

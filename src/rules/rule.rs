@@ -109,3 +109,10 @@ pub struct Rule {
     /// Metrics show the value of this rule's entry, even if the rule names none.
     pub value_to_metric: bool,
 }
+
+impl Rule {
+    /// Whether it may hold an answer until its turn.
+    pub fn may_hold(&self) -> bool {
+        !self.shadow && self.limits.iter().any(|limit| limit.algorithm.queueing().is_some())
+    }
+}

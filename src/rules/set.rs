@@ -27,6 +27,8 @@ pub struct LoadOptions {
 #[derive(Clone, Debug, Default)]
 pub struct RuleSet {
     domains: TextMap<DomainRules>,
+    /// Whether any domain has a rule that may hold an answer.
+    may_hold: bool,
     limits: LimitTable,
 }
 
@@ -60,18 +62,26 @@ impl RuleSet {
                 }
             }
         }
-        let mut compiled = Vec::with_capacity(domains.len());
+        let (mut compiled, mut may_hold) = (Vec::with_capacity(domains.len()), false);
         for (name, declared) in domains {
             let overrides = Unit::ALL.map(|unit| override_template(&name, unit, options.semantics, &limits));
-            compiled.push((Box::from(&*name), DomainRules::compile(declared, overrides, &mut problems)));
+            let rules = DomainRules::compile(declared, overrides, &mut problems);
+            may_hold |= rules.may_hold();
+            compiled.push((Box::from(&*name), rules));
         }
-        problems.or(Self { domains: compiled.into_iter().collect(), limits })
+        problems.or(Self { domains: compiled.into_iter().collect(), may_hold, limits })
     }
 
     /// The rules of a domain.
     #[inline]
     pub fn domain(&self, name: &str) -> Option<&DomainRules> {
         self.domains.get(name)
+    }
+
+    /// The rules of a domain, if any of them may hold an answer. Costs nothing where none of all rules does.
+    #[inline]
+    pub fn holding_domain(&self, name: &str) -> Option<&DomainRules> {
+        if self.may_hold { self.domain(name).filter(|domain| domain.may_hold()) } else { None }
     }
 
     /// Every domain, by name.

@@ -29,6 +29,7 @@ pub struct DomainRules {
     /// The limits of requests that bring their own, one for each of [`Unit::ALL`]; the number is the request's.
     overrides: [RuleLimit; Unit::ALL.len()],
     has_replaces: bool,
+    may_hold: bool,
 }
 
 /// The rule that a descriptor reached.
@@ -119,6 +120,11 @@ impl DomainRules {
         self.has_replaces
     }
 
+    /// Whether any rule may hold an answer until its turn. A shadow never does.
+    pub fn may_hold(&self) -> bool {
+        self.may_hold
+    }
+
     /// The limit that a request brings along, with the algorithm that rules have by default.
     pub fn override_limit(&self, limit: Override) -> RuleLimit {
         let Override { requests, unit } = limit;
@@ -147,8 +153,9 @@ impl DomainRules {
         problems: &mut Problems,
     ) -> Self {
         let root = Level::compile(declared.descriptors, problems);
-        let mut rules = Self { name: declared.name, root, overrides, has_replaces: false };
+        let mut rules = Self { name: declared.name, root, overrides, has_replaces: false, may_hold: false };
         rules.has_replaces = rules.rules().iter().any(|rule| !rule.replaces.is_empty());
+        rules.may_hold = rules.rules().iter().any(|rule| rule.may_hold());
         rules
     }
 }

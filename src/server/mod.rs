@@ -106,6 +106,9 @@ pub fn serve<S: Future<Output = ()>>(
         let accepting = accept(listeners, &workers);
         health.set_serving(true).await;
         stop.await;
+        // Who waits for a turn does not delay the end: whose turn would come after it is denied now.
+        let end = settings.drain_delay.saturating_add(settings.drain_timeout);
+        limiter.hold_until(clock.now().saturating_add(end));
         drain_all(settings, health, accepting, &drain, workers).await;
         sweeper.stop();
         // Nothing is decided any more: what is written now is all there was.

@@ -12,6 +12,7 @@ mod envoy;
 mod flood;
 mod h2spec;
 mod health;
+mod held;
 mod lean;
 mod reflection;
 mod rules;

@@ -123,6 +123,7 @@ pub(super) fn events() -> impl Strategy<Value = Vec<(f64, i8, Event)>> {
 }
 
 /// A counter, and its oracle, after some events.
+#[derive(Clone)]
 pub(super) struct Counter {
     pub(super) case: Case,
     pub(super) state: State,

@@ -3,8 +3,8 @@
 //!
 //! The lean way takes the common form alone: one uncompressed message that is whole and within the limits, read from
 //! where the connection put it and answered where the connection sends it from. Whatever else a request turns out to be,
-//! nothing has been decided or charged by then, and the router gets the request as it came. So there is one place that
-//! refuses, and a caller cannot tell by which way it was answered.
+//! nothing has been decided or charged by then, and the router gets the request as it came; so it does if its answer may
+//! have to be held. So there is one place that refuses, and a caller cannot tell by which way it was answered.
 
 mod message;
 mod write;
@@ -15,7 +15,10 @@ use super::{
     rate_limit::{PRECISION_HEADER, precision_of},
     routes::{self, explain_unknown_method, refuse_other_protocols},
 };
-use crate::http2::{Fields, RequestBody, Service};
+use crate::{
+    http2::{Fields, RequestBody, Service},
+    limit::Decision,
+};
 use http::{Request, Response};
 use std::sync::Arc;
 use tonic::{codegen::Service as _, service::Routes};
@@ -72,14 +75,14 @@ impl Service for Front {
     fn answer(&self, precision: Precision, body: &[u8], out: &mut Vec<u8>) -> bool {
         let Some(message) = one_message(body, self.message_bytes_max) else { return false };
         let Ok(request) = message::request(message, self.rate_limit.limits()) else { return false };
-        self.rate_limit.decide(&request, |decision| {
+        let told = |decision: &Decision<'_>| {
             if self.rate_limit.says_more(decision) {
                 write::framed_message(&self.rate_limit.response(&request, decision, precision), out);
             } else {
                 write::framed(decision, precision, out);
             }
-        });
-        true
+        };
+        self.rate_limit.decide_unless_held(&request, told).is_some()
     }
 
     async fn route(self: Arc<Self>, request: Request<RequestBody>) -> Response<tonic::body::Body> {

@@ -228,7 +228,8 @@ mod tests {
 
     #[test]
     fn an_answer_takes_no_memory() {
-        let limit = CurrentLimit { name: LONG, requests: 7, window: Unit::Hour.window(), unit: Some(Unit::Hour) };
+        let limit =
+            CurrentLimit { name: LONG, requests: 7, window: Unit::Hour.window(), unit: Some(Unit::Hour) };
         let reset = Some(Reset::After(Duration::new(2, 1)));
         let status = Status { code: Code::Ok, limit: Some(limit), remaining: 3, reset, rule: None };
         let decision = Decision { code: Code::Ok, statuses: [status; 4].into_iter().collect() };

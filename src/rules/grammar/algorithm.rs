@@ -5,8 +5,8 @@
 use super::window;
 use crate::{
     algorithm::{
-        Algorithm, Calendar, FixedWindow, LeakyBucket, Period, Rate, Schedule, SlidingLog, SlidingWindow,
-        SubWindows, TokenBucket, Zone,
+        Algorithm, Calendar, FixedWindow, LeakyBucket, Period, Queue, Rate, Schedule, SlidingLog,
+        SlidingWindow, SubWindows, TokenBucket, Zone,
     },
     limit::{Unit, Window},
     rules::{
@@ -14,7 +14,7 @@ use crate::{
         yaml::{Field, Fields, Report, nearest, quoted},
     },
 };
-use std::num::NonZeroU32;
+use std::{num::NonZeroU32, time::Duration};
 
 /// An algorithm with what answers say of its limit.
 pub(super) struct Counting {
@@ -37,13 +37,22 @@ const ALGORITHMS: [(&str, Read); 5] = [
 /// The largest limit of a sliding log: it remembers every hit that counts, in up to nine bytes.
 const LOG_LIMIT_MAX: u32 = 1_000_000;
 
+/// The longest that an answer may be held. Whoever asks holds a stream open meanwhile.
+const WAIT_MAX: Duration = Duration::from_secs(3_600);
+
+/// The most hits that may wait in one bucket. Whoever gives up moves all behind, one by one.
+const QUEUE_MAX: u32 = 10_000;
+
+/// Hits that may wait in one bucket unless said otherwise.
+const QUEUE_DEFAULT: u32 = 100;
+
 /// The algorithm that a key belongs to, for those who wrote it beside another.
 pub(super) fn home(key: &str) -> Option<&'static str> {
     match key {
         "precision" => Some("it goes with `algorithm: sliding_window`"),
         "aligned" | "calendar" | "time_zone" => Some("it goes with `algorithm: fixed_window`"),
         "size" | "refill" => Some("it goes with `algorithm: token_bucket`"),
-        "burst" => Some("it goes with `algorithm: leaky_bucket`"),
+        "burst" | "max_wait" | "max_queue" => Some("it goes with `algorithm: leaky_bucket`"),
         _ => None,
     }
 }
@@ -188,9 +197,40 @@ fn token_bucket(fields: &mut Fields<'_>, semantics: Semantics, report: &mut Repo
 }
 
 fn leaky_bucket(fields: &mut Fields<'_>, semantics: Semantics, report: &mut Report<'_>) -> Option<Counting> {
+    let queue = queue(fields, report);
     let Bucket { requests, window, size, rate } = bucket("burst", fields, semantics, report)?;
-    let bucket = LeakyBucket { burst: size, rate: Rate::new(rate, window), queue: None };
+    let bucket = LeakyBucket { burst: size, rate: Rate::new(rate, window), queue };
     Some(Counting { requests, window, algorithm: Algorithm::LeakyBucket(bucket) })
+}
+
+/// Whether hits that do not fit may wait: they may if the longest wait is told.
+fn queue(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Option<Queue> {
+    let (max_wait, max_queue) = (fields.take("max_wait"), fields.take("max_queue"));
+    let hits_max = match &max_queue {
+        None => Some(QUEUE_DEFAULT),
+        Some(field) => field.whole(report).and_then(|hits| {
+            let fits = (1..=QUEUE_MAX).contains(&hits);
+            if !fits {
+                field.reject(
+                    report,
+                    format!("a queue has room for 1 to {QUEUE_MAX} hits; write a number from that range"),
+                );
+            }
+            fits.then_some(hits)
+        }),
+    };
+    let Some(max_wait) = max_wait else {
+        if let Some(max_queue) = max_queue {
+            max_queue.reject(report, "nobody waits without `max_wait`; write it too, such as `max_wait: 1s`");
+        }
+        return None;
+    };
+    let wait_max = window::of_length(&max_wait, report)?.duration();
+    if wait_max > WAIT_MAX {
+        max_wait.reject(report, "an answer is held for at most 1h; write 1h or less");
+        return None;
+    }
+    Some(Queue { wait_max, hits_max: hits_max? })
 }
 
 /// What both buckets have: so many requests in so much time, and how many fit at once.
@@ -305,5 +345,17 @@ mod tests {
         };
         assert_eq!(algorithm("algorithm: leaky_bucket"), leaky(10));
         assert_eq!(algorithm("algorithm: leaky_bucket, burst: 1"), leaky(1));
+    }
+
+    #[test]
+    fn a_leaky_bucket_has_a_queue_if_it_is_told_the_longest_wait() {
+        let queue = |keys: &str| match algorithm(&format!("algorithm: leaky_bucket, {keys}")) {
+            Algorithm::LeakyBucket(bucket) => bucket.queue,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(queue("burst: 1"), None);
+        let wait_max = Duration::from_millis(1_500);
+        assert_eq!(queue("max_wait: 1s500ms"), Some(Queue { wait_max, hits_max: 100 }));
+        assert_eq!(queue("max_wait: 1500ms, max_queue: 7"), Some(Queue { wait_max, hits_max: 7 }));
     }
 }

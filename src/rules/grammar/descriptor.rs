@@ -23,6 +23,13 @@ struct Rates<'n> {
     replaces: Vec<Replaced<'n>>,
 }
 
+impl Rates<'_> {
+    /// Whether a limit may hold an answer.
+    fn queue(&self) -> bool {
+        self.limits.iter().any(|limit| limit.algorithm.queueing().is_some())
+    }
+}
+
 impl Walk<'_, '_> {
     /// A list of descriptors. `above` is the rule path of the one that holds it, empty at the root.
     pub(super) fn descriptors(&mut self, list: &Field<'_>, above: &str) -> Vec<Declared> {
@@ -39,7 +46,13 @@ impl Walk<'_, '_> {
         let is_limited = ["rate_limit", "rate_limits"].iter().any(|name| fields.take(name).is_some());
         let on_deny = self.on_deny(&mut fields, is_limited && !rates.unlimited);
         let shadow = fields.flag("shadow_mode", &mut self.report);
-        let quota = fields.flag("quota_mode", &mut self.report);
+        let quota = fields.take("quota_mode");
+        let is_quota = quota.as_ref().and_then(|field| field.boolean(&mut self.report)).unwrap_or(false);
+        if let (Some(field), true) = (&quota, is_quota && rates.queue()) {
+            let message = "another quota may let a request pass at once, so none is worth waiting for; remove this or \
+                           `max_wait`";
+            field.reject(&mut self.report, message);
+        }
         let detailed_metric = fields.flag("detailed_metric", &mut self.report);
         let value_to_metric = fields.flag("value_to_metric", &mut self.report);
         let metadata = fields.take("metadata").and_then(|field| field.json(&mut self.report));
@@ -54,7 +67,7 @@ impl Walk<'_, '_> {
         let declared_at = location.to_string().into();
         let rule = Rule {
             limits: self.register(&rates, &path),
-            info: RuleInfo { path, declared_at, quota, metadata, on_deny },
+            info: RuleInfo { path, declared_at, quota: is_quota, metadata, on_deny },
             location,
             unlimited: rates.unlimited,
             shadow,

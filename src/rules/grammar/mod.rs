@@ -113,7 +113,7 @@ fn home(name: &str) -> Option<Home> {
         }
         "unit" | "requests_per_unit" | "unit_multiplier" | "per" | "unlimited" | "name" | "replaces"
         | "algorithm" | "charge" | "precision" | "aligned" | "calendar" | "time_zone" | "size" | "refill"
-        | "burst" => Some(Home::RateLimit),
+        | "burst" | "max_wait" | "max_queue" => Some(Home::RateLimit),
         "body" | "headers" | "mark" => Some(Home::OnDeny),
         _ => None,
     }

@@ -38,7 +38,7 @@ pub(super) struct Replaced<'n> {
 }
 
 /// The keys that say how a limit counts.
-const COUNTING_KEYS: [&str; 12] = [
+const COUNTING_KEYS: [&str; 14] = [
     "unit",
     "unit_multiplier",
     "per",
@@ -51,6 +51,8 @@ const COUNTING_KEYS: [&str; 12] = [
     "size",
     "refill",
     "burst",
+    "max_wait",
+    "max_queue",
 ];
 
 impl Walk<'_, '_> {

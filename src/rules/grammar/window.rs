@@ -56,7 +56,8 @@ fn of_unit(field: &Field<'_>, multiplier: Option<&Field<'_>>, report: &mut Repor
     }
 }
 
-fn of_length(field: &Field<'_>, report: &mut Report<'_>) -> Option<Window> {
+/// A length of time as long as a window may be; none if it is not one, which is reported.
+pub(super) fn of_length(field: &Field<'_>, report: &mut Report<'_>) -> Option<Window> {
     let text = field.text(report)?;
     match length(text) {
         Ok(window) => Some(window),

@@ -1,0 +1,156 @@
+//! Queues as naively as can be: a list of who came, from which every turn is worked out again each time it is asked for.
+
+use std::time::Duration;
+
+/// What becomes of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Ask {
+    Now,
+    /// The turn, in nanoseconds.
+    Later(u64),
+    No,
+}
+
+/// Who came to one queue.
+#[derive(Clone, Debug)]
+pub(super) struct Line {
+    pub(super) burst: u32,
+    pub(super) requests: u32,
+    pub(super) per_millis: u64,
+    pub(super) wait_millis: u64,
+    pub(super) hits_max: u32,
+    /// In the order of coming. The hits are those that were not given back.
+    pub(super) entries: Vec<Entry>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    number: usize,
+    came: u64,
+    hits: u64,
+}
+
+impl Line {
+    /// The queue as a rule file says it.
+    pub(super) fn yaml(&self) -> String {
+        let Self { burst, requests, per_millis, wait_millis, hits_max, .. } = self;
+        format!(
+            "{{requests_per_unit: {requests}, per: {per_millis}ms, algorithm: leaky_bucket, burst: {burst}, \
+             max_wait: {wait_millis}ms, max_queue: {hits_max}}}"
+        )
+    }
+
+    /// Time is counted in parts of a nanosecond, so many that each hit takes a whole number of them.
+    fn parts(&self, nanos: u64) -> u128 {
+        u128::from(nanos) * u128::from(self.requests)
+    }
+
+    fn weight(&self, hits: u64) -> u128 {
+        u128::from(hits) * u128::from(self.per_millis * 1_000_000)
+    }
+
+    /// Whether so many hits may be let through within so many nanoseconds.
+    pub(super) fn lets_through(&self, hits: u64, nanos: u64) -> bool {
+        self.weight(hits) <= self.weight(self.burst.into()) + self.parts(nanos)
+    }
+
+    /// When all that the entries brought has leaked, one after the other.
+    fn dry<'e>(&self, entries: impl IntoIterator<Item = &'e Entry>) -> u128 {
+        let standing = entries.into_iter().filter(|entry| entry.hits > 0);
+        standing.fold(0, |dry, entry| dry.max(self.parts(entry.came)) + self.weight(entry.hits))
+    }
+
+    /// The first nanosecond at which what leaks until `dry` is no more than the burst.
+    fn turn_at(&self, dry: u128) -> u64 {
+        let parts = dry.saturating_sub(self.weight(self.burst.into()));
+        u64::try_from(parts.div_ceil(u128::from(self.requests))).expect("within the century")
+    }
+
+    fn up_to(&self, number: usize) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().take_while(move |entry| entry.number <= number)
+    }
+
+    fn turn(&self, number: usize) -> u64 {
+        self.turn_at(self.dry(self.up_to(number)))
+    }
+
+    fn ask(&self, hits: u64, patience: Duration, now: u64) -> Ask {
+        let came = Entry { number: usize::MAX, came: now, hits };
+        let dry = self.dry(self.entries.iter().chain([&came]));
+        let (level, turn) = (dry - self.parts(now), self.turn_at(dry));
+        let fits = |most: u32| level <= self.weight(most.into());
+        let wait_max = patience.min(Duration::from_millis(self.wait_millis));
+        if hits > u64::from(self.burst) {
+            Ask::No
+        } else if fits(self.burst) {
+            Ask::Now
+        } else if fits(self.burst + self.hits_max) && Duration::from_nanos(turn - now) <= wait_max {
+            Ask::Later(turn)
+        } else {
+            Ask::No
+        }
+    }
+
+    /// Takes off what has not begun to leak.
+    fn give_up(&mut self, number: usize, now: u64) {
+        let level = self.dry(self.up_to(number)).saturating_sub(self.parts(now));
+        let left = u64::try_from(level / self.weight(1)).expect("few hits");
+        if let Some(entry) = self.entries.iter_mut().find(|entry| entry.number == number) {
+            entry.hits -= left.min(entry.hits);
+        }
+    }
+}
+
+/// Two queues, and a counter that starts anew with the day.
+pub(super) struct Naive {
+    lines: [Line; 2],
+    day_max: u64,
+    /// Every request that was not denied, by number: what it took of each. What gave up has taken nothing of the day.
+    requests: Vec<[u64; 3]>,
+}
+
+impl Naive {
+    pub(super) fn new(lines: [Line; 2], day_max: u64) -> Self {
+        Self { lines, day_max, requests: Vec::new() }
+    }
+
+    pub(super) fn come(&mut self, hits: [u64; 3], patience: Duration, now: u64) -> Ask {
+        let day: u64 = self.requests.iter().map(|taken| taken[2]).sum();
+        let mut verdict = if day + hits[2] > self.day_max { Ask::No } else { Ask::Now };
+        for (line, &hits) in self.lines.iter().zip(&hits).filter(|(_, hits)| **hits > 0) {
+            verdict = match (verdict, line.ask(hits, patience, now)) {
+                (Ask::No, _) | (_, Ask::No) => Ask::No,
+                (Ask::Now, other) | (other, Ask::Now) => other,
+                (Ask::Later(one), Ask::Later(other)) => Ask::Later(one.max(other)),
+            };
+        }
+        if verdict != Ask::No {
+            let number = self.requests.len();
+            self.requests.push(hits);
+            for (line, &hits) in self.lines.iter_mut().zip(&hits) {
+                line.entries.push(Entry { number, came: now, hits });
+            }
+        }
+        verdict
+    }
+
+    /// The number of the last request that was not denied.
+    pub(super) fn newest(&self) -> usize {
+        self.requests.len() - 1
+    }
+
+    pub(super) fn hits_in_first(&self, number: usize) -> u64 {
+        self.requests[number][0]
+    }
+
+    /// The latest of the turns in the queues that it asked.
+    pub(super) fn turn(&self, number: usize) -> u64 {
+        let asked = self.lines.iter().zip(self.requests[number]).filter(|(_, hits)| *hits > 0);
+        asked.map(|(line, _)| line.turn(number)).max().expect("who waits asked a queue")
+    }
+
+    pub(super) fn give_up(&mut self, number: usize, now: u64) {
+        self.lines.iter_mut().for_each(|line| line.give_up(number, now));
+        self.requests[number][2] = 0;
+    }
+}

@@ -1,0 +1,4 @@
+//! Answers that are held until their turn: through the front, with a time that only timers move, and by a real server.
+
+mod server;
+mod turns;

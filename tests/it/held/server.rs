@@ -1,0 +1,157 @@
+//! A real server that holds answers: for real clients, for those who go away, and while it drains.
+
+use crate::support::{Client, Server, descriptor, rules_file};
+use std::time::{Duration, Instant};
+use tidegate::grpc::pb::{common::RateLimitDescriptor, service::rate_limit_response::Code};
+use tonic::Request;
+
+/// Ten a second, one by one.
+const TEN_A_SECOND: &str = "
+domain: d
+descriptors:
+  - key: user
+    rate_limit: {unit: second, requests_per_unit: 10, algorithm: leaky_bucket, burst: 1, max_wait: 10s}
+";
+
+/// One in five minutes: no test waits for a turn.
+const RARELY: &str = "
+domain: d
+descriptors:
+  - key: user
+    rate_limit: {per: 5m, requests_per_unit: 1, algorithm: leaky_bucket, burst: 1, max_wait: 1h}
+";
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What a look at the counter tells of the time until one more hit fits, in seconds.
+async fn seconds_until_room(client: &mut Client) -> i64 {
+    let peek = RateLimitDescriptor { hits_addend: Some(0), ..descriptor(&[("user", "x")]) };
+    let answer = client.ask("d", vec![peek]).await.expect("an answer");
+    answer.statuses[0].duration_until_reset.as_ref().map_or(0, |wait| wait.seconds)
+}
+
+/// Asks until the time is within five minutes of `minutes`.
+async fn wait_for_minutes_until_room(client: &mut Client, minutes: i64) {
+    let polls = PATIENCE.as_millis() / 10;
+    for _ in 0..polls {
+        if (minutes * 60 - 300..=minutes * 60).contains(&seconds_until_room(client).await) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("not within {minutes} minutes: {} s", seconds_until_room(client).await);
+}
+
+/// A call that waits for its turn.
+fn waiting_call(client: &Client) -> tokio::task::JoinHandle<Code> {
+    let mut client = Client(client.0.clone());
+    tokio::spawn(async move { client.hit("d", &[("user", "x")]).await.expect("an answer").overall_code() })
+}
+
+#[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "times how long calls are held")]
+async fn calls_that_come_together_are_answered_one_by_one() {
+    let rules = rules_file(TEN_A_SECOND);
+    let server = Server::with_rules(rules.path(), &[]);
+    let client = server.client().await;
+    let started = Instant::now();
+    let mut calls: Vec<_> = (0..4).map(|_| waiting_call(&client)).collect();
+    for call in &mut calls {
+        assert_eq!(call.await.unwrap(), Code::Ok);
+    }
+    assert!(started.elapsed() >= Duration::from_millis(300), "{:?}", started.elapsed());
+}
+
+#[tokio::test]
+async fn a_deadline_that_comes_before_the_turn_is_answered_before_it_comes() {
+    let rules = rules_file(RARELY);
+    let server = Server::with_rules(rules.path(), &[]);
+    let mut client = server.client().await;
+    client.hit("d", &[("user", "x")]).await.unwrap();
+    let asked = tidegate::grpc::pb::service::RateLimitRequest {
+        domain: "d".into(),
+        descriptors: vec![descriptor(&[("user", "x")])],
+        hits_addend: 0,
+    };
+    let mut asked = Request::new(asked);
+    asked.set_timeout(PATIENCE);
+    let answer = client.0.should_rate_limit(asked).await.expect("an answer, and no missed deadline");
+    assert_eq!(answer.get_ref().overall_code(), Code::OverLimit);
+}
+
+#[tokio::test]
+async fn the_place_of_a_client_that_cancels_or_goes_away_is_free_again() {
+    let rules = rules_file(RARELY);
+    let server = Server::with_rules(rules.path(), &[]);
+    let mut client = server.client().await;
+    client.hit("d", &[("user", "x")]).await.unwrap();
+    wait_for_minutes_until_room(&mut client, 5).await;
+
+    let cancelled = waiting_call(&client);
+    wait_for_minutes_until_room(&mut client, 10).await;
+    let goes_away = server.client().await;
+    let gone = waiting_call(&goes_away);
+    wait_for_minutes_until_room(&mut client, 15).await;
+
+    cancelled.abort();
+    wait_for_minutes_until_room(&mut client, 10).await;
+    gone.abort();
+    drop(goes_away);
+    wait_for_minutes_until_room(&mut client, 5).await;
+}
+
+#[tokio::test]
+async fn beyond_the_bound_on_waiting_calls_are_denied() {
+    let rules = rules_file(RARELY);
+    let server = Server::with_rules(rules.path(), &["--max-waiting", "1"]);
+    let mut client = server.client().await;
+    client.hit("d", &[("user", "x")]).await.unwrap();
+    let waits = waiting_call(&client);
+    wait_for_minutes_until_room(&mut client, 10).await;
+    let answer = client.hit("d", &[("user", "x")]).await.unwrap();
+    assert_eq!(answer.overall_code(), Code::OverLimit);
+    waits.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_answers_those_whose_turn_comes_in_time_and_denies_the_others_at_once() {
+    let rules = rules_file(
+        &(TEN_A_SECOND.to_owned() + &RARELY[RARELY.find("  - key").unwrap()..].replace("user", "rare")),
+    );
+    let mut server = Server::with_rules(rules.path(), &["--drain-timeout", "20s"]);
+    let client = server.client().await;
+    let call = |key: &'static str| {
+        let mut client = Client(client.0.clone());
+        tokio::spawn(async move { client.hit("d", &[(key, "x")]).await.unwrap().overall_code() })
+    };
+    assert_eq!(call("rare").await.unwrap(), Code::Ok);
+    let soon: Vec<_> = (0..8).map(|_| call("user")).collect();
+    let late = call("rare");
+    // Requests of one connection are read in their order: when this one is answered, the others wait.
+    assert_eq!(call("other").await.unwrap(), Code::Ok);
+    server.signal(rustix::process::Signal::TERM);
+    assert_eq!(late.await.unwrap(), Code::OverLimit);
+    for call in soon {
+        assert_eq!(call.await.unwrap(), Code::Ok);
+    }
+    drop(client);
+    assert!(server.wait().success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clean_stop_keeps_no_hits_of_those_who_waited() {
+    let folder = tempfile::tempdir().unwrap();
+    let rules = rules_file(RARELY);
+    let data = ["--data", folder.path().to_str().unwrap()];
+    let server = Server::with_rules(rules.path(), &data);
+    let mut client = server.client().await;
+    client.hit("d", &[("user", "x")]).await.unwrap();
+    let waits = waiting_call(&client);
+    wait_for_minutes_until_room(&mut client, 10).await;
+    drop(client);
+    assert!(server.terminate().success());
+    assert_eq!(waits.await.unwrap(), Code::OverLimit);
+
+    let server = Server::with_rules(rules.path(), &data);
+    wait_for_minutes_until_room(&mut server.client().await, 5).await;
+}

@@ -1,0 +1,190 @@
+//! When held answers are given, to the millisecond: a front whose clock is that of its timers, and that stands still while
+//! there is anything to do.
+
+use crate::support::{
+    descriptor,
+    http2::{SHOULD_RATE_LIMIT, grpc, plain},
+};
+use prost::Message;
+use std::{num::NonZeroU64, sync::Arc, time::Duration};
+use tidegate::{
+    clock::Clock,
+    grpc::{
+        Front, RateLimit, RouteSettings,
+        pb::service::{RateLimitRequest, RateLimitResponse, rate_limit_response::Code},
+        routes,
+    },
+    http2::{self, Http2Settings},
+    limit::{Descriptor, Entry, Hits, Request, RequestLimits, Timestamp},
+    limiter::Limiter,
+    rules::{LoadOptions, RuleSet, Source},
+    store::{OnFull, Seed, StoreSettings},
+};
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, sleep},
+};
+
+const ONE_A_SECOND: &str = "
+domain: d
+descriptors:
+  - key: user
+    rate_limit: {unit: second, requests_per_unit: 1, algorithm: leaky_bucket, burst: 1, max_wait: 10s, max_queue: 5}
+";
+
+/// The time of a test whose runtime was started with its time paused: it stands still until nothing is left to do but to
+/// wait for a timer, and then it is that timer's.
+struct PausedTime(Instant);
+
+impl PausedTime {
+    #[expect(clippy::disallowed_methods, reason = "a time that does not pass by itself")]
+    fn start() -> Self {
+        Self(Instant::now())
+    }
+}
+
+impl Clock for PausedTime {
+    fn now(&self) -> Timestamp {
+        let nanos = u64::try_from(self.0.elapsed().as_nanos()).expect("a short test");
+        Timestamp::from_millis(1_700_000_123_456).saturating_add_nanos(nanos)
+    }
+}
+
+/// A front, and the limiter behind it.
+#[derive(Clone)]
+struct Held {
+    front: Arc<Front>,
+    limiter: Arc<Limiter>,
+    time: Arc<PausedTime>,
+}
+
+impl Held {
+    async fn new(rules: &str) -> Self {
+        let source = Source { name: "rules.yaml".into(), text: rules.into() };
+        let rules = RuleSet::parse(&[source], &LoadOptions::default(), None).expect("good rules");
+        let store =
+            StoreSettings { seed: Seed::from_bytes([7; 16]), counters_max: 100, on_full: OnFull::Deny };
+        let limiter = Arc::new(Limiter::new(rules, store, false));
+        let time = Arc::new(PausedTime::start());
+        let clock = Arc::clone(&time) as Arc<dyn Clock>;
+        let service = RateLimit::new(Arc::clone(&limiter), clock, RequestLimits::default());
+        let (routes, _) = routes(service.clone(), RouteSettings { message_bytes_max: 4096 }).await;
+        Self { front: Arc::new(Front::new(service, routes, 4096)), limiter, time }
+    }
+
+    /// Asks for one hit of the one user, with a deadline if there is one; the verdict, and when it came, in milliseconds.
+    async fn ask(&self, deadline: Option<&str>) -> (Code, u128) {
+        let head =
+            deadline.iter().fold(grpc(SHOULD_RATE_LIMIT), |head, text| head.header("grpc-timeout", *text));
+        let asked = RateLimitRequest {
+            domain: "d".into(),
+            descriptors: vec![descriptor(&[("user", "x")])],
+            hits_addend: 0,
+        };
+        let (client, server) = tokio::io::duplex(1 << 12);
+        let never = std::future::pending();
+        let serving = http2::serve(server, Arc::clone(&self.front), Http2Settings::default(), never);
+        let (mut requests, connection) = h2::client::handshake(client).await.expect("HTTP/2");
+        let asking = async {
+            let head = head.body(()).expect("a well-formed head");
+            let (response, mut stream) = requests.send_request(head, false).expect("a good head");
+            stream.send_data(plain(&asked.encode_to_vec()).into(), true).expect("it is taken");
+            let mut body = response.await.expect("an answer").into_body();
+            let framed = body.data().await.expect("a message").expect("a body that ends well");
+            let answer = RateLimitResponse::decode(&framed[5..]).expect("an answer");
+            (answer.overall_code(), self.time.0.elapsed().as_millis())
+        };
+        tokio::select! {
+            answer = asking => answer,
+            ended = serving => panic!("the server ended the connection: {ended:?}"),
+            ended = connection => panic!("the client ended the connection: {ended:?}"),
+        }
+    }
+
+    /// The same as a call and a connection of its own, which ends when it is aborted. It has asked when this returns.
+    async fn call(&self, deadline: Option<&'static str>) -> JoinHandle<(Code, u128)> {
+        let held = self.clone();
+        let call = tokio::spawn(async move { held.ask(deadline).await });
+        let calls = self.limiter.waiting();
+        while self.limiter.waiting() == calls && !call.is_finished() {
+            tokio::task::yield_now().await;
+        }
+        call
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_answer_is_given_at_its_turn_and_what_does_not_fit_the_queue_is_denied_at_once() {
+    let held = Held::new(ONE_A_SECOND).await;
+    let mut calls = Vec::new();
+    for _ in 0..7 {
+        calls.push(held.call(None).await);
+    }
+    assert_eq!(calls.pop().expect("seven").await.unwrap(), (Code::OverLimit, 0));
+    for (call, turn) in calls.into_iter().zip([0, 1_000, 2_000, 3_000, 4_000, 5_000]) {
+        assert_eq!(call.await.unwrap(), (Code::Ok, turn));
+    }
+    assert_eq!(held.ask(None).await, (Code::Ok, 6_000));
+    assert_eq!(held.limiter.waiting(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_place_of_a_call_that_ends_goes_to_the_next_which_is_answered_earlier() {
+    let held = Held::new(ONE_A_SECOND).await;
+    let mut calls = Vec::new();
+    for _ in 0..5 {
+        calls.push(held.call(None).await);
+    }
+    sleep(Duration::from_millis(300)).await;
+    calls[2].abort();
+    let mut answered = Vec::new();
+    for call in calls {
+        answered.push(call.await.ok());
+    }
+    let at = |turn| Some((Code::Ok, turn));
+    assert_eq!(answered, [at(0), at(1_000), None, at(2_000), at(3_000)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_before_the_turn_is_an_answer_at_once_and_takes_no_place() {
+    let held = Held::new(ONE_A_SECOND).await;
+    assert_eq!(held.ask(None).await, (Code::Ok, 0));
+    assert_eq!(held.ask(Some("20m")).await, (Code::OverLimit, 0));
+    assert_eq!(held.ask(Some("999999u")).await, (Code::OverLimit, 0));
+    assert_eq!(held.ask(Some("1S")).await, (Code::Ok, 1_000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn hits_that_are_given_back_wake_those_who_wait() {
+    let held = Held::new(ONE_A_SECOND).await;
+    let mut calls = Vec::new();
+    for _ in 0..3 {
+        calls.push(held.call(None).await);
+    }
+    sleep(Duration::from_millis(300)).await;
+    let mut asked = Request::new("d");
+    let entries = [Entry { key: "user", value: "x" }].into_iter().collect();
+    asked.push(Descriptor { entries, limit: None, hits: Hits::GiveBack(NonZeroU64::MIN) });
+    held.limiter.pin().decide(&asked, held.time.now());
+    let turns = [0, 300, 1_000];
+    for (call, turn) in calls.into_iter().zip(turns) {
+        assert_eq!(call.await.unwrap(), (Code::Ok, turn));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_whose_turn_would_come_after_the_end_are_denied_when_the_end_is_known() {
+    let held = Held::new(ONE_A_SECOND).await;
+    let mut calls = Vec::new();
+    for _ in 0..4 {
+        calls.push(held.call(None).await);
+    }
+    sleep(Duration::from_millis(300)).await;
+    held.limiter.hold_until(held.time.now().saturating_add(Duration::from_millis(1_700)));
+    let mut answered = Vec::new();
+    for call in calls {
+        answered.push(call.await.unwrap());
+    }
+    assert_eq!(answered, [(Code::Ok, 0), (Code::Ok, 1_000), (Code::Ok, 2_000), (Code::OverLimit, 300)]);
+    assert_eq!(held.limiter.waiting(), 0);
+}
