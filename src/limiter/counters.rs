@@ -163,7 +163,11 @@ impl<'s> LockedShards<'s> {
         reserve(self) || {
             self.drop_expired(now);
             // A counter of this very request may have been among them: it is counted again.
-            reserve(self)
+            let has_room = reserve(self);
+            if !has_room {
+                self.store.count_no_room();
+            }
+            has_room
         }
     }
 
@@ -173,6 +177,8 @@ impl<'s> LockedShards<'s> {
             let swept = guard.sweep(SWEEP_PAGES_WHEN_FULL, now);
             self.store.release(swept.dropped);
         }
+        // Where counters are few, none of these shards may have an expired one, though another has.
+        self.store.sweep_another(SWEEP_PAGES_WHEN_FULL, now);
         self.moved = true;
     }
 }

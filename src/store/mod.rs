@@ -22,7 +22,7 @@ pub use table::Place;
 
 use crate::limit::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Shards are many more than cores, so that two threads rarely meet, nor write the lines that another core's cache holds;
 /// and few enough to cost next to nothing when empty: 0.3 MB together.
@@ -54,6 +54,10 @@ pub struct Store {
     shards: Box<[Aligned<Mutex<Shard>>]>,
     /// Counters held or reserved, over all shards.
     counters: AtomicUsize,
+    /// The shard that [`Store::sweep_another`] looks at next, modulo their number.
+    another: AtomicUsize,
+    /// Requests that found no room.
+    no_room: AtomicU64,
     settings: StoreSettings,
 }
 
@@ -65,7 +69,13 @@ impl Store {
     /// An empty store.
     pub fn new(settings: StoreSettings) -> Self {
         let shards = (0..1 << SHARD_BITS).map(|_| Aligned(Mutex::new(Shard::default()))).collect();
-        Self { shards, counters: AtomicUsize::new(0), settings }
+        Self {
+            shards,
+            counters: AtomicUsize::new(0),
+            another: AtomicUsize::new(0),
+            no_room: AtomicU64::new(0),
+            settings,
+        }
     }
 
     /// The secret under which keys are made.
@@ -115,6 +125,26 @@ impl Store {
     /// Gives back room that was reserved, or that expired counters held.
     pub fn release(&self, counters: usize) {
         self.counters.fetch_sub(counters, Ordering::Relaxed);
+    }
+
+    /// Requests that needed a new counter and found no room, so far.
+    pub fn no_room(&self) -> u64 {
+        self.no_room.load(Ordering::Relaxed)
+    }
+
+    /// One more request found no room.
+    pub fn count_no_room(&self) {
+        self.no_room.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Drops expired counters of one shard, another each time, for somebody who holds others and finds no room. It does
+    /// not wait for a shard that is locked, and so cannot deadlock.
+    pub fn sweep_another(&self, pages_max: usize, now: Timestamp) {
+        let shard = self.another.fetch_add(1, Ordering::Relaxed) % self.shards.len();
+        if let Some(mut shard) = self.shards[shard].0.try_lock() {
+            let swept = shard.sweep(pages_max, now);
+            self.release(swept.dropped);
+        }
     }
 
     /// Drops the expired counters of the next `pages_max` pages of one shard; returns how many were dropped and whether
