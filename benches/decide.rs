@@ -1,26 +1,27 @@
-//! Nanoseconds of a decision, without the wire: `cargo bench --bench decide`.
+//! Where the nanoseconds of a decision go: `cargo bench --bench decide`.
 //!
-//! One descriptor of two entries against one rule; hot counters (1,000) and many (1,000,000); four descriptors; ten and
-//! ten thousand sibling rules; and the parts: matching, the key.
+//! The steps of one decision, one by one and on hot data; the whole of them; and what makes a decision dearer: more
+//! descriptors, more rules, more limits. What a decision costs with many keys, and on two threads, is measured by
+//! `benches/in_process`.
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use std::{
-    fmt::Write,
-    hint::black_box,
-    time::{Duration, Instant},
-};
+use std::{fmt::Write, hint::black_box};
 use tidegate::{
-    limit::{Descriptor, Entry, Hits, Request, Timestamp},
+    algorithm::{Algorithm, SlidingWindow, Standing, State, Taken},
+    limit::{Descriptor, Entry, Hits, Request, Timestamp, Window},
     limiter::Limiter,
     rules::{LoadOptions, RuleSet, Source},
-    store::{Fingerprint, OnFull, Seed, StoreSettings},
+    store::{Counter, Fingerprint, Key, OnFull, Seed, Store, StoreSettings},
 };
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
+const SEED: Seed = Seed::from_bytes([1; 16]);
+const USER: &str = "10.1.2.3";
 
+/// The last of them names no value.
 fn rules(siblings: usize) -> RuleSet {
     let mut text =
         String::from("domain: edge\ndescriptors:\n  - key: plan\n    value: free\n    descriptors:\n");
@@ -30,88 +31,95 @@ fn rules(siblings: usize) -> RuleSet {
             "      - {{ key: user, value: u{number}, rate_limit: {{ unit: day, requests_per_unit: 9 }} }}"
         );
     }
-    text.push_str("      - { key: user, rate_limit: { unit: minute, requests_per_unit: 1000000 } }\n");
+    text.push_str(
+        "      - { key: user, rate_limit: { unit: minute, requests_per_unit: 4000000000 } }
+      - { key: none, rate_limit: { unit: minute, requests_per_unit: 0 } }
+      - key: two
+        rate_limits:
+          - { unit: minute, requests_per_unit: 4000000000 }
+          - { unit: hour, requests_per_unit: 4000000000 }
+",
+    );
     let source = Source { name: "bench.yaml".into(), text };
     RuleSet::parse(&[source], &LoadOptions::default(), None).expect("good rules")
 }
 
-fn limiter(siblings: usize) -> Limiter {
-    let seed = Seed::from_bytes([1; 16]);
-    let store = StoreSettings { seed, counters_max: 20_000_000, on_full: OnFull::Deny };
-    Limiter::new(rules(siblings), store, false)
+fn store() -> StoreSettings {
+    StoreSettings { seed: SEED, counters_max: 1_000_000, on_full: OnFull::Deny }
 }
 
-fn request(users: &[String]) -> Request<'_> {
-    let mut request = Request::new("edge");
-    for user in users {
-        let entries = [Entry { key: "plan", value: "free" }, Entry { key: "user", value: user }];
-        request.push(Descriptor { entries: entries.into_iter().collect(), limit: None, hits: Hits::ONE });
-    }
-    request
-}
-
-fn names(count: u32) -> Vec<String> {
-    (0..count)
-        .map(|number| format!("10.{}.{}.{}", number >> 16 & 255, number >> 8 & 255, number & 255))
-        .collect()
-}
-
-/// Requests that are laid out before the clock starts: what is measured is the decision.
-const BATCH: usize = 256;
-
-/// Decides for one name after another, in an order that no cache foresees.
-fn decisions(c: &mut Criterion, label: &str, limiter: &Limiter, count: u32, descriptors: usize) {
-    let names = names(count);
-    let (mut now, mut random) = (0u64, 1u64);
-    let mut next = || {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        names[(random % u64::from(count)) as usize].as_str()
-    };
-    c.bench_function(label, |b| {
-        b.iter_custom(|iterations| {
-            let pinned = limiter.pin();
-            let mut elapsed = Duration::ZERO;
-            for start in (0..iterations).step_by(BATCH) {
-                let size = BATCH.min((iterations - start) as usize);
-                // The names are copied, so that only the counters are cold.
-                let users: Vec<String> = (0..size * descriptors).map(|_| next().to_owned()).collect();
-                let requests: Vec<_> = users.chunks(descriptors).map(request).collect();
-                #[expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
-                let started = Instant::now();
-                for request in &requests {
-                    now += 1_000;
-                    black_box(pinned.decide(request, START.saturating_add_nanos(now)));
-                }
-                elapsed += started.elapsed();
-            }
-            elapsed
-        });
-    });
-}
-
-fn benches(c: &mut Criterion) {
-    decisions(c, "decide, 1 descriptor, 1,000 counters", &limiter(10), 1_000, 1);
-    decisions(c, "decide, 1 descriptor, 1,000,000 counters", &limiter(10), 1_000_000, 1);
-    decisions(c, "decide, 4 descriptors, 1,000 counters", &limiter(10), 1_000, 4);
-    decisions(c, "decide, 10,000 sibling rules, 1,000 counters", &limiter(10_000), 1_000, 1);
+/// The steps, as the decision of one descriptor of two entries under one limit takes them.
+fn steps(c: &mut Criterion) {
+    let mut group = c.benchmark_group("step");
 
     let rules = rules(10);
     let domain = rules.domain("edge").expect("is there");
-    let entries = [Entry { key: "plan", value: "free" }, Entry { key: "user", value: "10.1.2.3" }];
-    c.bench_function("match, two entries", |b| b.iter(|| black_box(domain.find(black_box(&entries)))));
-    let seed = Seed::from_bytes([1; 16]);
-    c.bench_function("key, two entries", |b| {
+    let entries = [Entry { key: "plan", value: "free" }, Entry { key: "user", value: USER }];
+    group.bench_function("rules", |b| b.iter(|| black_box(domain.find(black_box(&entries)))));
+
+    let mut of_rule = Fingerprint::new(&SEED);
+    ["edge", "plan", "free", "user"].into_iter().for_each(|text| of_rule.text(text));
+    group.bench_function("key, from its rule's part on", |b| {
         b.iter(|| {
-            let mut fingerprint = Fingerprint::new(&seed);
-            for text in black_box(["edge", "plan", "free", "user", "10.1.2.3"]) {
-                fingerprint.text(text);
-            }
+            let mut fingerprint = black_box(of_rule);
+            fingerprint.text(black_box(USER));
             black_box(fingerprint.finish())
+        });
+    });
+
+    let store = Store::new(store());
+    group.bench_function("lock", |b| b.iter(|| drop(black_box(store.lock(black_box(7))))));
+
+    let mut shard = store.lock(7);
+    // Half a page, as pages are on average.
+    let key = |number: u64| Key::from_halves(number.wrapping_mul(0x9e37_79b9), number);
+    for number in 0..32 {
+        shard.insert(key(number), Counter::default(), START);
+    }
+    group.bench_function("find the counter", |b| b.iter(|| black_box(shard.find(black_box(key(17))))));
+
+    let window = Window::from_secs(60).expect("a minute");
+    let algorithm = Algorithm::SlidingWindow(SlidingWindow { limit: u32::MAX, window });
+    let (mut now, mut words) = (START, [0, 0]);
+    group.bench_function("count", |b| {
+        b.iter(|| {
+            now = now.saturating_add_nanos(1_000);
+            let taken = black_box(&algorithm).take(words, 1, now);
+            if let Taken::Admitted(Standing { state: State::Words(after), .. }) = &taken {
+                words = *after;
+            }
+            black_box(taken)
         });
     });
 }
 
-criterion_group!(all, benches);
+/// One decision after another on the same counters.
+fn whole(c: &mut Criterion, name: &str, siblings: usize, descriptors: &[(&str, &str)]) {
+    let limiter = Limiter::new(rules(siblings), store(), false);
+    let mut request = Request::new("edge");
+    for &(key, value) in descriptors {
+        let entries = [Entry { key: "plan", value: "free" }, Entry { key, value }];
+        request.push(Descriptor { entries: entries.into_iter().collect(), limit: None, hits: Hits::ONE });
+    }
+    let mut now = START;
+    c.bench_function(&format!("decide/{name}"), |b| {
+        b.iter(|| {
+            now = now.saturating_add_nanos(1_000);
+            black_box(limiter.pin().decide(black_box(&request), now));
+        });
+    });
+}
+
+fn wholes(c: &mut Criterion) {
+    let users = ["10.1.2.3", "10.1.2.4", "10.1.2.5", "10.1.2.6"];
+    let [one, four] =
+        [&users[..1], &users].map(|users| users.iter().map(|&user| ("user", user)).collect::<Vec<_>>());
+    whole(c, "one descriptor", 10, &one);
+    whole(c, "one descriptor, denied", 10, &[("none", USER)]);
+    whole(c, "one descriptor, 10,000 sibling rules", 10_000, &one);
+    whole(c, "one descriptor, two limits", 10, &[("two", USER)]);
+    whole(c, "four descriptors", 10, &four);
+}
+
+criterion_group!(all, steps, wholes);
 criterion_main!(all);

@@ -205,7 +205,8 @@ impl Import {
         }
         // Whether it has expired is for the server to say that restores it.
         let never = Timestamp::from_nanos(u64::MAX);
-        shard.insert(key, Counter::new(state, limit, never), Timestamp::EPOCH);
+        let counter = Counter::new(state, limit, never);
+        shard.insert_foreign(key, counter, Timestamp::EPOCH).map_err(|crowded| crowded.to_string())?;
         self.store.reserve(1);
         Ok(())
     }
@@ -260,6 +261,19 @@ mod tests {
         for length in 0..FILE.len() - 1 {
             assert!(import_text(&FILE[..length]).1.is_err(), "cut to {length} bytes");
         }
+    }
+
+    #[test]
+    fn keys_that_were_chosen_to_agree_are_refused() {
+        let (before, rest) = FILE.split_once("{\"counter\"").unwrap();
+        let counters: String = (0..100)
+            .map(|number| {
+                format!("{{\"counter\":{{\"key\":\"{number:016x}00000000000000aa\",\"limit\":0,\"state\":\"413f7fb00107\"}}}}\n")
+            })
+            .collect();
+        let refused =
+            import_text(&format!("{before}{counters}{{\"counter\"{rest}")).1.expect_err("too many agree");
+        assert_eq!(refused.to_string(), "line 67: too many keys end in the same bits: no secret made them");
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::{
     algorithm::{Algorithm, State},
     limit::{LimitId, Timestamp},
     limiter::Limiter,
-    store::{Counter, Seed, Store},
+    store::{Counter, Crowded, Seed, Store},
 };
 
 /// What was restored.
@@ -50,6 +50,9 @@ pub enum RestoreError {
         /// The store's bound.
         counters_max: usize,
     },
+    /// Its keys are not those of any server.
+    #[error(transparent)]
+    Crowded(#[from] Crowded),
 }
 
 /// Makes a limiter with `build`, given the secret of the keys, fills it, and makes the writer that goes on.
@@ -136,7 +139,7 @@ impl Filling<'_> {
                 return Err(RestoreError::Full { counters_max: self.store.counters_max() });
             }
             let counter = Counter::new(state, self.limits[limit as usize], expires);
-            let dropped = self.store.lock(Store::shard_of(key)).insert(key, counter, self.now);
+            let dropped = self.store.lock(Store::shard_of(key)).insert_foreign(key, counter, self.now)?;
             self.store.release(dropped);
             self.restored.counters += 1;
         }

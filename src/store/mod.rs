@@ -18,7 +18,7 @@ pub use copy::{PageCopies, PageKeys, Wanted};
 pub use counter::Counter;
 pub use key::{Fingerprint, Key, Seed};
 pub use shard::Shard;
-pub use table::Place;
+pub use table::{Crowded, Place};
 
 use crate::limit::Timestamp;
 use parking_lot::{Mutex, MutexGuard};

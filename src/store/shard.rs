@@ -2,7 +2,7 @@
 
 use super::{
     Counter, Key, Swept,
-    table::{Place, Table},
+    table::{Crowded, Place, Table},
 };
 use crate::limit::Timestamp;
 
@@ -31,9 +31,13 @@ impl Shard {
         self.counters.get_mut(place)
     }
 
-    /// Adds a counter for a key that has none; returns how many expired ones made room.
-    #[inline]
+    /// Adds a counter for a key that has none, made under the store's secret; returns how many expired ones made room.
     pub fn insert(&mut self, key: Key, counter: Counter, now: Timestamp) -> usize {
+        self.insert_foreign(key, counter, now).expect("keys made under a secret are spread")
+    }
+
+    /// The same for a key that somebody else made, who may have chosen it.
+    pub fn insert_foreign(&mut self, key: Key, counter: Counter, now: Timestamp) -> Result<usize, Crowded> {
         self.counters.insert(key, counter, live_at(now))
     }
 

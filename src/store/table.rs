@@ -18,8 +18,17 @@ use super::{
 /// The most slots of a page. A page is searched by its tags, which fill one cache line.
 pub(super) const PAGE_SLOTS: usize = 64;
 
+/// Directory places for each page, at most. Keys that are spread take a handful.
+const PLACES_PER_PAGE_MAX: usize = 64;
+
 /// Pages that are looked at for changes in one go.
 const PAGES_SEARCHED_MAX: usize = 128;
+
+/// Too many keys agree in the bits that tell pages apart. Keys made under a secret never do; those that a stranger chose
+/// may, and the directory that told them apart would outgrow any memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("too many keys end in the same bits: no secret made them")]
+pub struct Crowded;
 
 /// Where a key was found: good for as long as nothing is inserted or dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -193,28 +202,31 @@ impl<T: Default> Table<T> {
 
     /// Adds a key that is not there yet. Before a full page is split, what `keep` does not want is dropped from it;
     /// returns how many that were.
-    pub(super) fn insert(&mut self, key: Key, value: T, keep: impl Fn(&T) -> bool) -> usize {
+    pub(super) fn insert(&mut self, key: Key, value: T, keep: impl Fn(&T) -> bool) -> Result<usize, Crowded> {
         let mut dropped = 0;
         loop {
             let number = self.page_of(key);
             let page = &mut self.pages[number];
             if page.len() < PAGE_SLOTS {
                 page.push(Slot { key, value }, &mut self.slots);
-                return dropped;
+                return Ok(dropped);
             }
             dropped += page.retain(&keep, &mut self.slots);
             if page.len() == PAGE_SLOTS {
-                self.split(number);
+                self.split(number)?;
             }
         }
     }
 
     /// Moves the slots of a full page whose next bit is one to a page of their own.
-    fn split(&mut self, number: usize) {
+    fn split(&mut self, number: usize) -> Result<(), Crowded> {
+        let places_max = PLACES_PER_PAGE_MAX * (self.pages.len() + 1);
         let page = &mut self.pages[number];
         let keys = page.keys();
-        // Sixty-four keys that agree in 31 keyed hash bits do not come by chance, and nobody can make them.
-        assert!(keys.depth < PageKeys::DEPTH_MAX, "the keys of a page are not spread");
+        let doubles = keys.depth == self.depth;
+        if doubles && (keys.depth == PageKeys::DEPTH_MAX || 2 * self.directory.len() > places_max) {
+            return Err(Crowded);
+        }
         let sibling_keys = keys.half(true);
         let mut sibling = Page::new(sibling_keys);
         for slot in (0..page.len()).rev() {
@@ -227,7 +239,7 @@ impl<T: Default> Table<T> {
         page.changed = true;
         let sibling_number = self.pages.len() as u32;
         self.pages.push(sibling);
-        if keys.depth == self.depth {
+        if doubles {
             self.directory.extend_from_within(..);
             self.depth += 1;
         }
@@ -235,6 +247,7 @@ impl<T: Default> Table<T> {
         for place in (sibling_keys.bits as usize..self.directory.len()).step_by(2 << keys.depth) {
             self.directory[place] = sibling_number;
         }
+        Ok(())
     }
 
     /// Drops what `keep` does not want from the next `pages_max` pages.
@@ -305,7 +318,7 @@ mod tests {
                         *map.get_mut(&key).unwrap() += 1;
                     }
                     (None, 0..=2) => {
-                        table.insert(key, number, |_| true);
+                        prop_assert_eq!(table.insert(key, number, |_| true), Ok(0));
                         map.insert(key, number);
                     }
                     (_, 3) if number < 30 => {
@@ -335,9 +348,21 @@ mod tests {
     fn a_full_page_is_rid_of_the_unwanted_before_it_is_split() {
         let mut table = Table::default();
         for number in 0..PAGE_SLOTS as u64 {
-            table.insert(key(number), number, |_| true);
+            assert_eq!(table.insert(key(number), number, |_| true), Ok(0));
         }
-        assert_eq!(table.insert(key(1000), 1000, |value| value % 2 == 0), PAGE_SLOTS / 2);
+        assert_eq!(table.insert(key(1000), 1000, |value| value % 2 == 0), Ok(PAGE_SLOTS / 2));
         assert_eq!(table.pages.len(), 1);
+    }
+
+    #[test]
+    fn keys_that_agree_in_their_last_bits_are_refused_before_they_take_much_memory() {
+        for agreeing_bits in [16, 32, 64] {
+            let mut table = Table::default();
+            let key = |number: u64| Key::from_halves(number, number.checked_shl(agreeing_bits).unwrap_or(0));
+            let refused = (0..).find(|&number| table.insert(key(number), number, |_| true).is_err());
+            assert_eq!(refused, Some(PAGE_SLOTS as u64));
+            assert!(table.directory.len() <= 1_024, "{} places", table.directory.len());
+            assert!((0..PAGE_SLOTS as u64).all(|number| table.find(key(number)).is_some()));
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! What a decision costs without the wire: nanoseconds with few and with many keys, and what a second thread adds.
+//! What a decision costs without the wire: nanoseconds with few and with many keys, and what a second thread adds. The
+//! steps of a decision are measured by `benches/decide.rs`.
 //!
 //! Prints `name=number` lines. Each number is the best of several repeats, because whatever else the machine does can only
 //! make it worse. What making the request costs is measured too and taken off.
