@@ -138,7 +138,8 @@ impl Writer {
     /// next pass writes everything.
     pub fn pass(&mut self, store: &Store, limits: &LimitTable, clock: &dyn Clock) -> Result<Pass, DiskError> {
         let live_bytes = self.generation.counter_bytes * store.counters() as u64;
-        let has_outgrown = self.generation.bytes > LOG_BYTES_MIN.max(live_bytes * LOG_TO_LIVE_PERCENT_MAX / 100);
+        let has_outgrown =
+            self.generation.bytes > LOG_BYTES_MIN.max(live_bytes * LOG_TO_LIVE_PERCENT_MAX / 100);
         if self.afresh || has_outgrown {
             self.afresh = true;
             self.may_be_named = false;
