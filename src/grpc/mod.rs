@@ -7,6 +7,7 @@ mod decode;
 mod encode;
 mod extras;
 mod lean;
+pub(crate) mod proof;
 mod rate_limit;
 mod routes;
 

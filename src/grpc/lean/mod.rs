@@ -15,7 +15,10 @@ use super::{
     rate_limit::{PRECISION_HEADER, precision_of},
     routes::{self, explain_unknown_method, refuse_other_protocols},
 };
-use crate::http2::{Fields, RequestBody, Service};
+use crate::{
+    http2::{Fields, RequestBody, Service},
+    limit::{self, RequestLimits},
+};
 use http::{Request, Response};
 use std::sync::Arc;
 use tonic::{codegen::Service as _, service::Routes};
@@ -24,6 +27,12 @@ const SHOULD_RATE_LIMIT: &[u8] = b"/envoy.service.ratelimit.v3.RateLimitService/
 
 /// Before a message: a flag for compression, and the length in four bytes.
 const PREFIX_BYTES: usize = 5;
+
+/// The request of a message of the common form; none of any other.
+#[inline]
+pub(super) fn request<'m>(message: &'m [u8], limits: &RequestLimits) -> Option<limit::Request<'m>> {
+    message::request(message, limits).ok()
+}
 
 /// Answers every request of the port.
 pub struct Front {
@@ -71,7 +80,7 @@ impl Service for Front {
     #[inline]
     fn answer(&self, precision: Precision, body: &[u8], out: &mut Vec<u8>) -> bool {
         let Some(message) = one_message(body, self.message_bytes_max) else { return false };
-        let Ok(request) = message::request(message, self.rate_limit.limits()) else { return false };
+        let Some(request) = request(message, self.rate_limit.limits()) else { return false };
         self.rate_limit.decide(&request, |decision| {
             if self.rate_limit.says_more(decision) {
                 write::framed_message(&self.rate_limit.response(&request, decision, precision), out);
