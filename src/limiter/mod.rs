@@ -32,8 +32,8 @@ use crate::{
     limit::{Decision, Request, Timestamp},
     rules::RuleSet,
     store::{Seed, Store, StoreSettings},
+    sync::{ArcSwap, Guard},
 };
-use arc_swap::{ArcSwap, Guard};
 use keys::Keys;
 use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};

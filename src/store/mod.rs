@@ -20,9 +20,11 @@ pub use key::{Fingerprint, Key, Seed};
 pub use shard::Shard;
 pub use table::{Crowded, Place};
 
-use crate::limit::Timestamp;
-use parking_lot::{Mutex, MutexGuard};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::{
+    limit::Timestamp,
+    sync::{AtomicUsize, Mutex, MutexGuard},
+};
+use std::sync::atomic::Ordering;
 
 /// Shards are many more than cores, so that two threads rarely meet, nor write the lines that another core's cache holds;
 /// and few enough to cost next to nothing when empty: 0.3 MB together.
@@ -57,7 +59,7 @@ pub struct Store {
     /// The shard that [`Store::sweep_another`] looks at next, modulo their number.
     another: AtomicUsize,
     /// Requests that found no room.
-    no_room: AtomicU64,
+    no_room: AtomicUsize,
     settings: StoreSettings,
 }
 
@@ -73,7 +75,7 @@ impl Store {
             shards,
             counters: AtomicUsize::new(0),
             another: AtomicUsize::new(0),
-            no_room: AtomicU64::new(0),
+            no_room: AtomicUsize::new(0),
             settings,
         }
     }
@@ -128,7 +130,7 @@ impl Store {
     }
 
     /// Requests that needed a new counter and found no room, so far.
-    pub fn no_room(&self) -> u64 {
+    pub fn no_room(&self) -> usize {
         self.no_room.load(Ordering::Relaxed)
     }
 

@@ -1,6 +1,9 @@
 //! The project's own chores: `cargo xtask COMMAND`.
 
+mod accuracy;
+mod fuzz;
 mod perf;
+mod svg;
 
 use clap::Parser;
 use std::process::ExitCode;
@@ -9,6 +12,8 @@ use std::process::ExitCode;
 #[derive(Parser)]
 enum Chore {
     Perf(perf::Perf),
+    Fuzz(fuzz::Fuzz),
+    Accuracy(accuracy::Accuracy),
 }
 
 /// Why a chore failed, for people.
@@ -17,6 +22,8 @@ type Failure = String;
 fn main() -> ExitCode {
     let done = match Chore::parse() {
         Chore::Perf(perf) => perf.run(),
+        Chore::Fuzz(fuzz) => fuzz.run(),
+        Chore::Accuracy(accuracy) => accuracy.run(),
     };
     done.unwrap_or_else(|failure: Failure| {
         eprintln!("error: {failure}");
