@@ -16,6 +16,7 @@ use tidegate::{
 
 fn main() {
     write("http2_client", &http2_answers());
+    write("http2_server", &http2_calls());
     write("lean_message", &messages());
     write("state", &states());
     write("snapshot", &snapshots());
@@ -35,14 +36,40 @@ fn write(target: &str, inputs: &[Vec<u8>]) {
     }
 }
 
+/// The flags END_STREAM and END_HEADERS.
+const ENDS: u8 = 0x1;
+const WHOLE: u8 = 0x4;
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = (payload.len() as u32).to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// What clients send after the preface: settings, calls that are answered at once and others, resets, windows.
+fn http2_calls() -> Vec<Vec<u8>> {
+    let settings = frame(4, 0, 0, &[0, 4, 0, 0, 0, 3]);
+    let head = |path: &[u8]| [b"\x83\x86\x44", &[path.len() as u8][..], path].concat();
+    let again = b"\x83\x86\xbe";
+    let call =
+        |stream, head: &[u8]| [frame(1, WHOLE, stream, head), frame(0, ENDS, stream, b"a body")].concat();
+    let (quick, other) = (head(b"/quick"), head(b"/other"));
+    let in_parts = [
+        frame(1, 0, 3, &quick[..2]),
+        frame(9, WHOLE, 3, &quick[2..]),
+        frame(0, 0, 3, b"in "),
+        frame(0, ENDS, 3, b"parts"),
+    ];
+    vec![
+        [call(1, &quick), call(3, again), call(5, again)].concat(),
+        [settings, call(1, &quick), frame(8, 0, 1, &[0, 0, 0, 9]), frame(8, 0, 0, &[0, 1, 0, 0])].concat(),
+        [&frame(1, WHOLE, 1, &other)[..], &in_parts.concat(), &frame(3, 0, 1, &[0, 0, 0, 8])].concat(),
+        [frame(4, 0, 0, &[0, 1, 0, 0, 0, 0]), call(1, &quick), frame(6, 0, 0, b"12345678")].concat(),
+        [call(1, &quick), frame(1, WHOLE | ENDS, 3, b"\x20\x83\x86\x44\x06/other\x10\x02tex")].concat(),
+    ]
+}
+
 /// What servers send: settings, then answers, refusals, resets and farewells.
 fn http2_answers() -> Vec<Vec<u8>> {
-    fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-        let length = (payload.len() as u32).to_be_bytes();
-        [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
-    }
-    const ENDS: u8 = 0x1;
-    const WHOLE: u8 = 0x4;
     let settings = frame(4, 0, 0, &[0, 3, 0, 0, 0, 100]);
     // :status 200 by its index; content-type by its index, to be remembered, with a value in Huffman code.
     let head = frame(1, WHOLE, 1, b"\x88\x5f\x8b\x1d\x75\xd0\x62\x0d\x26\x3d\x4c\x4d\x65\x64");
