@@ -43,6 +43,27 @@ async fn a_rule_denies_in_its_own_words_or_lets_through_with_a_mark() {
     assert!(marked.response_headers_to_add.is_empty() && marked.raw_body.is_empty());
 }
 
+/// Its queue would take an hour to come to a second request, which is more than it may wait.
+const QUEUED: &str = "
+domain: edge
+descriptors:
+  - key: user
+    rate_limit: { unit: hour, requests_per_unit: 1, algorithm: leaky_bucket, burst: 1, max_wait: 1s }
+    on_deny: { mark: { header: x-rate-limited, value: yes } }
+";
+
+#[tokio::test]
+async fn what_a_queue_does_not_take_is_answered_as_its_rule_wants_denials() {
+    let rules = rules_file(QUEUED);
+    let server = Server::with_rules(rules.path(), &[]);
+    let mut client = server.client().await;
+    let admitted = client.hit("edge", &[("user", "ann")]).await.unwrap();
+    assert!(admitted.request_headers_to_add.is_empty(), "{admitted:?}");
+    let marked = client.hit("edge", &[("user", "ann")]).await.unwrap();
+    assert_eq!((marked.overall_code(), marked.statuses[0].code()), (Code::Ok, Code::OverLimit));
+    assert_eq!(marked.request_headers_to_add[0].key, "x-rate-limited");
+}
+
 const METADATA: &str = "domain: edge
 descriptors:
   - key: plan
