@@ -7,7 +7,7 @@
 //!   comes later stands behind it.
 //! - It is held only if every limit that does not admit it now has a turn for it. It is answered at the latest of them.
 //! - When it is given up, its hits are taken off wherever they still count, and those behind it move up. Only a rule that
-//!   says `charge: always` keeps them.
+//!   says `charge: always` keeps them. What it gave back stays given back.
 //! - A shadow never holds, and under a global shadow nothing does.
 
 use super::{

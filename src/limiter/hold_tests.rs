@@ -212,6 +212,21 @@ fn a_request_over_several_limits_waits_for_the_latest_turn_and_is_charged_everyw
 }
 
 #[test]
+fn a_quota_that_is_over_and_denies_nothing_is_told_so_at_the_turn_too() {
+    let quota = |key: &str, requests: u32| {
+        format!(
+            "  - key: {key}\n    quota_mode: true\n    \
+             rate_limit: {{unit: day, requests_per_unit: {requests}, algorithm: fixed_window}}\n"
+        )
+    };
+    let mut world = World::new(&(ONE_A_SECOND.to_owned() + &quota("own", 1) + &quota("team", 5)));
+    assert_eq!(world.come("a", 0, "user=x; own=x; team=x"), ["ok 0", "ok 0", "ok 4"]);
+    assert_eq!(world.come("b", 0, "user=x; own=x; team=x"), ["held until 1000"]);
+    let told = world.answer("b", 1_000, "user=x; own=x; team=x");
+    assert_eq!(told, ["ok 0", "over 0 86399000", "ok 3"]);
+}
+
+#[test]
 fn who_gives_up_gives_back_in_every_counter() {
     let mut world = World::new(TWO_QUEUES);
     for name in ["a", "b"] {
