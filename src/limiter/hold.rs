@@ -205,10 +205,13 @@ impl Deciding<'_, '_, '_> {
         over.map(|(_, index)| index).collect()
     }
 
-    /// The hits of an admitted request, counter by counter, after they were charged.
+    /// The hits of an admitted request, counter by counter, after they were charged. A counter that is still not there
+    /// has found no room, and counts nothing.
     fn bookings(&self) -> SmallVec<[Booking; 1]> {
-        let charged = self.counters.iter().filter(|held| self.counted(held, true).taken > 0);
-        charged
+        let charged = |held: &&Held| self.shards.has(held) && self.counted(held, true).taken > 0;
+        self.counters
+            .iter()
+            .filter(charged)
             .map(|held| {
                 let first = self.first(held);
                 // What is counted in any case is not taken off again.
