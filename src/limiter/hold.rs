@@ -7,7 +7,7 @@
 //!   comes later stands behind it.
 //! - It is held only if every limit that does not admit it now has a turn for it. It is answered at the latest of them.
 //! - When it is given up, its hits are taken off wherever they still count, and those behind it move up. Only a rule that
-//!   says `charge: always` keeps them.
+//!   says `charge: always` keeps them. What it gave back stays given back.
 //! - A shadow never holds, and under a global shadow nothing does.
 
 use super::{
@@ -205,10 +205,13 @@ impl Deciding<'_, '_, '_> {
         over.map(|(_, index)| index).collect()
     }
 
-    /// The hits of an admitted request, counter by counter, after they were charged.
+    /// The hits of an admitted request, counter by counter, after they were charged. A counter that is still not there
+    /// has found no room, and counts nothing.
     fn bookings(&self) -> SmallVec<[Booking; 1]> {
-        let charged = self.counters.iter().filter(|held| self.counted(held, true).taken > 0);
-        charged
+        let charged = |held: &&Held| self.shards.has(held) && self.counted(held, true).taken > 0;
+        self.counters
+            .iter()
+            .filter(charged)
             .map(|held| {
                 let first = self.first(held);
                 // What is counted in any case is not taken off again.

@@ -212,6 +212,21 @@ fn a_request_over_several_limits_waits_for_the_latest_turn_and_is_charged_everyw
 }
 
 #[test]
+fn a_quota_that_is_over_and_denies_nothing_is_told_so_at_the_turn_too() {
+    let quota = |key: &str, requests: u32| {
+        format!(
+            "  - key: {key}\n    quota_mode: true\n    \
+             rate_limit: {{unit: day, requests_per_unit: {requests}, algorithm: fixed_window}}\n"
+        )
+    };
+    let mut world = World::new(&(ONE_A_SECOND.to_owned() + &quota("own", 1) + &quota("team", 5)));
+    assert_eq!(world.come("a", 0, "user=x; own=x; team=x"), ["ok 0", "ok 0", "ok 4"]);
+    assert_eq!(world.come("b", 0, "user=x; own=x; team=x"), ["held until 1000"]);
+    let told = world.answer("b", 1_000, "user=x; own=x; team=x");
+    assert_eq!(told, ["ok 0", "over 0 86399000", "ok 3"]);
+}
+
+#[test]
 fn who_gives_up_gives_back_in_every_counter() {
     let mut world = World::new(TWO_QUEUES);
     for name in ["a", "b"] {
@@ -322,10 +337,30 @@ fn those_who_wait_keep_their_turns_when_the_rules_change_and_newcomers_stand_beh
     assert_eq!(world.limiter.waiting(), 0);
 }
 
+/// A limiter with room for two counters.
+fn small(rules: &str, on_full: OnFull) -> World {
+    let store = StoreSettings { seed: Seed::from_bytes([9; 16]), counters_max: 2, on_full };
+    World::of(Limiter::new(rule_set(rules, Semantics::Exact, None), store, false))
+}
+
+#[test]
+fn hits_that_found_no_room_and_were_not_counted_are_not_taken_off() {
+    let others = "  - {key: short, rate_limit: {unit: second, requests_per_unit: 1, algorithm: fixed_window}}
+  - {key: long, rate_limit: {per: 10s, requests_per_unit: 1, algorithm: sliding_log}}
+";
+    let mut world = small(&(ONE_A_SECOND.to_owned() + others), OnFull::Allow);
+    assert_eq!(world.come("a", 0, "user=x; short=x"), ["ok 0", "ok 0"]);
+    assert_eq!(world.come("b", 500, "user=x; long=x"), ["held until 1000"]);
+    let store = world.limiter.store();
+    (0..store.shard_count()).for_each(|shard| _ = store.sweep(shard, usize::MAX, at(1_000)));
+    assert_eq!(world.come("c", 1_000, "long=x"), ["ok 0"]);
+    world.give_up("b", 1_000);
+    assert_eq!(world.come("d", 1_000, "long=x"), ["over 0 10000"]);
+}
+
 #[test]
 fn without_room_for_a_new_counter_nobody_waits() {
-    let store = StoreSettings { seed: Seed::from_bytes([9; 16]), counters_max: 2, on_full: OnFull::Deny };
-    let mut world = World::of(Limiter::new(rule_set(TWO_QUEUES, Semantics::Exact, None), store, false));
+    let mut world = small(TWO_QUEUES, OnFull::Deny);
     world.come("a", 0, "user=x");
     assert_eq!(world.come("b", 0, "user=x; all=1"), ["ok 0", "over full"]);
     assert_eq!(world.limiter.waiting(), 0);

@@ -1,10 +1,10 @@
 //! Many threads against one limiter: no hit is lost and none is admitted too many, whatever the algorithm and however
 //! many counters, and so shards, a request spans.
 
-use std::{num::NonZeroU64, thread};
+use std::{num::NonZeroU64, sync::Mutex, task::Waker, thread, time::Duration};
 use tidegate::{
     limit::{Code, Descriptor, Entry, Hits, Request, RequestLimits, Timestamp},
-    limiter::Limiter,
+    limiter::{Due, Limiter, Ticket, Verdict},
     rules::{LoadOptions, RuleSet, Source},
     store::{OnFull, Seed, StoreSettings},
 };
@@ -29,7 +29,11 @@ const ALGORITHMS: [&str; 8] = [
 const VALUES: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
 
 fn limiter(algorithm: &str) -> Limiter {
-    let keys = format!("unit: day, requests_per_unit: {LIMIT}, {algorithm}");
+    limiter_per("day", algorithm)
+}
+
+fn limiter_per(unit: &str, algorithm: &str) -> Limiter {
+    let keys = format!("unit: {unit}, requests_per_unit: {LIMIT}, {algorithm}");
     let text = format!("domain: d\ndescriptors: [{{key: k, rate_limit: {{{keys}}}}}]");
     let source = Source { name: "threads.yaml".to_owned(), text };
     let rules = RuleSet::parse(&[source], &LoadOptions::default(), None).expect("good rules");
@@ -37,16 +41,19 @@ fn limiter(algorithm: &str) -> Limiter {
     Limiter::new(rules, store, false)
 }
 
-/// Asks one hit of each of the values' counters, in this order, all at the same moment.
-fn ask(limiter: &Limiter, values: &[&str], hits: Hits) -> (Code, Vec<u32>) {
+fn request<'v>(values: &[&'v str], hits: Hits) -> Request<'v> {
     let mut request = Request::new("d");
     for &value in values {
         let entries = [Entry { key: "k", value }].into_iter().collect();
         request.push(Descriptor { entries, limit: None, hits });
     }
-    let request = request.checked(&RequestLimits::default()).expect("a good request");
+    request.checked(&RequestLimits::default()).expect("a good request")
+}
+
+/// Asks one hit of each of the values' counters, in this order, all at the same moment.
+fn ask(limiter: &Limiter, values: &[&str], hits: Hits) -> (Code, Vec<u32>) {
     let pinned = limiter.pin();
-    let decision = pinned.decide(&request, Timestamp::from_millis(1_700_006_400_000));
+    let decision = pinned.decide(&request(values, hits), Timestamp::from_millis(1_700_006_400_000));
     (decision.code, decision.statuses.iter().map(|status| status.remaining).collect())
 }
 
@@ -99,6 +106,38 @@ fn a_request_over_several_shards_is_charged_as_a_whole_or_not_at_all_by_any_numb
         assert_eq!(all, charged, "{algorithm}");
         assert!(VALUES.iter().any(|value| used(&limiter, value) == LIMIT), "{algorithm}: nothing was denied");
     }
+}
+
+/// Many threads come to one queue at one moment, and some of those who wait give up. The others have their turns one leak
+/// after the other, from the first on.
+#[test]
+fn in_a_queue_of_many_threads_no_turn_is_given_twice_and_none_is_left_out() {
+    let limiter = limiter_per("second", "algorithm: leaky_bucket, max_wait: 1h, max_queue: 10000");
+    let now = Timestamp::from_millis(1_700_006_400_000);
+    let waiting = Mutex::new(Vec::new());
+    let admitted = in_threads(|_| {
+        let mut admitted = 0;
+        for round in 0..LIMIT {
+            match limiter.pin().decide_or_hold(&request(&["a"], Hits::ONE), Duration::MAX, now) {
+                Verdict::Decided(decision) => admitted += usize::from(decision.code == Code::Ok),
+                Verdict::Held(ticket) if round % 3 == 0 => limiter.give_up(ticket, now),
+                Verdict::Held(ticket) => waiting.lock().expect("no thread panics").push(ticket),
+            }
+        }
+        admitted
+    });
+    let tickets = waiting.into_inner().expect("no thread panics");
+    let turn = |ticket: &Ticket| match limiter.due(ticket, Waker::noop()) {
+        Due::At(turn) => turn.since(now),
+        Due::TooLate => panic!("no end is set"),
+    };
+    let mut turns: Vec<Duration> = tickets.iter().map(turn).collect();
+    turns.sort_unstable();
+    let leaked = |hits: u64| Duration::from_nanos((hits * 1_000_000_000).div_ceil(LIMIT as u64));
+    let expected: Vec<Duration> = (1..).map(leaked).take(turns.len()).collect();
+    assert_eq!(turns, expected);
+    assert_eq!(admitted, LIMIT);
+    assert!(turns.len() > LIMIT);
 }
 
 /// What is given back by some threads while others take it is neither lost nor counted twice.

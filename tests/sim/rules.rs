@@ -21,6 +21,8 @@ pub struct Rule {
 pub struct Limit {
     /// Its keys in the file.
     keys: String,
+    /// The keys of a queue. Here nobody waits, and is answered as if there were none; a quota cannot have one.
+    queue: &'static str,
     pub model: Model,
     pub always: bool,
 }
@@ -54,9 +56,10 @@ impl Rules {
                 yaml,
                 "- key: k{number}\n  shadow_mode: {shadow}\n  quota_mode: {quota}\n  rate_limits:"
             );
-            for (limit, Limit { keys, always, .. }) in limits.iter().enumerate() {
+            for (limit, Limit { keys, queue, always, .. }) in limits.iter().enumerate() {
                 let charge = if *always { "always" } else { "admitted" };
-                let _ = writeln!(yaml, "  - {{name: l{limit}, charge: {charge}, {keys}}}");
+                let queue = if *quota { "" } else { queue };
+                let _ = writeln!(yaml, "  - {{name: l{limit}, charge: {charge}, {keys}{queue}}}");
             }
         }
         yaml
@@ -119,6 +122,9 @@ impl Limit {
             }
         };
         let per = if other.starts_with("unit:") { String::new() } else { format!("per: {millis}ms, ") };
-        Self { keys: format!("requests_per_unit: {requests}, {per}{other}"), model, always: rng.once_in(5) }
+        let keys = format!("requests_per_unit: {requests}, {per}{other}");
+        let is_leaky = matches!(model, Model::LeakyBucket { .. });
+        let queue = if is_leaky { rng.pick(&["", ", max_wait: 2s, max_queue: 3"]) } else { "" };
+        Self { keys, queue, model, always: rng.once_in(5) }
     }
 }

@@ -1,4 +1,5 @@
 //! Answers that are held until their turn: through the front, with a time that only timers move, and by a real server.
 
+mod envoy;
 mod server;
 mod turns;
