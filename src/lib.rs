@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`limit`] | the vocabulary of requests, limits and decisions |
 //! | [`clock`] | where time comes from |
+//! | `sync` | locks and atomics, real or modelled |
 //! | [`algorithm`] | the arithmetic of counting |
 //! | [`rules`] | rule files, the rule tree and matching |
 //! | [`store`] | the sharded counters |
@@ -28,4 +29,5 @@ pub mod rules;
 pub mod server;
 pub mod snapshot;
 pub mod store;
+mod sync;
 pub mod telemetry;

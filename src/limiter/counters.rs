@@ -9,8 +9,8 @@ use crate::{
     limit::{LimitId, Timestamp},
     rules::{RuleLimit, RuleSet},
     store::{Counter, Key, Place, Shard, Store},
+    sync::MutexGuard,
 };
-use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use std::{borrow::Cow, ops::Range};
 

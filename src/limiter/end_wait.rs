@@ -11,8 +11,8 @@ use crate::{
     limit::Timestamp,
     rules::LimitTable,
     store::{Shard, Store},
+    sync::MutexGuard,
 };
-use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use std::task::Waker;
 

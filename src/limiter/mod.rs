@@ -32,10 +32,9 @@ use crate::{
     limit::{Decision, Request, Timestamp},
     rules::RuleSet,
     store::{Seed, Store, StoreSettings},
+    sync::{ArcSwap, Guard, Mutex},
 };
-use arc_swap::{ArcSwap, Guard};
 use keys::Keys;
-use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};
 use waiting::Waiting;
 

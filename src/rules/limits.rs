@@ -13,10 +13,10 @@
 use crate::{
     algorithm::Algorithm,
     limit::{LimitId, Unit},
+    sync::RwLock,
 };
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use parking_lot::RwLock;
 use std::{fmt, sync::Arc};
 
 /// What makes a limit the same limit after a reload or a restart, however its numbers changed.

@@ -20,9 +20,11 @@ pub use key::{Fingerprint, Key, Seed};
 pub use shard::Shard;
 pub use table::{Crowded, Place};
 
-use crate::limit::Timestamp;
-use parking_lot::{Mutex, MutexGuard};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::{
+    limit::Timestamp,
+    sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard},
+};
+use std::sync::atomic::Ordering;
 
 /// Shards are many more than cores, so that two threads rarely meet, nor write the lines that another core's cache holds;
 /// and few enough to cost next to nothing when empty: 0.3 MB together.

@@ -9,10 +9,11 @@ use std::{
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("limit", &[]),
     ("clock", &["limit"]),
+    ("sync", &[]),
     ("algorithm", &["limit"]),
-    ("rules", &["limit", "algorithm"]),
-    ("store", &["limit", "algorithm"]),
-    ("limiter", &["limit", "algorithm", "rules", "store"]),
+    ("rules", &["limit", "algorithm", "sync"]),
+    ("store", &["limit", "algorithm", "sync"]),
+    ("limiter", &["limit", "algorithm", "rules", "store", "sync"]),
     ("snapshot", &["limit", "algorithm", "rules", "store", "limiter", "clock"]),
     ("telemetry", &["limit", "limiter"]),
     ("http2", &[]),
@@ -136,6 +137,21 @@ fn generated_types_and_sled_stay_in_their_rooms() {
             && !["grpc", "server", "cli"].contains(&room.as_str())
         {
             wrong.push(format!("{}: the wire outside grpc/", path.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Else tests/model would model less than what runs.
+#[test]
+fn what_threads_share_in_a_decision_comes_from_the_sync_room() {
+    const ELSEWHERE: [&str; 5] =
+        ["parking_lot", "arc_swap", "atomic::Atomic", "std::sync::Mutex", "std::sync::RwLock"];
+    let mut wrong = Vec::new();
+    for (path, text) in sources() {
+        if ["limit", "algorithm", "rules", "store", "limiter"].contains(&room(&path).as_str()) {
+            let found = ELSEWHERE.into_iter().filter(|name| text.contains(name));
+            wrong.extend(found.map(|name| format!("{}: {name}", path.display())));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

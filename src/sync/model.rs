@@ -1,0 +1,59 @@
+//! The same names, with `shuttle` beneath. Whatever thread can be stopped at any of these calls, and another go on.
+//!
+//! A lock is not poisoned by a panic here, as the real ones are not: the model ends with the first panic anyway.
+
+use shuttle::sync::{self, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
+
+pub(crate) use shuttle::sync::{
+    MutexGuard,
+    atomic::{AtomicU64, AtomicUsize},
+};
+
+/// Why a lock that nobody panicked with can be taken.
+const NOT_POISONED: &str = "the model ends with the first panic";
+
+pub(crate) struct Mutex<T>(sync::Mutex<T>);
+
+impl<T> Mutex<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(sync::Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().expect(NOT_POISONED)
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct RwLock<T>(sync::RwLock<T>);
+
+impl<T> RwLock<T> {
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, T> {
+        self.0.read().expect(NOT_POISONED)
+    }
+
+    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, T> {
+        self.0.write().expect(NOT_POISONED)
+    }
+}
+
+/// A pointer that is replaced at one moment, between any two steps of those who read it: what `arc-swap` promises, whose
+/// own proof is its authors'.
+pub(crate) struct ArcSwap<T>(Mutex<Arc<T>>);
+
+pub(crate) type Guard<T> = T;
+
+impl<T> ArcSwap<T> {
+    pub(crate) fn from_pointee(value: T) -> Self {
+        Self(Mutex::new(Arc::new(value)))
+    }
+
+    pub(crate) fn load(&self) -> Guard<Arc<T>> {
+        Arc::clone(&self.0.lock())
+    }
+
+    pub(crate) fn store(&self, value: Arc<T>) {
+        *self.0.lock() = value;
+    }
+}

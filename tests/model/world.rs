@@ -1,0 +1,168 @@
+//! What a case is played in: a limiter, what is kept of its counters, and the threads' kinds of work.
+//!
+//! Every limit admits [`LIMIT`] hits at once; reloads change its window, so that counters are carried over, and not the
+//! number. Time stands at [`NOW`] for everybody: what is told apart is the order of things alone.
+
+use shuttle::{sync::Mutex, thread};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+use tidegate::{
+    algorithm::State,
+    limit::{Code, Descriptor, Entry, Hits, Request, RequestLimits, Timestamp},
+    limiter::Limiter,
+    rules::{LoadOptions, RuleSet, Source},
+    store::{Fingerprint, Key, OnFull, PageCopies, Seed, Store, StoreSettings, Wanted},
+};
+
+/// Hits that fit on one counter.
+pub const LIMIT: u32 = 3;
+
+/// The counters that cases use.
+pub const VALUES: [&str; 7] = ["a", "b", "c", "d", "e", "x", "y"];
+
+/// 15 November 2023.
+const NOW: Timestamp = Timestamp::from_nanos(1_700_006_400_000_000_000);
+
+/// A month before: what was counted then has expired.
+const LONG_AGO: Timestamp = Timestamp::from_nanos(1_697_414_400_000_000_000);
+
+pub struct World {
+    limiter: Limiter,
+    /// What copying has kept, as a snapshot would.
+    kept: Mutex<BTreeMap<Key, State>>,
+}
+
+fn rules(window: &str, former: Option<&RuleSet>) -> RuleSet {
+    let limit = format!("requests_per_unit: {LIMIT}, per: {window}, algorithm: sliding_log");
+    let text = format!("domain: d\ndescriptors: [{{key: k, rate_limit: {{{limit}}}}}]");
+    let source = Source { name: "model.yaml".to_owned(), text };
+    RuleSet::parse(&[source], &LoadOptions::default(), former).expect("good rules")
+}
+
+impl World {
+    /// A world in which so many hits have been taken on these counters.
+    pub fn new(taken: &[(&str, u32)]) -> Arc<Self> {
+        Self::with_room_for(1_000, taken)
+    }
+
+    /// The same, with no more counters than so many.
+    pub fn with_room_for(counters_max: usize, taken: &[(&str, u32)]) -> Arc<Self> {
+        let seed = Seed::from_bytes([5; 16]);
+        let store = StoreSettings { seed, counters_max, on_full: OnFull::Deny };
+        let world = Self { limiter: Limiter::new(rules("1d", None), store, false), kept: Mutex::default() };
+        for &(value, hits) in taken {
+            (0..hits).for_each(|_| assert!(world.ask(&[value])));
+        }
+        Arc::new(world)
+    }
+
+    /// Leaves counters behind that nobody has dropped yet.
+    pub fn leave_expired(&self, values: &[&str]) {
+        values.iter().for_each(|value| assert_eq!(self.decide(&[value], Hits::ONE, LONG_AGO).0, Code::Ok));
+    }
+
+    /// Asks one hit of each counter, in this order; whether it is admitted.
+    pub fn ask(&self, values: &[&str]) -> bool {
+        self.decide(values, Hits::ONE, NOW).0 == Code::Ok
+    }
+
+    /// Hits that are counted.
+    pub fn used(&self, value: &str) -> u32 {
+        LIMIT - self.decide(&[value], Hits::Peek, NOW).1
+    }
+
+    fn decide(&self, values: &[&str], hits: Hits, now: Timestamp) -> (Code, u32) {
+        let mut request = Request::new("d");
+        for &value in values {
+            let entries = [Entry { key: "k", value }].into_iter().collect();
+            request.push(Descriptor { entries, limit: None, hits });
+        }
+        let request = request.checked(&RequestLimits::default()).expect("a good request");
+        let pinned = self.limiter.pin();
+        let decision = pinned.decide(&request, now);
+        (decision.code, decision.statuses[0].remaining)
+    }
+
+    /// As the sweeper does.
+    pub fn sweep(&self) {
+        for shard in self.shards_in_use() {
+            while !self.store().sweep(shard, 1, NOW).finished {}
+        }
+    }
+
+    /// As the snapshots do: two passes over what changed.
+    pub fn copy_twice(&self) {
+        for _ in 0..2 {
+            self.shards_in_use().into_iter().for_each(|shard| self.copy(shard));
+        }
+    }
+
+    fn copy(&self, shard: usize) {
+        let (mut copies, mut next) = (PageCopies::new(), Some(0));
+        while let Some(from) = next {
+            // The lock is let go before what was copied is written.
+            next = self.store().lock(shard).copy_pages(from, Wanted::Changed, &mut copies);
+            let mut kept = self.kept.lock().expect("nobody panics with it");
+            for (keys, counters) in copies.iter() {
+                kept.retain(|&key, _| Store::shard_of(key) != shard || !keys.contain(key));
+                kept.extend(counters.iter().map(|(key, counter)| (*key, counter.state().into_owned())));
+            }
+        }
+    }
+
+    /// Other rules, and the first ones again.
+    pub fn reload_twice(&self) {
+        for window in ["2d", "1d"] {
+            self.limiter.replace_rules(rules(window, Some(&self.limiter.rules())));
+        }
+    }
+
+    pub fn store(&self) -> &Store {
+        self.limiter.store()
+    }
+
+    /// Counters that the store says it holds or has set room aside for.
+    pub fn counters(&self) -> usize {
+        self.store().counters()
+    }
+
+    /// Counters that are there.
+    pub fn held(&self) -> BTreeMap<Key, State> {
+        let mut held = BTreeMap::new();
+        for shard in self.shards_in_use() {
+            let shard = self.store().lock(shard);
+            held.extend(shard.iter().map(|(key, counter)| (key, counter.state().into_owned())));
+        }
+        held
+    }
+
+    pub fn kept(&self) -> BTreeMap<Key, State> {
+        self.kept.lock().expect("nobody panics with it").clone()
+    }
+
+    /// The shards of [`VALUES`], in their order: the others stay empty, and locking them would only hide the schedules
+    /// that matter among those that do not.
+    fn shards_in_use(&self) -> BTreeSet<usize> {
+        let shard = |value: &&str| {
+            let mut key = Fingerprint::new(self.store().seed());
+            // As the limiter makes the key of a limit that is alone on its rule.
+            key.number(0);
+            ["d", "k", value].iter().for_each(|part| key.text(part));
+            Store::shard_of(key.finish())
+        };
+        let shards: BTreeSet<usize> = VALUES.iter().map(shard).collect();
+        assert_eq!(shards.len(), VALUES.len(), "each value lies in a shard of its own");
+        shards
+    }
+}
+
+/// Runs each piece of work in a thread of its own; what they return, in their order.
+pub fn in_threads<T: Send + 'static, W>(works: impl IntoIterator<Item = W>) -> Vec<T>
+where
+    W: FnOnce() -> T + Send + 'static,
+{
+    let threads: Vec<_> = works.into_iter().map(thread::spawn).collect();
+    threads.into_iter().map(|thread| thread.join().expect("no thread panics")).collect()
+}
