@@ -17,6 +17,7 @@ mod lean;
 mod reflection;
 mod rules;
 mod serve;
+mod sixty_seconds;
 mod snapshot_commands;
 mod snapshot_faults;
 mod snapshot_kill;

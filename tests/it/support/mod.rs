@@ -4,9 +4,11 @@ mod envoy;
 pub mod frames;
 pub mod http1;
 pub mod http2;
+mod in_process;
 mod server;
 
 pub use envoy::Envoy;
+pub use in_process::{InProcess, limiter};
 pub use server::{Client, Server, descriptor, rules_file};
 
 use std::io::Write;

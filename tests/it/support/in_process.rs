@@ -1,0 +1,82 @@
+//! A server in this process, whose clock the test moves; the socket is a real one.
+
+use super::Client;
+use std::{num::NonZeroUsize, os::unix::net::UnixStream, sync::Arc, thread, time::Duration};
+use tempfile::TempDir;
+use tidegate::{
+    clock::{Clock, ManualClock},
+    grpc::pb::service::rate_limit_service_client::RateLimitServiceClient,
+    limit::{RequestLimits, Timestamp},
+    limiter::Limiter,
+    rules::{LoadOptions, RuleSet, Source},
+    server::{self, Http2Settings, ListenAddress, ServeError, Settings},
+    store::{OnFull, Seed, StoreSettings},
+};
+use tokio::sync::oneshot;
+use tonic::transport::Endpoint;
+
+/// A running server; stopped, and waited for, when dropped.
+pub struct InProcess {
+    /// Moves only when told to.
+    pub clock: Arc<ManualClock>,
+    /// The socket lies here.
+    folder: TempDir,
+    stop: Option<oneshot::Sender<()>>,
+    serving: Option<thread::JoinHandle<Result<(), ServeError>>>,
+}
+
+/// A limiter with these rules and no counters yet.
+pub fn limiter(yaml: &str) -> Limiter {
+    let source = Source { name: "test.yaml".to_owned(), text: yaml.to_owned() };
+    let rules = RuleSet::parse(&[source], &LoadOptions::default(), None).expect("good rules");
+    let seed = Seed::from_bytes([4; 16]);
+    Limiter::new(rules, StoreSettings { seed, counters_max: 1_000, on_full: OnFull::Deny }, false)
+}
+
+impl InProcess {
+    /// Serves these rules, and stands at `start`.
+    pub fn start(yaml: &str, start: Timestamp) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let socket = folder.path().join("tidegate.sock");
+        let settings = Settings {
+            listen: vec![ListenAddress::Unix(socket.clone())],
+            threads: NonZeroUsize::MIN,
+            request_limits: RequestLimits::default(),
+            message_bytes_max: 64 << 10,
+            http2: Http2Settings::default(),
+            drain_delay: Duration::ZERO,
+            // While it stops, the test's runtime stands still, and its connections cannot end by themselves.
+            drain_timeout: Duration::ZERO,
+            snapshot_interval: Duration::from_secs(10),
+        };
+        let clock = Arc::new(ManualClock::new(start));
+        let (limiter, its_clock) = (Arc::new(limiter(yaml)), Arc::clone(&clock) as Arc<dyn Clock>);
+        let (stop, stopped) = oneshot::channel();
+        let until_stopped = move || Ok(async { _ = stopped.await });
+        let serving =
+            thread::spawn(move || server::serve(&settings, &limiter, &its_clock, None, until_stopped));
+        while UnixStream::connect(&socket).is_err() {
+            assert!(!serving.is_finished(), "the server did not start");
+            thread::sleep(Duration::from_millis(1));
+        }
+        Self { clock, folder, stop: Some(stop), serving: Some(serving) }
+    }
+
+    /// A connected client.
+    pub async fn client(&self) -> Client {
+        let address = format!("unix:{}", self.folder.path().join("tidegate.sock").display());
+        let endpoint = Endpoint::from_shared(address).expect("unix:path");
+        Client(RateLimitServiceClient::new(endpoint.connect().await.expect("the server accepts")))
+    }
+}
+
+impl Drop for InProcess {
+    fn drop(&mut self) {
+        // The server may have failed already, which joining it tells.
+        _ = self.stop.take().map(|stop| stop.send(()));
+        let served = self.serving.take().map(thread::JoinHandle::join);
+        if !thread::panicking() {
+            served.expect("joined once").expect("serving does not panic").expect("a server that stops well");
+        }
+    }
+}
