@@ -25,6 +25,8 @@ pub mod grpc;
 pub mod http2;
 pub mod limit;
 pub mod limiter;
+#[doc(hidden)]
+pub mod proof;
 pub mod rules;
 pub mod server;
 pub mod snapshot;

@@ -11,6 +11,7 @@ mod connection_bounds;
 mod data_dir;
 mod descriptor;
 mod explain;
+pub(crate) mod proof;
 mod rule_files;
 mod said;
 mod serve;

@@ -9,6 +9,7 @@ mod encode;
 mod extras;
 mod held;
 mod lean;
+pub(crate) mod proof;
 mod rate_limit;
 mod routes;
 

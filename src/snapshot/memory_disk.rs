@@ -1,4 +1,4 @@
-//! A disk for tests: it fails when told to, and forgets what was not made durable when the power goes.
+//! A disk for tests and simulations: it fails when told to, and forgets what was not made durable when the power goes.
 
 use super::disk::{Disk, DiskError};
 use parking_lot::Mutex;
@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, io, sync::Arc};
 
 /// Handles of one disk share it.
 #[derive(Clone, Default)]
-pub(super) struct MemoryDisk(pub(super) Arc<Mutex<Content>>);
+pub struct MemoryDisk(pub(super) Arc<Mutex<Content>>);
 
 #[derive(Default)]
 pub(super) struct Content {
@@ -26,7 +26,18 @@ pub(super) struct Records {
 }
 
 impl MemoryDisk {
+    /// Puts a record there, past everything that writing makes sure of.
+    pub(super) fn put(&self, generation: u64, number: u64, record: Vec<u8>) {
+        self.0.lock().generations.entry(generation).or_default().records.insert(number, record);
+    }
+
+    /// Puts a manifest there, in the same way.
+    pub(super) fn put_manifest(&self, manifest: Vec<u8>) {
+        self.0.lock().manifest = Some(manifest);
+    }
+
     /// The power goes: of what was not durable, `kept` records are there afterwards.
+    #[cfg(test)]
     pub(super) fn crash(&self, kept: u64) {
         let mut content = self.0.lock();
         content.writes_left = None;

@@ -13,11 +13,11 @@ mod coverage;
 mod disk;
 mod lock;
 mod manifest;
-#[cfg(test)]
 mod memory_disk;
 mod open;
 mod pages;
 mod portable;
+pub(crate) mod proof;
 mod read;
 mod record;
 mod restore;

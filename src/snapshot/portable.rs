@@ -123,6 +123,22 @@ pub fn import(file: impl BufRead, directory: &Path) -> Result<u64, ImportError> 
     if disk.read_manifest()?.is_some() || !disk.generations()?.is_empty() {
         return Err(ImportError::Occupied(directory.into()));
     }
+    let Read { seed, at, store, table } = read_lines(file)?;
+    let mut writer = Writer::new(Box::new(disk), Some(lock), seed, Generation::empty(0), true);
+    writer.pass(&store, &table, &ManualClock::new(at))?;
+    Ok(store.counters() as u64)
+}
+
+/// What a portable file holds.
+pub(super) struct Read {
+    seed: Seed,
+    at: Timestamp,
+    pub(super) store: Store,
+    table: LimitTable,
+}
+
+/// Reads a whole portable file.
+pub(super) fn read_lines(file: impl BufRead) -> Result<Read, ImportError> {
     let mut lines = (1..).zip(file.lines());
     let (number, first) = lines.next().unwrap_or((1, Ok(String::new())));
     let (seed, at) = first_line(&first?).map_err(|problem| ImportError::Line { line: number, problem })?;
@@ -141,9 +157,8 @@ pub fn import(file: impl BufRead, directory: &Path) -> Result<u64, ImportError> 
         let problem = "the file was cut short: the last line must tell how many counters there are".into();
         return Err(ImportError::Line { line: last, problem });
     }
-    let mut writer = Writer::new(Box::new(disk), Some(lock), seed, Generation::empty(0), true);
-    writer.pass(&import.store, &import.table, &ManualClock::new(at))?;
-    Ok(import.store.counters() as u64)
+    let Import { store, table, .. } = import;
+    Ok(Read { seed, at, store, table })
 }
 
 fn first_line(text: &str) -> Result<(Seed, Timestamp), String> {

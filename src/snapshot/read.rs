@@ -12,6 +12,9 @@ use super::{
 use crate::{limit::Timestamp, rules::LimitInfo, store::Seed};
 use std::io;
 
+/// A page names its shard in two bytes.
+const SHARDS_MAX: usize = 1 << 16;
+
 /// A committed snapshot; its counters are still to be read.
 #[derive(Debug)]
 pub struct Snapshot {
@@ -86,6 +89,9 @@ pub(super) fn find(disk: &mut dyn Disk) -> Result<Option<Snapshot>, ReadError> {
         return Ok(None);
     };
     let head: Head = read_json(disk, Kind::Head, Position { generation, number: 0 })?;
+    if head.shards > SHARDS_MAX {
+        return Err(damaged("it tells of more shards than a page can name"));
+    }
     let commit: Commit = read_json(disk, Kind::Commit, Position { generation, number: committed })?;
     let mut limits = Vec::new();
     for &number in &commit.limit_records {

@@ -406,3 +406,14 @@ fn a_snapshot_of_a_newer_format_is_refused_as_such() {
     let mut handle = disk.clone();
     assert!(matches!(read::find(&mut handle), Err(ReadError::Newer(2))));
 }
+
+/// A fuzzer's find: room was made for as many shards as the head told of.
+#[test]
+fn a_head_that_tells_of_more_shards_than_there_can_be_is_damaged() {
+    let head = br#"{"seed":"000102030405060708090a0b0c0d0e0f","shards":18446744073709551615}"#;
+    let commit = br#"{"at_nanos":1,"counters":0,"limit_records":[]}"#;
+    let bodies = [(0, &head[..]), (3, &commit[..])];
+    let build = |seed| limiter(RULES, seed, 1_000);
+    let restored = super::proof::restored(bodies.into_iter(), build, start_of_time());
+    assert!(matches!(restored.err(), Some(RestoreError::Read(ReadError::Damaged(_)))));
+}

@@ -19,6 +19,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("http2", &[]),
     ("grpc", &["limit", "limiter", "clock", "http2"]),
     ("server", &["limit", "limiter", "clock", "http2", "grpc", "telemetry", "store", "rules", "snapshot"]),
+    ("proof", &["cli", "grpc", "snapshot"]),
     (
         "cli",
         &[

@@ -4,6 +4,7 @@ use crate::{
     naive::{Asked, Hits, Naive, Status, Tightest},
     rules::Rules,
     traffic::{Step, What},
+    world::World,
 };
 use std::{fmt, num::NonZeroU64};
 use tidegate::{
@@ -30,7 +31,7 @@ impl fmt::Display for Difference {
 }
 
 /// Plays the trace; the first difference, if there is one.
-pub fn play(rules: &Rules, trace: &[Step]) -> Result<(), Difference> {
+pub fn play(World { rules, trace }: &World) -> Result<(), Difference> {
     let mut naive = Naive::new(rules.clone());
     let mut limiter = limiter(rule_set(rules, None));
     let mut rules = rules;

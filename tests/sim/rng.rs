@@ -1,24 +1,43 @@
-//! Random choices that a seed repeats.
+//! Random choices that can be made again: from a seed, or from the bytes that a fuzzer gives.
 
-/// SplitMix64.
-pub struct Rng(u64);
+use std::collections::VecDeque;
+
+pub enum Rng {
+    /// SplitMix64.
+    Seed(u64),
+    /// What is left of the bytes. Once they are used up, every choice is the first.
+    Bytes(VecDeque<u8>),
+}
 
 impl Rng {
-    pub fn new(seed: u64) -> Self {
-        Self(seed)
+    pub fn of_seed(seed: u64) -> Self {
+        Self::Seed(seed)
     }
 
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+    pub fn of_bytes(bytes: &[u8]) -> Self {
+        Self::Bytes(bytes.iter().copied().collect())
+    }
+
+    /// The next number; of bytes, as many of them as a number below the bound needs.
+    fn next(&mut self, bound: u64) -> u64 {
+        match self {
+            Self::Seed(state) => {
+                *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+                let mut mixed = *state;
+                mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+                mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+                mixed ^ (mixed >> 31)
+            }
+            Self::Bytes(bytes) => {
+                let needed = (bound - 1).checked_ilog2().map_or(0, |bits| bits as usize / 8 + 1);
+                bytes.drain(..needed.min(bytes.len())).fold(0, |number, byte| number << 8 | u64::from(byte))
+            }
+        }
     }
 
     /// One of the numbers below the bound, which is not 0.
     pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
+        self.next(bound) % bound
     }
 
     pub fn between(&mut self, least: u64, most: u64) -> u64 {

@@ -1,6 +1,8 @@
 //! The project's own chores: `cargo xtask COMMAND`.
 
+mod fuzz;
 mod perf;
+mod svg;
 
 use clap::Parser;
 use std::process::ExitCode;
@@ -9,6 +11,7 @@ use std::process::ExitCode;
 #[derive(Parser)]
 enum Chore {
     Perf(perf::Perf),
+    Fuzz(fuzz::Fuzz),
 }
 
 /// Why a chore failed, for people.
@@ -17,6 +20,7 @@ type Failure = String;
 fn main() -> ExitCode {
     let done = match Chore::parse() {
         Chore::Perf(perf) => perf.run(),
+        Chore::Fuzz(fuzz) => fuzz.run(),
     };
     done.unwrap_or_else(|failure: Failure| {
         eprintln!("error: {failure}");

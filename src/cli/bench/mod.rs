@@ -9,6 +9,7 @@ mod keys;
 mod load;
 mod pace;
 mod plot;
+pub(super) mod proof;
 mod report;
 mod server_cpu;
 mod tally;

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     http2::{Fields, RequestBody, Service},
-    limit::Decision,
+    limit::{self, Decision, RequestLimits},
 };
 use http::{Request, Response};
 use std::sync::Arc;
@@ -27,6 +27,12 @@ const SHOULD_RATE_LIMIT: &[u8] = b"/envoy.service.ratelimit.v3.RateLimitService/
 
 /// Before a message: a flag for compression, and the length in four bytes.
 const PREFIX_BYTES: usize = 5;
+
+/// The request of a message of the common form; none of any other.
+#[inline]
+pub(super) fn request<'m>(message: &'m [u8], limits: &RequestLimits) -> Option<limit::Request<'m>> {
+    message::request(message, limits).ok()
+}
 
 /// Answers every request of the port.
 pub struct Front {
@@ -74,7 +80,7 @@ impl Service for Front {
     #[inline]
     fn answer(&self, precision: Precision, body: &[u8], out: &mut Vec<u8>) -> bool {
         let Some(message) = one_message(body, self.message_bytes_max) else { return false };
-        let Ok(request) = message::request(message, self.rate_limit.limits()) else { return false };
+        let Some(request) = request(message, self.rate_limit.limits()) else { return false };
         let told = |decision: &Decision<'_>| {
             if self.rate_limit.says_more(decision) {
                 write::framed_message(&self.rate_limit.response(&request, decision, precision), out);

@@ -5,11 +5,12 @@ use std::{num::NonZeroUsize, os::unix::net::UnixStream, sync::Arc, thread, time:
 use tempfile::TempDir;
 use tidegate::{
     clock::{Clock, ManualClock},
-    grpc::pb::service::rate_limit_service_client::RateLimitServiceClient,
+    grpc::{Extras, pb::service::rate_limit_service_client::RateLimitServiceClient},
+    http2::Http2Settings,
     limit::{RequestLimits, Timestamp},
     limiter::Limiter,
     rules::{LoadOptions, RuleSet, Source},
-    server::{self, Http2Settings, ListenAddress, ServeError, Settings},
+    server::{self, ListenAddress, ServeError, Settings},
     store::{OnFull, Seed, StoreSettings},
 };
 use tokio::sync::oneshot;
@@ -42,7 +43,9 @@ impl InProcess {
             listen: vec![ListenAddress::Unix(socket.clone())],
             threads: NonZeroUsize::MIN,
             request_limits: RequestLimits::default(),
+            extras: Extras::default(),
             message_bytes_max: 64 << 10,
+            connections_max: 16,
             http2: Http2Settings::default(),
             drain_delay: Duration::ZERO,
             // While it stops, the test's runtime stands still, and its connections cannot end by themselves.

@@ -6,6 +6,7 @@ use super::{
     scenario::{OPEN, SATURATED, UNLOADED},
     server::Server,
 };
+use crate::svg::{begin, text};
 use std::fmt::Write as _;
 
 const PANELS: [(&str, &str, Figure); 3] = [
@@ -28,11 +29,7 @@ const ROW: f64 = 26.0;
 /// Draws the medians; shorter is better throughout.
 pub(super) fn svg(machine: &Machine, results: &Results) -> String {
     let height = 24.0 + PANEL * PANELS.len() as f64 + 20.0;
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
-         font-family=\"system-ui, sans-serif\" font-size=\"13\">\n\
-         <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#fff\"/>\n"
-    );
+    let mut svg = begin(WIDTH, height);
     for (position, (title, scenario, figure)) in PANELS.into_iter().enumerate() {
         panel(&mut svg, 32.0 + PANEL * position as f64, title, scenario, figure, results);
     }
@@ -59,13 +56,4 @@ fn panel(svg: &mut String, top: f64, title: &str, scenario: &str, figure: Figure
         let digits = if value < 100.0 { 1 } else { 0 };
         text(svg, (BARS_FROM + width + 8.0, y + 15.0), "start", "#111", "", &format!("{value:.digits$}"));
     }
-}
-
-fn text(svg: &mut String, (x, y): (f64, f64), anchor: &str, colour: &str, style: &str, text: &str) {
-    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    writeln!(
-        svg,
-        "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" fill=\"{colour}\" {style}>{text}</text>"
-    )
-    .expect("writing to a string cannot fail");
 }

@@ -1,0 +1,27 @@
+//! Decisions: rules and traffic drawn from the bytes, every answer compared with the simulator's naive oracle.
+
+#![no_main]
+
+#[path = "../../tests/sim/judge.rs"]
+mod judge;
+#[path = "../../tests/sim/naive.rs"]
+mod naive;
+#[path = "../../tests/sim/oracle.rs"]
+mod oracle;
+#[expect(dead_code, reason = "seeds are the simulator's")]
+#[path = "../../tests/sim/rng.rs"]
+mod rng;
+#[path = "../../tests/sim/rules.rs"]
+mod rules;
+#[path = "../../tests/sim/traffic.rs"]
+mod traffic;
+#[path = "../../tests/sim/world.rs"]
+mod world;
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    if let Err(difference) = world::World::random(&mut rng::Rng::of_bytes(bytes)).played() {
+        panic!("{difference}");
+    }
+});

@@ -1,0 +1,10 @@
+//! Doors for the fuzzers.
+
+use super::descriptor::DescriptorText;
+
+pub use super::bench::proof::http2_client;
+
+/// The entries of a descriptor as people write it; none if it is refused.
+pub fn descriptor_text(text: &str) -> Option<Vec<(String, String)>> {
+    text.parse().ok().map(|DescriptorText(entries)| entries)
+}

@@ -1,0 +1,115 @@
+//! `cargo xtask fuzz`: the fuzzers of `fuzz/`, each for a while.
+//!
+//! They are libFuzzer's, and run on stable Rust: what guides them is the coverage that LLVM counts by itself, without a
+//! sanitizer, of which safe code has less need. One build serves all.
+
+use crate::Failure;
+use clap::Args;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+};
+
+/// Tells LLVM to count edges and to show what is compared, as libFuzzer reads it.
+const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+    -Cllvm-args=-sanitizer-coverage-trace-compares";
+
+/// Further inputs to start from, beside those in `fuzz/corpus`.
+const ALSO: [(&str, &[&str]); 1] =
+    [("rule_file", &["examples", "tests/rules/reference", "tests/rules/broken"])];
+
+/// Where inputs that were found are kept, and found again.
+const WORK: &str = "target/fuzz-work";
+
+/// Runs fuzzers, each for a while. What they find stays in target/fuzz-work, to be run again as an input.
+#[derive(Args)]
+pub(super) struct Fuzz {
+    /// Which; all of fuzz/targets if none is named.
+    targets: Vec<String>,
+    /// How long each is run.
+    #[arg(long, default_value_t = 5)]
+    seconds: u32,
+    /// Runs these inputs, once each, instead of looking for others; one target must be named.
+    #[arg(long, value_name = "FILE")]
+    input: Vec<PathBuf>,
+}
+
+impl Fuzz {
+    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+        let targets = if self.targets.is_empty() { all_targets()? } else { self.targets.clone() };
+        if !self.input.is_empty() && targets.len() != 1 {
+            return Err("--input needs the name of one target".into());
+        }
+        let host = host()?;
+        build(&host, &targets)?;
+        let mut found = Vec::new();
+        for target in targets {
+            if !self.is_fine(&host, &target)? {
+                found.push(target);
+            }
+        }
+        if found.is_empty() {
+            return Ok(ExitCode::SUCCESS);
+        }
+        Err(format!("found something: {} (the inputs are in {WORK})", found.join(", ")))
+    }
+
+    /// Runs one; whether it found nothing. What it says is shown only if it did.
+    fn is_fine(&self, host: &str, target: &str) -> Result<bool, Failure> {
+        let work = format!("{WORK}/{target}");
+        fs::create_dir_all(&work).map_err(|error| format!("cannot create {work}: {error}"))?;
+        let mut fuzzer = Command::new(format!("target/{host}/fuzz/{target}"));
+        fuzzer.args(["-timeout=5", "-rss_limit_mb=1024", "-print_final_stats=1"]);
+        fuzzer.arg(format!("-artifact_prefix={work}/"));
+        if self.input.is_empty() {
+            let corpus = format!("fuzz/corpus/{target}");
+            let also = ALSO.iter().filter(|(name, _)| *name == target).flat_map(|(_, folders)| *folders);
+            let folders = [corpus.as_str()]
+                .into_iter()
+                .chain(also.copied())
+                .filter(|folder| Path::new(folder).is_dir());
+            fuzzer.arg(format!("-max_total_time={}", self.seconds)).arg(&work).args(folders);
+        } else {
+            fuzzer.args(&self.input);
+        }
+        let ended = fuzzer.output().map_err(|error| format!("cannot run {target}: {error}"))?;
+        let said = String::from_utf8_lossy(&ended.stderr);
+        let runs = said.lines().find_map(|line| line.strip_prefix("stat::number_of_executed_units:"));
+        println!("{target}: {} runs", runs.unwrap_or("some").trim());
+        if !ended.status.success() {
+            println!("{said}");
+        }
+        Ok(ended.status.success())
+    }
+}
+
+/// The names of the files in `fuzz/targets`.
+fn all_targets() -> Result<Vec<String>, Failure> {
+    let failed = |error| format!("cannot read fuzz/targets (run this at the repository's root): {error}");
+    let mut targets = Vec::new();
+    for entry in fs::read_dir("fuzz/targets").map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        targets.extend(path.file_stem().map(|stem| stem.to_string_lossy().into_owned()));
+    }
+    targets.sort_unstable();
+    Ok(targets)
+}
+
+/// The machine's own target. It must be named, so that build scripts are built without counting.
+fn host() -> Result<String, Failure> {
+    let said =
+        Command::new("rustc").arg("-vV").output().map_err(|error| format!("cannot run rustc: {error}"))?;
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    let host = said.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned).ok_or_else(|| "rustc does not say its host".into())
+}
+
+fn build(host: &str, targets: &[String]) -> Result<(), Failure> {
+    let mut cargo = Command::new("cargo");
+    cargo.args(["build", "--quiet", "--locked", "--package", "fuzz", "--profile", "fuzz", "--target", host]);
+    cargo.args(targets.iter().flat_map(|target| ["--bin", target])).env("RUSTFLAGS", COVERAGE);
+    let built = cargo.status().map_err(|error| format!("cannot run cargo: {error}"))?;
+    if built.success() { Ok(()) } else { Err("the fuzzers do not build".into()) }
+}
