@@ -1,5 +1,6 @@
 //! The project's own chores: `cargo xtask COMMAND`.
 
+mod accuracy;
 mod fuzz;
 mod perf;
 mod svg;
@@ -12,6 +13,7 @@ use std::process::ExitCode;
 enum Chore {
     Perf(perf::Perf),
     Fuzz(fuzz::Fuzz),
+    Accuracy(accuracy::Accuracy),
 }
 
 /// Why a chore failed, for people.
@@ -21,6 +23,7 @@ fn main() -> ExitCode {
     let done = match Chore::parse() {
         Chore::Perf(perf) => perf.run(),
         Chore::Fuzz(fuzz) => fuzz.run(),
+        Chore::Accuracy(accuracy) => accuracy.run(),
     };
     done.unwrap_or_else(|failure: Failure| {
         eprintln!("error: {failure}");
