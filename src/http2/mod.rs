@@ -14,6 +14,7 @@ mod flow;
 pub(crate) mod frame;
 mod head;
 pub(crate) mod hpack;
+pub(crate) mod proof;
 mod routed;
 mod serve;
 mod service;

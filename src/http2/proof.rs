@@ -1,0 +1,49 @@
+//! A door for the fuzzers.
+
+use super::{
+    Fields, Http2Settings, RequestBody, Service,
+    connection::{Connection, PREFACE},
+};
+use http::{Request, Response};
+use std::{future::pending, sync::Arc};
+use tokio::sync::mpsc;
+
+/// Echoes the bodies of calls to `/quick`, but for those that say `route`; never answers anything else.
+struct Echo;
+
+impl Service for Echo {
+    type Quick = ();
+    type Body = String;
+
+    fn quick(&self, head: &Fields) -> Option<()> {
+        (head.get(b":path") == Some(b"/quick")).then_some(())
+    }
+
+    fn answer(&self, (): (), body: &[u8], out: &mut Vec<u8>) -> bool {
+        out.extend_from_slice(body);
+        body != b"route"
+    }
+
+    async fn route(self: Arc<Self>, _: Request<RequestBody>) -> Response<String> {
+        pending().await
+    }
+}
+
+/// What the server's side of a connection says to all that a client sends after the preface, read in pieces of so many
+/// bytes; and how many requests it routes, or why it is broken: then it routes nothing any more.
+pub fn http2_server(sent: &[u8], piece: usize) -> (Vec<u8>, Result<usize, &'static str>) {
+    // Nothing is told by tasks: routed requests are dropped.
+    let (tasks, _from_tasks) = mpsc::unbounded_channel();
+    let mut connection = Connection::<Echo>::new(Http2Settings::default(), tasks);
+    let (mut said, mut routed) = (Vec::new(), 0);
+    for bytes in [PREFACE].into_iter().chain(sent.chunks(piece)) {
+        if connection.is_over() {
+            break;
+        }
+        connection.read(bytes, &Echo);
+        routed += std::iter::from_fn(|| connection.take_routed()).count();
+        said.extend_from_slice(connection.unwritten());
+        connection.wrote(connection.unwritten().len());
+    }
+    (said, connection.why_broken().map_or(Ok(routed), Err))
+}
