@@ -36,36 +36,12 @@ fn write(target: &str, inputs: &[Vec<u8>]) {
     }
 }
 
-/// The flags END_STREAM and END_HEADERS.
 const ENDS: u8 = 0x1;
 const WHOLE: u8 = 0x4;
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = (payload.len() as u32).to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
-}
-
-/// What clients send after the preface: settings, calls that are answered at once and others, resets, windows.
-fn http2_calls() -> Vec<Vec<u8>> {
-    let settings = frame(4, 0, 0, &[0, 4, 0, 0, 0, 3]);
-    let head = |path: &[u8]| [b"\x83\x86\x44", &[path.len() as u8][..], path].concat();
-    let again = b"\x83\x86\xbe";
-    let call =
-        |stream, head: &[u8]| [frame(1, WHOLE, stream, head), frame(0, ENDS, stream, b"a body")].concat();
-    let (quick, other) = (head(b"/quick"), head(b"/other"));
-    let in_parts = [
-        frame(1, 0, 3, &quick[..2]),
-        frame(9, WHOLE, 3, &quick[2..]),
-        frame(0, 0, 3, b"in "),
-        frame(0, ENDS, 3, b"parts"),
-    ];
-    vec![
-        [call(1, &quick), call(3, again), call(5, again)].concat(),
-        [settings, call(1, &quick), frame(8, 0, 1, &[0, 0, 0, 9]), frame(8, 0, 0, &[0, 1, 0, 0])].concat(),
-        [&frame(1, WHOLE, 1, &other)[..], &in_parts.concat(), &frame(3, 0, 1, &[0, 0, 0, 8])].concat(),
-        [frame(4, 0, 0, &[0, 1, 0, 0, 0, 0]), call(1, &quick), frame(6, 0, 0, b"12345678")].concat(),
-        [call(1, &quick), frame(1, WHOLE | ENDS, 3, b"\x20\x83\x86\x44\x06/other\x10\x02tex")].concat(),
-    ]
 }
 
 /// What servers send: settings, then answers, refusals, resets and farewells.
@@ -84,6 +60,30 @@ fn http2_answers() -> Vec<Vec<u8>> {
         [&settings[..], &frame(6, 0, 0, b"12345678"), &frame(8, 0, 0, &[0, 1, 0, 0])].concat(),
         [&settings[..], &frame(7, 0, 0, &[0, 0, 0, 1, 0, 0, 0, 11])].concat(),
         [&frame(4, 0, 0, &[0, 1, 0, 0, 0, 0]), &frame(1, WHOLE | ENDS, 1, b"\x20\x88")[..]].concat(),
+    ]
+}
+
+/// What clients send after the preface: settings, then calls that are answered at once, routed, given up or broken.
+fn http2_calls() -> Vec<Vec<u8>> {
+    let settings = frame(4, 0, 0, &[0, 4, 0, 1, 0, 0]);
+    // :method POST and :scheme http by their indices, :path as a literal to be remembered, content-type and te likewise.
+    let head = |path: &str| {
+        let path = [b"\x83\x86\x44", &[path.len() as u8][..], path.as_bytes()].concat();
+        [&path[..], b"\x41\x01a\x5f\x10application/grpc\x40\x02te\x08trailers"].concat()
+    };
+    let call = |stream, path| frame(1, WHOLE, stream, &head(path));
+    let quick = [&call(1, "/quick")[..], &frame(0, ENDS, 1, b"\0\0\0\0\x03abc")].concat();
+    let by_index =
+        [&frame(1, WHOLE, 3, b"\x83\x86\xc1\xc0\xbf\xbe")[..], &frame(0, ENDS, 3, b"route")].concat();
+    let [first, rest] = [&head("/other")[..9], &head("/other")[9..]];
+    let in_parts = [&frame(1, 0, 1, first)[..], &frame(9, WHOLE, 1, rest), &frame(0, 0, 1, b"more")].concat();
+    vec![
+        [&settings[..], &quick, &by_index].concat(),
+        [&settings[..], &in_parts, &frame(3, 0, 1, &[0, 0, 0, 8])].concat(),
+        [&settings[..], &frame(6, 0, 0, b"12345678"), &call(1, "/quick"), &frame(8, 0, 1, &[0, 0, 1, 0])]
+            .concat(),
+        [&settings[..], &call(1, "/quick"), &frame(0, 8 | ENDS, 1, b"\x02ab\0\0")].concat(),
+        [&settings[..], &frame(7, 0, 0, &[0, 0, 0, 0, 0, 0, 0, 0]), &frame(4, ENDS, 0, &[])].concat(),
     ]
 }
 

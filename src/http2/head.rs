@@ -67,7 +67,11 @@ impl<Q: Copy> HeadReader<Q> {
             Head::TooLarge
         } else {
             match check(&self.fields) {
-                Some(content_length) => Head::Good { quick: service.quick(&self.fields), content_length },
+                Some(content_length) => {
+                    // What could not be routed is not answered at once either: how its bytes came must not tell.
+                    let quick = service.quick(&self.fields).filter(|_| self.request_line().is_some());
+                    Head::Good { quick, content_length }
+                }
                 None => Head::Malformed,
             }
         };
@@ -102,11 +106,14 @@ impl<Q: Copy> HeadReader<Q> {
     /// The request whose good head was read last.
     pub(super) fn request(&self) -> Option<Request<()>> {
         let mut request = Request::new(());
-        *request.method_mut() = Method::from_bytes(self.fields.get(b":method")?).ok()?;
-        *request.uri_mut() = self.uri()?;
+        (*request.method_mut(), *request.uri_mut()) = self.request_line()?;
         *request.version_mut() = http::Version::HTTP_2;
         *request.headers_mut() = header_map(&self.fields)?;
         Some(request)
+    }
+
+    fn request_line(&self) -> Option<(Method, Uri)> {
+        Some((Method::from_bytes(self.fields.get(b":method")?).ok()?, self.uri()?))
     }
 
     fn uri(&self) -> Option<Uri> {
@@ -128,6 +135,16 @@ fn header_map(fields: &Fields) -> Option<HeaderMap> {
     Some(map)
 }
 
+/// Whether the byte may be in the name of a field: a character of a token that is no capital letter.
+fn is_in_names(byte: &u8) -> bool {
+    byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"!#$%&'*+-.^_`|~".contains(byte)
+}
+
+/// Whether the byte may be in the value of a field: no control character but a tab.
+fn is_in_values(byte: &u8) -> bool {
+    *byte == b'\t' || !byte.is_ascii_control()
+}
+
 /// Whether the head of a request is as HTTP/2 has it; if so, its content-length if it has one.
 fn check(fields: &Fields) -> Option<Option<u64>> {
     const PSEUDO: [&[u8]; 4] = [b":method", b":scheme", b":path", b":authority"];
@@ -142,7 +159,7 @@ fn check(fields: &Fields) -> Option<Option<u64>> {
             continue;
         }
         pseudo_ended = true;
-        if name.is_empty() || name.iter().any(u8::is_ascii_uppercase) {
+        if name.is_empty() || !name.iter().all(is_in_names) || !value.iter().all(is_in_values) {
             return None;
         }
         match name {

@@ -3,9 +3,12 @@
 //! A lock is not poisoned by a panic here, as the real ones are not: the model ends with the first panic anyway.
 
 use shuttle::sync::{self, RwLockReadGuard, RwLockWriteGuard};
-use std::sync::{Arc, TryLockError};
+use std::sync::Arc;
 
-pub(crate) use shuttle::sync::{MutexGuard, atomic::AtomicUsize};
+pub(crate) use shuttle::sync::{
+    MutexGuard,
+    atomic::{AtomicU64, AtomicUsize},
+};
 
 /// Why a lock that nobody panicked with can be taken.
 const NOT_POISONED: &str = "the model ends with the first panic";
@@ -22,11 +25,7 @@ impl<T> Mutex<T> {
     }
 
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        match self.0.try_lock() {
-            Ok(guard) => Some(guard),
-            Err(TryLockError::WouldBlock) => None,
-            Err(TryLockError::Poisoned(_)) => unreachable!("{NOT_POISONED}"),
-        }
+        self.0.try_lock().ok()
     }
 }
 

@@ -19,7 +19,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("http2", &[]),
     ("grpc", &["limit", "limiter", "clock", "http2"]),
     ("server", &["limit", "limiter", "clock", "http2", "grpc", "telemetry", "store", "rules", "snapshot"]),
-    ("proof", &["cli", "grpc", "snapshot"]),
+    ("proof", &["cli", "grpc", "http2", "snapshot"]),
     (
         "cli",
         &[

@@ -181,6 +181,26 @@ fn call(stream: u32, body: &[u8]) -> Vec<u8> {
     .concat()
 }
 
+/// A fuzzer's find: a head with a zero byte was answered if its body came with it, and refused if the body came later.
+#[test]
+fn a_head_that_cannot_be_routed_is_refused_however_its_body_comes() {
+    let mut block = head("/quick");
+    write_literal(b"x", b"a\0b", false, &mut block);
+    let call = |stream| {
+        let head = frame_bytes(frame::HEADERS, frame::END_HEADERS, stream, &block);
+        (head, frame_bytes(frame::DATA, frame::END_STREAM, stream, b"abc"))
+    };
+    let mut client = Client::new();
+    let (head, body) = call(1);
+    client.sends(&[head, body].concat());
+    let at_once = client.hears();
+    let (head, _) = call(3);
+    client.sends(&head);
+    let refused = |stream| Reset(stream, ErrorCode::Protocol as u32);
+    assert_eq!(client.hears(), [refused(3)]);
+    assert_eq!(at_once.first(), Some(&refused(1)));
+}
+
 /// An answer that was made at once.
 fn answer(stream: u32, body: &[u8]) -> Vec<Said> {
     let field = |name: &str, value: &str| (name.to_owned(), value.to_owned());
