@@ -124,6 +124,11 @@ impl<'a> Request<'a> {
 
     /// The request itself if it is whole and within `limits`.
     pub fn checked(self, limits: &RequestLimits) -> Result<Self, RequestError> {
+        self.check(limits).map(|()| self)
+    }
+
+    /// Whether it is whole and within `limits`; for a caller that need not move it.
+    pub fn check(&self, limits: &RequestLimits) -> Result<(), RequestError> {
         let max = limits.text_bytes_max;
         if self.domain.is_empty() {
             return Err(RequestError::EmptyDomain);
@@ -141,7 +146,7 @@ impl<'a> Request<'a> {
         for (index, descriptor) in self.descriptors.iter().enumerate() {
             descriptor.check(index, limits)?;
         }
-        Ok(self)
+        Ok(())
     }
 
     /// The domain; never empty.

@@ -41,7 +41,8 @@ pub(super) fn request<'m>(message: &'m [u8], limits: &RequestLimits) -> Clear<Re
             request.push(descriptor(value.message()?, hits_addend)?);
         }
     }
-    request.checked(limits).map_err(|_| Unclear)
+    request.check(limits).map_err(|_| Unclear)?;
+    Ok(request)
 }
 
 /// A `RateLimitDescriptor`.
