@@ -22,7 +22,7 @@ pub use table::{Crowded, Place};
 
 use crate::{
     limit::Timestamp,
-    sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard},
+    sync::{AtomicUsize, Mutex, MutexGuard},
 };
 use std::sync::atomic::Ordering;
 
