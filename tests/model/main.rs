@@ -11,6 +11,7 @@
 //! `cargo test --features model --test model`. `TIDEGATE_MODEL_SCHEDULES` says how many schedules each case is tried under,
 //! `SHUTTLE_RANDOM_SEED` which. A failure prints its schedule, to be given to `shuttle::replay`.
 
+mod queue;
 mod world;
 
 use shuttle::{
