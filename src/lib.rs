@@ -14,7 +14,8 @@
 //! | [`snapshot`] | counters on disk, so that they outlive the process |
 //! | [`http2`] | HTTP/2 for unary calls |
 //! | [`grpc`] | the wire and the services |
-//! | [`telemetry`] | logs |
+//! | [`telemetry`] | logs and metrics |
+//! | [`http`] | the port for those who watch |
 //! | [`server`] | the wiring |
 //! | [`cli`] | the commands |
 
@@ -22,6 +23,7 @@ pub mod algorithm;
 pub mod cli;
 pub mod clock;
 pub mod grpc;
+pub mod http;
 pub mod http2;
 pub mod limit;
 pub mod limiter;

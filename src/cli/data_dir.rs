@@ -4,12 +4,18 @@ use super::{Failure, interval};
 use crate::{
     clock::Clock,
     limiter::Limiter,
+    server::Start,
     snapshot::{self, OnBadSnapshot, Progress, Restored, Writer},
     store::Seed,
 };
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
-use std::{io::IsTerminal, path::PathBuf, time::Duration};
+use std::{
+    io::IsTerminal,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 /// Where counters are kept across restarts, and how often they are written.
 #[derive(Args)]
@@ -40,39 +46,49 @@ impl DataDir {
         self.snapshot_interval
     }
 
-    /// Makes the limiter with `build`, given the secret of the keys, and fills it with what was kept. The writer keeps
-    /// what comes; there is none without a directory.
+    /// The counters to start with, in the limiter that `build` makes, given the secret of the keys: none without a
+    /// directory, else those that were kept there.
     pub(super) fn start(
         &self,
-        build: impl FnMut(Seed) -> Limiter,
-        clock: &dyn Clock,
-    ) -> Result<(Limiter, Option<Writer>), Failure> {
+        build: impl FnMut(Seed) -> Limiter + Send + 'static,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Start<Failure>, Failure> {
         let seed =
             Seed::random().map_err(|error| Failure(format!("no random seed for the keys: {error}")))?;
-        let Some(directory) = &self.data else {
+        let Some(directory) = self.data.clone() else {
             tracing::info!("no --data: counters are kept in memory only, and forgotten at the end");
-            return Ok(({ build }(seed), None));
+            return Ok(Start::Fresh(Box::new({ build }(seed))));
         };
         let on_bad = match self.on_bad_snapshot {
             OnBadChoice::Refuse => OnBadSnapshot::Refuse,
             OnBadChoice::Discard => OnBadSnapshot::Discard,
         };
-        let bar = progress_bar("restoring");
-        let began = clock.now();
-        let show = |progress| show(&bar, progress);
-        let started = snapshot::start(directory, on_bad, seed, build, began, show)?;
-        bar.finish_and_clear();
-        let Restored { counters, expired, from_the_future, at } = started.restored;
-        if from_the_future {
-            tracing::warn!(
-                "the clock was set back since the last snapshot: what was used then counts as used now"
-            );
-        }
-        let age = at.map_or(Duration::ZERO, |at| began.since(at));
-        let took = clock.now().since(began);
-        tracing::info!(directory = %directory.display(), counters, expired, ?age, ?took, "restored");
-        Ok((started.limiter, Some(started.writer)))
+        let clock = Arc::clone(clock);
+        Ok(Start::Restored(Box::new(move || restore(&directory, on_bad, seed, build, &*clock))))
     }
+}
+
+fn restore(
+    directory: &Path,
+    on_bad: OnBadSnapshot,
+    seed: Seed,
+    build: impl FnMut(Seed) -> Limiter,
+    clock: &dyn Clock,
+) -> Result<(Limiter, Writer), Failure> {
+    let bar = progress_bar("restoring");
+    let began = clock.now();
+    let started = snapshot::start(directory, on_bad, seed, build, began, |progress| show(&bar, progress))?;
+    bar.finish_and_clear();
+    let Restored { counters, expired, from_the_future, at } = started.restored;
+    if from_the_future {
+        tracing::warn!(
+            "the clock was set back since the last snapshot: what was used then counts as used now"
+        );
+    }
+    let age = at.map_or(Duration::ZERO, |at| began.since(at));
+    let took = clock.now().since(began);
+    tracing::info!(directory = %directory.display(), counters, expired, ?age, ?took, "restored");
+    Ok((started.limiter, started.writer))
 }
 
 /// A bar on standard error if that is a terminal, or one that shows nothing.

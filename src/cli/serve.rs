@@ -36,6 +36,9 @@ pub(super) struct Serve {
         default_value = "127.0.0.1:8081"
     )]
     listen: Vec<ListenAddress>,
+    /// Where to serve /metrics, /livez and /readyz over HTTP; nowhere unless said.
+    #[arg(long, env = "TIDEGATE_HTTP_LISTEN", value_name = "ADDR")]
+    http_listen: Option<ListenAddress>,
     /// Admit every request; the statuses still say what would have been denied.
     #[arg(long, env = "TIDEGATE_GLOBAL_SHADOW")]
     global_shadow: bool,
@@ -111,12 +114,12 @@ impl Serve {
             OnFullChoice::Deny => OnFull::Deny,
             OnFullChoice::Allow => OnFull::Allow,
         };
-        let build = |seed: Seed| {
+        let (global_shadow, max_waiting) = (self.global_shadow, self.max_waiting);
+        let build = move |seed: Seed| {
             let store = StoreSettings { seed, counters_max, on_full };
-            Limiter::new(rules.clone(), store, self.global_shadow).with_waiting_max(self.max_waiting)
+            Limiter::new(rules.clone(), store, global_shadow).with_waiting_max(max_waiting)
         };
-        let (limiter, writer) = self.data.start(build, &*clock)?;
-        server::serve(&settings, &Arc::new(limiter), &clock, writer, stop_signals)?;
+        server::serve(&settings, &clock, self.data.start(build, &clock)?, stop_signals)?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -145,6 +148,7 @@ impl Serve {
         let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         Ok(Settings {
             listen: self.listen.clone(),
+            http_listen: self.http_listen.clone(),
             threads: self.threads.unwrap_or(cores),
             request_limits: RequestLimits {
                 descriptors_max: self.bounds.max_descriptors,

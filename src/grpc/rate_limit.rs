@@ -13,7 +13,10 @@ use crate::{
     limiter::{Limiter, Verdict},
 };
 use http::HeaderMap;
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 use tonic::{Request, Response, Status};
 
 /// A caller that sends this metadata with the value `exact` gets resets to the nanosecond.
@@ -22,7 +25,8 @@ pub const PRECISION_HEADER: &str = "tidegate-precision";
 /// The service: the limiter, a clock, and the size of requests it takes.
 #[derive(Clone)]
 pub struct RateLimit {
-    limiter: Arc<Limiter>,
+    /// Empty until the counters are restored.
+    limiter: Arc<OnceLock<Arc<Limiter>>>,
     clock: Arc<dyn Clock>,
     limits: RequestLimits,
     /// None if nothing is set, which most servers are spared to look into.
@@ -32,7 +36,19 @@ pub struct RateLimit {
 impl RateLimit {
     /// The service over a limiter. Its answers are a verdict and statuses, and what rules want said of their denials.
     pub fn new(limiter: Arc<Limiter>, clock: Arc<dyn Clock>, limits: RequestLimits) -> Self {
-        Self { limiter, clock, limits, extras: None }
+        let service = Self::restoring(clock, limits);
+        service.restored(limiter);
+        service
+    }
+
+    /// The service while its counters are being restored: it refuses with UNAVAILABLE until it is [`Self::restored`].
+    pub fn restoring(clock: Arc<dyn Clock>, limits: RequestLimits) -> Self {
+        Self { limiter: Arc::default(), clock, limits, extras: None }
+    }
+
+    /// From now on requests are decided by this limiter. Only the first counts.
+    pub fn restored(&self, limiter: Arc<Limiter>) {
+        let _ = self.limiter.set(limiter);
     }
 
     /// The same, with answers that say more.
@@ -47,18 +63,21 @@ impl RateLimit {
     }
 
     /// Decides one request that is within the limits, and tells the decision; none, and nothing is decided, if the answer
-    /// may have to be held.
+    /// may have to be held, or the counters are not restored.
     #[inline]
     pub(super) fn decide_unless_held<T>(
         &self,
         request: &limit::Request<'_>,
         tell: impl FnOnce(&Decision<'_>) -> T,
     ) -> Option<T> {
-        let rules = self.limiter.pin();
+        let limiter = self.limiter.get()?;
+        let rules = limiter.pin();
         if rules.may_hold(request.domain()) {
             return None;
         }
-        Some(tell(&rules.decide(request, self.clock.now())))
+        let decision = rules.decide(request, self.clock.now());
+        limiter.tally().count(&decision);
+        Some(tell(&decision))
     }
 
     /// Whether the answer says more than its verdict and statuses.
@@ -87,18 +106,24 @@ impl RateLimit {
         request: &limit::Request<'_>,
         patience: Duration,
         precision: Precision,
-    ) -> RateLimitResponse {
-        let respond = |decision: &Decision<'_>| self.response(request, decision, precision);
-        let ticket = match self.limiter.pin().decide_or_hold(request, patience, self.clock.now()) {
+    ) -> Result<RateLimitResponse, Status> {
+        let Some(limiter) = self.limiter.get() else {
+            return Err(Status::unavailable("the counters are being restored; ask again shortly"));
+        };
+        let respond = |decision: &Decision<'_>| {
+            limiter.tally().count(decision);
+            Ok(self.response(request, decision, precision))
+        };
+        let ticket = match limiter.pin().decide_or_hold(request, patience, self.clock.now()) {
             Verdict::Decided(decision) => return respond(&decision),
             Verdict::Held(ticket) => ticket,
         };
-        let turn = held::its_turn(&self.limiter, &*self.clock, ticket).await;
-        let (rules, now) = (self.limiter.pin(), self.clock.now());
+        let turn = held::its_turn(limiter, &*self.clock, ticket).await;
+        let (rules, now) = (limiter.pin(), self.clock.now());
         match turn {
             Some(ticket) => {
                 let response = respond(&rules.tell_held(request, &ticket, now));
-                self.limiter.end_wait(ticket);
+                limiter.end_wait(ticket);
                 response
             }
             // The server ends before its turn. Whatever may have become free meanwhile, nobody waits any more.
@@ -117,7 +142,7 @@ impl RateLimitService for RateLimit {
         let (precision, patience) = (precision(metadata)?, deadline::patience(metadata));
         let asked = decode::request(request.get_ref(), &self.limits)
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
-        Ok(Response::new(self.answer(&asked, patience, precision).await))
+        self.answer(&asked, patience, precision).await.map(Response::new)
     }
 }
 

@@ -21,11 +21,13 @@ mod hold_tests;
 mod keys;
 mod lone;
 mod status;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod waiting;
 
 pub use hold::Verdict;
+pub use tally::{Tally, Totals};
 pub use waiting::{Due, Ticket};
 
 use crate::{
@@ -44,6 +46,7 @@ pub struct Limiter {
     store: Store,
     global_shadow: bool,
     waiting: Mutex<Waiting>,
+    tally: Tally,
 }
 
 /// Requests that may wait for their turn at once, unless said otherwise.
@@ -73,7 +76,7 @@ impl Limiter {
     pub fn new(rules: RuleSet, store: StoreSettings, global_shadow: bool) -> Self {
         let in_force = ArcSwap::from_pointee(InForce::new(rules, &store.seed));
         let waiting = Mutex::new(Waiting::new(WAITING_DEFAULT));
-        Self { in_force, store: Store::new(store), global_shadow, waiting }
+        Self { in_force, store: Store::new(store), global_shadow, waiting, tally: Tally::default() }
     }
 
     /// The same with room for so many requests that wait for their turn, over all counters.
@@ -96,6 +99,11 @@ impl Limiter {
     /// The rules in force.
     pub fn rules(&self) -> Arc<RuleSet> {
         Arc::clone(&self.in_force.load().rules)
+    }
+
+    /// What was decided so far, as far as whoever answered counted it.
+    pub fn tally(&self) -> &Tally {
+        &self.tally
     }
 
     /// The counters.

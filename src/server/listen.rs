@@ -79,6 +79,21 @@ impl Listener {
         }
     }
 
+    /// Serves HTTP pages to whoever connects, for as long as it is polled.
+    pub(super) async fn serve_pages(self, pages: axum::Router) {
+        let served = match self {
+            Self::Tcp { listener, .. } => axum::serve(listener, pages).await,
+            Self::Unix { listener, socket } => {
+                let served = axum::serve(listener, pages).await;
+                drop(socket);
+                served
+            }
+        };
+        if let Err(error) = served {
+            tracing::warn!(%error, "the pages for those who watch are served no more");
+        }
+    }
+
     /// The next connection, taken off this runtime so that a worker's can have it.
     pub(super) async fn accept(&self) -> io::Result<Stream> {
         match self {

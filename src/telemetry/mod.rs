@@ -1,4 +1,8 @@
-//! What the server tells of itself: logs, so far.
+//! What the server tells of itself: logs and metrics.
+
+mod metrics;
+
+pub use metrics::{METRICS_CONTENT_TYPE, Metrics, Sources};
 
 use std::io::IsTerminal;
 use tracing_subscriber::{EnvFilter, filter::ParseError};

@@ -15,10 +15,14 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("store", &["limit", "algorithm", "sync"]),
     ("limiter", &["limit", "algorithm", "rules", "store", "sync"]),
     ("snapshot", &["limit", "algorithm", "rules", "store", "limiter", "clock"]),
-    ("telemetry", &["limit", "limiter"]),
+    ("telemetry", &["limit", "limiter", "store", "snapshot"]),
+    ("http", &["telemetry"]),
     ("http2", &[]),
     ("grpc", &["limit", "limiter", "clock", "http2"]),
-    ("server", &["limit", "limiter", "clock", "http2", "grpc", "telemetry", "store", "rules", "snapshot"]),
+    (
+        "server",
+        &["limit", "limiter", "clock", "http", "http2", "grpc", "telemetry", "store", "rules", "snapshot"],
+    ),
     ("proof", &["cli", "grpc", "http2", "snapshot"]),
     (
         "cli",

@@ -10,11 +10,11 @@ use tidegate::{
     limit::{RequestLimits, Timestamp},
     limiter::Limiter,
     rules::{LoadOptions, RuleSet, Source},
-    server::{self, ListenAddress, ServeError, Settings},
+    server::{self, ListenAddress, ServeError, Settings, Start},
     store::{OnFull, Seed, StoreSettings},
 };
 use tokio::sync::oneshot;
-use tonic::transport::Endpoint;
+use tonic::transport::{Channel, Endpoint};
 
 /// A running server; stopped, and waited for, when dropped.
 pub struct InProcess {
@@ -37,10 +37,16 @@ pub fn limiter(yaml: &str) -> Limiter {
 impl InProcess {
     /// Serves these rules, and stands at `start`.
     pub fn start(yaml: &str, start: Timestamp) -> Self {
+        Self::start_with(Start::Fresh(Box::new(limiter(yaml))), start)
+    }
+
+    /// Serves from these counters, and stands at `start`.
+    pub fn start_with(counters: Start<ServeError>, start: Timestamp) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let socket = folder.path().join("tidegate.sock");
         let settings = Settings {
             listen: vec![ListenAddress::Unix(socket.clone())],
+            http_listen: None,
             threads: NonZeroUsize::MIN,
             request_limits: RequestLimits::default(),
             extras: Extras::default(),
@@ -53,11 +59,10 @@ impl InProcess {
             snapshot_interval: Duration::from_secs(10),
         };
         let clock = Arc::new(ManualClock::new(start));
-        let (limiter, its_clock) = (Arc::new(limiter(yaml)), Arc::clone(&clock) as Arc<dyn Clock>);
+        let its_clock = Arc::clone(&clock) as Arc<dyn Clock>;
         let (stop, stopped) = oneshot::channel();
         let until_stopped = move || Ok(async { _ = stopped.await });
-        let serving =
-            thread::spawn(move || server::serve(&settings, &limiter, &its_clock, None, until_stopped));
+        let serving = thread::spawn(move || server::serve(&settings, &its_clock, counters, until_stopped));
         while UnixStream::connect(&socket).is_err() {
             assert!(!serving.is_finished(), "the server did not start");
             thread::sleep(Duration::from_millis(1));
@@ -67,9 +72,14 @@ impl InProcess {
 
     /// A connected client.
     pub async fn client(&self) -> Client {
+        Client(RateLimitServiceClient::new(self.channel().await))
+    }
+
+    /// A connection, for clients of any service.
+    pub async fn channel(&self) -> Channel {
         let address = format!("unix:{}", self.folder.path().join("tidegate.sock").display());
         let endpoint = Endpoint::from_shared(address).expect("unix:path");
-        Client(RateLimitServiceClient::new(endpoint.connect().await.expect("the server accepts")))
+        endpoint.connect().await.expect("the server accepts")
     }
 }
 

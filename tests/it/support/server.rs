@@ -69,21 +69,25 @@ impl Server {
             .spawn()
             .expect("the server starts");
         let log = Arc::new(Mutex::new(Vec::new()));
-        let (listening, address) = mpsc::channel();
+        let (serving, address) = mpsc::channel();
         let stderr = BufReader::new(child.stderr.take().expect("piped"));
         let lines = Arc::clone(&log);
         thread::spawn(move || {
+            let mut address = String::new();
             for line in stderr.lines().map_while(Result::ok) {
                 let parsed: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
                 lines.lock().expect("nobody panics with it").push(line);
                 if parsed["message"] == "listening" {
-                    let _ = listening.send(parsed["address"].as_str().unwrap_or_default().to_owned());
+                    parsed["address"].as_str().unwrap_or_default().clone_into(&mut address);
+                } else if parsed["message"] == "serving" {
+                    // Whoever waited has lost patience otherwise.
+                    let _ = serving.send(std::mem::take(&mut address));
                 }
             }
         });
         let Ok(address) = address.recv_timeout(PATIENCE) else {
             let _ = child.kill();
-            panic!("the server did not listen: {:#?}", log.lock().expect("nobody panics with it"));
+            panic!("the server does not serve: {:#?}", log.lock().expect("nobody panics with it"));
         };
         Self { child, address, log }
     }

@@ -1,0 +1,108 @@
+//! What has been decided so far, counted by whoever answers.
+//!
+//! Threads count on cache lines of their own: two that decide at once must not pass a line to and fro.
+
+use crate::limit::{Code, Decision, Status};
+use std::{
+    cell::Cell,
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
+};
+
+/// Threads beyond this many share lines, which costs time and no count.
+const LINES: usize = 64;
+
+/// Counts of decisions.
+pub struct Tally(Box<[Line]>);
+
+/// What some threads counted.
+#[derive(Default)]
+#[repr(align(128))]
+struct Line {
+    admitted: AtomicU64,
+    denied: AtomicU64,
+    without_limit: AtomicU64,
+}
+
+/// The sums.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Totals {
+    /// Requests answered OK.
+    pub admitted: u64,
+    /// Requests answered OVER_LIMIT.
+    pub denied: u64,
+    /// Descriptors that no limit applied to: of an unknown domain, without a rule, or with one that only lists.
+    pub without_limit: u64,
+}
+
+/// The line of a thread that has none yet.
+const NONE: usize = usize::MAX;
+
+thread_local! {
+    static LINE: Cell<usize> = const { Cell::new(NONE) };
+}
+
+/// The line of this thread; threads take them in turn.
+fn line() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    LINE.with(|line| {
+        if line.get() == NONE {
+            line.set(NEXT.fetch_add(1, Ordering::Relaxed) % LINES);
+        }
+        line.get()
+    })
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self((0..LINES).map(|_| Line::default()).collect())
+    }
+}
+
+impl Tally {
+    /// Counts a decision that is answered.
+    #[inline]
+    pub fn count(&self, decision: &Decision<'_>) {
+        let line = &self.0[line()];
+        let by_code = match decision.code {
+            Code::Ok => &line.admitted,
+            Code::OverLimit => &line.denied,
+        };
+        by_code.fetch_add(1, Ordering::Relaxed);
+        let without = decision.statuses.iter().filter(|status| **status == Status::NO_LIMIT).count();
+        if without > 0 {
+            line.without_limit.fetch_add(without as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// All that was counted, by all threads.
+    pub fn totals(&self) -> Totals {
+        self.0.iter().fold(Totals::default(), |sum, line| Totals {
+            admitted: sum.admitted + line.admitted.load(Ordering::Relaxed),
+            denied: sum.denied + line.denied.load(Ordering::Relaxed),
+            without_limit: sum.without_limit + line.without_limit.load(Ordering::Relaxed),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_many_threads_count_is_not_lost() {
+        let tally = Tally::default();
+        let decision =
+            |code| Decision { code, statuses: [Status::NO_LIMIT, Status::UNLIMITED].into_iter().collect() };
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..100 {
+                        tally.count(&decision(Code::Ok));
+                    }
+                    tally.count(&decision(Code::OverLimit));
+                });
+            }
+        });
+        assert_eq!(tally.totals(), Totals { admitted: 400, denied: 4, without_limit: 404 });
+    }
+}

@@ -1,0 +1,153 @@
+//! The metrics, read from where the figures are kept whenever somebody asks.
+
+use crate::{
+    limiter::{Limiter, Totals},
+    snapshot::SnapshotCounts,
+    store::OnFull,
+};
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, NoLabelSet, text::encode},
+    metrics::MetricType,
+    registry::Registry,
+};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
+
+/// The content type of [`Metrics::text`].
+pub const METRICS_CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// What the figures are read from; it comes when the counters are restored.
+#[derive(Clone)]
+pub struct Sources {
+    /// The decisions and the counters.
+    pub limiter: Arc<Limiter>,
+    /// The snapshots, where there are any.
+    pub snapshots: Option<Arc<SnapshotCounts>>,
+}
+
+/// The metrics.
+pub struct Metrics {
+    registry: Registry,
+    sources: Arc<OnceLock<Sources>>,
+}
+
+impl Metrics {
+    /// Metrics without any figure yet.
+    pub fn new() -> Self {
+        let sources = Arc::new(OnceLock::new());
+        let mut registry = Registry::with_prefix("tidegate");
+        registry.register_collector(Box::new(Reader(Arc::clone(&sources))));
+        Self { registry, sources }
+    }
+
+    /// From now on there are figures. Only the first call counts.
+    pub fn start(&self, sources: Sources) {
+        let _ = self.sources.set(sources);
+    }
+
+    /// All of them, in the text format of OpenMetrics, which Prometheus reads.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        encode(&mut text, &self.registry).expect("a string takes whatever is written to it");
+        text
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+struct Reader(Arc<OnceLock<Sources>>);
+
+impl fmt::Debug for Reader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reader")
+    }
+}
+
+impl Collector for Reader {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut page = Page(encoder);
+        page.gauge_of("build", "The version that runs", &[("version", env!("CARGO_PKG_VERSION"))], 1_u64)?;
+        let Some(Sources { limiter, snapshots }) = self.0.get() else { return Ok(()) };
+        page.decisions(limiter)?;
+        page.counters(limiter)?;
+        snapshots.as_ref().map_or(Ok(()), |snapshots| page.snapshots(snapshots))
+    }
+}
+
+/// What is written to.
+struct Page<'e>(DescriptorEncoder<'e>);
+
+type Label<'l> = (&'l str, &'l str);
+
+impl Page<'_> {
+    fn decisions(&mut self, limiter: &Limiter) -> fmt::Result {
+        let Totals { admitted, denied, without_limit } = limiter.tally().totals();
+        self.counters_of(
+            "requests",
+            "Requests that were answered, by their verdict",
+            &[([("code", "ok")], admitted), ([("code", "over_limit")], denied)],
+        )?;
+        let what = "Descriptors that no limit applied to: of an unknown domain, or without a rule";
+        self.counter("descriptors_without_limit", what, without_limit)
+    }
+
+    fn counters(&mut self, limiter: &Limiter) -> fmt::Result {
+        let store = limiter.store();
+        self.gauge("counters", "Counters held now", store.counters() as u64)?;
+        self.gauge("counters_max", "The most counters that are held at once", store.counters_max() as u64)?;
+        let outcome = match store.on_full() {
+            OnFull::Deny => "denied",
+            OnFull::Allow => "admitted",
+        };
+        self.gauge("waiting", "Requests whose answers are held until their turn", limiter.waiting() as u64)?;
+        let what = "Requests that needed a new counter when there was no room, by what became of them";
+        self.counters_of("no_room", what, &[([("outcome", outcome)], store.no_room() as u64)])
+    }
+
+    fn snapshots(&mut self, snapshots: &SnapshotCounts) -> fmt::Result {
+        let results =
+            [([("result", "written")], snapshots.passes()), ([("result", "failed")], snapshots.failures())];
+        self.counters_of("snapshots", "Snapshots, by what became of them", &results)?;
+        self.counter("snapshot_bytes", "Bytes of all snapshots written", snapshots.bytes())?;
+        let seconds = snapshots.last_at_nanos() as f64 / 1e9;
+        let what = "When the last snapshot was written, since the Unix epoch; 0 before the first";
+        self.gauge("snapshot_last_timestamp_seconds", what, seconds)?;
+        let what = "How long the last snapshot took";
+        self.gauge("snapshot_last_duration_seconds", what, snapshots.last_took().as_secs_f64())
+    }
+
+    fn gauge(&mut self, name: &str, what: &str, value: impl EncodeGaugeValue) -> fmt::Result {
+        self.0.encode_descriptor(name, what, None, MetricType::Gauge)?.encode_gauge(&value)
+    }
+
+    fn gauge_of(
+        &mut self,
+        name: &str,
+        what: &str,
+        labels: &[Label<'_>; 1],
+        value: impl EncodeGaugeValue,
+    ) -> fmt::Result {
+        let mut metric = self.0.encode_descriptor(name, what, None, MetricType::Gauge)?;
+        metric.encode_family(labels)?.encode_gauge(&value)
+    }
+
+    fn counter(&mut self, name: &str, what: &str, value: impl EncodeCounterValue) -> fmt::Result {
+        let mut metric = self.0.encode_descriptor(name, what, None, MetricType::Counter)?;
+        metric.encode_counter::<NoLabelSet, _, u64>(&value, None)
+    }
+
+    fn counters_of(&mut self, name: &str, what: &str, values: &[([Label<'_>; 1], u64)]) -> fmt::Result {
+        let mut metric = self.0.encode_descriptor(name, what, None, MetricType::Counter)?;
+        for (labels, value) in values {
+            metric.encode_family(labels)?.encode_counter::<NoLabelSet, _, u64>(value, None)?;
+        }
+        Ok(())
+    }
+}

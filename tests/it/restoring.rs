@@ -1,0 +1,70 @@
+//! While the counters are restored, the server is there to be asked, and says that it is not ready.
+
+use crate::support::{InProcess, limiter};
+use std::sync::mpsc;
+use tidegate::{
+    limit::Timestamp,
+    server::{ServeError, Start},
+    snapshot::{self, OnBadSnapshot},
+    store::Seed,
+};
+use tonic::{Code, transport::Channel};
+use tonic_health::pb::{
+    HealthCheckRequest, HealthCheckResponse, health_check_response::ServingStatus,
+    health_client::HealthClient,
+};
+
+const RULES: &str = "
+domain: demo
+descriptors:
+  - key: api_key
+    rate_limit: { unit: minute, requests_per_unit: 5 }
+";
+
+async fn health(channel: Channel) -> tonic::Streaming<HealthCheckResponse> {
+    let watched = HealthClient::new(channel).watch(HealthCheckRequest::default()).await;
+    watched.expect("health is there").into_inner()
+}
+
+async fn status(health: &mut tonic::Streaming<HealthCheckResponse>) -> ServingStatus {
+    health.message().await.expect("the stream stands").expect("a status").status()
+}
+
+#[tokio::test]
+async fn a_server_is_not_ready_until_its_counters_are_restored() {
+    let now = Timestamp::from_millis(1_700_000_000_000);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (go_on, may_go_on) = mpsc::channel();
+    let data = folder.path().to_owned();
+    let restore = move || {
+        may_go_on.recv().expect("the test lets it go on");
+        let seed = Seed::from_bytes([9; 16]);
+        let started = snapshot::start(&data, OnBadSnapshot::Refuse, seed, |_| limiter(RULES), now, |_| {});
+        let started = started.expect("an empty directory");
+        Ok::<_, ServeError>((started.limiter, started.writer))
+    };
+    let server = InProcess::start_with(Start::Restored(Box::new(restore)), now);
+    let mut health = health(server.channel().await).await;
+    assert_eq!(status(&mut health).await, ServingStatus::NotServing);
+    let mut client = server.client().await;
+    let refusal = client.hit("demo", &[("api_key", "a")]).await.expect_err("nothing is decided yet");
+    assert_eq!(refusal.code(), Code::Unavailable);
+    assert_eq!(refusal.message(), "the counters are being restored; ask again shortly");
+
+    go_on.send(()).expect("it waits");
+    assert_eq!(status(&mut health).await, ServingStatus::Serving);
+    let answer = client.hit("demo", &[("api_key", "a")]).await.expect("now it is");
+    assert_eq!(answer.statuses[0].limit_remaining, 4, "what was refused has charged nothing");
+}
+
+#[tokio::test]
+async fn a_server_that_is_told_to_stop_meanwhile_stops() {
+    let (_never, may_go_on) = mpsc::channel::<()>();
+    let restore = move || {
+        _ = may_go_on.recv();
+        Err(ServeError::Start { what: "what nobody waits for", source: std::io::ErrorKind::Other.into() })
+    };
+    let now = Timestamp::from_millis(1_700_000_000_000);
+    // Dropping it waits until it has stopped, and holds that it stopped well.
+    drop(InProcess::start_with(Start::Restored(Box::new(restore)), now));
+}

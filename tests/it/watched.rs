@@ -1,0 +1,83 @@
+//! The port for those who watch: metrics and readiness, of a real server.
+
+use crate::support::{Server, http1, rules_file};
+use std::{collections::BTreeMap, net::Ipv4Addr};
+
+/// A server and the port of its pages.
+fn start(rules: &str, args: &[&str]) -> (Server, u16) {
+    let rules = rules_file(rules);
+    let server = Server::with_rules(rules.path(), &[&["--http-listen", "127.0.0.1:0"], args].concat());
+    let line = server.log().into_iter().find(|line| line.contains("those who watch")).expect("it is logged");
+    let line: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+    let port = line["address"].as_str().and_then(|address| address.rsplit(':').next()?.parse().ok());
+    (server, port.expect("an address"))
+}
+
+async fn page(port: u16, path: &str) -> (u16, String) {
+    let answer = http1::fetch(Ipv4Addr::LOCALHOST, port, http::Request::get(path)).await.expect("an answer");
+    (answer.status().as_u16(), String::from_utf8(answer.into_body()).expect("text"))
+}
+
+/// The metrics by their names and labels.
+async fn metrics(port: u16) -> BTreeMap<String, f64> {
+    let (status, text) = page(port, "/metrics").await;
+    assert_eq!((status, text.lines().last()), (200, Some("# EOF")));
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .map(|line| {
+            let (name, value) = line.rsplit_once(' ').expect("a name and a value");
+            (name.to_owned(), value.parse().expect("a number"))
+        })
+        .collect()
+}
+
+const RULES: &str = "
+domain: demo
+descriptors:
+  - key: api_key
+    rate_limit: { unit: day, requests_per_unit: 2 }
+";
+
+#[tokio::test]
+async fn the_metrics_count_what_was_decided() {
+    let (server, port) = start(RULES, &["--max-counters", "3"]);
+    let mut client = server.client().await;
+    for (key, value) in [
+        ("api_key", "a"),
+        ("api_key", "a"),
+        ("api_key", "a"),
+        ("api_key", "b"),
+        ("api_key", "c"),
+        ("api_key", "d"),
+        ("x", ""),
+    ] {
+        client.hit("demo", &[(key, value)]).await.expect("an answer");
+    }
+    client.hit("elsewhere", &[("api_key", "a")]).await.expect("an answer");
+    let found = metrics(port).await;
+    for (name, value) in [
+        (r#"tidegate_requests_total{code="ok"}"#, 6.0),
+        (r#"tidegate_requests_total{code="over_limit"}"#, 2.0),
+        ("tidegate_descriptors_without_limit_total", 2.0),
+        ("tidegate_counters", 3.0),
+        ("tidegate_counters_max", 3.0),
+        (r#"tidegate_no_room_total{outcome="denied"}"#, 1.0),
+        ("tidegate_waiting", 0.0),
+    ] {
+        assert_eq!(found.get(name), Some(&value), "{name} of {found:#?}");
+    }
+    assert!(!found.keys().any(|name| name.contains("snapshot")), "there are no snapshots");
+    assert_eq!(page(port, "/livez").await, (200, "alive\n".to_owned()));
+    assert_eq!(page(port, "/readyz").await, (200, "serving\n".to_owned()));
+    assert_eq!(page(port, "/").await.0, 404);
+}
+
+#[tokio::test]
+async fn a_draining_server_is_not_ready() {
+    let (server, port) = start(RULES, &["--drain-delay", "20s"]);
+    server.signal(rustix::process::Signal::TERM);
+    // The signal takes its time to arrive.
+    while page(port, "/readyz").await.0 == 200 {}
+    assert_eq!(page(port, "/readyz").await.0, 503);
+    assert_eq!(page(port, "/livez").await.0, 200);
+}
