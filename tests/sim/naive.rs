@@ -3,6 +3,8 @@
 use crate::{
     oracle::{Model, Oracle},
     rules::Rules,
+    traffic::{Step, What},
+    world::Settings,
 };
 use std::collections::BTreeMap;
 
@@ -36,13 +38,39 @@ pub struct Status {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Tightest {
     pub remaining: u64,
-    /// In nanoseconds; none for never.
-    pub reset: Option<u64>,
+    pub reset: Wait,
 }
 
-/// Rules, counters, and nothing else.
+/// How long to wait; the later the larger.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Wait {
+    /// Until there is room, and nobody knows when.
+    Unknown,
+    /// In nanoseconds.
+    After(u64),
+    Never,
+}
+
+impl Wait {
+    pub fn known(self) -> Option<u64> {
+        if let Self::After(nanos) = self { Some(nanos) } else { None }
+    }
+}
+
+/// Settings, rules, counters, and what the snapshot has of them.
 pub struct Naive {
+    settings: Settings,
     rules: Rules,
+    counters: BTreeMap<Key, Oracle>,
+    snapshot: Snapshot,
+    /// Whether there is anything to write: what did not change is not dated anew.
+    is_changed: bool,
+}
+
+/// Counters, and when they were written.
+#[derive(Clone, Default)]
+struct Snapshot {
+    at: u64,
     counters: BTreeMap<Key, Oracle>,
 }
 
@@ -53,76 +81,145 @@ type Key = (usize, usize, Option<usize>);
 struct Charge {
     descriptor: usize,
     key: Key,
+    requests: u64,
     model: Model,
     hits: Hits,
     always: bool,
     fits: bool,
+    /// Whether there is no room for its counter.
+    has_no_room: bool,
 }
 
 impl Naive {
-    pub fn new(rules: Rules) -> Self {
-        Self { rules, counters: BTreeMap::new() }
+    pub fn new(settings: Settings, rules: Rules) -> Self {
+        Self { settings, rules, counters: BTreeMap::new(), snapshot: Snapshot::default(), is_changed: true }
     }
 
-    pub fn change_rules(&mut self, rules: Rules) {
-        self.rules = rules;
+    /// Lets a step happen. Of a request, whether it is over, and what each descriptor is told.
+    pub fn play(&mut self, Step { now, what }: &Step) -> Option<(bool, Vec<Status>)> {
+        match what {
+            What::Ask(asked) => {
+                if self.settings.may_fill_up() {
+                    self.sweep(*now);
+                }
+                return Some(self.decide(asked, *now));
+            }
+            What::ChangeRules(rules) => self.rules = rules.clone(),
+            What::Sweep => self.sweep(*now),
+            What::Snapshot => self.write_snapshot(*now),
+            What::Restart(start) => {
+                self.write_snapshot(*now);
+                self.restart(*start);
+            }
+            What::Crash(start) => self.restart(*start),
+        }
+        None
     }
 
-    /// Whether the request is over, and what each descriptor is told.
-    pub fn decide(&mut self, asked: &[Asked], now: u64) -> (bool, Vec<Status>) {
+    /// Counters that there are, expired ones that nobody swept too.
+    pub fn held(&self) -> usize {
+        self.counters.len()
+    }
+
+    /// Expired counters go, by whole seconds.
+    fn sweep(&mut self, now: u64) {
+        let before = self.counters.len();
+        self.counters.retain(|_, oracle| oracle.expires().div_ceil(1_000_000_000) > now / 1_000_000_000);
+        self.is_changed |= self.counters.len() < before;
+    }
+
+    fn write_snapshot(&mut self, at: u64) {
+        if self.is_changed {
+            self.snapshot = Snapshot { at, counters: self.counters.clone() };
+            self.is_changed = false;
+        }
+    }
+
+    /// What was written, as a process finds it that starts now; expired counters are left out, to the nanosecond.
+    fn restart(&mut self, start: u64) {
+        let Snapshot { at, mut counters } = self.snapshot.clone();
+        counters.values_mut().for_each(|oracle| oracle.restart(at, start));
+        counters.retain(|_, oracle| oracle.expires() > start);
+        self.counters = counters;
+        // What was moved to now is to be written as it is now; and so is what there is where nothing was written yet.
+        self.is_changed = at > start || at == 0;
+    }
+
+    fn decide(&mut self, asked: &[Asked], now: u64) -> (bool, Vec<Status>) {
         let mut charges = self.charges(asked);
         let counters: Vec<Key> =
             BTreeMap::from_iter(charges.iter().map(|charge| (charge.key, ()))).into_keys().collect();
         for &key in &counters {
-            let taken = sum(&charges, key, |_| true, takes);
-            let mut oracle = self.oracle(&charges, key, now);
-            oracle.give_back(sum(&charges, key, |_| true, gives), now);
-            for charge in charges.iter_mut().filter(|charge| charge.key == key) {
-                charge.fits = match charge.hits {
-                    Hits::Take(_) => taken <= oracle.remaining(now),
-                    Hits::Peek => oracle.remaining(now) > 0,
-                    Hits::GiveBack(_) => true,
-                };
-            }
+            self.evaluate(&mut charges, key, now);
         }
-        let over: Vec<bool> = (0..asked.len())
-            .map(|index| charges.iter().any(|charge| charge.descriptor == index && !charge.fits))
-            .collect();
-        let is_over = self.verdict(asked, &over);
+        let is_over = self.verdict(asked, &charges);
+        let new = counters.iter().filter(|&key| {
+            !self.counters.contains_key(key) && self.counted(&charges, *key, is_over, takes) > 0
+        });
+        let has_room = self.counters.len() + new.count() <= self.settings.counters_max;
+        let is_over = if has_room || !self.settings.denies_when_full {
+            is_over
+        } else {
+            for charge in charges.iter_mut().filter(|charge| takes(charge.hits) > 0 && charge.fits) {
+                charge.has_no_room = !self.counters.contains_key(&charge.key);
+            }
+            self.verdict(asked, &charges)
+        };
         for &key in &counters {
-            let counts = |charge: &Charge| charge.always || !is_over && !over[charge.descriptor];
-            let (given, taken) = (sum(&charges, key, counts, gives), sum(&charges, key, counts, takes));
-            if given > 0 || taken > 0 {
+            let [given, taken] = [gives, takes].map(|hits| self.counted(&charges, key, is_over, hits));
+            let is_there = self.counters.contains_key(&key);
+            if is_there && given + taken > 0 || taken > 0 && has_room {
                 let mut oracle = self.oracle(&charges, key, now);
                 oracle.give_back(given, now);
                 oracle.take(taken, now);
                 self.counters.insert(key, oracle);
+                self.is_changed = true;
             }
         }
         let statuses = (0..asked.len()).map(|index| self.status(asked, &charges, index, now)).collect();
         (is_over, statuses)
     }
 
+    /// Whether each charge of a counter fits.
+    fn evaluate(&self, charges: &mut [Charge], key: Key, now: u64) {
+        let taken = sum(charges, key, |_| true, takes);
+        let mut oracle = self.oracle(charges, key, now);
+        oracle.give_back(sum(charges, key, |_| true, gives), now);
+        for charge in charges.iter_mut().filter(|charge| charge.key == key) {
+            charge.fits = match charge.hits {
+                Hits::Take(_) => taken <= oracle.remaining(now),
+                // There, a check passes at exactly the limit.
+                Hits::Peek if self.settings.is_reference => oracle.used(now) <= charge.requests,
+                Hits::Peek => oracle.remaining(now) > 0,
+                Hits::GiveBack(_) => true,
+            };
+        }
+    }
+
+    /// Hits of a counter that count, given the verdict.
+    fn counted(&self, charges: &[Charge], key: Key, is_over: bool, hits: fn(Hits) -> u64) -> u64 {
+        let counts = |charge: &Charge| charge.always || !is_over && !is_over_at(charges, charge.descriptor);
+        sum(charges, key, counts, hits)
+    }
+
     fn charges(&self, asked: &[Asked]) -> Vec<Charge> {
         let mut charges = Vec::new();
         for (descriptor, &Asked { rule, value, hits, own }) in asked.iter().enumerate() {
-            let mut charge = |limit, model, always| {
-                charges.push(Charge {
-                    descriptor,
-                    key: (rule, value, limit),
-                    model,
-                    hits,
-                    always,
-                    fits: true,
-                });
+            let mut charge = |limit, requests, model, always| {
+                let key = (rule, value, limit);
+                let (fits, has_no_room) = (true, false);
+                charges.push(Charge { descriptor, key, requests, model, hits, always, fits, has_no_room });
             };
             if let Some(requests) = own {
-                let model =
-                    Model::SlidingWindow { limit: requests.into(), window: 1_000_000_000, precision: 1 };
-                charge(None, model, false);
+                let (limit, window) = (requests.into(), 1_000_000_000);
+                let model = match self.settings.is_reference {
+                    true => Model::FixedWindow { limit, window },
+                    false => Model::SlidingWindow { limit, window, precision: 1 },
+                };
+                charge(None, limit, model, self.settings.is_reference);
             } else if let Some(rule) = self.rules.0.get(rule) {
                 for (index, limit) in rule.limits.iter().enumerate() {
-                    charge(Some(index), limit.model.clone(), limit.always);
+                    charge(Some(index), limit.requests, limit.model.clone(), limit.always);
                 }
             }
         }
@@ -142,12 +239,13 @@ impl Naive {
     }
 
     /// A shadow never denies; quotas deny only together.
-    fn verdict(&self, asked: &[Asked], over: &[bool]) -> bool {
+    fn verdict(&self, asked: &[Asked], charges: &[Charge]) -> bool {
         let rule = |index: usize| match asked[index] {
             Asked { own: None, rule, .. } => self.rules.0.get(rule),
             Asked { own: Some(_), .. } => None,
         };
-        let is_over = |index: usize| over[index] && !rule(index).is_some_and(|rule| rule.shadow);
+        let is_over =
+            |index: usize| is_over_at(charges, index) && !rule(index).is_some_and(|rule| rule.shadow);
         let (quotas, others): (Vec<usize>, Vec<usize>) =
             (0..asked.len()).partition(|&index| rule(index).is_some_and(|rule| rule.quota));
         others.iter().any(|&index| is_over(index))
@@ -161,18 +259,29 @@ impl Naive {
         let mut status = Status { is_over: false, limit: None };
         for charge in charges.iter().filter(|charge| charge.descriptor == descriptor) {
             let oracle = self.oracle(charges, charge.key, now);
-            let is_over = !charge.fits && !is_shadow;
+            let is_over = charge.is_over() && !is_shadow;
             let wanted = match charge.hits {
                 Hits::Peek => 1,
                 Hits::Take(_) | Hits::GiveBack(_) => sum(charges, charge.key, |_| true, takes),
             };
-            let reset = if is_over { oracle.until_admits(wanted, now) } else { Some(oracle.until_full(now)) };
-            let next = Tightest { remaining: oracle.remaining(now), reset };
-            let waits = |reset: Option<u64>| reset.unwrap_or(u64::MAX);
+            let next = match oracle.until_window_ends(now) {
+                _ if is_over && charge.has_no_room => Tightest { remaining: 0, reset: Wait::Unknown },
+                // There, a reset is always the window's end.
+                Some(nanos) if self.settings.is_reference => {
+                    Tightest { remaining: oracle.remaining(now), reset: Wait::After(nanos) }
+                }
+                _ if is_over => {
+                    let reset = oracle.until_admits(wanted, now).map_or(Wait::Never, Wait::After);
+                    Tightest { remaining: oracle.remaining(now), reset }
+                }
+                _ => {
+                    Tightest { remaining: oracle.remaining(now), reset: Wait::After(oracle.until_full(now)) }
+                }
+            };
             let is_tighter = match &status.limit {
                 None => true,
                 Some(_) if is_over != status.is_over => is_over,
-                Some(tightest) if is_over => waits(next.reset) > waits(tightest.reset),
+                Some(tightest) if is_over => next.reset > tightest.reset,
                 Some(tightest) => next.remaining < tightest.remaining,
             };
             if is_tighter {
@@ -181,6 +290,17 @@ impl Naive {
         }
         status
     }
+}
+
+impl Charge {
+    fn is_over(&self) -> bool {
+        !self.fits || self.has_no_room
+    }
+}
+
+/// Whether a limit of the descriptor does not admit, whatever shadow or quota make of it.
+fn is_over_at(charges: &[Charge], descriptor: usize) -> bool {
+    charges.iter().any(|charge| charge.descriptor == descriptor && charge.is_over())
 }
 
 /// The sum over those charges of the counter that count.

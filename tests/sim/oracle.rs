@@ -144,6 +144,52 @@ impl Oracle {
         first(now, |at| self.used(at) == 0) - now
     }
 
+    /// Of a fixed window, how long it still lasts, whatever is in it; none of the others.
+    pub fn until_window_ends(&self, now: u64) -> Option<u64> {
+        let opened = self.list.first().filter(|_| self.used(now) > 0).map(|hit| hit.at);
+        let inside = opened.map_or(now, |_| self.not_before_the_state(now));
+        let end = match self.model {
+            Model::FixedWindow { window, .. } => (inside / window + 1) * window,
+            Model::FirstHitWindow { window, .. } => opened.unwrap_or(now) + window,
+            Model::CalendarWindow { ends, .. } => *ends.iter().find(|&&end| end > inside)?,
+            _ => return None,
+        };
+        Some(end - now)
+    }
+
+    /// From when on it counts nothing any more, whatever the clock does.
+    pub fn expires(&self) -> u64 {
+        let (Some(first), Some(newest)) = (self.list.first(), self.list.last()) else { return 0 };
+        match self.model {
+            Model::SlidingWindow { window, precision, .. } => {
+                let length = window.div_ceil(precision);
+                (self.changed / length + precision + 1) * length
+            }
+            Model::SlidingLog { window, .. } => newest.at + window,
+            Model::FixedWindow { window, .. } => (newest.at / window + 1) * window,
+            Model::FirstHitWindow { window, .. } => first.at + window,
+            Model::CalendarWindow { ends, .. } => {
+                ends.iter().copied().find(|&end| end > newest.at).unwrap_or(u64::MAX)
+            }
+            Model::GreedyBucket { .. } | Model::IntervalBucket { .. } | Model::LeakyBucket { .. } => {
+                self.changed + self.until_full(self.changed)
+            }
+        }
+    }
+
+    /// Goes on after a restart at `start`. If the clock was set back since it was written `at` that moment, what was used
+    /// then counts as taken now.
+    pub fn restart(&mut self, at: u64, start: u64) {
+        if at > start {
+            let used = self.used(at);
+            self.list.clear();
+            self.changed = start;
+            if used > 0 {
+                self.take(used, start);
+            }
+        }
+    }
+
     pub fn take(&mut self, hits: u64, now: u64) {
         self.change(now, i128::from(hits));
         if let Model::SlidingLog { limit, .. } = self.model {

@@ -23,14 +23,16 @@ pub struct Limit {
     keys: String,
     /// The keys of a queue. Here nobody waits, and is answered as if there were none; a quota cannot have one.
     queue: &'static str,
+    /// As answers report it: in the reference's mode, what a check is compared with.
+    pub requests: u64,
     pub model: Model,
     pub always: bool,
 }
 
 impl Rules {
-    pub fn random(rng: &mut Rng) -> Self {
+    pub fn random(rng: &mut Rng, is_reference: bool) -> Self {
         let rule = |rng: &mut Rng| Rule {
-            limits: (0..rng.pick(&[1, 1, 1, 2, 3])).map(|_| Limit::random(rng)).collect(),
+            limits: (0..rng.pick(&[1, 1, 1, 2, 3])).map(|_| Limit::random(rng, is_reference)).collect(),
             shadow: rng.once_in(8),
             quota: rng.once_in(8),
         };
@@ -38,12 +40,12 @@ impl Rules {
     }
 
     /// The same, but for one limit that counts in another way.
-    pub fn with_one_limit_changed(&self, rng: &mut Rng) -> Self {
+    pub fn with_one_limit_changed(&self, rng: &mut Rng, is_reference: bool) -> Self {
         let mut changed = self.clone();
         let rule = rng.below(changed.0.len() as u64) as usize;
         let limits = &mut changed.0[rule].limits;
         let limit = rng.below(limits.len() as u64) as usize;
-        limits[limit] = Limit::random(rng);
+        limits[limit] = Limit::random(rng, is_reference);
         changed
     }
 
@@ -56,10 +58,9 @@ impl Rules {
                 yaml,
                 "- key: k{number}\n  shadow_mode: {shadow}\n  quota_mode: {quota}\n  rate_limits:"
             );
-            for (limit, Limit { keys, queue, always, .. }) in limits.iter().enumerate() {
-                let charge = if *always { "always" } else { "admitted" };
+            for (limit, Limit { keys, queue, .. }) in limits.iter().enumerate() {
                 let queue = if *quota { "" } else { queue };
-                let _ = writeln!(yaml, "  - {{name: l{limit}, charge: {charge}, {keys}{queue}}}");
+                let _ = writeln!(yaml, "  - {{name: l{limit}, {keys}{queue}}}");
             }
         }
         yaml
@@ -82,11 +83,17 @@ impl Rules {
 }
 
 impl Limit {
-    fn random(rng: &mut Rng) -> Self {
+    /// In the reference's mode, half of them leave open what is as in the reference then.
+    fn random(rng: &mut Rng, is_reference: bool) -> Self {
         let limit = rng.pick(&[0, 1, 1, 2, 3, 5, 8, 20]);
         let millis = rng.pick(&[1, 3, 250, 1_000, 7_000, 10_000, 60_000, 3_600_000]);
         let (window, size) = (millis * 1_000_000, rng.pick(&[1, 2, 5, 12]));
         let rate = limit.max(1);
+        if is_reference && rng.once_in(2) {
+            let keys = format!("requests_per_unit: {limit}, per: {millis}ms");
+            let model = Model::FixedWindow { limit, window };
+            return Self { keys, queue: "", requests: limit, model, always: true };
+        }
         let (requests, other, model) = match rng.below(9) {
             0 => (
                 limit,
@@ -95,7 +102,11 @@ impl Limit {
             ),
             1 => {
                 let precision = rng.pick(&[2, 3, 8, 60, 255]);
-                (limit, format!("precision: {precision}"), Model::SlidingWindow { limit, window, precision })
+                (
+                    limit,
+                    format!("algorithm: sliding_window, precision: {precision}"),
+                    Model::SlidingWindow { limit, window, precision },
+                )
             }
             2 => (limit, "algorithm: sliding_log".to_owned(), Model::SlidingLog { limit, window }),
             3 => (limit, "algorithm: fixed_window".to_owned(), Model::FixedWindow { limit, window }),
@@ -122,9 +133,11 @@ impl Limit {
             }
         };
         let per = if other.starts_with("unit:") { String::new() } else { format!("per: {millis}ms, ") };
-        let keys = format!("requests_per_unit: {requests}, {per}{other}");
+        let always = rng.once_in(5);
+        let charge = if always { "always" } else { "admitted" };
+        let keys = format!("charge: {charge}, requests_per_unit: {requests}, {per}{other}");
         let is_leaky = matches!(model, Model::LeakyBucket { .. });
         let queue = if is_leaky { rng.pick(&["", ", max_wait: 2s, max_queue: 3"]) } else { "" };
-        Self { keys, queue, model, always: rng.once_in(5) }
+        Self { keys, queue, requests, model, always }
     }
 }

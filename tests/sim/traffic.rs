@@ -4,9 +4,11 @@ use crate::{
     naive::{Asked, Hits, Naive},
     rng::Rng,
     rules::Rules,
+    world::Settings,
 };
 
-/// Something that happens at a moment. Moments may go back.
+/// Something that happens at a moment. Moments may go back, but within a process never to before its start: what had
+/// expired then was left out, and is on the disk until its page is written again.
 #[derive(Clone, Debug)]
 pub struct Step {
     /// In nanoseconds since the epoch.
@@ -18,8 +20,12 @@ pub struct Step {
 pub enum What {
     Ask(Vec<Asked>),
     ChangeRules(Rules),
-    /// The counters are written and read back by another limiter.
-    Restart,
+    /// What changed is written to the snapshot.
+    Snapshot,
+    /// A clean stop, and another process that starts at that moment.
+    Restart(u64),
+    /// The same without a last snapshot.
+    Crash(u64),
     /// What is expired is forgotten.
     Sweep,
 }
@@ -48,9 +54,9 @@ enum Pace {
     Random(u64),
 }
 
-pub fn random(rng: &mut Rng, rules: &Rules) -> Vec<Step> {
-    let (mut rules, mut naive) = (rules.clone(), Naive::new(rules.clone()));
-    let (mut now, mut reset, mut earliest) = (START + rng.below(1 << 40), 0, START);
+pub fn random(rng: &mut Rng, settings: Settings, rules: &Rules) -> Vec<Step> {
+    let (mut rules, mut naive) = (rules.clone(), Naive::new(settings, rules.clone()));
+    let (mut now, mut reset, mut started) = (START + rng.below(1 << 40), 0, START);
     let mut trace = Vec::new();
     let mut pace = Pace::Burst;
     for _ in 0..rng.between(10, 80) {
@@ -59,30 +65,45 @@ pub fn random(rng: &mut Rng, rules: &Rules) -> Vec<Step> {
         }
         now = moved(rng, pace, now, reset).min(END);
         if rng.once_in(40) {
-            // A clock that is set back; not before a sweep, which forgets what an earlier moment would still count.
-            now = now.saturating_sub(rules.some_length(rng)).max(earliest);
+            now = set_back(rng, &rules, now).max(started);
         }
         let what = match rng.below(40) {
             0 => {
-                rules = rules.with_one_limit_changed(rng);
-                naive.change_rules(rules.clone());
+                rules = rules.with_one_limit_changed(rng, settings.is_reference);
                 What::ChangeRules(rules.clone())
             }
-            1 => What::Restart,
-            2 => {
-                earliest = earliest.max(now);
-                What::Sweep
-            }
-            _ => {
-                let asked = random_request(rng, &rules);
-                let (_, statuses) = naive.decide(&asked, now);
-                reset = statuses.iter().filter_map(|status| status.limit.as_ref()?.reset).max().unwrap_or(0);
-                What::Ask(asked)
-            }
+            1 => What::Sweep,
+            2 => What::Snapshot,
+            3 => What::Restart(random_start(rng, &rules, now)),
+            4 => What::Crash(random_start(rng, &rules, now)),
+            _ => What::Ask(random_request(rng, &rules)),
         };
-        trace.push(Step { now, what });
+        let step = Step { now, what };
+        if let Some((_, statuses)) = naive.play(&step) {
+            let resets = statuses.iter().filter_map(|status| status.limit.as_ref()?.reset.known());
+            reset = resets.max().unwrap_or(0);
+        }
+        if let What::Restart(start) | What::Crash(start) = step.what {
+            (now, started) = (start, start);
+        }
+        trace.push(step);
     }
     trace
+}
+
+/// A clock that is set back.
+fn set_back(rng: &mut Rng, rules: &Rules, now: u64) -> u64 {
+    now.saturating_sub(rules.some_length(rng)).max(START)
+}
+
+/// When a process starts after another: at once, later, or by a clock that was set back.
+fn random_start(rng: &mut Rng, rules: &Rules, now: u64) -> u64 {
+    let length = rules.some_length(rng);
+    match rng.below(4) {
+        0 => set_back(rng, rules, now),
+        1 => (now + rng.below(2 * length + 1)).min(END),
+        _ => now,
+    }
 }
 
 fn random_pace(rng: &mut Rng, rules: &Rules) -> Pace {

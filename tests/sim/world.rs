@@ -8,18 +8,49 @@ use crate::{
 };
 use std::fmt::Write;
 
-/// The rules that it begins with, and all that happens in it.
+/// How the limiter is set.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Whether what rules leave open is as in the reference server.
+    pub is_reference: bool,
+    /// The most counters.
+    pub counters_max: usize,
+    /// Whether who needs one more is denied; else it is admitted uncounted.
+    pub denies_when_full: bool,
+}
+
+impl Settings {
+    fn random(rng: &mut Rng) -> Self {
+        Self {
+            is_reference: rng.once_in(5),
+            counters_max: if rng.once_in(3) { rng.between(1, 6) as usize } else { ROOMY },
+            denies_when_full: rng.once_in(2),
+        }
+    }
+
+    /// Whether there may be no room for a counter.
+    pub fn may_fill_up(&self) -> bool {
+        self.counters_max < ROOMY
+    }
+}
+
+/// More counters than any trace makes.
+const ROOMY: usize = 10_000;
+
+/// How it is set, the rules that it begins with, and all that happens in it.
 #[derive(Clone, Debug)]
 pub struct World {
+    pub settings: Settings,
     pub rules: Rules,
     pub trace: Vec<Step>,
 }
 
 impl World {
     pub fn random(rng: &mut Rng) -> Self {
-        let rules = Rules::random(rng);
-        let trace = traffic::random(rng, &rules);
-        Self { rules, trace }
+        let settings = Settings::random(rng);
+        let rules = Rules::random(rng, settings.is_reference);
+        let trace = traffic::random(rng, settings, &rules);
+        Self { settings, rules, trace }
     }
 
     /// Plays it; tells of the first difference, if there is one, by a trace as short as was found.
@@ -64,7 +95,7 @@ impl World {
     }
 
     fn told(&self) -> String {
-        let mut text = self.rules.yaml();
+        let mut text = format!("{:?}\n{}", self.settings, self.rules.yaml());
         for Step { now, what } in &self.trace {
             let _ = match what {
                 What::ChangeRules(rules) => writeln!(text, "{now}: new rules\n{}", rules.yaml()),
