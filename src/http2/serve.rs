@@ -20,7 +20,7 @@ use tokio::{
 };
 
 /// How much is read at once. What a thread's connections read goes through one buffer: none of them keeps it.
-const READ_BYTES: usize = 64 * 1024;
+const READ_BYTES: usize = 32 * 1024;
 
 /// After so many reads in a row, others have their turn.
 const READS_IN_A_ROW: usize = 8;

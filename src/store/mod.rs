@@ -30,6 +30,11 @@ use std::sync::atomic::Ordering;
 /// and few enough to cost next to nothing when empty: 0.3 MB together.
 const SHARD_BITS: u32 = 10;
 
+const SHARDS: usize = 1 << SHARD_BITS;
+
+/// Shards that lie beside each other.
+const GROUP: usize = 64;
+
 /// What happens to a request that needs a new counter when there is no room for one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum OnFull {
@@ -53,7 +58,8 @@ pub struct StoreSettings {
 
 /// The sharded counters.
 pub struct Store {
-    shards: Box<[Aligned<Mutex<Shard>>]>,
+    /// In groups, since an allocator gives whole pages of the machine's largest kind to what is as long as all of them.
+    shards: Box<[Box<[Aligned<Mutex<Shard>>; GROUP]>]>,
     /// Counters held or reserved, over all shards.
     counters: AtomicUsize,
     /// The shard that [`Store::sweep_another`] looks at next, modulo their number.
@@ -70,7 +76,8 @@ struct Aligned<T>(T);
 impl Store {
     /// An empty store.
     pub fn new(settings: StoreSettings) -> Self {
-        let shards = (0..1 << SHARD_BITS).map(|_| Aligned(Mutex::new(Shard::default()))).collect();
+        let group = || Box::new(std::array::from_fn(|_| Aligned(Mutex::new(Shard::default()))));
+        let shards = (0..SHARDS / GROUP).map(|_| group()).collect();
         Self {
             shards,
             counters: AtomicUsize::new(0),
@@ -102,7 +109,7 @@ impl Store {
 
     /// How many shards there are.
     pub fn shard_count(&self) -> usize {
-        self.shards.len()
+        SHARDS
     }
 
     /// The shard that holds the key. Keys in ascending order have shards in ascending order.
@@ -111,11 +118,16 @@ impl Store {
         key.leading_bits(SHARD_BITS)
     }
 
+    #[inline]
+    fn shard(&self, shard: usize) -> &Mutex<Shard> {
+        &self.shards[shard / GROUP][shard % GROUP].0
+    }
+
     /// Locks one shard. Who needs several locks them in ascending order: two requests that share two shards must not
     /// deadlock.
     #[inline]
     pub fn lock(&self, shard: usize) -> MutexGuard<'_, Shard> {
-        self.shards[shard].0.lock()
+        self.shard(shard).lock()
     }
 
     /// Sets room aside for new counters; false if there is not enough.
@@ -142,8 +154,8 @@ impl Store {
     /// Drops expired counters of one shard, another each time, for somebody who holds others and finds no room. It does
     /// not wait for a shard that is locked, and so cannot deadlock.
     pub fn sweep_another(&self, pages_max: usize, now: Timestamp) {
-        let shard = self.another.fetch_add(1, Ordering::Relaxed) % self.shards.len();
-        if let Some(mut shard) = self.shards[shard].0.try_lock() {
+        let shard = self.another.fetch_add(1, Ordering::Relaxed) % SHARDS;
+        if let Some(mut shard) = self.shard(shard).try_lock() {
             let swept = shard.sweep(pages_max, now);
             self.release(swept.dropped);
         }

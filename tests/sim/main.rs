@@ -13,7 +13,7 @@ mod traffic;
 mod world;
 
 use rng::Rng;
-use std::{env, fs, path::Path};
+use std::{env, fs, panic::catch_unwind, path::Path};
 use world::World;
 
 /// Seeds of an ordinary test run.
@@ -25,7 +25,9 @@ fn every_answer_of_the_limiter_is_the_oracles() {
     let (first, seeds) =
         (number("TIDEGATE_SIM_FIRST").unwrap_or(0), number("TIDEGATE_SIM_SEEDS").unwrap_or(SEEDS));
     for seed in first..first + seeds {
-        if let Err(difference) = World::random(&mut Rng::of_seed(seed)).played() {
+        // A panic, of the limiter or of the oracle, is a find too, and has said where it was.
+        let played = catch_unwind(|| World::random(&mut Rng::of_seed(seed)).played());
+        if let Err(difference) = played.unwrap_or_else(|_| Err("it panicked, see above".into())) {
             panic!("seed {seed}\n{difference}");
         }
     }

@@ -346,11 +346,18 @@ fn first(now: u64, is_so: impl Fn(u64) -> bool) -> u64 {
     if is_so(now) {
         return now;
     }
-    let mut step = 1;
-    while !is_so(now + step) {
-        step *= 2;
+    // A debt can be so large that it is not paid before time, as counters keep it, ends.
+    if !is_so(u64::MAX) {
+        return u64::MAX;
     }
-    let (mut not_yet, mut so) = (now + step / 2, now + step);
+    let (mut not_yet, mut so, mut step) = (now, u64::MAX, 1);
+    while let Some(at) = now.checked_add(step) {
+        if is_so(at) {
+            so = at;
+            break;
+        }
+        (not_yet, step) = (at, step * 2);
+    }
     while so - not_yet > 1 {
         let middle = not_yet + (so - not_yet) / 2;
         if is_so(middle) {
