@@ -5,7 +5,7 @@
 //! answered while the bytes it came in are read; it never becomes a task. Every other one is routed: handed on as an
 //! `http::Request`, with the connection's windows as its back-pressure.
 //!
-//! Why not a library: [decision 5](https://github.com/tidegate/tidegate/blob/main/docs/decisions/0005-own-http2.md).
+//! Why not a library: `docs/decisions/0005-own-http2.md`.
 
 mod answer;
 mod connection;

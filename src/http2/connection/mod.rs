@@ -26,7 +26,7 @@ use super::{
 use budget::Budget;
 use hashbrown::HashMap;
 use http::Request;
-use std::time::Duration;
+use std::{collections::VecDeque, time::Duration};
 
 /// What a client says first.
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -59,8 +59,8 @@ pub(super) struct Connection<S: Service> {
     outbound: Outbound,
     /// What the client's SETTINGS say of the window of a new stream.
     stream_outbound: u32,
-    /// Requests that are to be given tasks.
-    to_route: Vec<(u32, Request<RequestBody>)>,
+    /// Requests that are to be given tasks, first come first.
+    to_route: VecDeque<(u32, Request<RequestBody>)>,
     tasks: ToConnection,
     budget: Budget,
     time: time::Times,
@@ -108,7 +108,7 @@ impl<S: Service> Connection<S> {
             inbound: Inbound::new(settings.connection_window.max(DEFAULT_WINDOW)),
             outbound: Outbound::new(DEFAULT_WINDOW),
             stream_outbound: DEFAULT_WINDOW,
-            to_route: Vec::new(),
+            to_route: VecDeque::new(),
             tasks,
             budget: Budget::default(),
             time: time::Times::default(),
@@ -182,9 +182,9 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Requests that came and are to be routed.
+    /// The next request that came and is to be routed.
     pub(super) fn take_routed(&mut self) -> Option<(u32, Request<RequestBody>)> {
-        self.to_route.pop()
+        self.to_route.pop_front()
     }
 
     /// A request that was routed has its task.

@@ -207,7 +207,7 @@ impl<S: Service> Connection<S> {
 
     fn route(&mut self, id: u32, head: Request<()>) -> UnboundedSender<Piece> {
         let (pieces, body) = RequestBody::new(id, &self.tasks);
-        self.to_route.push((id, head.map(|()| body)));
+        self.to_route.push_back((id, head.map(|()| body)));
         pieces
     }
 

@@ -318,7 +318,7 @@ fn what_cannot_be_answered_at_once_is_routed_as_it_came() {
     let stream = client.starts("/other", frame::END_STREAM);
     let routed: Vec<_> = std::iter::from_fn(|| client.server.take_routed()).collect();
     let paths: Vec<_> = routed.iter().map(|(id, request)| (*id, request.uri().path().to_owned())).collect();
-    assert_eq!(paths, [(stream, "/other".to_owned()), (1, "/quick".to_owned())]);
+    assert_eq!(paths, [(1, "/quick".to_owned()), (stream, "/other".to_owned())], "first come, first routed");
     assert_eq!(client.hears(), [], "nothing of an answer has been said");
     // A client that gives up ends the stream.
     client.sends_frame(frame::RST_STREAM, 0, 1, &8_u32.to_be_bytes());
