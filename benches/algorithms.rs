@@ -24,6 +24,7 @@ fn algorithms() -> Vec<(&'static str, Algorithm)> {
     let leaky = LeakyBucket { burst: limit, rate: Rate::new(rate, window), queue: None };
     vec![
         ("sliding_window", Algorithm::SlidingWindow(SlidingWindow { limit, window })),
+        ("sliding_window precision 2", Algorithm::SubWindows(SubWindows::new(limit, window, 2))),
         ("sliding_window precision 8", Algorithm::SubWindows(SubWindows::new(limit, window, 8))),
         ("sliding_window precision 60", Algorithm::SubWindows(SubWindows::new(limit, window, 60))),
         ("sliding_log", Algorithm::SlidingLog(SlidingLog { limit, window })),
