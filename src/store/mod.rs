@@ -33,6 +33,7 @@ const SHARD_BITS: u32 = 10;
 const SHARDS: usize = 1 << SHARD_BITS;
 
 /// Shards that lie beside each other.
+type Group = [Aligned<Mutex<Shard>>; GROUP];
 const GROUP: usize = 64;
 
 /// What happens to a request that needs a new counter when there is no room for one.
@@ -59,7 +60,7 @@ pub struct StoreSettings {
 /// The sharded counters.
 pub struct Store {
     /// In groups, since an allocator gives whole pages of the machine's largest kind to what is as long as all of them.
-    shards: Box<[Box<[Aligned<Mutex<Shard>>; GROUP]>]>,
+    shards: Box<[Box<Group>]>,
     /// Counters held or reserved, over all shards.
     counters: AtomicUsize,
     /// The shard that [`Store::sweep_another`] looks at next, modulo their number.
