@@ -33,7 +33,7 @@ const SHARD_BITS: u32 = 10;
 const SHARDS: usize = 1 << SHARD_BITS;
 
 /// Shards that lie beside each other.
-type Group = [Aligned<Mutex<Shard>>; GROUP];
+type Group = Box<[Aligned<Mutex<Shard>>]>;
 const GROUP: usize = 64;
 
 /// What happens to a request that needs a new counter when there is no room for one.
@@ -60,7 +60,7 @@ pub struct StoreSettings {
 /// The sharded counters.
 pub struct Store {
     /// In groups, since an allocator gives whole pages of the machine's largest kind to what is as long as all of them.
-    shards: Box<[Box<Group>]>,
+    shards: Box<[Group]>,
     /// Counters held or reserved, over all shards.
     counters: AtomicUsize,
     /// The shard that [`Store::sweep_another`] looks at next, modulo their number.
@@ -77,7 +77,7 @@ struct Aligned<T>(T);
 impl Store {
     /// An empty store.
     pub fn new(settings: StoreSettings) -> Self {
-        let group = || Box::new(std::array::from_fn(|_| Aligned(Mutex::new(Shard::default()))));
+        let group = || (0..GROUP).map(|_| Aligned(Mutex::new(Shard::default()))).collect();
         let shards = (0..SHARDS / GROUP).map(|_| group()).collect();
         Self {
             shards,
