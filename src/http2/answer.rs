@@ -13,8 +13,6 @@ use http::HeaderMap;
 const STATUS_200: usize = 8;
 const CONTENT_TYPE: (&[u8], &[u8]) = (b"content-type", b"application/grpc");
 const GRPC_STATUS_OK: (&[u8], &[u8]) = (b"grpc-status", b"0");
-/// More than the two fields take in a table.
-const TABLE_NEEDED: u32 = 128;
 
 /// Writes header blocks, in the order in which they are sent.
 pub(super) struct AnswerHeaders {
@@ -32,7 +30,7 @@ enum Table {
     ContentType,
     /// The status is the newest entry.
     Both,
-    /// It is too small, and the client has yet to be told that it stays empty.
+    /// It is smaller than the default, and the client has yet to be told that it stays empty.
     ToBeGivenUp,
     GivenUp,
 }
@@ -44,9 +42,10 @@ impl AnswerHeaders {
         headers
     }
 
-    /// The client's table holds so many bytes from now on.
+    /// The client's table holds so many bytes from now on. One below the default is not used at all: whoever goes on with a
+    /// smaller one has to say so first (RFC 7541, section 4.2), however little of it is used.
     pub(super) fn table_resized(&mut self, size: u32) {
-        if size < TABLE_NEEDED && self.table != Table::GivenUp {
+        if (size as usize) < hpack::DEFAULT_TABLE_SIZE && self.table != Table::GivenUp {
             self.set(Table::ToBeGivenUp);
         }
     }

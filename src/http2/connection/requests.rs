@@ -332,14 +332,11 @@ impl<S: Service> Connection<S> {
         if let Incoming::Collecting { head, body, .. } =
             std::mem::replace(&mut stream.request, Incoming::Ended)
         {
-            // It has been given back to the stream's window already, and is now given back to the connection's.
-            let held = std::mem::take(&mut stream.held);
             let pieces = self.route(id, *head);
             let _ = pieces.send(Piece::Collected(body.into()));
             if let Some(stream) = self.streams.get_mut(&id) {
                 stream.request = Incoming::Routed(pieces);
             }
-            self.give_back(held);
         }
     }
 

@@ -275,15 +275,23 @@ fn a_client_that_keeps_no_table_is_understood() {
         let stream = client.calls(b"body");
         assert_eq!(client.hears(), answer(stream, b"body"));
     }
-    // And one that gives its table up later.
-    let mut client = Client::new();
-    let stream = client.calls(b"body");
-    assert_eq!(client.hears(), answer(stream, b"body"));
-    client.sends_frame(frame::SETTINGS, 0, 0, &[0, 1, 0, 0, 0, 0]);
-    assert_eq!(client.hears(), [Ack]);
-    for _ in 0..3 {
+    // And one that gives its table up later, or makes it smaller.
+    for size in [0, 4095] {
+        let mut client = Client::new();
         let stream = client.calls(b"body");
         assert_eq!(client.hears(), answer(stream, b"body"));
+        let [_, _, s0, s1] = u32::to_be_bytes(size);
+        client.sends_frame(frame::SETTINGS, 0, 0, &[0, 1, 0, 0, s0, s1]);
+        assert_eq!(client.hears(), [Ack]);
+        let stream = client.calls(b"body");
+        // The acknowledged size has to be met at the start of the next block: 0x20 is "the table holds 0 bytes".
+        let said = client.server.unwritten();
+        assert_eq!(said[frame::HEADER], 0x20, "a table of {size} bytes");
+        assert_eq!(client.hears(), answer(stream, b"body"));
+        for _ in 0..3 {
+            let stream = client.calls(b"body");
+            assert_eq!(client.hears(), answer(stream, b"body"));
+        }
     }
 }
 
