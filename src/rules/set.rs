@@ -67,7 +67,7 @@ impl RuleSet {
             let overrides = Unit::ALL.map(|unit| override_template(&name, unit, options.semantics, &limits));
             let rules = DomainRules::compile(declared, overrides, &mut problems);
             may_hold |= rules.may_hold();
-            compiled.push((Box::from(&*name), rules));
+            compiled.push((name.into(), rules));
         }
         problems.or(Self { domains: compiled.into_iter().collect(), may_hold, limits })
     }

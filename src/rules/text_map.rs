@@ -2,6 +2,7 @@
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
+use smol_str::SmolStr;
 
 /// Up to this many, comparing each is as fast as hashing one, and saves the table.
 const FEW_MAX: usize = 2;
@@ -12,8 +13,8 @@ pub(super) struct TextMap<V>(Texts<V>);
 
 #[derive(Clone, Debug)]
 enum Texts<V> {
-    Few(Box<[(Box<str>, V)]>),
-    Many(HashMap<Box<str>, V, FixedState>),
+    Few(Box<[(SmolStr, V)]>),
+    Many(HashMap<SmolStr, V, FixedState>),
 }
 
 impl<V> TextMap<V> {
@@ -21,7 +22,7 @@ impl<V> TextMap<V> {
     #[inline]
     pub(super) fn get(&self, text: &str) -> Option<&V> {
         match &self.0 {
-            Texts::Few(pairs) => pairs.iter().find(|(key, _)| **key == *text).map(|(_, value)| value),
+            Texts::Few(pairs) => pairs.iter().find(|(key, _)| *key == *text).map(|(_, value)| value),
             Texts::Many(map) => map.get(text),
         }
     }
@@ -32,8 +33,8 @@ impl<V> TextMap<V> {
             Texts::Few(pairs) => (Some(pairs.iter()), None),
             Texts::Many(map) => (None, Some(map.iter())),
         };
-        let few = few.into_iter().flatten().map(|(key, value)| (&**key, value));
-        few.chain(many.into_iter().flatten().map(|(key, value)| (&**key, value)))
+        let few = few.into_iter().flatten().map(|(key, value)| (key.as_str(), value));
+        few.chain(many.into_iter().flatten().map(|(key, value)| (key.as_str(), value)))
     }
 }
 
@@ -43,9 +44,9 @@ impl<V> Default for TextMap<V> {
     }
 }
 
-impl<V> FromIterator<(Box<str>, V)> for TextMap<V> {
+impl<V> FromIterator<(SmolStr, V)> for TextMap<V> {
     /// Texts are expected to differ; of two that do not, either may be found.
-    fn from_iter<I: IntoIterator<Item = (Box<str>, V)>>(pairs: I) -> Self {
+    fn from_iter<I: IntoIterator<Item = (SmolStr, V)>>(pairs: I) -> Self {
         let pairs: Vec<_> = pairs.into_iter().collect();
         Self(if pairs.len() <= FEW_MAX {
             Texts::Few(pairs.into())

@@ -16,6 +16,7 @@ use super::{
 };
 use crate::limit::{Entry, Override, Unit};
 use smallvec::SmallVec;
+use smol_str::SmolStr;
 use std::{
     collections::{BTreeMap, btree_map},
     sync::Arc,
@@ -62,8 +63,14 @@ pub enum RuleValue<'r> {
 }
 
 /// Descriptors side by side, by key.
+///
+/// Most levels have one key. It lies in the level itself, which lies in the node above: a decision that meets one of ten
+/// thousand rules waits for its memory, and for each box on the way anew.
 #[derive(Clone, Debug)]
-pub(super) struct Level(TextMap<Siblings>);
+pub(super) enum Level {
+    One(SmolStr, Siblings),
+    Many(TextMap<Siblings>),
+}
 
 /// Descriptors side by side with the same key.
 #[derive(Clone, Debug)]
@@ -82,11 +89,12 @@ struct Wildcard {
     node: Node,
 }
 
-/// A descriptor of the rules.
+/// A descriptor of the rules. What leads on lies beside the value that led here, and what limits is the next to it.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub(super) struct Node {
-    pub(super) rule: Rule,
     pub(super) below: Level,
+    pub(super) rule: Rule,
 }
 
 impl DomainRules {
@@ -179,12 +187,24 @@ impl Level {
     /// The descriptors with this key.
     #[inline]
     pub(super) fn siblings(&self, key: &str) -> Option<&Siblings> {
-        self.0.get(key)
+        match self {
+            Self::One(only, siblings) => (*only == *key).then_some(siblings),
+            Self::Many(map) => map.get(key),
+        }
+    }
+
+    /// Every key with its descriptors, in no order.
+    fn iter(&self) -> impl Iterator<Item = (&str, &Siblings)> {
+        let (one, many) = match self {
+            Self::One(key, siblings) => (Some((key.as_str(), siblings)), None),
+            Self::Many(map) => (None, Some(map.iter())),
+        };
+        one.into_iter().chain(many.into_iter().flatten())
     }
 
     /// The keys of this level, sorted.
     pub(super) fn keys(&self) -> Vec<&str> {
-        let mut keys: Vec<_> = self.0.iter().map(|(key, _)| key).collect();
+        let mut keys: Vec<_> = self.iter().map(|(key, _)| key).collect();
         keys.sort_unstable();
         keys
     }
@@ -194,7 +214,7 @@ impl Level {
         way: &mut Vec<RuleEntry<'r>>,
         visit: &mut impl FnMut(&[RuleEntry<'r>], &'r Rule),
     ) {
-        for (key, siblings) in self.0.iter() {
+        for (key, siblings) in self.iter() {
             let exact = siblings.exact.iter().map(|(value, node)| (RuleValue::Exact(value), node));
             let wildcards = siblings.wildcards.iter().map(|Wildcard { pattern, shared, node }| {
                 let value = if *shared { RuleValue::Shared(pattern.as_str()) } else { RuleValue::Any };
@@ -211,15 +231,19 @@ impl Level {
     }
 
     fn compile(declared: Vec<Declared>, problems: &mut Problems) -> Self {
-        let mut groups: BTreeMap<Box<str>, Group> = BTreeMap::new();
+        let mut groups: BTreeMap<SmolStr, Group> = BTreeMap::new();
         for Declared { key, value, rule, below, path_in_file } in declared {
             let node = Node { rule, below: Self::compile(below, problems) };
-            if let Err((location, first)) = groups.entry(key).or_default().insert(value, node) {
+            if let Err((location, first)) = groups.entry(key.into()).or_default().insert(value, node) {
                 let message = format!("the same key and value as at {first}; keep one of the two");
                 problems.at(&location, path_in_file, message);
             }
         }
-        Self(groups.into_iter().map(|(key, group)| (key, group.into())).collect())
+        let mut levels = groups.into_iter().map(|(key, group)| (key, Siblings::from(group)));
+        match (levels.len(), levels.next()) {
+            (1, Some((key, siblings))) => Self::One(key, siblings),
+            (_, first) => Self::Many(first.into_iter().chain(levels).collect()),
+        }
     }
 }
 
@@ -236,7 +260,7 @@ impl Siblings {
 /// Siblings in the making.
 #[derive(Default)]
 struct Group {
-    exact: BTreeMap<Box<str>, Node>,
+    exact: BTreeMap<SmolStr, Node>,
     wildcards: Vec<Wildcard>,
     alone: Option<Box<Node>>,
 }
@@ -250,7 +274,7 @@ impl Group {
                 Some(first) => return Err((location(&node), location(first))),
                 None => self.alone = Some(Box::new(node)),
             },
-            DeclaredValue::Exact(value) => match self.exact.entry(value) {
+            DeclaredValue::Exact(value) => match self.exact.entry(value.into()) {
                 btree_map::Entry::Occupied(first) => return Err((location(&node), location(first.get()))),
                 btree_map::Entry::Vacant(place) => _ = place.insert(node),
             },

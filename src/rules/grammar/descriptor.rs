@@ -13,6 +13,7 @@ use crate::{
         yaml::{Field, Fields, quoted},
     },
 };
+use smallvec::SmallVec;
 use std::{borrow::Cow, sync::Arc};
 
 /// What limits a descriptor, as declared.
@@ -74,7 +75,9 @@ impl Walk<'_, '_> {
             replaces: rates.replaces.iter().map(|replaced| replaced.name.into()).collect(),
             detailed_metric,
             value_to_metric,
+            has_plain_limit: false,
         };
+        let rule = rule.judged();
         Some(Declared { key: key.into(), value, rule, below, path_in_file: item.path().to_owned() })
     }
 
@@ -153,8 +156,8 @@ impl Walk<'_, '_> {
     }
 
     /// Gives the limits their numbers.
-    fn register(&mut self, rates: &Rates<'_>, path: &Arc<str>) -> Box<[RuleLimit]> {
-        let mut limits: Vec<RuleLimit> = Vec::with_capacity(rates.limits.len());
+    fn register(&mut self, rates: &Rates<'_>, path: &Arc<str>) -> SmallVec<[RuleLimit; 1]> {
+        let mut limits: SmallVec<[RuleLimit; 1]> = SmallVec::with_capacity(rates.limits.len());
         for (declared, ordinal) in rates.limits.iter().zip(0..) {
             let tag = match (&*rates.limits, declared.name) {
                 ([_], _) => TAG_ALONE,
@@ -182,7 +185,7 @@ impl Walk<'_, '_> {
                 semantics: self.semantics,
             });
         }
-        limits.into()
+        limits
     }
 }
 
