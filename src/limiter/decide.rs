@@ -5,7 +5,7 @@ use super::{
     InForce,
     charge::{Answer, Asked, Asking, Charge, Plan},
     counters::{Held, LockedShards, counters},
-    lone,
+    short,
     status::{Told, read, statuses},
 };
 use crate::{
@@ -29,7 +29,28 @@ pub(super) fn decide<'r>(
             statuses: smallvec![Status::NO_LIMIT; request.descriptors().len()],
         };
     };
-    if !global_shadow && let Some(decision) = lone::decide(domain, &in_force.keys, store, request, now) {
+    if let [descriptor] = request.descriptors()
+        && !global_shadow
+        && let Some(decision) = short::lone(domain, &in_force.keys, store, descriptor, now)
+    {
+        return decision;
+    }
+    decide_longer(in_force, domain, store, global_shadow, request, now)
+}
+
+/// What is not decided by the shortest way. Kept out of its way, which so many values on the stack would slow down.
+#[inline(never)]
+fn decide_longer<'r>(
+    in_force: &'r InForce,
+    domain: &'r DomainRules,
+    store: &Store,
+    global_shadow: bool,
+    request: &Request<'_>,
+    now: Timestamp,
+) -> Decision<'r> {
+    if !global_shadow
+        && let Some(decision) = short::several(domain, &in_force.keys, store, request.descriptors(), now)
+    {
         return decision;
     }
     decide_any(in_force, domain, store, global_shadow, request, now)

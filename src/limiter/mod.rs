@@ -19,7 +19,7 @@ mod hold_promises;
 #[cfg(test)]
 mod hold_tests;
 mod keys;
-mod lone;
+mod short;
 mod status;
 mod tally;
 #[cfg(test)]

@@ -39,8 +39,11 @@ pub struct Found<'r> {
     /// The rule of the last entry.
     pub rule: &'r Rule,
     /// Entries, by index, in whose place the counter's key has this pattern: their values share one counter.
-    pub shared: SmallVec<[(usize, &'r str); 1]>,
+    pub shared: SharedPatterns<'r>,
 }
+
+/// Patterns, each with the index of the entry in whose place it is.
+type SharedPatterns<'r> = SmallVec<[(usize, &'r str); 1]>;
 
 /// An entry on the way to a rule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -107,6 +110,12 @@ impl DomainRules {
     #[inline]
     pub fn find<'r>(&'r self, entries: &[Entry<'_>]) -> Option<Found<'r>> {
         let mut shared = SmallVec::new();
+        let rule = self.follow(entries, &mut shared)?;
+        Some(Found { rule, shared })
+    }
+
+    /// The same; patterns that stand for values are added to `shared`. What it returns fits a register.
+    fn follow<'r>(&'r self, entries: &[Entry<'_>], shared: &mut SharedPatterns<'r>) -> Option<&'r Rule> {
         let (mut level, mut rule) = (&self.root, None);
         for (index, entry) in entries.iter().enumerate() {
             let (matched, node) = level.step(entry)?;
@@ -115,7 +124,7 @@ impl DomainRules {
             }
             (level, rule) = (&node.below, Some(&node.rule));
         }
-        rule.map(|rule| Found { rule, shared })
+        rule
     }
 
     /// The way that the entries take, step by step.
