@@ -173,9 +173,22 @@ fn head(path: &str) -> Vec<u8> {
     block
 }
 
+/// The head of a quick call to an authority, with one header more.
+fn head_to(authority: &str, (name, value): (&str, &str)) -> Vec<u8> {
+    let mut block = Vec::new();
+    write_literal(b":authority", authority.as_bytes(), false, &mut block);
+    block.extend(head("/quick"));
+    write_literal(name.as_bytes(), value.as_bytes(), false, &mut block);
+    block
+}
+
 fn call(stream: u32, body: &[u8]) -> Vec<u8> {
+    call_with(&head("/quick"), stream, body)
+}
+
+fn call_with(block: &[u8], stream: u32, body: &[u8]) -> Vec<u8> {
     [
-        frame_bytes(frame::HEADERS, frame::END_HEADERS, stream, &head("/quick")),
+        frame_bytes(frame::HEADERS, frame::END_HEADERS, stream, block),
         frame_bytes(frame::DATA, frame::END_STREAM, stream, body),
     ]
     .concat()
@@ -201,6 +214,22 @@ fn a_head_that_cannot_be_routed_is_refused_however_its_body_comes() {
     assert_eq!(at_once.first(), Some(&refused(1)));
 }
 
+#[test]
+fn a_line_that_could_be_routed_vouches_for_no_other() {
+    let mut client = Client::new();
+    for (stream, authority, is_good) in [(1, "a", true), (3, "a b", false), (5, "a", true), (7, "", true)] {
+        // No two blocks are the same.
+        let block = head_to(authority, ("x-stream", &stream.to_string()));
+        client.sends(&call_with(&block, stream, b"abc"));
+        let said = client.hears();
+        if is_good {
+            assert_eq!(said, answer(stream, b"abc"), "{authority:?}");
+        } else {
+            assert_eq!(said[0], Reset(stream, ErrorCode::Protocol as u32), "{authority:?}");
+        }
+    }
+}
+
 /// An answer that was made at once.
 fn answer(stream: u32, body: &[u8]) -> Vec<Said> {
     let field = |name: &str, value: &str| (name.to_owned(), value.to_owned());
@@ -224,22 +253,35 @@ fn a_call_is_answered_where_it_was_read_and_leaves_nothing_behind() {
     assert!(client.server.streams.is_empty());
 }
 
-#[test]
-fn a_call_is_answered_without_allocating() {
+/// How often the connection allocates for calls with these header blocks, after as many others of their kind.
+fn allocations_of_calls(block: impl Fn(u32) -> Vec<u8>) -> u64 {
+    const CALLS: u32 = 200;
     let mut client = Client::new();
-    let calls: Vec<_> = (0..200).map(|n| call(2 * n + 1, b"a body")).collect();
+    let calls: Vec<_> = (0..2 * CALLS).map(|n| call_with(&block(n), 2 * n + 1, b"a body")).collect();
     let mut answer_all = |calls: &[Vec<u8>]| {
         for call in calls {
             client.server.read(call, &Echo);
-            let written = client.server.unwritten().len();
-            assert!(written > 0);
-            client.server.wrote(written);
+            let written = client.server.unwritten();
+            assert_eq!(written[3], frame::HEADERS, "an answer");
+            client.server.wrote(written.len());
         }
     };
-    let (warm_up, measured) = calls.split_at(100);
+    let (warm_up, measured) = calls.split_at(CALLS as usize);
     answer_all(warm_up);
-    let allocated = allocation_counter::measure(|| answer_all(measured));
-    assert_eq!(allocated.count_total, 0);
+    let allocated = allocation_counter::measure(|| answer_all(measured)).count_total;
+    assert!(client.server.streams.is_empty() && client.server.why_broken().is_none());
+    allocated
+}
+
+#[test]
+fn a_call_is_answered_without_allocating() {
+    assert_eq!(allocations_of_calls(|_| head("/quick")), 0);
+}
+
+#[test]
+fn a_header_that_differs_call_by_call_makes_nothing_be_allocated() {
+    let traced = |n| head_to("limits.example", ("traceparent", &format!("00-{n:032x}-{n:016x}-01")));
+    assert_eq!(allocations_of_calls(traced), 0);
 }
 
 #[test]
