@@ -173,12 +173,12 @@ fn head(path: &str) -> Vec<u8> {
     block
 }
 
-/// The head of a quick call to an authority, with one header more.
-fn head_to(authority: &str, (name, value): (&str, &str)) -> Vec<u8> {
+/// The head of a quick call to an authority, with one header more, which may be for the table.
+fn head_to(authority: &str, (name, value): (&str, &str), indexed: bool) -> Vec<u8> {
     let mut block = Vec::new();
     write_literal(b":authority", authority.as_bytes(), false, &mut block);
     block.extend(head("/quick"));
-    write_literal(name.as_bytes(), value.as_bytes(), false, &mut block);
+    write_literal(name.as_bytes(), value.as_bytes(), indexed, &mut block);
     block
 }
 
@@ -219,7 +219,7 @@ fn a_line_that_could_be_routed_vouches_for_no_other() {
     let mut client = Client::new();
     for (stream, authority, is_good) in [(1, "a", true), (3, "a b", false), (5, "a", true), (7, "", true)] {
         // No two blocks are the same.
-        let block = head_to(authority, ("x-stream", &stream.to_string()));
+        let block = head_to(authority, ("x-stream", &stream.to_string()), false);
         client.sends(&call_with(&block, stream, b"abc"));
         let said = client.hears();
         if is_good {
@@ -280,8 +280,13 @@ fn a_call_is_answered_without_allocating() {
 
 #[test]
 fn a_header_that_differs_call_by_call_makes_nothing_be_allocated() {
-    let traced = |n| head_to("limits.example", ("traceparent", &format!("00-{n:032x}-{n:016x}-01")));
-    assert_eq!(allocations_of_calls(traced), 0);
+    for indexed in [false, true] {
+        let traced = |n| {
+            let trace = format!("00-{n:032x}-{n:016x}-01");
+            head_to("limits.example", ("traceparent", &trace), indexed)
+        };
+        assert_eq!(allocations_of_calls(traced), 0, "indexed: {indexed}");
+    }
 }
 
 #[test]
