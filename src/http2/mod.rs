@@ -10,10 +10,11 @@
 mod answer;
 mod connection;
 mod error;
-mod flow;
+pub(crate) mod flow;
 pub(crate) mod frame;
 mod head;
 pub(crate) mod hpack;
+mod open_block;
 pub(crate) mod proof;
 mod routed;
 mod serve;
@@ -22,6 +23,7 @@ mod settings;
 mod stream;
 
 pub(crate) use error::{Broken, ErrorCode, error_name};
+pub(crate) use open_block::OpenBlock;
 pub use routed::{BodyError, RequestBody};
 pub use serve::serve;
 pub use service::{Fields, Service};

@@ -1,9 +1,6 @@
 //! A door for the fuzzers.
 
-use super::{
-    Fields, Http2Settings, RequestBody, Service,
-    connection::{Connection, PREFACE},
-};
+use super::{Fields, Http2Settings, RequestBody, Service, connection::Connection, frame::PREFACE};
 use http::{Request, Response};
 use std::{future::pending, sync::Arc};
 use tokio::sync::mpsc;

@@ -15,10 +15,10 @@ mod tests;
 mod time;
 
 use super::{
-    Broken, ErrorCode, Http2Settings, RequestBody, Service,
+    Broken, ErrorCode, Http2Settings, OpenBlock, RequestBody, Service,
     answer::AnswerHeaders,
     flow::{DEFAULT_WINDOW, Inbound, Outbound},
-    frame::{self, Frame},
+    frame::{self, Frame, PREFACE},
     head::HeadReader,
     routed::{Task, ToConnection},
     stream::Stream,
@@ -27,9 +27,6 @@ use budget::Budget;
 use hashbrown::HashMap;
 use http::Request;
 use std::{collections::VecDeque, time::Duration};
-
-/// What a client says first.
-pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// What is written and not read by the client, beyond which nothing more is read from it.
 const UNREAD_MAX: usize = 256 * 1024;
@@ -82,12 +79,6 @@ enum Phase {
     Broken,
     /// Not even written.
     Dead,
-}
-
-struct OpenBlock {
-    stream: u32,
-    bytes: Vec<u8>,
-    ends_stream: bool,
 }
 
 impl<S: Service> Connection<S> {
@@ -273,7 +264,7 @@ impl<S: Service> Connection<S> {
     #[inline]
     fn give_back(&mut self, bytes: usize) {
         if let Some(raise) = self.inbound.read(bytes) {
-            frame::write(frame::WINDOW_UPDATE, 0, 0, &raise.to_be_bytes(), &mut self.outgoing);
+            frame::write_raise(0, raise, &mut self.outgoing);
         }
     }
 

@@ -157,11 +157,9 @@ fn frame_bytes(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 }
 
 fn opening(settings: &[(u16, u32)]) -> Vec<u8> {
-    let payload: Vec<u8> = settings
-        .iter()
-        .flat_map(|(name, value)| name.to_be_bytes().into_iter().chain(value.to_be_bytes()))
-        .collect();
-    [PREFACE, &frame_bytes(frame::SETTINGS, 0, 0, &payload)].concat()
+    let mut bytes = PREFACE.to_vec();
+    frame::write_settings(settings, &mut bytes);
+    bytes
 }
 
 fn head(path: &str) -> Vec<u8> {

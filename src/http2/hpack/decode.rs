@@ -4,22 +4,31 @@
 //! would make every later block mean something else.
 
 use super::{DEFAULT_TABLE_SIZE, Fields, dynamic_table::DynamicTable, huffman, static_table::STATIC_TABLE};
+use crate::http2::{Broken, ErrorCode};
 
 /// A header block that cannot be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HpackError {
-    #[error("a header block ends in the middle of a field")]
     Truncated,
-    #[error("a header block has an integer out of range")]
     Integer,
-    #[error("a header block has a bad Huffman code")]
     Huffman,
-    #[error("a header block refers to an entry that no table has")]
     Index,
-    #[error("a header block enlarges the table beyond what was allowed")]
     TableSize,
-    #[error("a header block resizes the table after its first field")]
     LateResize,
+}
+
+impl From<HpackError> for Broken {
+    fn from(error: HpackError) -> Self {
+        let why = match error {
+            HpackError::Truncated => "a header block ends in the middle of a field",
+            HpackError::Integer => "a header block has an integer out of range",
+            HpackError::Huffman => "a header block has a bad Huffman code",
+            HpackError::Index => "a header block refers to an entry that no table has",
+            HpackError::TableSize => "a header block enlarges the table beyond what was allowed",
+            HpackError::LateResize => "a header block resizes the table after its first field",
+        };
+        Self::new(ErrorCode::Compression, why)
+    }
 }
 
 /// The reading side of a connection's header compression.
