@@ -28,7 +28,7 @@ use hashbrown::HashMap;
 use http::Request;
 use std::{collections::VecDeque, time::Duration};
 
-/// What is written and not read by the client, beyond which nothing more is read from it.
+/// What is to be written and not read by the client, beyond which nothing more is read from it. What tasks answer waits too.
 const UNREAD_MAX: usize = 256 * 1024;
 
 /// How much room for what is to be written a connection keeps while there is nothing to write.
@@ -110,7 +110,7 @@ impl<S: Service> Connection<S> {
 
     /// Whether more is to be read: not while the client leaves unread what it was answered.
     pub(super) fn wants_to_read(&self) -> bool {
-        self.phase < Phase::Broken && self.outgoing.len() - self.written < UNREAD_MAX
+        self.phase < Phase::Broken && self.unwritten().len() < UNREAD_MAX
     }
 
     /// Whether all has been said.
@@ -135,6 +135,7 @@ impl<S: Service> Connection<S> {
 
     /// The first `count` of the unwritten bytes have been written.
     pub(super) fn wrote(&mut self, count: usize) {
+        let was_too_much = self.unwritten().len() >= UNREAD_MAX;
         self.written += count;
         self.time.wrote();
         if self.written == self.outgoing.len() {
@@ -142,6 +143,9 @@ impl<S: Service> Connection<S> {
             // Of a connection that had much to say at once, not all of the room is kept.
             self.outgoing.shrink_to(KEPT_MAX);
             self.written = 0;
+        }
+        if was_too_much && self.unwritten().len() < UNREAD_MAX {
+            self.flush_all();
         }
     }
 

@@ -8,6 +8,6 @@ mod heads;
 mod times;
 
 use super::*;
-use crate::http2::proof::Echo;
+use crate::http2::{flow::WINDOW_MAX, proof::Echo};
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -4,7 +4,10 @@ use super::{
     client::{Said::*, *},
     *,
 };
-use crate::http2::hpack::write_literal;
+use crate::http2::{hpack::write_literal, routed::FromTask};
+use bytes::Bytes;
+use http::Response;
+use tokio::sync::oneshot;
 
 #[test]
 fn what_a_client_holds_back_is_bounded_by_the_windows() {
@@ -17,6 +20,40 @@ fn what_a_client_holds_back_is_bounded_by_the_windows() {
     assert_eq!(client.hears(), [], "nobody has read it");
     client.sends_frame(frame::DATA, 0, stream, &[0; 1]);
     assert_eq!(client.hears(), [Reset(stream, ErrorCode::FlowControl as u32)]);
+}
+
+/// Reflection, say, whose stream of small questions has large answers.
+#[test]
+fn an_answer_without_end_waits_until_what_is_before_it_was_read() {
+    const WIDE: u32 = WINDOW_MAX - DEFAULT_WINDOW;
+    const PIECE: usize = 100_000;
+    let mut client = Client::with(Http2Settings::default(), &[(4, WIDE)]);
+    client.sends_frame(frame::WINDOW_UPDATE, 0, 0, &WIDE.to_be_bytes());
+    let stream = client.starts("/other", 0);
+    let (head, ()) = Response::new(()).into_parts();
+    client.server.on_task(stream, FromTask::Head { head: Box::new(head), is_end: false });
+    let mut told = 0;
+    let mut last_is_sent = loop {
+        let (sent, mut is_sent) = oneshot::channel();
+        client.server.on_task(stream, FromTask::Data(Bytes::from_static(&[0; PIECE]), sent));
+        told += PIECE;
+        if is_sent.try_recv() == Err(oneshot::error::TryRecvError::Empty) {
+            break is_sent;
+        }
+        assert!(told < 100 * PIECE, "the task is never told to wait");
+    };
+    assert!(client.server.unwritten().len() < UNREAD_MAX + 2 * frame::MAX_PAYLOAD);
+    client.server.tick(SECOND * 10);
+    let mut heard = 0;
+    while !client.server.unwritten().is_empty() {
+        let data = client.hears().into_iter().filter_map(|said| match said {
+            Data(_, bytes) => Some(bytes.len()),
+            _ => None,
+        });
+        heard += data.sum::<usize>();
+    }
+    assert_eq!(heard, told);
+    assert_eq!(last_is_sent.try_recv(), Err(oneshot::error::TryRecvError::Closed), "the task goes on");
 }
 
 #[test]
