@@ -1,7 +1,7 @@
 //! The server's side of one connection: bytes read become bytes to write.
 //!
 //! No IO and no clock: the time is told by [`Connection::tick`]. What always holds:
-//! - what the client can make the connection hold is bounded by [`Http2Settings`];
+//! - what the client can make the connection hold is bounded, as [`Http2Settings`] adds it up;
 //! - a call answered at once was read and answered within one call of [`Connection::read`], or waits for nothing but the
 //!   client's windows;
 //! - a stream's task lives no longer than its stream.
