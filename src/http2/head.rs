@@ -156,11 +156,11 @@ impl<Q: Copy> HeadReader<Q> {
     }
 }
 
-/// The fields that are no pseudo-headers.
+/// The fields that are no pseudo-headers; none if they are more than a map holds.
 fn header_map(fields: &Fields) -> Option<HeaderMap> {
     let mut map = HeaderMap::new();
     for (name, value) in fields.iter().filter(|(name, _)| !name.starts_with(b":")) {
-        map.append(HeaderName::from_lowercase(name).ok()?, HeaderValue::from_bytes(value).ok()?);
+        map.try_append(HeaderName::from_lowercase(name).ok()?, HeaderValue::from_bytes(value).ok()?).ok()?;
     }
     Some(map)
 }

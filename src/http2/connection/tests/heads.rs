@@ -42,6 +42,20 @@ fn a_line_that_could_be_routed_vouches_for_no_other() {
     }
 }
 
+/// The map of headers that requests are routed with has a bound of its own, whatever `header_bytes_max` says.
+#[test]
+fn more_headers_than_any_map_holds_end_their_request_alone() {
+    let mut client =
+        Client::with(Http2Settings { header_bytes_max: 4 << 20, ..Http2Settings::default() }, &[]);
+    let mut block = head("/other");
+    (0..33_000).for_each(|n| write_literal(format!("x{n}").as_bytes(), b"", false, &mut block));
+    let (first, rest) = block.split_at(frame::MAX_PAYLOAD);
+    client.sends_frame(frame::HEADERS, 0, 1, first);
+    rest.chunks(frame::MAX_PAYLOAD).for_each(|piece| client.sends_frame(frame::CONTINUATION, 0, 1, piece));
+    client.sends_frame(frame::CONTINUATION, frame::END_HEADERS, 1, &[]);
+    assert_eq!(client.hears(), [Reset(1, ErrorCode::Protocol as u32)]);
+}
+
 #[test]
 fn a_header_block_that_was_seen_before_means_what_the_table_says_now() {
     let mut client = Client::new();
