@@ -14,6 +14,7 @@ pub(crate) mod flow;
 pub(crate) mod frame;
 mod head;
 pub(crate) mod hpack;
+mod incoming;
 mod open_block;
 pub(crate) mod proof;
 mod routed;
@@ -23,6 +24,7 @@ mod settings;
 mod stream;
 
 pub(crate) use error::{Broken, ErrorCode, error_name};
+pub(crate) use incoming::Incoming;
 pub(crate) use open_block::OpenBlock;
 pub use routed::{BodyError, RequestBody};
 pub use serve::serve;

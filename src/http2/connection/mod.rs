@@ -15,7 +15,7 @@ mod tests;
 mod time;
 
 use super::{
-    Broken, ErrorCode, Http2Settings, OpenBlock, RequestBody, Service,
+    Broken, ErrorCode, Http2Settings, Incoming, OpenBlock, RequestBody, Service,
     answer::AnswerHeaders,
     flow::{DEFAULT_WINDOW, Inbound, Outbound},
     frame::{self, Frame, PREFACE},
@@ -37,8 +37,7 @@ const KEPT_MAX: usize = 16 * 1024;
 /// The server's side of one connection.
 pub(super) struct Connection<S: Service> {
     settings: Http2Settings,
-    /// What was read of a frame that is not whole yet.
-    incoming: Vec<u8>,
+    incoming: Incoming,
     outgoing: Vec<u8>,
     /// How much of `outgoing` is already written.
     written: usize,
@@ -86,7 +85,7 @@ impl<S: Service> Connection<S> {
     pub(super) fn new(settings: Http2Settings, tasks: ToConnection) -> Self {
         let mut connection = Self {
             settings,
-            incoming: Vec::new(),
+            incoming: Incoming::default(),
             outgoing: Vec::new(),
             written: 0,
             phase: Phase::Silent,
@@ -155,23 +154,9 @@ impl<S: Service> Connection<S> {
             return;
         }
         self.time.heard();
-        let taken = if self.incoming.is_empty() {
-            let mut rest = bytes;
-            let taken = self.take_frames(&mut rest, service);
-            self.incoming.extend_from_slice(rest);
-            taken
-        } else {
-            let mut incoming = std::mem::take(&mut self.incoming);
-            incoming.extend_from_slice(bytes);
-            let mut rest = &incoming[..];
-            let taken = self.take_frames(&mut rest, service);
-            let used = incoming.len() - rest.len();
-            if used < incoming.len() {
-                incoming.drain(..used);
-                self.incoming = incoming;
-            }
-            taken
-        };
+        let mut incoming = std::mem::take(&mut self.incoming);
+        let taken = incoming.read(bytes, |rest| self.take_frames(rest, service));
+        self.incoming = incoming;
         if let Err(broken) = taken {
             self.break_off(broken);
         }
@@ -232,7 +217,7 @@ impl<S: Service> Connection<S> {
 
     /// The client broke the protocol: it is told, and all that is under way is dropped.
     fn break_off(&mut self, broken: Broken) {
-        if self.phase == Phase::Silent && is_http1(&self.incoming) {
+        if self.phase == Phase::Silent && is_http1(self.incoming.kept()) {
             self.outgoing.clear();
             self.outgoing.extend_from_slice(HTTP1_REFUSAL.as_bytes());
         } else {
@@ -242,7 +227,7 @@ impl<S: Service> Connection<S> {
         self.why_broken = Some(broken.why);
         self.streams.clear();
         self.to_route.clear();
-        self.incoming = Vec::new();
+        self.incoming = Incoming::default();
     }
 
     fn write_goaway(&mut self, last_stream: u32, code: ErrorCode) {

@@ -8,7 +8,7 @@ use super::{
     request_headers::RequestHeaders,
 };
 use crate::http2::{
-    Broken, OpenBlock, error_name,
+    Broken, Incoming, OpenBlock, error_name,
     flow::{DEFAULT_WINDOW, Inbound, Outbound, Overflow, WINDOW_MAX},
     frame::{self, Frame, PREFACE, setting},
     hpack::{Decoder, Fields},
@@ -44,8 +44,7 @@ pub(crate) struct Finished {
 
 /// The client's side of one connection.
 pub(crate) struct Connection {
-    /// What was read of a frame that is not whole yet.
-    incoming: Vec<u8>,
+    incoming: Incoming,
     outgoing: Vec<u8>,
     /// How much of `outgoing` is already written.
     written: usize,
@@ -85,7 +84,7 @@ impl Connection {
         frame::write_settings(&settings, &mut outgoing);
         frame::write_raise(0, OWN_WINDOW - DEFAULT_WINDOW, &mut outgoing);
         Self {
-            incoming: Vec::new(),
+            incoming: Incoming::default(),
             outgoing,
             written: 0,
             headers,
@@ -168,20 +167,10 @@ impl Connection {
 
     /// Takes what was read; calls that come to their end are added to `finished`.
     pub(crate) fn read(&mut self, bytes: &[u8], finished: &mut Vec<Finished>) -> Result<(), Broken> {
-        if self.incoming.is_empty() {
-            let mut rest = bytes;
-            self.take_frames(&mut rest, finished)?;
-            self.incoming.extend_from_slice(rest);
-        } else {
-            let mut incoming = std::mem::take(&mut self.incoming);
-            incoming.extend_from_slice(bytes);
-            let mut rest = &incoming[..];
-            self.take_frames(&mut rest, finished)?;
-            let taken = incoming.len() - rest.len();
-            incoming.drain(..taken);
-            self.incoming = incoming;
-        }
-        Ok(())
+        let mut incoming = std::mem::take(&mut self.incoming);
+        let taken = incoming.read(bytes, |rest| self.take_frames(rest, finished));
+        self.incoming = incoming;
+        taken
     }
 
     /// The connection has ended: whatever was under way has failed, and nothing more is written or started.
