@@ -34,7 +34,7 @@ pub(crate) mod setting {
 }
 
 /// The largest payload that either side takes unless it says otherwise; both of ours leave it so.
-pub(crate) const MAX_PAYLOAD: usize = 16_384;
+pub(crate) const PAYLOAD_MAX: usize = 16_384;
 pub(super) const HEADER: usize = 9;
 /// The highest number that a stream can have.
 pub(crate) const STREAM_MAX: u32 = 0x7fff_ffff;
@@ -57,7 +57,7 @@ impl<'a> Frame<'a> {
             return Ok(None);
         };
         let length = u32::from_be_bytes([0, l0, l1, l2]) as usize;
-        if length > MAX_PAYLOAD {
+        if length > PAYLOAD_MAX {
             return Err(Broken::frame_size("a frame is larger than was allowed"));
         }
         let Some((payload, rest)) = rest.split_at_checked(length) else {
@@ -134,7 +134,7 @@ impl<'a> Frame<'a> {
 
 /// Appends the header of a frame whose payload follows.
 pub(crate) fn write_header(length: usize, kind: u8, flags: u8, stream: u32, out: &mut Vec<u8>) {
-    debug_assert!(length <= MAX_PAYLOAD);
+    debug_assert!(length <= PAYLOAD_MAX);
     let [_, l0, l1, l2] = (length as u32).to_be_bytes();
     let [s0, s1, s2, s3] = stream.to_be_bytes();
     out.extend_from_slice(&[l0, l1, l2, kind, flags, s0, s1, s2, s3]);

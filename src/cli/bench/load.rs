@@ -2,7 +2,7 @@
 
 use super::{
     connect::{ConnectError, Socket, authority, connect},
-    http2::{Connection, Failure, Finished, MAX_MESSAGE, RequestHeaders, WindowTooSmall},
+    http2::{Connection, Failure, Finished, MESSAGE_MAX, RequestHeaders, WindowTooSmall},
     keys::{Keys, Random},
     pace::{Length, Pace},
     server_cpu::{CpuError, ServerProcess},
@@ -70,7 +70,7 @@ pub(super) enum LoadError {
     WindowTooSmall(#[from] WindowTooSmall),
     #[error(transparent)]
     Cpu(#[from] CpuError),
-    #[error("a request of {0} bytes is too large; the most is {MAX_MESSAGE}")]
+    #[error("a request of {0} bytes is too large; the most is {MESSAGE_MAX}")]
     RequestTooLarge(usize),
     #[error("the server closed a new connection without an answer{}: is it a gRPC server?", because(.0))]
     Closed(Option<&'static str>),
@@ -177,7 +177,7 @@ pub(super) fn run(
 impl<'a> Load<'a> {
     fn new(plan: &'a mut Plan) -> Result<Self, LoadError> {
         let longest_message = plan.template.longest_message();
-        if longest_message > MAX_MESSAGE {
+        if longest_message > MESSAGE_MAX {
             return Err(LoadError::RequestTooLarge(longest_message));
         }
         let headers = RequestHeaders::new(authority(&plan.address), plan.timeout);

@@ -33,7 +33,7 @@ impl<S: Service> Connection<S> {
         self.answers.quick_head_sent();
         self.budget.answer();
         let length = out.len() - start;
-        if length <= outbound.room().min(self.outbound.room()).min(frame::MAX_PAYLOAD) {
+        if length <= outbound.room().min(self.outbound.room()).min(frame::PAYLOAD_MAX) {
             end_data(start, out);
             self.outbound.take(length);
             self.answers.write_quick_trailers(id, out);
@@ -101,7 +101,7 @@ impl<S: Service> Connection<S> {
                             stream.blocked_since = (room == 0).then_some(since);
                             return;
                         }
-                        let piece = bytes.split_to(bytes.len().min(room).min(frame::MAX_PAYLOAD));
+                        let piece = bytes.split_to(bytes.len().min(room).min(frame::PAYLOAD_MAX));
                         stream.outbound.take(piece.len());
                         self.outbound.take(piece.len());
                         stream.blocked_since = None;

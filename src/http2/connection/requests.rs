@@ -47,7 +47,7 @@ impl<S: Service> Connection<S> {
     ) -> Result<(), Broken> {
         self.budget.control_frame(&self.settings)?;
         // What it says may be longer, but not what it takes to say it.
-        let bytes_max = self.settings.header_bytes_max as usize + frame::MAX_PAYLOAD;
+        let bytes_max = self.settings.header_bytes_max as usize + frame::PAYLOAD_MAX;
         match OpenBlock::go_on(&mut self.open_block, frame, bytes_max)? {
             Some(block) => self.on_block(block.stream, &block.bytes, block.ends_stream, rest, service),
             None => Ok(()),

@@ -17,14 +17,14 @@ use hashbrown::HashMap;
 
 /// The largest message that can be sent. Half of the smallest window a server starts with: servers give back window
 /// when half of it is used, so that a call never waits for room that cannot come.
-pub(crate) const MAX_MESSAGE: usize = 32_767;
+pub(crate) const MESSAGE_MAX: usize = 32_767;
 
 /// This client's window for the whole connection; given back when half of it is used.
 const OWN_WINDOW: u32 = 1 << 30;
 /// This client's window for one stream: far beyond any answer, so that it is never given back.
 const OWN_STREAM_WINDOW: u32 = 16 << 20;
 /// More than any server sends before or after an answer.
-const MAX_HEADER_BLOCK: usize = 64 << 10;
+const HEADER_BLOCK_MAX: usize = 64 << 10;
 
 /// No call with such a message can ever be sent to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -100,7 +100,7 @@ impl Connection {
         }
     }
 
-    /// Whether a call with a message of this length, at most [`MAX_MESSAGE`], can be started now.
+    /// Whether a call with a message of this length, at most [`MESSAGE_MAX`], can be started now.
     pub(crate) fn has_room(&self, message: usize) -> Result<bool, WindowTooSmall> {
         let Some(server) = &self.server else {
             return Ok(false);
@@ -115,14 +115,14 @@ impl Connection {
 
     /// Starts a call, for which there must be room. `started` comes back with its end.
     pub(crate) fn start(&mut self, message: &[u8], started: u64) {
-        debug_assert!(message.len() <= MAX_MESSAGE && self.has_room(message.len()) == Ok(true));
+        debug_assert!(message.len() <= MESSAGE_MAX && self.has_room(message.len()) == Ok(true));
         let stream = self.next_stream;
         self.next_stream += 2;
         let block = self.headers.next();
         frame::write(frame::HEADERS, frame::END_HEADERS, stream, block, &mut self.outgoing);
         let mut rest = message;
-        while rest.len() > frame::MAX_PAYLOAD {
-            let (piece, after) = rest.split_at(frame::MAX_PAYLOAD);
+        while rest.len() > frame::PAYLOAD_MAX {
+            let (piece, after) = rest.split_at(frame::PAYLOAD_MAX);
             frame::write(frame::DATA, 0, stream, piece, &mut self.outgoing);
             rest = after;
         }
@@ -241,7 +241,7 @@ impl Connection {
     }
 
     fn on_continuation(&mut self, frame: &Frame<'_>, finished: &mut Vec<Finished>) -> Result<(), Broken> {
-        match OpenBlock::go_on(&mut self.open_block, frame, MAX_HEADER_BLOCK)? {
+        match OpenBlock::go_on(&mut self.open_block, frame, HEADER_BLOCK_MAX)? {
             Some(block) => self.on_header_block(block.stream, &block.bytes, block.ends_stream, finished),
             None => Ok(()),
         }
@@ -255,7 +255,7 @@ impl Connection {
         finished: &mut Vec<Finished>,
     ) -> Result<(), Broken> {
         // Decoded even when the call is over, for the decoder's table.
-        self.decoder.decode(block, MAX_HEADER_BLOCK, &mut self.fields)?;
+        self.decoder.decode(block, HEADER_BLOCK_MAX, &mut self.fields)?;
         if let Some(call) = self.calls.get_mut(&stream) {
             for (name, value) in self.fields.iter() {
                 call.answer.field(name, value);

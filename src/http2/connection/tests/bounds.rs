@@ -42,7 +42,7 @@ fn an_answer_without_end_waits_until_what_is_before_it_was_read() {
         }
         assert!(told < 100 * PIECE, "the task is never told to wait");
     };
-    assert!(client.server.unwritten().len() < UNREAD_MAX + 2 * frame::MAX_PAYLOAD);
+    assert!(client.server.unwritten().len() < UNREAD_MAX + 2 * frame::PAYLOAD_MAX);
     client.server.tick(SECOND * 10);
     let mut heard = 0;
     while !client.server.unwritten().is_empty() {
@@ -124,7 +124,7 @@ fn headers_without_end_end_the_connection() {
     let mut client = Client::new();
     client.sends_frame(frame::HEADERS, 0, 1, &head("/quick"));
     for _ in 0..4 {
-        client.sends_frame(frame::CONTINUATION, 0, 1, &[0; frame::MAX_PAYLOAD]);
+        client.sends_frame(frame::CONTINUATION, 0, 1, &[0; frame::PAYLOAD_MAX]);
     }
     client.is_broken_with(ErrorCode::EnhanceYourCalm);
 

@@ -49,9 +49,9 @@ fn more_headers_than_any_map_holds_end_their_request_alone() {
         Client::with(Http2Settings { header_bytes_max: 4 << 20, ..Http2Settings::default() }, &[]);
     let mut block = head("/other");
     (0..33_000).for_each(|n| write_literal(format!("x{n}").as_bytes(), b"", false, &mut block));
-    let (first, rest) = block.split_at(frame::MAX_PAYLOAD);
+    let (first, rest) = block.split_at(frame::PAYLOAD_MAX);
     client.sends_frame(frame::HEADERS, 0, 1, first);
-    rest.chunks(frame::MAX_PAYLOAD).for_each(|piece| client.sends_frame(frame::CONTINUATION, 0, 1, piece));
+    rest.chunks(frame::PAYLOAD_MAX).for_each(|piece| client.sends_frame(frame::CONTINUATION, 0, 1, piece));
     client.sends_frame(frame::CONTINUATION, frame::END_HEADERS, 1, &[]);
     assert_eq!(client.hears(), [Reset(1, ErrorCode::Protocol as u32)]);
 }
