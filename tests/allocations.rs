@@ -2,12 +2,14 @@
 //!
 //! A test program of its own, since it counts what the allocator is asked for.
 
+#[path = "it/support/limiter.rs"]
+mod limiter;
+
 use allocation_counter::measure;
+use limiter::limiter;
 use tidegate::{
     limit::{Code, Descriptor, Entry, Hits, Request, Timestamp},
     limiter::Limiter,
-    rules::{LoadOptions, RuleSet, Source},
-    store::{OnFull, Seed, StoreSettings},
 };
 
 /// Each limits its own key, in every way that keeps two words.
@@ -46,14 +48,6 @@ const KEYS: [&str; 12] = [
 
 const MINUTE_NANOS: u64 = 60_000_000_000;
 
-fn limiter() -> Limiter {
-    let source = Source { name: "edge.yaml".into(), text: RULES.into() };
-    let rules =
-        RuleSet::parse(&[source], &LoadOptions::default(), None).unwrap_or_else(|errors| panic!("{errors}"));
-    let store = StoreSettings { seed: Seed::from_bytes([7; 16]), counters_max: 1_000, on_full: OnFull::Deny };
-    Limiter::new(rules, store, false)
-}
-
 /// One request for these keys, at a time that many windows end by.
 fn ask(limiter: &Limiter, keys: &[&str], hits: Hits, step: u64) -> Code {
     let mut request = Request::new("edge");
@@ -84,7 +78,7 @@ fn ask_everything(limiter: &Limiter, steps: std::ops::Range<u64>) -> (u32, u32) 
 
 #[test]
 fn a_decision_allocates_nothing_once_its_counters_are_there() {
-    let limiter = limiter();
+    let limiter = limiter(RULES);
     ask_everything(&limiter, 0..1);
     let mut decided = (0, 0);
     let allocations = measure(|| decided = ask_everything(&limiter, 1..50));
@@ -94,6 +88,6 @@ fn a_decision_allocates_nothing_once_its_counters_are_there() {
 
 #[test]
 fn a_new_counter_allocates_so_that_the_count_is_known_to_count() {
-    let limiter = limiter();
+    let limiter = limiter(RULES);
     assert!(measure(|| _ = ask(&limiter, &["sliding_window"], Hits::ONE, 0)).count_total > 0);
 }

@@ -1,6 +1,11 @@
 //! `tidegate check`: are these rule files good, and what do they say?
 
-use super::{Failure, rule_files::ReadAs, table};
+use super::{
+    Failure,
+    rule_files::ReadAs,
+    rule_text::{algorithm_text, limit_text, on_deny_text},
+    table,
+};
 use crate::{
     algorithm::Queue,
     rules::{self, Charge, Rule, RuleError, RuleErrors, RuleLimit, RuleSet},
@@ -76,31 +81,6 @@ impl Check {
 /// One line for each limit of the rule.
 fn lines(rule: &Rule, of_limit: impl Fn(&RuleLimit) -> String) -> String {
     rule.limits.iter().map(of_limit).collect::<Vec<_>>().join("\n")
-}
-
-/// `100 per minute`, `5 per 10s`, with the name before it.
-pub(super) fn limit_text(limit: &RuleLimit) -> String {
-    let name = if limit.name.is_empty() { String::new() } else { format!("{}: ", limit.name) };
-    match limit.unit {
-        Some(unit) => format!("{name}{} per {unit}", limit.requests),
-        None => format!("{name}{} per {}", limit.requests, limit.window),
-    }
-}
-
-/// What becomes of the rule's denials, if they are not plain.
-pub(super) fn on_deny_text(rule: &Rule) -> Option<String> {
-    rule.info.on_deny.as_ref().map(|on_deny| on_deny.to_string())
-}
-
-/// `leaky_bucket`, with what may wait in it.
-pub(super) fn algorithm_text(limit: &RuleLimit) -> String {
-    let name = limit.algorithm.name();
-    match limit.algorithm.queueing().and_then(|bucket| bucket.queue) {
-        None => name.to_owned(),
-        Some(Queue { wait_max, hits_max }) => {
-            format!("{name}, holds up to {hits_max} hits for up to {}", humantime::format_duration(wait_max))
-        }
-    }
 }
 
 fn notes(rule: &Rule) -> String {

@@ -1,13 +1,16 @@
 //! The flags of `serve` that bound what one connection, and all of them, can make the server do.
 
 use super::interval;
-use crate::http2::Http2Settings;
+use crate::http2::{
+    Http2Settings,
+    flow::{DEFAULT_WINDOW, WINDOW_MAX},
+};
 use clap::{Args, value_parser};
 use std::time::Duration;
 
 /// The least window that HTTP/2 lets a server have for a connection.
-const LEAST_CONNECTION_WINDOW: i64 = 65_535;
-const WINDOW_MAX: i64 = 0x7fff_ffff;
+const LEAST_CONNECTION_WINDOW: i64 = DEFAULT_WINDOW as i64;
+const MOST: i64 = WINDOW_MAX as i64;
 
 /// The bounds of connections.
 #[derive(Args)]
@@ -25,13 +28,13 @@ pub(super) struct ConnectionBounds {
     /// Bytes of one request's body that may be under way before they are read.
     #[arg(
         long, env = "TIDEGATE_STREAM_WINDOW", value_name = "BYTES",
-        value_parser = value_parser!(u32).range(1..=WINDOW_MAX), default_value_t = Http2Settings::default().stream_window
+        value_parser = value_parser!(u32).range(1..=MOST), default_value_t = Http2Settings::default().stream_window
     )]
     stream_window: u32,
     /// The same for all of a connection's requests together.
     #[arg(
         long, env = "TIDEGATE_CONNECTION_WINDOW", value_name = "BYTES",
-        value_parser = value_parser!(u32).range(LEAST_CONNECTION_WINDOW..=WINDOW_MAX),
+        value_parser = value_parser!(u32).range(LEAST_CONNECTION_WINDOW..=MOST),
         default_value_t = Http2Settings::default().connection_window
     )]
     connection_window: u32,

@@ -1,17 +1,15 @@
 //! The flags of `serve` about the data directory, and starting with it.
 
-use super::{Failure, interval};
+use super::{Failure, interval, progress};
 use crate::{
     clock::Clock,
     limiter::Limiter,
     server::Start,
-    snapshot::{self, OnBadSnapshot, Progress, Restored, Writer},
+    snapshot::{self, OnBadSnapshot, Restored, Writer},
     store::Seed,
 };
 use clap::{Args, ValueEnum};
-use indicatif::{ProgressBar, ProgressStyle};
 use std::{
-    io::IsTerminal,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -75,9 +73,9 @@ fn restore(
     build: impl FnMut(Seed) -> Limiter,
     clock: &dyn Clock,
 ) -> Result<(Limiter, Writer), Failure> {
-    let bar = progress_bar("restoring");
+    let bar = progress::bar("restoring");
     let began = clock.now();
-    let started = snapshot::start(directory, on_bad, seed, build, began, |progress| show(&bar, progress))?;
+    let started = snapshot::start(directory, on_bad, seed, build, began, |read| progress::show(&bar, read))?;
     bar.finish_and_clear();
     let Restored { counters, expired, from_the_future, at } = started.restored;
     if from_the_future {
@@ -89,21 +87,4 @@ fn restore(
     let took = clock.now().since(began);
     tracing::info!(directory = %directory.display(), counters, expired, ?age, ?took, "restored");
     Ok((started.limiter, started.writer))
-}
-
-/// A bar on standard error if that is a terminal, or one that shows nothing.
-pub(super) fn progress_bar(doing: &'static str) -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{prefix} [{bar:40}] {percent}% {msg} ({eta} left)");
-    let bar = ProgressBar::new(0).with_prefix(doing);
-    bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "))
-}
-
-/// Shows how far reading has come.
-pub(super) fn show(bar: &ProgressBar, progress: Progress) {
-    bar.set_length(progress.records_all);
-    bar.set_position(progress.records);
-    bar.set_message(format!("{} counters", progress.counters));
 }

@@ -2,9 +2,9 @@
 
 use super::{
     Failure,
-    check::{algorithm_text, limit_text, on_deny_text},
     descriptor::DescriptorText,
     rule_files::ReadAs,
+    rule_text::{algorithm_text, limit_text, on_deny_text},
     table,
 };
 use crate::{

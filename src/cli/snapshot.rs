@@ -1,10 +1,6 @@
 //! `tidegate snapshot`: what a data directory holds, and taking it elsewhere.
 
-use super::{
-    Failure,
-    data_dir::{progress_bar, show},
-    table,
-};
+use super::{Failure, progress, table};
 use crate::{
     clock::{Clock, SystemClock},
     rules::LimitInfo,
@@ -89,9 +85,9 @@ struct Tally {
 fn tally(archive: &mut Archive) -> Result<Vec<Tally>, OpenError> {
     let (limits, now) = (archive.limits().to_vec(), SystemClock::new().now());
     let mut tallies = vec![Tally::default(); limits.len()];
-    let bar = progress_bar("reading");
+    let bar = progress::bar("reading");
     archive.read(
-        |progress| show(&bar, progress),
+        |read| progress::show(&bar, read),
         |_, limit, state| {
             tallies[limit].counters += 1;
             tallies[limit].expired += u64::from(limits[limit].algorithm.expires(state) <= now);
@@ -154,8 +150,9 @@ fn to_json(info: &LimitInfo, tally: &Tally) -> Value {
 fn export(directory: &Path, file: &Path) -> Result<(), Failure> {
     let mut archive = open(directory)?;
     let out = File::create_new(file).map_err(|error| Failure(format!("{}: {error}", file.display())))?;
-    let bar = progress_bar("exporting");
-    let counters = snapshot::export(&mut archive, &mut BufWriter::new(out), |progress| show(&bar, progress))?;
+    let bar = progress::bar("exporting");
+    let counters =
+        snapshot::export(&mut archive, &mut BufWriter::new(out), |read| progress::show(&bar, read))?;
     bar.finish_and_clear();
     table::print_line(format_args!("{}: {counters} counters", file.display()));
     Ok(())
@@ -165,7 +162,7 @@ fn import(file: &Path, directory: &Path) -> Result<(), Failure> {
     let about = |error: &dyn std::fmt::Display| Failure(format!("{}: {error}", file.display()));
     let input = File::open(file).map_err(|error| about(&error))?;
     let bytes = input.metadata().map_err(|error| about(&error))?.len();
-    let bar = progress_bar("importing");
+    let bar = progress::bar("importing");
     bar.set_length(bytes);
     let counters = snapshot::import(BufReader::new(bar.wrap_read(input)), directory);
     bar.finish_and_clear();

@@ -16,6 +16,7 @@ mod routes;
 pub use encode::Precision;
 pub use extras::{Extras, PlainHeaders, ResponseHeaders};
 pub use lean::Front;
+pub(crate) use lean::PREFIX_BYTES;
 pub use rate_limit::{PRECISION_HEADER, RateLimit};
 pub use routes::{Health, RouteSettings, routes};
 

@@ -140,13 +140,13 @@ fn write_fields(fields: &HeaderMap, block: &mut Vec<u8>) {
 
 /// A block longer than a frame goes on in CONTINUATION.
 fn write_block(stream: u32, block: &[u8], is_end: bool, out: &mut Vec<u8>) {
-    let (first, rest) = block.split_at(block.len().min(frame::MAX_PAYLOAD));
+    let (first, rest) = block.split_at(block.len().min(frame::PAYLOAD_MAX));
     let mut flags = if is_end { frame::END_STREAM } else { 0 };
     if rest.is_empty() {
         flags |= frame::END_HEADERS;
     }
     frame::write(frame::HEADERS, flags, stream, first, out);
-    let mut pieces = rest.chunks(frame::MAX_PAYLOAD).peekable();
+    let mut pieces = rest.chunks(frame::PAYLOAD_MAX).peekable();
     while let Some(piece) = pieces.next() {
         let flags = if pieces.peek().is_none() { frame::END_HEADERS } else { 0 };
         frame::write(frame::CONTINUATION, flags, stream, piece, out);

@@ -3,16 +3,21 @@
 use super::{Broken, ErrorCode};
 
 /// The window before any SETTINGS or WINDOW_UPDATE.
-pub(super) const DEFAULT_WINDOW: u32 = 65_535;
-pub(super) const WINDOW_MAX: u32 = 0x7fff_ffff;
+pub(crate) const DEFAULT_WINDOW: u32 = 65_535;
+/// No window is larger.
+pub(crate) const WINDOW_MAX: u32 = 0x7fff_ffff;
 
 /// How many bytes of DATA the other side still takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Outbound(i64);
+pub(crate) struct Outbound(i64);
 
 /// The other side raised a window beyond its bound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Overflow;
+pub(crate) struct Overflow;
+
+/// The other side sent more than its window let it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Overrun;
 
 impl From<Overflow> for Broken {
     fn from(_: Overflow) -> Self {
@@ -20,26 +25,32 @@ impl From<Overflow> for Broken {
     }
 }
 
+impl From<Overrun> for Broken {
+    fn from(_: Overrun) -> Self {
+        Self::new(ErrorCode::FlowControl, "more DATA come than their window lets")
+    }
+}
+
 impl Outbound {
-    pub(super) fn new(size: u32) -> Self {
+    pub(crate) fn new(size: u32) -> Self {
         Self(i64::from(size))
     }
 
     /// Bytes that may be sent now. A window can be below zero, since SETTINGS may shrink it.
     #[inline]
-    pub(super) fn room(self) -> usize {
+    pub(crate) fn room(self) -> usize {
         self.0.max(0) as usize
     }
 
     /// So many bytes, for which there was room, are sent.
     #[inline]
-    pub(super) fn take(&mut self, bytes: usize) {
+    pub(crate) fn take(&mut self, bytes: usize) {
         debug_assert!(bytes <= self.room());
         self.0 -= bytes as i64;
     }
 
     /// Raises it, or lowers it if SETTINGS said so.
-    pub(super) fn change(&mut self, by: i64) -> Result<(), Overflow> {
+    pub(crate) fn change(&mut self, by: i64) -> Result<(), Overflow> {
         let raised = self.0 + by;
         if raised > i64::from(WINDOW_MAX) {
             return Err(Overflow);
@@ -51,7 +62,7 @@ impl Outbound {
 
 /// How many bytes of DATA may come, and how many of those that came are to be asked for anew.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Inbound {
+pub(crate) struct Inbound {
     /// What it is raised to.
     size: u32,
     /// What may still come.
@@ -61,21 +72,21 @@ pub(super) struct Inbound {
 }
 
 impl Inbound {
-    pub(super) fn new(size: u32) -> Self {
+    pub(crate) fn new(size: u32) -> Self {
         Self { size, room: size, unreturned: 0 }
     }
 
     /// So many bytes came; an error if that was more than they might.
     #[inline]
-    pub(super) fn came(&mut self, bytes: usize) -> Result<(), Overflow> {
-        let bytes = u32::try_from(bytes).map_err(|_| Overflow)?;
-        self.room = self.room.checked_sub(bytes).ok_or(Overflow)?;
+    pub(crate) fn came(&mut self, bytes: usize) -> Result<(), Overrun> {
+        let bytes = u32::try_from(bytes).map_err(|_| Overrun)?;
+        self.room = self.room.checked_sub(bytes).ok_or(Overrun)?;
         Ok(())
     }
 
     /// So many of the bytes that came have been read; what the other side is to be told, once it is worth a frame.
     #[inline]
-    pub(super) fn read(&mut self, bytes: usize) -> Option<u32> {
+    pub(crate) fn read(&mut self, bytes: usize) -> Option<u32> {
         // No more is read than came, and what came fits.
         self.unreturned += bytes as u32;
         if self.unreturned < self.size.div_ceil(2) {
@@ -123,7 +134,7 @@ mod tests {
                     }
                 }
             }
-            prop_assert_eq!(inbound.came(sender.room() + 1), Err(Overflow));
+            prop_assert_eq!(inbound.came(sender.room() + 1), Err(Overrun));
         }
     }
 }

@@ -2,6 +2,9 @@
 
 use super::Broken;
 
+/// What a client says before its first frame.
+pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
 pub(crate) const DATA: u8 = 0;
 pub(crate) const HEADERS: u8 = 1;
 pub(crate) const PRIORITY: u8 = 2;
@@ -20,9 +23,21 @@ const PADDED: u8 = 0x8;
 /// On HEADERS: a priority stands before the block.
 const PRIORITIZED: u8 = 0x20;
 
+/// What SETTINGS set, by their numbers on the wire.
+pub(crate) mod setting {
+    pub(crate) const HEADER_TABLE_SIZE: u16 = 1;
+    pub(crate) const ENABLE_PUSH: u16 = 2;
+    pub(crate) const MAX_CONCURRENT_STREAMS: u16 = 3;
+    pub(crate) const INITIAL_WINDOW_SIZE: u16 = 4;
+    pub(crate) const MAX_FRAME_SIZE: u16 = 5;
+    pub(crate) const MAX_HEADER_LIST_SIZE: u16 = 6;
+}
+
 /// The largest payload that either side takes unless it says otherwise; both of ours leave it so.
-pub(crate) const MAX_PAYLOAD: usize = 16_384;
+pub(crate) const PAYLOAD_MAX: usize = 16_384;
 pub(super) const HEADER: usize = 9;
+/// The highest number that a stream can have.
+pub(crate) const STREAM_MAX: u32 = 0x7fff_ffff;
 
 /// One frame, as it stands in the bytes read.
 #[derive(Debug, PartialEq, Eq)]
@@ -42,7 +57,7 @@ impl<'a> Frame<'a> {
             return Ok(None);
         };
         let length = u32::from_be_bytes([0, l0, l1, l2]) as usize;
-        if length > MAX_PAYLOAD {
+        if length > PAYLOAD_MAX {
             return Err(Broken::frame_size("a frame is larger than was allowed"));
         }
         let Some((payload, rest)) = rest.split_at_checked(length) else {
@@ -81,6 +96,35 @@ impl<'a> Frame<'a> {
         on.is_some_and(|&[o0, o1, o2, o3]| u32::from_be_bytes([o0 & 0x7f, o1, o2, o3]) == self.stream)
     }
 
+    /// What SETTINGS set, by number and value; none if they acknowledge those of the other side.
+    pub(crate) fn settings(&self) -> Result<Option<impl Iterator<Item = (u16, u32)> + use<'a>>, Broken> {
+        if self.stream != 0 {
+            return Err(Broken::protocol("SETTINGS are of a stream"));
+        }
+        let (settings, []) = self.payload.as_chunks::<6>() else {
+            return Err(Broken::frame_size("SETTINGS have a wrong length"));
+        };
+        if self.has(ACK) {
+            return if settings.is_empty() {
+                Ok(None)
+            } else {
+                Err(Broken::frame_size("an acknowledgement has settings"))
+            };
+        }
+        let setting = |&[n0, n1, v0, v1, v2, v3]: &[u8; 6]| {
+            (u16::from_be_bytes([n0, n1]), u32::from_be_bytes([v0, v1, v2, v3]))
+        };
+        Ok(Some(settings.iter().map(setting)))
+    }
+
+    /// The payload of a PING, or of the answer to one.
+    pub(crate) fn ping(&self) -> Result<&'a [u8; 8], Broken> {
+        if self.stream != 0 {
+            return Err(Broken::protocol("a PING is of a stream"));
+        }
+        self.payload.try_into().map_err(|_| Broken::frame_size("a PING has a wrong length"))
+    }
+
     /// The payload of a frame that must be exactly one 32-bit number.
     pub(crate) fn number(&self) -> Result<u32, Broken> {
         let bytes = self.payload.try_into().map_err(|_| Broken::frame_size("a frame has a wrong length"))?;
@@ -90,7 +134,7 @@ impl<'a> Frame<'a> {
 
 /// Appends the header of a frame whose payload follows.
 pub(crate) fn write_header(length: usize, kind: u8, flags: u8, stream: u32, out: &mut Vec<u8>) {
-    debug_assert!(length <= MAX_PAYLOAD);
+    debug_assert!(length <= PAYLOAD_MAX);
     let [_, l0, l1, l2] = (length as u32).to_be_bytes();
     let [s0, s1, s2, s3] = stream.to_be_bytes();
     out.extend_from_slice(&[l0, l1, l2, kind, flags, s0, s1, s2, s3]);
@@ -100,6 +144,20 @@ pub(crate) fn write_header(length: usize, kind: u8, flags: u8, stream: u32, out:
 pub(crate) fn write(kind: u8, flags: u8, stream: u32, payload: &[u8], out: &mut Vec<u8>) {
     write_header(payload.len(), kind, flags, stream, out);
     out.extend_from_slice(payload);
+}
+
+/// Appends SETTINGS that set these.
+pub(crate) fn write_settings(settings: &[(u16, u32)], out: &mut Vec<u8>) {
+    write_header(6 * settings.len(), SETTINGS, 0, 0, out);
+    for (number, value) in settings {
+        out.extend_from_slice(&number.to_be_bytes());
+        out.extend_from_slice(&value.to_be_bytes());
+    }
+}
+
+/// Appends what raises the window of a stream, or with zero of the connection, by so many bytes.
+pub(crate) fn write_raise(stream: u32, by: u32, out: &mut Vec<u8>) {
+    write(WINDOW_UPDATE, 0, stream, &by.to_be_bytes(), out);
 }
 
 #[cfg(test)]
@@ -126,6 +184,26 @@ mod tests {
     fn a_frame_larger_than_allowed_is_refused_before_it_is_read() {
         let mut bytes = &b"\x00\x40\x01\x00\x00\x00\x00\x00\x01"[..];
         assert!(Frame::take(&mut bytes).is_err());
+    }
+
+    #[test]
+    fn settings_are_read_as_they_are_written() {
+        let said = [(setting::ENABLE_PUSH, 0), (setting::INITIAL_WINDOW_SIZE, 1 << 24)];
+        let mut bytes = Vec::new();
+        write_settings(&said, &mut bytes);
+        let frame = Frame::take(&mut &bytes[..]).expect("a good frame").expect("a whole frame");
+        let read = frame.settings().expect("good settings").expect("no acknowledgement");
+        assert_eq!(read.collect::<Vec<_>>(), said);
+
+        let settings = |flags, stream, payload| {
+            let frame = Frame { kind: SETTINGS, flags, stream, payload };
+            frame.settings().map(|settings| settings.map(Iterator::count))
+        };
+        assert_eq!(settings(0, 0, b""), Ok(Some(0)));
+        assert_eq!(settings(ACK, 0, b""), Ok(None));
+        for (flags, stream, payload) in [(ACK, 0, &b"\0\x01\0\0\0\0"[..]), (0, 0, b"\0\x01\0"), (0, 1, b"")] {
+            assert!(settings(flags, stream, payload).is_err(), "{flags} {stream} {payload:?}");
+        }
     }
 
     #[test]

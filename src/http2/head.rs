@@ -6,6 +6,10 @@ use super::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 
+/// The fields that make the line of a request. All but the last must be there, and say something.
+const PSEUDO_HEADERS: [&[u8]; 4] = [b":method", b":scheme", b":path", b":authority"];
+const REQUIRED: usize = 3;
+
 /// What a header block turned out to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Head<Q> {
@@ -23,13 +27,16 @@ pub(super) enum Head<Q> {
 /// Reads the header blocks of one connection.
 ///
 /// Clients such as Envoy send the very same block call after call. As long as the compression's table has not changed
-/// either, it means the same, and is not read again.
+/// either, it means the same, and is not read again. Of others, such as those that trace every call, the pseudo-headers
+/// at least stay the same, and make a request line without being tried again.
 pub(super) struct HeadReader<Q> {
     decoder: Decoder,
     list_max: usize,
     /// The fields of the block that was read last.
     fields: Fields,
     last: Option<Last<Q>>,
+    /// The pseudo-headers that last made a request line; all empty before.
+    routable: [Vec<u8>; PSEUDO_HEADERS.len()],
 }
 
 struct Last<Q> {
@@ -41,7 +48,13 @@ struct Last<Q> {
 
 impl<Q: Copy> HeadReader<Q> {
     pub(super) fn new(list_max: u32) -> Self {
-        Self { decoder: Decoder::new(), list_max: list_max as usize, fields: Fields::default(), last: None }
+        Self {
+            decoder: Decoder::new(),
+            list_max: list_max as usize,
+            fields: Fields::default(),
+            last: None,
+            routable: Default::default(),
+        }
     }
 
     /// Reads the block of a request's head.
@@ -69,7 +82,7 @@ impl<Q: Copy> HeadReader<Q> {
             match check(&self.fields) {
                 Some(content_length) => {
                     // What could not be routed is not answered at once either: how its bytes came must not tell.
-                    let quick = service.quick(&self.fields).filter(|_| self.request_line().is_some());
+                    let quick = service.quick(&self.fields).filter(|_| self.is_routable());
                     Head::Good { quick, content_length }
                 }
                 None => Head::Malformed,
@@ -112,6 +125,23 @@ impl<Q: Copy> HeadReader<Q> {
         Some(request)
     }
 
+    /// Whether the good head that was read last makes a request line.
+    fn is_routable(&mut self) -> bool {
+        // An authority that says nothing is as good as none.
+        let said = PSEUDO_HEADERS.map(|name| self.fields.get(name).unwrap_or_default());
+        if self.routable == said {
+            return true;
+        }
+        if self.request_line().is_none() {
+            return false;
+        }
+        for (kept, said) in self.routable.iter_mut().zip(said) {
+            kept.clear();
+            kept.extend_from_slice(said);
+        }
+        true
+    }
+
     fn request_line(&self) -> Option<(Method, Uri)> {
         Some((Method::from_bytes(self.fields.get(b":method")?).ok()?, self.uri()?))
     }
@@ -126,11 +156,11 @@ impl<Q: Copy> HeadReader<Q> {
     }
 }
 
-/// The fields that are no pseudo-headers.
+/// The fields that are no pseudo-headers; none if they are more than a map holds.
 fn header_map(fields: &Fields) -> Option<HeaderMap> {
     let mut map = HeaderMap::new();
     for (name, value) in fields.iter().filter(|(name, _)| !name.starts_with(b":")) {
-        map.append(HeaderName::from_lowercase(name).ok()?, HeaderValue::from_bytes(value).ok()?);
+        map.try_append(HeaderName::from_lowercase(name).ok()?, HeaderValue::from_bytes(value).ok()?).ok()?;
     }
     Some(map)
 }
@@ -147,13 +177,13 @@ fn is_in_values(byte: &u8) -> bool {
 
 /// Whether the head of a request is as HTTP/2 has it; if so, its content-length if it has one.
 fn check(fields: &Fields) -> Option<Option<u64>> {
-    const PSEUDO: [&[u8]; 4] = [b":method", b":scheme", b":path", b":authority"];
-    let mut seen = [false; PSEUDO.len()];
+    let mut seen = [false; PSEUDO_HEADERS.len()];
     let (mut content_length, mut pseudo_ended) = (None, false);
     for (name, value) in fields.iter() {
         if name.starts_with(b":") {
-            let which = PSEUDO.iter().position(|pseudo| *pseudo == name)?;
-            if pseudo_ended || std::mem::replace(&mut seen[which], true) || (which < 3 && value.is_empty()) {
+            let which = PSEUDO_HEADERS.iter().position(|pseudo| *pseudo == name)?;
+            let is_empty = which < REQUIRED && value.is_empty();
+            if pseudo_ended || is_empty || std::mem::replace(&mut seen[which], true) {
                 return None;
             }
             continue;
@@ -176,6 +206,6 @@ fn check(fields: &Fields) -> Option<Option<u64>> {
             _ => {}
         }
     }
-    let is_complete = seen[..3].iter().all(|seen| *seen);
+    let is_complete = seen[..REQUIRED].iter().all(|seen| *seen);
     is_complete.then_some(content_length)
 }

@@ -1,7 +1,7 @@
 //! HTTP/2 (RFC 9113) for unary gRPC calls: the server's side, and what the bench's client shares with it.
 //!
-//! [`serve`] drives one connection over a socket. What it drives does no IO and reads no clock:
-//! [`connection`] turns bytes that were read into bytes to write. A call that its [`Service`] can answer at once is
+//! [`serve()`] drives one connection over a socket. What it drives does no IO and reads no clock:
+//! `connection` turns bytes that were read into bytes to write. A call that its [`Service`] can answer at once is
 //! answered while the bytes it came in are read; it never becomes a task. Every other one is routed: handed on as an
 //! `http::Request`, with the connection's windows as its back-pressure.
 //!
@@ -10,10 +10,12 @@
 mod answer;
 mod connection;
 mod error;
-mod flow;
+pub(crate) mod flow;
 pub(crate) mod frame;
 mod head;
 pub(crate) mod hpack;
+mod incoming;
+mod open_block;
 pub(crate) mod proof;
 mod routed;
 mod serve;
@@ -22,6 +24,8 @@ mod settings;
 mod stream;
 
 pub(crate) use error::{Broken, ErrorCode, error_name};
+pub(crate) use incoming::Incoming;
+pub(crate) use open_block::OpenBlock;
 pub use routed::{BodyError, RequestBody};
 pub use serve::serve;
 pub use service::{Fields, Service};

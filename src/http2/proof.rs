@@ -1,15 +1,12 @@
-//! A door for the fuzzers.
+//! A door for the fuzzers, and the service behind it.
 
-use super::{
-    Fields, Http2Settings, RequestBody, Service,
-    connection::{Connection, PREFACE},
-};
+use super::{Fields, Http2Settings, RequestBody, Service, connection::Connection, frame::PREFACE};
 use http::{Request, Response};
 use std::{future::pending, sync::Arc};
 use tokio::sync::mpsc;
 
 /// Echoes the bodies of calls to `/quick`, but for those that say `route`; never answers anything else.
-struct Echo;
+pub(super) struct Echo;
 
 impl Service for Echo {
     type Quick = ();
@@ -20,8 +17,11 @@ impl Service for Echo {
     }
 
     fn answer(&self, (): (), body: &[u8], out: &mut Vec<u8>) -> bool {
-        out.extend_from_slice(body);
-        body != b"route"
+        let is_routed = body == b"route";
+        if !is_routed {
+            out.extend_from_slice(body);
+        }
+        !is_routed
     }
 
     async fn route(self: Arc<Self>, _: Request<RequestBody>) -> Response<String> {

@@ -4,15 +4,24 @@ use std::time::Duration;
 
 /// The bounds of a connection. The defaults fit Envoy, which opens one connection a worker thread with many streams each,
 /// and keeps it.
+///
+/// What a client can make its connection hold is bounded by them together:
+/// - of each of `streams_max` requests under way: its headers, `header_bytes_max` of them; of a body that may yet be
+///   answered at once, 16 KiB; and an answer that waits for the client's windows;
+/// - `connection_window` bytes of all other bodies, which nobody has read yet. What was read is held by whoever answers
+///   the request: the gRPC router keeps one message a request, within its own bound;
+/// - one header block that goes on from frame to frame, one frame that is not whole, and 256 KiB of answers that the
+///   client does not read, beyond what a single read asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Http2Settings {
     /// Requests under way at once; more are refused unseen, so that the client may send them again.
     pub streams_max: u32,
     /// Bytes of one request's headers; a request with more is answered with HTTP status 431.
     pub header_bytes_max: u32,
-    /// Bytes of one request's body that may be under way before they are read.
+    /// Bytes of one request's body that may be under way before they are read. What is collected of a call that may yet be
+    /// answered at once counts as read.
     pub stream_window: u32,
-    /// Bytes of all bodies of a connection that may be under way before they are read: what it can make the server hold.
+    /// The same for all of a connection's requests together.
     pub connection_window: u32,
     /// How long a connection may be silent before it is pinged.
     pub keep_alive_interval: Duration,

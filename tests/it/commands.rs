@@ -58,10 +58,14 @@ fn call_shows_each_decision_in_a_row() {
 
 #[test]
 fn call_peeks_gives_back_and_says_never() {
-    let server = Server::start(&[]);
+    // By the day: however long the commands take, nothing comes back meanwhile.
+    let rules = rules_file(
+        "{domain: d, descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 5, algorithm: sliding_log}}]}",
+    );
+    let server = Server::with_rules(rules.path(), &[]);
     let ask = |more: &[&str]| {
         let called =
-            run(&[&["call", "--addr", server.address(), "--json", "demo", "api_key=alice"], more].concat());
+            run(&[&["call", "--addr", server.address(), "--json", "d", "user=alice"], more].concat());
         serde_json::from_str::<Value>(&stdout(&called)).unwrap()["statuses"][0].clone()
     };
     assert_eq!(ask(&["--hits", "5"])["remaining"], 0);

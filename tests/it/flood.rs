@@ -1,11 +1,11 @@
 //! The key flood: far more distinct keys than there is room for. `TIDEGATE_FLOOD_KEYS` and `TIDEGATE_FLOOD_COUNTERS` say
 //! how many of each; 300,000 and 20,000 unless said otherwise.
 
+use crate::support::limiter_with_room;
 use tidegate::{
     limit::{Code, Descriptor, Entry, Hits, Request, Timestamp},
     limiter::Limiter,
-    rules::{LoadOptions, RuleSet, Source},
-    store::{OnFull, Seed, StoreSettings},
+    store::OnFull,
 };
 
 const RULES: &str = "
@@ -41,13 +41,7 @@ fn a_flood_of_keys_neither_exceeds_the_bound_nor_resets_a_live_counter() {
     let (keys, counters_max) =
         (number("TIDEGATE_FLOOD_KEYS", 300_000), number("TIDEGATE_FLOOD_COUNTERS", 20_000) as usize);
     for on_full in [OnFull::Deny, OnFull::Allow] {
-        let source = Source { name: "rules".into(), text: RULES.into() };
-        let rules = RuleSet::parse(&[source], &LoadOptions::default(), None).expect("good rules");
-        let limiter = Limiter::new(
-            rules,
-            StoreSettings { seed: Seed::from_bytes([5; 16]), counters_max, on_full },
-            false,
-        );
+        let limiter = limiter_with_room(RULES, counters_max, on_full);
         let start = Timestamp::from_millis(1_700_000_000_000);
         for user in 0..LIVE {
             assert!((0..3).all(|_| hit(&limiter, "user", user, start) == Code::Ok));

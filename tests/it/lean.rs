@@ -4,6 +4,7 @@
 use crate::support::{
     descriptor,
     http2::{SHOULD_RATE_LIMIT, framed, grpc, plain},
+    limiter,
 };
 use http::{HeaderMap, HeaderValue, request::Builder};
 use proptest::prelude::*;
@@ -21,9 +22,6 @@ use tidegate::{
     },
     http2::{self, Http2Settings},
     limit::{RequestLimits, Timestamp},
-    limiter::Limiter,
-    rules::{LoadOptions, RuleSet, Source},
-    store::{OnFull, Seed, StoreSettings},
 };
 
 const RULES: &str = "
@@ -49,13 +47,9 @@ const MESSAGE_BYTES_MAX: usize = 4096;
 type Answer = (u16, HeaderMap, Vec<u8>, Option<HeaderMap>);
 
 async fn front(extras: Extras) -> Arc<Front> {
-    let source = Source { name: "rules.yaml".into(), text: RULES.into() };
-    let rules = RuleSet::parse(&[source], &LoadOptions::default(), None).expect("good rules");
-    let store = StoreSettings { seed: Seed::from_bytes([7; 16]), counters_max: 1000, on_full: OnFull::Deny };
     let clock = Arc::new(ManualClock::new(Timestamp::from_millis(1_700_000_123_456)));
     let limits = RequestLimits { descriptors_max: 3, entries_max: 3, text_bytes_max: 100 };
-    let service =
-        RateLimit::new(Arc::new(Limiter::new(rules, store, false)), clock, limits).with_extras(extras);
+    let service = RateLimit::new(Arc::new(limiter(RULES)), clock, limits).with_extras(extras);
     let (routes, _) = routes(service.clone(), RouteSettings { message_bytes_max: MESSAGE_BYTES_MAX }).await;
     Arc::new(Front::new(service, routes, MESSAGE_BYTES_MAX))
 }

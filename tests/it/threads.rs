@@ -1,12 +1,11 @@
 //! Many threads against one limiter: no hit is lost and none is admitted too many, whatever the algorithm and however
 //! many counters, and so shards, a request spans.
 
+use crate::support;
 use std::{num::NonZeroU64, sync::Mutex, task::Waker, thread, time::Duration};
 use tidegate::{
     limit::{Code, Descriptor, Entry, Hits, Request, RequestLimits, Timestamp},
     limiter::{Due, Limiter, Ticket, Verdict},
-    rules::{LoadOptions, RuleSet, Source},
-    store::{OnFull, Seed, StoreSettings},
 };
 
 /// Hits that fit at once, in every algorithm.
@@ -35,10 +34,7 @@ fn limiter(algorithm: &str) -> Limiter {
 fn limiter_per(unit: &str, algorithm: &str) -> Limiter {
     let keys = format!("unit: {unit}, requests_per_unit: {LIMIT}, {algorithm}");
     let text = format!("domain: d\ndescriptors: [{{key: k, rate_limit: {{{keys}}}}}]");
-    let source = Source { name: "threads.yaml".to_owned(), text };
-    let rules = RuleSet::parse(&[source], &LoadOptions::default(), None).expect("good rules");
-    let store = StoreSettings { seed: Seed::from_bytes([8; 16]), counters_max: 1_000, on_full: OnFull::Deny };
-    Limiter::new(rules, store, false)
+    support::limiter(&text)
 }
 
 fn request<'v>(values: &[&'v str], hits: Hits) -> Request<'v> {

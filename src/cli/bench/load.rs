@@ -2,7 +2,7 @@
 
 use super::{
     connect::{ConnectError, Socket, authority, connect},
-    http2::{Connection, ConnectionError, Failure, Finished, MAX_MESSAGE, RequestHeaders},
+    http2::{Connection, Failure, Finished, MESSAGE_MAX, RequestHeaders, WindowTooSmall},
     keys::{Keys, Random},
     pace::{Length, Pace},
     server_cpu::{CpuError, ServerProcess},
@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     clock::{Clock as _, SystemClock},
+    http2::Broken,
     server::ListenAddress,
 };
 use mio::{Events, Interest, Poll, Token};
@@ -63,11 +64,13 @@ pub(super) struct Measured {
 pub(super) enum LoadError {
     #[error(transparent)]
     Connect(#[from] ConnectError),
+    #[error("the server broke HTTP/2: {0}")]
+    Broken(#[from] Broken),
     #[error(transparent)]
-    Connection(#[from] ConnectionError),
+    WindowTooSmall(#[from] WindowTooSmall),
     #[error(transparent)]
     Cpu(#[from] CpuError),
-    #[error("a request of {0} bytes is too large; the most is {MAX_MESSAGE}")]
+    #[error("a request of {0} bytes is too large; the most is {MESSAGE_MAX}")]
     RequestTooLarge(usize),
     #[error("the server closed a new connection without an answer{}: is it a gRPC server?", because(.0))]
     Closed(Option<&'static str>),
@@ -174,7 +177,7 @@ pub(super) fn run(
 impl<'a> Load<'a> {
     fn new(plan: &'a mut Plan) -> Result<Self, LoadError> {
         let longest_message = plan.template.longest_message();
-        if longest_message > MAX_MESSAGE {
+        if longest_message > MESSAGE_MAX {
             return Err(LoadError::RequestTooLarge(longest_message));
         }
         let headers = RequestHeaders::new(authority(&plan.address), plan.timeout);
@@ -217,7 +220,7 @@ impl<'a> Load<'a> {
         self.links.iter().map(|link| link.connection.in_flight()).sum()
     }
 
-    fn has_room(&self, position: usize) -> Result<bool, ConnectionError> {
+    fn has_room(&self, position: usize) -> Result<bool, WindowTooSmall> {
         let connection = &self.links[position].connection;
         Ok(connection.in_flight() < self.plan.streams && connection.has_room(self.longest_message)?)
     }

@@ -3,6 +3,7 @@
 //! The bytes are those of `RateLimitRequest` with its gRPC prefix; everything that is the same for every key is
 //! encoded once.
 
+use crate::grpc::PREFIX_BYTES;
 use prost::encoding::encode_varint;
 use std::{fmt::Write as _, str::FromStr};
 
@@ -127,13 +128,13 @@ impl Template {
         };
         let descriptor = |entries: &Vec<_>| encoded_len(DESCRIPTORS, entries.iter().map(entry).sum());
         let descriptors: usize = self.descriptors.iter().map(descriptor).sum();
-        5 + self.head.len() + descriptors + self.tail.len()
+        PREFIX_BYTES + self.head.len() + descriptors + self.tail.len()
     }
 
     /// The message for `key`, with its gRPC prefix.
     pub(super) fn message(&mut self, key: u64) -> &[u8] {
         self.message.clear();
-        self.message.extend_from_slice(&[0; 5]);
+        self.message.extend_from_slice(&[0; PREFIX_BYTES]);
         self.message.extend_from_slice(&self.head);
         for entries in &self.descriptors {
             self.descriptor.clear();
@@ -149,8 +150,8 @@ impl Template {
             bytes(DESCRIPTORS, &self.descriptor, &mut self.message);
         }
         self.message.extend_from_slice(&self.tail);
-        let length = u32::try_from(self.message.len() - 5).unwrap_or(u32::MAX);
-        self.message[1..5].copy_from_slice(&length.to_be_bytes());
+        let length = u32::try_from(self.message.len() - PREFIX_BYTES).unwrap_or(u32::MAX);
+        self.message[1..PREFIX_BYTES].copy_from_slice(&length.to_be_bytes());
         &self.message
     }
 }

@@ -26,7 +26,7 @@ use tonic::{codegen::Service as _, service::Routes};
 const SHOULD_RATE_LIMIT: &[u8] = b"/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// Before a message: a flag for compression, and the length in four bytes.
-const PREFIX_BYTES: usize = 5;
+pub(crate) const PREFIX_BYTES: usize = 5;
 
 /// The request of a message of the common form; none of any other.
 #[inline]

@@ -1,6 +1,6 @@
 //! Answers as they go: at once, or piece by piece as a task makes them and the client's windows let them.
 
-use super::Connection;
+use super::{Connection, UNREAD_MAX};
 use crate::http2::{
     ErrorCode, Service,
     answer::{end_data, start_data},
@@ -33,7 +33,7 @@ impl<S: Service> Connection<S> {
         self.answers.quick_head_sent();
         self.budget.answer();
         let length = out.len() - start;
-        if length <= outbound.room().min(self.outbound.room()).min(frame::MAX_PAYLOAD) {
+        if length <= outbound.room().min(self.outbound.room()).min(frame::PAYLOAD_MAX) {
             end_data(start, out);
             self.outbound.take(length);
             self.answers.write_quick_trailers(id, out);
@@ -85,7 +85,7 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Sends what the windows let.
+    /// Sends what the windows let, as long as the client reads.
     pub(super) fn flush(&mut self, id: u32) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let out = &mut self.outgoing;
@@ -94,12 +94,14 @@ impl<S: Service> Connection<S> {
                 Outgoing::Data(mut bytes, sent) => {
                     while !bytes.is_empty() {
                         let room = stream.outbound.room().min(self.outbound.room());
-                        let piece = bytes.split_to(bytes.len().min(room).min(frame::MAX_PAYLOAD));
-                        if piece.is_empty() {
+                        if room == 0 || out.len() - self.written >= UNREAD_MAX {
                             stream.outgoing.push_front(Outgoing::Data(bytes, sent));
-                            stream.blocked_since.get_or_insert(self.time.now());
+                            // How long the client may read nothing at all is the connection's to bound.
+                            let since = stream.blocked_since.unwrap_or(self.time.now());
+                            stream.blocked_since = (room == 0).then_some(since);
                             return;
                         }
+                        let piece = bytes.split_to(bytes.len().min(room).min(frame::PAYLOAD_MAX));
                         stream.outbound.take(piece.len());
                         self.outbound.take(piece.len());
                         stream.blocked_since = None;

@@ -4,17 +4,8 @@ use super::{Connection, Phase};
 use crate::http2::{
     Broken, ErrorCode, Service,
     flow::{DEFAULT_WINDOW, Overflow, WINDOW_MAX},
-    frame::{self, Frame},
+    frame::{self, Frame, setting},
 };
-
-mod setting {
-    pub(super) const HEADER_TABLE_SIZE: u16 = 1;
-    pub(super) const ENABLE_PUSH: u16 = 2;
-    pub(super) const MAX_CONCURRENT_STREAMS: u16 = 3;
-    pub(super) const INITIAL_WINDOW_SIZE: u16 = 4;
-    pub(super) const MAX_FRAME_SIZE: u16 = 5;
-    pub(super) const MAX_HEADER_LIST_SIZE: u16 = 6;
-}
 
 /// The payload of the PING that asks whether the client knows of the GOAWAY before it.
 const DRAIN_PING: &[u8; 8] = b"draining";
@@ -29,14 +20,10 @@ impl<S: Service> Connection<S> {
             (setting::INITIAL_WINDOW_SIZE, self.settings.stream_window),
             (setting::MAX_HEADER_LIST_SIZE, self.settings.header_bytes_max),
         ];
-        let payload: Vec<u8> = settings
-            .into_iter()
-            .flat_map(|(name, value)| name.to_be_bytes().into_iter().chain(value.to_be_bytes()))
-            .collect();
-        frame::write(frame::SETTINGS, 0, 0, &payload, &mut self.outgoing);
+        frame::write_settings(&settings, &mut self.outgoing);
         let raise = self.settings.connection_window.saturating_sub(DEFAULT_WINDOW);
         if raise > 0 {
-            frame::write(frame::WINDOW_UPDATE, 0, 0, &raise.to_be_bytes(), &mut self.outgoing);
+            frame::write_raise(0, raise, &mut self.outgoing);
         }
     }
 
@@ -45,7 +32,7 @@ impl<S: Service> Connection<S> {
     pub(in crate::http2) fn start_drain(&mut self) {
         if self.phase < Phase::Draining {
             self.phase = Phase::Draining;
-            self.write_goaway(WINDOW_MAX, ErrorCode::No);
+            self.write_goaway(frame::STREAM_MAX, ErrorCode::No);
             frame::write(frame::PING, 0, 0, DRAIN_PING, &mut self.outgoing);
         }
     }
@@ -67,21 +54,9 @@ impl<S: Service> Connection<S> {
     }
 
     fn on_settings(&mut self, frame: &Frame<'_>) -> Result<(), Broken> {
-        if frame.stream != 0 {
-            return Err(Broken::protocol("SETTINGS are of a stream"));
-        }
-        let (settings, []) = frame.payload.as_chunks::<6>() else {
-            return Err(Broken::frame_size("SETTINGS have a wrong length"));
-        };
-        if frame.has(frame::ACK) {
-            return if settings.is_empty() {
-                Ok(())
-            } else {
-                Err(Broken::frame_size("an acknowledgement has settings"))
-            };
-        }
-        for &[n0, n1, v0, v1, v2, v3] in settings {
-            self.on_setting(u16::from_be_bytes([n0, n1]), u32::from_be_bytes([v0, v1, v2, v3]))?;
+        let Some(settings) = frame.settings()? else { return Ok(()) };
+        for (name, value) in settings {
+            self.on_setting(name, value)?;
         }
         frame::write(frame::SETTINGS, frame::ACK, 0, &[], &mut self.outgoing);
         if self.phase == Phase::Greeted {
@@ -115,15 +90,10 @@ impl<S: Service> Connection<S> {
     }
 
     fn on_ping(&mut self, frame: &Frame<'_>) -> Result<(), Broken> {
-        if frame.stream != 0 {
-            return Err(Broken::protocol("a PING is of a stream"));
-        }
-        if frame.payload.len() != DRAIN_PING.len() {
-            return Err(Broken::frame_size("a PING has a wrong length"));
-        }
+        let payload = frame.ping()?;
         if !frame.has(frame::ACK) {
-            frame::write(frame::PING, frame::ACK, 0, frame.payload, &mut self.outgoing);
-        } else if self.phase == Phase::Draining && frame.payload == DRAIN_PING {
+            frame::write(frame::PING, frame::ACK, 0, payload, &mut self.outgoing);
+        } else if self.phase == Phase::Draining && payload == DRAIN_PING {
             self.phase = Phase::Leaving;
             self.write_goaway(self.last_stream, ErrorCode::No);
         }

@@ -1,7 +1,7 @@
 //! The server's side of one connection: bytes read become bytes to write.
 //!
 //! No IO and no clock: the time is told by [`Connection::tick`]. What always holds:
-//! - what the client can make the connection hold is bounded by [`Http2Settings`];
+//! - what the client can make the connection hold is bounded, as [`Http2Settings`] adds it up;
 //! - a call answered at once was read and answered within one call of [`Connection::read`], or waits for nothing but the
 //!   client's windows;
 //! - a stream's task lives no longer than its stream.
@@ -15,10 +15,10 @@ mod tests;
 mod time;
 
 use super::{
-    Broken, ErrorCode, Http2Settings, RequestBody, Service,
+    Broken, ErrorCode, Http2Settings, Incoming, OpenBlock, RequestBody, Service,
     answer::AnswerHeaders,
     flow::{DEFAULT_WINDOW, Inbound, Outbound},
-    frame::{self, Frame},
+    frame::{self, Frame, PREFACE},
     head::HeadReader,
     routed::{Task, ToConnection},
     stream::Stream,
@@ -28,10 +28,7 @@ use hashbrown::HashMap;
 use http::Request;
 use std::{collections::VecDeque, time::Duration};
 
-/// What a client says first.
-pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-
-/// What is written and not read by the client, beyond which nothing more is read from it.
+/// What is to be written and not read by the client, beyond which nothing more is read from it. What tasks answer waits too.
 const UNREAD_MAX: usize = 256 * 1024;
 
 /// How much room for what is to be written a connection keeps while there is nothing to write.
@@ -40,8 +37,7 @@ const KEPT_MAX: usize = 16 * 1024;
 /// The server's side of one connection.
 pub(super) struct Connection<S: Service> {
     settings: Http2Settings,
-    /// What was read of a frame that is not whole yet.
-    incoming: Vec<u8>,
+    incoming: Incoming,
     outgoing: Vec<u8>,
     /// How much of `outgoing` is already written.
     written: usize,
@@ -84,18 +80,12 @@ enum Phase {
     Dead,
 }
 
-struct OpenBlock {
-    stream: u32,
-    bytes: Vec<u8>,
-    ends_stream: bool,
-}
-
 impl<S: Service> Connection<S> {
     /// A connection just made, at time zero. Its tasks talk to it by `tasks`.
     pub(super) fn new(settings: Http2Settings, tasks: ToConnection) -> Self {
         let mut connection = Self {
             settings,
-            incoming: Vec::new(),
+            incoming: Incoming::default(),
             outgoing: Vec::new(),
             written: 0,
             phase: Phase::Silent,
@@ -119,7 +109,7 @@ impl<S: Service> Connection<S> {
 
     /// Whether more is to be read: not while the client leaves unread what it was answered.
     pub(super) fn wants_to_read(&self) -> bool {
-        self.phase < Phase::Broken && self.outgoing.len() - self.written < UNREAD_MAX
+        self.phase < Phase::Broken && self.unwritten().len() < UNREAD_MAX
     }
 
     /// Whether all has been said.
@@ -144,6 +134,7 @@ impl<S: Service> Connection<S> {
 
     /// The first `count` of the unwritten bytes have been written.
     pub(super) fn wrote(&mut self, count: usize) {
+        let was_too_much = self.unwritten().len() >= UNREAD_MAX;
         self.written += count;
         self.time.wrote();
         if self.written == self.outgoing.len() {
@@ -151,6 +142,9 @@ impl<S: Service> Connection<S> {
             // Of a connection that had much to say at once, not all of the room is kept.
             self.outgoing.shrink_to(KEPT_MAX);
             self.written = 0;
+        }
+        if was_too_much && self.unwritten().len() < UNREAD_MAX {
+            self.flush_all();
         }
     }
 
@@ -160,23 +154,9 @@ impl<S: Service> Connection<S> {
             return;
         }
         self.time.heard();
-        let taken = if self.incoming.is_empty() {
-            let mut rest = bytes;
-            let taken = self.take_frames(&mut rest, service);
-            self.incoming.extend_from_slice(rest);
-            taken
-        } else {
-            let mut incoming = std::mem::take(&mut self.incoming);
-            incoming.extend_from_slice(bytes);
-            let mut rest = &incoming[..];
-            let taken = self.take_frames(&mut rest, service);
-            let used = incoming.len() - rest.len();
-            if used < incoming.len() {
-                incoming.drain(..used);
-                self.incoming = incoming;
-            }
-            taken
-        };
+        let mut incoming = std::mem::take(&mut self.incoming);
+        let taken = incoming.read(bytes, |rest| self.take_frames(rest, service));
+        self.incoming = incoming;
         if let Err(broken) = taken {
             self.break_off(broken);
         }
@@ -237,7 +217,7 @@ impl<S: Service> Connection<S> {
 
     /// The client broke the protocol: it is told, and all that is under way is dropped.
     fn break_off(&mut self, broken: Broken) {
-        if self.phase == Phase::Silent && is_http1(&self.incoming) {
+        if self.phase == Phase::Silent && is_http1(self.incoming.kept()) {
             self.outgoing.clear();
             self.outgoing.extend_from_slice(HTTP1_REFUSAL.as_bytes());
         } else {
@@ -247,7 +227,7 @@ impl<S: Service> Connection<S> {
         self.why_broken = Some(broken.why);
         self.streams.clear();
         self.to_route.clear();
-        self.incoming = Vec::new();
+        self.incoming = Incoming::default();
     }
 
     fn write_goaway(&mut self, last_stream: u32, code: ErrorCode) {
@@ -273,7 +253,7 @@ impl<S: Service> Connection<S> {
     #[inline]
     fn give_back(&mut self, bytes: usize) {
         if let Some(raise) = self.inbound.read(bytes) {
-            frame::write(frame::WINDOW_UPDATE, 0, 0, &raise.to_be_bytes(), &mut self.outgoing);
+            frame::write_raise(0, raise, &mut self.outgoing);
         }
     }
 

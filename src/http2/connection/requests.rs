@@ -1,12 +1,11 @@
 //! Requests as they come: HEADERS, CONTINUATION, DATA.
 
-use super::{Connection, OpenBlock, Phase};
+use super::{Connection, Phase};
 use crate::http2::{
-    Broken, ErrorCode, RequestBody, Service,
+    Broken, ErrorCode, OpenBlock, RequestBody, Service,
     flow::Outbound,
     frame::{self, Frame},
     head::Head,
-    hpack::HpackError,
     routed::Piece,
     stream::{Incoming, Stream},
 };
@@ -17,22 +16,6 @@ use tokio::sync::mpsc::UnboundedSender;
 /// The longest body of a call that is answered at once, if it does not follow its head right away in one frame. A longer
 /// one is routed.
 const COLLECTED_MAX: usize = 16 * 1024;
-
-impl From<HpackError> for Broken {
-    fn from(error: HpackError) -> Self {
-        Self::new(
-            ErrorCode::Compression,
-            match error {
-                HpackError::Truncated => "a header block ends in the middle of a field",
-                HpackError::Integer => "a header block has an integer out of range",
-                HpackError::Huffman => "a header block has a bad Huffman code",
-                HpackError::Index => "a header block refers to an entry that no table has",
-                HpackError::TableSize => "a header block enlarges the table beyond what was allowed",
-                HpackError::LateResize => "a header block resizes the table after its first field",
-            },
-        )
-    }
-}
 
 impl<S: Service> Connection<S> {
     #[inline]
@@ -45,14 +28,14 @@ impl<S: Service> Connection<S> {
         if frame.stream.is_multiple_of(2) {
             return Err(Broken::protocol("a request has a stream of the server's"));
         }
-        let (block, ends_stream) = (frame.content()?, frame.has(frame::END_STREAM));
+        let block = frame.content()?;
         if frame.depends_on_itself() {
             return Err(Broken::protocol("a stream depends on itself"));
         }
         if frame.has(frame::END_HEADERS) {
-            return self.on_block(frame.stream, block, ends_stream, rest, service);
+            return self.on_block(frame.stream, block, frame.has(frame::END_STREAM), rest, service);
         }
-        self.open_block = Some(OpenBlock { stream: frame.stream, bytes: block.to_vec(), ends_stream });
+        self.open_block = Some(OpenBlock::start(frame, block));
         Ok(())
     }
 
@@ -63,19 +46,12 @@ impl<S: Service> Connection<S> {
         service: &S,
     ) -> Result<(), Broken> {
         self.budget.control_frame(&self.settings)?;
-        let Some(mut block) = self.open_block.take_if(|block| block.stream == frame.stream) else {
-            return Err(Broken::protocol("a CONTINUATION continues nothing"));
-        };
-        block.bytes.extend_from_slice(frame.payload);
         // What it says may be longer, but not what it takes to say it.
-        if block.bytes.len() > self.settings.header_bytes_max as usize + frame::MAX_PAYLOAD {
-            return Err(Broken::new(ErrorCode::EnhanceYourCalm, "a header block does not end"));
+        let bytes_max = self.settings.header_bytes_max as usize + frame::PAYLOAD_MAX;
+        match OpenBlock::go_on(&mut self.open_block, frame, bytes_max)? {
+            Some(block) => self.on_block(block.stream, &block.bytes, block.ends_stream, rest, service),
+            None => Ok(()),
         }
-        if frame.has(frame::END_HEADERS) {
-            return self.on_block(block.stream, &block.bytes, block.ends_stream, rest, service);
-        }
-        self.open_block = Some(block);
-        Ok(())
     }
 
     /// A whole header block: of a new request, or the trailers of one that is under way.
@@ -313,7 +289,7 @@ impl<S: Service> Connection<S> {
 
     pub(super) fn write_stream_window(&mut self, id: u32, raise: Option<u32>) {
         if let Some(raise) = raise {
-            frame::write(frame::WINDOW_UPDATE, 0, id, &raise.to_be_bytes(), &mut self.outgoing);
+            frame::write_raise(id, raise, &mut self.outgoing);
         }
     }
 

@@ -3,52 +3,48 @@
 //! A decoder sees every header block of its connection, in order: the dynamic table is state, and a block skipped
 //! would make every later block mean something else.
 
-use super::{DEFAULT_TABLE_SIZE, ENTRY_OVERHEAD, Fields, huffman, static_table::STATIC_TABLE};
-use std::collections::VecDeque;
+use super::{DEFAULT_TABLE_SIZE, Fields, dynamic_table::DynamicTable, huffman, static_table::STATIC_TABLE};
+use crate::http2::{Broken, ErrorCode};
 
 /// A header block that cannot be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HpackError {
-    #[error("a header block ends in the middle of a field")]
     Truncated,
-    #[error("a header block has an integer out of range")]
     Integer,
-    #[error("a header block has a bad Huffman code")]
     Huffman,
-    #[error("a header block refers to an entry that no table has")]
     Index,
-    #[error("a header block enlarges the table beyond what was allowed")]
     TableSize,
-    #[error("a header block resizes the table after its first field")]
     LateResize,
+}
+
+impl From<HpackError> for Broken {
+    fn from(error: HpackError) -> Self {
+        let why = match error {
+            HpackError::Truncated => "a header block ends in the middle of a field",
+            HpackError::Integer => "a header block has an integer out of range",
+            HpackError::Huffman => "a header block has a bad Huffman code",
+            HpackError::Index => "a header block refers to an entry that no table has",
+            HpackError::TableSize => "a header block enlarges the table beyond what was allowed",
+            HpackError::LateResize => "a header block resizes the table after its first field",
+        };
+        Self::new(ErrorCode::Compression, why)
+    }
 }
 
 /// The reading side of a connection's header compression.
 pub(crate) struct Decoder {
-    /// The dynamic table, newest entry first.
-    entries: VecDeque<Entry>,
-    /// The size of `entries` as HPACK counts it. Never above `capacity`.
-    size: usize,
-    /// What the other side last set, at most [`DEFAULT_TABLE_SIZE`].
-    capacity: usize,
-    /// Changes whenever the table does.
-    generation: u64,
-}
-
-struct Entry {
-    name: Box<[u8]>,
-    value: Box<[u8]>,
+    table: DynamicTable,
 }
 
 impl Decoder {
     pub(crate) fn new() -> Self {
-        Self { entries: VecDeque::new(), size: 0, capacity: DEFAULT_TABLE_SIZE, generation: 0 }
+        Self { table: DynamicTable::new() }
     }
 
     /// While it is the same, the same block has the same fields.
     #[inline]
     pub(crate) fn generation(&self) -> u64 {
-        self.generation
+        self.table.generation()
     }
 
     /// Reads a whole header block into `fields`, which are emptied first. Of a list that goes beyond `list_max` bytes, what
@@ -72,7 +68,7 @@ impl Decoder {
                 }
                 0x40..0x80 => {
                     let name_end = self.literal(&mut block, 6, fields.buffer())?;
-                    fields.end_field(name_end, list_max, |name, value| self.insert(name, value));
+                    fields.end_field(name_end, list_max, |name, value| self.table.insert(name, value));
                 }
                 0x20..0x40 if fields.list_bytes() > 0 => return Err(HpackError::LateResize),
                 0x20..0x40 => self.resize(integer(&mut block, 5)?)?,
@@ -107,36 +103,15 @@ impl Decoder {
         if let Some(&field) = STATIC_TABLE.get(index) {
             return Ok(field);
         }
-        let entry = self.entries.get(index - STATIC_TABLE.len()).ok_or(HpackError::Index)?;
-        Ok((&entry.name, &entry.value))
-    }
-
-    fn insert(&mut self, name: &[u8], value: &[u8]) {
-        self.generation += 1;
-        let size = name.len() + value.len() + ENTRY_OVERHEAD;
-        // An entry larger than the table is no error: it empties the table.
-        self.evict_down_to(self.capacity.saturating_sub(size));
-        if size <= self.capacity {
-            self.size += size;
-            self.entries.push_front(Entry { name: name.into(), value: value.into() });
-        }
+        self.table.get(index - STATIC_TABLE.len()).ok_or(HpackError::Index)
     }
 
     fn resize(&mut self, capacity: usize) -> Result<(), HpackError> {
         if capacity > DEFAULT_TABLE_SIZE {
             return Err(HpackError::TableSize);
         }
-        self.generation += 1;
-        self.capacity = capacity;
-        self.evict_down_to(capacity);
+        self.table.resize(capacity);
         Ok(())
-    }
-
-    fn evict_down_to(&mut self, target: usize) {
-        while self.size > target {
-            let oldest = self.entries.pop_back().expect("a table with a size has entries");
-            self.size -= oldest.name.len() + oldest.value.len() + ENTRY_OVERHEAD;
-        }
     }
 }
 
@@ -172,7 +147,7 @@ fn string(block: &mut &[u8], buffer: &mut Vec<u8>) -> Result<(), HpackError> {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::{NEWEST, write_indexed, write_literal, write_no_table},
+        super::{ENTRY_OVERHEAD, NEWEST, write_indexed, write_literal, write_no_table},
         *,
     };
 
@@ -193,7 +168,7 @@ mod tests {
     #[test]
     fn the_responses_of_the_rfc_are_read_as_there() {
         let mut decoder = Decoder::new();
-        decoder.capacity = 256;
+        decoder.table.resize(256);
         let first = b"\x48\x82\x64\x02\x58\x85\xae\xc3\x77\x1a\x4b\x61\x96\xd0\x7a\xbe\x94\x10\x54\xd4\x44\xa8\x20\
                       \x05\x95\x04\x0b\x81\x66\xe0\x82\xa6\x2d\x1b\xff\x6e\x91\x9d\x29\xad\x17\x18\x63\xc7\x8f\x0b\
                       \x97\xc8\xe9\xae\x82\xae\x43\xd3";
@@ -204,16 +179,12 @@ mod tests {
             field("location", "https://www.example.com"),
         ];
         assert_eq!(fields(&mut decoder, first).as_deref(), Ok(&expected[..]));
-        assert_eq!(decoder.size, 222);
+        assert_eq!(decoder.table.held(), (4, 222));
 
         let second = fields(&mut decoder, b"\x48\x83\x64\x0e\xff\xc1\xc0\xbf").expect("a good block");
         assert_eq!(second[0], field(":status", "307"));
         assert_eq!(second[1..], expected[1..]);
-        assert_eq!(
-            (decoder.size, decoder.entries.len()),
-            (222, 4),
-            "(:status, 302) made room for (:status, 307)"
-        );
+        assert_eq!(decoder.table.held(), (4, 222), "(:status, 302) made room for (:status, 307)");
     }
 
     #[test]
@@ -272,7 +243,7 @@ mod tests {
             let (mut decoder, mut fields) = (Decoder::new(), Fields::default());
             for block in blocks {
                 let _ = decoder.decode(&block, 100, &mut fields);
-                proptest::prop_assert!(decoder.size <= decoder.capacity);
+                proptest::prop_assert!(decoder.table.is_within_bounds());
                 proptest::prop_assert!(fields.ends_within(100));
             }
         }

@@ -1,6 +1,7 @@
 //! HPACK (RFC 7541): reading any header block, and the shapes of field that are written here.
 
 mod decode;
+mod dynamic_table;
 mod encode;
 mod fields;
 mod huffman;

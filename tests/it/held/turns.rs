@@ -4,6 +4,7 @@
 use crate::support::{
     descriptor,
     http2::{SHOULD_RATE_LIMIT, grpc, plain},
+    limiter,
 };
 use prost::Message;
 use std::{num::NonZeroU64, sync::Arc, time::Duration};
@@ -17,8 +18,6 @@ use tidegate::{
     http2::{self, Http2Settings},
     limit::{Descriptor, Entry, Hits, Request, RequestLimits, Timestamp},
     limiter::Limiter,
-    rules::{LoadOptions, RuleSet, Source},
-    store::{OnFull, Seed, StoreSettings},
 };
 use tokio::{
     task::JoinHandle,
@@ -60,11 +59,7 @@ struct Held {
 
 impl Held {
     async fn new(rules: &str) -> Self {
-        let source = Source { name: "rules.yaml".into(), text: rules.into() };
-        let rules = RuleSet::parse(&[source], &LoadOptions::default(), None).expect("good rules");
-        let store =
-            StoreSettings { seed: Seed::from_bytes([7; 16]), counters_max: 100, on_full: OnFull::Deny };
-        let limiter = Arc::new(Limiter::new(rules, store, false));
+        let limiter = Arc::new(limiter(rules));
         let time = Arc::new(PausedTime::start());
         let clock = Arc::clone(&time) as Arc<dyn Clock>;
         let service = RateLimit::new(Arc::clone(&limiter), clock, RequestLimits::default());

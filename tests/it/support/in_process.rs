@@ -1,6 +1,6 @@
 //! A server in this process, whose clock the test moves; the socket is a real one.
 
-use super::Client;
+use super::{Client, limiter};
 use std::{num::NonZeroUsize, os::unix::net::UnixStream, sync::Arc, thread, time::Duration};
 use tempfile::TempDir;
 use tidegate::{
@@ -8,10 +8,7 @@ use tidegate::{
     grpc::{Extras, pb::service::rate_limit_service_client::RateLimitServiceClient},
     http2::Http2Settings,
     limit::{RequestLimits, Timestamp},
-    limiter::Limiter,
-    rules::{LoadOptions, RuleSet, Source},
     server::{self, ListenAddress, ServeError, Settings, Start},
-    store::{OnFull, Seed, StoreSettings},
 };
 use tokio::sync::oneshot;
 use tonic::transport::{Channel, Endpoint};
@@ -24,14 +21,6 @@ pub struct InProcess {
     folder: TempDir,
     stop: Option<oneshot::Sender<()>>,
     serving: Option<thread::JoinHandle<Result<(), ServeError>>>,
-}
-
-/// A limiter with these rules and no counters yet.
-pub fn limiter(yaml: &str) -> Limiter {
-    let source = Source { name: "test.yaml".to_owned(), text: yaml.to_owned() };
-    let rules = RuleSet::parse(&[source], &LoadOptions::default(), None).expect("good rules");
-    let seed = Seed::from_bytes([4; 16]);
-    Limiter::new(rules, StoreSettings { seed, counters_max: 1_000, on_full: OnFull::Deny }, false)
 }
 
 impl InProcess {

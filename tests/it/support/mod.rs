@@ -5,10 +5,12 @@ pub mod frames;
 pub mod http1;
 pub mod http2;
 mod in_process;
+mod limiter;
 mod server;
 
 pub use envoy::Envoy;
-pub use in_process::{InProcess, limiter};
+pub use in_process::InProcess;
+pub use limiter::{limiter, limiter_with_room};
 pub use server::{Client, Server, descriptor, rules_file};
 
 use std::io::Write;

@@ -1,13 +1,11 @@
 //! What became of a call: read from the frames of its stream.
 
-use crate::http2::error_name;
+use crate::{grpc::PREFIX_BYTES, http2::error_name};
 use prost::Message as _;
 use std::fmt;
 
 /// More than any answer to a rate-limit call should have.
-const MAX_MESSAGE: usize = 1 << 20;
-/// A compression flag and a length stand before each gRPC message.
-const PREFIX: usize = 5;
+const ANSWER_MAX: usize = 1 << 20;
 
 /// What became of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +110,7 @@ impl Answer {
             return self.message(piece);
         }
         self.partial.extend_from_slice(piece);
-        self.is_malformed = self.verdict.is_some() || self.partial.len() > MAX_MESSAGE;
+        self.is_malformed = self.verdict.is_some() || self.partial.len() > ANSWER_MAX;
         if !self.is_malformed && is_whole(&self.partial) {
             let message = std::mem::take(&mut self.partial);
             self.message(&message);
@@ -121,7 +119,7 @@ impl Answer {
 
     /// Reads a message with its prefix. Compressed ones are malformed: the client did not say that it can read them.
     fn message(&mut self, message: &[u8]) {
-        match (message[0], Verdict::decode(&message[PREFIX..])) {
+        match (message[0], Verdict::decode(&message[PREFIX_BYTES..])) {
             (0, Ok(verdict)) => self.verdict = Some(verdict.overall_code),
             _ => self.is_malformed = true,
         }
@@ -143,7 +141,7 @@ impl Answer {
 }
 
 fn is_whole(message: &[u8]) -> bool {
-    message.split_first_chunk::<PREFIX>().is_some_and(|(&[_, l0, l1, l2, l3], rest)| {
+    message.split_first_chunk::<PREFIX_BYTES>().is_some_and(|(&[_, l0, l1, l2, l3], rest)| {
         rest.len() == u32::from_be_bytes([l0, l1, l2, l3]) as usize
     })
 }

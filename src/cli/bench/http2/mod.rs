@@ -10,6 +10,6 @@ mod request_headers;
 
 pub(super) use self::{
     answer::{Failure, Outcome},
-    connection::{Connection, ConnectionError, Finished, MAX_MESSAGE},
+    connection::{Connection, Finished, MESSAGE_MAX, WindowTooSmall},
     request_headers::RequestHeaders,
 };

@@ -17,17 +17,14 @@ impl Script {
         let mut script =
             Self { connection: Connection::new(RequestHeaders::new("test", None)), finished: Vec::new() };
         assert_eq!(script.connection.has_room(1), Ok(false), "no call before the server's settings");
-        let mut payload = Vec::new();
-        for (name, value) in settings {
-            payload.extend_from_slice(&name.to_be_bytes());
-            payload.extend_from_slice(&value.to_be_bytes());
-        }
-        script.reads(frame::SETTINGS, 0, 0, &payload);
+        let mut bytes = Vec::new();
+        frame::write_settings(settings, &mut bytes);
+        script.connection.read(&bytes, &mut script.finished).expect("good settings");
         script.written();
         script
     }
 
-    fn try_read(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Result<(), ConnectionError> {
+    fn try_read(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Result<(), Broken> {
         let mut bytes = Vec::new();
         frame::write(kind, flags, stream, payload, &mut bytes);
         self.connection.read(&bytes, &mut self.finished)
@@ -141,10 +138,7 @@ fn the_servers_windows_are_kept() {
     assert_eq!(script.connection.has_room(message.len()), Ok(true));
 
     script.reads(frame::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 9]);
-    assert_eq!(
-        script.connection.has_room(10),
-        Err(ConnectionError::WindowTooSmall { window: 9, message: 10 })
-    );
+    assert_eq!(script.connection.has_room(10), Err(WindowTooSmall { window: 9, message: 10 }));
 }
 
 #[test]
@@ -186,7 +180,7 @@ fn after_a_goaway_what_was_seen_is_still_answered_and_nothing_is_started() {
 #[test]
 fn a_connection_whose_stream_ids_are_used_up_takes_no_more() {
     let mut script = Script::with_settings(&[]);
-    script.connection.next_stream = MAX_STREAM_ID;
+    script.connection.next_stream = frame::STREAM_MAX;
     script.connection.start(b"a", 1);
     assert!(script.connection.takes_no_more());
     assert_eq!(script.connection.has_room(1), Ok(false));

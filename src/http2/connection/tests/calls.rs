@@ -1,0 +1,122 @@
+//! Calls that are answered at once, and requests that are not.
+
+use super::{
+    client::{Said::*, *},
+    *,
+};
+
+#[test]
+fn a_call_is_answered_where_it_was_read_and_leaves_nothing_behind() {
+    let mut client = Client::new();
+    for body in [&b"one"[..], b"two", b"", b"three"] {
+        let stream = client.calls(body);
+        assert_eq!(client.hears(), answer(stream, body));
+    }
+    assert!(client.server.streams.is_empty());
+}
+
+/// How often the connection allocates for calls with these header blocks, after as many others of their kind.
+fn allocations_of_calls(block: impl Fn(u32) -> Vec<u8>) -> u64 {
+    const CALLS: u32 = 200;
+    let mut client = Client::new();
+    let calls: Vec<_> = (0..2 * CALLS).map(|n| call_with(&block(n), 2 * n + 1, b"a body")).collect();
+    let mut answer_all = |calls: &[Vec<u8>]| {
+        for call in calls {
+            client.server.read(call, &Echo);
+            let written = client.server.unwritten();
+            assert_eq!(written[3], frame::HEADERS, "an answer");
+            client.server.wrote(written.len());
+        }
+    };
+    let (warm_up, measured) = calls.split_at(CALLS as usize);
+    answer_all(warm_up);
+    let allocated = allocation_counter::measure(|| answer_all(measured)).count_total;
+    assert!(client.server.streams.is_empty() && client.server.why_broken().is_none());
+    allocated
+}
+
+#[test]
+fn a_call_is_answered_without_allocating() {
+    assert_eq!(allocations_of_calls(|_| head("/quick")), 0);
+}
+
+#[test]
+fn a_header_that_differs_call_by_call_makes_nothing_be_allocated() {
+    for indexed in [false, true] {
+        let traced = |n| {
+            let trace = format!("00-{n:032x}-{n:016x}-01");
+            head_to("limits.example", ("traceparent", &trace), indexed)
+        };
+        assert_eq!(allocations_of_calls(traced), 0, "indexed: {indexed}");
+    }
+}
+
+#[test]
+fn a_body_in_pieces_is_the_same_body() {
+    let mut client = Client::new();
+    let stream = client.starts("/quick", 0);
+    client.sends_frame(frame::DATA, 0, stream, b"in ");
+    client.sends_frame(frame::DATA, 0, stream, b"pieces");
+    assert_eq!(client.hears(), []);
+    client.sends_frame(frame::DATA, frame::END_STREAM, stream, b"");
+    assert_eq!(client.hears(), answer(stream, b"in pieces"));
+}
+
+#[test]
+fn an_answer_waits_for_the_windows_and_no_longer() {
+    let mut client = Client::with(Http2Settings::default(), &[(4, 3)]);
+    let stream = client.calls(b"a body");
+    assert_eq!(client.hears()[1..], [Data(stream, b"a b".to_vec())]);
+    client.sends_frame(frame::WINDOW_UPDATE, 0, stream, &2_u32.to_be_bytes());
+    assert_eq!(client.hears(), [Data(stream, b"od".to_vec())]);
+    // A window that is set larger is larger for what waits too.
+    client.sends(&frame_bytes(frame::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 10]));
+    let mut rest = answer(stream, b"y");
+    rest[0] = Ack;
+    assert_eq!(client.hears(), rest);
+    assert!(client.server.streams.is_empty());
+}
+
+#[test]
+fn what_cannot_be_answered_at_once_is_routed_as_it_came() {
+    let mut client = Client::new();
+    client.calls(b"route");
+    let stream = client.starts("/other", frame::END_STREAM);
+    let routed: Vec<_> = std::iter::from_fn(|| client.server.take_routed()).collect();
+    let paths: Vec<_> = routed.iter().map(|(id, request)| (*id, request.uri().path().to_owned())).collect();
+    assert_eq!(paths, [(1, "/quick".to_owned()), (stream, "/other".to_owned())], "first come, first routed");
+    assert_eq!(client.hears(), [], "nothing of an answer has been said");
+    // A client that gives up ends the stream.
+    client.sends_frame(frame::RST_STREAM, 0, 1, &8_u32.to_be_bytes());
+    assert_eq!(client.server.streams.len(), 1);
+}
+
+#[test]
+fn a_drain_finishes_what_was_sent_before_the_client_knew() {
+    let mut client = Client::new();
+    let waiting = client.starts("/other", 0);
+    client.server.start_drain();
+    let last_possible = 0x7fff_ffff;
+    let [GoAway(told, 0), Ping(payload)] = &client.hears()[..] else { panic!("a drain starts so") };
+    assert_eq!(*told, last_possible);
+    let payload = payload.clone();
+    let stream = client.calls(b"in time");
+    assert_eq!(client.hears(), answer(stream, b"in time"));
+    client.sends_frame(frame::PING, frame::ACK, 0, &payload);
+    assert_eq!(client.hears(), [GoAway(stream, 0)]);
+    client.calls(b"too late");
+    assert!(!client.hears().iter().any(|said| matches!(said, Head(..))));
+    assert!(!client.server.is_over(), "one call is under way");
+    client.sends_frame(frame::RST_STREAM, 0, waiting, &8_u32.to_be_bytes());
+    assert!(client.server.is_over() && client.server.why_broken().is_none());
+}
+
+#[test]
+fn a_request_of_http_1_is_told_what_to_speak() {
+    let mut client = Client::silent(Http2Settings::default());
+    client.sends(b"GET / HTTP/1.1\r\nhost: test\r\n\r\n");
+    let said = String::from_utf8(client.server.unwritten().to_vec()).expect("text");
+    let (head, body) = said.split_once("\r\n\r\n").expect("a head and a body");
+    assert!(head.starts_with("HTTP/1.1 505 "), "{head}");
+    assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{head}");
+}

@@ -1,0 +1,108 @@
+//! Heads, and the tables that they are read and written by.
+
+use super::{
+    client::{Said::*, *},
+    *,
+};
+use crate::http2::hpack::{NEWEST, write_indexed, write_literal};
+
+/// A fuzzer's find: a head with a zero byte was answered if its body came with it, and refused if the body came later.
+#[test]
+fn a_head_that_cannot_be_routed_is_refused_however_its_body_comes() {
+    let mut block = head("/quick");
+    write_literal(b"x", b"a\0b", false, &mut block);
+    let call = |stream| {
+        let head = frame_bytes(frame::HEADERS, frame::END_HEADERS, stream, &block);
+        (head, frame_bytes(frame::DATA, frame::END_STREAM, stream, b"abc"))
+    };
+    let mut client = Client::new();
+    let (head, body) = call(1);
+    client.sends(&[head, body].concat());
+    let at_once = client.hears();
+    let (head, _) = call(3);
+    client.sends(&head);
+    let refused = |stream| Reset(stream, ErrorCode::Protocol as u32);
+    assert_eq!(client.hears(), [refused(3)]);
+    assert_eq!(at_once.first(), Some(&refused(1)));
+}
+
+#[test]
+fn a_line_that_could_be_routed_vouches_for_no_other() {
+    let mut client = Client::new();
+    for (stream, authority, is_good) in [(1, "a", true), (3, "a b", false), (5, "a", true), (7, "", true)] {
+        // No two blocks are the same.
+        let block = head_to(authority, ("x-stream", &stream.to_string()), false);
+        client.sends(&call_with(&block, stream, b"abc"));
+        let said = client.hears();
+        if is_good {
+            assert_eq!(said, answer(stream, b"abc"), "{authority:?}");
+        } else {
+            assert_eq!(said[0], Reset(stream, ErrorCode::Protocol as u32), "{authority:?}");
+        }
+    }
+}
+
+/// The map of headers that requests are routed with has a bound of its own, whatever `header_bytes_max` says.
+#[test]
+fn more_headers_than_any_map_holds_end_their_request_alone() {
+    let mut client =
+        Client::with(Http2Settings { header_bytes_max: 4 << 20, ..Http2Settings::default() }, &[]);
+    let mut block = head("/other");
+    (0..33_000).for_each(|n| write_literal(format!("x{n}").as_bytes(), b"", false, &mut block));
+    let (first, rest) = block.split_at(frame::PAYLOAD_MAX);
+    client.sends_frame(frame::HEADERS, 0, 1, first);
+    rest.chunks(frame::PAYLOAD_MAX).for_each(|piece| client.sends_frame(frame::CONTINUATION, 0, 1, piece));
+    client.sends_frame(frame::CONTINUATION, frame::END_HEADERS, 1, &[]);
+    assert_eq!(client.hears(), [Reset(1, ErrorCode::Protocol as u32)]);
+}
+
+#[test]
+fn a_header_block_that_was_seen_before_means_what_the_table_says_now() {
+    let mut client = Client::new();
+    let mut block = head("/quick");
+    write_literal(b"x-first", b"", true, &mut block);
+    client.sends_frame(frame::HEADERS, frame::END_HEADERS, 1, &block);
+    client.sends_frame(frame::DATA, frame::END_STREAM, 1, b"1");
+    // The same bytes, again and again: a path, and the newest entry of the table.
+    let mut same = head("/quick");
+    write_indexed(NEWEST, &mut same);
+    for stream in [3, 5] {
+        client.sends_frame(frame::HEADERS, frame::END_HEADERS, stream, &same);
+        client.sends_frame(frame::DATA, frame::END_STREAM, stream, b"!");
+    }
+    client.hears();
+    // Now the newest entry is a connection header, which HTTP/2 forbids.
+    let mut block = head("/quick");
+    write_literal(b"upgrade", b"x", true, &mut block);
+    client.sends_frame(frame::HEADERS, frame::END_HEADERS, 7, &block);
+    assert_eq!(client.hears(), [Reset(7, ErrorCode::Protocol as u32)]);
+    client.sends_frame(frame::HEADERS, frame::END_HEADERS, 9, &same);
+    assert_eq!(client.hears(), [Reset(9, ErrorCode::Protocol as u32)]);
+}
+
+#[test]
+fn a_client_that_keeps_no_table_is_understood() {
+    let mut client = Client::with(Http2Settings::default(), &[(1, 0)]);
+    for _ in 0..3 {
+        let stream = client.calls(b"body");
+        assert_eq!(client.hears(), answer(stream, b"body"));
+    }
+    // And one that gives its table up later, or makes it smaller.
+    for size in [0, 4095] {
+        let mut client = Client::new();
+        let stream = client.calls(b"body");
+        assert_eq!(client.hears(), answer(stream, b"body"));
+        let [_, _, s0, s1] = u32::to_be_bytes(size);
+        client.sends_frame(frame::SETTINGS, 0, 0, &[0, 1, 0, 0, s0, s1]);
+        assert_eq!(client.hears(), [Ack]);
+        let stream = client.calls(b"body");
+        // The acknowledged size has to be met at the start of the next block: 0x20 is "the table holds 0 bytes".
+        let said = client.server.unwritten();
+        assert_eq!(said[frame::HEADER], 0x20, "a table of {size} bytes");
+        assert_eq!(client.hears(), answer(stream, b"body"));
+        for _ in 0..3 {
+            let stream = client.calls(b"body");
+            assert_eq!(client.hears(), answer(stream, b"body"));
+        }
+    }
+}

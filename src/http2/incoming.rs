@@ -1,0 +1,34 @@
+//! What was read and is no whole frame yet.
+
+/// Keeps the start of a frame until the rest of it comes.
+#[derive(Default)]
+pub(crate) struct Incoming(Vec<u8>);
+
+impl Incoming {
+    /// Lets `take` take whole frames off what was kept and what came after it; what it leaves is kept. Only what is not
+    /// whole is copied, and nothing is held while there is nothing to keep.
+    #[inline]
+    pub(crate) fn read<T>(&mut self, bytes: &[u8], take: impl FnOnce(&mut &[u8]) -> T) -> T {
+        if self.0.is_empty() {
+            let mut rest = bytes;
+            let taken = take(&mut rest);
+            self.0.extend_from_slice(rest);
+            return taken;
+        }
+        self.0.extend_from_slice(bytes);
+        let mut rest = &self.0[..];
+        let taken = take(&mut rest);
+        let used = self.0.len() - rest.len();
+        if used == self.0.len() {
+            self.0 = Vec::new();
+        } else {
+            self.0.drain(..used);
+        }
+        taken
+    }
+
+    /// What is kept.
+    pub(crate) fn kept(&self) -> &[u8] {
+        &self.0
+    }
+}

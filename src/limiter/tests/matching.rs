@@ -1,0 +1,110 @@
+//! Which limits a descriptor is held to.
+
+use super::*;
+use crate::limit::{Override, Unit};
+
+#[test]
+fn what_no_rule_limits_is_ok_without_a_limit() {
+    check(&limiter(TWO_RULES), &[(0, "plan=paid", &["none"]), (0, "user=a,plan=free", &["none"])]);
+    let mut elsewhere = Request::new("elsewhere");
+    elsewhere.push(descriptor("user=a"));
+    let limiter = limiter(TWO_RULES);
+    let pinned = limiter.pin();
+    assert_eq!(shown(&pinned.decide(&elsewhere, Timestamp::EPOCH)), ["none"]);
+}
+
+#[test]
+fn all_of_several_limits_must_admit_and_the_tightest_is_told() {
+    let limiter = limiter(
+        "
+domain: d
+descriptors:
+  - key: user
+    rate_limits:
+      - { unit: second, requests_per_unit: 2, algorithm: fixed_window }
+      - { unit: minute, requests_per_unit: 3, algorithm: fixed_window }
+",
+    );
+    check(
+        &limiter,
+        &[
+            (0, "user=a", &["ok 1"]),
+            (0, "user=a", &["ok 0"]),
+            (500, "user=a", &["over 0 500"]),
+            (1000, "user=a", &["ok 0"]),
+            // The second has room again, the minute has not: nothing is taken from either.
+            (1000, "user=a", &["over 0 59000"]),
+            (60_000, "user=a +2", &["ok 0"]),
+        ],
+    );
+}
+
+#[test]
+fn a_replaced_limit_neither_denies_nor_counts() {
+    let limiter = limiter(
+        "
+domain: d
+descriptors:
+  - key: user
+    rate_limit: { name: general, unit: second, requests_per_unit: 1, algorithm: fixed_window }
+  - key: vip
+    rate_limit: { unit: second, requests_per_unit: 3, algorithm: fixed_window, replaces: [{ name: general }] }
+  - key: staff
+    rate_limit: { unlimited: true, replaces: [{ name: general }] }
+",
+    );
+    check(
+        &limiter,
+        &[
+            (0, "user=a; vip=a", &["none", "ok 2"]),
+            (0, "user=a; staff=a", &["none", "unlimited"]),
+            (0, "user=a", &["ok 0"]),
+            (0, "user=a; vip=a", &["none", "ok 1"]),
+            (0, "user=a", &["over 0 1000"]),
+        ],
+    );
+}
+
+#[test]
+fn values_of_a_shared_wildcard_have_one_counter_and_others_have_their_own() {
+    let limiter = limiter(
+        "
+domain: d
+descriptors:
+  - key: path
+    value: /shared/*
+    share_threshold: true
+    rate_limit: { unit: second, requests_per_unit: 2, algorithm: fixed_window }
+  - key: path
+    value: /own/*
+    rate_limit: { unit: second, requests_per_unit: 2, algorithm: fixed_window }
+",
+    );
+    check(
+        &limiter,
+        &[
+            (0, "path=/shared/a", &["ok 1"]),
+            (0, "path=/shared/b", &["ok 0"]),
+            (0, "path=/own/a", &["ok 1"]),
+            (0, "path=/own/b", &["ok 1"]),
+        ],
+    );
+}
+
+#[test]
+fn a_limit_that_the_request_brings_takes_the_rules_place() {
+    let limiter = limiter(TWO_RULES);
+    let ask = |requests, unit, expected: &str| {
+        let mut request = Request::new("d");
+        request.push(Descriptor { limit: Some(Override { requests, unit }), ..descriptor("user=a") });
+        let pinned = limiter.pin();
+        let decision = pinned.decide(&request, Timestamp::from_millis(MIDNIGHT_MILLIS));
+        assert_eq!(shown(&decision), [expected]);
+    };
+    ask(2, Unit::Hour, "ok 1");
+    ask(2, Unit::Hour, "ok 0");
+    // What was used stays used when the next request brings another number.
+    ask(3, Unit::Hour, "ok 0");
+    ask(3, Unit::Minute, "ok 2");
+    check(&limiter, &[(0, "user=a", &["ok 4"])]);
+}

@@ -1,0 +1,20 @@
+//! A limiter without a server. Test programs of their own take this file too: it imports nothing of its neighbours.
+
+use tidegate::{
+    limiter::Limiter,
+    rules::{LoadOptions, RuleSet, Source},
+    store::{OnFull, Seed, StoreSettings},
+};
+
+/// A limiter with these rules, no counters yet, and room for as many as most tests need.
+pub fn limiter(yaml: &str) -> Limiter {
+    limiter_with_room(yaml, 1_000, OnFull::Deny)
+}
+
+/// A limiter with these rules, and no counters yet.
+pub fn limiter_with_room(yaml: &str, counters_max: usize, on_full: OnFull) -> Limiter {
+    let source = Source { name: "test.yaml".to_owned(), text: yaml.to_owned() };
+    let rules =
+        RuleSet::parse(&[source], &LoadOptions::default(), None).unwrap_or_else(|errors| panic!("{errors}"));
+    Limiter::new(rules, StoreSettings { seed: Seed::from_bytes([4; 16]), counters_max, on_full }, false)
+}
