@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    limit::{Descriptor, Hits, Override, Unit},
+    limit::{Descriptor, Hits, Override, Request, Timestamp, Unit},
     limiter::{
         Limiter,
         decide::decide_any,
