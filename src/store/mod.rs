@@ -5,7 +5,6 @@
 //! - Growing and expiring touch one page at a time: no operation's cost depends on how many counters there are.
 
 mod capacity;
-mod chunks;
 mod copy;
 mod counter;
 mod key;
@@ -183,6 +182,12 @@ pub struct Swept {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(not(feature = "model"))]
+    #[test]
+    fn a_shard_takes_one_cache_line_with_its_lock() {
+        assert_eq!(size_of::<Aligned<Mutex<Shard>>>(), 64);
+    }
 
     #[test]
     fn room_is_reserved_to_the_last_counter_and_not_beyond() {

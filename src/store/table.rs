@@ -2,7 +2,8 @@
 //!
 //! A directory, indexed by the last bits of a key, names the page that holds it. A full page is split in two; only when
 //! the directory has no bit left to tell the halves apart is it doubled, a copy of four bytes for each of its places.
-//! A page takes memory for its slots chunk by chunk, so that little of it lies idle.
+//! A page takes memory for its slots chunk by chunk, so that little of it lies idle; all chunks are of one size, so that
+//! one that was given back fits wherever the next is needed.
 //!
 //! What always holds:
 //!
@@ -11,12 +12,18 @@
 
 use super::{
     Counter, Key, PageKeys, Swept,
-    chunks::{CHUNK_SLOTS, ChunkId, Chunks},
     copy::{PageCopies, Wanted},
 };
+use std::array;
 
-/// The most slots of a page. A page is searched by its tags, which fill one cache line.
-pub(super) const PAGE_SLOTS: usize = 64;
+/// The most slots of a page. A page is searched by its tags, which fill one cache line with what else is asked of it; the
+/// next line says where the slots are.
+pub(super) const PAGE_SLOTS: usize = 56;
+
+/// Slots that a page takes memory for at once.
+const CHUNK_SLOTS: usize = 8;
+
+type Chunk<T> = [Slot<T>; CHUNK_SLOTS];
 
 /// Directory places for each page, at most. Keys that are spread take a handful.
 const PLACES_PER_PAGE_MAX: usize = 64;
@@ -44,11 +51,10 @@ pub(super) struct Slot<T> {
     pub(super) value: T,
 }
 
-struct Page {
+#[repr(C, align(64))]
+struct Page<T> {
     /// `Key::tag` of each slot; only the first `len` mean anything.
     tags: [u8; PAGE_SLOTS],
-    /// Where the slots are; only as many as `len` needs mean anything.
-    chunks: [ChunkId; PAGE_SLOTS / CHUNK_SLOTS],
     /// Slots in use, in no order.
     len: u8,
     /// How many of the last bits of a key are the same for the whole page.
@@ -57,6 +63,8 @@ struct Page {
     changed: bool,
     /// Those bits.
     bits: u32,
+    /// The slots: as many chunks as `len` needs.
+    chunks: [Option<Box<Chunk<T>>>; PAGE_SLOTS / CHUNK_SLOTS],
 }
 
 /// The table. See the module.
@@ -64,17 +72,16 @@ pub(super) struct Table<T> {
     /// Page numbers; `1 << depth` of them.
     directory: Vec<u32>,
     depth: u32,
-    pages: Vec<Page>,
-    slots: Chunks<Slot<T>>,
+    pages: Vec<Page<T>>,
     /// The page that the next sweep starts with.
-    sweep_next: usize,
+    sweep_next: u32,
 }
 
-impl Page {
+impl<T: Default> Page<T> {
     fn new(keys: PageKeys) -> Self {
         Self {
             tags: [0; PAGE_SLOTS],
-            chunks: [ChunkId::default(); PAGE_SLOTS / CHUNK_SLOTS],
+            chunks: array::from_fn(|_| None),
             len: 0,
             depth: keys.depth as u8,
             changed: true,
@@ -92,18 +99,20 @@ impl Page {
     }
 
     #[inline]
-    fn slot<'s, T: Default>(&self, slot: usize, slots: &'s Chunks<Slot<T>>) -> &'s Slot<T> {
-        slots.slot(self.chunks[slot / CHUNK_SLOTS], slot % CHUNK_SLOTS)
+    fn slot(&self, slot: usize) -> &Slot<T> {
+        let chunk = self.chunks[slot / CHUNK_SLOTS].as_ref();
+        &chunk.expect("a slot in use has memory")[slot % CHUNK_SLOTS]
     }
 
     #[inline]
-    fn slot_mut<'s, T: Default>(&self, slot: usize, slots: &'s mut Chunks<Slot<T>>) -> &'s mut Slot<T> {
-        slots.slot_mut(self.chunks[slot / CHUNK_SLOTS], slot % CHUNK_SLOTS)
+    fn slot_mut(&mut self, slot: usize) -> &mut Slot<T> {
+        let chunk = self.chunks[slot / CHUNK_SLOTS].as_mut();
+        &mut chunk.expect("a slot in use has memory")[slot % CHUNK_SLOTS]
     }
 
     /// Eight tags at a time; a tag that agrees by chance costs one comparison of keys.
     #[inline]
-    fn position<T: Default>(&self, key: Key, slots: &Chunks<Slot<T>>) -> Option<usize> {
+    fn position(&self, key: Key) -> Option<usize> {
         const LOW: u64 = 0x0101_0101_0101_0101;
         const HIGH: u64 = 0x8080_8080_8080_8080;
         let wanted = LOW.wrapping_mul(u64::from(key.tag()));
@@ -116,7 +125,7 @@ impl Page {
             let mut candidates = differing.wrapping_sub(LOW) & !differing & HIGH;
             while candidates != 0 {
                 let slot = group * 8 + candidates.trailing_zeros() as usize / 8;
-                if slot < self.len() && self.slot(slot, slots).key == key {
+                if slot < self.len() && self.slot(slot).key == key {
                     return Some(slot);
                 }
                 candidates &= candidates - 1;
@@ -126,25 +135,25 @@ impl Page {
     }
 
     /// Adds a slot to a page that is not full.
-    fn push<T: Default>(&mut self, slot: Slot<T>, slots: &mut Chunks<Slot<T>>) {
+    fn push(&mut self, slot: Slot<T>) {
         let last = self.len();
         if last.is_multiple_of(CHUNK_SLOTS) {
-            self.chunks[last / CHUNK_SLOTS] = slots.take();
+            self.chunks[last / CHUNK_SLOTS] = Some(Box::new(array::from_fn(|_| Slot::default())));
         }
         self.tags[last] = slot.key.tag();
         self.len += 1;
         self.changed = true;
-        *self.slot_mut(last, slots) = slot;
+        *self.slot_mut(last) = slot;
     }
 
     /// Takes a slot out; the last one takes its place.
-    fn swap_remove<T: Default>(&mut self, slot: usize, slots: &mut Chunks<Slot<T>>) -> Slot<T> {
+    fn swap_remove(&mut self, slot: usize) -> Slot<T> {
         let last = self.len() - 1;
-        let moved = std::mem::take(self.slot_mut(last, slots));
-        let removed = if slot == last { moved } else { std::mem::replace(self.slot_mut(slot, slots), moved) };
+        let moved = std::mem::take(self.slot_mut(last));
+        let removed = if slot == last { moved } else { std::mem::replace(self.slot_mut(slot), moved) };
         self.tags[slot] = self.tags[last];
         if last.is_multiple_of(CHUNK_SLOTS) {
-            slots.give_back(self.chunks[last / CHUNK_SLOTS]);
+            self.chunks[last / CHUNK_SLOTS] = None;
         }
         self.len -= 1;
         self.changed = true;
@@ -152,11 +161,11 @@ impl Page {
     }
 
     /// Drops the slots that are not wanted any more; returns how many.
-    fn retain<T: Default>(&mut self, keep: &impl Fn(&T) -> bool, slots: &mut Chunks<Slot<T>>) -> usize {
+    fn retain(&mut self, keep: &impl Fn(&T) -> bool) -> usize {
         let before = self.len();
         for slot in (0..before).rev() {
-            if !keep(&self.slot(slot, slots).value) {
-                self.swap_remove(slot, slots);
+            if !keep(&self.slot(slot).value) {
+                self.swap_remove(slot);
             }
         }
         before - self.len()
@@ -166,7 +175,7 @@ impl Page {
 impl<T: Default> Default for Table<T> {
     fn default() -> Self {
         let pages = vec![Page::new(PageKeys::ALL)];
-        Self { directory: vec![0], depth: 0, pages, slots: Chunks::new(), sweep_next: 0 }
+        Self { directory: vec![0], depth: 0, pages, sweep_next: 0 }
     }
 }
 
@@ -181,13 +190,13 @@ impl<T: Default> Table<T> {
     #[inline]
     pub(super) fn find(&self, key: Key) -> Option<Place> {
         let page = self.page_of(key);
-        let slot = self.pages[page].position(key, &self.slots)?;
+        let slot = self.pages[page].position(key)?;
         Some(Place { page: page as u32, slot: slot as u32 })
     }
 
     #[inline]
     pub(super) fn get(&self, place: Place) -> &Slot<T> {
-        self.pages[place.page as usize].slot(place.slot as usize, &self.slots)
+        self.pages[place.page as usize].slot(place.slot as usize)
     }
 
     #[inline]
@@ -197,7 +206,7 @@ impl<T: Default> Table<T> {
         if !page.changed {
             page.changed = true;
         }
-        &mut page.slot_mut(place.slot as usize, &mut self.slots).value
+        &mut page.slot_mut(place.slot as usize).value
     }
 
     /// Adds a key that is not there yet. Before a full page is split, what `keep` does not want is dropped from it;
@@ -208,10 +217,10 @@ impl<T: Default> Table<T> {
             let number = self.page_of(key);
             let page = &mut self.pages[number];
             if page.len() < PAGE_SLOTS {
-                page.push(Slot { key, value }, &mut self.slots);
+                page.push(Slot { key, value });
                 return Ok(dropped);
             }
-            dropped += page.retain(&keep, &mut self.slots);
+            dropped += page.retain(&keep);
             if page.len() == PAGE_SLOTS {
                 self.split(number)?;
             }
@@ -230,9 +239,9 @@ impl<T: Default> Table<T> {
         let sibling_keys = keys.half(true);
         let mut sibling = Page::new(sibling_keys);
         for slot in (0..page.len()).rev() {
-            if sibling_keys.contain(page.slot(slot, &self.slots).key) {
-                let moved = page.swap_remove(slot, &mut self.slots);
-                sibling.push(moved, &mut self.slots);
+            if sibling_keys.contain(page.slot(slot).key) {
+                let moved = page.swap_remove(slot);
+                sibling.push(moved);
             }
         }
         page.depth += 1;
@@ -252,11 +261,12 @@ impl<T: Default> Table<T> {
 
     /// Drops what `keep` does not want from the next `pages_max` pages.
     pub(super) fn sweep(&mut self, pages_max: usize, keep: impl Fn(&T) -> bool) -> Swept {
-        let end = self.pages.len().min(self.sweep_next.saturating_add(pages_max));
-        let pages = self.pages[self.sweep_next..end].iter_mut();
-        let dropped = pages.map(|page| page.retain(&keep, &mut self.slots)).sum();
+        let start = self.sweep_next as usize;
+        let end = self.pages.len().min(start.saturating_add(pages_max));
+        let pages = self.pages[start..end].iter_mut();
+        let dropped = pages.map(|page| page.retain(&keep)).sum();
         let finished = end == self.pages.len();
-        self.sweep_next = if finished { 0 } else { end };
+        self.sweep_next = if finished { 0 } else { end as u32 };
         Swept { dropped, finished }
     }
 
@@ -267,7 +277,7 @@ impl<T: Default> Table<T> {
 
     /// Everything in the table, in no order.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Slot<T>> {
-        self.pages.iter().flat_map(|page| (0..page.len()).map(|slot| page.slot(slot, &self.slots)))
+        self.pages.iter().flat_map(|page| (0..page.len()).map(|slot| page.slot(slot)))
     }
 }
 
@@ -286,7 +296,7 @@ impl Table<Counter> {
             }
             let page = &mut self.pages[number];
             if std::mem::take(&mut page.changed) || wanted == Wanted::All {
-                let slots = (0..page.len()).map(|slot| page.slot(slot, &self.slots));
+                let slots = (0..page.len()).map(|slot| page.slot(slot));
                 copies.add(page.keys(), slots.map(|slot| (slot.key, slot.value.clone())));
             }
         }
@@ -342,6 +352,11 @@ mod tests {
                 prop_assert_eq!(table.get(place.unwrap()).value, value);
             }
         }
+    }
+
+    #[test]
+    fn a_page_takes_two_cache_lines() {
+        assert_eq!(size_of::<Page<Counter>>(), 128);
     }
 
     #[test]
