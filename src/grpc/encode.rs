@@ -66,7 +66,7 @@ pub(super) fn duration(reset: Reset, precision: Precision) -> Option<prost_types
     let Reset::After(wait) = reset else { return None };
     let wait = match precision {
         Precision::Exact => wait,
-        Precision::Seconds => Duration::from_secs(wait.as_nanos().div_ceil(1_000_000_000) as u64),
+        Precision::Seconds => Duration::from_secs(wait.as_secs() + u64::from(wait.subsec_nanos() > 0)),
     };
     // At most the 585 years that fit 64 bits of nanoseconds.
     Some(prost_types::Duration { seconds: wait.as_secs() as i64, nanos: wait.subsec_nanos() as i32 })

@@ -20,8 +20,17 @@ type Clear<T> = Result<T, Unclear>;
 
 /// A `RateLimitRequest`.
 pub(super) fn request<'m>(message: &'m [u8], limits: &RequestLimits) -> Clear<Request<'m>> {
+    // Where the whole is UTF-8, with the tags and lengths between the texts, so is each text that begins and ends with a
+    // character. It is, unless a length is above 127.
+    match str::from_utf8(message) {
+        Ok(message) => request_of(message, limits),
+        Err(_) => request_of(message, limits),
+    }
+}
+
+fn request_of<'m>(message: impl Piece<'m>, limits: &RequestLimits) -> Clear<Request<'m>> {
     let (mut domain, mut hits_addend, mut descriptors) = ("", 0, 0);
-    let mut fields = Fields(message);
+    let mut fields = Fields::of(message);
     while let Some(field) = fields.next()? {
         match field {
             (1, value) => domain = value.text()?,
@@ -35,7 +44,7 @@ pub(super) fn request<'m>(message: &'m [u8], limits: &RequestLimits) -> Clear<Re
     }
     // The descriptors come second: their hits are the request's, which follow them, unless they have their own.
     let mut request = Request::new(domain);
-    let mut fields = Fields(message);
+    let mut fields = Fields::of(message);
     while let Some(field) = fields.next()? {
         if let (2, value) = field {
             request.push(descriptor(value.message()?, hits_addend)?);
@@ -46,10 +55,11 @@ pub(super) fn request<'m>(message: &'m [u8], limits: &RequestLimits) -> Clear<Re
 }
 
 /// A `RateLimitDescriptor`.
-fn descriptor(message: &[u8], hits_of_request: u32) -> Clear<Descriptor<'_>> {
+#[inline]
+fn descriptor<'m>(message: impl Piece<'m>, hits_of_request: u32) -> Clear<Descriptor<'m>> {
     let mut entries = SmallVec::new();
     let (mut limit, mut hits_addend, mut is_negative_hits) = (None, None, false);
-    let mut fields = Fields(message);
+    let mut fields = Fields::of(message);
     while let Some(field) = fields.next()? {
         match field {
             (1, value) => entries.push(entry(value.message()?)?),
@@ -68,9 +78,10 @@ fn once<T>(field: &mut Option<T>, value: T) -> Clear<()> {
 }
 
 /// An `Entry`.
-fn entry(message: &[u8]) -> Clear<Entry<'_>> {
+#[inline]
+fn entry<'m>(message: impl Piece<'m>) -> Clear<Entry<'m>> {
     let (mut key, mut value) = ("", "");
-    let mut fields = Fields(message);
+    let mut fields = Fields::of(message);
     while let Some(field) = fields.next()? {
         match field {
             (1, text) => key = text.text()?,
@@ -82,9 +93,9 @@ fn entry(message: &[u8]) -> Clear<Entry<'_>> {
 }
 
 /// A `RateLimitOverride`.
-fn own_limit(message: &[u8]) -> Clear<Override> {
+fn own_limit<'m>(message: impl Piece<'m>) -> Clear<Override> {
     let (mut requests, mut number) = (0, 0);
-    let mut fields = Fields(message);
+    let mut fields = Fields::of(message);
     while let Some(field) = fields.next()? {
         match field {
             (1, value) => requests = value.number()? as u32,
@@ -96,9 +107,9 @@ fn own_limit(message: &[u8]) -> Clear<Override> {
 }
 
 /// A `UInt64Value`.
-fn wrapped(message: &[u8]) -> Clear<u64> {
+fn wrapped<'m>(message: impl Piece<'m>) -> Clear<u64> {
     let mut number = 0;
-    let mut fields = Fields(message);
+    let mut fields = Fields::of(message);
     while let Some(field) = fields.next()? {
         if let (1, value) = field {
             number = value.number()?;
@@ -107,26 +118,90 @@ fn wrapped(message: &[u8]) -> Clear<u64> {
     Ok(number)
 }
 
+/// Part of a message: bytes, or bytes that are known to be UTF-8.
+trait Piece<'m>: Copy {
+    fn bytes(self) -> &'m [u8];
+    /// None beyond the end, and none within a character.
+    fn split(self, at: usize) -> Option<(Self, Self)>;
+    /// None if it is not UTF-8.
+    fn text(self) -> Option<&'m str>;
+}
+
+impl<'m> Piece<'m> for &'m str {
+    #[inline]
+    fn bytes(self) -> &'m [u8] {
+        self.as_bytes()
+    }
+
+    #[inline]
+    fn split(self, at: usize) -> Option<(Self, Self)> {
+        self.split_at_checked(at)
+    }
+
+    #[inline]
+    fn text(self) -> Option<&'m str> {
+        Some(self)
+    }
+}
+
+impl<'m> Piece<'m> for &'m [u8] {
+    #[inline]
+    fn bytes(self) -> &'m [u8] {
+        self
+    }
+
+    #[inline]
+    fn split(self, at: usize) -> Option<(Self, Self)> {
+        self.split_at_checked(at)
+    }
+
+    #[inline]
+    fn text(self) -> Option<&'m str> {
+        str::from_utf8(self).ok()
+    }
+}
+
 /// The fields of a message that are still to be read.
-struct Fields<'m>(&'m [u8]);
+struct Fields<P> {
+    rest: P,
+}
 
 /// The value of a field, by how it is written.
 #[derive(Clone, Copy)]
-enum Value<'m> {
+enum Value<P> {
     Number(u64),
-    Bytes(&'m [u8]),
+    Bytes(P),
     /// Of four or eight bytes; no known field is.
     Fixed,
 }
 
-impl<'m> Fields<'m> {
+impl<'m, P: Piece<'m>> Fields<P> {
+    #[inline]
+    fn of(message: P) -> Self {
+        Self { rest: message }
+    }
+
     /// The next field's tag and value; none at the end.
     #[inline]
-    fn next(&mut self) -> Clear<Option<(u32, Value<'m>)>> {
-        if self.0.is_empty() {
-            return Ok(None);
+    fn next(&mut self) -> Clear<Option<(u32, Value<P>)>> {
+        match *self.rest.bytes() {
+            [] => Ok(None),
+            // Most fields: a tag below 16 and a length below 128, each in one byte.
+            [key @ ..0x80, length @ ..0x80, ..] if key & 7 == WireType::LengthDelimited as u8 && key >= 8 => {
+                let (_, rest) = self.rest.split(2).ok_or(Unclear)?;
+                let (value, rest) = rest.split(length.into()).ok_or(Unclear)?;
+                self.rest = rest;
+                Ok(Some((u32::from(key >> 3), Value::Bytes(value))))
+            }
+            _ => self.any().map(Some),
         }
-        let (tag, wire_type) = decode_key(&mut self.0).map_err(|_| Unclear)?;
+    }
+
+    /// The next field, whatever it is.
+    fn any(&mut self) -> Clear<(u32, Value<P>)> {
+        let mut bytes = self.rest.bytes();
+        let (tag, wire_type) = decode_key(&mut bytes).map_err(|_| Unclear)?;
+        self.skip_to(bytes)?;
         let value = match wire_type {
             WireType::Varint => Value::Number(self.varint()?),
             WireType::LengthDelimited => {
@@ -137,36 +212,42 @@ impl<'m> Fields<'m> {
             WireType::SixtyFourBit => self.take(8).map(|_| Value::Fixed)?,
             WireType::StartGroup | WireType::EndGroup => return Err(Unclear),
         };
-        Ok(Some((tag, value)))
+        Ok((tag, value))
     }
 
-    #[inline]
+    /// Goes on where `bytes`, the end of what is left, begin.
+    fn skip_to(&mut self, bytes: &[u8]) -> Clear<()> {
+        self.take(self.rest.bytes().len() - bytes.len()).map(drop)
+    }
+
     fn varint(&mut self) -> Clear<u64> {
-        decode_varint(&mut self.0).map_err(|_| Unclear)
+        let mut bytes = self.rest.bytes();
+        let number = decode_varint(&mut bytes).map_err(|_| Unclear)?;
+        self.skip_to(bytes)?;
+        Ok(number)
     }
 
-    #[inline]
-    fn take(&mut self, length: usize) -> Clear<&'m [u8]> {
-        let (taken, rest) = self.0.split_at_checked(length).ok_or(Unclear)?;
-        self.0 = rest;
+    fn take(&mut self, length: usize) -> Clear<P> {
+        let (taken, rest) = self.rest.split(length).ok_or(Unclear)?;
+        self.rest = rest;
         Ok(taken)
     }
 }
 
-impl<'m> Value<'m> {
+impl<'m, P: Piece<'m>> Value<P> {
     #[inline]
     fn number(self) -> Clear<u64> {
         if let Self::Number(number) = self { Ok(number) } else { Err(Unclear) }
     }
 
     #[inline]
-    fn message(self) -> Clear<&'m [u8]> {
-        if let Self::Bytes(bytes) = self { Ok(bytes) } else { Err(Unclear) }
+    fn message(self) -> Clear<P> {
+        if let Self::Bytes(piece) = self { Ok(piece) } else { Err(Unclear) }
     }
 
     #[inline]
     fn text(self) -> Clear<&'m str> {
-        str::from_utf8(self.message()?).map_err(|_| Unclear)
+        self.message()?.text().ok_or(Unclear)
     }
 }
 
@@ -280,8 +361,8 @@ mod tests {
         ] {
             let whole = RateLimitDescriptor { entries: entries.clone(), ..RateLimitDescriptor::default() };
             let once = [half(whole), half(twice.clone())].concat();
-            assert!(descriptor(&once, 0).is_ok());
-            assert_eq!(descriptor(&[once, half(twice)].concat(), 0), Err(Unclear));
+            assert!(descriptor(&once[..], 0).is_ok());
+            assert_eq!(descriptor(&[once, half(twice)].concat()[..], 0), Err(Unclear));
         }
     }
 

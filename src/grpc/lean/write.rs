@@ -11,10 +11,7 @@ use crate::{
     },
     limit::{Code, CurrentLimit, Decision, Status},
 };
-use prost::{
-    Message as _,
-    encoding::{encode_varint, encoded_len_varint},
-};
+use prost::Message as _;
 
 /// Appends the answer with its prefix.
 #[inline]
@@ -40,69 +37,59 @@ fn with_prefix(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     out[start - size_of::<u32>()..start].copy_from_slice(&length.to_be_bytes());
 }
 
-/// What a message is written to: a buffer, or a count of what a buffer would need.
-trait Sink {
-    fn varint(&mut self, number: u64);
-    fn text(&mut self, text: &str);
-}
-
-impl Sink for Vec<u8> {
-    #[inline]
-    fn varint(&mut self, number: u64) {
-        encode_varint(number, self);
-    }
-
-    #[inline]
-    fn text(&mut self, text: &str) {
-        self.extend_from_slice(text.as_bytes());
-    }
-}
-
-struct Count(usize);
-
-impl Sink for Count {
-    #[inline]
-    fn varint(&mut self, number: u64) {
-        self.0 += encoded_len_varint(number);
-    }
-
-    #[inline]
-    fn text(&mut self, text: &str) {
-        self.0 += text.len();
-    }
-}
-
 /// A protobuf message.
 trait Message {
-    fn write(&self, out: &mut impl Sink);
+    fn write(&self, out: &mut Vec<u8>);
+}
 
-    #[inline]
-    fn bytes(&self) -> usize {
-        let mut count = Count(0);
-        self.write(&mut count);
-        count.0
-    }
+#[inline]
+fn varint(out: &mut Vec<u8>, number: u64) {
+    varint_bytes(number).for_each(|byte| out.push(byte));
+}
+
+/// Seven bits a byte, the lowest first; all but the last byte are marked.
+#[inline]
+fn varint_bytes(number: u64) -> impl Iterator<Item = u8> {
+    let bytes = (u64::BITS - (number | 1).leading_zeros()).div_ceil(7);
+    let marked = move |at: u32| if at + 1 < bytes { 0x80 } else { 0 };
+    (0..bytes).map(move |at| (number >> (7 * at)) as u8 & 0x7f | marked(at))
 }
 
 /// A number, which is left out if it is zero.
 #[inline]
-fn number(out: &mut impl Sink, tag: u64, number: u64) {
+fn number(out: &mut Vec<u8>, tag: u64, number: u64) {
     if number != 0 {
-        out.varint(tag << 3);
-        out.varint(number);
+        varint(out, tag << 3);
+        varint(out, number);
     }
 }
 
 #[inline]
-fn length_delimited(out: &mut impl Sink, tag: u64, length: usize) {
-    out.varint(tag << 3 | 2);
-    out.varint(length as u64);
+fn text(out: &mut Vec<u8>, tag: u64, text: &str) {
+    if !text.is_empty() {
+        varint(out, tag << 3 | 2);
+        varint(out, text.len() as u64);
+        out.extend_from_slice(text.as_bytes());
+    }
 }
 
 #[inline]
-fn message(out: &mut impl Sink, tag: u64, message: &impl Message) {
-    length_delimited(out, tag, message.bytes());
+fn message(out: &mut Vec<u8>, tag: u64, message: &impl Message) {
+    varint(out, tag << 3 | 2);
+    let length_at = out.len();
+    out.push(0);
     message.write(out);
+    let length = out.len() - length_at - 1;
+    match u8::try_from(length) {
+        Ok(byte @ ..0x80) => out[length_at] = byte,
+        _ => lengthen(out, length_at, length),
+    }
+}
+
+/// Makes room for a length that one byte does not hold: somebody gave a limit a long name.
+#[cold]
+fn lengthen(out: &mut Vec<u8>, length_at: usize, length: usize) {
+    out.splice(length_at..=length_at, varint_bytes(length as u64));
 }
 
 /// `RateLimitResponse`.
@@ -114,7 +101,7 @@ struct Answer<'d> {
 
 impl Message for Answer<'_> {
     #[inline]
-    fn write(&self, out: &mut impl Sink) {
+    fn write(&self, out: &mut Vec<u8>) {
         number(out, 1, encode::code(self.code) as u64);
         for status in self.statuses {
             message(out, 2, &OfDescriptor { status, precision: self.precision });
@@ -130,7 +117,7 @@ struct OfDescriptor<'d> {
 
 impl Message for OfDescriptor<'_> {
     #[inline]
-    fn write(&self, out: &mut impl Sink) {
+    fn write(&self, out: &mut Vec<u8>) {
         number(out, 1, encode::code(self.status.code) as u64);
         if let Some(limit) = &self.status.limit {
             message(out, 2, limit);
@@ -145,20 +132,17 @@ impl Message for OfDescriptor<'_> {
 /// `RateLimit`.
 impl Message for CurrentLimit<'_> {
     #[inline]
-    fn write(&self, out: &mut impl Sink) {
+    fn write(&self, out: &mut Vec<u8>) {
         number(out, 1, self.requests.into());
         number(out, 2, encode::unit(self.unit) as u64);
-        if !self.name.is_empty() {
-            length_delimited(out, 3, self.name.len());
-            out.text(self.name);
-        }
+        text(out, 3, self.name);
     }
 }
 
 /// Never negative here.
 impl Message for prost_types::Duration {
     #[inline]
-    fn write(&self, out: &mut impl Sink) {
+    fn write(&self, out: &mut Vec<u8>) {
         number(out, 1, self.seconds as u64);
         number(out, 2, self.nanos as u64);
     }
