@@ -8,11 +8,11 @@
 mod model;
 
 #[cfg(feature = "model")]
-pub(crate) use model::{ArcSwap, AtomicUsize, Guard, Mutex, MutexGuard, RwLock};
+pub(crate) use model::{ArcSwap, AtomicU64, AtomicUsize, Guard, Mutex, MutexGuard, RwLock};
 
 #[cfg(not(feature = "model"))]
 pub(crate) use {
     arc_swap::{ArcSwap, Guard},
     parking_lot::{Mutex, MutexGuard, RwLock},
-    std::sync::atomic::AtomicUsize,
+    std::sync::atomic::{AtomicU64, AtomicUsize},
 };

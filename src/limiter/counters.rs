@@ -14,9 +14,6 @@ use crate::{
 use smallvec::SmallVec;
 use std::{borrow::Cow, ops::Range};
 
-/// Pages of each locked shard that are searched for expired counters when there is no room for a new one.
-const SWEEP_PAGES_WHEN_FULL: usize = 2;
-
 /// One counter of the request, and who asks it for what.
 pub(super) struct Held {
     pub(super) key: Key,
@@ -161,25 +158,14 @@ impl<'s> LockedShards<'s> {
             new == 0 || shards.store.reserve(new)
         };
         reserve(self) || {
-            self.drop_expired(now);
-            // A counter of this very request may have been among them: it is counted again.
+            // A counter of this very request may be dropped: where they all are has to be asked again.
+            self.moved |= self.store.search_room(self.guards.iter_mut().map(|guard| &mut **guard), now);
             let has_room = reserve(self);
             if !has_room {
                 self.store.count_no_room();
             }
             has_room
         }
-    }
-
-    #[cold]
-    fn drop_expired(&mut self, now: Timestamp) {
-        for guard in &mut self.guards {
-            let swept = guard.sweep(SWEEP_PAGES_WHEN_FULL, now);
-            self.store.release(swept.dropped);
-        }
-        // Where counters are few, none of these shards may have an expired one, though another has.
-        self.store.sweep_another(SWEEP_PAGES_WHEN_FULL, now);
-        self.moved = true;
     }
 }
 

@@ -8,6 +8,7 @@ mod capacity;
 mod copy;
 mod counter;
 mod key;
+mod search;
 mod shard;
 mod siphash;
 mod table;
@@ -23,6 +24,7 @@ use crate::{
     limit::Timestamp,
     sync::{AtomicUsize, Mutex, MutexGuard},
 };
+use search::VainSearches;
 use std::sync::atomic::Ordering;
 
 /// Shards are many more than cores, so that two threads rarely meet, nor write the lines that another core's cache holds;
@@ -62,8 +64,9 @@ pub struct Store {
     shards: Box<[Group]>,
     /// Counters held or reserved, over all shards.
     counters: AtomicUsize,
-    /// The shard that [`Store::sweep_another`] looks at next, modulo their number.
+    /// The shard that [`Store::search_room`] looks at next besides those it is given, modulo their number.
     another: AtomicUsize,
+    vain_searches: VainSearches,
     /// Requests that found no room.
     no_room: AtomicUsize,
     settings: StoreSettings,
@@ -82,6 +85,7 @@ impl Store {
             shards,
             counters: AtomicUsize::new(0),
             another: AtomicUsize::new(0),
+            vain_searches: VainSearches::default(),
             no_room: AtomicUsize::new(0),
             settings,
         }
@@ -149,16 +153,6 @@ impl Store {
     /// One more request found no room.
     pub fn count_no_room(&self) {
         self.no_room.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Drops expired counters of one shard, another each time, for somebody who holds others and finds no room. It does
-    /// not wait for a shard that is locked, and so cannot deadlock.
-    pub fn sweep_another(&self, pages_max: usize, now: Timestamp) {
-        let shard = self.another.fetch_add(1, Ordering::Relaxed) % SHARDS;
-        if let Some(mut shard) = self.shard(shard).try_lock() {
-            let swept = shard.sweep(pages_max, now);
-            self.release(swept.dropped);
-        }
     }
 
     /// Drops the expired counters of the next `pages_max` pages of one shard; returns how many were dropped and whether

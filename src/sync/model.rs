@@ -5,7 +5,10 @@
 use shuttle::sync::{self, RwLockReadGuard, RwLockWriteGuard};
 use std::sync::Arc;
 
-pub(crate) use shuttle::sync::{MutexGuard, atomic::AtomicUsize};
+pub(crate) use shuttle::sync::{
+    MutexGuard,
+    atomic::{AtomicU64, AtomicUsize},
+};
 
 /// Why a lock that nobody panicked with can be taken.
 const NOT_POISONED: &str = "the model ends with the first panic";

@@ -1,0 +1,108 @@
+//! Looking for room: when there is none, expired counters may still hold some, but who looks for them pays with time, and
+//! a flood of newcomers would make everybody pay. Expiry counts whole seconds; what was searched in vain is not worth
+//! searching again before the next.
+
+use super::{Shard, Store};
+use crate::{limit::Timestamp, sync::AtomicU64};
+use std::sync::atomic::Ordering;
+
+/// Pages of each shard that are searched for one request.
+const PAGES_AT_ONCE: usize = 2;
+
+/// Pages that are searched in vain in one second, over all shards: some milliseconds of it.
+const PAGES_IN_VAIN_MAX: u32 = 4_096;
+
+/// How many pages were searched in vain in which second.
+#[derive(Default)]
+pub(super) struct VainSearches(AtomicU64);
+
+impl VainSearches {
+    fn are_enough(&self, now: Timestamp) -> bool {
+        let (second, pages) = unpack(self.0.load(Ordering::Relaxed));
+        second == second_of(now) && pages >= PAGES_IN_VAIN_MAX
+    }
+
+    fn add(&self, pages: u32, now: Timestamp) {
+        let add = |packed: u64| {
+            let (second, before) = unpack(packed);
+            let before = if second == second_of(now) { before } else { 0 };
+            Some(u64::from(second_of(now)) << 32 | u64::from(before.saturating_add(pages)))
+        };
+        _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+    }
+}
+
+/// Its last 32 bits tell one second from those around it.
+fn second_of(now: Timestamp) -> u32 {
+    (now.as_nanos() / 1_000_000_000) as u32
+}
+
+fn unpack(packed: u64) -> (u32, u32) {
+    ((packed >> 32) as u32, packed as u32)
+}
+
+impl Store {
+    /// Drops expired counters of the shards that somebody holds who finds no room, and of one other: where counters are
+    /// few, none of these shards may have an expired one, though another has. It does not wait for a shard that is
+    /// locked, and so cannot deadlock. False, and nothing is done, if enough was searched in vain in this second.
+    pub fn search_room<'g>(&self, held: impl Iterator<Item = &'g mut Shard>, now: Timestamp) -> bool {
+        if self.vain_searches.are_enough(now) {
+            return false;
+        }
+        let (mut pages, mut dropped) = (0, 0);
+        let mut search = |shard: &mut Shard| {
+            dropped += shard.sweep(PAGES_AT_ONCE, now).dropped;
+            pages += PAGES_AT_ONCE as u32;
+        };
+        held.for_each(&mut search);
+        let another = self.another.fetch_add(1, Ordering::Relaxed) % self.shard_count();
+        if let Some(mut another) = self.shard(another).try_lock() {
+            search(&mut another);
+        }
+        self.release(dropped);
+        if dropped == 0 {
+            self.vain_searches.add(pages, now);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        algorithm::State,
+        limit::LimitId,
+        store::{Counter, Key, OnFull, Seed, StoreSettings},
+    };
+
+    fn store() -> Store {
+        Store::new(StoreSettings { seed: Seed::from_bytes([7; 16]), counters_max: 1, on_full: OnFull::Deny })
+    }
+
+    #[test]
+    fn what_is_searched_in_vain_is_bounded_in_each_second() {
+        let store = store();
+        for seconds in [10, 11, 9, 1 << 33] {
+            for nanos in [0, 999_999_999] {
+                let now = Timestamp::from_nanos(seconds * 1_000_000_000 + nanos);
+                let searches = (0..).take_while(|_| store.search_room([].into_iter(), now)).count();
+                let expected = if nanos == 0 { PAGES_IN_VAIN_MAX as usize / PAGES_AT_ONCE } else { 0 };
+                assert_eq!(searches, expected, "in second {seconds}");
+            }
+        }
+    }
+
+    #[test]
+    fn searches_that_find_something_are_not_bounded() {
+        let store = store();
+        let now = Timestamp::from_millis(10_000);
+        let mut held = Shard::default();
+        for _ in 0..PAGES_IN_VAIN_MAX {
+            assert!(store.reserve(1));
+            held.insert(Key::from_halves(1, 1), Counter::new(State::EMPTY, LimitId(0), now), now);
+            assert!(store.search_room([&mut held].into_iter(), now));
+        }
+        assert_eq!(store.counters(), 0);
+    }
+}
