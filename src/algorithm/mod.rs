@@ -228,7 +228,7 @@ impl Algorithm {
     }
 
     /// Whether a state of the other's means the same under this one: only the number admitted differs.
-    fn reads_as(&self, other: &Self) -> bool {
+    pub fn reads_as(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::SlidingWindow(a), Self::SlidingWindow(b)) => a.window == b.window,
             (Self::SubWindows(a), Self::SubWindows(b)) => a.cuts_as(b),
