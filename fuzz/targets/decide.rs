@@ -2,6 +2,8 @@
 
 #![no_main]
 
+#[path = "../../tests/sim/held.rs"]
+mod held;
 #[path = "../../tests/sim/judge.rs"]
 mod judge;
 #[path = "../../tests/sim/naive.rs"]
@@ -13,8 +15,12 @@ mod oracle;
 mod rng;
 #[path = "../../tests/sim/rules.rs"]
 mod rules;
+#[path = "../../tests/sim/server.rs"]
+mod server;
 #[path = "../../tests/sim/traffic.rs"]
 mod traffic;
+#[path = "../../tests/sim/waits.rs"]
+mod waits;
 #[path = "../../tests/sim/world.rs"]
 mod world;
 

@@ -181,11 +181,16 @@ impl Algorithm {
     /// Of `hits` that were taken at `taken`, those that are known to count still. Rounded down: whoever gives back as
     /// many takes away nobody else's.
     pub fn left_of(&self, state: &State, hits: u64, taken: Timestamp, now: Timestamp) -> u64 {
-        match self {
+        // They count at least for as long as they would if no others had come.
+        let alone = self.add(State::EMPTY, hits, taken);
+        let left = match self {
             Self::FixedWindow(fixed) if !fixed.is_open_since(state, taken, now) => 0,
-            // They count at least for as long as they would if no others had come.
-            _ => self.used(&self.add(State::EMPTY, hits, taken), now).min(hits),
-        }
+            // One that has begun to drain may be drained but for a part: the rest would be taken from another's.
+            Self::TokenBucket(TokenBucket { refill: Refill::Greedy(rate), .. })
+            | Self::LeakyBucket(LeakyBucket { rate, .. }) => rate.whole_hits(meter::dry_at(&alone), now),
+            _ => self.used(&alone, now),
+        };
+        left.min(hits)
     }
 
     /// The bucket, if hits that do not fit may wait for their turn.
@@ -223,7 +228,7 @@ impl Algorithm {
     }
 
     /// Whether a state of the other's means the same under this one: only the number admitted differs.
-    fn reads_as(&self, other: &Self) -> bool {
+    pub fn reads_as(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::SlidingWindow(a), Self::SlidingWindow(b)) => a.window == b.window,
             (Self::SubWindows(a), Self::SubWindows(b)) => a.cuts_as(b),

@@ -122,6 +122,10 @@ proptest! {
         prop_assert!(left <= hits);
         counter.apply(Event::GiveBack(left));
         prop_assert!(counter.used(counter.now) >= without.used(without.now));
+        if matches!(counter.case.model, Model::GreedyBucket { .. } | Model::LeakyBucket { .. }) {
+            // What is used is rounded up. Not even a part of another's hit is gone.
+            prop_assert!(counter.until_full() >= without.until_full());
+        }
     }
 
     #[test]

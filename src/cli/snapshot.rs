@@ -103,14 +103,16 @@ fn inspect(directory: &Path, as_json: bool) -> Result<(), Failure> {
     let tallies = tally(&mut archive)?;
     let counters: u64 = tallies.iter().map(|tally| tally.counters).sum();
     let (at, bytes) = (archive.at(), archive.disk_bytes()?);
-    let age = SystemClock::new().now().since(at);
+    let now = SystemClock::new().now();
+    // At most one of the two is not zero. The latter, if the clock was set back since.
+    let (age, ahead) = (now.since(at), at.since(now));
     let limits = archive.limits().iter().zip(&tallies);
     if as_json {
         let limits: Vec<Value> = limits.map(|(info, tally)| to_json(info, tally)).collect();
         table::print_line(json!({
             "format": snapshot::FORMAT,
             "at_nanos": at.as_nanos(),
-            "age_seconds": age.as_secs_f64(),
+            "age_seconds": age.as_secs_f64() - ahead.as_secs_f64(),
             "disk_bytes": bytes,
             "counters": counters,
             "limits": limits,
@@ -128,11 +130,16 @@ fn inspect(directory: &Path, as_json: bool) -> Result<(), Failure> {
         ]);
     }
     table::print_line(shown);
-    let age = humantime::format_duration(Duration::from_secs(age.as_secs()));
+    let whole_seconds = |time: Duration| humantime::format_duration(Duration::from_secs(time.as_secs()));
+    let written = if ahead.is_zero() {
+        format!("written {} ago", whole_seconds(age))
+    } else {
+        format!("written by a clock that was ahead of this one by {}", whole_seconds(ahead))
+    };
     let megabytes = bytes as f64 / 1e6;
     let format = snapshot::FORMAT;
     table::print_line(format_args!(
-        "{counters} counters, written {age} ago, {megabytes:.1} MB on disk, format {format}"
+        "{counters} counters, {written}, {megabytes:.1} MB on disk, format {format}"
     ));
     Ok(())
 }

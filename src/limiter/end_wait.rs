@@ -80,7 +80,11 @@ fn take_off(
     let state = counter.take_state();
     let left = match &booking.place {
         Some((bucket, place)) => bucket.left_at(*place, booking.hits, now),
-        None => booked.algorithm.left_of(&state, booking.hits, came, now),
+        None if limit.algorithm.reads_as(&booked.algorithm) => {
+            limit.algorithm.left_of(&state, booking.hits, came, now)
+        }
+        // It was taken over as a sum, by a limit that counts otherwise: nobody knows whose hits are left of it.
+        None => 0,
     };
     let state = limit.algorithm.give_back(state, left, now);
     let expires = limit.algorithm.expires(&state);

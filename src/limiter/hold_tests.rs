@@ -337,6 +337,40 @@ fn those_who_wait_keep_their_turns_when_the_rules_change_and_newcomers_stand_beh
     assert_eq!(world.limiter.waiting(), 0);
 }
 
+/// A defect that the simulator found: where no rule held any more, what was given back moved nobody, and who then went away
+/// took another's hit off.
+#[test]
+fn hits_that_are_given_back_move_those_who_wait_for_a_queue_that_there_is_no_more() {
+    let mut world = World::new(ONE_A_SECOND);
+    for name in ["a", "b", "c"] {
+        world.come(name, 0, "user=x");
+    }
+    let no_queue = ONE_A_SECOND.replace(", max_wait: 10s, max_queue: 3", "");
+    world.limiter.replace_rules(rule_set(&no_queue, Semantics::Exact, Some(&world.limiter.rules())));
+    assert_eq!(world.come("back", 200, "user=x -1"), ["ok 0"]);
+    assert_eq!(world.turns(["b", "c"]), [0, 1_000]);
+    assert_eq!(world.come("back", 200, "user=x -2"), ["ok 1"]);
+    assert_eq!(world.come("d", 200, "user=x"), ["ok 0"]);
+    world.give_up("c", 200);
+    assert_eq!(world.come("e", 200, "user=x"), ["over 0 1000"]);
+}
+
+/// A defect that the simulator found: what was given back was reckoned by the former rule, under which hits would have
+/// counted longer.
+#[test]
+fn who_goes_away_takes_off_no_hits_of_a_counter_that_another_rule_has_taken_over() {
+    let log = "  - {key: log, rate_limit: {per: 10s, requests_per_unit: 4, algorithm: sliding_log}}\n";
+    let mut world = World::new(&(ONE_A_SECOND.to_owned() + log));
+    world.come("a", 0, "user=x");
+    assert_eq!(world.come("b", 0, "user=x; log=x"), ["held until 1000"]);
+    let shorter = ONE_A_SECOND.to_owned() + &log.replace("10s", "100ms");
+    world.limiter.replace_rules(rule_set(&shorter, Semantics::Exact, Some(&world.limiter.rules())));
+    assert_eq!(world.come("c", 50, "log=x"), ["ok 2"]);
+    assert_eq!(world.come("d", 200, "log=x +4"), ["ok 0"]);
+    world.give_up("b", 200);
+    assert_eq!(world.come("e", 200, "log=x"), ["over 0 100"]);
+}
+
 /// A limiter with room for two counters.
 fn small(rules: &str, on_full: OnFull) -> World {
     let store = StoreSettings { seed: Seed::from_bytes([9; 16]), counters_max: 2, on_full };

@@ -31,8 +31,8 @@ pub use tally::{Tally, Totals};
 pub use waiting::{Due, Ticket};
 
 use crate::{
-    limit::{Decision, Request, Timestamp},
-    rules::RuleSet,
+    limit::{Decision, Descriptor, Hits, Request, Timestamp},
+    rules::{DomainRules, RuleSet},
     store::{Seed, Store, StoreSettings},
     sync::{ArcSwap, Guard, Mutex},
 };
@@ -62,11 +62,18 @@ pub struct Pinned<'l> {
 struct InForce {
     rules: Arc<RuleSet>,
     keys: Keys,
+    /// Whether rules before these held answers: some who came under them may still wait.
+    held_before: bool,
 }
 
 impl InForce {
     fn new(rules: RuleSet, seed: &Seed) -> Self {
-        Self { keys: Keys::new(&rules, seed), rules: Arc::new(rules) }
+        Self { keys: Keys::new(&rules, seed), rules: Arc::new(rules), held_before: false }
+    }
+
+    fn after(former: &Self, rules: RuleSet, seed: &Seed) -> Self {
+        let held = former.rules.domains().any(DomainRules::may_hold);
+        Self { held_before: held || former.held_before, ..Self::new(rules, seed) }
     }
 }
 
@@ -93,7 +100,8 @@ impl Limiter {
 
     /// Puts new rules in force. They must have been built upon those in force, so that counters keep their meaning.
     pub fn replace_rules(&self, rules: RuleSet) {
-        self.in_force.store(Arc::new(InForce::new(rules, self.store.seed())));
+        let former = self.in_force.load();
+        self.in_force.store(Arc::new(InForce::after(&former, rules, self.store.seed())));
     }
 
     /// The rules in force.
@@ -116,7 +124,7 @@ impl Pinned<'_> {
     /// Decides one request, and charges it if it is admitted. It is not held: what does not fit now is denied.
     #[inline]
     pub fn decide(&self, request: &Request<'_>, now: Timestamp) -> Decision<'_> {
-        if let Some(domain) = self.in_force.rules.holding_domain(request.domain()) {
+        if let Some(domain) = self.domain_with_lines(request) {
             return hold::decide_at_once(self, domain, request, now);
         }
         decide::decide(&self.in_force, &self.limiter.store, self.limiter.global_shadow, request, now)
@@ -127,6 +135,19 @@ impl Pinned<'_> {
         match self.in_force.rules.holding_domain(request.domain()) {
             Some(domain) => hold::decide(self, domain, request, patience, now),
             None => Verdict::Decided(self.decide(request, now)),
+        }
+    }
+
+    /// The domain of a request that has to look at those who wait: it may wait itself, or move them up.
+    #[inline]
+    fn domain_with_lines(&self, request: &Request<'_>) -> Option<&DomainRules> {
+        let InForce { rules, held_before, .. }: &InForce = &self.in_force;
+        let gives_back = |descriptor: &Descriptor<'_>| matches!(descriptor.hits, Hits::GiveBack(_));
+        match rules.holding_domain(request.domain()) {
+            None if *held_before && request.descriptors().iter().any(gives_back) => {
+                rules.domain(request.domain())
+            }
+            holding => holding,
         }
     }
 

@@ -6,6 +6,7 @@
 mod answers;
 mod bad_input;
 mod bench;
+mod clock_changes;
 mod commands;
 mod deploy;
 mod envoy;

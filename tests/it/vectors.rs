@@ -1,13 +1,13 @@
 //! The scenarios of `tests/vectors/`, played to the limiter. Clients of other languages play the same files.
 
 use serde::Deserialize;
-use std::{fs, path::Path};
+use std::{collections::BTreeMap, fs, path::Path, task::Waker, time::Duration};
 use tidegate::{
     limit::{
         Code, CurrentLimit, Decision, Denial, Descriptor, Entry, Header, Hits, Override, Request,
         RequestLimits, Reset, Status, Timestamp, Unit,
     },
-    limiter::Limiter,
+    limiter::{Due, Limiter, Ticket, Verdict},
     rules::{LoadOptions, RuleSet, Semantics, Source},
     store::{OnFull, Seed, StoreSettings},
 };
@@ -50,6 +50,14 @@ struct Step {
     every_ms: u64,
     rules: Option<String>,
     request: Option<Asked>,
+    #[serde(default)]
+    patience_ms: u64,
+    held_ms: Option<u64>,
+    #[serde(default)]
+    held_ns: u64,
+    waits_as: Option<String>,
+    turn_of: Option<String>,
+    gives_up: Option<String>,
     response: Option<Answer>,
 }
 
@@ -148,21 +156,82 @@ impl Scenario {
             StoreSettings { seed: Seed::from_bytes([5; 16]), counters_max: 1_000, on_full: OnFull::Deny };
         let limiter = Limiter::new(self.rule_set(&self.rules, None), store, false);
         let start = Timestamp::from_millis(self.start_unix_ms.unwrap_or(START_UNIX_MS));
+        let mut player = Player { limiter, waiting: BTreeMap::new(), before: start };
         for (number, step) in self.steps.iter().enumerate() {
             if let Some(rules) = &step.rules {
-                limiter.replace_rules(self.rule_set(rules, Some(&limiter.rules())));
+                let former = player.limiter.rules();
+                player.limiter.replace_rules(self.rule_set(rules, Some(&former)));
             }
-            let (Some(request), Some(response)) = (&step.request, &step.response) else { continue };
             for time in 0..step.times.unwrap_or(1) {
                 let millis = step.at_ms + time * step.every_ms;
                 let now = start.saturating_add_nanos(millis * 1_000_000 + step.at_ns);
-                let pinned = limiter.pin();
-                let decision = pinned.decide(&request.as_request(), now);
-                if let Err(difference) = response.is(&decision) {
+                if let Err(difference) = player.play(step, now) {
                     panic!("{}, step {number} at {millis} ms + {} ns: {difference}", self.name, step.at_ns);
                 }
+                player.before = now;
             }
         }
+    }
+}
+
+/// The limiter that a scenario is played to.
+struct Player<'s> {
+    limiter: Limiter,
+    /// Those who wait for their turn, by the names that the scenario gives them.
+    waiting: BTreeMap<&'s str, (&'s Asked, Ticket)>,
+    /// When something happened last.
+    before: Timestamp,
+}
+
+impl<'s> Player<'s> {
+    fn play(&mut self, step: &'s Step, now: Timestamp) -> Result<(), String> {
+        if let Some(name) = &step.gives_up {
+            let (_, ticket) = self.take(name)?;
+            self.limiter.give_up(ticket, now);
+        }
+        match (&step.request, &step.turn_of, &step.response) {
+            (Some(request), None, _) => self.ask(step, request, now),
+            (None, Some(name), Some(response)) => self.answer(name, response, now),
+            (None, None, None) => Ok(()),
+            _ => Err("a response is that of a request, or of a turn".to_owned()),
+        }
+    }
+
+    fn ask(&mut self, step: &'s Step, request: &'s Asked, now: Timestamp) -> Result<(), String> {
+        let (asked, patience) = (request.as_request(), Duration::from_millis(step.patience_ms));
+        match (self.limiter.pin().decide_or_hold(&asked, patience, now), step.held_ms, &step.response) {
+            (Verdict::Decided(decision), None, Some(response)) => response.is(&decision),
+            (Verdict::Held(ticket), Some(millis), None) => {
+                let expected = now.saturating_add_nanos(millis * 1_000_000 + step.held_ns);
+                let due = self.limiter.due(&ticket, Waker::noop());
+                let name = step.waits_as.as_deref().ok_or("who waits needs a name")?;
+                let former = self.waiting.insert(name, (request, ticket));
+                match former {
+                    Some(_) => Err(format!("two wait as {name}")),
+                    None if due == Due::At(expected) => Ok(()),
+                    None => Err(format!("held: {due:?} is not {:?}", Due::At(expected))),
+                }
+            }
+            (verdict, _, _) => Err(format!("{verdict:?} was not expected")),
+        }
+    }
+
+    /// One who waits is answered now, and could not have been before.
+    fn answer(&mut self, name: &str, response: &Answer, now: Timestamp) -> Result<(), String> {
+        let (request, ticket) = self.take(name)?;
+        // A turn that was moved to the past comes when it is moved.
+        let has_come = |turn: Timestamp| turn.max(self.before) == now;
+        let due = self.limiter.due(&ticket, Waker::noop());
+        if !matches!(due, Due::At(turn) if has_come(turn)) {
+            return Err(format!("{due:?} is another turn"));
+        }
+        let answered = response.is(&self.limiter.pin().tell_held(&request.as_request(), &ticket, now));
+        self.limiter.end_wait(ticket);
+        answered
+    }
+
+    fn take(&mut self, name: &str) -> Result<(&'s Asked, Ticket), String> {
+        self.waiting.remove(name).ok_or_else(|| format!("nobody waits as {name}"))
     }
 }
 

@@ -1,15 +1,19 @@
-//! The simulator: random rules and traffic, every answer compared with what a naive oracle says.
+//! The simulator: random rules and traffic, every answer, and the turns of those who wait, compared with what a naive
+//! oracle says.
 //!
 //! A seed decides everything. `cargo test --test sim` plays a fixed number of them; `TIDEGATE_SIM_SEEDS=100000` plays as
 //! many, `TIDEGATE_SIM_FIRST=7` begins with another than 0. A failure prints the seed, the shortest trace that still
 //! fails, the rules, and the two answers. The fuzzer of `decide` (fuzz/) plays the same worlds from bytes of its own.
 
+mod held;
 mod judge;
 mod naive;
 mod oracle;
 mod rng;
 mod rules;
+mod server;
 mod traffic;
+mod waits;
 mod world;
 
 use rng::Rng;

@@ -2,8 +2,9 @@
 
 use crate::{
     oracle::{Model, Oracle},
-    rules::Rules,
+    rules::{Queue, Rules},
     traffic::{Step, What},
+    waits::Waits,
     world::Settings,
 };
 use std::collections::BTreeMap;
@@ -25,6 +26,15 @@ pub enum Hits {
     Take(u64),
     Peek,
     GiveBack(u64),
+}
+
+/// What becomes of a request.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Told {
+    /// It waits for its turn.
+    Held,
+    /// Whether it is over, and what each descriptor is told.
+    Answer(bool, Vec<Status>),
 }
 
 /// What is to be answered to one descriptor.
@@ -57,14 +67,16 @@ impl Wait {
     }
 }
 
-/// Settings, rules, counters, and what the snapshot has of them.
+/// Settings, rules, counters, who waits, and what the snapshot has of the counters.
+#[derive(Clone)]
 pub struct Naive {
     settings: Settings,
     rules: Rules,
-    counters: BTreeMap<Key, Oracle>,
+    pub counters: BTreeMap<Key, Oracle>,
+    pub waits: Waits,
     snapshot: Snapshot,
     /// Whether there is anything to write: what did not change is not dated anew.
-    is_changed: bool,
+    pub is_changed: bool,
 }
 
 /// Counters, and when they were written.
@@ -75,49 +87,64 @@ struct Snapshot {
 }
 
 /// Rule, value, and the limit: of the rule, or the request's own.
-type Key = (usize, usize, Option<usize>);
+pub type Key = (usize, usize, Option<usize>);
 
 /// One descriptor's hits for one counter.
-struct Charge {
-    descriptor: usize,
-    key: Key,
+pub struct Charge {
+    pub descriptor: usize,
+    pub key: Key,
     requests: u64,
     model: Model,
-    hits: Hits,
-    always: bool,
-    fits: bool,
+    pub hits: Hits,
+    pub always: bool,
+    pub fits: bool,
     /// Whether there is no room for its counter.
     has_no_room: bool,
+    /// Of one that is over: when it has a place in the queue, if it would have waited for that.
+    pub until_place: Option<Wait>,
+    /// Whether it may wait. Not in a shadow.
+    pub queue: Option<Queue>,
 }
 
 impl Naive {
     pub fn new(settings: Settings, rules: Rules) -> Self {
-        Self { settings, rules, counters: BTreeMap::new(), snapshot: Snapshot::default(), is_changed: true }
+        let (counters, waits) = (BTreeMap::new(), Waits::new(settings.waiting_max));
+        Self { settings, rules, counters, waits, snapshot: Snapshot::default(), is_changed: true }
     }
 
-    /// Lets a step happen. Of a request, whether it is over, and what each descriptor is told.
-    pub fn play(&mut self, Step { now, what }: &Step) -> Option<(bool, Vec<Status>)> {
+    /// Lets a step happen; what those are told who learn something by it, in the order of coming.
+    pub fn play(&mut self, Step { now, what }: &Step) -> Vec<Told> {
         match what {
-            What::Ask(asked) => {
-                if self.settings.may_fill_up() {
-                    self.sweep(*now);
+            What::Ask { asked, patience } => return vec![self.ask(asked, *patience, *now)],
+            What::GiveUp(number) => {
+                if let Some(index) = number.checked_rem(self.waits.len()) {
+                    self.give_up(index, *now);
                 }
-                return Some(self.decide(asked, *now));
             }
+            What::Answer => return self.answer_all_due(*now),
+            What::End(after) => return self.end(now + after, *now),
             What::ChangeRules(rules) => self.rules = rules.clone(),
             What::Sweep => self.sweep(*now),
             What::Snapshot => self.write_snapshot(*now),
             What::Restart(start) => {
+                let answers = self.answer_all_due(*now).into_iter();
+                let told = answers.chain(self.end(*now, *now)).collect();
                 self.write_snapshot(*now);
                 self.restart(*start);
+                return told;
             }
             What::Crash(start) => self.restart(*start),
         }
-        None
+        Vec::new()
+    }
+
+    /// How long each of those who wait still has to, in the order of coming.
+    pub fn waits(&self, now: u64) -> Vec<u64> {
+        self.waits.waits(now)
     }
 
     /// Counters that there are, expired ones that nobody swept too.
-    pub fn held(&self) -> usize {
+    pub fn counters(&self) -> usize {
         self.counters.len()
     }
 
@@ -141,43 +168,71 @@ impl Naive {
         counters.values_mut().for_each(|oracle| oracle.restart(at, start));
         counters.retain(|_, oracle| oracle.expires() > start);
         self.counters = counters;
+        self.waits = Waits::new(self.settings.waiting_max);
         // What was moved to now is to be written as it is now; and so is what there is where nothing was written yet.
         self.is_changed = at > start || at == 0;
     }
 
-    fn decide(&mut self, asked: &[Asked], now: u64) -> (bool, Vec<Status>) {
+    /// Decides for a caller that waits no longer than so many nanoseconds.
+    pub fn ask(&mut self, asked: &[Asked], patience: u64, now: u64) -> Told {
+        // With no room to spare, it matters which of the expired counters are still there.
+        if self.settings.may_fill_up() {
+            self.sweep(now);
+        }
         let mut charges = self.charges(asked);
         let counters: Vec<Key> =
             BTreeMap::from_iter(charges.iter().map(|charge| (charge.key, ()))).into_keys().collect();
         for &key in &counters {
             self.evaluate(&mut charges, key, now);
         }
-        let is_over = self.verdict(asked, &charges);
-        let new = counters.iter().filter(|&key| {
-            !self.counters.contains_key(key) && self.counted(&charges, *key, is_over, takes) > 0
-        });
+        let would_wait = patience > 0 && self.verdict(asked, &charges);
+        let patience = patience.min(self.waits.patience(now));
+        if would_wait {
+            counters.iter().for_each(|&key| self.let_wait(&mut charges, key, patience, now));
+        }
+        let (is_over, has_room) = self.make_room(asked, &mut charges, &counters);
+        counters.iter().for_each(|&key| self.settle(&charges, key, is_over, has_room, now));
+        if would_wait && is_over {
+            self.tell_until_place(&mut charges, patience, now);
+        } else if would_wait {
+            self.waits.enter(self.waiter(asked, &charges, &counters, now));
+            return Told::Held;
+        }
+        self.answer(is_over, asked, &charges, now)
+    }
+
+    /// The verdict, and whether there is room for new counters. Without, who needs one may be over.
+    fn make_room(&self, asked: &[Asked], charges: &mut [Charge], counters: &[Key]) -> (bool, bool) {
+        let is_over = self.verdict(asked, charges);
+        let is_new = |key| !self.counters.contains_key(&key);
+        let new =
+            counters.iter().filter(|&&key| is_new(key) && self.counted(charges, key, is_over, takes) > 0);
         let has_room = self.counters.len() + new.count() <= self.settings.counters_max;
-        let is_over = if has_room || !self.settings.denies_when_full {
-            is_over
-        } else {
+        if !has_room && self.settings.denies_when_full {
             for charge in charges.iter_mut().filter(|charge| takes(charge.hits) > 0 && charge.fits) {
-                charge.has_no_room = !self.counters.contains_key(&charge.key);
-            }
-            self.verdict(asked, &charges)
-        };
-        for &key in &counters {
-            let [given, taken] = [gives, takes].map(|hits| self.counted(&charges, key, is_over, hits));
-            let is_there = self.counters.contains_key(&key);
-            if is_there && given + taken > 0 || taken > 0 && has_room {
-                let mut oracle = self.oracle(&charges, key, now);
-                oracle.give_back(given, now);
-                oracle.take(taken, now);
-                self.counters.insert(key, oracle);
-                self.is_changed = true;
+                charge.has_no_room = is_new(charge.key);
             }
         }
-        let statuses = (0..asked.len()).map(|index| self.status(asked, &charges, index, now)).collect();
-        (is_over, statuses)
+        (self.verdict(asked, charges), has_room)
+    }
+
+    /// Counts what is to be counted of a counter.
+    fn settle(&mut self, charges: &[Charge], key: Key, is_over: bool, has_room: bool, now: u64) {
+        let [given, taken] = [gives, takes].map(|hits| self.counted(charges, key, is_over, hits));
+        let is_there = self.counters.contains_key(&key);
+        if is_there && given + taken > 0 || taken > 0 && has_room {
+            let mut oracle = self.oracle(charges, key, now);
+            self.waits.move_up(0, key, given.min(oracle.used(now)));
+            oracle.give_back(given, now);
+            oracle.take(taken, now);
+            self.counters.insert(key, oracle);
+            self.is_changed = true;
+        }
+    }
+
+    pub fn answer(&self, is_over: bool, asked: &[Asked], charges: &[Charge], now: u64) -> Told {
+        let statuses = (0..asked.len()).map(|index| self.status(asked, charges, index, now));
+        Told::Answer(is_over, statuses.collect())
     }
 
     /// Whether each charge of a counter fits.
@@ -197,18 +252,28 @@ impl Naive {
     }
 
     /// Hits of a counter that count, given the verdict.
-    fn counted(&self, charges: &[Charge], key: Key, is_over: bool, hits: fn(Hits) -> u64) -> u64 {
+    pub fn counted(&self, charges: &[Charge], key: Key, is_over: bool, hits: fn(Hits) -> u64) -> u64 {
         let counts = |charge: &Charge| charge.always || !is_over && !is_over_at(charges, charge.descriptor);
         sum(charges, key, counts, hits)
     }
 
-    fn charges(&self, asked: &[Asked]) -> Vec<Charge> {
+    pub fn charges(&self, asked: &[Asked]) -> Vec<Charge> {
         let mut charges = Vec::new();
         for (descriptor, &Asked { rule, value, hits, own }) in asked.iter().enumerate() {
-            let mut charge = |limit, requests, model, always| {
-                let key = (rule, value, limit);
-                let (fits, has_no_room) = (true, false);
-                charges.push(Charge { descriptor, key, requests, model, hits, always, fits, has_no_room });
+            let mut charge = |limit, requests, model, always, queue| {
+                let (key, fits, has_no_room, until_place) = ((rule, value, limit), true, false, None);
+                charges.push(Charge {
+                    descriptor,
+                    key,
+                    requests,
+                    model,
+                    hits,
+                    always,
+                    fits,
+                    has_no_room,
+                    until_place,
+                    queue,
+                });
             };
             if let Some(requests) = own {
                 let (limit, window) = (requests.into(), 1_000_000_000);
@@ -216,10 +281,11 @@ impl Naive {
                     true => Model::FixedWindow { limit, window },
                     false => Model::SlidingWindow { limit, window, precision: 1 },
                 };
-                charge(None, limit, model, self.settings.is_reference);
+                charge(None, limit, model, self.settings.is_reference, None);
             } else if let Some(rule) = self.rules.0.get(rule) {
                 for (index, limit) in rule.limits.iter().enumerate() {
-                    charge(Some(index), limit.requests, limit.model.clone(), limit.always);
+                    let queue = limit.queue.filter(|_| !rule.shadow);
+                    charge(Some(index), limit.requests, limit.model.clone(), limit.always, queue);
                 }
             }
         }
@@ -228,7 +294,7 @@ impl Naive {
 
     /// The counter as its limit of now reads it. Charges of one counter have one limit, but for requests' own: of those
     /// the first.
-    fn oracle(&self, charges: &[Charge], key: Key, now: u64) -> Oracle {
+    pub fn oracle(&self, charges: &[Charge], key: Key, now: u64) -> Oracle {
         let charge = charges.iter().find(|charge| charge.key == key).expect("counters are those of charges");
         let mut oracle = match self.counters.get(&key) {
             Some(oracle) => oracle.clone(),
@@ -271,7 +337,8 @@ impl Naive {
                     Tightest { remaining: oracle.remaining(now), reset: Wait::After(nanos) }
                 }
                 _ if is_over => {
-                    let reset = oracle.until_admits(wanted, now).map_or(Wait::Never, Wait::After);
+                    let until_admits = || oracle.until_admits(wanted, now).map_or(Wait::Never, Wait::After);
+                    let reset = charge.until_place.unwrap_or_else(until_admits);
                     Tightest { remaining: oracle.remaining(now), reset }
                 }
                 _ => {
@@ -299,20 +366,20 @@ impl Charge {
 }
 
 /// Whether a limit of the descriptor does not admit, whatever shadow or quota make of it.
-fn is_over_at(charges: &[Charge], descriptor: usize) -> bool {
+pub fn is_over_at(charges: &[Charge], descriptor: usize) -> bool {
     charges.iter().any(|charge| charge.descriptor == descriptor && charge.is_over())
 }
 
 /// The sum over those charges of the counter that count.
-fn sum(charges: &[Charge], key: Key, counts: impl Fn(&Charge) -> bool, hits: fn(Hits) -> u64) -> u64 {
+pub fn sum(charges: &[Charge], key: Key, counts: impl Fn(&Charge) -> bool, hits: fn(Hits) -> u64) -> u64 {
     let of_key = charges.iter().filter(|charge| charge.key == key && counts(charge));
     of_key.map(|charge| hits(charge.hits)).sum()
 }
 
-fn takes(hits: Hits) -> u64 {
+pub fn takes(hits: Hits) -> u64 {
     if let Hits::Take(hits) = hits { hits } else { 0 }
 }
 
-fn gives(hits: Hits) -> u64 {
+pub fn gives(hits: Hits) -> u64 {
     if let Hits::GiveBack(hits) = hits { hits } else { 0 }
 }

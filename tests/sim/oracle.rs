@@ -3,77 +3,10 @@
 //!
 //! It imports nothing of what it judges.
 
-/// The months of 2024 in Berlin, as GNU date has them: the moments at which they end.
-pub const BERLIN_MONTHS: [u64; 14] = {
-    let mut ends = [
-        1_704_063_600,
-        1_706_742_000,
-        1_709_247_600,
-        1_711_922_400,
-        1_714_514_400,
-        1_717_192_800,
-        1_719_784_800,
-        1_722_463_200,
-        1_725_141_600,
-        1_727_733_600,
-        1_730_415_600,
-        1_733_007_600,
-        1_735_686_000,
-        1_738_364_400,
-    ];
-    let mut index = 0;
-    while index < ends.len() {
-        ends[index] *= 1_000_000_000;
-        index += 1;
-    }
-    ends
-};
+#[path = "model.rs"]
+mod model;
 
-/// One rule's numbers. Times are in nanoseconds.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Model {
-    SlidingWindow {
-        limit: u64,
-        window: u64,
-        precision: u64,
-    },
-    SlidingLog {
-        limit: u64,
-        window: u64,
-    },
-    /// Windows end at multiples of their length.
-    FixedWindow {
-        limit: u64,
-        window: u64,
-    },
-    /// Windows end their length after their first hit.
-    FirstHitWindow {
-        limit: u64,
-        window: u64,
-    },
-    /// Windows end at these moments, in ascending order.
-    CalendarWindow {
-        limit: u64,
-        ends: &'static [u64],
-    },
-    /// Tokens come back evenly.
-    GreedyBucket {
-        size: u64,
-        tokens: u64,
-        interval: u64,
-    },
-    /// Tokens come back at multiples of the interval.
-    IntervalBucket {
-        size: u64,
-        tokens: u64,
-        interval: u64,
-    },
-    LeakyBucket {
-        burst: u64,
-        hits: u64,
-        per: u64,
-    },
-}
+pub use model::{BERLIN_MONTHS, Model};
 
 /// Hits taken at a moment; below zero if they were given back.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -95,6 +28,10 @@ pub struct Oracle {
 impl Oracle {
     pub fn new(model: Model) -> Self {
         Self { model, list: Vec::new(), changed: 0 }
+    }
+
+    pub fn model(&self) -> &Model {
+        &self.model
     }
 
     /// The most that an empty counter admits.
@@ -120,10 +57,7 @@ impl Oracle {
                 let first = self.list.first().map_or(0, |hit| hit.at);
                 self.count(|_| now < first + window)
             }
-            Model::CalendarWindow { ends, .. } => {
-                let passed = |at| ends.iter().filter(|&&end| end <= at).count();
-                self.count(|hit| passed(hit.at) == passed(now))
-            }
+            Model::CalendarWindow { ends, .. } => self.count(|hit| passed(ends, hit.at) == passed(ends, now)),
             Model::GreedyBucket { tokens, interval, .. } => self.draining(tokens, interval, now),
             Model::LeakyBucket { hits, per, .. } => self.draining(hits, per, now),
             Model::IntervalBucket { tokens, interval, .. } => self.missing(tokens, interval, now),
@@ -218,31 +152,44 @@ impl Oracle {
     /// Goes on under another rule. What was used stays used, as if taken now; if only the number admitted differs, the
     /// list stays as it is.
     pub fn change_rule(&mut self, model: Model, now: u64) {
-        use Model::*;
-        let same = match (&self.model, &model) {
-            (SlidingWindow { window: a, precision: b, .. }, SlidingWindow { window, precision, .. }) => {
-                (a, b) == (window, precision)
-            }
-            (SlidingLog { window: a, .. }, SlidingLog { window, .. })
-            | (FixedWindow { window: a, .. }, FixedWindow { window, .. })
-            | (FirstHitWindow { window: a, .. }, FirstHitWindow { window, .. }) => a == window,
-            (CalendarWindow { ends: a, .. }, CalendarWindow { ends, .. }) => a == ends,
-            (GreedyBucket { tokens: a, interval: b, .. }, GreedyBucket { tokens, interval, .. }) => {
-                u128::from(*a) * u128::from(*interval) == u128::from(*tokens) * u128::from(*b)
-            }
-            (LeakyBucket { hits: a, per: b, .. }, LeakyBucket { hits, per, .. }) => {
-                u128::from(*a) * u128::from(*per) == u128::from(*hits) * u128::from(*b)
-            }
-            (IntervalBucket { tokens: a, interval: b, .. }, IntervalBucket { tokens, interval, .. }) => {
-                (a, b) == (tokens, interval)
-            }
-            _ => false,
-        };
-        let used = self.used(now);
+        let (used, same) = (self.used(now), self.model.counts_as(&model));
         self.model = model;
         if !same {
             self.list.clear();
             self.take(used, now);
+        }
+    }
+
+    /// Of hits that were taken then, as many as are known to count still: those that would if nothing else had come, if
+    /// the window in which they came still lasts. A hit that has begun to drain does not.
+    pub fn left(&self, hits: u64, taken: u64, now: u64) -> u64 {
+        let mut alone = Self::new(self.model.clone());
+        alone.take(hits, taken);
+        if self.lasts_since(taken, now) { alone.whole(now).min(hits) } else { 0 }
+    }
+
+    /// Hits that count with all of what they are.
+    pub fn whole(&self, now: u64) -> u64 {
+        let whole = match self.model {
+            Model::GreedyBucket { tokens, interval, .. } => {
+                self.level(tokens, interval, now) / i128::from(interval)
+            }
+            Model::LeakyBucket { hits, per, .. } => self.level(hits, per, now) / i128::from(per),
+            _ => return self.used(now),
+        };
+        u64::try_from(whole).expect("no more is counted than was taken")
+    }
+
+    /// Whether the window that was open then, if there is one, is open now.
+    fn lasts_since(&self, taken: u64, now: u64) -> bool {
+        let (Some(first), Some(newest)) = (self.list.first(), self.list.last()) else { return false };
+        match self.model {
+            Model::FixedWindow { window, .. } => self.used(now) > 0 && newest.at / window == taken / window,
+            Model::FirstHitWindow { .. } => self.used(now) > 0 && first.at <= taken,
+            Model::CalendarWindow { ends, .. } => {
+                self.used(now) > 0 && passed(ends, newest.at) == passed(ends, taken)
+            }
+            _ => true,
         }
     }
 
@@ -306,15 +253,20 @@ impl Oracle {
         newer + by_share.max(leaving - most_taken_off)
     }
 
-    /// Each hit takes `interval / tokens` to drain, one after the other. Counted in parts of `1 / tokens` nanoseconds.
+    /// Hits that have not drained; one that has begun to counts.
     fn draining(&self, tokens: u64, interval: u64, now: u64) -> i128 {
+        (self.level(tokens, interval, now) + i128::from(interval) - 1) / i128::from(interval)
+    }
+
+    /// What has not drained. Each hit takes `interval / tokens`, one after the other, counted in parts of `1 / tokens`
+    /// nanoseconds: `interval` of them.
+    fn level(&self, tokens: u64, interval: u64, now: u64) -> i128 {
         let parts = |at: u64| i128::from(at) * i128::from(tokens);
         let dry = self.list.iter().fold(0, |dry, hit| {
             let dry = parts(hit.at).max(dry) + hit.count * i128::from(interval);
             parts(hit.at).max(dry)
         });
-        let level = (dry - parts(now)).max(0);
-        (level + i128::from(interval) - 1) / i128::from(interval)
+        (dry - parts(now)).max(0)
     }
 
     /// Tokens missing, interval by interval.
@@ -341,8 +293,13 @@ impl Oracle {
     }
 }
 
+/// How many of the windows that end at these moments are over.
+fn passed(ends: &[u64], at: u64) -> usize {
+    ends.iter().filter(|&&end| end <= at).count()
+}
+
 /// The first moment from `now` on at which it is so; once it is so, it must stay so.
-fn first(now: u64, is_so: impl Fn(u64) -> bool) -> u64 {
+pub fn first(now: u64, is_so: impl Fn(u64) -> bool) -> u64 {
     if is_so(now) {
         return now;
     }

@@ -3,6 +3,7 @@
 use crate::{
     oracle::{BERLIN_MONTHS, Model},
     rng::Rng,
+    world::Settings,
 };
 use std::fmt::Write;
 
@@ -21,31 +22,42 @@ pub struct Rule {
 pub struct Limit {
     /// Its keys in the file.
     keys: String,
-    /// The keys of a queue. Here nobody waits, and is answered as if there were none; a quota cannot have one.
-    queue: &'static str,
+    /// Of a leaky bucket: whether what does not fit may wait.
+    pub queue: Option<Queue>,
     /// As answers report it: in the reference's mode, what a check is compared with.
     pub requests: u64,
     pub model: Model,
     pub always: bool,
 }
 
+#[derive(Clone, Copy, Debug)]
+pub struct Queue {
+    /// The longest wait, in nanoseconds.
+    pub wait: u64,
+    /// The most hits that wait.
+    pub hits: u64,
+}
+
 impl Rules {
-    pub fn random(rng: &mut Rng, is_reference: bool) -> Self {
-        let rule = |rng: &mut Rng| Rule {
-            limits: (0..rng.pick(&[1, 1, 1, 2, 3])).map(|_| Limit::random(rng, is_reference)).collect(),
-            shadow: rng.once_in(8),
-            quota: rng.once_in(8),
+    pub fn random(rng: &mut Rng, settings: Settings) -> Self {
+        let rule = |rng: &mut Rng, number| {
+            // Where some wait, quotas that are over and deny nothing are to be beside them, and not in their place.
+            let quota = if settings.is_about_queues { number > 0 && rng.once_in(2) } else { rng.once_in(8) };
+            let shadow = rng.once_in(8);
+            let limits = 0..rng.pick(&[1, 1, 1, 2, 3]);
+            Rule { limits: limits.map(|_| Limit::random(rng, settings, quota)).collect(), shadow, quota }
         };
-        Self((0..rng.between(1, 4)).map(|_| rule(rng)).collect())
+        let most = if settings.is_about_queues { 3 } else { 4 };
+        Self((0..rng.between(1, most)).map(|number| rule(rng, number)).collect())
     }
 
     /// The same, but for one limit that counts in another way.
-    pub fn with_one_limit_changed(&self, rng: &mut Rng, is_reference: bool) -> Self {
+    pub fn with_one_limit_changed(&self, rng: &mut Rng, settings: Settings) -> Self {
         let mut changed = self.clone();
         let rule = rng.below(changed.0.len() as u64) as usize;
-        let limits = &mut changed.0[rule].limits;
+        let Rule { limits, quota, .. } = &mut changed.0[rule];
         let limit = rng.below(limits.len() as u64) as usize;
-        limits[limit] = Limit::random(rng, is_reference);
+        limits[limit] = Limit::random(rng, settings, *quota);
         changed
     }
 
@@ -58,9 +70,8 @@ impl Rules {
                 yaml,
                 "- key: k{number}\n  shadow_mode: {shadow}\n  quota_mode: {quota}\n  rate_limits:"
             );
-            for (limit, Limit { keys, queue, .. }) in limits.iter().enumerate() {
-                let queue = if *quota { "" } else { queue };
-                let _ = writeln!(yaml, "  - {{name: l{limit}, {keys}{queue}}}");
+            for (limit, Limit { keys, .. }) in limits.iter().enumerate() {
+                let _ = writeln!(yaml, "  - {{name: l{limit}, {keys}}}");
             }
         }
         yaml
@@ -83,18 +94,19 @@ impl Rules {
 }
 
 impl Limit {
-    /// In the reference's mode, half of them leave open what is as in the reference then.
-    fn random(rng: &mut Rng, is_reference: bool) -> Self {
+    /// In the reference's mode, half of them leave open what is as in the reference then. A quota cannot have a queue.
+    fn random(rng: &mut Rng, settings: Settings, is_quota: bool) -> Self {
         let limit = rng.pick(&[0, 1, 1, 2, 3, 5, 8, 20]);
         let millis = rng.pick(&[1, 3, 250, 1_000, 7_000, 10_000, 60_000, 3_600_000]);
         let (window, size) = (millis * 1_000_000, rng.pick(&[1, 2, 5, 12]));
         let rate = limit.max(1);
-        if is_reference && rng.once_in(2) {
+        if settings.is_reference && rng.once_in(2) {
             let keys = format!("requests_per_unit: {limit}, per: {millis}ms");
             let model = Model::FixedWindow { limit, window };
-            return Self { keys, queue: "", requests: limit, model, always: true };
+            return Self { keys, queue: None, requests: limit, model, always: true };
         }
-        let (requests, other, model) = match rng.below(9) {
+        let is_bucket = settings.is_about_queues && !rng.once_in(6);
+        let (requests, other, model) = match if is_bucket { 8 } else { rng.below(9) } {
             0 => (
                 limit,
                 "algorithm: sliding_window".to_owned(),
@@ -128,16 +140,28 @@ impl Limit {
                 (rate, keys, Model::IntervalBucket { size, tokens: rate, interval: window })
             }
             _ => {
-                let keys = format!("algorithm: leaky_bucket, burst: {size}");
-                (rate, keys, Model::LeakyBucket { burst: size, hits: rate, per: window })
+                let burst = if settings.is_about_queues { rng.pick(&[1, 1, 2, 3]) } else { size };
+                let keys = format!("algorithm: leaky_bucket, burst: {burst}");
+                (rate, keys, Model::LeakyBucket { burst, hits: rate, per: window })
             }
         };
         let per = if other.starts_with("unit:") { String::new() } else { format!("per: {millis}ms, ") };
         let always = rng.once_in(5);
         let charge = if always { "always" } else { "admitted" };
-        let keys = format!("charge: {charge}, requests_per_unit: {requests}, {per}{other}");
-        let is_leaky = matches!(model, Model::LeakyBucket { .. });
-        let queue = if is_leaky { rng.pick(&["", ", max_wait: 2s, max_queue: 3"]) } else { "" };
+        let mut keys = format!("charge: {charge}, requests_per_unit: {requests}, {per}{other}");
+        let queues = matches!(model, Model::LeakyBucket { .. }) && !is_quota && !rng.once_in(8);
+        let queue = queues.then(|| Queue::random(rng, millis));
+        if let Some(Queue { wait, hits }) = queue {
+            let _ = write!(keys, ", max_wait: {}ms, max_queue: {hits}", wait / 1_000_000);
+        }
         Self { keys, queue, requests, model, always }
+    }
+}
+
+impl Queue {
+    /// The longest wait is around the time in which the rate's hits leak.
+    fn random(rng: &mut Rng, per_millis: u64) -> Self {
+        let wait_millis = rng.pick(&[per_millis, per_millis / 3, 4 * per_millis]).clamp(1, 3_600_000);
+        Self { wait: wait_millis * 1_000_000, hits: rng.pick(&[3, 1, 2, 10, 100]) }
     }
 }

@@ -1,7 +1,8 @@
-//! Random traces: requests at moments that hurt, with changed rules, restarts and sweeps between them.
+//! Random traces: requests at moments that hurt, of which some wait and some give up, with changed rules, restarts and sweeps
+//! between them.
 
 use crate::{
-    naive::{Asked, Hits, Naive},
+    naive::{Asked, Hits, Naive, Status, Told},
     rng::Rng,
     rules::Rules,
     world::Settings,
@@ -18,7 +19,17 @@ pub struct Step {
 
 #[derive(Clone, Debug)]
 pub enum What {
-    Ask(Vec<Asked>),
+    /// A request, whose caller waits no longer than so many nanoseconds.
+    Ask {
+        asked: Vec<Asked>,
+        patience: u64,
+    },
+    /// One of those who wait goes away. Any number is somebody's; if nobody waits, nothing happens.
+    GiveUp(usize),
+    /// Those whose turn has come are answered.
+    Answer,
+    /// The end is near: after so many nanoseconds no answer is given any more, and who cannot have one before is told so.
+    End(u64),
     ChangeRules(Rules),
     /// What changed is written to the snapshot.
     Snapshot,
@@ -50,6 +61,8 @@ enum Pace {
     Edges(u64),
     /// Around the moment that the last answer told.
     Resets,
+    /// Around the next turn of one who waits.
+    Turns,
     /// After up to so long.
     Random(u64),
 }
@@ -61,34 +74,57 @@ pub fn random(rng: &mut Rng, settings: Settings, rules: &Rules) -> Vec<Step> {
     let mut pace = Pace::Burst;
     for _ in 0..rng.between(10, 80) {
         if rng.once_in(8) {
-            pace = random_pace(rng, &rules);
+            pace = random_pace(rng, settings, &rules);
         }
-        now = moved(rng, pace, now, reset).min(END);
+        let turn = naive.waits(now).into_iter().min().unwrap_or(0);
+        now = moved(rng, pace, now, [reset, turn]).min(END);
         if rng.once_in(40) {
             now = set_back(rng, &rules, now).max(started);
         }
-        let what = match rng.below(40) {
-            0 => {
-                rules = rules.with_one_limit_changed(rng, settings.is_reference);
-                What::ChangeRules(rules.clone())
-            }
-            1 => What::Sweep,
-            2 => What::Snapshot,
-            3 => What::Restart(random_start(rng, &rules, now)),
-            4 => What::Crash(random_start(rng, &rules, now)),
-            _ => What::Ask(random_request(rng, &rules)),
-        };
-        let step = Step { now, what };
-        if let Some((_, statuses)) = naive.play(&step) {
-            let resets = statuses.iter().filter_map(|status| status.limit.as_ref()?.reset.known());
-            reset = resets.max().unwrap_or(0);
+        let step = Step { now, what: random_step(rng, settings, &rules, &naive, now) };
+        let told = naive.play(&step);
+        if let Some(longest) = told.iter().filter_map(longest_reset).max() {
+            reset = longest;
         }
-        if let What::Restart(start) | What::Crash(start) = step.what {
-            (now, started) = (start, start);
+        match &step.what {
+            What::ChangeRules(changed) => rules = changed.clone(),
+            What::Restart(start) | What::Crash(start) => (now, started) = (*start, *start),
+            _ => {}
         }
         trace.push(step);
     }
     trace
+}
+
+fn random_step(rng: &mut Rng, settings: Settings, rules: &Rules, naive: &Naive, now: u64) -> What {
+    let (waiting, length) = (naive.waits(now).len() as u64, rules.some_length(rng));
+    if waiting > 0 && rng.once_in(5) {
+        return match rng.below(8) {
+            0 => What::ChangeRules(rules.with_one_limit_changed(rng, settings)),
+            1..4 => What::Answer,
+            _ => What::GiveUp(rng.below(waiting) as usize),
+        };
+    }
+    match rng.below(40) {
+        0 => What::ChangeRules(rules.with_one_limit_changed(rng, settings)),
+        1 => What::Sweep,
+        2 => What::Snapshot,
+        3 => What::Restart(random_start(rng, rules, now)),
+        4 => What::Crash(random_start(rng, rules, now)),
+        5 if rng.once_in(8) => What::End(rng.below(2 * length)),
+        _ => {
+            let asked = random_request(rng, settings, rules);
+            let patience = random_patience(rng, rules, naive, &asked, now);
+            What::Ask { asked, patience }
+        }
+    }
+}
+
+/// The longest wait that an answer tells; none if it is no answer.
+fn longest_reset(told: &Told) -> Option<u64> {
+    let Told::Answer(_, statuses) = told else { return None };
+    let reset = |status: &Status| status.limit.as_ref()?.reset.known();
+    Some(statuses.iter().filter_map(reset).max().unwrap_or(0))
 }
 
 /// A clock that is set back.
@@ -106,38 +142,45 @@ fn random_start(rng: &mut Rng, rules: &Rules, now: u64) -> u64 {
     }
 }
 
-fn random_pace(rng: &mut Rng, rules: &Rules) -> Pace {
-    let length = rules.some_length(rng);
-    match rng.below(5) {
+fn random_pace(rng: &mut Rng, settings: Settings, rules: &Rules) -> Pace {
+    // Queues fill up when more comes than leaks.
+    let length = rules.some_length(rng) / if settings.is_about_queues { rng.pick(&[8, 1, 30]) } else { 1 };
+    match rng.below(7) {
         0 => Pace::Steady(length / rng.between(1, 12)),
-        1 => Pace::Burst,
-        2 => Pace::Edges(length),
-        3 => Pace::Resets,
+        1 | 2 => Pace::Burst,
+        3 => Pace::Edges(length),
+        4 => Pace::Resets,
+        5 => Pace::Turns,
         _ => Pace::Random(2 * length),
     }
 }
 
-fn moved(rng: &mut Rng, pace: Pace, now: u64, reset: u64) -> u64 {
+fn moved(rng: &mut Rng, pace: Pace, now: u64, [reset, turn]: [u64; 2]) -> u64 {
     let around = |moment: u64, rng: &mut Rng| (moment + rng.below(3)).saturating_sub(1).max(now);
     match pace {
         Pace::Steady(distance) => now + distance,
         Pace::Burst => now,
         Pace::Edges(length) => around((now / length + rng.below(3)) * length, rng),
         Pace::Resets => around(now.saturating_add(reset).min(END), rng),
+        Pace::Turns => around(now.saturating_add(turn).min(END), rng),
         Pace::Random(longest) => now + rng.below(longest + 1),
     }
 }
 
-fn random_request(rng: &mut Rng, rules: &Rules) -> Vec<Asked> {
+fn random_request(rng: &mut Rng, settings: Settings, rules: &Rules) -> Vec<Asked> {
     // Requests' own limits of one counter are taken to be one limit.
     let own = rng.once_in(12).then(|| rng.between(0, 6) as u32);
     let descriptor = |rng: &mut Rng| {
-        let most = rng.pick(&[1, 1, 1, 2, 6, 30]);
+        let most = if settings.is_about_queues {
+            rng.pick(&[1, 1, 1, 1, 2, 6])
+        } else {
+            rng.pick(&[1, 1, 1, 2, 6, 30])
+        };
         // Now and then one that no rule is for.
         let names = rules.0.len() as u64 + u64::from(rng.once_in(20));
         Asked {
-            rule: rng.below(names) as usize,
-            value: rng.below(VALUES) as usize,
+            rule: first_or_any(rng, names),
+            value: first_or_any(rng, VALUES),
             hits: match rng.below(10) {
                 0 => Hits::Peek,
                 1 => Hits::GiveBack(rng.between(1, most)),
@@ -146,5 +189,27 @@ fn random_request(rng: &mut Rng, rules: &Rules) -> Vec<Asked> {
             own,
         }
     };
-    (0..rng.pick(&[1, 1, 1, 1, 2, 3])).map(|_| descriptor(rng)).collect()
+    (0..rng.pick(&[1, 1, 1, 2, 3])).map(|_| descriptor(rng)).collect()
+}
+
+/// A number below the bound. The first most often: so the same counters are met again.
+fn first_or_any(rng: &mut Rng, bound: u64) -> usize {
+    if rng.once_in(2) { 0 } else { rng.below(bound) as usize }
+}
+
+/// How long a caller waits: not at all, for ever, for some time, or to the nanosecond until its turn, or one less.
+fn random_patience(rng: &mut Rng, rules: &Rules, naive: &Naive, asked: &[Asked], now: u64) -> u64 {
+    let length = rules.some_length(rng);
+    match rng.below(8) {
+        0 => 0,
+        1 => rng.below(2 * length),
+        2 | 3 => {
+            let mut ahead = naive.clone();
+            match ahead.ask(asked, u64::MAX, now) {
+                Told::Held => ahead.waits(now).pop().unwrap_or(0).saturating_sub(rng.below(2)),
+                Told::Answer(..) => u64::MAX,
+            }
+        }
+        _ => u64::MAX,
+    }
 }

@@ -13,18 +13,24 @@ use std::fmt::Write;
 pub struct Settings {
     /// Whether what rules leave open is as in the reference server.
     pub is_reference: bool,
+    /// Whether most limits are buckets that hold answers.
+    pub is_about_queues: bool,
     /// The most counters.
     pub counters_max: usize,
     /// Whether who needs one more is denied; else it is admitted uncounted.
     pub denies_when_full: bool,
+    /// The most requests that wait at once.
+    pub waiting_max: usize,
 }
 
 impl Settings {
     fn random(rng: &mut Rng) -> Self {
         Self {
             is_reference: rng.once_in(5),
+            is_about_queues: rng.once_in(2),
             counters_max: if rng.once_in(3) { rng.between(1, 6) as usize } else { ROOMY },
             denies_when_full: rng.once_in(2),
+            waiting_max: if rng.once_in(4) { rng.between(0, 3) as usize } else { ROOMY },
         }
     }
 
@@ -34,7 +40,7 @@ impl Settings {
     }
 }
 
-/// More counters than any trace makes.
+/// More counters, and more who wait, than any trace makes.
 const ROOMY: usize = 10_000;
 
 /// How it is set, the rules that it begins with, and all that happens in it.
@@ -48,7 +54,7 @@ pub struct World {
 impl World {
     pub fn random(rng: &mut Rng) -> Self {
         let settings = Settings::random(rng);
-        let rules = Rules::random(rng, settings.is_reference);
+        let rules = Rules::random(rng, settings);
         let trace = traffic::random(rng, settings, &rules);
         Self { settings, rules, trace }
     }
@@ -80,14 +86,14 @@ impl World {
         }
         for step in 0..self.trace.len() {
             let mut descriptor = 0;
-            while let What::Ask(asked) = &self.trace[step].what
+            while let What::Ask { asked, patience } = &self.trace[step].what
                 && descriptor < asked.len()
                 && asked.len() > 1
             {
                 let mut without = self.clone();
-                let mut fewer = asked.clone();
+                let (mut fewer, patience) = (asked.clone(), *patience);
                 fewer.remove(descriptor);
-                without.trace[step].what = What::Ask(fewer);
+                without.trace[step].what = What::Ask { asked: fewer, patience };
                 if without.differs() { self = without } else { descriptor += 1 }
             }
         }

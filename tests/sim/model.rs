@@ -1,0 +1,99 @@
+//! A rule's numbers, as the oracle has them.
+
+/// The months of 2024 in Berlin, as GNU date has them: the moments at which they end.
+pub const BERLIN_MONTHS: [u64; 14] = {
+    let mut ends = [
+        1_704_063_600,
+        1_706_742_000,
+        1_709_247_600,
+        1_711_922_400,
+        1_714_514_400,
+        1_717_192_800,
+        1_719_784_800,
+        1_722_463_200,
+        1_725_141_600,
+        1_727_733_600,
+        1_730_415_600,
+        1_733_007_600,
+        1_735_686_000,
+        1_738_364_400,
+    ];
+    let mut index = 0;
+    while index < ends.len() {
+        ends[index] *= 1_000_000_000;
+        index += 1;
+    }
+    ends
+};
+
+/// One rule's numbers. Times are in nanoseconds.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Model {
+    SlidingWindow {
+        limit: u64,
+        window: u64,
+        precision: u64,
+    },
+    SlidingLog {
+        limit: u64,
+        window: u64,
+    },
+    /// Windows end at multiples of their length.
+    FixedWindow {
+        limit: u64,
+        window: u64,
+    },
+    /// Windows end their length after their first hit.
+    FirstHitWindow {
+        limit: u64,
+        window: u64,
+    },
+    /// Windows end at these moments, in ascending order.
+    CalendarWindow {
+        limit: u64,
+        ends: &'static [u64],
+    },
+    /// Tokens come back evenly.
+    GreedyBucket {
+        size: u64,
+        tokens: u64,
+        interval: u64,
+    },
+    /// Tokens come back at multiples of the interval.
+    IntervalBucket {
+        size: u64,
+        tokens: u64,
+        interval: u64,
+    },
+    LeakyBucket {
+        burst: u64,
+        hits: u64,
+        per: u64,
+    },
+}
+
+impl Model {
+    /// Whether the same list means the same under both: at most the number admitted differs.
+    pub fn counts_as(&self, other: &Self) -> bool {
+        use Model::*;
+        match (self, other) {
+            (SlidingWindow { window: a, precision: b, .. }, SlidingWindow { window, precision, .. }) => {
+                (a, b) == (window, precision)
+            }
+            (SlidingLog { window: a, .. }, SlidingLog { window, .. })
+            | (FixedWindow { window: a, .. }, FixedWindow { window, .. })
+            | (FirstHitWindow { window: a, .. }, FirstHitWindow { window, .. }) => a == window,
+            (CalendarWindow { ends: a, .. }, CalendarWindow { ends, .. }) => a == ends,
+            (GreedyBucket { tokens: a, interval: b, .. }, GreedyBucket { tokens, interval, .. }) => {
+                u128::from(*a) * u128::from(*interval) == u128::from(*tokens) * u128::from(*b)
+            }
+            (LeakyBucket { hits: a, per: b, .. }, LeakyBucket { hits, per, .. }) => {
+                u128::from(*a) * u128::from(*per) == u128::from(*hits) * u128::from(*b)
+            }
+            (IntervalBucket { tokens: a, interval: b, .. }, IntervalBucket { tokens, interval, .. }) => {
+                (a, b) == (tokens, interval)
+            }
+            _ => false,
+        }
+    }
+}
