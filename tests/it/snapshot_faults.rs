@@ -57,7 +57,8 @@ async fn logged_more(server: &Server, message: &str, times: usize) {
     panic!("no {message:?} for ten seconds: {:#?}", server.log());
 }
 
-#[tokio::test]
+/// On two threads: while one waits for the server's end, the other closes the client's connection, which it waits for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clean_stop_forgets_nothing() {
     let (data, rules) = (tempfile::tempdir().unwrap(), rules_file(RULES));
     for round in 0..3 {
