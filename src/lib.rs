@@ -8,6 +8,7 @@
 //! | [`clock`] | where time comes from |
 //! | `sync` | locks and atomics, real or modelled |
 //! | [`algorithm`] | the arithmetic of counting |
+//! | `key` | what a counter is found by |
 //! | [`rules`] | rule files, the rule tree and matching |
 //! | [`store`] | the sharded counters |
 //! | [`limiter`] | the decision |
@@ -25,6 +26,7 @@ pub mod clock;
 pub mod grpc;
 pub mod http;
 pub mod http2;
+mod key;
 pub mod limit;
 pub mod limiter;
 #[doc(hidden)]

@@ -7,45 +7,25 @@
 
 use crate::{
     limit::Entry,
-    rules::{DomainRules, RuleEntry, RuleLimit, RuleSet, RuleValue},
+    rules::{DomainRules, KeyStart, RuleEntry, RuleLimit, RuleSet, RuleValue},
     store::{Fingerprint, Key, Seed},
 };
 use std::num::NonZeroU32;
 
-/// Makes the keys for one set of rules.
+/// Makes the keys under one secret.
 pub(super) struct Keys {
     seed: Seed,
-    /// By the number of the limit; none for a limit that is of no rule now.
-    starts: Vec<Option<Start>>,
-}
-
-/// A key as far as the rule tells it.
-#[derive(Clone, Copy)]
-struct Start {
-    fingerprint: Fingerprint,
-    /// How many keys and values of entries are in it, in their order. At least the first key: every rule has one.
-    texts: NonZeroU32,
 }
 
 impl Keys {
-    /// Hashes what the rules tell.
-    pub(super) fn new(rules: &RuleSet, seed: &Seed) -> Self {
-        let mut keys = Self { seed: seed.clone(), starts: Vec::new() };
-        for domain in rules.domains() {
-            domain.each_rule(|way, rule| {
-                for limit in &rule.limits {
-                    let index = limit.id.0 as usize;
-                    if keys.starts.len() <= index {
-                        keys.starts.resize(index + 1, None);
-                    }
-                    keys.starts[index] = keys.start(domain, limit, way);
-                }
-            });
-        }
+    /// Hashes what the rules tell, and leaves it with them.
+    pub(super) fn new(rules: &mut RuleSet, seed: &Seed) -> Self {
+        let keys = Self { seed: seed.clone() };
+        rules.start_keys(|domain, limit, way| keys.start(domain, limit, way));
         keys
     }
 
-    fn start(&self, domain: &DomainRules, limit: &RuleLimit, way: &[RuleEntry<'_>]) -> Option<Start> {
+    fn start(&self, domain: &str, limit: &RuleLimit, way: &[RuleEntry<'_>]) -> Option<KeyStart> {
         let (mut fingerprint, mut texts) = (self.nothing_of_entries(domain, limit), 0);
         for entry in way {
             fingerprint.text(entry.key);
@@ -57,13 +37,13 @@ impl Keys {
             }
             texts += 1;
         }
-        NonZeroU32::new(texts).map(|texts| Start { fingerprint, texts })
+        NonZeroU32::new(texts).map(|texts| KeyStart { fingerprint, texts })
     }
 
-    fn nothing_of_entries(&self, domain: &DomainRules, limit: &RuleLimit) -> Fingerprint {
+    fn nothing_of_entries(&self, domain: &str, limit: &RuleLimit) -> Fingerprint {
         let mut fingerprint = Fingerprint::new(&self.seed);
         fingerprint.number(u64::from(limit.tag));
-        fingerprint.text(domain.name());
+        fingerprint.text(domain);
         fingerprint
     }
 
@@ -77,10 +57,10 @@ impl Keys {
         entries: &[Entry<'_>],
         shared: &[(usize, &str)],
     ) -> Key {
-        let (mut fingerprint, texts) = match self.starts.get(limit.id.0 as usize) {
-            Some(Some(start)) => (start.fingerprint, start.texts.get() as usize),
+        let (mut fingerprint, texts) = match limit.key_start {
+            Some(start) => (start.fingerprint, start.texts.get() as usize),
             // The limit that a request brings along: no rule leads to it.
-            _ => (self.nothing_of_entries(domain, limit), 0),
+            None => (self.nothing_of_entries(domain.name(), limit), 0),
         };
         for (index, entry) in entries.iter().enumerate().skip(texts / 2) {
             if 2 * index >= texts {
@@ -136,11 +116,11 @@ descriptors:
     #[test]
     fn a_key_that_goes_on_from_its_rule_is_the_one_from_the_very_start() {
         let source = Source { name: "keys.yaml".into(), text: RULES.into() };
-        let rules = RuleSet::parse(&[source], &LoadOptions::default(), None)
+        let mut rules = RuleSet::parse(&[source], &LoadOptions::default(), None)
             .unwrap_or_else(|error| panic!("{error}"));
         let seed = Seed::from_bytes([5; 16]);
-        let (keys, domain) = (Keys::new(&rules, &seed), rules.domain("d").unwrap());
-        let from_the_very_start = Keys { seed, starts: Vec::new() };
+        let keys = Keys::new(&mut rules, &seed);
+        let domain = rules.domain("d").unwrap();
         let mut starts = Vec::new();
         for way in [
             &[("a", "any")][..],
@@ -153,9 +133,10 @@ descriptors:
             let entries: Vec<_> = way.iter().map(|&(key, value)| Entry { key, value }).collect();
             let found = domain.find(&entries).expect("a rule");
             for limit in &found.rule.limits {
-                let key = |keys: &Keys| keys.key(domain, limit, &entries, &found.shared);
-                assert_eq!(key(&keys), key(&from_the_very_start), "{way:?}");
-                starts.push(keys.starts[limit.id.0 as usize].expect("of a rule").texts.get());
+                let from_the_very_start = RuleLimit { key_start: None, ..limit.clone() };
+                let key = |limit: &RuleLimit| keys.key(domain, limit, &entries, &found.shared);
+                assert_eq!(key(limit), key(&from_the_very_start), "{way:?}");
+                starts.push(limit.key_start.expect("of a rule").texts.get());
             }
         }
         assert_eq!(starts, [1, 1, 1, 2, 4, 6, 5], "how much each rule tells");

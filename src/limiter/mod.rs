@@ -67,8 +67,8 @@ struct InForce {
 }
 
 impl InForce {
-    fn new(rules: RuleSet, seed: &Seed) -> Self {
-        Self { keys: Keys::new(&rules, seed), rules: Arc::new(rules), held_before: false }
+    fn new(mut rules: RuleSet, seed: &Seed) -> Self {
+        Self { keys: Keys::new(&mut rules, seed), rules: Arc::new(rules), held_before: false }
     }
 
     fn after(former: &Self, rules: RuleSet, seed: &Seed) -> Self {

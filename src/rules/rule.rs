@@ -3,9 +3,11 @@
 use super::Location;
 use crate::{
     algorithm::{Algorithm, FixedWindow, SlidingWindow},
+    key::Fingerprint,
     limit::{CurrentLimit, LimitId, RuleInfo, Unit, Window},
 };
 use smallvec::SmallVec;
+use std::num::NonZeroU32;
 
 /// What happens to a counter when its limit does not admit the hits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -37,6 +39,15 @@ impl Semantics {
     }
 }
 
+/// The keys of a limit's counters, as far as its rule alone tells them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeyStart {
+    /// What is hashed by then.
+    pub fingerprint: Fingerprint,
+    /// How many keys and values of entries are in it, in their order. At least the first key: every rule has one.
+    pub texts: NonZeroU32,
+}
+
 /// One limit of a rule. A rule may have several; all must admit.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RuleLimit {
@@ -61,6 +72,8 @@ pub struct RuleLimit {
     pub charge: Charge,
     /// Ours, or the reference server's.
     pub semantics: Semantics,
+    /// None until somebody who has the secret of the keys [starts](super::RuleSet::start_keys) them.
+    pub key_start: Option<KeyStart>,
 }
 
 impl RuleLimit {

@@ -1,7 +1,8 @@
 //! All the rules there are: every domain of every file, and the limits by number.
 
 use super::{
-    Charge, DomainRules, LimitIdentity, LimitInfo, LimitTable, RuleErrors, RuleLimit, Semantics, Source,
+    Charge, DomainRules, KeyStart, LimitIdentity, LimitInfo, LimitTable, RuleEntry, RuleErrors, RuleLimit,
+    Semantics, Source,
     error::Problems,
     grammar::{self, DeclaredDomain},
     limits::tag_of_override,
@@ -91,6 +92,14 @@ impl RuleSet {
         domains.into_iter()
     }
 
+    /// Keeps with each limit what `start` makes of the domain's name, the limit and the entries that lead to it.
+    pub fn start_keys(
+        &mut self,
+        mut start: impl FnMut(&str, &RuleLimit, &[RuleEntry<'_>]) -> Option<KeyStart>,
+    ) {
+        self.domains.iter_mut().for_each(|(_, domain)| domain.start_keys(&mut start));
+    }
+
     /// Every limit by its number, those of former rules too.
     pub fn limits(&self) -> &LimitTable {
         &self.limits
@@ -111,7 +120,19 @@ fn override_template(domain: &Arc<str>, unit: Unit, semantics: Semantics, limits
     let identity = LimitIdentity { domain: Arc::clone(domain), path, tag };
     let id = limits.register(LimitInfo { identity, algorithm: algorithm.clone() });
     let (name, requests, unit) = ("".into(), 0, Some(unit));
-    RuleLimit { id, tag, ordinal: 0, name, requests, window, unit, algorithm, charge, semantics }
+    RuleLimit {
+        id,
+        tag,
+        ordinal: 0,
+        name,
+        requests,
+        window,
+        unit,
+        algorithm,
+        charge,
+        semantics,
+        key_start: None,
+    }
 }
 
 #[cfg(test)]

@@ -36,6 +36,16 @@ impl<V> TextMap<V> {
         let few = few.into_iter().flatten().map(|(key, value)| (key.as_str(), value));
         few.chain(many.into_iter().flatten().map(|(key, value)| (key.as_str(), value)))
     }
+
+    /// The same, to be changed.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&str, &mut V)> {
+        let (few, many) = match &mut self.0 {
+            Texts::Few(pairs) => (Some(pairs.iter_mut()), None),
+            Texts::Many(map) => (None, Some(map.iter_mut())),
+        };
+        let few = few.into_iter().flatten().map(|(key, value)| (key.as_str(), value));
+        few.chain(many.into_iter().flatten().map(|(key, value)| (key.as_str(), value)))
+    }
 }
 
 impl<V> Default for TextMap<V> {

@@ -7,7 +7,7 @@
 //! Siblings with exact values cost nothing: they are found by hash, however many there are.
 
 use super::{
-    Location, Rule, RuleLimit,
+    KeyStart, Location, Rule, RuleLimit,
     error::Problems,
     explain::{Explanation, Matched},
     grammar::{Declared, DeclaredDomain, DeclaredValue},
@@ -150,17 +150,21 @@ impl DomainRules {
         RuleLimit { requests, algorithm, ..template.clone() }
     }
 
-    /// Every rule with the entries that lead to it, in no order.
-    pub fn each_rule<'r>(&'r self, mut visit: impl FnMut(&[RuleEntry<'r>], &'r Rule)) {
-        self.root.each_rule(&mut Vec::new(), &mut visit);
-    }
-
     /// Every rule, in the order of the files.
     pub fn rules(&self) -> Vec<&Rule> {
         let mut rules = Vec::new();
-        self.each_rule(|_, rule| rules.push(rule));
+        self.root.add_rules(&mut rules);
         rules.sort_by_key(|rule| (&rule.location.file, rule.location.position));
         rules
+    }
+
+    /// See [`RuleSet::start_keys`](super::RuleSet::start_keys).
+    pub(super) fn start_keys(
+        &mut self,
+        start: &mut impl FnMut(&str, &RuleLimit, &[RuleEntry<'_>]) -> Option<KeyStart>,
+    ) {
+        let name = &self.name;
+        self.root.start_keys(&mut Vec::new(), &mut |limit, way| start(name, limit, way));
     }
 
     /// Compiles what all files together declare for the domain; descriptors given twice are reported.
@@ -218,22 +222,38 @@ impl Level {
         keys
     }
 
-    fn each_rule<'r>(
-        &'r self,
+    fn add_rules<'r>(&'r self, rules: &mut Vec<&'r Rule>) {
+        for (_, Siblings { exact, wildcards, alone }) in self.iter() {
+            let exact = exact.iter().map(|(_, node)| node);
+            let wildcards = wildcards.iter().map(|wildcard| &wildcard.node);
+            for node in exact.chain(wildcards).chain(alone.as_deref()) {
+                rules.push(&node.rule);
+                node.below.add_rules(rules);
+            }
+        }
+    }
+
+    fn start_keys<'r>(
+        &'r mut self,
         way: &mut Vec<RuleEntry<'r>>,
-        visit: &mut impl FnMut(&[RuleEntry<'r>], &'r Rule),
+        start: &mut impl FnMut(&RuleLimit, &[RuleEntry<'_>]) -> Option<KeyStart>,
     ) {
-        for (key, siblings) in self.iter() {
-            let exact = siblings.exact.iter().map(|(value, node)| (RuleValue::Exact(value), node));
-            let wildcards = siblings.wildcards.iter().map(|Wildcard { pattern, shared, node }| {
-                let value = if *shared { RuleValue::Shared(pattern.as_str()) } else { RuleValue::Any };
-                (value, node)
+        let (one, many) = match self {
+            Self::One(key, siblings) => (Some((key.as_str(), siblings)), None),
+            Self::Many(map) => (None, Some(map.iter_mut())),
+        };
+        for (key, Siblings { exact, wildcards, alone }) in one.into_iter().chain(many.into_iter().flatten()) {
+            let exact = exact.iter_mut().map(|(value, node)| (RuleValue::Exact(value), node));
+            let wildcards = wildcards.iter_mut().map(|Wildcard { pattern, shared, node }| {
+                (if *shared { RuleValue::Shared(pattern.as_str()) } else { RuleValue::Any }, node)
             });
-            let alone = siblings.alone.as_deref().map(|node| (RuleValue::Any, node));
-            for (value, node) in exact.chain(wildcards).chain(alone) {
+            let alone = alone.as_deref_mut().map(|node| (RuleValue::Any, node));
+            for (value, Node { below, rule }) in exact.chain(wildcards).chain(alone) {
                 way.push(RuleEntry { key, value });
-                visit(way, &node.rule);
-                node.below.each_rule(way, visit);
+                for limit in &mut rule.limits {
+                    limit.key_start = start(limit, way);
+                }
+                below.start_keys(way, start);
                 way.pop();
             }
         }

@@ -7,16 +7,14 @@
 mod capacity;
 mod copy;
 mod counter;
-mod key;
 mod search;
 mod shard;
-mod siphash;
 mod table;
 
+pub use crate::key::{Fingerprint, Key, Seed};
 pub use capacity::{COUNTER_BYTES, default_counters_max};
 pub use copy::{PageCopies, PageKeys, Wanted};
 pub use counter::Counter;
-pub use key::{Fingerprint, Key, Seed};
 pub use shard::Shard;
 pub use table::{Crowded, Place};
 

@@ -183,6 +183,7 @@ impl Walk<'_, '_> {
                 algorithm: declared.algorithm.clone(),
                 charge: declared.charge,
                 semantics: self.semantics,
+                key_start: None,
             });
         }
         limits

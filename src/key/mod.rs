@@ -3,7 +3,9 @@
 //! Every part is hashed with its length before it, so that no two descriptors share bytes, and under a random secret, so
 //! that a stranger can neither aim at a collision nor at one shard.
 
-use super::siphash::SipHash;
+mod siphash;
+
+use siphash::SipHash;
 use std::fmt;
 
 /// The secret of the fingerprints: random, made once, kept with the snapshot.
@@ -56,26 +58,33 @@ impl Key {
 
     /// The first bits, at most 32: the shard.
     #[inline]
-    pub(super) const fn leading_bits(self, bits: u32) -> usize {
+    pub(crate) const fn leading_bits(self, bits: u32) -> usize {
         (self.high >> (64 - bits)) as usize
     }
 
     /// Bits for the place within a shard; independent of the shard's.
     #[inline]
-    pub(super) const fn place_bits(self) -> u64 {
+    pub(crate) const fn place_bits(self) -> u64 {
         self.low
     }
 
     /// A byte that tells most of the keys of one page apart.
     #[inline]
-    pub(super) const fn tag(self) -> u8 {
+    pub(crate) const fn tag(self) -> u8 {
         self.high as u8
     }
 }
 
 /// A key in the making. Copies go on each for itself.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Fingerprint(SipHash);
+
+/// The secret is in it.
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Fingerprint(…)")
+    }
+}
 
 impl Fingerprint {
     /// Nothing hashed yet.

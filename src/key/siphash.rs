@@ -4,7 +4,7 @@
 //! bytes: what is left are the rounds. The result is that of any other SipHash-1-3 over the same words' bytes.
 
 /// A hash in the making. Copies go on each for itself.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct SipHash {
     v0: u64,
     v1: u64,
