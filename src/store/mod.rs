@@ -26,8 +26,8 @@ use search::VainSearches;
 use std::sync::atomic::Ordering;
 
 /// Shards are many more than cores, so that two threads rarely meet, nor write the lines that another core's cache holds;
-/// and few enough to cost next to nothing when empty: 0.3 MB together.
-const SHARD_BITS: u32 = 10;
+/// and few enough to cost next to nothing when empty: half a megabyte together.
+const SHARD_BITS: u32 = 11;
 
 const SHARDS: usize = 1 << SHARD_BITS;
 
