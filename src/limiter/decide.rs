@@ -68,15 +68,7 @@ pub(super) fn decide_any<'r>(
     let mut plan = Plan::new(domain, &in_force.keys, request);
     let mut counters = counters(&plan);
     let mut shards = LockedShards::lock(store, &mut counters);
-    let mut deciding = Deciding {
-        rules: &in_force.rules,
-        now,
-        asking: &mut plan.asking,
-        charges: &mut plan.charges,
-        by_key: &plan.by_key,
-        counters: &counters,
-        shards: &mut shards,
-    };
+    let mut deciding = Deciding::new(&mut plan, &counters, &mut shards, &in_force.rules, now);
     deciding.evaluate();
     let (code, has_room) = deciding.conclude(store, global_shadow);
     deciding.settle(code == Code::Ok, has_room);
@@ -95,7 +87,20 @@ pub(super) struct Deciding<'d, 'r, 's> {
     pub(super) now: Timestamp,
 }
 
-impl Deciding<'_, '_, '_> {
+impl<'d, 'r, 's> Deciding<'d, 'r, 's> {
+    /// A plan whose counters are locked; nothing is evaluated yet.
+    #[inline]
+    pub(super) fn new(
+        plan: &'d mut Plan<'r>,
+        counters: &'d [Held],
+        shards: &'d mut LockedShards<'s>,
+        rules: &'r RuleSet,
+        now: Timestamp,
+    ) -> Self {
+        let Plan { asking, charges, by_key } = plan;
+        Self { asking, charges, by_key, counters, shards, rules, now }
+    }
+
     /// Asks every counter whether it admits its charges; charges nothing.
     #[inline]
     pub(super) fn evaluate(&mut self) {

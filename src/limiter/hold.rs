@@ -48,15 +48,7 @@ pub(super) fn decide<'p>(
     let mut plan = Plan::new(domain, &pinned.in_force.keys, request);
     let mut counters = counters(&plan);
     let mut shards = LockedShards::lock(store, &mut counters);
-    let mut deciding = Deciding {
-        rules: &pinned.in_force.rules,
-        now,
-        asking: &mut plan.asking,
-        charges: &mut plan.charges,
-        by_key: &plan.by_key,
-        counters: &counters,
-        shards: &mut shards,
-    };
+    let mut deciding = Deciding::new(&mut plan, &counters, &mut shards, &pinned.in_force.rules, now);
     deciding.evaluate();
     let would_wait = deciding.verdict() == Code::OverLimit && !*global_shadow && !patience.is_zero();
     // Who fits at once, as most do, meets nobody here. This lock is always taken after those of shards.

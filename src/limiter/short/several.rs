@@ -30,6 +30,14 @@ struct Charge<'r> {
     guard: usize,
 }
 
+/// A counter that was found.
+#[derive(Clone, Copy)]
+struct Counter {
+    place: Place,
+    /// What it remembers.
+    words: [u64; 2],
+}
+
 #[inline]
 pub(in crate::limiter) fn decide<'r>(
     domain: &'r DomainRules,
@@ -49,33 +57,31 @@ pub(in crate::limiter) fn decide<'r>(
     let mut guards = lock(store, asked)?;
 
     // Once all are locked: the processor looks for one counter while it waits for another.
-    let mut places = [None; DESCRIPTORS_MAX];
-    for (place, charge) in places.iter_mut().zip(&*asked) {
+    let mut counters = [None; DESCRIPTORS_MAX];
+    for (counter, charge) in counters.iter_mut().zip(&*asked) {
         if let Some(charge) = charge {
-            *place = Some(guards[charge.guard].find(charge.key)?);
+            *counter = Some(charge.find(&guards)?);
         }
     }
     let mut code = Code::Ok;
-    for (charge, place) in asked.iter().flatten().zip(places.iter().flatten()) {
-        let state = charge.state(&guards, *place)?;
-        if charge.hits > charge.limit.algorithm.remaining(&state, now) {
+    for (charge, counter) in asked.iter().flatten().zip(counters.iter().flatten()) {
+        if charge.hits > charge.limit.algorithm.remaining(&State::Words(counter.words), now) {
             code = Code::OverLimit;
         }
     }
+    // Nothing was charged until here; from here on nothing can fail.
     let mut decision = Decision { code, statuses: SmallVec::new() };
-    for (charge, place) in asked.iter().zip(places) {
+    for (charge, counter) in asked.iter().zip(counters) {
         // Each pushes its own status: one that they had in common would be made elsewhere first, and copied.
-        match (charge, place) {
-            (Some(charge), Some(place)) if code == Code::Ok => {
-                let state = charge.state(&guards, place)?;
+        match (charge, counter) {
+            (Some(charge), Some(Counter { place, words })) if code == Code::Ok => {
                 let Standing { state, expires, remaining, until_full } =
-                    charge.limit.algorithm.charge(state, charge.hits, now);
+                    charge.limit.algorithm.charge(State::Words(words), charge.hits, now);
                 guards[charge.guard].get_mut(place).set(state, charge.limit.id, expires);
                 decision.statuses.push(charge.status(Code::Ok, remaining, Reset::After(until_full)));
             }
-            (Some(charge), Some(place)) => {
-                let state = charge.state(&guards, place)?;
-                decision.statuses.push(charge.of_denied(&state, now));
+            (Some(charge), Some(Counter { words, .. })) => {
+                decision.statuses.push(charge.of_denied(&State::Words(words), now));
             }
             _ => decision.statuses.push(Status::NO_LIMIT),
         }
@@ -115,11 +121,14 @@ fn lock<'s>(store: &'s Store, asked: &mut [Asked<'_>]) -> Option<Guards<'s>> {
 }
 
 impl<'r> Charge<'r> {
-    /// What the counter remembers, if that is two words that were counted under this limit.
+    /// The counter, if it is there and remembers two words that were counted under this limit.
     #[inline]
-    fn state(&self, guards: &Guards<'_>, place: Place) -> Option<State> {
-        let counter = guards[self.guard].get(place);
-        counter.words().filter(|_| counter.limit() == self.limit.id).map(State::Words)
+    fn find(&self, guards: &Guards<'_>) -> Option<Counter> {
+        let shard = &guards[self.guard];
+        let place = shard.find(self.key)?;
+        let counter = shard.get(place);
+        let words = counter.words().filter(|_| counter.limit() == self.limit.id)?;
+        Some(Counter { place, words })
     }
 
     /// What its counter says to a request that is denied, by this limit or by another.
