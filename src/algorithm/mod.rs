@@ -129,6 +129,11 @@ impl Algorithm {
         }
     }
 
+    /// Whether two words are all that its states remember.
+    pub const fn keeps_words(&self) -> bool {
+        !matches!(self, Self::SubWindows(_) | Self::SlidingLog(_))
+    }
+
     /// Hits counted against the limit now, those beyond it too.
     #[inline]
     pub fn used(&self, state: &State, now: Timestamp) -> u64 {

@@ -82,11 +82,14 @@ impl RuleLimit {
         CurrentLimit { name: &self.name, requests: self.requests, window: self.window, unit: self.unit }
     }
 
-    /// Whether it counts what is admitted and nothing else, denies at once what is not, and answers as Tidegate does.
+    /// Whether it counts what is admitted and nothing else, in two words, denies at once what is not, and answers as
+    /// Tidegate does.
     fn is_plain(&self) -> bool {
-        let holds_answers =
-            matches!(&self.algorithm, Algorithm::LeakyBucket(bucket) if bucket.queue.is_some());
-        self.charge == Charge::Admitted && self.semantics == Semantics::Exact && !holds_answers
+        let algorithm = &self.algorithm;
+        self.charge == Charge::Admitted
+            && self.semantics == Semantics::Exact
+            && algorithm.keeps_words()
+            && algorithm.queueing().is_none()
     }
 }
 
@@ -125,7 +128,7 @@ impl Rule {
     }
 
     /// The limit of a rule that does nothing but limit: it is alone, it denies what is over it, and only what is admitted
-    /// is counted.
+    /// is counted, in two words.
     #[inline]
     pub fn plain_limit(&self) -> Option<&RuleLimit> {
         if self.has_plain_limit { self.limits.first() } else { None }

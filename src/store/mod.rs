@@ -27,7 +27,9 @@ use std::sync::atomic::Ordering;
 
 /// Shards are many more than cores, so that two threads rarely meet, nor write the lines that another core's cache holds;
 /// and few enough to cost next to nothing when empty: half a megabyte together.
-const SHARD_BITS: u32 = 11;
+///
+/// A model makes a store for each schedule that it tries, and does with fewer.
+const SHARD_BITS: u32 = if cfg!(feature = "model") { 6 } else { 11 };
 
 const SHARDS: usize = 1 << SHARD_BITS;
 

@@ -34,8 +34,11 @@ pub struct World {
     kept: Mutex<BTreeMap<Key, State>>,
 }
 
-fn rules(window: &str, former: Option<&RuleSet>) -> RuleSet {
-    let limit = format!("requests_per_unit: {LIMIT}, per: {window}, algorithm: sliding_log");
+/// Logs go the way that every request can take; a case that is about a short way counts otherwise.
+const ALGORITHM: &str = "sliding_log";
+
+fn rules(window: &str, algorithm: &str, former: Option<&RuleSet>) -> RuleSet {
+    let limit = format!("requests_per_unit: {LIMIT}, per: {window}, algorithm: {algorithm}");
     let text = format!("domain: d\ndescriptors: [{{key: k, rate_limit: {{{limit}}}}}]");
     let source = Source { name: "model.yaml".to_owned(), text };
     RuleSet::parse(&[source], &LoadOptions::default(), former).expect("good rules")
@@ -47,11 +50,23 @@ impl World {
         Self::with_room_for(1_000, taken)
     }
 
+    /// The same, counted otherwise.
+    pub fn counting_by(algorithm: &str, taken: &[(&str, u32)]) -> Arc<Self> {
+        Self::made_of(1_000, algorithm, taken)
+    }
+
     /// The same, with no more counters than so many.
     pub fn with_room_for(counters_max: usize, taken: &[(&str, u32)]) -> Arc<Self> {
+        Self::made_of(counters_max, ALGORITHM, taken)
+    }
+
+    fn made_of(counters_max: usize, algorithm: &str, taken: &[(&str, u32)]) -> Arc<Self> {
         let seed = Seed::from_bytes([5; 16]);
         let store = StoreSettings { seed, counters_max, on_full: OnFull::Deny };
-        let world = Self { limiter: Limiter::new(rules("1d", None), store, false), kept: Mutex::default() };
+        let world = Self {
+            limiter: Limiter::new(rules("1d", algorithm, None), store, false),
+            kept: Mutex::default(),
+        };
         for &(value, hits) in taken {
             (0..hits).for_each(|_| assert!(world.ask(&[value])));
         }
@@ -115,7 +130,7 @@ impl World {
     /// Other rules, and the first ones again.
     pub fn reload_twice(&self) {
         for window in ["2d", "1d"] {
-            self.limiter.replace_rules(rules(window, Some(&self.limiter.rules())));
+            self.limiter.replace_rules(rules(window, ALGORITHM, Some(&self.limiter.rules())));
         }
     }
 
