@@ -212,7 +212,8 @@ impl Deciding<'_, '_, '_> {
                     Algorithm::LeakyBucket(bucket) => Some((*bucket, bucket.last_place(&self.state(held)))),
                     _ => None,
                 };
-                Booking { key: held.key, limit: first.limit.id, hits, place }
+                let waits = self.queueing(held).is_some();
+                Booking { key: held.key, limit: first.limit.id, hits, place, waits }
             })
             .collect()
     }

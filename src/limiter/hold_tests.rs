@@ -371,6 +371,16 @@ fn who_goes_away_takes_off_no_hits_of_a_counter_that_another_rule_has_taken_over
     assert_eq!(world.come("e", 200, "log=x"), ["over 0 100"]);
 }
 
+/// A defect that the simulator found.
+#[test]
+fn nobody_waits_for_a_shadow() {
+    let shadow = "  - {key: shadow, shadow_mode: true, rate_limit: {per: 10s, requests_per_unit: 1, algorithm: leaky_bucket, charge: always}}\n";
+    let mut world = World::new(&(ONE_A_SECOND.to_owned() + shadow));
+    world.come("a", 0, "user=x");
+    world.come("debt", 0, "shadow=x +5");
+    assert_eq!(world.come("b", 0, "user=x; shadow=x"), ["held until 1000"]);
+}
+
 /// A limiter with room for two counters.
 fn small(rules: &str, on_full: OnFull) -> World {
     let store = StoreSettings { seed: Seed::from_bytes([9; 16]), counters_max: 2, on_full };

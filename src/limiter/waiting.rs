@@ -47,6 +47,8 @@ pub(super) struct Booking {
     pub(super) hits: u64,
     /// Where they are, in a leaky bucket.
     pub(super) place: Option<(LeakyBucket, Place)>,
+    /// Whether they wait for their turn there: no shadow makes anybody wait, however full its bucket is.
+    pub(super) waits: bool,
 }
 
 /// A request that waits.
@@ -61,7 +63,8 @@ pub(super) struct Waiter {
 
 impl Waiter {
     fn turn(&self) -> Timestamp {
-        let places = self.bookings.iter().filter_map(|booking| booking.place.as_ref());
+        let waits = self.bookings.iter().filter(|booking| booking.waits);
+        let places = waits.filter_map(|booking| booking.place.as_ref());
         places.map(|(bucket, place)| bucket.turn_of(*place)).max().unwrap_or(self.came)
     }
 }

@@ -41,7 +41,8 @@ impl Naive {
             let hits = self.counted(charges, key, false, takes);
             // One that found no room is not there, and counts nothing.
             let counter = self.counters.get(&key).filter(|_| hits > 0)?;
-            Some(Place::new(key, if is_always(key) { 0 } else { hits }, counter.clone()))
+            let may_wait = charges.iter().any(|charge| charge.key == key && charge.queue.is_some());
+            Some(Place::new(key, if is_always(key) { 0 } else { hits }, counter.clone(), may_wait))
         });
         Waiter {
             came: now,

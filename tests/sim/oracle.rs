@@ -313,7 +313,7 @@ pub fn first(now: u64, is_so: impl Fn(u64) -> bool) -> u64 {
             so = at;
             break;
         }
-        (not_yet, step) = (at, step * 2);
+        (not_yet, step) = (at, step.saturating_mul(2));
     }
     while so - not_yet > 1 {
         let middle = not_yet + (so - not_yet) / 2;

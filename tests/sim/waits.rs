@@ -34,6 +34,8 @@ pub struct Place {
     /// None if they are counted in any case: then there is nothing to be taken off.
     pub hits: u64,
     pub counter: Oracle,
+    /// Whether the counter's rule lets hits wait.
+    pub may_wait: bool,
     /// Hits before these that were given back since.
     given_back: u64,
 }
@@ -91,16 +93,16 @@ impl Waits {
 }
 
 impl Waiter {
-    /// Until all of its buckets have leaked to what fits.
+    /// Until all buckets that it waits for have leaked to what fits.
     fn wait(&self, now: u64) -> u64 {
-        let buckets = self.places.iter().filter(|place| place.counter.is_leaky());
+        let buckets = self.places.iter().filter(|place| place.may_wait);
         buckets.map(|place| first(now, |at| place.has_turn(at)) - now).max().unwrap_or(0)
     }
 }
 
 impl Place {
-    pub fn new(key: Key, hits: u64, counter: Oracle) -> Self {
-        Self { key, hits, counter, given_back: 0 }
+    pub fn new(key: Key, hits: u64, counter: Oracle, may_wait: bool) -> Self {
+        Self { key, hits, counter, may_wait, given_back: 0 }
     }
 
     fn has_turn(&self, at: u64) -> bool {
