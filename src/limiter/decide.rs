@@ -2,7 +2,7 @@
 //! or none; each descriptor's status is read from what its counters then hold.
 
 use super::{
-    InForce,
+    InForce, Limiter,
     charge::{Answer, Asked, Asking, Charge, Plan},
     counters::{Held, LockedShards, counters},
     short,
@@ -18,8 +18,7 @@ use smallvec::{SmallVec, smallvec};
 
 pub(super) fn decide<'r>(
     in_force: &'r InForce,
-    store: &Store,
-    global_shadow: bool,
+    limiter: &Limiter,
     request: &Request<'_>,
     now: Timestamp,
 ) -> Decision<'r> {
@@ -30,12 +29,12 @@ pub(super) fn decide<'r>(
         };
     };
     if let [descriptor] = request.descriptors()
-        && !global_shadow
-        && let Some(decision) = short::lone(domain, &in_force.keys, store, descriptor, now)
+        && !limiter.global_shadow
+        && let Some(decision) = short::lone(domain, &in_force.keys, &limiter.store, descriptor, now)
     {
         return decision;
     }
-    decide_longer(in_force, domain, store, global_shadow, request, now)
+    decide_longer(in_force, domain, limiter, request, now)
 }
 
 /// What is not decided by the shortest way. Kept out of its way, which so many values on the stack would slow down.
@@ -43,34 +42,33 @@ pub(super) fn decide<'r>(
 fn decide_longer<'r>(
     in_force: &'r InForce,
     domain: &'r DomainRules,
-    store: &Store,
-    global_shadow: bool,
+    limiter: &Limiter,
     request: &Request<'_>,
     now: Timestamp,
 ) -> Decision<'r> {
-    if !global_shadow
-        && let Some(decision) = short::several(domain, &in_force.keys, store, request.descriptors(), now)
+    if !limiter.global_shadow
+        && let Some(decision) =
+            short::several(domain, &in_force.keys, &limiter.store, request.descriptors(), now)
     {
         return decision;
     }
-    decide_any(in_force, domain, store, global_shadow, request, now)
+    decide_any(in_force, domain, limiter, request, now)
 }
 
 /// The way that every request can take.
 pub(super) fn decide_any<'r>(
     in_force: &'r InForce,
     domain: &'r DomainRules,
-    store: &Store,
-    global_shadow: bool,
+    limiter: &Limiter,
     request: &Request<'_>,
     now: Timestamp,
 ) -> Decision<'r> {
     let mut plan = Plan::new(domain, &in_force.keys, request);
     let mut counters = counters(&plan);
-    let mut shards = LockedShards::lock(store, &mut counters);
+    let mut shards = LockedShards::lock(&limiter.store, &mut counters);
     let mut deciding = Deciding::new(&mut plan, &counters, &mut shards, &in_force.rules, now);
     deciding.evaluate();
-    let (code, has_room) = deciding.conclude(store, global_shadow);
+    let (code, has_room) = deciding.conclude(&limiter.store, limiter.global_shadow);
     deciding.settle(code == Code::Ok, has_room);
     drop(shards);
     Decision { code, statuses: statuses(&plan) }

@@ -72,8 +72,8 @@ impl InForce {
     }
 
     fn after(former: &Self, rules: RuleSet, seed: &Seed) -> Self {
-        let held = former.rules.domains().any(DomainRules::may_hold);
-        Self { held_before: held || former.held_before, ..Self::new(rules, seed) }
+        let held_before = former.held_before || former.rules.may_hold();
+        Self { held_before, ..Self::new(rules, seed) }
     }
 }
 
@@ -127,7 +127,7 @@ impl Pinned<'_> {
         if let Some(domain) = self.domain_with_lines(request) {
             return hold::decide_at_once(self, domain, request, now);
         }
-        decide::decide(&self.in_force, &self.limiter.store, self.limiter.global_shadow, request, now)
+        decide::decide(&self.in_force, self.limiter, request, now)
     }
 
     /// Decides one request for a caller that waits no longer than `patience` if the answer has to be held.

@@ -95,7 +95,7 @@ impl RuleLimit {
 
 /// What a node of the tree says. A node that has no limits and is not unlimited only lists its descriptors: OK.
 ///
-/// What most decisions read comes first and fills two cache lines: of many rules none is in a near cache.
+/// What most decisions read comes first, side by side: of many rules none is in a near cache.
 #[derive(Clone, PartialEq, Debug)]
 #[repr(C)]
 pub struct Rule {

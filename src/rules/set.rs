@@ -79,6 +79,11 @@ impl RuleSet {
         self.domains.get(name)
     }
 
+    /// Whether any rule may hold an answer until its turn.
+    pub fn may_hold(&self) -> bool {
+        self.may_hold
+    }
+
     /// The rules of a domain, if any of them may hold an answer. Costs nothing where none of all rules does.
     #[inline]
     pub fn holding_domain(&self, name: &str) -> Option<&DomainRules> {

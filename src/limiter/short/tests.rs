@@ -81,7 +81,7 @@ proptest! {
             let now = Timestamp::from_millis(millis);
             let (pinned, in_force) = (short.pin(), long.in_force.load());
             let domain = in_force.rules.domain("d").expect("is there");
-            let by_long = decide_any(&in_force, domain, &long.store, false, &request, now);
+            let by_long = decide_any(&in_force, domain, &long, &request, now);
             prop_assert_eq!(pinned.decide(&request, now), by_long, "{:?}", request);
             prop_assert_eq!(counters(&short), counters(&long));
         }

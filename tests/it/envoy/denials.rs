@@ -69,8 +69,7 @@ async fn what_is_marked_to_be_slow_is_served_late() {
         assert_eq!((served.status().as_u16(), served.body().as_str()), (200, ""));
         waits.push(clock.now().since(asked_at));
     }
-    // Envoy's timers count whole milliseconds of a clock that it reads once a round: they may end a little early.
-    assert!(waits[3] >= Duration::from_millis(990), "{waits:?}");
+    assert!(waits[3] + TIMER_EARLY_MAX >= Duration::from_secs(1), "{waits:?}");
     assert!(waits[..3].iter().all(|&wait| wait < Duration::from_millis(900)), "{waits:?}");
 }
 
