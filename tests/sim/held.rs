@@ -92,6 +92,7 @@ impl Naive {
 fn has_place(counter: &Oracle, queue: Queue, hits: u64, patience: u64, at: u64) -> bool {
     let mut with = counter.clone();
     with.take(hits, at);
-    let (burst, latest) = (counter.limit(), at + queue.wait.min(patience));
+    // Time, as counters keep it, ends.
+    let (burst, latest) = (counter.limit(), at.saturating_add(queue.wait.min(patience)));
     hits <= burst && with.used(at) <= burst + queue.hits && with.used(latest) <= burst
 }
