@@ -7,6 +7,7 @@ mod limiter;
 
 use allocation_counter::measure;
 use limiter::limiter;
+use smallvec::SmallVec;
 use tidegate::{
     limit::{Code, Descriptor, Entry, Hits, Request, Timestamp},
     limiter::Limiter,
@@ -48,29 +49,35 @@ const KEYS: [&str; 12] = [
 
 const MINUTE_NANOS: u64 = 60_000_000_000;
 
-/// One request for these keys, at a time that many windows end by.
-fn ask(limiter: &Limiter, keys: &[&str], hits: Hits, step: u64) -> Code {
+/// One request for these keys.
+fn request(keys: &[&'static str], hits: Hits) -> Request<'static> {
     let mut request = Request::new("edge");
     for key in keys {
         let entries = [Entry { key, value: "a value that is longer than a word" }];
         request.push(Descriptor { entries: entries.into_iter().collect(), limit: None, hits });
     }
-    let now = Timestamp::from_nanos(1_700_000_000_000_000_000 + step * MINUTE_NANOS / 7);
-    limiter.pin().decide(&request, now).code
+    request
 }
 
-/// Takes, is denied, peeks and gives back, alone and together with others.
+/// Many windows end by these times.
+fn at(step: u64) -> Timestamp {
+    Timestamp::from_nanos(1_700_000_000_000_000_000 + step * MINUTE_NANOS / 7)
+}
+
+/// Takes, is denied, peeks and gives back, alone and together with others, in requests that come one by one and together.
 fn ask_everything(limiter: &Limiter, steps: std::ops::Range<u64>) -> (u32, u32) {
     let (mut admitted, mut denied) = (0, 0);
     for step in steps {
         for hits in [Hits::ONE, Hits::new(Some(4), 0, false), Hits::Peek, Hits::new(Some(1), 0, true)] {
-            let one_by_one = KEYS.chunks(1);
-            for keys in one_by_one.chain(KEYS.chunks(4)) {
-                match ask(limiter, keys, hits, step) {
-                    Code::Ok => admitted += 1,
-                    Code::OverLimit => denied += 1,
-                }
-            }
+            let requests = KEYS.chunks(1).chain(KEYS.chunks(4)).map(|keys| request(keys, hits));
+            let requests: SmallVec<[Request<'_>; 16]> = requests.collect();
+            let mut count = |code| match code {
+                Code::Ok => admitted += 1,
+                Code::OverLimit => denied += 1,
+            };
+            let rules = limiter.pin();
+            requests.iter().for_each(|request| count(rules.decide(request, at(step)).code));
+            rules.decide_all(requests.iter(), at(step), |_, decision| count(decision.code));
         }
     }
     (admitted, denied)
@@ -89,5 +96,6 @@ fn a_decision_allocates_nothing_once_its_counters_are_there() {
 #[test]
 fn a_new_counter_allocates_so_that_the_count_is_known_to_count() {
     let limiter = limiter(RULES);
-    assert!(measure(|| _ = ask(&limiter, &["sliding_window"], Hits::ONE, 0)).count_total > 0);
+    let request = request(&["sliding_window"], Hits::ONE);
+    assert!(measure(|| _ = limiter.pin().decide(&request, at(0))).count_total > 0);
 }

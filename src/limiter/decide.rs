@@ -30,7 +30,8 @@ pub(super) fn decide<'r>(
     };
     if let [descriptor] = request.descriptors()
         && !limiter.global_shadow
-        && let Some(decision) = short::lone(domain, &in_force.keys, &limiter.store, descriptor, now)
+        && let Some(Some(charge)) = short::asked(descriptor, domain, &in_force.keys)
+        && let Some(decision) = short::lone(charge, &limiter.store, now)
     {
         return decision;
     }
@@ -46,11 +47,14 @@ fn decide_longer<'r>(
     request: &Request<'_>,
     now: Timestamp,
 ) -> Decision<'r> {
-    if !limiter.global_shadow
-        && let Some(decision) =
-            short::several(domain, &in_force.keys, &limiter.store, request.descriptors(), now)
-    {
-        return decision;
+    let descriptors = request.descriptors();
+    if descriptors.len() > 1 && !limiter.global_shadow && short::may_take(descriptors, domain) {
+        let asked = descriptors.iter().map(|descriptor| short::asked(descriptor, domain, &in_force.keys));
+        if let Some(asked) = asked.collect::<Option<SmallVec<[_; short::DESCRIPTORS_MAX]>>>()
+            && let Some(decision) = short::several(&asked, &limiter.store, now)
+        {
+            return decision;
+        }
     }
     decide_any(in_force, domain, limiter, request, now)
 }

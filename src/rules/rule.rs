@@ -6,8 +6,9 @@ use crate::{
     key::Fingerprint,
     limit::{CurrentLimit, LimitId, RuleInfo, Unit, Window},
 };
+use prefetch_index::prefetch_index;
 use smallvec::SmallVec;
-use std::num::NonZeroU32;
+use std::{num::NonZeroU32, slice};
 
 /// What happens to a counter when its limit does not admit the hits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -125,6 +126,13 @@ impl Rule {
         let is_plain = !self.shadow && !self.info.quota && !self.unlimited;
         self.has_plain_limit = is_plain && matches!(&*self.limits, [limit] if limit.is_plain());
         self
+    }
+
+    /// Asks memory for what a decision reads of it, and does not wait.
+    #[inline]
+    pub(crate) fn fetch(&self) {
+        prefetch_index(slice::from_ref(&self.limits), 0);
+        prefetch_index(slice::from_ref(&self.has_plain_limit), 0);
     }
 
     /// The limit of a rule that does nothing but limit: it is alone, it denies what is over it, and only what is admitted

@@ -19,6 +19,18 @@ impl Shard {
         self.counters.find(key)
     }
 
+    /// Asks memory for where the counter of the key may be, and does not wait. [`Shard::fetch_slot`] comes next.
+    #[inline]
+    pub fn fetch_page(&self, key: Key) {
+        self.counters.fetch_page(key);
+    }
+
+    /// Asks memory for the counter of the key, and does not wait.
+    #[inline]
+    pub fn fetch_slot(&self, key: Key) {
+        self.counters.fetch_slot(key);
+    }
+
     /// The counter at a place that was found.
     #[inline]
     pub fn get(&self, place: Place) -> &Counter {

@@ -14,6 +14,7 @@ use super::{
     Counter, Key, PageKeys, Swept,
     copy::{PageCopies, Wanted},
 };
+use prefetch_index::prefetch_index;
 use std::array;
 
 /// The most slots of a page. A page is searched by its tags, which fill one cache line with what else is asked of it; the
@@ -100,8 +101,13 @@ impl<T: Default> Page<T> {
 
     #[inline]
     fn slot(&self, slot: usize) -> &Slot<T> {
-        let chunk = self.chunks[slot / CHUNK_SLOTS].as_ref();
-        &chunk.expect("a slot in use has memory")[slot % CHUNK_SLOTS]
+        &self.chunk(slot)[slot % CHUNK_SLOTS]
+    }
+
+    /// The slots around one in use.
+    #[inline]
+    fn chunk(&self, slot: usize) -> &Chunk<T> {
+        self.chunks[slot / CHUNK_SLOTS].as_ref().expect("a slot in use has memory")
     }
 
     #[inline]
@@ -110,9 +116,14 @@ impl<T: Default> Page<T> {
         &mut chunk.expect("a slot in use has memory")[slot % CHUNK_SLOTS]
     }
 
-    /// Eight tags at a time; a tag that agrees by chance costs one comparison of keys.
     #[inline]
     fn position(&self, key: Key) -> Option<usize> {
+        self.search(key, |slot| self.slot(slot).key == key)
+    }
+
+    /// The first slot with the key's tag that `is_it`. Eight tags at a time; a tag that agrees by chance costs one question.
+    #[inline]
+    fn search(&self, key: Key, is_it: impl Fn(usize) -> bool) -> Option<usize> {
         const LOW: u64 = 0x0101_0101_0101_0101;
         const HIGH: u64 = 0x8080_8080_8080_8080;
         let wanted = LOW.wrapping_mul(u64::from(key.tag()));
@@ -125,7 +136,7 @@ impl<T: Default> Page<T> {
             let mut candidates = differing.wrapping_sub(LOW) & !differing & HIGH;
             while candidates != 0 {
                 let slot = group * 8 + candidates.trailing_zeros() as usize / 8;
-                if slot < self.len() && self.slot(slot).key == key {
+                if slot < self.len() && is_it(slot) {
                     return Some(slot);
                 }
                 candidates &= candidates - 1;
@@ -192,6 +203,26 @@ impl<T: Default> Table<T> {
         let page = self.page_of(key);
         let slot = self.pages[page].position(key)?;
         Some(Place { page: page as u32, slot: slot as u32 })
+    }
+
+    /// Asks memory for the page that may hold the key, and waits for none of it.
+    #[inline]
+    pub(super) fn fetch_page(&self, key: Key) {
+        let page = &self.pages[self.page_of(key)];
+        prefetch_index(&page.tags, 0);
+        prefetch_index(&page.chunks, 0);
+    }
+
+    /// Asks memory for the slot that seems to hold the key, and waits for its page alone.
+    #[inline]
+    pub(super) fn fetch_slot(&self, key: Key) {
+        let page = &self.pages[self.page_of(key)];
+        if let Some(slot) = page.search(key, |_| true) {
+            let (chunk, slot) = (page.chunk(slot), slot % CHUNK_SLOTS);
+            // It may lie across two lines; on the second, the next slot starts.
+            prefetch_index(chunk, slot);
+            prefetch_index(chunk, slot + 1);
+        }
     }
 
     #[inline]

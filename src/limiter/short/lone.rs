@@ -1,24 +1,19 @@
 //! One descriptor: one lock, one probe, one dispatch on the algorithm.
 
-use super::{Asked, Charge, Counter};
+use super::{Charge, Counter};
 use crate::{
     algorithm::{Standing, Taken},
-    limit::{Code, Decision, Descriptor, Reset, Timestamp},
-    limiter::keys::Keys,
-    rules::DomainRules,
+    limit::{Code, Decision, Reset, Timestamp},
     store::Store,
 };
 use smallvec::SmallVec;
 
 #[inline]
 pub(in crate::limiter) fn decide<'r>(
-    domain: &'r DomainRules,
-    keys: &Keys,
+    charge: Charge<'r>,
     store: &Store,
-    descriptor: &Descriptor<'_>,
     now: Timestamp,
 ) -> Option<Decision<'r>> {
-    let Asked::Hits(charge) = Asked::by(descriptor, domain, keys) else { return None };
     let mut shard = store.lock(Store::shard_of(charge.key));
     let Counter { place, words } = charge.find(&shard)?;
     match charge.limit.algorithm.take(words, charge.hits, now) {

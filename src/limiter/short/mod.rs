@@ -6,22 +6,29 @@
 mod lone;
 mod several;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 pub(super) use lone::decide as lone;
 pub(super) use several::decide as several;
 
 use super::keys::Keys;
 use crate::{
-    limit::{Code, Descriptor, Hits, Reset, Status},
-    rules::{DomainRules, Rule, RuleLimit},
-    store::{Key, Place, Shard},
+    limit::{Code, Decision, Descriptor, Hits, Reset, Status, Timestamp},
+    rules::{DomainRules, Found, Rule, RuleLimit},
+    store::{Key, Place, Shard, Store},
 };
+
+/// More descriptors go the long way: by then its bookkeeping weighs little.
+pub(super) const DESCRIPTORS_MAX: usize = 4;
+
+/// What a descriptor asks for; nothing, if nothing limits it.
+pub(super) type Asked<'r> = Option<Charge<'r>>;
 
 /// The hits that a descriptor asks of the counter of its plain limit.
 #[derive(Clone, Copy)]
-struct Charge<'r> {
-    key: Key,
+pub(super) struct Charge<'r> {
+    /// The counter's.
+    pub(super) key: Key,
     rule: &'r Rule,
     limit: &'r RuleLimit,
     hits: u64,
@@ -35,26 +42,43 @@ struct Counter {
     words: [u64; 2],
 }
 
-/// What a descriptor asks for.
-enum Asked<'r> {
-    /// Nothing that anything limits.
-    Nothing,
-    /// Hits of a plain limit.
-    Hits(Charge<'r>),
-    /// What goes the long way.
-    More,
+/// Whether a request with these descriptors may go a short way, as far as can be told before their rules are found.
+#[inline]
+pub(super) fn may_take(descriptors: &[Descriptor<'_>], domain: &DomainRules) -> bool {
+    descriptors.len() <= DESCRIPTORS_MAX && (descriptors.len() == 1 || !domain.has_replaces())
 }
 
-impl<'r> Asked<'r> {
-    #[inline]
-    fn by(descriptor: &Descriptor<'_>, domain: &'r DomainRules, keys: &Keys) -> Self {
-        let Descriptor { entries, limit: None, hits: Hits::Take(hits) } = descriptor else {
-            return Self::More;
-        };
-        let Some(found) = domain.find(entries) else { return Self::Nothing };
-        let Some(limit) = found.rule.plain_limit() else { return Self::More };
-        let key = keys.key(domain, limit, entries, &found.shared);
-        Self::Hits(Charge { key, rule: found.rule, limit, hits: hits.get() })
+/// What a descriptor asks for; none if that is more than a short way gives.
+#[inline]
+pub(super) fn asked<'r>(
+    descriptor: &Descriptor<'_>,
+    domain: &'r DomainRules,
+    keys: &Keys,
+) -> Option<Asked<'r>> {
+    asked_of(domain.find(&descriptor.entries).as_ref(), descriptor, domain, keys)
+}
+
+/// The same, of a descriptor whose rule is found.
+#[inline]
+pub(super) fn asked_of<'r>(
+    found: Option<&Found<'r>>,
+    descriptor: &Descriptor<'_>,
+    domain: &DomainRules,
+    keys: &Keys,
+) -> Option<Asked<'r>> {
+    let Descriptor { entries, limit: None, hits: Hits::Take(hits) } = descriptor else { return None };
+    let Some(Found { rule, shared }) = found else { return Some(None) };
+    let limit = rule.plain_limit()?;
+    let key = keys.key(domain, limit, entries, shared);
+    Some(Some(Charge { key, rule, limit, hits: hits.get() }))
+}
+
+/// Decides a request of which this is asked; none, and nothing has happened, if it has to go the long way.
+#[inline]
+pub(super) fn decide<'r>(asked: &[Asked<'r>], store: &Store, now: Timestamp) -> Option<Decision<'r>> {
+    match asked {
+        [Some(charge)] => lone(*charge, store, now),
+        asked => several(asked, store, now),
     }
 }
 

@@ -1,77 +1,55 @@
 //! A handful of descriptors, each with a counter of its own: under all locks it is found out whether every limit admits,
 //! and then each is charged, or none.
 
-use super::{Asked, Charge, Counter};
+use super::{Asked, Charge, Counter, DESCRIPTORS_MAX};
 use crate::{
     algorithm::{Standing, State},
-    limit::{Code, Decision, Descriptor, Reset, Status, Timestamp},
-    limiter::keys::Keys,
-    rules::DomainRules,
+    limit::{Code, Decision, Reset, Status, Timestamp},
     store::{Key, Shard, Store},
     sync::MutexGuard,
 };
 use smallvec::SmallVec;
 
-/// More descriptors go the long way: by then its bookkeeping weighs little.
-const DESCRIPTORS_MAX: usize = 4;
-
-type Guards<'s> = SmallVec<[MutexGuard<'s, Shard>; DESCRIPTORS_MAX]>;
-
-/// A charge, and the index of the guard of its counter's shard.
-#[derive(Clone, Copy)]
-struct Guarded<'r> {
-    charge: Charge<'r>,
-    guard: usize,
+/// The locks of the shards, and for each of what is asked which of them is its counter's.
+struct Locked<'s> {
+    guards: SmallVec<[MutexGuard<'s, Shard>; DESCRIPTORS_MAX]>,
+    of_asked: [usize; DESCRIPTORS_MAX],
 }
 
+/// At most [`DESCRIPTORS_MAX`] are asked.
 #[inline]
 pub(in crate::limiter) fn decide<'r>(
-    domain: &'r DomainRules,
-    keys: &Keys,
+    asked: &[Asked<'r>],
     store: &Store,
-    descriptors: &[Descriptor<'_>],
     now: Timestamp,
 ) -> Option<Decision<'r>> {
-    if !(2..=DESCRIPTORS_MAX).contains(&descriptors.len()) || domain.has_replaces() {
-        return None;
-    }
-    // None for a descriptor that nothing limits.
-    let mut asked: [Option<Guarded<'r>>; DESCRIPTORS_MAX] = [None; DESCRIPTORS_MAX];
-    let asked = &mut asked[..descriptors.len()];
-    for (asked, descriptor) in asked.iter_mut().zip(descriptors) {
-        match Asked::by(descriptor, domain, keys) {
-            Asked::Nothing => {}
-            Asked::Hits(charge) => *asked = Some(Guarded { charge, guard: 0 }),
-            Asked::More => return None,
-        }
-    }
-    let mut guards = lock(store, asked)?;
+    let Locked { mut guards, of_asked } = lock(store, asked)?;
 
     // Once all are locked: the processor looks for one counter while it waits for another.
     let mut counters = [None; DESCRIPTORS_MAX];
-    for (counter, asked) in counters.iter_mut().zip(&*asked) {
-        if let Some(Guarded { charge, guard }) = asked {
-            *counter = Some(charge.find(&guards[*guard])?);
+    for ((counter, asked), guard) in counters.iter_mut().zip(asked).zip(of_asked) {
+        if let Some(charge) = asked {
+            *counter = Some(charge.find(&guards[guard])?);
         }
     }
     let mut code = Code::Ok;
-    for (Guarded { charge, .. }, counter) in asked.iter().flatten().zip(counters.iter().flatten()) {
+    for (charge, counter) in asked.iter().flatten().zip(counters.iter().flatten()) {
         if charge.hits > charge.limit.algorithm.remaining(&State::Words(counter.words), now) {
             code = Code::OverLimit;
         }
     }
     // Nothing was charged until here; from here on nothing can fail.
     let mut decision = Decision { code, statuses: SmallVec::new() };
-    for (asked, counter) in asked.iter().zip(counters) {
+    for ((asked, counter), guard) in asked.iter().zip(counters).zip(of_asked) {
         // Each pushes its own status: one that they had in common would be made elsewhere first, and copied.
         match (asked, counter) {
-            (Some(Guarded { charge, guard }), Some(Counter { place, words })) if code == Code::Ok => {
+            (Some(charge), Some(Counter { place, words })) if code == Code::Ok => {
                 let Standing { state, expires, remaining, until_full } =
                     charge.limit.algorithm.charge(State::Words(words), charge.hits, now);
-                guards[*guard].get_mut(place).set(state, charge.limit.id, expires);
+                guards[guard].get_mut(place).set(state, charge.limit.id, expires);
                 decision.statuses.push(charge.status(Code::Ok, remaining, Reset::After(until_full)));
             }
-            (Some(Guarded { charge, .. }), Some(Counter { words, .. })) => {
+            (Some(charge), Some(Counter { words, .. })) => {
                 decision.statuses.push(of_denied(charge, &State::Words(words), now));
             }
             _ => decision.statuses.push(Status::NO_LIMIT),
@@ -82,23 +60,24 @@ pub(in crate::limiter) fn decide<'r>(
 
 /// Locks the shards, in ascending order; none if two descriptors ask the same counter.
 #[inline]
-fn lock<'s>(store: &'s Store, asked: &mut [Option<Guarded<'_>>]) -> Option<Guards<'s>> {
-    let mut asked: SmallVec<[&mut Guarded<'_>; DESCRIPTORS_MAX]> = asked.iter_mut().flatten().collect();
-    asked.sort_unstable_by_key(|asked| asked.charge.key);
-    let mut guards = Guards::new();
+fn lock<'s>(store: &'s Store, asked: &[Asked<'_>]) -> Option<Locked<'s>> {
+    let keys = asked.iter().enumerate().filter_map(|(index, asked)| Some((asked.as_ref()?.key, index)));
+    let mut keys: SmallVec<[(Key, usize); DESCRIPTORS_MAX]> = keys.collect();
+    keys.sort_unstable();
+    let mut locked = Locked { guards: SmallVec::new(), of_asked: [0; DESCRIPTORS_MAX] };
     let mut last: Option<Key> = None;
-    for Guarded { charge, guard } in asked {
-        if last == Some(charge.key) {
+    for (key, index) in keys {
+        if last == Some(key) {
             return None;
         }
-        let shard = Store::shard_of(charge.key);
+        let shard = Store::shard_of(key);
         if last.map(Store::shard_of) != Some(shard) {
-            guards.push(store.lock(shard));
+            locked.guards.push(store.lock(shard));
         }
-        *guard = guards.len() - 1;
-        last = Some(charge.key);
+        locked.of_asked[index] = locked.guards.len() - 1;
+        last = Some(key);
     }
-    Some(guards)
+    Some(locked)
 }
 
 /// What a counter says to a request that is denied, by its limit or by another.

@@ -13,7 +13,7 @@ use proptest::{collection::vec, prelude::*};
 use std::sync::LazyLock;
 
 /// What there is in rules; each key has values of its own.
-const RULES: &str = "
+pub(in crate::limiter) const RULES: &str = "
 domain: d
 descriptors:
   - { key: sliding, rate_limit: { per: 10s, requests_per_unit: 4 } }
@@ -31,7 +31,7 @@ descriptors:
   - { key: shared, value: 'a*', share_threshold: true, rate_limit: { per: 10s, requests_per_unit: 4 } }
   - { key: listed }
 ";
-const KEYS: [&str; 15] = [
+pub(in crate::limiter) const KEYS: [&str; 15] = [
     "sliding", "parts", "log", "fixed", "token", "leaky", "zero", "always", "two", "shadow", "quota", "free",
     "shared", "listed", "unknown",
 ];
@@ -40,20 +40,20 @@ const KEYS: [&str; 15] = [
 static TEXTS: LazyLock<Vec<[String; 2]>> =
     LazyLock::new(|| KEYS.iter().map(|key| [0, 1].map(|value| format!("{key}=a{value}"))).collect());
 
-fn limiter(rules: &str) -> Limiter {
+pub(in crate::limiter) fn limiter(rules: &str) -> Limiter {
     let store = StoreSettings { seed: Seed::from_bytes([9; 16]), counters_max: 20, on_full: OnFull::Deny };
     Limiter::new(rule_set(rules, Semantics::Exact, None), store, false)
 }
 
-fn counters(limiter: &Limiter) -> Vec<String> {
+pub(in crate::limiter) fn counters(limiter: &Limiter) -> Vec<String> {
     let shards = (0..limiter.store().shard_count()).map(|shard| limiter.store().lock(shard));
     shards.flat_map(|shard| shard.iter().map(|counter| format!("{counter:?}")).collect::<Vec<_>>()).collect()
 }
 
 /// What a step asks of one descriptor: which key, which value, how many hits, and now and then something rare.
-type Asks = (usize, u8, u8, u8);
+pub(in crate::limiter) type Asks = (usize, u8, u8, u8);
 
-fn asking((key, value, hits, rare): Asks) -> Descriptor<'static> {
+pub(in crate::limiter) fn asking((key, value, hits, rare): Asks) -> Descriptor<'static> {
     let mut descriptor = descriptor(&TEXTS[key][usize::from(value)]);
     descriptor.hits = Hits::new(Some(u64::from(hits)), 0, rare == 0);
     descriptor.limit = (rare == 1).then_some(Override { requests: 2, unit: Unit::Second });
@@ -96,9 +96,10 @@ fn is_short(rules: &str, texts: &[&str]) -> bool {
     let in_force = limiter.in_force.load();
     let domain = in_force.rules.domain("d").expect("is there");
     let now = Timestamp::from_millis(1_700_000_000_000);
-    let decide = || match request.descriptors() {
-        [descriptor] => lone(domain, &in_force.keys, &limiter.store, descriptor, now),
-        descriptors => several(domain, &in_force.keys, &limiter.store, descriptors, now),
+    let decide = || {
+        let asked = request.descriptors().iter().map(|descriptor| asked(descriptor, domain, &in_force.keys));
+        let asked = asked.collect::<Option<Vec<_>>>().filter(|_| may_take(request.descriptors(), domain));
+        asked.and_then(|asked| decide(&asked, &limiter.store, now))
     };
     assert_eq!(decide(), None, "{texts:?}: no counter is there yet");
     limiter.pin().decide(&request, now);

@@ -1,0 +1,185 @@
+//! Requests that came together: memory is asked for all of their counters before any of them is waited for.
+//!
+//! Of many counters none is in a near cache, and the wait for one is most of a decision; waits that overlap cost one.
+
+use super::{Pinned, decide, keys::Keys, short};
+use crate::{
+    limit::{Decision, Request, Timestamp},
+    rules::{DomainRules, Found},
+    store::Store,
+};
+use smallvec::SmallVec;
+
+/// As many as commonly come together; what is beyond takes memory of its own.
+const REQUESTS: usize = 16;
+
+/// So few counters are in a near cache anyway.
+const NEAR_COUNTERS: usize = if cfg!(test) { 8 } else { 8 * 1024 };
+
+/// What is known of each descriptor of the requests that may go a short way.
+type OfEach<T> = SmallVec<[T; REQUESTS * short::DESCRIPTORS_MAX]>;
+
+/// The way that a request goes.
+#[derive(Clone, Copy)]
+enum Way<'r> {
+    /// A short one, as far as is known.
+    Short(&'r DomainRules),
+    Long(&'r DomainRules),
+    /// What else there is: nothing is known ahead.
+    Other,
+}
+
+/// Decides the requests one after the other, and tells each decision with the index of its request.
+pub(super) fn decide_all<'r, 'q, 't: 'q>(
+    pinned: &'r Pinned<'_>,
+    requests: impl Iterator<Item = &'q Request<'t>> + Clone,
+    now: Timestamp,
+    mut tell: impl FnMut(usize, &Decision<'r>),
+) {
+    let mut of_one = requests.clone().take(2);
+    if let (Some(request), None) = (of_one.next(), of_one.next()) {
+        return tell(0, &pinned.decide(request, now));
+    }
+    let Pinned { in_force, limiter } = pinned;
+    let mut ways: SmallVec<[Way<'r>; REQUESTS]> =
+        requests.clone().map(|request| way(pinned, request)).collect();
+    let (mut found, mut asked) = (OfEach::new(), OfEach::new());
+    find(requests.clone(), &ways, &mut found);
+    ask(requests.clone(), &mut ways, &found, &in_force.keys, &mut asked);
+    fetch(&limiter.store, &asked);
+    let mut asked = &asked[..];
+    for (index, (request, way)) in requests.zip(ways).enumerate() {
+        let domain = match way {
+            Way::Short(domain) => {
+                let of_request = asked.split_off(..request.descriptors().len()).unwrap_or_default();
+                if let Some(decision) = short::decide(of_request, &limiter.store, now) {
+                    tell(index, &decision);
+                    continue;
+                }
+                domain
+            }
+            Way::Long(domain) => domain,
+            Way::Other => {
+                tell(index, &pinned.decide(request, now));
+                continue;
+            }
+        };
+        tell(index, &decide::decide_any(in_force, domain, limiter, request, now));
+    }
+}
+
+#[inline]
+fn way<'r>(pinned: &'r Pinned<'_>, request: &Request<'_>) -> Way<'r> {
+    let Pinned { in_force, limiter } = pinned;
+    match in_force.rules.domain(request.domain()) {
+        Some(_) if pinned.domain_with_lines(request).is_some() => Way::Other,
+        Some(domain) if !limiter.global_shadow && short::may_take(request.descriptors(), domain) => {
+            Way::Short(domain)
+        }
+        Some(domain) => Way::Long(domain),
+        None => Way::Other,
+    }
+}
+
+/// The rules of the requests that may go a short way; memory is asked for what these say.
+#[inline]
+fn find<'r, 'q, 't: 'q>(
+    requests: impl Iterator<Item = &'q Request<'t>>,
+    ways: &[Way<'r>],
+    all: &mut OfEach<Option<Found<'r>>>,
+) {
+    for (request, way) in requests.zip(ways) {
+        let Way::Short(domain) = way else { continue };
+        for descriptor in request.descriptors() {
+            let found = domain.find(&descriptor.entries);
+            if let Some(Found { rule, .. }) = &found {
+                rule.fetch();
+            }
+            all.push(found);
+        }
+    }
+}
+
+/// What the requests that may go a short way ask for. Those that ask for more are sent the long way.
+#[inline]
+fn ask<'r, 'q, 't: 'q>(
+    requests: impl Iterator<Item = &'q Request<'t>>,
+    ways: &mut [Way<'r>],
+    mut found: &[Option<Found<'r>>],
+    keys: &Keys,
+    all: &mut OfEach<short::Asked<'r>>,
+) {
+    for (request, way) in requests.zip(ways) {
+        let Way::Short(domain) = *way else { continue };
+        let before = all.len();
+        let descriptors = request.descriptors();
+        let of_request = found.split_off(..descriptors.len()).unwrap_or_default();
+        for (descriptor, found) in descriptors.iter().zip(of_request) {
+            match short::asked_of(found.as_ref(), descriptor, domain, keys) {
+                Some(asked) => all.push(asked),
+                None => {
+                    all.truncate(before);
+                    *way = Way::Long(domain);
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// Asks memory for the counters, and waits for nothing that it can do without.
+fn fetch(store: &Store, asked: &[short::Asked<'_>]) {
+    if asked.len() < 2 || store.counters() <= NEAR_COUNTERS {
+        return;
+    }
+    let keys = asked.iter().flatten().map(|charge| charge.key);
+    keys.clone().for_each(|key| store.lock(Store::shard_of(key)).fetch_page(key));
+    keys.for_each(|key| store.lock(Store::shard_of(key)).fetch_slot(key));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limiter::short::tests::{Asks, KEYS, RULES, asking, counters, limiter};
+    use proptest::{collection::vec, prelude::*};
+
+    /// Domains of requests; the last is not known.
+    const DOMAINS: [&str; 2] = ["d", "unknown"];
+
+    fn request(domain: usize, asks: Vec<Asks>) -> Request<'static> {
+        let mut request = Request::new(DOMAINS[domain]);
+        asks.into_iter().for_each(|asks| request.push(asking(asks)));
+        request
+    }
+
+    fn requests() -> impl Strategy<Value = Vec<Request<'static>>> {
+        let asks = vec((0..KEYS.len(), 0..2u8, 0..8u8, 0..40u8), 1..6);
+        let domain = prop_oneof![9 => Just(0), 1 => Just(1)];
+        vec((domain, asks).prop_map(|(domain, asks)| request(domain, asks)), 1..20)
+    }
+
+    proptest! {
+        #[test]
+        fn what_comes_together_is_decided_as_one_after_the_other(
+            steps in vec((0..8_000u64, requests()), 1..8),
+            holds in any::<bool>(),
+            global_shadow in any::<bool>(),
+        ) {
+            let held = "  - { key: held, rate_limit: { per: 1s, requests_per_unit: 1, algorithm: leaky_bucket, max_wait: 9s } }\n";
+            let rules = [RULES, if holds { held } else { "" }].concat();
+            let (mut together, mut one_by_one) = (limiter(&rules), limiter(&rules));
+            (together.global_shadow, one_by_one.global_shadow) = (global_shadow, global_shadow);
+            let mut now = Timestamp::from_millis(1_700_000_000_000);
+            for (wait, requests) in steps {
+                now = Timestamp::from_nanos(now.as_nanos() + wait * 1_000_000);
+                let (together, one_by_one, mut told) = (together.pin(), one_by_one.pin(), 0);
+                together.decide_all(requests.iter(), now, |index, decision| {
+                    assert_eq!((index, decision), (told, &one_by_one.decide(&requests[index], now)));
+                    told += 1;
+                });
+                prop_assert_eq!(told, requests.len());
+                prop_assert_eq!(counters(together.limiter), counters(one_by_one.limiter));
+            }
+        }
+    }
+}
