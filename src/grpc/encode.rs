@@ -8,10 +8,11 @@ use crate::limit::{Code, CurrentLimit, Decision, Reset, Status, Unit};
 use std::time::Duration;
 
 /// How finely resets are told.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Precision {
     /// In whole seconds, rounded up. Envoy drops fractions of a second: a client that waits what it was told must be
     /// admitted.
+    #[default]
     Seconds,
     /// To the nanosecond.
     Exact,

@@ -62,22 +62,25 @@ impl RateLimit {
         &self.limits
     }
 
-    /// Decides one request that is within the limits, and tells the decision; none, and nothing is decided, if the answer
-    /// may have to be held, or the counters are not restored.
+    /// Whether the request can be decided now: not if the answer may have to be held, or the counters are not restored.
     #[inline]
-    pub(super) fn decide_unless_held<T>(
+    pub(super) fn decides_at_once(&self, request: &limit::Request<'_>) -> bool {
+        self.limiter.get().is_some_and(|limiter| !limiter.pin().may_hold(request.domain()))
+    }
+
+    /// Decides requests that can be decided now and are within the limits, one after the other at one moment, and tells
+    /// each decision with the index of its request.
+    #[inline]
+    pub(super) fn decide_all<'q, 't: 'q>(
         &self,
-        request: &limit::Request<'_>,
-        tell: impl FnOnce(&Decision<'_>) -> T,
-    ) -> Option<T> {
-        let limiter = self.limiter.get()?;
-        let rules = limiter.pin();
-        if rules.may_hold(request.domain()) {
-            return None;
-        }
-        let decision = rules.decide(request, self.clock.now());
-        limiter.tally().count(&decision);
-        Some(tell(&decision))
+        requests: impl Iterator<Item = &'q limit::Request<'t>> + Clone,
+        mut tell: impl FnMut(usize, &Decision<'_>),
+    ) {
+        let limiter = self.limiter.get().expect("it was there when they could be decided");
+        limiter.pin().decide_all(requests, self.clock.now(), |index, decision| {
+            limiter.tally().count(decision);
+            tell(index, decision);
+        });
     }
 
     /// Whether the answer says more than its verdict and statuses.

@@ -73,15 +73,10 @@ impl AnswerHeaders {
         field(GRPC_STATUS_OK, status, &mut self.quick_trailers);
     }
 
-    /// Appends the HEADERS before a quick answer's body. They count as sent only with [`AnswerHeaders::quick_head_sent`].
+    /// Appends the HEADERS before a quick answer's body.
     #[inline]
-    pub(super) fn write_quick_head(&self, stream: u32, out: &mut Vec<u8>) {
+    pub(super) fn write_quick_head(&mut self, stream: u32, out: &mut Vec<u8>) {
         frame::write(frame::HEADERS, frame::END_HEADERS, stream, &self.quick_head, out);
-    }
-
-    /// What was written stays: the client's table holds it.
-    #[inline]
-    pub(super) fn quick_head_sent(&mut self) {
         match self.table {
             Table::Both | Table::ContentType | Table::GivenUp => {}
             Table::Empty => self.set(Table::ContentType),

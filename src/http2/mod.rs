@@ -2,7 +2,7 @@
 //!
 //! [`serve()`] drives one connection over a socket. What it drives does no IO and reads no clock:
 //! `connection` turns bytes that were read into bytes to write. A call that its [`Service`] can answer at once is
-//! answered while the bytes it came in are read; it never becomes a task. Every other one is routed: handed on as an
+//! answered together with those that were read along with it; it never becomes a task. Every other one is routed: handed on as an
 //! `http::Request`, with the connection's windows as its back-pressure.
 //!
 //! Why not a library: `docs/decisions/0005-own-http2.md`.
@@ -28,5 +28,5 @@ pub(crate) use incoming::Incoming;
 pub(crate) use open_block::OpenBlock;
 pub use routed::{BodyError, RequestBody};
 pub use serve::serve;
-pub use service::{Fields, Service};
+pub use service::{Answers, Fields, Service};
 pub use settings::Http2Settings;

@@ -1,6 +1,6 @@
 //! A door for the fuzzers, and the service behind it.
 
-use super::{Fields, Http2Settings, RequestBody, Service, connection::Connection, frame::PREFACE};
+use super::{Answers, Fields, Http2Settings, RequestBody, Service, connection::Connection, frame::PREFACE};
 use http::{Request, Response};
 use std::{future::pending, sync::Arc};
 use tokio::sync::mpsc;
@@ -10,18 +10,22 @@ pub(super) struct Echo;
 
 impl Service for Echo {
     type Quick = ();
+    type Asked<'b> = &'b [u8];
     type Body = String;
 
     fn quick(&self, head: &Fields) -> Option<()> {
         (head.get(b":path") == Some(b"/quick")).then_some(())
     }
 
-    fn answer(&self, (): (), body: &[u8], out: &mut Vec<u8>) -> bool {
-        let is_routed = body == b"route";
-        if !is_routed {
-            out.extend_from_slice(body);
+    fn ask<'b>(&self, (): (), body: &'b [u8], asked: &mut &'b [u8]) -> bool {
+        *asked = body;
+        body != b"route"
+    }
+
+    fn answer(&self, calls: &[&[u8]], answers: &mut impl Answers) {
+        for body in calls {
+            answers.answer(|out| out.extend_from_slice(body));
         }
-        !is_routed
     }
 
     async fn route(self: Arc<Self>, _: Request<RequestBody>) -> Response<String> {

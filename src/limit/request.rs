@@ -60,7 +60,7 @@ pub struct Descriptor<'a> {
 }
 
 /// One request: a domain and at least one descriptor.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Request<'a> {
     domain: &'a str,
     descriptors: SmallVec<[Descriptor<'a>; 4]>,
@@ -115,6 +115,11 @@ impl<'a> Request<'a> {
     /// A request for the domain, empty until descriptors are pushed; [`Request::checked`] ends the making.
     pub fn new(domain: &'a str) -> Self {
         Self { domain, descriptors: SmallVec::new() }
+    }
+
+    /// Makes it a request for this domain.
+    pub fn set_domain(&mut self, domain: &'a str) {
+        self.domain = domain;
     }
 
     /// Adds a descriptor.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use std::{process::Command, sync::Arc};
-use tidegate::http2::{self, Fields, Http2Settings, RequestBody, Service};
+use tidegate::http2::{self, Answers, Fields, Http2Settings, RequestBody, Service};
 use tokio::net::TcpListener;
 
 /// Answers every request with a few bytes, once it has read all of it: those to `/quick` at once, the others by a task.
@@ -14,15 +14,21 @@ struct Reader;
 
 impl Service for Reader {
     type Quick = ();
+    type Asked<'b> = ();
     type Body = Full<Bytes>;
 
     fn quick(&self, head: &Fields) -> Option<()> {
         (head.get(b":path") == Some(b"/quick")).then_some(())
     }
 
-    fn answer(&self, (): (), _: &[u8], out: &mut Vec<u8>) -> bool {
-        out.extend_from_slice(b"quick");
+    fn ask(&self, (): (), _: &[u8], (): &mut ()) -> bool {
         true
+    }
+
+    fn answer(&self, calls: &[()], answers: &mut impl Answers) {
+        for () in calls {
+            answers.answer(|out| out.extend_from_slice(b"quick"));
+        }
     }
 
     async fn route(self: Arc<Self>, request: Request<RequestBody>) -> Response<Full<Bytes>> {

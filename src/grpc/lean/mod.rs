@@ -16,8 +16,8 @@ use super::{
     routes::{self, explain_unknown_method, refuse_other_protocols},
 };
 use crate::{
-    http2::{Fields, RequestBody, Service},
-    limit::{self, Decision, RequestLimits},
+    http2::{Answers, Fields, RequestBody, Service},
+    limit::{self, RequestLimits},
 };
 use http::{Request, Response};
 use std::sync::Arc;
@@ -29,9 +29,16 @@ const SHOULD_RATE_LIMIT: &[u8] = b"/envoy.service.ratelimit.v3.RateLimitService/
 pub(crate) const PREFIX_BYTES: usize = 5;
 
 /// The request of a message of the common form; none of any other.
-#[inline]
 pub(super) fn request<'m>(message: &'m [u8], limits: &RequestLimits) -> Option<limit::Request<'m>> {
-    message::request(message, limits).ok()
+    let mut request = limit::Request::default();
+    message::read(message, limits, &mut request).ok().map(|()| request)
+}
+
+/// What a call of the common form asks.
+#[derive(Default)]
+pub struct Asked<'b> {
+    request: limit::Request<'b>,
+    precision: Precision,
 }
 
 /// Answers every request of the port.
@@ -50,6 +57,7 @@ impl Front {
 
 impl Service for Front {
     type Quick = Precision;
+    type Asked<'b> = Asked<'b>;
     type Body = tonic::body::Body;
 
     fn quick(&self, head: &Fields) -> Option<Precision> {
@@ -78,17 +86,26 @@ impl Service for Front {
     }
 
     #[inline]
-    fn answer(&self, precision: Precision, body: &[u8], out: &mut Vec<u8>) -> bool {
+    fn ask<'b>(&self, precision: Precision, body: &'b [u8], asked: &mut Asked<'b>) -> bool {
         let Some(message) = one_message(body, self.message_bytes_max) else { return false };
-        let Some(request) = request(message, self.rate_limit.limits()) else { return false };
-        let told = |decision: &Decision<'_>| {
-            if self.rate_limit.says_more(decision) {
-                write::framed_message(&self.rate_limit.response(&request, decision, precision), out);
-            } else {
-                write::framed(decision, precision, out);
-            }
-        };
-        self.rate_limit.decide_unless_held(&request, told).is_some()
+        asked.precision = precision;
+        message::read(message, self.rate_limit.limits(), &mut asked.request).is_ok()
+            && self.rate_limit.decides_at_once(&asked.request)
+    }
+
+    #[inline]
+    fn answer(&self, calls: &[Asked<'_>], answers: &mut impl Answers) {
+        let requests = calls.iter().map(|call| &call.request);
+        self.rate_limit.decide_all(requests, |call, decision| {
+            let Asked { request, precision } = &calls[call];
+            answers.answer(|out| {
+                if self.rate_limit.says_more(decision) {
+                    write::framed_message(&self.rate_limit.response(request, decision, *precision), out);
+                } else {
+                    write::framed(decision, *precision, out);
+                }
+            });
+        });
     }
 
     async fn route(self: Arc<Self>, request: Request<RequestBody>) -> Response<tonic::body::Body> {

@@ -1,58 +1,9 @@
-//! Answers as they go: at once, or piece by piece as a task makes them and the client's windows let them.
+//! Answers as they go piece by piece: as a task makes them, and the client's windows let them.
 
 use super::{Connection, UNREAD_MAX};
-use crate::http2::{
-    ErrorCode, Service,
-    answer::{end_data, start_data},
-    flow::Outbound,
-    frame,
-    routed::FromTask,
-    stream::{Incoming, Outgoing},
-};
-use bytes::Bytes;
+use crate::http2::{ErrorCode, Service, frame, routed::FromTask, stream::Outgoing};
 
 impl<S: Service> Connection<S> {
-    /// Answers a call at once; false, and nothing has happened, if it has to be routed.
-    #[inline]
-    pub(super) fn answer(
-        &mut self,
-        id: u32,
-        outbound: Outbound,
-        quick: S::Quick,
-        body: &[u8],
-        service: &S,
-    ) -> bool {
-        let out = &mut self.outgoing;
-        let before = out.len();
-        self.answers.write_quick_head(id, out);
-        let start = start_data(id, out);
-        if !service.answer(quick, body, out) {
-            out.truncate(before);
-            return false;
-        }
-        self.answers.quick_head_sent();
-        self.budget.answer();
-        let length = out.len() - start;
-        if length <= outbound.room().min(self.outbound.room()).min(frame::PAYLOAD_MAX) {
-            end_data(start, out);
-            self.outbound.take(length);
-            self.answers.write_quick_trailers(id, out);
-        } else {
-            let body = Bytes::from(out.split_off(start));
-            out.truncate(start - frame::HEADER);
-            self.answer_later(id, outbound, body);
-        }
-        true
-    }
-
-    /// The client's windows do not let it take the answer yet.
-    #[cold]
-    fn answer_later(&mut self, id: u32, outbound: Outbound, body: Bytes) {
-        let stream = self.open(id, Incoming::Ended, outbound);
-        stream.outgoing.extend([Outgoing::Data(body, None), Outgoing::QuickTrailers]);
-        self.flush(id);
-    }
-
     /// A task has something to tell of its stream, which may be over.
     pub(in crate::http2) fn on_task(&mut self, id: u32, told: FromTask) {
         let Some(stream) = self.streams.get_mut(&id) else { return };

@@ -8,6 +8,7 @@
 
 mod answers;
 mod budget;
+mod calls;
 mod control;
 mod requests;
 #[cfg(test)]
@@ -24,6 +25,7 @@ use super::{
     stream::Stream,
 };
 use budget::Budget;
+use calls::{Calls, Reading};
 use hashbrown::HashMap;
 use http::Request;
 use std::{collections::VecDeque, time::Duration};
@@ -178,8 +180,17 @@ impl<S: Service> Connection<S> {
         if self.phase == Phase::Silent && !self.take_preface(bytes)? {
             return Ok(());
         }
-        while let Some(frame) = Frame::take(bytes)? {
-            self.take_frame(&frame, bytes, service)?;
+        let mut reading = Reading { rest: *bytes, service, calls: Calls::new() };
+        let taken = self.take_each(&mut reading);
+        // Also if what came after them broke the protocol.
+        self.answer_calls(&mut reading.calls, service);
+        *bytes = reading.rest;
+        taken
+    }
+
+    fn take_each(&mut self, reading: &mut Reading<'_, '_, S>) -> Result<(), Broken> {
+        while let Some(frame) = Frame::take(&mut reading.rest)? {
+            self.take_frame(&frame, reading)?;
         }
         Ok(())
     }
@@ -198,9 +209,12 @@ impl<S: Service> Connection<S> {
         Ok(true)
     }
 
-    /// `rest` is what follows the frame: a call's body is taken along with its head.
     #[inline]
-    fn take_frame(&mut self, frame: &Frame<'_>, rest: &mut &[u8], service: &S) -> Result<(), Broken> {
+    fn take_frame(&mut self, frame: &Frame<'_>, reading: &mut Reading<'_, '_, S>) -> Result<(), Broken> {
+        if frame.kind != frame::HEADERS || reading.calls.are_enough() {
+            // Whatever the frame says, it says it after them.
+            self.answer_calls(&mut reading.calls, reading.service);
+        }
         if self.phase == Phase::Greeted && (frame.kind != frame::SETTINGS || frame.has(frame::ACK)) {
             return Err(Broken::protocol("its first frame is not SETTINGS"));
         }
@@ -208,9 +222,9 @@ impl<S: Service> Connection<S> {
             return Err(Broken::protocol("a header block is interrupted"));
         }
         match frame.kind {
-            frame::HEADERS => self.on_headers(frame, rest, service),
-            frame::DATA => self.on_data(frame, service),
-            frame::CONTINUATION => self.on_continuation(frame, rest, service),
+            frame::HEADERS => self.on_headers(frame, reading),
+            frame::DATA => self.on_data(frame, reading.service),
+            frame::CONTINUATION => self.on_continuation(frame, reading),
             _ => self.on_control(frame),
         }
     }

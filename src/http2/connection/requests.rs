@@ -1,6 +1,6 @@
 //! Requests as they come: HEADERS, CONTINUATION, DATA.
 
-use super::{Connection, Phase};
+use super::{Calls, Connection, Phase, Reading};
 use crate::http2::{
     Broken, ErrorCode, OpenBlock, RequestBody, Service,
     flow::Outbound,
@@ -22,8 +22,7 @@ impl<S: Service> Connection<S> {
     pub(super) fn on_headers(
         &mut self,
         frame: &Frame<'_>,
-        rest: &mut &[u8],
-        service: &S,
+        reading: &mut Reading<'_, '_, S>,
     ) -> Result<(), Broken> {
         if frame.stream.is_multiple_of(2) {
             return Err(Broken::protocol("a request has a stream of the server's"));
@@ -33,7 +32,7 @@ impl<S: Service> Connection<S> {
             return Err(Broken::protocol("a stream depends on itself"));
         }
         if frame.has(frame::END_HEADERS) {
-            return self.on_block(frame.stream, block, frame.has(frame::END_STREAM), rest, service);
+            return self.on_block(frame.stream, block, frame.has(frame::END_STREAM), reading);
         }
         self.open_block = Some(OpenBlock::start(frame, block));
         Ok(())
@@ -42,14 +41,13 @@ impl<S: Service> Connection<S> {
     pub(super) fn on_continuation(
         &mut self,
         frame: &Frame<'_>,
-        rest: &mut &[u8],
-        service: &S,
+        reading: &mut Reading<'_, '_, S>,
     ) -> Result<(), Broken> {
         self.budget.control_frame(&self.settings)?;
         // What it says may be longer, but not what it takes to say it.
         let bytes_max = self.settings.header_bytes_max as usize + frame::PAYLOAD_MAX;
         match OpenBlock::go_on(&mut self.open_block, frame, bytes_max)? {
-            Some(block) => self.on_block(block.stream, &block.bytes, block.ends_stream, rest, service),
+            Some(block) => self.on_block(block.stream, &block.bytes, block.ends_stream, reading),
             None => Ok(()),
         }
     }
@@ -61,13 +59,12 @@ impl<S: Service> Connection<S> {
         id: u32,
         block: &[u8],
         ends_stream: bool,
-        rest: &mut &[u8],
-        service: &S,
+        reading: &mut Reading<'_, '_, S>,
     ) -> Result<(), Broken> {
         if id <= self.last_stream {
             return self.on_trailers(id, block, ends_stream);
         }
-        let head = self.heads.head(block, service)?;
+        let head = self.heads.head(block, reading.service)?;
         if self.phase == Phase::Leaving {
             return Ok(());
         }
@@ -79,8 +76,8 @@ impl<S: Service> Connection<S> {
         }
         match head {
             Head::Good { quick: Some(quick), content_length } if !ends_stream => {
-                match self.body_in(rest, id, content_length)? {
-                    Some(body) => self.answer_or_route(id, quick, body, service),
+                match self.body_in(&mut reading.rest, id, content_length)? {
+                    Some(body) => self.answer_or_route(id, quick, body, reading),
                     None => self.collect(id, quick, content_length),
                 }
             }
@@ -124,11 +121,17 @@ impl<S: Service> Connection<S> {
 
     /// All of a call has come, and its head was the last that was read.
     #[inline]
-    fn answer_or_route(&mut self, id: u32, quick: S::Quick, body: &[u8], service: &S) {
-        if self.answer(id, Outbound::new(self.stream_outbound), quick, body, service) {
+    fn answer_or_route<'b>(
+        &mut self,
+        id: u32,
+        quick: S::Quick,
+        body: &'b [u8],
+        reading: &mut Reading<'_, 'b, S>,
+    ) {
+        let outbound = Outbound::new(self.stream_outbound);
+        if reading.calls.add(reading.service, (id, outbound), quick, body) {
             return;
         }
-        let outbound = Outbound::new(self.stream_outbound);
         match self.heads.request() {
             Some(head) => self.route_whole(id, head, body, outbound),
             None => self.reset(id, ErrorCode::Protocol),
@@ -320,9 +323,11 @@ impl<S: Service> Connection<S> {
     fn finish_collected(&mut self, id: u32, service: &S) {
         let Some(stream) = self.streams.remove(&id) else { return };
         self.time.request_ended();
-        if let Incoming::Collecting { quick, head, body } = stream.request
-            && !self.answer(id, stream.outbound, quick, &body, service)
-        {
+        let Incoming::Collecting { quick, head, body } = stream.request else { return };
+        let mut calls = Calls::new();
+        if calls.add(service, (id, stream.outbound), quick, &body) {
+            self.answer_calls(&mut calls, service);
+        } else {
             self.route_whole(id, *head, &body, stream.outbound);
         }
     }

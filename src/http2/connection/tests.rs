@@ -6,6 +6,7 @@ mod client;
 mod cuts;
 mod heads;
 mod times;
+mod together;
 
 use super::*;
 use crate::http2::{flow::WINDOW_MAX, proof::Echo};
