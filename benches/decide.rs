@@ -119,6 +119,8 @@ fn wholes(c: &mut Criterion) {
     whole(c, "one descriptor, 10,000 sibling rules", 10_000, &one);
     whole(c, "one descriptor, two limits", 10, &[("two", USER)]);
     whole(c, "four descriptors", 10, &four);
+    let [first, second, third, _] = four[..] else { unreachable!("four users") };
+    whole(c, "four descriptors, two of one counter: the long way", 10, &[first, second, third, first]);
 }
 
 criterion_group!(all, steps, wholes);

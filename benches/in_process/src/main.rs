@@ -1,11 +1,11 @@
-//! What a decision costs without the wire: nanoseconds with few and with many keys, and what a second thread adds. The
-//! steps of a decision are measured by `benches/decide.rs`.
+//! What a decision costs without the wire: nanoseconds with few and with many keys, alone and together with others, and
+//! what a second thread adds. The steps of a decision are measured by `benches/decide.rs`.
 //!
 //! Prints `name=number` lines. Each number is the best of several repeats, because whatever else the machine does can only
 //! make it worse. What making the request costs is measured too and taken off.
 
 use smallvec::smallvec;
-use std::{hint::black_box, ops::Range, sync::Barrier, thread};
+use std::{array, hint::black_box, ops::Range, sync::Barrier, thread};
 use tidegate::{
     clock::{Clock as _, SystemClock},
     limit::{Descriptor, Entry, Hits, Request, Timestamp},
@@ -21,8 +21,12 @@ const REPEATS: u32 = 7;
 const DECISIONS: u64 = 1_000_000;
 const FEW_KEYS: u64 = 1_000;
 const MANY_KEYS: u64 = 1_000_000;
+/// Requests that come together, as on a connection with as many streams.
+const TOGETHER: usize = 16;
 /// Each thread's own, small enough to stay in its core's cache.
 const KEYS_PER_THREAD: u64 = 1_000;
+
+const START: u64 = 1_700_000_000_000_000_000;
 
 const RULES: &str = "
 domain: edge
@@ -37,6 +41,7 @@ descriptors:
 fn main() {
     println!("decide_1000_keys_ns={:.1}", decide_nanos(FEW_KEYS));
     println!("decide_1m_keys_ns={:.1}", decide_nanos(MANY_KEYS));
+    println!("decide_all_1m_keys_ns={:.1}", decide_all_nanos(MANY_KEYS));
     println!("two_threads_ratio={:.2}", two_threads_ratio());
 }
 
@@ -54,20 +59,36 @@ fn limiter() -> Limiter {
 /// What one decision takes, with this many live keys in random order.
 fn decide_nanos(keys: u64) -> f64 {
     let limiter = limiter();
-    let clock = SystemClock::new();
     ask(keys, |number| number % keys, |request, now| decide(&limiter, request, now));
-    let best = |each: fn(&Limiter, &Request<'_>, Timestamp)| {
-        let nanos = (0..REPEATS).map(|_| {
-            let mut random = random(0..keys);
-            timed(&clock, || ask(DECISIONS, |_| random(), |request, now| each(&limiter, request, now)))
-        });
-        nanos.min().expect("there is at least one repeat") as f64
+    let work = |each: fn(&Limiter, &Request<'_>, Timestamp)| {
+        let mut random = random(0..keys);
+        ask(DECISIONS, |_| random(), |request, now| each(&limiter, request, now));
     };
-    let with = best(decide);
-    let without = best(|_, request, now| {
+    let nothing = |_: &Limiter, request: &Request<'_>, now| {
         black_box((request, now));
-    });
-    (with - without) / DECISIONS as f64
+    };
+    best(|| work(decide)) - best(|| work(nothing))
+}
+
+/// The same for decisions of requests that come together.
+fn decide_all_nanos(keys: u64) -> f64 {
+    let limiter = limiter();
+    ask(keys, |number| number % keys, |request, now| decide(&limiter, request, now));
+    let work = |each: fn(&Limiter, &[Request<'_>], Timestamp)| {
+        let mut random = random(0..keys);
+        ask_together(DECISIONS, |_| random(), |requests, now| each(&limiter, requests, now));
+    };
+    let nothing = |_: &Limiter, requests: &[Request<'_>], now| {
+        black_box((requests, now));
+    };
+    best(|| work(decide_all)) - best(|| work(nothing))
+}
+
+/// Nanoseconds for each decision of the work, at best.
+fn best(work: impl Fn()) -> f64 {
+    let clock = SystemClock::new();
+    let nanos = (0..REPEATS).map(|_| timed(&clock, &work));
+    nanos.min().expect("there is at least one repeat") as f64 / DECISIONS as f64
 }
 
 /// How many times the decisions of one thread two threads make, on keys of their own.
@@ -105,6 +126,12 @@ fn decide(limiter: &Limiter, request: &Request<'_>, now: Timestamp) {
     black_box(limiter.pin().decide(request, now));
 }
 
+fn decide_all(limiter: &Limiter, requests: &[Request<'_>], now: Timestamp) {
+    limiter.pin().decide_all(requests.iter(), now, |_, decision| {
+        black_box(decision);
+    });
+}
+
 fn timed(clock: &SystemClock, work: impl FnOnce()) -> u64 {
     let start = clock.now().as_nanos();
     work();
@@ -113,18 +140,36 @@ fn timed(clock: &SystemClock, work: impl FnOnce()) -> u64 {
 
 /// Makes requests one after the other and hands them to `each`, a microsecond apart.
 fn ask(count: u64, mut key: impl FnMut(u64) -> u64, mut each: impl FnMut(&Request<'_>, Timestamp)) {
-    const START: u64 = 1_700_000_000_000_000_000;
     for number in 0..count {
         let digits = decimal(key(number));
-        let value = str::from_utf8(&digits).expect("digits are UTF-8");
         let mut request = Request::new("edge");
-        request.push(Descriptor {
-            entries: smallvec![Entry { key: "plan", value: "free" }, Entry { key: "remote_address", value }],
-            limit: None,
-            hits: Hits::ONE,
-        });
+        request.push(descriptor(&digits));
         each(&request, Timestamp::from_nanos(START + number * 1_000));
     }
+}
+
+/// The same, some requests at a time.
+fn ask_together(
+    count: u64,
+    mut key: impl FnMut(u64) -> u64,
+    mut each: impl FnMut(&[Request<'_>], Timestamp),
+) {
+    for first in (0..count).step_by(TOGETHER) {
+        let digits: [_; TOGETHER] = array::from_fn(|index| decimal(key(first + index as u64)));
+        // Filled where they stay, as a server fills them: a request is large.
+        let mut requests: [_; TOGETHER] = array::from_fn(|_| Request::new("edge"));
+        for (request, digits) in requests.iter_mut().zip(&digits) {
+            request.push(descriptor(digits));
+        }
+        each(&requests, Timestamp::from_nanos(START + first * 1_000));
+    }
+}
+
+#[inline]
+fn descriptor(digits: &[u8]) -> Descriptor<'_> {
+    let value = str::from_utf8(digits).expect("digits are UTF-8");
+    let entries = smallvec![Entry { key: "plan", value: "free" }, Entry { key: "remote_address", value }];
+    Descriptor { entries, limit: None, hits: Hits::ONE }
 }
 
 /// Eight digits: cheaper to make than the decision that is measured.

@@ -11,12 +11,14 @@ use std::process::Command;
 pub(super) const LIMITER: &str = "limiter";
 pub(super) const DECIDE_1000_KEYS: &str = "decide, 1,000 keys";
 pub(super) const DECIDE_1_M_KEYS: &str = "decide, 1 M keys";
+const DECIDE_ALL_1_M_KEYS: &str = "decide 16, 1 M";
 pub(super) const TWO_THREADS: &str = "two threads";
 
 /// The names that the benchmark prints, before an equals sign and the number.
-const PRINTED: [(&str, &str, Figure); 3] = [
+const PRINTED: [(&str, &str, Figure); 4] = [
     ("decide_1000_keys_ns", DECIDE_1000_KEYS, Figure::Nanos),
     ("decide_1m_keys_ns", DECIDE_1_M_KEYS, Figure::Nanos),
+    ("decide_all_1m_keys_ns", DECIDE_ALL_1_M_KEYS, Figure::Nanos),
     ("two_threads_ratio", TWO_THREADS, Figure::Ratio),
 ];
 
