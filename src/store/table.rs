@@ -209,8 +209,8 @@ impl<T: Default> Table<T> {
     #[inline]
     pub(super) fn fetch_page(&self, key: Key) {
         let page = &self.pages[self.page_of(key)];
-        prefetch_index(&page.tags, 0);
-        prefetch_index(&page.chunks, 0);
+        prefetch_index(&page.tags[..], 0);
+        prefetch_index(&page.chunks[..], 0);
     }
 
     /// Asks memory for the slot that seems to hold the key, and waits for its page alone.

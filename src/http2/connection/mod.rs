@@ -180,7 +180,7 @@ impl<S: Service> Connection<S> {
         if self.phase == Phase::Silent && !self.take_preface(bytes)? {
             return Ok(());
         }
-        let mut reading = Reading { rest: *bytes, service, calls: Calls::new() };
+        let mut reading = Reading { rest: bytes, service, calls: Calls::new() };
         let taken = self.take_each(&mut reading);
         // Also if what came after them broke the protocol.
         self.answer_calls(&mut reading.calls, service);
