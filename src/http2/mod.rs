@@ -2,8 +2,8 @@
 //!
 //! [`serve()`] drives one connection over a socket. What it drives does no IO and reads no clock:
 //! `connection` turns bytes that were read into bytes to write. A call that its [`Service`] can answer at once is
-//! answered together with those that were read along with it; it never becomes a task. Every other one is routed: handed on as an
-//! `http::Request`, with the connection's windows as its back-pressure.
+//! answered along with those that came in the same read; it never becomes a task. Every other one is routed: handed on
+//! as an `http::Request`, with the connection's windows as its back-pressure.
 //!
 //! Why not a library: `docs/decisions/0005-own-http2.md`.
 

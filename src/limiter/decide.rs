@@ -50,10 +50,11 @@ fn decide_longer<'r>(
     let descriptors = request.descriptors();
     if descriptors.len() > 1 && !limiter.global_shadow && short::may_take(descriptors, domain) {
         let asked = descriptors.iter().map(|descriptor| short::asked(descriptor, domain, &in_force.keys));
-        if let Some(asked) = asked.collect::<Option<SmallVec<[_; short::DESCRIPTORS_MAX]>>>()
-            && let Some(decision) = short::several(&asked, &limiter.store, now)
-        {
-            return decision;
+        if let Some(asked) = asked.collect::<Option<SmallVec<[_; short::DESCRIPTORS_MAX]>>>() {
+            short::fetch(&asked, &limiter.store);
+            if let Some(decision) = short::several(&asked, &limiter.store, now) {
+                return decision;
+            }
         }
     }
     decide_any(in_force, domain, limiter, request, now)

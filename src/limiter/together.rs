@@ -6,15 +6,11 @@ use super::{Pinned, decide, keys::Keys, short};
 use crate::{
     limit::{Decision, Request, Timestamp},
     rules::{DomainRules, Found},
-    store::Store,
 };
 use smallvec::SmallVec;
 
 /// As many as commonly come together; what is beyond takes memory of its own.
 const REQUESTS: usize = 16;
-
-/// So few counters are in a near cache anyway.
-const NEAR_COUNTERS: usize = if cfg!(test) { 8 } else { 8 * 1024 };
 
 /// What is known of each descriptor of the requests that may go a short way.
 type OfEach<T> = SmallVec<[T; REQUESTS * short::DESCRIPTORS_MAX]>;
@@ -46,7 +42,7 @@ pub(super) fn decide_all<'r, 'q, 't: 'q>(
     let (mut found, mut asked) = (OfEach::new(), OfEach::new());
     find(requests.clone(), &ways, &mut found);
     ask(requests.clone(), &mut ways, &found, &in_force.keys, &mut asked);
-    fetch(&limiter.store, &asked);
+    short::fetch(&asked, &limiter.store);
     let mut asked = &asked[..];
     for (index, (request, way)) in requests.zip(ways).enumerate() {
         let domain = match way {
@@ -125,16 +121,6 @@ fn ask<'r, 'q, 't: 'q>(
             }
         }
     }
-}
-
-/// Asks memory for the counters, and waits for nothing that it can do without.
-fn fetch(store: &Store, asked: &[short::Asked<'_>]) {
-    if asked.len() < 2 || store.counters() <= NEAR_COUNTERS {
-        return;
-    }
-    let keys = asked.iter().flatten().map(|charge| charge.key);
-    keys.clone().for_each(|key| store.lock(Store::shard_of(key)).fetch_page(key));
-    keys.for_each(|key| store.lock(Store::shard_of(key)).fetch_slot(key));
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::http2::{
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-/// The most calls that wait for others to come. They wait for nothing but what was read along with them.
+/// The most calls that are answered together.
 const TOGETHER_MAX: usize = 16;
 
 /// What is left of what was read, and the calls from before that are yet to be answered.
@@ -91,6 +91,7 @@ impl<S: Service> Connection<S> {
         calls.asked.clear();
     }
 
+    /// Writes an answer, as far as the client's windows let it.
     #[inline]
     fn answer(&mut self, id: u32, outbound: Outbound, body: impl FnOnce(&mut Vec<u8>)) {
         let out = &mut self.outgoing;

@@ -21,6 +21,9 @@ use crate::{
 /// More descriptors go the long way: by then its bookkeeping weighs little.
 pub(super) const DESCRIPTORS_MAX: usize = 4;
 
+/// So few counters are in a near cache anyway.
+const NEAR_COUNTERS: usize = if cfg!(test) { 8 } else { 8 * 1024 };
+
 /// What a descriptor asks for; nothing, if nothing limits it.
 pub(super) type Asked<'r> = Option<Charge<'r>>;
 
@@ -71,6 +74,17 @@ pub(super) fn asked_of<'r>(
     let limit = rule.plain_limit()?;
     let key = keys.key(domain, limit, entries, shared);
     Some(Some(Charge { key, rule, limit, hits: hits.get() }))
+}
+
+/// Asks memory for all counters before any of them is waited for.
+#[inline]
+pub(super) fn fetch(asked: &[Asked<'_>], store: &Store) {
+    if asked.len() < 2 || store.counters() <= NEAR_COUNTERS {
+        return;
+    }
+    let keys = asked.iter().flatten().map(|charge| charge.key);
+    keys.clone().for_each(|key| store.lock(Store::shard_of(key)).fetch_page(key));
+    keys.for_each(|key| store.lock(Store::shard_of(key)).fetch_slot(key));
 }
 
 /// Decides a request of which this is asked; none, and nothing has happened, if it has to go the long way.
