@@ -59,6 +59,26 @@ async fn connections_to_different_workers_share_the_counters() {
     assert_eq!(admitted, 3);
 }
 
+#[tokio::test]
+async fn calls_that_come_together_are_decided_one_after_the_other() {
+    let rules = rules_file(&RULES.replace("requests_per_unit: 3", "requests_per_unit: 20"));
+    let server = Server::with_rules(rules.path(), &["--threads", "1"]);
+    let client = server.client().await;
+    let mut calls = tokio::task::JoinSet::new();
+    for _ in 0..50 {
+        let mut client = client.clone();
+        // Every other one has a descriptor beside it that nothing limits.
+        let mut descriptors = vec![descriptor(&[("user", "a")])];
+        descriptors.extend((calls.len() % 2 == 0).then(|| descriptor(&[("stranger", "a")])));
+        calls.spawn(async move { client.ask("edge", descriptors).await.unwrap() });
+    }
+    let answers = calls.join_all().await;
+    let admitted = answers.iter().filter(|answer| answer.overall_code() == Code::Ok);
+    let mut left: Vec<_> = admitted.map(|answer| answer.statuses[0].limit_remaining).collect();
+    left.sort_unstable();
+    assert_eq!(left, (0..20).collect::<Vec<_>>(), "each admission leaves one less than that before");
+}
+
 #[test]
 fn a_unix_socket_is_served_and_removed_at_the_end() {
     let folder = tempfile::tempdir().unwrap();

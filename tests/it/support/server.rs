@@ -158,7 +158,8 @@ impl Drop for Server {
     }
 }
 
-/// A client of the generated kind.
+/// A client of the generated kind. Its clones share its connection.
+#[derive(Clone)]
 pub struct Client(pub RateLimitServiceClient<Channel>);
 
 impl Client {
