@@ -126,8 +126,19 @@ fn ask<'r, 'q, 't: 'q>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limiter::short::tests::{Asks, KEYS, RULES, asking, counters, limiter};
+    use crate::{
+        limit::{Code, Descriptor, Hits},
+        limiter::{
+            Due, Verdict,
+            short::tests::{Asks, KEYS, RULES, asking, counters, limiter},
+            tests::descriptor,
+        },
+    };
     use proptest::{collection::vec, prelude::*};
+    use std::{task::Waker, time::Duration};
+
+    /// A rule whose answers wait for their turn.
+    const HELD: &str = "  - { key: held, rate_limit: { per: 1s, requests_per_unit: 1, algorithm: leaky_bucket, max_wait: 9s } }\n";
 
     /// Domains of requests; the last is not known.
     const DOMAINS: [&str; 2] = ["d", "unknown"];
@@ -151,8 +162,7 @@ mod tests {
             holds in any::<bool>(),
             global_shadow in any::<bool>(),
         ) {
-            let held = "  - { key: held, rate_limit: { per: 1s, requests_per_unit: 1, algorithm: leaky_bucket, max_wait: 9s } }\n";
-            let rules = [RULES, if holds { held } else { "" }].concat();
+            let rules = [RULES, if holds { HELD } else { "" }].concat();
             let (mut together, mut one_by_one) = (limiter(&rules), limiter(&rules));
             (together.global_shadow, one_by_one.global_shadow) = (global_shadow, global_shadow);
             let mut now = Timestamp::from_millis(1_700_000_000_000);
@@ -167,5 +177,30 @@ mod tests {
                 prop_assert_eq!(counters(together.limiter), counters(one_by_one.limiter));
             }
         }
+    }
+
+    #[test]
+    fn what_is_given_back_among_others_moves_those_who_wait() {
+        let limiter = limiter(&[RULES, HELD].concat());
+        let (now, patience) = (Timestamp::from_millis(1_700_000_000_000), Duration::from_secs(9));
+        let of_one = |text, hits| {
+            let mut request = Request::new("d");
+            request.push(Descriptor { hits, ..descriptor(text) });
+            request
+        };
+        let rules = limiter.pin();
+        let come = || rules.decide_or_hold(&of_one("held=a", Hits::ONE), patience, now);
+        let (Verdict::Decided(_), Verdict::Held(ticket)) = (come(), come()) else {
+            panic!("the second waits")
+        };
+        let turn = || match limiter.due(&ticket, Waker::noop()) {
+            Due::At(turn) => turn.since(now),
+            Due::TooLate => panic!("it is not sent away"),
+        };
+        assert_eq!(turn(), Duration::from_secs(1));
+        let together = [of_one("sliding=a", Hits::ONE), of_one("held=a", Hits::new(Some(1), 1, true))];
+        rules.decide_all(together.iter(), now, |_, decision| assert_eq!(decision.code, Code::Ok));
+        assert_eq!(turn(), Duration::ZERO);
+        limiter.give_up(ticket, now);
     }
 }
