@@ -62,6 +62,7 @@ impl<S: Service> Connection<S> {
         reading: &mut Reading<'_, '_, S>,
     ) -> Result<(), Broken> {
         if id <= self.last_stream {
+            self.answer_calls(&mut reading.calls, reading.service);
             return self.on_trailers(id, block, ends_stream);
         }
         let head = self.heads.head(block, reading.service)?;
@@ -70,16 +71,21 @@ impl<S: Service> Connection<S> {
         }
         self.last_stream = id;
         self.budget.request();
-        if self.streams.len() >= self.settings.streams_max as usize {
-            self.reset(id, ErrorCode::RefusedStream);
+        let is_full = self.streams.len() >= self.settings.streams_max as usize;
+        if let Head::Good { quick: Some(quick), content_length } = head
+            && !ends_stream
+            && !is_full
+            && let Some(body) = self.body_in(reading, id, content_length)?
+        {
+            self.call(id, quick, body, reading);
             return Ok(());
         }
+        // Whatever else is said, is said after the answers to the calls before it.
+        self.answer_calls(&mut reading.calls, reading.service);
         match head {
+            _ if is_full => self.reset(id, ErrorCode::RefusedStream),
             Head::Good { quick: Some(quick), content_length } if !ends_stream => {
-                match self.body_in(&mut reading.rest, id, content_length)? {
-                    Some(body) => self.answer_or_route(id, quick, body, reading),
-                    None => self.collect(id, quick, content_length),
-                }
+                self.collect(id, quick, content_length);
             }
             Head::Good { content_length, .. }
                 if ends_stream && content_length.is_some_and(|length| length > 0) =>
@@ -93,15 +99,15 @@ impl<S: Service> Connection<S> {
         Ok(())
     }
 
-    /// The whole body of a request, if it is what follows its head. It is taken off `rest`.
+    /// The whole body of a request, if it is what follows its head. It is taken off what is left.
     #[inline]
     fn body_in<'b>(
         &mut self,
-        rest: &mut &'b [u8],
+        reading: &mut Reading<'_, 'b, S>,
         id: u32,
         content_length: Option<u64>,
     ) -> Result<Option<&'b [u8]>, Broken> {
-        let mut after = *rest;
+        let mut after = reading.rest;
         // If what follows is broken, that is seen when its turn comes.
         let Ok(Some(data)) = Frame::take(&mut after) else { return Ok(None) };
         if data.kind != frame::DATA || data.stream != id || !data.has(frame::END_STREAM) {
@@ -114,27 +120,27 @@ impl<S: Service> Connection<S> {
             return Ok(None);
         }
         self.inbound.came(data.payload.len())?;
-        self.give_back(data.payload.len());
-        *rest = after;
+        if let Some(raise) = self.inbound.read(data.payload.len()) {
+            self.answer_calls(&mut reading.calls, reading.service);
+            frame::write_raise(0, raise, &mut self.outgoing);
+        }
+        reading.rest = after;
         Ok(Some(body))
     }
 
-    /// All of a call has come, and its head was the last that was read.
+    /// All of a call has come, and its head was the last that was read: it is answered with others, or routed.
     #[inline]
-    fn answer_or_route<'b>(
-        &mut self,
-        id: u32,
-        quick: S::Quick,
-        body: &'b [u8],
-        reading: &mut Reading<'_, 'b, S>,
-    ) {
+    fn call<'b>(&mut self, id: u32, quick: S::Quick, body: &'b [u8], reading: &mut Reading<'_, 'b, S>) {
         let outbound = Outbound::new(self.stream_outbound);
         if reading.calls.add(reading.service, (id, outbound), quick, body) {
             return;
         }
         match self.heads.request() {
             Some(head) => self.route_whole(id, head, body, outbound),
-            None => self.reset(id, ErrorCode::Protocol),
+            None => {
+                self.answer_calls(&mut reading.calls, reading.service);
+                self.reset(id, ErrorCode::Protocol);
+            }
         }
     }
 

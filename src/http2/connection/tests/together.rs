@@ -1,5 +1,7 @@
 //! Calls that come together.
 
+use std::slice;
+
 use super::{
     client::{Said::*, *},
     *,
@@ -32,6 +34,34 @@ fn what_comes_between_calls_is_answered_between_them() {
     let ping = frame_bytes(frame::PING, 0, 0, b"8 bytes.");
     let expected = [answer(1, b"before"), vec![Pong(b"8 bytes.".to_vec())], answer(3, b"after")].concat();
     assert_eq!(hears(&mut client, &[call(1, b"before"), ping, call(3, b"after")]), expected);
+
+    let malformed = frame_bytes(frame::HEADERS, frame::END_HEADERS, 7, &[]);
+    let refused = vec![Reset(7, ErrorCode::Protocol as u32)];
+    let expected = [answer(5, b"before"), refused, answer(9, b"after")].concat();
+    assert_eq!(hears(&mut client, &[call(5, b"before"), malformed, call(9, b"after")]), expected);
+
+    let full = Http2Settings { streams_max: 1, ..Http2Settings::default() };
+    let mut client = Client::with(full, &[]);
+    let waiting = frame_bytes(frame::HEADERS, frame::END_HEADERS, 3, &head("/other"));
+    // Its body is of a stream that is closed by then.
+    let refused =
+        [ErrorCode::RefusedStream, ErrorCode::StreamClosed].map(|code| Reset(5, code as u32)).to_vec();
+    let sent = [call(1, b"before"), waiting, call(5, b"too many")];
+    assert_eq!(hears(&mut client, &sent), [answer(1, b"before"), refused].concat());
+}
+
+#[test]
+fn a_window_is_raised_after_the_calls_before_it() {
+    let settings = Http2Settings { connection_window: DEFAULT_WINDOW, ..Http2Settings::default() };
+    let (mut cut, mut whole) = (Client::silent(settings), Client::silent(settings));
+    for client in [&mut cut, &mut whole] {
+        client.sends(&opening(&[]));
+        client.hears();
+    }
+    let sent: Vec<_> = (0..8).map(|n| call(2 * n + 1, &[b'x'; 6_000])).collect();
+    let one_by_one: Vec<_> = sent.iter().flat_map(|call| hears(&mut cut, slice::from_ref(call))).collect();
+    assert!(one_by_one.iter().any(|said| matches!(said, Raise(0, _))), "there is one");
+    assert_eq!(hears(&mut whole, &sent), one_by_one);
 }
 
 #[test]
