@@ -44,6 +44,7 @@ pub(super) fn decide_all<'r, 'q, 't: 'q>(
     ask(requests.clone(), &mut ways, &found, &in_force.keys, &mut asked);
     short::fetch(&asked, &limiter.store);
     let mut asked = &asked[..];
+    // Each way tells its own decision: one that they had in common would be made elsewhere first, and copied.
     for (index, (request, way)) in requests.zip(ways).enumerate() {
         let domain = match way {
             Way::Short(domain) => {

@@ -135,12 +135,10 @@ impl<S: Service> Connection<S> {
         if reading.calls.add(reading.service, (id, outbound), quick, body) {
             return;
         }
+        self.answer_calls(&mut reading.calls, reading.service);
         match self.heads.request() {
             Some(head) => self.route_whole(id, head, body, outbound),
-            None => {
-                self.answer_calls(&mut reading.calls, reading.service);
-                self.reset(id, ErrorCode::Protocol);
-            }
+            None => self.reset(id, ErrorCode::Protocol),
         }
     }
 

@@ -48,7 +48,18 @@ struct Counter {
 /// Whether a request with these descriptors may go a short way, as far as can be told before their rules are found.
 #[inline]
 pub(super) fn may_take(descriptors: &[Descriptor<'_>], domain: &DomainRules) -> bool {
-    descriptors.len() <= DESCRIPTORS_MAX && (descriptors.len() == 1 || !domain.has_replaces())
+    descriptors.len() <= DESCRIPTORS_MAX
+        && (descriptors.len() == 1 || !domain.has_replaces())
+        && descriptors.iter().all(|descriptor| mere_hits(descriptor).is_some())
+}
+
+/// The hits of a descriptor that asks for nothing else.
+#[inline]
+fn mere_hits(descriptor: &Descriptor<'_>) -> Option<u64> {
+    match descriptor {
+        Descriptor { limit: None, hits: Hits::Take(hits), .. } => Some(hits.get()),
+        _ => None,
+    }
 }
 
 /// What a descriptor asks for; none if that is more than a short way gives.
@@ -58,6 +69,8 @@ pub(super) fn asked<'r>(
     domain: &'r DomainRules,
     keys: &Keys,
 ) -> Option<Asked<'r>> {
+    // Asked before its rule is looked for, which would be in vain.
+    mere_hits(descriptor)?;
     asked_of(domain.find(&descriptor.entries).as_ref(), descriptor, domain, keys)
 }
 
@@ -69,11 +82,11 @@ pub(super) fn asked_of<'r>(
     domain: &DomainRules,
     keys: &Keys,
 ) -> Option<Asked<'r>> {
-    let Descriptor { entries, limit: None, hits: Hits::Take(hits) } = descriptor else { return None };
+    let hits = mere_hits(descriptor)?;
     let Some(Found { rule, shared }) = found else { return Some(None) };
     let limit = rule.plain_limit()?;
-    let key = keys.key(domain, limit, entries, shared);
-    Some(Some(Charge { key, rule, limit, hits: hits.get() }))
+    let key = keys.key(domain, limit, &descriptor.entries, shared);
+    Some(Some(Charge { key, rule, limit, hits }))
 }
 
 /// Asks memory for all counters before any of them is waited for.

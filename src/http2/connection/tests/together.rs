@@ -1,11 +1,10 @@
 //! Calls that come together.
 
-use std::slice;
-
 use super::{
     client::{Said::*, *},
     *,
 };
+use std::slice;
 
 /// What the server says to all of this, read at once.
 fn hears(client: &mut Client, sent: &[Vec<u8>]) -> Vec<Said> {
