@@ -5,7 +5,11 @@ mod metrics;
 pub use metrics::{METRICS_CONTENT_TYPE, Metrics, Sources};
 
 use std::io::IsTerminal;
-use tracing_subscriber::{EnvFilter, filter::ParseError};
+use tracing_subscriber::{
+    filter::{ParseError, Targets},
+    layer::SubscriberExt,
+    util::SubscriberInitExt,
+};
 
 /// How log lines look.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -18,11 +22,15 @@ pub enum LogFormat {
 
 /// Sends logs to standard error. `filter` is a level (`info`) or a list of `target=level`.
 pub fn start_logging(format: LogFormat, filter: &str) -> Result<(), ParseError> {
-    let filter = EnvFilter::builder().parse(filter)?;
-    let to_stderr = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let filter: Targets = filter.parse()?;
+    let registry = tracing_subscriber::registry().with(filter);
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     match format {
-        LogFormat::Text => to_stderr.with_ansi(std::io::stderr().is_terminal()).with_target(false).init(),
-        LogFormat::Json => to_stderr.json().flatten_event(true).with_current_span(false).init(),
+        LogFormat::Text => {
+            let lines = lines.with_ansi(std::io::stderr().is_terminal()).with_target(false);
+            registry.with(lines).init();
+        }
+        LogFormat::Json => registry.with(lines.json().flatten_event(true).with_current_span(false)).init(),
     }
     Ok(())
 }
