@@ -7,7 +7,7 @@
 
 use crate::{
     limit::Entry,
-    rules::{DomainRules, KeyStart, RuleEntry, RuleLimit, RuleSet, RuleValue},
+    rules::{DomainRules, KeyPrefix, RuleEntry, RuleLimit, RuleSet, RuleValue},
     store::{Fingerprint, Key, Seed},
 };
 use std::num::NonZeroU32;
@@ -21,11 +21,11 @@ impl Keys {
     /// Hashes what the rules tell, and leaves it with them.
     pub(super) fn new(rules: &mut RuleSet, seed: &Seed) -> Self {
         let keys = Self { seed: seed.clone() };
-        rules.start_keys(|domain, limit, way| keys.start(domain, limit, way));
+        rules.set_key_prefixes(|domain, limit, way| keys.start(domain, limit, way));
         keys
     }
 
-    fn start(&self, domain: &str, limit: &RuleLimit, way: &[RuleEntry<'_>]) -> Option<KeyStart> {
+    fn start(&self, domain: &str, limit: &RuleLimit, way: &[RuleEntry<'_>]) -> Option<KeyPrefix> {
         let (mut fingerprint, mut texts) = (self.nothing_of_entries(domain, limit), 0);
         for entry in way {
             fingerprint.text(entry.key);
@@ -37,7 +37,7 @@ impl Keys {
             }
             texts += 1;
         }
-        NonZeroU32::new(texts).map(|texts| KeyStart { fingerprint, texts })
+        NonZeroU32::new(texts).map(|texts| KeyPrefix { fingerprint, texts })
     }
 
     fn nothing_of_entries(&self, domain: &str, limit: &RuleLimit) -> Fingerprint {
@@ -57,7 +57,7 @@ impl Keys {
         entries: &[Entry<'_>],
         shared: &[(usize, &str)],
     ) -> Key {
-        let (mut fingerprint, texts) = match limit.key_start {
+        let (mut fingerprint, texts) = match limit.key_prefix {
             Some(start) => (start.fingerprint, start.texts.get() as usize),
             // The limit that a request brings along: no rule leads to it.
             None => (self.nothing_of_entries(domain.name(), limit), 0),
@@ -133,10 +133,10 @@ descriptors:
             let entries: Vec<_> = way.iter().map(|&(key, value)| Entry { key, value }).collect();
             let found = domain.find(&entries).expect("a rule");
             for limit in &found.rule.limits {
-                let from_the_very_start = RuleLimit { key_start: None, ..limit.clone() };
+                let from_the_very_start = RuleLimit { key_prefix: None, ..limit.clone() };
                 let key = |limit: &RuleLimit| keys.key(domain, limit, &entries, &found.shared);
                 assert_eq!(key(limit), key(&from_the_very_start), "{way:?}");
-                starts.push(limit.key_start.expect("of a rule").texts.get());
+                starts.push(limit.key_prefix.expect("of a rule").texts.get());
             }
         }
         assert_eq!(starts, [1, 1, 1, 2, 4, 6, 5], "how much each rule tells");

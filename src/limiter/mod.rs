@@ -73,7 +73,7 @@ impl InForce {
     }
 
     fn after(former: &Self, rules: RuleSet, seed: &Seed) -> Self {
-        let held_before = former.held_before || former.rules.may_hold();
+        let held_before = former.held_before || former.rules.may_queue();
         Self { held_before, ..Self::new(rules, seed) }
     }
 }
@@ -145,7 +145,7 @@ impl Pinned<'_> {
 
     /// Decides one request for a caller that waits no longer than `patience` if the answer has to be held.
     pub fn decide_or_hold(&self, request: &Request<'_>, patience: Duration, now: Timestamp) -> Verdict<'_> {
-        match self.in_force.rules.holding_domain(request.domain()) {
+        match self.in_force.rules.queueing_domain(request.domain()) {
             Some(domain) => hold::decide(self, domain, request, patience, now),
             None => Verdict::Decided(self.decide(request, now)),
         }
@@ -156,7 +156,7 @@ impl Pinned<'_> {
     fn domain_with_lines(&self, request: &Request<'_>) -> Option<&DomainRules> {
         let InForce { rules, held_before, .. }: &InForce = &self.in_force;
         let gives_back = |descriptor: &Descriptor<'_>| matches!(descriptor.hits, Hits::GiveBack(_));
-        match rules.holding_domain(request.domain()) {
+        match rules.queueing_domain(request.domain()) {
             None if *held_before && request.descriptors().iter().any(gives_back) => {
                 rules.domain(request.domain())
             }
@@ -167,7 +167,7 @@ impl Pinned<'_> {
     /// Whether answers of this domain may be held.
     #[inline]
     pub fn may_hold(&self, domain: &str) -> bool {
-        self.in_force.rules.holding_domain(domain).is_some()
+        self.in_force.rules.queueing_domain(domain).is_some()
     }
 
     /// What a request is told that was held and whose turn has come: the counters as they are now.

@@ -90,7 +90,7 @@ fn find<'r, 'q, 't: 'q>(
         for descriptor in request.descriptors() {
             let found = domain.find(&descriptor.entries);
             if let Some(Found { rule, .. }) = &found {
-                rule.fetch();
+                rule.prefetch();
             }
             all.push(found);
         }

@@ -24,7 +24,7 @@ pub use explain::{Explanation, Matched, Outcome, Step};
 pub use files::{Source, read};
 pub use limits::{LimitIdentity, LimitInfo, LimitTable};
 pub use pattern::Pattern;
-pub use rule::{Charge, KeyStart, Rule, RuleLimit, Semantics};
+pub use rule::{Charge, KeyPrefix, Rule, RuleLimit, Semantics};
 pub use set::{LoadOptions, RuleSet};
 pub use tree::{DomainRules, Found, RuleEntry, RuleValue};
 

@@ -42,7 +42,7 @@ impl Semantics {
 
 /// The keys of a limit's counters, as far as its rule alone tells them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct KeyStart {
+pub struct KeyPrefix {
     /// What is hashed by then.
     pub fingerprint: Fingerprint,
     /// How many keys and values of entries are in it, in their order. At least the first key: every rule has one.
@@ -57,8 +57,6 @@ pub struct RuleLimit {
     /// Part of the counter's key: tells the limits of one rule apart. It is 0 for a limit that is alone on its rule, and
     /// else made of the limit's name or window, so that another order of the limits leaves the counters as they are.
     pub tag: u32,
-    /// The limit's place among those of its rule; the first wins ties.
-    pub ordinal: u32,
     /// The name that metrics, `replaces` and answers use; may be empty.
     pub name: Box<str>,
     /// Hits per window, as answers report it.
@@ -73,8 +71,8 @@ pub struct RuleLimit {
     pub charge: Charge,
     /// Ours, or the reference server's.
     pub semantics: Semantics,
-    /// None until somebody who has the secret of the keys [starts](super::RuleSet::start_keys) them.
-    pub key_start: Option<KeyStart>,
+    /// None until somebody who has the secret of the keys [starts](super::RuleSet::set_key_prefixes) them.
+    pub key_prefix: Option<KeyPrefix>,
 }
 
 impl RuleLimit {
@@ -122,7 +120,7 @@ pub struct Rule {
 
 impl Rule {
     /// The same, knowing whether it has a plain limit.
-    pub(super) fn judged(mut self) -> Self {
+    pub(super) fn with_plain_limit(mut self) -> Self {
         let is_plain = !self.shadow && !self.info.quota && !self.unlimited;
         self.has_plain_limit = is_plain && matches!(&*self.limits, [limit] if limit.is_plain());
         self
@@ -130,7 +128,7 @@ impl Rule {
 
     /// Asks memory for what a decision reads of it, and does not wait.
     #[inline]
-    pub(crate) fn fetch(&self) {
+    pub(crate) fn prefetch(&self) {
         prefetch_index(slice::from_ref(&self.limits), 0);
         prefetch_index(slice::from_ref(&self.has_plain_limit), 0);
     }
@@ -143,7 +141,7 @@ impl Rule {
     }
 
     /// Whether it may hold an answer until its turn.
-    pub fn may_hold(&self) -> bool {
+    pub fn may_queue(&self) -> bool {
         !self.shadow && self.limits.iter().any(|limit| limit.algorithm.queueing().is_some())
     }
 }

@@ -1,7 +1,7 @@
 //! All the rules there are: every domain of every file, and the limits by number.
 
 use super::{
-    Charge, DomainRules, KeyStart, LimitIdentity, LimitInfo, LimitTable, RuleEntry, RuleErrors, RuleLimit,
+    Charge, DomainRules, KeyPrefix, LimitIdentity, LimitInfo, LimitTable, RuleEntry, RuleErrors, RuleLimit,
     Semantics, Source,
     error::Problems,
     grammar::{self, DeclaredDomain},
@@ -29,7 +29,7 @@ pub struct LoadOptions {
 pub struct RuleSet {
     domains: TextMap<DomainRules>,
     /// Whether any domain has a rule that may hold an answer.
-    may_hold: bool,
+    may_queue: bool,
     limits: LimitTable,
 }
 
@@ -63,14 +63,14 @@ impl RuleSet {
                 }
             }
         }
-        let (mut compiled, mut may_hold) = (Vec::with_capacity(domains.len()), false);
+        let (mut compiled, mut may_queue) = (Vec::with_capacity(domains.len()), false);
         for (name, declared) in domains {
             let overrides = Unit::ALL.map(|unit| override_template(&name, unit, options.semantics, &limits));
             let rules = DomainRules::compile(declared, overrides, &mut problems);
-            may_hold |= rules.may_hold();
+            may_queue |= rules.may_queue();
             compiled.push((name.into(), rules));
         }
-        problems.or(Self { domains: compiled.into_iter().collect(), may_hold, limits })
+        problems.or(Self { domains: compiled.into_iter().collect(), may_queue, limits })
     }
 
     /// The rules of a domain.
@@ -80,14 +80,14 @@ impl RuleSet {
     }
 
     /// Whether any rule may hold an answer until its turn.
-    pub fn may_hold(&self) -> bool {
-        self.may_hold
+    pub fn may_queue(&self) -> bool {
+        self.may_queue
     }
 
     /// The rules of a domain, if any of them may hold an answer. Costs nothing where none of all rules does.
     #[inline]
-    pub fn holding_domain(&self, name: &str) -> Option<&DomainRules> {
-        if self.may_hold { self.domain(name).filter(|domain| domain.may_hold()) } else { None }
+    pub fn queueing_domain(&self, name: &str) -> Option<&DomainRules> {
+        if self.may_queue { self.domain(name).filter(|domain| domain.may_queue()) } else { None }
     }
 
     /// Every domain, by name.
@@ -98,11 +98,11 @@ impl RuleSet {
     }
 
     /// Keeps with each limit what `start` makes of the domain's name, the limit and the entries that lead to it.
-    pub fn start_keys(
+    pub fn set_key_prefixes(
         &mut self,
-        mut start: impl FnMut(&str, &RuleLimit, &[RuleEntry<'_>]) -> Option<KeyStart>,
+        mut start: impl FnMut(&str, &RuleLimit, &[RuleEntry<'_>]) -> Option<KeyPrefix>,
     ) {
-        self.domains.iter_mut().for_each(|(_, domain)| domain.start_keys(&mut start));
+        self.domains.iter_mut().for_each(|(_, domain)| domain.set_key_prefixes(&mut start));
     }
 
     /// Every limit by its number, those of former rules too.
@@ -125,19 +125,7 @@ fn override_template(domain: &Arc<str>, unit: Unit, semantics: Semantics, limits
     let identity = LimitIdentity { domain: Arc::clone(domain), path, tag };
     let id = limits.register(LimitInfo { identity, algorithm: algorithm.clone() });
     let (name, requests, unit) = ("".into(), 0, Some(unit));
-    RuleLimit {
-        id,
-        tag,
-        ordinal: 0,
-        name,
-        requests,
-        window,
-        unit,
-        algorithm,
-        charge,
-        semantics,
-        key_start: None,
-    }
+    RuleLimit { id, tag, name, requests, window, unit, algorithm, charge, semantics, key_prefix: None }
 }
 
 #[cfg(test)]
@@ -219,7 +207,6 @@ mod tests {
         assert_eq!((one_way[0].id, one_way[1].id), (other_way[1].id, other_way[0].id));
         assert_eq!((one_way[0].tag, one_way[1].tag), (other_way[1].tag, other_way[0].tag));
         assert_ne!(one_way[0].tag, one_way[1].tag);
-        assert_eq!((one_way[0].ordinal, one_way[1].ordinal), (0, 1));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! Siblings with exact values cost nothing: they are found by hash, however many there are.
 
 use super::{
-    KeyStart, Location, Rule, RuleLimit,
+    KeyPrefix, Location, Rule, RuleLimit,
     error::Problems,
     explain::{Explanation, Matched},
     grammar::{Declared, DeclaredDomain, DeclaredValue},
@@ -30,7 +30,7 @@ pub struct DomainRules {
     /// The limits of requests that bring their own, one for each of [`Unit::ALL`]; the number is the request's.
     overrides: [RuleLimit; Unit::ALL.len()],
     has_replaces: bool,
-    may_hold: bool,
+    may_queue: bool,
 }
 
 /// The rule that a descriptor reached.
@@ -138,8 +138,8 @@ impl DomainRules {
     }
 
     /// Whether any rule may hold an answer until its turn. A shadow never does.
-    pub fn may_hold(&self) -> bool {
-        self.may_hold
+    pub fn may_queue(&self) -> bool {
+        self.may_queue
     }
 
     /// The limit that a request brings along, with the algorithm that rules have by default.
@@ -158,13 +158,13 @@ impl DomainRules {
         rules
     }
 
-    /// See [`RuleSet::start_keys`](super::RuleSet::start_keys).
-    pub(super) fn start_keys(
+    /// See [`RuleSet::set_key_prefixes`](super::RuleSet::set_key_prefixes).
+    pub(super) fn set_key_prefixes(
         &mut self,
-        start: &mut impl FnMut(&str, &RuleLimit, &[RuleEntry<'_>]) -> Option<KeyStart>,
+        start: &mut impl FnMut(&str, &RuleLimit, &[RuleEntry<'_>]) -> Option<KeyPrefix>,
     ) {
         let name = &self.name;
-        self.root.start_keys(&mut Vec::new(), &mut |limit, way| start(name, limit, way));
+        self.root.set_key_prefixes(&mut Vec::new(), &mut |limit, way| start(name, limit, way));
     }
 
     /// Compiles what all files together declare for the domain; descriptors given twice are reported.
@@ -174,9 +174,9 @@ impl DomainRules {
         problems: &mut Problems,
     ) -> Self {
         let root = Level::compile(declared.descriptors, problems);
-        let mut rules = Self { name: declared.name, root, overrides, has_replaces: false, may_hold: false };
+        let mut rules = Self { name: declared.name, root, overrides, has_replaces: false, may_queue: false };
         rules.has_replaces = rules.rules().iter().any(|rule| !rule.replaces.is_empty());
-        rules.may_hold = rules.rules().iter().any(|rule| rule.may_hold());
+        rules.may_queue = rules.rules().iter().any(|rule| rule.may_queue());
         rules
     }
 }
@@ -233,10 +233,10 @@ impl Level {
         }
     }
 
-    fn start_keys<'r>(
+    fn set_key_prefixes<'r>(
         &'r mut self,
         way: &mut Vec<RuleEntry<'r>>,
-        start: &mut impl FnMut(&RuleLimit, &[RuleEntry<'_>]) -> Option<KeyStart>,
+        start: &mut impl FnMut(&RuleLimit, &[RuleEntry<'_>]) -> Option<KeyPrefix>,
     ) {
         let (one, many) = match self {
             Self::One(key, siblings) => (Some((key.as_str(), siblings)), None),
@@ -251,9 +251,9 @@ impl Level {
             for (value, Node { below, rule }) in exact.chain(wildcards).chain(alone) {
                 way.push(RuleEntry { key, value });
                 for limit in &mut rule.limits {
-                    limit.key_start = start(limit, way);
+                    limit.key_prefix = start(limit, way);
                 }
-                below.start_keys(way, start);
+                below.set_key_prefixes(way, start);
                 way.pop();
             }
         }

@@ -77,7 +77,7 @@ impl Walk<'_, '_> {
             value_to_metric,
             has_plain_limit: false,
         };
-        let rule = rule.judged();
+        let rule = rule.with_plain_limit();
         Some(Declared { key: key.into(), value, rule, below, path_in_file: item.path().to_owned() })
     }
 
@@ -158,7 +158,7 @@ impl Walk<'_, '_> {
     /// Gives the limits their numbers.
     fn register(&mut self, rates: &Rates<'_>, path: &Arc<str>) -> SmallVec<[RuleLimit; 1]> {
         let mut limits: SmallVec<[RuleLimit; 1]> = SmallVec::with_capacity(rates.limits.len());
-        for (declared, ordinal) in rates.limits.iter().zip(0..) {
+        for declared in &rates.limits {
             let tag = match (&*rates.limits, declared.name) {
                 ([_], _) => TAG_ALONE,
                 (_, "") => tag_among_several(&declared.window.to_string()),
@@ -175,7 +175,6 @@ impl Walk<'_, '_> {
             limits.push(RuleLimit {
                 id: self.limits.register(LimitInfo { identity, algorithm: declared.algorithm.clone() }),
                 tag,
-                ordinal,
                 name: declared.name.into(),
                 requests: declared.requests,
                 window: declared.window,
@@ -183,7 +182,7 @@ impl Walk<'_, '_> {
                 algorithm: declared.algorithm.clone(),
                 charge: declared.charge,
                 semantics: self.semantics,
-                key_start: None,
+                key_prefix: None,
             });
         }
         limits

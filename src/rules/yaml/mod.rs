@@ -6,12 +6,12 @@
 
 mod build;
 mod fields;
-mod near;
 mod scalar;
+mod suggest;
 
 pub(super) use build::parse;
 pub(super) use fields::{Field, Fields, quoted};
-pub(super) use near::nearest;
+pub(super) use suggest::nearest;
 
 use super::{
     error::{Location, Position, Problems},
