@@ -5,5 +5,7 @@ pub use crate::{
     cli::proof::{descriptor_text, http2_client},
     grpc::proof::{request_by_prost, request_leanly},
     http2::proof::http2_server,
-    snapshot::proof::{MemoryDisk, import_lines, manifest_again, pages_again, restored, start_in_memory},
+    snapshot::fuzz_bridge::{
+        SimulatedDisk, import_lines, reencode_manifest, reencode_pages, restore_records, start_simulated,
+    },
 };

@@ -10,7 +10,7 @@ use tidegate::{
     clock::ManualClock,
     limit::{Descriptor, Entry, Hits, Request, Timestamp},
     limiter::Limiter,
-    proof::{manifest_again, pages_again, restored},
+    proof::{reencode_manifest, reencode_pages, restore_records},
     rules::{LoadOptions, RuleSet, Source},
     store::{OnFull, Seed, StoreSettings},
 };
@@ -36,13 +36,14 @@ fn records(mut bytes: &[u8]) -> Vec<(u8, &[u8])> {
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    if let Some(again) = pages_again(bytes) {
-        assert_eq!(pages_again(&again).as_ref(), Some(&again));
+    if let Some(again) = reencode_pages(bytes) {
+        assert_eq!(reencode_pages(&again).as_ref(), Some(&again));
     }
-    if let Some(again) = manifest_again(bytes) {
-        assert_eq!(manifest_again(&again).as_ref(), Some(&again));
+    if let Some(again) = reencode_manifest(bytes) {
+        assert_eq!(reencode_manifest(&again).as_ref(), Some(&again));
     }
-    let Ok((limiter, mut writer, restored)) = restored(records(bytes).into_iter(), limiter, NOW) else {
+    let Ok((limiter, mut writer, restored)) = restore_records(records(bytes).into_iter(), limiter, NOW)
+    else {
         return;
     };
     assert_eq!(limiter.store().counters() as u64, restored.counters);

@@ -11,16 +11,16 @@
 mod archive;
 mod coverage;
 mod disk;
+pub(crate) mod fuzz_bridge;
 mod lock;
 mod manifest;
-mod memory_disk;
 mod open;
 mod pages;
 mod portable;
-pub(crate) mod proof;
 mod read;
 mod record;
 mod restore;
+mod simulated_disk;
 mod sled_disk;
 mod state_bytes;
 mod task;

@@ -16,7 +16,7 @@ use super::{
     manifest::Manifest,
     pages::KeptCounter,
     read::{self, ReadError, Snapshot},
-    write::{Generation, LimitBook, Writer},
+    write::{Generation, LimitIndex, Writer},
 };
 use crate::{
     algorithm::{Algorithm, State},
@@ -110,7 +110,7 @@ fn going_on(snapshot: &Snapshot, limits: &[LimitId], restored: Restored) -> Gene
         number: snapshot.generation,
         next_record: snapshot.committed + 1,
         bytes: snapshot.bytes,
-        limits: LimitBook::of_written(limits, snapshot.limit_records.clone()),
+        limits: LimitIndex::of_written(limits, snapshot.limit_records.clone()),
         counter_bytes: snapshot.bytes.div_ceil((restored.counters + restored.expired).max(1)),
     }
 }

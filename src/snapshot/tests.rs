@@ -1,9 +1,9 @@
 //! The promises of snapshots, over a disk that fails and a real one.
 
 use super::{
-    memory_disk::MemoryDisk,
     read::{self, ReadError},
     restore::{RestoreError, Restored, restore},
+    simulated_disk::SimulatedDisk,
     sled_disk::SledDisk,
     write::Writer,
 };
@@ -31,7 +31,11 @@ fn limiter(rules: &str, seed: Seed, counters_max: usize) -> Limiter {
     Limiter::new(rules, StoreSettings { seed, counters_max, on_full: OnFull::Deny }, false)
 }
 
-fn start(disk: MemoryDisk, rules: &str, now: Timestamp) -> Result<(Limiter, Writer, Restored), RestoreError> {
+fn start(
+    disk: SimulatedDisk,
+    rules: &str,
+    now: Timestamp,
+) -> Result<(Limiter, Writer, Restored), RestoreError> {
     let build = |seed| limiter(rules, seed, 1_000_000);
     restore(Box::new(disk), None, Seed::from_bytes([1; 16]), build, now, |_| {})
 }
@@ -119,7 +123,7 @@ proptest! {
 
     #[test]
     fn whatever_fails_and_whenever_it_dies_the_last_committed_snapshot_is_restored(steps in steps()) {
-        let (disk, now) = (MemoryDisk::default(), start_of_time());
+        let (disk, now) = (SimulatedDisk::default(), start_of_time());
         let (mut limiter, mut writer, _) = start(disk.clone(), RULES, now).unwrap();
         // A failing write of the manifest may or may not have replaced it: then either is right.
         let mut possible = vec![content(&limiter, now)];
@@ -159,7 +163,7 @@ proptest! {
 
 #[test]
 fn a_pass_writes_what_changed_and_an_idle_one_nothing() {
-    let (disk, now) = (MemoryDisk::default(), start_of_time());
+    let (disk, now) = (SimulatedDisk::default(), start_of_time());
     let (limiter, mut writer, _) = start(disk.clone(), RULES, now).unwrap();
     (0..50_000).for_each(|number| count(&limiter, key(number), "user", 1, now));
     let first = pass(&mut writer, &limiter, now).unwrap();
@@ -177,7 +181,7 @@ fn a_pass_writes_what_changed_and_an_idle_one_nothing() {
 
 #[test]
 fn the_disk_holds_at_most_about_three_times_what_there_is_to_keep() {
-    let (disk, now) = (MemoryDisk::default(), start_of_time());
+    let (disk, now) = (SimulatedDisk::default(), start_of_time());
     let (limiter, mut writer, _) = start(disk.clone(), RULES, now).unwrap();
     (0..100_000).for_each(|number| count(&limiter, key(number), "user", 1, now));
     let full = pass(&mut writer, &limiter, now).unwrap().bytes;
@@ -194,7 +198,7 @@ fn the_disk_holds_at_most_about_three_times_what_there_is_to_keep() {
 
 #[test]
 fn a_counter_outlives_changed_and_removed_rules() {
-    let (disk, now) = (MemoryDisk::default(), start_of_time());
+    let (disk, now) = (SimulatedDisk::default(), start_of_time());
     let (before, mut writer, _) = start(disk.clone(), RULES, now).unwrap();
     count(&before, key(1), "user", 60, now);
     count(&before, key(2), "plan", 7, now);
@@ -225,7 +229,7 @@ fn limit_of(rules: &str, path: &str) -> Algorithm {
 fn a_counter_from_the_future_neither_resets_nor_blocks_longer_than_its_window() {
     let now = start_of_time();
     for back_hours in [1, 24 * 365] {
-        let disk = MemoryDisk::default();
+        let disk = SimulatedDisk::default();
         let (before, mut writer, _) = start(disk.clone(), RULES, now).unwrap();
         count(&before, key(1), "user", 100, now);
         pass(&mut writer, &before, now).unwrap();
@@ -247,7 +251,7 @@ fn a_counter_from_the_future_neither_resets_nor_blocks_longer_than_its_window() 
 
 #[test]
 fn what_expired_while_the_process_was_down_is_left_out() {
-    let (disk, now) = (MemoryDisk::default(), start_of_time());
+    let (disk, now) = (SimulatedDisk::default(), start_of_time());
     let (before, mut writer, _) = start(disk.clone(), RULES, now).unwrap();
     count(&before, key(1), "user", 1, now);
     count(&before, key(2), "plan", 1, now);
@@ -260,7 +264,7 @@ fn what_expired_while_the_process_was_down_is_left_out() {
 
 #[test]
 fn more_counters_than_the_store_may_hold_are_refused() {
-    let (disk, now) = (MemoryDisk::default(), start_of_time());
+    let (disk, now) = (SimulatedDisk::default(), start_of_time());
     let (before, mut writer, _) = start(disk.clone(), RULES, now).unwrap();
     (0..100).for_each(|number| count(&before, key(number), "user", 1, now));
     pass(&mut writer, &before, now).unwrap();
@@ -271,11 +275,11 @@ fn more_counters_than_the_store_may_hold_are_refused() {
 
 #[test]
 fn a_missing_record_or_manifest_is_told_and_not_taken_for_a_fresh_start() {
-    let (disk, now) = (MemoryDisk::default(), start_of_time());
+    let (disk, now) = (SimulatedDisk::default(), start_of_time());
     let (before, mut writer, _) = start(disk.clone(), RULES, now).unwrap();
     (0..20_000).for_each(|number| count(&before, key(number), "user", 1, now));
     pass(&mut writer, &before, now).unwrap();
-    let damaged = |disk: &MemoryDisk| {
+    let damaged = |disk: &SimulatedDisk| {
         let refused = start(disk.clone(), RULES, now).err().expect("it is refused");
         assert!(matches!(refused, RestoreError::Read(ReadError::Damaged(_))), "{refused}");
     };
@@ -400,7 +404,7 @@ fn damage_anywhere_in_the_files_is_an_error_or_changes_nothing() {
 
 #[test]
 fn a_snapshot_of_a_newer_format_is_refused_as_such() {
-    let disk = MemoryDisk::default();
+    let disk = SimulatedDisk::default();
     let line = r#"{"format":2,"generation":1,"committed":3}"#;
     disk.0.lock().manifest = Some(format!("{line}\n{:08x}\n", crc32fast::hash(line.as_bytes())).into_bytes());
     let mut handle = disk.clone();
@@ -414,6 +418,6 @@ fn a_head_that_tells_of_more_shards_than_there_can_be_is_damaged() {
     let commit = br#"{"at_nanos":1,"counters":0,"limit_records":[]}"#;
     let bodies = [(0, &head[..]), (3, &commit[..])];
     let build = |seed| limiter(RULES, seed, 1_000);
-    let restored = super::proof::restored(bodies.into_iter(), build, start_of_time());
+    let restored = super::fuzz_bridge::restore_records(bodies.into_iter(), build, start_of_time());
     assert!(matches!(restored.err(), Some(RestoreError::Read(ReadError::Damaged(_)))));
 }

@@ -53,14 +53,14 @@ pub(super) struct Generation {
     pub(super) next_record: u64,
     /// Bytes of all its records.
     pub(super) bytes: u64,
-    pub(super) limits: LimitBook,
+    pub(super) limits: LimitIndex,
     /// What one counter takes, as far as known.
     pub(super) counter_bytes: u64,
 }
 
 /// The limits that counters of a generation refer to by their places.
 #[derive(Default)]
-pub(super) struct LimitBook {
+pub(super) struct LimitIndex {
     /// By [`LimitId`].
     places: Vec<Option<u32>>,
     /// How many have a place.
@@ -84,7 +84,7 @@ pub struct Pass {
     pub bytes: u64,
 }
 
-impl LimitBook {
+impl LimitIndex {
     /// A book in which these limits have been written already, each at its place.
     pub(super) fn of_written(limits: &[LimitId], records: Vec<u64>) -> Self {
         let mut book = Self { count: limits.len() as u32, records, ..Self::default() };
@@ -118,7 +118,7 @@ impl LimitBook {
 impl Generation {
     /// One that nothing is known of but its number.
     pub(super) fn empty(number: u64) -> Self {
-        Self { number, next_record: 0, bytes: 0, limits: LimitBook::default(), counter_bytes: 0 }
+        Self { number, next_record: 0, bytes: 0, limits: LimitIndex::default(), counter_bytes: 0 }
     }
 }
 

@@ -19,7 +19,7 @@ use tidegate::{
     clock::ManualClock,
     limit::{Code, Decision, Descriptor, Entry, Override, Request, RequestLimits, Reset, Timestamp, Unit},
     limiter::{Due, Limiter, Ticket, Verdict},
-    proof::{MemoryDisk, start_in_memory},
+    proof::{SimulatedDisk, start_simulated},
     rules::{LoadOptions, RuleSet, Semantics, Source},
     snapshot::Writer,
     store::{OnFull, Seed, StoreSettings},
@@ -29,7 +29,7 @@ use tidegate::{
 pub struct Server {
     settings: Settings,
     rules: Rules,
-    disk: MemoryDisk,
+    disk: SimulatedDisk,
     limiter: Limiter,
     writer: Writer,
     /// In the order of coming.
@@ -57,7 +57,7 @@ impl Wake for Bell {
 
 impl Server {
     pub fn start(settings: Settings, rules: &Rules) -> Self {
-        let disk = MemoryDisk::default();
+        let disk = SimulatedDisk::default();
         let (limiter, writer) = start(settings, rules, &disk, 0);
         Self { settings, rules: rules.clone(), disk, limiter, writer, waiting: Vec::new() }
     }
@@ -180,13 +180,13 @@ impl Server {
 }
 
 /// A process that starts from what is on the disk.
-fn start(settings: Settings, rules: &Rules, disk: &MemoryDisk, now: u64) -> (Limiter, Writer) {
+fn start(settings: Settings, rules: &Rules, disk: &SimulatedDisk, now: u64) -> (Limiter, Writer) {
     let on_full = if settings.denies_when_full { OnFull::Deny } else { OnFull::Allow };
     let build = |seed| {
         let store = StoreSettings { seed, counters_max: settings.counters_max, on_full };
         Limiter::new(rule_set(settings, rules, None), store, false).with_waiting_max(settings.waiting_max)
     };
-    let started = start_in_memory(disk, Seed::from_bytes([3; 16]), build, moment(now));
+    let started = start_simulated(disk, Seed::from_bytes([3; 16]), build, moment(now));
     let (limiter, writer, _) = started.expect("what was written can be restored");
     (limiter, writer)
 }

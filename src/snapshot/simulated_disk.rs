@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, io, sync::Arc};
 
 /// Handles of one disk share it.
 #[derive(Clone, Default)]
-pub struct MemoryDisk(pub(super) Arc<Mutex<Content>>);
+pub struct SimulatedDisk(pub(super) Arc<Mutex<Content>>);
 
 #[derive(Default)]
 pub(super) struct Content {
@@ -25,7 +25,7 @@ pub(super) struct Records {
     durable: u64,
 }
 
-impl MemoryDisk {
+impl SimulatedDisk {
     /// Puts a record there, past everything that writing makes sure of.
     pub(super) fn put(&self, generation: u64, number: u64, record: Vec<u8>) {
         self.0.lock().generations.entry(generation).or_default().records.insert(number, record);
@@ -63,7 +63,7 @@ fn full() -> DiskError {
     DiskError { doing: "write to", path: "memory".into(), source: io::ErrorKind::StorageFull.into() }
 }
 
-impl Disk for MemoryDisk {
+impl Disk for SimulatedDisk {
     fn read_manifest(&mut self) -> Result<Option<Vec<u8>>, DiskError> {
         Ok(self.0.lock().manifest.clone())
     }

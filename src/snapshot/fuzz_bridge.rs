@@ -15,11 +15,11 @@ use crate::{
 };
 use std::borrow::Cow;
 
-pub use super::memory_disk::MemoryDisk;
+pub use super::simulated_disk::SimulatedDisk;
 
 /// Starts from what the disk holds, as [`start`](super::start) does from a directory.
-pub fn start_in_memory(
-    disk: &MemoryDisk,
+pub fn start_simulated(
+    disk: &SimulatedDisk,
     fresh_seed: Seed,
     build: impl FnOnce(Seed) -> Limiter,
     now: Timestamp,
@@ -28,23 +28,23 @@ pub fn start_in_memory(
 }
 
 /// Restores from records with these bodies, each sealed as if it had been written: what no checksum keeps away.
-pub fn restored<'b>(
+pub fn restore_records<'b>(
     bodies: impl ExactSizeIterator<Item = (u8, &'b [u8])>,
     build: impl FnOnce(Seed) -> Limiter,
     now: Timestamp,
 ) -> Result<(Limiter, Writer, Restored), RestoreError> {
-    let (disk, generation) = (MemoryDisk::default(), 1);
+    let (disk, generation) = (SimulatedDisk::default(), 1);
     let committed = (bodies.len() as u64).checked_sub(1);
     for ((kind, body), number) in bodies.zip(0..) {
         let kind = [Kind::Head, Kind::Limits, Kind::Pages, Kind::Commit][usize::from(kind) % 4];
         disk.put(generation, number, record::seal(kind, Position { generation, number }, body));
     }
     disk.put_manifest(Manifest::new(generation, committed).to_bytes());
-    start_in_memory(&disk, Seed::from_bytes([0; 16]), build, now)
+    start_simulated(&disk, Seed::from_bytes([0; 16]), build, now)
 }
 
 /// The body of a record with counters, decoded and encoded; none if it is refused.
-pub fn pages_again(body: &[u8]) -> Option<Vec<u8>> {
+pub fn reencode_pages(body: &[u8]) -> Option<Vec<u8>> {
     let mut again = Vec::new();
     for page in pages::decode(body)? {
         let counters = page.counters.iter().map(|kept| (kept.key, kept.limit, Cow::Borrowed(&kept.state)));
@@ -54,7 +54,7 @@ pub fn pages_again(body: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// A manifest, decoded and encoded; none if it is refused.
-pub fn manifest_again(bytes: &[u8]) -> Option<Vec<u8>> {
+pub fn reencode_manifest(bytes: &[u8]) -> Option<Vec<u8>> {
     Manifest::from_bytes(bytes).ok().map(Manifest::to_bytes)
 }
 
