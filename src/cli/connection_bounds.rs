@@ -3,7 +3,7 @@
 use super::interval;
 use crate::http2::{
     Http2Settings,
-    flow::{DEFAULT_WINDOW, WINDOW_MAX},
+    flow_control::{DEFAULT_WINDOW, WINDOW_MAX},
 };
 use clap::{Args, value_parser};
 use std::time::Duration;

@@ -41,14 +41,14 @@ pub(crate) fn error_name(code: u32) -> &'static str {
 /// The other side broke the protocol, and the connection cannot go on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{why} ({})", error_name(*code as u32))]
-pub(crate) struct Broken {
+pub(crate) struct ConnectionError {
     /// What the other side is told.
     pub(crate) code: ErrorCode,
     /// What it did.
     pub(crate) why: &'static str,
 }
 
-impl Broken {
+impl ConnectionError {
     pub(crate) const fn new(code: ErrorCode, why: &'static str) -> Self {
         Self { code, why }
     }

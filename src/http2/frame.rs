@@ -1,6 +1,6 @@
 //! HTTP/2 frames (RFC 9113, section 4): nine bytes of header, then a payload.
 
-use super::Broken;
+use super::ConnectionError;
 
 /// What a client says before its first frame.
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -51,14 +51,14 @@ pub(crate) struct Frame<'a> {
 
 impl<'a> Frame<'a> {
     /// Takes the first frame off `bytes`; `None` while it is not whole.
-    pub(crate) fn take(bytes: &mut &'a [u8]) -> Result<Option<Self>, Broken> {
+    pub(crate) fn take(bytes: &mut &'a [u8]) -> Result<Option<Self>, ConnectionError> {
         let Some((&[l0, l1, l2, kind, flags, s0, s1, s2, s3], rest)) = bytes.split_first_chunk::<HEADER>()
         else {
             return Ok(None);
         };
         let length = u32::from_be_bytes([0, l0, l1, l2]) as usize;
         if length > PAYLOAD_MAX {
-            return Err(Broken::frame_size("a frame is larger than was allowed"));
+            return Err(ConnectionError::frame_size("a frame is larger than was allowed"));
         }
         let Some((payload, rest)) = rest.split_at_checked(length) else {
             return Ok(None);
@@ -72,15 +72,17 @@ impl<'a> Frame<'a> {
     }
 
     /// The payload of a DATA or HEADERS frame without padding and priority.
-    pub(crate) fn content(&self) -> Result<&'a [u8], Broken> {
+    pub(crate) fn content(&self) -> Result<&'a [u8], ConnectionError> {
         let mut content = self.payload;
         if self.has(PADDED) {
             let padding = content.split_off_first().map(|&length| usize::from(length));
             let kept = padding.and_then(|padding| content.len().checked_sub(padding));
-            content = &content[..kept.ok_or(Broken::protocol("a frame is padded beyond its length"))?];
+            content =
+                &content[..kept.ok_or(ConnectionError::protocol("a frame is padded beyond its length"))?];
         }
         if self.kind == HEADERS && self.has(PRIORITIZED) {
-            content = content.get(5..).ok_or(Broken::protocol("a HEADERS frame ends in its priority"))?;
+            content =
+                content.get(5..).ok_or(ConnectionError::protocol("a HEADERS frame ends in its priority"))?;
         }
         Ok(content)
     }
@@ -97,18 +99,20 @@ impl<'a> Frame<'a> {
     }
 
     /// What SETTINGS set, by number and value; none if they acknowledge those of the other side.
-    pub(crate) fn settings(&self) -> Result<Option<impl Iterator<Item = (u16, u32)> + use<'a>>, Broken> {
+    pub(crate) fn settings(
+        &self,
+    ) -> Result<Option<impl Iterator<Item = (u16, u32)> + use<'a>>, ConnectionError> {
         if self.stream != 0 {
-            return Err(Broken::protocol("SETTINGS are of a stream"));
+            return Err(ConnectionError::protocol("SETTINGS are of a stream"));
         }
         let (settings, []) = self.payload.as_chunks::<6>() else {
-            return Err(Broken::frame_size("SETTINGS have a wrong length"));
+            return Err(ConnectionError::frame_size("SETTINGS have a wrong length"));
         };
         if self.has(ACK) {
             return if settings.is_empty() {
                 Ok(None)
             } else {
-                Err(Broken::frame_size("an acknowledgement has settings"))
+                Err(ConnectionError::frame_size("an acknowledgement has settings"))
             };
         }
         let setting = |&[n0, n1, v0, v1, v2, v3]: &[u8; 6]| {
@@ -118,16 +122,17 @@ impl<'a> Frame<'a> {
     }
 
     /// The payload of a PING, or of the answer to one.
-    pub(crate) fn ping(&self) -> Result<&'a [u8; 8], Broken> {
+    pub(crate) fn ping(&self) -> Result<&'a [u8; 8], ConnectionError> {
         if self.stream != 0 {
-            return Err(Broken::protocol("a PING is of a stream"));
+            return Err(ConnectionError::protocol("a PING is of a stream"));
         }
-        self.payload.try_into().map_err(|_| Broken::frame_size("a PING has a wrong length"))
+        self.payload.try_into().map_err(|_| ConnectionError::frame_size("a PING has a wrong length"))
     }
 
     /// The payload of a frame that must be exactly one 32-bit number.
-    pub(crate) fn number(&self) -> Result<u32, Broken> {
-        let bytes = self.payload.try_into().map_err(|_| Broken::frame_size("a frame has a wrong length"))?;
+    pub(crate) fn number(&self) -> Result<u32, ConnectionError> {
+        let bytes =
+            self.payload.try_into().map_err(|_| ConnectionError::frame_size("a frame has a wrong length"))?;
         Ok(u32::from_be_bytes(bytes))
     }
 }
@@ -156,7 +161,7 @@ pub(crate) fn write_settings(settings: &[(u16, u32)], out: &mut Vec<u8>) {
 }
 
 /// Appends what raises the window of a stream, or with zero of the connection, by so many bytes.
-pub(crate) fn write_raise(stream: u32, by: u32, out: &mut Vec<u8>) {
+pub(crate) fn write_window_update(stream: u32, by: u32, out: &mut Vec<u8>) {
     write(WINDOW_UPDATE, 0, stream, &by.to_be_bytes(), out);
 }
 

@@ -7,26 +7,26 @@
 //!
 //! Why not a library: `docs/decisions/0005-own-http2.md`.
 
-mod answer;
 mod connection;
 mod error;
-pub(crate) mod flow;
+pub(crate) mod flow_control;
 pub(crate) mod frame;
-mod head;
+mod header_block;
 pub(crate) mod hpack;
-mod incoming;
-mod open_block;
 pub(crate) mod proof;
+mod read_buffer;
+mod request_headers;
+mod response_headers;
 mod routed;
 mod serve;
 mod service;
 mod settings;
 mod stream;
 
-pub(crate) use error::{Broken, ErrorCode, error_name};
-pub(crate) use incoming::Incoming;
-pub(crate) use open_block::OpenBlock;
+pub(crate) use error::{ConnectionError, ErrorCode, error_name};
+pub(crate) use header_block::PartialHeaderBlock;
+pub(crate) use read_buffer::ReadBuffer;
 pub use routed::{BodyError, RequestBody};
 pub use serve::serve;
-pub use service::{Answers, Fields, Service};
+pub use service::{Fields, Responses, Service};
 pub use settings::Http2Settings;

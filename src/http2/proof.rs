@@ -1,30 +1,30 @@
 //! A door for the fuzzers, and the service behind it.
 
-use super::{Answers, Fields, Http2Settings, RequestBody, Service, connection::Connection, frame::PREFACE};
+use super::{Fields, Http2Settings, RequestBody, Responses, Service, connection::Connection, frame::PREFACE};
 use http::{Request, Response};
 use std::{future::pending, sync::Arc};
 use tokio::sync::mpsc;
 
-/// Echoes the bodies of calls to `/quick`, but for those that say `route`; never answers anything else.
+/// Echoes the bodies of calls to `/fast`, but for those that say `route`; never answers anything else.
 pub(super) struct Echo;
 
 impl Service for Echo {
-    type Quick = ();
-    type Asked<'b> = &'b [u8];
+    type FastPath = ();
+    type Call<'b> = &'b [u8];
     type Body = String;
 
-    fn quick(&self, head: &Fields) -> Option<()> {
-        (head.get(b":path") == Some(b"/quick")).then_some(())
+    fn fast_path(&self, head: &Fields) -> Option<()> {
+        (head.get(b":path") == Some(b"/fast")).then_some(())
     }
 
-    fn ask<'b>(&self, (): (), body: &'b [u8], asked: &mut &'b [u8]) -> bool {
-        *asked = body;
+    fn decode<'b>(&self, (): (), body: &'b [u8], call: &mut &'b [u8]) -> bool {
+        *call = body;
         body != b"route"
     }
 
-    fn answer(&self, calls: &[&[u8]], answers: &mut impl Answers) {
+    fn respond(&self, calls: &[&[u8]], responses: &mut impl Responses) {
         for body in calls {
-            answers.answer(|out| out.extend_from_slice(body));
+            responses.push(|out| out.extend_from_slice(body));
         }
     }
 
@@ -41,7 +41,7 @@ pub fn http2_server(sent: &[u8], piece: usize) -> (Vec<u8>, Result<usize, &'stat
     let mut connection = Connection::<Echo>::new(Http2Settings::default(), tasks);
     let (mut said, mut routed) = (Vec::new(), 0);
     for bytes in [PREFACE].into_iter().chain(sent.chunks(piece)) {
-        if connection.is_over() {
+        if connection.is_finished() {
             break;
         }
         connection.read(bytes, &Echo);
@@ -49,5 +49,5 @@ pub fn http2_server(sent: &[u8], piece: usize) -> (Vec<u8>, Result<usize, &'stat
         said.extend_from_slice(connection.unwritten());
         connection.wrote(connection.unwritten().len());
     }
-    (said, connection.why_broken().map_or(Ok(routed), Err))
+    (said, connection.failure().map_or(Ok(routed), Err))
 }

@@ -16,10 +16,10 @@ use tokio::{
 };
 
 /// What a task tells its connection, and of which stream.
-pub(super) type ToConnection = mpsc::UnboundedSender<(u32, FromTask)>;
+pub(super) type TaskSender = mpsc::UnboundedSender<(u32, TaskEvent)>;
 
 /// What a task tells its connection.
-pub(super) enum FromTask {
+pub(super) enum TaskEvent {
     /// So many bytes of the request's body were read.
     Read(usize),
     /// The head of the answer.
@@ -51,7 +51,7 @@ pub(super) enum Piece {
 pub struct RequestBody {
     pieces: mpsc::UnboundedReceiver<Piece>,
     stream: u32,
-    to: ToConnection,
+    to: TaskSender,
     is_ended: bool,
 }
 
@@ -62,7 +62,7 @@ pub struct BodyError;
 
 impl RequestBody {
     /// The body of a stream's request, and where its pieces go.
-    pub(super) fn new(stream: u32, to: &ToConnection) -> (mpsc::UnboundedSender<Piece>, Self) {
+    pub(super) fn new(stream: u32, to: &TaskSender) -> (mpsc::UnboundedSender<Piece>, Self) {
         let (pieces, received) = mpsc::unbounded_channel();
         (pieces, Self { pieces: received, stream, to: to.clone(), is_ended: false })
     }
@@ -82,7 +82,7 @@ impl Body for RequestBody {
         Poll::Ready(match ready!(self.pieces.poll_recv(context)) {
             Some(Piece::Data(data)) => {
                 // A connection that is gone needs no word of it.
-                let _ = self.to.send((self.stream, FromTask::Read(data.len())));
+                let _ = self.to.send((self.stream, TaskEvent::Read(data.len())));
                 Some(Ok(Frame::data(data)))
             }
             Some(Piece::Collected(data)) => Some(Ok(Frame::data(data))),
@@ -120,52 +120,52 @@ pub(super) fn start<S: Service>(
     service: &Arc<S>,
     stream: u32,
     request: Request<RequestBody>,
-    to: &ToConnection,
+    to: &TaskSender,
 ) -> Task {
     let answering = answer(Arc::clone(service), stream, request, to.clone());
     Task(tokio::spawn(answering).abort_handle())
 }
 
 /// Tells the connection what becomes of a request, whatever becomes of the task.
-struct Teller {
+struct ResponseSender {
     stream: u32,
-    to: ToConnection,
+    to: TaskSender,
     has_ended: bool,
 }
 
-impl Teller {
-    fn tell(&self, what: FromTask) {
+impl ResponseSender {
+    fn send(&self, what: TaskEvent) {
         // A connection that is gone has aborted the task, or is about to.
         let _ = self.to.send((self.stream, what));
     }
 
-    fn end(mut self, with: FromTask) {
-        self.tell(with);
+    fn end(mut self, with: TaskEvent) {
+        self.send(with);
         self.has_ended = true;
     }
 }
 
-impl Drop for Teller {
+impl Drop for ResponseSender {
     fn drop(&mut self) {
         if !self.has_ended {
-            self.tell(FromTask::Failed);
+            self.send(TaskEvent::Failed);
         }
     }
 }
 
-async fn answer<S: Service>(service: Arc<S>, stream: u32, request: Request<RequestBody>, to: ToConnection) {
-    let teller = Teller { stream, to, has_ended: false };
+async fn answer<S: Service>(service: Arc<S>, stream: u32, request: Request<RequestBody>, to: TaskSender) {
+    let sender = ResponseSender { stream, to, has_ended: false };
     let response: Response<S::Body> = service.route(request).await;
     let (head, body) = response.into_parts();
     let mut body = pin!(body);
     let head = Box::new(head);
     if body.is_end_stream() {
-        return teller.end(FromTask::Head { head, is_end: true });
+        return sender.end(TaskEvent::Head { head, is_end: true });
     }
-    teller.tell(FromTask::Head { head, is_end: false });
+    sender.send(TaskEvent::Head { head, is_end: false });
     loop {
         let frame = match poll_fn(|context| body.as_mut().poll_frame(context)).await {
-            None => return teller.end(FromTask::End),
+            None => return sender.end(TaskEvent::End),
             Some(Ok(frame)) => frame,
             Some(Err(error)) => {
                 let error: Box<dyn std::error::Error + Send + Sync> = error.into();
@@ -176,13 +176,13 @@ async fn answer<S: Service>(service: Arc<S>, stream: u32, request: Request<Reque
         match frame.into_data() {
             Ok(data) => {
                 let (sent, is_sent) = oneshot::channel();
-                teller.tell(FromTask::Data(data, sent));
+                sender.send(TaskEvent::Data(data, sent));
                 // Nothing comes through it: it closes.
                 let _ = is_sent.await;
             }
             Err(frame) => {
                 if let Ok(trailers) = frame.into_trailers() {
-                    return teller.end(FromTask::Trailers(trailers));
+                    return sender.end(TaskEvent::Trailers(trailers));
                 }
             }
         }

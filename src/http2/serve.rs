@@ -3,7 +3,7 @@
 use super::{
     Http2Settings, Service,
     connection::Connection,
-    routed::{self, FromTask, ToConnection},
+    routed::{self, TaskEvent, TaskSender},
 };
 use std::{
     cell::RefCell,
@@ -65,8 +65,8 @@ struct Driver<I, S: Service> {
     io: I,
     connection: Connection<S>,
     service: Arc<S>,
-    tasks: ToConnection,
-    from_tasks: mpsc::UnboundedReceiver<(u32, FromTask)>,
+    tasks: TaskSender,
+    from_tasks: mpsc::UnboundedReceiver<(u32, TaskEvent)>,
     ticks: Interval,
     started: Option<Instant>,
 }
@@ -82,7 +82,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin, S: Service> Driver<I, S> {
                 self.connection.on_task(stream, told);
             }
             self.poll_write(context)?;
-            if self.connection.is_over() {
+            if self.connection.is_finished() {
                 return self.poll_end(context);
             }
             if !self.connection.wants_to_read() {
@@ -129,7 +129,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin, S: Service> Driver<I, S> {
     }
 
     fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.connection.why_broken() {
+        match self.connection.failure() {
             Some(why) => {
                 // What is written last is to arrive, but nobody waits for it.
                 let _ = Pin::new(&mut self.io).poll_shutdown(context);
@@ -142,7 +142,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin, S: Service> Driver<I, S> {
     fn start_tasks(&mut self) {
         while let Some((stream, request)) = self.connection.take_routed() {
             let task = routed::start(&self.service, stream, request, &self.tasks);
-            self.connection.has_task(stream, task);
+            self.connection.set_task(stream, task);
         }
     }
 }

@@ -8,9 +8,9 @@ use http_body::Body;
 use std::{error::Error, sync::Arc};
 
 /// Takes the answers to calls, in the order of the calls.
-pub trait Answers {
+pub trait Responses {
     /// The next call is answered with the body that is appended.
-    fn answer(&mut self, body: impl FnOnce(&mut Vec<u8>));
+    fn push(&mut self, body: impl FnOnce(&mut Vec<u8>));
 }
 
 /// What answers the requests of a connection.
@@ -19,25 +19,25 @@ pub trait Answers {
 /// gRPC calls that went well: `:status` 200 and `content-type` application/grpc before the body, `grpc-status` 0 after it.
 pub trait Service: Send + Sync + 'static {
     /// What it needs to know of the head of a call to answer it at once.
-    type Quick: Copy + Send;
+    type FastPath: Copy + Send;
 
     /// What a call asks that is to be answered at once. It may borrow from the call's body.
-    type Asked<'b>: Default;
+    type Call<'b>: Default;
 
     /// The body of an answer to a request that was routed.
     type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>> + Send> + Send + 'static;
 
     /// Whether a call with this head, which keeps to HTTP/2, may be answered at once. It depends on nothing but the head.
-    fn quick(&self, head: &Fields) -> Option<Self::Quick>;
+    fn fast_path(&self, head: &Fields) -> Option<Self::FastPath>;
 
     /// Reads what a call asks that has come whole, into where it stays. False if it has to be routed instead. Nothing
     /// happens yet.
-    fn ask<'b>(&self, quick: Self::Quick, body: &'b [u8], asked: &mut Self::Asked<'b>) -> bool;
+    fn decode<'b>(&self, fast_path: Self::FastPath, body: &'b [u8], call: &mut Self::Call<'b>) -> bool;
 
-    /// Answers calls that came together, each in its turn.
-    fn answer(&self, calls: &[Self::Asked<'_>], answers: &mut impl Answers);
+    /// Responses calls that came together, each in its turn.
+    fn respond(&self, calls: &[Self::Call<'_>], responses: &mut impl Responses);
 
-    /// Answers any other request. If the client gives up, the future is dropped.
+    /// Responses any other request. If the client gives up, the future is dropped.
     fn route(
         self: Arc<Self>,
         request: Request<RequestBody>,

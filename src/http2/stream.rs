@@ -1,7 +1,7 @@
 //! One stream: a request on its way in, and its answer on its way out.
 
 use super::{
-    flow::{Inbound, Outbound},
+    flow_control::{RecvWindow, SendWindow},
     routed::{Piece, Task},
 };
 use bytes::Bytes;
@@ -11,19 +11,19 @@ use tokio::sync::{mpsc, oneshot};
 
 /// A stream that is under way.
 pub(super) struct Stream<Q> {
-    pub(super) request: Incoming<Q>,
+    pub(super) request: RecvState<Q>,
     /// How much of the request's body may come.
-    pub(super) inbound: Inbound,
+    pub(super) recv_window: RecvWindow,
     /// Bytes of the body that came and were not yet read: they keep their place in the connection's window.
-    pub(super) held: usize,
+    pub(super) unreleased: usize,
     /// What is to come of the body, if the request said.
     pub(super) content_left: Option<u64>,
     /// When it was opened.
     pub(super) opened: Duration,
     /// How much of the answer's body may be sent.
-    pub(super) outbound: Outbound,
+    pub(super) send_window: SendWindow,
     /// What is to be sent, once the windows let it.
-    pub(super) outgoing: VecDeque<Outgoing>,
+    pub(super) send_queue: VecDeque<SendItem>,
     /// Since when nothing of it could be sent.
     pub(super) blocked_since: Option<Duration>,
     /// Who makes the answer. Dropped with the stream, which ends it.
@@ -31,9 +31,9 @@ pub(super) struct Stream<Q> {
 }
 
 /// A request whose head has come.
-pub(super) enum Incoming<Q> {
+pub(super) enum RecvState<Q> {
     /// It may be answered at once when all of it is there.
-    Collecting { quick: Q, head: Box<Request<()>>, body: Vec<u8> },
+    Buffering { fast_path: Q, head: Box<Request<()>>, body: Vec<u8> },
     /// Its body goes to whom it was routed to.
     Routed(mpsc::UnboundedSender<Piece>),
     /// All of it has come.
@@ -41,31 +41,36 @@ pub(super) enum Incoming<Q> {
 }
 
 /// A part of an answer that waits for its turn.
-pub(super) enum Outgoing {
+pub(super) enum SendItem {
     /// The sender is dropped when all of it was sent.
     Data(Bytes, Option<oneshot::Sender<()>>),
-    /// What ends a quick answer.
-    QuickTrailers,
+    /// What ends a fast-path response.
+    FastPathTrailers,
     Trailers(HeaderMap),
     End,
 }
 
 impl<Q> Stream<Q> {
-    pub(super) fn new(request: Incoming<Q>, inbound: u32, outbound: Outbound, opened: Duration) -> Self {
+    pub(super) fn new(
+        request: RecvState<Q>,
+        recv_window: u32,
+        send_window: SendWindow,
+        opened: Duration,
+    ) -> Self {
         Self {
             request,
-            inbound: Inbound::new(inbound),
-            held: 0,
+            recv_window: RecvWindow::new(recv_window),
+            unreleased: 0,
             content_left: None,
             opened,
-            outbound,
-            outgoing: VecDeque::new(),
+            send_window,
+            send_queue: VecDeque::new(),
             blocked_since: None,
             task: None,
         }
     }
 
     pub(super) fn request_has_ended(&self) -> bool {
-        matches!(self.request, Incoming::Ended)
+        matches!(self.request, RecvState::Ended)
     }
 }

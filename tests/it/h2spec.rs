@@ -6,28 +6,28 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use std::{process::Command, sync::Arc};
-use tidegate::http2::{self, Answers, Fields, Http2Settings, RequestBody, Service};
+use tidegate::http2::{self, Fields, Http2Settings, RequestBody, Responses, Service};
 use tokio::net::TcpListener;
 
-/// Answers every request with a few bytes, once it has read all of it: those to `/quick` at once, the others by a task.
+/// Responses every request with a few bytes, once it has read all of it: those to `/fast` at once, the others by a task.
 struct Reader;
 
 impl Service for Reader {
-    type Quick = ();
-    type Asked<'b> = ();
+    type FastPath = ();
+    type Call<'b> = ();
     type Body = Full<Bytes>;
 
-    fn quick(&self, head: &Fields) -> Option<()> {
-        (head.get(b":path") == Some(b"/quick")).then_some(())
+    fn fast_path(&self, head: &Fields) -> Option<()> {
+        (head.get(b":path") == Some(b"/fast")).then_some(())
     }
 
-    fn ask(&self, (): (), _: &[u8], (): &mut ()) -> bool {
+    fn decode(&self, (): (), _: &[u8], (): &mut ()) -> bool {
         true
     }
 
-    fn answer(&self, calls: &[()], answers: &mut impl Answers) {
+    fn respond(&self, calls: &[()], responses: &mut impl Responses) {
         for () in calls {
-            answers.answer(|out| out.extend_from_slice(b"quick"));
+            responses.push(|out| out.extend_from_slice(b"fast"));
         }
     }
 
@@ -78,7 +78,7 @@ async fn requests_that_are_routed_conform() {
 
 #[tokio::test]
 async fn requests_that_are_answered_at_once_conform() {
-    conforms(&["--path", "/quick"]).await;
+    conforms(&["--path", "/fast"]).await;
 }
 
 /// h2spec's requests are not gRPC: the server refuses each by its head, and some tests look for what comes later.

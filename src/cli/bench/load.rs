@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     clock::{Clock as _, SystemClock},
-    http2::Broken,
+    http2::ConnectionError,
     server::ListenAddress,
 };
 use mio::{Events, Interest, Poll, Token};
@@ -65,7 +65,7 @@ pub(super) enum LoadError {
     #[error(transparent)]
     Connect(#[from] ConnectError),
     #[error("the server broke HTTP/2: {0}")]
-    Broken(#[from] Broken),
+    Connection(#[from] ConnectionError),
     #[error(transparent)]
     WindowTooSmall(#[from] WindowTooSmall),
     #[error(transparent)]

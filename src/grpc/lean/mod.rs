@@ -16,7 +16,7 @@ use super::{
     routes::{self, explain_unknown_method, refuse_other_protocols},
 };
 use crate::{
-    http2::{Answers, Fields, RequestBody, Service},
+    http2::{Fields, RequestBody, Responses, Service},
     limit::{self, RequestLimits},
 };
 use http::{Request, Response};
@@ -36,12 +36,12 @@ pub(super) fn request<'m>(message: &'m [u8], limits: &RequestLimits) -> Option<l
 
 /// What a call of the common form asks.
 #[derive(Default)]
-pub struct Asked<'b> {
+pub struct Call<'b> {
     request: limit::Request<'b>,
     precision: Precision,
 }
 
-/// Answers every request of the port.
+/// Responses every request of the port.
 pub struct Front {
     rate_limit: RateLimit,
     routes: Routes,
@@ -56,11 +56,11 @@ impl Front {
 }
 
 impl Service for Front {
-    type Quick = Precision;
-    type Asked<'b> = Asked<'b>;
+    type FastPath = Precision;
+    type Call<'b> = Call<'b>;
     type Body = tonic::body::Body;
 
-    fn quick(&self, head: &Fields) -> Option<Precision> {
+    fn fast_path(&self, head: &Fields) -> Option<Precision> {
         let (mut precision, mut is_grpc) = (Precision::Seconds, false);
         for (name, value) in head.iter() {
             let is_common = match name {
@@ -86,7 +86,7 @@ impl Service for Front {
     }
 
     #[inline]
-    fn ask<'b>(&self, precision: Precision, body: &'b [u8], asked: &mut Asked<'b>) -> bool {
+    fn decode<'b>(&self, precision: Precision, body: &'b [u8], asked: &mut Call<'b>) -> bool {
         let Some(message) = one_message(body, self.message_bytes_max) else { return false };
         asked.precision = precision;
         message::read(message, self.rate_limit.limits(), &mut asked.request).is_ok()
@@ -94,11 +94,11 @@ impl Service for Front {
     }
 
     #[inline]
-    fn answer(&self, calls: &[Asked<'_>], answers: &mut impl Answers) {
+    fn respond(&self, calls: &[Call<'_>], responses: &mut impl Responses) {
         let requests = calls.iter().map(|call| &call.request);
         self.rate_limit.decide_all(requests, |call, decision| {
-            let Asked { request, precision } = &calls[call];
-            answers.answer(|out| {
+            let Call { request, precision } = &calls[call];
+            responses.push(|out| {
                 if self.rate_limit.says_more(decision) {
                     write::framed_message(&self.rate_limit.response(request, decision, *precision), out);
                 } else {

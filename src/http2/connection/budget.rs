@@ -1,6 +1,6 @@
 //! How much a client may ask of the connection that leads to nothing.
 
-use crate::http2::{Broken, ErrorCode, Http2Settings};
+use crate::http2::{ConnectionError, ErrorCode, Http2Settings};
 use std::time::Duration;
 
 /// How long a budget lasts before it is renewed.
@@ -37,11 +37,11 @@ impl Budget {
     }
 
     /// A frame came that asks for nothing.
-    pub(super) fn control_frame(&mut self, settings: &Http2Settings) -> Result<(), Broken> {
+    pub(super) fn control_frame(&mut self, settings: &Http2Settings) -> Result<(), ConnectionError> {
         self.control_frames = self.control_frames.saturating_add(1);
         let earned = self.requests.saturating_mul(CONTROL_FRAMES_PER_REQUEST);
         if self.control_frames > settings.control_frames_max.saturating_add(earned) {
-            return Err(Broken::new(
+            return Err(ConnectionError::new(
                 ErrorCode::EnhanceYourCalm,
                 "it floods with frames that ask for nothing",
             ));
@@ -50,10 +50,13 @@ impl Budget {
     }
 
     /// The client cancelled a request.
-    pub(super) fn reset(&mut self, settings: &Http2Settings) -> Result<(), Broken> {
+    pub(super) fn reset(&mut self, settings: &Http2Settings) -> Result<(), ConnectionError> {
         self.resets = self.resets.saturating_add(1);
         if self.resets > settings.resets_max.saturating_add(self.answers) {
-            return Err(Broken::new(ErrorCode::EnhanceYourCalm, "it cancels too much of what it asks"));
+            return Err(ConnectionError::new(
+                ErrorCode::EnhanceYourCalm,
+                "it cancels too much of what it asks",
+            ));
         }
         Ok(())
     }

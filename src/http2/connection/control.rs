@@ -2,8 +2,8 @@
 
 use super::{Connection, Phase};
 use crate::http2::{
-    Broken, ErrorCode, Service,
-    flow::{DEFAULT_WINDOW, Overflow, WINDOW_MAX},
+    ConnectionError, ErrorCode, Service,
+    flow_control::{DEFAULT_WINDOW, WINDOW_MAX, WindowOverflow},
     frame::{self, Frame, setting},
 };
 
@@ -23,7 +23,7 @@ impl<S: Service> Connection<S> {
         frame::write_settings(&settings, &mut self.outgoing);
         let raise = self.settings.connection_window.saturating_sub(DEFAULT_WINDOW);
         if raise > 0 {
-            frame::write_raise(0, raise, &mut self.outgoing);
+            frame::write_window_update(0, raise, &mut self.outgoing);
         }
     }
 
@@ -37,7 +37,7 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    pub(super) fn on_control(&mut self, frame: &Frame<'_>) -> Result<(), Broken> {
+    pub(super) fn on_control(&mut self, frame: &Frame<'_>) -> Result<(), ConnectionError> {
         self.budget.control_frame(&self.settings)?;
         match frame.kind {
             frame::SETTINGS => self.on_settings(frame),
@@ -45,68 +45,68 @@ impl<S: Service> Connection<S> {
             frame::WINDOW_UPDATE => self.on_window_update(frame),
             frame::RST_STREAM => self.on_reset(frame),
             frame::PRIORITY => self.on_priority(frame),
-            frame::GOAWAY if frame.stream != 0 => Err(Broken::protocol("a GOAWAY is of a stream")),
-            frame::PUSH_PROMISE => Err(Broken::protocol("a client pushes")),
+            frame::GOAWAY if frame.stream != 0 => Err(ConnectionError::protocol("a GOAWAY is of a stream")),
+            frame::PUSH_PROMISE => Err(ConnectionError::protocol("a client pushes")),
             // A GOAWAY of a client says that it will take no pushes, and there are none. Kinds that are yet to be invented
             // are to be ignored.
             _ => Ok(()),
         }
     }
 
-    fn on_settings(&mut self, frame: &Frame<'_>) -> Result<(), Broken> {
+    fn on_settings(&mut self, frame: &Frame<'_>) -> Result<(), ConnectionError> {
         let Some(settings) = frame.settings()? else { return Ok(()) };
         for (name, value) in settings {
             self.on_setting(name, value)?;
         }
         frame::write(frame::SETTINGS, frame::ACK, 0, &[], &mut self.outgoing);
-        if self.phase == Phase::Greeted {
+        if self.phase == Phase::AwaitingSettings {
             self.phase = Phase::Open;
         }
         self.flush_all();
         Ok(())
     }
 
-    fn on_setting(&mut self, name: u16, value: u32) -> Result<(), Broken> {
+    fn on_setting(&mut self, name: u16, value: u32) -> Result<(), ConnectionError> {
         match name {
             setting::HEADER_TABLE_SIZE => self.answers.table_resized(value),
             setting::ENABLE_PUSH if value > 1 => {
-                return Err(Broken::protocol("ENABLE_PUSH is neither 0 nor 1"));
+                return Err(ConnectionError::protocol("ENABLE_PUSH is neither 0 nor 1"));
             }
-            setting::INITIAL_WINDOW_SIZE if value > WINDOW_MAX => return Err(Overflow.into()),
+            setting::INITIAL_WINDOW_SIZE if value > WINDOW_MAX => return Err(WindowOverflow.into()),
             setting::INITIAL_WINDOW_SIZE => {
                 let by = i64::from(value) - i64::from(self.stream_outbound);
                 self.stream_outbound = value;
                 for stream in self.streams.values_mut() {
-                    stream.outbound.change(by)?;
+                    stream.send_window.adjust(by)?;
                 }
             }
             // No frame of an answer is longer than the least that may be set.
             setting::MAX_FRAME_SIZE if !(1 << 14..1 << 24).contains(&value) => {
-                return Err(Broken::protocol("MAX_FRAME_SIZE is out of its range"));
+                return Err(ConnectionError::protocol("MAX_FRAME_SIZE is out of its range"));
             }
             _ => {}
         }
         Ok(())
     }
 
-    fn on_ping(&mut self, frame: &Frame<'_>) -> Result<(), Broken> {
+    fn on_ping(&mut self, frame: &Frame<'_>) -> Result<(), ConnectionError> {
         let payload = frame.ping()?;
         if !frame.has(frame::ACK) {
             frame::write(frame::PING, frame::ACK, 0, payload, &mut self.outgoing);
         } else if self.phase == Phase::Draining && payload == DRAIN_PING {
-            self.phase = Phase::Leaving;
+            self.phase = Phase::GoingAway;
             self.write_goaway(self.last_stream, ErrorCode::No);
         }
         Ok(())
     }
 
-    fn on_window_update(&mut self, frame: &Frame<'_>) -> Result<(), Broken> {
+    fn on_window_update(&mut self, frame: &Frame<'_>) -> Result<(), ConnectionError> {
         let raise = frame.number()? & WINDOW_MAX;
         if frame.stream == 0 {
             if raise == 0 {
-                return Err(Broken::protocol("a window is raised by nothing"));
+                return Err(ConnectionError::protocol("a window is raised by nothing"));
             }
-            self.outbound.change(raise.into())?;
+            self.send_window.adjust(raise.into())?;
             self.flush_all();
             return Ok(());
         }
@@ -114,7 +114,7 @@ impl<S: Service> Connection<S> {
         let Some(stream) = self.streams.get_mut(&frame.stream) else { return Ok(()) };
         if raise == 0 {
             self.reset(frame.stream, ErrorCode::Protocol);
-        } else if stream.outbound.change(raise.into()).is_err() {
+        } else if stream.send_window.adjust(raise.into()).is_err() {
             self.reset(frame.stream, ErrorCode::FlowControl);
         } else {
             self.flush(frame.stream);
@@ -122,7 +122,7 @@ impl<S: Service> Connection<S> {
         Ok(())
     }
 
-    fn on_reset(&mut self, frame: &Frame<'_>) -> Result<(), Broken> {
+    fn on_reset(&mut self, frame: &Frame<'_>) -> Result<(), ConnectionError> {
         frame.number()?;
         self.must_not_be_idle(frame)?;
         self.budget.reset(&self.settings)?;
@@ -131,23 +131,23 @@ impl<S: Service> Connection<S> {
     }
 
     /// Priorities are checked, not followed (RFC 9113 has given them up).
-    fn on_priority(&mut self, frame: &Frame<'_>) -> Result<(), Broken> {
+    fn on_priority(&mut self, frame: &Frame<'_>) -> Result<(), ConnectionError> {
         if frame.stream == 0 {
-            return Err(Broken::protocol("a PRIORITY is of no stream"));
+            return Err(ConnectionError::protocol("a PRIORITY is of no stream"));
         }
         if frame.payload.len() != 5 {
-            return Err(Broken::frame_size("a PRIORITY has a wrong length"));
+            return Err(ConnectionError::frame_size("a PRIORITY has a wrong length"));
         }
         if frame.depends_on_itself() {
-            return Err(Broken::protocol("a stream depends on itself"));
+            return Err(ConnectionError::protocol("a stream depends on itself"));
         }
         Ok(())
     }
 
-    fn must_not_be_idle(&self, frame: &Frame<'_>) -> Result<(), Broken> {
+    fn must_not_be_idle(&self, frame: &Frame<'_>) -> Result<(), ConnectionError> {
         let is_idle = frame.stream.is_multiple_of(2) || frame.stream > self.last_stream;
-        if is_idle && self.phase != Phase::Leaving {
-            return Err(Broken::protocol("a frame is of a stream that was never opened"));
+        if is_idle && self.phase != Phase::GoingAway {
+            return Err(ConnectionError::protocol("a frame is of a stream that was never opened"));
         }
         Ok(())
     }

@@ -6,26 +6,26 @@
 //!   client's windows;
 //! - a stream's task lives no longer than its stream.
 
-mod answers;
+mod batch;
 mod budget;
-mod calls;
 mod control;
-mod requests;
+mod recv;
+mod send;
 #[cfg(test)]
 mod tests;
 mod time;
 
 use super::{
-    Broken, ErrorCode, Http2Settings, Incoming, OpenBlock, RequestBody, Service,
-    answer::AnswerHeaders,
-    flow::{DEFAULT_WINDOW, Inbound, Outbound},
+    ConnectionError, ErrorCode, Http2Settings, PartialHeaderBlock, ReadBuffer, RequestBody, Service,
+    flow_control::{DEFAULT_WINDOW, RecvWindow, SendWindow},
     frame::{self, Frame, PREFACE},
-    head::HeadReader,
-    routed::{Task, ToConnection},
+    request_headers::RequestDecoder,
+    response_headers::ResponseEncoder,
+    routed::{Task, TaskSender},
     stream::Stream,
 };
+use batch::{Batch, Input};
 use budget::Budget;
-use calls::{Calls, Reading};
 use hashbrown::HashMap;
 use http::Request;
 use std::{collections::VecDeque, time::Duration};
@@ -39,27 +39,27 @@ const KEPT_MAX: usize = 16 * 1024;
 /// The server's side of one connection.
 pub(super) struct Connection<S: Service> {
     settings: Http2Settings,
-    incoming: Incoming,
+    incoming: ReadBuffer,
     outgoing: Vec<u8>,
     /// How much of `outgoing` is already written.
     written: usize,
     phase: Phase,
     /// What the client did, if it ended otherwise than it should.
-    why_broken: Option<&'static str>,
-    heads: HeadReader<S::Quick>,
-    answers: AnswerHeaders,
-    streams: HashMap<u32, Stream<S::Quick>, foldhash::fast::RandomState>,
+    failure: Option<&'static str>,
+    heads: RequestDecoder<S::FastPath>,
+    answers: ResponseEncoder,
+    streams: HashMap<u32, Stream<S::FastPath>, foldhash::fast::RandomState>,
     /// The newest stream of the client; zero before the first.
     last_stream: u32,
     /// A header block whose end has not come.
-    open_block: Option<OpenBlock>,
-    inbound: Inbound,
-    outbound: Outbound,
+    partial_block: Option<PartialHeaderBlock>,
+    recv_window: RecvWindow,
+    send_window: SendWindow,
     /// What the client's SETTINGS say of the window of a new stream.
     stream_outbound: u32,
     /// Requests that are to be given tasks, first come first.
     to_route: VecDeque<(u32, Request<RequestBody>)>,
-    tasks: ToConnection,
+    tasks: TaskSender,
     budget: Budget,
     time: time::Times,
 }
@@ -68,37 +68,37 @@ pub(super) struct Connection<S: Service> {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Phase {
     /// The client has not said its preface.
-    Silent,
+    AwaitingPreface,
     /// It has, but not its SETTINGS.
-    Greeted,
+    AwaitingSettings,
     Open,
     /// The client was asked to start nothing more.
     Draining,
     /// It knows: what it starts now is not looked at.
-    Leaving,
+    GoingAway,
     /// Nothing is read any more.
-    Broken,
+    Failed,
     /// Not even written.
-    Dead,
+    Closed,
 }
 
 impl<S: Service> Connection<S> {
     /// A connection just made, at time zero. Its tasks talk to it by `tasks`.
-    pub(super) fn new(settings: Http2Settings, tasks: ToConnection) -> Self {
+    pub(super) fn new(settings: Http2Settings, tasks: TaskSender) -> Self {
         let mut connection = Self {
             settings,
-            incoming: Incoming::default(),
+            incoming: ReadBuffer::default(),
             outgoing: Vec::new(),
             written: 0,
-            phase: Phase::Silent,
-            why_broken: None,
-            heads: HeadReader::new(settings.header_bytes_max),
-            answers: AnswerHeaders::new(),
+            phase: Phase::AwaitingPreface,
+            failure: None,
+            heads: RequestDecoder::new(settings.header_bytes_max),
+            answers: ResponseEncoder::new(),
             streams: HashMap::default(),
             last_stream: 0,
-            open_block: None,
-            inbound: Inbound::new(settings.connection_window.max(DEFAULT_WINDOW)),
-            outbound: Outbound::new(DEFAULT_WINDOW),
+            partial_block: None,
+            recv_window: RecvWindow::new(settings.connection_window.max(DEFAULT_WINDOW)),
+            send_window: SendWindow::new(DEFAULT_WINDOW),
             stream_outbound: DEFAULT_WINDOW,
             to_route: VecDeque::new(),
             tasks,
@@ -111,22 +111,22 @@ impl<S: Service> Connection<S> {
 
     /// Whether more is to be read: not while the client leaves unread what it was answered.
     pub(super) fn wants_to_read(&self) -> bool {
-        self.phase < Phase::Broken && self.unwritten().len() < UNREAD_MAX
+        self.phase < Phase::Failed && self.unwritten().len() < UNREAD_MAX
     }
 
     /// Whether all has been said.
-    pub(super) fn is_over(&self) -> bool {
+    pub(super) fn is_finished(&self) -> bool {
         match self.phase {
-            Phase::Dead => true,
-            Phase::Broken => self.unwritten().is_empty(),
-            Phase::Leaving => self.streams.is_empty() && self.unwritten().is_empty(),
+            Phase::Closed => true,
+            Phase::Failed => self.unwritten().is_empty(),
+            Phase::GoingAway => self.streams.is_empty() && self.unwritten().is_empty(),
             _ => false,
         }
     }
 
     /// Why it ended otherwise than it should.
-    pub(super) fn why_broken(&self) -> Option<&'static str> {
-        self.why_broken
+    pub(super) fn failure(&self) -> Option<&'static str> {
+        self.failure
     }
 
     /// The bytes to be written next.
@@ -152,7 +152,7 @@ impl<S: Service> Connection<S> {
 
     /// Takes what was read.
     pub(super) fn read(&mut self, bytes: &[u8], service: &S) {
-        if self.phase >= Phase::Broken {
+        if self.phase >= Phase::Failed {
             return;
         }
         self.time.heard();
@@ -160,7 +160,7 @@ impl<S: Service> Connection<S> {
         let taken = incoming.read(bytes, |rest| self.take_frames(rest, service));
         self.incoming = incoming;
         if let Err(broken) = taken {
-            self.break_off(broken);
+            self.fail(broken);
         }
     }
 
@@ -170,78 +170,78 @@ impl<S: Service> Connection<S> {
     }
 
     /// A request that was routed has its task.
-    pub(super) fn has_task(&mut self, stream: u32, task: Task) {
+    pub(super) fn set_task(&mut self, stream: u32, task: Task) {
         if let Some(stream) = self.streams.get_mut(&stream) {
             stream.task = Some(task);
         }
     }
 
-    fn take_frames(&mut self, bytes: &mut &[u8], service: &S) -> Result<(), Broken> {
-        if self.phase == Phase::Silent && !self.take_preface(bytes)? {
+    fn take_frames(&mut self, bytes: &mut &[u8], service: &S) -> Result<(), ConnectionError> {
+        if self.phase == Phase::AwaitingPreface && !self.take_preface(bytes)? {
             return Ok(());
         }
-        let mut reading = Reading { rest: bytes, service, calls: Calls::new() };
-        let taken = self.take_each(&mut reading);
+        let mut input = Input { rest: bytes, service, batch: Batch::new() };
+        let taken = self.take_each(&mut input);
         // Also if what came after them broke the protocol.
-        self.answer_calls(&mut reading.calls, service);
-        *bytes = reading.rest;
+        self.respond_to_batch(&mut input.batch, service);
+        *bytes = input.rest;
         taken
     }
 
-    fn take_each(&mut self, reading: &mut Reading<'_, '_, S>) -> Result<(), Broken> {
-        while let Some(frame) = Frame::take(&mut reading.rest)? {
-            self.take_frame(&frame, reading)?;
+    fn take_each(&mut self, input: &mut Input<'_, '_, S>) -> Result<(), ConnectionError> {
+        while let Some(frame) = Frame::take(&mut input.rest)? {
+            self.take_frame(&frame, input)?;
         }
         Ok(())
     }
 
     /// Whether the preface has come whole.
-    fn take_preface(&mut self, bytes: &mut &[u8]) -> Result<bool, Broken> {
+    fn take_preface(&mut self, bytes: &mut &[u8]) -> Result<bool, ConnectionError> {
         let (said, expected) = (bytes.len().min(PREFACE.len()), PREFACE);
         if bytes[..said] != expected[..said] {
-            return Err(Broken::protocol("it does not speak HTTP/2"));
+            return Err(ConnectionError::protocol("it does not speak HTTP/2"));
         }
         if said < PREFACE.len() {
             return Ok(false);
         }
         *bytes = &bytes[said..];
-        self.phase = Phase::Greeted;
+        self.phase = Phase::AwaitingSettings;
         Ok(true)
     }
 
     #[inline]
-    fn take_frame(&mut self, frame: &Frame<'_>, reading: &mut Reading<'_, '_, S>) -> Result<(), Broken> {
-        if frame.kind != frame::HEADERS || reading.calls.are_enough() {
+    fn take_frame(&mut self, frame: &Frame<'_>, input: &mut Input<'_, '_, S>) -> Result<(), ConnectionError> {
+        if frame.kind != frame::HEADERS || input.batch.are_enough() {
             // Whatever the frame says, it says it after them.
-            self.answer_calls(&mut reading.calls, reading.service);
+            self.respond_to_batch(&mut input.batch, input.service);
         }
-        if self.phase == Phase::Greeted && (frame.kind != frame::SETTINGS || frame.has(frame::ACK)) {
-            return Err(Broken::protocol("its first frame is not SETTINGS"));
+        if self.phase == Phase::AwaitingSettings && (frame.kind != frame::SETTINGS || frame.has(frame::ACK)) {
+            return Err(ConnectionError::protocol("its first frame is not SETTINGS"));
         }
-        if self.open_block.is_some() && frame.kind != frame::CONTINUATION {
-            return Err(Broken::protocol("a header block is interrupted"));
+        if self.partial_block.is_some() && frame.kind != frame::CONTINUATION {
+            return Err(ConnectionError::protocol("a header block is interrupted"));
         }
         match frame.kind {
-            frame::HEADERS => self.on_headers(frame, reading),
-            frame::DATA => self.on_data(frame, reading.service),
-            frame::CONTINUATION => self.on_continuation(frame, reading),
+            frame::HEADERS => self.on_headers(frame, input),
+            frame::DATA => self.on_data(frame, input.service),
+            frame::CONTINUATION => self.on_continuation(frame, input),
             _ => self.on_control(frame),
         }
     }
 
     /// The client broke the protocol: it is told, and all that is under way is dropped.
-    fn break_off(&mut self, broken: Broken) {
-        if self.phase == Phase::Silent && is_http1(self.incoming.kept()) {
+    fn fail(&mut self, broken: ConnectionError) {
+        if self.phase == Phase::AwaitingPreface && is_http1(self.incoming.kept()) {
             self.outgoing.clear();
             self.outgoing.extend_from_slice(HTTP1_REFUSAL.as_bytes());
         } else {
             self.write_goaway(self.last_stream, broken.code);
         }
-        self.phase = Phase::Broken;
-        self.why_broken = Some(broken.why);
+        self.phase = Phase::Failed;
+        self.failure = Some(broken.why);
         self.streams.clear();
         self.to_route.clear();
-        self.incoming = Incoming::default();
+        self.incoming = ReadBuffer::default();
     }
 
     fn write_goaway(&mut self, last_stream: u32, code: ErrorCode) {
@@ -258,16 +258,16 @@ impl<S: Service> Connection<S> {
     /// Forgets a stream. What its body held of the connection's window is given back.
     fn close(&mut self, stream: u32) {
         if let Some(stream) = self.streams.remove(&stream) {
-            self.give_back(stream.held);
+            self.release_window(stream.unreleased);
             self.time.request_ended();
         }
     }
 
     /// So many bytes of DATA have been read: others may come in their place.
     #[inline]
-    fn give_back(&mut self, bytes: usize) {
-        if let Some(raise) = self.inbound.read(bytes) {
-            frame::write_raise(0, raise, &mut self.outgoing);
+    fn release_window(&mut self, bytes: usize) {
+        if let Some(raise) = self.recv_window.release(bytes) {
+            frame::write_window_update(0, raise, &mut self.outgoing);
         }
     }
 

@@ -1,14 +1,14 @@
 //! The connection against a client that is played frame by frame.
 
+mod batches;
 mod bounds;
-mod calls;
 mod client;
-mod cuts;
-mod heads;
-mod times;
-mod together;
+mod fragmentation;
+mod header_blocks;
+mod timeouts;
+mod unary;
 
 use super::*;
-use crate::http2::{flow::WINDOW_MAX, proof::Echo};
+use crate::http2::{flow_control::WINDOW_MAX, proof::Echo};
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -1,7 +1,7 @@
 //! What time does to a connection.
 
 use super::{Connection, Phase, control::ALIVE_PING};
-use crate::http2::{Broken, ErrorCode, Service, frame};
+use crate::http2::{ConnectionError, ErrorCode, Service, frame};
 use std::time::Duration;
 
 /// When what happened last, as of the tick before it. All since the connection was made.
@@ -48,15 +48,15 @@ impl<S: Service> Connection<S> {
             self.time.request_ended = now;
         }
         self.budget.tick(now);
-        if self.is_over() {
+        if self.is_finished() {
             return;
         }
         self.end_if_stuck();
         self.end_slow_streams();
         self.ask_if_alive();
         let since = |then: Duration| now.saturating_sub(then);
-        if self.phase <= Phase::Greeted && now >= self.settings.body_timeout {
-            self.break_off(Broken::protocol("it did not speak in time"));
+        if self.phase <= Phase::AwaitingSettings && now >= self.settings.body_timeout {
+            self.fail(ConnectionError::protocol("it did not speak in time"));
         } else if self.phase == Phase::Open
             && self.streams.is_empty()
             && since(self.time.request_ended) >= self.settings.idle_timeout
@@ -106,8 +106,8 @@ impl<S: Service> Connection<S> {
     }
 
     fn die(&mut self, why: &'static str) {
-        self.phase = Phase::Dead;
-        self.why_broken = Some(why);
+        self.phase = Phase::Closed;
+        self.failure = Some(why);
         self.streams.clear();
     }
 }

@@ -4,7 +4,7 @@
 //! would make every later block mean something else.
 
 use super::{DEFAULT_TABLE_SIZE, Fields, dynamic_table::DynamicTable, huffman, static_table::STATIC_TABLE};
-use crate::http2::{Broken, ErrorCode};
+use crate::http2::{ConnectionError, ErrorCode};
 
 /// A header block that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub(crate) enum HpackError {
     LateResize,
 }
 
-impl From<HpackError> for Broken {
+impl From<HpackError> for ConnectionError {
     fn from(error: HpackError) -> Self {
         let why = match error {
             HpackError::Truncated => "a header block ends in the middle of a field",

@@ -8,8 +8,8 @@ use super::{
     request_headers::RequestHeaders,
 };
 use crate::http2::{
-    Broken, Incoming, OpenBlock, error_name,
-    flow::{DEFAULT_WINDOW, Inbound, Outbound, Overflow, WINDOW_MAX},
+    ConnectionError, PartialHeaderBlock, ReadBuffer, error_name,
+    flow_control::{DEFAULT_WINDOW, RecvWindow, SendWindow, WINDOW_MAX, WindowOverflow},
     frame::{self, Frame, PREFACE, setting},
     hpack::{Decoder, Fields},
 };
@@ -44,7 +44,7 @@ pub(crate) struct Finished {
 
 /// The client's side of one connection.
 pub(crate) struct Connection {
-    incoming: Incoming,
+    incoming: ReadBuffer,
     outgoing: Vec<u8>,
     /// How much of `outgoing` is already written.
     written: usize,
@@ -56,12 +56,12 @@ pub(crate) struct Connection {
     calls: HashMap<u32, Call, foldhash::fast::RandomState>,
     /// Odd and rising; beyond [`frame::STREAM_MAX`] the connection is used up.
     next_stream: u32,
-    inbound: Inbound,
-    outbound: Outbound,
+    recv_window: RecvWindow,
+    send_window: SendWindow,
     /// What the server said in its SETTINGS; `None` until it did, and until then no call starts.
     server: Option<ServerSettings>,
     /// A header block whose end has not come.
-    open_block: Option<OpenBlock>,
+    partial_block: Option<PartialHeaderBlock>,
     /// The error code of the server's GOAWAY.
     gone_away: Option<u32>,
 }
@@ -82,9 +82,9 @@ impl Connection {
         let mut outgoing = PREFACE.to_vec();
         let settings = [(setting::ENABLE_PUSH, 0), (setting::INITIAL_WINDOW_SIZE, OWN_STREAM_WINDOW)];
         frame::write_settings(&settings, &mut outgoing);
-        frame::write_raise(0, OWN_WINDOW - DEFAULT_WINDOW, &mut outgoing);
+        frame::write_window_update(0, OWN_WINDOW - DEFAULT_WINDOW, &mut outgoing);
         Self {
-            incoming: Incoming::default(),
+            incoming: ReadBuffer::default(),
             outgoing,
             written: 0,
             headers,
@@ -92,10 +92,10 @@ impl Connection {
             fields: Fields::default(),
             calls: HashMap::default(),
             next_stream: 1,
-            inbound: Inbound::new(OWN_WINDOW),
-            outbound: Outbound::new(DEFAULT_WINDOW),
+            recv_window: RecvWindow::new(OWN_WINDOW),
+            send_window: SendWindow::new(DEFAULT_WINDOW),
             server: None,
-            open_block: None,
+            partial_block: None,
             gone_away: None,
         }
     }
@@ -110,7 +110,7 @@ impl Connection {
         }
         Ok(!self.takes_no_more()
             && self.calls.len() < server.max_streams as usize
-            && self.outbound.room() >= message)
+            && self.send_window.available() >= message)
     }
 
     /// Starts a call, for which there must be room. `started` comes back with its end.
@@ -127,7 +127,7 @@ impl Connection {
             rest = after;
         }
         frame::write(frame::DATA, frame::END_STREAM, stream, rest, &mut self.outgoing);
-        self.outbound.take(message.len());
+        self.send_window.consume(message.len());
         self.calls.insert(stream, Call { started, answer: Answer::default() });
     }
 
@@ -166,7 +166,7 @@ impl Connection {
     }
 
     /// Takes what was read; calls that come to their end are added to `finished`.
-    pub(crate) fn read(&mut self, bytes: &[u8], finished: &mut Vec<Finished>) -> Result<(), Broken> {
+    pub(crate) fn read(&mut self, bytes: &[u8], finished: &mut Vec<Finished>) -> Result<(), ConnectionError> {
         let mut incoming = std::mem::take(&mut self.incoming);
         let taken = incoming.read(bytes, |rest| self.take_frames(rest, finished));
         self.incoming = incoming;
@@ -182,13 +182,17 @@ impl Connection {
         finished.extend(self.calls.drain().map(|(_, call)| Finished { started: call.started, outcome }));
     }
 
-    fn take_frames(&mut self, bytes: &mut &[u8], finished: &mut Vec<Finished>) -> Result<(), Broken> {
+    fn take_frames(
+        &mut self,
+        bytes: &mut &[u8],
+        finished: &mut Vec<Finished>,
+    ) -> Result<(), ConnectionError> {
         while let Some(frame) = Frame::take(bytes)? {
             if self.server.is_none() && frame.kind != frame::SETTINGS {
-                return Err(Broken::protocol("its first frame is not SETTINGS"));
+                return Err(ConnectionError::protocol("its first frame is not SETTINGS"));
             }
-            if self.open_block.is_some() && frame.kind != frame::CONTINUATION {
-                return Err(Broken::protocol("a header block is interrupted"));
+            if self.partial_block.is_some() && frame.kind != frame::CONTINUATION {
+                return Err(ConnectionError::protocol("a header block is interrupted"));
             }
             match frame.kind {
                 frame::DATA => self.on_data(&frame, finished)?,
@@ -205,9 +209,9 @@ impl Connection {
                 frame::GOAWAY => self.on_goaway(&frame, finished)?,
                 // A stream's own window is of no interest: its call was sent whole.
                 frame::WINDOW_UPDATE if frame.stream == 0 => {
-                    self.outbound.change((frame.number()? & WINDOW_MAX).into())?;
+                    self.send_window.adjust((frame.number()? & WINDOW_MAX).into())?;
                 }
-                frame::PUSH_PROMISE => return Err(Broken::protocol("it pushes though told not to")),
+                frame::PUSH_PROMISE => return Err(ConnectionError::protocol("it pushes though told not to")),
                 // PRIORITY, and kinds that are yet to be invented, are to be ignored.
                 _ => {}
             }
@@ -215,11 +219,11 @@ impl Connection {
         Ok(())
     }
 
-    fn on_data(&mut self, frame: &Frame<'_>, finished: &mut Vec<Finished>) -> Result<(), Broken> {
+    fn on_data(&mut self, frame: &Frame<'_>, finished: &mut Vec<Finished>) -> Result<(), ConnectionError> {
         // Padding uses the window too, and so does what comes for a call that is over.
-        self.inbound.came(frame.payload.len())?;
-        if let Some(raise) = self.inbound.read(frame.payload.len()) {
-            frame::write_raise(0, raise, &mut self.outgoing);
+        self.recv_window.receive(frame.payload.len())?;
+        if let Some(raise) = self.recv_window.release(frame.payload.len()) {
+            frame::write_window_update(0, raise, &mut self.outgoing);
         }
         let content = frame.content()?;
         if let Some(call) = self.calls.get_mut(&frame.stream) {
@@ -231,17 +235,21 @@ impl Connection {
         Ok(())
     }
 
-    fn on_headers(&mut self, frame: &Frame<'_>, finished: &mut Vec<Finished>) -> Result<(), Broken> {
+    fn on_headers(&mut self, frame: &Frame<'_>, finished: &mut Vec<Finished>) -> Result<(), ConnectionError> {
         let content = frame.content()?;
         if frame.has(frame::END_HEADERS) {
             return self.on_header_block(frame.stream, content, frame.has(frame::END_STREAM), finished);
         }
-        self.open_block = Some(OpenBlock::start(frame, content));
+        self.partial_block = Some(PartialHeaderBlock::start(frame, content));
         Ok(())
     }
 
-    fn on_continuation(&mut self, frame: &Frame<'_>, finished: &mut Vec<Finished>) -> Result<(), Broken> {
-        match OpenBlock::go_on(&mut self.open_block, frame, HEADER_BLOCK_MAX)? {
+    fn on_continuation(
+        &mut self,
+        frame: &Frame<'_>,
+        finished: &mut Vec<Finished>,
+    ) -> Result<(), ConnectionError> {
+        match PartialHeaderBlock::extend(&mut self.partial_block, frame, HEADER_BLOCK_MAX)? {
             Some(block) => self.on_header_block(block.stream, &block.bytes, block.ends_stream, finished),
             None => Ok(()),
         }
@@ -253,7 +261,7 @@ impl Connection {
         block: &[u8],
         ends_stream: bool,
         finished: &mut Vec<Finished>,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), ConnectionError> {
         // Decoded even when the call is over, for the decoder's table.
         self.decoder.decode(block, HEADER_BLOCK_MAX, &mut self.fields)?;
         if let Some(call) = self.calls.get_mut(&stream) {
@@ -267,7 +275,7 @@ impl Connection {
         Ok(())
     }
 
-    fn on_settings(&mut self, frame: &Frame<'_>) -> Result<(), Broken> {
+    fn on_settings(&mut self, frame: &Frame<'_>) -> Result<(), ConnectionError> {
         let Some(settings) = frame.settings()? else { return Ok(()) };
         let server = self
             .server
@@ -276,7 +284,7 @@ impl Connection {
             match name {
                 setting::HEADER_TABLE_SIZE => self.headers.table_resized(value),
                 setting::MAX_CONCURRENT_STREAMS => server.max_streams = value,
-                setting::INITIAL_WINDOW_SIZE if value > WINDOW_MAX => return Err(Overflow.into()),
+                setting::INITIAL_WINDOW_SIZE if value > WINDOW_MAX => return Err(WindowOverflow.into()),
                 setting::INITIAL_WINDOW_SIZE => server.stream_window = value,
                 _ => {}
             }
@@ -285,9 +293,9 @@ impl Connection {
         Ok(())
     }
 
-    fn on_goaway(&mut self, frame: &Frame<'_>, finished: &mut Vec<Finished>) -> Result<(), Broken> {
+    fn on_goaway(&mut self, frame: &Frame<'_>, finished: &mut Vec<Finished>) -> Result<(), ConnectionError> {
         let Some(&[l0, l1, l2, l3, c0, c1, c2, c3]) = frame.payload.first_chunk::<8>() else {
-            return Err(Broken::frame_size("a GOAWAY has a wrong length"));
+            return Err(ConnectionError::frame_size("a GOAWAY has a wrong length"));
         };
         let last = u32::from_be_bytes([l0 & 0x7f, l1, l2, l3]);
         self.gone_away = Some(u32::from_be_bytes([c0, c1, c2, c3]));

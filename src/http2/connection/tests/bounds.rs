@@ -4,7 +4,7 @@ use super::{
     client::{Said::*, *},
     *,
 };
-use crate::http2::{hpack::write_literal, routed::FromTask};
+use crate::http2::{hpack::write_literal, routed::TaskEvent};
 use bytes::Bytes;
 use http::Response;
 use tokio::sync::oneshot;
@@ -31,11 +31,11 @@ fn an_answer_without_end_waits_until_what_is_before_it_was_read() {
     client.sends_frame(frame::WINDOW_UPDATE, 0, 0, &WIDE.to_be_bytes());
     let stream = client.starts("/other", 0);
     let (head, ()) = Response::new(()).into_parts();
-    client.server.on_task(stream, FromTask::Head { head: Box::new(head), is_end: false });
+    client.server.on_task(stream, TaskEvent::Head { head: Box::new(head), is_end: false });
     let mut told = 0;
     let mut last_is_sent = loop {
         let (sent, mut is_sent) = oneshot::channel();
-        client.server.on_task(stream, FromTask::Data(Bytes::from_static(&[0; PIECE]), sent));
+        client.server.on_task(stream, TaskEvent::Data(Bytes::from_static(&[0; PIECE]), sent));
         told += PIECE;
         if is_sent.try_recv() == Err(oneshot::error::TryRecvError::Empty) {
             break is_sent;
@@ -93,7 +93,7 @@ fn floods_that_ask_for_nothing_end_the_connection() {
         client.sends_frame(frame::DATA, 0, stream, &[]);
     }));
     flood(Box::new(|client| {
-        if client.server.open_block.is_none() && client.server.phase == Phase::Open {
+        if client.server.partial_block.is_none() && client.server.phase == Phase::Open {
             client.sends_frame(frame::HEADERS, 0, 1, &[]);
         }
         client.sends_frame(frame::CONTINUATION, 0, 1, &[]);
@@ -116,20 +116,20 @@ fn a_budget_is_renewed_in_time_and_raised_by_requests() {
             client.sends_frame(frame::WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]);
         }
     }
-    assert_eq!(client.server.why_broken(), None);
+    assert_eq!(client.server.failure(), None);
 }
 
 #[test]
 fn headers_without_end_end_the_connection() {
     let mut client = Client::new();
-    client.sends_frame(frame::HEADERS, 0, 1, &head("/quick"));
+    client.sends_frame(frame::HEADERS, 0, 1, &head("/fast"));
     for _ in 0..4 {
         client.sends_frame(frame::CONTINUATION, 0, 1, &[0; frame::PAYLOAD_MAX]);
     }
     client.is_broken_with(ErrorCode::EnhanceYourCalm);
 
     let mut client = Client::with(Http2Settings { header_bytes_max: 200, ..Http2Settings::default() }, &[]);
-    let mut block = head("/quick");
+    let mut block = head("/fast");
     write_literal(b"x-long", &[b'x'; 200], false, &mut block);
     client.sends_frame(frame::HEADERS, frame::END_HEADERS | frame::END_STREAM, 1, &block);
     assert_eq!(client.hears(), [Head(1, vec![(":status".into(), "431".into())]), End(1)]);

@@ -4,7 +4,7 @@ use super::*;
 use crate::http2::{
     Fields,
     hpack::{Decoder, write_indexed, write_literal},
-    routed::FromTask,
+    routed::TaskEvent,
 };
 use tokio::sync::mpsc;
 
@@ -27,7 +27,7 @@ use Said::*;
 pub(super) struct Client {
     pub(super) server: Connection<Echo>,
     /// What its tasks would be told to tell it by.
-    _from_tasks: mpsc::UnboundedReceiver<(u32, FromTask)>,
+    _from_tasks: mpsc::UnboundedReceiver<(u32, TaskEvent)>,
     decoder: Decoder,
     pub(super) next_stream: u32,
 }
@@ -118,7 +118,7 @@ impl Client {
     /// Holds that the server ended the connection with this error.
     pub(super) fn is_broken_with(&mut self, code: ErrorCode) {
         assert!(matches!(self.hears().last(), Some(GoAway(_, said)) if *said == code as u32));
-        assert!(self.server.is_over() && self.server.why_broken().is_some());
+        assert!(self.server.is_finished() && self.server.failure().is_some());
     }
 }
 
@@ -143,17 +143,17 @@ pub(super) fn head(path: &str) -> Vec<u8> {
     block
 }
 
-/// The head of a quick call to an authority, with one header more, which may be for the table.
+/// The head of a fast-path call to an authority, with one header more, which may be for the table.
 pub(super) fn head_to(authority: &str, (name, value): (&str, &str), indexed: bool) -> Vec<u8> {
     let mut block = Vec::new();
     write_literal(b":authority", authority.as_bytes(), false, &mut block);
-    block.extend(head("/quick"));
+    block.extend(head("/fast"));
     write_literal(name.as_bytes(), value.as_bytes(), indexed, &mut block);
     block
 }
 
 pub(super) fn call(stream: u32, body: &[u8]) -> Vec<u8> {
-    call_with(&head("/quick"), stream, body)
+    call_with(&head("/fast"), stream, body)
 }
 
 pub(super) fn call_with(block: &[u8], stream: u32, body: &[u8]) -> Vec<u8> {

@@ -24,7 +24,7 @@ impl Script {
         script
     }
 
-    fn try_read(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Result<(), Broken> {
+    fn try_read(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Result<(), ConnectionError> {
         let mut bytes = Vec::new();
         frame::write(kind, flags, stream, payload, &mut bytes);
         self.connection.read(&bytes, &mut self.finished)

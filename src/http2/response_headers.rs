@@ -15,12 +15,12 @@ const CONTENT_TYPE: (&[u8], &[u8]) = (b"content-type", b"application/grpc");
 const GRPC_STATUS_OK: (&[u8], &[u8]) = (b"grpc-status", b"0");
 
 /// Writes header blocks, in the order in which they are sent.
-pub(super) struct AnswerHeaders {
+pub(super) struct ResponseEncoder {
     table: Table,
-    /// The block of the head of a quick answer.
-    quick_head: Vec<u8>,
+    /// The block of the head of a fast-path response.
+    fast_path_headers: Vec<u8>,
     /// The block of its trailers.
-    quick_trailers: Vec<u8>,
+    fast_path_trailers: Vec<u8>,
 }
 
 /// What the client's table holds.
@@ -35,9 +35,10 @@ enum Table {
     GivenUp,
 }
 
-impl AnswerHeaders {
+impl ResponseEncoder {
     pub(super) fn new() -> Self {
-        let mut headers = Self { table: Table::Empty, quick_head: Vec::new(), quick_trailers: Vec::new() };
+        let mut headers =
+            Self { table: Table::Empty, fast_path_headers: Vec::new(), fast_path_trailers: Vec::new() };
         headers.set(Table::Empty);
         headers
     }
@@ -63,20 +64,20 @@ impl AnswerHeaders {
             Table::ContentType => (Some(hpack::NEWEST), None),
             Table::Both => (Some(hpack::NEWEST + 1), Some(hpack::NEWEST)),
         };
-        self.quick_head.clear();
+        self.fast_path_headers.clear();
         if table == Table::ToBeGivenUp {
-            hpack::write_no_table(&mut self.quick_head);
+            hpack::write_no_table(&mut self.fast_path_headers);
         }
-        write_indexed(STATUS_200, &mut self.quick_head);
-        field(CONTENT_TYPE, content_type, &mut self.quick_head);
-        self.quick_trailers.clear();
-        field(GRPC_STATUS_OK, status, &mut self.quick_trailers);
+        write_indexed(STATUS_200, &mut self.fast_path_headers);
+        field(CONTENT_TYPE, content_type, &mut self.fast_path_headers);
+        self.fast_path_trailers.clear();
+        field(GRPC_STATUS_OK, status, &mut self.fast_path_trailers);
     }
 
-    /// Appends the HEADERS before a quick answer's body.
+    /// Appends the HEADERS before a fast-path response's body.
     #[inline]
-    pub(super) fn write_quick_head(&mut self, stream: u32, out: &mut Vec<u8>) {
-        frame::write(frame::HEADERS, frame::END_HEADERS, stream, &self.quick_head, out);
+    pub(super) fn write_fast_path_headers(&mut self, stream: u32, out: &mut Vec<u8>) {
+        frame::write(frame::HEADERS, frame::END_HEADERS, stream, &self.fast_path_headers, out);
         match self.table {
             Table::Both | Table::ContentType | Table::GivenUp => {}
             Table::Empty => self.set(Table::ContentType),
@@ -84,11 +85,11 @@ impl AnswerHeaders {
         }
     }
 
-    /// Appends the HEADERS after a quick answer's body.
+    /// Appends the HEADERS after a fast-path response's body.
     #[inline]
-    pub(super) fn write_quick_trailers(&mut self, stream: u32, out: &mut Vec<u8>) {
+    pub(super) fn write_fast_path_trailers(&mut self, stream: u32, out: &mut Vec<u8>) {
         const FLAGS: u8 = frame::END_HEADERS | frame::END_STREAM;
-        frame::write(frame::HEADERS, FLAGS, stream, &self.quick_trailers, out);
+        frame::write(frame::HEADERS, FLAGS, stream, &self.fast_path_trailers, out);
         if self.table == Table::ContentType {
             self.set(Table::Both);
         }

@@ -1,19 +1,19 @@
 //! A header block that no single frame holds: HEADERS, then CONTINUATION until its end.
 
 use super::{
-    Broken, ErrorCode,
+    ConnectionError, ErrorCode,
     frame::{self, Frame},
 };
 
 /// As much of a header block as has come.
-pub(crate) struct OpenBlock {
+pub(crate) struct PartialHeaderBlock {
     pub(crate) stream: u32,
     pub(crate) bytes: Vec<u8>,
     /// Whether nothing follows the block.
     pub(crate) ends_stream: bool,
 }
 
-impl OpenBlock {
+impl PartialHeaderBlock {
     /// What HEADERS start, of which `content` is not all.
     pub(crate) fn start(headers: &Frame<'_>, content: &[u8]) -> Self {
         let ends_stream = headers.has(frame::END_STREAM);
@@ -21,17 +21,17 @@ impl OpenBlock {
     }
 
     /// Adds a CONTINUATION to what is open, which may grow to `bytes_max`; the block, if that is its end.
-    pub(crate) fn go_on(
+    pub(crate) fn extend(
         open: &mut Option<Self>,
         continuation: &Frame<'_>,
         bytes_max: usize,
-    ) -> Result<Option<Self>, Broken> {
+    ) -> Result<Option<Self>, ConnectionError> {
         let Some(block) = open.as_mut().filter(|block| block.stream == continuation.stream) else {
-            return Err(Broken::protocol("a CONTINUATION continues nothing"));
+            return Err(ConnectionError::protocol("a CONTINUATION continues nothing"));
         };
         block.bytes.extend_from_slice(continuation.payload);
         if block.bytes.len() > bytes_max {
-            return Err(Broken::new(ErrorCode::EnhanceYourCalm, "a header block does not end"));
+            return Err(ConnectionError::new(ErrorCode::EnhanceYourCalm, "a header block does not end"));
         }
         Ok(open.take_if(|_| continuation.has(frame::END_HEADERS)))
     }

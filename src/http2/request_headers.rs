@@ -12,10 +12,10 @@ const REQUIRED: usize = 3;
 
 /// What a header block turned out to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Head<Q> {
-    Good {
+pub(super) enum RequestHeaders<Q> {
+    Valid {
         /// Whether, and how, it can be answered at once.
-        quick: Option<Q>,
+        fast_path: Option<Q>,
         content_length: Option<u64>,
     },
     /// Its stream is an error.
@@ -29,7 +29,7 @@ pub(super) enum Head<Q> {
 /// Clients such as Envoy send the very same block call after call. As long as the compression's table has not changed
 /// either, it means the same, and is not read again. Of others, such as those that trace every call, the pseudo-headers
 /// at least stay the same, and make a request line without being tried again.
-pub(super) struct HeadReader<Q> {
+pub(super) struct RequestDecoder<Q> {
     decoder: Decoder,
     list_max: usize,
     /// The fields of the block that was read last.
@@ -43,10 +43,10 @@ struct Last<Q> {
     block: Vec<u8>,
     /// The table's, before and after the block.
     generation: u64,
-    head: Head<Q>,
+    head: RequestHeaders<Q>,
 }
 
-impl<Q: Copy> HeadReader<Q> {
+impl<Q: Copy> RequestDecoder<Q> {
     pub(super) fn new(list_max: u32) -> Self {
         Self {
             decoder: Decoder::new(),
@@ -59,11 +59,11 @@ impl<Q: Copy> HeadReader<Q> {
 
     /// Reads the block of a request's head.
     #[inline]
-    pub(super) fn head<S: Service<Quick = Q>>(
+    pub(super) fn head<S: Service<FastPath = Q>>(
         &mut self,
         block: &[u8],
         service: &S,
-    ) -> Result<Head<Q>, HpackError> {
+    ) -> Result<RequestHeaders<Q>, HpackError> {
         if let Some(last) = &self.last
             && last.block == block
             && last.generation == self.decoder.generation()
@@ -73,19 +73,23 @@ impl<Q: Copy> HeadReader<Q> {
         self.read_head(block, service)
     }
 
-    fn read_head<S: Service<Quick = Q>>(&mut self, block: &[u8], service: &S) -> Result<Head<Q>, HpackError> {
+    fn read_head<S: Service<FastPath = Q>>(
+        &mut self,
+        block: &[u8],
+        service: &S,
+    ) -> Result<RequestHeaders<Q>, HpackError> {
         let before = self.decoder.generation();
         self.read(block)?;
         let head = if self.fields.list_bytes() > self.list_max {
-            Head::TooLarge
+            RequestHeaders::TooLarge
         } else {
             match check(&self.fields) {
                 Some(content_length) => {
                     // What could not be routed is not answered at once either: how its bytes came must not tell.
-                    let quick = service.quick(&self.fields).filter(|_| self.is_routable());
-                    Head::Good { quick, content_length }
+                    let fast_path = service.fast_path(&self.fields).filter(|_| self.is_routable());
+                    RequestHeaders::Valid { fast_path, content_length }
                 }
-                None => Head::Malformed,
+                None => RequestHeaders::Malformed,
             }
         };
         if self.decoder.generation() == before {

@@ -33,14 +33,14 @@ fn allocations_of_calls(together: usize, block: impl Fn(u32) -> Vec<u8>) -> u64 
     let (warm_up, measured) = calls.split_at(calls.len() / 2);
     answer_all(warm_up);
     let allocated = allocation_counter::measure(|| answer_all(measured)).count_total;
-    assert!(client.server.streams.is_empty() && client.server.why_broken().is_none());
+    assert!(client.server.streams.is_empty() && client.server.failure().is_none());
     allocated
 }
 
 #[test]
 fn a_call_is_answered_without_allocating() {
     for together in [1, 2, 16, 24] {
-        assert_eq!(allocations_of_calls(together, |_| head("/quick")), 0, "{together} together");
+        assert_eq!(allocations_of_calls(together, |_| head("/fast")), 0, "{together} together");
     }
 }
 
@@ -58,7 +58,7 @@ fn a_header_that_differs_call_by_call_makes_nothing_be_allocated() {
 #[test]
 fn a_body_in_pieces_is_the_same_body() {
     let mut client = Client::new();
-    let stream = client.starts("/quick", 0);
+    let stream = client.starts("/fast", 0);
     client.sends_frame(frame::DATA, 0, stream, b"in ");
     client.sends_frame(frame::DATA, 0, stream, b"pieces");
     assert_eq!(client.hears(), []);
@@ -88,7 +88,7 @@ fn what_cannot_be_answered_at_once_is_routed_as_it_came() {
     let stream = client.starts("/other", frame::END_STREAM);
     let routed: Vec<_> = std::iter::from_fn(|| client.server.take_routed()).collect();
     let paths: Vec<_> = routed.iter().map(|(id, request)| (*id, request.uri().path().to_owned())).collect();
-    assert_eq!(paths, [(1, "/quick".to_owned()), (stream, "/other".to_owned())], "first come, first routed");
+    assert_eq!(paths, [(1, "/fast".to_owned()), (stream, "/other".to_owned())], "first come, first routed");
     assert_eq!(client.hears(), [], "nothing of an answer has been said");
     // A client that gives up ends the stream.
     client.sends_frame(frame::RST_STREAM, 0, 1, &8_u32.to_be_bytes());
@@ -110,9 +110,9 @@ fn a_drain_finishes_what_was_sent_before_the_client_knew() {
     assert_eq!(client.hears(), [GoAway(stream, 0)]);
     client.calls(b"too late");
     assert!(!client.hears().iter().any(|said| matches!(said, Head(..))));
-    assert!(!client.server.is_over(), "one call is under way");
+    assert!(!client.server.is_finished(), "one call is under way");
     client.sends_frame(frame::RST_STREAM, 0, waiting, &8_u32.to_be_bytes());
-    assert!(client.server.is_over() && client.server.why_broken().is_none());
+    assert!(client.server.is_finished() && client.server.failure().is_none());
 }
 
 #[test]

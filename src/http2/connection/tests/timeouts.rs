@@ -9,7 +9,7 @@ use super::{
 fn a_body_without_end_loses_its_stream() {
     let mut client = Client::new();
     client.server.tick(SECOND);
-    let (quick, other) = (client.starts("/quick", 0), client.starts("/other", 0));
+    let (quick, other) = (client.starts("/fast", 0), client.starts("/other", 0));
     let whole = client.starts("/other", frame::END_STREAM);
     client.server.tick(SECOND * 30);
     assert_eq!(client.hears(), []);
@@ -42,10 +42,10 @@ fn a_client_that_reads_nothing_is_not_read_from_and_then_given_up() {
     assert!(client.server.unwritten().len() < UNREAD_MAX + 2 * body.len());
     client.server.tick(SECOND);
     client.server.tick(SECOND * 20);
-    assert!(!client.server.is_over());
+    assert!(!client.server.is_finished());
     client.server.tick(SECOND * 21);
-    assert!(client.server.is_over());
-    assert_eq!(client.server.why_broken(), Some("it does not read its answers"));
+    assert!(client.server.is_finished());
+    assert_eq!(client.server.failure(), Some("it does not read its answers"));
 }
 
 #[test]
@@ -56,13 +56,13 @@ fn a_silent_client_is_asked_and_then_given_up() {
     let [Ping(payload)] = &said[..] else { panic!("{said:?}") };
     client.sends_frame(frame::PING, frame::ACK, 0, payload);
     client.server.tick(SECOND * 100);
-    assert_eq!((client.hears(), client.server.why_broken()), (vec![], None), "it answered");
+    assert_eq!((client.hears(), client.server.failure()), (vec![], None), "it answered");
     client.server.tick(SECOND * 120);
     assert!(matches!(client.hears()[..], [Ping(_)]));
     client.server.tick(SECOND * 139);
-    assert_eq!(client.server.why_broken(), None);
+    assert_eq!(client.server.failure(), None);
     client.server.tick(SECOND * 140);
-    assert_eq!(client.server.why_broken(), Some("it does not answer a PING"));
+    assert_eq!(client.server.failure(), Some("it does not answer a PING"));
 }
 
 #[test]
@@ -70,9 +70,9 @@ fn a_client_that_says_nothing_at_all_is_given_up() {
     let mut client = Client::silent(Http2Settings::default());
     client.sends(&PREFACE[..10]);
     client.server.tick(SECOND * 29);
-    assert_eq!(client.server.why_broken(), None);
+    assert_eq!(client.server.failure(), None);
     client.server.tick(SECOND * 30);
-    assert_eq!(client.server.why_broken(), Some("it did not speak in time"));
+    assert_eq!(client.server.failure(), Some("it did not speak in time"));
 }
 
 #[test]

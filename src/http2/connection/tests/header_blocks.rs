@@ -9,7 +9,7 @@ use crate::http2::hpack::{NEWEST, write_indexed, write_literal};
 /// A fuzzer's find: a head with a zero byte was answered if its body came with it, and refused if the body came later.
 #[test]
 fn a_head_that_cannot_be_routed_is_refused_however_its_body_comes() {
-    let mut block = head("/quick");
+    let mut block = head("/fast");
     write_literal(b"x", b"a\0b", false, &mut block);
     let call = |stream| {
         let head = frame_bytes(frame::HEADERS, frame::END_HEADERS, stream, &block);
@@ -59,12 +59,12 @@ fn more_headers_than_any_map_holds_end_their_request_alone() {
 #[test]
 fn a_header_block_that_was_seen_before_means_what_the_table_says_now() {
     let mut client = Client::new();
-    let mut block = head("/quick");
+    let mut block = head("/fast");
     write_literal(b"x-first", b"", true, &mut block);
     client.sends_frame(frame::HEADERS, frame::END_HEADERS, 1, &block);
     client.sends_frame(frame::DATA, frame::END_STREAM, 1, b"1");
     // The same bytes, again and again: a path, and the newest entry of the table.
-    let mut same = head("/quick");
+    let mut same = head("/fast");
     write_indexed(NEWEST, &mut same);
     for stream in [3, 5] {
         client.sends_frame(frame::HEADERS, frame::END_HEADERS, stream, &same);
@@ -72,7 +72,7 @@ fn a_header_block_that_was_seen_before_means_what_the_table_says_now() {
     }
     client.hears();
     // Now the newest entry is a connection header, which HTTP/2 forbids.
-    let mut block = head("/quick");
+    let mut block = head("/fast");
     write_literal(b"upgrade", b"x", true, &mut block);
     client.sends_frame(frame::HEADERS, frame::END_HEADERS, 7, &block);
     assert_eq!(client.hears(), [Reset(7, ErrorCode::Protocol as u32)]);

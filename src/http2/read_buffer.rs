@@ -2,9 +2,9 @@
 
 /// Keeps the start of a frame until the rest of it comes.
 #[derive(Default)]
-pub(crate) struct Incoming(Vec<u8>);
+pub(crate) struct ReadBuffer(Vec<u8>);
 
-impl Incoming {
+impl ReadBuffer {
     /// Lets `take` take whole frames off what was kept and what came after it; what it leaves is kept. Only what is not
     /// whole is copied, and nothing is held while there is nothing to keep.
     #[inline]
