@@ -1,7 +1,7 @@
 //! The integration tests, one binary: the real `tidegate` process, real sockets, real peers.
 //!
-//! Tests that need more than Rust run when it is there and say loudly when they skip; a name in `TIDEGATE_REQUIRE`
-//! (comma-separated, e.g. `envoy`) turns that skip into a failure.
+//! Tests that need more than Rust (Envoy, h2spec, the right to mount) carry `#[ignore = "needs …"]`; run them with
+//! `cargo test -- --include-ignored`. See `tests/README.md`.
 
 mod answers;
 mod bad_input;
@@ -28,4 +28,3 @@ mod threads;
 mod tidy;
 mod vectors;
 mod watched;
-mod wire;

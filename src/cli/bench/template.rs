@@ -200,10 +200,10 @@ fn encoded_len(tag: u64, length: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
+    use crate::grpc::pb::service::RateLimitRequest;
     use prost::Message as _;
 
-    /// The request for a key as an independent decoder reads it: each descriptor as `key=value,...`.
+    /// The request for a key as prost decodes it: each descriptor as `key=value,...`.
     fn request(descriptors: &[&str], hits: Option<u32>, key: u64) -> (String, Vec<String>, u32) {
         let descriptors: Vec<Descriptor> =
             descriptors.iter().map(|text| text.parse().expect("a good descriptor")).collect();

