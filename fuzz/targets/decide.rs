@@ -2,14 +2,14 @@
 
 #![no_main]
 
-#[path = "../../tests/sim/held.rs"]
-mod held;
 #[path = "../../tests/sim/judge.rs"]
 mod judge;
 #[path = "../../tests/sim/naive.rs"]
 mod naive;
 #[path = "../../tests/sim/oracle.rs"]
 mod oracle;
+#[path = "../../tests/sim/queue.rs"]
+mod queue;
 #[expect(dead_code, reason = "seeds are the simulator's")]
 #[path = "../../tests/sim/rng.rs"]
 mod rng;

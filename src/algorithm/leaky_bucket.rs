@@ -36,11 +36,11 @@ pub struct Queue {
 
 /// When hits would be admitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Turn {
+pub enum Admission {
     /// At once.
     Now,
     /// When this place's turn comes.
-    Wait(Place),
+    Queued(Position),
     /// Not this time: the queue is full, or the wait would be too long.
     Full,
     /// Never: they are more than the bucket can hold.
@@ -49,33 +49,37 @@ pub enum Turn {
 
 /// A place in the queue: the level of the meter, as the moment at which it would run dry, with its hits on top.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Place {
+pub struct Position {
     dry: u128,
 }
 
 impl LeakyBucket {
     /// When `hits` that come now would be admitted, for one who waits no longer than `patience`. The hits are to be
     /// counted with `add` unless they are turned away.
-    pub fn turn(&self, state: &State, hits: u64, patience: Duration, now: Timestamp) -> Turn {
+    pub fn admission(&self, state: &State, hits: u64, patience: Duration, now: Timestamp) -> Admission {
         if hits > u64::from(self.burst) {
-            return Turn::Never;
+            return Admission::Never;
         }
         if hits <= self.remaining(state, now) {
-            return Turn::Now;
+            return Admission::Now;
         }
         let Some(queue) = self.queue else {
-            return Turn::Full;
+            return Admission::Full;
         };
         let dry = self.dry_with(state, hits, now);
-        let place = Place { dry };
+        let place = Position { dry };
         let fits = self.rate.level(dry, now) <= self.most(queue);
         let wait_max = queue.wait_max.min(patience);
-        if fits && self.turn_of(place).since(now) <= wait_max { Turn::Wait(place) } else { Turn::Full }
+        if fits && self.release_at(place).since(now) <= wait_max {
+            Admission::Queued(place)
+        } else {
+            Admission::Full
+        }
     }
 
     /// The least wait after which `hits` would be admitted or would have a place, if nothing else came; zero if they
     /// are or have now.
-    pub fn until_turn(&self, state: &State, hits: u64, patience: Duration, now: Timestamp) -> Reset {
+    pub fn until_accepted(&self, state: &State, hits: u64, patience: Duration, now: Timestamp) -> Reset {
         let until_admits = self.until_admits(state, hits, now);
         let (Some(queue), Reset::After(wait)) = (self.queue, until_admits) else {
             return until_admits;
@@ -86,22 +90,22 @@ impl LeakyBucket {
     }
 
     /// The place of the hits that were counted last.
-    pub fn last_place(&self, state: &State) -> Place {
-        Place { dry: meter::dry_at(state) }
+    pub fn last_position(&self, state: &State) -> Position {
+        Position { dry: meter::dry_at(state) }
     }
 
     /// The moment at which the place is admitted.
-    pub fn turn_of(&self, place: Place) -> Timestamp {
+    pub fn release_at(&self, place: Position) -> Timestamp {
         self.rate.moment(place.dry.saturating_sub(self.rate.weight(u64::from(self.burst))))
     }
 
     /// The place after `hits` before it gave theirs up, which is a `give_back` on the state: it moves up.
-    pub fn moved_up(&self, place: Place, hits: u64) -> Place {
-        Place { dry: place.dry.saturating_sub(self.rate.weight(hits)) }
+    pub fn advanced(&self, place: Position, hits: u64) -> Position {
+        Position { dry: place.dry.saturating_sub(self.rate.weight(hits)) }
     }
 
     /// How many of the `hits` of a place are still in the bucket. One that has begun to leak is not.
-    pub fn left_at(&self, place: Place, hits: u64, now: Timestamp) -> u64 {
+    pub fn left_at(&self, place: Position, hits: u64, now: Timestamp) -> u64 {
         self.rate.whole_hits(place.dry, now).min(hits)
     }
 
@@ -177,11 +181,11 @@ mod tests {
     fn what_does_not_fit_is_rejected_until_as_much_has_leaked() {
         let bucket = one_a_second(3, None);
         let full = bucket.add(State::EMPTY, 3, at(0));
-        assert_eq!(bucket.turn(&full, 1, Duration::MAX, at(0)), Turn::Full);
+        assert_eq!(bucket.admission(&full, 1, Duration::MAX, at(0)), Admission::Full);
         assert_eq!(bucket.remaining(&full, at(999)), 0);
         assert_eq!(bucket.remaining(&full, at(1_000)), 1);
         assert_eq!(bucket.until_admits(&full, 2, at(500)), Reset::After(Duration::from_millis(1_500)));
-        assert_eq!(bucket.turn(&full, 4, Duration::MAX, at(0)), Turn::Never);
+        assert_eq!(bucket.admission(&full, 4, Duration::MAX, at(0)), Admission::Never);
     }
 
     #[test]
@@ -199,17 +203,17 @@ mod tests {
     }
 
     /// Comes, and takes its place if there is one.
-    fn come(bucket: &LeakyBucket, state: &mut State, hits: u64, now: Timestamp) -> Turn {
-        let turn = bucket.turn(state, hits, Duration::MAX, now);
-        if matches!(turn, Turn::Now | Turn::Wait(_)) {
+    fn come(bucket: &LeakyBucket, state: &mut State, hits: u64, now: Timestamp) -> Admission {
+        let turn = bucket.admission(state, hits, Duration::MAX, now);
+        if matches!(turn, Admission::Now | Admission::Queued(_)) {
             *state = bucket.add(std::mem::take(state), hits, now);
         }
         turn
     }
 
-    fn turn_of(bucket: &LeakyBucket, turn: Turn) -> Timestamp {
-        let Turn::Wait(place) = turn else { panic!("{turn:?}") };
-        bucket.turn_of(place)
+    fn release_at(bucket: &LeakyBucket, turn: Admission) -> Timestamp {
+        let Admission::Queued(place) = turn else { panic!("{turn:?}") };
+        bucket.release_at(place)
     }
 
     /// field.md, worked case: hold the request until its turn instead of denying it, with a bounded queue.
@@ -217,15 +221,15 @@ mod tests {
     fn who_does_not_fit_waits_for_a_turn_in_the_order_of_coming() {
         let bucket = one_a_second(1, queue(3, 60_000));
         let mut state = State::EMPTY;
-        assert_eq!(come(&bucket, &mut state, 1, at(0)), Turn::Now);
+        assert_eq!(come(&bucket, &mut state, 1, at(0)), Admission::Now);
         for place in 1..=3 {
             let turn = come(&bucket, &mut state, 1, at(0));
-            assert_eq!(turn_of(&bucket, turn), at(1_000 * place));
+            assert_eq!(release_at(&bucket, turn), at(1_000 * place));
         }
-        assert_eq!(come(&bucket, &mut state, 1, at(0)), Turn::Full);
+        assert_eq!(come(&bucket, &mut state, 1, at(0)), Admission::Full);
         // One turn later there is a place again, behind the others.
         let turn = come(&bucket, &mut state, 1, at(1_000));
-        assert_eq!(turn_of(&bucket, turn), at(4_000));
+        assert_eq!(release_at(&bucket, turn), at(4_000));
     }
 
     #[test]
@@ -233,11 +237,11 @@ mod tests {
         let bucket = one_a_second(1, queue(100, 2_500));
         let mut state = State::EMPTY;
         come(&bucket, &mut state, 1, at(0));
-        assert_eq!(turn_of(&bucket, come(&bucket, &mut state, 1, at(0))), at(1_000));
-        assert_eq!(turn_of(&bucket, come(&bucket, &mut state, 1, at(0))), at(2_000));
-        assert_eq!(come(&bucket, &mut state, 1, at(0)), Turn::Full);
-        assert_eq!(come(&bucket, &mut state, 1, at(499)), Turn::Full);
-        assert_eq!(turn_of(&bucket, come(&bucket, &mut state, 1, at(500))), at(3_000));
+        assert_eq!(release_at(&bucket, come(&bucket, &mut state, 1, at(0))), at(1_000));
+        assert_eq!(release_at(&bucket, come(&bucket, &mut state, 1, at(0))), at(2_000));
+        assert_eq!(come(&bucket, &mut state, 1, at(0)), Admission::Full);
+        assert_eq!(come(&bucket, &mut state, 1, at(499)), Admission::Full);
+        assert_eq!(release_at(&bucket, come(&bucket, &mut state, 1, at(500))), at(3_000));
     }
 
     #[test]
@@ -246,33 +250,33 @@ mod tests {
         let mut state = State::EMPTY;
         come(&bucket, &mut state, 1, at(0));
         let first = come(&bucket, &mut state, 1, at(0));
-        let Turn::Wait(second) = come(&bucket, &mut state, 1, at(0)) else { panic!("no place") };
-        assert_eq!((turn_of(&bucket, first), bucket.turn_of(second)), (at(1_000), at(2_000)));
+        let Admission::Queued(second) = come(&bucket, &mut state, 1, at(0)) else { panic!("no place") };
+        assert_eq!((release_at(&bucket, first), bucket.release_at(second)), (at(1_000), at(2_000)));
         state = bucket.give_back(state, 1, at(300));
-        assert_eq!(bucket.turn_of(bucket.moved_up(second, 1)), at(1_000));
+        assert_eq!(bucket.release_at(bucket.advanced(second, 1)), at(1_000));
         // Who comes then stands right behind.
         let third = come(&bucket, &mut state, 1, at(300));
-        assert_eq!(turn_of(&bucket, third), at(2_000));
+        assert_eq!(release_at(&bucket, third), at(2_000));
     }
 
     #[test]
     fn hits_that_come_together_have_their_turn_when_all_of_them_fit() {
         let bucket = one_a_second(3, queue(10, 60_000));
         let mut state = State::EMPTY;
-        assert_eq!(come(&bucket, &mut state, 2, at(0)), Turn::Now);
-        assert_eq!(turn_of(&bucket, come(&bucket, &mut state, 3, at(0))), at(2_000));
+        assert_eq!(come(&bucket, &mut state, 2, at(0)), Admission::Now);
+        assert_eq!(release_at(&bucket, come(&bucket, &mut state, 3, at(0))), at(2_000));
         // One hit would fit after a second; it does not overtake.
-        assert_eq!(turn_of(&bucket, come(&bucket, &mut state, 1, at(1_000))), at(3_000));
-        assert_eq!(come(&bucket, &mut state, 4, at(1_000)), Turn::Never);
+        assert_eq!(release_at(&bucket, come(&bucket, &mut state, 1, at(1_000))), at(3_000));
+        assert_eq!(come(&bucket, &mut state, 4, at(1_000)), Admission::Never);
     }
 
     #[test]
     fn who_waits_no_longer_than_some_time_has_no_place_beyond_it() {
         let bucket = one_a_second(1, queue(3, 60_000));
         let full = bucket.add(State::EMPTY, 2, at(0));
-        let turn = |patience| bucket.turn(&full, 1, Duration::from_millis(patience), at(0));
-        assert_eq!(turn(1_999), Turn::Full);
-        assert_eq!(turn_of(&bucket, turn(2_000)), at(2_000));
+        let turn = |patience| bucket.admission(&full, 1, Duration::from_millis(patience), at(0));
+        assert_eq!(turn(1_999), Admission::Full);
+        assert_eq!(release_at(&bucket, turn(2_000)), at(2_000));
     }
 
     #[test]
@@ -288,14 +292,16 @@ mod tests {
             let patience = Duration::from_millis(patience_millis);
             for (used, hits) in [(5, 1), (5, 2), (7, 3), (40, 1)] {
                 let state = bucket.add(State::EMPTY, used, at(0));
-                let Reset::After(wait) = bucket.until_turn(&state, hits, patience, at(0)) else { panic!() };
+                let Reset::After(wait) = bucket.until_accepted(&state, hits, patience, at(0)) else {
+                    panic!()
+                };
                 let then = Timestamp::from_nanos(at(0).as_nanos() + wait.as_nanos() as u64);
-                let is_turned_away = |now| bucket.turn(&state, hits, patience, now) == Turn::Full;
+                let is_turned_away = |now| bucket.admission(&state, hits, patience, now) == Admission::Full;
                 assert!(!is_turned_away(then), "{bucket:?} {used} {hits}");
                 let is_exact = wait.is_zero() || is_turned_away(Timestamp::from_nanos(then.as_nanos() - 1));
                 assert!(is_exact, "{bucket:?} {used} {hits}");
             }
-            assert_eq!(bucket.until_turn(&State::EMPTY, 4, patience, at(0)), Reset::Never);
+            assert_eq!(bucket.until_accepted(&State::EMPTY, 4, patience, at(0)), Reset::Never);
         }
     }
 
@@ -303,14 +309,14 @@ mod tests {
     fn a_queue_behind_the_largest_burst_hands_out_no_place_twice() {
         let bucket = one_a_second(u32::MAX, queue(10, u64::MAX));
         let full = bucket.add(State::EMPTY, u64::from(u32::MAX), at(0));
-        assert_eq!(bucket.turn(&full, 1, Duration::MAX, at(0)), Turn::Full);
+        assert_eq!(bucket.admission(&full, 1, Duration::MAX, at(0)), Admission::Full);
     }
 
     #[test]
     fn hits_that_began_to_leak_are_not_left() {
         let bucket = one_a_second(3, None);
         let state = bucket.add(bucket.add(State::EMPTY, 1, at(0)), 2, at(0));
-        let left = |now| bucket.left_at(bucket.last_place(&state), 2, at(now));
+        let left = |now| bucket.left_at(bucket.last_position(&state), 2, at(now));
         assert_eq!([0, 1_000, 1_001, 2_000, 2_001, 3_000].map(left), [2, 2, 1, 1, 0, 0]);
     }
 }

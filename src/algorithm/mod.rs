@@ -27,11 +27,11 @@ mod varint;
 #[cfg(test)]
 mod bounds;
 #[cfg(test)]
-mod promises;
+mod properties;
 
 pub use calendar::{Calendar, Period, Zone};
 pub use fixed_window::{FixedWindow, Schedule};
-pub use leaky_bucket::{LeakyBucket, Place, Queue, Turn};
+pub use leaky_bucket::{Admission, LeakyBucket, Position, Queue};
 pub use meter::Rate;
 pub use runs::Runs;
 pub use sliding_log::SlidingLog;

@@ -52,7 +52,7 @@ pub(super) struct Serve {
     #[arg(long, env = "TIDEGATE_ON_FULL", default_value = "deny")]
     on_full: OnFullChoice,
     /// Requests whose answers may be held at once, by rules with a max_wait; beyond it they are denied instead.
-    #[arg(long, env = "TIDEGATE_MAX_WAITING", value_name = "N", default_value_t = limiter::WAITING_DEFAULT)]
+    #[arg(long, env = "TIDEGATE_MAX_WAITING", value_name = "N", default_value_t = limiter::QUEUED_MAX_DEFAULT)]
     max_waiting: usize,
     #[command(flatten)]
     answers: Answers,
@@ -117,7 +117,7 @@ impl Serve {
         let (global_shadow, max_waiting) = (self.global_shadow, self.max_waiting);
         let build = move |seed: Seed| {
             let store = StoreSettings { seed, counters_max, on_full };
-            Limiter::new(rules.clone(), store, global_shadow).with_waiting_max(max_waiting)
+            Limiter::new(rules.clone(), store, global_shadow).with_queued_max(max_waiting)
         };
         server::serve(&settings, &clock, self.data.start(build, &clock)?, stop_signals)?;
         Ok(ExitCode::SUCCESS)

@@ -33,7 +33,7 @@ impl Place<'_> {
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take() {
-            self.limiter.give_up(ticket, self.clock.now());
+            self.limiter.cancel(ticket, self.clock.now());
         }
     }
 }

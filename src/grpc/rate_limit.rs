@@ -65,7 +65,7 @@ impl RateLimit {
     /// Whether the request can be decided now: not if the answer may have to be held, or the counters are not restored.
     #[inline]
     pub(super) fn decides_at_once(&self, request: &limit::Request<'_>) -> bool {
-        self.limiter.get().is_some_and(|limiter| !limiter.pin().may_hold(request.domain()))
+        self.limiter.get().is_some_and(|limiter| !limiter.pin().may_queue(request.domain()))
     }
 
     /// Decides requests that can be decided now and are within the limits, one after the other at one moment, and tells
@@ -117,16 +117,16 @@ impl RateLimit {
             limiter.tally().count(decision);
             Ok(self.response(request, decision, precision))
         };
-        let ticket = match limiter.pin().decide_or_hold(request, patience, self.clock.now()) {
+        let ticket = match limiter.pin().decide_or_queue(request, patience, self.clock.now()) {
             Verdict::Decided(decision) => return respond(&decision),
-            Verdict::Held(ticket) => ticket,
+            Verdict::Queued(ticket) => ticket,
         };
         let turn = held::its_turn(limiter, &*self.clock, ticket).await;
         let (rules, now) = (limiter.pin(), self.clock.now());
         match turn {
             Some(ticket) => {
-                let response = respond(&rules.tell_held(request, &ticket, now));
-                limiter.end_wait(ticket);
+                let response = respond(&rules.queued_decision(request, &ticket, now));
+                limiter.release(ticket);
                 response
             }
             // The server ends before its turn. Whatever may have become free meanwhile, nobody waits any more.

@@ -53,7 +53,7 @@ impl<'r> Reached<'r> {
 
 /// A descriptor's place in the rules, and what became of it.
 #[derive(Clone, Copy)]
-pub(super) struct Asking<'r> {
+pub(super) struct DescriptorPlan<'r> {
     /// What it reached.
     pub(super) reached: Reached<'r>,
     /// How many charges it has; they are neighbours.
@@ -93,7 +93,7 @@ pub(super) struct Charge<'r> {
     /// Index of the descriptor in the request.
     pub(super) descriptor: u32,
     /// What its counter says to it.
-    pub(super) answer: Answer,
+    pub(super) outcome: Outcome,
     /// After the decision: hits that would be admitted then; none if there is no room for the counter.
     pub(super) remaining: u64,
     /// After the decision: when that changes. None if nobody knows.
@@ -102,12 +102,12 @@ pub(super) struct Charge<'r> {
 
 /// Hits asked of one counter, summed over its charges.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Asked {
+pub(super) struct HitSum {
     pub(super) taken: u64,
     pub(super) given: u64,
 }
 
-impl Asked {
+impl HitSum {
     pub(super) const NOTHING: Self = Self { taken: 0, given: 0 };
 
     #[inline]
@@ -122,7 +122,7 @@ impl Asked {
 
 /// What a counter says to a charge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Answer {
+pub(super) enum Outcome {
     /// The hits fit. Until it is evaluated, a charge is taken to.
     Admitted,
     /// They do not.
@@ -133,7 +133,7 @@ pub(super) enum Answer {
 
 impl<'r> Charge<'r> {
     fn new(key: Key, limit: ChargeLimit<'r>, hits: Hits, descriptor: u32) -> Self {
-        Self { key, limit, hits, descriptor, answer: Answer::Admitted, remaining: 0, reset: None }
+        Self { key, limit, hits, descriptor, outcome: Outcome::Admitted, remaining: 0, reset: None }
     }
 
     /// Whether hits are counted even when the request is denied.
@@ -155,7 +155,7 @@ impl<'r> Charge<'r> {
 /// A request laid out for deciding.
 pub(super) struct Plan<'r> {
     /// One for each descriptor.
-    pub(super) asking: SmallVec<[Asking<'r>; INLINE]>,
+    pub(super) asking: SmallVec<[DescriptorPlan<'r>; INLINE]>,
     /// In the order of the request; those of one descriptor in the order of its rule.
     pub(super) charges: SmallVec<[Charge<'r>; INLINE]>,
     /// Indices of charges, sorted by key and so by shard: charges of one counter are neighbours, in the order of the
@@ -172,7 +172,7 @@ impl<'r> Plan<'r> {
             let before = plan.charges.len();
             let reached = plan.reach(domain, keys, index, descriptor);
             let charges = (plan.charges.len() - before) as u32;
-            plan.asking.push(Asking { reached, charges, is_over: false });
+            plan.asking.push(DescriptorPlan { reached, charges, is_over: false });
         }
         if domain.has_replaces() {
             plan.drop_replaced();

@@ -3,10 +3,10 @@
 
 use super::{
     InForce, Limiter,
-    charge::{Answer, Asked, Asking, Charge, Plan},
-    counters::{Held, LockedShards, counters},
-    short,
-    status::{Told, read, statuses},
+    charge::{Charge, DescriptorPlan, HitSum, Outcome, Plan},
+    counters::{LockedShards, PlannedCounter, counters},
+    fast_path,
+    status::{Reading, read, statuses},
 };
 use crate::{
     algorithm::{Algorithm, Standing, State},
@@ -30,8 +30,8 @@ pub(super) fn decide<'r>(
     };
     if let [descriptor] = request.descriptors()
         && !limiter.global_shadow
-        && let Some(Some(charge)) = short::asked(descriptor, domain, &in_force.keys)
-        && let Some(decision) = short::lone(charge, &limiter.store, now)
+        && let Some(Some(charge)) = fast_path::asked(descriptor, domain, &in_force.keys)
+        && let Some(decision) = fast_path::decide_single(charge, &limiter.store, now)
     {
         return decision;
     }
@@ -48,11 +48,11 @@ fn decide_longer<'r>(
     now: Timestamp,
 ) -> Decision<'r> {
     let descriptors = request.descriptors();
-    if descriptors.len() > 1 && !limiter.global_shadow && short::may_take(descriptors, domain) {
-        let asked = descriptors.iter().map(|descriptor| short::asked(descriptor, domain, &in_force.keys));
-        if let Some(asked) = asked.collect::<Option<SmallVec<[_; short::DESCRIPTORS_MAX]>>>() {
-            short::fetch(&asked, &limiter.store);
-            if let Some(decision) = short::several(&asked, &limiter.store, now) {
+    if descriptors.len() > 1 && !limiter.global_shadow && fast_path::may_take(descriptors, domain) {
+        let asked = descriptors.iter().map(|descriptor| fast_path::asked(descriptor, domain, &in_force.keys));
+        if let Some(asked) = asked.collect::<Option<SmallVec<[_; fast_path::DESCRIPTORS_MAX]>>>() {
+            fast_path::fetch(&asked, &limiter.store);
+            if let Some(decision) = fast_path::decide_multi(&asked, &limiter.store, now) {
                 return decision;
             }
         }
@@ -81,10 +81,10 @@ pub(super) fn decide_any<'r>(
 
 /// A request that is being decided. See [`Plan`] for the first three.
 pub(super) struct Deciding<'d, 'r, 's> {
-    pub(super) asking: &'d mut [Asking<'r>],
+    pub(super) asking: &'d mut [DescriptorPlan<'r>],
     pub(super) charges: &'d mut [Charge<'r>],
     pub(super) by_key: &'d [u32],
-    pub(super) counters: &'d [Held],
+    pub(super) counters: &'d [PlannedCounter],
     pub(super) shards: &'d mut LockedShards<'s>,
     pub(super) rules: &'r RuleSet,
     pub(super) now: Timestamp,
@@ -95,7 +95,7 @@ impl<'d, 'r, 's> Deciding<'d, 'r, 's> {
     #[inline]
     pub(super) fn new(
         plan: &'d mut Plan<'r>,
-        counters: &'d [Held],
+        counters: &'d [PlannedCounter],
         shards: &'d mut LockedShards<'s>,
         rules: &'r RuleSet,
         now: Timestamp,
@@ -107,17 +107,17 @@ impl<'d, 'r, 's> Deciding<'d, 'r, 's> {
     /// Asks every counter whether it admits its charges; charges nothing.
     #[inline]
     pub(super) fn evaluate(&mut self) {
-        for held in self.counters {
-            let charges = &self.by_key[held.charges()];
+        for counter in self.counters {
+            let charges = &self.by_key[counter.charges()];
             let limit = &*self.charges[charges[0] as usize].limit;
-            let state = self.shards.state(held, limit, self.rules, self.now);
-            let given = (held.asked.given > 0)
-                .then(|| limit.algorithm.give_back((*state).clone(), held.asked.given, self.now));
+            let state = self.shards.state(counter, limit, self.rules, self.now);
+            let given = (counter.hits.given > 0)
+                .then(|| limit.algorithm.give_back((*state).clone(), counter.hits.given, self.now));
             let state = given.as_ref().unwrap_or(&state);
             for &charge in charges {
                 let charge = &mut self.charges[charge as usize];
-                if !admits(charge, held.asked.taken, state, self.now) {
-                    charge.answer = Answer::Over;
+                if !admits(charge, counter.hits.taken, state, self.now) {
+                    charge.outcome = Outcome::Over;
                     self.asking[charge.descriptor as usize].is_over = true;
                 }
             }
@@ -143,9 +143,9 @@ impl<'d, 'r, 's> Deciding<'d, 'r, 's> {
     /// What is counted on a counter, given whether the request is admitted. A descriptor that is over is not charged
     /// even if it is let through: all of its limits must admit.
     #[inline]
-    pub(super) fn counted(&self, held: &Held, admitted: bool) -> Asked {
-        let mut counted = Asked::NOTHING;
-        for &charge in &self.by_key[held.charges()] {
+    pub(super) fn counted(&self, counter: &PlannedCounter, admitted: bool) -> HitSum {
+        let mut counted = HitSum::NOTHING;
+        for &charge in &self.by_key[counter.charges()] {
             let charge = &self.charges[charge as usize];
             if charge.is_always() || (admitted && !self.asking[charge.descriptor as usize].is_over) {
                 counted.add(charge.hits);
@@ -170,22 +170,22 @@ impl<'d, 'r, 's> Deciding<'d, 'r, 's> {
     /// Sees to it that there is room for the counters that settling will make.
     #[inline]
     fn make_room(&mut self, admitted: bool) -> bool {
-        if self.counters.iter().all(|held| self.shards.has(held)) {
+        if self.counters.iter().all(|counter| self.shards.has(counter)) {
             return true;
         }
         let makes: SmallVec<[bool; 4]> =
-            self.counters.iter().map(|held| self.counted(held, admitted).taken > 0).collect();
+            self.counters.iter().map(|counter| self.counted(counter, admitted).taken > 0).collect();
         self.shards.make_room(self.counters, &makes, self.now)
     }
 
     /// There is no room: descriptors that need a new counter are over.
     #[cold]
     fn deny_newcomers(&mut self) {
-        for held in self.counters.iter().filter(|held| !self.shards.has(held)) {
-            for &charge in &self.by_key[held.charges()] {
+        for counter in self.counters.iter().filter(|counter| !self.shards.has(counter)) {
+            for &charge in &self.by_key[counter.charges()] {
                 let charge = &mut self.charges[charge as usize];
-                if matches!(charge.hits, Hits::Take(_)) && charge.answer == Answer::Admitted {
-                    charge.answer = Answer::NoRoom;
+                if matches!(charge.hits, Hits::Take(_)) && charge.outcome == Outcome::Admitted {
+                    charge.outcome = Outcome::NoRoom;
                     self.asking[charge.descriptor as usize].is_over = true;
                 }
             }
@@ -195,33 +195,36 @@ impl<'d, 'r, 's> Deciding<'d, 'r, 's> {
     /// Charges what is to be charged, and reads what the counters then hold. Without room no counter is made.
     #[inline]
     pub(super) fn settle(&mut self, admitted: bool, has_room: bool) {
-        for held in self.counters {
-            let charges = &self.by_key[held.charges()];
+        for counter in self.counters {
+            let charges = &self.by_key[counter.charges()];
             let first = charges[0] as usize;
-            let counted = self.counted(held, admitted);
+            let counted = self.counted(counter, admitted);
             // A counter that is not there has nothing to give back.
-            let changes =
-                if self.shards.has(held) { counted != Asked::NOTHING } else { counted.taken > 0 && has_room };
+            let changes = if self.shards.has(counter) {
+                counted != HitSum::NOTHING
+            } else {
+                counted.taken > 0 && has_room
+            };
             let limit = &*self.charges[first].limit;
             let told = if changes {
                 let change = |state| apply(counted, &limit.algorithm, state, self.now);
-                self.shards.change(held, limit, self.rules, self.now, change)
+                self.shards.change(counter, limit, self.rules, self.now, change)
             } else {
-                let state = self.shards.state(held, limit, self.rules, self.now);
-                Told::of(&limit.algorithm, &state, self.now)
+                let state = self.shards.state(counter, limit, self.rules, self.now);
+                Reading::of(&limit.algorithm, &state, self.now)
             };
             for &charge in charges {
                 let charge = &mut self.charges[charge as usize];
                 let is_shadow = self.asking[charge.descriptor as usize].reached.is_shadow();
-                let state = |limit: &RuleLimit| self.shards.state(held, limit, self.rules, self.now);
-                read(charge, held.asked.taken, is_shadow, told, state, self.now);
+                let state = |limit: &RuleLimit| self.shards.state(counter, limit, self.rules, self.now);
+                read(charge, counter.hits.taken, is_shadow, told, state, self.now);
             }
         }
     }
 }
 
 #[inline]
-fn apply(asked: Asked, algorithm: &Algorithm, state: State, now: Timestamp) -> Standing {
+fn apply(asked: HitSum, algorithm: &Algorithm, state: State, now: Timestamp) -> Standing {
     let state = if asked.given == 0 { state } else { algorithm.give_back(state, asked.given, now) };
     if asked.taken == 0 { algorithm.standing(state, now) } else { algorithm.charge(state, asked.taken, now) }
 }

@@ -9,27 +9,20 @@
 //!   locked while it is decided.
 //! - An answer that a rule holds until its turn is charged when its request comes; see [`Limiter::due`].
 
+mod batch;
 mod charge;
 mod counters;
 mod decide;
-mod end_wait;
-mod hold;
-#[cfg(test)]
-mod hold_promises;
-#[cfg(test)]
-mod hold_tests;
+mod fast_path;
 mod keys;
-mod short;
+mod queue;
 mod status;
 mod tally;
 #[cfg(test)]
 mod tests;
-mod together;
-mod waiting;
 
-pub use hold::Verdict;
+pub use queue::{Due, Ticket, Verdict};
 pub use tally::{Tally, Totals};
-pub use waiting::{Due, Ticket};
 
 use crate::{
     limit::{Decision, Descriptor, Hits, Request, Timestamp},
@@ -38,20 +31,20 @@ use crate::{
     sync::{ArcSwap, Guard, Mutex},
 };
 use keys::Keys;
+use queue::Queues;
 use std::{sync::Arc, time::Duration};
-use waiting::Waiting;
 
 /// The rules in force and the counters.
 pub struct Limiter {
     in_force: ArcSwap<InForce>,
     store: Store,
     global_shadow: bool,
-    waiting: Mutex<Waiting>,
+    queues: Mutex<Queues>,
     tally: Tally,
 }
 
 /// Requests that may wait for their turn at once, unless said otherwise.
-pub const WAITING_DEFAULT: usize = 1_000;
+pub const QUEUED_MAX_DEFAULT: usize = 1_000;
 
 /// The limiter with the rules of one moment: a decision refers to them.
 pub struct Pinned<'l> {
@@ -64,17 +57,17 @@ struct InForce {
     rules: Arc<RuleSet>,
     keys: Keys,
     /// Whether rules before these held answers: some who came under them may still wait.
-    held_before: bool,
+    queued_before: bool,
 }
 
 impl InForce {
     fn new(mut rules: RuleSet, seed: &Seed) -> Self {
-        Self { keys: Keys::new(&mut rules, seed), rules: Arc::new(rules), held_before: false }
+        Self { keys: Keys::new(&mut rules, seed), rules: Arc::new(rules), queued_before: false }
     }
 
     fn after(former: &Self, rules: RuleSet, seed: &Seed) -> Self {
-        let held_before = former.held_before || former.rules.may_queue();
-        Self { held_before, ..Self::new(rules, seed) }
+        let queued_before = former.queued_before || former.rules.may_queue();
+        Self { queued_before, ..Self::new(rules, seed) }
     }
 }
 
@@ -83,13 +76,13 @@ impl Limiter {
     /// been denied.
     pub fn new(rules: RuleSet, store: StoreSettings, global_shadow: bool) -> Self {
         let in_force = ArcSwap::from_pointee(InForce::new(rules, &store.seed));
-        let waiting = Mutex::new(Waiting::new(WAITING_DEFAULT));
-        Self { in_force, store: Store::new(store), global_shadow, waiting, tally: Tally::default() }
+        let queues = Mutex::new(Queues::new(QUEUED_MAX_DEFAULT));
+        Self { in_force, store: Store::new(store), global_shadow, queues, tally: Tally::default() }
     }
 
     /// The same with room for so many requests that wait for their turn, over all counters.
-    pub fn with_waiting_max(mut self, requests_max: usize) -> Self {
-        self.waiting = Mutex::new(Waiting::new(requests_max));
+    pub fn with_queued_max(mut self, requests_max: usize) -> Self {
+        self.queues = Mutex::new(Queues::new(requests_max));
         self
     }
 
@@ -126,7 +119,7 @@ impl Pinned<'_> {
     #[inline]
     pub fn decide(&self, request: &Request<'_>, now: Timestamp) -> Decision<'_> {
         if let Some(domain) = self.domain_with_lines(request) {
-            return hold::decide_at_once(self, domain, request, now);
+            return queue::decide_unqueued(self, domain, request, now);
         }
         decide::decide(&self.in_force, self.limiter, request, now)
     }
@@ -140,13 +133,13 @@ impl Pinned<'_> {
         now: Timestamp,
         tell: impl FnMut(usize, &Decision<'r>),
     ) {
-        together::decide_all(self, requests, now, tell);
+        batch::decide_all(self, requests, now, tell);
     }
 
     /// Decides one request for a caller that waits no longer than `patience` if the answer has to be held.
-    pub fn decide_or_hold(&self, request: &Request<'_>, patience: Duration, now: Timestamp) -> Verdict<'_> {
+    pub fn decide_or_queue(&self, request: &Request<'_>, patience: Duration, now: Timestamp) -> Verdict<'_> {
         match self.in_force.rules.queueing_domain(request.domain()) {
-            Some(domain) => hold::decide(self, domain, request, patience, now),
+            Some(domain) => queue::decide(self, domain, request, patience, now),
             None => Verdict::Decided(self.decide(request, now)),
         }
     }
@@ -154,10 +147,10 @@ impl Pinned<'_> {
     /// The domain of a request that has to look at those who wait: it may wait itself, or move them up.
     #[inline]
     fn domain_with_lines(&self, request: &Request<'_>) -> Option<&DomainRules> {
-        let InForce { rules, held_before, .. }: &InForce = &self.in_force;
+        let InForce { rules, queued_before, .. }: &InForce = &self.in_force;
         let gives_back = |descriptor: &Descriptor<'_>| matches!(descriptor.hits, Hits::GiveBack(_));
         match rules.queueing_domain(request.domain()) {
-            None if *held_before && request.descriptors().iter().any(gives_back) => {
+            None if *queued_before && request.descriptors().iter().any(gives_back) => {
                 rules.domain(request.domain())
             }
             holding => holding,
@@ -166,12 +159,12 @@ impl Pinned<'_> {
 
     /// Whether answers of this domain may be held.
     #[inline]
-    pub fn may_hold(&self, domain: &str) -> bool {
+    pub fn may_queue(&self, domain: &str) -> bool {
         self.in_force.rules.queueing_domain(domain).is_some()
     }
 
     /// What a request is told that was held and whose turn has come: the counters as they are now.
-    pub fn tell_held(&self, request: &Request<'_>, ticket: &Ticket, now: Timestamp) -> Decision<'_> {
-        hold::tell(self, request, ticket, now)
+    pub fn queued_decision(&self, request: &Request<'_>, ticket: &Ticket, now: Timestamp) -> Decision<'_> {
+        queue::decision(self, request, ticket, now)
     }
 }

@@ -1,6 +1,6 @@
 //! What a descriptor is told of its limits: the tightest one's numbers.
 
-use super::charge::{Answer, Asking, Charge, Plan, Reached};
+use super::charge::{Charge, DescriptorPlan, Outcome, Plan, Reached};
 use crate::{
     algorithm::{Algorithm, State},
     limit::{Code, Hits, Reset, Status, Timestamp},
@@ -11,14 +11,14 @@ use std::{borrow::Cow, time::Duration};
 
 /// What a counter tells all of its charges after the decision.
 #[derive(Clone, Copy)]
-pub(super) struct Told {
+pub(super) struct Reading {
     /// Hits that would be admitted now.
     pub(super) remaining: u64,
     /// Until the whole limit is free.
     pub(super) until_full: Duration,
 }
 
-impl Told {
+impl Reading {
     #[inline]
     pub(super) fn of(algorithm: &Algorithm, state: &State, now: Timestamp) -> Self {
         Self { remaining: algorithm.remaining(state, now), until_full: algorithm.until_full(state, now) }
@@ -32,13 +32,13 @@ pub(super) fn read<'s>(
     charge: &mut Charge<'_>,
     taken: u64,
     is_shadow: bool,
-    told: Told,
+    told: Reading,
     state: impl FnOnce(&RuleLimit) -> Cow<'s, State>,
     now: Timestamp,
 ) {
     let algorithm = &charge.limit.algorithm;
     let reset = match (charge.limit.semantics, algorithm, code(charge, is_shadow)) {
-        (_, _, Code::OverLimit) if charge.answer == Answer::NoRoom => return,
+        (_, _, Code::OverLimit) if charge.outcome == Outcome::NoRoom => return,
         // The reference server always speaks of the window's end.
         (Semantics::Reference, Algorithm::FixedWindow(fixed), _) => {
             Reset::After(fixed.until_window_ends(&state(&charge.limit), now))
@@ -68,7 +68,7 @@ pub(super) fn statuses<'r>(plan: &Plan<'r>) -> SmallVec<[Status<'r>; 4]> {
 
 /// The status of one descriptor: what its tightest limit says, the first of several equally tight ones.
 #[inline]
-fn status<'r>(asking: &Asking<'r>, charges: &[Charge<'r>]) -> Status<'r> {
+fn status<'r>(asking: &DescriptorPlan<'r>, charges: &[Charge<'r>]) -> Status<'r> {
     let is_shadow = asking.reached.is_shadow();
     let tightest = charges.iter().reduce(
         |tightest, next| {
@@ -101,5 +101,5 @@ fn is_tighter(one: &Charge<'_>, other: &Charge<'_>, is_shadow: bool) -> bool {
 
 #[inline]
 fn code(charge: &Charge<'_>, is_shadow: bool) -> Code {
-    if charge.answer == Answer::Admitted || is_shadow { Code::Ok } else { Code::OverLimit }
+    if charge.outcome == Outcome::Admitted || is_shadow { Code::Ok } else { Code::OverLimit }
 }

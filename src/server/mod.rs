@@ -121,7 +121,7 @@ pub fn serve<S: Future<Output = ()>, E: From<ServeError> + Send + 'static>(
         stop.await;
         // Who waits for a turn does not delay the end: whose turn would come after it is denied now.
         let end = settings.drain_delay.saturating_add(settings.drain_timeout);
-        background.limiter.hold_until(clock.now().saturating_add(end));
+        background.limiter.end_queues_at(clock.now().saturating_add(end));
         listening.drain(settings).await;
         background.finish()?;
         tracing::info!("stopped");

@@ -106,7 +106,7 @@ impl Page<'_> {
             OnFull::Deny => "denied",
             OnFull::Allow => "admitted",
         };
-        self.gauge("waiting", "Requests whose answers are held until their turn", limiter.waiting() as u64)?;
+        self.gauge("waiting", "Requests whose answers are held until their turn", limiter.queued() as u64)?;
         let what = "Requests that needed a new counter when there was no room, by what became of them";
         self.counters_of("no_room", what, &[([("outcome", outcome)], store.no_room() as u64)])
     }

@@ -114,10 +114,10 @@ fn in_a_queue_of_many_threads_no_turn_is_given_twice_and_none_is_left_out() {
     let admitted = in_threads(|_| {
         let mut admitted = 0;
         for round in 0..LIMIT {
-            match limiter.pin().decide_or_hold(&request(&["a"], Hits::ONE), Duration::MAX, now) {
+            match limiter.pin().decide_or_queue(&request(&["a"], Hits::ONE), Duration::MAX, now) {
                 Verdict::Decided(decision) => admitted += usize::from(decision.code == Code::Ok),
-                Verdict::Held(ticket) if round % 3 == 0 => limiter.give_up(ticket, now),
-                Verdict::Held(ticket) => waiting.lock().expect("no thread panics").push(ticket),
+                Verdict::Queued(ticket) if round % 3 == 0 => limiter.cancel(ticket, now),
+                Verdict::Queued(ticket) => waiting.lock().expect("no thread panics").push(ticket),
             }
         }
         admitted

@@ -187,7 +187,7 @@ impl<'s> Player<'s> {
     fn play(&mut self, step: &'s Step, now: Timestamp) -> Result<(), String> {
         if let Some(name) = &step.gives_up {
             let (_, ticket) = self.take(name)?;
-            self.limiter.give_up(ticket, now);
+            self.limiter.cancel(ticket, now);
         }
         match (&step.request, &step.turn_of, &step.response) {
             (Some(request), None, _) => self.ask(step, request, now),
@@ -199,9 +199,9 @@ impl<'s> Player<'s> {
 
     fn ask(&mut self, step: &'s Step, request: &'s Asked, now: Timestamp) -> Result<(), String> {
         let (asked, patience) = (request.as_request(), Duration::from_millis(step.patience_ms));
-        match (self.limiter.pin().decide_or_hold(&asked, patience, now), step.held_ms, &step.response) {
+        match (self.limiter.pin().decide_or_queue(&asked, patience, now), step.held_ms, &step.response) {
             (Verdict::Decided(decision), None, Some(response)) => response.is(&decision),
-            (Verdict::Held(ticket), Some(millis), None) => {
+            (Verdict::Queued(ticket), Some(millis), None) => {
                 let expected = now.saturating_add_nanos(millis * 1_000_000 + step.held_ns);
                 let due = self.limiter.due(&ticket, Waker::noop());
                 let name = step.waits_as.as_deref().ok_or("who waits needs a name")?;
@@ -225,8 +225,8 @@ impl<'s> Player<'s> {
         if !matches!(due, Due::At(turn) if has_come(turn)) {
             return Err(format!("{due:?} is another turn"));
         }
-        let answered = response.is(&self.limiter.pin().tell_held(&request.as_request(), &ticket, now));
-        self.limiter.end_wait(ticket);
+        let answered = response.is(&self.limiter.pin().queued_decision(&request.as_request(), &ticket, now));
+        self.limiter.release(ticket);
         answered
     }
 

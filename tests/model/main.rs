@@ -1,5 +1,5 @@
 //! What holds under every schedule of threads: the store, the rules and the limiter as they are, their locks and atomics
-//! under `shuttle` (`src/sync.rs`), which stops threads wherever they touch shared memory and lets another one go on.
+//! under `shuttle` (`src/sync/mod.rs`), which stops threads wherever they touch shared memory and lets another one go on.
 //!
 //! Shuttle and not loom: a decision takes dozens of steps over 256 locks, and what matters are four kinds of threads at
 //! once (requests, the sweeper, the snapshots, a reload). Loom tries everything and is through with such a thing never.

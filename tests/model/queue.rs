@@ -35,12 +35,12 @@ fn come(limiter: &Limiter, values: [&str; 2]) -> Option<Ticket> {
         request.push(Descriptor { entries, limit: None, hits: Hits::ONE });
     }
     let request = request.checked(&RequestLimits::default()).expect("a good request");
-    match limiter.pin().decide_or_hold(&request, Duration::MAX, NOW) {
+    match limiter.pin().decide_or_queue(&request, Duration::MAX, NOW) {
         Verdict::Decided(decision) => {
             assert_eq!(decision.code, Code::Ok);
             None
         }
-        Verdict::Held(ticket) => Some(ticket),
+        Verdict::Queued(ticket) => Some(ticket),
     }
 }
 
@@ -59,7 +59,7 @@ fn turns_follow_each_other_without_a_gap_whoever_comes_and_goes_away() {
                         // Asked by whoever waits, beside all that others do.
                         assert!(matches!(limiter.due(&ticket, Waker::noop()), Due::At(_)));
                         if goes_away {
-                            limiter.give_up(ticket, NOW);
+                            limiter.cancel(ticket, NOW);
                             return None;
                         }
                         Some(ticket)

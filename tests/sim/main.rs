@@ -5,10 +5,10 @@
 //! many, `TIDEGATE_SIM_FIRST=7` begins with another than 0. A failure prints the seed, the shortest trace that still
 //! fails, the rules, and the two answers. The fuzzer of `decide` (fuzz/) plays the same worlds from bytes of its own.
 
-mod held;
 mod judge;
 mod naive;
 mod oracle;
+mod queue;
 mod rng;
 mod rules;
 mod server;

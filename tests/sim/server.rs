@@ -69,7 +69,7 @@ impl Server {
             What::GiveUp(number) => {
                 if let Some(index) = number.checked_rem(self.waiting.len()) {
                     let gone = self.waiting.remove(index);
-                    self.limiter.give_up(gone.ticket, moment(*now));
+                    self.limiter.cancel(gone.ticket, moment(*now));
                 }
             }
             What::Answer => return self.answer_all_due(*now),
@@ -99,9 +99,9 @@ impl Server {
         }
         let names = names(asked);
         let (request, pinned) = (request(asked, &names), self.limiter.pin());
-        let ticket = match pinned.decide_or_hold(&request, Duration::from_nanos(patience), moment(now)) {
+        let ticket = match pinned.decide_or_queue(&request, Duration::from_nanos(patience), moment(now)) {
             Verdict::Decided(decision) => return told(&decision),
-            Verdict::Held(ticket) => ticket,
+            Verdict::Queued(ticket) => ticket,
         };
         let bell = Arc::default();
         let due = self.limiter.due(&ticket, &Waker::from(Arc::clone(&bell)));
@@ -138,20 +138,20 @@ impl Server {
                 continue;
             }
             let (names, pinned) = (names(&asked), self.limiter.pin());
-            answers.push(told(&pinned.tell_held(&request(&asked, &names), &ticket, moment(now))));
-            self.limiter.end_wait(ticket);
+            answers.push(told(&pinned.queued_decision(&request(&asked, &names), &ticket, moment(now))));
+            self.limiter.release(ticket);
         }
         answers
     }
 
     /// From now on no answer is held beyond the end.
     fn end(&mut self, ends: u64, now: u64) -> Vec<Told> {
-        self.limiter.hold_until(moment(ends));
+        self.limiter.end_queues_at(moment(ends));
         let mut sent_away = Vec::new();
         for waiting in std::mem::take(&mut self.waiting) {
             // Whoever was sent away before it has made room.
             if self.limiter.due(&waiting.ticket, Waker::noop()) == Due::TooLate {
-                self.limiter.give_up(waiting.ticket, moment(now));
+                self.limiter.cancel(waiting.ticket, moment(now));
                 sent_away.push(self.ask(&waiting.asked, 0, now));
             } else {
                 self.waiting.push(waiting);
@@ -184,7 +184,7 @@ fn start(settings: Settings, rules: &Rules, disk: &SimulatedDisk, now: u64) -> (
     let on_full = if settings.denies_when_full { OnFull::Deny } else { OnFull::Allow };
     let build = |seed| {
         let store = StoreSettings { seed, counters_max: settings.counters_max, on_full };
-        Limiter::new(rule_set(settings, rules, None), store, false).with_waiting_max(settings.waiting_max)
+        Limiter::new(rule_set(settings, rules, None), store, false).with_queued_max(settings.waiting_max)
     };
     let started = start_simulated(disk, Seed::from_bytes([3; 16]), build, moment(now));
     let (limiter, writer, _) = started.expect("what was written can be restored");

@@ -3,7 +3,7 @@
 mod charging;
 mod full;
 mod matching;
-mod promises;
+mod properties;
 mod semantics;
 
 use super::*;

@@ -1,15 +1,15 @@
 //! The short ways, of most requests: hits for descriptors that each reach one plain limit, whose counter is there.
 //!
-//! [`lone`] takes one descriptor, [`several`] a handful. They decide as the long way would, or not at all. A test sends
+//! [`single`] takes one descriptor, [`multi`] a handful. They decide as the long way would, or not at all. A test sends
 //! random requests both ways and compares answers and counters.
 
-mod lone;
-mod several;
+mod multi;
+mod single;
 #[cfg(test)]
 pub(super) mod tests;
 
-pub(super) use lone::decide as lone;
-pub(super) use several::decide as several;
+pub(super) use multi::decide as decide_multi;
+pub(super) use single::decide as decide_single;
 
 use super::keys::Keys;
 use crate::{
@@ -104,8 +104,8 @@ pub(super) fn fetch(asked: &[Asked<'_>], store: &Store) {
 #[inline]
 pub(super) fn decide<'r>(asked: &[Asked<'r>], store: &Store, now: Timestamp) -> Option<Decision<'r>> {
     match asked {
-        [Some(charge)] => lone(*charge, store, now),
-        asked => several(asked, store, now),
+        [Some(charge)] => decide_single(*charge, store, now),
+        asked => decide_multi(asked, store, now),
     }
 }
 

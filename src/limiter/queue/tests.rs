@@ -1,8 +1,9 @@
 //! Scenarios of answers that are held: who comes when, whose turn is when, who gives up.
 
-use super::{
+use super::*;
+use crate::limiter::{
+    Limiter,
     tests::{MIDNIGHT_MILLIS, descriptor, limiter, rule_set, shown},
-    *,
 };
 use crate::{
     limit::{Request, RequestLimits},
@@ -49,9 +50,9 @@ impl World {
         patience: Duration,
     ) -> Vec<String> {
         let pinned = self.limiter.pin();
-        match pinned.decide_or_hold(&request(asked), patience, at(millis)) {
+        match pinned.decide_or_queue(&request(asked), patience, at(millis)) {
             Verdict::Decided(decision) => shown(&decision),
-            Verdict::Held(ticket) => {
+            Verdict::Queued(ticket) => {
                 self.tickets.insert(name, ticket);
                 vec![format!("held until {}", self.turn(name))]
             }
@@ -71,14 +72,14 @@ impl World {
     }
 
     fn give_up(&mut self, name: &str, millis: u64) {
-        self.limiter.give_up(self.tickets.remove(name).expect("one who waits"), at(millis));
+        self.limiter.cancel(self.tickets.remove(name).expect("one who waits"), at(millis));
     }
 
     /// Answers one who waits; what each descriptor is told.
     fn answer(&mut self, name: &str, millis: u64, asked: &str) -> Vec<String> {
         let ticket = self.tickets.remove(name).expect("one who waits");
-        let told = shown(&self.limiter.pin().tell_held(&request(asked), &ticket, at(millis)));
-        self.limiter.end_wait(ticket);
+        let told = shown(&self.limiter.pin().queued_decision(&request(asked), &ticket, at(millis)));
+        self.limiter.release(ticket);
         told
     }
 }
@@ -104,7 +105,7 @@ fn who_does_not_fit_waits_for_its_turn_and_who_does_not_fit_the_queue_is_denied(
     assert_eq!(world.come("e", 999, "user=x"), ["over 0 1"]);
     assert_eq!(world.come("e", 1_000, "user=x"), ["held until 4000"]);
     assert_eq!(world.come("other", 1_000, "user=y"), ["ok 0"]);
-    assert_eq!(world.limiter.waiting(), 4);
+    assert_eq!(world.limiter.queued(), 4);
 }
 
 #[test]
@@ -115,7 +116,7 @@ fn an_answer_at_its_turn_tells_of_the_counters_as_they_are_then() {
     world.come("c", 0, "user=x");
     assert_eq!(world.answer("b", 1_000, "user=x"), ["ok 0"]);
     assert_eq!(world.answer("c", 5_000, "user=x"), ["ok 1"]);
-    assert_eq!(world.limiter.waiting(), 0);
+    assert_eq!(world.limiter.queued(), 0);
 }
 
 #[test]
@@ -273,7 +274,7 @@ fn neither_a_shadow_nor_a_global_shadow_holds() {
     let mut world = World::of(limiter);
     assert_eq!(world.come("a", 0, "user=x"), ["ok 0"]);
     assert_eq!(world.come("b", 0, "user=x"), ["over 0 1000"]);
-    assert_eq!(world.limiter.waiting(), 0);
+    assert_eq!(world.limiter.queued(), 0);
 }
 
 #[test]
@@ -289,11 +290,11 @@ fn what_is_charged_in_any_case_stays_charged_when_its_caller_gives_up() {
 
 #[test]
 fn no_more_requests_wait_than_may_over_all_counters() {
-    let mut world = World::of(limiter(ONE_A_SECOND).with_waiting_max(2));
+    let mut world = World::of(limiter(ONE_A_SECOND).with_queued_max(2));
     for (name, asked) in [("a", "user=x"), ("b", "user=x"), ("c", "user=y"), ("d", "user=y")] {
         world.come(name, 0, asked);
     }
-    assert_eq!(world.limiter.waiting(), 2);
+    assert_eq!(world.limiter.queued(), 2);
     // It is told when it fits at once: nobody knows when another stops to wait.
     assert_eq!(world.come("e", 0, "user=x"), ["over 0 2000"]);
     world.give_up("d", 0);
@@ -306,7 +307,7 @@ fn when_the_end_is_known_who_cannot_have_its_turn_before_is_sent_away() {
     for name in ["a", "b", "c", "d"] {
         world.come(name, 0, "user=x");
     }
-    world.limiter.hold_until(at(2_500));
+    world.limiter.end_queues_at(at(2_500));
     assert_eq!(world.turns(["b", "c"]), [1_000, 2_000]);
     assert_eq!(world.limiter.due(&world.tickets["d"], Waker::noop()), Due::TooLate);
     world.give_up("d", 100);
@@ -334,7 +335,7 @@ fn those_who_wait_keep_their_turns_when_the_rules_change_and_newcomers_stand_beh
     assert_eq!(world.answer("b", 1_000, "user=x"), ["none"]);
     world.give_up("c", 1_000);
     world.give_up("e", 1_000);
-    assert_eq!(world.limiter.waiting(), 0);
+    assert_eq!(world.limiter.queued(), 0);
 }
 
 /// A defect that the simulator found: where no rule held any more, what was given back moved nobody, and who then went away
@@ -383,7 +384,7 @@ fn nobody_waits_for_a_shadow() {
 
 /// A limiter with room for two counters.
 fn small(rules: &str, on_full: OnFull) -> World {
-    let store = StoreSettings { seed: Seed::from_bytes([9; 16]), counters_max: 2, on_full };
+    let store = crate::store::StoreSettings { seed: Seed::from_bytes([9; 16]), counters_max: 2, on_full };
     World::of(Limiter::new(rule_set(rules, Semantics::Exact, None), store, false))
 }
 
@@ -407,6 +408,6 @@ fn without_room_for_a_new_counter_nobody_waits() {
     let mut world = small(TWO_QUEUES, OnFull::Deny);
     world.come("a", 0, "user=x");
     assert_eq!(world.come("b", 0, "user=x; all=1"), ["ok 0", "over full"]);
-    assert_eq!(world.limiter.waiting(), 0);
+    assert_eq!(world.limiter.queued(), 0);
     assert_eq!(world.come("b", 0, "user=x"), ["held until 1000"]);
 }

@@ -2,7 +2,7 @@
 //!
 //! Of many counters none is in a near cache, and the wait for one is most of a decision; waits that overlap cost one.
 
-use super::{Pinned, decide, keys::Keys, short};
+use super::{Pinned, decide, fast_path, keys::Keys};
 use crate::{
     limit::{Decision, Request, Timestamp},
     rules::{DomainRules, Found},
@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 const REQUESTS: usize = 16;
 
 /// What is known of each descriptor of the requests that may go a short way.
-type OfEach<T> = SmallVec<[T; REQUESTS * short::DESCRIPTORS_MAX]>;
+type OfEach<T> = SmallVec<[T; REQUESTS * fast_path::DESCRIPTORS_MAX]>;
 
 /// The way that a request goes.
 #[derive(Clone, Copy)]
@@ -42,14 +42,14 @@ pub(super) fn decide_all<'r, 'q, 't: 'q>(
     let (mut found, mut asked) = (OfEach::new(), OfEach::new());
     find(requests.clone(), &ways, &mut found);
     ask(requests.clone(), &mut ways, &found, &in_force.keys, &mut asked);
-    short::fetch(&asked, &limiter.store);
+    fast_path::fetch(&asked, &limiter.store);
     let mut asked = &asked[..];
     // Each way tells its own decision: one that they had in common would be made elsewhere first, and copied.
     for (index, (request, way)) in requests.zip(ways).enumerate() {
         let domain = match way {
             Way::Short(domain) => {
                 let of_request = asked.split_off(..request.descriptors().len()).unwrap_or_default();
-                if let Some(decision) = short::decide(of_request, &limiter.store, now) {
+                if let Some(decision) = fast_path::decide(of_request, &limiter.store, now) {
                     tell(index, &decision);
                     continue;
                 }
@@ -70,7 +70,7 @@ fn way<'r>(pinned: &'r Pinned<'_>, request: &Request<'_>) -> Way<'r> {
     let Pinned { in_force, limiter } = pinned;
     match in_force.rules.domain(request.domain()) {
         Some(_) if pinned.domain_with_lines(request).is_some() => Way::Other,
-        Some(domain) if !limiter.global_shadow && short::may_take(request.descriptors(), domain) => {
+        Some(domain) if !limiter.global_shadow && fast_path::may_take(request.descriptors(), domain) => {
             Way::Short(domain)
         }
         Some(domain) => Way::Long(domain),
@@ -104,7 +104,7 @@ fn ask<'r, 'q, 't: 'q>(
     ways: &mut [Way<'r>],
     mut found: &[Option<Found<'r>>],
     keys: &Keys,
-    all: &mut OfEach<short::Asked<'r>>,
+    all: &mut OfEach<fast_path::Asked<'r>>,
 ) {
     for (request, way) in requests.zip(ways) {
         let Way::Short(domain) = *way else { continue };
@@ -112,7 +112,7 @@ fn ask<'r, 'q, 't: 'q>(
         let descriptors = request.descriptors();
         let of_request = found.split_off(..descriptors.len()).unwrap_or_default();
         for (descriptor, found) in descriptors.iter().zip(of_request) {
-            match short::asked_of(found.as_ref(), descriptor, domain, keys) {
+            match fast_path::asked_of(found.as_ref(), descriptor, domain, keys) {
                 Some(asked) => all.push(asked),
                 None => {
                     all.truncate(before);
@@ -131,7 +131,7 @@ mod tests {
         limit::{Code, Descriptor, Hits},
         limiter::{
             Due, Verdict,
-            short::tests::{Asks, KEYS, RULES, asking, counters, limiter},
+            fast_path::tests::{Asks, KEYS, RULES, asking, counters, limiter},
             tests::descriptor,
         },
     };
@@ -190,8 +190,8 @@ mod tests {
             request
         };
         let rules = limiter.pin();
-        let come = || rules.decide_or_hold(&of_one("held=a", Hits::ONE), patience, now);
-        let (Verdict::Decided(_), Verdict::Held(ticket)) = (come(), come()) else {
+        let come = || rules.decide_or_queue(&of_one("held=a", Hits::ONE), patience, now);
+        let (Verdict::Decided(_), Verdict::Queued(ticket)) = (come(), come()) else {
             panic!("the second waits")
         };
         let turn = || match limiter.due(&ticket, Waker::noop()) {
@@ -202,6 +202,6 @@ mod tests {
         let together = [of_one("sliding=a", Hits::ONE), of_one("held=a", Hits::new(Some(1), 1, true))];
         rules.decide_all(together.iter(), now, |_, decision| assert_eq!(decision.code, Code::Ok));
         assert_eq!(turn(), Duration::ZERO);
-        limiter.give_up(ticket, now);
+        limiter.cancel(ticket, now);
     }
 }

@@ -9,7 +9,7 @@ use std::num::NonZeroU32;
 
 mod counter;
 #[expect(dead_code, reason = "what becomes of counters in a store is the simulator's to ask")]
-#[path = "../../tests/sim/oracle.rs"]
+#[path = "../../../tests/sim/oracle.rs"]
 mod oracle;
 
 proptest! {

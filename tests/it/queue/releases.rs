@@ -100,8 +100,8 @@ impl Held {
     async fn call(&self, deadline: Option<&'static str>) -> JoinHandle<(Code, u128)> {
         let held = self.clone();
         let call = tokio::spawn(async move { held.ask(deadline).await });
-        let calls = self.limiter.waiting();
-        while self.limiter.waiting() == calls && !call.is_finished() {
+        let calls = self.limiter.queued();
+        while self.limiter.queued() == calls && !call.is_finished() {
             tokio::task::yield_now().await;
         }
         call
@@ -120,7 +120,7 @@ async fn each_answer_is_given_at_its_turn_and_what_does_not_fit_the_queue_is_den
         assert_eq!(call.await.unwrap(), (Code::Ok, turn));
     }
     assert_eq!(held.ask(None).await, (Code::Ok, 6_000));
-    assert_eq!(held.limiter.waiting(), 0);
+    assert_eq!(held.limiter.queued(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -175,11 +175,11 @@ async fn those_whose_turn_would_come_after_the_end_are_denied_when_the_end_is_kn
         calls.push(held.call(None).await);
     }
     sleep(Duration::from_millis(300)).await;
-    held.limiter.hold_until(held.time.now().saturating_add(Duration::from_millis(1_700)));
+    held.limiter.end_queues_at(held.time.now().saturating_add(Duration::from_millis(1_700)));
     let mut answered = Vec::new();
     for call in calls {
         answered.push(call.await.unwrap());
     }
     assert_eq!(answered, [(Code::Ok, 0), (Code::Ok, 1_000), (Code::Ok, 2_000), (Code::OverLimit, 300)]);
-    assert_eq!(held.limiter.waiting(), 0);
+    assert_eq!(held.limiter.queued(), 0);
 }

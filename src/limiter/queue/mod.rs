@@ -4,11 +4,21 @@
 //! latest of those that its places have. What always holds:
 //!
 //! - a line is in the order of coming, and so are the turns of its places;
-//! - when hits before a place are given back, that place and all behind it move up by as much; no turn ever gets later;
+//! - when hits before a position are given back, that position and all behind it move up by as much; no turn ever gets later;
 //! - no more requests wait than may.
 
+mod decide;
+mod leave;
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod tests;
+
+pub use decide::Verdict;
+pub(super) use decide::{decide, decide_unqueued, decision};
+
 use crate::{
-    algorithm::{LeakyBucket, Place},
+    algorithm::{LeakyBucket, Position},
     limit::{LimitId, Timestamp},
     store::Key,
 };
@@ -24,9 +34,9 @@ pub struct Ticket {
     /// In the order of coming.
     number: u64,
     /// The counters with its hits, in ascending order.
-    pub(super) keys: SmallVec<[Key; 2]>,
+    pub(in crate::limiter) keys: SmallVec<[Key; 2]>,
     /// Descriptors that are over and yet deny nothing, by index.
-    pub(super) over: SmallVec<[u32; 2]>,
+    pub(in crate::limiter) over: SmallVec<[u32; 2]>,
 }
 
 /// When a request that waits is to be answered.
@@ -40,98 +50,98 @@ pub enum Due {
 
 /// Hits that a request has in one counter.
 #[derive(Clone, Debug)]
-pub(super) struct Booking {
-    pub(super) key: Key,
+pub(in crate::limiter) struct QueuedHits {
+    pub(in crate::limiter) key: Key,
     /// The limit under which they were counted.
-    pub(super) limit: LimitId,
-    pub(super) hits: u64,
+    pub(in crate::limiter) limit: LimitId,
+    pub(in crate::limiter) hits: u64,
     /// Where they are, in a leaky bucket.
-    pub(super) place: Option<(LeakyBucket, Place)>,
+    pub(in crate::limiter) position: Option<(LeakyBucket, Position)>,
     /// Whether they wait for their turn there: no shadow makes anybody wait, however full its bucket is.
-    pub(super) waits: bool,
+    pub(in crate::limiter) waits: bool,
 }
 
 /// A request that waits.
-pub(super) struct Waiter {
-    /// When it came.
-    pub(super) came: Timestamp,
+pub(in crate::limiter) struct QueuedRequest {
+    /// When it arrived.
+    pub(in crate::limiter) arrived: Timestamp,
     /// One for each counter.
-    pub(super) bookings: SmallVec<[Booking; 1]>,
+    pub(in crate::limiter) hits_of_counters: SmallVec<[QueuedHits; 1]>,
     /// Whom to tell that the turn has moved.
     waker: Option<Waker>,
 }
 
-impl Waiter {
+impl QueuedRequest {
     fn turn(&self) -> Timestamp {
-        let waits = self.bookings.iter().filter(|booking| booking.waits);
-        let places = waits.filter_map(|booking| booking.place.as_ref());
-        places.map(|(bucket, place)| bucket.turn_of(*place)).max().unwrap_or(self.came)
+        let waits = self.hits_of_counters.iter().filter(|booking| booking.waits);
+        let places = waits.filter_map(|booking| booking.position.as_ref());
+        places.map(|(bucket, position)| bucket.release_at(*position)).max().unwrap_or(self.arrived)
     }
 }
 
 /// All who wait.
-pub(super) struct Waiting {
+pub(in crate::limiter) struct Queues {
     /// The most requests that wait at once.
     requests_max: usize,
     /// No answer is given after this.
     ends: Option<Timestamp>,
     /// Tickets given out so far.
     tickets: u64,
-    waiters: HashMap<u64, Waiter, FixedState>,
+    requests: HashMap<u64, QueuedRequest, FixedState>,
     /// By counter, the numbers of those whose hits are in it.
     lines: HashMap<Key, Vec<u64>, FixedState>,
 }
 
-impl Waiting {
+impl Queues {
     /// Nobody waits, and no more than so many ever will.
-    pub(super) fn new(requests_max: usize) -> Self {
-        Self { requests_max, ends: None, tickets: 0, waiters: HashMap::default(), lines: HashMap::default() }
+    pub(in crate::limiter) fn new(requests_max: usize) -> Self {
+        Self { requests_max, ends: None, tickets: 0, requests: HashMap::default(), lines: HashMap::default() }
     }
 
     /// Requests that wait.
-    pub(super) fn len(&self) -> usize {
-        self.waiters.len()
+    pub(in crate::limiter) fn len(&self) -> usize {
+        self.requests.len()
     }
 
     /// How long one who comes now may wait at most; not at all if there is no room for one more.
-    pub(super) fn patience(&self, now: Timestamp) -> Duration {
-        if self.waiters.len() >= self.requests_max {
+    pub(in crate::limiter) fn wait_max(&self, now: Timestamp) -> Duration {
+        if self.requests.len() >= self.requests_max {
             return Duration::ZERO;
         }
         self.ends.map_or(Duration::MAX, |ends| ends.since(now))
     }
 
-    /// Lets a request wait behind those who wait for the same counters. There is room, and the bookings are in ascending
+    /// Lets a request wait behind those who wait for the same counters. There is room, and the hits_of_counters are in ascending
     /// order of their keys.
-    pub(super) fn enter(
+    pub(in crate::limiter) fn push(
         &mut self,
-        came: Timestamp,
-        bookings: SmallVec<[Booking; 1]>,
+        arrived: Timestamp,
+        hits_of_counters: SmallVec<[QueuedHits; 1]>,
         over: SmallVec<[u32; 2]>,
     ) -> Ticket {
         let number = self.tickets;
         self.tickets += 1;
-        let keys: SmallVec<[Key; 2]> = bookings.iter().map(|booking| booking.key).collect();
+        let keys: SmallVec<[Key; 2]> = hits_of_counters.iter().map(|booking| booking.key).collect();
         for &key in &keys {
             self.lines.entry(key).or_default().push(number);
         }
-        self.waiters.insert(number, Waiter { came, bookings, waker: None });
+        self.requests.insert(number, QueuedRequest { arrived, hits_of_counters, waker: None });
         Ticket { number, keys, over }
     }
 
     /// When the request is to be answered; whoever waits for that is told if it changes.
-    pub(super) fn due(&mut self, ticket: &Ticket, waker: &Waker) -> Due {
-        let waiter = self.waiters.get_mut(&ticket.number).expect(STILL_WAITS);
-        match &mut waiter.waker {
+    pub(in crate::limiter) fn due(&mut self, ticket: &Ticket, waker: &Waker) -> Due {
+        let request = self.requests.get_mut(&ticket.number).expect(STILL_WAITS);
+        match &mut request.waker {
             Some(former) => former.clone_from(waker),
             none => *none = Some(waker.clone()),
         }
-        let turn = waiter.turn();
+        let turn = request.turn();
         if self.ends.is_some_and(|ends| turn > ends) { Due::TooLate } else { Due::At(turn) }
     }
 
     /// Takes a request out of its lines. Nobody moves by that alone.
-    pub(super) fn leave(&mut self, ticket: &Ticket) -> Waiter {
+    pub(in crate::limiter) fn remove(&mut self, ticket: &Ticket) -> QueuedRequest {
         for key in &ticket.keys {
             if let Some(line) = self.lines.get_mut(key) {
                 line.retain(|&number| number != ticket.number);
@@ -140,38 +150,44 @@ impl Waiting {
                 }
             }
         }
-        self.waiters.remove(&ticket.number).expect(STILL_WAITS)
+        self.requests.remove(&ticket.number).expect(STILL_WAITS)
     }
 
     /// `hits` were given back in a counter, before all who are in its line.
-    pub(super) fn move_all_up(&mut self, key: Key, hits: u64, woken: &mut Vec<Waker>) {
-        self.move_up_from(0, key, hits, woken);
+    pub(in crate::limiter) fn advance_all(&mut self, key: Key, hits: u64, woken: &mut Vec<Waker>) {
+        self.advance_from(0, key, hits, woken);
     }
 
-    /// `hits` of the request were given back in a counter, before those who came later.
-    pub(super) fn move_up_behind(&mut self, ticket: &Ticket, key: Key, hits: u64, woken: &mut Vec<Waker>) {
-        self.move_up_from(ticket.number + 1, key, hits, woken);
+    /// `hits` of the request were given back in a counter, before those who arrived later.
+    pub(in crate::limiter) fn advance_behind(
+        &mut self,
+        ticket: &Ticket,
+        key: Key,
+        hits: u64,
+        woken: &mut Vec<Waker>,
+    ) {
+        self.advance_from(ticket.number + 1, key, hits, woken);
     }
 
     /// Collects those who are to be told, since they are not to be told under a lock.
-    fn move_up_from(&mut self, first: u64, key: Key, hits: u64, woken: &mut Vec<Waker>) {
+    fn advance_from(&mut self, first: u64, key: Key, hits: u64, woken: &mut Vec<Waker>) {
         let Some(line) = self.lines.get(&key).filter(|_| hits > 0) else { return };
         for number in &line[line.partition_point(|&number| number < first)..] {
-            let waiter = self.waiters.get_mut(number).expect("who is in a line waits");
-            let booking = waiter.bookings.iter_mut().find(|booking| booking.key == key);
-            if let Some(Booking { place: Some((bucket, place)), .. }) = booking {
-                *place = bucket.moved_up(*place, hits);
-                woken.extend(waiter.waker.take());
+            let request = self.requests.get_mut(number).expect("who is in a line waits");
+            let booking = request.hits_of_counters.iter_mut().find(|booking| booking.key == key);
+            if let Some(QueuedHits { position: Some((bucket, position)), .. }) = booking {
+                *position = bucket.advanced(*position, hits);
+                woken.extend(request.waker.take());
             }
         }
     }
 
     /// From now on no answer is given after `ends`; collects all who wait, that they may ask whether theirs still is.
-    pub(super) fn end(&mut self, ends: Timestamp, woken: &mut Vec<Waker>) {
+    pub(in crate::limiter) fn end(&mut self, ends: Timestamp, woken: &mut Vec<Waker>) {
         self.ends = Some(ends);
-        woken.extend(self.waiters.values_mut().filter_map(|waiter| waiter.waker.take()));
+        woken.extend(self.requests.values_mut().filter_map(|request| request.waker.take()));
     }
 }
 
-/// Why there is a waiter for a ticket.
+/// Why there is a request for a ticket.
 const STILL_WAITS: &str = "a ticket is given up with the wait that it stands for";

@@ -1,16 +1,16 @@
 //! What is promised to those who wait, tried on random queues and random comings and goings, beside an oracle that keeps a
 //! list of who came and works every turn out from its beginning.
 
-use super::{
-    tests::{limiter, shown},
-    *,
-};
+use super::*;
 use crate::limit::{Code, Descriptor, Entry, Hits, Request, RequestLimits, Reset};
+use crate::limiter::{
+    Limiter,
+    tests::{limiter, shown},
+};
 use oracle::{Ask, Line, Naive};
 use proptest::prelude::*;
 use std::{num::NonZeroU64, task::Waker};
 
-#[path = "hold_promises/oracle.rs"]
 mod oracle;
 
 /// 2023-11-15T00:00:00Z: everything happens on this day.
@@ -82,10 +82,10 @@ impl World {
     fn come(&mut self, hits: [u64; 3], patience: Duration) -> Result<Ask, TestCaseError> {
         let expected = self.naive.come(hits, patience, self.now);
         let pinned = self.limiter.pin();
-        let said = match pinned.decide_or_hold(&ask(hits), patience, moment(self.now)) {
+        let said = match pinned.decide_or_queue(&ask(hits), patience, moment(self.now)) {
             Verdict::Decided(decision) if decision.code == Code::Ok => Ask::Now,
             Verdict::Decided(_) => Ask::No,
-            Verdict::Held(ticket) => {
+            Verdict::Queued(ticket) => {
                 let Due::At(turn) = self.limiter.due(&ticket, Waker::noop()) else { panic!("no end is set") };
                 self.tickets.push((self.naive.newest(), ticket));
                 Ask::Later(turn.as_nanos())
@@ -111,7 +111,7 @@ impl World {
 
     fn give_up(&mut self, index: usize) {
         let (number, ticket) = self.tickets.remove(index);
-        self.limiter.give_up(ticket, moment(self.now));
+        self.limiter.cancel(ticket, moment(self.now));
         self.naive.give_up(number, self.now);
     }
 
@@ -124,7 +124,7 @@ impl World {
         for (number, ticket) in due {
             let at = self.turn(&ticket).max(self.before);
             self.answers.push((at, self.naive.hits_in_first(number)));
-            self.limiter.end_wait(ticket);
+            self.limiter.release(ticket);
         }
     }
 
@@ -306,11 +306,11 @@ proptest! {
         let world = World::after(lines, events)?;
         let patience = Duration::from_millis(patience);
         let (pinned, asked) = (world.limiter.pin(), ask([hits, 0, 0]));
-        let is_denied = |now| match pinned.decide_or_hold(&asked, patience, moment(now)) {
+        let is_denied = |now| match pinned.decide_or_queue(&asked, patience, moment(now)) {
             Verdict::Decided(decision) => decision.code == Code::OverLimit,
-            Verdict::Held(_) => false,
+            Verdict::Queued(_) => false,
         };
-        let Verdict::Decided(decision) = pinned.decide_or_hold(&asked, patience, moment(world.now)) else {
+        let Verdict::Decided(decision) = pinned.decide_or_queue(&asked, patience, moment(world.now)) else {
             return Ok(());
         };
         prop_assume!(decision.code == Code::OverLimit);
