@@ -14,23 +14,22 @@
 //! | [`limiter`] | the decision |
 //! | [`snapshot`] | counters on disk, so that they outlive the process |
 //! | [`http2`] | HTTP/2 for unary calls |
-//! | [`grpc`] | the wire and the services |
 //! | [`telemetry`] | logs and metrics |
-//! | [`http`] | the port for those who watch |
+//! | [`api`] | the RLS API over gRPC, and HTTP for operators |
 //! | [`server`] | the wiring |
 //! | [`cli`] | the commands |
 
 pub mod algorithm;
+pub mod api;
 pub mod cli;
 pub mod clock;
-pub mod grpc;
-pub mod http;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzz_bridge;
 pub mod http2;
 mod key;
 pub mod limit;
 pub mod limiter;
-#[doc(hidden)]
-pub mod proof;
 pub mod rules;
 pub mod server;
 pub mod snapshot;

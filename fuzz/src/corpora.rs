@@ -4,7 +4,7 @@ use prost::Message;
 use std::{fs, num::NonZeroU32, path::Path};
 use tidegate::{
     algorithm::{Algorithm, LeakyBucket, Rate, SlidingLog, SlidingWindow, State, SubWindows, TokenBucket},
-    grpc::pb::{
+    api::pb::{
         common::{
             RateLimitDescriptor,
             rate_limit_descriptor::{Entry, RateLimitOverride},
@@ -17,7 +17,7 @@ use tidegate::{
 fn main() {
     write("http2_client", &http2_answers());
     write("http2_server", &http2_calls());
-    write("lean_message", &messages());
+    write("request_message", &messages());
     write("state", &states());
     write("snapshot", &snapshots());
     let exported =

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tidegate::proof::descriptor_text;
+use tidegate::fuzz_bridge::descriptor_text;
 
 fuzz_target!(|text: &str| {
     let Some(entries) = descriptor_text(text) else { return };

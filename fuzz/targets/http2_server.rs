@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tidegate::proof::http2_server;
+use tidegate::fuzz_bridge::http2_server;
 
 fuzz_target!(|sent: &[u8]| {
     let at_once = http2_server(sent, sent.len().max(1));

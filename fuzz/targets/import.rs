@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tidegate::{proof::import_lines, snapshot::ImportError};
+use tidegate::{fuzz_bridge::import_lines, snapshot::ImportError};
 
 fuzz_target!(|file: &[u8]| {
     match import_lines(file) {

@@ -8,9 +8,9 @@
 use libfuzzer_sys::fuzz_target;
 use tidegate::{
     clock::ManualClock,
+    fuzz_bridge::{reencode_manifest, reencode_pages, restore_records},
     limit::{Descriptor, Entry, Hits, Request, Timestamp},
     limiter::Limiter,
-    proof::{reencode_manifest, reencode_pages, restore_records},
     rules::{LoadOptions, RuleSet, Source},
     store::{OnFull, Seed, StoreSettings},
 };

@@ -2,7 +2,7 @@
 
 use super::{Failure, descriptor::DescriptorText, said, table};
 use crate::{
-    grpc::{
+    api::{
         PRECISION_HEADER,
         pb::{
             common::{RateLimitDescriptor, rate_limit_descriptor::Entry},

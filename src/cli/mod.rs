@@ -2,7 +2,6 @@
 //!
 //! Exit codes: 0 done, 1 it failed and standard error says why, 2 the arguments are wrong.
 
-mod answers;
 mod bench;
 mod call;
 mod check;
@@ -11,8 +10,10 @@ mod connection_bounds;
 mod data_dir;
 mod descriptor;
 mod explain;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz_bridge;
 mod progress;
-pub(crate) mod proof;
+mod response_options;
 mod rule_files;
 mod rule_text;
 mod said;

@@ -1,6 +1,6 @@
 //! What an answer says besides its verdict and its statuses, for people and for programs.
 
-use crate::grpc::pb::{core::HeaderValue, service::RateLimitResponse};
+use crate::api::pb::{core::HeaderValue, service::RateLimitResponse};
 use prost_types::{Struct, value::Kind};
 use serde_json::{Map, Value};
 

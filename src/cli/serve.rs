@@ -1,7 +1,8 @@
 //! `tidegate serve`: the server.
 
 use super::{
-    Failure, answers::Answers, connection_bounds::ConnectionBounds, data_dir::DataDir, rule_files::ReadAs,
+    Failure, connection_bounds::ConnectionBounds, data_dir::DataDir, response_options::ResponseOptions,
+    rule_files::ReadAs,
 };
 use crate::{
     clock::{Clock, SystemClock},
@@ -55,7 +56,7 @@ pub(super) struct Serve {
     #[arg(long, env = "TIDEGATE_MAX_WAITING", value_name = "N", default_value_t = limiter::QUEUED_MAX_DEFAULT)]
     max_waiting: usize,
     #[command(flatten)]
-    answers: Answers,
+    response_options: ResponseOptions,
     #[command(flatten)]
     data: DataDir,
     #[command(flatten)]
@@ -155,7 +156,7 @@ impl Serve {
                 entries_max: self.bounds.max_entries,
                 text_bytes_max: self.bounds.max_text_bytes,
             },
-            extras: self.answers.extras(self.read_as.compat)?,
+            extras: self.response_options.extras(self.read_as.compat)?,
             message_bytes_max: self.bounds.max_message_bytes,
             connections_max: self.connections.connections_max(),
             http2: self.connections.of_each(),

@@ -11,9 +11,11 @@ mod connection;
 mod error;
 pub(crate) mod flow_control;
 pub(crate) mod frame;
+#[cfg(any(test, feature = "fuzzing"))]
+#[cfg_attr(not(feature = "fuzzing"), expect(dead_code, reason = "the unit tests use a part"))]
+pub(crate) mod fuzz_bridge;
 mod header_block;
 pub(crate) mod hpack;
-pub(crate) mod proof;
 mod read_buffer;
 mod request_headers;
 mod response_headers;

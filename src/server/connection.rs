@@ -2,7 +2,7 @@
 
 use super::listen::{Registered, Stream};
 use crate::{
-    grpc::Front,
+    api::GrpcPort,
     http2::{self, Http2Settings},
 };
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::sync::watch;
 pub(super) type Drain = watch::Receiver<bool>;
 
 /// Serves the connection. What goes wrong on it concerns its client alone.
-pub(super) async fn serve(stream: Stream, front: Arc<Front>, settings: Http2Settings, mut drain: Drain) {
+pub(super) async fn serve(stream: Stream, front: Arc<GrpcPort>, settings: Http2Settings, mut drain: Drain) {
     let drain = async move {
         // An error means that the server is gone, which ends the connection too.
         let _ = drain.wait_for(|draining| *draining).await;

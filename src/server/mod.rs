@@ -14,9 +14,11 @@ pub use listen::{ListenAddress, ListenAddressError};
 pub use memory::available as available_memory;
 
 use crate::{
+    api::{
+        self, Extras, GrpcPort, Health, RateLimit, RouteSettings,
+        http::{self, Watched},
+    },
     clock::Clock,
-    grpc::{self, Extras, Front, Health, RateLimit, RouteSettings},
-    http::{self, Watched},
     http2::Http2Settings,
     limit::RequestLimits,
     limiter::Limiter,
@@ -203,8 +205,8 @@ impl Listening {
         let service = RateLimit::restoring(Arc::clone(clock), settings.request_limits)
             .with_extras(settings.extras.clone());
         let routes = RouteSettings { message_bytes_max: settings.message_bytes_max };
-        let (routes, health) = grpc::routes(service.clone(), routes).await;
-        let front = Arc::new(Front::new(service.clone(), routes, settings.message_bytes_max));
+        let (routes, health) = api::routes(service.clone(), routes).await;
+        let front = Arc::new(GrpcPort::new(service.clone(), routes, settings.message_bytes_max));
         let (drain, draining) = watch::channel(false);
         let workers = Workers::start(settings, &front, &draining)?;
         let (mut accepting, watched) = (JoinSet::new(), Watched::default());

@@ -5,7 +5,7 @@ use super::{
     connection::{self, Drain},
     listen::Stream,
 };
-use crate::{grpc::Front, http2::Http2Settings};
+use crate::{api::GrpcPort, http2::Http2Settings};
 use std::sync::{
     Arc,
     atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -35,7 +35,11 @@ struct Worker {
 }
 
 impl Workers {
-    pub(super) fn start(settings: &Settings, front: &Arc<Front>, drain: &Drain) -> Result<Self, ServeError> {
+    pub(super) fn start(
+        settings: &Settings,
+        front: &Arc<GrpcPort>,
+        drain: &Drain,
+    ) -> Result<Self, ServeError> {
         let (alive, finished) = mpsc::channel(1);
         let start_one = |number| {
             let (streams, dealt) = mpsc::unbounded_channel();
@@ -100,7 +104,7 @@ impl Dealer {
 struct Inside {
     dealt: mpsc::UnboundedReceiver<Stream>,
     connections: Arc<AtomicUsize>,
-    front: Arc<Front>,
+    front: Arc<GrpcPort>,
     http2: Http2Settings,
     drain: Drain,
     alive: mpsc::Sender<()>,

@@ -1,11 +1,11 @@
-//! Doors for the fuzzers and the simulator: snapshots in memory, and the decoders of what is on a disk.
+//! Fuzz bridge: the decoders of what is on a disk.
 
 use super::{
+    RestoreError, Restored, SimulatedDisk,
     manifest::Manifest,
     pages,
     portable::{ImportError, read_lines},
     record::{self, Kind, Position},
-    restore::{RestoreError, Restored, restore},
     write::Writer,
 };
 use crate::{
@@ -14,18 +14,6 @@ use crate::{
     store::{Seed, Store},
 };
 use std::borrow::Cow;
-
-pub use super::simulated_disk::SimulatedDisk;
-
-/// Starts from what the disk holds, as [`start`](super::start) does from a directory.
-pub fn start_simulated(
-    disk: &SimulatedDisk,
-    fresh_seed: Seed,
-    build: impl FnOnce(Seed) -> Limiter,
-    now: Timestamp,
-) -> Result<(Limiter, Writer, Restored), RestoreError> {
-    restore(Box::new(disk.clone()), None, fresh_seed, build, now, |_| {})
-}
 
 /// Restores from records with these bodies, each sealed as if it had been written: what no checksum keeps away.
 pub fn restore_records<'b>(
@@ -40,7 +28,7 @@ pub fn restore_records<'b>(
         disk.put(generation, number, record::seal(kind, Position { generation, number }, body));
     }
     disk.put_manifest(Manifest::new(generation, committed).to_bytes());
-    start_simulated(&disk, Seed::from_bytes([0; 16]), build, now)
+    super::start_simulated(&disk, Seed::from_bytes([0; 16]), build, now)
 }
 
 /// The body of a record with counters, decoded and encoded; none if it is refused.

@@ -11,6 +11,8 @@
 mod archive;
 mod coverage;
 mod disk;
+#[cfg(any(test, feature = "fuzzing"))]
+#[cfg_attr(not(feature = "fuzzing"), expect(dead_code, reason = "the unit tests use a part"))]
 pub(crate) mod fuzz_bridge;
 mod lock;
 mod manifest;
@@ -34,6 +36,7 @@ pub use open::{OnBadSnapshot, OpenError, Started, start};
 pub use portable::{ExportError, ImportError, export, import};
 pub use read::{Progress, ReadError};
 pub use restore::{RestoreError, Restored};
+pub use simulated_disk::{SimulatedDisk, start_simulated};
 pub use task::{SnapshotCounts, SnapshotTask};
 pub use write::{Pass, Writer};
 

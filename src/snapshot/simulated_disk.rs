@@ -1,6 +1,11 @@
 //! A disk for tests and simulations: it fails when told to, and forgets what was not made durable when the power goes.
 
-use super::disk::{Disk, DiskError};
+use super::{
+    disk::{Disk, DiskError},
+    restore::{RestoreError, Restored, restore},
+    write::Writer,
+};
+use crate::{limit::Timestamp, limiter::Limiter, store::Seed};
 use parking_lot::Mutex;
 use std::{collections::BTreeMap, io, sync::Arc};
 
@@ -27,11 +32,13 @@ pub(super) struct Records {
 
 impl SimulatedDisk {
     /// Puts a record there, past everything that writing makes sure of.
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(super) fn put(&self, generation: u64, number: u64, record: Vec<u8>) {
         self.0.lock().generations.entry(generation).or_default().records.insert(number, record);
     }
 
     /// Puts a manifest there, in the same way.
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(super) fn put_manifest(&self, manifest: Vec<u8>) {
         self.0.lock().manifest = Some(manifest);
     }
@@ -121,4 +128,14 @@ impl Disk for SimulatedDisk {
         let records = content.generations.values().flat_map(|records| records.records.values());
         Ok(records.map(|record| record.len() as u64).sum())
     }
+}
+
+/// Starts from what the disk holds, as [`start`](super::start) does from a directory.
+pub fn start_simulated(
+    disk: &SimulatedDisk,
+    fresh_seed: Seed,
+    build: impl FnOnce(Seed) -> Limiter,
+    now: Timestamp,
+) -> Result<(Limiter, Writer, Restored), RestoreError> {
+    restore(Box::new(disk.clone()), None, fresh_seed, build, now, |_| {})
 }

@@ -7,7 +7,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
-use tidegate::grpc::pb::service::{
+use tidegate::api::pb::service::{
     RateLimitRequest, RateLimitResponse,
     rate_limit_response::Code,
     rate_limit_service_server::{RateLimitService, RateLimitServiceServer},

@@ -6,8 +6,8 @@ use crate::support::{Client, Server, rules_file};
 use std::{path::Path, process::Command, time::Duration};
 use tempfile::{NamedTempFile, TempDir};
 use tidegate::{
+    api::pb::service::rate_limit_response::Code,
     clock::{Clock, ManualClock, SystemClock},
-    grpc::pb::service::rate_limit_response::Code,
     limit::{self, Descriptor, Entry, Hits, Request, Timestamp},
     limiter::Limiter,
     rules::{LoadOptions, RuleSet, Source},

@@ -13,8 +13,8 @@ use std::{
     time::Duration,
 };
 use tidegate::{
+    api::pb::{common::RateLimitDescriptor, service::rate_limit_response::Code},
     clock::{Clock, SystemClock},
-    grpc::pb::{common::RateLimitDescriptor, service::rate_limit_response::Code},
 };
 
 /// The listener that lets requests through when Tidegate cannot be asked; the port of the config.

@@ -3,19 +3,19 @@
 //! Tests that need more than Rust (Envoy, h2spec, the right to mount) carry `#[ignore = "needs …"]`; run them with
 //! `cargo test -- --include-ignored`. See `tests/README.md`.
 
-mod answers;
 mod bad_input;
 mod bench;
 mod clock_changes;
 mod commands;
 mod deploy;
 mod envoy;
+mod fast_path;
 mod flood;
 mod h2spec;
 mod health;
-mod lean;
 mod queue;
 mod reflection;
+mod response_options;
 mod restoring;
 mod rules;
 mod serve;

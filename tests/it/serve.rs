@@ -5,7 +5,7 @@ use std::{
     process::Command,
     time::{Duration, Instant},
 };
-use tidegate::grpc::pb::service::rate_limit_response::{Code, rate_limit::Unit};
+use tidegate::api::pb::service::rate_limit_response::{Code, rate_limit::Unit};
 use tokio_stream::StreamExt;
 use tonic_health::pb::{
     HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,

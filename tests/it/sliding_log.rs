@@ -4,7 +4,7 @@
 use crate::support::{Client, InProcess, descriptor, limiter};
 use std::time::Duration;
 use tidegate::{
-    grpc::{
+    api::{
         PRECISION_HEADER,
         pb::service::{RateLimitRequest, RateLimitResponse, rate_limit_response::Code as WireCode},
     },

@@ -8,7 +8,7 @@ use std::{
     process::{Command, Output},
     time::Duration,
 };
-use tidegate::grpc::pb::service::rate_limit_response::Code;
+use tidegate::api::pb::service::rate_limit_response::Code;
 
 const RULES: &str = "
 domain: d

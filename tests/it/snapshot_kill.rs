@@ -12,8 +12,8 @@ use std::{
     time::Duration,
 };
 use tidegate::{
+    api::pb::service::rate_limit_response::Code,
     clock::{Clock, SystemClock},
-    grpc::pb::service::rate_limit_response::Code,
 };
 
 /// Windows so long that none ends meanwhile.

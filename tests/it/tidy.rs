@@ -17,14 +17,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("limiter", &["limit", "algorithm", "rules", "store", "sync"]),
     ("snapshot", &["limit", "algorithm", "rules", "store", "limiter", "clock"]),
     ("telemetry", &["limit", "limiter", "store", "snapshot"]),
-    ("http", &["telemetry"]),
     ("http2", &[]),
-    ("grpc", &["limit", "limiter", "clock", "http2"]),
-    (
-        "server",
-        &["limit", "limiter", "clock", "http", "http2", "grpc", "telemetry", "store", "rules", "snapshot"],
-    ),
-    ("proof", &["cli", "grpc", "http2", "snapshot"]),
+    ("api", &["limit", "limiter", "clock", "http2", "telemetry"]),
+    ("server", &["limit", "limiter", "clock", "http2", "api", "telemetry", "store", "rules", "snapshot"]),
+    ("fuzz_bridge", &["cli", "api", "http2", "snapshot"]),
     (
         "cli",
         &[
@@ -36,7 +32,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "clock",
             "telemetry",
             "http2",
-            "grpc",
+            "api",
             "snapshot",
             "server",
         ],
@@ -140,9 +136,9 @@ fn generated_types_and_sled_stay_in_their_rooms() {
             wrong.push(format!("{}: sled outside snapshot/", path.display()));
         }
         if (text.contains("pb::") || text.contains("tonic::"))
-            && !["grpc", "server", "cli"].contains(&room.as_str())
+            && !["api", "server", "cli"].contains(&room.as_str())
         {
-            wrong.push(format!("{}: the wire outside grpc/", path.display()));
+            wrong.push(format!("{}: the wire outside api/", path.display()));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -19,9 +19,8 @@ use tidegate::{
     clock::ManualClock,
     limit::{Code, Decision, Descriptor, Entry, Override, Request, RequestLimits, Reset, Timestamp, Unit},
     limiter::{Due, Limiter, Ticket, Verdict},
-    proof::{SimulatedDisk, start_simulated},
     rules::{LoadOptions, RuleSet, Semantics, Source},
-    snapshot::Writer,
+    snapshot::{SimulatedDisk, Writer, start_simulated},
     store::{OnFull, Seed, StoreSettings},
 };
 

@@ -6,7 +6,7 @@
 use envoy_types::pb::{envoy as theirs, google::protobuf as google};
 use proptest::{collection::vec, option, prelude::*};
 use prost::Message;
-use tidegate::grpc::pb::{common, core, service};
+use tidegate::api::pb::{common, core, service};
 
 type TheirRequest = theirs::service::ratelimit::v3::RateLimitRequest;
 type TheirResponse = theirs::service::ratelimit::v3::RateLimitResponse;
@@ -221,6 +221,6 @@ proptest! {
 #[test]
 fn the_call_has_the_path_that_envoy_calls() {
     use theirs::service::ratelimit::v3::rate_limit_service_server as their_server;
-    use tidegate::grpc::pb::service::rate_limit_service_server as ours;
+    use tidegate::api::pb::service::rate_limit_service_server as ours;
     assert_eq!(ours::SERVICE_NAME, their_server::SERVICE_NAME);
 }

@@ -4,12 +4,13 @@
 //! is counted as what it is: nothing but a gRPC status of OK with a verdict counts as decided.
 
 mod connect;
+#[cfg(feature = "fuzzing")]
+pub(super) mod fuzz_bridge;
 mod http2;
 mod keys;
 mod load;
 mod pace;
 mod plot;
-pub(super) mod proof;
 mod report;
 mod server_cpu;
 mod tally;

@@ -3,7 +3,7 @@
 //! The bytes are those of `RateLimitRequest` with its gRPC prefix; everything that is the same for every key is
 //! encoded once.
 
-use crate::grpc::PREFIX_BYTES;
+use crate::api::grpc::PREFIX_BYTES;
 use prost::encoding::encode_varint;
 use std::{fmt::Write as _, str::FromStr};
 
@@ -200,7 +200,7 @@ fn encoded_len(tag: u64, length: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::grpc::pb::service::RateLimitRequest;
+    use crate::api::pb::service::RateLimitRequest;
     use prost::Message as _;
 
     /// The request for a key as prost decodes it: each descriptor as `key=value,...`.

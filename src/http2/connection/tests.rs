@@ -9,6 +9,6 @@ mod timeouts;
 mod unary;
 
 use super::*;
-use crate::http2::{flow_control::WINDOW_MAX, proof::Echo};
+use crate::http2::{flow_control::WINDOW_MAX, fuzz_bridge::Echo};
 
 const SECOND: Duration = Duration::from_secs(1);

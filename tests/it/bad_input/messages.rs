@@ -7,7 +7,7 @@ use crate::support::{
     rules_file,
 };
 use prost::Message;
-use tidegate::grpc::pb::{
+use tidegate::api::pb::{
     common::{
         RateLimitDescriptor,
         rate_limit_descriptor::{Entry, RateLimitOverride},

@@ -16,7 +16,7 @@ use flate2::{Compression, write::GzEncoder};
 use http::{Request, request::Builder};
 use prost::Message;
 use std::io::Write;
-use tidegate::grpc::pb::{
+use tidegate::api::pb::{
     common::RateLimitDescriptor,
     service::{RateLimitRequest, rate_limit_response::Code as Verdict},
 };

@@ -9,12 +9,12 @@ use crate::support::{
 use prost::Message;
 use std::{num::NonZeroU64, sync::Arc, time::Duration};
 use tidegate::{
-    clock::Clock,
-    grpc::{
-        Front, RateLimit, RouteSettings,
+    api::{
+        GrpcPort, RateLimit, RouteSettings,
         pb::service::{RateLimitRequest, RateLimitResponse, rate_limit_response::Code},
         routes,
     },
+    clock::Clock,
     http2::{self, Http2Settings},
     limit::{Descriptor, Entry, Hits, Request, RequestLimits, Timestamp},
     limiter::Limiter,
@@ -52,7 +52,7 @@ impl Clock for PausedTime {
 /// A front, and the limiter behind it.
 #[derive(Clone)]
 struct Held {
-    front: Arc<Front>,
+    front: Arc<GrpcPort>,
     limiter: Arc<Limiter>,
     time: Arc<PausedTime>,
 }
@@ -64,7 +64,7 @@ impl Held {
         let clock = Arc::clone(&time) as Arc<dyn Clock>;
         let service = RateLimit::new(Arc::clone(&limiter), clock, RequestLimits::default());
         let (routes, _) = routes(service.clone(), RouteSettings { message_bytes_max: 4096 }).await;
-        Self { front: Arc::new(Front::new(service, routes, 4096)), limiter, time }
+        Self { front: Arc::new(GrpcPort::new(service, routes, 4096)), limiter, time }
     }
 
     /// Asks for one hit of the one user, with a deadline if there is one; the verdict, and when it came, in milliseconds.

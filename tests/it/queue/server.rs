@@ -2,7 +2,7 @@
 
 use crate::support::{Client, Server, descriptor, rules_file};
 use std::time::{Duration, Instant};
-use tidegate::grpc::pb::{common::RateLimitDescriptor, service::rate_limit_response::Code};
+use tidegate::api::pb::{common::RateLimitDescriptor, service::rate_limit_response::Code};
 use tonic::Request;
 
 /// Ten a second, one by one.
@@ -68,7 +68,7 @@ async fn a_deadline_that_comes_before_the_turn_is_answered_before_it_comes() {
     let server = Server::with_rules(rules.path(), &[]);
     let mut client = server.client().await;
     client.hit("d", &[("user", "x")]).await.unwrap();
-    let asked = tidegate::grpc::pb::service::RateLimitRequest {
+    let asked = tidegate::api::pb::service::RateLimitRequest {
         domain: "d".into(),
         descriptors: vec![descriptor(&[("user", "x")])],
         hits_addend: 0,

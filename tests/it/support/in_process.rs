@@ -4,8 +4,8 @@ use super::{Client, limiter};
 use std::{num::NonZeroUsize, os::unix::net::UnixStream, sync::Arc, thread, time::Duration};
 use tempfile::TempDir;
 use tidegate::{
+    api::{Extras, pb::service::rate_limit_service_client::RateLimitServiceClient},
     clock::{Clock, ManualClock},
-    grpc::{Extras, pb::service::rate_limit_service_client::RateLimitServiceClient},
     http2::Http2Settings,
     limit::{RequestLimits, Timestamp},
     server::{self, ListenAddress, ServeError, Settings, Start},

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 use tempfile::NamedTempFile;
-use tidegate::grpc::pb::{
+use tidegate::api::pb::{
     common::{RateLimitDescriptor, rate_limit_descriptor::Entry},
     service::{RateLimitRequest, RateLimitResponse, rate_limit_service_client::RateLimitServiceClient},
 };

@@ -1,6 +1,6 @@
 //! What became of a call: read from the frames of its stream.
 
-use crate::{grpc::PREFIX_BYTES, http2::error_name};
+use crate::{api::grpc::PREFIX_BYTES, http2::error_name};
 use prost::Message as _;
 use std::fmt;
 

@@ -11,15 +11,15 @@ use proptest::prelude::*;
 use prost::Message;
 use std::sync::Arc;
 use tidegate::{
-    clock::ManualClock,
-    grpc::{
-        Extras, Front, PlainHeaders, RateLimit, ResponseHeaders, RouteSettings,
+    api::{
+        Extras, GrpcPort, PlainHeaders, RateLimit, ResponseHeaders, RouteSettings,
         pb::{
             common::{RateLimitDescriptor, rate_limit_descriptor::RateLimitOverride},
             service::RateLimitRequest,
         },
         routes,
     },
+    clock::ManualClock,
     http2::{self, Http2Settings},
     limit::{RequestLimits, Timestamp},
 };
@@ -46,12 +46,12 @@ const MESSAGE_BYTES_MAX: usize = 4096;
 /// What a caller gets: HTTP status, headers, body and trailers.
 type Answer = (u16, HeaderMap, Vec<u8>, Option<HeaderMap>);
 
-async fn front(extras: Extras) -> Arc<Front> {
+async fn front(extras: Extras) -> Arc<GrpcPort> {
     let clock = Arc::new(ManualClock::new(Timestamp::from_millis(1_700_000_123_456)));
     let limits = RequestLimits { descriptors_max: 3, entries_max: 3, text_bytes_max: 100 };
     let service = RateLimit::new(Arc::new(limiter(RULES)), clock, limits).with_extras(extras);
     let (routes, _) = routes(service.clone(), RouteSettings { message_bytes_max: MESSAGE_BYTES_MAX }).await;
-    Arc::new(Front::new(service, routes, MESSAGE_BYTES_MAX))
+    Arc::new(GrpcPort::new(service, routes, MESSAGE_BYTES_MAX))
 }
 
 /// A piece of a request's body.
@@ -61,7 +61,7 @@ enum Piece {
 }
 
 /// Asks over a connection of its own.
-async fn ask(front: &Arc<Front>, head: Builder, pieces: Vec<Piece>) -> Answer {
+async fn ask(front: &Arc<GrpcPort>, head: Builder, pieces: Vec<Piece>) -> Answer {
     let (client, server) = tokio::io::duplex(1 << 20);
     let serving = http2::serve(server, Arc::clone(front), Http2Settings::default(), std::future::pending());
     let (mut requests, connection) = h2::client::handshake(client).await.expect("the server speaks HTTP/2");
@@ -94,8 +94,8 @@ async fn ask(front: &Arc<Front>, head: Builder, pieces: Vec<Piece>) -> Answer {
 
 /// Two fronts in the same state, one of which is asked such that its router must answer.
 struct Pair {
-    lean: Arc<Front>,
-    routed: Arc<Front>,
+    lean: Arc<GrpcPort>,
+    routed: Arc<GrpcPort>,
 }
 
 impl Pair {

@@ -1,6 +1,6 @@
 //! `on_deny` of the rules: a denial in their own words, or a request that is let through with a mark.
 
-use super::super::pb::{
+use crate::api::pb::{
     core::HeaderValue,
     service::{RateLimitResponse, rate_limit_response::Code},
 };

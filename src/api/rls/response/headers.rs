@@ -4,9 +4,9 @@
 //! marks has someone else decide what the client is to know.
 
 use crate::{
-    grpc::{
-        encode::{self, Precision},
+    api::{
         pb::{core::HeaderValue, service::RateLimitResponse},
+        rls::encode::{self, Precision},
     },
     limit::{Code, CurrentLimit, Decision, Denial, Reset, Status},
 };

@@ -1,6 +1,6 @@
 //! To the wire: a decision to a protobuf message.
 
-use super::pb::service::{
+use crate::api::pb::service::{
     RateLimitResponse,
     rate_limit_response::{Code as WireCode, DescriptorStatus, RateLimit, rate_limit::Unit as WireUnit},
 };

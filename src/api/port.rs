@@ -6,33 +6,19 @@
 //! nothing has been decided or charged by then, and the router gets the request as it came; so it does if its answer may
 //! have to be held. So there is one place that refuses, and a caller cannot tell by which way it was answered.
 
-mod message;
-mod write;
-
 use super::{
-    RateLimit,
-    encode::Precision,
-    rate_limit::{PRECISION_HEADER, precision_of},
-    routes::{self, explain_unknown_method, refuse_other_protocols},
+    grpc::{explain_unknown_method, is_grpc, one_message, refuse_other_protocols},
+    rls::{PRECISION_HEADER, Precision, RateLimit, fast_path, precision_of},
 };
 use crate::{
     http2::{Fields, RequestBody, Responses, Service},
-    limit::{self, RequestLimits},
+    limit,
 };
 use http::{Request, Response};
 use std::sync::Arc;
 use tonic::{codegen::Service as _, service::Routes};
 
 const SHOULD_RATE_LIMIT: &[u8] = b"/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
-
-/// Before a message: a flag for compression, and the length in four bytes.
-pub(crate) const PREFIX_BYTES: usize = 5;
-
-/// The request of a message of the common form; none of any other.
-pub(super) fn request<'m>(message: &'m [u8], limits: &RequestLimits) -> Option<limit::Request<'m>> {
-    let mut request = limit::Request::default();
-    message::read(message, limits, &mut request).ok().map(|()| request)
-}
 
 /// What a call of the common form asks.
 #[derive(Default)]
@@ -42,33 +28,33 @@ pub struct Call<'b> {
 }
 
 /// Responses every request of the port.
-pub struct Front {
+pub struct GrpcPort {
     rate_limit: RateLimit,
     routes: Routes,
     message_bytes_max: usize,
 }
 
-impl Front {
+impl GrpcPort {
     /// The lean way to a service that `routes` has too, and all else that `routes` has.
     pub fn new(rate_limit: RateLimit, routes: Routes, message_bytes_max: usize) -> Self {
         Self { rate_limit, routes, message_bytes_max }
     }
 }
 
-impl Service for Front {
+impl Service for GrpcPort {
     type FastPath = Precision;
     type Call<'b> = Call<'b>;
     type Body = tonic::body::Body;
 
     fn fast_path(&self, head: &Fields) -> Option<Precision> {
-        let (mut precision, mut is_grpc) = (Precision::Seconds, false);
+        let (mut precision, mut is_grpc_body) = (Precision::Seconds, false);
         for (name, value) in head.iter() {
             let is_common = match name {
                 b":method" => value == b"POST",
                 b":path" => value == SHOULD_RATE_LIMIT,
                 b"content-type" => {
-                    is_grpc = routes::is_grpc(value);
-                    is_grpc
+                    is_grpc_body = is_grpc(value);
+                    is_grpc_body
                 }
                 // One that names an encoding is the router's to understand, or to refuse.
                 b"grpc-encoding" => value == b"identity",
@@ -82,14 +68,14 @@ impl Service for Front {
                 return None;
             }
         }
-        is_grpc.then_some(precision)
+        is_grpc_body.then_some(precision)
     }
 
     #[inline]
     fn decode<'b>(&self, precision: Precision, body: &'b [u8], asked: &mut Call<'b>) -> bool {
         let Some(message) = one_message(body, self.message_bytes_max) else { return false };
         asked.precision = precision;
-        message::read(message, self.rate_limit.limits(), &mut asked.request).is_ok()
+        fast_path::read(message, self.rate_limit.limits(), &mut asked.request).is_ok()
             && self.rate_limit.decides_at_once(&asked.request)
     }
 
@@ -100,9 +86,9 @@ impl Service for Front {
             let Call { request, precision } = &calls[call];
             responses.push(|out| {
                 if self.rate_limit.says_more(decision) {
-                    write::framed_message(&self.rate_limit.response(request, decision, *precision), out);
+                    fast_path::framed_message(&self.rate_limit.response(request, decision, *precision), out);
                 } else {
-                    write::framed(decision, *precision, out);
+                    fast_path::framed(decision, *precision, out);
                 }
             });
         });
@@ -119,18 +105,5 @@ impl Service for Front {
         };
         explain_unknown_method(&mut response);
         response
-    }
-}
-
-/// The only message of a body, if it is not compressed.
-#[inline]
-fn one_message(body: &[u8], bytes_max: usize) -> Option<&[u8]> {
-    match body.split_first_chunk::<PREFIX_BYTES>() {
-        Some(([0, length @ ..], message))
-            if message.len() <= bytes_max && u32::from_be_bytes(*length) as usize == message.len() =>
-        {
-            Some(message)
-        }
-        _ => None,
     }
 }

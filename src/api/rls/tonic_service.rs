@@ -1,13 +1,16 @@
 //! `envoy.service.ratelimit.v3.RateLimitService`: the call that Envoy makes.
 
 use super::{
-    deadline, decode,
+    decode,
     encode::{self, Precision},
-    extras::{self, Extras},
-    held,
-    pb::service::{RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService},
+    queued,
+    response::{self, Extras},
 };
 use crate::{
+    api::{
+        grpc::timeout,
+        pb::service::{RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService},
+    },
     clock::Clock,
     limit::{self, Decision, RequestLimits},
     limiter::{Limiter, Verdict},
@@ -58,20 +61,20 @@ impl RateLimit {
     }
 
     /// The largest request that is answered.
-    pub(super) fn limits(&self) -> &RequestLimits {
+    pub(in crate::api) fn limits(&self) -> &RequestLimits {
         &self.limits
     }
 
     /// Whether the request can be decided now: not if the answer may have to be held, or the counters are not restored.
     #[inline]
-    pub(super) fn decides_at_once(&self, request: &limit::Request<'_>) -> bool {
+    pub(in crate::api) fn decides_at_once(&self, request: &limit::Request<'_>) -> bool {
         self.limiter.get().is_some_and(|limiter| !limiter.pin().may_queue(request.domain()))
     }
 
     /// Decides requests that can be decided now and are within the limits, one after the other at one moment, and tells
     /// each decision with the index of its request.
     #[inline]
-    pub(super) fn decide_all<'q, 't: 'q>(
+    pub(in crate::api) fn decide_all<'q, 't: 'q>(
         &self,
         requests: impl Iterator<Item = &'q limit::Request<'t>> + Clone,
         mut tell: impl FnMut(usize, &Decision<'_>),
@@ -85,12 +88,12 @@ impl RateLimit {
 
     /// Whether the answer says more than its verdict and statuses.
     #[inline]
-    pub(super) fn says_more(&self, decision: &Decision<'_>) -> bool {
+    pub(in crate::api) fn says_more(&self, decision: &Decision<'_>) -> bool {
         self.extras.is_some() || decision.has_on_deny()
     }
 
     /// The whole answer.
-    pub(super) fn response(
+    pub(in crate::api) fn response(
         &self,
         request: &limit::Request<'_>,
         decision: &Decision<'_>,
@@ -98,7 +101,7 @@ impl RateLimit {
     ) -> RateLimitResponse {
         let mut message = encode::response(decision, precision);
         if self.says_more(decision) {
-            extras::add(self.extras.as_deref(), request, decision, &mut message);
+            response::add(self.extras.as_deref(), request, decision, &mut message);
         }
         message
     }
@@ -121,7 +124,7 @@ impl RateLimit {
             Verdict::Decided(decision) => return respond(&decision),
             Verdict::Queued(ticket) => ticket,
         };
-        let turn = held::its_turn(limiter, &*self.clock, ticket).await;
+        let turn = queued::its_turn(limiter, &*self.clock, ticket).await;
         let (rules, now) = (limiter.pin(), self.clock.now());
         match turn {
             Some(ticket) => {
@@ -142,7 +145,7 @@ impl RateLimitService for RateLimit {
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
         let metadata = request.metadata().as_ref();
-        let (precision, patience) = (precision(metadata)?, deadline::patience(metadata));
+        let (precision, patience) = (precision(metadata)?, timeout::patience(metadata));
         let asked = decode::request(request.get_ref(), &self.limits)
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
         self.answer(&asked, patience, precision).await.map(Response::new)
@@ -150,7 +153,7 @@ impl RateLimitService for RateLimit {
 }
 
 /// How finely the caller wants resets to be told.
-pub(super) fn precision(metadata: &HeaderMap) -> Result<Precision, Status> {
+pub(in crate::api) fn precision(metadata: &HeaderMap) -> Result<Precision, Status> {
     let Some(value) = metadata.get(PRECISION_HEADER) else { return Ok(Precision::Seconds) };
     precision_of(value.as_bytes()).ok_or_else(|| {
         Status::invalid_argument(format!(
@@ -160,7 +163,7 @@ pub(super) fn precision(metadata: &HeaderMap) -> Result<Precision, Status> {
 }
 
 /// The precision that the metadata names.
-pub(super) fn precision_of(value: &[u8]) -> Option<Precision> {
+pub(in crate::api) fn precision_of(value: &[u8]) -> Option<Precision> {
     match value {
         b"seconds" => Some(Precision::Seconds),
         b"exact" => Some(Precision::Exact),

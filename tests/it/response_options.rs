@@ -4,7 +4,7 @@ use crate::support::{Server, descriptor, rules_file};
 use prost_types::{Struct, value::Kind};
 use serde_json::{Value, json};
 use std::process::Command;
-use tidegate::grpc::pb::{
+use tidegate::api::pb::{
     common::{RateLimitDescriptor, rate_limit_descriptor::RateLimitOverride},
     core::HeaderValue,
     service::{RateLimitResponse, rate_limit_response::Code},

@@ -4,7 +4,7 @@ use http::HeaderMap;
 use std::time::Duration;
 
 /// What the caller says; for ever if it says nothing, or nothing that can be read.
-pub(super) fn patience(metadata: &HeaderMap) -> Duration {
+pub(in crate::api) fn patience(metadata: &HeaderMap) -> Duration {
     let told = metadata.get("grpc-timeout").and_then(|value| value.to_str().ok());
     told.and_then(timeout).unwrap_or(Duration::MAX)
 }

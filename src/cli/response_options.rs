@@ -2,13 +2,13 @@
 //! reference server for the same are heeded too.
 
 use super::{Failure, rule_files::Compat};
-use crate::grpc::{Extras, PlainHeaders, ResponseHeaders};
+use crate::api::rls::{Extras, PlainHeaders, ResponseHeaders};
 use clap::{Args, ValueEnum};
 use http::HeaderName;
 
 /// What answers say besides the verdict and the statuses.
 #[derive(Args)]
-pub(super) struct Answers {
+pub(super) struct ResponseOptions {
     /// Send dynamic metadata with every answer: what was asked, which rules are over and when they will pass.
     #[arg(long, env = "TIDEGATE_DYNAMIC_METADATA")]
     dynamic_metadata: bool,
@@ -33,7 +33,7 @@ enum HeadersChoice {
     RetryAfter,
 }
 
-impl Answers {
+impl ResponseOptions {
     /// What the flags say, and the reference server's variables if it is to be as there.
     pub(super) fn extras(&self, compat: Option<Compat>) -> Result<Extras, Failure> {
         let mut extras = Extras { dynamic_metadata: self.dynamic_metadata, headers: self.headers() };

@@ -6,7 +6,7 @@
 //! make of the same bytes.
 
 use crate::{
-    grpc::decode::unit,
+    api::rls::decode::unit,
     limit::{Descriptor, Entry, Hits, Override, Request, RequestLimits},
 };
 use prost::encoding::{WireType, decode_key, decode_varint};
@@ -14,13 +14,17 @@ use smallvec::SmallVec;
 
 /// Not for the lean way to read. Which of the many reasons it is, the router says to the caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Unclear;
+pub(in crate::api) struct Unclear;
 
 type Clear<T> = Result<T, Unclear>;
 
 /// Reads a `RateLimitRequest` into an empty request: where it stays, since a request is large.
 #[inline]
-pub(super) fn read<'m>(message: &'m [u8], limits: &RequestLimits, request: &mut Request<'m>) -> Clear<()> {
+pub(in crate::api) fn read<'m>(
+    message: &'m [u8],
+    limits: &RequestLimits,
+    request: &mut Request<'m>,
+) -> Clear<()> {
     // Where the whole is UTF-8, with the tags and lengths between the texts, so is each text that begins and ends with a
     // character. It is, unless a length is above 127.
     match str::from_utf8(message) {
@@ -254,8 +258,7 @@ impl<'m, P: Piece<'m>> Value<P> {
 #[cfg(test)]
 mod tests {
     use super::{super::request, *};
-    use crate::grpc::{
-        decode,
+    use crate::api::{
         pb::{
             common::{
                 RateLimitDescriptor,
@@ -263,6 +266,7 @@ mod tests {
             },
             service::RateLimitRequest,
         },
+        rls::decode,
     };
     use proptest::{collection::vec, option, prelude::*};
     use prost::Message;

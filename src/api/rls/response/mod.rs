@@ -9,7 +9,7 @@ mod on_deny;
 
 pub use headers::{PlainHeaders, ResponseHeaders};
 
-use super::pb::service::RateLimitResponse;
+use crate::api::pb::service::RateLimitResponse;
 use crate::limit::{Decision, Request};
 
 /// What the server is set to tell of every decision. Unless set, nothing.

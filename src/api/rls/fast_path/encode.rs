@@ -3,11 +3,11 @@
 //! The numbers are those of [`encode`]; the bytes are those that prost makes of its message. An answer that says more than
 //! its verdict and statuses is rare, and made by prost itself.
 
-use super::PREFIX_BYTES;
 use crate::{
-    grpc::{
-        encode::{self, Precision},
+    api::{
+        grpc::PREFIX_BYTES,
         pb::service::RateLimitResponse,
+        rls::encode::{self, Precision},
     },
     limit::{Code, CurrentLimit, Decision, Status},
 };
@@ -15,14 +15,14 @@ use prost::Message as _;
 
 /// Appends the answer with its prefix.
 #[inline]
-pub(super) fn framed(decision: &Decision<'_>, precision: Precision, out: &mut Vec<u8>) {
+pub(in crate::api) fn framed(decision: &Decision<'_>, precision: Precision, out: &mut Vec<u8>) {
     let answer = Answer { code: decision.code, statuses: &decision.statuses, precision };
     with_prefix(out, |out| answer.write(out));
 }
 
 /// Appends an answer that prost made, with its prefix.
 #[cold]
-pub(super) fn framed_message(message: &RateLimitResponse, out: &mut Vec<u8>) {
+pub(in crate::api) fn framed_message(message: &RateLimitResponse, out: &mut Vec<u8>) {
     with_prefix(out, |out| message.encode(out).expect("a vector grows as needed"));
 }
 

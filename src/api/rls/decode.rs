@@ -1,6 +1,6 @@
 //! From the wire: a protobuf message to a checked request that borrows its texts.
 
-use super::pb::{common, service, types};
+use crate::api::pb::{common, service, types};
 use crate::limit::{Descriptor, Entry, Hits, Override, Request, RequestError, RequestLimits, Unit};
 
 /// The request, or why it is refused.

@@ -1,0 +1,26 @@
+//! The protocols the server speaks: the RLS API over gRPC, health and reflection beside it, and HTTP for operators.
+//!
+//! Each turns bytes into a checked request of [`limit`](crate::limit), calls the service, and turns the decision into
+//! bytes. No protocol decides anything.
+
+pub(crate) mod grpc;
+pub mod http;
+mod port;
+pub mod rls;
+mod routes;
+
+pub use port::GrpcPort;
+pub use rls::{Extras, PRECISION_HEADER, PlainHeaders, Precision, RateLimit, ResponseHeaders};
+pub use routes::{Health, RouteSettings, routes};
+
+/// The generated messages and services, in the modules of their protobuf packages.
+#[expect(missing_docs, unused_qualifications, clippy::all, reason = "generated; the protos are documented")]
+pub mod pb {
+    tonic::include_proto!("includes");
+    pub use envoy::{
+        config::core::v3 as core, extensions::common::ratelimit::v3 as common,
+        service::ratelimit::v3 as service, r#type::v3 as types,
+    };
+    /// The descriptor set that reflection serves.
+    pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+}

@@ -1,0 +1,8 @@
+//! Entry points for the fuzzers (`cargo xtask fuzz`): the decoders of untrusted bytes. Not part of the interface.
+
+pub use crate::{
+    api::rls::fuzz_bridge::{request_by_fast_path, request_by_prost},
+    cli::fuzz_bridge::{descriptor_text, http2_client},
+    http2::fuzz_bridge::http2_server,
+    snapshot::fuzz_bridge::{import_lines, reencode_manifest, reencode_pages, restore_records},
+};
