@@ -13,6 +13,7 @@
 //! | [`store`] | the sharded counters |
 //! | [`limiter`] | the decision |
 //! | [`snapshot`] | counters on disk, so that they outlive the process |
+//! | `transport` | byte streams: TCP and Unix sockets |
 //! | [`http2`] | HTTP/2 for unary calls |
 //! | [`telemetry`] | logs and metrics |
 //! | [`api`] | the RLS API over gRPC, and HTTP for operators |
@@ -36,3 +37,4 @@ pub mod snapshot;
 pub mod store;
 mod sync;
 pub mod telemetry;
+mod transport;

@@ -48,6 +48,7 @@ pub async fn serve<S: Service>(
         from_tasks,
         ticks,
         started: None,
+        is_flushed: true,
     };
     let mut drain = pin!(drain);
     let mut is_draining = false;
@@ -69,6 +70,8 @@ struct Driver<I, S: Service> {
     from_tasks: mpsc::UnboundedReceiver<(u32, TaskEvent)>,
     ticks: Interval,
     started: Option<Instant>,
+    /// Whether everything written was also flushed.
+    is_flushed: bool,
 }
 
 impl<I: AsyncRead + AsyncWrite + Unpin, S: Service> Driver<I, S> {
@@ -121,11 +124,29 @@ impl<I: AsyncRead + AsyncWrite + Unpin, S: Service> Driver<I, S> {
             match Pin::new(&mut self.io).poll_write(context, self.connection.unwritten()) {
                 Poll::Pending => return Ok(()),
                 Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
-                Poll::Ready(Ok(written)) => self.connection.wrote(written),
+                Poll::Ready(Ok(written)) => {
+                    self.is_flushed = false;
+                    self.connection.wrote(written);
+                }
                 Poll::Ready(Err(error)) => return Err(error),
             }
         }
-        Ok(())
+        self.poll_flush(context)
+    }
+
+    /// Flushes the bytes that the stream buffers itself, as TLS does; a socket has none.
+    fn poll_flush(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        if self.is_flushed {
+            return Ok(());
+        }
+        match Pin::new(&mut self.io).poll_flush(context) {
+            // The stream wakes the task when it can go on.
+            Poll::Pending => Ok(()),
+            Poll::Ready(flushed) => {
+                self.is_flushed = true;
+                flushed
+            }
+        }
     }
 
     fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {

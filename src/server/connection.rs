@@ -1,31 +1,35 @@
-//! One connection: served until it ends by itself, or until the drain asks it to.
+//! Serves one connection until it ends, or until the drain ends it.
 
-use super::listen::{Registered, Stream};
 use crate::{
     api::GrpcPort,
     http2::{self, Http2Settings},
+    transport::Accepted,
 };
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// True once connections are to end.
+/// True once connections have to end.
 pub(super) type Drain = watch::Receiver<bool>;
 
-/// Serves the connection. What goes wrong on it concerns its client alone.
-pub(super) async fn serve(stream: Stream, front: Arc<GrpcPort>, settings: Http2Settings, mut drain: Drain) {
+/// Serves the connection. Its errors concern its client alone.
+pub(super) async fn serve(
+    accepted: Accepted,
+    front: Arc<GrpcPort>,
+    settings: Http2Settings,
+    mut drain: Drain,
+) {
     let drain = async move {
-        // An error means that the server is gone, which ends the connection too.
+        // An error means that the sender was dropped with the server, which ends the connection too.
         let _ = drain.wait_for(|draining| *draining).await;
     };
-    let served = match stream.register() {
-        Ok(Registered::Tcp(stream)) => http2::serve(stream, front, settings, drain).await,
-        Ok(Registered::Unix(stream)) => http2::serve(stream, front, settings, drain).await,
+    let stream = match accepted.register() {
+        Ok(stream) => stream,
         Err(error) => {
-            tracing::warn!(%error, "cannot register a connection; it is closed");
+            tracing::warn!(%error, "cannot register a connection with its runtime; closing it");
             return;
         }
     };
-    if let Err(error) = served {
-        tracing::debug!(%error, "a connection ended early");
+    if let Err(error) = http2::serve(stream, front, settings, drain).await {
+        tracing::debug!(%error, "connection failed");
     }
 }

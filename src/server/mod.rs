@@ -1,16 +1,15 @@
-//! The only wiring: listeners, workers, background work, drain. What it serves is decided below; what it is told is in
-//! [`Settings`].
+//! Wiring: listeners, worker threads, background work, drain. Decisions are made by the modules below.
 //!
-//! One thread accepts connections and deals each to the worker with the fewest; a worker is a thread with a runtime of
-//! its own, so that a decision never crosses threads. State is shared through the sharded store alone.
+//! One thread accepts connections and dispatches each to the worker with the fewest. A worker is a thread with a runtime
+//! of its own, so that a decision never crosses threads. Workers share state through the sharded store alone.
 
+mod admin;
 mod connection;
-mod listen;
 mod memory;
 mod sweeper;
 mod workers;
 
-pub use listen::{ListenAddress, ListenAddressError};
+pub use crate::transport::{ListenAddress, ListenAddressError};
 pub use memory::available as available_memory;
 
 use crate::{
@@ -24,81 +23,100 @@ use crate::{
     limiter::Limiter,
     snapshot::{DiskError, SnapshotTask, Writer},
     telemetry::Sources,
+    transport::{self, BindError, Listener},
 };
-use listen::Listener;
 use std::{io, num::NonZeroUsize, pin::pin, sync::Arc, time::Duration};
 use sweeper::Sweeper;
 use tokio::{
     sync::{oneshot, watch},
     task::JoinSet,
 };
-use workers::{Dealer, Workers};
+use workers::{Dispatcher, Workers};
 
-/// What the server is told.
+/// Settings of the server.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where to listen; at least one.
+    /// Addresses of the gRPC port; at least one.
     pub listen: Vec<ListenAddress>,
-    /// Where to serve metrics and readiness over HTTP, if anywhere.
+    /// Address of the admin port (metrics and probes over HTTP), if any.
     pub http_listen: Option<ListenAddress>,
     /// Worker threads.
     pub threads: NonZeroUsize,
-    /// The largest request that is answered.
+    /// Bounds of a request message.
     pub request_limits: RequestLimits,
-    /// What answers say besides the verdict and the statuses.
+    /// Optional content of responses besides the code and the statuses.
     pub extras: Extras,
-    /// Bytes of one message before it is decoded.
+    /// Bytes of one gRPC message before it is decoded.
     pub message_bytes_max: usize,
-    /// Connections at once; further ones are closed as they come.
+    /// Connections at once.
     pub connections_max: usize,
-    /// The bounds of a connection.
+    /// Bounds of each connection.
     pub http2: Http2Settings,
-    /// How long health says NOT_SERVING before connections are asked to end.
+    /// Time between health turning NOT_SERVING and GOAWAY.
     pub drain_delay: Duration,
-    /// How long connections may take to end.
+    /// Time that connections have to end after GOAWAY.
     pub drain_timeout: Duration,
-    /// How often what changed is written, where there is a writer.
+    /// Interval between snapshots, where there is a writer.
     pub snapshot_interval: Duration,
 }
 
-/// Why the server cannot start, or stopped.
+/// Errors that keep the server from starting, or from stopping well.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// An address cannot be listened on.
-    #[error("cannot listen on {address}: {source}{}", listen::remedy(source))]
+    /// An address cannot be bound.
+    #[error("cannot listen on {address}: {source}{}", bind_remedy(source))]
     Listen {
         /// The address.
         address: ListenAddress,
-        /// What the operating system says.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// A thread or a runtime cannot be made.
+    /// A thread or a runtime cannot be created.
     #[error("cannot start {what}: {source}")]
     Start {
-        /// The thing.
+        /// The part that failed.
         what: &'static str,
-        /// What the operating system says.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// Everything else went well, but what happened since the last snapshot is lost.
+    /// The drain went well, but changes since the last snapshot are lost.
     #[error("the last snapshot could not be written: {0}")]
     LastSnapshot(DiskError),
 }
 
+impl From<BindError> for ServeError {
+    fn from(BindError { address, source }: BindError) -> Self {
+        Self::Listen { address, source }
+    }
+}
+
+/// Returns the remedy for an address that cannot be bound, as the end of an error message.
+fn bind_remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "; something listens there already: choose another with --listen",
+        io::ErrorKind::PermissionDenied => {
+            "; choose a port above 1023 or a directory you may write to, with --listen"
+        }
+        io::ErrorKind::AddrNotAvailable => "; this machine has no such address: choose another with --listen",
+        _ => "",
+    }
+}
+
 /// The counters that the server starts with.
 pub enum Start<E> {
-    /// None yet, and none are kept.
+    /// No counters, and no snapshots.
     Fresh(Box<Limiter>),
-    /// Those that were kept. Meanwhile the server listens, health says NOT_SERVING, and requests are refused with
-    /// UNAVAILABLE.
+    /// Counters restored from a snapshot. While that lasts the server listens, health is NOT_SERVING, and requests
+    /// are refused with UNAVAILABLE.
     Restored(Restore<E>),
 }
 
-/// Restores the counters; it is called on a thread of its own.
+/// Restores the counters; called on a thread of its own.
 pub type Restore<E> = Box<dyn FnOnce() -> Result<(Limiter, Writer), E> + Send>;
 
-/// Serves until what `stop` returns completes, then drains: health turns NOT_SERVING, connections are asked to end, answers in flight
-/// are finished, a last snapshot is written. `stop` is called before anything listens, so that no signal is missed.
+/// Serves until the future returned by `stop` completes, then drains: health turns NOT_SERVING, connections get GOAWAY,
+/// requests in flight are finished, a last snapshot is written. `stop` is called before anything listens, so that no
+/// signal is missed.
 pub fn serve<S: Future<Output = ()>, E: From<ServeError> + Send + 'static>(
     settings: &Settings,
     clock: &Arc<dyn Clock>,
@@ -111,17 +129,17 @@ pub fn serve<S: Future<Output = ()>, E: From<ServeError> + Send + 'static>(
         let stop = stop().map_err(|source| ServeError::Start { what: "listening for signals", source })?;
         let mut stop = pin!(stop);
         let listening = Listening::start(settings, clock).await?;
-        let made = tokio::select! {
-            made = make(start) => made?,
+        let limiter = tokio::select! {
+            limiter = make_limiter(start) => limiter?,
             () = stop.as_mut() => {
-                tracing::info!("stopped before the counters were restored: what is kept is as it was");
+                tracing::info!("stopped before the counters were restored; the snapshot is unchanged");
                 return Ok(());
             }
         };
-        let background = Background::start(settings, clock, made)?;
+        let background = Background::start(settings, clock, limiter)?;
         listening.serve(&background).await;
         stop.await;
-        // Who waits for a turn does not delay the end: whose turn would come after it is denied now.
+        // Queued requests do not delay the stop: those due after its end are denied now.
         let end = settings.drain_delay.saturating_add(settings.drain_timeout);
         background.limiter.end_queues_at(clock.now().saturating_add(end));
         listening.drain(settings).await;
@@ -131,29 +149,31 @@ pub fn serve<S: Future<Output = ()>, E: From<ServeError> + Send + 'static>(
     })
 }
 
-/// The limiter, and the writer of its snapshots if there is one.
-async fn make<E: From<ServeError> + Send + 'static>(start: Start<E>) -> Result<(Limiter, Option<Writer>), E> {
+/// Returns the limiter, and the writer of its snapshots if there is one.
+async fn make_limiter<E: From<ServeError> + Send + 'static>(
+    start: Start<E>,
+) -> Result<(Limiter, Option<Writer>), E> {
     let restore = match start {
         Start::Fresh(limiter) => return Ok((*limiter, None)),
         Start::Restored(restore) => restore,
     };
     let (restored, is_restored) = oneshot::channel();
     let thread = std::thread::Builder::new().name("restore".into()).spawn(move || {
-        // Nobody waits for it any more if the server was told to stop meanwhile.
+        // The receiver is gone if the server was stopped meanwhile.
         let _ = restored.send(restore());
     });
     let thread = thread.map_err(|source| ServeError::Start { what: "the restoring thread", source })?;
     match is_restored.await {
-        Ok(made) => made.map(|(limiter, writer)| (limiter, Some(writer))),
-        // Its sender is dropped by a panic alone.
+        Ok(result) => result.map(|(limiter, writer)| (limiter, Some(writer))),
+        // Only a panic drops the sender without a result.
         Err(_) => match thread.join() {
-            Ok(()) => unreachable!("it ends by sending"),
+            Ok(()) => unreachable!("the thread ends by sending"),
             Err(panic) => std::panic::resume_unwind(panic),
         },
     }
 }
 
-/// What works beside the decisions.
+/// The background threads, and the limiter they work on.
 struct Background {
     limiter: Arc<Limiter>,
     sweeper: Sweeper,
@@ -180,28 +200,28 @@ impl Background {
         Sources { limiter: Arc::clone(&self.limiter), snapshots }
     }
 
-    /// Nothing is decided any more: what is written now is all there was.
+    /// Stops the threads and writes the last snapshot; called after the last decision.
     fn finish(self) -> Result<(), ServeError> {
         self.sweeper.stop();
         self.snapshots.map_or(Ok(()), SnapshotTask::finish).map_err(ServeError::LastSnapshot)
     }
 }
 
-/// The ports, and who answers on them.
+/// The bound ports and the services behind them.
 struct Listening {
     service: RateLimit,
     health: Health,
-    watched: Watched,
+    admin: Watched,
     workers: Workers,
     accepting: JoinSet<()>,
     drain: watch::Sender<bool>,
 }
 
 impl Listening {
-    /// Listens on all ports, or on none. Requests are refused until it is told to [`Self::serve`].
+    /// Listens on all ports, or on none. Requests are refused with UNAVAILABLE until [`Self::serve`].
     async fn start(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<Self, ServeError> {
-        let listeners = listen::bind(&settings.listen)?;
-        let pages = listen::bind(settings.http_listen.as_slice())?;
+        let listeners = transport::bind(&settings.listen)?;
+        let admin_listeners = transport::bind(settings.http_listen.as_slice())?;
         let service = RateLimit::restoring(Arc::clone(clock), settings.request_limits)
             .with_extras(settings.extras.clone());
         let routes = RouteSettings { message_bytes_max: settings.message_bytes_max };
@@ -209,51 +229,51 @@ impl Listening {
         let front = Arc::new(GrpcPort::new(service.clone(), routes, settings.message_bytes_max));
         let (drain, draining) = watch::channel(false);
         let workers = Workers::start(settings, &front, &draining)?;
-        let (mut accepting, watched) = (JoinSet::new(), Watched::default());
+        let (mut accepting, admin) = (JoinSet::new(), Watched::default());
         for listener in listeners {
             tracing::info!(address = %listener.address(), "listening");
-            accepting.spawn(accept(listener, workers.dealer()));
+            accepting.spawn(accept(listener, workers.dispatcher()));
         }
-        for listener in pages {
-            tracing::info!(address = %listener.address(), "listening for those who watch");
-            accepting.spawn(listener.serve_pages(http::router(watched.clone())));
+        for listener in admin_listeners {
+            tracing::info!(address = %listener.address(), "admin port listening");
+            accepting.spawn(admin::serve(listener, http::router(admin.clone())));
         }
-        Ok(Self { service, health, watched, workers, accepting, drain })
+        Ok(Self { service, health, admin, workers, accepting, drain })
     }
 
-    /// From now on requests are decided.
+    /// Starts deciding requests.
     async fn serve(&self, background: &Background) {
-        self.watched.metrics().start(background.sources());
+        self.admin.metrics().start(background.sources());
         self.service.restored(Arc::clone(&background.limiter));
-        self.watched.set_serving(true);
+        self.admin.set_serving(true);
         self.health.set_serving(true).await;
         tracing::info!("serving");
     }
 
-    /// New connections are still taken while health says NOT_SERVING: whoever probes it must be able to ask.
+    /// New connections are accepted during the drain delay: health checkers need them.
     async fn drain(mut self, settings: &Settings) {
-        tracing::info!("draining: health says NOT_SERVING, answers in flight are finished");
-        self.watched.set_serving(false);
+        tracing::info!("draining: health is NOT_SERVING, finishing requests in flight");
+        self.admin.set_serving(false);
         self.health.set_serving(false).await;
         tokio::time::sleep(settings.drain_delay).await;
         self.accepting.shutdown().await;
         self.health.end_watches().await;
         self.drain.send_replace(true);
         if tokio::time::timeout(settings.drain_timeout, self.workers.finished()).await.is_err() {
-            tracing::warn!(timeout = ?settings.drain_timeout, "some connections did not end in time; they are cut");
+            tracing::warn!(timeout = ?settings.drain_timeout, "drain timeout reached; closing the remaining connections");
         }
     }
 }
 
 /// Accepts connections for as long as it is polled.
-async fn accept(listener: Listener, dealer: Dealer) {
+async fn accept(listener: Listener, dispatcher: Dispatcher) {
     loop {
         match listener.accept().await {
-            Ok(stream) => dealer.deal(stream),
+            Ok(accepted) => dispatcher.dispatch(accepted),
             Err(error) => {
-                // Out of file descriptors, most likely: those who are connected go on meanwhile.
-                tracing::warn!(%error, "cannot accept a connection; trying again shortly");
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                // Out of file descriptors, most likely; open connections are not affected.
+                tracing::warn!(%error, "cannot accept a connection; retrying");
+                tokio::time::sleep(admin::ACCEPT_RETRY).await;
             }
         }
     }

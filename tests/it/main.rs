@@ -3,6 +3,7 @@
 //! Tests that need more than Rust (Envoy, h2spec, the right to mount) carry `#[ignore = "needs …"]`; run them with
 //! `cargo test -- --include-ignored`. See `tests/README.md`.
 
+mod admin;
 mod bad_input;
 mod bench;
 mod clock_changes;
@@ -27,4 +28,3 @@ mod support;
 mod threads;
 mod tidy;
 mod vectors;
-mod watched;

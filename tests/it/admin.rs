@@ -1,13 +1,14 @@
-//! The port for those who watch: metrics and readiness, of a real server.
+//! The admin port of a real server: metrics and probes.
 
 use crate::support::{Server, http1, rules_file};
 use std::{collections::BTreeMap, net::Ipv4Addr};
 
-/// A server and the port of its pages.
+/// Starts a server; returns it with its admin port.
 fn start(rules: &str, args: &[&str]) -> (Server, u16) {
     let rules = rules_file(rules);
     let server = Server::with_rules(rules.path(), &[&["--http-listen", "127.0.0.1:0"], args].concat());
-    let line = server.log().into_iter().find(|line| line.contains("those who watch")).expect("it is logged");
+    let line =
+        server.log().into_iter().find(|line| line.contains("admin port listening")).expect("it is logged");
     let line: serde_json::Value = serde_json::from_str(&line).expect("JSON");
     let port = line["address"].as_str().and_then(|address| address.rsplit(':').next()?.parse().ok());
     (server, port.expect("an address"))

@@ -1,0 +1,59 @@
+//! Addresses to listen on, as users write them.
+
+use std::{fmt, path::PathBuf, str::FromStr};
+
+/// An address to listen on: `host:port` or `unix:/path/of/socket`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ListenAddress {
+    /// A TCP address, `host:port`.
+    Tcp(String),
+    /// The path of a Unix socket.
+    Unix(PathBuf),
+}
+
+/// A text that is not an address.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("`{0}` is not an address; write host:port (127.0.0.1:8081, [::1]:8081) or unix:/path/of/socket")]
+pub struct ListenAddressError(String);
+
+impl FromStr for ListenAddress {
+    type Err = ListenAddressError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
+            return Ok(Self::Unix(path.into()));
+        }
+        match text.rsplit_once(':') {
+            Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
+                Ok(Self::Tcp(text.into()))
+            }
+            _ => Err(ListenAddressError(text.into())),
+        }
+    }
+}
+
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => f.write_str(address),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn good_addresses_parse_and_bad_ones_name_the_remedy() {
+        let parse = |text: &str| text.parse::<ListenAddress>();
+        assert_eq!(parse("127.0.0.1:0"), Ok(ListenAddress::Tcp("127.0.0.1:0".into())));
+        assert_eq!(parse("[::1]:8081"), Ok(ListenAddress::Tcp("[::1]:8081".into())));
+        assert_eq!(parse("unix:/run/t.sock"), Ok(ListenAddress::Unix("/run/t.sock".into())));
+        for wrong in ["", "8081", ":8081", "localhost", "localhost:http", "localhost:70000", "unix:"] {
+            let error = parse(wrong).expect_err("not an address").to_string();
+            assert!(error.contains("write host:port"), "{error}");
+        }
+    }
+}

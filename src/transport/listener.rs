@@ -1,0 +1,91 @@
+//! Bound addresses that accept connections.
+
+use super::{Accepted, ListenAddress, Peer};
+use std::{
+    io,
+    net::{SocketAddr, TcpListener as StdTcpListener, ToSocketAddrs},
+    os::unix::{fs::FileTypeExt, net::UnixStream as StdUnixStream},
+    path::{Path, PathBuf},
+};
+use tokio::net::{TcpListener, UnixListener};
+
+/// A bound address.
+pub(crate) enum Listener {
+    Tcp { listener: TcpListener, address: SocketAddr },
+    Unix { listener: UnixListener, socket: SocketFile },
+}
+
+/// The file of a Unix socket, removed when the listener is dropped.
+pub(crate) struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // The file may be gone already, which is what this is for.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// An address that could not be bound.
+#[derive(Debug)]
+pub(crate) struct BindError {
+    pub(crate) address: ListenAddress,
+    pub(crate) source: io::Error,
+}
+
+impl Listener {
+    /// The bound address; a requested port 0 is replaced by the assigned port.
+    pub(crate) fn address(&self) -> String {
+        match self {
+            Self::Tcp { address, .. } => address.to_string(),
+            Self::Unix { socket, .. } => format!("unix:{}", socket.0.display()),
+        }
+    }
+
+    /// The next connection, deregistered from this runtime so that another thread's can serve it.
+    pub(crate) async fn accept(&self) -> io::Result<Accepted> {
+        match self {
+            Self::Tcp { listener, .. } => {
+                let (stream, address) = listener.accept().await?;
+                stream.set_nodelay(true)?;
+                Accepted::tcp(Peer::from_ip(address.ip()), stream)
+            }
+            Self::Unix { listener, .. } => {
+                let (stream, _) = listener.accept().await?;
+                let peer = stream.peer_cred().map_or(Peer::UnknownUser, |process| Peer::User(process.uid()));
+                Accepted::unix(peer, stream)
+            }
+        }
+    }
+}
+
+/// Binds all addresses, or none.
+pub(crate) fn bind(addresses: &[ListenAddress]) -> Result<Vec<Listener>, BindError> {
+    let bind_one = |address: &ListenAddress| {
+        let bound = match address {
+            ListenAddress::Tcp(text) => bind_tcp(text),
+            ListenAddress::Unix(path) => bind_unix(path),
+        };
+        bound.map_err(|source| BindError { address: address.clone(), source })
+    };
+    addresses.iter().map(bind_one).collect()
+}
+
+fn bind_tcp(text: &str) -> io::Result<Listener> {
+    let addresses: Vec<SocketAddr> = text.to_socket_addrs()?.collect();
+    let listener = StdTcpListener::bind(addresses.as_slice())?;
+    listener.set_nonblocking(true)?;
+    let listener = TcpListener::from_std(listener)?;
+    let address = listener.local_addr()?;
+    Ok(Listener::Tcp { listener, address })
+}
+
+/// Replaces a socket file that refuses connections: a killed process left it behind.
+fn bind_unix(path: &Path) -> io::Result<Listener> {
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
+    if is_socket && StdUnixStream::connect(path).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused)
+    {
+        std::fs::remove_file(path)?;
+    }
+    let listener = UnixListener::bind(path)?;
+    Ok(Listener::Unix { listener, socket: SocketFile(path.into()) })
+}

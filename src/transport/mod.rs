@@ -1,0 +1,13 @@
+//! Byte streams: TCP and Unix sockets behind one type, and the addresses and listeners they come from.
+//!
+//! Invariant: above this module nothing depends on which kind of socket a connection uses.
+
+mod address;
+mod listener;
+mod peer;
+mod stream;
+
+pub use address::{ListenAddress, ListenAddressError};
+pub(crate) use listener::{BindError, Listener, bind};
+pub(crate) use peer::Peer;
+pub(crate) use stream::{Accepted, Stream};
