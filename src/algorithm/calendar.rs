@@ -8,12 +8,10 @@ use jiff::{
     civil::{Date, Time, Weekday},
     tz::TimeZone,
 };
-use serde::{Deserialize, Serialize};
 use std::hash::{Hash, Hasher};
 
 /// A stretch of the calendar.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Period {
     /// From midnight to midnight: 23 or 25 hours long when the clocks change.
     Day,
@@ -26,8 +24,7 @@ pub enum Period {
 }
 
 /// A time zone of the IANA database.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Zone(TimeZone);
 
 impl Zone {
@@ -45,22 +42,6 @@ impl Zone {
     }
 }
 
-/// Its name.
-impl From<Zone> for String {
-    fn from(zone: Zone) -> Self {
-        zone.name().into()
-    }
-}
-
-/// From its name.
-impl TryFrom<String> for Zone {
-    type Error = String;
-
-    fn try_from(name: String) -> Result<Self, String> {
-        Self::named(&name).ok_or_else(|| format!("there is no time zone {name:?}"))
-    }
-}
-
 impl Hash for Zone {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.name().hash(state);
@@ -68,7 +49,7 @@ impl Hash for Zone {
 }
 
 /// A period in a place.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Calendar {
     period: Period,
     zone: Zone,

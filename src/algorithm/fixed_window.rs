@@ -6,11 +6,10 @@
 
 use super::{State, calendar::Calendar};
 use crate::limit::{Reset, Timestamp, Window};
-use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// At most `limit` hits in each window.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct FixedWindow {
     /// Hits admitted in one window.
     pub limit: u32,
@@ -19,8 +18,7 @@ pub struct FixedWindow {
 }
 
 /// Where windows end.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Schedule {
     /// At every multiple of the length since the Unix epoch: windows of 10 s end at :00, :10, :20.
     Clock(Window),

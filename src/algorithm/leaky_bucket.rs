@@ -11,11 +11,10 @@ use super::{
     meter::{self, Rate},
 };
 use crate::limit::{Reset, Timestamp};
-use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// A bucket that leaks.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct LeakyBucket {
     /// Hits that fit at once. With 1, hits are admitted one by one, evenly spaced.
     pub burst: u32,
@@ -26,7 +25,7 @@ pub struct LeakyBucket {
 }
 
 /// How many may wait, and for how long.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Queue {
     /// The longest wait.
     pub wait_max: Duration,

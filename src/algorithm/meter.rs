@@ -9,33 +9,15 @@
 
 use super::State;
 use crate::limit::{Timestamp, Window};
-use serde::{Deserialize, Serialize};
 use std::{num::NonZeroU32, time::Duration};
 
 /// How fast a meter drains.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-#[serde(try_from = "RateParts")]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Rate {
     /// At least 1. Parts in a nanosecond.
     hits: u64,
     /// At least 1. Parts that one hit takes to drain.
     nanos: u64,
-}
-
-/// A rate as it is kept in a file.
-#[derive(Deserialize)]
-struct RateParts {
-    hits: u64,
-    nanos: u64,
-}
-
-impl TryFrom<RateParts> for Rate {
-    type Error = &'static str;
-
-    fn try_from(RateParts { hits, nanos }: RateParts) -> Result<Self, Self::Error> {
-        let is_rate = (1..=u64::from(u32::MAX)).contains(&hits) && (1..=Window::NANOS_MAX).contains(&nanos);
-        if is_rate { Ok(Self { hits, nanos }) } else { Err("this is no rate") }
-    }
 }
 
 impl Rate {
@@ -44,6 +26,17 @@ impl Rate {
         let (hits, nanos) = (hits.get() as u64, per.nanos().get());
         let divisor = greatest_common_divisor(hits, nanos);
         Self { hits: hits / divisor, nanos: nanos / divisor }
+    }
+
+    /// `hits` in every `nanos` nanoseconds, in lowest terms; none if either is out of bounds.
+    pub fn from_parts(hits: u64, nanos: u64) -> Option<Self> {
+        let is_rate = (1..=u64::from(u32::MAX)).contains(&hits) && (1..=Window::NANOS_MAX).contains(&nanos);
+        is_rate.then_some(Self { hits, nanos })
+    }
+
+    /// The hits and the nanoseconds, in lowest terms.
+    pub const fn to_parts(&self) -> (u64, u64) {
+        (self.hits, self.nanos)
     }
 
     /// `now` in parts. At most 96 bits: 64 of time, 32 of the rate.

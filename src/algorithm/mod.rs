@@ -41,12 +41,10 @@ pub use sub_windows::{Counts, SubWindows};
 pub use token_bucket::{Refill, TokenBucket};
 
 use crate::limit::{Reset, Timestamp};
-use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// An algorithm with its parameters: the whole arithmetic of one limit.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Algorithm {
     /// Two weighted buckets; the default.
     SlidingWindow(SlidingWindow),

@@ -12,11 +12,10 @@ use super::{
     until_room,
 };
 use crate::limit::{Reset, Timestamp, Window};
-use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// At most `limit` hits in any stretch of the window's length.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SlidingLog {
     /// Hits admitted in one window.
     pub limit: u32,

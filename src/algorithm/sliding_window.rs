@@ -9,11 +9,10 @@
 
 use super::{State, fixed_window::saturating_count, until_room};
 use crate::limit::{Reset, Timestamp, Window};
-use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// At most `limit` hits in the estimate of the last window.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SlidingWindow {
     /// Hits admitted in one window.
     pub limit: u32,

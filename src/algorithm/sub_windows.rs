@@ -15,12 +15,10 @@
 
 use super::{State, fixed_window::saturating_count, until_room, varint};
 use crate::limit::{Reset, Timestamp, Window};
-use serde::{Deserialize, Serialize};
 use std::{num::NonZeroU64, time::Duration};
 
 /// At most `limit` hits in the estimate of the last window.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-#[serde(try_from = "SubWindowsParts")]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SubWindows {
     /// Hits admitted in one window.
     pub limit: u32,
@@ -28,26 +26,6 @@ pub struct SubWindows {
     precision: u8,
     /// The length of a sub-window.
     length: NonZeroU64,
-}
-
-/// The parameters as they are kept in a file.
-#[derive(Deserialize)]
-struct SubWindowsParts {
-    limit: u32,
-    precision: u8,
-    length: NonZeroU64,
-}
-
-impl TryFrom<SubWindowsParts> for SubWindows {
-    type Error = &'static str;
-
-    fn try_from(parts: SubWindowsParts) -> Result<Self, Self::Error> {
-        let SubWindowsParts { limit, precision, length } = parts;
-        if precision == 0 || length.get() > Window::NANOS_MAX {
-            return Err("these are no sub-windows");
-        }
-        Ok(Self { limit, precision, length })
-    }
 }
 
 /// Hits in each sub-window.
@@ -104,6 +82,24 @@ impl SubWindows {
             precision,
             length: NonZeroU64::new(length).expect("a part of a window, rounded up, is not zero"),
         }
+    }
+
+    /// `precision` sub-windows of that many nanoseconds; none if there are none or they are longer than the longest window.
+    pub const fn from_parts(limit: u32, precision: u8, length_nanos: NonZeroU64) -> Option<Self> {
+        if precision == 0 || length_nanos.get() > Window::NANOS_MAX {
+            return None;
+        }
+        Some(Self { limit, precision, length: length_nanos })
+    }
+
+    /// Number of sub-windows.
+    pub const fn precision(&self) -> u8 {
+        self.precision
+    }
+
+    /// Length of a sub-window in nanoseconds.
+    pub const fn length_nanos(&self) -> NonZeroU64 {
+        self.length
     }
 
     /// Whether the counts mean the same under the other.

@@ -6,11 +6,10 @@
 
 use super::{State, fixed_window::saturating_count, meter::Rate};
 use crate::limit::{Reset, Timestamp, Window};
-use serde::{Deserialize, Serialize};
 use std::{num::NonZeroU32, time::Duration};
 
 /// A bucket of `size` tokens.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct TokenBucket {
     /// Tokens in a full bucket: the largest burst.
     pub size: u32,
@@ -19,8 +18,7 @@ pub struct TokenBucket {
 }
 
 /// How missing tokens come back.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Refill {
     /// One by one, evenly over time.
     Greedy(Rate),

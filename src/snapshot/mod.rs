@@ -14,6 +14,7 @@ mod disk;
 #[cfg(any(test, feature = "fuzzing"))]
 #[cfg_attr(not(feature = "fuzzing"), expect(dead_code, reason = "the unit tests use a part"))]
 pub(crate) mod fuzz_bridge;
+mod limit_record;
 mod lock;
 mod manifest;
 mod open;

@@ -6,8 +6,8 @@
 use super::{
     Archive, OpenError, Progress, Writer,
     disk::{Disk, DiskError},
+    limit_record::LimitRecord,
     open::lock,
-    record::LimitEntry,
     sled_disk::SledDisk,
     state_bytes,
     write::Generation,
@@ -37,7 +37,7 @@ enum Line {
     },
     Limit {
         place: u32,
-        limit: LimitEntry,
+        limit: LimitRecord,
     },
     /// All but the place in hexadecimal digits.
     Counter {
@@ -192,7 +192,7 @@ impl Import {
                 if place as usize != self.limits.len() {
                     return Err(format!("this is limit {}, not {place}", self.limits.len()));
                 }
-                self.limits.push(self.table.register(limit.into()));
+                self.limits.push(self.table.register(limit.try_into()?));
             }
             Line::Counter { key, limit, state } => self.count(&key, limit, &state)?,
             Line::End { counters } => {

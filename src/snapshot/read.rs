@@ -5,9 +5,10 @@
 use super::{
     coverage::{Coverage, Novelty},
     disk::{Disk, DiskError},
+    limit_record::LimitRecord,
     manifest::{Manifest, ManifestError},
     pages::{self, KeptCounter, Page},
-    record::{self, Commit, Head, Kind, LimitEntry, Position, RecordError, VERSION},
+    record::{self, Commit, Head, Kind, Position, RecordError, VERSION},
 };
 use crate::{limit::Timestamp, rules::LimitInfo, store::Seed};
 use std::io;
@@ -95,8 +96,10 @@ pub(super) fn find(disk: &mut dyn Disk) -> Result<Option<Snapshot>, ReadError> {
     let commit: Commit = read_json(disk, Kind::Commit, Position { generation, number: committed })?;
     let mut limits = Vec::new();
     for &number in &commit.limit_records {
-        let entries: Vec<LimitEntry> = read_json(disk, Kind::Limits, Position { generation, number })?;
-        limits.extend(entries.into_iter().map(LimitInfo::from));
+        let entries: Vec<LimitRecord> = read_json(disk, Kind::Limits, Position { generation, number })?;
+        for entry in entries {
+            limits.push(LimitInfo::try_from(entry).map_err(damaged)?);
+        }
     }
     Ok(Some(Snapshot {
         seed: head.seed().ok_or_else(|| damaged("its secret is not 32 hexadecimal digits"))?,

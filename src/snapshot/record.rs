@@ -14,11 +14,7 @@
 //! The body of pages is described in [`pages`](super::pages), the others are JSON. A record is good only as a whole and
 //! only in its own place: one that was damaged, cut, or put elsewhere is an error.
 
-use crate::{
-    algorithm::Algorithm,
-    rules::{LimitIdentity, LimitInfo},
-    store::Seed,
-};
+use crate::store::Seed;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 /// The version of the format. A reader refuses what is newer, and reads what is older for ever.
@@ -33,7 +29,7 @@ const CHECKSUM_BYTES: usize = 4;
 pub(super) enum Kind {
     /// The first of a generation: [`Head`].
     Head = 1,
-    /// Some [`LimitEntry`]s.
+    /// Some [`LimitRecord`](super::limit_record::LimitRecord)s.
     Limits = 2,
     /// Counters.
     Pages = 3,
@@ -55,15 +51,6 @@ pub(super) struct Head {
     pub(super) seed: String,
     /// How many shards the keys are dealt to.
     pub(super) shards: usize,
-}
-
-/// A limit that counters refer to by its place among all of the generation.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct LimitEntry {
-    domain: String,
-    path: String,
-    tag: u32,
-    algorithm: Algorithm,
 }
 
 /// The end of a pass: together with all records before, a whole snapshot.
@@ -105,25 +92,6 @@ impl Head {
         let is_hex = self.seed.len() == 32 && self.seed.bytes().all(|byte| byte.is_ascii_hexdigit());
         let number = is_hex.then(|| u128::from_str_radix(&self.seed, 16).ok())??;
         Some(Seed::from_bytes(number.to_be_bytes()))
-    }
-}
-
-impl From<&LimitInfo> for LimitEntry {
-    fn from(info: &LimitInfo) -> Self {
-        let LimitIdentity { domain, path, tag } = &info.identity;
-        Self {
-            domain: (**domain).into(),
-            path: (**path).into(),
-            tag: *tag,
-            algorithm: info.algorithm.clone(),
-        }
-    }
-}
-
-impl From<LimitEntry> for LimitInfo {
-    fn from(entry: LimitEntry) -> Self {
-        let identity = LimitIdentity { domain: entry.domain.into(), path: entry.path.into(), tag: entry.tag };
-        Self { identity, algorithm: entry.algorithm }
     }
 }
 

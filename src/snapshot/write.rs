@@ -10,10 +10,11 @@
 
 use super::{
     disk::{Disk, DiskError},
+    limit_record::LimitRecord,
     lock::DirectoryLock,
     manifest::Manifest,
     pages,
-    record::{self, Commit, Head, Kind, LimitEntry, Position},
+    record::{self, Commit, Head, Kind, Position},
 };
 use crate::{
     clock::Clock,
@@ -231,8 +232,8 @@ impl Writer {
         }
         let known = limits.to_vec();
         let unwritten = std::mem::take(&mut self.generation.limits.unwritten);
-        let entry = |id: &LimitId| LimitEntry::from(&*known[id.0 as usize]);
-        let entries: Vec<LimitEntry> = unwritten.iter().map(entry).collect();
+        let entry = |id: &LimitId| LimitRecord::from(&*known[id.0 as usize]);
+        let entries: Vec<LimitRecord> = unwritten.iter().map(entry).collect();
         self.generation.limits.records.push(self.generation.next_record);
         self.append(pass, |position| record::seal_json(Kind::Limits, position, &entries))
     }

@@ -1,4 +1,4 @@
-//! `tidegate snapshot`, and the snapshot of the first format that must be readable for ever.
+//! `tidegate snapshot`, and snapshots of format 1, which every later version must read.
 
 use crate::support::{Server, rules_file};
 use std::{
@@ -84,13 +84,13 @@ fn a_directory_without_a_snapshot_is_said_to_have_none_and_is_not_made() {
     assert!(!missing.exists());
 }
 
-fn fixture() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/snapshot-v1")
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
 }
 
 fn copy_folder(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("a folder");
-    for entry in fs::read_dir(from).expect("the folder is there") {
+    for entry in fs::read_dir(from).expect("the folder exists") {
         let (from, name) = entry.map(|entry| (entry.path(), entry.file_name())).expect("an entry");
         match from.is_dir() {
             true => copy_folder(&from, &to.join(name)),
@@ -99,13 +99,13 @@ fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
-/// Written by the first version that had snapshots, with every algorithm, five hits each. If this fails, the format was
-/// changed without a way to read the old one: do not write the fixture anew.
-#[test]
-fn the_snapshot_of_format_1_is_restored_for_ever() {
+/// Exports a copy of a fixture, compares it with the export kept beside it, imports that export, and restores both: five
+/// hits were counted under each of the keys.
+fn check_fixture(name: &str, keys: &[&str]) {
     let folder = tempfile::tempdir().expect("a folder");
     let (data, file) = (folder.path().join("data"), folder.path().join("file.jsonl"));
-    copy_folder(&fixture().join("data"), &data);
+    copy_folder(&fixture(name).join("data"), &data);
+    printed(&["verify", text(&data)]);
     printed(&["export", text(&data), text(&file)]);
     let lines = |path: &Path| {
         let content = fs::read_to_string(path).expect("a file");
@@ -113,20 +113,27 @@ fn the_snapshot_of_format_1_is_restored_for_ever() {
         lines.sort();
         lines
     };
-    assert_eq!(lines(&file), lines(&fixture().join("exported.jsonl")));
+    assert_eq!(lines(&file), lines(&fixture(name).join("exported.jsonl")));
+    let imported = folder.path().join("imported");
+    printed(&["import", text(&fixture(name).join("exported.jsonl")), text(&imported)]);
+    for data in [&data, &imported] {
+        check_restored(data, &fixture(name).join("rules.yaml"), keys);
+    }
+}
 
-    // As if the clock stood where it stood then.
-    let at = Archive::open(&data).expect("it is good").expect("it is there").at();
-    let sources = rules::read(&[fixture().join("rules.yaml")]).expect("rules");
+fn check_restored(data: &Path, rules: &Path, keys: &[&str]) {
+    // The clock stands where it stood when the snapshot was written.
+    let at = Archive::open(data).expect("it is good").expect("it exists").at();
+    let sources = rules::read(&[rules.to_owned()]).expect("rules");
     let rules = RuleSet::parse(&sources, &LoadOptions::default(), None).expect("good rules");
     let build = |seed| {
         let store = StoreSettings { seed, counters_max: 100, on_full: OnFull::Deny };
         Limiter::new(rules.clone(), store, false)
     };
     let other_seed = Seed::from_bytes([0; 16]);
-    let started = snapshot::start(&data, OnBadSnapshot::Refuse, other_seed, build, at, |_| {});
+    let started = snapshot::start(data, OnBadSnapshot::Refuse, other_seed, build, at, |_| {});
     let started = started.unwrap_or_else(|error| panic!("{error}"));
-    for key in ["sliding", "precise", "log", "fixed", "first_hit", "calendar", "tokens", "leaky"] {
+    for key in keys {
         let mut request = Request::new("fixture");
         let entries = [Entry { key, value: "alice" }].into_iter().collect();
         request.push(Descriptor { entries, hits: Hits::Peek, limit: None });
@@ -134,4 +141,20 @@ fn the_snapshot_of_format_1_is_restored_for_ever() {
         let decision = pinned.decide(&request, at);
         assert_eq!(decision.statuses[0].remaining, 95, "{key}");
     }
+}
+
+/// Written by the first version that had snapshots, with every algorithm. If this fails, the format was changed without
+/// a way to read the old one: do not write the fixture anew.
+#[test]
+fn the_first_snapshot_of_format_1_stays_readable() {
+    let keys = ["sliding", "precise", "log", "fixed", "first_hit", "calendar", "tokens", "leaky"];
+    check_fixture("snapshot-v1", &keys);
+}
+
+/// Written by a later version of the same format, with the parameters and kinds of limits that the first one lacks:
+/// every calendar period, a refill by intervals, a queue, several limits of one rule, limits sent with the request.
+#[test]
+fn every_kind_of_limit_of_format_1_stays_readable() {
+    let keys = ["day", "week", "month", "intervals", "queued", "always"];
+    check_fixture("snapshot-v1-limits", &keys);
 }
