@@ -1,7 +1,5 @@
-//! The integration tests, one binary: the real `tidegate` process, real sockets, real peers.
-//!
-//! Tests that need more than Rust (Envoy, h2spec, the right to mount) carry `#[ignore = "needs …"]`; run them with
-//! `cargo test -- --include-ignored`. See `tests/README.md`.
+//! Integration tests of the real `tidegate` process over real sockets, one binary. They need Rust alone; tests against
+//! Envoy, h2spec and other programs are in `tests/peers`.
 
 mod admin;
 mod bad_input;
@@ -9,10 +7,8 @@ mod bench;
 mod clock_changes;
 mod commands;
 mod deploy;
-mod envoy;
 mod fast_path;
 mod flood;
-mod h2spec;
 mod health;
 mod queue;
 mod reflection;
@@ -24,6 +20,7 @@ mod sliding_log;
 mod snapshot_commands;
 mod snapshot_faults;
 mod snapshot_kill;
+#[allow(dead_code, unused_imports, reason = "tests/peers uses the rest")]
 mod support;
 mod threads;
 mod tidy;

@@ -8,7 +8,7 @@ mod in_process;
 mod limiter;
 mod server;
 
-pub use envoy::Envoy;
+pub use envoy::{Envoy, envoy_binary};
 pub use in_process::InProcess;
 pub use limiter::{limiter, limiter_with_room};
 pub use server::{Client, Server, descriptor, rules_file};

@@ -2,7 +2,8 @@
 //!
 //! Here time passes: a client waits what it was told to wait, two or three seconds at most.
 
-mod denials;
+pub mod denials;
+pub mod queueing;
 
 use crate::support::{Envoy, Server, descriptor, http1};
 use http::{Request, Response, request::Builder};
@@ -128,8 +129,6 @@ async fn early_in_a_minute() {
     }
 }
 
-#[tokio::test]
-#[ignore = "needs envoy"]
 async fn a_client_is_let_in_until_the_limit_and_the_headers_say_so() {
     let edge = Edge::start().await;
     early_in_a_minute().await;
@@ -154,8 +153,6 @@ async fn a_client_is_let_in_until_the_limit_and_the_headers_say_so() {
     assert_eq!(seconds(&denied, "x-ratelimit-reset"), wait);
 }
 
-#[tokio::test]
-#[ignore = "needs envoy"]
 async fn a_client_that_waits_what_retry_after_says_is_let_in() {
     let edge = Edge::start().await;
     let denied = edge.first_denied(FAIL_OPEN, ALICE, || Request::get("/")).await.1;
@@ -165,8 +162,6 @@ async fn a_client_that_waits_what_retry_after_says_is_let_in() {
     assert_eq!(edge.ask(ALICE, Request::get("/")).await.status(), 200);
 }
 
-#[tokio::test]
-#[ignore = "needs envoy"]
 async fn a_descriptor_of_the_remote_address_counts_each_client() {
     let edge = Edge::start().await;
     early_in_a_minute().await;
@@ -177,8 +172,6 @@ async fn a_descriptor_of_the_remote_address_counts_each_client() {
     assert!(edge.admitted(ALICE, || Request::get("/")).await >= 10);
 }
 
-#[tokio::test]
-#[ignore = "needs envoy"]
 async fn a_descriptor_of_a_request_header_counts_each_value() {
     let edge = Edge::start().await;
     early_in_a_minute().await;
@@ -192,8 +185,6 @@ async fn a_descriptor_of_a_request_header_counts_each_value() {
     assert_eq!((keyless.status().as_u16(), header(&keyless, "x-ratelimit-limit")), (200, None));
 }
 
-#[tokio::test]
-#[ignore = "needs envoy"]
 async fn a_generic_key_counts_a_route_whoever_asks() {
     let edge = Edge::start().await;
     early_in_a_minute().await;
@@ -202,8 +193,6 @@ async fn a_generic_key_counts_a_route_whoever_asks() {
     assert_eq!(edge.ask(BOB, Request::get("/search?q=3")).await.status(), 429);
 }
 
-#[tokio::test]
-#[ignore = "needs envoy"]
 async fn a_header_value_match_counts_only_what_matches() {
     let edge = Edge::start().await;
     early_in_a_minute().await;
@@ -214,8 +203,6 @@ async fn a_header_value_match_counts_only_what_matches() {
     assert_eq!(edge.ask(ALICE, Request::get("/documents/1")).await.status(), 200);
 }
 
-#[tokio::test]
-#[ignore = "needs envoy"]
 async fn a_hits_addend_charges_what_the_route_costs() {
     let edge = Edge::start().await;
     early_in_a_minute().await;
@@ -227,8 +214,6 @@ async fn a_hits_addend_charges_what_the_route_costs() {
 }
 
 /// The application says that each answer costs 400 tokens of 1000.
-#[tokio::test]
-#[ignore = "needs envoy"]
 async fn a_charge_on_stream_done_is_paid_after_the_answer_and_beyond_the_limit() {
     let edge = Edge::start().await;
     early_in_a_minute().await;
@@ -255,8 +240,6 @@ async fn a_charge_on_stream_done_is_paid_after_the_answer_and_beyond_the_limit()
     assert_eq!(edge.ask(ALICE, other).await.status(), 200);
 }
 
-#[tokio::test]
-#[ignore = "needs envoy"]
 async fn without_tidegate_envoy_fails_open_or_closed_as_set_and_limits_again_after_a_restart() {
     let mut edge = Edge::start().await;
     early_in_a_minute().await;
@@ -279,8 +262,6 @@ async fn without_tidegate_envoy_fails_open_or_closed_as_set_and_limits_again_aft
     assert_eq!(edge.first_denied(FAIL_CLOSED, BOB, || Request::get("/")).await.0, 5);
 }
 
-#[tokio::test]
-#[ignore = "needs envoy"]
 async fn a_tidegate_that_does_not_answer_is_waited_for_as_long_as_the_timeout_says() {
     let edge = Edge::start().await;
     edge.limited_again(FAIL_OPEN).await;
@@ -298,8 +279,6 @@ async fn a_tidegate_that_does_not_answer_is_waited_for_as_long_as_the_timeout_sa
     edge.limited_again(FAIL_CLOSED).await;
 }
 
-#[tokio::test]
-#[ignore = "needs envoy"]
 async fn a_sidecar_asks_over_a_unix_socket() {
     let folder = tempfile::tempdir().unwrap();
     let address = format!("unix:{}", folder.path().join("tidegate.sock").display());
@@ -328,8 +307,6 @@ async fn a_sidecar_asks_over_a_unix_socket() {
     assert_eq!(keyed.status(), 200);
 }
 
-#[tokio::test]
-#[ignore = "needs envoy"]
 async fn the_readmes_config_limits_the_demo() {
     let readme = include_str!("../../README.md");
     let config =
@@ -360,4 +337,19 @@ fn application() -> u16 {
         }
     });
     port
+}
+
+crate::tests_with! { ENVOY:
+    a_client_is_let_in_until_the_limit_and_the_headers_say_so,
+    a_client_that_waits_what_retry_after_says_is_let_in,
+    a_descriptor_of_the_remote_address_counts_each_client,
+    a_descriptor_of_a_request_header_counts_each_value,
+    a_generic_key_counts_a_route_whoever_asks,
+    a_header_value_match_counts_only_what_matches,
+    a_hits_addend_charges_what_the_route_costs,
+    a_charge_on_stream_done_is_paid_after_the_answer_and_beyond_the_limit,
+    without_tidegate_envoy_fails_open_or_closed_as_set_and_limits_again_after_a_restart,
+    a_tidegate_that_does_not_answer_is_waited_for_as_long_as_the_timeout_says,
+    a_sidecar_asks_over_a_unix_socket,
+    the_readmes_config_limits_the_demo,
 }

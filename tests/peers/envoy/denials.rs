@@ -33,8 +33,6 @@ fn telling<T>(answer: &Response<T>) -> Vec<&str> {
     names.filter(|name| name.contains("limit") || *name == "retry-after").collect()
 }
 
-#[tokio::test]
-#[ignore = "needs envoy"]
 async fn what_is_marked_is_dropped_silently() {
     let site = Site::start().await;
     for _ in 0..10 {
@@ -56,8 +54,6 @@ async fn what_is_marked_is_dropped_silently() {
     assert_eq!(forged.body(), "", "the mark of a client marks nothing");
 }
 
-#[tokio::test]
-#[ignore = "needs envoy"]
 async fn what_is_marked_to_be_slow_is_served_late() {
     let site = Site::start().await;
     early_in_a_minute().await;
@@ -73,8 +69,6 @@ async fn what_is_marked_to_be_slow_is_served_late() {
     assert!(waits[..3].iter().all(|&wait| wait < Duration::from_millis(900)), "{waits:?}");
 }
 
-#[tokio::test]
-#[ignore = "needs envoy"]
 async fn a_denial_is_in_the_rules_words() {
     let site = Site::start().await;
     early_in_a_minute().await;
@@ -101,8 +95,6 @@ async fn a_denial_is_in_the_rules_words() {
 }
 
 /// As docs/answers.md says.
-#[tokio::test]
-#[ignore = "needs envoy"]
 async fn headers_of_envoy_and_of_tidegate_stand_side_by_side_but_for_retry_after() {
     let server = serve_rules("rules.yaml", "127.0.0.1:0", &["--response-headers", "x,retry-after"]);
     let envoy = Envoy::start("http.yaml", server.address(), &[]).await;
@@ -118,8 +110,6 @@ async fn headers_of_envoy_and_of_tidegate_stand_side_by_side_but_for_retry_after
     assert_eq!(denied.headers().get_all("retry-after").iter().count(), 1);
 }
 
-#[tokio::test]
-#[ignore = "needs envoy"]
 async fn dynamic_metadata_is_there_for_envoys_logs() {
     let server = serve_rules("silent-drop-rules.yaml", "127.0.0.1:0", &["--dynamic-metadata"]);
     let config = std::fs::read_to_string(deployed("silent-drop.yaml")).expect("a config of deploy/envoy");
@@ -139,4 +129,12 @@ async fn dynamic_metadata_is_there_for_envoys_logs() {
     let over = &told["over_limit"][0];
     assert_eq!((&over["rule"], &over["limit"]["name"]), (&"api_key".into(), &"api-key".into()));
     assert!(over["reset_seconds"].as_f64().is_some_and(|wait| wait > 0.0 && wait <= 60.0), "{told}");
+}
+
+crate::tests_with! { ENVOY:
+    what_is_marked_is_dropped_silently,
+    what_is_marked_to_be_slow_is_served_late,
+    a_denial_is_in_the_rules_words,
+    headers_of_envoy_and_of_tidegate_stand_side_by_side_but_for_retry_after,
+    dynamic_metadata_is_there_for_envoys_logs,
 }

@@ -1,7 +1,7 @@
 //! The conformance tests of h2spec against our HTTP/2: over a service that reads every body before it answers, since
 //! much of the protocol shows only while a request is under way; and the same over the real server.
 
-use crate::support::{Server, require};
+use crate::support::Server;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
@@ -40,7 +40,6 @@ impl Service for Reader {
 
 /// Holds that every test that the arguments choose passes.
 async fn passes(port: u16, args: &'static [&'static str]) {
-    require("h2spec", Command::new("h2spec").arg("--version").output().is_ok());
     let ran = tokio::task::spawn_blocking(move || {
         let mut h2spec = Command::new("h2spec");
         h2spec.args(["--host", "127.0.0.1", "--timeout", "5", "--port", &port.to_string()]).args(args);
@@ -65,23 +64,23 @@ async fn conforms(args: &'static [&'static str]) {
     accepting.abort();
 }
 
-#[tokio::test]
-#[ignore = "needs h2spec"]
 async fn requests_that_are_routed_conform() {
     conforms(&["--path", "/"]).await;
 }
 
-#[tokio::test]
-#[ignore = "needs h2spec"]
 async fn requests_that_are_answered_at_once_conform() {
     conforms(&["--path", "/fast"]).await;
 }
 
 /// h2spec's requests are not gRPC: the server refuses each by its head, and some tests look for what comes later.
-#[tokio::test]
-#[ignore = "needs h2spec"]
 async fn the_real_server_breaks_no_rule_that_a_refused_request_can_show() {
     let server = Server::start(&[]);
     let port = server.address().rsplit_once(':').and_then(|(_, port)| port.parse().ok());
     passes(port.expect("host:port"), &["hpack"]).await;
+}
+
+crate::tests_with! { H2SPEC:
+    requests_that_are_routed_conform,
+    requests_that_are_answered_at_once_conform,
+    the_real_server_breaks_no_rule_that_a_refused_request_can_show,
 }

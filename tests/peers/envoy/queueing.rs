@@ -37,8 +37,6 @@ async fn three_together(timeout: &str) -> (Vec<u16>, Duration) {
     (statuses, started.elapsed())
 }
 
-#[tokio::test]
-#[ignore = "needs envoy"]
 async fn requests_are_held_as_long_as_envoy_waits() {
     let (statuses, took) = three_together("timeout: 5s").await;
     assert_eq!(statuses, [200, 200, 200]);
@@ -46,9 +44,12 @@ async fn requests_are_held_as_long_as_envoy_waits() {
 }
 
 /// It would let them through if no answer came in time.
-#[tokio::test]
-#[ignore = "needs envoy"]
 async fn requests_whose_turn_envoy_would_not_wait_for_are_denied_and_not_let_through() {
     let (statuses, _) = three_together("timeout: 0.25s").await;
     assert_eq!(statuses, [200, 429, 429]);
+}
+
+crate::tests_with! { ENVOY:
+    requests_are_held_as_long_as_envoy_waits,
+    requests_whose_turn_envoy_would_not_wait_for_are_denied_and_not_let_through,
 }

@@ -1,0 +1,22 @@
+//! Tests against real peers: Envoy, h2spec, a file system that fills up, clients in other languages.
+//!
+//! A test whose peer is not installed is reported as ignored, with the peer's name. `TIDEGATE_REQUIRE=envoy,h2spec`
+//! turns that into a failure, and `.ci/run` requires all of them. The runner is libtest-mimic, since the built-in one
+//! cannot decide at run time that a test is ignored; its arguments are those of every other test target.
+
+mod envoy;
+mod h2spec;
+mod peer;
+#[path = "../it/support/mod.rs"]
+#[allow(dead_code, unused_imports, reason = "this target uses a part of it, tests/it the rest")]
+mod support;
+
+use libtest_mimic::Arguments;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let trials = [envoy::tests, envoy::denials::tests, envoy::queueing::tests, h2spec::tests]
+        .into_iter()
+        .flat_map(|tests| tests());
+    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+}

