@@ -27,7 +27,7 @@ pub struct Call<'b> {
     precision: Precision,
 }
 
-/// Responses every request of the port.
+/// Answers every request of the port.
 pub struct GrpcPort {
     rate_limit: RateLimit,
     routes: Routes,

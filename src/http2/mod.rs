@@ -7,6 +7,7 @@
 //!
 //! Why not a library: `docs/decisions/0005-own-http2.md`.
 
+pub(crate) mod client;
 mod connection;
 mod error;
 pub(crate) mod flow_control;

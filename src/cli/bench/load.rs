@@ -1,9 +1,10 @@
 //! The loop that sends requests and takes answers: one thread, all connections.
 
 use super::{
+    call_headers::call_headers,
     connect::{ConnectError, Socket, authority, connect},
-    http2::{Connection, Failure, Finished, MESSAGE_MAX, RequestHeaders, WindowTooSmall},
     keys::{Keys, Random},
+    outcome::{CallResponse, Failure, Outcome},
     pace::{Length, Pace},
     server_cpu::{CpuError, ServerProcess},
     tally::Tally,
@@ -11,7 +12,10 @@ use super::{
 };
 use crate::{
     clock::{Clock as _, SystemClock},
-    http2::ConnectionError,
+    http2::{
+        ConnectionError,
+        client::{BODY_MAX, Connection, Finished, RequestEncoder, WindowTooSmall},
+    },
     server::ListenAddress,
 };
 use mio::{Events, Interest, Poll, Token};
@@ -70,7 +74,7 @@ pub(super) enum LoadError {
     WindowTooSmall(#[from] WindowTooSmall),
     #[error(transparent)]
     Cpu(#[from] CpuError),
-    #[error("a request of {0} bytes is too large; the most is {MESSAGE_MAX}")]
+    #[error("a request of {0} bytes is too large; the most is {BODY_MAX}")]
     RequestTooLarge(usize),
     #[error("the server closed a new connection without an answer{}: is it a gRPC server?", because(.0))]
     Closed(Option<&'static str>),
@@ -87,7 +91,7 @@ fn because(farewell: &Option<&'static str>) -> String {
 /// One connection with its socket.
 struct Link {
     socket: Box<dyn Socket>,
-    connection: Connection,
+    connection: Connection<CallResponse>,
     has_answered: bool,
 }
 
@@ -112,7 +116,7 @@ struct Load<'a> {
     random: Random,
     pace: Pace,
     poll: Poll,
-    headers: RequestHeaders,
+    headers: RequestEncoder,
     links: Vec<Link>,
     /// Where the search for room starts next, so that an open loop deals its requests round.
     turn: usize,
@@ -121,7 +125,7 @@ struct Load<'a> {
     measurement: Option<Measurement>,
     tally: Tally,
     /// Calls just finished; empty but while answers are taken.
-    finished: Vec<Finished>,
+    finished: Vec<Finished<CallResponse>>,
     buffer: Vec<u8>,
     last_answer: u64,
     /// When an answer came or none was to come: what makes a stall.
@@ -177,10 +181,10 @@ pub(super) fn run(
 impl<'a> Load<'a> {
     fn new(plan: &'a mut Plan) -> Result<Self, LoadError> {
         let longest_message = plan.template.longest_message();
-        if longest_message > MESSAGE_MAX {
+        if longest_message > BODY_MAX {
             return Err(LoadError::RequestTooLarge(longest_message));
         }
-        let headers = RequestHeaders::new(authority(&plan.address), plan.timeout);
+        let headers = call_headers(authority(&plan.address), plan.timeout);
         let poll = Poll::new()?;
         let links = (0..plan.connections)
             .map(|position| open_link(&plan.address, &headers, &poll, position))
@@ -254,7 +258,7 @@ impl<'a> Load<'a> {
         let is_open = self.take_answers(position)?;
         let now = self.now();
         let link = &self.links[position];
-        if !is_open || (link.connection.takes_no_more() && link.connection.in_flight() == 0) {
+        if !is_open || (link.connection.is_used_up() && link.connection.in_flight() == 0) {
             return self.replace(position, now);
         }
         while self.has_room(position)? {
@@ -299,9 +303,9 @@ impl<'a> Load<'a> {
         if !self.finished.is_empty() {
             (self.last_answer, self.last_content) = (now, now);
         }
-        for Finished { started, outcome } in self.finished.drain(..) {
+        for Finished { token: started, end } in self.finished.drain(..) {
             if self.pace.counts(started) {
-                self.tally.record(outcome, now - started);
+                self.tally.record(Outcome::from(end), now - started);
             }
         }
     }
@@ -310,9 +314,12 @@ impl<'a> Load<'a> {
     fn replace(&mut self, position: usize, now: u64) -> Result<(), LoadError> {
         let link = &mut self.links[position];
         let was_of_use = link.has_answered;
-        let farewell = link.connection.farewell();
-        link.connection.end(Failure::ConnectionLost, &mut self.finished);
-        self.record(now);
+        let farewell = link.connection.goaway_error();
+        if link.connection.in_flight() > 0 {
+            (self.last_answer, self.last_content) = (now, now);
+        }
+        let lost = link.connection.close().filter(|&started| self.pace.counts(started)).count();
+        self.tally.fail(Failure::ConnectionLost, lost as u64);
         if self.pace.is_over(now) {
             return Ok(());
         }
@@ -343,12 +350,8 @@ impl<'a> Load<'a> {
     /// What is still without an answer will get none.
     fn give_up_the_rest(&mut self, now: u64) {
         for link in &mut self.links {
-            link.connection.end(Failure::NoAnswer, &mut self.finished);
-        }
-        for Finished { started, outcome } in self.finished.drain(..) {
-            if self.pace.counts(started) {
-                self.tally.record(outcome, 0);
-            }
+            let unanswered = link.connection.close().filter(|&started| self.pace.counts(started)).count();
+            self.tally.fail(Failure::NoAnswer, unanswered as u64);
         }
         self.tally.fail(Failure::NoAnswer, self.pace.overdue(now));
     }
@@ -368,7 +371,7 @@ impl<'a> Load<'a> {
 /// A new connection, known to the poll by its position.
 fn open_link(
     address: &ListenAddress,
-    headers: &RequestHeaders,
+    headers: &RequestEncoder,
     poll: &Poll,
     position: usize,
 ) -> Result<Link, LoadError> {

@@ -3,12 +3,13 @@
 //! One thread, no runtime, requests framed by hand: light enough to saturate any server on another core. An answer
 //! is counted as what it is: nothing but a gRPC status of OK with a verdict counts as decided.
 
+mod call_headers;
 mod connect;
 #[cfg(feature = "fuzzing")]
 pub(super) mod fuzz_bridge;
-mod http2;
 mod keys;
 mod load;
+mod outcome;
 mod pace;
 mod plot;
 mod report;

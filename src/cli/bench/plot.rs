@@ -93,7 +93,7 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::http2::Outcome, *};
+    use super::{super::outcome::Outcome, *};
 
     fn drawing(latencies: impl Iterator<Item = u64>) -> String {
         let mut tally = Tally::new();

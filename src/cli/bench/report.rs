@@ -146,7 +146,7 @@ pub(super) fn grouped(number: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::http2::*, super::tally::Tally, *};
+    use super::{super::outcome::*, super::tally::Tally, *};
 
     fn report() -> Report {
         let mut tally = Tally::new();

@@ -1,6 +1,6 @@
 //! What has been counted and timed so far.
 
-use super::http2::{Failure, Outcome};
+use super::outcome::{Failure, Outcome};
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 

@@ -1,6 +1,12 @@
-//! What became of a call: read from the frames of its stream.
+//! The outcome of a call, from the response on its stream.
 
-use crate::{api::grpc::PREFIX_BYTES, http2::error_name};
+use crate::{
+    api::grpc::PREFIX_BYTES,
+    http2::{
+        client::{Response, StreamEnd},
+        error_name,
+    },
+};
 use prost::Message as _;
 use std::fmt;
 
@@ -78,9 +84,9 @@ struct Verdict {
     overall_code: i32,
 }
 
-/// The answer of one call, as far as it has come.
+/// The response to one call, as far as received.
 #[derive(Default)]
-pub(super) struct Answer {
+pub(crate) struct CallResponse {
     http_status: Option<u16>,
     grpc_status: Option<u32>,
     verdict: Option<i32>,
@@ -89,9 +95,8 @@ pub(super) struct Answer {
     is_malformed: bool,
 }
 
-impl Answer {
-    /// Takes one field of the headers or trailers.
-    pub(super) fn field(&mut self, name: &[u8], value: &[u8]) {
+impl Response for CallResponse {
+    fn field(&mut self, name: &[u8], value: &[u8]) {
         let number = || str::from_utf8(value).ok().and_then(|value| value.parse().ok());
         match name {
             b":status" => self.http_status = number().and_then(|status| u16::try_from(status).ok()),
@@ -101,8 +106,7 @@ impl Answer {
         }
     }
 
-    /// Takes a piece of the body.
-    pub(super) fn data(&mut self, piece: &[u8]) {
+    fn data(&mut self, piece: &[u8]) {
         if piece.is_empty() || self.is_malformed {
             return;
         }
@@ -116,7 +120,9 @@ impl Answer {
             self.message(&message);
         }
     }
+}
 
+impl CallResponse {
     /// Reads a message with its prefix. Compressed ones are malformed: the client did not say that it can read them.
     fn message(&mut self, message: &[u8]) {
         match (message[0], Verdict::decode(&message[PREFIX_BYTES..])) {
@@ -125,8 +131,8 @@ impl Answer {
         }
     }
 
-    /// The stream has ended: what it comes to.
-    pub(super) fn outcome(&self) -> Outcome {
+    /// The outcome, once the stream has ended.
+    fn outcome(&self) -> Outcome {
         match (self.grpc_status, self.http_status) {
             (Some(0), _) => match self.verdict {
                 Some(1) if !self.is_malformed => Outcome::Ok,
@@ -136,6 +142,16 @@ impl Answer {
             (Some(code), _) => Outcome::Failed(Failure::Status(code)),
             (None, Some(status)) if status != 200 => Outcome::Failed(Failure::Http(status)),
             (None, _) => Outcome::Failed(Failure::NoStatus),
+        }
+    }
+}
+
+impl From<StreamEnd<CallResponse>> for Outcome {
+    fn from(end: StreamEnd<CallResponse>) -> Self {
+        match end {
+            StreamEnd::Complete(response) => response.outcome(),
+            StreamEnd::Reset(code) => Self::Failed(Failure::Reset(code)),
+            StreamEnd::Unprocessed => Self::Failed(Failure::ConnectionLost),
         }
     }
 }
@@ -155,7 +171,7 @@ mod tests {
     const OVER: &[u8] = b"\0\0\0\0\x02\x08\x02";
 
     fn outcome(fields: &[(&str, &str)], body: &[&[u8]]) -> Outcome {
-        let mut answer = Answer::default();
+        let mut answer = CallResponse::default();
         for (name, value) in fields {
             answer.field(name.as_bytes(), value.as_bytes());
         }
