@@ -16,7 +16,6 @@ use crate::{
     server::ListenAddress,
 };
 use clap::Args;
-use comfy_table::Table;
 use serde_json::{Value, json};
 use std::{process::ExitCode, time::Duration};
 use tonic::{
@@ -119,7 +118,7 @@ impl Call {
         }
     }
 
-    fn add_rows(&self, table: &mut Table, number: u32, answer: &RateLimitResponse) {
+    fn add_rows(&self, table: &mut table::Table, number: u32, answer: &RateLimitResponse) {
         for (descriptor, status) in self.descriptors.iter().zip(&answer.statuses) {
             table.add_row([
                 number.to_string(),

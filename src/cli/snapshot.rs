@@ -122,8 +122,8 @@ fn inspect(directory: &Path, as_json: bool) -> Result<(), Failure> {
     let mut shown = table::table(["domain", "rule", "algorithm", "counters", "expired since"]);
     for (info, tally) in limits {
         shown.add_row([
-            &info.identity.domain,
-            &info.identity.path,
+            info.identity.domain.as_ref(),
+            info.identity.path.as_ref(),
             info.algorithm.name(),
             &tally.counters.to_string(),
             &tally.expired.to_string(),

@@ -1,7 +1,6 @@
 //! What a run has found, for people as a table and for programs as JSON.
 
 use super::load::Measured;
-use comfy_table::{Table, presets};
 use serde::Serialize;
 use std::{collections::BTreeMap, fmt};
 
@@ -82,11 +81,8 @@ fn rounded(value: f64) -> f64 {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut table = Table::new();
-        table.load_style(presets::NOTHING);
-        let mut row = |name: &str, value: String| {
-            table.add_row([name.to_owned(), value]);
-        };
+        let mut rows = Vec::new();
+        let mut row = |name: &str, value: String| rows.push((name.to_owned(), value));
         let share = |count: u64| format!("{:.1} %", count as f64 * 100.0 / self.requests.max(1) as f64);
         row("target", self.target.clone());
         row("load", self.load.clone());
@@ -118,7 +114,8 @@ impl fmt::Display for Report {
                 row(name, duration(value));
             }
         }
-        writeln!(f, "{}", table.trim_fmt())
+        let names = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+        rows.iter().try_for_each(|(name, value)| writeln!(f, "{name:names$}  {value}"))
     }
 }
 
