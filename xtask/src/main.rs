@@ -1,6 +1,7 @@
 //! The project's own chores: `cargo xtask COMMAND`.
 
 mod accuracy;
+mod clients;
 mod fuzz;
 mod perf;
 mod svg;
@@ -14,6 +15,7 @@ enum Chore {
     Perf(perf::Perf),
     Fuzz(fuzz::Fuzz),
     Accuracy(accuracy::Accuracy),
+    Clients(clients::Clients),
 }
 
 /// Why a chore failed, for people.
@@ -24,6 +26,7 @@ fn main() -> ExitCode {
         Chore::Perf(perf) => perf.run(),
         Chore::Fuzz(fuzz) => fuzz.run(),
         Chore::Accuracy(accuracy) => accuracy.run(),
+        Chore::Clients(clients) => clients.run(),
     };
     done.unwrap_or_else(|failure: Failure| {
         eprintln!("error: {failure}");
