@@ -40,8 +40,8 @@ fn rules(siblings: usize) -> RuleSet {
           - { unit: hour, requests_per_unit: 4000000000 }
 ",
     );
-    let source = Source { name: "bench.yaml".into(), text };
-    RuleSet::parse(&[source], &LoadOptions::default(), None).expect("good rules")
+    let source = Source::file("bench.yaml", text);
+    RuleSet::parse(&[source], &LoadOptions::default()).expect("good rules")
 }
 
 fn store() -> StoreSettings {

@@ -55,8 +55,8 @@ fn now() -> Timestamp {
 }
 
 fn build(seed: Seed) -> Limiter {
-    let source = Source { name: "bench".into(), text: RULES.into() };
-    let rules = RuleSet::parse(&[source], &LoadOptions::default(), None).unwrap();
+    let source = Source::file("bench", RULES);
+    let rules = RuleSet::parse(&[source], &LoadOptions::default()).unwrap();
     Limiter::new(rules, StoreSettings { seed, counters_max: 1 << 30, on_full: OnFull::Deny }, false)
 }
 

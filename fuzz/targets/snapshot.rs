@@ -20,8 +20,8 @@ const RULES: &str = "domain: d\ndescriptors: [{key: user, rate_limit: {unit: hou
 const NOW: Timestamp = Timestamp::from_nanos(1_700_000_000_000_000_000);
 
 fn limiter(seed: Seed) -> Limiter {
-    let source = Source { name: "fuzz.yaml".into(), text: RULES.into() };
-    let rules = RuleSet::parse(&[source], &LoadOptions::default(), None).expect("good rules");
+    let source = Source::file("fuzz.yaml", RULES);
+    let rules = RuleSet::parse(&[source], &LoadOptions::default()).expect("good rules");
     Limiter::new(rules, StoreSettings { seed, counters_max: 1_000, on_full: OnFull::Deny }, false)
 }
 

@@ -31,8 +31,8 @@ pub(super) struct Check {
 
 impl Check {
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
-        let loaded = rules::read(&self.paths)
-            .and_then(|sources| RuleSet::parse(&sources, &self.read_as.options(), None));
+        let loaded =
+            rules::read(&self.paths).and_then(|sources| RuleSet::parse(&sources, &self.read_as.options()));
         match loaded {
             Ok(rules) => {
                 self.show(&rules);
@@ -59,7 +59,7 @@ impl Check {
                     &lines(rule, limit_text),
                     &lines(rule, algorithm_text),
                     &notes(rule),
-                    &rule.location.to_string(),
+                    &rule.origin.to_string(),
                 ]);
             }
         }
@@ -123,7 +123,7 @@ fn to_json(rules: &RuleSet) -> Value {
             "quota_mode": rule.info.quota,
             "replaces": rule.replaces,
             "on_deny": on_deny_text(rule),
-            "declared_at": rule.location.to_string(),
+            "declared_at": rule.origin.to_string(),
         })
     };
     let domains = rules.domains().map(|domain| {
@@ -135,9 +135,9 @@ fn to_json(rules: &RuleSet) -> Value {
 
 fn error_to_json(error: &RuleError) -> Value {
     json!({
-        "file": &*error.file,
-        "line": error.position.map(|position| position.line),
-        "column": error.position.map(|position| position.column),
+        "source": error.origin.source.to_string(),
+        "line": error.origin.position.map(|position| position.line),
+        "column": error.origin.position.map(|position| position.column),
         "path": error.path,
         "message": error.message,
     })

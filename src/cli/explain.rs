@@ -69,9 +69,9 @@ impl Explain {
 fn show(descriptor: &DescriptorText, explanation: &Explanation<'_>) {
     table::print_line(descriptor);
     for (number, step) in explanation.steps.iter().enumerate() {
-        let (number, location) = (number + 1, &step.rule.location);
+        let (number, origin) = (number + 1, &step.rule.origin);
         table::print_line(format!(
-            "  {number}. {}={} matches {}  ({location})",
+            "  {number}. {}={} matches {}  ({origin})",
             step.key, step.value, step.matched
         ));
     }
@@ -91,7 +91,7 @@ fn to_json(descriptor: &DescriptorText, explanation: &Explanation<'_>) -> Value 
         json!({
             "entry": format!("{}={}", step.key, step.value),
             "matched": step.matched.to_string(),
-            "declared_at": step.rule.location.to_string(),
+            "declared_at": step.rule.origin.to_string(),
         })
     });
     let reached = |rule: &Rule| {

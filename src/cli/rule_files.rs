@@ -39,6 +39,6 @@ impl ReadAs {
 
     /// The rules of texts, or every error in them.
     pub(super) fn parse(&self, sources: &[Source]) -> Result<RuleSet, Failure> {
-        Ok(RuleSet::parse(sources, &self.options(), None)?)
+        Ok(RuleSet::parse(sources, &self.options())?)
     }
 }

@@ -131,7 +131,7 @@ impl Serve {
         tracing::info!(
             "no --rules: serving the demo, domain `demo`, key `api_key`, 5 hits per 10 s for each value"
         );
-        self.read_as.parse(&[Source { name: "demo.yaml".into(), text: rules::DEMO.into() }])
+        self.read_as.parse(&[Source::file("demo.yaml", rules::DEMO)])
     }
 
     fn counters_max(&self) -> usize {

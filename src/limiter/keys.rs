@@ -115,9 +115,9 @@ descriptors:
     /// Keys are in snapshots: where a rule's part of them ends must not show.
     #[test]
     fn a_key_that_goes_on_from_its_rule_is_the_one_from_the_very_start() {
-        let source = Source { name: "keys.yaml".into(), text: RULES.into() };
-        let mut rules = RuleSet::parse(&[source], &LoadOptions::default(), None)
-            .unwrap_or_else(|error| panic!("{error}"));
+        let source = Source::file("keys.yaml", RULES);
+        let mut rules =
+            RuleSet::parse(&[source], &LoadOptions::default()).unwrap_or_else(|error| panic!("{error}"));
         let seed = Seed::from_bytes([5; 16]);
         let keys = Keys::new(&mut rules, &seed);
         let domain = rules.domain("d").unwrap();

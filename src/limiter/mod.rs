@@ -20,9 +20,11 @@ mod status;
 mod tally;
 #[cfg(test)]
 mod tests;
+mod update;
 
 pub use queue::{Due, Ticket, Verdict};
 pub use tally::{Tally, Totals};
+pub use update::{NextRules, RetiredRules, RuleUpdate};
 
 use crate::{
     limit::{Decision, Descriptor, Hits, Request, Timestamp},
@@ -37,6 +39,8 @@ use std::{sync::Arc, time::Duration};
 /// The rules in force and the counters.
 pub struct Limiter {
     in_force: ArcSwap<InForce>,
+    /// Held while the rules are replaced.
+    updating: Mutex<()>,
     store: Store,
     global_shadow: bool,
     queues: Mutex<Queues>,
@@ -77,7 +81,8 @@ impl Limiter {
     pub fn new(rules: RuleSet, store: StoreSettings, global_shadow: bool) -> Self {
         let in_force = ArcSwap::from_pointee(InForce::new(rules, &store.seed));
         let queues = Mutex::new(Queues::new(QUEUED_MAX_DEFAULT));
-        Self { in_force, store: Store::new(store), global_shadow, queues, tally: Tally::default() }
+        let (updating, tally) = (Mutex::new(()), Tally::default());
+        Self { in_force, updating, store: Store::new(store), global_shadow, queues, tally }
     }
 
     /// The same with room for so many requests that wait for their turn, over all counters.
@@ -90,12 +95,6 @@ impl Limiter {
     #[inline]
     pub fn pin(&self) -> Pinned<'_> {
         Pinned { in_force: self.in_force.load(), limiter: self }
-    }
-
-    /// Puts new rules in force. They must have been built upon those in force, so that counters keep their meaning.
-    pub fn replace_rules(&self, rules: RuleSet) {
-        let former = self.in_force.load();
-        self.in_force.store(Arc::new(InForce::after(&former, rules, self.store.seed())));
     }
 
     /// The rules in force.

@@ -1,8 +1,8 @@
-//! What is wrong with rule files, told so that it can be put right: where, what was found, and what to write instead.
+//! Where rules are declared, and errors in them: place, what was found, remedy.
 
-use std::{fmt, sync::Arc};
+use std::{cmp::Ordering, fmt, sync::Arc};
 
-/// A place in a file, as editors count: the first character is 1:1.
+/// A place in a text, as editors count: the first character is 1:1.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Position {
     /// Counted from 1.
@@ -17,31 +17,60 @@ impl fmt::Display for Position {
     }
 }
 
-/// A place in one of the files.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Location {
-    /// The file as it was named when it was read.
-    pub file: Arc<str>,
-    /// Where in it.
-    pub position: Position,
+/// The document that declares a rule.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum SourceId {
+    /// A rule file, by the path that it was read from.
+    File(Arc<str>),
+    /// A resource of an xDS feed, by name.
+    Xds(Arc<str>),
+    /// An override set at run time, by id.
+    Override(Arc<str>),
 }
 
-impl fmt::Display for Location {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.file, self.position)
+impl SourceId {
+    /// The rule file of that path.
+    pub fn file(path: impl Into<Arc<str>>) -> Self {
+        Self::File(path.into())
     }
 }
 
-/// One thing wrong.
+/// `rules.yaml`, `xds:NAME` or `override:ID`.
+impl fmt::Display for SourceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => f.write_str(path),
+            Self::Xds(name) => write!(f, "xds:{name}"),
+            Self::Override(id) => write!(f, "override:{id}"),
+        }
+    }
+}
+
+/// Where a rule is declared.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Origin {
+    /// The document.
+    pub source: SourceId,
+    /// The place in its text; none if it has no text.
+    pub position: Option<Position>,
+}
+
+/// `rules.yaml:14:26`, or `xds:NAME`.
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.source)?;
+        self.position.map_or(Ok(()), |position| write!(f, ":{position}"))
+    }
+}
+
+/// One error in one document.
 ///
 /// Shown as `rules.yaml:14:26: descriptors[2].rate_limit.unit: "sec" is not a unit; write second, minute, …`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RuleError {
-    /// The file as it was named when it was read.
-    pub file: Arc<str>,
-    /// Where in it; none if the file could not be read.
-    pub position: Option<Position>,
-    /// The way to the value through the keys of the file; empty for the whole file.
+    /// The document, and where in it; no position if the document as a whole is unusable.
+    pub origin: Origin,
+    /// The keys that lead to the value; empty for the whole document.
     pub path: String,
     /// What was found, and the remedy.
     pub message: String,
@@ -49,11 +78,7 @@ pub struct RuleError {
 
 impl fmt::Display for RuleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.file)?;
-        if let Some(position) = self.position {
-            write!(f, ":{position}")?;
-        }
-        f.write_str(": ")?;
+        write!(f, "{}: ", self.origin)?;
         if !self.path.is_empty() {
             write!(f, "{}: ", self.path)?;
         }
@@ -61,7 +86,7 @@ impl fmt::Display for RuleError {
     }
 }
 
-/// Everything wrong with all the files: never empty; in the order of the files, and by place within a file.
+/// All errors of all documents: never empty; in the order of the documents, and by position within one.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub struct RuleErrors(Vec<RuleError>);
 
@@ -85,45 +110,39 @@ impl fmt::Display for RuleErrors {
     }
 }
 
-/// Gathers what is wrong while the files are walked; the walk goes on, so that everything is found at once.
+/// Collects errors while the documents are read; reading continues after each, so that all are found at once.
 #[derive(Default)]
 pub(super) struct Problems(Vec<RuleError>);
 
 impl Problems {
-    /// Notes a problem at a place.
-    pub(super) fn at(&mut self, location: &Location, path: impl Into<String>, message: impl Into<String>) {
-        self.0.push(RuleError {
-            file: Arc::clone(&location.file),
-            position: Some(location.position),
-            path: path.into(),
-            message: message.into(),
-        });
+    /// Notes an error at a place.
+    pub(super) fn at(&mut self, origin: &Origin, path: impl Into<String>, message: impl Into<String>) {
+        self.0.push(RuleError { origin: origin.clone(), path: path.into(), message: message.into() });
     }
 
-    /// Notes that a file as a whole is of no use.
-    pub(super) fn of_file(&mut self, file: &str, message: impl Into<String>) {
-        self.0.push(RuleError {
-            file: file.into(),
-            position: None,
-            path: String::new(),
-            message: message.into(),
-        });
+    /// Notes that a document as a whole is unusable.
+    pub(super) fn of_source(&mut self, source: SourceId, message: impl Into<String>) {
+        let origin = Origin { source, position: None };
+        self.0.push(RuleError { origin, path: String::new(), message: message.into() });
     }
 
-    /// All or nothing: the outcome if no problem was noted.
+    /// The outcome if no error was noted, else all errors.
     pub(super) fn or<T>(mut self, outcome: T) -> Result<T, RuleErrors> {
         if self.0.is_empty() {
             return Ok(outcome);
         }
-        // Files keep the order in which their first problem was found: that in which they were walked.
-        let mut files: Vec<Arc<str>> = Vec::new();
+        // Documents keep the order in which their first errors were found: that in which they were read.
+        let mut sources: Vec<SourceId> = Vec::new();
         for error in &self.0 {
-            if !files.contains(&error.file) {
-                files.push(Arc::clone(&error.file));
+            if !sources.contains(&error.origin.source) {
+                sources.push(error.origin.source.clone());
             }
         }
-        self.0
-            .sort_by_cached_key(|error| (files.iter().position(|file| *file == error.file), error.position));
+        let order = |error: &RuleError| sources.iter().position(|source| *source == error.origin.source);
+        self.0.sort_by(|one, other| match order(one).cmp(&order(other)) {
+            Ordering::Equal => one.origin.position.cmp(&other.origin.position),
+            different => different,
+        });
         Err(RuleErrors(self.0))
     }
 }

@@ -146,7 +146,7 @@ fn list(f: &mut fmt::Formatter<'_>, items: &[&str]) -> fmt::Result {
 impl fmt::Display for Explanation<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for Step { key, value, matched, rule } in &self.steps {
-            writeln!(f, "{key}={value} matches {matched} ({})", rule.location)?;
+            writeln!(f, "{key}={value} matches {matched} ({})", rule.origin)?;
         }
         write!(f, "{}", self.outcome)
     }

@@ -1,27 +1,37 @@
-//! Reading rule files: the only IO of this module.
+//! Reads rule files: the only IO of this module.
 //!
-//! A directory is read as a whole, in the order of its names. Names that begin with a dot are passed over: a Kubernetes
-//! ConfigMap keeps its generations in `..data` and shows each file once more as a symbolic link beside it.
+//! A directory is read recursively, in the order of its names. Names that begin with a dot are skipped: a Kubernetes
+//! ConfigMap keeps its generations below `..data`, with a symbolic link for each file beside it.
 
-use super::error::{Problems, RuleErrors};
+use super::{
+    SourceId,
+    error::{Problems, RuleErrors},
+};
 use std::{
     fs, io,
     path::{Path, PathBuf},
 };
 
-/// One rule file, read.
+/// One document that declares rules: the text of a rule file, or one with the same grammar from elsewhere.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Source {
-    /// The file as errors show it.
-    pub name: String,
+    /// The document, as errors and origins name it.
+    pub id: SourceId,
     /// The whole text.
     pub text: String,
 }
 
-/// Directories within directories that are followed: symbolic links can make a ring of them.
+impl Source {
+    /// The text of a rule file.
+    pub fn file(path: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { id: SourceId::file(path.into()), text: text.into() }
+    }
+}
+
+/// How deep directories may be nested: symbolic links can make a loop of them.
 const DEPTH_MAX: usize = 16;
 
-/// Reads the files, and all `.yaml` and `.yml` files of the directories and of those below them.
+/// Reads the files, and all `.yaml` and `.yml` files in and below the directories.
 pub fn read(paths: &[PathBuf]) -> Result<Vec<Source>, RuleErrors> {
     let mut problems = Problems::default();
     let mut sources = Vec::new();
@@ -30,8 +40,8 @@ pub fn read(paths: &[PathBuf]) -> Result<Vec<Source>, RuleErrors> {
             let before = sources.len();
             match read_directory(path, 0, &mut sources, &mut problems) {
                 Ok(()) if sources.len() > before => {}
-                Ok(()) => problems.of_file(&shown(path), "has no .yaml or .yml file that could be read"),
-                Err(error) => problems.of_file(&shown(path), format!("cannot be listed: {error}")),
+                Ok(()) => problems.of_source(source_id(path), "has no .yaml or .yml file that could be read"),
+                Err(error) => problems.of_source(source_id(path), format!("cannot be listed: {error}")),
             }
         } else {
             read_file(path, &mut sources, &mut problems);
@@ -40,8 +50,8 @@ pub fn read(paths: &[PathBuf]) -> Result<Vec<Source>, RuleErrors> {
     problems.or(sources)
 }
 
-fn shown(path: &Path) -> String {
-    path.display().to_string()
+fn source_id(path: &Path) -> SourceId {
+    SourceId::file(path.display().to_string())
 }
 
 fn read_directory(
@@ -52,8 +62,8 @@ fn read_directory(
 ) -> io::Result<()> {
     if depth > DEPTH_MAX {
         let message =
-            format!("lies more than {DEPTH_MAX} directories deep; does a symbolic link lead back up?");
-        problems.of_file(&shown(directory), message);
+            format!("is more than {DEPTH_MAX} directories deep; does a symbolic link point back up?");
+        problems.of_source(source_id(directory), message);
         return Ok(());
     }
     let mut paths = fs::read_dir(directory)?
@@ -68,7 +78,7 @@ fn read_directory(
         // Follows symbolic links.
         if path.is_dir() {
             if let Err(error) = read_directory(&path, depth + 1, sources, problems) {
-                problems.of_file(&shown(&path), format!("cannot be listed: {error}"));
+                problems.of_source(source_id(&path), format!("cannot be listed: {error}"));
             }
         } else if path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml") {
             read_file(&path, sources, problems);
@@ -78,15 +88,15 @@ fn read_directory(
 }
 
 fn read_file(path: &Path, sources: &mut Vec<Source>, problems: &mut Problems) {
-    let name = shown(path);
+    let id = source_id(path);
     match fs::read(path) {
-        Err(error) => problems.of_file(&name, format!("cannot be read: {error}")),
+        Err(error) => problems.of_source(id, format!("cannot be read: {error}")),
         Ok(bytes) => match String::from_utf8(bytes) {
-            Ok(text) => sources.push(Source { name, text }),
+            Ok(text) => sources.push(Source { id, text }),
             Err(error) => {
                 let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
                 let line = 1 + good.iter().filter(|byte| **byte == b'\n').count();
-                problems.of_file(&name, format!("line {line} is not UTF-8; save the file as UTF-8"));
+                problems.of_source(id, format!("line {line} is not UTF-8; save the file as UTF-8"));
             }
         },
     }
@@ -97,8 +107,9 @@ mod tests {
     use super::*;
 
     fn names(sources: &[Source]) -> Vec<String> {
-        let file =
-            |source: &Source| Path::new(&source.name).file_name().unwrap().to_string_lossy().into_owned();
+        let file = |source: &Source| {
+            Path::new(&source.id.to_string()).file_name().unwrap().to_string_lossy().into_owned()
+        };
         sources.iter().map(file).collect()
     }
 
@@ -125,11 +136,11 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_ring_of_symbolic_links_is_an_error_and_ends() {
+    fn a_loop_of_symbolic_links_is_an_error_and_ends() {
         let dir = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink(".", dir.path().join("again")).unwrap();
         let errors = read(&[dir.path().into()]).unwrap_err().to_string();
-        assert!(errors.contains("does a symbolic link lead back up?"), "{errors}");
+        assert!(errors.contains("does a symbolic link point back up?"), "{errors}");
     }
 
     #[test]

@@ -1,19 +1,19 @@
 //! The numbers by which counters remember the limit they were counted under.
 //!
-//! A [`LimitId`] once given keeps its meaning for as long as the process runs: a reload gives the same number to the
-//! same limit with the same arithmetic, and a new number to one that changed. So a counter tells by its number
-//! whether it must be converted, and the table still knows the arithmetic to convert it from.
+//! A [`LimitId`] means the same limit with the same arithmetic for as long as anything refers to it: a reload gives the
+//! same number to a limit that did not change, and another number to one that did. A counter's number thus shows whether
+//! its state has to be converted, and the table knows the arithmetic to convert it from.
 //!
-//! All rules that were built upon each other share one table. A decision that began under the old rules may so read a
-//! counter that another one has just written under the new ones.
+//! All rule sets that were built upon each other share one table, so that a decision that began under the old rules can
+//! read a counter that another one has just written under the new ones.
 //!
-//! The table grows by one entry of about 200 bytes for each limit that a load brings or changes, and never shrinks;
-//! going back to an earlier state of the rules adds nothing.
+//! Numbers are collected: see [`LimitTable::collect`]. After each collection the table holds the limits of rule sets
+//! that are alive and those of live counters; it may grow to twice that before the next one is due.
 
 use crate::{
     algorithm::Algorithm,
     limit::{LimitId, Unit},
-    sync::RwLock,
+    sync::{Mutex, MutexGuard, RwLock},
 };
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -26,14 +26,14 @@ pub struct LimitIdentity {
     pub domain: Arc<str>,
     /// The rule's path through the tree, as that of [`RuleInfo`](crate::limit::RuleInfo); no two rules of a domain share it.
     pub path: Arc<str>,
-    /// Tells the limits of one rule apart, as [`RuleLimit::tag`](super::RuleLimit::tag).
+    /// Distinguishes the limits of one rule, as [`RuleLimit::tag`](super::RuleLimit::tag).
     pub tag: u32,
 }
 
 impl fmt::Display for LimitIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.domain, self.path)?;
-        if self.tag == TAG_ALONE { Ok(()) } else { write!(f, " #{:x}", self.tag) }
+        if self.tag == TAG_UNNAMED { Ok(()) } else { write!(f, " #{:x}", self.tag) }
     }
 }
 
@@ -42,65 +42,327 @@ impl fmt::Display for LimitIdentity {
 pub struct LimitInfo {
     /// Which limit.
     pub identity: LimitIdentity,
-    /// How it counts, or counted. That of a request's own limits admits nothing: the requests bring the number along,
-    /// and what a counter means depends on the window alone.
+    /// How it counts, or counted. That of a request's own limit admits nothing: the number is the request's, and the
+    /// meaning of a counter depends on the window alone.
     pub algorithm: Algorithm,
 }
 
-/// Every limit known since the process began. Clones are the same table.
+/// The limits that rule sets and counters refer to, by number. Clones are the same table.
 #[derive(Clone, Debug, Default)]
-pub struct LimitTable(Arc<RwLock<Known>>);
+pub struct LimitTable(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    known: RwLock<Known>,
+    /// Held by readers for whom no number may change its meaning meanwhile, and while numbers are freed.
+    pinned: Pin,
+}
+
+/// See [`Shared::pinned`].
+struct Pin(Mutex<()>);
+
+impl Default for Pin {
+    fn default() -> Self {
+        Self(Mutex::new(()))
+    }
+}
+
+impl fmt::Debug for Pin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Pin")
+    }
+}
 
 #[derive(Debug, Default)]
 struct Known {
     /// By number.
-    infos: Vec<Arc<LimitInfo>>,
+    slots: Vec<Slot>,
     ids: HashMap<Arc<LimitInfo>, LimitId, FixedState>,
+    /// Numbers without a limit.
+    free: Vec<LimitId>,
+    /// The number of the last collection, from 1 on.
+    collection: u64,
+    /// Limits after which the next collection is due.
+    due_at: usize,
+    /// Numbers freed so far.
+    freed: u64,
 }
+
+#[derive(Debug)]
+struct Slot {
+    /// None while the number is free.
+    info: Option<Arc<LimitInfo>>,
+    /// The collection before which it was last registered.
+    registered: u64,
+    /// How many limits the number stood for before this one.
+    reuses: u32,
+}
+
+/// A limit in use: its number is not freed while this is alive.
+#[derive(Clone, Debug)]
+pub(super) struct Registered {
+    pub(super) id: LimitId,
+    /// Keeps the number: the table counts the references.
+    _info: Arc<LimitInfo>,
+}
+
+/// Gives the limits of one rule set their numbers, and keeps those in use.
+pub(super) struct Registrar {
+    pub(super) table: LimitTable,
+    pub(super) used: Vec<Registered>,
+}
+
+impl Registrar {
+    /// Numbers from this table.
+    pub(super) fn new(table: LimitTable) -> Self {
+        Self { table, used: Vec::new() }
+    }
+
+    /// The number of this limit.
+    pub(super) fn register(&mut self, info: LimitInfo) -> LimitId {
+        let registered = self.table.register_used(info);
+        let id = registered.id;
+        self.used.push(registered);
+        id
+    }
+}
+
+/// References to a limit that the table itself holds: its slot and the key of `ids`.
+const OWN_REFERENCES: usize = 2;
+
+/// So many limits are kept without looking for unused ones.
+const COLLECTION_MIN: usize = 4_096;
 
 impl LimitTable {
-    /// What the number stands for; none if this table did not give it.
+    /// The limit of that number; none if the number is free.
     pub fn get(&self, id: LimitId) -> Option<Arc<LimitInfo>> {
-        self.0.read().infos.get(id.0 as usize).cloned()
+        self.0.known.read().slots.get(id.0 as usize)?.info.clone()
     }
 
-    /// The number of a limit that counts like this, if there ever was one.
+    /// The number of a limit that counts like this, if it has one.
     pub fn find(&self, info: &LimitInfo) -> Option<LimitId> {
-        self.0.read().ids.get(info).copied()
+        self.0.known.read().ids.get(info).copied()
     }
 
-    /// The number of this limit, a new one if need be.
+    /// The number of this limit, for counters that are restored: it stays while a counter has it.
     pub fn register(&self, info: LimitInfo) -> LimitId {
-        let mut known = self.0.write();
-        if let Some(id) = known.ids.get(&info) {
-            return *id;
-        }
-        let next =
-            u32::try_from(known.infos.len()).expect("four thousand million limits do not fit in memory");
-        let info = Arc::new(info);
-        known.infos.push(Arc::clone(&info));
-        known.ids.insert(info, LimitId(next));
-        LimitId(next)
+        self.register_used(info).id
     }
 
-    /// Every limit; the number is the index.
-    pub fn to_vec(&self) -> Vec<Arc<LimitInfo>> {
-        self.0.read().infos.clone()
+    /// The number of this limit, in use until what is returned is dropped.
+    pub(super) fn register_used(&self, info: LimitInfo) -> Registered {
+        let mut known = self.0.known.write();
+        let known = &mut *known;
+        let registered = known.collection;
+        if let Some((info, &id)) = known.ids.get_key_value(&info) {
+            known.slots[id.0 as usize].registered = registered;
+            return Registered { id, _info: Arc::clone(info) };
+        }
+        let info = Arc::new(info);
+        let id = known.free.pop().unwrap_or_else(|| {
+            let next =
+                u32::try_from(known.slots.len()).expect("four thousand million limits do not fit in memory");
+            known.slots.push(Slot { info: None, registered, reuses: 0 });
+            LimitId(next)
+        });
+        let slot = &mut known.slots[id.0 as usize];
+        slot.info = Some(Arc::clone(&info));
+        slot.registered = registered;
+        known.ids.insert(Arc::clone(&info), id);
+        Registered { id, _info: info }
+    }
+
+    /// Every limit with its number, by number.
+    pub fn to_vec(&self) -> Vec<(LimitId, Arc<LimitInfo>)> {
+        let known = self.0.known.read();
+        let used = |(index, slot): (u32, &Slot)| Some((LimitId(index), Arc::clone(slot.info.as_ref()?)));
+        (0..).zip(&known.slots).filter_map(used).collect()
+    }
+
+    /// Keeps every number's meaning until what is returned is dropped.
+    pub fn pin(&self) -> PinnedLimits<'_> {
+        PinnedLimits { table: self, _pinned: self.0.pinned.0.lock() }
+    }
+
+    /// Whether the table has grown enough since the last collection for another one.
+    pub fn is_collection_due(&self) -> bool {
+        let known = self.0.known.read();
+        known.ids.len() > known.due_at.max(COLLECTION_MIN)
+    }
+
+    /// Frees the numbers that nothing refers to; returns how many.
+    ///
+    /// A number is freed if no rule set that is alive when this begins has its limit, no rule set registers it
+    /// meanwhile, and `mark`, which is called in between, does not report it as that of a counter. This is sound since a
+    /// counter gets a number only from a rule set that is alive at that moment.
+    ///
+    /// None, and nothing is freed, while the table is [pinned](Self::pin).
+    pub fn collect(&self, mark: impl FnOnce(&mut dyn FnMut(LimitId))) -> Option<usize> {
+        let _pinned = self.0.pinned.0.try_lock()?;
+        let (mut candidates, collection) = self.candidates();
+        let mut found = vec![false; candidates.last().map_or(0, |last| last.0 as usize + 1)];
+        mark(&mut |id| {
+            if let Some(found) = found.get_mut(id.0 as usize) {
+                *found = true;
+            }
+        });
+        candidates.retain(|id| !found[id.0 as usize]);
+        let mut known = self.0.known.write();
+        let known = &mut *known;
+        candidates.retain(|id| known.slots[id.0 as usize].registered < collection);
+        for &id in &candidates {
+            let slot = &mut known.slots[id.0 as usize];
+            slot.reuses = slot.reuses.wrapping_add(1);
+            if let Some(info) = slot.info.take() {
+                known.ids.remove(&info);
+            }
+            known.free.push(id);
+        }
+        known.freed += candidates.len() as u64;
+        known.due_at = 2 * known.ids.len();
+        Some(candidates.len())
+    }
+
+    /// The numbers that no rule set has, in ascending order, and the number of the collection that begins.
+    fn candidates(&self) -> (Vec<LimitId>, u64) {
+        let mut known = self.0.known.write();
+        known.collection += 1;
+        let is_unused =
+            |slot: &Slot| slot.info.as_ref().is_some_and(|info| Arc::strong_count(info) <= OWN_REFERENCES);
+        let numbered = (0..).zip(&known.slots);
+        let candidates = numbered.filter(|(_, slot)| is_unused(slot)).map(|(index, _)| LimitId(index));
+        (candidates.collect(), known.collection)
     }
 }
 
-/// The tag of a limit that is alone on its rule.
-pub(super) const TAG_ALONE: u32 = 0;
+/// The table while no number changes its meaning.
+pub struct PinnedLimits<'t> {
+    table: &'t LimitTable,
+    _pinned: MutexGuard<'t, ()>,
+}
+
+impl PinnedLimits<'_> {
+    /// The limit of that number; none if the number is free.
+    pub fn get(&self, id: LimitId) -> Option<Arc<LimitInfo>> {
+        self.table.get(id)
+    }
+
+    /// Numbers freed so far: while it is the same, every number that had a meaning still has it.
+    pub fn freed(&self) -> u64 {
+        self.table.0.known.read().freed
+    }
+
+    /// How many limits each number stood for before its present one, by number. Two equal counts mean the same limit.
+    pub fn reuses(&self) -> Vec<u32> {
+        self.table.0.known.read().slots.iter().map(|slot| slot.reuses).collect()
+    }
+}
+
+/// The tag of a limit without a name, if it is the only one of its rule without a name.
+pub(super) const TAG_UNNAMED: u32 = 0;
 
 /// The tag of a request's own limit: from 1 to 7, by unit.
 pub(super) fn tag_of_override(unit: Unit) -> u32 {
     unit as u32 + 1
 }
 
-/// The tag of one limit among several, made of what tells it apart, so that their order does not matter.
-/// FNV-1a; the highest bit is set, which keeps it clear of the other two kinds.
-pub(super) fn tag_among_several(label: &str) -> u32 {
+/// The tag of a limit that has a name, or of one of several without: made of the name or the window, so that neither the
+/// order of a rule's limits nor their number matters.
+/// FNV-1a; the highest bit is set, which keeps it apart from the other two kinds.
+pub(super) fn tag_of_label(label: &str) -> u32 {
     let hash =
         label.bytes().fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     hash | 1 << 31
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{algorithm::SlidingWindow, limit::Window};
+    use proptest::prelude::*;
+
+    fn info(number: u32) -> LimitInfo {
+        let identity = LimitIdentity { domain: "d".into(), path: number.to_string().into(), tag: 0 };
+        let window = Window::from_secs(1).unwrap();
+        LimitInfo { identity, algorithm: Algorithm::SlidingWindow(SlidingWindow { limit: number, window }) }
+    }
+
+    #[test]
+    fn a_number_is_freed_once_neither_a_rule_set_nor_a_counter_has_it() {
+        let table = LimitTable::default();
+        let in_rules = table.register_used(info(0));
+        let (of_counter, of_nothing) = (table.register(info(1)), table.register(info(2)));
+        assert_eq!(table.collect(|mark| mark(of_counter)), Some(1));
+        assert_eq!(table.get(of_nothing), None);
+        assert_eq!(table.get(in_rules.id).as_deref(), Some(&info(0)));
+        assert_eq!(table.get(of_counter).as_deref(), Some(&info(1)));
+        assert_eq!(table.register(info(3)), of_nothing, "the number is used again");
+        drop(in_rules);
+        assert_eq!(table.collect(|_| ()), Some(3));
+        assert_eq!(table.to_vec(), []);
+    }
+
+    #[test]
+    fn a_limit_that_returns_to_the_rules_while_counters_are_searched_keeps_its_number() {
+        let table = LimitTable::default();
+        let id = table.register(info(0));
+        // The rule set is gone again before the numbers are freed, but counters may have got the number from it.
+        assert_eq!(table.collect(|_| drop(table.register_used(info(0)))), Some(0));
+        assert_eq!(table.get(id).as_deref(), Some(&info(0)));
+        assert_eq!(table.collect(|_| ()), Some(1));
+    }
+
+    #[test]
+    fn a_pinned_table_shows_which_numbers_were_used_again() {
+        let table = LimitTable::default();
+        let ids = [table.register_used(info(0)).id, table.register(info(1))];
+        let before = table.pin().reuses();
+        let freed = table.pin().freed();
+        let kept = table.register_used(info(0));
+        assert_eq!(table.pin().table.collect(|_| ()), None, "pinned");
+        assert_eq!(table.collect(|_| ()), Some(1));
+        let reused = table.register(info(2));
+        assert_eq!((kept.id, reused), (ids[0], ids[1]));
+        let pinned = table.pin();
+        assert_ne!(pinned.freed(), freed);
+        assert_eq!(pinned.reuses()[0], before[0]);
+        assert_ne!(pinned.reuses()[1], before[1]);
+    }
+
+    proptest! {
+        /// Rule sets arrive and go, counters are made of the rule set in force and expire, in any order.
+        #[test]
+        fn no_counter_loses_the_limit_it_was_counted_under(
+            steps in prop::collection::vec((0..5u8, 0..12u32), 1..200),
+        ) {
+            let table = LimitTable::default();
+            let mut rule_sets: Vec<Vec<(u32, Registered)>> = Vec::new();
+            let mut counters: Vec<(u32, LimitId)> = Vec::new();
+            for (action, number) in steps {
+                match action {
+                    0 => {
+                        let limits = number..number + 3;
+                        rule_sets.push(limits.map(|limit| (limit, table.register_used(info(limit)))).collect());
+                    }
+                    1 if !rule_sets.is_empty() => _ = rule_sets.remove(number as usize % rule_sets.len()),
+                    2 => counters.extend(rule_sets.last().map(|set| (set[0].0, set[0].1.id))),
+                    3 if !counters.is_empty() => _ = counters.remove(number as usize % counters.len()),
+                    _ => {
+                        table.collect(|mark| {
+                            // A reload and a decision in the middle of the search, behind the point it has reached.
+                            counters.iter().for_each(|(_, id)| mark(*id));
+                            let limit = table.register_used(info(number));
+                            counters.push((number, limit.id));
+                        });
+                    }
+                }
+                for (number, id) in &counters {
+                    prop_assert_eq!(table.get(*id), Some(Arc::new(info(*number))));
+                }
+                for (number, registered) in rule_sets.iter().flatten() {
+                    prop_assert_eq!(table.get(registered.id), Some(Arc::new(info(*number))));
+                }
+            }
+        }
+    }
 }

@@ -1,9 +1,10 @@
-//! Rules: YAML in, a tree of compiled rules out, and the way a descriptor takes through it.
+//! Rules: parses YAML into a tree of compiled rules, and matches descriptors against it.
 //!
-//! The way of a file: [`read`] fetches it (the only IO here), `yaml` makes a tree of located nodes of it, `grammar`
-//! makes declared rules of those, and `tree` compiles the declared rules of each domain into what matching walks.
+//! [`read`] reads the files (the only IO here), `yaml` parses each into a tree of nodes with positions, `grammar` turns
+//! those into declared rules, and `tree` compiles the declared rules of each domain for matching.
 //!
-//! Invariant: a [`RuleSet`] exists only if every file it came from was good; matching cannot fail, only find nothing.
+//! Invariant: a [`RuleSet`] exists only if every document it was built from is valid. Matching cannot fail; it finds a
+//! rule or none.
 
 mod error;
 mod explain;
@@ -19,14 +20,14 @@ mod tree;
 mod tree_tests;
 mod yaml;
 
-pub use error::{Location, Position, RuleError, RuleErrors};
+pub use error::{Origin, Position, RuleError, RuleErrors, SourceId};
 pub use explain::{Explanation, Matched, Outcome, Step};
 pub use files::{Source, read};
-pub use limits::{LimitIdentity, LimitInfo, LimitTable};
+pub use limits::{LimitIdentity, LimitInfo, LimitTable, PinnedLimits};
 pub use pattern::Pattern;
 pub use rule::{Charge, KeyPrefix, Rule, RuleLimit, Semantics};
 pub use set::{LoadOptions, RuleSet};
 pub use tree::{DomainRules, Found, RuleEntry, RuleValue};
 
-/// The rules that are served when no file is named: domain `demo`, key `api_key`, 5 per 10 s.
+/// The rules in force when no file is given: domain `demo`, key `api_key`, 5 per 10 s.
 pub const DEMO: &str = include_str!("../../examples/demo.yaml");

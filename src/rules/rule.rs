@@ -1,6 +1,6 @@
 //! What one node of the rule tree says about the descriptors that reach it.
 
-use super::Location;
+use super::Origin;
 use crate::{
     algorithm::{Algorithm, FixedWindow, SlidingWindow},
     key::Fingerprint,
@@ -54,8 +54,8 @@ pub struct KeyPrefix {
 pub struct RuleLimit {
     /// Which limit a counter belongs to.
     pub id: LimitId,
-    /// Part of the counter's key: tells the limits of one rule apart. It is 0 for a limit that is alone on its rule, and
-    /// else made of the limit's name or window, so that another order of the limits leaves the counters as they are.
+    /// Part of the counter's key: distinguishes the limits of one rule. Made of the limit's name, so that the limits
+    /// beside it do not matter; 0 for the only limit without a name, made of the window for one of several without.
     pub tag: u32,
     /// The name that metrics, `replaces` and answers use; may be empty.
     pub name: Box<str>,
@@ -109,7 +109,7 @@ pub struct Rule {
     /// What answers can say of it, its path above all.
     pub info: RuleInfo,
     /// Where the descriptor is declared.
-    pub location: Location,
+    pub origin: Origin,
     /// Names of limits that do not apply to a request that reaches this rule.
     pub replaces: Box<[Box<str>]>,
     /// Metrics show every value of the descriptor, not only those that the rule names.

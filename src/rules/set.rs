@@ -5,7 +5,7 @@ use super::{
     Semantics, Source,
     error::Problems,
     grammar::{self, DeclaredDomain},
-    limits::tag_of_override,
+    limits::{Registered, Registrar, tag_of_override},
     text_map::TextMap,
 };
 use crate::limit::Unit;
@@ -31,22 +31,28 @@ pub struct RuleSet {
     /// Whether any domain has a rule that may hold an answer.
     may_queue: bool,
     limits: LimitTable,
+    /// Keeps the numbers of these rules' limits.
+    _registered: Box<[Registered]>,
 }
 
 impl RuleSet {
-    /// Compiles the files, or tells everything that is wrong with any of them.
-    ///
-    /// Limits that `former` knows keep their numbers, see [`LimitTable`].
-    pub fn parse(
-        sources: &[Source],
-        options: &LoadOptions,
-        former: Option<&Self>,
-    ) -> Result<Self, RuleErrors> {
+    /// Compiles the documents, or returns every error in them. The rules are the first ones of their [`LimitTable`].
+    pub fn parse(sources: &[Source], options: &LoadOptions) -> Result<Self, RuleErrors> {
+        Self::build(sources, options, LimitTable::default())
+    }
+
+    /// Compiles the documents into the rules that follow these: limits that did not change keep their numbers. Only
+    /// the owner of the rules in force can put the result in their place.
+    pub(crate) fn successor(&self, sources: &[Source], options: &LoadOptions) -> Result<Self, RuleErrors> {
+        Self::build(sources, options, self.limits.clone())
+    }
+
+    fn build(sources: &[Source], options: &LoadOptions, limits: LimitTable) -> Result<Self, RuleErrors> {
         let mut problems = Problems::default();
-        let limits = former.map(|former| former.limits.clone()).unwrap_or_default();
+        let mut limits = Registrar::new(limits);
         let mut domains: BTreeMap<Arc<str>, DeclaredDomain> = BTreeMap::new();
         for source in sources {
-            let declared = grammar::domain(source, options.semantics, &limits, &mut problems);
+            let declared = grammar::domain(source, options.semantics, &mut limits, &mut problems);
             let Some(declared) = declared else { continue };
             match domains.entry(Arc::clone(&declared.name)) {
                 btree_map::Entry::Vacant(place) => _ = place.insert(declared),
@@ -54,23 +60,30 @@ impl RuleSet {
                     first.get_mut().descriptors.extend(declared.descriptors);
                 }
                 btree_map::Entry::Occupied(first) => {
-                    let first = &first.get().location;
+                    let first = &first.get().origin;
                     let message = format!(
                         "{:?} is already declared at {first}; put its descriptors there, or load with --merge-domains",
                         declared.name,
                     );
-                    problems.at(&declared.location, "domain", message);
+                    problems.at(&declared.origin, "domain", message);
                 }
             }
         }
         let (mut compiled, mut may_queue) = (Vec::with_capacity(domains.len()), false);
         for (name, declared) in domains {
-            let overrides = Unit::ALL.map(|unit| override_template(&name, unit, options.semantics, &limits));
+            let overrides =
+                Unit::ALL.map(|unit| override_template(&name, unit, options.semantics, &mut limits));
             let rules = DomainRules::compile(declared, overrides, &mut problems);
             may_queue |= rules.may_queue();
             compiled.push((name.into(), rules));
         }
-        problems.or(Self { domains: compiled.into_iter().collect(), may_queue, limits })
+        let Registrar { table, used } = limits;
+        problems.or(Self {
+            domains: compiled.into_iter().collect(),
+            may_queue,
+            limits: table,
+            _registered: used.into(),
+        })
     }
 
     /// The rules of a domain.
@@ -112,7 +125,12 @@ impl RuleSet {
 }
 
 /// The limit of requests that bring their own, but for the number of requests.
-fn override_template(domain: &Arc<str>, unit: Unit, semantics: Semantics, limits: &LimitTable) -> RuleLimit {
+fn override_template(
+    domain: &Arc<str>,
+    unit: Unit,
+    semantics: Semantics,
+    limits: &mut Registrar,
+) -> RuleLimit {
     let window = unit.window();
     let algorithm = semantics.algorithm(0, window);
     let charge = match semantics {
@@ -135,12 +153,16 @@ mod tests {
     use proptest::prelude::*;
 
     fn source(name: &str, text: &str) -> Source {
-        Source { name: name.to_owned(), text: text.to_owned() }
+        Source::file(name, text)
     }
 
     fn parse(text: &str, semantics: Semantics, former: Option<&RuleSet>) -> Result<RuleSet, RuleErrors> {
         let options = LoadOptions { semantics, merge_domains: false };
-        RuleSet::parse(&[source("rules.yaml", text)], &options, former)
+        let sources = [source("rules.yaml", text)];
+        match former {
+            None => RuleSet::parse(&sources, &options),
+            Some(former) => former.successor(&sources, &options),
+        }
     }
 
     /// The limits of the one descriptor `k`, whose other lines these are.
@@ -217,18 +239,18 @@ mod tests {
             source("c.yaml", "domain: d\ndescriptors: [{key: b}]"),
         ];
         let mut options = LoadOptions::default();
-        let errors = RuleSet::parse(&sources[..2], &options, None).unwrap_err().to_string();
+        let errors = RuleSet::parse(&sources[..2], &options).unwrap_err().to_string();
         assert_eq!(
             errors,
             "b.yaml:1:9: domain: \"d\" is already declared at a.yaml:1:9; put its descriptors there, or load with \
              --merge-domains"
         );
         options.merge_domains = true;
-        let rules = RuleSet::parse(&sources[..2], &options, None).unwrap();
+        let rules = RuleSet::parse(&sources[..2], &options).unwrap();
         let paths: Vec<_> =
             rules.domain("d").unwrap().rules().iter().map(|rule| rule.info.path.to_string()).collect();
         assert_eq!(paths, ["a", "b"]);
-        let errors = RuleSet::parse(&sources, &options, None).unwrap_err().to_string();
+        let errors = RuleSet::parse(&sources, &options).unwrap_err().to_string();
         assert_eq!(
             errors,
             "c.yaml:2:15: descriptors[0]: the same key and value as at b.yaml:2:15; keep one of the two"
@@ -238,8 +260,8 @@ mod tests {
     #[test]
     fn the_errors_of_all_files_come_at_once() {
         let sources = [source("a.yaml", "\tx"), source("b.yaml", ""), source("c.yaml", "domain: [")];
-        let errors = RuleSet::parse(&sources, &LoadOptions::default(), None).unwrap_err();
-        let files: Vec<_> = errors.iter().map(|error| &*error.file).collect();
+        let errors = RuleSet::parse(&sources, &LoadOptions::default()).unwrap_err();
+        let files: Vec<_> = errors.iter().map(|error| error.origin.source.to_string()).collect();
         assert_eq!(files, ["a.yaml", "b.yaml", "c.yaml"]);
     }
 

@@ -7,7 +7,7 @@
 //! Siblings with exact values cost nothing: they are found by hash, however many there are.
 
 use super::{
-    KeyPrefix, Location, Rule, RuleLimit,
+    KeyPrefix, Origin, Rule, RuleLimit,
     error::Problems,
     explain::{Explanation, Matched},
     grammar::{Declared, DeclaredDomain, DeclaredValue},
@@ -154,7 +154,7 @@ impl DomainRules {
     pub fn rules(&self) -> Vec<&Rule> {
         let mut rules = Vec::new();
         self.root.add_rules(&mut rules);
-        rules.sort_by_key(|rule| (&rule.location.file, rule.location.position));
+        rules.sort_by_key(|rule| &rule.origin);
         rules
     }
 
@@ -263,9 +263,9 @@ impl Level {
         let mut groups: BTreeMap<SmolStr, Group> = BTreeMap::new();
         for Declared { key, value, rule, below, path_in_file } in declared {
             let node = Node { rule, below: Self::compile(below, problems) };
-            if let Err((location, first)) = groups.entry(key.into()).or_default().insert(value, node) {
+            if let Err((origin, first)) = groups.entry(key.into()).or_default().insert(value, node) {
                 let message = format!("the same key and value as at {first}; keep one of the two");
-                problems.at(&location, path_in_file, message);
+                problems.at(&origin, path_in_file, message);
             }
         }
         let mut levels = groups.into_iter().map(|(key, group)| (key, Siblings::from(group)));
@@ -296,20 +296,20 @@ struct Group {
 
 impl Group {
     /// Takes the node in, or says where it is and where the one is that takes its place already.
-    fn insert(&mut self, value: DeclaredValue, node: Node) -> Result<(), (Location, Location)> {
-        let location = |node: &Node| node.rule.location.clone();
+    fn insert(&mut self, value: DeclaredValue, node: Node) -> Result<(), (Origin, Origin)> {
+        let origin = |node: &Node| node.rule.origin.clone();
         match value {
             DeclaredValue::Any => match &self.alone {
-                Some(first) => return Err((location(&node), location(first))),
+                Some(first) => return Err((origin(&node), origin(first))),
                 None => self.alone = Some(Box::new(node)),
             },
             DeclaredValue::Exact(value) => match self.exact.entry(value.into()) {
-                btree_map::Entry::Occupied(first) => return Err((location(&node), location(first.get()))),
+                btree_map::Entry::Occupied(first) => return Err((origin(&node), origin(first.get()))),
                 btree_map::Entry::Vacant(place) => _ = place.insert(node),
             },
             DeclaredValue::Wildcard { pattern, shared } => {
                 match self.wildcards.iter().find(|wildcard| wildcard.pattern == pattern) {
-                    Some(first) => return Err((location(&node), location(&first.node))),
+                    Some(first) => return Err((origin(&node), origin(&first.node))),
                     None => self.wildcards.push(Wildcard { pattern, shared, node }),
                 }
             }

@@ -5,9 +5,8 @@ use crate::limit::{Entry, Override, Unit};
 use proptest::prelude::*;
 
 fn rules(yaml: &str) -> RuleSet {
-    let source = Source { name: "rules.yaml".to_owned(), text: yaml.to_owned() };
-    RuleSet::parse(&[source], &LoadOptions::default(), None)
-        .unwrap_or_else(|errors| panic!("{errors}\n{yaml}"))
+    let source = Source::file("rules.yaml", yaml);
+    RuleSet::parse(&[source], &LoadOptions::default()).unwrap_or_else(|errors| panic!("{errors}\n{yaml}"))
 }
 
 /// `a=1,b=2` as entries; a value may be left out.
@@ -173,9 +172,9 @@ fn a_requests_own_limit_counts_by_its_unit_under_a_number_that_is_always_the_sam
 
 #[test]
 fn the_reference_servers_requests_own_limit_is_a_fixed_window() {
-    let source = Source { name: "r".to_owned(), text: "domain: d".to_owned() };
+    let source = Source::file("r", "domain: d");
     let options = LoadOptions { semantics: Semantics::Reference, merge_domains: false };
-    let rules = RuleSet::parse(&[source], &options, None).unwrap();
+    let rules = RuleSet::parse(&[source], &options).unwrap();
     let limit = rules.domain("d").unwrap().override_limit(Override { requests: 7, unit: Unit::Day });
     assert_eq!(limit.algorithm.name(), "fixed_window");
 }

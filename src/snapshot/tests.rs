@@ -26,8 +26,8 @@ fn start_of_time() -> Timestamp {
 }
 
 fn limiter(rules: &str, seed: Seed, counters_max: usize) -> Limiter {
-    let source = Source { name: "rules.yaml".into(), text: rules.into() };
-    let rules = RuleSet::parse(&[source], &LoadOptions::default(), None).expect("the test's rules are good");
+    let source = Source::file("rules.yaml", rules);
+    let rules = RuleSet::parse(&[source], &LoadOptions::default()).expect("the test's rules are good");
     Limiter::new(rules, StoreSettings { seed, counters_max, on_full: OnFull::Deny }, false)
 }
 
@@ -43,8 +43,8 @@ fn start(
 /// The limit of the rules with this path.
 fn limit(limiter: &Limiter, path: &str) -> (LimitId, Algorithm) {
     let limits = limiter.rules().limits().to_vec();
-    let index = limits.iter().position(|info| &*info.identity.path == path).expect("the path is there");
-    (LimitId(index as u32), limits[index].algorithm.clone())
+    let (id, info) = limits.iter().find(|(_, info)| &*info.identity.path == path).expect("the path is there");
+    (*id, info.algorithm.clone())
 }
 
 fn key(number: u64) -> Key {
@@ -72,11 +72,11 @@ fn count(limiter: &Limiter, key: Key, path: &str, hits: u64, now: Timestamp) {
 
 /// Every counter: what is used of which limit.
 fn content(limiter: &Limiter, now: Timestamp) -> BTreeMap<Key, (String, u64)> {
-    let (limits, store) = (limiter.rules().limits().to_vec(), limiter.store());
+    let (rules, store) = (limiter.rules(), limiter.store());
     let mut all = BTreeMap::new();
     for shard in 0..store.shard_count() {
         for (key, counter) in store.lock(shard).iter() {
-            let info = &limits[counter.limit().0 as usize];
+            let info = rules.limits().get(counter.limit()).expect("the limit of a counter is known");
             let used = info.algorithm.used(&counter.state(), now);
             all.insert(key, (info.identity.path.to_string(), used));
         }
@@ -211,7 +211,7 @@ fn a_counter_outlives_changed_and_removed_rules() {
         let shard = after.store().lock(Store::shard_of(key(1)));
         let place = shard.find(key(1)).expect("the counter is there");
         let counter = shard.get(place);
-        let former = after.rules().limits().to_vec()[counter.limit().0 as usize].algorithm.clone();
+        let former = after.rules().limits().get(counter.limit()).unwrap().algorithm.clone();
         limit_of(&changed, "user").take_over(&former, counter.state().into_owned(), now)
     };
     assert_eq!(limit_of(&changed, "user").used(&state, now), 60);

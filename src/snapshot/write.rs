@@ -19,7 +19,7 @@ use super::{
 use crate::{
     clock::Clock,
     limit::LimitId,
-    rules::LimitTable,
+    rules::{LimitTable, PinnedLimits},
     store::{PageCopies, Seed, Store, Wanted},
 };
 
@@ -70,6 +70,10 @@ pub(super) struct LimitIndex {
     unwritten: Vec<LimitId>,
     /// The records in which the others are.
     pub(super) records: Vec<u64>,
+    /// By [`LimitId`]: how many limits the number stood for before the one of its place; 0 beyond the end.
+    reuses: Vec<u32>,
+    /// Numbers that the table of limits had freed by then.
+    freed: u64,
 }
 
 /// What a pass wrote.
@@ -93,6 +97,20 @@ impl LimitIndex {
             *book.entry(limit) = Some(place);
         }
         book
+    }
+
+    /// Forgets the places of numbers that stand for other limits by now.
+    fn forget_reused(&mut self, limits: &PinnedLimits<'_>) {
+        if limits.freed() == self.freed {
+            return;
+        }
+        let reuses = limits.reuses();
+        for (index, place) in self.places.iter_mut().enumerate() {
+            if reuses.get(index) != Some(self.reuses.get(index).unwrap_or(&0)) {
+                *place = None;
+            }
+        }
+        (self.reuses, self.freed) = (reuses, limits.freed());
     }
 
     fn entry(&mut self, limit: LimitId) -> &mut Option<u32> {
@@ -163,6 +181,8 @@ impl Writer {
 
     fn write(&mut self, store: &Store, limits: &LimitTable, clock: &dyn Clock) -> Result<Pass, DiskError> {
         let mut pass = Pass { afresh: self.afresh, ..Pass::default() };
+        let limits = limits.pin();
+        self.generation.limits.forget_reused(&limits);
         if self.afresh {
             self.disk.remove(self.generation.number)?;
             let head = Head::new(&self.seed, store.shard_count());
@@ -172,7 +192,7 @@ impl Writer {
         if pass.pages == 0 && !self.afresh {
             return Ok(pass);
         }
-        self.write_limits(limits, &mut pass)?;
+        self.write_limits(&limits, &mut pass)?;
         let commit = Commit {
             at_nanos: clock.now().as_nanos(),
             counters: store.counters() as u64,
@@ -226,13 +246,16 @@ impl Writer {
     }
 
     /// Writes the limits that have got their places in this pass.
-    fn write_limits(&mut self, limits: &LimitTable, pass: &mut Pass) -> Result<(), DiskError> {
+    fn write_limits(&mut self, limits: &PinnedLimits<'_>, pass: &mut Pass) -> Result<(), DiskError> {
         if self.generation.limits.unwritten.is_empty() {
             return Ok(());
         }
-        let known = limits.to_vec();
         let unwritten = std::mem::take(&mut self.generation.limits.unwritten);
-        let entry = |id: &LimitId| LimitRecord::from(&*known[id.0 as usize]);
+        let entry = |id: &LimitId| {
+            let info =
+                limits.get(*id).expect("a counter of this pass has it, and no number is freed meanwhile");
+            LimitRecord::from(&*info)
+        };
         let entries: Vec<LimitRecord> = unwritten.iter().map(entry).collect();
         self.generation.limits.records.push(self.generation.next_record);
         self.append(pass, |position| record::seal_json(Kind::Limits, position, &entries))

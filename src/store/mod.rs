@@ -19,7 +19,7 @@ pub use shard::Shard;
 pub use table::{Crowded, Place};
 
 use crate::{
-    limit::Timestamp,
+    limit::{LimitId, Timestamp},
     sync::{AtomicUsize, Mutex, MutexGuard},
 };
 use search::VainSearches;
@@ -153,6 +153,17 @@ impl Store {
     /// One more request found no room.
     pub fn count_no_room(&self) {
         self.no_room.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Calls `visit` with the limit of every counter: a few pages under each lock. A counter that is made meanwhile may be
+    /// left out.
+    pub fn visit_limits(&self, visit: &mut dyn FnMut(LimitId)) {
+        for shard in 0..self.shard_count() {
+            let mut next = Some(0);
+            while let Some(from) = next {
+                next = self.lock(shard).visit_limits(from, visit);
+            }
+        }
     }
 
     /// Drops the expired counters of the next `pages_max` pages of one shard; returns how many were dropped and whether

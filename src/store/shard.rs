@@ -4,7 +4,7 @@ use super::{
     Counter, Key, Swept,
     table::{Crowded, Place, Table},
 };
-use crate::limit::Timestamp;
+use crate::limit::{LimitId, Timestamp};
 
 /// Some of the counters, behind one lock.
 #[derive(Default)]
@@ -58,6 +58,12 @@ impl Shard {
         self.counters.sweep(pages_max, live_at(now))
     }
 
+    /// Calls `visit` with the limit of every counter in a few pages from page `from` on; returns the page to go on with.
+    /// Keys never move to a page with a lower number, so that no counter is left out between two calls.
+    pub fn visit_limits(&self, from: usize, visit: &mut dyn FnMut(LimitId)) -> Option<usize> {
+        self.counters.visit(from, |counter| visit(counter.limit()))
+    }
+
     /// Every counter, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (Key, &Counter)> {
         self.counters.iter().map(|slot| (slot.key, &slot.value))
@@ -72,7 +78,7 @@ fn live_at(now: Timestamp) -> impl Fn(&Counter) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{algorithm::State, limit::LimitId};
+    use crate::algorithm::State;
 
     #[test]
     fn a_slot_takes_forty_bytes() {

@@ -32,6 +32,9 @@ const PLACES_PER_PAGE_MAX: usize = 64;
 /// Pages that are looked at for changes in one go.
 const PAGES_SEARCHED_MAX: usize = 128;
 
+/// Pages that are visited under one lock.
+const PAGES_VISITED_MAX: usize = 32;
+
 /// Too many keys agree in the bits that tell pages apart. Keys made under a secret never do; those that a stranger chose
 /// may, and the directory that told them apart would outgrow any memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -304,6 +307,16 @@ impl<T: Default> Table<T> {
     /// Counts every page as unchanged.
     pub(super) fn mark_unchanged(&mut self) {
         self.pages.iter_mut().for_each(|page| page.changed = false);
+    }
+
+    /// Calls `visit` with everything in the pages from `from` on, [`PAGES_VISITED_MAX`] of them; returns the next page, if
+    /// there is one.
+    pub(super) fn visit(&self, from: usize, mut visit: impl FnMut(&T)) -> Option<usize> {
+        let end = self.pages.len().min(from.saturating_add(PAGES_VISITED_MAX));
+        for page in self.pages.get(from..end).unwrap_or_default() {
+            (0..page.len()).for_each(|slot| visit(&page.slot(slot).value));
+        }
+        (end < self.pages.len()).then_some(end)
     }
 
     /// Everything in the table, in no order.

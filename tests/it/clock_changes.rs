@@ -51,8 +51,8 @@ impl Kept {
     /// Written by a process whose clock stood at `then`. Of each limit, alice has used three and bob has used all.
     fn written_at(then: Timestamp, window: Duration) -> Self {
         let (data, text) = (tempfile::tempdir().expect("a folder"), rules(window));
-        let source = Source { name: "rules.yaml".to_owned(), text: text.clone() };
-        let rules = RuleSet::parse(&[source], &LoadOptions::default(), None).expect("good rules");
+        let source = Source::file("rules.yaml", text.clone());
+        let rules = RuleSet::parse(&[source], &LoadOptions::default()).expect("good rules");
         let build = |seed| {
             let store = StoreSettings { seed, counters_max: 100, on_full: OnFull::Deny };
             Limiter::new(rules.clone(), store, false)

@@ -20,8 +20,8 @@ fn yaml_files(directory: &str) -> Vec<PathBuf> {
 
 /// The rules of one file under the name that errors are to show.
 fn parse(name: &str, text: &str) -> Result<RuleSet, String> {
-    let source = Source { name: name.to_owned(), text: text.to_owned() };
-    RuleSet::parse(&[source], &LoadOptions::default(), None).map_err(|errors| errors.to_string())
+    let source = Source::file(name, text);
+    RuleSet::parse(&[source], &LoadOptions::default()).map_err(|errors| errors.to_string())
 }
 
 /// Beside each broken file, `NAME.expected` holds what is to be said of it, to the letter.
@@ -44,7 +44,7 @@ fn files_of_the_reference_server_load_unchanged() {
         let sources = read(&[in_repository("tests/rules/reference")]).unwrap();
         assert!(sources.len() >= 4);
         let options = LoadOptions { semantics, merge_domains: false };
-        let rules = RuleSet::parse(&sources, &options, None).unwrap_or_else(|errors| panic!("{errors}"));
+        let rules = RuleSet::parse(&sources, &options).unwrap_or_else(|errors| panic!("{errors}"));
         assert_eq!(rules.domains().count(), sources.len());
     }
 }
@@ -53,7 +53,7 @@ fn files_of_the_reference_server_load_unchanged() {
 fn every_example_loads() {
     for file in yaml_files("examples") {
         let sources = read(&[file]).unwrap();
-        if let Err(errors) = RuleSet::parse(&sources, &LoadOptions::default(), None) {
+        if let Err(errors) = RuleSet::parse(&sources, &LoadOptions::default()) {
             panic!("{errors}");
         }
     }

@@ -125,7 +125,7 @@ fn check_restored(data: &Path, rules: &Path, keys: &[&str]) {
     // The clock stands where it stood when the snapshot was written.
     let at = Archive::open(data).expect("it is good").expect("it exists").at();
     let sources = rules::read(&[rules.to_owned()]).expect("rules");
-    let rules = RuleSet::parse(&sources, &LoadOptions::default(), None).expect("good rules");
+    let rules = RuleSet::parse(&sources, &LoadOptions::default()).expect("good rules");
     let build = |seed| {
         let store = StoreSettings { seed, counters_max: 100, on_full: OnFull::Deny };
         Limiter::new(rules.clone(), store, false)

@@ -141,26 +141,27 @@ fn present<'de, D: serde::Deserializer<'de>>(value: D) -> Result<Option<Option<L
 }
 
 impl Scenario {
-    fn rule_set(&self, text: &str, former: Option<&RuleSet>) -> RuleSet {
+    fn rule_sources(&self, text: &str) -> ([Source; 1], LoadOptions) {
         let semantics = match self.compat {
             Some(Compat::Reference) => Semantics::Reference,
             None => Semantics::Exact,
         };
-        let source = Source { name: self.name.clone(), text: text.to_owned() };
-        let options = LoadOptions { semantics, ..LoadOptions::default() };
-        RuleSet::parse(&[source], &options, former).unwrap_or_else(|errors| panic!("{errors}"))
+        ([Source::file(self.name.clone(), text)], LoadOptions { semantics, ..LoadOptions::default() })
     }
 
     fn play(&self) {
         let store =
             StoreSettings { seed: Seed::from_bytes([5; 16]), counters_max: 1_000, on_full: OnFull::Deny };
-        let limiter = Limiter::new(self.rule_set(&self.rules, None), store, false);
+        let (sources, options) = self.rule_sources(&self.rules);
+        let rules = RuleSet::parse(&sources, &options).unwrap_or_else(|errors| panic!("{errors}"));
+        let limiter = Limiter::new(rules, store, false);
         let start = Timestamp::from_millis(self.start_unix_ms.unwrap_or(START_UNIX_MS));
         let mut player = Player { limiter, waiting: BTreeMap::new(), before: start };
         for (number, step) in self.steps.iter().enumerate() {
             if let Some(rules) = &step.rules {
-                let former = player.limiter.rules();
-                player.limiter.replace_rules(self.rule_set(rules, Some(&former)));
+                let (sources, options) = self.rule_sources(rules);
+                let next = player.limiter.update_rules().build(&sources, &options);
+                drop(next.unwrap_or_else(|errors| panic!("{errors}")).put_in_force());
             }
             for time in 0..step.times.unwrap_or(1) {
                 let millis = step.at_ms + time * step.every_ms;

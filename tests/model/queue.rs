@@ -21,8 +21,8 @@ descriptors:
 ";
 
 fn limiter() -> Arc<Limiter> {
-    let source = Source { name: "model.yaml".to_owned(), text: RULES.to_owned() };
-    let rules = RuleSet::parse(&[source], &LoadOptions::default(), None).expect("good rules");
+    let source = Source::file("model.yaml", RULES);
+    let rules = RuleSet::parse(&[source], &LoadOptions::default()).expect("good rules");
     let store = StoreSettings { seed: Seed::from_bytes([5; 16]), counters_max: 10, on_full: OnFull::Deny };
     Arc::new(Limiter::new(rules, store, false))
 }

@@ -37,11 +37,10 @@ pub struct World {
 /// Logs go the way that every request can take; a case that is about a short way counts otherwise.
 const ALGORITHM: &str = "sliding_log";
 
-fn rules(window: &str, algorithm: &str, former: Option<&RuleSet>) -> RuleSet {
+fn rules(window: &str, algorithm: &str) -> [Source; 1] {
     let limit = format!("requests_per_unit: {LIMIT}, per: {window}, algorithm: {algorithm}");
     let text = format!("domain: d\ndescriptors: [{{key: k, rate_limit: {{{limit}}}}}]");
-    let source = Source { name: "model.yaml".to_owned(), text };
-    RuleSet::parse(&[source], &LoadOptions::default(), former).expect("good rules")
+    [Source::file("model.yaml", text)]
 }
 
 impl World {
@@ -62,11 +61,9 @@ impl World {
 
     fn made_of(counters_max: usize, algorithm: &str, taken: &[(&str, u32)]) -> Arc<Self> {
         let seed = Seed::from_bytes([5; 16]);
+        let first = RuleSet::parse(&rules("1d", algorithm), &LoadOptions::default()).expect("good rules");
         let store = StoreSettings { seed, counters_max, on_full: OnFull::Deny };
-        let world = Self {
-            limiter: Limiter::new(rules("1d", algorithm, None), store, false),
-            kept: Mutex::default(),
-        };
+        let world = Self { limiter: Limiter::new(first, store, false), kept: Mutex::default() };
         for &(value, hits) in taken {
             (0..hits).for_each(|_| assert!(world.ask(&[value])));
         }
@@ -130,7 +127,8 @@ impl World {
     /// Other rules, and the first ones again.
     pub fn reload_twice(&self) {
         for window in ["2d", "1d"] {
-            self.limiter.replace_rules(rules(window, ALGORITHM, Some(&self.limiter.rules())));
+            let next = self.limiter.update_rules().build(&rules(window, ALGORITHM), &LoadOptions::default());
+            drop(next.expect("good rules").put_in_force());
         }
     }
 

@@ -75,8 +75,9 @@ impl Server {
             What::End(after) => return self.end(now + after, *now),
             What::ChangeRules(rules) => {
                 self.rules = rules.clone();
-                let former = self.limiter.rules();
-                self.limiter.replace_rules(rule_set(self.settings, rules, Some(&former)));
+                let (sources, options) = rule_sources(self.settings, rules);
+                let next = self.limiter.update_rules().build(&sources, &options);
+                drop(next.unwrap_or_else(|errors| panic!("{errors}")).put_in_force());
             }
             What::Sweep => self.sweep(*now),
             What::Snapshot => self.write_snapshot(*now),
@@ -183,18 +184,21 @@ fn start(settings: Settings, rules: &Rules, disk: &SimulatedDisk, now: u64) -> (
     let on_full = if settings.denies_when_full { OnFull::Deny } else { OnFull::Allow };
     let build = |seed| {
         let store = StoreSettings { seed, counters_max: settings.counters_max, on_full };
-        Limiter::new(rule_set(settings, rules, None), store, false).with_queued_max(settings.waiting_max)
+        Limiter::new(rule_set(settings, rules), store, false).with_queued_max(settings.waiting_max)
     };
     let started = start_simulated(disk, Seed::from_bytes([3; 16]), build, moment(now));
     let (limiter, writer, _) = started.expect("what was written can be restored");
     (limiter, writer)
 }
 
-fn rule_set(settings: Settings, rules: &Rules, former: Option<&RuleSet>) -> RuleSet {
-    let source = Source { name: "sim.yaml".to_owned(), text: rules.yaml() };
+fn rule_sources(settings: Settings, rules: &Rules) -> ([Source; 1], LoadOptions) {
     let semantics = if settings.is_reference { Semantics::Reference } else { Semantics::Exact };
-    let options = LoadOptions { semantics, ..LoadOptions::default() };
-    RuleSet::parse(&[source], &options, former).unwrap_or_else(|errors| panic!("{errors}"))
+    ([Source::file("sim.yaml", rules.yaml())], LoadOptions { semantics, ..LoadOptions::default() })
+}
+
+fn rule_set(settings: Settings, rules: &Rules) -> RuleSet {
+    let (sources, options) = rule_sources(settings, rules);
+    RuleSet::parse(&sources, &options).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
 fn moment(nanos: u64) -> Timestamp {

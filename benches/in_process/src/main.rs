@@ -46,8 +46,8 @@ fn main() {
 }
 
 fn limiter() -> Limiter {
-    let source = Source { name: "edge.yaml".into(), text: RULES.into() };
-    let rules = RuleSet::parse(&[source], &LoadOptions::default(), None).expect("the rules are good");
+    let source = Source::file("edge.yaml", RULES);
+    let rules = RuleSet::parse(&[source], &LoadOptions::default()).expect("the rules are good");
     let store = StoreSettings {
         seed: Seed::from_bytes([7; 16]),
         counters_max: 2 * MANY_KEYS as usize,

@@ -4,7 +4,7 @@ use crate::{
     limiter::{
         Limiter,
         decide::decide_any,
-        tests::{descriptor, rule_set},
+        tests::{descriptor, replace_rules, rule_set},
     },
     rules::Semantics,
     store::{OnFull, Seed, StoreSettings},
@@ -42,7 +42,7 @@ static TEXTS: LazyLock<Vec<[String; 2]>> =
 
 pub(in crate::limiter) fn limiter(rules: &str) -> Limiter {
     let store = StoreSettings { seed: Seed::from_bytes([9; 16]), counters_max: 20, on_full: OnFull::Deny };
-    Limiter::new(rule_set(rules, Semantics::Exact, None), store, false)
+    Limiter::new(rule_set(rules, Semantics::Exact), store, false)
 }
 
 pub(in crate::limiter) fn counters(limiter: &Limiter) -> Vec<String> {
@@ -73,7 +73,7 @@ proptest! {
             if let Some(requests) = [3, 5].get(usize::from(change)) {
                 let changed = RULES.replace("requests_per_unit: 4", &format!("requests_per_unit: {requests}"));
                 for limiter in [&short, &long] {
-                    limiter.replace_rules(rule_set(&changed, Semantics::Exact, Some(&limiter.rules())));
+                    replace_rules(limiter, &changed);
                 }
             }
             let mut request = Request::new("d");

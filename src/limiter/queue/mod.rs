@@ -98,6 +98,12 @@ impl Queues {
         Self { requests_max, ends: None, tickets: 0, requests: HashMap::default(), lines: HashMap::default() }
     }
 
+    /// Calls `visit` with every limit under which hits of queued requests were counted.
+    pub(in crate::limiter) fn visit_limits(&self, visit: &mut dyn FnMut(LimitId)) {
+        let hits = self.requests.values().flat_map(|request| &request.hits_of_counters);
+        hits.for_each(|hits| visit(hits.limit));
+    }
+
     /// Requests that wait.
     pub(in crate::limiter) fn len(&self) -> usize {
         self.requests.len()

@@ -3,7 +3,7 @@
 use super::*;
 use crate::limiter::{
     Limiter,
-    tests::{MIDNIGHT_MILLIS, descriptor, limiter, rule_set, shown},
+    tests::{MIDNIGHT_MILLIS, descriptor, limiter, replace_rules, rule_set, shown},
 };
 use crate::{
     limit::{Request, RequestLimits},
@@ -323,15 +323,14 @@ fn those_who_wait_keep_their_turns_when_the_rules_change_and_newcomers_stand_beh
         world.come(name, 0, "user=x");
     }
     let twice_as_fast = ONE_A_SECOND.replace("requests_per_unit: 1", "requests_per_unit: 2");
-    let rules = rule_set(&twice_as_fast, Semantics::Exact, Some(&world.limiter.rules()));
-    world.limiter.replace_rules(rules);
+    replace_rules(&world.limiter, &twice_as_fast);
     assert_eq!(world.turns(["b", "c", "d"]), [1_000, 2_000, 3_000]);
     // Three are counted still, half a second for each.
     assert_eq!(world.come("e", 1_000, "user=x"), ["held until 2500"]);
     world.give_up("d", 1_000);
     assert_eq!(world.turns(["b", "c", "e"]), [1_000, 2_000, 2_000]);
     let none = "domain: d\ndescriptors: []";
-    world.limiter.replace_rules(rule_set(none, Semantics::Exact, Some(&world.limiter.rules())));
+    replace_rules(&world.limiter, none);
     assert_eq!(world.answer("b", 1_000, "user=x"), ["none"]);
     world.give_up("c", 1_000);
     world.give_up("e", 1_000);
@@ -347,7 +346,7 @@ fn hits_that_are_given_back_move_those_who_wait_for_a_queue_that_there_is_no_mor
         world.come(name, 0, "user=x");
     }
     let no_queue = ONE_A_SECOND.replace(", max_wait: 10s, max_queue: 3", "");
-    world.limiter.replace_rules(rule_set(&no_queue, Semantics::Exact, Some(&world.limiter.rules())));
+    replace_rules(&world.limiter, &no_queue);
     assert_eq!(world.come("back", 200, "user=x -1"), ["ok 0"]);
     assert_eq!(world.turns(["b", "c"]), [0, 1_000]);
     assert_eq!(world.come("back", 200, "user=x -2"), ["ok 1"]);
@@ -365,7 +364,7 @@ fn who_goes_away_takes_off_no_hits_of_a_counter_that_another_rule_has_taken_over
     world.come("a", 0, "user=x");
     assert_eq!(world.come("b", 0, "user=x; log=x"), ["held until 1000"]);
     let shorter = ONE_A_SECOND.to_owned() + &log.replace("10s", "100ms");
-    world.limiter.replace_rules(rule_set(&shorter, Semantics::Exact, Some(&world.limiter.rules())));
+    replace_rules(&world.limiter, &shorter);
     assert_eq!(world.come("c", 50, "log=x"), ["ok 2"]);
     assert_eq!(world.come("d", 200, "log=x +4"), ["ok 0"]);
     world.give_up("b", 200);
@@ -385,7 +384,7 @@ fn nobody_waits_for_a_shadow() {
 /// A limiter with room for two counters.
 fn small(rules: &str, on_full: OnFull) -> World {
     let store = crate::store::StoreSettings { seed: Seed::from_bytes([9; 16]), counters_max: 2, on_full };
-    World::of(Limiter::new(rule_set(rules, Semantics::Exact, None), store, false))
+    World::of(Limiter::new(rule_set(rules, Semantics::Exact), store, false))
 }
 
 #[test]

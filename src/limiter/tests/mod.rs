@@ -21,15 +21,22 @@ pub(super) fn limiter(yaml: &str) -> Limiter {
     limiter_of(yaml, Semantics::Exact, 1000, OnFull::Deny)
 }
 
-pub(super) fn rule_set(yaml: &str, semantics: Semantics, former: Option<&RuleSet>) -> RuleSet {
-    let source = Source { name: "test.yaml".into(), text: yaml.into() };
+/// Puts these rules in force.
+pub(super) fn replace_rules(limiter: &Limiter, yaml: &str) {
+    let source = Source::file("test.yaml", yaml);
+    let next = limiter.update_rules().build(&[source], &LoadOptions::default());
+    drop(next.unwrap_or_else(|errors| panic!("{errors}")).put_in_force());
+}
+
+pub(super) fn rule_set(yaml: &str, semantics: Semantics) -> RuleSet {
+    let source = Source::file("test.yaml", yaml);
     let options = LoadOptions { semantics, ..LoadOptions::default() };
-    RuleSet::parse(&[source], &options, former).unwrap_or_else(|errors| panic!("{errors}"))
+    RuleSet::parse(&[source], &options).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
 fn limiter_of(yaml: &str, semantics: Semantics, counters_max: usize, on_full: OnFull) -> Limiter {
     let store = StoreSettings { seed: Seed::from_bytes([9; 16]), counters_max, on_full };
-    Limiter::new(rule_set(yaml, semantics, None), store, false)
+    Limiter::new(rule_set(yaml, semantics), store, false)
 }
 
 /// `a=1,b=2` with hits: `+3` taken, `?` peeked, `-2` given back; one is taken if nothing is said.

@@ -9,7 +9,7 @@ fn a_reload_keeps_what_was_used() {
     check(&limiter, &[(0, "user=a +4", &["ok 1"])]);
     let reload = |from: &str, to: &str| {
         let changed = TWO_RULES.replace(from, to);
-        limiter.replace_rules(rule_set(&changed, Semantics::Exact, Some(&limiter.rules())));
+        replace_rules(&limiter, &changed);
     };
     reload("requests_per_unit: 5", "requests_per_unit: 7");
     check(&limiter, &[(0, "user=a", &["ok 2"])]);

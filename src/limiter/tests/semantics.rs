@@ -27,7 +27,7 @@ descriptors:
 #[test]
 fn global_shadow_admits_and_still_says_what_would_have_been() {
     let store = StoreSettings { seed: Seed::from_bytes([9; 16]), counters_max: 1000, on_full: OnFull::Deny };
-    let limiter = Limiter::new(rule_set(TWO_RULES, Semantics::Exact, None), store, true);
+    let limiter = Limiter::new(rule_set(TWO_RULES, Semantics::Exact), store, true);
     assert_eq!(send(&limiter, 0, "plan=free +2"), (Code::Ok, vec!["ok 0".to_owned()]));
     assert_eq!(send(&limiter, 0, "plan=free"), (Code::Ok, vec!["over 0 1000".to_owned()]));
 }

@@ -297,9 +297,8 @@ mod tests {
         let text = format!(
             "domain: d\ndescriptors: [{{key: k, rate_limit: {{requests_per_unit: 10, {unit}{keys}}}}}]"
         );
-        let source = Source { name: "test.yaml".into(), text };
-        let rules =
-            RuleSet::parse(&[source], &LoadOptions::default(), None).unwrap_or_else(|e| panic!("{e}"));
+        let source = Source::file("test.yaml", text);
+        let rules = RuleSet::parse(&[source], &LoadOptions::default()).unwrap_or_else(|e| panic!("{e}"));
         rules.domain("d").unwrap().rules()[0].limits[0].algorithm.clone()
     }
 

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     limit::{RuleInfo, Unit},
     rules::{
-        limits::{LimitIdentity, LimitInfo, TAG_ALONE, tag_among_several},
+        limits::{LimitIdentity, LimitInfo, TAG_UNNAMED, tag_of_label},
         pattern::Pattern,
         rule::{Rule, RuleLimit},
         yaml::{Field, Fields, quoted},
@@ -64,12 +64,12 @@ impl Walk<'_, '_> {
             Home::RateLimit => Some("it belongs under `rate_limit`"),
             Home::OnDeny => Some("it belongs under `on_deny`"),
         });
-        let location = self.report.location(item.position());
-        let declared_at = location.to_string().into();
+        let origin = self.report.origin(item.position());
+        let declared_at = origin.to_string().into();
         let rule = Rule {
             limits: self.register(&rates, &path),
             info: RuleInfo { path, declared_at, quota: is_quota, metadata, on_deny },
-            location,
+            origin,
             unlimited: rates.unlimited,
             shadow,
             replaces: rates.replaces.iter().map(|replaced| replaced.name.into()).collect(),
@@ -158,11 +158,12 @@ impl Walk<'_, '_> {
     /// Gives the limits their numbers.
     fn register(&mut self, rates: &Rates<'_>, path: &Arc<str>) -> SmallVec<[RuleLimit; 1]> {
         let mut limits: SmallVec<[RuleLimit; 1]> = SmallVec::with_capacity(rates.limits.len());
+        let unnamed = rates.limits.iter().filter(|limit| limit.name.is_empty()).count();
         for declared in &rates.limits {
-            let tag = match (&*rates.limits, declared.name) {
-                ([_], _) => TAG_ALONE,
-                (_, "") => tag_among_several(&declared.window.to_string()),
-                (_, name) => tag_among_several(name),
+            let tag = match declared.name {
+                "" if unnamed == 1 => TAG_UNNAMED,
+                "" => tag_of_label(&declared.window.to_string()),
+                name => tag_of_label(name),
             };
             if limits.iter().any(|limit| limit.tag == tag) {
                 let message = match declared.name {

@@ -10,9 +10,9 @@ mod rate_limit;
 mod window;
 
 use super::{
-    error::{Location, Problems},
+    error::{Origin, Problems},
     files::Source,
-    limits::LimitTable,
+    limits::Registrar,
     pattern::Pattern,
     rule::{Rule, Semantics},
     yaml::{self, Field, Report},
@@ -22,7 +22,7 @@ use std::sync::Arc;
 /// One file's part of a domain.
 pub(super) struct DeclaredDomain {
     pub(super) name: Arc<str>,
-    pub(super) location: Location,
+    pub(super) origin: Origin,
     pub(super) descriptors: Vec<Declared>,
 }
 
@@ -49,7 +49,7 @@ pub(super) enum DeclaredValue {
 /// What the walk through a file needs at every place.
 struct Walk<'w, 'p> {
     report: Report<'p>,
-    limits: &'w LimitTable,
+    limits: &'w mut Registrar,
     semantics: Semantics,
     domain: Arc<str>,
 }
@@ -58,7 +58,7 @@ struct Walk<'w, 'p> {
 pub(super) fn domain(
     source: &Source,
     semantics: Semantics,
-    limits: &LimitTable,
+    limits: &mut Registrar,
     problems: &mut Problems,
 ) -> Option<DeclaredDomain> {
     let mut report = Report::new(source, problems);
@@ -80,7 +80,7 @@ pub(super) fn domain(
             }
             Some(text) => {
                 walk.domain = text.into();
-                Some(walk.report.location(name.position()))
+                Some(walk.report.origin(name.position()))
             }
             None => None,
         },
@@ -92,7 +92,7 @@ pub(super) fn domain(
         Home::RateLimit => Some("it belongs under `rate_limit` of a descriptor"),
         Home::OnDeny => Some("it belongs under `on_deny` of a descriptor"),
     });
-    Some(DeclaredDomain { name: walk.domain, location: named?, descriptors })
+    Some(DeclaredDomain { name: walk.domain, origin: named?, descriptors })
 }
 
 /// The kinds of map in a file.

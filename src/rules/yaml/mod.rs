@@ -14,10 +14,11 @@ pub(super) use fields::{Field, Fields, quoted};
 pub(super) use suggest::nearest;
 
 use super::{
-    error::{Location, Position, Problems},
+    SourceId,
+    error::{Origin, Position, Problems},
     files::Source,
 };
-use std::{rc::Rc, sync::Arc};
+use std::rc::Rc;
 
 /// Maps and lists within each other. A descriptor takes two levels, and requests have 32 entries unless set otherwise.
 const DEPTH_MAX: usize = 200;
@@ -83,24 +84,24 @@ fn extent<'n>(nodes: impl Iterator<Item = &'n Rc<Node>>) -> (usize, usize) {
     nodes.fold((1, 1), |(size, height), node| (size.saturating_add(node.size), height.max(node.height + 1)))
 }
 
-/// Notes problems of one file.
+/// Notes errors of one file.
 pub(super) struct Report<'p> {
-    file: Arc<str>,
+    source: SourceId,
     problems: &'p mut Problems,
 }
 
 impl<'p> Report<'p> {
     pub(super) fn new(source: &Source, problems: &'p mut Problems) -> Self {
-        Self { file: source.name.as_str().into(), problems }
+        Self { source: source.id.clone(), problems }
     }
 
     pub(super) fn at(&mut self, position: Position, path: impl Into<String>, message: impl Into<String>) {
-        self.problems.at(&self.location(position), path, message);
+        self.problems.at(&self.origin(position), path, message);
     }
 
-    /// The position with this file's name.
-    pub(super) fn location(&self, position: Position) -> Location {
-        Location { file: Arc::clone(&self.file), position }
+    /// The position in this file.
+    pub(super) fn origin(&self, position: Position) -> Origin {
+        Origin { source: self.source.clone(), position: Some(position) }
     }
 }
 

@@ -13,8 +13,8 @@ pub fn limiter(yaml: &str) -> Limiter {
 
 /// A limiter with these rules, and no counters yet.
 pub fn limiter_with_room(yaml: &str, counters_max: usize, on_full: OnFull) -> Limiter {
-    let source = Source { name: "test.yaml".to_owned(), text: yaml.to_owned() };
+    let source = Source::file("test.yaml", yaml);
     let rules =
-        RuleSet::parse(&[source], &LoadOptions::default(), None).unwrap_or_else(|errors| panic!("{errors}"));
+        RuleSet::parse(&[source], &LoadOptions::default()).unwrap_or_else(|errors| panic!("{errors}"));
     Limiter::new(rules, StoreSettings { seed: Seed::from_bytes([4; 16]), counters_max, on_full }, false)
 }
