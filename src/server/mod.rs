@@ -4,6 +4,7 @@
 //! of its own, so that a decision never crosses threads. Workers share state through the sharded store alone.
 
 mod admin;
+mod clock_follower;
 mod connection;
 mod memory;
 mod sweeper;
@@ -25,6 +26,7 @@ use crate::{
     telemetry::Sources,
     transport::{self, BindError, Listener},
 };
+use clock_follower::ClockFollower;
 use std::{io, num::NonZeroUsize, pin::pin, sync::Arc, time::Duration};
 use sweeper::Sweeper;
 use tokio::{
@@ -176,6 +178,7 @@ async fn make_limiter<E: From<ServeError> + Send + 'static>(
 /// The background threads, and the limiter they work on.
 struct Background {
     limiter: Arc<Limiter>,
+    clock_follower: ClockFollower,
     sweeper: Sweeper,
     snapshots: Option<SnapshotTask>,
 }
@@ -188,11 +191,12 @@ impl Background {
     ) -> Result<Self, ServeError> {
         let limiter = Arc::new(limiter);
         let sweeper = Sweeper::start(&limiter, clock)?;
+        let clock_follower = ClockFollower::start(clock)?;
         let snapshots = writer
             .map(|writer| SnapshotTask::start(writer, &limiter, clock, settings.snapshot_interval))
             .transpose()
             .map_err(|source| ServeError::Start { what: "the snapshots", source })?;
-        Ok(Self { limiter, sweeper, snapshots })
+        Ok(Self { limiter, clock_follower, sweeper, snapshots })
     }
 
     fn sources(&self) -> Sources {
@@ -203,6 +207,7 @@ impl Background {
     /// Stops the threads and writes the last snapshot; called after the last decision.
     fn finish(self) -> Result<(), ServeError> {
         self.sweeper.stop();
+        self.clock_follower.stop();
         self.snapshots.map_or(Ok(()), SnapshotTask::finish).map_err(ServeError::LastSnapshot)
     }
 }
