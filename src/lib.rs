@@ -16,6 +16,7 @@
 //! | `transport` | byte streams: TCP and Unix sockets |
 //! | [`http2`] | HTTP/2 for unary calls |
 //! | [`telemetry`] | logs and metrics |
+//! | [`service`] | the application that every protocol calls: readiness, clock, limiter, response options, counts |
 //! | [`api`] | the RLS API over gRPC, and HTTP for operators |
 //! | [`server`] | the wiring |
 //! | [`cli`] | the commands |
@@ -33,6 +34,7 @@ pub mod limit;
 pub mod limiter;
 pub mod rules;
 pub mod server;
+pub mod service;
 pub mod snapshot;
 pub mod store;
 mod sync;

@@ -10,7 +10,7 @@ pub mod rls;
 mod routes;
 
 pub use port::GrpcPort;
-pub use rls::{Extras, PRECISION_HEADER, PlainHeaders, Precision, RateLimit, ResponseHeaders};
+pub use rls::{PRECISION_HEADER, Precision};
 pub use routes::{Health, RouteSettings, routes};
 
 /// The generated messages and services, in the modules of their protobuf packages.

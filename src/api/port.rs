@@ -8,11 +8,12 @@
 
 use super::{
     grpc::{explain_unknown_method, is_grpc, one_message, refuse_other_protocols},
-    rls::{PRECISION_HEADER, Precision, RateLimit, fast_path, precision_of},
+    rls::{PRECISION_HEADER, Precision, fast_path, precision_of, response},
 };
 use crate::{
     http2::{Fields, RequestBody, Responses, Service},
     limit,
+    service::RateLimitService,
 };
 use http::{Request, Response};
 use std::sync::Arc;
@@ -29,15 +30,15 @@ pub struct Call<'b> {
 
 /// Answers every request of the port.
 pub struct GrpcPort {
-    rate_limit: RateLimit,
+    service: RateLimitService,
     routes: Routes,
     message_bytes_max: usize,
 }
 
 impl GrpcPort {
     /// The lean way to a service that `routes` has too, and all else that `routes` has.
-    pub fn new(rate_limit: RateLimit, routes: Routes, message_bytes_max: usize) -> Self {
-        Self { rate_limit, routes, message_bytes_max }
+    pub fn new(service: RateLimitService, routes: Routes, message_bytes_max: usize) -> Self {
+        Self { service, routes, message_bytes_max }
     }
 }
 
@@ -75,18 +76,18 @@ impl Service for GrpcPort {
     fn decode<'b>(&self, precision: Precision, body: &'b [u8], asked: &mut Call<'b>) -> bool {
         let Some(message) = one_message(body, self.message_bytes_max) else { return false };
         asked.precision = precision;
-        fast_path::read(message, self.rate_limit.limits(), &mut asked.request).is_ok()
-            && self.rate_limit.decides_at_once(&asked.request)
+        fast_path::read(message, self.service.request_limits(), &mut asked.request).is_ok()
+            && self.service.decides_inline(&asked.request)
     }
 
     #[inline]
     fn respond(&self, calls: &[Call<'_>], responses: &mut impl Responses) {
         let requests = calls.iter().map(|call| &call.request);
-        self.rate_limit.decide_all(requests, |call, decision| {
+        self.service.decide_batch(requests, |call, decision| {
             let Call { request, precision } = &calls[call];
             responses.push(|out| {
-                if self.rate_limit.says_more(decision) {
-                    fast_path::framed_message(&self.rate_limit.response(request, decision, *precision), out);
+                if self.service.has_additions(decision) {
+                    fast_path::framed_message(&response(&self.service, request, decision, *precision), out);
                 } else {
                     fast_path::framed(decision, *precision, out);
                 }

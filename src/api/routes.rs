@@ -3,8 +3,9 @@
 use super::{
     pb,
     pb::service::rate_limit_service_server::{RateLimitServiceServer, SERVICE_NAME},
-    rls::RateLimit,
+    rls::TonicService,
 };
+use crate::service::RateLimitService;
 use tonic::{
     codec::CompressionEncoding,
     service::{Routes, RoutesBuilder},
@@ -42,12 +43,12 @@ impl Health {
 }
 
 /// The router, and the health that it tells: NOT_SERVING until said otherwise.
-pub async fn routes(service: RateLimit, settings: RouteSettings) -> (Routes, Health) {
+pub async fn routes(service: RateLimitService, settings: RouteSettings) -> (Routes, Health) {
     let (reporter, health_service) = tonic_health::server::health_reporter();
     let health = Health(reporter);
     health.set_serving(false).await;
 
-    let rate_limit = RateLimitServiceServer::new(service)
+    let rate_limit = RateLimitServiceServer::new(TonicService(service))
         .max_decoding_message_size(settings.message_bytes_max)
         .accept_compressed(CompressionEncoding::Gzip)
         .send_compressed(CompressionEncoding::Gzip);

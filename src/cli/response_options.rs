@@ -2,7 +2,7 @@
 //! reference server for the same are heeded too.
 
 use super::{Failure, rule_files::Compat};
-use crate::api::rls::{Extras, PlainHeaders, ResponseHeaders};
+use crate::service::{self, PlainHeaders, ResponseHeaders};
 use clap::{Args, ValueEnum};
 use http::HeaderName;
 
@@ -35,12 +35,13 @@ enum HeadersChoice {
 
 impl ResponseOptions {
     /// What the flags say, and the reference server's variables if it is to be as there.
-    pub(super) fn extras(&self, compat: Option<Compat>) -> Result<Extras, Failure> {
-        let mut extras = Extras { dynamic_metadata: self.dynamic_metadata, headers: self.headers() };
+    pub(super) fn options(&self, compat: Option<Compat>) -> Result<service::ResponseOptions, Failure> {
+        let mut options =
+            service::ResponseOptions { dynamic_metadata: self.dynamic_metadata, headers: self.headers() };
         if compat == Some(Compat::Reference) {
-            add_variables(&mut extras, |name| std::env::var(name).ok())?;
+            add_variables(&mut options, |name| std::env::var(name).ok())?;
         }
-        Ok(extras)
+        Ok(options)
     }
 
     fn headers(&self) -> ResponseHeaders {
@@ -55,9 +56,12 @@ impl ResponseOptions {
 }
 
 /// What the reference server's variables switch on.
-fn add_variables(extras: &mut Extras, variable: impl Fn(&str) -> Option<String>) -> Result<(), Failure> {
+fn add_variables(
+    options: &mut service::ResponseOptions,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Result<(), Failure> {
     let is_on = |name| boolean(name, variable(name).as_deref());
-    extras.dynamic_metadata |= is_on("RESPONSE_DYNAMIC_METADATA")?;
+    options.dynamic_metadata |= is_on("RESPONSE_DYNAMIC_METADATA")?;
     if is_on("LIMIT_RESPONSE_HEADERS_ENABLED")? {
         let PlainHeaders { limit, remaining, reset } = PlainHeaders::DRAFT_06;
         let name =
@@ -72,8 +76,8 @@ fn add_variables(extras: &mut Extras, variable: impl Fn(&str) -> Option<String>)
             remaining: name("LIMIT_REMAINING_HEADER", remaining)?,
             reset: name("LIMIT_RESET_HEADER", reset)?,
         };
-        if !extras.headers.plain.contains(&names) {
-            extras.headers.plain.push(names);
+        if !options.headers.plain.contains(&names) {
+            options.headers.plain.push(names);
         }
     }
     Ok(())
@@ -92,25 +96,25 @@ fn boolean(name: &str, value: Option<&str>) -> Result<bool, Failure> {
 mod tests {
     use super::*;
 
-    fn extras(variables: &[(&str, &str)]) -> Result<Extras, String> {
+    fn options(variables: &[(&str, &str)]) -> Result<service::ResponseOptions, String> {
         let variable = |name: &str| Some(variables.iter().find(|(known, _)| *known == name)?.1.to_owned());
-        let mut extras = Extras::default();
-        add_variables(&mut extras, variable).map_err(|failure| failure.to_string())?;
-        Ok(extras)
+        let mut options = service::ResponseOptions::default();
+        add_variables(&mut options, variable).map_err(|failure| failure.to_string())?;
+        Ok(options)
     }
 
     #[test]
     fn the_reference_servers_variables_switch_on_what_they_do_there() {
-        assert_eq!(extras(&[]), Ok(Extras::default()));
+        assert_eq!(options(&[]), Ok(service::ResponseOptions::default()));
         assert_eq!(
-            extras(&[("RESPONSE_DYNAMIC_METADATA", "T")]),
-            Ok(Extras { dynamic_metadata: true, ..Extras::default() })
+            options(&[("RESPONSE_DYNAMIC_METADATA", "T")]),
+            Ok(service::ResponseOptions { dynamic_metadata: true, ..service::ResponseOptions::default() })
         );
         assert_eq!(
-            extras(&[("RESPONSE_DYNAMIC_METADATA", "yes")]),
+            options(&[("RESPONSE_DYNAMIC_METADATA", "yes")]),
             Err("the variable RESPONSE_DYNAMIC_METADATA is \"yes\"; write true or false".to_owned())
         );
-        let plain = |variables: &[(&str, &str)]| Ok::<_, String>(extras(variables)?.headers.plain);
+        let plain = |variables: &[(&str, &str)]| Ok::<_, String>(options(variables)?.headers.plain);
         let on = ("LIMIT_RESPONSE_HEADERS_ENABLED", "true");
         assert_eq!(
             plain(&[("LIMIT_LIMIT_HEADER", "x-limit")]),

@@ -156,7 +156,7 @@ impl Serve {
                 entries_max: self.bounds.max_entries,
                 text_bytes_max: self.bounds.max_text_bytes,
             },
-            extras: self.response_options.extras(self.read_as.compat)?,
+            response_options: self.response_options.options(self.read_as.compat)?,
             message_bytes_max: self.bounds.max_message_bytes,
             connections_max: self.connections.connections_max(),
             http2: self.connections.of_each(),

@@ -28,6 +28,14 @@ pub enum Reset {
 impl Reset {
     /// Now already.
     pub const NOW: Self = Self::After(Duration::ZERO);
+
+    /// In whole seconds, rounded up, so that a client that waits this long has waited long enough. None for never.
+    pub fn seconds_rounded_up(self) -> Option<u64> {
+        match self {
+            Self::After(wait) => Some(wait.as_secs() + u64::from(wait.subsec_nanos() > 0)),
+            Self::Never => None,
+        }
+    }
 }
 
 /// The limit that a status speaks of, as the wire reports it.

@@ -17,13 +17,11 @@ mod fast_path;
 mod keys;
 mod queue;
 mod status;
-mod tally;
 #[cfg(test)]
 mod tests;
 mod update;
 
 pub use queue::{Due, Ticket, Verdict};
-pub use tally::{Tally, Totals};
 pub use update::{NextRules, RetiredRules, RuleUpdate};
 
 use crate::{
@@ -44,7 +42,6 @@ pub struct Limiter {
     store: Store,
     global_shadow: bool,
     queues: Mutex<Queues>,
-    tally: Tally,
 }
 
 /// Requests that may wait for their turn at once, unless said otherwise.
@@ -81,8 +78,8 @@ impl Limiter {
     pub fn new(rules: RuleSet, store: StoreSettings, global_shadow: bool) -> Self {
         let in_force = ArcSwap::from_pointee(InForce::new(rules, &store.seed));
         let queues = Mutex::new(Queues::new(QUEUED_MAX_DEFAULT));
-        let (updating, tally) = (Mutex::new(()), Tally::default());
-        Self { in_force, updating, store: Store::new(store), global_shadow, queues, tally }
+        let updating = Mutex::new(());
+        Self { in_force, updating, store: Store::new(store), global_shadow, queues }
     }
 
     /// The same with room for so many requests that wait for their turn, over all counters.
@@ -100,11 +97,6 @@ impl Limiter {
     /// The rules in force.
     pub fn rules(&self) -> Arc<RuleSet> {
         Arc::clone(&self.in_force.load().rules)
-    }
-
-    /// What was decided so far, as far as whoever answered counted it.
-    pub fn tally(&self) -> &Tally {
-        &self.tally
     }
 
     /// The counters.

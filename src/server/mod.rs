@@ -15,13 +15,14 @@ pub use memory::available as available_memory;
 
 use crate::{
     api::{
-        self, Extras, GrpcPort, Health, RateLimit, RouteSettings,
+        self, GrpcPort, Health, RouteSettings,
         http::{self, Watched},
     },
     clock::Clock,
     http2::Http2Settings,
     limit::RequestLimits,
     limiter::Limiter,
+    service::{RateLimitService, ResponseOptions, Tally},
     snapshot::{DiskError, SnapshotTask, Writer},
     telemetry::Sources,
     transport::{self, BindError, Listener},
@@ -47,7 +48,7 @@ pub struct Settings {
     /// Bounds of a request message.
     pub request_limits: RequestLimits,
     /// Optional content of responses besides the code and the statuses.
-    pub extras: Extras,
+    pub response_options: ResponseOptions,
     /// Bytes of one gRPC message before it is decoded.
     pub message_bytes_max: usize,
     /// Connections at once.
@@ -199,9 +200,9 @@ impl Background {
         Ok(Self { limiter, clock_follower, sweeper, snapshots })
     }
 
-    fn sources(&self) -> Sources {
+    fn sources(&self, tally: &Arc<Tally>) -> Sources {
         let snapshots = self.snapshots.as_ref().map(|snapshots| Arc::clone(snapshots.counts()));
-        Sources { limiter: Arc::clone(&self.limiter), snapshots }
+        Sources { tally: Arc::clone(tally), limiter: Arc::clone(&self.limiter), snapshots }
     }
 
     /// Stops the threads and writes the last snapshot; called after the last decision.
@@ -214,7 +215,7 @@ impl Background {
 
 /// The bound ports and the services behind them.
 struct Listening {
-    service: RateLimit,
+    service: RateLimitService,
     health: Health,
     admin: Watched,
     workers: Workers,
@@ -227,8 +228,8 @@ impl Listening {
     async fn start(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<Self, ServeError> {
         let listeners = transport::bind(&settings.listen)?;
         let admin_listeners = transport::bind(settings.http_listen.as_slice())?;
-        let service = RateLimit::restoring(Arc::clone(clock), settings.request_limits)
-            .with_extras(settings.extras.clone());
+        let service = RateLimitService::restoring(Arc::clone(clock), settings.request_limits)
+            .with_response_options(settings.response_options.clone());
         let routes = RouteSettings { message_bytes_max: settings.message_bytes_max };
         let (routes, health) = api::routes(service.clone(), routes).await;
         let front = Arc::new(GrpcPort::new(service.clone(), routes, settings.message_bytes_max));
@@ -248,8 +249,8 @@ impl Listening {
 
     /// Starts deciding requests.
     async fn serve(&self, background: &Background) {
-        self.admin.metrics().start(background.sources());
-        self.service.restored(Arc::clone(&background.limiter));
+        self.admin.metrics().start(background.sources(self.service.tally()));
+        self.service.set_ready(Arc::clone(&background.limiter));
         self.admin.set_serving(true);
         self.health.set_serving(true).await;
         tracing::info!("serving");

@@ -1,7 +1,8 @@
 //! The metrics, read from where the figures are kept whenever somebody asks.
 
 use crate::{
-    limiter::{Limiter, Totals},
+    limiter::Limiter,
+    service::{Tally, Totals},
     snapshot::SnapshotCounts,
     store::OnFull,
 };
@@ -22,7 +23,9 @@ pub const METRICS_CONTENT_TYPE: &str = "application/openmetrics-text; version=1.
 /// What the figures are read from; it comes when the counters are restored.
 #[derive(Clone)]
 pub struct Sources {
-    /// The decisions and the counters.
+    /// The counts of decisions.
+    pub tally: Arc<Tally>,
+    /// The counters.
     pub limiter: Arc<Limiter>,
     /// The snapshots, where there are any.
     pub snapshots: Option<Arc<SnapshotCounts>>,
@@ -74,8 +77,8 @@ impl Collector for Reader {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut page = Page(encoder);
         page.gauge_of("build", "The version that runs", &[("version", env!("CARGO_PKG_VERSION"))], 1_u64)?;
-        let Some(Sources { limiter, snapshots }) = self.0.get() else { return Ok(()) };
-        page.decisions(limiter)?;
+        let Some(Sources { tally, limiter, snapshots }) = self.0.get() else { return Ok(()) };
+        page.decisions(tally)?;
         page.counters(limiter)?;
         snapshots.as_ref().map_or(Ok(()), |snapshots| page.snapshots(snapshots))
     }
@@ -87,8 +90,8 @@ struct Page<'e>(DescriptorEncoder<'e>);
 type Label<'l> = (&'l str, &'l str);
 
 impl Page<'_> {
-    fn decisions(&mut self, limiter: &Limiter) -> fmt::Result {
-        let Totals { admitted, denied, without_limit } = limiter.tally().totals();
+    fn decisions(&mut self, tally: &Tally) -> fmt::Result {
+        let Totals { admitted, denied, without_limit } = tally.totals();
         self.counters_of(
             "requests",
             "Requests that were answered, by their verdict",

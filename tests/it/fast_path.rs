@@ -12,7 +12,7 @@ use prost::Message;
 use std::sync::Arc;
 use tidegate::{
     api::{
-        Extras, GrpcPort, PlainHeaders, RateLimit, ResponseHeaders, RouteSettings,
+        GrpcPort, RouteSettings,
         pb::{
             common::{RateLimitDescriptor, rate_limit_descriptor::RateLimitOverride},
             service::RateLimitRequest,
@@ -22,6 +22,7 @@ use tidegate::{
     clock::ManualClock,
     http2::{self, Http2Settings},
     limit::{RequestLimits, Timestamp},
+    service::{PlainHeaders, RateLimitService, ResponseHeaders, ResponseOptions},
 };
 
 const RULES: &str = "
@@ -46,10 +47,11 @@ const MESSAGE_BYTES_MAX: usize = 4096;
 /// What a caller gets: HTTP status, headers, body and trailers.
 type Answer = (u16, HeaderMap, Vec<u8>, Option<HeaderMap>);
 
-async fn front(extras: Extras) -> Arc<GrpcPort> {
+async fn front(extras: ResponseOptions) -> Arc<GrpcPort> {
     let clock = Arc::new(ManualClock::new(Timestamp::from_millis(1_700_000_123_456)));
     let limits = RequestLimits { descriptors_max: 3, entries_max: 3, text_bytes_max: 100 };
-    let service = RateLimit::new(Arc::new(limiter(RULES)), clock, limits).with_extras(extras);
+    let service =
+        RateLimitService::new(Arc::new(limiter(RULES)), clock, limits).with_response_options(extras);
     let (routes, _) = routes(service.clone(), RouteSettings { message_bytes_max: MESSAGE_BYTES_MAX }).await;
     Arc::new(GrpcPort::new(service, routes, MESSAGE_BYTES_MAX))
 }
@@ -100,10 +102,10 @@ struct Pair {
 
 impl Pair {
     async fn new() -> Self {
-        Self::saying(Extras::default()).await
+        Self::saying(ResponseOptions::default()).await
     }
 
-    async fn saying(extras: Extras) -> Self {
+    async fn saying(extras: ResponseOptions) -> Self {
         Self { lean: front(extras.clone()).await, routed: front(extras).await }
     }
 
@@ -140,8 +142,8 @@ fn status(answer: &Answer) -> &[u8] {
 async fn what_is_decided_is_answered_alike_until_the_limit_and_beyond() {
     let plain = vec![PlainHeaders::DRAFT_06, PlainHeaders::X];
     let headers = ResponseHeaders { structured: true, plain, retry_after: true };
-    let more = Extras { dynamic_metadata: true, headers };
-    for extras in [Extras::default(), more] {
+    let more = ResponseOptions { dynamic_metadata: true, headers };
+    for extras in [ResponseOptions::default(), more] {
         decisions_are_answered_alike(&Pair::saying(extras).await).await;
     }
 }
@@ -228,20 +230,24 @@ async fn a_body_may_come_in_any_pieces() {
     let mut trailers = HeaderMap::new();
     trailers.insert("tidegate-precision", HeaderValue::from_static("roughly"));
     let whole = || vec![piece(&body)];
-    let expected = ask(&front(Extras::default()).await, post(), whole()).await;
+    let expected = ask(&front(ResponseOptions::default()).await, post(), whole()).await;
     assert_eq!(status(&expected), b"0");
     for cut in 0..=body.len() {
         let (one, other) = body.split_at(cut);
         for frames in [vec![piece(one), piece(other)], vec![piece(one), piece(b""), piece(other), piece(b"")]]
         {
-            assert_eq!(ask(&front(Extras::default()).await, post(), frames).await, expected, "cut at {cut}");
+            assert_eq!(
+                ask(&front(ResponseOptions::default()).await, post(), frames).await,
+                expected,
+                "cut at {cut}"
+            );
         }
     }
     let bytes = body.chunks(1).map(piece).collect();
-    assert_eq!(ask(&front(Extras::default()).await, post(), bytes).await, expected);
+    assert_eq!(ask(&front(ResponseOptions::default()).await, post(), bytes).await, expected);
     // Metadata may follow the message, and then it counts.
     let followed = [whole(), vec![Piece::Trailers(trailers)]].into_iter().flatten().collect();
-    assert_eq!(status(&ask(&front(Extras::default()).await, post(), followed).await), b"3");
+    assert_eq!(status(&ask(&front(ResponseOptions::default()).await, post(), followed).await), b"3");
 }
 
 #[tokio::test]

@@ -49,7 +49,7 @@ async fn a_server_is_not_ready_until_its_counters_are_restored() {
     let mut client = server.client().await;
     let refusal = client.hit("demo", &[("api_key", "a")]).await.expect_err("nothing is decided yet");
     assert_eq!(refusal.code(), Code::Unavailable);
-    assert_eq!(refusal.message(), "the counters are being restored; ask again shortly");
+    assert_eq!(refusal.message(), "the counters are being restored; retry shortly");
 
     go_on.send(()).expect("it waits");
     assert_eq!(status(&mut health).await, ServingStatus::Serving);

@@ -8,11 +8,10 @@ mod encode;
 pub(super) mod fast_path;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz_bridge;
-mod queued;
-pub(super) mod response;
+mod response;
 mod tonic_service;
 
 pub use encode::Precision;
-pub use response::{Extras, PlainHeaders, ResponseHeaders};
-pub(super) use tonic_service::precision_of;
-pub use tonic_service::{PRECISION_HEADER, RateLimit};
+pub(super) use response::response;
+pub use tonic_service::PRECISION_HEADER;
+pub(super) use tonic_service::{TonicService, precision_of};

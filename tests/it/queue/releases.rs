@@ -10,7 +10,7 @@ use prost::Message;
 use std::{num::NonZeroU64, sync::Arc, time::Duration};
 use tidegate::{
     api::{
-        GrpcPort, RateLimit, RouteSettings,
+        GrpcPort, RouteSettings,
         pb::service::{RateLimitRequest, RateLimitResponse, rate_limit_response::Code},
         routes,
     },
@@ -18,6 +18,7 @@ use tidegate::{
     http2::{self, Http2Settings},
     limit::{Descriptor, Entry, Hits, Request, RequestLimits, Timestamp},
     limiter::Limiter,
+    service::RateLimitService,
 };
 use tokio::{
     task::JoinHandle,
@@ -62,7 +63,7 @@ impl Held {
         let limiter = Arc::new(limiter(rules));
         let time = Arc::new(PausedTime::start());
         let clock = Arc::clone(&time) as Arc<dyn Clock>;
-        let service = RateLimit::new(Arc::clone(&limiter), clock, RequestLimits::default());
+        let service = RateLimitService::new(Arc::clone(&limiter), clock, RequestLimits::default());
         let (routes, _) = routes(service.clone(), RouteSettings { message_bytes_max: 4096 }).await;
         Self { front: Arc::new(GrpcPort::new(service, routes, 4096)), limiter, time }
     }

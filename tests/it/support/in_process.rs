@@ -4,11 +4,12 @@ use super::{Client, limiter};
 use std::{num::NonZeroUsize, os::unix::net::UnixStream, sync::Arc, thread, time::Duration};
 use tempfile::TempDir;
 use tidegate::{
-    api::{Extras, pb::service::rate_limit_service_client::RateLimitServiceClient},
+    api::pb::service::rate_limit_service_client::RateLimitServiceClient,
     clock::{Clock, ManualClock},
     http2::Http2Settings,
     limit::{RequestLimits, Timestamp},
     server::{self, ListenAddress, ServeError, Settings, Start},
+    service::ResponseOptions,
 };
 use tokio::sync::oneshot;
 use tonic::transport::{Channel, Endpoint};
@@ -38,7 +39,7 @@ impl InProcess {
             http_listen: None,
             threads: NonZeroUsize::MIN,
             request_limits: RequestLimits::default(),
-            extras: Extras::default(),
+            response_options: ResponseOptions::default(),
             message_bytes_max: 64 << 10,
             connections_max: 16,
             http2: Http2Settings::default(),

@@ -1,6 +1,6 @@
-//! What has been decided so far, counted by whoever answers.
+//! Counts of decisions.
 //!
-//! Threads count on cache lines of their own: two that decide at once must not pass a line to and fro.
+//! Each thread counts on a cache line of its own, so that two threads do not contend for one.
 
 use crate::limit::{Code, Decision, Status};
 use std::{
@@ -8,13 +8,13 @@ use std::{
     sync::atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
-/// Threads beyond this many share lines, which costs time and no count.
+/// Threads beyond this number share lines, which costs time but loses no count.
 const LINES: usize = 64;
 
 /// Counts of decisions.
 pub struct Tally(Box<[Line]>);
 
-/// What some threads counted.
+/// The counts of some threads.
 #[derive(Default)]
 #[repr(align(128))]
 struct Line {
@@ -26,22 +26,22 @@ struct Line {
 /// The sums.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Totals {
-    /// Requests answered OK.
+    /// Requests whose decision is OK.
     pub admitted: u64,
-    /// Requests answered OVER_LIMIT.
+    /// Requests whose decision is OVER_LIMIT.
     pub denied: u64,
-    /// Descriptors that no limit applied to: of an unknown domain, without a rule, or with one that only lists.
+    /// Descriptors that no limit applied to: of an unknown domain, without a rule, or with a rule without limits.
     pub without_limit: u64,
 }
 
-/// The line of a thread that has none yet.
+/// Stands for the line of a thread that has none yet.
 const NONE: usize = usize::MAX;
 
 thread_local! {
     static LINE: Cell<usize> = const { Cell::new(NONE) };
 }
 
-/// The line of this thread; threads take them in turn.
+/// The line of this thread. Lines are assigned round robin.
 fn line() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     LINE.with(|line| {
@@ -59,7 +59,7 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// Counts a decision that is answered.
+    /// Counts a decision that is sent.
     #[inline]
     pub fn count(&self, decision: &Decision<'_>) {
         let line = &self.0[line()];
@@ -74,7 +74,7 @@ impl Tally {
         }
     }
 
-    /// All that was counted, by all threads.
+    /// The sums over all threads.
     pub fn totals(&self) -> Totals {
         self.0.iter().fold(Totals::default(), |sum, line| Totals {
             admitted: sum.admitted + line.admitted.load(Ordering::Relaxed),
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_many_threads_count_is_not_lost() {
+    fn counts_of_many_threads_are_not_lost() {
         let tally = Tally::default();
         let decision =
             |code| Decision { code, statuses: [Status::NO_LIMIT, Status::UNLIMITED].into_iter().collect() };

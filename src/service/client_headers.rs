@@ -3,13 +3,7 @@
 //! A denial speaks of the limits that deny; what is admitted, of all that apply. A marked request gets none: whoever
 //! marks has someone else decide what the client is to know.
 
-use crate::{
-    api::{
-        pb::{core::HeaderValue, service::RateLimitResponse},
-        rls::encode::{self, Precision},
-    },
-    limit::{Code, CurrentLimit, Decision, Denial, Reset, Status},
-};
+use crate::limit::{Code, CurrentLimit, Decision, Denial, Reset, Status};
 use http::{HeaderName, header::RETRY_AFTER};
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -54,24 +48,8 @@ impl PlainHeaders {
     };
 }
 
-/// Adds the headers to an answer, but for those that a rule gave already.
-pub(super) fn add(
-    headers: &ResponseHeaders,
-    decision: &Decision<'_>,
-    denial: Option<&Denial<'_>>,
-    message: &mut RateLimitResponse,
-) {
-    let own = message.response_headers_to_add.len();
-    for (name, value) in told(headers, decision, denial) {
-        let is_name = |own: &HeaderValue| own.key == name.as_str();
-        if !message.response_headers_to_add[..own].iter().any(is_name) {
-            let key = name.as_str().to_owned();
-            message.response_headers_to_add.push(HeaderValue { key, value, raw_value: Vec::new() });
-        }
-    }
-}
-
-fn told(
+/// The headers for a decision.
+pub(super) fn headers(
     headers: &ResponseHeaders,
     decision: &Decision<'_>,
     denial: Option<&Denial<'_>>,
@@ -182,12 +160,12 @@ fn quoted(text: &str) -> String {
 }
 
 /// Whole seconds, rounded up: who waits that long has waited long enough. None if no wait helps, or nobody knows.
-fn seconds(reset: Option<Reset>) -> Option<i64> {
-    encode::duration(reset?, Precision::Seconds).map(|duration| duration.seconds)
+fn seconds(reset: Option<Reset>) -> Option<u64> {
+    reset?.seconds_rounded_up()
 }
 
 /// Until every limit that denies admits, as far as that is known; none if one of them never will.
-fn retry_after(decision: &Decision<'_>) -> Option<i64> {
+fn retry_after(decision: &Decision<'_>) -> Option<u64> {
     let resets = decision.denying().filter_map(|status| status.reset);
     // Never is the longest of all.
     seconds(resets.max())
@@ -230,7 +208,7 @@ mod tests {
         let decision = Decision { code, statuses: statuses.into() };
         let plain = vec![PlainHeaders::X];
         let headers = ResponseHeaders { structured: true, plain, retry_after: true };
-        let told = told(&headers, &decision, decision.denial().as_ref());
+        let told = super::headers(&headers, &decision, decision.denial().as_ref());
         told.into_iter().map(|(name, value)| format!("{name}: {value}")).collect()
     }
 
@@ -322,15 +300,6 @@ mod tests {
         let headers = ResponseHeaders { plain: vec![PlainHeaders::X], retry_after: true, structured: true };
         let mark = header("x-mark");
         let marked = Denial::Marked([&mark].into_iter().collect());
-        assert!(told(&headers, &decision, Some(&marked)).is_empty());
-
-        let own = HeaderValue { key: "retry-after".into(), value: "120".into(), raw_value: Vec::new() };
-        let mut message =
-            RateLimitResponse { response_headers_to_add: vec![own], ..RateLimitResponse::default() };
-        add(&headers, &decision, Some(&Denial::Told(None)), &mut message);
-        let retry: Vec<_> =
-            message.response_headers_to_add.iter().filter(|header| header.key == "retry-after").collect();
-        assert_eq!((retry.len(), retry[0].value.as_str()), (1, "120"));
-        assert_eq!(message.response_headers_to_add.len(), 6);
+        assert!(super::headers(&headers, &decision, Some(&marked)).is_empty());
     }
 }

@@ -3,11 +3,14 @@
 //! `domain`, `descriptors` and `metadata` are as the reference server has them; what only Tidegate tells is below `tidegate`.
 
 use crate::limit::{Code, Decision, Denial, Descriptor, Entry, Hits, Override, Request, Reset, Status};
-use prost_types::{ListValue, Struct, value::Kind};
 use serde_json::{Map, Value, json};
 
 /// The metadata of an answer.
-pub(super) fn of(request: &Request<'_>, decision: &Decision<'_>, denial: Option<&Denial<'_>>) -> Struct {
+pub(super) fn of(
+    request: &Request<'_>,
+    decision: &Decision<'_>,
+    denial: Option<&Denial<'_>>,
+) -> Map<String, Value> {
     let mut told = Map::new();
     told.insert("domain".into(), request.domain().into());
     told.insert("descriptors".into(), request.descriptors().iter().map(asked).collect());
@@ -22,7 +25,7 @@ pub(super) fn of(request: &Request<'_>, decision: &Decision<'_>, denial: Option<
         "over_limit": over.map(|(descriptor, status)| over_limit(descriptor, status)).collect::<Value>(),
     });
     told.insert("tidegate".into(), own);
-    to_struct(told)
+    told
 }
 
 /// What one descriptor asked.
@@ -85,23 +88,4 @@ fn merge(merged: &mut Map<String, Value>, other: &Map<String, Value>) {
             (Some(_), _) => {}
         }
     }
-}
-
-fn to_struct(object: Map<String, Value>) -> Struct {
-    Struct { fields: object.into_iter().map(|(key, value)| (key, to_wire(value))).collect() }
-}
-
-fn to_wire(value: Value) -> prost_types::Value {
-    let kind = match value {
-        Value::Null => Kind::NullValue(0),
-        Value::Bool(boolean) => Kind::BoolValue(boolean),
-        // Protobuf's own JSON has no other numbers.
-        Value::Number(number) => Kind::NumberValue(number.as_f64().unwrap_or(f64::MAX)),
-        Value::String(text) => Kind::StringValue(text),
-        Value::Array(items) => {
-            Kind::ListValue(ListValue { values: items.into_iter().map(to_wire).collect() })
-        }
-        Value::Object(object) => Kind::StructValue(to_struct(object)),
-    };
-    prost_types::Value { kind: Some(kind) }
 }

@@ -1,0 +1,65 @@
+//! Waiting for the release of a queued request: the only place where a response is delayed.
+//!
+//! The limiter decides when a request is released; this is the timer. A call that ends earlier, because its caller or its
+//! connection ended, drops its future, which gives its place in the queue back.
+
+use crate::{
+    clock::Clock,
+    limit::Timestamp,
+    limiter::{Due, Limiter, Ticket},
+};
+use std::{
+    future::poll_fn,
+    pin::pin,
+    task::{Context, Poll, Waker, ready},
+    time::Duration,
+};
+use tokio::time::sleep;
+
+/// A place in a queue, given back when dropped.
+struct Place<'s> {
+    limiter: &'s Limiter,
+    clock: &'s dyn Clock,
+    /// None once released.
+    ticket: Option<Ticket>,
+}
+
+impl Place<'_> {
+    fn due(&self, waker: &Waker) -> Due {
+        self.ticket.as_ref().map_or(Due::TooLate, |ticket| self.limiter.due(ticket, waker))
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            self.limiter.cancel(ticket, self.clock.now());
+        }
+    }
+}
+
+/// Completes at the release of the request, with its ticket; or with none when it will not be released any more, and its
+/// place was given back.
+pub(super) async fn released(limiter: &Limiter, clock: &dyn Clock, ticket: Ticket) -> Option<Ticket> {
+    let mut place = Place { limiter, clock, ticket: Some(ticket) };
+    let mut timer = pin!(sleep(Duration::ZERO));
+    let mut set_for: Option<Timestamp> = None;
+    let is_released = poll_fn(|context: &mut Context<'_>| {
+        loop {
+            // Registers the waker before the timer is polled, so that a release moved after this wakes the task.
+            let Due::At(release) = place.due(context.waker()) else { return Poll::Ready(false) };
+            let wait = release.since(clock.now());
+            if wait.is_zero() {
+                return Poll::Ready(true);
+            }
+            if set_for != Some(release) {
+                timer.set(sleep(wait));
+                set_for = Some(release);
+            }
+            ready!(timer.as_mut().poll(context));
+            // The timer runs on another clock than the limits, and may be early.
+            set_for = None;
+        }
+    });
+    if is_released.await { place.ticket.take() } else { None }
+}

@@ -1,0 +1,111 @@
+//! What a response has besides its code and its statuses: what rules declare for their denials, and what the server is
+//! configured to add to every decision.
+
+use super::{
+    client_headers::{self, ResponseHeaders},
+    dynamic_metadata,
+};
+use crate::limit::{Code, Decision, Denial, Header, Request};
+use http::HeaderName;
+use serde_json::{Map, Value};
+
+/// What the server adds to every decision. The default adds nothing.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct ResponseOptions {
+    /// The request, and the rules and limits that are over, as metadata for the proxy's logs and filters.
+    pub dynamic_metadata: bool,
+    /// Quota, available quota and waits, as headers for the client.
+    pub headers: ResponseHeaders,
+}
+
+/// The additions to one response, in terms of no protocol.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Additions<'d> {
+    /// The code of the response. It is OK for a request that is denied but let through with a mark.
+    pub code: Code,
+    /// The body for the client; empty to leave it to the proxy.
+    pub body: &'d str,
+    /// Headers for the client. No two have the same name, unless a rule declares them so.
+    pub response_headers: Vec<(HeaderName, String)>,
+    /// Headers for the service behind the proxy.
+    pub request_headers: Vec<(HeaderName, String)>,
+    /// Metadata for the proxy.
+    pub dynamic_metadata: Option<Map<String, Value>>,
+}
+
+impl<'d> Additions<'d> {
+    pub(super) fn new(
+        options: Option<&ResponseOptions>,
+        request: &Request<'_>,
+        decision: &Decision<'d>,
+    ) -> Self {
+        let denial = decision.denial();
+        let mut additions = Self::of_rules(decision.code, denial.as_ref());
+        let Some(options) = options else { return additions };
+        // A header that a rule declares replaces the one of the same name here.
+        let declared = additions.response_headers.len();
+        for (name, value) in client_headers::headers(&options.headers, decision, denial.as_ref()) {
+            if !additions.response_headers[..declared].iter().any(|(declared, _)| *declared == name) {
+                additions.response_headers.push((name, value));
+            }
+        }
+        if options.dynamic_metadata {
+            additions.dynamic_metadata = Some(dynamic_metadata::of(request, decision, denial.as_ref()));
+        }
+        additions
+    }
+
+    /// `on_deny` of the rules.
+    fn of_rules(code: Code, denial: Option<&Denial<'d>>) -> Self {
+        let (code, body, response_headers, request_headers) = match denial {
+            None | Some(Denial::Told(None)) => (code, "", Vec::new(), Vec::new()),
+            Some(Denial::Told(Some(reply))) => {
+                (code, &*reply.body, reply.headers.iter().map(header).collect(), Vec::new())
+            }
+            Some(Denial::Marked(headers)) => {
+                (Code::Ok, "", Vec::new(), headers.iter().copied().map(header).collect())
+            }
+        };
+        Self { code, body, response_headers, request_headers, dynamic_metadata: None }
+    }
+}
+
+fn header(Header { name, value }: &Header) -> (HeaderName, String) {
+    // The value of a declared header is visible ASCII: nothing is lost.
+    (name.clone(), String::from_utf8_lossy(value.as_bytes()).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::{CurrentLimit, OnDeny, Reply, Reset, RuleInfo, Status, Unit};
+    use std::time::Duration;
+
+    #[test]
+    fn a_declared_header_replaces_the_configured_one_of_its_name() {
+        let declared = Header {
+            name: HeaderName::from_static("retry-after"),
+            value: http::HeaderValue::from_static("120"),
+        };
+        let reply = Reply { body: "too fast".into(), headers: [declared].into() };
+        let rule = RuleInfo {
+            path: "k".into(),
+            declared_at: "rules.yaml:1:1".into(),
+            quota: false,
+            metadata: None,
+            on_deny: Some(Box::new(OnDeny::Reply(reply))),
+        };
+        let minute = Unit::Minute;
+        let limit = CurrentLimit { name: "", requests: 1, window: minute.window(), unit: Some(minute) };
+        let reset = Some(Reset::After(Duration::from_secs(7)));
+        let code = Code::OverLimit;
+        let status = Status { code, limit: Some(limit), reset, rule: Some(&rule), ..Status::NO_LIMIT };
+        let decision = Decision { code, statuses: [status].into_iter().collect() };
+        let headers = ResponseHeaders { structured: true, retry_after: true, ..ResponseHeaders::default() };
+        let options = ResponseOptions { headers, ..ResponseOptions::default() };
+        let additions = Additions::new(Some(&options), &Request::new("d"), &decision);
+        let names: Vec<_> = additions.response_headers.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["retry-after", "ratelimit-policy", "ratelimit"]);
+        assert_eq!((additions.response_headers[0].1.as_str(), additions.body), ("120", "too fast"));
+    }
+}
