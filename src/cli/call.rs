@@ -1,6 +1,6 @@
 //! `tidegate call`: real decisions from a running server.
 
-use super::{Failure, descriptor::DescriptorText, said, table};
+use super::{Failure, descriptor::DescriptorText, said, table, target};
 use crate::{
     api::{
         PRECISION_HEADER,
@@ -17,12 +17,8 @@ use crate::{
 };
 use clap::Args;
 use serde_json::{Value, json};
-use std::{process::ExitCode, time::Duration};
-use tonic::{
-    Request,
-    metadata::MetadataValue,
-    transport::{Channel, Endpoint},
-};
+use std::{error::Error as _, process::ExitCode, time::Duration};
+use tonic::{Request, Status, metadata::MetadataValue};
 
 /// Asks a running server for decisions, and prints them.
 ///
@@ -62,7 +58,7 @@ impl Call {
     }
 
     async fn ask_all(&self) -> Result<(), Failure> {
-        let mut client = RateLimitServiceClient::new(self.connect().await?);
+        let mut client = RateLimitServiceClient::new(target::connect(&self.addr, self.timeout).await?);
         let mut answers =
             table::table(["call", "overall", "descriptor", "status", "limit", "remaining", "reset"]);
         let mut said_more = Vec::new();
@@ -70,9 +66,7 @@ impl Call {
             let mut request = Request::new(self.message());
             request.set_timeout(self.timeout);
             request.metadata_mut().insert(PRECISION_HEADER, MetadataValue::from_static("exact"));
-            let answer = client.should_rate_limit(request).await.map_err(|status| {
-                Failure(format!("{} answered {}: {}", self.addr, status.code(), status.message()))
-            })?;
+            let answer = client.should_rate_limit(request).await.map_err(|status| self.failure(&status))?;
             let answer = answer.into_inner();
             if self.json {
                 table::print_line(self.to_json(&answer));
@@ -88,20 +82,16 @@ impl Call {
         Ok(())
     }
 
-    async fn connect(&self) -> Result<Channel, Failure> {
-        let failure = |error: tonic::transport::Error| {
-            let cause =
-                std::error::Error::source(&error).map(|cause| format!(" ({cause})")).unwrap_or_default();
-            Failure(format!(
-                "no server answers at {}{cause}; start one with `tidegate serve`, or name its address with --addr",
-                self.addr
-            ))
-        };
-        let uri = match &self.addr {
-            ListenAddress::Tcp(address) => format!("http://{address}"),
-            unix @ ListenAddress::Unix(_) => unix.to_string(),
-        };
-        Endpoint::from_shared(uri)?.connect_timeout(self.timeout).connect().await.map_err(failure)
+    /// The error for a call that ended without a response.
+    fn failure(&self, status: &Status) -> Failure {
+        match status.source() {
+            Some(cause) if cause.is::<tonic::transport::Error>() => Failure(format!(
+                "{} does not answer in HTTP/2 without TLS: {}; give the address of a gRPC server",
+                self.addr,
+                target::root_cause(cause)
+            )),
+            _ => Failure(format!("{} answered {:?}: {}", self.addr, status.code(), status.message())),
+        }
     }
 
     fn message(&self) -> RateLimitRequest {

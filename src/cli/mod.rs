@@ -20,6 +20,7 @@ mod said;
 mod serve;
 mod snapshot;
 mod table;
+mod target;
 
 use clap::{Parser, Subcommand};
 use std::{fmt, process::ExitCode, time::Duration};

@@ -48,7 +48,7 @@ pub(super) struct Serve {
     threads: Option<NonZeroUsize>,
     /// The most counters held at once; each takes up to 64 bytes. As many as fit in half the memory unless said otherwise.
     #[arg(long, env = "TIDEGATE_MAX_COUNTERS", value_name = "N")]
-    max_counters: Option<usize>,
+    max_counters: Option<NonZeroUsize>,
     /// What happens to a request that needs a new counter when there is no room for one.
     #[arg(long, env = "TIDEGATE_ON_FULL", default_value = "deny")]
     on_full: OnFullChoice,
@@ -104,9 +104,26 @@ enum OnFullChoice {
 }
 
 impl Serve {
+    /// Serves until a signal. With `--log-format json` a fatal error is a log line, so that standard error holds JSON alone.
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
-        telemetry::start_logging(self.log_format, &self.log)
-            .map_err(|error| Failure(format!("--log {}: {error}; write a level such as info", self.log)))?;
+        let log_format = self.log_format;
+        let served = match telemetry::start_logging(log_format, &self.log) {
+            Ok(()) => self.serve(),
+            Err(error) => {
+                telemetry::start_logging(log_format, "error")?;
+                Err(Failure(format!("--log {}: {error}; write a level such as info", self.log)))
+            }
+        };
+        match (served, log_format) {
+            (Err(failure), LogFormat::Json) => {
+                tracing::error!("{failure}");
+                Ok(ExitCode::FAILURE)
+            }
+            (served, _) => served,
+        }
+    }
+
+    fn serve(self) -> Result<ExitCode, Failure> {
         let settings = self.settings()?;
         let rules = self.rules()?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
@@ -128,15 +145,16 @@ impl Serve {
         if !self.rules.is_empty() {
             return self.read_as.load(&self.rules);
         }
-        tracing::info!(
-            "no --rules: serving the demo, domain `demo`, key `api_key`, 5 hits per 10 s for each value"
+        tracing::warn!(
+            "no --rules: serving the demo rules only (domain `demo`, 5 per 10s for each `api_key`); every other request \
+             is admitted. Set --rules or TIDEGATE_RULES to limit your own traffic"
         );
         self.read_as.parse(&[Source::file("demo.yaml", rules::DEMO)])
     }
 
     fn counters_max(&self) -> usize {
         let (counters_max, because) = match (self.max_counters, server::available_memory()) {
-            (Some(counters), _) => (counters, "--max-counters"),
+            (Some(counters), _) => (counters.get(), "--max-counters"),
             (None, Some((bytes, because))) => (store::default_counters_max(bytes), because),
             (None, None) => (store::default_counters_max(0), "unknown memory"),
         };

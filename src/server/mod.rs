@@ -96,6 +96,7 @@ impl From<BindError> for ServeError {
 /// Returns the remedy for an address that cannot be bound, as the end of an error message.
 fn bind_remedy(error: &io::Error) -> &'static str {
     match error.kind() {
+        io::ErrorKind::AlreadyExists => "; choose another path with --listen, or remove the file",
         io::ErrorKind::AddrInUse => "; something listens there already: choose another with --listen",
         io::ErrorKind::PermissionDenied => {
             "; choose a port above 1023 or a directory you may write to, with --listen"

@@ -24,7 +24,7 @@ impl FromStr for ListenAddress {
             return Ok(Self::Unix(path.into()));
         }
         match text.rsplit_once(':') {
-            Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
+            Some((host, port)) if !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok() => {
                 Ok(Self::Tcp(text.into()))
             }
             _ => Err(ListenAddressError(text.into())),
@@ -51,7 +51,16 @@ mod tests {
         assert_eq!(parse("127.0.0.1:0"), Ok(ListenAddress::Tcp("127.0.0.1:0".into())));
         assert_eq!(parse("[::1]:8081"), Ok(ListenAddress::Tcp("[::1]:8081".into())));
         assert_eq!(parse("unix:/run/t.sock"), Ok(ListenAddress::Unix("/run/t.sock".into())));
-        for wrong in ["", "8081", ":8081", "localhost", "localhost:http", "localhost:70000", "unix:"] {
+        for wrong in [
+            "",
+            "8081",
+            ":8081",
+            "localhost",
+            "localhost:http",
+            "localhost:70000",
+            "unix:",
+            "http://localhost:8081",
+        ] {
             let error = parse(wrong).expect_err("not an address").to_string();
             assert!(error.contains("write host:port"), "{error}");
         }

@@ -81,7 +81,11 @@ fn bind_tcp(text: &str) -> io::Result<Listener> {
 
 /// Replaces a socket file that refuses connections: a killed process left it behind.
 fn bind_unix(path: &Path) -> io::Result<Listener> {
-    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
+    let found = std::fs::symlink_metadata(path).ok().map(|found| found.file_type());
+    let is_socket = found.is_some_and(|found| found.is_socket());
+    if found.is_some() && !is_socket {
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the path exists and is not a socket"));
+    }
     if is_socket && StdUnixStream::connect(path).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused)
     {
         std::fs::remove_file(path)?;

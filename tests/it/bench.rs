@@ -97,6 +97,74 @@ fn an_open_loop_over_a_unix_socket_keeps_its_rate_and_is_drawn() {
 }
 
 #[test]
+fn by_default_the_demo_is_measured_and_its_limits_apply() {
+    let server = Server::start(&[]);
+    let ran = bench(server.address(), &["-n", "2000", "--keys", "20"]);
+    assert_eq!(report(&ran)["limited"], true);
+    // 5 for each key; a sixth where a window begins during the run.
+    let ok = report(&ran)["ok"].as_u64().expect("a number");
+    assert!((100..=120).contains(&ok), "{ok}");
+    assert!(ran.stderr.is_empty(), "{}", String::from_utf8_lossy(&ran.stderr));
+}
+
+#[test]
+fn a_run_that_no_limit_applied_to_is_reported_as_such() {
+    let server = Server::start(&[]);
+    let ran = bench(server.address(), &["--domain", "edge", "-n", "20"]);
+    assert_eq!((&report(&ran)["limited"], ran.status.code()), (&false.into(), Some(0)));
+    let stderr = String::from_utf8_lossy(&ran.stderr);
+    assert!(stderr.contains("no limit applied to these requests"), "{stderr}");
+}
+
+#[test]
+fn a_run_that_its_limits_admit_is_not_reported_as_unlimited() {
+    let server = Server::start(&[]);
+    let ran = bench(server.address(), &["-n", "20", "--in-order"]);
+    assert_eq!((&report(&ran)["limited"], &report(&ran)["over_limit"]), (&true.into(), &0.into()));
+    assert!(ran.stderr.is_empty(), "{}", String::from_utf8_lossy(&ran.stderr));
+}
+
+#[test]
+fn a_plot_that_cannot_be_written_fails_before_the_run() {
+    let server = Server::start(&[]);
+    let ran = bench(server.address(), &["--plot", "/nonexistent/latency.svg", "-n", "5"]);
+    assert_eq!((ran.status.code(), ran.stdout.len()), (Some(1), 0), "nothing was measured");
+    assert!(String::from_utf8_lossy(&ran.stderr).contains("--plot /nonexistent/latency.svg"));
+    let kept = bench(server.address(), &["--descriptor", "api_key=one", "-n", "5"]);
+    assert_eq!(report(&kept)["ok"], 5, "the failed run charged nothing");
+}
+
+#[test]
+fn a_hyphen_as_plot_is_standard_output() {
+    let server = Server::start(&[]);
+    let ran = bench(server.address(), &["--plot", "-", "-n", "5"]);
+    assert!(ran.stdout.starts_with(b"<svg"), "{}", String::from_utf8_lossy(&ran.stdout));
+    assert!(serde_json::from_slice::<Value>(&ran.stderr).is_ok(), "the report is on standard error");
+}
+
+/// Accepts connections and answers each in HTTP/1.
+fn http1_server() -> String {
+    use std::io::{Read as _, Write as _};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("an address").to_string();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = stream.read(&mut [0; 1024]);
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n");
+        }
+    });
+    address
+}
+
+#[test]
+fn an_http1_server_is_named_as_such() {
+    let ran = bench(&http1_server(), &["-n", "5"]);
+    assert_eq!(ran.status.code(), Some(1));
+    let stderr = String::from_utf8_lossy(&ran.stderr);
+    assert!(stderr.contains("answers in HTTP/1; give the address of a gRPC server"), "{stderr}");
+}
+
+#[test]
 fn a_failure_is_counted_by_its_status_and_never_as_a_decision() {
     let (_runtime, address) = tonic_server(|server| server);
     let report = report(&bench(&address, &["-n", "3000"]));

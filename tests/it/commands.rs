@@ -98,6 +98,62 @@ fn call_without_a_server_says_how_to_start_one() {
 }
 
 #[test]
+fn call_names_what_is_wrong_with_its_target() {
+    let call = |address: &str| {
+        let called = run(&["call", "--addr", address, "demo", "api_key=alice"]);
+        (called.status.code(), stderr(&called))
+    };
+    let (code, error) = call("http://127.0.0.1:8081");
+    assert_eq!(code, Some(2));
+    assert!(error.contains("is not an address; write host:port"), "{error}");
+
+    let plain_file = rules_file(RULES);
+    let (_, error) = call(&format!("unix:{}", plain_file.path().display()));
+    assert!(error.contains("is not a socket") && !error.contains("tidegate serve"), "{error}");
+
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = std::io::Write::write_all(&mut stream, b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        }
+    });
+    let (_, error) = call(&address);
+    assert!(error.contains("does not answer in HTTP/2") && error.contains("gRPC server"), "{error}");
+}
+
+#[test]
+fn serve_refuses_settings_that_cannot_work() {
+    assert_eq!(run(&["serve", "--max-counters", "0"]).status.code(), Some(2));
+    assert_eq!(run(&["serve", "--listen", "http://127.0.0.1:0"]).status.code(), Some(2));
+    let plain_file = rules_file(RULES);
+    let refused = run(&["serve", "--listen", &format!("unix:{}", plain_file.path().display())]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(stderr(&refused).contains("is not a socket"), "{}", stderr(&refused));
+}
+
+#[test]
+fn a_fatal_error_is_a_json_line_if_the_log_is_json() {
+    for (setting, value) in [("--listen", "192.0.2.1:1"), ("--rules", "/nonexistent.yaml"), ("--log", "=?=")]
+    {
+        let failed = run(&["serve", "--log-format", "json", setting, value]);
+        assert_eq!(failed.status.code(), Some(1), "{setting}");
+        let lines: Vec<Value> =
+            stderr(&failed).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let last = lines.last().unwrap();
+        assert_eq!(last["level"], "ERROR", "{last}");
+        assert!(last["message"].as_str().unwrap().contains(value), "{last}");
+    }
+}
+
+#[test]
+fn serving_the_demo_is_a_warning() {
+    let server = Server::start(&[]);
+    let warned = server.log().iter().any(|line| line.contains("WARN") && line.contains("demo rules"));
+    assert!(warned, "{:#?}", server.log());
+}
+
+#[test]
 fn check_shows_every_rule() {
     let file = rules_file(RULES);
     let path = file.path().to_str().unwrap();

@@ -1,6 +1,6 @@
-//! Reaching the server.
+//! Connections to the server.
 
-use crate::server::ListenAddress;
+use crate::{cli::target::connect_remedy, server::ListenAddress};
 use mio::event::Source;
 use std::{
     io,
@@ -16,25 +16,16 @@ pub(super) trait Socket: Read + Write + Source {}
 
 impl<S: Read + Write + Source> Socket for S {}
 
-/// A server cannot be reached.
+/// A failed connection attempt.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot connect to {address}: {cause}{}", remedy(cause))]
+#[error("cannot connect to {address}: {cause}{}", connect_remedy(address, cause))]
 pub(super) struct ConnectError {
     address: ListenAddress,
     #[source]
     cause: io::Error,
 }
 
-fn remedy(cause: &io::Error) -> &'static str {
-    match cause.kind() {
-        io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
-            "\nIs the server running, and there? `tidegate serve` starts one on 127.0.0.1:8081."
-        }
-        _ => "",
-    }
-}
-
-/// What requests say as `:authority`.
+/// The `:authority` of requests.
 pub(super) fn authority(address: &ListenAddress) -> &str {
     match address {
         ListenAddress::Tcp(address) => address,
@@ -42,7 +33,7 @@ pub(super) fn authority(address: &ListenAddress) -> &str {
     }
 }
 
-/// Connects, waiting for it.
+/// Connects, blocking until the connection stands.
 pub(super) fn connect(address: &ListenAddress) -> Result<Box<dyn Socket>, ConnectError> {
     let connected = match address {
         ListenAddress::Tcp(address) => connect_tcp(address),
@@ -78,12 +69,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refused_connection_says_what_to_do() {
+    fn a_refused_connection_has_a_remedy() {
         let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
         let refused = ListenAddress::Tcp(free.expect("a free port").to_string());
         let absent = ListenAddress::Unix("/nowhere/tidegate.sock".into());
         for address in [refused, absent] {
-            let Err(error) = connect(&address) else { panic!("nobody listens there") };
+            let Err(error) = connect(&address) else { panic!("nothing listens there") };
             assert!(error.to_string().contains("tidegate serve"), "{error}");
         }
     }

@@ -68,8 +68,10 @@ pub(super) struct Measured {
 pub(super) enum LoadError {
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    #[error("the server broke HTTP/2: {0}")]
+    #[error("the server violates HTTP/2: {0}; is it a gRPC server without TLS?")]
     Connection(#[from] ConnectionError),
+    #[error("the server answers in HTTP/1; give the address of a gRPC server")]
+    Http1,
     #[error(transparent)]
     WindowTooSmall(#[from] WindowTooSmall),
     #[error(transparent)]
@@ -277,6 +279,9 @@ impl<'a> Load<'a> {
             match link.socket.read(&mut self.buffer) {
                 Ok(0) => return Ok(false),
                 Ok(count) => {
+                    if !link.has_answered && self.buffer.starts_with(b"HTTP/1.") {
+                        return Err(LoadError::Http1);
+                    }
                     link.connection.read(&self.buffer[..count], &mut self.finished)?;
                     link.has_answered |= !self.finished.is_empty();
                     self.record(self.now());

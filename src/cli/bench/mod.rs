@@ -12,6 +12,7 @@ mod load;
 mod outcome;
 mod pace;
 mod plot;
+mod probe;
 mod report;
 mod server_cpu;
 mod tally;
@@ -19,23 +20,22 @@ mod template;
 
 use self::{
     keys::Keys,
-    load::{Measured, Plan},
+    load::Plan,
     pace::Length,
     report::{Report, duration, grouped},
     server_cpu::ServerProcess,
     tally::Tally,
     template::{Descriptor, Template},
 };
-use super::{
-    Failure,
-    table::{print, print_line},
-};
+use super::{Failure, table::print};
 use crate::server::ListenAddress;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::{
+    fs::File,
+    io::Write as _,
     num::{NonZeroU64, NonZeroUsize},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
     sync::{
         Arc,
@@ -73,13 +73,13 @@ pub(super) struct Bench {
     /// How long to send before measuring; 1s unless said otherwise, or 0s with --requests.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     warm_up: Option<Duration>,
-    /// The domain of the requests.
-    #[arg(long, default_value = "edge")]
+    /// Domain of the requests; the default is that of the demo rules.
+    #[arg(long, default_value = "demo")]
     domain: String,
-    /// A descriptor of the requests, such as 'plan=free,user={key}'; give it again for more.
+    /// A descriptor of the requests, such as 'plan=free,user={key}'; repeatable. The default is that of the demo rules.
     ///
-    /// {key} is the key's number, {key%N} the remainder of it by N, {ip} an address 10.x.y.z made of it.
-    #[arg(long = "descriptor", value_name = "KEY=VALUE,…", default_value = "remote_address={ip}")]
+    /// {key} is the key's number, {key%N} its remainder by N, {ip} the address 10.x.y.z made of it.
+    #[arg(long = "descriptor", value_name = "KEY=VALUE,…", default_value = "api_key={key}")]
     descriptors: Vec<Descriptor>,
     /// How many different keys there are.
     #[arg(long, short = 'k', value_name = "N", default_value = "100000")]
@@ -105,7 +105,7 @@ pub(super) struct Bench {
     /// The server's process on this machine, to tell its processor time per request.
     #[arg(long)]
     pid: Option<u32>,
-    /// Draw latency by percentile into this file.
+    /// Write latency by percentile as SVG to this file; - is standard output, and the report then goes to standard error.
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
     /// Print the result as JSON.
@@ -116,21 +116,38 @@ pub(super) struct Bench {
 impl Bench {
     /// Runs the load and prints what was found. Fails when no request was decided.
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
+        let plot = self.plot.as_deref().map(Plot::open).transpose()?;
         let interrupted = stop_on_interrupt()?;
         let bar = progress_bar();
-        let measured = load::run(&mut self.plan(), &interrupted, |tally, nanos, share| {
+        let mut plan = self.plan();
+        let measured = load::run(&mut plan, &interrupted, |tally, nanos, share| {
             bar.set_position((share * 1_000.0) as u64);
             bar.set_message(progress_line(tally, nanos));
         })?;
         bar.finish_and_clear();
 
-        let report = Report::new(self.address.to_string(), self.load_in_words(), &measured);
-        if self.json {
-            print_line(serde_json::to_string_pretty(&report)?);
+        let limited = self.is_limited(&measured.tally, &mut plan.template);
+        let report = Report::new(self.address.to_string(), self.load_in_words(), &measured, limited);
+        let report = if self.json {
+            format!("{}\n", serde_json::to_string_pretty(&report)?)
         } else {
-            print(&report.to_string());
+            report.to_string()
+        };
+        match plot {
+            Some(Plot::StandardOutput) => eprint!("{report}"),
+            _ => print(&report),
         }
-        self.draw(&measured)?;
+        if limited == Some(false) {
+            eprintln!(
+                "warning: no limit applied to these requests, so the run measured no counters; choose requests that \
+                 rules match with --domain (now `{}`) and --descriptor",
+                self.domain
+            );
+        }
+        if let Some(plot) = plot {
+            let title = format!("{}: {}", self.address, self.load_in_words());
+            plot.write(&measured.tally, &title)?;
+        }
         Ok(if measured.tally.decided() > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
@@ -178,14 +195,45 @@ impl Bench {
         format!("{pace}, {} keys ({spread})", grouped(self.keys.get()))
     }
 
-    fn draw(&self, measured: &Measured) -> Result<(), Failure> {
-        let Some(path) = &self.plot else { return Ok(()) };
-        if measured.tally.decided() == 0 {
-            return Err(Failure("nothing was decided, so there is no latency to draw".to_owned()));
+    /// Whether limits applied: they did if any request was denied; else the server is probed.
+    fn is_limited(&self, tally: &Tally, template: &mut Template) -> Option<bool> {
+        match (tally.over_limit, tally.ok) {
+            (1.., _) => Some(true),
+            (0, 1..) => probe::is_limited(&self.address, template),
+            (0, 0) => None,
         }
-        let title = format!("{}: {}", self.address, self.load_in_words());
-        std::fs::write(path, plot::latency_svg(&measured.tally, &title))
-            .map_err(|cause| Failure(format!("cannot write {}: {cause}", path.display())))
+    }
+}
+
+/// Destination of the plot, opened before the run: a path that cannot be written must not cost the run.
+enum Plot<'p> {
+    StandardOutput,
+    File(&'p Path, File),
+}
+
+impl<'p> Plot<'p> {
+    fn open(path: &'p Path) -> Result<Self, Failure> {
+        if path.as_os_str() == "-" {
+            return Ok(Self::StandardOutput);
+        }
+        let opened = File::options().write(true).create(true).truncate(false).open(path);
+        let file = opened.map_err(|cause| Failure(format!("--plot {}: {cause}", path.display())))?;
+        Ok(Self::File(path, file))
+    }
+
+    fn write(self, tally: &Tally, title: &str) -> Result<(), Failure> {
+        if tally.decided() == 0 {
+            return Err(Failure("no request was decided, so there is no latency to plot".to_owned()));
+        }
+        let svg = plot::latency_svg(tally, title);
+        match self {
+            Self::StandardOutput => print(&svg),
+            Self::File(path, mut file) => {
+                let written = file.set_len(0).and_then(|()| file.write_all(svg.as_bytes()));
+                written.map_err(|cause| Failure(format!("cannot write {}: {cause}", path.display())))?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -18,6 +18,9 @@ pub(super) struct Report {
     pub(super) ok: u64,
     pub(super) over_limit: u64,
     pub(super) errors: u64,
+    /// Whether a limit applied to the requests; absent if that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) limited: Option<bool>,
     /// Errors by their kind.
     pub(super) errors_by_kind: BTreeMap<String, u64>,
     pub(super) reconnects: u64,
@@ -42,7 +45,7 @@ pub(super) struct Latency {
 }
 
 impl Report {
-    pub(super) fn new(target: String, load: String, measured: &Measured) -> Self {
+    pub(super) fn new(target: String, load: String, measured: &Measured, limited: Option<bool>) -> Self {
         let tally = &measured.tally;
         let seconds = measured.nanos as f64 / 1e9;
         let requests = tally.finished();
@@ -55,6 +58,7 @@ impl Report {
             ok: tally.ok,
             over_limit: tally.over_limit,
             errors: tally.failed(),
+            limited,
             errors_by_kind: tally.failures.iter().map(|(kind, &count)| (kind.to_string(), count)).collect(),
             reconnects: measured.reconnects,
             latency_us: Latency {
@@ -156,7 +160,7 @@ mod tests {
         tally.fail(Failure::Status(14), 3);
         let measured =
             Measured { tally, nanos: 2_000_000_000, reconnects: 0, server_cpu_nanos: Some(20_030_000) };
-        Report::new("127.0.0.1:8081".to_owned(), "4 connections".to_owned(), &measured)
+        Report::new("127.0.0.1:8081".to_owned(), "4 connections".to_owned(), &measured, Some(true))
     }
 
     #[test]

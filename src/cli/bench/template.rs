@@ -131,6 +131,11 @@ impl Template {
         PREFIX_BYTES + self.head.len() + descriptors + self.tail.len()
     }
 
+    /// The `RateLimitRequest` for `key`, encoded.
+    pub(super) fn body(&mut self, key: u64) -> &[u8] {
+        &self.message(key)[PREFIX_BYTES..]
+    }
+
     /// The message for `key`, with its gRPC prefix.
     pub(super) fn message(&mut self, key: u64) -> &[u8] {
         self.message.clear();
@@ -156,7 +161,7 @@ impl Template {
     }
 }
 
-/// The longest value that these pieces make for any key.
+/// Longest value that these pieces make for any key.
 fn longest_value(pieces: &[Piece]) -> usize {
     let longest = |piece: &Piece| match piece {
         Piece::Text(text) => text.len(),

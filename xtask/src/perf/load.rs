@@ -95,7 +95,7 @@ fn bench(
 ) -> Result<Value, Failure> {
     let mut command: Command = machine.on_core(1, &binaries.tidegate);
     command.arg("bench").arg(running.address.to_string()).args(load).args(length);
-    command.args(["--json", "--timeout", "5s", "--pid", &running.pid().to_string()]);
+    command.args(["--domain", "edge", "--json", "--timeout", "5s", "--pid", &running.pid().to_string()]);
     let output = command.output().map_err(|error| format!("tidegate bench cannot be run: {error}"))?;
     if !output.status.success() {
         return Err(format!("tidegate bench failed: {}", String::from_utf8_lossy(&output.stderr).trim()));
