@@ -1,49 +1,64 @@
-//! From a header block to the checked head of a request (RFC 9113, section 8).
+//! Decodes and checks the header block of a request (RFC 9113, section 8.3).
+//!
+//! `:authority` may be any field value and is dropped: nothing here depends on it, and clients send what no URI holds
+//! (Envoy its cluster name, `outbound|8081||limits.example`; gRPC libraries the path of a Unix socket).
 
 use super::{
     Fields, Service,
     hpack::{Decoder, HpackError},
 };
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, uri::PathAndQuery};
 
-/// The fields that make the line of a request. All but the last must be there, and say something.
+/// The pseudo-headers of requests. All but the last are required, and not empty.
 const PSEUDO_HEADERS: [&[u8]; 4] = [b":method", b":scheme", b":path", b":authority"];
 const REQUIRED: usize = 3;
 
-/// What a header block turned out to be.
+/// The pseudo-headers that make the target of a routed request.
+const TARGET: [&[u8]; 2] = [b":method", b":path"];
+
+/// Result of decoding the header block of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum RequestHeaders<Q> {
     Valid {
-        /// Whether, and how, it can be answered at once.
+        /// The service's state for the fast path, if the request may take it.
         fast_path: Option<Q>,
         content_length: Option<u64>,
     },
-    /// Its stream is an error.
+    /// A malformed request (RFC 9113, section 8.1.1): a stream error.
     Malformed,
-    /// Its list of fields is longer than the server takes.
+    /// The field section is larger than SETTINGS_MAX_HEADER_LIST_SIZE.
     TooLarge,
 }
 
-/// Reads the header blocks of one connection.
+/// A decoded header block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Decoded<Q> {
+    pub(super) headers: RequestHeaders<Q>,
+    /// Bytes of the field section, as SETTINGS_MAX_HEADER_LIST_SIZE counts them, that had to be decoded; zero for a block
+    /// equal to the last.
+    pub(super) decoded_bytes: usize,
+}
+
+/// Decodes the header blocks of one connection.
 ///
-/// Clients such as Envoy send the very same block call after call. As long as the compression's table has not changed
-/// either, it means the same, and is not read again. Of others, such as those that trace every call, the pseudo-headers
-/// at least stay the same, and make a request line without being tried again.
+/// Clients such as Envoy send the same block with every request. While the dynamic table has not changed either, it has
+/// the same meaning and is not decoded again. Other clients, such as those that trace every request, at least repeat the
+/// target, which is then not parsed again.
 pub(super) struct RequestDecoder<Q> {
     decoder: Decoder,
     list_max: usize,
-    /// The fields of the block that was read last.
+    /// Fields of the last block.
     fields: Fields,
     last: Option<Last<Q>>,
-    /// The pseudo-headers that last made a request line; all empty before.
-    routable: [Vec<u8>; PSEUDO_HEADERS.len()],
+    /// The last target found valid; empty before the first.
+    valid_target: [Vec<u8>; TARGET.len()],
 }
 
 struct Last<Q> {
     block: Vec<u8>,
-    /// The table's, before and after the block.
+    /// Generation of the dynamic table, before and after the block.
     generation: u64,
-    head: RequestHeaders<Q>,
+    headers: RequestHeaders<Q>,
 }
 
 impl<Q: Copy> RequestDecoder<Q> {
@@ -53,114 +68,112 @@ impl<Q: Copy> RequestDecoder<Q> {
             list_max: list_max as usize,
             fields: Fields::default(),
             last: None,
-            routable: Default::default(),
+            valid_target: Default::default(),
         }
     }
 
-    /// Reads the block of a request's head.
+    /// Decodes the header block of a new request.
     #[inline]
-    pub(super) fn head<S: Service<FastPath = Q>>(
+    pub(super) fn decode<S: Service<FastPath = Q>>(
         &mut self,
         block: &[u8],
         service: &S,
-    ) -> Result<RequestHeaders<Q>, HpackError> {
+    ) -> Result<Decoded<Q>, HpackError> {
         if let Some(last) = &self.last
             && last.block == block
             && last.generation == self.decoder.generation()
         {
-            return Ok(last.head);
+            return Ok(Decoded { headers: last.headers, decoded_bytes: 0 });
         }
-        self.read_head(block, service)
+        self.decode_new(block, service)
     }
 
-    fn read_head<S: Service<FastPath = Q>>(
+    fn decode_new<S: Service<FastPath = Q>>(
         &mut self,
         block: &[u8],
         service: &S,
-    ) -> Result<RequestHeaders<Q>, HpackError> {
+    ) -> Result<Decoded<Q>, HpackError> {
         let before = self.decoder.generation();
-        self.read(block)?;
-        let head = if self.fields.list_bytes() > self.list_max {
-            RequestHeaders::TooLarge
-        } else {
-            match check(&self.fields) {
-                Some(content_length) => {
-                    // What could not be routed is not answered at once either: how its bytes came must not tell.
-                    let fast_path = service.fast_path(&self.fields).filter(|_| self.is_routable());
-                    RequestHeaders::Valid { fast_path, content_length }
-                }
-                None => RequestHeaders::Malformed,
-            }
-        };
+        self.decode_fields(block)?;
+        let headers = self.check(service);
         if self.decoder.generation() == before {
             let mut buffer = self.last.take().map(|last| last.block).unwrap_or_default();
             buffer.clear();
             buffer.extend_from_slice(block);
-            self.last = Some(Last { block: buffer, generation: before, head });
+            self.last = Some(Last { block: buffer, generation: before, headers });
         }
-        Ok(head)
+        Ok(Decoded { headers, decoded_bytes: self.fields.list_bytes() })
     }
 
-    /// Reads the block of a request's trailers, or one of no interest: the table has to see it. None if it is malformed.
+    fn check<S: Service<FastPath = Q>>(&mut self, service: &S) -> RequestHeaders<Q> {
+        if self.fields.list_bytes() > self.list_max {
+            return RequestHeaders::TooLarge;
+        }
+        match check_fields(&self.fields) {
+            // A request that cannot be routed is refused on the fast path too: how its frames were cut must not matter.
+            Some(content_length) if self.has_valid_target() => {
+                RequestHeaders::Valid { fast_path: service.fast_path(&self.fields), content_length }
+            }
+            _ => RequestHeaders::Malformed,
+        }
+    }
+
+    /// Decodes a block of trailers, or one to be discarded, which may still change the dynamic table. None if malformed.
     pub(super) fn trailers(&mut self, block: &[u8]) -> Result<Option<HeaderMap>, HpackError> {
-        self.read(block)?;
-        if self.fields.list_bytes() > self.list_max
-            || self.fields.iter().any(|(name, _)| name.starts_with(b":"))
-        {
+        self.decode_fields(block)?;
+        let is_valid = |(name, value): (&[u8], &[u8])| is_field_name(name) && is_field_value(value);
+        if self.fields.list_bytes() > self.list_max || !self.fields.iter().all(is_valid) {
             return Ok(None);
         }
         Ok(header_map(&self.fields))
     }
 
-    fn read(&mut self, block: &[u8]) -> Result<(), HpackError> {
-        // The fields are overwritten: what was last is no longer to be had. No table reaches that generation.
+    /// Bytes of the field section decoded last.
+    pub(super) fn decoded_bytes(&self) -> usize {
+        self.fields.list_bytes()
+    }
+
+    fn decode_fields(&mut self, block: &[u8]) -> Result<(), HpackError> {
+        // The fields are overwritten and no longer those of the last block. No table reaches this generation.
         if let Some(last) = &mut self.last {
             last.generation = u64::MAX;
         }
         self.decoder.decode(block, self.list_max, &mut self.fields)
     }
 
-    /// The request whose good head was read last.
+    /// The request whose valid headers were decoded last; none if they are more than a map holds.
     pub(super) fn request(&self) -> Option<Request<()>> {
         let mut request = Request::new(());
-        (*request.method_mut(), *request.uri_mut()) = self.request_line()?;
+        (*request.method_mut(), *request.uri_mut()) = self.target()?;
         *request.version_mut() = http::Version::HTTP_2;
         *request.headers_mut() = header_map(&self.fields)?;
         Some(request)
     }
 
-    /// Whether the good head that was read last makes a request line.
-    fn is_routable(&mut self) -> bool {
-        // An authority that says nothing is as good as none.
-        let said = PSEUDO_HEADERS.map(|name| self.fields.get(name).unwrap_or_default());
-        if self.routable == said {
+    fn has_valid_target(&mut self) -> bool {
+        let target = TARGET.map(|name| self.fields.get(name).unwrap_or_default());
+        if self.valid_target == target {
             return true;
         }
-        if self.request_line().is_none() {
+        if self.target().is_none() {
             return false;
         }
-        for (kept, said) in self.routable.iter_mut().zip(said) {
-            kept.clear();
-            kept.extend_from_slice(said);
+        for (valid, new) in self.valid_target.iter_mut().zip(target) {
+            valid.clear();
+            valid.extend_from_slice(new);
         }
         true
     }
 
-    fn request_line(&self) -> Option<(Method, Uri)> {
-        Some((Method::from_bytes(self.fields.get(b":method")?).ok()?, self.uri()?))
-    }
-
-    fn uri(&self) -> Option<Uri> {
-        let path = self.fields.get(b":path")?;
-        let Some(authority) = self.fields.get(b":authority").filter(|authority| !authority.is_empty()) else {
-            return Uri::try_from(path).ok();
-        };
-        let builder = Uri::builder().scheme(self.fields.get(b":scheme")?).authority(authority);
-        builder.path_and_query(path).build().ok()
+    /// Method and path. The path is absolute, or `*` (RFC 9113, section 8.3.1).
+    fn target(&self) -> Option<(Method, Uri)> {
+        let path = self.fields.get(b":path").filter(|path| path.starts_with(b"/") || *path == b"*")?;
+        let path = PathAndQuery::try_from(path).ok()?;
+        Some((Method::from_bytes(self.fields.get(b":method")?).ok()?, Uri::from(path)))
     }
 }
 
-/// The fields that are no pseudo-headers; none if they are more than a map holds.
+/// The regular fields; none if they are more than a map holds.
 fn header_map(fields: &Fields) -> Option<HeaderMap> {
     let mut map = HeaderMap::new();
     for (name, value) in fields.iter().filter(|(name, _)| !name.starts_with(b":")) {
@@ -169,21 +182,35 @@ fn header_map(fields: &Fields) -> Option<HeaderMap> {
     Some(map)
 }
 
-/// Whether the byte may be in the name of a field: a character of a token that is no capital letter.
-fn is_in_names(byte: &u8) -> bool {
-    byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"!#$%&'*+-.^_`|~".contains(byte)
+/// Whether this is the name of a regular field: a token without capital letters.
+fn is_field_name(name: &[u8]) -> bool {
+    let is_valid =
+        |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"!#$%&'*+-.^_`|~".contains(byte);
+    !name.is_empty() && name.iter().all(is_valid)
 }
 
-/// Whether the byte may be in the value of a field: no control character but a tab.
-fn is_in_values(byte: &u8) -> bool {
-    *byte == b'\t' || !byte.is_ascii_control()
+/// Whether this is a field value: no control character but tab, no space or tab at either end (RFC 9113, section 8.2.1).
+fn is_field_value(value: &[u8]) -> bool {
+    let is_blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    // All bytes are looked at, so that the compiler can take several at once.
+    let has_control =
+        value.iter().fold(false, |found, &byte| found | (byte < b' ') & (byte != b'\t') | (byte == 0x7f));
+    !has_control && !is_blank(value.first()) && !is_blank(value.last())
 }
 
-/// Whether the head of a request is as HTTP/2 has it; if so, its content-length if it has one.
-fn check(fields: &Fields) -> Option<Option<u64>> {
+/// The number in a content-length: digits only (RFC 9110, section 8.6).
+fn content_length(value: &[u8]) -> Option<u64> {
+    str::from_utf8(value).ok().filter(|value| value.bytes().all(|byte| byte.is_ascii_digit()))?.parse().ok()
+}
+
+/// Checks the fields of a request; its content-length, if it has one.
+fn check_fields(fields: &Fields) -> Option<Option<u64>> {
     let mut seen = [false; PSEUDO_HEADERS.len()];
-    let (mut content_length, mut pseudo_ended) = (None, false);
+    let (mut length, mut pseudo_ended) = (None, false);
     for (name, value) in fields.iter() {
+        if !is_field_value(value) {
+            return None;
+        }
         if name.starts_with(b":") {
             let which = PSEUDO_HEADERS.iter().position(|pseudo| *pseudo == name)?;
             let is_empty = which < REQUIRED && value.is_empty();
@@ -193,7 +220,7 @@ fn check(fields: &Fields) -> Option<Option<u64>> {
             continue;
         }
         pseudo_ended = true;
-        if name.is_empty() || !name.iter().all(is_in_names) || !value.iter().all(is_in_values) {
+        if !is_field_name(name) {
             return None;
         }
         match name {
@@ -202,8 +229,8 @@ fn check(fields: &Fields) -> Option<Option<u64>> {
             }
             b"te" if value != b"trailers" => return None,
             b"content-length" => {
-                let length = str::from_utf8(value).ok()?.parse().ok()?;
-                if content_length.replace(length).is_some_and(|other| other != length) {
+                let new = content_length(value)?;
+                if length.replace(new).is_some_and(|old| old != new) {
                     return None;
                 }
             }
@@ -211,5 +238,90 @@ fn check(fields: &Fields) -> Option<Option<u64>> {
         }
     }
     let is_complete = seen[..REQUIRED].iter().all(|seen| *seen);
-    is_complete.then_some(content_length)
+    is_complete.then_some(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http2::{fuzz_bridge::Echo, hpack::write_literal};
+
+    const REQUEST: [(&str, &str); 4] =
+        [(":method", "POST"), (":scheme", "http"), (":path", "/fast"), (":authority", "limits.example")];
+
+    fn decode(fields: &[(&str, &str)]) -> (RequestHeaders<()>, Option<Request<()>>) {
+        let mut block = Vec::new();
+        for (name, value) in fields {
+            write_literal(name.as_bytes(), value.as_bytes(), false, &mut block);
+        }
+        let mut decoder = RequestDecoder::new(16 * 1024);
+        let decoded = decoder.decode(&block, &Echo).expect("a readable block");
+        (decoded.headers, decoder.request())
+    }
+
+    /// Decodes a request with one field replaced or added.
+    fn with(field: (&'static str, &'static str)) -> RequestHeaders<()> {
+        let mut fields: Vec<_> = REQUEST.iter().copied().filter(|(name, _)| *name != field.0).collect();
+        let at = if field.0.starts_with(':') { 0 } else { fields.len() };
+        fields.insert(at, field);
+        decode(&fields).0
+    }
+
+    const VALID: RequestHeaders<()> = RequestHeaders::Valid { fast_path: Some(()), content_length: None };
+
+    /// Envoy sends the cluster's name, and gRPC libraries what they make of a Unix socket's path. Before, a request whose
+    /// authority is no URI's was reset, and with Envoy every call failed.
+    #[test]
+    fn any_field_value_is_an_authority() {
+        for authority in [
+            "limits.example:8081",
+            "outbound|8081||tidegate.ns.svc.cluster.local",
+            "%2Frun%2Ftidegate.sock",
+            "/run/tidegate.sock",
+            "a b",
+            "user@host",
+            "h\u{f6}st",
+            "[::1",
+            "",
+        ] {
+            assert_eq!(with((":authority", authority)), VALID, "{authority:?}");
+        }
+        for authority in ["a\0b", "a\r\nb", " a", "a "] {
+            assert_eq!(with((":authority", authority)), RequestHeaders::Malformed, "{authority:?}");
+        }
+    }
+
+    #[test]
+    fn a_routed_request_has_the_path_and_no_authority() {
+        let mut fields = REQUEST.to_vec();
+        fields[2] = (":path", "/a.Service/Method?query");
+        fields[3] = (":authority", "outbound|8081||limits.example");
+        let (_, request) = decode(&fields);
+        assert_eq!(request.expect("a routable request").uri(), "/a.Service/Method?query");
+    }
+
+    #[test]
+    fn a_content_length_is_digits_only() {
+        let length = |length| RequestHeaders::Valid { fast_path: Some(()), content_length: Some(length) };
+        assert_eq!(with(("content-length", "17")), length(17));
+        for value in ["+17", "-17", "17 ", "1_7", "", "0x11", "99999999999999999999999"] {
+            assert_eq!(with(("content-length", value)), RequestHeaders::Malformed, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn field_values_have_no_blanks_at_their_ends() {
+        assert_eq!(with(("x", "a b\tc")), VALID);
+        assert_eq!(with(("x", "")), VALID);
+        for value in [" a", "a ", "\ta", "a\t", " ", "a\u{7f}b", "a\nb"] {
+            assert_eq!(with(("x", value)), RequestHeaders::Malformed, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn a_path_is_absolute() {
+        for path in ["fast", "http://a/fast", "", "/a b"] {
+            assert_eq!(with((":path", path)), RequestHeaders::Malformed, "{path:?}");
+        }
+    }
 }

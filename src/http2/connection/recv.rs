@@ -5,7 +5,7 @@ use crate::http2::{
     ConnectionError, ErrorCode, PartialHeaderBlock, RequestBody, Service,
     flow_control::SendWindow,
     frame::{self, Frame},
-    request_headers::RequestHeaders,
+    request_headers::{Decoded, RequestHeaders},
     routed::Piece,
     stream::{RecvState, Stream},
 };
@@ -65,7 +65,7 @@ impl<S: Service> Connection<S> {
             self.respond_to_batch(&mut input.batch, input.service);
             return self.on_trailers(id, block, ends_stream);
         }
-        let head = self.heads.head(block, input.service)?;
+        let Decoded { headers: head, .. } = self.heads.decode(block, input.service)?;
         if self.phase == Phase::GoingAway {
             return Ok(());
         }
