@@ -4,6 +4,7 @@
 //! turns that into a failure, and `.ci/run` requires all of them. The runner is libtest-mimic, since the built-in one
 //! cannot decide at run time that a test is ignored; its arguments are those of every other test target.
 
+mod authority;
 mod envoy;
 mod h2spec;
 mod peer;
@@ -15,8 +16,15 @@ use libtest_mimic::Arguments;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let trials = [envoy::tests, envoy::denials::tests, envoy::queueing::tests, h2spec::tests]
-        .into_iter()
-        .flat_map(|tests| tests());
+    let trials = [
+        authority::envoy::tests,
+        authority::python::tests,
+        envoy::tests,
+        envoy::denials::tests,
+        envoy::queueing::tests,
+        h2spec::tests,
+    ]
+    .into_iter()
+    .flat_map(|tests| tests());
     libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
 }

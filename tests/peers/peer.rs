@@ -21,6 +21,10 @@ pub const ENVOY: Peer = Peer { name: "envoy", is_here: || envoy_binary().is_some
 /// The HTTP/2 conformance tests, on the PATH.
 pub const H2SPEC: Peer = Peer { name: "h2spec", is_here: || runs(Command::new("h2spec").arg("--version")) };
 
+/// Python with the package `grpcio`, as `python3` on the PATH.
+pub const PYTHON_GRPC: Peer =
+    Peer { name: "python-grpc", is_here: || runs(Command::new("python3").args(["-c", "import grpc"])) };
+
 /// Whether the command can be started and succeeds.
 pub fn runs(command: &mut Command) -> bool {
     let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
