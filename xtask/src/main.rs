@@ -2,6 +2,7 @@
 
 mod accuracy;
 mod clients;
+mod dependencies;
 mod fuzz;
 mod perf;
 mod svg;
@@ -15,6 +16,7 @@ enum Chore {
     Perf(perf::Perf),
     Fuzz(fuzz::Fuzz),
     Accuracy(accuracy::Accuracy),
+    Dependencies(dependencies::Dependencies),
     Clients(clients::Clients),
 }
 
@@ -26,6 +28,7 @@ fn main() -> ExitCode {
         Chore::Perf(perf) => perf.run(),
         Chore::Fuzz(fuzz) => fuzz.run(),
         Chore::Accuracy(accuracy) => accuracy.run(),
+        Chore::Dependencies(dependencies) => dependencies.run(),
         Chore::Clients(clients) => clients.run(),
     };
     done.unwrap_or_else(|failure: Failure| {

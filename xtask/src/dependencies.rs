@@ -1,0 +1,155 @@
+//! `cargo xtask dependencies`: the licence and the source of every dependency, held against `deny.toml`.
+//!
+//! A part of `cargo deny check` that needs nothing but Cargo, so that CI can run it on any machine.
+
+use crate::Failure;
+use clap::Args;
+use serde_json::Value;
+use std::{
+    collections::BTreeSet,
+    fs,
+    process::{Command, ExitCode},
+};
+
+/// Checks that every dependency has a licence that deny.toml allows, and is from crates.io.
+#[derive(Args)]
+pub(super) struct Dependencies {}
+
+impl Dependencies {
+    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+        let rules = fs::read_to_string("deny.toml")
+            .map_err(|error| format!("cannot read deny.toml (run this at the repository's root): {error}"))?;
+        let licenses = list(&rules, "allow").ok_or("deny.toml has no list `allow` of licences")?;
+        let registries = list(&rules, "allow-registry").ok_or("deny.toml has no list `allow-registry`")?;
+        let packages = packages()?;
+        let faults: Vec<String> =
+            packages.iter().filter_map(|package| fault(package, &licenses, &registries)).collect();
+        if faults.is_empty() {
+            println!("{} packages: licences and sources are allowed by deny.toml", packages.len());
+            return Ok(ExitCode::SUCCESS);
+        }
+        Err(faults.join("\n"))
+    }
+}
+
+/// The strings of the list `name = [...]` of a TOML text.
+fn list<'t>(toml: &'t str, name: &str) -> Option<BTreeSet<&'t str>> {
+    let start = toml.lines().position(|line| line.split('=').next().is_some_and(|key| key.trim() == name))?;
+    let mut found = BTreeSet::new();
+    for line in toml.lines().skip(start) {
+        found.extend(line.split('"').skip(1).step_by(2));
+        if line.trim_end().ends_with(']') {
+            return Some(found);
+        }
+    }
+    None
+}
+
+fn packages() -> Result<Vec<Value>, Failure> {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["metadata", "--format-version", "1", "--locked", "--all-features"]);
+    let output = cargo.output().map_err(|error| format!("cannot run cargo: {error}"))?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    let metadata: Value = serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())?;
+    metadata["packages"].as_array().cloned().ok_or_else(|| "cargo metadata has no packages".to_owned())
+}
+
+/// The reason why a package is not allowed, if there is one.
+fn fault(package: &Value, licenses: &BTreeSet<&str>, registries: &BTreeSet<&str>) -> Option<String> {
+    let text = |key: &str| package[key].as_str();
+    let name = format!("{} {}", text("name")?, text("version")?);
+    // Without a source: a member of this workspace.
+    if let Some(source) = text("source")
+        && !source.strip_prefix("registry+").is_some_and(|registry| registries.contains(registry))
+    {
+        return Some(format!("{name}: the source {source} is not allowed"));
+    }
+    match text("license") {
+        None => Some(format!("{name}: no licence")),
+        Some(license) if is_allowed(license, licenses) => None,
+        Some(license) => Some(format!("{name}: the licence {license} is not allowed")),
+    }
+}
+
+/// Whether the allowed licences satisfy an SPDX expression. A slash, which old packages write, means OR.
+fn is_allowed(expression: &str, allowed: &BTreeSet<&str>) -> bool {
+    let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
+    let mut tokens = spaced.split_whitespace().peekable();
+    let satisfied = any(&mut tokens, allowed);
+    satisfied && tokens.next().is_none()
+}
+
+type Tokens<'t> = std::iter::Peekable<std::str::SplitWhitespace<'t>>;
+
+fn any(tokens: &mut Tokens<'_>, allowed: &BTreeSet<&str>) -> bool {
+    let mut satisfied = all(tokens, allowed);
+    while tokens.next_if_eq(&"OR").is_some() {
+        satisfied |= all(tokens, allowed);
+    }
+    satisfied
+}
+
+fn all(tokens: &mut Tokens<'_>, allowed: &BTreeSet<&str>) -> bool {
+    let mut satisfied = one(tokens, allowed);
+    while tokens.next_if_eq(&"AND").is_some() {
+        satisfied &= one(tokens, allowed);
+    }
+    satisfied
+}
+
+fn one(tokens: &mut Tokens<'_>, allowed: &BTreeSet<&str>) -> bool {
+    if tokens.next_if_eq(&"(").is_some() {
+        let satisfied = any(tokens, allowed);
+        return tokens.next() == Some(")") && satisfied;
+    }
+    let Some(license) = tokens.next() else { return false };
+    match tokens.next_if_eq(&"WITH").and_then(|_| tokens.next()) {
+        Some(exception) => allowed.contains(format!("{license} WITH {exception}").as_str()),
+        None => allowed.contains(license),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn expressions_are_satisfied_as_spdx_defines_them() {
+        let allowed = BTreeSet::from(["MIT", "Apache-2.0", "Apache-2.0 WITH LLVM-exception"]);
+        for good in [
+            "MIT",
+            "MIT/GPL-3.0",
+            "GPL-3.0 OR MIT AND Apache-2.0",
+            "(GPL-3.0 OR MIT) AND Apache-2.0",
+            "Apache-2.0 WITH LLVM-exception",
+        ] {
+            assert!(is_allowed(good, &allowed), "{good}");
+        }
+        for bad in ["", "GPL-3.0", "MIT AND GPL-3.0", "(MIT", "MIT)", "MIT WITH LLVM-exception"] {
+            assert!(!is_allowed(bad, &allowed), "{bad}");
+        }
+    }
+
+    #[test]
+    fn lists_are_read_over_several_lines() {
+        let toml = "[licenses]\nallow = [\n  \"MIT\",\n  \"Zlib\", # why\n]\nallow-registry = [\"r\"]\n";
+        assert_eq!(list(toml, "allow"), Some(BTreeSet::from(["MIT", "Zlib"])));
+        assert_eq!(list(toml, "allow-registry"), Some(BTreeSet::from(["r"])));
+        assert_eq!(list(toml, "deny"), None);
+    }
+
+    #[test]
+    fn a_package_from_elsewhere_or_without_a_licence_is_a_fault() {
+        let (licenses, registries) = (BTreeSet::from(["MIT"]), BTreeSet::from(["https://r"]));
+        let fault = |package: Value| fault(&package, &licenses, &registries);
+        let package = |source: Value, license: Value| json!({"name": "a", "version": "1", "source": source, "license": license});
+        assert_eq!(fault(package("registry+https://r".into(), "MIT".into())), None);
+        assert_eq!(fault(package(Value::Null, "MIT".into())), None);
+        assert!(fault(package("git+https://r".into(), "MIT".into())).is_some());
+        assert!(fault(package(Value::Null, Value::Null)).is_some());
+        assert!(fault(package(Value::Null, "GPL-3.0".into())).is_some());
+    }
+}
