@@ -1,4 +1,4 @@
-//! What `deploy/` and its page tell users to set is there to be set.
+//! Files that users copy, and pages that they read: variables and links exist.
 
 use std::{
     collections::BTreeSet,
@@ -7,10 +7,10 @@ use std::{
     process::Command,
 };
 
-/// Every file of `deploy/`, and the page on it.
+/// Every file of `deploy/`, and `docs/deployment.md`.
 fn files() -> Vec<PathBuf> {
-    fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
-        for entry in fs::read_dir(folder).expect("a folder of deploy/") {
+    fn walk(directory: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(directory).expect("a directory of deploy/") {
             let path = entry.expect("an entry").path();
             if path.is_dir() { walk(&path, found) } else { found.push(path) }
         }
@@ -22,14 +22,14 @@ fn files() -> Vec<PathBuf> {
     found
 }
 
-/// The words of a text that begin with `prefix` and go on in characters that `goes_on` takes.
-fn words(text: &str, prefix: &str, goes_on: fn(char) -> bool) -> BTreeSet<String> {
-    let word = |(at, _): (usize, &str)| text[at..].chars().take_while(|&c| goes_on(c)).collect();
+/// Words of a text that start with `prefix` and continue with characters that `continues` accepts.
+fn words(text: &str, prefix: &str, continues: fn(char) -> bool) -> BTreeSet<String> {
+    let word = |(at, _): (usize, &str)| text[at..].chars().take_while(|&c| continues(c)).collect();
     text.match_indices(prefix).map(word).collect()
 }
 
 #[test]
-fn every_variable_that_is_set_is_one_that_serve_reads() {
+fn every_variable_in_deploy_is_a_flag_of_serve() {
     let is_of_variable = |c: char| c.is_ascii_uppercase() || c == '_';
     let help = Command::new(env!("CARGO_BIN_EXE_tidegate")).args(["serve", "--help"]).output().unwrap();
     let known = words(&String::from_utf8_lossy(&help.stdout), "TIDEGATE_", is_of_variable);
@@ -43,31 +43,39 @@ fn every_variable_that_is_set_is_one_that_serve_reads() {
     assert!(named > 3, "only {named} variables were found");
 }
 
-/// The heading of a page as links name it: small letters and hyphens.
+/// The anchor of a heading: lower case, hyphens for spaces.
 fn anchor(heading: &str) -> String {
     let kept = heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-'));
     kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()
 }
 
+/// The Markdown pages at the root and below the directories that have any.
+fn pages() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let directories = ["", "docs", "docs/decisions", "tests", "benches", "fuzz"];
+    let files = directories.iter().flat_map(|name| fs::read_dir(root.join(name)).expect("a directory"));
+    let paths = files.map(|file| file.expect("an entry").path());
+    paths.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect()
+}
+
 #[test]
 fn every_link_of_the_pages_leads_to_a_file_and_a_heading() {
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
     let mut found = 0;
-    for name in ["deployment.md", "answers.md", "rules.md"] {
-        let page = docs.join(name);
+    for page in pages() {
         let text = fs::read_to_string(&page).unwrap();
-        for link in text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0)) {
+        let links = text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0));
+        for link in links.filter(|link| !link.contains("://")) {
             found += 1;
             let (file, heading) = link.split_once('#').unwrap_or((link, ""));
-            let target = page.with_file_name(file);
-            assert!(target.exists(), "{link} in {name} leads nowhere");
+            let target = if file.is_empty() { page.clone() } else { page.with_file_name(file) };
+            assert!(target.exists(), "{link} in {} leads nowhere", page.display());
             if !heading.is_empty() {
                 let target = fs::read_to_string(target).unwrap();
                 let mut headings = target.lines().filter(|line| line.starts_with('#'));
                 let is_there = headings.any(|line| anchor(line.trim_start_matches(['#', ' '])) == heading);
-                assert!(is_there, "{link} in {name} leads to no heading");
+                assert!(is_there, "{link} in {} leads to no heading", page.display());
             }
         }
     }
-    assert!(found > 10, "only {found} links were found");
+    assert!(found > 50, "only {found} links were found");
 }
