@@ -1,6 +1,6 @@
-//! `tidegate call`: real decisions from a running server.
+//! `tidegate call`: requests decisions from a running server.
 
-use super::{Failure, descriptor::DescriptorText, said, table, target};
+use super::{Failure, descriptor::DescriptorText, details, table, target};
 use crate::{
     api::{
         PRECISION_HEADER,
@@ -20,32 +20,32 @@ use serde_json::{Value, json};
 use std::{error::Error as _, process::ExitCode, time::Duration};
 use tonic::{Request, Status, metadata::MetadataValue};
 
-/// Asks a running server for decisions, and prints them.
+/// Sends rate limit requests to a running server and prints its decisions.
 ///
-/// Each answer is a real one: an admitted request is counted. `--hits 0` asks without taking.
+/// Admitted requests are counted. `--hits 0` checks without consuming.
 #[derive(Args)]
 pub(super) struct Call {
-    /// The domain.
+    /// Domain of the request.
     domain: String,
-    /// Descriptors, from the most general entry to the most particular; several are decided as one request.
+    /// Descriptors, in the order of their entries; several are sent as one request.
     #[arg(required = true, value_name = "KEY=VALUE,…")]
     descriptors: Vec<DescriptorText>,
-    /// The server: host:port or unix:/path/of/socket.
+    /// Address of the server: host:port or unix:/path/of/socket.
     #[arg(long, env = "TIDEGATE_ADDR", default_value = "127.0.0.1:8081")]
     addr: ListenAddress,
-    /// Hits that each descriptor asks for; 0 asks whether one would be admitted, and takes nothing.
+    /// Hits of each descriptor; 0 checks whether a hit would be admitted and consumes none.
     #[arg(long, default_value_t = 1)]
     hits: u64,
-    /// Give the hits back instead of taking them.
+    /// Return hits instead of consuming them.
     #[arg(long)]
     give_back: bool,
-    /// How often to ask.
+    /// Number of requests to send, one after the other.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     repeat: u32,
-    /// How long to wait for an answer.
+    /// Timeout for connecting and for each response.
     #[arg(long, default_value = "5s", value_parser = humantime::parse_duration)]
     timeout: Duration,
-    /// Print one JSON object for each answer.
+    /// Print one JSON object per response.
     #[arg(long)]
     json: bool,
 }
@@ -53,31 +53,32 @@ pub(super) struct Call {
 impl Call {
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(self.ask_all())?;
+        runtime.block_on(self.send_all())?;
         Ok(ExitCode::SUCCESS)
     }
 
-    async fn ask_all(&self) -> Result<(), Failure> {
+    async fn send_all(&self) -> Result<(), Failure> {
         let mut client = RateLimitServiceClient::new(target::connect(&self.addr, self.timeout).await?);
-        let mut answers =
+        let mut rows =
             table::table(["call", "overall", "descriptor", "status", "limit", "remaining", "reset"]);
-        let mut said_more = Vec::new();
+        let mut detail_lines = Vec::new();
         for number in 1..=self.repeat {
             let mut request = Request::new(self.message());
             request.set_timeout(self.timeout);
             request.metadata_mut().insert(PRECISION_HEADER, MetadataValue::from_static("exact"));
-            let answer = client.should_rate_limit(request).await.map_err(|status| self.failure(&status))?;
-            let answer = answer.into_inner();
+            let response = client.should_rate_limit(request).await.map_err(|status| self.failure(&status))?;
+            let response = response.into_inner();
             if self.json {
-                table::print_line(self.to_json(&answer));
+                table::print_line(self.to_json(&response));
             } else {
-                self.add_rows(&mut answers, number, &answer);
-                said_more.extend(said::lines(&answer).iter().map(|line| format!("call {number}: {line}")));
+                self.add_rows(&mut rows, number, &response);
+                detail_lines
+                    .extend(details::lines(&response).iter().map(|line| format!("call {number}: {line}")));
             }
         }
         if !self.json {
-            table::print_line(answers);
-            said_more.iter().for_each(table::print_line);
+            table::print_line(rows);
+            detail_lines.iter().for_each(table::print_line);
         }
         Ok(())
     }
@@ -108,11 +109,11 @@ impl Call {
         }
     }
 
-    fn add_rows(&self, table: &mut table::Table, number: u32, answer: &RateLimitResponse) {
-        for (descriptor, status) in self.descriptors.iter().zip(&answer.statuses) {
+    fn add_rows(&self, table: &mut table::Table, number: u32, response: &RateLimitResponse) {
+        for (descriptor, status) in self.descriptors.iter().zip(&response.statuses) {
             table.add_row([
                 number.to_string(),
-                answer.overall_code().as_str_name().to_owned(),
+                response.overall_code().as_str_name().to_owned(),
                 descriptor.to_string(),
                 status.code().as_str_name().to_owned(),
                 status.current_limit.as_ref().map_or_else(|| "none".to_owned(), limit_text),
@@ -122,7 +123,7 @@ impl Call {
         }
     }
 
-    fn to_json(&self, answer: &RateLimitResponse) -> Value {
+    fn to_json(&self, response: &RateLimitResponse) -> Value {
         let status = |(descriptor, status): (&DescriptorText, &DescriptorStatus)| {
             json!({
                 "descriptor": descriptor.to_string(),
@@ -137,17 +138,17 @@ impl Call {
             })
         };
         let mut shown = json!({
-            "overall": answer.overall_code().as_str_name(),
-            "statuses": self.descriptors.iter().zip(&answer.statuses).map(status).collect::<Vec<_>>(),
+            "overall": response.overall_code().as_str_name(),
+            "statuses": self.descriptors.iter().zip(&response.statuses).map(status).collect::<Vec<_>>(),
         });
-        for (key, value) in said::to_json(answer) {
+        for (key, value) in details::to_json(response) {
             shown[key] = value;
         }
         shown
     }
 }
 
-/// How many hits are left; none where nothing limits them.
+/// Remaining hits; none if no limit applies.
 fn remaining(status: &DescriptorStatus) -> Option<u32> {
     status.current_limit.as_ref().map(|_| status.limit_remaining)
 }

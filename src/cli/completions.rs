@@ -1,18 +1,18 @@
-//! `tidegate completions`: what a shell needs to complete the commands.
+//! `tidegate completions`: completion scripts for shells.
 
 use super::{Cli, Failure};
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 use std::process::ExitCode;
 
-/// Prints completions for a shell.
+/// Prints the completion script of a shell.
 ///
 /// For bash: `tidegate completions bash > ~/.local/share/bash-completion/completions/tidegate`.
 /// For zsh: write to a file `_tidegate` in a directory of your $fpath. For fish: ~/.config/fish/completions/tidegate.fish.
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Completions {
-    /// The shell.
+    /// Shell to print the script for.
     shell: Shell,
 }
 

@@ -1,4 +1,4 @@
-//! The flags of `serve` about the data directory, and starting with it.
+//! Flags of `serve` for the data directory, and restoring from it.
 
 use super::{Failure, interval, progress};
 use crate::{
@@ -15,26 +15,26 @@ use std::{
     time::Duration,
 };
 
-/// Where counters are kept across restarts, and how often they are written.
+/// The data directory and its snapshots.
 #[derive(Args)]
 pub(super) struct DataDir {
-    /// A directory to keep the counters in across restarts; made if it is not there. Without it they are forgotten.
+    /// Data directory, in which counters survive restarts; created if missing. By default counters are kept in memory only.
     #[arg(long, env = "TIDEGATE_DATA", value_name = "DIR")]
     data: Option<PathBuf>,
-    /// How often what changed is written; a crash loses what happened since.
+    /// Interval between snapshots; a crash loses at most the hits of one interval.
     #[arg(long, env = "TIDEGATE_SNAPSHOT_INTERVAL", default_value = "10s", value_parser = interval)]
     snapshot_interval: Duration,
-    /// What to do about a snapshot that is damaged, or of a newer format.
+    /// Action on a snapshot that is damaged or of a newer format.
     #[arg(long, env = "TIDEGATE_ON_BAD_SNAPSHOT", default_value = "refuse")]
     on_bad_snapshot: OnBadChoice,
 }
 
-/// What to do about a bad snapshot.
+/// Action on a bad snapshot.
 #[derive(Clone, Copy, ValueEnum)]
 enum OnBadChoice {
-    /// Do not start.
+    /// Refuse to start.
     Refuse,
-    /// Move it aside and start with no counters.
+    /// Move it to DIR/bad-… and start without counters.
     Discard,
 }
 

@@ -1,6 +1,6 @@
-//! The command line: one file a command. Arguments in, tables or JSON out, exit codes.
+//! The command line: one file per command. Arguments in, tables or JSON out.
 //!
-//! Exit codes: 0 done, 1 it failed and standard error says why, 2 the arguments are wrong.
+//! Exit codes: 0 success, 1 failure with the reason on standard error, 2 wrong arguments.
 
 mod bench;
 mod call;
@@ -9,6 +9,7 @@ mod completions;
 mod connection_bounds;
 mod data_dir;
 mod descriptor;
+mod details;
 mod explain;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz_bridge;
@@ -16,7 +17,6 @@ mod progress;
 mod response_options;
 mod rule_files;
 mod rule_text;
-mod said;
 mod serve;
 mod snapshot;
 mod table;
@@ -25,9 +25,9 @@ mod target;
 use clap::{Parser, Subcommand};
 use std::{fmt, process::ExitCode, time::Duration};
 
-/// Decides who may go on and who must wait: a rate-limit server for Envoy and everyone else.
+/// Rate limit server for Envoy's rate limit API.
 ///
-/// Start with `tidegate serve`, which needs no files, and ask it with `tidegate call demo api_key=alice --repeat 6`.
+/// Try it: `tidegate serve` serves demo rules, `tidegate call demo api_key=alice --repeat 6` sends it requests.
 #[derive(Parser)]
 #[command(name = "tidegate", version, max_term_width = 100, arg_required_else_help = true)]
 struct Cli {
@@ -46,7 +46,7 @@ enum Command {
     Completions(completions::Completions),
 }
 
-/// Why a command failed, for people.
+/// A failed command, as a message for users.
 #[derive(Debug)]
 struct Failure(String);
 
@@ -62,7 +62,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// A time of the command line that something is done after, or again and again: one too short would be all that is done.
+/// Parses an interval or timeout of at least 10 ms; a shorter one would keep the server busy with its timer alone.
 fn interval(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
         Ok(interval) if interval >= Duration::from_millis(10) => Ok(interval),
@@ -71,7 +71,7 @@ fn interval(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Parses the process's arguments and runs the command.
+/// Parses the arguments of the process and runs the command.
 pub fn run() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Serve(serve) => serve.run(),

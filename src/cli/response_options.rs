@@ -1,21 +1,20 @@
-//! The flags of `serve` about what answers say besides the verdict. With `--compat reference` the variables of the
-//! reference server for the same are heeded too.
+//! Flags of `serve` for optional parts of responses. With `--compat reference` the environment variables of the reference
+//! server for the same apply too.
 
 use super::{Failure, rule_files::Compat};
 use crate::service::{self, PlainHeaders, ResponseHeaders};
 use clap::{Args, ValueEnum};
 use http::HeaderName;
 
-/// What answers say besides the verdict and the statuses.
+/// Optional parts of responses.
 #[derive(Args)]
 pub(super) struct ResponseOptions {
-    /// Send dynamic metadata with every answer: what was asked, which rules are over and when they will pass.
+    /// Add dynamic metadata to every response: the request, the limits that are over, and their resets.
     #[arg(long, env = "TIDEGATE_DYNAMIC_METADATA")]
     dynamic_metadata: bool,
-    /// Headers for the client that say how much is left and how long to wait; several with commas between them.
+    /// Rate limit headers that Envoy adds to responses to the client; a list separated by commas.
     ///
-    /// Envoy adds them to what the client gets. It has such headers of its own (`enable_x_ratelimit_headers` and
-    /// `enable_retry_after_header`): use either its or these.
+    /// Envoy has such headers of its own (`enable_x_ratelimit_headers`, `enable_retry_after_header`): enable one or the other.
     #[arg(long, env = "TIDEGATE_RESPONSE_HEADERS", value_name = "LIST", value_delimiter = ',')]
     response_headers: Vec<HeadersChoice>,
 }
@@ -34,7 +33,7 @@ enum HeadersChoice {
 }
 
 impl ResponseOptions {
-    /// What the flags say, and the reference server's variables if it is to be as there.
+    /// Options from the flags and, with `--compat reference`, from the variables of the reference server.
     pub(super) fn options(&self, compat: Option<Compat>) -> Result<service::ResponseOptions, Failure> {
         let mut options =
             service::ResponseOptions { dynamic_metadata: self.dynamic_metadata, headers: self.headers() };

@@ -1,24 +1,24 @@
-//! `--rules` and what belongs to it, for every command that reads rules.
+//! Flags of every command that reads rule files.
 
 use super::Failure;
 use crate::rules::{self, LoadOptions, RuleSet, Semantics, Source};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
-/// Whose behaviour to have.
+/// Semantics to follow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(super) enum Compat {
-    /// The reference server's (envoyproxy/ratelimit): fixed windows, denied requests are charged, its resets.
+    /// Those of envoyproxy/ratelimit: fixed windows, denied requests are charged, resets at the end of the window.
     Reference,
 }
 
-/// How rule files are read.
+/// Interpretation of rule files.
 #[derive(Args, Clone)]
 pub(super) struct ReadAs {
-    /// Behave as the reference server does where Tidegate would do better.
+    /// Follow the semantics of another server instead of Tidegate's own.
     #[arg(long, env = "TIDEGATE_COMPAT")]
     pub(super) compat: Option<Compat>,
-    /// Let several files add rules to one domain.
+    /// Allow several files to define the same domain.
     #[arg(long, env = "TIDEGATE_MERGE_DOMAINS")]
     pub(super) merge_domains: bool,
 }

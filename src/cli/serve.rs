@@ -17,18 +17,18 @@ use clap::{Args, ValueEnum};
 use std::{io, num::NonZeroUsize, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Answers rate limit requests until it is told to stop.
+/// Serves rate limit decisions over gRPC.
 ///
-/// Without --rules it serves a small demo: domain `demo`, key `api_key`, 5 hits per 10 s for each value.
-/// SIGTERM and SIGINT drain it: health turns NOT_SERVING, answers in flight are finished, the exit code is 0.
+/// Without --rules it serves demo rules: domain `demo`, 5 hits per 10 s for each value of `api_key`.
+/// SIGTERM and SIGINT drain: health becomes NOT_SERVING, calls in flight complete, the exit code is 0.
 #[derive(Args)]
 pub(super) struct Serve {
-    /// A rule file, or a directory of them; give it again for more.
+    /// Rule file, or directory of rule files; repeatable.
     #[arg(long, env = "TIDEGATE_RULES", value_name = "PATH", value_delimiter = ':')]
     rules: Vec<PathBuf>,
     #[command(flatten)]
     read_as: ReadAs,
-    /// Where to listen: host:port or unix:/path/of/socket; give it again for more.
+    /// Address of the gRPC port: host:port or unix:/path/of/socket; repeatable.
     #[arg(
         long,
         env = "TIDEGATE_LISTEN",
@@ -37,24 +37,24 @@ pub(super) struct Serve {
         default_value = "127.0.0.1:8081"
     )]
     listen: Vec<ListenAddress>,
-    /// Where to serve /metrics, /livez and /readyz over HTTP; nowhere unless said.
+    /// Address of the HTTP port with /metrics, /livez and /readyz; by default there is none.
     #[arg(long, env = "TIDEGATE_HTTP_LISTEN", value_name = "ADDR")]
     http_listen: Option<ListenAddress>,
-    /// Admit every request; the statuses still say what would have been denied.
+    /// Admit every request; statuses still report which would have been denied.
     #[arg(long, env = "TIDEGATE_GLOBAL_SHADOW")]
     global_shadow: bool,
-    /// Worker threads; one for each core unless said otherwise.
+    /// Worker threads; by default one per core.
     #[arg(long, env = "TIDEGATE_THREADS", value_name = "N")]
     threads: Option<NonZeroUsize>,
-    /// The most counters held at once; each takes up to 64 bytes. As many as fit in half the memory unless said otherwise.
+    /// Maximum number of live counters, at up to 64 bytes each; by default as many as fit in half of the memory.
     #[arg(long, env = "TIDEGATE_MAX_COUNTERS", value_name = "N")]
     max_counters: Option<NonZeroUsize>,
-    /// What happens to a request that needs a new counter when there is no room for one.
+    /// Verdict for a request that needs a new counter when the maximum is reached.
     #[arg(long, env = "TIDEGATE_ON_FULL", default_value = "deny")]
     on_full: OnFullChoice,
-    /// Requests whose answers may be held at once, by rules with a max_wait; beyond it they are denied instead.
-    #[arg(long, env = "TIDEGATE_MAX_WAITING", value_name = "N", default_value_t = limiter::QUEUED_MAX_DEFAULT)]
-    max_waiting: usize,
+    /// Maximum number of requests queued at once by rules with a max_wait; further ones are denied.
+    #[arg(long, env = "TIDEGATE_MAX_QUEUED", value_name = "N", default_value_t = limiter::QUEUED_MAX_DEFAULT)]
+    max_queued: usize,
     #[command(flatten)]
     response_options: ResponseOptions,
     #[command(flatten)]
@@ -63,43 +63,43 @@ pub(super) struct Serve {
     bounds: Bounds,
     #[command(flatten)]
     connections: ConnectionBounds,
-    /// How long health says NOT_SERVING before connections are asked to end.
+    /// Time between health becoming NOT_SERVING and GOAWAY on all connections.
     #[arg(long, env = "TIDEGATE_DRAIN_DELAY", default_value = "0s", value_parser = humantime::parse_duration)]
     drain_delay: Duration,
-    /// How long connections may take to end.
+    /// Time that connections have to complete their calls after GOAWAY.
     #[arg(long, env = "TIDEGATE_DRAIN_TIMEOUT", default_value = "10s", value_parser = humantime::parse_duration)]
     drain_timeout: Duration,
-    /// How log lines look.
+    /// Format of log lines.
     #[arg(long, env = "TIDEGATE_LOG_FORMAT", default_value = "text")]
     log_format: LogFormat,
-    /// What is logged: error, warn, info, debug or trace, or a list of target=level.
+    /// Log level: error, warn, info, debug or trace, or a list of target=level.
     #[arg(long, env = "TIDEGATE_LOG", default_value = "info", value_name = "LEVEL")]
     log: String,
 }
 
-/// The largest request that is answered.
+/// Bounds of a request; a larger one is refused with INVALID_ARGUMENT.
 #[derive(Args)]
 struct Bounds {
-    /// Descriptors in one request.
+    /// Maximum number of descriptors in a request.
     #[arg(long, env = "TIDEGATE_MAX_DESCRIPTORS", value_name = "N", default_value_t = RequestLimits::default().descriptors_max)]
     max_descriptors: usize,
-    /// Entries in one descriptor.
+    /// Maximum number of entries in a descriptor.
     #[arg(long, env = "TIDEGATE_MAX_ENTRIES", value_name = "N", default_value_t = RequestLimits::default().entries_max)]
     max_entries: usize,
-    /// Bytes of a domain, of one key or of one value.
+    /// Maximum bytes of a domain, a key or a value.
     #[arg(long, env = "TIDEGATE_MAX_TEXT_BYTES", value_name = "BYTES", default_value_t = RequestLimits::default().text_bytes_max)]
     max_text_bytes: usize,
-    /// Bytes of one request message.
+    /// Maximum bytes of a request message.
     #[arg(long, env = "TIDEGATE_MAX_MESSAGE_BYTES", value_name = "BYTES", default_value_t = 256 * 1024)]
     max_message_bytes: usize,
 }
 
-/// What happens when there is no room for a new counter.
+/// Verdict when there is no room for a new counter.
 #[derive(Clone, Copy, ValueEnum)]
 enum OnFullChoice {
-    /// The request is denied: the limits hold.
+    /// Deny: no limit is exceeded.
     Deny,
-    /// The request is admitted uncounted.
+    /// Admit without counting.
     Allow,
 }
 
@@ -132,10 +132,10 @@ impl Serve {
             OnFullChoice::Deny => OnFull::Deny,
             OnFullChoice::Allow => OnFull::Allow,
         };
-        let (global_shadow, max_waiting) = (self.global_shadow, self.max_waiting);
+        let (global_shadow, max_queued) = (self.global_shadow, self.max_queued);
         let build = move |seed: Seed| {
             let store = StoreSettings { seed, counters_max, on_full };
-            Limiter::new(rules.clone(), store, global_shadow).with_queued_max(max_waiting)
+            Limiter::new(rules.clone(), store, global_shadow).with_queued_max(max_queued)
         };
         server::serve(&settings, &clock, self.data.start(build, &clock)?, stop_signals)?;
         Ok(ExitCode::SUCCESS)

@@ -1,7 +1,7 @@
-//! `tidegate bench`: how fast a server decides, closed loop or open loop.
+//! `tidegate bench`: a load generator with a closed or an open loop.
 //!
-//! One thread, no runtime, requests framed by hand: light enough to saturate any server on another core. An answer
-//! is counted as what it is: nothing but a gRPC status of OK with a verdict counts as decided.
+//! One thread and no async runtime, so that one core saturates a server on another. Only a response with gRPC status OK and a
+//! verdict counts as decided.
 
 mod call_headers;
 mod connect;
@@ -44,33 +44,33 @@ use std::{
     time::Duration,
 };
 
-/// Measures how fast a server decides.
+/// Measures the throughput and latency of a running server.
 ///
-/// Without --rate the loop is closed: each of --connections × --streams calls is followed by the next. With
-/// --rate it is open: requests are sent on schedule whatever the server does, and latency counts from the scheduled
-/// time, so that a server that stalls cannot hide it.
+/// Without --rate the loop is closed: --connections × --streams calls are in flight, each followed by the next. With --rate it
+/// is open: requests are sent on schedule, and latency counts from the scheduled time, so that stalls of the
+/// server are measured (no coordinated omission).
 #[derive(Args)]
 pub(super) struct Bench {
-    /// The server: host:port or unix:/path/of/socket.
+    /// Address of the server: host:port or unix:/path/of/socket.
     #[arg(value_name = "ADDR", env = "TIDEGATE_ADDR", default_value = "127.0.0.1:8081")]
     address: ListenAddress,
-    /// Connections to the server.
+    /// Number of connections.
     #[arg(long, short = 'c', value_name = "N", default_value = "4")]
     connections: NonZeroUsize,
-    /// The most calls under way on a connection; 16 unless said otherwise, or 256 with --rate.
+    /// Maximum number of concurrent calls per connection; by default 16, or 256 with --rate.
     #[arg(long, short = 's', value_name = "N")]
     streams: Option<NonZeroUsize>,
-    /// Requests a second, sent on schedule (an open loop).
+    /// Requests per second, sent on schedule (open loop).
     #[arg(long, short = 'r', value_name = "R", value_parser = positive_number)]
     rate: Option<f64>,
-    /// How long to measure.
+    /// Duration of the measurement.
     #[arg(long, short = 'd', value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
     #[arg(conflicts_with = "requests")]
     duration: Duration,
-    /// How many requests to measure, instead of for how long.
+    /// Number of requests to measure, instead of a duration.
     #[arg(long, short = 'n', value_name = "N")]
     requests: Option<NonZeroU64>,
-    /// How long to send before measuring; 1s unless said otherwise, or 0s with --requests.
+    /// Load before the measurement starts; by default 1s, or 0s with --requests.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     warm_up: Option<Duration>,
     /// Domain of the requests; the default is that of the demo rules.
@@ -81,40 +81,40 @@ pub(super) struct Bench {
     /// {key} is the key's number, {key%N} its remainder by N, {ip} the address 10.x.y.z made of it.
     #[arg(long = "descriptor", value_name = "KEY=VALUE,…", default_value = "api_key={key}")]
     descriptors: Vec<Descriptor>,
-    /// How many different keys there are.
+    /// Number of distinct keys.
     #[arg(long, short = 'k', value_name = "N", default_value = "100000")]
     keys: NonZeroU64,
-    /// Draw some keys more often than others: the n-th in proportion to 1/n^S.
+    /// Draw keys from a Zipf distribution with exponent S instead of uniformly.
     #[arg(long, value_name = "S", value_parser = positive_number)]
     zipf: Option<f64>,
-    /// Take each key in turn instead of drawing them: N requests over N keys then make every counter once.
+    /// Use the keys in order instead of drawing them: N requests over N keys create each counter once.
     #[arg(long, conflicts_with = "zipf")]
     in_order: bool,
-    /// Draw the same keys as any other run with this seed.
+    /// Seed of the drawn keys.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The hits_addend of the requests; none unless said otherwise, which means 1.
+    /// hits_addend of the requests; absent by default, which means 1.
     #[arg(long, value_name = "N")]
     hits: Option<u32>,
-    /// What each call says it waits for (grpc-timeout); 0s says nothing.
+    /// grpc-timeout of each call; 0s sends none.
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = humantime::parse_duration)]
     timeout: Duration,
-    /// Never sleep while waiting for answers; an open loop never does.
+    /// Poll without sleeping; always on with --rate.
     #[arg(long)]
     busy: bool,
-    /// The server's process on this machine, to tell its processor time per request.
+    /// Process id of a server on this machine, to report its CPU time per request.
     #[arg(long)]
     pid: Option<u32>,
     /// Write latency by percentile as SVG to this file; - is standard output, and the report then goes to standard error.
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
-    /// Print the result as JSON.
+    /// Print the report as JSON.
     #[arg(long)]
     json: bool,
 }
 
 impl Bench {
-    /// Runs the load and prints what was found. Fails when no request was decided.
+    /// Runs the load and prints the report. Fails if no request was decided.
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
         let plot = self.plot.as_deref().map(Plot::open).transpose()?;
         let interrupted = stop_on_interrupt()?;
@@ -127,7 +127,7 @@ impl Bench {
         bar.finish_and_clear();
 
         let limited = self.is_limited(&measured.tally, &mut plan.template);
-        let report = Report::new(self.address.to_string(), self.load_in_words(), &measured, limited);
+        let report = Report::new(self.address.to_string(), self.describe_load(), &measured, limited);
         let report = if self.json {
             format!("{}\n", serde_json::to_string_pretty(&report)?)
         } else {
@@ -145,7 +145,7 @@ impl Bench {
             );
         }
         if let Some(plot) = plot {
-            let title = format!("{}: {}", self.address, self.load_in_words());
+            let title = format!("{}: {}", self.address, self.describe_load());
             plot.write(&measured.tally, &title)?;
         }
         Ok(if measured.tally.decided() > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -178,11 +178,11 @@ impl Bench {
     }
 
     fn streams(&self) -> usize {
-        let unsaid = if self.rate.is_some() { 256 } else { 16 };
-        self.streams.map_or(unsaid, NonZeroUsize::get)
+        let default = if self.rate.is_some() { 256 } else { 16 };
+        self.streams.map_or(default, NonZeroUsize::get)
     }
 
-    fn load_in_words(&self) -> String {
+    fn describe_load(&self) -> String {
         let pace = match self.rate {
             Some(rate) => format!("open loop at {rate}/s over {} connections", self.connections),
             None => format!("closed loop, {} connections × {} streams", self.connections, self.streams()),
@@ -237,13 +237,13 @@ impl<'p> Plot<'p> {
     }
 }
 
-/// A flag that turns true at the first Ctrl-C, so that what was measured until then is shown.
+/// A flag that SIGINT sets, so that an interrupted run still reports.
 fn stop_on_interrupt() -> std::io::Result<Arc<AtomicBool>> {
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&interrupted);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     std::thread::spawn(move || {
-        // Without the signal there is nothing to do: Ctrl-C then ends the process as ever.
+        // If the signal cannot be handled, it ends the process as by default.
         if runtime.block_on(tokio::signal::ctrl_c()).is_ok() {
             flag.store(true, Ordering::Relaxed);
         }
@@ -251,7 +251,7 @@ fn stop_on_interrupt() -> std::io::Result<Arc<AtomicBool>> {
     Ok(interrupted)
 }
 
-/// A line on standard error that shows itself on terminals only.
+/// Progress on standard error, if that is a terminal.
 fn progress_bar() -> ProgressBar {
     let style = ProgressStyle::with_template("[{elapsed}] {wide_bar} {msg}").expect("the template is good");
     ProgressBar::new(1_000).with_style(style)
@@ -297,7 +297,7 @@ mod tests {
     #[test]
     fn the_defaults_are_an_envoy_like_closed_loop() {
         let bench = bench(&[]).expect("no argument is needed");
-        assert_eq!(bench.load_in_words(), "closed loop, 4 connections × 16 streams, 100,000 keys (uniform)");
+        assert_eq!(bench.describe_load(), "closed loop, 4 connections × 16 streams, 100,000 keys (uniform)");
         let plan = bench.plan();
         assert_eq!(plan.warm_up, Duration::from_secs(1));
         assert!(matches!(plan.length, Length::Nanos(10_000_000_000)) && !plan.busy);
@@ -307,13 +307,13 @@ mod tests {
     fn a_rate_makes_the_loop_open_and_busy() {
         let bench =
             bench(&["unix:/run/t", "--rate", "2e4", "--zipf", "1.1", "-n", "10"]).expect("good arguments");
-        assert_eq!(bench.load_in_words(), "open loop at 20000/s over 4 connections, 100,000 keys (Zipf 1.1)");
+        assert_eq!(bench.describe_load(), "open loop at 20000/s over 4 connections, 100,000 keys (Zipf 1.1)");
         let plan = bench.plan();
         assert!(plan.busy && plan.streams == 256 && plan.warm_up.is_zero());
     }
 
     #[test]
-    fn senseless_arguments_are_refused() {
+    fn invalid_arguments_are_refused() {
         for arguments in [
             &["--connections", "0"][..],
             &["--rate", "0"],

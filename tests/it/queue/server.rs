@@ -103,7 +103,7 @@ async fn the_place_of_a_client_that_cancels_or_goes_away_is_free_again() {
 #[tokio::test]
 async fn beyond_the_bound_on_waiting_calls_are_denied() {
     let rules = rules_file(RARELY);
-    let server = Server::with_rules(rules.path(), &["--max-waiting", "1"]);
+    let server = Server::with_rules(rules.path(), &["--max-queued", "1"]);
     let mut client = server.client().await;
     client.hit("d", &[("user", "x")]).await.unwrap();
     let waits = waiting_call(&client);
