@@ -28,7 +28,9 @@ impl Keys {
     fn start(&self, domain: &str, limit: &RuleLimit, way: &[RuleEntry<'_>]) -> Option<KeyPrefix> {
         let (mut fingerprint, mut texts) = (self.nothing_of_entries(domain, limit), 0);
         for entry in way {
-            fingerprint.text(entry.key);
+            // A wildcard key differs from request to request, and so does all that follows it.
+            let Some(key) = entry.key else { break };
+            fingerprint.text(key);
             texts += 1;
             match entry.value {
                 RuleValue::Exact(value) => fingerprint.text(value),

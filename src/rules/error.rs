@@ -126,6 +126,14 @@ impl Problems {
         self.0.push(RuleError { origin, path: String::new(), message: message.into() });
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn truncate(&mut self, errors: usize) {
+        self.0.truncate(errors);
+    }
+
     /// The outcome if no error was noted, else all errors.
     pub(super) fn or<T>(mut self, outcome: T) -> Result<T, RuleErrors> {
         if self.0.is_empty() {

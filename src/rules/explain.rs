@@ -41,8 +41,27 @@ pub enum Matched<'r> {
         /// All values that fit share one counter.
         shared: bool,
     },
+    /// A key with wildcards.
+    KeyWildcard {
+        /// The key with wildcards.
+        key: &'r Pattern,
+        /// The value with wildcards, if all values that match it share one counter.
+        shared: Option<&'r Pattern>,
+    },
     /// A descriptor without a value.
     KeyAlone,
+}
+
+impl<'r> Matched<'r> {
+    /// The pattern whose values share one counter.
+    #[inline]
+    pub(super) fn shared(self) -> Option<&'r Pattern> {
+        match self {
+            Self::Wildcard { pattern, shared: true } => Some(pattern),
+            Self::KeyWildcard { shared, .. } => shared,
+            Self::Wildcard { .. } | Self::Exact | Self::KeyAlone => None,
+        }
+    }
 }
 
 /// Where the way ends.
@@ -102,6 +121,10 @@ impl fmt::Display for Matched<'_> {
             Self::Wildcard { pattern, shared: false } => write!(f, "the wildcard {pattern}"),
             Self::Wildcard { pattern, shared: true } => {
                 write!(f, "the wildcard {pattern}, with one counter for all its values")
+            }
+            Self::KeyWildcard { key, shared: None } => write!(f, "the wildcard key {key}"),
+            Self::KeyWildcard { key, shared: Some(value) } => {
+                write!(f, "the wildcard key {key}, with one counter for all values {value}")
             }
             Self::KeyAlone => f.write_str("the key alone"),
         }

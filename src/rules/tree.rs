@@ -1,16 +1,17 @@
-//! The compiled rules of a domain, and the way a descriptor takes through them.
+//! The compiled rules of a domain, and how a descriptor is matched against them.
 //!
-//! At each level, for each entry of the descriptor in turn: the exact value of its key; else the first wildcard that
-//! fits, in the order of the file; else the key alone; else the descriptor reaches no rule. The choice is final: if it
-//! leads nowhere, no other is tried. The rule is that of the last entry; those on the way there limit nothing.
+//! Each entry of the descriptor selects one of the nodes of its level: that with its exact key and value; else the first
+//! in the order of the file whose wildcard key or wildcard value matches; else that with its key and no value; else the
+//! descriptor has no rule. The selection is final: if the next entry finds nothing below it, no other node is tried. The
+//! rule is that of the last entry; rules of nodes above it do not apply.
 //!
-//! Siblings with exact values cost nothing: they are found by hash, however many there are.
+//! Nodes with exact keys and values are found by hash; wildcards are tried one after another.
 
 use super::{
     KeyPrefix, Origin, Rule, RuleLimit,
     error::Problems,
     explain::{Explanation, Matched},
-    grammar::{Declared, DeclaredDomain, DeclaredValue},
+    grammar::{Declared, DeclaredDomain, DeclaredKey, DeclaredValue},
     pattern::Pattern,
     text_map::TextMap,
 };
@@ -27,55 +28,75 @@ use std::{
 pub struct DomainRules {
     name: Arc<str>,
     root: Level,
-    /// The limits of requests that bring their own, one for each of [`Unit::ALL`]; the number is the request's.
+    /// The limits of requests that have their own, one for each of [`Unit::ALL`]; the number of requests is theirs.
     overrides: [RuleLimit; Unit::ALL.len()],
     has_replaces: bool,
     may_queue: bool,
 }
 
-/// The rule that a descriptor reached.
+/// The rule of a descriptor.
 #[derive(Clone, Debug)]
 pub struct Found<'r> {
     /// The rule of the last entry.
     pub rule: &'r Rule,
-    /// Entries, by index, in whose place the counter's key has this pattern: their values share one counter.
+    /// Entries, by index, whose values share one counter: its key has this pattern in the place of the value.
     pub shared: SharedPatterns<'r>,
 }
 
-/// Patterns, each with the index of the entry in whose place it is.
+/// Patterns, each with the index of its entry.
 type SharedPatterns<'r> = SmallVec<[(usize, &'r str); 1]>;
 
-/// An entry on the way to a rule.
+/// An entry that leads to a rule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RuleEntry<'r> {
-    /// The key.
-    pub key: &'r str,
-    /// The values that lead on.
+    /// The key; none if the rule has a wildcard in its place.
+    pub key: Option<&'r str>,
+    /// The values that match.
     pub value: RuleValue<'r>,
 }
 
-/// The values of an entry that lead on to a rule, as far as counters tell them apart.
+/// The values of an entry that match a rule, and which of them share a counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RuleValue<'r> {
     /// This one.
     Exact(&'r str),
-    /// All that fit this pattern; they share one counter.
+    /// All that match this pattern; they share one counter.
     Shared(&'r str),
     /// Several; each has a counter of its own.
     Any,
 }
 
-/// Descriptors side by side, by key.
+/// The nodes of one level, by key.
 ///
-/// Most levels have one key. It lies in the level itself, which lies in the node above: a decision that meets one of ten
-/// thousand rules waits for its memory, and for each box on the way anew.
+/// Most levels have one key. It is stored in the level itself, and that in the node above: with ten thousand rules each
+/// box on the path is a cache miss of its own.
 #[derive(Clone, Debug)]
 pub(super) enum Level {
     One(SmolStr, Siblings),
     Many(TextMap<Siblings>),
+    Wildcards(Box<WildcardLevel>),
 }
 
-/// Descriptors side by side with the same key.
+/// The nodes of a level some of whose keys are wildcards.
+#[derive(Clone, Debug)]
+pub(super) struct WildcardLevel {
+    /// The nodes with exact keys.
+    exact: Level,
+    /// In the order of the file.
+    wildcards: Box<[KeyWildcard]>,
+}
+
+/// A node whose key is a wildcard.
+#[derive(Clone, Debug)]
+struct KeyWildcard {
+    key: Pattern,
+    value: DeclaredValue,
+    /// Its place among all nodes of the level, in the order of the file.
+    order: u32,
+    node: Node,
+}
+
+/// The nodes of one level with the same key.
 #[derive(Clone, Debug)]
 pub(super) struct Siblings {
     exact: TextMap<Node>,
@@ -87,12 +108,14 @@ pub(super) struct Siblings {
 #[derive(Clone, Debug)]
 struct Wildcard {
     pattern: Pattern,
-    /// All values that fit share one counter.
+    /// All values that match share one counter.
     shared: bool,
+    /// Its place among all nodes of the level, in the order of the file.
+    order: u32,
     node: Node,
 }
 
-/// A descriptor of the rules. What leads on lies beside the value that led here, and what limits is the next to it.
+/// A descriptor of the rules. The level below is stored beside the value that selects this node, and the rule after it.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(super) struct Node {
@@ -106,7 +129,7 @@ impl DomainRules {
         &self.name
     }
 
-    /// The rule that the entries reach, if they reach one.
+    /// The rule of a descriptor with these entries, if it has one.
     #[inline]
     pub fn find<'r>(&'r self, entries: &[Entry<'_>]) -> Option<Found<'r>> {
         let mut shared = SmallVec::new();
@@ -114,12 +137,12 @@ impl DomainRules {
         Some(Found { rule, shared })
     }
 
-    /// The same; patterns that stand for values are added to `shared`. What it returns fits a register.
+    /// The same; adds the patterns of shared values to `shared`. The result fits a register.
     fn follow<'r>(&'r self, entries: &[Entry<'_>], shared: &mut SharedPatterns<'r>) -> Option<&'r Rule> {
         let (mut level, mut rule) = (&self.root, None);
         for (index, entry) in entries.iter().enumerate() {
             let (matched, node) = level.step(entry)?;
-            if let Matched::Wildcard { pattern, shared: true } = matched {
+            if let Some(pattern) = matched.shared() {
                 shared.push((index, pattern.as_str()));
             }
             (level, rule) = (&node.below, Some(&node.rule));
@@ -127,7 +150,7 @@ impl DomainRules {
         rule
     }
 
-    /// The way that the entries take, step by step.
+    /// How the entries are matched, step by step.
     pub fn explain(&self, entries: &[Entry<'_>]) -> Explanation<'_> {
         Explanation::new(&self.root, entries)
     }
@@ -137,12 +160,12 @@ impl DomainRules {
         self.has_replaces
     }
 
-    /// Whether any rule may hold an answer until its turn. A shadow never does.
+    /// Whether any rule may queue requests. A shadow rule never does.
     pub fn may_queue(&self) -> bool {
         self.may_queue
     }
 
-    /// The limit that a request brings along, with the algorithm that rules have by default.
+    /// The limit of a request that has its own, with the default algorithm of rules.
     pub fn override_limit(&self, limit: Override) -> RuleLimit {
         let Override { requests, unit } = limit;
         let template = &self.overrides[unit as usize];
@@ -167,7 +190,7 @@ impl DomainRules {
         self.root.set_key_prefixes(&mut Vec::new(), &mut |limit, way| start(name, limit, way));
     }
 
-    /// Compiles what all files together declare for the domain; descriptors given twice are reported.
+    /// Compiles the declarations of all files for the domain; duplicate descriptors are reported.
     pub(super) fn compile(
         declared: DeclaredDomain,
         overrides: [RuleLimit; Unit::ALL.len()],
@@ -182,43 +205,45 @@ impl DomainRules {
 }
 
 impl Level {
-    /// One entry further down.
+    /// The node that the entry selects.
     #[inline]
     pub(super) fn step(&self, entry: &Entry<'_>) -> Option<(Matched<'_>, &Node)> {
-        let siblings = self.siblings(entry.key)?;
-        if let Some(node) = siblings.exact.get(entry.value) {
-            return Some((Matched::Exact, node));
-        }
-        for Wildcard { pattern, shared, node } in &siblings.wildcards {
-            if pattern.matches(entry.value) {
-                return Some((Matched::Wildcard { pattern, shared: *shared }, node));
-            }
-        }
-        siblings.alone.as_ref().map(|node| (Matched::KeyAlone, &**node))
+        let siblings = match self {
+            Self::Wildcards(level) => return level.step(entry),
+            level => level.siblings(entry.key)?,
+        };
+        siblings.step(entry.value)
     }
 
-    /// The descriptors with this key.
+    /// The nodes with exactly this key.
     #[inline]
     pub(super) fn siblings(&self, key: &str) -> Option<&Siblings> {
         match self {
             Self::One(only, siblings) => (*only == *key).then_some(siblings),
             Self::Many(map) => map.get(key),
+            Self::Wildcards(level) => level.exact.siblings(key),
         }
     }
 
-    /// Every key with its descriptors, in no order.
-    fn iter(&self) -> impl Iterator<Item = (&str, &Siblings)> {
-        let (one, many) = match self {
-            Self::One(key, siblings) => (Some((key.as_str(), siblings)), None),
-            Self::Many(map) => (None, Some(map.iter())),
-        };
-        one.into_iter().chain(many.into_iter().flatten())
+    /// Every exact key with its nodes, in no order.
+    fn iter(&self) -> Box<dyn Iterator<Item = (&str, &Siblings)> + '_> {
+        match self {
+            Self::One(key, siblings) => Box::new(std::iter::once((key.as_str(), siblings))),
+            Self::Many(map) => Box::new(map.iter()),
+            Self::Wildcards(level) => level.exact.iter(),
+        }
     }
 
-    /// The keys of this level, sorted.
+    fn wildcards(&self) -> &[KeyWildcard] {
+        if let Self::Wildcards(level) = self { &level.wildcards } else { &[] }
+    }
+
+    /// The exact keys of this level, sorted, and then the wildcards in their order.
     pub(super) fn keys(&self) -> Vec<&str> {
         let mut keys: Vec<_> = self.iter().map(|(key, _)| key).collect();
         keys.sort_unstable();
+        keys.extend(self.wildcards().iter().map(|wildcard| wildcard.key.as_str()));
+        keys.dedup();
         keys
     }
 
@@ -231,6 +256,10 @@ impl Level {
                 node.below.add_rules(rules);
             }
         }
+        for KeyWildcard { node, .. } in self.wildcards() {
+            rules.push(&node.rule);
+            node.below.add_rules(rules);
+        }
     }
 
     fn set_key_prefixes<'r>(
@@ -241,42 +270,142 @@ impl Level {
         let (one, many) = match self {
             Self::One(key, siblings) => (Some((key.as_str(), siblings)), None),
             Self::Many(map) => (None, Some(map.iter_mut())),
+            Self::Wildcards(level) => {
+                for KeyWildcard { node, .. } in &mut level.wildcards {
+                    node.set_key_prefixes(RuleEntry { key: None, value: RuleValue::Any }, way, start);
+                }
+                return level.exact.set_key_prefixes(way, start);
+            }
         };
         for (key, Siblings { exact, wildcards, alone }) in one.into_iter().chain(many.into_iter().flatten()) {
             let exact = exact.iter_mut().map(|(value, node)| (RuleValue::Exact(value), node));
-            let wildcards = wildcards.iter_mut().map(|Wildcard { pattern, shared, node }| {
+            let wildcards = wildcards.iter_mut().map(|Wildcard { pattern, shared, node, .. }| {
                 (if *shared { RuleValue::Shared(pattern.as_str()) } else { RuleValue::Any }, node)
             });
             let alone = alone.as_deref_mut().map(|node| (RuleValue::Any, node));
-            for (value, Node { below, rule }) in exact.chain(wildcards).chain(alone) {
-                way.push(RuleEntry { key, value });
-                for limit in &mut rule.limits {
-                    limit.key_prefix = start(limit, way);
-                }
-                below.set_key_prefixes(way, start);
-                way.pop();
+            for (value, node) in exact.chain(wildcards).chain(alone) {
+                node.set_key_prefixes(RuleEntry { key: Some(key), value }, way, start);
             }
         }
     }
 
     fn compile(declared: Vec<Declared>, problems: &mut Problems) -> Self {
         let mut groups: BTreeMap<SmolStr, Group> = BTreeMap::new();
-        for Declared { key, value, rule, below, path_in_file } in declared {
+        let mut wildcards: Vec<KeyWildcard> = Vec::new();
+        for (Declared { key, value, rule, below, path_in_file }, order) in declared.into_iter().zip(0..) {
             let node = Node { rule, below: Self::compile(below, problems) };
-            if let Err((origin, first)) = groups.entry(key.into()).or_default().insert(value, node) {
+            let origin = node.rule.origin.clone();
+            let inserted = match key {
+                DeclaredKey::Exact(key) => groups.entry(key.into()).or_default().insert(value, order, node),
+                DeclaredKey::Wildcard(key) => insert_wildcard(&mut wildcards, key, value, order, node),
+            };
+            if let Err(first) = inserted {
                 let message = format!("the same key and value as at {first}; keep one of the two");
                 problems.at(&origin, path_in_file, message);
             }
         }
         let mut levels = groups.into_iter().map(|(key, group)| (key, Siblings::from(group)));
-        match (levels.len(), levels.next()) {
+        let exact = match (levels.len(), levels.next()) {
             (1, Some((key, siblings))) => Self::One(key, siblings),
             (_, first) => Self::Many(first.into_iter().chain(levels).collect()),
+        };
+        if wildcards.is_empty() {
+            return exact;
+        }
+        Self::Wildcards(Box::new(WildcardLevel { exact, wildcards: wildcards.into() }))
+    }
+}
+
+/// Adds a node with a wildcard key, or returns where its duplicate is declared.
+fn insert_wildcard(
+    wildcards: &mut Vec<KeyWildcard>,
+    key: Pattern,
+    value: DeclaredValue,
+    order: u32,
+    node: Node,
+) -> Result<(), Origin> {
+    match wildcards.iter().find(|first| first.key == key && first.value.is_same(&value)) {
+        Some(first) => Err(first.node.rule.origin.clone()),
+        None => {
+            wildcards.push(KeyWildcard { key, value, order, node });
+            Ok(())
         }
     }
 }
 
+impl WildcardLevel {
+    /// The node that the entry selects. Wildcard values of exact keys and wildcard keys are tried in the order of the
+    /// file, as the reference server does.
+    fn step(&self, entry: &Entry<'_>) -> Option<(Matched<'_>, &Node)> {
+        let siblings = self.exact.siblings(entry.key);
+        if let Some(node) = siblings.and_then(|siblings| siblings.exact.get(entry.value)) {
+            return Some((Matched::Exact, node));
+        }
+        let by_value = siblings.and_then(|siblings| siblings.wildcard(entry.value));
+        let before = by_value.map_or(u32::MAX, |wildcard| wildcard.order);
+        let matches =
+            |wildcard: &&KeyWildcard| wildcard.key.matches(entry.key) && wildcard.value.matches(entry.value);
+        let mut by_key = self.wildcards.iter().take_while(|wildcard| wildcard.order < before);
+        match (by_key.find(matches), by_value) {
+            (Some(wildcard), _) => Some(wildcard.matched()),
+            (None, Some(wildcard)) => Some(wildcard.matched()),
+            (None, None) => siblings?.alone.as_ref().map(|node| (Matched::KeyAlone, &**node)),
+        }
+    }
+}
+
+impl KeyWildcard {
+    fn matched(&self) -> (Matched<'_>, &Node) {
+        let shared = match &self.value {
+            DeclaredValue::Wildcard { pattern, shared: true } => Some(pattern),
+            _ => None,
+        };
+        (Matched::KeyWildcard { key: &self.key, shared }, &self.node)
+    }
+}
+
+impl Wildcard {
+    fn matched(&self) -> (Matched<'_>, &Node) {
+        (Matched::Wildcard { pattern: &self.pattern, shared: self.shared }, &self.node)
+    }
+}
+
+impl Node {
+    /// Sets the key prefixes of the limits here and below. `entry` selects this node, and `way` the nodes above it.
+    fn set_key_prefixes<'r>(
+        &'r mut self,
+        entry: RuleEntry<'r>,
+        way: &mut Vec<RuleEntry<'r>>,
+        start: &mut impl FnMut(&RuleLimit, &[RuleEntry<'_>]) -> Option<KeyPrefix>,
+    ) {
+        way.push(entry);
+        for limit in &mut self.rule.limits {
+            limit.key_prefix = start(limit, way);
+        }
+        self.below.set_key_prefixes(way, start);
+        way.pop();
+    }
+}
+
 impl Siblings {
+    /// The node that the value selects.
+    #[inline]
+    fn step(&self, value: &str) -> Option<(Matched<'_>, &Node)> {
+        if let Some(node) = self.exact.get(value) {
+            return Some((Matched::Exact, node));
+        }
+        if let Some(wildcard) = self.wildcard(value) {
+            return Some(wildcard.matched());
+        }
+        self.alone.as_ref().map(|node| (Matched::KeyAlone, &**node))
+    }
+
+    /// The first wildcard that matches the value.
+    #[inline]
+    fn wildcard(&self, value: &str) -> Option<&Wildcard> {
+        self.wildcards.iter().find(|wildcard| wildcard.pattern.matches(value))
+    }
+
     /// The exact values, sorted, and then the wildcards in their order.
     pub(super) fn values(&self) -> Vec<&str> {
         let mut values: Vec<_> = self.exact.iter().map(|(value, _)| value).collect();
@@ -286,7 +415,7 @@ impl Siblings {
     }
 }
 
-/// Siblings in the making.
+/// [`Siblings`] while they are collected.
 #[derive(Default)]
 struct Group {
     exact: BTreeMap<SmolStr, Node>,
@@ -295,22 +424,22 @@ struct Group {
 }
 
 impl Group {
-    /// Takes the node in, or says where it is and where the one is that takes its place already.
-    fn insert(&mut self, value: DeclaredValue, node: Node) -> Result<(), (Origin, Origin)> {
+    /// Adds the node, or returns where its duplicate is declared.
+    fn insert(&mut self, value: DeclaredValue, order: u32, node: Node) -> Result<(), Origin> {
         let origin = |node: &Node| node.rule.origin.clone();
         match value {
             DeclaredValue::Any => match &self.alone {
-                Some(first) => return Err((origin(&node), origin(first))),
+                Some(first) => return Err(origin(first)),
                 None => self.alone = Some(Box::new(node)),
             },
             DeclaredValue::Exact(value) => match self.exact.entry(value.into()) {
-                btree_map::Entry::Occupied(first) => return Err((origin(&node), origin(first.get()))),
+                btree_map::Entry::Occupied(first) => return Err(origin(first.get())),
                 btree_map::Entry::Vacant(place) => _ = place.insert(node),
             },
             DeclaredValue::Wildcard { pattern, shared } => {
                 match self.wildcards.iter().find(|wildcard| wildcard.pattern == pattern) {
-                    Some(first) => return Err((origin(&node), origin(&first.node))),
-                    None => self.wildcards.push(Wildcard { pattern, shared, node }),
+                    Some(first) => return Err(origin(&first.node)),
+                    None => self.wildcards.push(Wildcard { pattern, shared, order, node }),
                 }
             }
         }

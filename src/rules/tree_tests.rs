@@ -53,6 +53,38 @@ descriptors:
     );
 }
 
+/// As with the reference server: a wildcard key is tried among the wildcard values of the file, before the key alone.
+#[test]
+fn a_wildcard_key_matches_keys_in_the_order_of_the_file() {
+    let yaml = "
+domain: d
+descriptors:
+  - {key: web, value: 'b*'}
+  - key: 'w*'
+    descriptors: [{key: below}]
+  - {key: web, value: 'a*'}
+  - {key: web, value: exact}
+  - {key: web}
+  - {key: '*x', value: only}
+  - {key: '*y', value: 's*', share_threshold: true}
+";
+    check(
+        yaml,
+        &[
+            ("web=exact", Some("web=exact")),
+            ("web=b1", Some("web=b*")),
+            ("web=a1", Some("w*")),
+            ("web=", Some("w*")),
+            ("worker=1", Some("w*")),
+            ("worker=1,below=2", Some("w* → below")),
+            ("ax=only", Some("*x=only")),
+            ("ax=other", None),
+            ("ay=some", Some("*y=s* 0:s*")),
+            ("other=1", None),
+        ],
+    );
+}
+
 #[test]
 fn a_rule_is_reached_by_the_last_entry_only() {
     let yaml = "
@@ -189,13 +221,13 @@ struct Declared {
 
 /// Descriptors side by side, no two alike. A few letters, so that requests meet them.
 fn level() -> impl Strategy<Value = Vec<Declared>> {
-    let leaf = ("[kl]", "|[ab]{1,2}|[ab*]{0,2}[*]").prop_map(|(key, value)| Declared {
+    let leaf = ("k|l|k[*]|[*]|kl", "|[ab]{1,2}|[ab*]{0,2}[*]").prop_map(|(key, value)| Declared {
         key,
         value,
         below: Vec::new(),
     });
     let tree = leaf.prop_recursive(3, 40, 12, |inner| {
-        ("[kl]", "|[ab]{1,2}|[ab*]{0,2}[*]", prop::collection::vec(inner, 0..12))
+        ("k|l|k[*]|[*]|kl", "|[ab]{1,2}|[ab*]{0,2}[*]", prop::collection::vec(inner, 0..12))
             .prop_map(|(key, value, below)| Declared { key, value, below: distinct(below) })
     });
     prop::collection::vec(tree, 0..12).prop_map(distinct)
@@ -204,7 +236,7 @@ fn level() -> impl Strategy<Value = Vec<Declared>> {
 fn distinct(mut declared: Vec<Declared>) -> Vec<Declared> {
     let mut seen = std::collections::HashSet::new();
     let one_star = |value: &str| value.replace("***", "*").replace("**", "*");
-    declared.retain(|one| seen.insert((one.key.clone(), one_star(&one.value))));
+    declared.retain(|one| seen.insert((one_star(&one.key), one_star(&one.value))));
     declared
 }
 
@@ -230,10 +262,19 @@ fn oracle(mut level: &[Declared], entries: &[Entry<'_>]) -> Option<Vec<(String, 
     for entry in entries {
         let same_key = || level.iter().filter(|one| one.key == entry.key);
         let exact = same_key().find(|one| !one.value.is_empty() && one.value == entry.value);
-        let wildcard = || same_key().find(|one| one.value.contains('*') && fits(&one.value, entry.value));
+        let wildcard = || {
+            level.iter().find(|one| {
+                let by_key = one.key.contains('*') && fits(&one.key, entry.key);
+                let by_value = one.value.contains('*') && fits(&one.value, entry.value);
+                match by_key {
+                    true => by_value || one.value.is_empty() || one.value == entry.value,
+                    false => by_value && one.key == entry.key,
+                }
+            })
+        };
         let alone = || same_key().find(|one| one.value.is_empty());
         let one = exact.or_else(wildcard).or_else(alone)?;
-        way.push((one.key.clone(), one.value.replace("***", "*").replace("**", "*")));
+        way.push((one.key.replace("**", "*"), one.value.replace("***", "*").replace("**", "*")));
         level = &one.below;
     }
     Some(way)
@@ -243,7 +284,7 @@ proptest! {
     #[test]
     fn matching_is_as_going_through_the_rules_from_top_to_bottom(
         declared in level(),
-        requests in prop::collection::vec(prop::collection::vec(("[kl]", "[ab]{0,3}"), 1..4), 20),
+        requests in prop::collection::vec(prop::collection::vec(("[kl]{1,2}", "[ab]{0,3}"), 1..4), 20),
     ) {
         let rules = rules(&format!("domain: d\ndescriptors: {}", to_yaml(&declared)));
         let domain = rules.domain("d").unwrap();

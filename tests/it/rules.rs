@@ -1,10 +1,14 @@
-//! Rule files as people write them: those in `tests/rules/` and `examples/`, and the examples of `docs/rules.md`.
+//! Rule files: those in `tests/rules/` and `examples/`, and the examples of `docs/rules.md`.
 
+use crate::support::limiter;
 use std::{
     fs,
     path::{Path, PathBuf},
 };
-use tidegate::rules::{LoadOptions, RuleSet, Semantics, Source, read};
+use tidegate::{
+    limit::{Descriptor, Entry, Hits, Request, Timestamp},
+    rules::{LoadOptions, RuleSet, Semantics, Source, read},
+};
 
 fn in_repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
@@ -18,26 +22,26 @@ fn yaml_files(directory: &str) -> Vec<PathBuf> {
     files
 }
 
-/// The rules of one file under the name that errors are to show.
+/// The rules of one file, under the name that errors show.
 fn parse(name: &str, text: &str) -> Result<RuleSet, String> {
     let source = Source::file(name, text);
     RuleSet::parse(&[source], &LoadOptions::default()).map_err(|errors| errors.to_string())
 }
 
-/// Beside each broken file, `NAME.expected` holds what is to be said of it, to the letter.
+/// Beside each broken file, `NAME.expected` holds its errors, to the letter.
 #[test]
-fn every_planted_error_is_told_with_its_place_and_the_remedy() {
+fn every_broken_file_gets_all_its_errors_with_place_and_remedy() {
     let files = yaml_files("tests/rules/broken");
     assert!(files.len() >= 35, "{} files", files.len());
     for file in files {
         let name = file.file_name().unwrap().to_str().unwrap();
-        let told = parse(name, &fs::read_to_string(&file).unwrap()).expect_err(name) + "\n";
+        let errors = parse(name, &fs::read_to_string(&file).unwrap()).expect_err(name) + "\n";
         let expected = fs::read_to_string(file.with_extension("expected")).unwrap_or_default();
-        assert_eq!(told, expected, "what is told of {name} changed");
+        assert_eq!(errors, expected, "the errors of {name} changed");
     }
 }
 
-/// Files of the reference server's grammar, with every feature it has.
+/// Files in the reference server's grammar, with all of its features.
 #[test]
 fn files_of_the_reference_server_load_unchanged() {
     for semantics in [Semantics::Exact, Semantics::Reference] {
@@ -59,7 +63,7 @@ fn every_example_loads() {
     }
 }
 
-/// Every block of the page that is a whole file is one that works.
+/// Every block of the page that is a whole file loads.
 #[test]
 fn every_rule_file_in_the_documentation_loads() {
     let page = fs::read_to_string(in_repository("docs/rules.md")).unwrap();
@@ -70,5 +74,64 @@ fn every_rule_file_in_the_documentation_loads() {
         if let Err(errors) = parse("docs/rules.md", file) {
             panic!("{errors}\n{file}");
         }
+    }
+}
+
+/// YAML that the parser of the reference server (libyaml's grammar) accepts, although not all of it is YAML 1.2.
+#[test]
+fn yaml_that_the_reference_server_reads_is_read_alike() {
+    let limit_of = |text: &str| {
+        let rules = parse("rules.yaml", text).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+        let domain = rules.domains().next().expect("one domain");
+        let rule = domain.rules()[0].clone();
+        (domain.name().to_owned(), rule.info.path.to_string(), rule.limits[0].requests)
+    };
+    let file = "domain: d\ndescriptors:\n  - key: k\n    rate_limit: {unit: second, requests_per_unit: 5}\n";
+    let expected = ("d".to_owned(), "k".to_owned(), 5);
+    assert_eq!(limit_of(file), expected);
+    for (from, to) in [
+        ("domain: d", "domain:\td"),
+        ("key: k", "key:\t\tk"),
+        ("requests_per_unit: 5", "requests_per_unit: !!int \"5\""),
+        ("requests_per_unit: 5}\n", "requests_per_unit: 5}\n---\n"),
+        ("requests_per_unit: 5}\n", "requests_per_unit: 5}\n---\n# the end\n"),
+        ("requests_per_unit: 5}\n", "requests_per_unit: 5}\n...\n"),
+    ] {
+        let text = file.replace(from, to);
+        assert_ne!(text, file);
+        assert_eq!(limit_of(&text), expected, "{text}");
+    }
+    for quoted in ["\"a\nb\"", "'a\nb'", "'a\n b'", "\"a\n\tb\""] {
+        let text = file.replace("key: k", &format!("key: {quoted}"));
+        assert_eq!(limit_of(&text).1, "\"a b\"", "{text}");
+    }
+}
+
+/// The lines that are indented for the parser must not move the positions of errors.
+#[test]
+fn an_error_after_under_indented_quoted_text_has_its_place() {
+    let text = "domain: d\ndescriptors:\n  - {key: 'a\nb', unit: second}\n";
+    let error = "r.yaml:4:5: descriptors[0].unit: the key is not known here; it belongs under `rate_limit`";
+    assert_eq!(parse("r.yaml", text).unwrap_err(), error);
+}
+
+/// A named limit that was alone on its rule got another identity once a second limit stood beside it: its counters were
+/// lost.
+#[test]
+fn a_limit_that_is_added_to_a_rule_leaves_the_counters_of_the_first_one() {
+    let burst = "{name: burst, unit: second, requests_per_unit: 100}";
+    for daily in ["{name: daily, unit: day, requests_per_unit: 10}", "{unit: day, requests_per_unit: 10}"] {
+        let limiter = limiter(&format!("domain: d\ndescriptors: [{{key: k, rate_limit: {daily}}}]"));
+        let remaining_after_a_hit = || {
+            let mut request = Request::new("d");
+            let entries = std::iter::once(Entry { key: "k", value: "a" }).collect();
+            request.push(Descriptor { entries, limit: None, hits: Hits::ONE });
+            limiter.pin().decide(&request, Timestamp::from_millis(1_700_000_000_000)).statuses[0].remaining
+        };
+        assert_eq!(remaining_after_a_hit(), 9);
+        let both = format!("domain: d\ndescriptors: [{{key: k, rate_limits: [{burst}, {daily}]}}]");
+        let next = limiter.update_rules().build(&[Source::file("r.yaml", both)], &LoadOptions::default());
+        drop(next.expect("good rules").put_in_force());
+        assert_eq!(remaining_after_a_hit(), 8, "{daily}");
     }
 }

@@ -1,7 +1,7 @@
 //! Descriptors: a key, perhaps a value, what limits them, and the descriptors below.
 
 use super::{
-    Declared, DeclaredValue, Home, Walk, home,
+    Declared, DeclaredKey, DeclaredValue, Home, Walk, home,
     rate_limit::{DeclaredLimit, Replaced},
 };
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
 use smallvec::SmallVec;
 use std::{borrow::Cow, sync::Arc};
 
-/// What limits a descriptor, as declared.
+/// The limits of a descriptor, as declared.
 #[derive(Default)]
 struct Rates<'n> {
     unlimited: bool,
@@ -25,14 +25,14 @@ struct Rates<'n> {
 }
 
 impl Rates<'_> {
-    /// Whether a limit may hold an answer.
+    /// Whether a limit may queue requests.
     fn queue(&self) -> bool {
         self.limits.iter().any(|limit| limit.algorithm.queueing().is_some())
     }
 }
 
 impl Walk<'_, '_> {
-    /// A list of descriptors. `above` is the rule path of the one that holds it, empty at the root.
+    /// A list of descriptors. `above` is the rule path of the descriptor that contains it, empty at the root.
     pub(super) fn descriptors(&mut self, list: &Field<'_>, above: &str) -> Vec<Declared> {
         let items = list.list(&mut self.report).unwrap_or_default();
         items.iter().filter_map(|item| self.descriptor(item, above)).collect()
@@ -42,7 +42,7 @@ impl Walk<'_, '_> {
         let mut fields = item.fields(&mut self.report)?;
         let key = self.key(&mut fields);
         let value = self.value(&mut fields);
-        let path = rule_path(above, key, &value);
+        let path = rule_path(above, &key, &value);
         let rates = self.rates(&mut fields);
         let is_limited = ["rate_limit", "rate_limits"].iter().any(|name| fields.take(name).is_some());
         let on_deny = self.on_deny(&mut fields, is_limited && !rates.unlimited);
@@ -50,7 +50,7 @@ impl Walk<'_, '_> {
         let quota = fields.take("quota_mode");
         let is_quota = quota.as_ref().and_then(|field| field.boolean(&mut self.report)).unwrap_or(false);
         if let (Some(field), true) = (&quota, is_quota && rates.queue()) {
-            let message = "another quota may let a request pass at once, so none is worth waiting for; remove this or \
+            let message = "another quota may admit the request at once, so none of them queues it; remove this or \
                            `max_wait`";
             field.reject(&mut self.report, message);
         }
@@ -78,31 +78,32 @@ impl Walk<'_, '_> {
             has_plain_limit: false,
         };
         let rule = rule.with_plain_limit();
-        Some(Declared { key: key.into(), value, rule, below, path_in_file: item.path().to_owned() })
+        Some(Declared { key, value, rule, below, path_in_file: item.path().to_owned() })
     }
 
-    fn key<'n>(&mut self, fields: &mut Fields<'n>) -> &'n str {
+    fn key(&mut self, fields: &mut Fields<'_>) -> DeclaredKey {
         let Some(field) = fields.take("key") else {
             let message = "is missing; every descriptor needs a key";
             self.report.at(fields.position(), fields.path_of("key"), message);
-            return "";
+            return DeclaredKey::Exact("".into());
         };
         let key = field.text(&mut self.report);
         if key == Some("") {
             field.reject(&mut self.report, "is empty; every descriptor needs a key");
         }
-        key.unwrap_or_default()
+        let key = key.unwrap_or_default();
+        Pattern::new(key).map_or_else(|| DeclaredKey::Exact(key.into()), DeclaredKey::Wildcard)
     }
 
     fn value(&mut self, fields: &mut Fields<'_>) -> DeclaredValue {
-        // An empty value is none, as with the reference server.
+        // An empty value is no value, as with the reference server.
         let value = fields.text("value", &mut self.report).unwrap_or_default();
         let sharing = fields.take("share_threshold");
         let shared = sharing.as_ref().and_then(|field| field.boolean(&mut self.report)).unwrap_or(false);
         match (Pattern::new(value), sharing) {
             (Some(pattern), _) => DeclaredValue::Wildcard { pattern, shared },
             (None, Some(sharing)) if shared => {
-                let message = "only a value with a `*` has several counters to share; remove share_threshold";
+                let message = "only values matched by a `*` can share one counter; remove share_threshold";
                 sharing.reject(&mut self.report, message);
                 DeclaredValue::Any
             }
@@ -155,7 +156,7 @@ impl Walk<'_, '_> {
         rates.limits.extend(declared.limit);
     }
 
-    /// Gives the limits their numbers.
+    /// Registers the limits.
     fn register(&mut self, rates: &Rates<'_>, path: &Arc<str>) -> SmallVec<[RuleLimit; 1]> {
         let mut limits: SmallVec<[RuleLimit; 1]> = SmallVec::with_capacity(rates.limits.len());
         let unnamed = rates.limits.iter().filter(|limit| limit.name.is_empty()).count();
@@ -191,7 +192,11 @@ impl Walk<'_, '_> {
 }
 
 /// The rule's path: `above → key=value`.
-fn rule_path(above: &str, key: &str, value: &DeclaredValue) -> Arc<str> {
+fn rule_path(above: &str, key: &DeclaredKey, value: &DeclaredValue) -> Arc<str> {
+    let key = match key {
+        DeclaredKey::Exact(key) => key,
+        DeclaredKey::Wildcard(pattern) => pattern.as_str(),
+    };
     let value = match value {
         DeclaredValue::Any => None,
         DeclaredValue::Exact(value) => Some(&**value),
@@ -209,8 +214,7 @@ fn rule_path(above: &str, key: &str, value: &DeclaredValue) -> Arc<str> {
     path.into()
 }
 
-/// The text itself, in quotes if it could be taken for more than a key or a value: counters are kept by path, so no
-/// two may look the same.
+/// The text itself, in quotes if it is not clear where it ends: counters are kept by path, so no two may be equal.
 fn unambiguous(text: &str) -> Cow<'_, str> {
     let ambiguous =
         |c: char| matches!(c, '=' | '→' | '(' | '"' | '\\') || c.is_whitespace() || c.is_control();
@@ -228,9 +232,10 @@ mod tests {
     #[test]
     fn no_two_descriptors_have_the_same_path() {
         let exact = |value: &str| DeclaredValue::Exact(value.into());
-        assert_eq!(&*rule_path("", "plan", &exact("gold")), "plan=gold");
-        assert_eq!(&*rule_path("plan=gold", "user", &DeclaredValue::Any), "plan=gold → user");
-        assert_eq!(&*rule_path("", "plan=gold", &DeclaredValue::Any), "\"plan=gold\"");
-        assert_eq!(&*rule_path("", "a → b", &exact("c d")), "\"a → b\"=\"c d\"");
+        let key = |key: &str| DeclaredKey::Exact(key.into());
+        assert_eq!(&*rule_path("", &key("plan"), &exact("gold")), "plan=gold");
+        assert_eq!(&*rule_path("plan=gold", &key("user"), &DeclaredValue::Any), "plan=gold → user");
+        assert_eq!(&*rule_path("", &key("plan=gold"), &DeclaredValue::Any), "\"plan=gold\"");
+        assert_eq!(&*rule_path("", &key("a → b"), &exact("c d")), "\"a → b\"=\"c d\"");
     }
 }

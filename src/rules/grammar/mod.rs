@@ -1,7 +1,7 @@
-//! What a rule file may say, and what it then means: from located nodes to declared descriptors.
+//! The grammar of rule files: turns nodes into declared descriptors.
 //!
-//! A key is known exactly where it is read: the functions here take each by its name, and what is left is unknown.
-//! A mistake is reported and the walk goes on with what can be made of the rest; what comes of it is never used then.
+//! A key is known exactly where it is read: the functions here take each by its name, and those left over are unknown.
+//! After an error reading continues with the rest, to find all errors; the result is then discarded.
 
 mod algorithm;
 mod descriptor;
@@ -28,25 +28,55 @@ pub(super) struct DeclaredDomain {
 
 /// One descriptor with those below it.
 pub(super) struct Declared {
-    pub(super) key: Box<str>,
+    pub(super) key: DeclaredKey,
     pub(super) value: DeclaredValue,
     pub(super) rule: Rule,
     pub(super) below: Vec<Declared>,
-    /// The way to it through the keys of the file, for messages.
+    /// The keys and indices that lead to it in the file, for messages.
     pub(super) path_in_file: String,
 }
 
-/// Which values of its key a descriptor is for.
+/// The keys that a descriptor is for.
+pub(super) enum DeclaredKey {
+    /// This one.
+    Exact(Box<str>),
+    /// Those that the pattern matches.
+    Wildcard(Pattern),
+}
+
+/// The values of its key that a descriptor is for.
+#[derive(Clone, Debug)]
 pub(super) enum DeclaredValue {
-    /// Those that nothing more particular takes.
+    /// Those that no other descriptor of the key matches.
     Any,
     /// This one.
     Exact(Box<str>),
-    /// Those that fit; all of them share one counter, or each has its own.
+    /// Those that the pattern matches; all of them share one counter, or each has its own.
     Wildcard { pattern: Pattern, shared: bool },
 }
 
-/// What the walk through a file needs at every place.
+impl DeclaredValue {
+    /// Whether the descriptor is for this value.
+    pub(super) fn matches(&self, value: &str) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Exact(exact) => **exact == *value,
+            Self::Wildcard { pattern, .. } => pattern.matches(value),
+        }
+    }
+
+    /// Whether both are for the same values.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Any, Self::Any) => true,
+            (Self::Exact(one), Self::Exact(other)) => one == other,
+            (Self::Wildcard { pattern: one, .. }, Self::Wildcard { pattern: other, .. }) => one == other,
+            _ => false,
+        }
+    }
+}
+
+/// The state of reading one file.
 struct Walk<'w, 'p> {
     report: Report<'p>,
     limits: &'w mut Registrar,
@@ -54,7 +84,7 @@ struct Walk<'w, 'p> {
     domain: Arc<str>,
 }
 
-/// The domain that a file declares; none if it declares none that could be used, which is reported.
+/// The domain that a file declares; none if it declares no valid one, which is reported.
 pub(super) fn domain(
     source: &Source,
     semantics: Semantics,
@@ -103,7 +133,7 @@ enum Home {
     OnDeny,
 }
 
-/// Where a key belongs, for those who wrote it one level too high or too low.
+/// The kind of map that a key belongs to, for errors about keys one level too high or too low.
 fn home(name: &str) -> Option<Home> {
     match name {
         "domain" => Some(Home::File),

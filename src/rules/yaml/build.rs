@@ -1,85 +1,174 @@
-//! From the parser's events to a tree of nodes.
+//! Builds a tree of nodes from the events of the YAML parser.
 
 use super::{DEPTH_MAX, Kind, Node, Pair, REPEATED_MAX, Report, Scalar, join};
 use crate::rules::error::Position;
-use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Tag};
+use granit_parser::{ErrorKind, Event, Marker, Options, Parser, ScalarStyle, ScanError, Tag};
 use std::{
-    collections::{HashMap, HashSet},
+    borrow::Cow,
+    collections::{BTreeSet, HashMap, HashSet},
     rc::Rc,
 };
 
-/// The one document of a file; none if it is empty or not YAML, which is reported.
+/// The first document of a file; none if the file is empty or not YAML, which is reported. Another document is an error
+/// unless it is empty.
 ///
-/// After a mistake that leaves the rest readable (a key given twice, say) reading goes on, to find the others.
+/// After an error that leaves the rest readable, such as a repeated key, parsing continues to find the others.
 pub(in crate::rules) fn parse(text: &str, report: &mut Report<'_>) -> Option<Rc<Node>> {
-    // Some editors put a byte order mark in front of UTF-8; it says nothing.
+    // Some editors write a byte order mark before UTF-8; it has no meaning.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut builder = Builder { report, open: Vec::new(), anchors: HashMap::new(), repeated: 0, root: None };
-    let mut documents = 0;
-    for event in Parser::new_from_str(text) {
-        let (event, span) = match event {
-            Ok(event) => event,
-            Err(error) => {
-                let (position, message) = (position(*error.marker()), explained(&error, text));
-                builder.report.at(position, "", message);
-                return None;
-            }
-        };
-        let position = position(span.start);
-        if matches!(event, Event::DocumentStart(_)) {
-            documents += 1;
-            if documents > 1 {
-                let message = "a second document begins; put it into a file of its own";
-                builder.report.at(position, "", message);
-                break;
+    let mut lines = Lines { text: Cow::Borrowed(text), indented: BTreeSet::new() };
+    let errors_before = report.errors();
+    loop {
+        match read(&lines, report) {
+            Read::Finished(root) => return root,
+            Read::UnderIndented(line) => {
+                report.forget_after(errors_before);
+                lines.indent(line);
             }
         }
-        if let Err((path, message)) = builder.event(event, position) {
+    }
+}
+
+/// The text of a file, some lines of which were indented further.
+struct Lines<'t> {
+    text: Cow<'t, str>,
+    /// These lines, counted from 1, by [`INSERTED`] spaces.
+    indented: BTreeSet<usize>,
+}
+
+/// Spaces that are put before a line of quoted text which is indented less than YAML 1.2 demands. Folding drops them.
+const INSERTED: usize = 256;
+
+/// Lines of one file that are indented so: each takes another reading of the file.
+const INDENTED_MAX: usize = 64;
+
+impl Lines<'_> {
+    fn indent(&mut self, line: usize) {
+        let begins: usize = self.text.split_inclusive('\n').take(line - 1).map(str::len).sum();
+        self.text.to_mut().insert_str(begins, &" ".repeat(INSERTED));
+        self.indented.insert(line);
+    }
+
+    /// Whether another reading with this line indented may get further. YAML 1.1 and the reference server's parser allow
+    /// quoted text to continue at any column.
+    fn may_indent(&self, error: &ScanError) -> bool {
+        let kind = matches!(error.kind(), ErrorKind::InvalidQuotedScalarIndent | ErrorKind::TabInIndentation);
+        let line = error.marker().line();
+        kind && line > 0 && self.indented.len() < INDENTED_MAX && !self.indented.contains(&line)
+    }
+
+    /// The position in the file as it was written.
+    fn position(&self, marker: Marker) -> Position {
+        let line = marker.line().max(1);
+        let inserted = if self.indented.contains(&line) { INSERTED } else { 0 };
+        Position { line, column: marker.col().saturating_sub(inserted) + 1 }
+    }
+}
+
+/// The outcome of one reading.
+enum Read {
+    Finished(Option<Rc<Node>>),
+    /// The line, counted from 1, continues quoted text and is indented too little.
+    UnderIndented(usize),
+}
+
+fn read(lines: &Lines<'_>, report: &mut Report<'_>) -> Read {
+    let mut options = Options::default();
+    options.set_emit_comments(false);
+    let mut builder = Builder { report, open: Vec::new(), anchors: HashMap::new(), repeated: 0, root: None };
+    let mut documents: Vec<Position> = Vec::new();
+    for event in Parser::new_from_str_with_options(&lines.text, options) {
+        let (event, span) = match event {
+            Ok(event) => event,
+            Err(error) if lines.may_indent(&error) => return Read::UnderIndented(error.marker().line()),
+            Err(error) => {
+                builder.report.at(lines.position(*error.marker()), "", explained(&error, &lines.text));
+                return Read::Finished(None);
+            }
+        };
+        let position = lines.position(span.start);
+        if matches!(event, Event::DocumentStart(..)) {
+            documents.push(position);
+        }
+        let event = match event {
+            // The parser reports an absent value as `~`.
+            Event::Scalar(_, ScalarStyle::Plain, anchor, tag) if span.start.index() >= span.end.index() => {
+                Event::Scalar(Cow::Borrowed(""), ScalarStyle::Plain, anchor, tag)
+            }
+            event => event,
+        };
+        if let [_, .., begins] = &*documents {
+            if has_content(&event) {
+                let message = "a second document begins; put it into a file of its own";
+                builder.report.at(*begins, "", message);
+                break;
+            }
+        } else if let Err((path, message)) = builder.event(event, position) {
             builder.report.at(position, path, message);
-            return None;
+            return Read::Finished(None);
         }
     }
     let root = builder.root.filter(|root| !root.is_null());
     if root.is_none() {
-        let message = "the file says nothing; begin it with `domain: NAME`";
+        let message = "the file is empty; begin it with `domain: NAME`";
         builder.report.at(Position { line: 1, column: 1 }, "", message);
     }
-    root
+    Read::Finished(root)
 }
 
-fn position(marker: Marker) -> Position {
-    Position { line: marker.line().max(1), column: marker.col() + 1 }
+/// Whether the event is more than the beginning, the end or the absence of a document.
+fn has_content(event: &Event<'_>) -> bool {
+    match event {
+        Event::Scalar(text, style, ..) => *style != ScalarStyle::Plain || !text.is_empty(),
+        Event::SequenceStart(..) | Event::MappingStart(..) | Event::Alias(_) => true,
+        _ => false,
+    }
 }
 
-/// The parser's words for what is wrong, with a remedy for what people run into most.
+/// The parser's message, with a remedy for common mistakes.
 fn explained(error: &ScanError, text: &str) -> String {
     let line = text.lines().nth(error.marker().line().saturating_sub(1)).unwrap_or_default();
     let indent = &line[..line.len() - line.trim_start().len()];
     if indent.contains('\t') {
         return "a tab cannot indent YAML; indent with spaces".to_owned();
     }
-    let remedy = match error.info() {
-        info if info.contains("mapping values are not allowed") => {
-            "; check the indentation, and quote a value that holds \": \""
-        }
-        info if info.contains("unknown anchor") => "; an alias (*name) needs an anchor (&name) before it",
-        info if info.contains("anchor or alias") || info.contains("expected alphabetic") => {
-            "; quote a value that begins with * or &"
-        }
-        info if info.contains("end of stream") || info.contains("quoted scalar") => "; is a quote missing?",
-        info if info.contains("flow") => "; is a bracket or a comma missing?",
-        info if info.contains("indent") || info.contains("block") || info.contains("expected key") => {
-            "; check the indentation"
-        }
+    let remedy = match error.kind() {
+        ErrorKind::RecursionLimitExceeded => return TOO_DEEP.to_owned(),
+        ErrorKind::MappingValueNotAllowed
+        | ErrorKind::InvalidMappingValueWhitespace
+        | ErrorKind::InvalidColonPlacement => "; check the indentation, and quote a value that holds \": \"",
+        ErrorKind::UnknownAnchor => "; an alias (*name) needs an anchor (&name) before it",
+        ErrorKind::MissingAnchorOrAliasName => "; quote a value that begins with * or &",
+        ErrorKind::UnclosedQuotedScalar | ErrorKind::UnexpectedEof => "; is a quote missing?",
+        ErrorKind::UnexpectedEofFlowSequence
+        | ErrorKind::UnexpectedEofFlowMapping
+        | ErrorKind::UnexpectedEofImplicitFlowMapping
+        | ErrorKind::ExpectedFlowMappingSeparator
+        | ErrorKind::ExpectedFlowSequenceSeparator
+        | ErrorKind::MisplacedFlowCollectionEnd
+        | ErrorKind::MismatchedFlowCollectionEnd { .. }
+        | ErrorKind::UnclosedFlowCollection { .. } => "; is a bracket or a comma missing?",
+        ErrorKind::ExpectedBlockMappingKey
+        | ErrorKind::ExpectedBlockSequenceEntry
+        | ErrorKind::BlockSequenceEntryNotAllowed
+        | ErrorKind::MappingKeyNotAllowed
+        | ErrorKind::SimpleKeyExpected
+        | ErrorKind::InvalidSimpleKey
+        | ErrorKind::InvalidBlockScalarIndent
+        | ErrorKind::InvalidIndentation => "; check the indentation",
         _ => "",
     };
     format!("this is not YAML: {}{remedy}", error.info())
 }
 
-/// A reason to read no further, and the path to it.
+/// Shown for nesting beyond [`DEPTH_MAX`], which the parser or [`Builder`] may find first.
+const TOO_DEEP: &str = "maps and lists are nested more than 200 deep here; a file may not be nested deeper";
+const _: () = assert!(DEPTH_MAX == 200, "TOO_DEEP names it");
+
+/// The path to an error after which parsing cannot continue, and its message.
 type Fatal = (String, String);
 
-/// A map or a list that has begun.
+/// A map or a list whose end has not been read.
 struct Open {
     position: Position,
     /// The parser's number for its anchor; 0 if it has none.
@@ -92,11 +181,11 @@ enum Content {
     Map { pairs: Vec<Pair>, merged: Vec<Rc<Node>>, key: Key },
 }
 
-/// What of the next pair is there.
+/// The state of the next pair.
 enum Key {
     Awaited,
     Given(KeyText),
-    /// The key was no text; the value that follows has no place.
+    /// The key was not a text; the value that follows is dropped.
     Bad,
 }
 
@@ -120,17 +209,22 @@ impl Builder<'_, '_> {
     fn event(&mut self, event: Event<'_>, position: Position) -> Result<(), Fatal> {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
-                let forced_text = self.tag_says_text(tag.as_deref(), position);
-                let node = Node::scalar(position, text, style == ScalarStyle::Plain && !forced_text);
+                let plain = match self.tag(tag.as_deref(), position) {
+                    Some("str") => false,
+                    // `!!int "5"` is the number 5, quotes or not.
+                    Some(_) => true,
+                    None => style == ScalarStyle::Plain,
+                };
+                let node = Node::scalar(position, text, plain);
                 self.complete(Rc::new(node), anchor);
                 Ok(())
             }
-            Event::SequenceStart(anchor, tag) => {
-                self.tag_says_text(tag.as_deref(), position);
+            Event::SequenceStart(_, anchor, tag) => {
+                self.tag(tag.as_deref(), position);
                 self.begin(position, anchor, Content::List(Vec::new()))
             }
-            Event::MappingStart(anchor, tag) => {
-                self.tag_says_text(tag.as_deref(), position);
+            Event::MappingStart(_, anchor, tag) => {
+                self.tag(tag.as_deref(), position);
                 let content = Content::Map { pairs: Vec::new(), merged: Vec::new(), key: Key::Awaited };
                 self.begin(position, anchor, content)
             }
@@ -146,32 +240,24 @@ impl Builder<'_, '_> {
                 Ok(())
             }
             Event::Alias(anchor) => self.alias(anchor),
-            Event::Nothing
-            | Event::StreamStart
-            | Event::StreamEnd
-            | Event::DocumentStart(_)
-            | Event::DocumentEnd => Ok(()),
+            _ => Ok(()),
         }
     }
 
-    /// Whether a tag makes a text of what would be a number or so. Tags of other types say what the place says anyway.
-    fn tag_says_text(&mut self, tag: Option<&Tag>, position: Position) -> bool {
-        match tag {
-            Some(tag) if tag.is_yaml_core_schema() => tag.suffix == "str",
-            Some(tag) => {
-                let message = format!("the tag {tag} means nothing in rules; remove it");
-                self.report.at(position, self.path(), message);
-                false
-            }
-            None => false,
+    /// The type that a tag of YAML's own gives its node; other tags are reported.
+    fn tag<'t>(&mut self, tag: Option<&'t Tag>, position: Position) -> Option<&'t str> {
+        let tag = tag?;
+        if tag.is_yaml_core_schema() {
+            return Some(tag.suffix());
         }
+        let message = format!("the tag {tag} has no meaning in rules; remove it");
+        self.report.at(position, self.path(), message);
+        None
     }
 
     fn begin(&mut self, position: Position, anchor: usize, content: Content) -> Result<(), Fatal> {
         if self.open.len() == DEPTH_MAX {
-            let message =
-                format!("this lies more than {DEPTH_MAX} maps and lists deep; a file may go no deeper");
-            return Err((String::new(), message));
+            return Err((String::new(), TOO_DEEP.to_owned()));
         }
         self.open.push(Open { position, anchor, content });
         Ok(())
@@ -179,7 +265,10 @@ impl Builder<'_, '_> {
 
     fn alias(&mut self, anchor: usize) -> Result<(), Fatal> {
         let Some(node) = self.anchors.get(&anchor).cloned() else {
-            return Err((self.path(), "an alias within what it stands for never ends; remove it".to_owned()));
+            return Err((
+                self.path(),
+                "the alias refers to a map or list that contains it; remove it".to_owned(),
+            ));
         };
         self.repeated = self.repeated.saturating_add(node.size);
         if self.repeated > REPEATED_MAX {
@@ -187,16 +276,13 @@ impl Builder<'_, '_> {
             return Err((self.path(), message));
         }
         if self.open.len() + node.height > DEPTH_MAX {
-            let message = format!(
-                "this alias makes the file more than {DEPTH_MAX} maps and lists deep; it may go no deeper"
-            );
-            return Err((String::new(), message));
+            return Err((String::new(), TOO_DEEP.to_owned()));
         }
         self.complete(node, 0);
         Ok(())
     }
 
-    /// Puts a finished node where it belongs.
+    /// Adds a finished node to the map or list that contains it.
     fn complete(&mut self, node: Rc<Node>, anchor: usize) {
         if anchor != 0 {
             self.anchors.insert(anchor, Rc::clone(&node));
@@ -218,7 +304,7 @@ impl Builder<'_, '_> {
                     }
                     Kind::List(_) | Kind::Map(_) => {
                         *key = Key::Bad;
-                        let message = "a map or a list stands where a key is due; write `key: value`";
+                        let message = "a map or a list in the place of a key; write `key: value`";
                         self.report.at(node.position, self.path(), message);
                     }
                 },
@@ -231,8 +317,8 @@ impl Builder<'_, '_> {
         }
     }
 
-    /// The pairs without repetitions, which are reported, and with those merged pairs (`<<: *map` or `<<: [*map, *other]`)
-    /// that are not overridden: a map's own keys come before merged ones, and of the merged maps the first one counts.
+    /// The pairs without repeated keys, which are reported, and with the merged pairs (`<<: *map` or `<<: [*map, *other]`)
+    /// that are not overridden: a map's own keys override merged ones, and an earlier merged map overrides a later one.
     fn distinct(&mut self, mut pairs: Vec<Pair>, merged: &[Rc<Node>]) -> Vec<Pair> {
         let mut seen: HashMap<Box<str>, Position> = HashMap::with_capacity(pairs.len());
         let mut repeated = Vec::new();
@@ -266,7 +352,7 @@ impl Builder<'_, '_> {
         pairs
     }
 
-    /// The way through the keys to what is being read.
+    /// The keys and indices that lead to the value being read.
     fn path(&self) -> String {
         let mut path = String::new();
         for open in &self.open {

@@ -1,8 +1,8 @@
-//! YAML as a tree of nodes that know where they stand, and the typed reading of it.
+//! YAML as a tree of nodes with positions, and typed access to it.
 //!
-//! What always holds of a tree: no map has a key twice, aliases and merge keys (`<<`) are resolved, and it is at most
-//! [`DEPTH_MAX`] deep, so that recursion over it ends well within the stack. Aliases share what they repeat; they may
-//! repeat at most [`REPEATED_MAX`] nodes in a file, so that a walk over all of it ends soon.
+//! Invariants of a tree: no map has a key twice, aliases and merge keys (`<<`) are resolved, and it is at most
+//! [`DEPTH_MAX`] deep, so that recursion over it stays well within the stack. Aliases share the nodes they repeat; they
+//! may repeat at most [`REPEATED_MAX`] nodes in a file, which bounds a walk over all of it.
 
 mod build;
 mod fields;
@@ -20,10 +20,10 @@ use super::{
 };
 use std::rc::Rc;
 
-/// Maps and lists within each other. A descriptor takes two levels, and requests have 32 entries unless set otherwise.
+/// Nesting of maps and lists. A descriptor takes two levels, and requests have at most 32 entries by default.
 const DEPTH_MAX: usize = 200;
 
-/// Nodes that all aliases of a file together may repeat.
+/// Nodes that all aliases of a file may repeat in total.
 const REPEATED_MAX: usize = 1_000_000;
 
 /// A value and where it begins.
@@ -31,9 +31,9 @@ const REPEATED_MAX: usize = 1_000_000;
 pub(super) struct Node {
     position: Position,
     kind: Kind,
-    /// Nodes in it, itself included, each alias counted as what it repeats.
+    /// Nodes in it, itself included; an alias counts as the nodes that it repeats.
     size: usize,
-    /// Levels of maps and lists in it; a scalar has none.
+    /// Levels of maps and lists in it; 0 for a scalar.
     height: usize,
 }
 
@@ -47,7 +47,7 @@ enum Kind {
 #[derive(Debug)]
 struct Scalar {
     text: Box<str>,
-    /// Neither quoted nor a block: it may be a number, a boolean or null.
+    /// Neither quoted nor a block, or tagged otherwise: it may be a number, a boolean or null.
     plain: bool,
 }
 
@@ -73,7 +73,7 @@ impl Node {
         Self { position, kind: Kind::Map(pairs), size, height }
     }
 
-    /// Whether this is YAML's way to say "nothing".
+    /// Whether this is YAML's null.
     fn is_null(&self) -> bool {
         matches!(&self.kind, Kind::Scalar(scalar) if scalar.is_null())
     }
@@ -99,13 +99,23 @@ impl<'p> Report<'p> {
         self.problems.at(&self.origin(position), path, message);
     }
 
+    /// How many errors were noted, of this file and of those before it.
+    fn errors(&self) -> usize {
+        self.problems.len()
+    }
+
+    /// Forgets all but so many of the errors that were noted.
+    fn forget_after(&mut self, errors: usize) {
+        self.problems.truncate(errors);
+    }
+
     /// The position in this file.
     pub(super) fn origin(&self, position: Position) -> Origin {
         Origin { source: self.source.clone(), position: Some(position) }
     }
 }
 
-/// The path to what lies under `key`.
+/// The path to the value of `key`.
 fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
