@@ -7,6 +7,7 @@
 //!
 //! Why not a library: `docs/decisions/0005-own-http2.md`.
 
+mod activity;
 pub(crate) mod client;
 mod connection;
 mod error;
@@ -17,6 +18,7 @@ pub(crate) mod frame;
 pub(crate) mod fuzz_bridge;
 mod header_block;
 pub(crate) mod hpack;
+mod long_lived;
 mod read_buffer;
 mod request_headers;
 mod response_headers;
@@ -26,8 +28,10 @@ mod service;
 mod settings;
 mod stream;
 
+pub use activity::Activity;
 pub(crate) use error::{ConnectionError, ErrorCode, error_name};
 pub(crate) use header_block::PartialHeaderBlock;
+pub use long_lived::{LongLived, LongLivedCall};
 pub(crate) use read_buffer::ReadBuffer;
 pub use routed::{BodyError, RequestBody};
 pub use serve::serve;

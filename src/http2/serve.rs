@@ -1,7 +1,7 @@
-//! Drives a connection over a socket.
+//! Drives a connection over a byte stream.
 
 use super::{
-    Http2Settings, Service,
+    Activity, Http2Settings, LongLived, Service,
     connection::Connection,
     routed::{self, TaskEvent, TaskSender},
 };
@@ -19,22 +19,23 @@ use tokio::{
     time::{Instant, Interval, MissedTickBehavior, interval},
 };
 
-/// How much is read at once. What a thread's connections read goes through one buffer: none of them keeps it.
+/// Bytes read at once. All connections of a thread read through one buffer, which none of them keeps.
 const READ_BYTES: usize = 32 * 1024;
 
-/// After so many reads in a row, others have their turn.
+/// Reads in a row before other tasks of the thread run.
 const READS_IN_A_ROW: usize = 8;
 
 thread_local! {
     static READ_BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into());
 }
 
-/// Serves a connection until it ends by itself, or for some time after `drain` completes: the client is asked to start
-/// nothing more, and what is under way is finished.
+/// Serves a connection until it ends. When `drain` completes, the client gets a GOAWAY and its requests are finished; when
+/// `activity` is evicted, likewise, but the client is not waited for.
 pub async fn serve<S: Service>(
     io: impl AsyncRead + AsyncWrite + Unpin,
     service: Arc<S>,
     settings: Http2Settings,
+    activity: Arc<Activity>,
     drain: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let (tasks, from_tasks) = mpsc::unbounded_channel();
@@ -44,45 +45,61 @@ pub async fn serve<S: Service>(
         io,
         connection: Connection::new(settings, tasks.clone()),
         service,
+        activity: &activity,
+        has_had_request: false,
         tasks,
         from_tasks,
+        long_lived: LongLived::default(),
         ticks,
         started: None,
         is_flushed: true,
     };
-    let mut drain = pin!(drain);
-    let mut is_draining = false;
+    let (mut drain, mut evicted) = (pin!(drain), pin!(activity.evicted()));
+    let (mut is_draining, mut is_evicted) = (false, false);
     poll_fn(|context| {
         if !is_draining && drain.as_mut().poll(context).is_ready() {
             is_draining = true;
             driver.connection.start_drain();
         }
-        driver.poll(context)
+        if !is_evicted && evicted.as_mut().poll(context).is_ready() {
+            is_evicted = true;
+            driver.connection.go_away();
+        }
+        match driver.poll(context) {
+            // The GOAWAY was offered to the socket; a client that does not take it must not keep its place.
+            Poll::Pending if is_evicted && driver.connection.idle_since().is_some() => Poll::Ready(Ok(())),
+            polled => polled,
+        }
     })
     .await
 }
 
-struct Driver<I, S: Service> {
+struct Driver<'a, I, S: Service> {
     io: I,
     connection: Connection<S>,
     service: Arc<S>,
+    activity: &'a Activity,
+    /// Whether the activity has been told of the first whole request.
+    has_had_request: bool,
     tasks: TaskSender,
     from_tasks: mpsc::UnboundedReceiver<(u32, TaskEvent)>,
+    long_lived: LongLived,
     ticks: Interval,
     started: Option<Instant>,
     /// Whether everything written was also flushed.
     is_flushed: bool,
 }
 
-impl<I: AsyncRead + AsyncWrite + Unpin, S: Service> Driver<I, S> {
+impl<I: AsyncRead + AsyncWrite + Unpin, S: Service> Driver<'_, I, S> {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while let Poll::Ready(now) = self.ticks.poll_tick(context) {
             let started = *self.started.get_or_insert(now);
             self.connection.tick(now.saturating_duration_since(started));
+            self.publish_activity();
         }
         for _ in 0..READS_IN_A_ROW {
-            while let Poll::Ready(Some((stream, told))) = self.from_tasks.poll_recv(context) {
-                self.connection.on_task(stream, told);
+            while let Poll::Ready(Some((stream, event))) = self.from_tasks.poll_recv(context) {
+                self.connection.on_task(stream, event);
             }
             self.poll_write(context)?;
             if self.connection.is_finished() {
@@ -96,13 +113,22 @@ impl<I: AsyncRead + AsyncWrite + Unpin, S: Service> Driver<I, S> {
                 Poll::Ready(0) => return Poll::Ready(Ok(())),
                 Poll::Ready(_) => self.start_tasks(),
             }
+            if !self.has_had_request {
+                // At once, and not at the next tick: until then the connection would be among the first to be evicted.
+                self.publish_activity();
+            }
         }
         self.poll_write(context)?;
         context.waker().wake_by_ref();
         Poll::Pending
     }
 
-    /// Reads what there is, once, and takes it; how much it was, where nothing is the end.
+    fn publish_activity(&mut self) {
+        self.has_had_request = self.connection.has_had_request();
+        self.activity.publish(self.connection.idle_since(), self.has_had_request);
+    }
+
+    /// Reads once and handles what was read; the number of bytes, where zero is the end of the stream.
     fn poll_read(&mut self, context: &mut Context<'_>) -> io::Result<Poll<usize>> {
         READ_BUFFER.with_borrow_mut(|buffer| {
             let mut buffer = ReadBuf::new(buffer);
@@ -118,7 +144,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin, S: Service> Driver<I, S> {
         })
     }
 
-    /// Writes what the socket takes.
+    /// Writes as much as the stream takes.
     fn poll_write(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         while !self.connection.unwritten().is_empty() {
             match Pin::new(&mut self.io).poll_write(context, self.connection.unwritten()) {
@@ -152,7 +178,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin, S: Service> Driver<I, S> {
     fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.connection.failure() {
             Some(why) => {
-                // What is written last is to arrive, but nobody waits for it.
+                // Best effort: the last frames should arrive, but a failed connection is not waited for.
                 let _ = Pin::new(&mut self.io).poll_shutdown(context);
                 Poll::Ready(Err(io::Error::other(why)))
             }
@@ -161,7 +187,8 @@ impl<I: AsyncRead + AsyncWrite + Unpin, S: Service> Driver<I, S> {
     }
 
     fn start_tasks(&mut self) {
-        while let Some((stream, request)) = self.connection.take_routed() {
+        while let Some((stream, mut request)) = self.connection.take_routed() {
+            request.extensions_mut().insert(self.long_lived.clone());
             let task = routed::start(&self.service, stream, request, &self.tasks);
             self.connection.set_task(stream, task);
         }

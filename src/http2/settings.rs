@@ -1,43 +1,46 @@
-//! The bounds of a connection.
+//! Bounds of a connection.
 
 use std::time::Duration;
 
-/// The bounds of a connection. The defaults fit Envoy, which opens one connection a worker thread with many streams each,
-/// and keeps it.
+/// Bounds of a connection. The defaults fit Envoy, which opens one connection per worker thread, with many streams, and
+/// keeps it.
 ///
-/// What a client can make its connection hold is bounded by them together:
-/// - of each of `streams_max` requests under way: its headers, `header_bytes_max` of them; of a body that may yet be
-///   answered at once, 16 KiB; and an answer that waits for the client's windows;
-/// - `connection_window` bytes of all other bodies, which nobody has read yet. What was read is held by whoever answers
-///   the request: the gRPC router keeps one message a request, within its own bound;
-/// - one header block that goes on from frame to frame, one frame that is not whole, and 256 KiB of answers that the
-///   client does not read, beyond what a single read asked for.
+/// Together they bound the memory that a client can make its connection hold:
+/// - per request under way, of which there are `streams_max`: its headers (`header_bytes_max`), up to 16 KiB of a body that
+///   may be answered on the fast path, and a response that waits for the client's flow-control windows;
+/// - `connection_window` bytes of all other bodies that are received and not yet read. What was read is held by the
+///   service: the gRPC router keeps one message per request, within its own bound;
+/// - one incomplete header block, one incomplete frame, and 256 KiB of responses that the client does not read, beyond
+///   those of a single read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Http2Settings {
-    /// Requests under way at once; more are refused unseen, so that the client may send them again.
+    /// Concurrent streams (MAX_CONCURRENT_STREAMS); further ones are refused with REFUSED_STREAM, which is safe to retry.
     pub streams_max: u32,
-    /// Bytes of one request's headers; a request with more is answered with HTTP status 431.
+    /// Bytes of one request's header list (MAX_HEADER_LIST_SIZE); a request with more gets HTTP status 431.
     pub header_bytes_max: u32,
-    /// Bytes of one request's body that may be under way before they are read. What is collected of a call that may yet be
-    /// answered at once counts as read.
+    /// Flow-control window of each stream (INITIAL_WINDOW_SIZE). Bytes buffered for the fast path count as read.
     pub stream_window: u32,
-    /// The same for all of a connection's requests together.
+    /// Flow-control window of the connection.
     pub connection_window: u32,
-    /// How long a connection may be silent before it is pinged.
+    /// Time from the connection's start to the end of its first whole request; preface and SETTINGS included.
+    pub first_request_timeout: Duration,
+    /// Silence of the client before it gets a PING.
     pub keep_alive_interval: Duration,
-    /// How long it may take to answer the ping before it is closed.
+    /// Time to answer a PING, or to acknowledge a GOAWAY, before the connection is closed.
     pub keep_alive_timeout: Duration,
-    /// How long a connection may be without a request before it is asked to end.
+    /// Time without a request before the connection is drained.
     pub idle_timeout: Duration,
-    /// How long a request may take from its head to the end of its body.
+    /// Time from a request's HEADERS to its END_STREAM, and from HEADERS to END_HEADERS. A stream on which the response
+    /// starts before the request ends is bidirectional, and exempt.
     pub body_timeout: Duration,
-    /// How long a client may leave an answer unread before it loses it: the stream, if only its window is shut; the
-    /// connection, if nothing at all can be written to it.
+    /// Time to take a whole piece of a response: of its stream's windows, else the stream is reset; of everything that
+    /// waits for the socket, else the connection is closed.
     pub write_timeout: Duration,
-    /// Frames that ask for nothing (PING, SETTINGS, PRIORITY, WINDOW_UPDATE, empty DATA and the like) that may come
-    /// within ten seconds, beyond eight for each request; a connection with more is ended.
+    /// Control frames (PING, SETTINGS, PRIORITY, WINDOW_UPDATE, empty DATA and the like) within ten seconds, beyond eight
+    /// per request; a connection with more ends with ENHANCE_YOUR_CALM.
     pub control_frames_max: u32,
-    /// Requests that may be cancelled within ten seconds, beyond as many as were answered; a connection with more is ended.
+    /// Streams reset by the client within ten seconds, beyond as many as had a response; a connection with more ends with
+    /// ENHANCE_YOUR_CALM.
     pub resets_max: u32,
 }
 
@@ -48,6 +51,7 @@ impl Default for Http2Settings {
             header_bytes_max: 16 * 1024,
             stream_window: 256 * 1024,
             connection_window: 1024 * 1024,
+            first_request_timeout: Duration::from_secs(10),
             keep_alive_interval: Duration::from_secs(60),
             keep_alive_timeout: Duration::from_secs(20),
             idle_timeout: Duration::from_secs(3600),
@@ -60,9 +64,10 @@ impl Default for Http2Settings {
 }
 
 impl Http2Settings {
-    /// How often a connection looks at the time: every timeout is kept to within this.
+    /// Interval between a connection's ticks: every timeout is kept to within this.
     pub(super) fn tick(&self) -> Duration {
         let shortest = [
+            self.first_request_timeout,
             self.keep_alive_interval,
             self.keep_alive_timeout,
             self.idle_timeout,

@@ -24,8 +24,10 @@ pub(super) struct Stream<Q> {
     pub(super) send_window: SendWindow,
     /// What is to be sent, once the windows let it.
     pub(super) send_queue: VecDeque<SendItem>,
-    /// Since when nothing of it could be sent.
+    /// Since when the first piece of it waits for a window, however much of that piece was sent meanwhile.
     pub(super) blocked_since: Option<Duration>,
+    /// Whether the head of a routed response was sent.
+    pub(super) has_response: bool,
     /// Who makes the answer. Dropped with the stream, which ends it.
     pub(super) task: Option<Task>,
 }
@@ -66,11 +68,18 @@ impl<Q> Stream<Q> {
             send_window,
             send_queue: VecDeque::new(),
             blocked_since: None,
+            has_response: false,
             task: None,
         }
     }
 
     pub(super) fn request_has_ended(&self) -> bool {
         matches!(self.request, RecvState::Ended)
+    }
+
+    /// Whether no more of the request is waited for. A response that starts before the request's end makes it a
+    /// bidirectional stream, whose request may stay open.
+    pub(super) fn has_whole_request(&self) -> bool {
+        self.request_has_ended() || self.has_response
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     api::GrpcPort,
-    http2::{self, Http2Settings},
+    http2::{self, Activity, Http2Settings},
     transport::Accepted,
 };
 use std::sync::Arc;
@@ -14,8 +14,9 @@ pub(super) type Drain = watch::Receiver<bool>;
 /// Serves the connection. Its errors concern its client alone.
 pub(super) async fn serve(
     accepted: Accepted,
-    front: Arc<GrpcPort>,
+    port: Arc<GrpcPort>,
     settings: Http2Settings,
+    activity: Arc<Activity>,
     mut drain: Drain,
 ) {
     let drain = async move {
@@ -29,7 +30,7 @@ pub(super) async fn serve(
             return;
         }
     };
-    if let Err(error) = http2::serve(stream, front, settings, drain).await {
+    if let Err(error) = http2::serve(stream, port, settings, activity, drain).await {
         tracing::debug!(%error, "connection failed");
     }
 }

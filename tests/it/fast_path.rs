@@ -12,7 +12,7 @@ use prost::Message;
 use std::sync::Arc;
 use tidegate::{
     api::{
-        GrpcPort, RouteSettings,
+        GrpcPort, LongLivedBounds, RouteSettings,
         pb::{
             common::{RateLimitDescriptor, rate_limit_descriptor::RateLimitOverride},
             service::RateLimitRequest,
@@ -53,7 +53,7 @@ async fn front(extras: ResponseOptions) -> Arc<GrpcPort> {
     let service =
         RateLimitService::new(Arc::new(limiter(RULES)), clock, limits).with_response_options(extras);
     let (routes, _) = routes(service.clone(), RouteSettings { message_bytes_max: MESSAGE_BYTES_MAX }).await;
-    Arc::new(GrpcPort::new(service, routes, MESSAGE_BYTES_MAX))
+    Arc::new(GrpcPort::new(service, routes, MESSAGE_BYTES_MAX, LongLivedBounds::default()))
 }
 
 /// A piece of a request's body.
@@ -65,7 +65,13 @@ enum Piece {
 /// Asks over a connection of its own.
 async fn ask(front: &Arc<GrpcPort>, head: Builder, pieces: Vec<Piece>) -> Answer {
     let (client, server) = tokio::io::duplex(1 << 20);
-    let serving = http2::serve(server, Arc::clone(front), Http2Settings::default(), std::future::pending());
+    let serving = http2::serve(
+        server,
+        Arc::clone(front),
+        Http2Settings::default(),
+        Arc::default(),
+        std::future::pending(),
+    );
     let (mut requests, connection) = h2::client::handshake(client).await.expect("the server speaks HTTP/2");
     let asking = async {
         let head = head.body(()).expect("tests write well-formed heads");

@@ -57,7 +57,13 @@ async fn conforms(args: &'static [&'static str]) {
     let accepting = tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let never = std::future::pending();
-            tokio::spawn(http2::serve(stream, Arc::new(Reader), Http2Settings::default(), never));
+            tokio::spawn(http2::serve(
+                stream,
+                Arc::new(Reader),
+                Http2Settings::default(),
+                Arc::default(),
+                never,
+            ));
         }
     });
     passes(port, args).await;

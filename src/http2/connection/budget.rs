@@ -31,9 +31,9 @@ impl Budget {
         self.answers = self.answers.saturating_add(1);
     }
 
-    /// Whether a request was answered since it was renewed.
-    pub(super) fn has_answered(&self) -> bool {
-        self.answers > 0
+    /// Number of responses since it was renewed.
+    pub(super) fn responses(&self) -> u32 {
+        self.answers
     }
 
     /// A frame came that asks for nothing.

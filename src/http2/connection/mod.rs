@@ -138,7 +138,7 @@ impl<S: Service> Connection<S> {
     pub(super) fn wrote(&mut self, count: usize) {
         let was_too_much = self.unwritten().len() >= UNREAD_MAX;
         self.written += count;
-        self.time.wrote();
+        self.time.on_write(count);
         if self.written == self.outgoing.len() {
             self.outgoing.clear();
             // Of a connection that had much to say at once, not all of the room is kept.
@@ -155,7 +155,7 @@ impl<S: Service> Connection<S> {
         if self.phase >= Phase::Failed {
             return;
         }
-        self.time.heard();
+        self.time.on_read();
         let mut incoming = std::mem::take(&mut self.incoming);
         let taken = incoming.read(bytes, |rest| self.take_frames(rest, service));
         self.incoming = incoming;

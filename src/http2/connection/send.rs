@@ -15,6 +15,7 @@ impl<S: Service> Connection<S> {
                 self.release_window(bytes);
             }
             TaskEvent::Head { head, is_end } => {
+                stream.has_response = true;
                 self.answers.write_head(id, head.status.as_u16(), &head.headers, is_end, &mut self.outgoing);
                 if is_end {
                     self.finish(id);
@@ -47,17 +48,19 @@ impl<S: Service> Connection<S> {
                         let room = stream.send_window.available().min(self.send_window.available());
                         if room == 0 || out.len() - self.written >= UNREAD_MAX {
                             stream.send_queue.push_front(SendItem::Data(bytes, sent));
-                            // How long the client may read nothing at all is the connection's to bound.
-                            let since = stream.blocked_since.unwrap_or(self.time.now());
-                            stream.blocked_since = (room == 0).then_some(since);
+                            // A client that reads nothing at all is bounded by the connection's own deadline.
+                            if room == 0 {
+                                stream.blocked_since.get_or_insert(self.time.now());
+                            }
                             return;
                         }
                         let piece = bytes.split_to(bytes.len().min(room).min(frame::PAYLOAD_MAX));
                         stream.send_window.consume(piece.len());
                         self.send_window.consume(piece.len());
-                        stream.blocked_since = None;
                         frame::write(frame::DATA, 0, id, &piece, out);
                     }
+                    // Only now: a window raised byte by byte is no progress.
+                    stream.blocked_since = None;
                 }
                 SendItem::FastPathTrailers => {
                     self.answers.write_fast_path_trailers(id, out);

@@ -1,20 +1,39 @@
-//! What time does to a connection.
+//! Timeouts of a connection. Time is an argument of [`Connection::tick`]; between ticks it stands still.
+//!
+//! Every deadline measures complete work: a whole request, a whole piece of a response, everything that was waiting to be
+//! written. A client that dribbles bytes is active, but does not move a deadline.
 
 use super::{Connection, Phase, control::ALIVE_PING};
 use crate::http2::{ConnectionError, ErrorCode, Service, frame};
 use std::time::Duration;
 
-/// When what happened last, as of the tick before it. All since the connection was made.
+/// Moments of a connection's life, each as of the tick before it, counted from its start.
 #[derive(Default)]
 pub(super) struct Times {
     now: Duration,
-    heard: Duration,
-    /// When the last request ended.
+    /// When bytes were last received.
+    last_read: Duration,
+    /// When a request last ended.
     request_ended: Duration,
-    /// When the client was asked whether it is there; none if it has been heard since.
+    /// The budget's count of responses at the last tick.
+    responses: u32,
+    /// Whether a request has been received whole.
+    has_request: bool,
+    /// When a PING was sent to see whether the client is alive; none once it has been heard.
     pinged: Option<Duration>,
-    /// Since when nothing could be written of what there is to write.
-    stuck: Option<Duration>,
+    /// The bytes whose writing has a deadline.
+    pending_write: Option<PendingWrite>,
+    /// When the client was first asked to open no more streams.
+    drain_started: Option<Duration>,
+    /// The stream of a header block that is not complete, and when it was first seen.
+    partial_block: Option<(u32, Duration)>,
+}
+
+/// Bytes that were waiting to be written at some tick. Bytes added later are not part of it.
+struct PendingWrite {
+    since: Duration,
+    /// How many of them are left.
+    bytes: usize,
 }
 
 impl Times {
@@ -22,17 +41,22 @@ impl Times {
         self.now
     }
 
-    /// Something came.
+    /// Records that bytes were received.
     #[inline]
-    pub(super) fn heard(&mut self) {
-        self.heard = self.now;
+    pub(super) fn on_read(&mut self) {
+        self.last_read = self.now;
         self.pinged = None;
     }
 
-    /// Something was written.
+    /// Records that the first `count` of the waiting bytes were written.
     #[inline]
-    pub(super) fn wrote(&mut self) {
-        self.stuck = None;
+    pub(super) fn on_write(&mut self, count: usize) {
+        if let Some(pending) = &mut self.pending_write {
+            pending.bytes = pending.bytes.saturating_sub(count);
+            if pending.bytes == 0 {
+                self.pending_write = None;
+            }
+        }
     }
 
     pub(super) fn request_ended(&mut self) {
@@ -41,48 +65,66 @@ impl Times {
 }
 
 impl<S: Service> Connection<S> {
-    /// It is so long ago that the connection was made.
+    /// Moves the time to `now`, counted from the connection's start, and enforces every timeout.
     pub(in crate::http2) fn tick(&mut self, now: Duration) {
         self.time.now = now;
-        if self.budget.has_answered() {
+        if self.budget.responses() != self.time.responses {
             self.time.request_ended = now;
         }
+        self.has_had_request();
         self.budget.tick(now);
-        if self.is_finished() {
-            return;
-        }
-        self.end_if_stuck();
-        self.end_slow_streams();
-        self.ask_if_alive();
-        let since = |then: Duration| now.saturating_sub(then);
-        if self.phase <= Phase::AwaitingSettings && now >= self.settings.body_timeout {
-            self.fail(ConnectionError::protocol("it did not speak in time"));
-        } else if self.phase == Phase::Open
-            && self.streams.is_empty()
-            && since(self.time.request_ended) >= self.settings.idle_timeout
-        {
-            self.start_drain();
-        }
-    }
-
-    /// A client that reads nothing of what it is answered, not even the end of the connection.
-    fn end_if_stuck(&mut self) {
-        if self.unwritten().is_empty() {
-            return;
-        }
-        let stuck = *self.time.stuck.get_or_insert(self.time.now);
-        if self.time.now.saturating_sub(stuck) >= self.settings.write_timeout {
-            self.die("it does not read its answers");
+        self.time.responses = self.budget.responses();
+        for enforce in [
+            Self::end_stalled_write,
+            Self::end_slow_streams,
+            Self::end_without_first_request,
+            Self::end_slow_header_block,
+            Self::ping_if_silent,
+            Self::drain_if_idle,
+            Self::end_unacknowledged_drain,
+        ] {
+            if self.is_finished() {
+                return;
+            }
+            enforce(self);
         }
     }
 
-    /// Requests whose bodies do not end, and answers that their windows hold up.
+    /// Whether a request has been received whole since the connection's start.
+    pub(in crate::http2) fn has_had_request(&mut self) -> bool {
+        if !self.time.has_request {
+            let is_whole = |stream: &super::Stream<S::FastPath>| stream.has_whole_request();
+            self.time.has_request = self.budget.responses() > 0 || self.streams.values().any(is_whole);
+        }
+        self.time.has_request
+    }
+
+    /// When the last request ended, counted from the connection's start; none while there is one.
+    pub(in crate::http2) fn idle_since(&self) -> Option<Duration> {
+        self.streams.is_empty().then_some(self.time.request_ended)
+    }
+
+    fn is_over(&self, since: Duration, timeout: Duration) -> bool {
+        self.time.now.saturating_sub(since) >= timeout
+    }
+
+    /// Closes a connection whose client does not read what was waiting for it, not even the connection's end.
+    fn end_stalled_write(&mut self) {
+        let (bytes, since) = (self.unwritten().len(), self.time.now);
+        if bytes == 0 {
+            return;
+        }
+        let since = self.time.pending_write.get_or_insert(PendingWrite { since, bytes }).since;
+        if self.is_over(since, self.settings.write_timeout) {
+            self.close_now("client does not read its responses");
+        }
+    }
+
+    /// Resets streams whose requests do not end, and those whose responses wait for a window.
     fn end_slow_streams(&mut self) {
-        let (now, settings) = (self.time.now, &self.settings);
-        let is_slow = |since: Duration, timeout: Duration| now.saturating_sub(since) >= timeout;
         let slow = self.streams.iter().filter(|(_, stream)| {
-            !stream.request_has_ended() && is_slow(stream.opened, settings.body_timeout)
-                || stream.blocked_since.is_some_and(|since| is_slow(since, settings.write_timeout))
+            !stream.has_whole_request() && self.is_over(stream.opened, self.settings.body_timeout)
+                || stream.blocked_since.is_some_and(|since| self.is_over(since, self.settings.write_timeout))
         });
         let slow: Vec<u32> = slow.map(|(&id, _)| id).collect();
         for id in slow {
@@ -90,22 +132,83 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// A client that has been silent for long is asked, and given up if it stays silent.
-    fn ask_if_alive(&mut self) {
-        let now = self.time.now;
-        match self.time.pinged {
-            Some(pinged) if now.saturating_sub(pinged) >= self.settings.keep_alive_timeout => {
-                self.die("it does not answer a PING");
+    /// Ends a connection on which no request was received whole in time.
+    fn end_without_first_request(&mut self) {
+        if self.time.has_request || self.time.now < self.settings.first_request_timeout {
+            return;
+        }
+        match self.phase {
+            Phase::AwaitingPreface | Phase::AwaitingSettings => {
+                self.fail(ConnectionError::protocol("no preface and SETTINGS in time"));
             }
-            None if now.saturating_sub(self.time.heard) >= self.settings.keep_alive_interval => {
+            Phase::Open | Phase::Draining => self.go_away(),
+            Phase::GoingAway | Phase::Failed | Phase::Closed => {}
+        }
+    }
+
+    /// Ends a connection whose client sends a header block without end.
+    fn end_slow_header_block(&mut self) {
+        let stream = self.partial_block.as_ref().map(|block| block.stream);
+        match (stream, self.time.partial_block) {
+            (None, _) => self.time.partial_block = None,
+            (Some(stream), Some((seen, since))) if stream == seen => {
+                if self.is_over(since, self.settings.body_timeout) {
+                    self.fail(ConnectionError::protocol("header block not complete in time"));
+                }
+            }
+            (Some(stream), _) => self.time.partial_block = Some((stream, self.time.now)),
+        }
+    }
+
+    /// Stops waiting for a client that does not acknowledge the GOAWAY: streams that it opens from now on are ignored.
+    fn end_unacknowledged_drain(&mut self) {
+        if self.phase == Phase::Draining {
+            let since = *self.time.drain_started.get_or_insert(self.time.now);
+            if self.is_over(since, self.settings.keep_alive_timeout) {
+                self.go_away();
+            }
+        }
+    }
+
+    /// Sends a PING to a client that has been silent for long, and closes the connection if it stays silent.
+    fn ping_if_silent(&mut self) {
+        match self.time.pinged {
+            Some(pinged) if self.is_over(pinged, self.settings.keep_alive_timeout) => {
+                self.close_now("client does not answer a PING");
+            }
+            None if self.is_over(self.time.last_read, self.settings.keep_alive_interval) => {
                 frame::write(frame::PING, 0, 0, ALIVE_PING, &mut self.outgoing);
-                self.time.pinged = Some(now);
+                self.time.pinged = Some(self.time.now);
             }
             _ => {}
         }
     }
 
-    fn die(&mut self, why: &'static str) {
+    fn drain_if_idle(&mut self) {
+        if self.phase == Phase::Open
+            && self.streams.is_empty()
+            && self.is_over(self.time.request_ended, self.settings.idle_timeout)
+        {
+            self.start_drain();
+        }
+    }
+
+    /// Ends the connection as soon as the requests received whole are finished. Incomplete ones are reset, and streams
+    /// that the client opens from now on are ignored; it may send them again elsewhere.
+    pub(in crate::http2) fn go_away(&mut self) {
+        if self.phase >= Phase::GoingAway {
+            return;
+        }
+        self.phase = Phase::GoingAway;
+        self.write_goaway(self.last_stream, ErrorCode::No);
+        let incomplete = self.streams.iter().filter(|(_, stream)| !stream.has_whole_request());
+        let incomplete: Vec<u32> = incomplete.map(|(&id, _)| id).collect();
+        for id in incomplete {
+            self.reset(id, ErrorCode::Cancel);
+        }
+    }
+
+    fn close_now(&mut self, why: &'static str) {
         self.phase = Phase::Closed;
         self.failure = Some(why);
         self.streams.clear();

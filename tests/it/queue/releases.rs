@@ -10,7 +10,7 @@ use prost::Message;
 use std::{num::NonZeroU64, sync::Arc, time::Duration};
 use tidegate::{
     api::{
-        GrpcPort, RouteSettings,
+        GrpcPort, LongLivedBounds, RouteSettings,
         pb::service::{RateLimitRequest, RateLimitResponse, rate_limit_response::Code},
         routes,
     },
@@ -65,7 +65,11 @@ impl Held {
         let clock = Arc::clone(&time) as Arc<dyn Clock>;
         let service = RateLimitService::new(Arc::clone(&limiter), clock, RequestLimits::default());
         let (routes, _) = routes(service.clone(), RouteSettings { message_bytes_max: 4096 }).await;
-        Self { front: Arc::new(GrpcPort::new(service, routes, 4096)), limiter, time }
+        Self {
+            front: Arc::new(GrpcPort::new(service, routes, 4096, LongLivedBounds::default())),
+            limiter,
+            time,
+        }
     }
 
     /// Asks for one hit of the one user, with a deadline if there is one; the verdict, and when it came, in milliseconds.
@@ -79,7 +83,8 @@ impl Held {
         };
         let (client, server) = tokio::io::duplex(1 << 12);
         let never = std::future::pending();
-        let serving = http2::serve(server, Arc::clone(&self.front), Http2Settings::default(), never);
+        let serving =
+            http2::serve(server, Arc::clone(&self.front), Http2Settings::default(), Arc::default(), never);
         let (mut requests, connection) = h2::client::handshake(client).await.expect("HTTP/2");
         let asking = async {
             let head = head.body(()).expect("a well-formed head");

@@ -102,7 +102,11 @@ fn floods_that_ask_for_nothing_end_the_connection() {
 
 #[test]
 fn a_budget_is_renewed_in_time_and_raised_by_requests() {
-    let settings = Http2Settings { control_frames_max: 50, ..Http2Settings::default() };
+    let settings = Http2Settings {
+        control_frames_max: 50,
+        first_request_timeout: SECOND * 10_000,
+        ..Http2Settings::default()
+    };
     let mut client = Client::with(settings, &[]);
     for second in 0..1000 {
         client.server.tick(SECOND * second);

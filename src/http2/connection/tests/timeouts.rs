@@ -1,12 +1,13 @@
-//! What the server waits for, and for how long.
+//! Timeouts of a connection.
 
 use super::{
     client::{Said::*, *},
     *,
 };
+use crate::http2::routed::TaskEvent;
 
 #[test]
-fn a_body_without_end_loses_its_stream() {
+fn a_unary_request_without_end_is_reset() {
     let mut client = Client::new();
     client.server.tick(SECOND);
     let (quick, other) = (client.starts("/fast", 0), client.starts("/other", 0));
@@ -17,11 +18,11 @@ fn a_body_without_end_loses_its_stream() {
     let mut said = client.hears();
     said.sort_by_key(|said| matches!(said, Reset(stream, _) if *stream == other));
     assert_eq!(said, [Reset(quick, ErrorCode::Cancel as u32), Reset(other, ErrorCode::Cancel as u32)]);
-    assert!(client.server.streams.contains_key(&whole), "a body that has ended is not slow");
+    assert!(client.server.streams.contains_key(&whole), "its body has ended");
 }
 
 #[test]
-fn an_answer_that_its_window_holds_up_is_given_up() {
+fn a_response_that_waits_for_its_window_is_reset() {
     let mut client = Client::with(Http2Settings::default(), &[(4, 0)]);
     let stream = client.calls(b"body");
     client.hears();
@@ -32,7 +33,7 @@ fn an_answer_that_its_window_holds_up_is_given_up() {
 }
 
 #[test]
-fn a_client_that_reads_nothing_is_not_read_from_and_then_given_up() {
+fn a_client_that_reads_nothing_is_not_read_from_and_then_closed() {
     let mut client = Client::new();
     let body = [0; 10_000];
     client.sends(&frame_bytes(frame::WINDOW_UPDATE, 0, 0, &0x7fff_0000_u32.to_be_bytes()));
@@ -45,12 +46,12 @@ fn a_client_that_reads_nothing_is_not_read_from_and_then_given_up() {
     assert!(!client.server.is_finished());
     client.server.tick(SECOND * 21);
     assert!(client.server.is_finished());
-    assert_eq!(client.server.failure(), Some("it does not read its answers"));
+    assert_eq!(client.server.failure(), Some("client does not read its responses"));
 }
 
 #[test]
-fn a_silent_client_is_asked_and_then_given_up() {
-    let mut client = Client::new();
+fn a_silent_client_gets_a_ping_and_is_then_closed() {
+    let mut client = Client::with(patient(), &[]);
     client.server.tick(SECOND * 60);
     let said = client.hears();
     let [Ping(payload)] = &said[..] else { panic!("{said:?}") };
@@ -62,22 +63,22 @@ fn a_silent_client_is_asked_and_then_given_up() {
     client.server.tick(SECOND * 139);
     assert_eq!(client.server.failure(), None);
     client.server.tick(SECOND * 140);
-    assert_eq!(client.server.failure(), Some("it does not answer a PING"));
+    assert_eq!(client.server.failure(), Some("client does not answer a PING"));
 }
 
 #[test]
-fn a_client_that_says_nothing_at_all_is_given_up() {
+fn a_client_without_a_preface_is_closed() {
     let mut client = Client::silent(Http2Settings::default());
     client.sends(&PREFACE[..10]);
-    client.server.tick(SECOND * 29);
+    client.server.tick(SECOND * 9);
     assert_eq!(client.server.failure(), None);
-    client.server.tick(SECOND * 30);
-    assert_eq!(client.server.failure(), Some("it did not speak in time"));
+    client.server.tick(SECOND * 10);
+    assert_eq!(client.server.failure(), Some("no preface and SETTINGS in time"));
 }
 
 #[test]
-fn a_client_without_requests_is_asked_to_leave() {
-    let settings = Http2Settings { idle_timeout: SECOND * 100, ..Http2Settings::default() };
+fn a_client_without_requests_is_drained() {
+    let settings = Http2Settings { idle_timeout: SECOND * 100, ..patient() };
     let mut client = Client::with(settings, &[]);
     client.server.tick(SECOND * 50);
     client.calls(b"");
@@ -86,8 +87,179 @@ fn a_client_without_requests_is_asked_to_leave() {
     for seconds in (60..=150).step_by(10) {
         client.server.tick(SECOND * seconds);
         client.sends_frame(frame::PING, 0, 0, &[0; 8]);
-        assert_eq!(client.hears(), [Pong(vec![0; 8])], "it had asked something");
+        assert_eq!(client.hears(), [Pong(vec![0; 8])], "the last request was less than the timeout ago");
     }
     client.server.tick(SECOND * 170);
     assert!(client.hears().iter().any(|said| matches!(said, GoAway(_, 0))));
+}
+
+/// Settings under which only the timeout under test matters.
+fn patient() -> Http2Settings {
+    Http2Settings { first_request_timeout: SECOND * 10_000, ..Http2Settings::default() }
+}
+
+fn is_goaway(said: &Said) -> bool {
+    matches!(said, GoAway(_, 0))
+}
+
+#[test]
+fn a_connection_without_a_whole_request_is_ended() {
+    // A connection with a preface alone, and one whose request does not end.
+    for starts_request in [false, true] {
+        let mut client = Client::new();
+        let stream = starts_request.then(|| client.starts("/other", 0));
+        client.server.tick(SECOND * 9);
+        assert_eq!(client.hears(), []);
+        // Dribbled frames are no request.
+        client.sends_frame(frame::PING, frame::ACK, 0, &[0; 8]);
+        client.server.tick(SECOND * 10);
+        let mut expected = vec![GoAway(stream.unwrap_or(0), 0)];
+        expected.extend(stream.map(|stream| Reset(stream, ErrorCode::Cancel as u32)));
+        assert_eq!(client.hears(), expected);
+        assert!(client.server.is_finished());
+    }
+}
+
+#[test]
+fn a_connection_with_a_whole_request_outlives_the_first_deadline() {
+    let mut quick = Client::new();
+    quick.calls(b"body");
+    let mut queued = Client::new();
+    queued.starts("/other", frame::END_STREAM);
+    for client in [&mut quick, &mut queued] {
+        client.server.tick(SECOND);
+        client.hears();
+        client.server.tick(SECOND * 20);
+        assert_eq!(client.hears(), []);
+    }
+}
+
+/// A window raised by one byte every half second defeated the timeout for a response.
+#[test]
+fn a_window_raised_byte_by_byte_does_not_keep_a_response() {
+    let mut client = Client::with(patient(), &[(4, 0)]);
+    let stream = client.calls(&[7; 1000]);
+    client.hears();
+    for half_seconds in 0..40 {
+        client.server.tick(SECOND / 2 * half_seconds);
+        client.sends_frame(frame::WINDOW_UPDATE, 0, stream, &1_u32.to_be_bytes());
+        assert!(matches!(client.hears()[..], [Data(_, _)]), "after {half_seconds}");
+    }
+    client.server.tick(SECOND * 20);
+    assert_eq!(client.hears(), [Reset(stream, ErrorCode::Cancel as u32)]);
+}
+
+#[test]
+fn a_streaming_response_that_moves_on_is_not_reset() {
+    let mut client = Client::with(patient(), &[(4, 0)]);
+    let stream = client.starts("/other", frame::END_STREAM);
+    let (head, ()) = http::Response::new(()).into_parts();
+    client.server.on_task(stream, TaskEvent::Head { head: Box::new(head), is_end: false });
+    client.hears();
+    for message in 0..10 {
+        let (sent, _) = tokio::sync::oneshot::channel();
+        client.server.tick(SECOND * 15 * message);
+        client.server.on_task(stream, TaskEvent::Data(bytes::Bytes::from_static(&[0; 100]), sent));
+        client.sends_frame(frame::WINDOW_UPDATE, 0, stream, &50_u32.to_be_bytes());
+        client.server.tick(SECOND * (15 * u32::try_from(message).expect("small") + 10));
+        client.sends_frame(frame::WINDOW_UPDATE, 0, stream, &50_u32.to_be_bytes());
+        let data = client.hears().into_iter().filter(|said| matches!(said, Data(_, _))).count();
+        assert_eq!(data, 2);
+        client.sends_frame(frame::PING, frame::ACK, 0, &[0; 8]);
+    }
+}
+
+/// A client that read one byte now and then kept a connection whose responses it did not read.
+#[test]
+fn a_socket_drained_byte_by_byte_does_not_keep_the_connection() {
+    let mut client = Client::with(patient(), &[]);
+    client.calls(&[7; 1000]);
+    for second in 0..20 {
+        client.server.tick(SECOND * second);
+        client.server.wrote(1);
+        assert!(!client.server.is_finished(), "after {second} s");
+    }
+    client.server.tick(SECOND * 20);
+    assert!(client.server.is_finished());
+    assert_eq!(client.server.failure(), Some("client does not read its responses"));
+}
+
+#[test]
+fn a_client_that_reads_what_was_waiting_is_kept_though_more_is_always_waiting() {
+    let mut client = Client::with(patient(), &[]);
+    client.calls(&[7; 1000]);
+    for second in (0..200).step_by(10) {
+        client.server.tick(SECOND * second);
+        let waiting = client.server.unwritten().len();
+        client.calls(&[7; 1000]);
+        client.sends_frame(frame::WINDOW_UPDATE, 0, 0, &1000_u32.to_be_bytes());
+        client.server.wrote(waiting);
+    }
+    assert!(!client.server.is_finished());
+}
+
+/// Frames dribbled after the GOAWAY, without the acknowledgement that it waits for, kept an idle connection.
+#[test]
+fn frames_after_the_goaway_do_not_keep_an_idle_connection() {
+    let settings = Http2Settings { idle_timeout: SECOND * 100, ..patient() };
+    let mut client = Client::with(settings, &[]);
+    client.server.tick(SECOND * 100);
+    assert!(client.hears().iter().any(is_goaway));
+    for second in 101..120 {
+        client.server.tick(SECOND * second);
+        client.sends_frame(frame::PING, frame::ACK, 0, &[0; 8]);
+        assert!(!client.server.is_finished());
+    }
+    client.server.tick(SECOND * 120);
+    assert!(client.hears().iter().any(is_goaway));
+    assert!(client.server.is_finished());
+}
+
+/// The timeout for bodies cut every bidirectional stream that was open for as long.
+#[test]
+fn a_bidirectional_stream_outlives_the_timeout_for_bodies() {
+    let mut client = Client::with(patient(), &[]);
+    let (unary, streaming) = (client.starts("/other", 0), client.starts("/other", 0));
+    let (head, ()) = http::Response::new(()).into_parts();
+    client.server.on_task(streaming, TaskEvent::Head { head: Box::new(head), is_end: false });
+    client.hears();
+    client.server.tick(SECOND * 30);
+    assert_eq!(client.hears(), [Reset(unary, ErrorCode::Cancel as u32)]);
+    for second in (60..4000).step_by(30) {
+        client.server.tick(SECOND * second);
+        client.sends_frame(frame::PING, frame::ACK, 0, &[0; 8]);
+        client.hears();
+    }
+    client.sends_frame(frame::DATA, frame::END_STREAM, streaming, b"later");
+    assert_eq!((client.hears(), client.server.failure()), (vec![], None));
+    assert!(client.server.streams.contains_key(&streaming));
+}
+
+#[test]
+fn a_header_block_without_end_is_ended() {
+    let mut client = Client::with(patient(), &[]);
+    client.sends_frame(frame::HEADERS, 0, 1, &head("/fast"));
+    for second in 0..30 {
+        client.server.tick(SECOND * second);
+        client.sends_frame(frame::CONTINUATION, 0, 1, &[]);
+        assert_eq!(client.server.failure(), None);
+    }
+    client.server.tick(SECOND * 30);
+    client.is_broken_with(ErrorCode::Protocol);
+}
+
+#[test]
+fn an_evicted_connection_finishes_whole_requests_and_ignores_later_ones() {
+    let mut client = Client::new();
+    let stream = client.starts("/other", frame::END_STREAM);
+    client.server.go_away();
+    assert_eq!(client.hears(), [GoAway(stream, 0)]);
+    client.starts("/other", frame::END_STREAM);
+    assert_eq!(client.hears(), []);
+    assert!(!client.server.is_finished());
+    let (mut head, ()) = http::Response::new(()).into_parts();
+    head.status = http::StatusCode::OK;
+    client.server.on_task(stream, TaskEvent::Head { head: Box::new(head), is_end: true });
+    assert!(matches!(client.hears()[..], [Head(..), End(_)]));
+    assert!(client.server.is_finished());
 }
