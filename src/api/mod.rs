@@ -9,6 +9,7 @@ mod port;
 pub mod rls;
 mod routes;
 
+pub use grpc::LongLivedBounds;
 pub use port::GrpcPort;
 pub use rls::{PRECISION_HEADER, Precision};
 pub use routes::{Health, RouteSettings, routes};

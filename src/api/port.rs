@@ -7,7 +7,10 @@
 //! have to be held. So there is one place that refuses, and a caller cannot tell by which way it was answered.
 
 use super::{
-    grpc::{explain_unknown_method, is_grpc, one_message, refuse_other_protocols},
+    grpc::{
+        LongLivedBounds, LongLivedCalls, WholeMessages, explain_unknown_method, is_grpc, one_message,
+        refuse_other_protocols,
+    },
     rls::{PRECISION_HEADER, Precision, fast_path, precision_of, response},
 };
 use crate::{
@@ -33,12 +36,18 @@ pub struct GrpcPort {
     service: RateLimitService,
     routes: Routes,
     message_bytes_max: usize,
+    long_lived: LongLivedCalls,
 }
 
 impl GrpcPort {
     /// The lean way to a service that `routes` has too, and all else that `routes` has.
-    pub fn new(service: RateLimitService, routes: Routes, message_bytes_max: usize) -> Self {
-        Self { service, routes, message_bytes_max }
+    pub fn new(
+        service: RateLimitService,
+        routes: Routes,
+        message_bytes_max: usize,
+        long_lived: LongLivedBounds,
+    ) -> Self {
+        Self { service, routes, message_bytes_max, long_lived: LongLivedCalls::new(long_lived) }
     }
 }
 
@@ -99,12 +108,20 @@ impl Service for GrpcPort {
         if let Some(refusal) = refuse_other_protocols(&request) {
             return refusal;
         }
+        let places = match self.long_lived.start(&request) {
+            Ok(places) => places,
+            Err(refusal) => return refusal.into_http(),
+        };
+        let whole_messages = |body| tonic::body::Body::new(WholeMessages::new(body, self.message_bytes_max));
         let mut routes = self.routes.clone();
-        let mut response = match routes.call(request.map(tonic::body::Body::new)).await {
+        let mut response = match routes.call(request.map(whole_messages)).await {
             Ok(response) => response,
             Err(never) => match never {},
         };
         explain_unknown_method(&mut response);
-        response
+        match places {
+            Some(places) => places.keep(response),
+            None => response,
+        }
     }
 }

@@ -56,8 +56,12 @@ pub async fn routes(service: RateLimitService, settings: RouteSettings) -> (Rout
     routes
         .add_service(rate_limit)
         .add_service(health_service.max_decoding_message_size(settings.message_bytes_max));
-    routes.add_service(reflection().build_v1().expect("the descriptors were compiled with this crate"));
-    routes.add_service(reflection().build_v1alpha().expect("the descriptors were compiled with this crate"));
+    let reflection_v1 = reflection().build_v1().expect("the descriptors were compiled with this crate");
+    let reflection_v1alpha =
+        reflection().build_v1alpha().expect("the descriptors were compiled with this crate");
+    routes
+        .add_service(reflection_v1.max_decoding_message_size(settings.message_bytes_max))
+        .add_service(reflection_v1alpha.max_decoding_message_size(settings.message_bytes_max));
     (routes.routes().prepare(), health)
 }
 

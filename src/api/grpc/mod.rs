@@ -1,6 +1,12 @@
 //! gRPC over HTTP/2 apart from any service: message framing, content types, `grpc-timeout`.
 
+mod long_lived;
 pub(super) mod timeout;
+mod whole_messages;
+
+pub use long_lived::LongLivedBounds;
+pub(super) use long_lived::LongLivedCalls;
+pub(super) use whole_messages::WholeMessages;
 
 use http::{HeaderValue, StatusCode, header::CONTENT_TYPE};
 use tonic::{Status, body::Body};

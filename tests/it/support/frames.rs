@@ -1,4 +1,4 @@
-//! HTTP/2 by hand: for what no client library would send.
+//! HTTP/2 frame by frame, for input that no client library would send.
 
 use std::time::Duration;
 use tokio::{
@@ -21,12 +21,16 @@ pub const END_HEADERS: u8 = 4;
 pub const CANCEL: u32 = 8;
 pub const ENHANCE_YOUR_CALM: u32 = 11;
 
-/// How long the server may take to do what it should before the test fails.
+/// Time limit of each step before the test fails.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The head of a `ShouldRateLimit`, without compression: method POST, scheme http, the path, the content type.
+/// The header block of a `ShouldRateLimit`.
 pub fn call_head() -> Vec<u8> {
-    let path = super::http2::SHOULD_RATE_LIMIT;
+    call_headers(super::http2::SHOULD_RATE_LIMIT)
+}
+
+/// The header block of a gRPC call, uncompressed: method POST, scheme http, the path, the content type.
+pub fn call_headers(path: &str) -> Vec<u8> {
     let mut block = vec![0x83, 0x86, 0x04, u8::try_from(path.len()).expect("a short path")];
     block.extend_from_slice(path.as_bytes());
     block.extend_from_slice(b"\x0f\x10\x10application/grpc");
@@ -36,19 +40,21 @@ pub fn call_head() -> Vec<u8> {
 /// A frame from the server.
 pub struct Frame {
     pub kind: u8,
+    pub flags: u8,
+    pub stream: u32,
     pub payload: Vec<u8>,
 }
 
-/// A connection of which every byte is the test's.
+/// A connection whose every byte the test writes.
 pub struct RawConnection(TcpStream);
 
 impl RawConnection {
-    /// Connects, and says nothing.
+    /// Connects, and sends nothing.
     pub async fn silent(address: &str) -> Self {
         Self(TcpStream::connect(address).await.expect("the server accepts"))
     }
 
-    /// Connects, and says the preface and empty SETTINGS.
+    /// Connects, and sends the preface and empty SETTINGS.
     pub async fn open(address: &str) -> Self {
         let mut connection = Self::silent(address).await;
         connection.send_bytes(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
@@ -70,19 +76,29 @@ impl RawConnection {
 
     /// The next frame; none once the server has closed.
     pub async fn next(&mut self) -> Option<Frame> {
-        tokio::time::timeout(PATIENCE, self.read()).await.expect("the server says something, or closes")
+        tokio::time::timeout(PATIENCE, self.read()).await.expect("the server sends something, or closes")
     }
 
     async fn read(&mut self) -> Option<Frame> {
         let mut head = [0; 9];
         self.0.read_exact(&mut head).await.ok()?;
-        let [l0, l1, l2, kind, ..] = head;
+        let [l0, l1, l2, kind, flags, stream @ ..] = head;
         let mut payload = vec![0; u32::from_be_bytes([0, l0, l1, l2]) as usize];
         self.0.read_exact(&mut payload).await.ok()?;
-        Some(Frame { kind, payload })
+        Some(Frame { kind, flags, stream: u32::from_be_bytes(stream), payload })
     }
 
-    /// Reads on until the server has reset a stream; why.
+    /// Reads on until a frame of this stream.
+    pub async fn next_frame_of(&mut self, stream: u32) -> Frame {
+        loop {
+            let frame = self.next().await.expect("the connection stands");
+            if frame.stream == stream {
+                return frame;
+            }
+        }
+    }
+
+    /// Reads on until the server resets a stream; the error code.
     pub async fn reset_code(&mut self) -> u32 {
         loop {
             let frame = self.next().await.expect("the connection stands");
@@ -92,15 +108,15 @@ impl RawConnection {
         }
     }
 
-    /// Reads on until the server has closed; the error of its GOAWAY, if one came through.
+    /// Reads on until the server has closed; the error code of its last GOAWAY, if one arrived.
     pub async fn end(&mut self) -> Option<u32> {
-        let mut said = None;
+        let mut code_sent = None;
         while let Some(frame) = self.next().await {
             if frame.kind == GOAWAY {
-                said = Some(code(&frame.payload[4..]));
+                code_sent = Some(code(&frame.payload[4..]));
             }
         }
-        said
+        code_sent
     }
 }
 
