@@ -6,7 +6,7 @@ mod bench;
 mod call;
 mod check;
 mod completions;
-mod connection_bounds;
+mod connection_flags;
 mod data_dir;
 mod descriptor;
 mod details;

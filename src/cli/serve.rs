@@ -1,7 +1,7 @@
 //! `tidegate serve`: the server.
 
 use super::{
-    Failure, connection_bounds::ConnectionBounds, data_dir::DataDir, response_options::ResponseOptions,
+    Failure, connection_flags::ConnectionFlags, data_dir::DataDir, response_options::ResponseOptions,
     rule_files::ReadAs,
 };
 use crate::{
@@ -62,7 +62,7 @@ pub(super) struct Serve {
     #[command(flatten)]
     bounds: Bounds,
     #[command(flatten)]
-    connections: ConnectionBounds,
+    connections: ConnectionFlags,
     /// Time between health becoming NOT_SERVING and GOAWAY on all connections.
     #[arg(long, env = "TIDEGATE_DRAIN_DELAY", default_value = "0s", value_parser = humantime::parse_duration)]
     drain_delay: Duration,
@@ -176,8 +176,9 @@ impl Serve {
             },
             response_options: self.response_options.options(self.read_as.compat)?,
             message_bytes_max: self.bounds.max_message_bytes,
-            connections_max: self.connections.connections_max(),
-            http2: self.connections.of_each(),
+            connections: self.connections.bounds(),
+            long_lived_calls: self.connections.long_lived_calls(),
+            http2: self.connections.http2(),
             drain_delay: self.drain_delay,
             drain_timeout: self.drain_timeout,
             snapshot_interval: self.data.snapshot_interval(),

@@ -6,16 +6,18 @@
 mod admin;
 mod clock_follower;
 mod connection;
+mod connections;
 mod memory;
 mod sweeper;
 mod workers;
 
 pub use crate::transport::{ListenAddress, ListenAddressError};
+pub use connections::ConnectionBounds;
 pub use memory::available as available_memory;
 
 use crate::{
     api::{
-        self, GrpcPort, Health, RouteSettings,
+        self, GrpcPort, Health, LongLivedBounds, RouteSettings,
         http::{self, Watched},
     },
     clock::Clock,
@@ -51,8 +53,10 @@ pub struct Settings {
     pub response_options: ResponseOptions,
     /// Bytes of one gRPC message before it is decoded.
     pub message_bytes_max: usize,
-    /// Connections at once.
-    pub connections_max: usize,
+    /// Bounds on the number of connections.
+    pub connections: ConnectionBounds,
+    /// Calls that stay open (Health/Watch, reflection).
+    pub long_lived_calls: LongLivedBounds,
     /// Bounds of each connection.
     pub http2: Http2Settings,
     /// Time between health turning NOT_SERVING and GOAWAY.
@@ -233,9 +237,14 @@ impl Listening {
             .with_response_options(settings.response_options.clone());
         let routes = RouteSettings { message_bytes_max: settings.message_bytes_max };
         let (routes, health) = api::routes(service.clone(), routes).await;
-        let front = Arc::new(GrpcPort::new(service.clone(), routes, settings.message_bytes_max));
+        let port = Arc::new(GrpcPort::new(
+            service.clone(),
+            routes,
+            settings.message_bytes_max,
+            settings.long_lived_calls,
+        ));
         let (drain, draining) = watch::channel(false);
-        let workers = Workers::start(settings, &front, &draining)?;
+        let workers = Workers::start(settings, clock, &port, &draining)?;
         let (mut accepting, admin) = (JoinSet::new(), Watched::default());
         for listener in listeners {
             tracing::info!(address = %listener.address(), "listening");

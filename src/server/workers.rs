@@ -3,18 +3,19 @@
 use super::{
     ServeError, Settings,
     connection::{self, Drain},
+    connections::{Admission, Connections},
 };
-use crate::{api::GrpcPort, http2::Http2Settings, transport::Accepted};
+use crate::{api::GrpcPort, clock::Clock, http2::Http2Settings, transport::Accepted};
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+    atomic::{AtomicUsize, Ordering},
 };
 use tokio::sync::mpsc;
 
 /// The workers, for as long as connections are dispatched to them.
 pub(super) struct Workers {
     dispatcher: Dispatcher,
-    /// Yields nothing; ends when every worker and every connection has ended.
+    /// Receives nothing; closed when every worker and every connection has ended.
     finished: mpsc::Receiver<()>,
 }
 
@@ -22,31 +23,31 @@ pub(super) struct Workers {
 #[derive(Clone)]
 pub(super) struct Dispatcher {
     workers: Arc<[Worker]>,
-    connections_max: usize,
-    /// Whether the last connection found no room: logged once, not for each.
-    is_full: Arc<AtomicBool>,
+    connections: Arc<Connections>,
+    clock: Arc<dyn Clock>,
 }
 
 struct Worker {
     /// Connections dispatched to it that have not ended.
-    connections: Arc<AtomicUsize>,
-    accepted: mpsc::UnboundedSender<Accepted>,
+    load: Arc<AtomicUsize>,
+    connections: mpsc::UnboundedSender<(Accepted, Admission)>,
 }
 
 impl Workers {
     pub(super) fn start(
         settings: &Settings,
-        front: &Arc<GrpcPort>,
+        clock: &Arc<dyn Clock>,
+        port: &Arc<GrpcPort>,
         drain: &Drain,
     ) -> Result<Self, ServeError> {
         let (alive, finished) = mpsc::channel(1);
         let start_one = |number| -> Result<Worker, ServeError> {
-            let (accepted, received) = mpsc::unbounded_channel();
-            let connections = Arc::new(AtomicUsize::new(0));
+            let (connections, received) = mpsc::unbounded_channel();
+            let load = Arc::new(AtomicUsize::new(0));
             let thread = WorkerThread {
-                accepted: received,
-                connections: Arc::clone(&connections),
-                front: Arc::clone(front),
+                connections: received,
+                load: Arc::clone(&load),
+                port: Arc::clone(port),
                 http2: settings.http2,
                 drain: drain.clone(),
                 alive: alive.clone(),
@@ -58,11 +59,11 @@ impl Workers {
                 .name(format!("worker-{number}"))
                 .spawn(move || runtime.block_on(thread.run()))
                 .map_err(|source| ServeError::Start { what: "a worker thread", source })?;
-            Ok(Worker { connections, accepted })
+            Ok(Worker { load, connections })
         };
         let workers = (0..settings.threads.get()).map(start_one).collect::<Result<_, _>>()?;
-        let connections_max = settings.connections_max;
-        let dispatcher = Dispatcher { workers, connections_max, is_full: Arc::default() };
+        let connections = Connections::new(settings.connections);
+        let dispatcher = Dispatcher { workers, connections, clock: Arc::clone(clock) };
         Ok(Self { dispatcher, finished })
     }
 
@@ -79,45 +80,39 @@ impl Workers {
 }
 
 impl Dispatcher {
-    /// Gives the connection to the worker with the fewest; closes it if there are as many as there may be. A proxy opens
-    /// few long-lived connections, which a hash of addresses would pile up on one core.
+    /// Gives the connection to the worker with the fewest, or closes it if there is no room for it. A proxy opens few
+    /// long-lived connections, which a hash of addresses could pile up on one core.
     pub(super) fn dispatch(&self, accepted: Accepted) {
-        let counts = self.workers.iter().map(|worker| worker.connections.load(Ordering::Relaxed));
-        let is_full = counts.clone().sum::<usize>() >= self.connections_max;
-        if is_full != self.is_full.swap(is_full, Ordering::Relaxed) && is_full {
-            tracing::warn!(
-                max = self.connections_max,
-                "connection limit reached; closing further connections (--max-connections)"
-            );
-        }
-        let fewest = self.workers.iter().zip(counts).min_by_key(|(_, count)| *count);
-        if let Some((worker, _)) = fewest.filter(|_| !is_full) {
-            worker.connections.fetch_add(1, Ordering::Relaxed);
+        let Some(admission) = self.connections.admit(accepted.peer, self.clock.now()) else { return };
+        let least_loaded = self.workers.iter().min_by_key(|worker| worker.load.load(Ordering::Relaxed));
+        if let Some(worker) = least_loaded {
+            worker.load.fetch_add(1, Ordering::Relaxed);
             // A worker ends only after the last dispatcher; a connection that it does not take is closed.
-            let _ = worker.accepted.send(accepted);
+            let _ = worker.connections.send((accepted, admission));
         }
     }
 }
 
 /// The state that a worker's thread owns.
 struct WorkerThread {
-    accepted: mpsc::UnboundedReceiver<Accepted>,
-    connections: Arc<AtomicUsize>,
-    front: Arc<GrpcPort>,
+    connections: mpsc::UnboundedReceiver<(Accepted, Admission)>,
+    load: Arc<AtomicUsize>,
+    port: Arc<GrpcPort>,
     http2: Http2Settings,
     drain: Drain,
     alive: mpsc::Sender<()>,
 }
 
-/// Counts a connection for as long as it lives.
+/// Counts a connection for as long as it is open.
 struct Counted {
-    connections: Arc<AtomicUsize>,
+    load: Arc<AtomicUsize>,
+    _admission: Admission,
     _alive: mpsc::Sender<()>,
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.connections.fetch_sub(1, Ordering::Relaxed);
+        self.load.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -126,14 +121,9 @@ impl WorkerThread {
         let mut running = tokio::task::JoinSet::new();
         loop {
             tokio::select! {
-                accepted = self.accepted.recv() => match accepted {
-                    Some(accepted) => {
-                        let counted = Counted { connections: Arc::clone(&self.connections), _alive: self.alive.clone() };
-                        let serving = connection::serve(accepted, Arc::clone(&self.front), self.http2, self.drain.clone());
-                        running.spawn(async move {
-                            serving.await;
-                            drop(counted);
-                        });
+                next = self.connections.recv() => match next {
+                    Some((accepted, admission)) => {
+                        running.spawn(self.serve(accepted, admission));
                     }
                     None => break,
                 },
@@ -141,5 +131,17 @@ impl WorkerThread {
             }
         }
         while running.join_next().await.is_some() {}
+    }
+
+    fn serve(&self, accepted: Accepted, admission: Admission) -> impl Future<Output = ()> + use<> {
+        let activity = Arc::clone(admission.activity());
+        let counted =
+            Counted { load: Arc::clone(&self.load), _admission: admission, _alive: self.alive.clone() };
+        let serving =
+            connection::serve(accepted, Arc::clone(&self.port), self.http2, activity, self.drain.clone());
+        async move {
+            serving.await;
+            drop(counted);
+        }
     }
 }

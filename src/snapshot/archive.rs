@@ -1,10 +1,10 @@
-//! The snapshot in a data directory that no server uses, to be read. Nothing in the directory is written or created, so
-//! that neither permission to write nor free space is needed.
+//! A data directory that no server uses: looked into, without changing what it keeps.
 
 use super::{
     Progress, ReadError,
     disk::Disk,
-    open::{OpenError, share},
+    lock::DirectoryLock,
+    open::{OpenError, lock},
     read::{self, Snapshot},
     sled_disk::SledDisk,
 };
@@ -16,11 +16,12 @@ use crate::{
 };
 use std::path::{Path, PathBuf};
 
-/// The committed snapshot of a data directory.
+/// The committed snapshot of a data directory, of which it holds the lock.
 pub struct Archive {
     directory: PathBuf,
     disk: SledDisk,
     snapshot: Snapshot,
+    _lock: DirectoryLock,
 }
 
 impl Archive {
@@ -29,11 +30,10 @@ impl Archive {
         if !directory.is_dir() {
             return Ok(None);
         }
-        // Held until the files are copied, which finding the snapshot does.
-        let _lock = share(directory)?;
-        let mut disk = SledDisk::read_only(directory);
+        let lock = lock(directory)?;
+        let mut disk = SledDisk::new(directory);
         let found = read::find(&mut disk).map_err(|source| refused(directory, source))?;
-        Ok(found.map(|snapshot| Self { directory: directory.into(), disk, snapshot }))
+        Ok(found.map(|snapshot| Self { directory: directory.into(), disk, snapshot, _lock: lock }))
     }
 
     /// When it was committed, by the clock of the machine that wrote it.

@@ -1,25 +1,25 @@
-//! One process per data directory: a file that the owner keeps locked, with its process id inside.
+//! One process a data directory: a file that the owner holds locked, with its process id inside.
 //!
-//! The lock is the operating system's, so that it ends with the process, however that ends; the file that remains does
-//! not lock anything.
+//! The lock is the operating system's, so that it ends with the process however that ends; the file that stays behind
+//! is no obstacle.
 
 use super::disk::DiskError;
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
-    io::{self, Seek, Write},
+    io::{Seek, Write},
     path::Path,
 };
 
-/// The lock of a data directory; released when dropped.
+/// The hold on a data directory; ends when dropped.
 #[derive(Debug)]
 pub(super) struct DirectoryLock {
     _file: File,
 }
 
-/// The reason why a directory cannot be locked.
+/// Why there is no hold.
 #[derive(Debug)]
 pub(super) enum LockError {
-    /// Another process has locked it; its id, if known.
+    /// Somebody holds it; their process id, if they had time to write it.
     Held {
         pid: Option<u32>,
     },
@@ -27,18 +27,19 @@ pub(super) enum LockError {
 }
 
 impl DirectoryLock {
-    /// Locks a directory that exists.
+    /// Takes hold of a directory that exists.
     pub(super) fn take(directory: &Path) -> Result<Self, LockError> {
         let path = directory.join("lock");
-        let failed = |operation, source| LockError::Disk(DiskError { operation, path: path.clone(), source });
+        let failed = |doing, source| LockError::Disk(DiskError { doing, path: path.clone(), source });
         let mut options = OpenOptions::new();
-        // Not truncated when opened: it holds the owner's id until the lock is taken.
+        // Not emptied when opened: it tells the owner's id until it is ours.
         let file = options.write(true).create(true).truncate(false).open(&path);
         let mut file = file.map_err(|error| failed("open", error))?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                return Err(LockError::Held { pid: owner(&path) });
+                let text = fs::read_to_string(&path).unwrap_or_default();
+                return Err(LockError::Held { pid: text.trim().parse().ok() });
             }
             Err(TryLockError::Error(error)) => return Err(failed("lock", error)),
         }
@@ -47,37 +48,9 @@ impl DirectoryLock {
             file.rewind()?;
             writeln!(file, "{}", std::process::id())
         };
-        match write_pid() {
-            // The id is for the message to others only. A server must start on a full disk.
-            Err(error) if !is_full(&error) => Err(failed("write", error)),
-            _ => Ok(Self { _file: file }),
-        }
+        write_pid().map_err(|error| failed("write", error))?;
+        Ok(Self { _file: file })
     }
-
-    /// Shares a directory with others who only read it; writes nothing. None if no server ever used the directory.
-    pub(super) fn share(directory: &Path) -> Result<Option<Self>, LockError> {
-        let path = directory.join("lock");
-        let failed = |operation, source| LockError::Disk(DiskError { operation, path: path.clone(), source });
-        let file = match File::open(&path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(failed("open", error)),
-        };
-        match file.try_lock_shared() {
-            Ok(()) => Ok(Some(Self { _file: file })),
-            Err(TryLockError::WouldBlock) => Err(LockError::Held { pid: owner(&path) }),
-            Err(TryLockError::Error(error)) => Err(failed("lock", error)),
-        }
-    }
-}
-
-/// The id that the owner wrote; none if there was no time or no room for it.
-fn owner(lock: &Path) -> Option<u32> {
-    fs::read_to_string(lock).unwrap_or_default().trim().parse().ok()
-}
-
-fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 #[cfg(test)]
@@ -85,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_has_one_owner_and_a_remaining_file_locks_nothing() {
+    fn a_directory_has_one_owner_and_a_file_left_behind_is_no_obstacle() {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("lock"), "1\n").unwrap();
         let first = DirectoryLock::take(directory.path()).unwrap();

@@ -6,6 +6,7 @@ mod bad_input;
 mod bench;
 mod clock_changes;
 mod commands;
+mod connections;
 mod deploy;
 mod fast_path;
 mod flood;
@@ -21,6 +22,7 @@ mod snapshot_commands;
 mod snapshot_faults;
 mod snapshot_kill;
 #[allow(dead_code, unused_imports, reason = "tests/peers uses the rest")]
+mod streaming_calls;
 mod support;
 mod threads;
 mod tidy;

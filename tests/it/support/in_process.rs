@@ -4,11 +4,11 @@ use super::{Client, limiter};
 use std::{num::NonZeroUsize, os::unix::net::UnixStream, sync::Arc, thread, time::Duration};
 use tempfile::TempDir;
 use tidegate::{
-    api::pb::service::rate_limit_service_client::RateLimitServiceClient,
+    api::{LongLivedBounds, pb::service::rate_limit_service_client::RateLimitServiceClient},
     clock::{Clock, ManualClock},
     http2::Http2Settings,
     limit::{RequestLimits, Timestamp},
-    server::{self, ListenAddress, ServeError, Settings, Start},
+    server::{self, ConnectionBounds, ListenAddress, ServeError, Settings, Start},
     service::ResponseOptions,
 };
 use tokio::sync::oneshot;
@@ -41,7 +41,8 @@ impl InProcess {
             request_limits: RequestLimits::default(),
             response_options: ResponseOptions::default(),
             message_bytes_max: 64 << 10,
-            connections_max: 16,
+            connections: ConnectionBounds { max: 16, per_peer_max: 16 },
+            long_lived_calls: LongLivedBounds::default(),
             http2: Http2Settings::default(),
             drain_delay: Duration::ZERO,
             // While it stops, the test's runtime stands still, and its connections cannot end by themselves.

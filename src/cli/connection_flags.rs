@@ -1,27 +1,43 @@
-//! Flags of `serve` that bound connections.
+//! Flags of `serve` that bound one connection, and all of them.
 
 use super::interval;
-use crate::http2::{
-    Http2Settings,
-    flow_control::{DEFAULT_WINDOW, WINDOW_MAX},
+use crate::{
+    api::LongLivedBounds,
+    http2::{
+        Http2Settings,
+        flow_control::{DEFAULT_WINDOW, WINDOW_MAX},
+    },
+    server::ConnectionBounds,
 };
 use clap::{Args, value_parser};
 use std::time::Duration;
 
-/// Minimum connection window (RFC 9113, section 6.9.2: SETTINGS cannot shrink it).
+/// The least window that HTTP/2 allows for a connection.
 const LEAST_CONNECTION_WINDOW: i64 = DEFAULT_WINDOW as i64;
 const MOST: i64 = WINDOW_MAX as i64;
 
-/// Bounds of connections.
+/// Bounds on connections.
 #[derive(Args)]
 #[command(next_help_heading = "Connections")]
-pub(super) struct ConnectionBounds {
-    /// Maximum number of connections; further ones are closed at once.
+pub(super) struct ConnectionFlags {
+    /// Maximum number of connections. Beyond it the idlest one is closed, or the new one if none is idle.
     #[arg(long, env = "TIDEGATE_MAX_CONNECTIONS", value_name = "N", default_value_t = 10_000)]
     max_connections: usize,
+    /// The same for each IPv4 address, IPv6 /64 network, or user on a Unix socket.
+    #[arg(long, env = "TIDEGATE_MAX_CONNECTIONS_PER_PEER", value_name = "N", default_value_t = 1_000)]
+    max_connections_per_peer: usize,
     /// Maximum number of concurrent streams per connection; further ones are refused with REFUSED_STREAM.
     #[arg(long, env = "TIDEGATE_MAX_STREAMS", value_name = "N", default_value_t = Http2Settings::default().streams_max)]
     max_streams: u32,
+    /// Maximum number of open streaming calls (Health/Watch, reflection); further ones get RESOURCE_EXHAUSTED.
+    #[arg(long, env = "TIDEGATE_MAX_STREAMING_CALLS", value_name = "N", default_value_t = LongLivedBounds::default().max)]
+    max_streaming_calls: usize,
+    /// The same for each connection.
+    #[arg(
+        long, env = "TIDEGATE_MAX_STREAMING_CALLS_PER_CONNECTION", value_name = "N",
+        default_value_t = LongLivedBounds::default().per_connection_max
+    )]
+    max_streaming_calls_per_connection: usize,
     /// Maximum bytes of a request's header list; a larger one gets HTTP status 431.
     #[arg(long, env = "TIDEGATE_MAX_HEADER_BYTES", value_name = "BYTES", default_value_t = Http2Settings::default().header_bytes_max)]
     max_header_bytes: u32,
@@ -38,19 +54,22 @@ pub(super) struct ConnectionBounds {
         default_value_t = Http2Settings::default().connection_window
     )]
     connection_window: u32,
+    /// Time from the start of a connection to the end of its first request, after which it is closed.
+    #[arg(long, env = "TIDEGATE_FIRST_REQUEST_TIMEOUT", value_name = "TIME", value_parser = interval, default_value = "10s")]
+    first_request_timeout: Duration,
     /// Time without a frame after which a PING is sent.
     #[arg(long, env = "TIDEGATE_KEEP_ALIVE_INTERVAL", value_name = "TIME", value_parser = interval, default_value = "1m")]
     keep_alive_interval: Duration,
-    /// Time to acknowledge the PING before the connection is closed.
+    /// Time to acknowledge the PING, or a GOAWAY, before the connection is closed.
     #[arg(long, env = "TIDEGATE_KEEP_ALIVE_TIMEOUT", value_name = "TIME", value_parser = interval, default_value = "20s")]
     keep_alive_timeout: Duration,
     /// Time without a request after which a connection is closed with GOAWAY.
     #[arg(long, env = "TIDEGATE_IDLE_TIMEOUT", value_name = "TIME", value_parser = interval, default_value = "1h")]
     idle_timeout: Duration,
-    /// How long a request may take from its head to the end of its body, and a connection to its first word.
+    /// Time from a unary request's headers to the end of its body, after which the stream is reset.
     #[arg(long, env = "TIDEGATE_BODY_TIMEOUT", value_name = "TIME", value_parser = interval, default_value = "30s")]
     body_timeout: Duration,
-    /// Time that a client may block a response by flow control before the stream is reset.
+    /// Time that a client may take to read a response message before the stream is reset, or the connection closed.
     #[arg(long, env = "TIDEGATE_WRITE_TIMEOUT", value_name = "TIME", value_parser = interval, default_value = "20s")]
     write_timeout: Duration,
     /// Maximum number of control frames (such as PING) within 10 s, beyond eight per request; more end the connection.
@@ -61,17 +80,25 @@ pub(super) struct ConnectionBounds {
     max_resets: u32,
 }
 
-impl ConnectionBounds {
-    pub(super) fn connections_max(&self) -> usize {
-        self.max_connections
+impl ConnectionFlags {
+    pub(super) fn bounds(&self) -> ConnectionBounds {
+        ConnectionBounds { max: self.max_connections, per_peer_max: self.max_connections_per_peer }
     }
 
-    pub(super) fn of_each(&self) -> Http2Settings {
+    pub(super) fn long_lived_calls(&self) -> LongLivedBounds {
+        LongLivedBounds {
+            max: self.max_streaming_calls,
+            per_connection_max: self.max_streaming_calls_per_connection,
+        }
+    }
+
+    pub(super) fn http2(&self) -> Http2Settings {
         Http2Settings {
             streams_max: self.max_streams,
             header_bytes_max: self.max_header_bytes,
             stream_window: self.stream_window,
             connection_window: self.connection_window,
+            first_request_timeout: self.first_request_timeout,
             keep_alive_interval: self.keep_alive_interval,
             keep_alive_timeout: self.keep_alive_timeout,
             idle_timeout: self.idle_timeout,
@@ -90,8 +117,9 @@ mod tests {
 
     #[test]
     fn defaults_are_those_of_the_library() {
-        let matches = ConnectionBounds::augment_args(Command::new("serve")).get_matches_from(["serve"]);
-        let bounds = ConnectionBounds::from_arg_matches(&matches).expect("every flag has a default");
-        assert_eq!(bounds.of_each(), Http2Settings::default());
+        let matches = ConnectionFlags::augment_args(Command::new("serve")).get_matches_from(["serve"]);
+        let flags = ConnectionFlags::from_arg_matches(&matches).expect("all have defaults");
+        assert_eq!(flags.http2(), Http2Settings::default());
+        assert_eq!(flags.long_lived_calls(), LongLivedBounds::default());
     }
 }

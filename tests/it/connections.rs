@@ -1,0 +1,44 @@
+//! Bounds on connections: clients that connect and send no request, or stay idle, do not lock others out.
+
+use crate::support::{Server, frames::RawConnection};
+use std::time::Duration;
+use tidegate::api::pb::service::rate_limit_response::Code;
+
+/// Connections of the attacker; `TIDEGATE_TEST_CONNECTIONS` raises it.
+fn attackers() -> usize {
+    std::env::var("TIDEGATE_TEST_CONNECTIONS").map_or(200, |text| text.parse().expect("a number"))
+}
+
+async fn is_served(server: &Server) {
+    let answer = server.client().await.hit("demo", &[("api_key", "honest")]).await;
+    assert_eq!(answer.expect("the server decides").overall_code(), Code::Ok);
+}
+
+#[tokio::test]
+async fn idle_connections_do_not_lock_others_out() {
+    let max = attackers().to_string();
+    for bound in ["--max-connections", "--max-connections-per-peer"] {
+        let server = Server::start(&[bound, &max]);
+        let mut idle = Vec::new();
+        for number in 0..attackers() {
+            idle.push(match number % 2 {
+                0 => RawConnection::silent(server.address()).await,
+                _ => RawConnection::open(server.address()).await,
+            });
+        }
+        is_served(&server).await;
+    }
+}
+
+#[tokio::test]
+async fn a_connection_without_a_request_is_closed_in_time() {
+    let server = Server::start(&["--first-request-timeout", "300ms"]);
+    let mut silent = RawConnection::silent(server.address()).await;
+    let mut open = RawConnection::open(server.address()).await;
+    assert_eq!(silent.end().await, Some(1), "PROTOCOL_ERROR: no preface");
+    assert_eq!(open.end().await, Some(0), "NO_ERROR: no request");
+    let client = server.client().await;
+    client.clone().hit("demo", &[("api_key", "a")]).await.expect("the server decides");
+    tokio::time::sleep(Duration::from_millis(900)).await;
+    client.clone().hit("demo", &[("api_key", "a")]).await.expect("a connection that had a request is kept");
+}
