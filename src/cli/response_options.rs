@@ -2,7 +2,7 @@
 //! server for the same apply too.
 
 use super::{Failure, rule_files::Compat};
-use crate::service::{self, PlainHeaders, ResponseHeaders};
+use crate::service::{self, PlainHeaders, ResponseHeaders, StructuredHeaders};
 use clap::{Args, ValueEnum};
 use http::HeaderName;
 
@@ -22,11 +22,13 @@ pub(super) struct ResponseOptions {
 /// Headers for the client.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum HeadersChoice {
-    /// `RateLimit` and `RateLimit-Policy`: version 10 of the IETF draft, structured fields.
+    /// `RateLimit` and `RateLimit-Policy`, structured fields of version 11 of the IETF draft: `t` is the effective window.
+    Draft11,
+    /// The same of version 10: `t` is the time until the quota resets.
     Draft10,
     /// `RateLimit-Limit`, `RateLimit-Remaining`, `RateLimit-Reset`: the draft up to version 06.
     Draft06,
-    /// `X-RateLimit-Limit`, `X-RateLimit-Remaining`, `X-RateLimit-Reset`: from before the draft.
+    /// `X-RateLimit-Limit`, `X-RateLimit-Remaining`, `X-RateLimit-Reset`, which preceded the draft.
     X,
     /// `Retry-After`, with denials.
     RetryAfter,
@@ -35,26 +37,36 @@ enum HeadersChoice {
 impl ResponseOptions {
     /// Options from the flags and, with `--compat reference`, from the variables of the reference server.
     pub(super) fn options(&self, compat: Option<Compat>) -> Result<service::ResponseOptions, Failure> {
-        let mut options =
-            service::ResponseOptions { dynamic_metadata: self.dynamic_metadata, headers: self.headers() };
+        let headers = self.headers()?;
+        let mut options = service::ResponseOptions { dynamic_metadata: self.dynamic_metadata, headers };
         if compat == Some(Compat::Reference) {
             add_variables(&mut options, |name| std::env::var(name).ok())?;
         }
         Ok(options)
     }
 
-    fn headers(&self) -> ResponseHeaders {
+    fn headers(&self) -> Result<ResponseHeaders, Failure> {
         let has = |choice| self.response_headers.contains(&choice);
         let plain = [(HeadersChoice::Draft06, PlainHeaders::DRAFT_06), (HeadersChoice::X, PlainHeaders::X)];
-        ResponseHeaders {
-            structured: has(HeadersChoice::Draft10),
+        let structured = match (has(HeadersChoice::Draft10), has(HeadersChoice::Draft11)) {
+            (true, true) => {
+                let message =
+                    "--response-headers has draft10 and draft11, which use the same headers; remove one";
+                return Err(Failure(message.into()));
+            }
+            (true, false) => Some(StructuredHeaders::Draft10),
+            (false, true) => Some(StructuredHeaders::Draft11),
+            (false, false) => None,
+        };
+        Ok(ResponseHeaders {
+            structured,
             plain: plain.into_iter().filter(|(choice, _)| has(*choice)).map(|(_, names)| names).collect(),
             retry_after: has(HeadersChoice::RetryAfter),
-        }
+        })
     }
 }
 
-/// What the reference server's variables switch on.
+/// Sets what the environment variables of the reference server switch on.
 fn add_variables(
     options: &mut service::ResponseOptions,
     variable: impl Fn(&str) -> Option<String>,
@@ -67,7 +79,7 @@ fn add_variables(
             |variable_name: &str, default| match variable(variable_name).filter(|name| !name.is_empty()) {
                 None => Ok(default),
                 Some(name) => HeaderName::from_bytes(name.as_bytes()).map_err(|_| {
-                    Failure(format!("the variable {variable_name} is {name:?}, which is not a header's name"))
+                    Failure(format!("the variable {variable_name} is {name:?}, which is not a header name"))
                 }),
             };
         let names = PlainHeaders {
@@ -82,7 +94,7 @@ fn add_variables(
     Ok(())
 }
 
-/// A boolean as the reference server reads it.
+/// A boolean as the reference server parses it.
 fn boolean(name: &str, value: Option<&str>) -> Result<bool, Failure> {
     match value {
         None | Some("" | "0" | "f" | "F" | "false" | "False" | "FALSE") => Ok(false),
@@ -103,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reference_servers_variables_switch_on_what_they_do_there() {
+    fn the_variables_of_the_reference_server_have_their_effect_there() {
         assert_eq!(options(&[]), Ok(service::ResponseOptions::default()));
         assert_eq!(
             options(&[("RESPONSE_DYNAMIC_METADATA", "T")]),
@@ -125,7 +137,7 @@ mod tests {
         assert_eq!(plain(&[on, ("LIMIT_LIMIT_HEADER", "X-Limit")]), Ok(vec![named]));
         assert!(
             plain(&[on, ("LIMIT_RESET_HEADER", "re set")])
-                .is_err_and(|said| said.contains("LIMIT_RESET_HEADER"))
+                .is_err_and(|error| error.contains("LIMIT_RESET_HEADER"))
         );
     }
 }

@@ -16,12 +16,14 @@ mod decide;
 mod fast_path;
 mod keys;
 mod queue;
+mod service_limits;
 mod status;
 #[cfg(test)]
 mod tests;
 mod update;
 
 pub use queue::{Due, Ticket, Verdict};
+pub use service_limits::ServiceLimit;
 pub use update::{NextRules, RetiredRules, RuleUpdate};
 
 use crate::{
@@ -97,6 +99,11 @@ impl Limiter {
     /// The rules in force.
     pub fn rules(&self) -> Arc<RuleSet> {
         Arc::clone(&self.in_force.load().rules)
+    }
+
+    /// Whether every request is admitted, whatever its limits.
+    pub fn is_global_shadow(&self) -> bool {
+        self.global_shadow
     }
 
     /// The counters.

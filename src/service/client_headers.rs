@@ -1,35 +1,51 @@
-//! Headers that tell the client how much is left and how long to wait.
+//! Headers for the client: quota policies, available quota and waits.
 //!
-//! A denial speaks of the limits that deny; what is admitted, of all that apply. A marked request gets none: whoever
-//! marks has someone else decide what the client is to know.
+//! What always holds:
+//!
+//! - `RateLimit-Policy` lists every limit that applies, always the same for the same request.
+//! - The available quota never exceeds the quota of its policy.
+//! - A client that waits as long as a header states is admitted, if nothing else uses the limit meanwhile.
+//! - Limits that do not deny (`shadow_mode`, `--global-shadow`) are in no header: clients must not slow down for them.
+//! - A marked request gets no header: the service behind the proxy decides what its client learns.
 
-use crate::limit::{Code, CurrentLimit, Decision, Denial, Reset, Status};
+use crate::{
+    limit::{Code, CurrentLimit, Decision, Denial, Reset, Status},
+    limiter::ServiceLimit,
+};
 use http::{HeaderName, header::RETRY_AFTER};
-use smallvec::SmallVec;
-use std::borrow::Cow;
+use std::{borrow::Cow, time::Duration};
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
-/// Which headers are sent.
+/// The headers that are sent.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct ResponseHeaders {
-    /// `RateLimit` and `RateLimit-Policy`, the structured fields of version 10 of the IETF draft.
-    pub structured: bool,
+    /// `RateLimit` and `RateLimit-Policy`, structured fields of the IETF draft.
+    pub structured: Option<StructuredHeaders>,
     /// Three plain numbers, under each of these names.
     pub plain: Vec<PlainHeaders>,
     /// `Retry-After`, with denials.
     pub retry_after: bool,
 }
 
+/// The meaning of `t` in `RateLimit`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StructuredHeaders {
+    /// draft-ietf-httpapi-ratelimit-headers-10: the time until the quota resets.
+    Draft10,
+    /// draft-ietf-httpapi-ratelimit-headers-11: the effective window, in which no more than `r` can be used.
+    Draft11,
+}
+
 /// The names of the three headers that hold plain numbers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PlainHeaders {
-    /// How many hits fit in a window.
+    /// The quota.
     pub limit: HeaderName,
-    /// How many are left.
+    /// The available quota.
     pub remaining: HeaderName,
-    /// In how many seconds that changes.
+    /// Seconds until the quota resets. Always present: the drafts up to 06 require it.
     pub reset: HeaderName,
 }
 
@@ -40,7 +56,7 @@ impl PlainHeaders {
         remaining: HeaderName::from_static("ratelimit-remaining"),
         reset: HeaderName::from_static("ratelimit-reset"),
     };
-    /// `X-RateLimit-Limit` and so on, which came before it.
+    /// `X-RateLimit-Limit` and so on, which preceded the draft.
     pub const X: Self = Self {
         limit: HeaderName::from_static("x-ratelimit-limit"),
         remaining: HeaderName::from_static("x-ratelimit-remaining"),
@@ -48,60 +64,154 @@ impl PlainHeaders {
     };
 }
 
-/// The headers for a decision.
+impl ResponseHeaders {
+    /// Whether service limits are needed to make the headers.
+    pub(super) fn need_service_limits(&self) -> bool {
+        self.structured.is_some() || !self.plain.is_empty()
+    }
+}
+
+/// The headers for a decision. `limits` are those of its request, read after it; empty under `--global-shadow`.
 pub(super) fn headers(
     headers: &ResponseHeaders,
     decision: &Decision<'_>,
     denial: Option<&Denial<'_>>,
+    limits: &[ServiceLimit<'_>],
 ) -> Vec<(HeaderName, String)> {
-    let mut told = Vec::new();
+    let mut made = Vec::new();
     if let Some(Denial::Marked(_)) = denial {
-        return told;
+        return made;
     }
-    let applying = distinct(decision.statuses.iter());
-    let speaking = if denial.is_some() { distinct(decision.denying()) } else { applying.clone() };
-    if headers.structured && !applying.is_empty() {
-        told.push((RATELIMIT_POLICY, list(&applying, policy)));
-        told.push((RATELIMIT, list(&speaking, service_limit)));
+    // A denial reports the limits that deny, so that no wait exceeds `Retry-After`; an admission reports all.
+    let denying: Vec<&Status<'_>> = decision.denying().collect();
+    let reported = decision.statuses.iter().enumerate().filter(|(_, status)| {
+        denial.is_none() || denying.iter().any(|denying| std::ptr::eq(*denying, *status))
+    });
+    let reported: Vec<Reported<'_>> =
+        reported.filter_map(|(descriptor, status)| Reported::new(descriptor, status, limits)).collect();
+    if let (Some(draft), false) = (headers.structured, limits.is_empty()) {
+        made.push((RATELIMIT_POLICY, list(&distinct(limits), policy)));
+        let items: Vec<Item<'_>> = match draft {
+            StructuredHeaders::Draft11 if denial.is_none() => {
+                limits.iter().map(|limit| Item::effective(limit, true)).collect()
+            }
+            StructuredHeaders::Draft11 => reported
+                .iter()
+                .map(|reported| Item::effective(&reported.limit, reported.has_room()))
+                .collect(),
+            StructuredHeaders::Draft10 => reported.iter().map(Item::until_reset).collect(),
+        };
+        if !items.is_empty() {
+            made.push((RATELIMIT, list(&tightest_by_name(items), service_limit)));
+        }
     }
-    if let Some((limit, status)) = speaking.iter().copied().reduce(tighter) {
+    if let Some(tightest) = reported.iter().copied().reduce(tighter) {
         for names in &headers.plain {
-            told.push((names.limit.clone(), limit.requests.to_string()));
-            told.push((names.remaining.clone(), status.remaining.to_string()));
-            told.extend(seconds(status.reset).map(|seconds| (names.reset.clone(), seconds.to_string())));
+            made.push((names.limit.clone(), tightest.limit.quota.to_string()));
+            made.push((names.remaining.clone(), tightest.available().to_string()));
+            made.push((names.reset.clone(), tightest.reset_seconds().to_string()));
         }
     }
     if headers.retry_after && denial.is_some() {
-        told.extend(retry_after(decision).map(|seconds| (RETRY_AFTER, seconds.to_string())));
+        made.extend(retry_after(decision).map(|seconds| (RETRY_AFTER, seconds.to_string())));
     }
-    told
+    made
 }
 
-/// A limit and the status that tells of it.
-type Limited<'d, 'r> = (CurrentLimit<'r>, &'d Status<'r>);
+/// A status, and the service limit that it reports.
+#[derive(Clone, Copy)]
+struct Reported<'d> {
+    status: &'d Status<'d>,
+    limit: ServiceLimit<'d>,
+}
 
-/// The limits that the statuses tell of, each once: of several statuses of one limit the tightest.
-fn distinct<'d, 'r: 'd>(statuses: impl Iterator<Item = &'d Status<'r>>) -> SmallVec<[Limited<'d, 'r>; 2]> {
-    let mut distinct: SmallVec<[Limited<'d, 'r>; 2]> = SmallVec::new();
-    for limited in statuses.filter_map(|status| Some((status.limit?, status))) {
-        match distinct.iter_mut().find(|(known, _)| has_one_name(known, &limited.0)) {
-            Some(known) => *known = tighter(*known, limited),
-            None => distinct.push(limited),
+impl<'d> Reported<'d> {
+    /// None for a status without a limit, and for one of a shadow rule.
+    fn new(descriptor: usize, status: &'d Status<'_>, limits: &[ServiceLimit<'d>]) -> Option<Self> {
+        let current = status.limit?;
+        let is_it = |limit: &&ServiceLimit<'_>| limit.descriptor == descriptor && limit.limit == current;
+        limits.iter().find(is_it).map(|limit| Self { status, limit: *limit })
+    }
+
+    /// False if the request is denied because there is no room for the counter.
+    fn has_room(&self) -> bool {
+        self.status.code == Code::Ok || self.status.reset.is_some()
+    }
+
+    /// The available quota of the decision; the counter may have changed since.
+    fn available(&self) -> u32 {
+        self.status.remaining.min(self.limit.quota)
+    }
+
+    /// The window of the policy where the reset is unknown (no room for the counter) or never (a limit of 0, or more
+    /// hits than the limit): by then the quota has been reset, and no earlier attempt is worthwhile.
+    fn reset_seconds(&self) -> u64 {
+        seconds(self.status.reset).unwrap_or_else(|| seconds_rounded_up(self.limit.window))
+    }
+}
+
+/// An item of `RateLimit`.
+#[derive(Clone)]
+struct Item<'d> {
+    limit: CurrentLimit<'d>,
+    available: u32,
+    seconds: Option<u64>,
+}
+
+impl<'d> Item<'d> {
+    fn until_reset(reported: &Reported<'d>) -> Self {
+        let seconds = seconds(reported.status.reset);
+        Self { limit: reported.limit.limit, available: reported.available(), seconds }
+    }
+
+    fn effective(limit: &ServiceLimit<'d>, has_room: bool) -> Self {
+        let ServiceLimit { limit, available, effective_window, .. } = *limit;
+        if !has_room {
+            return Self { limit, available: 0, seconds: None };
+        }
+        Self { limit, available, seconds: seconds(Some(effective_window)) }
+    }
+}
+
+/// One policy for each name, in the order of the request. Of several with one name the one with the largest quota, which
+/// the available quota of none exceeds.
+fn distinct<'d>(limits: &[ServiceLimit<'d>]) -> Vec<ServiceLimit<'d>> {
+    let mut distinct: Vec<ServiceLimit<'d>> = Vec::new();
+    for limit in limits {
+        match distinct.iter_mut().find(|known| has_one_name(&known.limit, &limit.limit)) {
+            Some(known) if known.quota < limit.quota => *known = *limit,
+            Some(_) => {}
+            None => distinct.push(*limit),
         }
     }
     distinct
 }
 
-/// Whether [`name`] makes the same of both.
+/// One item for each name, with the least available quota and the longest wait of all that have it.
+fn tightest_by_name<'d>(items: Vec<Item<'d>>) -> Vec<Item<'d>> {
+    let mut tightest: Vec<Item<'d>> = Vec::new();
+    for item in items {
+        match tightest.iter_mut().find(|known| has_one_name(&known.limit, &item.limit)) {
+            Some(known) => {
+                known.available = known.available.min(item.available);
+                known.seconds = known.seconds.zip(item.seconds).map(|(one, other)| one.max(other));
+            }
+            None => tightest.push(item),
+        }
+    }
+    tightest
+}
+
+/// Whether [`name`] is the same for both.
 fn has_one_name(one: &CurrentLimit<'_>, other: &CurrentLimit<'_>) -> bool {
     let of_numbers = |limit: &CurrentLimit<'_>| (limit.requests, limit.window);
     one.name == other.name && (!one.name.is_empty() || of_numbers(one) == of_numbers(other))
 }
 
-/// Of two that are over, the one to wait longer for; one that is over before one that is not; else the one with less left.
-/// The first, if there is no difference.
-fn tighter<'d, 'r>(first: Limited<'d, 'r>, second: Limited<'d, 'r>) -> Limited<'d, 'r> {
-    let (one, other) = (first.1, second.1);
+/// Of two that are over, the one with the longer wait; one that is over rather than one that is not; else the one with
+/// less available. The first, if there is no difference.
+fn tighter<'d>(first: Reported<'d>, second: Reported<'d>) -> Reported<'d> {
+    let (one, other) = (first.status, second.status);
     let second_is_tighter = match (one.code, other.code) {
         (Code::OverLimit, Code::OverLimit) => other.reset > one.reset,
         (Code::Ok, Code::OverLimit) => true,
@@ -111,31 +221,32 @@ fn tighter<'d, 'r>(first: Limited<'d, 'r>, second: Limited<'d, 'r>) -> Limited<'
     if second_is_tighter { second } else { first }
 }
 
-/// A structured list (RFC 9651) of one item for each limit.
-fn list(limits: &[Limited<'_, '_>], item: fn(&Limited<'_, '_>) -> String) -> String {
-    limits.iter().map(item).collect::<Vec<_>>().join(", ")
+/// A structured list (RFC 9651).
+fn list<T>(items: &[T], item: impl Fn(&T) -> String) -> String {
+    items.iter().map(item).collect::<Vec<_>>().join(", ")
 }
 
-/// `"burst";q=100;w=60`. A window that is no whole number of seconds is left out.
-fn policy((limit, _): &Limited<'_, '_>) -> String {
-    let mut item = format!("{};q={}", quoted(&name(limit)), limit.requests);
-    let window = limit.window.duration();
-    if window.subsec_nanos() == 0 {
-        item += &format!(";w={}", window.as_secs());
+/// `"burst";q=100;w=60`.
+fn policy(ServiceLimit { limit, quota, window, .. }: &ServiceLimit<'_>) -> String {
+    let mut item = format!("{};q={quota}", quoted(&name(limit)));
+    // Windows have whole seconds in the draft; the time to refill a bucket is rounded up, so that no rate is overstated.
+    let is_bucket = *window != limit.window.duration();
+    if window.subsec_nanos() == 0 || is_bucket {
+        item += &format!(";w={}", seconds_rounded_up(*window));
     }
     item
 }
 
 /// `"burst";r=50;t=30`.
-fn service_limit((limit, status): &Limited<'_, '_>) -> String {
-    let mut item = format!("{};r={}", quoted(&name(limit)), status.remaining);
-    if let Some(seconds) = seconds(status.reset) {
+fn service_limit(Item { limit, available, seconds }: &Item<'_>) -> String {
+    let mut item = format!("{};r={available}", quoted(&name(limit)));
+    if let Some(seconds) = seconds {
         item += &format!(";t={seconds}");
     }
     item
 }
 
-/// The limit's name, or what it says if it has none.
+/// The limit's name, or its numbers if it has none.
 fn name<'r>(limit: &CurrentLimit<'r>) -> Cow<'r, str> {
     match (limit.name, limit.unit) {
         ("", Some(unit)) => format!("{}-per-{unit}", limit.requests).into(),
@@ -144,7 +255,7 @@ fn name<'r>(limit: &CurrentLimit<'r>) -> Cow<'r, str> {
     }
 }
 
-/// A structured String. It holds visible ASCII alone; other characters are percent-encoded.
+/// A structured String, which holds visible ASCII only; other characters are percent-encoded.
 fn quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
@@ -159,12 +270,16 @@ fn quoted(text: &str) -> String {
     quoted
 }
 
-/// Whole seconds, rounded up: who waits that long has waited long enough. None if no wait helps, or nobody knows.
+/// Whole seconds, rounded up. None if it is never or unknown.
 fn seconds(reset: Option<Reset>) -> Option<u64> {
     reset?.seconds_rounded_up()
 }
 
-/// Until every limit that denies admits, as far as that is known; none if one of them never will.
+fn seconds_rounded_up(duration: Duration) -> u64 {
+    duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
+}
+
+/// The longest known wait of the limits that deny; none if one of them never admits.
 fn retry_after(decision: &Decision<'_>) -> Option<u64> {
     let resets = decision.denying().filter_map(|status| status.reset);
     // Never is the longest of all.
@@ -175,13 +290,12 @@ fn retry_after(decision: &Decision<'_>) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::limit::{Header, Unit, Window};
-    use std::time::Duration;
 
     const MINUTE: (Option<Unit>, u64) = (Some(Unit::Minute), 60_000);
     const TEN_SECONDS: (Option<Unit>, u64) = (None, 10_000);
     const NEVER: Option<Reset> = Some(Reset::Never);
 
-    /// 20 in a window, of which so many are left until a reset.
+    /// A limit of 20 in a window, with its available quota and reset.
     fn limit(
         name: &'static str,
         (unit, millis): (Option<Unit>, u64),
@@ -201,26 +315,54 @@ mod tests {
         Some(Reset::After(Duration::from_millis(millis)))
     }
 
-    /// Each header as `name: value`, with all that are to be had.
-    fn headers(statuses: &[Status<'static>]) -> Vec<String> {
+    fn all(structured: StructuredHeaders) -> ResponseHeaders {
+        let structured = Some(structured);
+        ResponseHeaders { structured, plain: vec![PlainHeaders::X], retry_after: true }
+    }
+
+    /// The service limits that go with the statuses.
+    fn limits(statuses: &[Status<'static>]) -> Vec<ServiceLimit<'static>> {
+        let limit = |(descriptor, status): (usize, &Status<'static>)| {
+            let limit = status.limit?;
+            let (window, available) = (limit.window.duration(), status.remaining);
+            let effective_window = Reset::After(Duration::from_millis(1_500));
+            Some(ServiceLimit {
+                descriptor,
+                limit,
+                quota: limit.requests,
+                window,
+                available,
+                effective_window,
+            })
+        };
+        statuses.iter().enumerate().filter_map(limit).collect()
+    }
+
+    fn decision(statuses: &[Status<'static>]) -> Decision<'static> {
         let is_over = statuses.iter().any(|status| status.code == Code::OverLimit);
         let code = if is_over { Code::OverLimit } else { Code::Ok };
-        let decision = Decision { code, statuses: statuses.into() };
-        let plain = vec![PlainHeaders::X];
-        let headers = ResponseHeaders { structured: true, plain, retry_after: true };
-        let told = super::headers(&headers, &decision, decision.denial().as_ref());
-        told.into_iter().map(|(name, value)| format!("{name}: {value}")).collect()
+        Decision { code, statuses: statuses.into() }
+    }
+
+    /// Each header as `name: value`.
+    fn made(draft: StructuredHeaders, decision: &Decision<'_>, limits: &[ServiceLimit<'_>]) -> Vec<String> {
+        let made = headers(&all(draft), decision, decision.denial().as_ref(), limits);
+        made.into_iter().map(|(name, value)| format!("{name}: {value}")).collect()
+    }
+
+    fn draft10(statuses: &[Status<'static>]) -> Vec<String> {
+        made(StructuredHeaders::Draft10, &decision(statuses), &limits(statuses))
     }
 
     #[test]
-    fn what_is_admitted_hears_of_every_limit_and_plainly_of_the_one_with_least_left() {
+    fn an_admission_reports_every_limit_and_in_plain_headers_the_one_with_the_least_available() {
         let statuses = [
             limit("burst", TEN_SECONDS, 7, millis(9_001)),
             Status::NO_LIMIT,
             limit("", MINUTE, 3, millis(60_000)),
         ];
         assert_eq!(
-            headers(&statuses),
+            draft10(&statuses),
             [
                 r#"ratelimit-policy: "burst";q=20;w=10, "20-per-minute";q=20;w=60"#,
                 r#"ratelimit: "burst";r=7;t=10, "20-per-minute";r=3;t=60"#,
@@ -229,19 +371,20 @@ mod tests {
                 "x-ratelimit-reset: 60",
             ]
         );
-        assert!(headers(&[Status::NO_LIMIT, Status::UNLIMITED]).is_empty());
+        assert!(draft10(&[Status::NO_LIMIT, Status::UNLIMITED]).is_empty());
     }
 
     #[test]
-    fn a_denial_hears_of_those_that_deny_and_is_to_wait_for_the_last_of_them() {
+    fn a_denial_reports_the_limits_that_deny_and_the_longest_of_their_waits() {
         let statuses = [
             over(limit("burst", TEN_SECONDS, 0, millis(2_500))),
             limit("daily", MINUTE, 0, millis(60_000)),
             over(limit("team", MINUTE, 1, millis(4_000))),
         ];
         assert_eq!(
-            headers(&statuses)[1..],
+            draft10(&statuses),
             [
+                r#"ratelimit-policy: "burst";q=20;w=10, "daily";q=20;w=60, "team";q=20;w=60"#,
                 r#"ratelimit: "burst";r=0;t=3, "team";r=1;t=4"#,
                 "x-ratelimit-limit: 20",
                 "x-ratelimit-remaining: 1",
@@ -252,54 +395,120 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_waits_what_any_header_says_has_waited_long_enough() {
+    fn draft_11_reports_the_effective_window() {
+        let statuses = [limit("a", MINUTE, 7, millis(9_001)), limit("b", TEN_SECONDS, 3, millis(9_001))];
+        let admitted = made(StructuredHeaders::Draft11, &decision(&statuses), &limits(&statuses));
+        assert_eq!(admitted[1], r#"ratelimit: "a";r=7;t=2, "b";r=3;t=2"#);
+        let statuses = [limit("a", MINUTE, 7, millis(9_001)), over(limit("b", MINUTE, 0, millis(4_000)))];
+        let denied = made(StructuredHeaders::Draft11, &decision(&statuses), &limits(&statuses));
+        assert_eq!(denied[1], r#"ratelimit: "b";r=0;t=2"#);
+        let no_room = [over(limit("a", MINUTE, 0, None))];
+        let mut limits = limits(&no_room);
+        limits[0].available = 20;
+        let denied = made(StructuredHeaders::Draft11, &decision(&no_room), &limits);
+        assert_eq!(denied[1], r#"ratelimit: "a";r=0"#);
+    }
+
+    #[test]
+    fn a_client_that_waits_as_any_header_states_has_waited_long_enough() {
         for wait_millis in [1, 999, 1_000, 1_001, 59_999] {
-            let told = headers(&[over(limit("a", MINUTE, 0, millis(wait_millis)))]);
+            let made = draft10(&[over(limit("a", MINUTE, 0, millis(wait_millis)))]);
             let seconds = wait_millis.div_ceil(1000);
-            assert_eq!(told[1], format!(r#"ratelimit: "a";r=0;t={seconds}"#));
+            assert_eq!(made[1], format!(r#"ratelimit: "a";r=0;t={seconds}"#));
             assert_eq!(
-                told[4..],
+                made[4..],
                 [format!("x-ratelimit-reset: {seconds}"), format!("retry-after: {seconds}")]
             );
         }
     }
 
+    /// Drafts up to 06: a response with the limit header MUST have the reset header.
     #[test]
-    fn nobody_is_told_to_wait_for_what_never_comes() {
-        let statuses = [over(limit("a", MINUTE, 5, NEVER)), over(limit("b", MINUTE, 0, millis(1)))];
+    fn the_plain_reset_header_is_sent_also_for_a_reset_that_is_never_or_unknown() {
+        let statuses = [over(limit("a", MINUTE, 5, NEVER)), over(limit("b", TEN_SECONDS, 0, millis(1)))];
         assert_eq!(
-            headers(&statuses)[1..],
-            [r#"ratelimit: "a";r=5, "b";r=0;t=1"#, "x-ratelimit-limit: 20", "x-ratelimit-remaining: 5"]
+            draft10(&statuses)[1..],
+            [
+                r#"ratelimit: "a";r=5, "b";r=0;t=1"#,
+                "x-ratelimit-limit: 20",
+                "x-ratelimit-remaining: 5",
+                "x-ratelimit-reset: 60",
+            ]
         );
-        let full = headers(&[over(limit("a", MINUTE, 0, None))]);
-        assert_eq!(full[1..], [r#"ratelimit: "a";r=0"#, "x-ratelimit-limit: 20", "x-ratelimit-remaining: 0"]);
+        let no_room = draft10(&[over(limit("a", TEN_SECONDS, 0, None))]);
+        assert_eq!(
+            no_room[1..],
+            [
+                r#"ratelimit: "a";r=0"#,
+                "x-ratelimit-limit: 20",
+                "x-ratelimit-remaining: 0",
+                "x-ratelimit-reset: 10",
+            ]
+        );
     }
 
     #[test]
-    fn a_name_is_quoted_and_told_once() {
+    fn the_available_quota_never_exceeds_the_quota_of_a_bucket() {
+        let statuses = [limit("bucket", TEN_SECONDS, 99, millis(1_000))];
+        let mut limits = limits(&statuses);
+        (limits[0].quota, limits[0].window) = (99, Duration::from_millis(49_500));
+        assert_eq!(
+            made(StructuredHeaders::Draft10, &decision(&statuses), &limits)[..4],
+            [
+                r#"ratelimit-policy: "bucket";q=99;w=50"#,
+                r#"ratelimit: "bucket";r=99;t=1"#,
+                "x-ratelimit-limit: 99",
+                "x-ratelimit-remaining: 99",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_policies_are_the_same_whatever_limit_the_status_reports() {
+        let [burst, daily] = ["burst", "daily"].map(|name| limit(name, MINUTE, 3, millis(1)));
+        let mut limits = limits(&[burst, daily]);
+        limits[1].descriptor = 0;
+        let policies =
+            |status| made(StructuredHeaders::Draft10, &decision(&[status]), &limits).swap_remove(0);
+        assert_eq!(policies(burst), r#"ratelimit-policy: "burst";q=20;w=60, "daily";q=20;w=60"#);
+        assert_eq!(policies(burst), policies(daily));
+    }
+
+    #[test]
+    fn limits_of_shadow_rules_are_in_no_header() {
+        let statuses = [limit("shadow", MINUTE, 0, millis(9_000)), limit("real", MINUTE, 5, millis(1_000))];
+        // A shadow rule has no service limits.
+        let limits = limits(&statuses).split_off(1);
+        assert_eq!(
+            made(StructuredHeaders::Draft10, &decision(&statuses), &limits)[..3],
+            [
+                r#"ratelimit-policy: "real";q=20;w=60"#,
+                r#"ratelimit: "real";r=5;t=1"#,
+                "x-ratelimit-limit: 20"
+            ]
+        );
+        assert!(made(StructuredHeaders::Draft11, &decision(&statuses), &[]).is_empty());
+    }
+
+    #[test]
+    fn a_name_is_quoted_and_listed_once() {
         let name = "a \"b\" \\ ü";
         let statuses = [limit(name, TEN_SECONDS, 5, millis(1)), limit(name, MINUTE, 4, None)];
         assert_eq!(
-            headers(&statuses)[..2],
-            [r#"ratelimit-policy: "a \"b\" \\ %C3%BC";q=20;w=60"#, r#"ratelimit: "a \"b\" \\ %C3%BC";r=4"#]
+            draft10(&statuses)[..2],
+            [r#"ratelimit-policy: "a \"b\" \\ %C3%BC";q=20;w=10"#, r#"ratelimit: "a \"b\" \\ %C3%BC";r=4"#]
         );
         let unnamed = [limit("", (None, 250), 5, None), limit("", TEN_SECONDS, 4, None)];
-        assert_eq!(headers(&unnamed)[0], r#"ratelimit-policy: "20-per-250ms";q=20, "20-per-10s";q=20;w=10"#);
+        assert_eq!(draft10(&unnamed)[0], r#"ratelimit-policy: "20-per-250ms";q=20, "20-per-10s";q=20;w=10"#);
     }
 
     #[test]
-    fn a_marked_request_hears_nothing_and_a_rules_own_header_comes_first() {
-        let header = |name| Header {
-            name: HeaderName::from_static(name),
-            value: http::HeaderValue::from_static("120"),
-        };
-        let decision = Decision {
-            code: Code::OverLimit,
-            statuses: [over(limit("a", MINUTE, 0, millis(1)))].into_iter().collect(),
-        };
-        let headers = ResponseHeaders { plain: vec![PlainHeaders::X], retry_after: true, structured: true };
-        let mark = header("x-mark");
+    fn a_marked_request_gets_no_header() {
+        let mark =
+            Header { name: HeaderName::from_static("x-mark"), value: http::HeaderValue::from_static("120") };
+        let statuses = [over(limit("a", MINUTE, 0, millis(1)))];
         let marked = Denial::Marked([&mark].into_iter().collect());
-        assert!(super::headers(&headers, &decision, Some(&marked)).is_empty());
+        let options = all(StructuredHeaders::Draft10);
+        assert!(headers(&options, &decision(&statuses), Some(&marked), &limits(&statuses)).is_empty());
     }
 }

@@ -9,7 +9,7 @@ mod queued;
 mod response_options;
 mod tally;
 
-pub use client_headers::{PlainHeaders, ResponseHeaders};
+pub use client_headers::{PlainHeaders, ResponseHeaders, StructuredHeaders};
 pub use response_options::{Additions, ResponseOptions};
 pub use tally::{Tally, Totals};
 
@@ -138,6 +138,12 @@ impl RateLimitService {
 
     /// What the response has besides the code and the statuses.
     pub fn additions<'d>(&self, request: &Request<'_>, decision: &Decision<'d>) -> Additions<'d> {
-        Additions::new(self.options.as_deref(), request, decision)
+        let options = self.options.as_deref();
+        let needs_limits = options.is_some_and(|options| options.headers.need_service_limits());
+        // Under a global shadow no limit denies, so none is reported.
+        let limiter = self.limiter.get().filter(|limiter| needs_limits && !limiter.is_global_shadow());
+        let pinned = limiter.map(|limiter| limiter.pin());
+        let limits = pinned.as_ref().map(|rules| rules.service_limits(request, self.clock.now()));
+        Additions::new(options, request, decision, &limits.unwrap_or_default())
     }
 }

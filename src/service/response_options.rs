@@ -5,7 +5,10 @@ use super::{
     client_headers::{self, ResponseHeaders},
     dynamic_metadata,
 };
-use crate::limit::{Code, Decision, Denial, Header, Request};
+use crate::{
+    limit::{Code, Decision, Denial, Header, Request},
+    limiter::ServiceLimit,
+};
 use http::HeaderName;
 use serde_json::{Map, Value};
 
@@ -38,13 +41,14 @@ impl<'d> Additions<'d> {
         options: Option<&ResponseOptions>,
         request: &Request<'_>,
         decision: &Decision<'d>,
+        limits: &[ServiceLimit<'_>],
     ) -> Self {
         let denial = decision.denial();
         let mut additions = Self::of_rules(decision.code, denial.as_ref());
         let Some(options) = options else { return additions };
         // A header that a rule declares replaces the one of the same name here.
         let declared = additions.response_headers.len();
-        for (name, value) in client_headers::headers(&options.headers, decision, denial.as_ref()) {
+        for (name, value) in client_headers::headers(&options.headers, decision, denial.as_ref(), limits) {
             if !additions.response_headers[..declared].iter().any(|(declared, _)| *declared == name) {
                 additions.response_headers.push((name, value));
             }
@@ -79,6 +83,7 @@ fn header(Header { name, value }: &Header) -> (HeaderName, String) {
 mod tests {
     use super::*;
     use crate::limit::{CurrentLimit, OnDeny, Reply, Reset, RuleInfo, Status, Unit};
+    use crate::service::PlainHeaders;
     use std::time::Duration;
 
     #[test]
@@ -101,11 +106,14 @@ mod tests {
         let code = Code::OverLimit;
         let status = Status { code, limit: Some(limit), reset, rule: Some(&rule), ..Status::NO_LIMIT };
         let decision = Decision { code, statuses: [status].into_iter().collect() };
-        let headers = ResponseHeaders { structured: true, retry_after: true, ..ResponseHeaders::default() };
+        let headers = ResponseHeaders { plain: vec![PlainHeaders::X], retry_after: true, structured: None };
+        let (window, effective_window) = (minute.window().duration(), Reset::After(Duration::from_secs(7)));
+        let limits =
+            [ServiceLimit { descriptor: 0, limit, quota: 1, window, available: 0, effective_window }];
         let options = ResponseOptions { headers, ..ResponseOptions::default() };
-        let additions = Additions::new(Some(&options), &Request::new("d"), &decision);
+        let additions = Additions::new(Some(&options), &Request::new("d"), &decision, &limits);
         let names: Vec<_> = additions.response_headers.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names, ["retry-after", "ratelimit-policy", "ratelimit"]);
+        assert_eq!(names, ["retry-after", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"]);
         assert_eq!((additions.response_headers[0].1.as_str(), additions.body), ("120", "too fast"));
     }
 }

@@ -22,7 +22,7 @@ use tidegate::{
     clock::ManualClock,
     http2::{self, Http2Settings},
     limit::{RequestLimits, Timestamp},
-    service::{PlainHeaders, RateLimitService, ResponseHeaders, ResponseOptions},
+    service::{PlainHeaders, RateLimitService, ResponseHeaders, ResponseOptions, StructuredHeaders},
 };
 
 const RULES: &str = "
@@ -147,7 +147,7 @@ fn status(answer: &Answer) -> &[u8] {
 #[tokio::test]
 async fn what_is_decided_is_answered_alike_until_the_limit_and_beyond() {
     let plain = vec![PlainHeaders::DRAFT_06, PlainHeaders::X];
-    let headers = ResponseHeaders { structured: true, plain, retry_after: true };
+    let headers = ResponseHeaders { structured: Some(StructuredHeaders::Draft11), plain, retry_after: true };
     let more = ResponseOptions { dynamic_metadata: true, headers };
     for extras in [ResponseOptions::default(), more] {
         decisions_are_answered_alike(&Pair::saying(extras).await).await;

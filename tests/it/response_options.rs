@@ -181,7 +181,8 @@ async fn the_headers_that_are_set_are_sent_and_no_others() {
     let plain = ["ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"];
     let x = ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"];
     let structured = ["ratelimit-policy", "ratelimit"];
-    let sets: [(&str, Vec<&str>); 3] = [
+    let sets: [(&str, Vec<&str>); 4] = [
+        ("draft11", structured.to_vec()),
         ("draft10", structured.to_vec()),
         ("draft06,x", [plain, x].concat()),
         ("x,draft10,draft06,retry-after", [&structured[..], &plain, &x].concat()),
@@ -199,14 +200,94 @@ async fn the_headers_that_are_set_are_sent_and_no_others() {
 }
 
 #[test]
-fn a_set_of_headers_that_there_is_not_is_refused_with_those_there_are() {
-    let refused = Command::new(env!("CARGO_BIN_EXE_tidegate"))
-        .args(["serve", "--response-headers", "draft10,draft11"])
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&refused.stderr);
-    assert_eq!(refused.status.code(), Some(2));
-    assert!(said.contains("draft11") && said.contains("draft10, draft06, x, retry-after"), "{said}");
+fn unknown_and_contradictory_header_sets_are_refused() {
+    let refused = |set: &str| {
+        let serve = ["serve", "--response-headers", set];
+        let refused = Command::new(env!("CARGO_BIN_EXE_tidegate")).args(serve).output().unwrap();
+        (refused.status.code(), String::from_utf8_lossy(&refused.stderr).into_owned())
+    };
+    let (code, error) = refused("draft10,draft09");
+    assert_eq!(code, Some(2));
+    assert!(
+        error.contains("draft09") && error.contains("draft11, draft10, draft06, x, retry-after"),
+        "{error}"
+    );
+    let (code, error) = refused("draft10,draft11");
+    assert_eq!(code, Some(1));
+    assert!(error.contains("use the same headers; remove one"), "{error}");
+}
+
+fn header<'a>(response: &'a RateLimitResponse, name: &str) -> Option<&'a str> {
+    let header = response.response_headers_to_add.iter().find(|header| header.key == name);
+    header.map(|header| header.value.as_str())
+}
+
+const POLICIES: &str = "
+domain: edge
+descriptors:
+  - key: user
+    rate_limits:
+      - { name: burst, unit: hour, requests_per_unit: 2, algorithm: sliding_log }
+      - { name: daily, unit: day, requests_per_unit: 3, algorithm: sliding_log }
+  - key: bucket
+    rate_limit: { name: bucket, unit: minute, requests_per_unit: 5, algorithm: token_bucket, size: 100 }
+  - { key: none, rate_limit: { name: none, unit: minute, requests_per_unit: 0 } }
+  - { key: shadow, shadow_mode: true, rate_limit: { name: shadow, unit: minute, requests_per_unit: 1 } }
+";
+
+#[tokio::test]
+async fn ratelimit_policy_does_not_change_between_responses() {
+    let rules = rules_file(POLICIES);
+    for draft in ["draft10", "draft11"] {
+        let server = Server::with_rules(rules.path(), &["--response-headers", draft]);
+        let mut client = server.client().await;
+        for _ in 0..4 {
+            let response = client.hit("edge", &[("user", "ann")]).await.unwrap();
+            let policy = header(&response, "ratelimit-policy").expect("a policy");
+            assert_eq!(policy, r#""burst";q=2;w=3600, "daily";q=3;w=86400"#, "{draft}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn draft_11_sends_the_available_quota_of_every_limit_and_its_effective_window() {
+    let rules = rules_file(POLICIES);
+    let server = Server::with_rules(rules.path(), &["--response-headers", "draft11"]);
+    let mut client = server.client().await;
+    let admitted = client.hit("edge", &[("user", "ann")]).await.unwrap();
+    let limits = header(&admitted, "ratelimit").expect("service limits");
+    assert!(limits.starts_with(r#""burst";r=1;t=3"#) && limits.contains(r#""daily";r=2;t=86"#), "{limits}");
+    // 5 per minute refill one token in 12 s; the whole bucket takes 20 minutes.
+    let bucket = client.hit("edge", &[("bucket", "a")]).await.unwrap();
+    assert_eq!(header(&bucket, "ratelimit-policy"), Some(r#""bucket";q=100;w=1200"#));
+    assert_eq!(header(&bucket, "ratelimit"), Some(r#""bucket";r=99;t=12"#));
+}
+
+#[tokio::test]
+async fn a_limit_of_zero_sends_the_reset_header_that_draft_06_requires() {
+    let rules = rules_file(POLICIES);
+    let server = Server::with_rules(rules.path(), &["--response-headers", "draft06,retry-after"]);
+    let denied = server.client().await.hit("edge", &[("none", "")]).await.unwrap();
+    assert_eq!(denied.overall_code(), Code::OverLimit);
+    assert_eq!(header(&denied, "ratelimit-reset"), Some("60"));
+    assert_eq!(header(&denied, "retry-after"), None);
+}
+
+#[tokio::test]
+async fn shadow_limits_send_no_headers() {
+    let rules = rules_file(POLICIES);
+    let all = ["--response-headers", "draft11,draft06,x,retry-after"];
+    let server = Server::with_rules(rules.path(), &all);
+    let mut client = server.client().await;
+    for _ in 0..2 {
+        assert!(names(&client.hit("edge", &[("shadow", "")]).await.unwrap()).is_empty());
+    }
+    let server = Server::with_rules(rules.path(), &[&all[..], &["--global-shadow"]].concat());
+    let mut client = server.client().await;
+    for _ in 0..3 {
+        let admitted = client.hit("edge", &[("user", "ann")]).await.unwrap();
+        assert_eq!((admitted.overall_code(), names(&admitted)), (Code::Ok, Vec::new()));
+    }
 }
 
 #[tokio::test]
