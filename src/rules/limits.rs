@@ -103,27 +103,48 @@ struct Slot {
 pub(super) struct Registered {
     pub(super) id: LimitId,
     /// Keeps the number: the table counts the references.
-    _info: Arc<LimitInfo>,
+    pub(super) info: Arc<LimitInfo>,
+}
+
+/// The name of a limit in metrics, logs and control: it does not change when other limits do.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct LimitName {
+    /// The domain.
+    pub domain: Arc<str>,
+    /// The `name` of the rule file; without one, the rule's path, with the window if the rule has several limits without
+    /// names; `(request's own limit per UNIT)` for limits of requests. Limits to which a file gives the same name share
+    /// it.
+    pub limit: Arc<str>,
+}
+
+/// `domain: limit`.
+impl fmt::Display for LimitName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.domain, self.limit)
+    }
 }
 
 /// Gives the limits of one rule set their numbers, and keeps those in use.
 pub(super) struct Registrar {
     pub(super) table: LimitTable,
     pub(super) used: Vec<Registered>,
+    /// Those of `used`.
+    pub(super) names: Vec<LimitName>,
 }
 
 impl Registrar {
     /// Numbers from this table.
     pub(super) fn new(table: LimitTable) -> Self {
-        Self { table, used: Vec::new() }
+        Self { table, used: Vec::new(), names: Vec::new() }
     }
 
-    /// The number of this limit.
-    pub(super) fn register(&mut self, info: LimitInfo) -> LimitId {
+    /// The number of this limit, and its index in the rule set.
+    pub(super) fn register(&mut self, info: LimitInfo, name: Arc<str>) -> (LimitId, u32) {
+        self.names.push(LimitName { domain: Arc::clone(&info.identity.domain), limit: name });
         let registered = self.table.register_used(info);
-        let id = registered.id;
+        let (id, index) = (registered.id, self.used.len() as u32);
         self.used.push(registered);
-        id
+        (id, index)
     }
 }
 
@@ -156,7 +177,7 @@ impl LimitTable {
         let registered = known.collection;
         if let Some((info, &id)) = known.ids.get_key_value(&info) {
             known.slots[id.0 as usize].registered = registered;
-            return Registered { id, _info: Arc::clone(info) };
+            return Registered { id, info: Arc::clone(info) };
         }
         let info = Arc::new(info);
         let id = known.free.pop().unwrap_or_else(|| {
@@ -169,7 +190,7 @@ impl LimitTable {
         slot.info = Some(Arc::clone(&info));
         slot.registered = registered;
         known.ids.insert(Arc::clone(&info), id);
-        Registered { id, _info: info }
+        Registered { id, info }
     }
 
     /// Every limit with its number, by number.

@@ -6,6 +6,7 @@
 //! Invariant: a [`RuleSet`] exists only if every document it was built from is valid. Matching cannot fail; it finds a
 //! rule or none.
 
+mod changes;
 mod error;
 mod explain;
 mod files;
@@ -20,10 +21,11 @@ mod tree;
 mod tree_tests;
 mod yaml;
 
+pub use changes::RuleChanges;
 pub use error::{Origin, Position, RuleError, RuleErrors, SourceId};
 pub use explain::{Explanation, Matched, Outcome, Step};
 pub use files::{Source, read};
-pub use limits::{LimitIdentity, LimitInfo, LimitTable, PinnedLimits};
+pub use limits::{LimitIdentity, LimitInfo, LimitName, LimitTable, PinnedLimits};
 pub use pattern::Pattern;
 pub use rule::{Charge, KeyPrefix, Rule, RuleLimit, Semantics};
 pub use set::{LoadOptions, RuleSet};

@@ -57,7 +57,9 @@ pub struct RuleLimit {
     /// Part of the counter's key: distinguishes the limits of one rule. Made of the limit's name, so that the limits
     /// beside it do not matter; 0 for the only limit without a name, made of the window for one of several without.
     pub tag: u32,
-    /// The name that metrics, `replaces` and answers use; may be empty.
+    /// Index of its name in [`RuleSet::limit_names`](super::RuleSet::limit_names): dense, and not stable across reloads.
+    pub index: u32,
+    /// The name that answers and `replaces` use; may be empty.
     pub name: Box<str>,
     /// Hits per window, as answers report it.
     pub requests: u32,

@@ -1,8 +1,8 @@
 //! All the rules there are: every domain of every file, and the limits by number.
 
 use super::{
-    Charge, DomainRules, KeyPrefix, LimitIdentity, LimitInfo, LimitTable, RuleEntry, RuleErrors, RuleLimit,
-    Semantics, Source,
+    Charge, DomainRules, KeyPrefix, LimitIdentity, LimitInfo, LimitName, LimitTable, Rule, RuleEntry,
+    RuleErrors, RuleLimit, Semantics, Source,
     error::Problems,
     grammar::{self, DeclaredDomain},
     limits::{Registered, Registrar, tag_of_override},
@@ -31,8 +31,10 @@ pub struct RuleSet {
     /// Whether any domain has a rule that may hold an answer.
     may_queue: bool,
     limits: LimitTable,
-    /// Keeps the numbers of these rules' limits.
-    _registered: Box<[Registered]>,
+    /// By [`RuleLimit::index`]: keeps the limits' numbers.
+    registered: Box<[Registered]>,
+    /// By the same.
+    names: Box<[LimitName]>,
 }
 
 impl RuleSet {
@@ -77,12 +79,13 @@ impl RuleSet {
             may_queue |= rules.may_queue();
             compiled.push((name.into(), rules));
         }
-        let Registrar { table, used } = limits;
+        let Registrar { table, used, names } = limits;
         problems.or(Self {
             domains: compiled.into_iter().collect(),
             may_queue,
             limits: table,
-            _registered: used.into(),
+            registered: used.into(),
+            names: names.into(),
         })
     }
 
@@ -118,7 +121,28 @@ impl RuleSet {
         self.domains.iter_mut().for_each(|(_, domain)| domain.set_key_prefixes(&mut start));
     }
 
-    /// Every limit by its number, those of former rules too.
+    /// The names of all limits of these rules, by [`RuleLimit::index`].
+    pub fn limit_names(&self) -> &[LimitName] {
+        &self.names
+    }
+
+    /// The name of one of these rules' limits.
+    pub fn limit_name(&self, limit: &RuleLimit) -> &LimitName {
+        &self.names[limit.index as usize]
+    }
+
+    /// The identity of one of these rules' limits.
+    pub(super) fn identity(&self, limit: &RuleLimit) -> &LimitIdentity {
+        &self.registered[limit.index as usize].info.identity
+    }
+
+    /// Every limit with its rule, by domain and in the order of the files.
+    pub fn rule_limits(&self) -> impl Iterator<Item = (&Rule, &RuleLimit)> {
+        let rules = self.domains().flat_map(DomainRules::rules);
+        rules.flat_map(|rule| rule.limits.iter().map(move |limit| (rule, limit)))
+    }
+
+    /// Every limit by its number, including those of former rules.
     pub fn limits(&self) -> &LimitTable {
         &self.limits
     }
@@ -139,11 +163,11 @@ fn override_template(
     };
     let tag = tag_of_override(unit);
     // Rule paths never begin with a bracket.
-    let path = format!("(request's own limit per {unit})").into();
-    let identity = LimitIdentity { domain: Arc::clone(domain), path, tag };
-    let id = limits.register(LimitInfo { identity, algorithm: algorithm.clone() });
+    let path: Arc<str> = format!("(request's own limit per {unit})").into();
+    let identity = LimitIdentity { domain: Arc::clone(domain), path: Arc::clone(&path), tag };
+    let (id, index) = limits.register(LimitInfo { identity, algorithm: algorithm.clone() }, path);
     let (name, requests, unit) = ("".into(), 0, Some(unit));
-    RuleLimit { id, tag, name, requests, window, unit, algorithm, charge, semantics, key_prefix: None }
+    RuleLimit { id, tag, index, name, requests, window, unit, algorithm, charge, semantics, key_prefix: None }
 }
 
 #[cfg(test)]
@@ -220,7 +244,28 @@ mod tests {
     }
 
     #[test]
-    fn several_limits_are_told_apart_by_name_or_window_whatever_their_order() {
+    fn a_limit_has_a_dense_index_and_a_stable_name() {
+        let text = "domain: d\ndescriptors:\n\
+            - {key: a, value: x, rate_limit: {unit: second, requests_per_unit: 1}}\n\
+            - key: b\n  rate_limits: [{name: n, unit: day, requests_per_unit: 1}, {per: 10s, requests_per_unit: 1}]\n\
+            - key: c\n  rate_limits: [{unit: day, requests_per_unit: 1}, {per: 10s, requests_per_unit: 1}]\n";
+        let rules = parse(text, Semantics::Exact, None).unwrap();
+        let domain = rules.domain("d").unwrap();
+        let limits = domain.rules().into_iter().flat_map(|rule| &rule.limits);
+        let mut named: Vec<(u32, &str)> =
+            limits.map(|limit| (limit.index, &*rules.limit_names()[limit.index as usize].limit)).collect();
+        let own = domain.override_limit(crate::limit::Override { requests: 5, unit: Unit::Hour });
+        named.push((own.index, &rules.limit_names()[own.index as usize].limit));
+        let names: Vec<_> = named.iter().map(|(_, name)| *name).collect();
+        assert_eq!(names, ["a=x", "n", "b", "c (1d)", "c (10s)", "(request's own limit per hour)"]);
+        named.sort_unstable();
+        named.dedup_by_key(|(index, _)| *index);
+        assert_eq!(named.len(), 6, "no two limits share an index");
+        assert_eq!(rules.limit_names().len(), 5 + Unit::ALL.len());
+    }
+
+    #[test]
+    fn the_limits_of_a_rule_are_distinguished_by_name_or_window_in_any_order() {
         let list = |items: [&str; 2]| format!("rate_limits: [{}, {}]", items[0], items[1]);
         let (named, windowed) =
             ("{name: n, unit: hour, requests_per_unit: 9}", "{per: 10s, requests_per_unit: 5}");

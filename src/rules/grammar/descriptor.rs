@@ -174,9 +174,17 @@ impl Walk<'_, '_> {
                 self.report.at(declared.position, declared.path.as_str(), message);
             }
             let identity = LimitIdentity { domain: Arc::clone(&self.domain), path: Arc::clone(path), tag };
+            let label = match declared.name {
+                "" if unnamed == 1 => Arc::clone(path),
+                "" => format!("{path} ({})", declared.window).into(),
+                name => name.into(),
+            };
+            let info = LimitInfo { identity, algorithm: declared.algorithm.clone() };
+            let (id, index) = self.limits.register(info, label);
             limits.push(RuleLimit {
-                id: self.limits.register(LimitInfo { identity, algorithm: declared.algorithm.clone() }),
+                id,
                 tag,
+                index,
                 name: declared.name.into(),
                 requests: declared.requests,
                 window: declared.window,

@@ -1,0 +1,97 @@
+//! What a reload changes, by limit.
+
+use super::{LimitIdentity, Rule, RuleLimit, RuleSet};
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+/// The limits that two rule sets do not have in common, as `domain: name`, sorted.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RuleChanges {
+    /// Limits of the later rules alone.
+    pub added: Vec<String>,
+    /// Limits of the former rules alone.
+    pub removed: Vec<String>,
+    /// Limits that count or apply differently; their counters are carried over.
+    pub changed: Vec<String>,
+}
+
+impl RuleChanges {
+    /// The difference between two rule sets, the later of which was built upon the former.
+    pub fn between(former: &RuleSet, later: &RuleSet) -> Self {
+        let mut unmatched: HashMap<&LimitIdentity, (&Rule, &RuleLimit), FixedState> = HashMap::default();
+        for (rule, limit) in former.rule_limits() {
+            unmatched.insert(former.identity(limit), (rule, limit));
+        }
+        let mut changes = Self::default();
+        for (rule, limit) in later.rule_limits() {
+            match unmatched.remove(later.identity(limit)) {
+                None => changes.added.push(later.limit_name(limit).to_string()),
+                Some((former_rule, former_limit)) => {
+                    if !is_same(former_limit, limit) || !applies_alike(former_rule, rule) {
+                        changes.changed.push(later.limit_name(limit).to_string());
+                    }
+                }
+            }
+        }
+        changes.removed = unmatched.values().map(|(_, limit)| former.limit_name(limit).to_string()).collect();
+        for names in [&mut changes.added, &mut changes.removed, &mut changes.changed] {
+            names.sort_unstable();
+        }
+        changes
+    }
+
+    /// Whether no limit differs.
+    pub fn is_empty(&self) -> bool {
+        self.added.is_empty() && self.removed.is_empty() && self.changed.is_empty()
+    }
+}
+
+fn is_same(one: &RuleLimit, other: &RuleLimit) -> bool {
+    one.requests == other.requests
+        && one.window == other.window
+        && one.algorithm == other.algorithm
+        && one.charge == other.charge
+        && one.semantics == other.semantics
+        && one.name == other.name
+}
+
+/// Whether both rules do the same with their limits, wherever they are declared.
+fn applies_alike(one: &Rule, other: &Rule) -> bool {
+    one.shadow == other.shadow
+        && one.replaces == other.replaces
+        && one.info.quota == other.info.quota
+        && one.info.on_deny == other.info.on_deny
+        && one.info.metadata == other.info.metadata
+        && one.detailed_metric == other.detailed_metric
+        && one.value_to_metric == other.value_to_metric
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::{LoadOptions, Source};
+
+    fn changes(former: &str, later: &str) -> [String; 3] {
+        let sources = |descriptors: &str| {
+            [Source::file("rules.yaml", format!("domain: d\ndescriptors: [{descriptors}]"))]
+        };
+        let former = RuleSet::parse(&sources(former), &LoadOptions::default()).unwrap();
+        let later = former.successor(&sources(later), &LoadOptions::default()).unwrap();
+        let RuleChanges { added, removed, changed } = RuleChanges::between(&former, &later);
+        [added, removed, changed].map(|names| names.join(", "))
+    }
+
+    #[test]
+    fn changes_are_listed_by_the_names_of_limits() {
+        let limit = "{unit: second, requests_per_unit: 1}";
+        let former = format!("{{key: a, rate_limit: {limit}}}, {{key: b, rate_limit: {limit}}}");
+        let same_elsewhere = format!("{{key: b, rate_limit: {limit}}}, {{key: a, rate_limit: {limit}}}");
+        assert_eq!(changes(&former, &same_elsewhere), ["", "", ""]);
+        let later = "{key: a, rate_limit: {unit: second, requests_per_unit: 2}}, \
+                     {key: c, rate_limit: {name: new, unit: second, requests_per_unit: 1}}";
+        assert_eq!(changes(&former, later), ["d: new", "d: b", "d: a"]);
+        let shadow =
+            format!("{{key: a, shadow_mode: true, rate_limit: {limit}}}, {{key: b, rate_limit: {limit}}}");
+        assert_eq!(changes(&former, &shadow), ["", "", "d: a"]);
+    }
+}
