@@ -18,6 +18,7 @@ mod response_options;
 mod rule_files;
 mod rule_text;
 mod serve;
+mod signals;
 mod snapshot;
 mod table;
 mod target;

@@ -2,7 +2,7 @@
 
 use super::{
     Failure, connection_flags::ConnectionFlags, data_dir::DataDir, response_options::ResponseOptions,
-    rule_files::ReadAs,
+    rule_files::ReadAs, signals,
 };
 use crate::{
     clock::{Clock, SystemClock},
@@ -14,13 +14,13 @@ use crate::{
     telemetry::{self, LogFormat},
 };
 use clap::{Args, ValueEnum};
-use std::{io, num::NonZeroUsize, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
-use tokio::signal::unix::{SignalKind, signal};
+use std::{num::NonZeroUsize, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 /// Serves rate limit decisions over gRPC.
 ///
 /// Without --rules it serves demo rules: domain `demo`, 5 hits per 10 s for each value of `api_key`.
-/// SIGTERM and SIGINT drain: health becomes NOT_SERVING, calls in flight complete, the exit code is 0.
+/// SIGTERM and SIGINT drain: health becomes NOT_SERVING, calls in flight complete, the exit code is 0. A second one ends
+/// the process at once.
 #[derive(Args)]
 pub(super) struct Serve {
     /// Rule file, or directory of rule files; repeatable.
@@ -137,7 +137,7 @@ impl Serve {
             let store = StoreSettings { seed, counters_max, on_full };
             Limiter::new(rules.clone(), store, global_shadow).with_queued_max(max_queued)
         };
-        server::serve(&settings, &clock, self.data.start(build, &clock)?, stop_signals)?;
+        server::serve(&settings, &clock, self.data.start(build, &clock)?, signals::stop)?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -184,16 +184,4 @@ impl Serve {
             snapshot_interval: self.data.snapshot_interval(),
         })
     }
-}
-
-/// Listens for SIGTERM and SIGINT from now on; what it returns completes at the first of them.
-fn stop_signals() -> io::Result<impl Future<Output = ()>> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => tracing::info!("SIGTERM"),
-            _ = interrupt.recv() => tracing::info!("SIGINT"),
-        }
-    })
 }

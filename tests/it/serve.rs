@@ -142,6 +142,40 @@ fn an_interrupt_drains_too() {
     assert!(server.wait().success());
 }
 
+/// Reads on in the server's log until a line contains the text.
+fn wait_for_log(server: &Server, text: &str) {
+    for _ in 0..2000 {
+        if server.log().iter().any(|line| line.contains(text)) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("no {text:?} in {:#?}", server.log());
+}
+
+/// SIGHUP ended the process without a last snapshot.
+#[tokio::test]
+async fn sighup_is_ignored_with_a_log_line() {
+    let server = Server::start(&[]);
+    server.signal(rustix::process::Signal::HUP);
+    wait_for_log(&server, "SIGHUP ignored");
+    let answer = server.client().await.hit("demo", &[("api_key", "a")]).await.unwrap();
+    assert_eq!(answer.overall_code(), Code::Ok);
+    let status = tokio::task::spawn_blocking(move || server.terminate()).await.unwrap();
+    assert!(status.success());
+}
+
+#[test]
+fn a_second_signal_ends_a_drain_at_once() {
+    for (second, code) in [(rustix::process::Signal::INT, 130), (rustix::process::Signal::TERM, 143)] {
+        let mut server = Server::start(&["--drain-delay", "10m"]);
+        server.signal(rustix::process::Signal::INT);
+        wait_for_log(&server, "draining");
+        server.signal(second);
+        assert_eq!(server.wait().code(), Some(code));
+    }
+}
+
 #[test]
 fn a_second_server_on_the_same_port_is_told_what_to_do() {
     let server = Server::start(&[]);
