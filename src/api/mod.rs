@@ -11,7 +11,7 @@ mod routes;
 
 pub use grpc::LongLivedBounds;
 pub use port::GrpcPort;
-pub use rls::{PRECISION_HEADER, Precision};
+pub use rls::{PRECISION_HEADER, Precision, WINDOWS_HEADER};
 pub use routes::{Health, RouteSettings, routes};
 
 /// The generated messages and services, in the modules of their protobuf packages.

@@ -11,7 +11,7 @@ use super::{
         LongLivedBounds, LongLivedCalls, WholeMessages, explain_unknown_method, is_grpc, one_message,
         refuse_other_protocols,
     },
-    rls::{PRECISION_HEADER, Precision, fast_path, precision_of, response},
+    rls::{PRECISION_HEADER, Precision, WINDOWS_HEADER, fast_path, precision_of, response},
 };
 use crate::{
     http2::{Fields, RequestBody, Responses, Service},
@@ -68,6 +68,7 @@ impl Service for GrpcPort {
                 }
                 // One that names an encoding is the router's to understand, or to refuse.
                 b"grpc-encoding" => value == b"identity",
+                _ if name == WINDOWS_HEADER.as_bytes() => false,
                 _ if name == PRECISION_HEADER.as_bytes() => {
                     precision = precision_of(value)?;
                     true

@@ -3,7 +3,7 @@
 use super::{Failure, descriptor::DescriptorText, details, table, target};
 use crate::{
     api::{
-        PRECISION_HEADER,
+        PRECISION_HEADER, WINDOWS_HEADER,
         pb::{
             common::{RateLimitDescriptor, rate_limit_descriptor::Entry},
             service::{
@@ -18,7 +18,10 @@ use crate::{
 use clap::Args;
 use serde_json::{Value, json};
 use std::{error::Error as _, process::ExitCode, time::Duration};
-use tonic::{Request, Status, metadata::MetadataValue};
+use tonic::{
+    Request, Status,
+    metadata::{MetadataMap, MetadataValue},
+};
 
 /// Sends rate limit requests to a running server and prints its decisions.
 ///
@@ -66,12 +69,14 @@ impl Call {
             let mut request = Request::new(self.message());
             request.set_timeout(self.timeout);
             request.metadata_mut().insert(PRECISION_HEADER, MetadataValue::from_static("exact"));
+            request.metadata_mut().insert(WINDOWS_HEADER, MetadataValue::from_static("list"));
             let response = client.should_rate_limit(request).await.map_err(|status| self.failure(&status))?;
+            let windows = windows(response.metadata());
             let response = response.into_inner();
             if self.json {
-                table::print_line(self.to_json(&response));
+                table::print_line(self.to_json(&response, &windows));
             } else {
-                self.add_rows(&mut rows, number, &response);
+                self.add_rows(&mut rows, number, &response, &windows);
                 detail_lines
                     .extend(details::lines(&response).iter().map(|line| format!("call {number}: {line}")));
             }
@@ -109,29 +114,37 @@ impl Call {
         }
     }
 
-    fn add_rows(&self, table: &mut table::Table, number: u32, response: &RateLimitResponse) {
-        for (descriptor, status) in self.descriptors.iter().zip(&response.statuses) {
+    fn add_rows(
+        &self,
+        table: &mut table::Table,
+        number: u32,
+        response: &RateLimitResponse,
+        windows: &[String],
+    ) {
+        for (at, (descriptor, status)) in self.descriptors.iter().zip(&response.statuses).enumerate() {
+            let limit = |limit| limit_text(limit, windows.get(at));
             table.add_row([
                 number.to_string(),
                 response.overall_code().as_str_name().to_owned(),
                 descriptor.to_string(),
                 status.code().as_str_name().to_owned(),
-                status.current_limit.as_ref().map_or_else(|| "none".to_owned(), limit_text),
+                status.current_limit.as_ref().map_or_else(|| "none".to_owned(), limit),
                 remaining(status).map_or_else(|| "–".to_owned(), |hits| hits.to_string()),
                 reset_text(status),
             ]);
         }
     }
 
-    fn to_json(&self, response: &RateLimitResponse) -> Value {
-        let status = |(descriptor, status): (&DescriptorText, &DescriptorStatus)| {
+    fn to_json(&self, response: &RateLimitResponse, windows: &[String]) -> Value {
+        let status = |(at, (descriptor, status)): (usize, (&DescriptorText, &DescriptorStatus))| {
             json!({
                 "descriptor": descriptor.to_string(),
                 "code": status.code().as_str_name(),
                 "limit": status.current_limit.as_ref().map(|limit| json!({
                     "name": limit.name,
                     "requests_per_unit": limit.requests_per_unit,
-                    "unit": limit.unit().as_str_name(),
+                    "unit": (limit.unit() != Unit::Unknown).then(|| limit.unit().as_str_name()),
+                    "window": windows.get(at),
                 })),
                 "remaining": remaining(status),
                 "reset_seconds": status.duration_until_reset.as_ref().map(seconds),
@@ -139,7 +152,7 @@ impl Call {
         };
         let mut shown = json!({
             "overall": response.overall_code().as_str_name(),
-            "statuses": self.descriptors.iter().zip(&response.statuses).map(status).collect::<Vec<_>>(),
+            "statuses": self.descriptors.iter().zip(&response.statuses).enumerate().map(status).collect::<Vec<_>>(),
         });
         for (key, value) in details::to_json(response) {
             shown[key] = value;
@@ -153,11 +166,18 @@ fn remaining(status: &DescriptorStatus) -> Option<u32> {
     status.current_limit.as_ref().map(|_| status.limit_remaining)
 }
 
-fn limit_text(limit: &RateLimit) -> String {
+/// The windows that the server lists; none from a server that does not.
+fn windows(metadata: &MetadataMap) -> Vec<String> {
+    let listed = metadata.get(WINDOWS_HEADER).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    listed.split(',').filter(|window| !window.is_empty()).map(str::to_owned).collect()
+}
+
+fn limit_text(limit: &RateLimit, window: Option<&String>) -> String {
     let name = if limit.name.is_empty() { String::new() } else { format!("{}: ", limit.name) };
-    match limit.unit() {
-        Unit::Unknown => format!("{name}{}", limit.requests_per_unit),
-        unit => format!("{name}{} per {}", limit.requests_per_unit, unit.as_str_name().to_lowercase()),
+    match (limit.unit(), window) {
+        (Unit::Unknown, None) => format!("{name}{}", limit.requests_per_unit),
+        (Unit::Unknown, Some(window)) => format!("{name}{} per {window}", limit.requests_per_unit),
+        (unit, _) => format!("{name}{} per {}", limit.requests_per_unit, unit.as_str_name().to_lowercase()),
     }
 }
 

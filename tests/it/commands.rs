@@ -48,6 +48,7 @@ fn call_shows_each_decision_in_a_row() {
     let called = run(&["call", "--addr", server.address(), "demo", "api_key=alice", "--repeat", "6"]);
     let rows = rows(&stdout(&called));
     assert_eq!(rows.len(), 7, "{rows:?}");
+    assert!(rows[1..].iter().all(|row| row[4] == "5 per 10s"), "a window that is no unit is shown: {rows:?}");
     for (row, left) in rows[1..6].iter().zip(["4", "3", "2", "1", "0"]) {
         assert_eq!((row[1].as_str(), row[3].as_str(), row[5].as_str()), ("OK", "OK", left), "{row:?}");
     }
@@ -68,7 +69,11 @@ fn call_peeks_gives_back_and_says_never() {
             run(&[&["call", "--addr", server.address(), "--json", "d", "user=alice"], more].concat());
         serde_json::from_str::<Value>(&stdout(&called)).unwrap()["statuses"][0].clone()
     };
-    assert_eq!(ask(&["--hits", "5"])["remaining"], 0);
+    let first = ask(&["--hits", "5"]);
+    assert_eq!(
+        (&first["remaining"], &first["limit"]["unit"], &first["limit"]["window"]),
+        (&0.into(), &"DAY".into(), &"1d".into())
+    );
     assert_eq!(ask(&["--hits", "0"])["code"], "OVER_LIMIT");
     assert_eq!(ask(&["--hits", "2", "--give-back"])["remaining"], 2);
     let never = ask(&["--hits", "6"]);

@@ -13,5 +13,5 @@ mod tonic_service;
 
 pub use encode::Precision;
 pub(super) use response::response;
-pub use tonic_service::PRECISION_HEADER;
+pub use tonic_service::{PRECISION_HEADER, WINDOWS_HEADER};
 pub(super) use tonic_service::{TonicService, precision_of};

@@ -6,7 +6,7 @@ use crate::{
         grpc::timeout,
         pb::service::{RateLimitRequest, RateLimitResponse, rate_limit_service_server},
     },
-    limit::Decision,
+    limit::{self, Decision},
     service::RateLimitService,
 };
 use http::HeaderMap;
@@ -14,6 +14,10 @@ use tonic::{Request, Response, Status};
 
 /// A caller that sends this metadata with the value `exact` gets resets in nanoseconds.
 pub const PRECISION_HEADER: &str = "tidegate-precision";
+
+/// A caller that sends this metadata gets it back with the window of each status, separated by commas, and `-` where no limit
+/// applies. Envoy's message has a unit only, which a window such as 10 s does not have.
+pub const WINDOWS_HEADER: &str = "tidegate-windows";
 
 /// Adapts the service to tonic's trait.
 pub(in crate::api) struct TonicService(pub(in crate::api) RateLimitService);
@@ -26,14 +30,27 @@ impl rate_limit_service_server::RateLimitService for TonicService {
     ) -> Result<Response<RateLimitResponse>, Status> {
         let Self(service) = self;
         let metadata = request.metadata().as_ref();
+        let with_windows = metadata.contains_key(WINDOWS_HEADER);
         let (precision, wait_max) = (precision(metadata)?, timeout::patience(metadata));
         let request = decode::request(request.get_ref(), service.request_limits())
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
-        let respond =
-            |decision: &Decision<'_>| Response::new(response(service, &request, decision, precision));
+        let respond = |decision: &Decision<'_>| {
+            let mut response = Response::new(response(service, &request, decision, precision));
+            if with_windows && let Ok(windows) = windows(decision).parse() {
+                response.metadata_mut().insert(WINDOWS_HEADER, windows);
+            }
+            response
+        };
         let decided = service.decide(&request, wait_max, respond).await;
         decided.map_err(|not_ready| Status::unavailable(not_ready.to_string()))
     }
+}
+
+fn windows(decision: &Decision<'_>) -> String {
+    let window = |status: &limit::Status<'_>| {
+        status.limit.map_or_else(|| "-".to_owned(), |limit| limit.window.to_string())
+    };
+    decision.statuses.iter().map(window).collect::<Vec<_>>().join(",")
 }
 
 /// The precision of resets that the caller requests.
