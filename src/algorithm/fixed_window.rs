@@ -264,4 +264,15 @@ mod tests {
             assert!(fixed.is_open_since(&next, at(ends), at(ends + 1)));
         }
     }
+
+    #[test]
+    fn hits_a_nanosecond_before_a_window_that_opened_with_its_first_hit_are_not_of_it() {
+        let fixed = from_first_hit();
+        let opened = at(2_000).as_nanos();
+        let state = fixed.add(State::EMPTY, 1, Timestamp::from_nanos(opened));
+        let is_open_since =
+            |taken| fixed.is_open_since(&state, Timestamp::from_nanos(taken), Timestamp::from_nanos(opened));
+        assert!(is_open_since(opened));
+        assert!(!is_open_since(opened - 1));
+    }
 }

@@ -118,8 +118,11 @@ impl Runs {
 
     /// Joins all hits beyond the newest `kept` into one run, dated as the newest of them.
     pub(super) fn join_beyond(&mut self, kept: u64) {
-        let beyond = self.total.saturating_sub(kept);
-        while let Some(oldest) = self.pop_oldest(|oldest| u64::from(oldest.hits) < beyond) {
+        // Compared anew after each join: a run holds up to `u32::MAX` hits, and those that a join loses are not beyond.
+        while let total = self.total
+            && let Some(oldest) =
+                self.pop_oldest(|oldest| u64::from(oldest.hits) < total.saturating_sub(kept))
+        {
             let next = self.pop_oldest(|_| true);
             let joined =
                 next.map_or(oldest, |next| Run { hits: next.hits.saturating_add(oldest.hits), ..next });
@@ -261,10 +264,12 @@ mod tests {
             }
             Step::Forget(before) => plain.retain(|run| run.0 > now.saturating_sub(before)),
             Step::JoinBeyond(kept) => {
-                let beyond = total(plain).saturating_sub(kept);
-                while plain.len() > 1 && plain[0].1 < beyond {
-                    let oldest = plain.remove(0);
-                    plain[0].1 = (plain[0].1 + oldest.1).min(u64::from(u32::MAX));
+                // The newest run whose hits and all newer ones together are more than `kept`.
+                let newest = (0..plain.len()).rev().find(|&run| total(&plain[run..]) > kept);
+                if let Some(newest) = newest {
+                    let joined = total(&plain[..=newest]).min(u64::from(u32::MAX));
+                    plain.drain(..newest);
+                    plain[0].1 = joined;
                 }
             }
         }
@@ -296,6 +301,18 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// The oldest run is saturated: hits that were lost in it were counted as hits to be joined, and newer runs with them.
+    #[test]
+    fn joining_a_saturated_run_leaves_newer_runs_alone() {
+        let mut runs = Runs::default();
+        for (at, hits) in [(0, u32::MAX), (1, 5), (2, 5)] {
+            runs.push(at, hits);
+            runs.join_beyond(9);
+        }
+        let left: Vec<_> = runs.iter().collect();
+        assert_eq!(left, [Run { at: 1, hits: u32::MAX }, Run { at: 2, hits: 5 }]);
     }
 
     #[test]

@@ -176,6 +176,15 @@ mod tests {
         assert_eq!(rule.until_admits(&state, 1, last), Reset::After(wait - Duration::from_nanos(9)));
     }
 
+    /// With `charge: always`, after more hits than a run can hold: the reset was a second too long.
+    #[test]
+    fn the_reset_after_saturation_is_when_the_oldest_of_the_newest_hits_leaves() {
+        let rule = per(9, 10);
+        let saturated = rule.add(State::EMPTY, u64::from(u32::MAX), at(0));
+        let state = rule.add(rule.add(saturated, 5, at(1_000)), 5, at(2_000));
+        assert_eq!(rule.until_admits(&state, 1, at(2_000)), Reset::After(Duration::from_secs(9)));
+    }
+
     #[test]
     fn a_lowered_limit_denies_at_once_and_a_raised_one_frees_at_once() {
         let state = per(5, 10).add(State::EMPTY, 4, at(0));
