@@ -227,7 +227,10 @@ impl Algorithm {
         if self.reads_as(former) {
             return state;
         }
-        self.add(State::EMPTY, former.used(&state, now), now)
+        match former.used(&state, now) {
+            0 => State::EMPTY,
+            used => self.add(State::EMPTY, used, now),
+        }
     }
 
     /// Whether a state of the other's means the same under this one: only the number admitted differs.

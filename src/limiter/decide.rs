@@ -1,77 +1,83 @@
-//! The decision, in three steps: every counter of the request is evaluated; the verdict decides whether all are charged
-//! or none; each descriptor's status is read from what its counters then hold.
+//! The general decision, in three steps: evaluate every counter of the request; conclude, so that all are charged or none;
+//! settle, which charges and reads each descriptor's status.
 
 use super::{
-    InForce, Limiter,
-    charge::{Charge, DescriptorPlan, HitSum, Outcome, Plan},
+    Pinned,
+    class::Class,
     counters::{LockedShards, PlannedCounter, counters},
     fast_path,
-    status::{Reading, read, statuses},
+    plan::{Charge, ChargeLimit, DescriptorPlan, Fit, HitSum, Plan},
+    queue,
+    status::{Reading, after_give_back, report, statuses},
 };
 use crate::{
     algorithm::{Algorithm, Standing, State},
     limit::{Code, Decision, Hits, Request, Status, Timestamp},
-    rules::{DomainRules, RuleLimit, RuleSet, Semantics},
+    rules::{DomainRules, RuleLimit, Semantics},
     store::{OnFull, Store},
 };
 use smallvec::{SmallVec, smallvec};
 
-pub(super) fn decide<'r>(
-    in_force: &'r InForce,
-    limiter: &Limiter,
+/// Decides a request, of which nothing but the class is known.
+#[inline]
+pub(super) fn decide<'p>(
+    pinned: &'p Pinned<'_>,
+    class: Class<'p>,
     request: &Request<'_>,
     now: Timestamp,
-) -> Decision<'r> {
-    let Some(domain) = in_force.rules.domain(request.domain()) else {
-        return Decision {
-            code: Code::Ok,
-            statuses: smallvec![Status::NO_LIMIT; request.descriptors().len()],
-        };
-    };
-    if let [descriptor] = request.descriptors()
-        && !limiter.global_shadow
-        && let Some(Some(charge)) = fast_path::asked(descriptor, domain, &in_force.keys)
-        && let Some(decision) = fast_path::decide_single(charge, &limiter.store, now)
+) -> Decision<'p> {
+    if let (Class::Single(domain), [descriptor]) = (class, request.descriptors())
+        && let Some(Some(charge)) = fast_path::charge(descriptor, domain, &pinned.in_force.keys)
+        && let Some(decision) = fast_path::decide_single(charge, &pinned.limiter.store, now)
     {
         return decision;
     }
-    decide_longer(in_force, domain, limiter, request, now)
+    decide_other(pinned, class, request, now)
 }
 
-/// What is not decided by the shortest way. Kept out of its way, which so many values on the stack would slow down.
+/// Decides a request that is not [`Class::Single`], or that the fast path left. Not inlined, because its many values on the
+/// stack would slow down the most common requests.
 #[inline(never)]
-fn decide_longer<'r>(
-    in_force: &'r InForce,
-    domain: &'r DomainRules,
-    limiter: &Limiter,
+pub(super) fn decide_other<'p>(
+    pinned: &'p Pinned<'_>,
+    class: Class<'p>,
     request: &Request<'_>,
     now: Timestamp,
-) -> Decision<'r> {
-    let descriptors = request.descriptors();
-    if descriptors.len() > 1 && !limiter.global_shadow && fast_path::may_take(descriptors, domain) {
-        let asked = descriptors.iter().map(|descriptor| fast_path::asked(descriptor, domain, &in_force.keys));
-        if let Some(asked) = asked.collect::<Option<SmallVec<[_; fast_path::DESCRIPTORS_MAX]>>>() {
-            fast_path::fetch(&asked, &limiter.store);
-            if let Some(decision) = fast_path::decide_multi(&asked, &limiter.store, now) {
-                return decision;
-            }
+) -> Decision<'p> {
+    let (keys, store) = (&pinned.in_force.keys, &pinned.limiter.store);
+    match class {
+        Class::NoRules => {
+            let statuses = smallvec![Status::NO_LIMIT; request.descriptors().len()];
+            Decision { code: Code::Ok, statuses }
         }
+        Class::Multi(domain) => {
+            let charges =
+                request.descriptors().iter().map(|descriptor| fast_path::charge(descriptor, domain, keys));
+            if let Some(charges) = charges.collect::<Option<SmallVec<[_; fast_path::DESCRIPTORS_MAX]>>>() {
+                fast_path::fetch(&charges, store);
+                if let Some(decision) = fast_path::decide_multi(&charges, store, now) {
+                    return decision;
+                }
+            }
+            decide_general(pinned, domain, request, now)
+        }
+        Class::Single(domain) | Class::General(domain) => decide_general(pinned, domain, request, now),
+        Class::Queued(domain) => queue::decide_unqueued(pinned, domain, request, now),
     }
-    decide_any(in_force, domain, limiter, request, now)
 }
 
-/// The way that every request can take.
-pub(super) fn decide_any<'r>(
-    in_force: &'r InForce,
-    domain: &'r DomainRules,
-    limiter: &Limiter,
+/// Decides any request that is not to be queued.
+pub(super) fn decide_general<'p>(
+    pinned: &'p Pinned<'_>,
+    domain: &'p DomainRules,
     request: &Request<'_>,
     now: Timestamp,
-) -> Decision<'r> {
+) -> Decision<'p> {
+    let Pinned { in_force, limiter } = pinned;
     let mut plan = Plan::new(domain, &in_force.keys, request);
     let mut counters = counters(&plan);
-    let mut shards = LockedShards::lock(&limiter.store, &mut counters);
-    let mut deciding = Deciding::new(&mut plan, &counters, &mut shards, &in_force.rules, now);
+    let mut shards = LockedShards::lock(&limiter.store, &mut counters, &plan, &in_force.rules, now);
+    let mut deciding = Deciding::new(&mut plan, &counters, &mut shards, now);
     deciding.evaluate();
     let (code, has_room) = deciding.conclude(&limiter.store, limiter.global_shadow);
     deciding.settle(code == Code::Ok, has_room);
@@ -79,58 +85,59 @@ pub(super) fn decide_any<'r>(
     Decision { code, statuses: statuses(&plan) }
 }
 
-/// A request that is being decided. See [`Plan`] for the first three.
+/// A request in the middle of its decision. See [`Plan`] for the first three fields.
 pub(super) struct Deciding<'d, 'r, 's> {
-    pub(super) asking: &'d mut [DescriptorPlan<'r>],
+    pub(super) descriptors: &'d mut [DescriptorPlan<'r>],
     pub(super) charges: &'d mut [Charge<'r>],
     pub(super) by_key: &'d [u32],
     pub(super) counters: &'d [PlannedCounter],
     pub(super) shards: &'d mut LockedShards<'s>,
-    pub(super) rules: &'r RuleSet,
     pub(super) now: Timestamp,
 }
 
 impl<'d, 'r, 's> Deciding<'d, 'r, 's> {
-    /// A plan whose counters are locked; nothing is evaluated yet.
+    /// A plan whose counters are locked and not yet evaluated.
     #[inline]
     pub(super) fn new(
         plan: &'d mut Plan<'r>,
         counters: &'d [PlannedCounter],
         shards: &'d mut LockedShards<'s>,
-        rules: &'r RuleSet,
         now: Timestamp,
     ) -> Self {
-        let Plan { asking, charges, by_key } = plan;
-        Self { asking, charges, by_key, counters, shards, rules, now }
+        let Plan { descriptors, charges, by_key } = plan;
+        Self { descriptors, charges, by_key, counters, shards, now }
     }
 
-    /// Asks every counter whether it admits its charges; charges nothing.
+    /// The first charge of a counter. All charges of a counter have one limit, but for the `requests_per_unit` of limits
+    /// that the request brought along.
+    #[inline]
+    pub(super) fn first(&self, counter: &PlannedCounter) -> &Charge<'r> {
+        &self.charges[self.by_key[counter.charges().start] as usize]
+    }
+
+    /// Finds out which charges fit; charges nothing.
     #[inline]
     pub(super) fn evaluate(&mut self) {
         for counter in self.counters {
-            let charges = &self.by_key[counter.charges()];
-            let limit = &*self.charges[charges[0] as usize].limit;
-            let state = self.shards.state(counter, limit, self.rules, self.now);
-            let given = (counter.hits.given > 0)
-                .then(|| limit.algorithm.give_back((*state).clone(), counter.hits.given, self.now));
-            let state = given.as_ref().unwrap_or(&state);
-            for &charge in charges {
+            let algorithm = &self.first(counter).limit.algorithm;
+            let state = after_give_back(algorithm, self.shards.state(counter), counter.hits, self.now);
+            for &charge in &self.by_key[counter.charges()] {
                 let charge = &mut self.charges[charge as usize];
-                if !admits(charge, counter.hits.taken, state, self.now) {
-                    charge.outcome = Outcome::Over;
-                    self.asking[charge.descriptor as usize].is_over = true;
+                if !admits(charge, counter.hits.taken, &state, self.now) {
+                    charge.fit = Fit::Over;
+                    self.descriptors[charge.descriptor as usize].is_over = true;
                 }
             }
         }
     }
 
-    /// The verdict on the whole: over if any descriptor is, where quota descriptors count only when all of them are.
+    /// The verdict on the request: over if any descriptor is; quota descriptors count only if all of them are over.
     #[inline]
     pub(super) fn verdict(&self) -> Code {
         let (mut quotas, mut quotas_over) = (0, 0);
-        for asking in &*self.asking {
-            let over = asking.is_over && !asking.reached.is_shadow();
-            if asking.reached.is_quota() {
+        for descriptor in &*self.descriptors {
+            let over = descriptor.is_over && !descriptor.reached.is_shadow();
+            if descriptor.reached.is_quota() {
                 quotas += 1;
                 quotas_over += usize::from(over);
             } else if over {
@@ -140,96 +147,101 @@ impl<'d, 'r, 's> Deciding<'d, 'r, 's> {
         if quotas > 0 && quotas == quotas_over { Code::OverLimit } else { Code::Ok }
     }
 
-    /// What is counted on a counter, given whether the request is admitted. A descriptor that is over is not charged
-    /// even if it is let through: all of its limits must admit.
+    /// The hits to be counted on a counter, given the verdict. A descriptor that is over its limit is not charged even if
+    /// the request is admitted: all limits of a descriptor must admit.
     #[inline]
     pub(super) fn counted(&self, counter: &PlannedCounter, admitted: bool) -> HitSum {
-        let mut counted = HitSum::NOTHING;
+        let mut counted = HitSum::ZERO;
         for &charge in &self.by_key[counter.charges()] {
             let charge = &self.charges[charge as usize];
-            if charge.is_always() || (admitted && !self.asking[charge.descriptor as usize].is_over) {
+            if charge.is_always() || (admitted && !self.descriptors[charge.descriptor as usize].is_over) {
                 counted.add(charge.hits);
             }
         }
         counted
     }
 
-    /// Makes room for new counters if the request is admitted. The last verdict, and whether there is room.
+    /// Reserves room for new counters. Returns the final verdict, and whether there is room.
     #[inline]
     pub(super) fn conclude(&mut self, store: &Store, global_shadow: bool) -> (Code, bool) {
         let verdict = |deciding: &Self| if global_shadow { Code::Ok } else { deciding.verdict() };
         let mut code = verdict(self);
         let has_room = self.make_room(code == Code::Ok);
         if !has_room && store.on_full() == OnFull::Deny {
-            self.deny_newcomers();
+            self.deny_new_counters();
             code = verdict(self);
         }
         (code, has_room)
     }
 
-    /// Sees to it that there is room for the counters that settling will make.
+    /// Reserves room for the counters that [`Self::settle`] will create.
     #[inline]
     fn make_room(&mut self, admitted: bool) -> bool {
         if self.counters.iter().all(|counter| self.shards.has(counter)) {
             return true;
         }
-        let makes: SmallVec<[bool; 4]> =
+        let creates: SmallVec<[bool; 4]> =
             self.counters.iter().map(|counter| self.counted(counter, admitted).taken > 0).collect();
-        self.shards.make_room(self.counters, &makes, self.now)
+        self.shards.make_room(self.counters, &creates, self.now)
     }
 
-    /// There is no room: descriptors that need a new counter are over.
+    /// Marks descriptors that need a new counter as over, because the store is full.
     #[cold]
-    fn deny_newcomers(&mut self) {
+    fn deny_new_counters(&mut self) {
         for counter in self.counters.iter().filter(|counter| !self.shards.has(counter)) {
             for &charge in &self.by_key[counter.charges()] {
                 let charge = &mut self.charges[charge as usize];
-                if matches!(charge.hits, Hits::Take(_)) && charge.outcome == Outcome::Admitted {
-                    charge.outcome = Outcome::NoRoom;
-                    self.asking[charge.descriptor as usize].is_over = true;
+                if matches!(charge.hits, Hits::Take(_)) && charge.fit == Fit::Admitted {
+                    charge.fit = Fit::NoRoom;
+                    self.descriptors[charge.descriptor as usize].is_over = true;
                 }
             }
         }
     }
 
-    /// Charges what is to be charged, and reads what the counters then hold. Without room no counter is made.
+    /// Charges the counters and reports their numbers. Without room no counter is created.
     #[inline]
     pub(super) fn settle(&mut self, admitted: bool, has_room: bool) {
         for counter in self.counters {
-            let charges = &self.by_key[counter.charges()];
-            let first = charges[0] as usize;
             let counted = self.counted(counter, admitted);
-            // A counter that is not there has nothing to give back.
+            // A counter that does not exist has nothing to give back.
             let changes = if self.shards.has(counter) {
-                counted != HitSum::NOTHING
+                counted != HitSum::ZERO
             } else {
                 counted.taken > 0 && has_room
             };
-            let limit = &*self.charges[first].limit;
-            let told = if changes {
+            let charges = &self.by_key[counter.charges()];
+            let limit = &*self.charges[charges[0] as usize].limit;
+            let reading = if changes {
                 let change = |state| apply(counted, &limit.algorithm, state, self.now);
-                self.shards.change(counter, limit, self.rules, self.now, change)
+                self.shards.change(counter, limit, self.now, change)
             } else {
-                let state = self.shards.state(counter, limit, self.rules, self.now);
-                Reading::of(&limit.algorithm, &state, self.now)
+                Reading::of(&limit.algorithm, &self.shards.state(counter), self.now)
             };
             for &charge in charges {
                 let charge = &mut self.charges[charge as usize];
-                let is_shadow = self.asking[charge.descriptor as usize].reached.is_shadow();
-                let state = |limit: &RuleLimit| self.shards.state(counter, limit, self.rules, self.now);
-                read(charge, counter.hits.taken, is_shadow, told, state, self.now);
+                let is_shadow = self.descriptors[charge.descriptor as usize].reached.is_shadow();
+                let reading = match &charge.limit {
+                    ChargeLimit::Rule(_) => reading,
+                    // Limits in a request may share a counter and differ in number.
+                    ChargeLimit::Override(own) => {
+                        Reading::of(&own.algorithm, &self.shards.state(counter), self.now)
+                    }
+                };
+                let state = || self.shards.state(counter);
+                report(charge, counter.hits, is_shadow, reading, state, self.now);
             }
         }
     }
 }
 
 #[inline]
-fn apply(asked: HitSum, algorithm: &Algorithm, state: State, now: Timestamp) -> Standing {
-    let state = if asked.given == 0 { state } else { algorithm.give_back(state, asked.given, now) };
-    if asked.taken == 0 { algorithm.standing(state, now) } else { algorithm.charge(state, asked.taken, now) }
+fn apply(hits: HitSum, algorithm: &Algorithm, state: State, now: Timestamp) -> Standing {
+    let state = if hits.given == 0 { state } else { algorithm.give_back(state, hits.given, now) };
+    if hits.taken == 0 { algorithm.standing(state, now) } else { algorithm.charge(state, hits.taken, now) }
 }
 
-/// Whether the charge is admitted, when all charges of its counter together take `taken`.
+/// Whether the charge fits, where all charges of its counter take `taken` hits.
 #[inline]
 fn admits(charge: &Charge<'_>, taken: u64, state: &State, now: Timestamp) -> bool {
     let RuleLimit { algorithm, semantics, requests, .. } = &*charge.limit;

@@ -2,19 +2,20 @@
 //!
 //! What always holds:
 //!
-//! - A request is charged as a whole or not at all: what a denied request asked for is still there, in its own counters
-//!   and in those of its siblings. Only a rule that says `charge: always` counts a denied request.
+//! - A request is charged as a whole or not at all: a denied request consumes nothing, in its own counters or in its
+//!   siblings'. Only a rule with `charge: always` counts a denied request.
 //! - Descriptors that share a counter are decided by the sum of their hits.
-//! - Never more hits are admitted than the algorithm allows, by any number of threads: all counters of a request are
-//!   locked while it is decided.
-//! - An answer that a rule holds until its turn is charged when its request comes; see [`Limiter::due`].
+//! - No more hits are admitted than the algorithm allows, by any number of threads: all counters of a request are locked
+//!   while it is decided.
+//! - A queued request is charged on arrival; see [`Pinned::decide_or_queue`].
 
 mod batch;
-mod charge;
+mod class;
 mod counters;
 mod decide;
 mod fast_path;
 mod keys;
+mod plan;
 mod queue;
 mod service_limits;
 mod status;
@@ -22,13 +23,14 @@ mod status;
 mod tests;
 mod update;
 
-pub use queue::{Due, Ticket, Verdict};
+pub use class::Class;
+pub use queue::{Due, QueuePoll, Ticket, Verdict};
 pub use service_limits::ServiceLimit;
 pub use update::{NextRules, RetiredRules, RuleUpdate};
 
 use crate::{
-    limit::{Decision, Descriptor, Hits, Request, Timestamp},
-    rules::{DomainRules, RuleSet},
+    limit::{Decision, Request, Timestamp},
+    rules::RuleSet,
     store::{Seed, Store, StoreSettings},
     sync::{ArcSwap, Guard, Mutex},
 };
@@ -43,23 +45,25 @@ pub struct Limiter {
     updating: Mutex<()>,
     store: Store,
     global_shadow: bool,
+    /// Taken after the locks of shards, never before.
     queues: Mutex<Queues>,
+    queue_margin: Duration,
 }
 
-/// Requests that may wait for their turn at once, unless said otherwise.
+/// Requests that may be queued at once, over all counters, unless configured otherwise.
 pub const QUEUED_MAX_DEFAULT: usize = 1_000;
 
-/// The limiter with the rules of one moment: a decision refers to them.
+/// The limiter under the rules of one moment; decisions borrow from it.
 pub struct Pinned<'l> {
     in_force: Guard<Arc<InForce>>,
     limiter: &'l Limiter,
 }
 
-/// Rules, and what is worked out of them once, for all decisions.
+/// Rules, and what is derived from them once for all decisions.
 struct InForce {
     rules: Arc<RuleSet>,
     keys: Keys,
-    /// Whether rules before these held answers: some who came under them may still wait.
+    /// Whether rules before these queued requests, some of which may still be queued.
     queued_before: bool,
 }
 
@@ -75,18 +79,29 @@ impl InForce {
 }
 
 impl Limiter {
-    /// A limiter without counters. With `global_shadow` every request is admitted, and the statuses say what would have
+    /// A limiter without counters. With `global_shadow` every request is admitted, and statuses report what would have
     /// been denied.
     pub fn new(rules: RuleSet, store: StoreSettings, global_shadow: bool) -> Self {
-        let in_force = ArcSwap::from_pointee(InForce::new(rules, &store.seed));
-        let queues = Mutex::new(Queues::new(QUEUED_MAX_DEFAULT));
-        let updating = Mutex::new(());
-        Self { in_force, updating, store: Store::new(store), global_shadow, queues }
+        Self {
+            in_force: ArcSwap::from_pointee(InForce::new(rules, &store.seed)),
+            store: Store::new(store),
+            global_shadow,
+            queues: Mutex::new(Queues::new(QUEUED_MAX_DEFAULT)),
+            queue_margin: Duration::ZERO,
+            updating: Mutex::new(()),
+        }
     }
 
-    /// The same with room for so many requests that wait for their turn, over all counters.
+    /// Bounds the number of requests that are queued at once, over all counters.
     pub fn with_queued_max(mut self, requests_max: usize) -> Self {
         self.queues = Mutex::new(Queues::new(requests_max));
+        self
+    }
+
+    /// Sets the time that a queued request is released before its caller's deadline, at least. It is what the response
+    /// needs to reach the caller: one that would be released later is denied at once instead of charged in vain.
+    pub fn with_queue_margin(mut self, margin: Duration) -> Self {
+        self.queue_margin = margin;
         self
     }
 
@@ -113,55 +128,43 @@ impl Limiter {
 }
 
 impl Pinned<'_> {
-    /// Decides one request, and charges it if it is admitted. It is not held: what does not fit now is denied.
+    /// Decides one request, and charges it if it is admitted. It is never queued: hits that do not fit now are denied.
     #[inline]
     pub fn decide(&self, request: &Request<'_>, now: Timestamp) -> Decision<'_> {
-        if let Some(domain) = self.domain_with_lines(request) {
-            return queue::decide_unqueued(self, domain, request, now);
-        }
-        decide::decide(&self.in_force, self.limiter, request, now)
+        decide::decide(self, self.classify(request), request, now)
     }
 
-    /// Decides requests that came together: one after the other, as [`Pinned::decide`] would, but in less time, since memory
-    /// is asked for their counters ahead. Each decision is told with the index of its request.
+    /// Decides requests that arrived together, each exactly as [`Pinned::decide`] would, in order. Faster than one by one,
+    /// because memory is prefetched for the counters of all of them. `decided` gets the index of each request and its
+    /// decision.
     #[inline]
     pub fn decide_all<'r, 'q, 't: 'q>(
         &'r self,
         requests: impl Iterator<Item = &'q Request<'t>> + Clone,
         now: Timestamp,
-        tell: impl FnMut(usize, &Decision<'r>),
+        decided: impl FnMut(usize, &Decision<'r>),
     ) {
-        batch::decide_all(self, requests, now, tell);
+        batch::decide_all(self, requests, now, decided);
     }
 
-    /// Decides one request for a caller that waits no longer than `patience` if the answer has to be held.
-    pub fn decide_or_queue(&self, request: &Request<'_>, patience: Duration, now: Timestamp) -> Verdict<'_> {
+    /// Decides one request for a caller that waits up to `wait_max`, its remaining deadline. If its hits do not fit now
+    /// but will within that time, less the margin, and a `max_wait` allows it, the request is charged and queued.
+    pub fn decide_or_queue(&self, request: &Request<'_>, wait_max: Duration, now: Timestamp) -> Verdict<'_> {
+        let wait_max = wait_max.saturating_sub(self.limiter.queue_margin);
         match self.in_force.rules.queueing_domain(request.domain()) {
-            Some(domain) => queue::decide(self, domain, request, patience, now),
+            Some(domain) => queue::decide(self, domain, request, wait_max, now),
             None => Verdict::Decided(self.decide(request, now)),
         }
     }
 
-    /// The domain of a request that has to look at those who wait: it may wait itself, or move them up.
-    #[inline]
-    fn domain_with_lines(&self, request: &Request<'_>) -> Option<&DomainRules> {
-        let InForce { rules, queued_before, .. }: &InForce = &self.in_force;
-        let gives_back = |descriptor: &Descriptor<'_>| matches!(descriptor.hits, Hits::GiveBack(_));
-        match rules.queueing_domain(request.domain()) {
-            None if *queued_before && request.descriptors().iter().any(gives_back) => {
-                rules.domain(request.domain())
-            }
-            holding => holding,
-        }
-    }
-
-    /// Whether answers of this domain may be held.
+    /// Whether requests to this domain may be queued.
     #[inline]
     pub fn may_queue(&self, domain: &str) -> bool {
         self.in_force.rules.queueing_domain(domain).is_some()
     }
 
-    /// What a request is told that was held and whose turn has come: the counters as they are now.
+    /// The decision for a queued request on its release: admitted, with its counters as they are now. Its hits were
+    /// charged on arrival.
     pub fn queued_decision(&self, request: &Request<'_>, ticket: &Ticket, now: Timestamp) -> Decision<'_> {
         queue::decision(self, request, ticket, now)
     }

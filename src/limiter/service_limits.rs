@@ -3,8 +3,8 @@
 
 use super::{
     Pinned,
-    charge::{Charge, Plan},
     counters::{LockedShards, counters},
+    plan::{Charge, Plan},
 };
 use crate::{
     algorithm::{Algorithm, State},
@@ -38,15 +38,15 @@ impl Pinned<'_> {
         let Some(domain) = self.in_force.rules.domain(request.domain()) else { return Vec::new() };
         let plan = Plan::new(domain, &self.in_force.keys, request);
         let mut counters = counters(&plan);
-        let shards = LockedShards::lock(&self.limiter.store, &mut counters);
+        let shards = LockedShards::lock(&self.limiter.store, &mut counters, &plan, &self.in_force.rules, now);
         let mut limits: Vec<(u32, ServiceLimit<'_>)> = Vec::with_capacity(plan.charges.len());
         for counter in &counters {
             for &index in &plan.by_key[counter.charges()] {
                 let charge = &plan.charges[index as usize];
-                if plan.asking[charge.descriptor as usize].reached.is_shadow() {
+                if plan.descriptors[charge.descriptor as usize].reached.is_shadow() {
                     continue;
                 }
-                let state = shards.state(counter, &charge.limit, &self.in_force.rules, now);
+                let state = shards.state(counter);
                 limits.push((index, service_limit(charge, &state, now)));
             }
         }

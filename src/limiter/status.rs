@@ -1,20 +1,20 @@
-//! What a descriptor is told of its limits: the tightest one's numbers.
+//! The status of each descriptor, read from its counters after the decision.
 
-use super::charge::{Charge, DescriptorPlan, Outcome, Plan, Reached};
+use super::plan::{Charge, DescriptorPlan, Fit, HitSum, Plan, Reached};
 use crate::{
     algorithm::{Algorithm, State},
     limit::{Code, Hits, Reset, Status, Timestamp},
-    rules::{RuleLimit, Semantics},
+    rules::Semantics,
 };
 use smallvec::SmallVec;
 use std::{borrow::Cow, time::Duration};
 
-/// What a counter tells all of its charges after the decision.
+/// Numbers of one counter after the decision, as one limit reads them.
 #[derive(Clone, Copy)]
 pub(super) struct Reading {
     /// Hits that would be admitted now.
     pub(super) remaining: u64,
-    /// Until the whole limit is free.
+    /// Time until the whole limit is free.
     pub(super) until_full: Duration,
 }
 
@@ -25,57 +25,64 @@ impl Reading {
     }
 }
 
-/// Reads what the counter of a charge tells after the decision, and what its state says beyond that. `taken` is what all
-/// charges of the counter asked for together: the reset of a denial is that of this same request.
+/// Sets `remaining` and `reset` of a charge. `hits` are those of the whole request for this counter: the reset of a denial
+/// is the wait after which the same request would be admitted, so what it gives back is taken off first.
 #[inline]
-pub(super) fn read<'s>(
+pub(super) fn report<'s>(
     charge: &mut Charge<'_>,
-    taken: u64,
+    hits: HitSum,
     is_shadow: bool,
-    told: Reading,
-    state: impl FnOnce(&RuleLimit) -> Cow<'s, State>,
+    reading: Reading,
+    state: impl FnOnce() -> Cow<'s, State>,
     now: Timestamp,
 ) {
     let algorithm = &charge.limit.algorithm;
     let reset = match (charge.limit.semantics, algorithm, code(charge, is_shadow)) {
-        (_, _, Code::OverLimit) if charge.outcome == Outcome::NoRoom => return,
-        // The reference server always speaks of the window's end.
+        (_, _, Code::OverLimit) if charge.fit == Fit::NoRoom => return,
+        // The reference server always reports the end of the window.
         (Semantics::Reference, Algorithm::FixedWindow(fixed), _) => {
-            Reset::After(fixed.until_window_ends(&state(&charge.limit), now))
+            Reset::After(fixed.until_window_ends(&state(), now))
         }
-        (_, _, Code::Ok) => Reset::After(told.until_full),
+        (_, _, Code::Ok) => Reset::After(reading.until_full),
         (_, _, Code::OverLimit) => {
-            let wanted = if charge.hits == Hits::Peek { 1 } else { taken };
-            algorithm.until_admits(&state(&charge.limit), wanted, now)
+            let taken = if charge.hits == Hits::Peek { 1 } else { hits.taken };
+            algorithm.until_admits(&after_give_back(algorithm, state(), hits, now), taken, now)
         }
     };
-    charge.remaining = told.remaining;
+    charge.remaining = reading.remaining;
     charge.reset = Some(reset);
 }
 
-/// The statuses of a request whose charges have been read.
+/// The state that the hits taken by a request have to fit: without those that the same request gives back.
+#[inline]
+pub(super) fn after_give_back<'s>(
+    algorithm: &Algorithm,
+    state: Cow<'s, State>,
+    hits: HitSum,
+    now: Timestamp,
+) -> Cow<'s, State> {
+    if hits.given == 0 { state } else { Cow::Owned(algorithm.give_back(state.into_owned(), hits.given, now)) }
+}
+
+/// The statuses of a request whose charges were reported.
 #[inline]
 pub(super) fn statuses<'r>(plan: &Plan<'r>) -> SmallVec<[Status<'r>; 4]> {
     let mut statuses = SmallVec::new();
     let mut rest = plan.charges.as_slice();
-    for asking in &plan.asking {
+    for descriptor in &plan.descriptors {
         let charges;
-        (charges, rest) = rest.split_at(asking.charges as usize);
-        statuses.push(status(asking, charges));
+        (charges, rest) = rest.split_at(descriptor.charges as usize);
+        statuses.push(status(descriptor, charges));
     }
     statuses
 }
 
-/// The status of one descriptor: what its tightest limit says, the first of several equally tight ones.
+/// The status of one descriptor: that of its tightest limit, the first of equally tight ones.
 #[inline]
-fn status<'r>(asking: &DescriptorPlan<'r>, charges: &[Charge<'r>]) -> Status<'r> {
-    let is_shadow = asking.reached.is_shadow();
-    let tightest = charges.iter().reduce(
-        |tightest, next| {
-            if is_tighter(next, tightest, is_shadow) { next } else { tightest }
-        },
-    );
-    match (asking.reached, tightest) {
+fn status<'r>(descriptor: &DescriptorPlan<'r>, charges: &[Charge<'r>]) -> Status<'r> {
+    let is_shadow = descriptor.reached.is_shadow();
+    let tightest = charges.iter().reduce(|tightest, next| tighter(tightest, next, is_shadow));
+    match (descriptor.reached, tightest) {
         (Reached::Unlimited(_), _) => Status::UNLIMITED,
         (_, None) => Status::NO_LIMIT,
         (_, Some(charge)) => Status {
@@ -83,23 +90,24 @@ fn status<'r>(asking: &DescriptorPlan<'r>, charges: &[Charge<'r>]) -> Status<'r>
             limit: Some(charge.current()),
             remaining: u32::try_from(charge.remaining).unwrap_or(u32::MAX),
             reset: charge.reset,
-            rule: asking.reached.rule_info(),
+            rule: descriptor.reached.rule_info(),
         },
     }
 }
 
-/// A denial is tighter than an admission; among denials the one with the longest known reset, among admissions the one
-/// with less left.
-fn is_tighter(one: &Charge<'_>, other: &Charge<'_>, is_shadow: bool) -> bool {
-    match (code(one, is_shadow), code(other, is_shadow)) {
-        (Code::OverLimit, Code::Ok) => true,
-        (Code::Ok, Code::OverLimit) => false,
-        (Code::OverLimit, Code::OverLimit) => one.reset > other.reset,
-        (Code::Ok, Code::Ok) => one.remaining < other.remaining,
-    }
+/// The tighter of two limits of one descriptor, the first if they are equal. A denial is tighter than an admission; of two
+/// denials the one with the longer known reset, of two admissions the one with fewer hits remaining.
+fn tighter<'c, 'r>(first: &'c Charge<'r>, second: &'c Charge<'r>, is_shadow: bool) -> &'c Charge<'r> {
+    let is_second = match (code(first, is_shadow), code(second, is_shadow)) {
+        (Code::Ok, Code::OverLimit) => true,
+        (Code::OverLimit, Code::Ok) => false,
+        (Code::OverLimit, Code::OverLimit) => second.reset > first.reset,
+        (Code::Ok, Code::Ok) => second.remaining < first.remaining,
+    };
+    if is_second { second } else { first }
 }
 
 #[inline]
 fn code(charge: &Charge<'_>, is_shadow: bool) -> Code {
-    if charge.outcome == Outcome::Admitted || is_shadow { Code::Ok } else { Code::OverLimit }
+    if charge.fit == Fit::Admitted || is_shadow { Code::Ok } else { Code::OverLimit }
 }

@@ -6,7 +6,7 @@
 use crate::{
     clock::Clock,
     limit::Timestamp,
-    limiter::{Due, Limiter, Ticket},
+    limiter::{Limiter, QueuePoll, Ticket},
 };
 use std::{
     future::poll_fn,
@@ -25,8 +25,9 @@ struct Place<'s> {
 }
 
 impl Place<'_> {
-    fn due(&self, waker: &Waker) -> Due {
-        self.ticket.as_ref().map_or(Due::TooLate, |ticket| self.limiter.due(ticket, waker))
+    fn poll(&self, waker: &Waker) -> QueuePoll {
+        let poll = |ticket| self.limiter.poll(ticket, waker, self.clock.now());
+        self.ticket.as_ref().map_or(QueuePoll::TooLate, poll)
     }
 }
 
@@ -47,14 +48,14 @@ pub(super) async fn released(limiter: &Limiter, clock: &dyn Clock, ticket: Ticke
     let is_released = poll_fn(|context: &mut Context<'_>| {
         loop {
             // Registers the waker before the timer is polled, so that a release moved after this wakes the task.
-            let Due::At(release) = place.due(context.waker()) else { return Poll::Ready(false) };
-            let wait = release.since(clock.now());
-            if wait.is_zero() {
-                return Poll::Ready(true);
-            }
-            if set_for != Some(release) {
-                timer.set(sleep(wait));
-                set_for = Some(release);
+            let at = match place.poll(context.waker()) {
+                QueuePoll::Release => return Poll::Ready(true),
+                QueuePoll::TooLate => return Poll::Ready(false),
+                QueuePoll::Again(at) => at,
+            };
+            if set_for != Some(at) {
+                timer.set(sleep(at.since(clock.now())));
+                set_for = Some(at);
             }
             ready!(timer.as_mut().poll(context));
             // The timer runs on another clock than the limits, and may be early.

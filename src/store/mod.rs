@@ -16,7 +16,7 @@ pub use capacity::{COUNTER_BYTES, default_counters_max};
 pub use copy::{PageCopies, PageKeys, Wanted};
 pub use counter::Counter;
 pub use shard::Shard;
-pub use table::{Crowded, Place};
+pub use table::{Crowded, SlotIndex};
 
 use crate::{
     limit::{LimitId, Timestamp},

@@ -2,7 +2,7 @@
 
 use super::{
     Counter, Key, Swept,
-    table::{Crowded, Place, Table},
+    table::{Crowded, SlotIndex, Table},
 };
 use crate::limit::{LimitId, Timestamp};
 
@@ -15,7 +15,7 @@ pub struct Shard {
 impl Shard {
     /// Where the counter of the key is: good until something is inserted or swept.
     #[inline]
-    pub fn find(&self, key: Key) -> Option<Place> {
+    pub fn find(&self, key: Key) -> Option<SlotIndex> {
         self.counters.find(key)
     }
 
@@ -33,14 +33,14 @@ impl Shard {
 
     /// The counter at a place that was found.
     #[inline]
-    pub fn get(&self, place: Place) -> &Counter {
-        &self.counters.get(place).value
+    pub fn get(&self, slot: SlotIndex) -> &Counter {
+        &self.counters.get(slot).value
     }
 
     /// The counter at a place that was found, to be changed.
     #[inline]
-    pub fn get_mut(&mut self, place: Place) -> &mut Counter {
-        self.counters.get_mut(place)
+    pub fn get_mut(&mut self, slot: SlotIndex) -> &mut Counter {
+        self.counters.get_mut(slot)
     }
 
     /// Adds a counter for a key that has none, made under the store's secret; returns how many expired ones made room.

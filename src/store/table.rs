@@ -43,7 +43,7 @@ pub struct Crowded;
 
 /// Where a key was found: good for as long as nothing is inserted or dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct SlotIndex {
     page: u32,
     slot: u32,
 }
@@ -202,10 +202,10 @@ impl<T: Default> Table<T> {
 
     /// Where the key is.
     #[inline]
-    pub(super) fn find(&self, key: Key) -> Option<Place> {
+    pub(super) fn find(&self, key: Key) -> Option<SlotIndex> {
         let page = self.page_of(key);
         let slot = self.pages[page].position(key)?;
-        Some(Place { page: page as u32, slot: slot as u32 })
+        Some(SlotIndex { page: page as u32, slot: slot as u32 })
     }
 
     /// Asks memory for the page that may hold the key, and waits for none of it.
@@ -229,18 +229,18 @@ impl<T: Default> Table<T> {
     }
 
     #[inline]
-    pub(super) fn get(&self, place: Place) -> &Slot<T> {
-        self.pages[place.page as usize].slot(place.slot as usize)
+    pub(super) fn get(&self, index: SlotIndex) -> &Slot<T> {
+        self.pages[index.page as usize].slot(index.slot as usize)
     }
 
     #[inline]
-    pub(super) fn get_mut(&mut self, place: Place) -> &mut T {
-        let page = &mut self.pages[place.page as usize];
+    pub(super) fn get_mut(&mut self, index: SlotIndex) -> &mut T {
+        let page = &mut self.pages[index.page as usize];
         // Written only when it is news: other cores read the page to find their keys, and should not have to fetch it anew.
         if !page.changed {
             page.changed = true;
         }
-        &mut page.slot_mut(place.slot as usize).value
+        &mut page.slot_mut(index.slot as usize).value
     }
 
     /// Adds a key that is not there yet. Before a full page is split, what `keep` does not want is dropped from it;
@@ -367,8 +367,8 @@ mod tests {
             for (number, action) in steps {
                 let key = key(number);
                 match (table.find(key), action) {
-                    (Some(place), 0) => {
-                        *table.get_mut(place) += 1;
+                    (Some(slot), 0) => {
+                        *table.get_mut(slot) += 1;
                         *map.get_mut(&key).unwrap() += 1;
                     }
                     (None, 0..=2) => {
@@ -391,9 +391,9 @@ mod tests {
             }
             prop_assert_eq!(table.iter().count(), map.len());
             for (key, value) in map {
-                let place = table.find(key);
-                prop_assert!(place.is_some());
-                prop_assert_eq!(table.get(place.unwrap()).value, value);
+                let slot = table.find(key);
+                prop_assert!(slot.is_some());
+                prop_assert_eq!(table.get(slot.unwrap()).value, value);
             }
         }
     }

@@ -2,7 +2,7 @@
 //! many counters, and so shards, a request spans.
 
 use crate::support;
-use std::{num::NonZeroU64, sync::Mutex, task::Waker, thread, time::Duration};
+use std::{num::NonZeroU64, sync::Mutex, thread, time::Duration};
 use tidegate::{
     limit::{Code, Descriptor, Entry, Hits, Request, RequestLimits, Timestamp},
     limiter::{Due, Limiter, Ticket, Verdict},
@@ -123,7 +123,7 @@ fn in_a_queue_of_many_threads_no_turn_is_given_twice_and_none_is_left_out() {
         admitted
     });
     let tickets = waiting.into_inner().expect("no thread panics");
-    let turn = |ticket: &Ticket| match limiter.due(ticket, Waker::noop()) {
+    let turn = |ticket: &Ticket| match limiter.due(ticket) {
         Due::At(turn) => turn.since(now),
         Due::TooLate => panic!("no end is set"),
     };

@@ -1,7 +1,7 @@
 //! The scenarios of `tests/vectors/`, played to the limiter. Clients of other languages play the same files.
 
 use serde::Deserialize;
-use std::{collections::BTreeMap, fs, path::Path, task::Waker, time::Duration};
+use std::{collections::BTreeMap, fs, path::Path, time::Duration};
 use tidegate::{
     limit::{
         Code, CurrentLimit, Decision, Denial, Descriptor, Entry, Header, Hits, Override, Request,
@@ -204,7 +204,7 @@ impl<'s> Player<'s> {
             (Verdict::Decided(decision), None, Some(response)) => response.is(&decision),
             (Verdict::Queued(ticket), Some(millis), None) => {
                 let expected = now.saturating_add_nanos(millis * 1_000_000 + step.held_ns);
-                let due = self.limiter.due(&ticket, Waker::noop());
+                let due = self.limiter.due(&ticket);
                 let name = step.waits_as.as_deref().ok_or("who waits needs a name")?;
                 let former = self.waiting.insert(name, (request, ticket));
                 match former {
@@ -222,7 +222,7 @@ impl<'s> Player<'s> {
         let (request, ticket) = self.take(name)?;
         // A turn that was moved to the past comes when it is moved.
         let has_come = |turn: Timestamp| turn.max(self.before) == now;
-        let due = self.limiter.due(&ticket, Waker::noop());
+        let due = self.limiter.due(&ticket);
         if !matches!(due, Due::At(turn) if has_come(turn)) {
             return Err(format!("{due:?} is another turn"));
         }

@@ -57,7 +57,7 @@ fn turns_follow_each_other_without_a_gap_whoever_comes_and_goes_away() {
                     move || {
                         let ticket = come(&limiter, values).expect("the first has taken what fits at once");
                         // Asked by whoever waits, beside all that others do.
-                        assert!(matches!(limiter.due(&ticket, Waker::noop()), Due::At(_)));
+                        assert!(matches!(limiter.due(&ticket), Due::At(_)));
                         if goes_away {
                             limiter.cancel(ticket, NOW);
                             return None;
@@ -69,7 +69,7 @@ fn turns_follow_each_other_without_a_gap_whoever_comes_and_goes_away() {
         );
         let tickets = waiting.into_iter().flatten();
         let mut turns: Vec<Duration> = tickets
-            .map(|ticket| match limiter.due(&ticket, Waker::noop()) {
+            .map(|ticket| match limiter.due(&ticket) {
                 Due::At(turn) => turn.since(NOW),
                 Due::TooLate => panic!("no end is set"),
             })

@@ -73,6 +73,8 @@ pub struct Naive {
     settings: Settings,
     rules: Rules,
     pub counters: BTreeMap<Key, Oracle>,
+    /// The limit under which each counter was counted last; none for limits of requests, which differ in number only.
+    labels: BTreeMap<Key, Option<Label>>,
     pub waits: Waits,
     snapshot: Snapshot,
     /// Whether there is anything to write: what did not change is not dated anew.
@@ -84,6 +86,21 @@ pub struct Naive {
 struct Snapshot {
     at: u64,
     counters: BTreeMap<Key, Oracle>,
+    labels: BTreeMap<Key, Option<Label>>,
+}
+
+/// A limit, as far as it makes a counter another one.
+#[derive(Clone)]
+struct Label {
+    model: Model,
+    queue: Option<Queue>,
+}
+
+impl PartialEq for Label {
+    fn eq(&self, other: &Self) -> bool {
+        let limit = |label: &Self| Oracle::new(label.model.clone()).limit();
+        self.model.counts_as(&other.model) && limit(self) == limit(other) && self.queue == other.queue
+    }
 }
 
 /// Rule, value, and the limit: of the rule, or the request's own.
@@ -104,12 +121,14 @@ pub struct Charge {
     pub until_place: Option<Wait>,
     /// Whether it may wait. Not in a shadow.
     pub queue: Option<Queue>,
+    label: Option<Label>,
 }
 
 impl Naive {
     pub fn new(settings: Settings, rules: Rules) -> Self {
-        let (counters, waits) = (BTreeMap::new(), Waits::new(settings.waiting_max));
-        Self { settings, rules, counters, waits, snapshot: Snapshot::default(), is_changed: true }
+        let waits = Waits::new(settings.waiting_max);
+        let (counters, labels) = (BTreeMap::new(), BTreeMap::new());
+        Self { settings, rules, counters, labels, waits, snapshot: Snapshot::default(), is_changed: true }
     }
 
     /// Lets a step happen; what those are told who learn something by it, in the order of coming.
@@ -157,14 +176,16 @@ impl Naive {
 
     fn write_snapshot(&mut self, at: u64) {
         if self.is_changed {
-            self.snapshot = Snapshot { at, counters: self.counters.clone() };
+            let (counters, labels) = (self.counters.clone(), self.labels.clone());
+            self.snapshot = Snapshot { at, counters, labels };
             self.is_changed = false;
         }
     }
 
     /// What was written, as a process finds it that starts now; expired counters are left out, to the nanosecond.
     fn restart(&mut self, start: u64) {
-        let Snapshot { at, mut counters } = self.snapshot.clone();
+        let Snapshot { at, mut counters, labels } = self.snapshot.clone();
+        self.labels = labels;
         counters.values_mut().for_each(|oracle| oracle.restart(at, start));
         counters.retain(|_, oracle| oracle.expires() > start);
         self.counters = counters;
@@ -182,6 +203,7 @@ impl Naive {
         let mut charges = self.charges(asked);
         let counters: Vec<Key> =
             BTreeMap::from_iter(charges.iter().map(|charge| (charge.key, ()))).into_keys().collect();
+        self.convert(&charges, now);
         for &key in &counters {
             self.evaluate(&mut charges, key, now);
         }
@@ -190,7 +212,7 @@ impl Naive {
         if would_wait {
             counters.iter().for_each(|&key| self.let_wait(&mut charges, key, patience, now));
         }
-        let (is_over, has_room) = self.make_room(asked, &mut charges, &counters);
+        let (is_over, has_room) = self.make_room(asked, &mut charges, &counters, now);
         counters.iter().for_each(|&key| self.settle(&charges, key, is_over, has_room, now));
         if would_wait && is_over {
             self.tell_until_place(&mut charges, patience, now);
@@ -201,16 +223,29 @@ impl Naive {
         self.answer(is_over, asked, &charges, now)
     }
 
-    /// The verdict, and whether there is room for new counters. Without, who needs one may be over.
-    fn make_room(&self, asked: &[Asked], charges: &mut [Charge], counters: &[Key]) -> (bool, bool) {
+    /// The verdict, and whether there is room for new counters. Without, descriptors that need one may be over.
+    fn make_room(
+        &mut self,
+        asked: &[Asked],
+        charges: &mut [Charge],
+        counters: &[Key],
+        now: u64,
+    ) -> (bool, bool) {
         let is_over = self.verdict(asked, charges);
-        let is_new = |key| !self.counters.contains_key(&key);
-        let new =
-            counters.iter().filter(|&&key| is_new(key) && self.counted(charges, key, is_over, takes) > 0);
-        let has_room = self.counters.len() + new.count() <= self.settings.counters_max;
+        let has_room = |naive: &Self| {
+            let is_new =
+                |key| !naive.counters.contains_key(key) && naive.counted(charges, *key, is_over, takes) > 0;
+            let new = counters.iter().filter(|key| is_new(key)).count();
+            naive.counters.len() + new <= naive.settings.counters_max
+        };
+        if !has_room(self) {
+            // A counter that was converted just now may count nothing any more: then its room is used again.
+            self.sweep(now);
+        }
+        let has_room = has_room(self);
         if !has_room && self.settings.denies_when_full {
             for charge in charges.iter_mut().filter(|charge| takes(charge.hits) > 0 && charge.fits) {
-                charge.has_no_room = is_new(charge.key);
+                charge.has_no_room = !self.counters.contains_key(&charge.key);
             }
         }
         (self.verdict(asked, charges), has_room)
@@ -226,7 +261,18 @@ impl Naive {
             oracle.give_back(given, now);
             oracle.take(taken, now);
             self.counters.insert(key, oracle);
+            self.convert(charges, now);
             self.is_changed = true;
+        }
+    }
+
+    /// Converts the counters that were counted under another limit, once and for all: what was used counts as taken now.
+    pub fn convert(&mut self, charges: &[Charge], now: u64) {
+        for Charge { key, model, label, .. } in charges {
+            let Some(oracle) = self.counters.get_mut(key) else { continue };
+            oracle.change_rule(model.clone(), now);
+            let former = self.labels.insert(*key, label.clone());
+            self.is_changed |= former.is_some_and(|former| former != *label);
         }
     }
 
@@ -237,10 +283,10 @@ impl Naive {
 
     /// Whether each charge of a counter fits.
     fn evaluate(&self, charges: &mut [Charge], key: Key, now: u64) {
-        let taken = sum(charges, key, |_| true, takes);
-        let mut oracle = self.oracle(charges, key, now);
-        oracle.give_back(sum(charges, key, |_| true, gives), now);
+        let [given, taken] = [gives, takes].map(|hits| sum(charges, key, |_| true, hits));
         for charge in charges.iter_mut().filter(|charge| charge.key == key) {
+            let mut oracle = self.oracle_of(charge, now);
+            oracle.give_back(given, now);
             charge.fits = match charge.hits {
                 Hits::Take(_) => taken <= oracle.remaining(now),
                 // There, a check passes at exactly the limit.
@@ -260,7 +306,7 @@ impl Naive {
     pub fn charges(&self, asked: &[Asked]) -> Vec<Charge> {
         let mut charges = Vec::new();
         for (descriptor, &Asked { rule, value, hits, own }) in asked.iter().enumerate() {
-            let mut charge = |limit, requests, model, always, queue| {
+            let mut charge = |limit, requests, model, always, queue, label| {
                 let (key, fits, has_no_room, until_place) = ((rule, value, limit), true, false, None);
                 charges.push(Charge {
                     descriptor,
@@ -273,6 +319,7 @@ impl Naive {
                     has_no_room,
                     until_place,
                     queue,
+                    label,
                 });
             };
             if let Some(requests) = own {
@@ -281,22 +328,35 @@ impl Naive {
                     true => Model::FixedWindow { limit, window },
                     false => Model::SlidingWindow { limit, window, precision: 1 },
                 };
-                charge(None, limit, model, self.settings.is_reference, None);
+                charge(None, limit, model, self.settings.is_reference, None, None);
             } else if let Some(rule) = self.rules.0.get(rule) {
                 for (index, limit) in rule.limits.iter().enumerate() {
                     let queue = limit.queue.filter(|_| !rule.shadow);
-                    charge(Some(index), limit.requests, limit.model.clone(), limit.always, queue);
+                    let label = Label { model: limit.model.clone(), queue: limit.queue };
+                    charge(
+                        Some(index),
+                        limit.requests,
+                        limit.model.clone(),
+                        limit.always,
+                        queue,
+                        Some(label),
+                    );
                 }
             }
         }
         charges
     }
 
-    /// The counter as its limit of now reads it. Charges of one counter have one limit, but for requests' own: of those
-    /// the first.
+    /// The counter of a key as the first limit of its charges reads it.
     pub fn oracle(&self, charges: &[Charge], key: Key, now: u64) -> Oracle {
         let charge = charges.iter().find(|charge| charge.key == key).expect("counters are those of charges");
-        let mut oracle = match self.counters.get(&key) {
+        self.oracle_of(charge, now)
+    }
+
+    /// The counter of a charge as its limit reads it. Charges of one counter have one limit, except that limits of
+    /// requests differ in number.
+    fn oracle_of(&self, charge: &Charge, now: u64) -> Oracle {
+        let mut oracle = match self.counters.get(&charge.key) {
             Some(oracle) => oracle.clone(),
             None => Oracle::new(charge.model.clone()),
         };
@@ -324,7 +384,8 @@ impl Naive {
         let is_shadow = own.is_none() && self.rules.0.get(rule).is_some_and(|rule| rule.shadow);
         let mut status = Status { is_over: false, limit: None };
         for charge in charges.iter().filter(|charge| charge.descriptor == descriptor) {
-            let oracle = self.oracle(charges, charge.key, now);
+            let oracle = self.oracle_of(charge, now);
+            let given = sum(charges, charge.key, |_| true, gives);
             let is_over = charge.is_over() && !is_shadow;
             let wanted = match charge.hits {
                 Hits::Peek => 1,
@@ -337,7 +398,8 @@ impl Naive {
                     Tightest { remaining: oracle.remaining(now), reset: Wait::After(nanos) }
                 }
                 _ if is_over => {
-                    let until_admits = || oracle.until_admits(wanted, now).map_or(Wait::Never, Wait::After);
+                    let until_admits =
+                        || oracle.until_admits(given, wanted, now).map_or(Wait::Never, Wait::After);
                     let reset = charge.until_place.unwrap_or_else(until_admits);
                     Tightest { remaining: oracle.remaining(now), reset }
                 }

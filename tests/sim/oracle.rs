@@ -69,9 +69,15 @@ impl Oracle {
         self.limit().saturating_sub(self.used(now))
     }
 
-    /// The wait until `hits` are admitted, found by halving; none if they never are.
-    pub fn until_admits(&self, hits: u64, now: u64) -> Option<u64> {
-        (hits <= self.limit()).then(|| first(now, |at| self.remaining(at) >= hits) - now)
+    /// The wait until `hits` are admitted, if as many as `given` are given back at the same time, found by bisection; none
+    /// if they never are.
+    pub fn until_admits(&self, given: u64, hits: u64, now: u64) -> Option<u64> {
+        let admits = |at| {
+            let mut then = self.clone();
+            then.give_back(given, at);
+            then.remaining(at) >= hits
+        };
+        (hits <= self.limit()).then(|| first(now, admits) - now)
     }
 
     pub fn until_full(&self, now: u64) -> u64 {

@@ -25,9 +25,13 @@ impl Naive {
             if fits || takes(hits) == 0 {
                 continue;
             }
-            let (oracle, taken) = (self.oracle(charges, key, now), sum(charges, key, |_| true, takes));
-            let has_place =
-                |at| oracle.remaining(at) >= taken || has_place(&oracle, queue, taken, patience, at);
+            let oracle = self.oracle(charges, key, now);
+            let [given, taken] = [gives, takes].map(|hits| sum(charges, key, |_| true, hits));
+            let has_place = |at| {
+                let mut then = oracle.clone();
+                then.give_back(given, at);
+                then.remaining(at) >= taken || has_place(&then, queue, taken, patience, at)
+            };
             let never = taken > oracle.limit();
             let wait = if never { Wait::Never } else { Wait::After(first(now, has_place) - now) };
             charges[index].until_place = Some(wait);
@@ -70,6 +74,7 @@ impl Naive {
         let mut told = Vec::new();
         while let Some(Waiter { asked, over, .. }) = self.waits.next_due(now) {
             let mut charges = self.charges(&asked);
+            self.convert(&charges, now);
             charges.iter_mut().for_each(|charge| charge.fits = !over.contains(&charge.descriptor));
             told.push(self.answer(false, &asked, &charges, now));
         }

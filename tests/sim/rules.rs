@@ -30,7 +30,7 @@ pub struct Limit {
     pub always: bool,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Queue {
     /// The longest wait, in nanoseconds.
     pub wait: u64,

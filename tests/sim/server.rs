@@ -1,4 +1,4 @@
-//! The limiter under trial, as a process has it: with the calls that wait for their answers, and a disk that outlives it.
+//! The limiter under test as a process runs it: with the calls of queued requests, and a disk that outlives the process.
 
 use crate::{
     naive::{Asked, Hits, Status, Tightest, Told, Wait},
@@ -18,7 +18,7 @@ use std::{
 use tidegate::{
     clock::ManualClock,
     limit::{Code, Decision, Descriptor, Entry, Override, Request, RequestLimits, Reset, Timestamp, Unit},
-    limiter::{Due, Limiter, Ticket, Verdict},
+    limiter::{Due, Limiter, QueuePoll, Ticket, Verdict},
     rules::{LoadOptions, RuleSet, Semantics, Source},
     snapshot::{SimulatedDisk, Writer, start_simulated},
     store::{OnFull, Seed, StoreSettings},
@@ -31,20 +31,24 @@ pub struct Server {
     disk: SimulatedDisk,
     limiter: Limiter,
     writer: Writer,
-    /// In the order of coming.
-    waiting: Vec<Waiting>,
+    /// In the order of arrival.
+    queued: Vec<Call>,
+    /// The latest time of a step in this process.
+    latest: u64,
+    /// Whether the clock went back in this process, which no clock of a server does.
+    is_set_back: bool,
 }
 
-/// A call that waits for its answer.
-struct Waiting {
+/// The call of a queued request.
+struct Call {
     asked: Vec<Asked>,
     ticket: Ticket,
-    /// As it was when it was asked for last.
-    due: Due,
+    /// The result of its last poll.
+    polled: QueuePoll,
     bell: Arc<Bell>,
 }
 
-/// Whether one who waits was told to ask again for its turn.
+/// Whether a call was woken since it was polled last.
 #[derive(Default)]
 struct Bell(AtomicBool);
 
@@ -58,17 +62,20 @@ impl Server {
     pub fn start(settings: Settings, rules: &Rules) -> Self {
         let disk = SimulatedDisk::default();
         let (limiter, writer) = start(settings, rules, &disk, 0);
-        Self { settings, rules: rules.clone(), disk, limiter, writer, waiting: Vec::new() }
+        let rules = rules.clone();
+        Self { settings, rules, disk, limiter, writer, queued: Vec::new(), latest: 0, is_set_back: false }
     }
 
     /// Lets a step happen; what those are told who learn something by it, in the order of coming.
     pub fn play(&mut self, Step { now, what }: &Step) -> Vec<Told> {
+        self.is_set_back |= *now < self.latest;
+        self.latest = *now;
         match what {
             What::Ask { asked, patience } => return vec![self.ask(asked, *patience, *now)],
             What::GiveUp(number) => {
-                if let Some(index) = number.checked_rem(self.waiting.len()) {
-                    let gone = self.waiting.remove(index);
-                    self.limiter.cancel(gone.ticket, moment(*now));
+                if let Some(index) = number.checked_rem(self.queued.len()) {
+                    let call = self.queued.remove(index);
+                    self.limiter.cancel(call.ticket, moment(*now));
                 }
             }
             What::Answer => return self.answer_all_due(*now),
@@ -103,9 +110,9 @@ impl Server {
             Verdict::Decided(decision) => return told(&decision),
             Verdict::Queued(ticket) => ticket,
         };
-        let bell = Arc::default();
-        let due = self.limiter.due(&ticket, &Waker::from(Arc::clone(&bell)));
-        self.waiting.push(Waiting { asked: asked.to_vec(), ticket, due, bell });
+        let bell: Arc<Bell> = Arc::default();
+        let polled = self.limiter.poll(&ticket, &Waker::from(Arc::clone(&bell)), moment(now));
+        self.queued.push(Call { asked: asked.to_vec(), ticket, polled, bell });
         Told::Held
     }
 
@@ -114,29 +121,40 @@ impl Server {
         self.limiter.store().counters()
     }
 
-    /// How long each of those who wait still has to. An error if a turn has moved and nobody was told.
+    /// The time that each queued request still waits. An error if its call would be released late: calls are polled
+    /// when they are woken, and at the time that the last poll returned.
     pub fn waits(&mut self, now: u64) -> Result<Vec<u64>, &'static str> {
-        let mut waits = Vec::new();
-        for Waiting { ticket, due, bell, .. } in &mut self.waiting {
-            let (former, was_told) = (*due, bell.0.swap(false, Ordering::Relaxed));
-            *due = self.limiter.due(ticket, &Waker::from(Arc::clone(bell)));
-            if *due != former && !was_told {
-                return Err("nobody was told that a turn has moved");
+        loop {
+            let mut polls = 0;
+            for Call { ticket, polled, bell, .. } in &mut self.queued {
+                let is_woken = bell.0.swap(false, Ordering::Relaxed);
+                if is_woken || matches!(*polled, QueuePoll::Again(at) if at <= moment(now)) {
+                    *polled = self.limiter.poll(ticket, &Waker::from(Arc::clone(bell)), moment(now));
+                    polls += 1;
+                }
             }
-            let Due::At(turn) = *due else { return Err("who comes too late still waits") };
-            waits.push(turn.as_nanos().saturating_sub(now));
+            if polls == 0 {
+                break;
+            }
+        }
+        let mut waits = Vec::new();
+        for Call { ticket, polled, .. } in &self.queued {
+            let Due::At(release) = self.limiter.due(ticket) else { return Err("queued beyond the end") };
+            if release <= moment(now) && *polled != QueuePoll::Release && !self.is_set_back {
+                return Err("not polled at its release time");
+            }
+            waits.push(release.as_nanos().saturating_sub(now));
         }
         Ok(waits)
     }
 
     fn answer_all_due(&mut self, now: u64) -> Vec<Told> {
         let mut answers = Vec::new();
-        for Waiting { asked, ticket, due, bell } in std::mem::take(&mut self.waiting) {
-            let has_come = matches!(due, Due::At(turn) if turn <= moment(now));
-            if !has_come {
-                self.waiting.push(Waiting { asked, ticket, due, bell });
-                continue;
-            }
+        let (due, later) = std::mem::take(&mut self.queued).into_iter().partition(|call: &Call| {
+            matches!(self.limiter.due(&call.ticket), Due::At(release) if release <= moment(now))
+        });
+        self.queued = later;
+        for Call { asked, ticket, .. } in due {
             let (names, pinned) = (names(&asked), self.limiter.pin());
             answers.push(told(&pinned.queued_decision(&request(&asked, &names), &ticket, moment(now))));
             self.limiter.release(ticket);
@@ -144,20 +162,20 @@ impl Server {
         answers
     }
 
-    /// From now on no answer is held beyond the end.
+    /// From now on no request is queued or released beyond the end.
     fn end(&mut self, ends: u64, now: u64) -> Vec<Told> {
         self.limiter.end_queues_at(moment(ends));
-        let mut sent_away = Vec::new();
-        for waiting in std::mem::take(&mut self.waiting) {
-            // Whoever was sent away before it has made room.
-            if self.limiter.due(&waiting.ticket, Waker::noop()) == Due::TooLate {
-                self.limiter.cancel(waiting.ticket, moment(now));
-                sent_away.push(self.ask(&waiting.asked, 0, now));
+        let mut cancelled = Vec::new();
+        for call in std::mem::take(&mut self.queued) {
+            // Those cancelled before it may have advanced it.
+            if self.limiter.due(&call.ticket) == Due::TooLate {
+                self.limiter.cancel(call.ticket, moment(now));
+                cancelled.push(self.ask(&call.asked, 0, now));
             } else {
-                self.waiting.push(waiting);
+                self.queued.push(call);
             }
         }
-        sent_away
+        cancelled
     }
 
     fn sweep(&self, now: u64) {
@@ -174,7 +192,8 @@ impl Server {
     }
 
     fn restart(&mut self, now: u64) {
-        self.waiting.clear();
+        self.queued.clear();
+        (self.latest, self.is_set_back) = (now, false);
         (self.limiter, self.writer) = start(self.settings, &self.rules, &self.disk, now);
     }
 }

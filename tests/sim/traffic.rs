@@ -168,8 +168,7 @@ fn moved(rng: &mut Rng, pace: Pace, now: u64, [reset, turn]: [u64; 2]) -> u64 {
 }
 
 fn random_request(rng: &mut Rng, settings: Settings, rules: &Rules) -> Vec<Asked> {
-    // Requests' own limits of one counter are taken to be one limit.
-    let own = rng.once_in(12).then(|| rng.between(0, 6) as u32);
+    let has_own = rng.once_in(12);
     let descriptor = |rng: &mut Rng| {
         let most = if settings.is_about_queues {
             rng.pick(&[1, 1, 1, 1, 2, 6])
@@ -186,7 +185,7 @@ fn random_request(rng: &mut Rng, settings: Settings, rules: &Rules) -> Vec<Asked
                 1 => Hits::GiveBack(rng.between(1, most)),
                 _ => Hits::Take(rng.between(1, most)),
             },
-            own,
+            own: has_own.then(|| rng.between(0, 6) as u32),
         }
     };
     (0..rng.pick(&[1, 1, 1, 2, 3])).map(|_| descriptor(rng)).collect()

@@ -196,7 +196,7 @@ impl Counter {
         {
             prop_assert_eq!(
                 self.until_admits(hits),
-                self.oracle.until_admits(hits, self.now),
+                self.oracle.until_admits(0, hits, self.now),
                 "until {}",
                 hits
             );

@@ -1,7 +1,7 @@
-//! The short ways, of most requests: hits for descriptors that each reach one plain limit, whose counter is there.
+//! The fast path of most requests: hits for descriptors that each match one plain limit, whose counter exists.
 //!
-//! [`single`] takes one descriptor, [`multi`] a handful. They decide as the long way would, or not at all. A test sends
-//! random requests both ways and compares answers and counters.
+//! [`single`] takes one descriptor, [`multi`] a few. Each decides exactly as the general path does, or returns none without
+//! having changed anything. A property sends random requests through both and compares decisions and counters.
 
 mod multi;
 mod single;
@@ -15,113 +15,114 @@ use super::keys::Keys;
 use crate::{
     limit::{Code, Decision, Descriptor, Hits, Reset, Status, Timestamp},
     rules::{DomainRules, Found, Rule, RuleLimit},
-    store::{Key, Place, Shard, Store},
+    store::{Key, Shard, SlotIndex, Store},
 };
 
-/// More descriptors go the long way: by then its bookkeeping weighs little.
+/// Requests with more descriptors are decided in general form, whose overhead then matters little.
 pub(super) const DESCRIPTORS_MAX: usize = 4;
 
-/// So few counters are in a near cache anyway.
+/// So few counters are in a near cache without prefetching.
 const NEAR_COUNTERS: usize = if cfg!(test) { 8 } else { 8 * 1024 };
 
-/// What a descriptor asks for; nothing, if nothing limits it.
-pub(super) type Asked<'r> = Option<Charge<'r>>;
-
-/// The hits that a descriptor asks of the counter of its plain limit.
+/// Hits of a descriptor for the counter of its plain limit.
 #[derive(Clone, Copy)]
-pub(super) struct Charge<'r> {
-    /// The counter's.
+pub(super) struct PlainCharge<'r> {
+    /// Key of the counter.
     pub(super) key: Key,
     rule: &'r Rule,
     limit: &'r RuleLimit,
     hits: u64,
 }
 
-/// A counter that was found.
+/// A counter that exists.
 #[derive(Clone, Copy)]
-struct Counter {
-    place: Place,
-    /// What it remembers.
+struct FoundCounter {
+    slot: SlotIndex,
+    /// Its state.
     words: [u64; 2],
 }
 
-/// Whether a request with these descriptors may go a short way, as far as can be told before their rules are found.
+/// Whether the fast path may take a request with these descriptors, as far as known without their rules.
 #[inline]
 pub(super) fn may_take(descriptors: &[Descriptor<'_>], domain: &DomainRules) -> bool {
     descriptors.len() <= DESCRIPTORS_MAX
         && (descriptors.len() == 1 || !domain.has_replaces())
-        && descriptors.iter().all(|descriptor| mere_hits(descriptor).is_some())
+        && descriptors.iter().all(|descriptor| plain_hits(descriptor).is_some())
 }
 
-/// The hits of a descriptor that asks for nothing else.
+/// The hits of a descriptor that takes hits and brings no limit along; else none.
 #[inline]
-fn mere_hits(descriptor: &Descriptor<'_>) -> Option<u64> {
+fn plain_hits(descriptor: &Descriptor<'_>) -> Option<u64> {
     match descriptor {
         Descriptor { limit: None, hits: Hits::Take(hits), .. } => Some(hits.get()),
         _ => None,
     }
 }
 
-/// What a descriptor asks for; none if that is more than a short way gives.
+/// The charge of a descriptor: `Some(None)` if nothing limits it, none if it is not for the fast path.
 #[inline]
-pub(super) fn asked<'r>(
+pub(super) fn charge<'r>(
     descriptor: &Descriptor<'_>,
     domain: &'r DomainRules,
     keys: &Keys,
-) -> Option<Asked<'r>> {
-    // Asked before its rule is looked for, which would be in vain.
-    mere_hits(descriptor)?;
-    asked_of(domain.find(&descriptor.entries).as_ref(), descriptor, domain, keys)
+) -> Option<Option<PlainCharge<'r>>> {
+    // Checked before the rule lookup, which would be in vain.
+    plain_hits(descriptor)?;
+    charge_of(domain.find(&descriptor.entries).as_ref(), descriptor, domain, keys)
 }
 
-/// The same, of a descriptor whose rule is found.
+/// As [`charge`], for a descriptor whose rule is `found`.
 #[inline]
-pub(super) fn asked_of<'r>(
+pub(super) fn charge_of<'r>(
     found: Option<&Found<'r>>,
     descriptor: &Descriptor<'_>,
     domain: &DomainRules,
     keys: &Keys,
-) -> Option<Asked<'r>> {
-    let hits = mere_hits(descriptor)?;
+) -> Option<Option<PlainCharge<'r>>> {
+    let hits = plain_hits(descriptor)?;
     let Some(Found { rule, shared }) = found else { return Some(None) };
     let limit = rule.plain_limit()?;
     let key = keys.key(domain, limit, &descriptor.entries, shared);
-    Some(Some(Charge { key, rule, limit, hits }))
+    Some(Some(PlainCharge { key, rule, limit, hits }))
 }
 
-/// Asks memory for all counters before any of them is waited for.
+/// Prefetches the counters of all charges, so that their cache misses overlap.
 #[inline]
-pub(super) fn fetch(asked: &[Asked<'_>], store: &Store) {
-    if asked.len() < 2 || store.counters() <= NEAR_COUNTERS {
+pub(super) fn fetch(charges: &[Option<PlainCharge<'_>>], store: &Store) {
+    if charges.len() < 2 || store.counters() <= NEAR_COUNTERS {
         return;
     }
-    let keys = asked.iter().flatten().map(|charge| charge.key);
+    let keys = charges.iter().flatten().map(|charge| charge.key);
     keys.clone().for_each(|key| store.lock(Store::shard_of(key)).fetch_page(key));
     keys.for_each(|key| store.lock(Store::shard_of(key)).fetch_slot(key));
 }
 
-/// Decides a request of which this is asked; none, and nothing has happened, if it has to go the long way.
+/// Decides a request with these charges; none, and nothing has changed, if it needs the general path.
 #[inline]
-pub(super) fn decide<'r>(asked: &[Asked<'r>], store: &Store, now: Timestamp) -> Option<Decision<'r>> {
-    match asked {
+pub(super) fn decide<'r>(
+    charges: &[Option<PlainCharge<'r>>],
+    store: &Store,
+    now: Timestamp,
+) -> Option<Decision<'r>> {
+    match charges {
         [Some(charge)] => decide_single(*charge, store, now),
-        asked => decide_multi(asked, store, now),
+        charges => decide_multi(charges, store, now),
     }
 }
 
-impl<'r> Charge<'r> {
-    /// Its counter, if it is there and remembers two words that were counted under this limit.
+impl<'r> PlainCharge<'r> {
+    /// Its counter, if it exists, has a state of two words, and was counted under this limit.
     #[inline]
-    fn find(&self, shard: &Shard) -> Option<Counter> {
-        let place = shard.find(self.key)?;
-        let counter = shard.get(place);
+    fn find(&self, shard: &Shard) -> Option<FoundCounter> {
+        let slot = shard.find(self.key)?;
+        let counter = shard.get(slot);
         let words = counter.words().filter(|_| counter.limit() == self.limit.id)?;
-        Some(Counter { place, words })
+        Some(FoundCounter { slot, words })
     }
 
     #[inline]
     fn status(&self, code: Code, remaining: u64, reset: Reset) -> Status<'r> {
-        // A limit is at most u32::MAX, and so is what remains of it.
+        // A limit is at most u32::MAX, and so is `remaining`.
         let remaining = u32::try_from(remaining).unwrap_or(u32::MAX);
         let (limit, rule) = (Some(self.limit.current()), Some(&self.rule.info));
         Status { code, limit, remaining, reset: Some(reset), rule }

@@ -1,7 +1,6 @@
-//! A handful of descriptors, each with a counter of its own: under all locks it is found out whether every limit admits,
-//! and then each is charged, or none.
+//! A few descriptors, each with a counter of its own: holding every lock, check all limits, then charge all or none.
 
-use super::{Asked, Charge, Counter, DESCRIPTORS_MAX};
+use super::{DESCRIPTORS_MAX, FoundCounter, PlainCharge};
 use crate::{
     algorithm::{Standing, State},
     limit::{Code, Decision, Reset, Status, Timestamp},
@@ -10,47 +9,47 @@ use crate::{
 };
 use smallvec::SmallVec;
 
-/// The locks of the shards, and for each of what is asked which of them is its counter's.
+/// The locked shards, and for each charge the index of its guard.
 struct Locked<'s> {
     guards: SmallVec<[MutexGuard<'s, Shard>; DESCRIPTORS_MAX]>,
-    of_asked: [usize; DESCRIPTORS_MAX],
+    guard_of: [usize; DESCRIPTORS_MAX],
 }
 
-/// At most [`DESCRIPTORS_MAX`] are asked.
+/// Precondition: at most [`DESCRIPTORS_MAX`] charges.
 #[inline]
 pub(in crate::limiter) fn decide<'r>(
-    asked: &[Asked<'r>],
+    charges: &[Option<PlainCharge<'r>>],
     store: &Store,
     now: Timestamp,
 ) -> Option<Decision<'r>> {
-    let Locked { mut guards, of_asked } = lock(store, asked)?;
+    let Locked { mut guards, guard_of } = lock(store, charges)?;
 
-    // Once all are locked: the processor looks for one counter while it waits for another.
+    // After all shards are locked: the lookups do not depend on each other, so their cache misses overlap.
     let mut counters = [None; DESCRIPTORS_MAX];
-    for ((counter, asked), guard) in counters.iter_mut().zip(asked).zip(of_asked) {
-        if let Some(charge) = asked {
+    for ((counter, charge), guard) in counters.iter_mut().zip(charges).zip(guard_of) {
+        if let Some(charge) = charge {
             *counter = Some(charge.find(&guards[guard])?);
         }
     }
     let mut code = Code::Ok;
-    for (charge, counter) in asked.iter().flatten().zip(counters.iter().flatten()) {
+    for (charge, counter) in charges.iter().flatten().zip(counters.iter().flatten()) {
         if charge.hits > charge.limit.algorithm.remaining(&State::Words(counter.words), now) {
             code = Code::OverLimit;
         }
     }
-    // Nothing was charged until here; from here on nothing can fail.
+    // Nothing was charged before this line, and nothing can fail after it.
     let mut decision = Decision { code, statuses: SmallVec::new() };
-    for ((asked, counter), guard) in asked.iter().zip(counters).zip(of_asked) {
-        // Each pushes its own status: one that they had in common would be made elsewhere first, and copied.
-        match (asked, counter) {
-            (Some(charge), Some(Counter { place, words })) if code == Code::Ok => {
+    for ((charge, counter), guard) in charges.iter().zip(counters).zip(guard_of) {
+        // Each arm pushes its own status: a common variable would cost a copy.
+        match (charge, counter) {
+            (Some(charge), Some(FoundCounter { slot, words })) if code == Code::Ok => {
                 let Standing { state, expires, remaining, until_full } =
                     charge.limit.algorithm.charge(State::Words(words), charge.hits, now);
-                guards[guard].get_mut(place).set(state, charge.limit.id, expires);
+                guards[guard].get_mut(slot).set(state, charge.limit.id, expires);
                 decision.statuses.push(charge.status(Code::Ok, remaining, Reset::After(until_full)));
             }
-            (Some(charge), Some(Counter { words, .. })) => {
-                decision.statuses.push(of_denied(charge, &State::Words(words), now));
+            (Some(charge), Some(FoundCounter { words, .. })) => {
+                decision.statuses.push(status_when_denied(charge, &State::Words(words), now));
             }
             _ => decision.statuses.push(Status::NO_LIMIT),
         }
@@ -58,13 +57,13 @@ pub(in crate::limiter) fn decide<'r>(
     Some(decision)
 }
 
-/// Locks the shards, in ascending order; none if two descriptors ask the same counter.
+/// Locks the shards in ascending order; none if two descriptors share a counter.
 #[inline]
-fn lock<'s>(store: &'s Store, asked: &[Asked<'_>]) -> Option<Locked<'s>> {
-    let keys = asked.iter().enumerate().filter_map(|(index, asked)| Some((asked.as_ref()?.key, index)));
+fn lock<'s>(store: &'s Store, charges: &[Option<PlainCharge<'_>>]) -> Option<Locked<'s>> {
+    let keys = charges.iter().enumerate().filter_map(|(index, charge)| Some((charge.as_ref()?.key, index)));
     let mut keys: SmallVec<[(Key, usize); DESCRIPTORS_MAX]> = keys.collect();
     keys.sort_unstable();
-    let mut locked = Locked { guards: SmallVec::new(), of_asked: [0; DESCRIPTORS_MAX] };
+    let mut locked = Locked { guards: SmallVec::new(), guard_of: [0; DESCRIPTORS_MAX] };
     let mut last: Option<Key> = None;
     for (key, index) in keys {
         if last == Some(key) {
@@ -74,14 +73,14 @@ fn lock<'s>(store: &'s Store, asked: &[Asked<'_>]) -> Option<Locked<'s>> {
         if last.map(Store::shard_of) != Some(shard) {
             locked.guards.push(store.lock(shard));
         }
-        locked.of_asked[index] = locked.guards.len() - 1;
+        locked.guard_of[index] = locked.guards.len() - 1;
         last = Some(key);
     }
     Some(locked)
 }
 
-/// What a counter says to a request that is denied, by its limit or by another.
-fn of_denied<'r>(charge: &Charge<'r>, state: &State, now: Timestamp) -> Status<'r> {
+/// The status of a descriptor of a denied request, whether its own limit denies or another one.
+fn status_when_denied<'r>(charge: &PlainCharge<'r>, state: &State, now: Timestamp) -> Status<'r> {
     let algorithm = &charge.limit.algorithm;
     let remaining = algorithm.remaining(state, now);
     if charge.hits > remaining {

@@ -1,6 +1,6 @@
 //! One descriptor: one lock, one probe, one dispatch on the algorithm.
 
-use super::{Charge, Counter};
+use super::{FoundCounter, PlainCharge};
 use crate::{
     algorithm::{Standing, Taken},
     limit::{Code, Decision, Reset, Timestamp},
@@ -10,15 +10,15 @@ use smallvec::SmallVec;
 
 #[inline]
 pub(in crate::limiter) fn decide<'r>(
-    charge: Charge<'r>,
+    charge: PlainCharge<'r>,
     store: &Store,
     now: Timestamp,
 ) -> Option<Decision<'r>> {
     let mut shard = store.lock(Store::shard_of(charge.key));
-    let Counter { place, words } = charge.find(&shard)?;
+    let FoundCounter { slot, words } = charge.find(&shard)?;
     match charge.limit.algorithm.take(words, charge.hits, now) {
         Taken::Admitted(Standing { state, expires, remaining, until_full }) => {
-            shard.get_mut(place).set(state, charge.limit.id, expires);
+            shard.get_mut(slot).set(state, charge.limit.id, expires);
             drop(shard);
             Some(decision(charge, Code::Ok, remaining, Reset::After(until_full)))
         }
@@ -29,9 +29,9 @@ pub(in crate::limiter) fn decide<'r>(
     }
 }
 
-/// Made in either case for itself: one that both came to would be made elsewhere first, and copied.
+/// Called in each arm, and inlined there, to build the decision in place: built after the match it would be copied.
 #[inline]
-fn decision(charge: Charge<'_>, code: Code, remaining: u64, reset: Reset) -> Decision<'_> {
+fn decision(charge: PlainCharge<'_>, code: Code, remaining: u64, reset: Reset) -> Decision<'_> {
     let mut statuses = SmallVec::new();
     statuses.push(charge.status(code, remaining, reset));
     Decision { code, statuses }

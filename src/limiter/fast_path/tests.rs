@@ -2,8 +2,8 @@ use super::*;
 use crate::{
     limit::{Descriptor, Hits, Override, Request, Timestamp, Unit},
     limiter::{
-        Limiter,
-        decide::decide_any,
+        Class, Limiter,
+        decide::decide_general,
         tests::{descriptor, replace_rules, rule_set},
     },
     rules::Semantics,
@@ -12,7 +12,7 @@ use crate::{
 use proptest::{collection::vec, prelude::*};
 use std::sync::LazyLock;
 
-/// What there is in rules; each key has values of its own.
+/// Rules with one key for each kind of limit.
 pub(in crate::limiter) const RULES: &str = "
 domain: d
 descriptors:
@@ -50,10 +50,10 @@ pub(in crate::limiter) fn counters(limiter: &Limiter) -> Vec<String> {
     shards.flat_map(|shard| shard.iter().map(|counter| format!("{counter:?}")).collect::<Vec<_>>()).collect()
 }
 
-/// What a step asks of one descriptor: which key, which value, how many hits, and now and then something rare.
-pub(in crate::limiter) type Asks = (usize, u8, u8, u8);
+/// A descriptor: index of its key, value, hits, and a number that rarely makes it a give-back or adds a limit.
+pub(in crate::limiter) type Drawn = (usize, u8, u8, u8);
 
-pub(in crate::limiter) fn asking((key, value, hits, rare): Asks) -> Descriptor<'static> {
+pub(in crate::limiter) fn drawn_descriptor((key, value, hits, rare): Drawn) -> Descriptor<'static> {
     let mut descriptor = descriptor(&TEXTS[key][usize::from(value)]);
     descriptor.hits = Hits::new(Some(u64::from(hits)), 0, rare == 0);
     descriptor.limit = (rare == 1).then_some(Override { requests: 2, unit: Unit::Second });
@@ -63,61 +63,62 @@ pub(in crate::limiter) fn asking((key, value, hits, rare): Asks) -> Descriptor<'
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
     #[test]
-    fn the_short_ways_decide_and_count_as_the_long_one(
+    fn the_fast_path_decides_and_counts_as_the_general_path(
         steps in vec((0..8_000u64, vec((0..KEYS.len(), 0..2u8, 0..8u8, 0..40u8), 1..6), 0..20u8), 1..60),
     ) {
-        let (short, long) = (limiter(RULES), limiter(RULES));
+        let (fast, general) = (limiter(RULES), limiter(RULES));
         let mut millis = 1_700_000_000_000;
-        for (wait, asks, change) in steps {
+        for (wait, drawn, change) in steps {
             millis += wait;
             if let Some(requests) = [3, 5].get(usize::from(change)) {
                 let changed = RULES.replace("requests_per_unit: 4", &format!("requests_per_unit: {requests}"));
-                for limiter in [&short, &long] {
+                for limiter in [&fast, &general] {
                     replace_rules(limiter, &changed);
                 }
             }
             let mut request = Request::new("d");
-            asks.into_iter().for_each(|asks| request.push(asking(asks)));
+            drawn.into_iter().for_each(|drawn| request.push(drawn_descriptor(drawn)));
             let now = Timestamp::from_millis(millis);
-            let (pinned, in_force) = (short.pin(), long.in_force.load());
-            let domain = in_force.rules.domain("d").expect("is there");
-            let by_long = decide_any(&in_force, domain, &long, &request, now);
-            prop_assert_eq!(pinned.decide(&request, now), by_long, "{:?}", request);
-            prop_assert_eq!(counters(&short), counters(&long));
+            let (by_fast, by_general) = (fast.pin(), general.pin());
+            let domain = by_general.in_force.rules.domain("d").expect("declared above");
+            let expected = decide_general(&by_general, domain, &request, now);
+            prop_assert_eq!(by_fast.decide(&request, now), expected, "{:?}", request);
+            prop_assert_eq!(counters(&fast), counters(&general));
         }
     }
 }
 
-/// Whether the request goes a short way once its counters are there.
-fn is_short(rules: &str, texts: &[&str]) -> bool {
+/// Whether the fast path decides the request once its counters exist.
+fn is_for_fast_path(rules: &str, texts: &[&str]) -> bool {
     let limiter = limiter(rules);
     let mut request = Request::new("d");
     texts.iter().for_each(|text| request.push(descriptor(text)));
-    let in_force = limiter.in_force.load();
-    let domain = in_force.rules.domain("d").expect("is there");
+    let pinned = limiter.pin();
     let now = Timestamp::from_millis(1_700_000_000_000);
     let decide = || {
-        let asked = request.descriptors().iter().map(|descriptor| asked(descriptor, domain, &in_force.keys));
-        let asked = asked.collect::<Option<Vec<_>>>().filter(|_| may_take(request.descriptors(), domain));
-        asked.and_then(|asked| decide(&asked, &limiter.store, now))
+        let (Class::Single(domain) | Class::Multi(domain)) = pinned.classify(&request) else { return None };
+        let keys = &pinned.in_force.keys;
+        let charges = request.descriptors().iter().map(|descriptor| charge(descriptor, domain, keys));
+        let charges: Vec<_> = charges.collect::<Option<_>>()?;
+        decide(&charges, &limiter.store, now)
     };
-    assert_eq!(decide(), None, "{texts:?}: no counter is there yet");
-    limiter.pin().decide(&request, now);
+    assert_eq!(decide(), None, "{texts:?}: no counter exists yet");
+    pinned.decide(&request, now);
     decide().is_some()
 }
 
 #[test]
-fn hits_for_plain_limits_go_a_short_way_once_their_counters_are_there() {
+fn hits_for_plain_limits_take_the_fast_path_once_their_counters_exist() {
     for key in ["sliding=x", "fixed=x", "token=x", "leaky=x"] {
-        assert!(is_short(RULES, &[key]), "{key}");
-        assert!(is_short(RULES, &["sliding=y", key]), "{key} and another");
-        assert!(is_short(RULES, &["unknown=x", key]), "{key} and one that nothing limits");
+        assert!(is_for_fast_path(RULES, &[key]), "{key}");
+        assert!(is_for_fast_path(RULES, &["sliding=y", key]), "{key} and another");
+        assert!(is_for_fast_path(RULES, &["unknown=x", key]), "{key} and one without a limit");
     }
-    assert!(is_short(RULES, &["sliding=a", "fixed=b", "token=c", "leaky=d"]));
+    assert!(is_for_fast_path(RULES, &["sliding=a", "fixed=b", "token=c", "leaky=d"]));
 }
 
 #[test]
-fn what_is_not_so_plain_goes_the_long_way() {
+fn requests_that_need_more_take_the_general_path() {
     for texts in [
         &["two=x"][..],
         &["sliding=x", "two=x"],
@@ -125,11 +126,35 @@ fn what_is_not_so_plain_goes_the_long_way() {
         &["sliding=x", "sliding=x"],
         &["sliding=a", "sliding=b", "sliding=c", "sliding=d", "sliding=e"],
     ] {
-        assert!(!is_short(RULES, texts), "{texts:?}");
+        assert!(!is_for_fast_path(RULES, texts), "{texts:?}");
     }
     let replacing = format!(
         "{RULES}  - {{ key: other, rate_limit: {{ unit: day, requests_per_unit: 9, replaces: [{{ name: x }}] }} }}"
     );
-    assert!(is_short(&replacing, &["sliding=x"]));
-    assert!(!is_short(&replacing, &["sliding=x", "fixed=x"]));
+    assert!(is_for_fast_path(&replacing, &["sliding=x"]));
+    assert!(!is_for_fast_path(&replacing, &["sliding=x", "fixed=x"]));
+}
+
+#[test]
+fn a_request_is_classified_by_its_domain_and_its_hits() {
+    let queueing = "domain: q\ndescriptors:\n  - { key: k, rate_limit: { per: 1s, requests_per_unit: 1, algorithm: leaky_bucket, max_wait: 9s } }";
+    let class = |rules: &str, domain: &'static str, texts: &[&'static str]| {
+        let limiter = limiter(rules);
+        let mut request = Request::new(domain);
+        texts.iter().for_each(|text| request.push(descriptor(text)));
+        match limiter.pin().classify(&request) {
+            Class::NoRules => "no rules",
+            Class::Single(_) => "single",
+            Class::Multi(_) => "multi",
+            Class::General(_) => "general",
+            Class::Queued(_) => "queued",
+        }
+    };
+    assert_eq!(class(RULES, "unknown", &["sliding=x"]), "no rules");
+    assert_eq!(class(RULES, "d", &["sliding=x"]), "single");
+    assert_eq!(class(RULES, "d", &["sliding=x", "fixed=x"]), "multi");
+    assert_eq!(class(RULES, "d", &["sliding=x ?"]), "general");
+    assert_eq!(class(RULES, "d", &["sliding=x -1"]), "general");
+    assert_eq!(class(RULES, "d", &["sliding=x"; 5]), "general");
+    assert_eq!(class(queueing, "q", &["k=x"]), "queued");
 }

@@ -1,77 +1,77 @@
-//! Deciding where answers may be counter: a request that does not fit now, but whose turn comes while its caller still waits,
-//! is charged now and answered at its turn.
+//! Deciding where requests may be queued: a request whose hits do not fit now, but will while its caller still waits, is
+//! charged now and answered then.
 //!
 //! What always holds:
 //!
-//! - A request that is counter is charged as one that is admitted: as a whole, at the moment at which it comes. Whoever
-//!   comes later stands behind it.
-//! - It is counter only if every limit that does not admit it now has a turn for it. It is answered at the latest of them.
-//! - When it is given up, its hits are taken off wherever they still count, and those behind it move up. Only a rule that
-//!   says `charge: always` keeps them. What it gave back stays given back.
-//! - A shadow never holds, and under a global shadow nothing does.
+//! - A queued request is charged like an admitted one: as a whole, on arrival. Later requests are behind it.
+//! - It is queued only if every limit that does not admit it now will, and is released when the last of them does.
+//! - When it is cancelled, its hits are given back wherever they still count, and the requests behind it advance. Only
+//!   `charge: always` keeps the hits. Hits that it gave back itself stay given back.
+//! - A shadow rule never queues, and with a global shadow no rule does.
 
 use super::{QueuedHits, Ticket};
-use crate::limiter::{
-    Limiter, Pinned,
-    charge::{Charge, Outcome, Plan},
-    counters::{LockedShards, PlannedCounter, counters},
-    decide::Deciding,
-    status::{Reading, read, statuses},
-};
 use crate::{
     algorithm::{Admission, Algorithm, LeakyBucket, State},
     limit::{Code, Decision, Hits, Request, Timestamp},
-    rules::{DomainRules, RuleLimit},
+    limiter::{
+        Limiter, Pinned,
+        counters::{LockedShards, PlannedCounter, counters},
+        decide::Deciding,
+        plan::{Fit, Plan},
+        status::{Reading, after_give_back, report, statuses},
+    },
+    rules::DomainRules,
     store::Key,
 };
 use smallvec::SmallVec;
 use std::{borrow::Cow, task::Waker, time::Duration};
 
-/// What becomes of a request that may be counter.
+/// The verdict on a request that may be queued.
 #[derive(Debug)]
 pub enum Verdict<'r> {
-    /// It is answered now.
+    /// To be answered now.
     Decided(Decision<'r>),
-    /// It waits: [`Limiter::due`] says for what.
+    /// Charged and queued: [`Limiter::poll`] returns when it is to be answered.
     Queued(Ticket),
 }
 
-/// Decides a request to a domain that may hold answers, for a caller that waits no longer than `patience`.
+/// Decides a request to a domain with queues, for a caller that waits up to `wait_max`.
 pub(in crate::limiter) fn decide<'p>(
     pinned: &'p Pinned<'_>,
     domain: &'p DomainRules,
     request: &Request<'_>,
-    patience: Duration,
+    wait_max: Duration,
     now: Timestamp,
 ) -> Verdict<'p> {
     let Limiter { store, queues, global_shadow, .. } = pinned.limiter;
+    let rules = &pinned.in_force.rules;
     let mut plan = Plan::new(domain, &pinned.in_force.keys, request);
     let mut counters = counters(&plan);
-    let mut shards = LockedShards::lock(store, &mut counters);
-    let mut deciding = Deciding::new(&mut plan, &counters, &mut shards, &pinned.in_force.rules, now);
+    let mut shards = LockedShards::lock(store, &mut counters, &plan, rules, now);
+    let mut deciding = Deciding::new(&mut plan, &counters, &mut shards, now);
     deciding.evaluate();
-    let would_wait = deciding.verdict() == Code::OverLimit && !*global_shadow && !patience.is_zero();
-    // Who fits at once, as most do, meets nobody here. This lock is always taken after those of shards.
-    let mut queued = (would_wait || deciding.gives_back()).then(|| queues.lock());
-    let patience = queued.as_ref().map_or(patience, |queues| patience.min(queues.wait_max(now)));
-    let waits = would_wait && deciding.accept_queued(patience);
+    let would_wait = deciding.verdict() == Code::OverLimit && !*global_shadow && !wait_max.is_zero();
+    // Requests that fit at once, which most do, do not contend for this lock.
+    let mut queues = (would_wait || deciding.gives_back()).then(|| queues.lock());
+    let wait_max = queues.as_ref().map_or(wait_max, |queues| wait_max.min(queues.wait_max(now)));
+    let waits = would_wait && deciding.accept_queued(wait_max);
     let (code, has_room) = deciding.conclude(store, *global_shadow);
     let given_back = deciding.given_back(code);
     deciding.settle(code == Code::Ok, has_room);
     if would_wait {
-        deciding.read_until_accepted(patience);
+        deciding.report_until_accepted(wait_max);
     }
 
     let (mut ticket, mut woken) = (None, Vec::new());
-    if let Some(queues) = &mut queued {
+    if let Some(queues) = &mut queues {
         for (key, hits) in given_back {
             queues.advance_all(key, hits, &mut woken);
         }
         if waits && code == Code::Ok {
-            ticket = Some(queues.push(now, deciding.hits_of_counters(), deciding.over()));
+            ticket = Some(queues.push(now, deciding.queued_hits(), deciding.over()));
         }
     }
-    drop((queued, shards));
+    drop((queues, shards));
     woken.into_iter().for_each(Waker::wake);
     match ticket {
         Some(ticket) => Verdict::Queued(ticket),
@@ -79,7 +79,7 @@ pub(in crate::limiter) fn decide<'p>(
     }
 }
 
-/// Decides a request to a domain that may hold answers, for a caller that does not wait.
+/// Decides a request to a domain with queues, for a caller that does not wait.
 pub(in crate::limiter) fn decide_unqueued<'p>(
     pinned: &'p Pinned<'_>,
     domain: &'p DomainRules,
@@ -88,34 +88,34 @@ pub(in crate::limiter) fn decide_unqueued<'p>(
 ) -> Decision<'p> {
     match decide(pinned, domain, request, Duration::ZERO, now) {
         Verdict::Decided(decision) => decision,
-        Verdict::Queued(_) => unreachable!("who does not wait is not counter"),
+        Verdict::Queued(_) => unreachable!("a request that does not wait is not queued"),
     }
 }
 
-/// What a request that was counter is told when its turn has come. Its hits are counted already.
+/// The decision for a queued request on its release. Its hits were counted on arrival.
 pub(in crate::limiter) fn decision<'p>(
     pinned: &'p Pinned<'_>,
     request: &Request<'_>,
     ticket: &Ticket,
     now: Timestamp,
 ) -> Decision<'p> {
-    let Some(domain) = pinned.in_force.rules.domain(request.domain()) else {
-        // The rules have changed meanwhile; nothing limits it any more, and nothing is charged.
+    let rules = &pinned.in_force.rules;
+    let Some(domain) = rules.domain(request.domain()) else {
+        // The rules have changed: nothing limits the request any more, and nothing is charged.
         return pinned.decide(request, now);
     };
     let mut plan = Plan::new(domain, &pinned.in_force.keys, request);
     let mut counters = counters(&plan);
-    let shards = LockedShards::lock(&pinned.limiter.store, &mut counters);
+    let shards = LockedShards::lock(&pinned.limiter.store, &mut counters, &plan, rules, now);
     for counter in &counters {
         for &charge in &plan.by_key[counter.charges()] {
             let charge = &mut plan.charges[charge as usize];
             if ticket.over.contains(&charge.descriptor) {
-                charge.outcome = Outcome::Over;
+                charge.fit = Fit::Over;
             }
-            let is_shadow = plan.asking[charge.descriptor as usize].reached.is_shadow();
-            let state = |limit: &RuleLimit| shards.state(counter, limit, &pinned.in_force.rules, now);
-            let told = Reading::of(&charge.limit.algorithm, &state(&charge.limit), now);
-            read(charge, counter.hits.taken, is_shadow, told, state, now);
+            let is_shadow = plan.descriptors[charge.descriptor as usize].reached.is_shadow();
+            let reading = Reading::of(&charge.limit.algorithm, &shards.state(counter), now);
+            report(charge, counter.hits, is_shadow, reading, || shards.state(counter), now);
         }
     }
     drop(shards);
@@ -123,87 +123,82 @@ pub(in crate::limiter) fn decision<'p>(
 }
 
 impl Deciding<'_, '_, '_> {
-    /// The first charge of a counter. All of them have one rule, and one limit but for the numbers of requests' own.
-    fn first(&self, counter: &PlannedCounter) -> &Charge<'_> {
-        &self.charges[self.by_key[counter.charges().start] as usize]
-    }
-
-    /// What a counter remembers.
-    fn state(&self, counter: &PlannedCounter) -> Cow<'_, State> {
-        self.shards.state(counter, &self.first(counter).limit, self.rules, self.now)
-    }
-
-    /// The bucket of a counter whose hits may wait for their turn.
+    /// The bucket of a counter that may queue hits.
     fn queueing(&self, counter: &PlannedCounter) -> Option<&LeakyBucket> {
         let first = self.first(counter);
-        let is_shadow = self.asking[first.descriptor as usize].reached.is_shadow();
+        let is_shadow = self.descriptors[first.descriptor as usize].reached.is_shadow();
         if is_shadow { None } else { first.limit.algorithm.queueing() }
     }
 
-    /// Takes hits that are over for admitted if they have a turn within `patience`; false if none have.
-    fn accept_queued(&mut self, patience: Duration) -> bool {
-        let mut waiting: SmallVec<[u32; 2]> = SmallVec::new();
-        for counter in self.counters {
-            let Some(bucket) = self.queueing(counter) else { continue };
-            let state = bucket.give_back(self.state(counter).into_owned(), counter.hits.given, self.now);
-            if matches!(
-                bucket.admission(&state, counter.hits.taken, patience, self.now),
-                Admission::Queued(_)
-            ) {
-                let takes = |charge: &u32| matches!(self.charges[*charge as usize].hits, Hits::Take(_));
-                waiting.extend(self.by_key[counter.charges()].iter().copied().filter(takes));
-            }
-        }
-        for &charge in &waiting {
-            self.charges[charge as usize].outcome = Outcome::Admitted;
-        }
-        for (asking, index) in self.asking.iter_mut().zip(0..) {
-            let mut charges = self.charges.iter().filter(|charge| charge.descriptor == index);
-            asking.is_over = charges.any(|charge| charge.outcome != Outcome::Admitted);
-        }
-        !waiting.is_empty()
+    /// The state that the hits of the request have to fit.
+    fn state_after_give_back(&self, counter: &PlannedCounter) -> Cow<'_, State> {
+        let algorithm = &self.first(counter).limit.algorithm;
+        after_give_back(algorithm, self.shards.state(counter), counter.hits, self.now)
     }
 
-    /// Tells those who are turned away from a queue when there will be a place for them.
-    fn read_until_accepted(&mut self, patience: Duration) {
+    /// Marks hits that do not fit now as admitted where a bucket would queue them for up to `wait_max`. Returns whether
+    /// there are any.
+    fn accept_queued(&mut self, wait_max: Duration) -> bool {
+        let mut accepted: SmallVec<[u32; 2]> = SmallVec::new();
         for counter in self.counters {
             let Some(bucket) = self.queueing(counter) else { continue };
-            let until_turn =
-                bucket.until_accepted(&self.state(counter), counter.hits.taken, patience, self.now);
+            let state = self.state_after_give_back(counter);
+            let admission = bucket.admission(&state, counter.hits.taken, wait_max, self.now);
+            if matches!(admission, Admission::Queued(_)) {
+                let takes = |charge: &u32| matches!(self.charges[*charge as usize].hits, Hits::Take(_));
+                accepted.extend(self.by_key[counter.charges()].iter().copied().filter(takes));
+            }
+        }
+        for &charge in &accepted {
+            self.charges[charge as usize].fit = Fit::Admitted;
+        }
+        for (descriptor, index) in self.descriptors.iter_mut().zip(0..) {
+            let mut charges = self.charges.iter().filter(|charge| charge.descriptor == index);
+            descriptor.is_over = charges.any(|charge| charge.fit != Fit::Admitted);
+        }
+        !accepted.is_empty()
+    }
+
+    /// Sets the reset of hits that a full queue denied: the wait until the same request is admitted or queued.
+    fn report_until_accepted(&mut self, wait_max: Duration) {
+        for counter in self.counters {
+            let Some(bucket) = self.queueing(counter) else { continue };
+            let state = self.state_after_give_back(counter);
+            let until_accepted = bucket.until_accepted(&state, counter.hits.taken, wait_max, self.now);
             for &charge in &self.by_key[counter.charges()] {
                 let charge = &mut self.charges[charge as usize];
-                if charge.outcome == Outcome::Over && matches!(charge.hits, Hits::Take(_)) {
-                    charge.reset = Some(until_turn);
+                if charge.fit == Fit::Over && matches!(charge.hits, Hits::Take(_)) {
+                    charge.reset = Some(until_accepted);
                 }
             }
         }
     }
 
-    /// Whether hits are to be given back.
+    /// Whether the request gives back hits.
     fn gives_back(&self) -> bool {
         self.counters.iter().any(|counter| counter.hits.given > 0)
     }
 
-    /// The hits that settling will give back, by counter. They are before all who wait.
+    /// Hits that [`Self::settle`] will give back, by counter. They count as given back before all queued requests.
     fn given_back(&self, code: Code) -> SmallVec<[(Key, u64); 1]> {
         let gives_back = self.counters.iter().filter(|counter| counter.hits.given > 0);
         gives_back
             .map(|counter| {
-                let used = self.first(counter).limit.algorithm.used(&self.state(counter), self.now);
+                let used = self.first(counter).limit.algorithm.used(&self.shards.state(counter), self.now);
                 (counter.key, self.counted(counter, code == Code::Ok).given.min(used))
             })
             .collect()
     }
 
-    /// Descriptors that are over and deny nothing.
+    /// Indices of descriptors that are over their limit without denying the request.
     fn over(&self) -> SmallVec<[u32; 2]> {
-        let over = self.asking.iter().zip(0..).filter(|(asking, _)| asking.is_over);
+        let over = self.descriptors.iter().zip(0..).filter(|(descriptor, _)| descriptor.is_over);
         over.map(|(_, index)| index).collect()
     }
 
-    /// The hits of an admitted request, counter by counter, after they were charged. A counter that is still not there
-    /// has found no room, and counts nothing.
-    fn hits_of_counters(&self) -> SmallVec<[QueuedHits; 1]> {
+    /// The hits of an admitted request after they were charged, by counter. Without a counter, for lack of room, nothing
+    /// was charged.
+    fn queued_hits(&self) -> SmallVec<[QueuedHits; 1]> {
         let charged =
             |counter: &&PlannedCounter| self.shards.has(counter) && self.counted(counter, true).taken > 0;
         self.counters
@@ -211,11 +206,11 @@ impl Deciding<'_, '_, '_> {
             .filter(charged)
             .map(|counter| {
                 let first = self.first(counter);
-                // What is counted in any case is not taken off again.
+                // Hits with `charge: always` are never given back.
                 let hits = if first.is_always() { 0 } else { self.counted(counter, true).taken };
                 let position = match &first.limit.algorithm {
                     Algorithm::LeakyBucket(bucket) => {
-                        Some((*bucket, bucket.last_position(&self.state(counter))))
+                        Some((*bucket, bucket.last_position(&self.shards.state(counter))))
                     }
                     _ => None,
                 };

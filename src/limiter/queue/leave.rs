@@ -1,9 +1,9 @@
-//! How a wait ends: answered when its turn has come, or given up. Whoever has a [`Ticket`] does one of the two.
+//! The end of a wait: released at its release time, or cancelled. The owner of a [`Ticket`] does one of the two.
 //!
-//! Giving up takes the hits off their counters and moves those behind up, all of it under the locks under which a place
-//! is taken: nobody gets a place between the two.
+//! Cancelling gives back the hits and advances the requests behind, all under the locks under which positions are taken:
+//! no request takes a position between the two.
 
-use super::{Due, QueuedHits, Ticket};
+use super::{Due, QueuePoll, QueuedHits, Ticket};
 use crate::{
     limit::Timestamp,
     limiter::Limiter,
@@ -15,17 +15,29 @@ use smallvec::SmallVec;
 use std::task::Waker;
 
 impl Limiter {
-    /// When a request that waits is to be answered. `waker` is told if that changes.
-    pub fn due(&self, ticket: &Ticket, waker: &Waker) -> Due {
-        self.queues.lock().due(ticket, waker)
+    /// When a queued request is to be answered, as things are: it may change to an earlier time.
+    pub fn due(&self, ticket: &Ticket) -> Due {
+        self.queues.lock().due(ticket)
     }
 
-    /// Ends a wait whose turn has come: the request is answered, and its hits stay counted.
+    /// What to do with a queued request now. It is to be polled on arrival, at the time that the last poll returned, and
+    /// when `waker` is woken.
+    pub fn poll(&self, ticket: &Ticket, waker: &Waker, now: Timestamp) -> QueuePoll {
+        let mut woken = Vec::new();
+        let poll = self.queues.lock().poll(ticket, waker, now, &mut woken);
+        woken.into_iter().for_each(Waker::wake);
+        poll
+    }
+
+    /// Ends the wait of a request that is answered. Its hits stay counted.
     pub fn release(&self, ticket: Ticket) {
-        self.queues.lock().remove(&ticket);
+        let mut woken = Vec::new();
+        self.queues.lock().remove(&ticket, &mut woken);
+        woken.into_iter().for_each(Waker::wake);
     }
 
-    /// Ends a wait without an answer: what still can be taken off of its hits is, and those behind move up.
+    /// Ends the wait of a request that is not answered: its hits are given back where they still count, and the requests
+    /// behind it advance.
     pub fn cancel(&self, ticket: Ticket, now: Timestamp) {
         let mut woken = Vec::new();
         let mut shards: SmallVec<[(usize, MutexGuard<'_, Shard>); 2]> = SmallVec::new();
@@ -37,51 +49,52 @@ impl Limiter {
         }
         let in_force = self.in_force.load();
         let mut queues = self.queues.lock();
-        let waiter = queues.remove(&ticket);
-        for booking in &waiter.hits_of_counters {
-            let shard = Store::shard_of(booking.key);
+        let request = queues.remove(&ticket, &mut woken);
+        for hits in &request.hits {
+            let shard = Store::shard_of(hits.key);
             let guard = shards.iter_mut().find(|(locked, _)| *locked == shard);
-            let (_, shard) = guard.expect("the shards of all hits_of_counters were locked");
-            if let Some(hits) = take_off(shard, booking, waiter.arrived, in_force.rules.limits(), now) {
-                queues.advance_behind(&ticket, booking.key, hits, &mut woken);
+            let (_, shard) = guard.expect("the shards of all keys were locked");
+            if let Some(left) = give_back(shard, hits, request.arrived, in_force.rules.limits(), now) {
+                queues.advance_behind(&ticket, hits.key, left, &mut woken);
             }
         }
         drop((queues, shards));
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// From now on no answer is held beyond `ends`, and those who wait for a later turn are told so.
+    /// Ends all queues at `ends`: from now on no request is queued or released beyond it, and those that would be are
+    /// woken to be cancelled.
     pub fn end_queues_at(&self, ends: Timestamp) {
         let mut woken = Vec::new();
         self.queues.lock().end(ends, &mut woken);
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// Requests that wait.
+    /// Number of queued requests.
     pub fn queued(&self) -> usize {
         self.queues.lock().len()
     }
 }
 
-/// Takes off a counter what still counts of a booking; how many hits that is.
-fn take_off(
+/// Gives back the hits of a queued request that still count on a counter; returns their number.
+fn give_back(
     shard: &mut Shard,
-    booking: &QueuedHits,
+    queued: &QueuedHits,
     arrived: Timestamp,
     limits: &LimitTable,
     now: Timestamp,
 ) -> Option<u64> {
-    let counter = shard.find(booking.key).map(|place| shard.get_mut(place))?;
+    let counter = shard.find(queued.key).map(|slot| shard.get_mut(slot))?;
     let id = counter.limit();
-    // The counter's limit may be another one by now, if the rules have changed.
-    let (limit, booked) = (limits.get(id)?, limits.get(booking.limit)?);
+    // If the rules have changed, the counter may have another limit than on arrival.
+    let (limit, on_arrival) = (limits.get(id)?, limits.get(queued.limit)?);
     let state = counter.take_state();
-    let left = match &booking.position {
-        Some((bucket, place)) => bucket.left_at(*place, booking.hits, now),
-        None if limit.algorithm.reads_as(&booked.algorithm) => {
-            limit.algorithm.left_of(&state, booking.hits, arrived, now)
+    let left = match &queued.position {
+        Some((bucket, position)) => bucket.left_at(*position, queued.hits, now),
+        None if limit.algorithm.reads_as(&on_arrival.algorithm) => {
+            limit.algorithm.left_of(&state, queued.hits, arrived, now)
         }
-        // It was taken over as a sum, by a limit that counts otherwise: nobody knows whose hits are left of it.
+        // Converted as a sum: how many of the hits left are these is unknown, and none may be taken from another request.
         None => 0,
     };
     let state = limit.algorithm.give_back(state, left, now);

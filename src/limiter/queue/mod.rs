@@ -1,14 +1,21 @@
-//! Who waits for a turn, in which lines. Pure: no clock, no locks, no counters.
+//! The queued requests: a state machine without clock, locks or counters.
 //!
-//! A request that waits has booked its hits in every counter that it asked, and stands in the line of each. Its turn is the
-//! latest of those that its places have. What always holds:
+//! A queued request has charged its hits to every counter that it names, and has a position in each leaky bucket among
+//! them. It is released once all of its positions are. What always holds:
 //!
-//! - a line is in the order of coming, and so are the turns of its places;
-//! - when hits before a position are given back, that position and all behind it move up by as much; no turn ever gets later;
-//! - no more requests wait than may.
+//! - requests of one bucket are released in the order of arrival, unless the rules change;
+//! - when hits before a position are given back, that position and all behind it advance by as much; a release time never
+//!   gets later;
+//! - no more than `requests_max` requests are queued.
+//!
+//! Each operation takes O(log n) steps amortised, with n requests in a queue. In particular, giving back hits does not
+//! visit the requests behind them, and wakes at most one of them for each bucket. The others have timers that are late, and
+//! are woken in order of arrival: the first request in a bucket that has not reached its release time there (the head of
+//! its [`Line`]) has a timer for that time, and then wakes the next.
 
 mod decide;
 mod leave;
+mod line;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]
@@ -24,176 +31,233 @@ use crate::{
 };
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
+use line::{Line, Member};
 use smallvec::SmallVec;
 use std::{task::Waker, time::Duration};
 
-/// What a request that waits is known by. Whoever has it ends the wait, once: answered or given up.
-#[must_use = "a request waits until it is answered or given up"]
+/// A queued request. Its owner ends the wait exactly once: by [`Limiter::release`](super::Limiter::release) or
+/// [`Limiter::cancel`](super::Limiter::cancel).
+#[must_use = "a request stays queued until it is released or cancelled"]
 #[derive(Debug)]
 pub struct Ticket {
-    /// In the order of coming.
+    /// In the order of arrival.
     number: u64,
-    /// The counters with its hits, in ascending order.
-    pub(in crate::limiter) keys: SmallVec<[Key; 2]>,
-    /// Descriptors that are over and yet deny nothing, by index.
-    pub(in crate::limiter) over: SmallVec<[u32; 2]>,
+    /// Keys of the counters that hold its hits, in ascending order.
+    pub(super) keys: SmallVec<[Key; 2]>,
+    /// Indices of descriptors that are over their limit without denying the request.
+    pub(super) over: SmallVec<[u32; 2]>,
 }
 
-/// When a request that waits is to be answered.
+/// When a queued request is to be answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Due {
-    /// At its turn.
+    /// At its release time.
     At(Timestamp),
-    /// Not any more: its turn would come after the last moment at which answers are given.
+    /// Never: its release time is after the end of all queues.
     TooLate,
 }
 
-/// Hits that a request has in one counter.
-#[derive(Clone, Debug)]
-pub(in crate::limiter) struct QueuedHits {
-    pub(in crate::limiter) key: Key,
-    /// The limit under which they were counted.
-    pub(in crate::limiter) limit: LimitId,
-    pub(in crate::limiter) hits: u64,
-    /// Where they are, in a leaky bucket.
-    pub(in crate::limiter) position: Option<(LeakyBucket, Position)>,
-    /// Whether they wait for their turn there: no shadow makes anybody wait, however full its bucket is.
-    pub(in crate::limiter) waits: bool,
+/// What the owner of a queued request has to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum QueuePoll {
+    /// Release it: its release time has come.
+    Release,
+    /// Poll again at this time, or when woken.
+    Again(Timestamp),
+    /// Cancel it: its release time is after the end of all queues.
+    TooLate,
 }
 
-/// A request that waits.
-pub(in crate::limiter) struct QueuedRequest {
-    /// When it arrived.
-    pub(in crate::limiter) arrived: Timestamp,
-    /// One for each counter.
-    pub(in crate::limiter) hits_of_counters: SmallVec<[QueuedHits; 1]>,
-    /// Whom to tell that the turn has moved.
+/// Hits that a queued request has charged to one counter.
+#[derive(Clone, Debug)]
+pub(super) struct QueuedHits {
+    pub(super) key: Key,
+    /// The limit under which they were counted.
+    pub(super) limit: LimitId,
+    pub(super) hits: u64,
+    /// Their position, in a leaky bucket.
+    pub(super) position: Option<(LeakyBucket, Position)>,
+    /// Whether the request waits for this bucket. It does not wait for a shadow, however full its bucket is.
+    pub(super) waits: bool,
+}
+
+/// A request in the queues.
+pub(super) struct QueuedRequest {
+    pub(super) arrived: Timestamp,
+    /// One for each counter, in ascending order of keys. Positions are those on arrival.
+    pub(super) hits: SmallVec<[QueuedHits; 1]>,
+    /// Woken when a release time may have changed. None from then until the request is polled.
     waker: Option<Waker>,
 }
 
-impl QueuedRequest {
-    fn turn(&self) -> Timestamp {
-        let waits = self.hits_of_counters.iter().filter(|booking| booking.waits);
-        let places = waits.filter_map(|booking| booking.position.as_ref());
-        places.map(|(bucket, position)| bucket.release_at(*position)).max().unwrap_or(self.arrived)
-    }
-}
+/// The lines of one key: usually one, else one for each limit under which requests were queued, oldest first.
+type Lines = SmallVec<[Line; 1]>;
 
-/// All who wait.
-pub(in crate::limiter) struct Queues {
-    /// The most requests that wait at once.
+/// All queued requests.
+pub(super) struct Queues {
     requests_max: usize,
-    /// No answer is given after this.
+    /// No request is released after this time.
     ends: Option<Timestamp>,
-    /// Tickets given out so far.
-    tickets: u64,
+    /// Number of the next ticket.
+    next: u64,
     requests: HashMap<u64, QueuedRequest, FixedState>,
-    /// By counter, the numbers of those whose hits are in it.
-    lines: HashMap<Key, Vec<u64>, FixedState>,
+    lines: HashMap<Key, Lines, FixedState>,
 }
 
 impl Queues {
-    /// Nobody waits, and no more than so many ever will.
-    pub(in crate::limiter) fn new(requests_max: usize) -> Self {
-        Self { requests_max, ends: None, tickets: 0, requests: HashMap::default(), lines: HashMap::default() }
+    pub(super) fn new(requests_max: usize) -> Self {
+        Self { requests_max, ends: None, next: 0, requests: HashMap::default(), lines: HashMap::default() }
     }
 
     /// Calls `visit` with every limit under which hits of queued requests were counted.
-    pub(in crate::limiter) fn visit_limits(&self, visit: &mut dyn FnMut(LimitId)) {
-        let hits = self.requests.values().flat_map(|request| &request.hits_of_counters);
+    pub(super) fn visit_limits(&self, visit: &mut dyn FnMut(LimitId)) {
+        let hits = self.requests.values().flat_map(|request| &request.hits);
         hits.for_each(|hits| visit(hits.limit));
     }
 
-    /// Requests that wait.
-    pub(in crate::limiter) fn len(&self) -> usize {
+    /// Number of queued requests.
+    pub(super) fn len(&self) -> usize {
         self.requests.len()
     }
 
-    /// How long one who comes now may wait at most; not at all if there is no room for one more.
-    pub(in crate::limiter) fn wait_max(&self, now: Timestamp) -> Duration {
+    /// The longest wait of a request that arrives now; zero if the queues are full.
+    pub(super) fn wait_max(&self, now: Timestamp) -> Duration {
         if self.requests.len() >= self.requests_max {
             return Duration::ZERO;
         }
         self.ends.map_or(Duration::MAX, |ends| ends.since(now))
     }
 
-    /// Lets a request wait behind those who wait for the same counters. There is room, and the hits_of_counters are in ascending
-    /// order of their keys.
-    pub(in crate::limiter) fn push(
+    /// Adds a request behind all others. Preconditions: [`Self::wait_max`] is not zero; `hits` are in ascending order of
+    /// their keys.
+    pub(super) fn push(
         &mut self,
         arrived: Timestamp,
-        hits_of_counters: SmallVec<[QueuedHits; 1]>,
+        hits: SmallVec<[QueuedHits; 1]>,
         over: SmallVec<[u32; 2]>,
     ) -> Ticket {
-        let number = self.tickets;
-        self.tickets += 1;
-        let keys: SmallVec<[Key; 2]> = hits_of_counters.iter().map(|booking| booking.key).collect();
-        for &key in &keys {
-            self.lines.entry(key).or_default().push(number);
+        let number = self.next;
+        self.next += 1;
+        let waits_in_several = hits.iter().filter(|hits| hits.waits).count() > 1;
+        for QueuedHits { key, limit, position, waits, .. } in &hits {
+            let Some((bucket, position)) = position else { continue };
+            let lines = self.lines.entry(*key).or_default();
+            if lines.last().is_none_or(|line| line.limit() != *limit) {
+                lines.push(Line::new(*limit, *bucket));
+            }
+            let line = lines.last_mut().expect("pushed above");
+            line.push(Member { number, position: *position, waits: *waits, waits_in_several });
         }
-        self.requests.insert(number, QueuedRequest { arrived, hits_of_counters, waker: None });
+        let keys = hits.iter().map(|hits| hits.key).collect();
+        self.requests.insert(number, QueuedRequest { arrived, hits, waker: None });
         Ticket { number, keys, over }
     }
 
-    /// When the request is to be answered; whoever waits for that is told if it changes.
-    pub(in crate::limiter) fn due(&mut self, ticket: &Ticket, waker: &Waker) -> Due {
-        let request = self.requests.get_mut(&ticket.number).expect(STILL_WAITS);
+    /// When the request is to be answered, as things are.
+    pub(super) fn due(&self, ticket: &Ticket) -> Due {
+        let request = self.requests.get(&ticket.number).expect(STILL_QUEUED);
+        let releases = request.hits.iter().filter(|hits| hits.waits).filter_map(|hits| {
+            let line = self.lines.get(&hits.key)?.iter().find(|line| line.has(ticket.number))?;
+            line.release_at(ticket.number)
+        });
+        self.due_at(releases.max().unwrap_or(request.arrived))
+    }
+
+    fn due_at(&self, release: Timestamp) -> Due {
+        if self.ends.is_some_and(|ends| release > ends) { Due::TooLate } else { Due::At(release) }
+    }
+
+    /// Polls a request: `waker` is kept until its release time changes. Collects the wakers of requests that are to be
+    /// polled because this one has reached its release time in some bucket.
+    pub(super) fn poll(
+        &mut self,
+        ticket: &Ticket,
+        waker: &Waker,
+        now: Timestamp,
+        woken: &mut Vec<Waker>,
+    ) -> QueuePoll {
+        let request = self.requests.get_mut(&ticket.number).expect(STILL_QUEUED);
         match &mut request.waker {
             Some(former) => former.clone_from(waker),
             none => *none = Some(waker.clone()),
         }
-        let turn = request.turn();
-        if self.ends.is_some_and(|ends| turn > ends) { Due::TooLate } else { Due::At(turn) }
-    }
-
-    /// Takes a request out of its lines. Nobody moves by that alone.
-    pub(in crate::limiter) fn remove(&mut self, ticket: &Ticket) -> QueuedRequest {
-        for key in &ticket.keys {
-            if let Some(line) = self.lines.get_mut(key) {
-                line.retain(|&number| number != ticket.number);
-                if line.is_empty() {
-                    self.lines.remove(key);
-                }
+        let (mut release, mut head_at) = (request.arrived, None::<Timestamp>);
+        let mut numbers = SmallVec::<[u64; 4]>::new();
+        for hits in request.hits.iter().filter(|hits| hits.waits) {
+            let lines = self.lines.get_mut(&hits.key);
+            let line = lines.and_then(|lines| lines.iter_mut().find(|line| line.has(ticket.number)));
+            let Some((line, at)) = line.and_then(|line| line.see(ticket.number).map(|at| (line, at))) else {
+                continue;
+            };
+            release = release.max(at);
+            if at <= now {
+                line.pass(now, &mut numbers);
+            } else if line.head() == Some(ticket.number) {
+                head_at = Some(head_at.map_or(at, |former| former.min(at)));
             }
         }
-        self.requests.remove(&ticket.number).expect(STILL_WAITS)
+        numbers.retain(|number| *number != ticket.number);
+        self.wake(&numbers, woken);
+        match self.due_at(release) {
+            Due::TooLate => QueuePoll::TooLate,
+            Due::At(release) if release <= now => QueuePoll::Release,
+            Due::At(release) => QueuePoll::Again(head_at.map_or(release, |at| at.min(release))),
+        }
     }
 
-    /// `hits` were given back in a counter, before all who are in its line.
-    pub(in crate::limiter) fn advance_all(&mut self, key: Key, hits: u64, woken: &mut Vec<Waker>) {
+    /// Removes a request and returns it with its positions as they are now. No other request advances by that alone.
+    pub(super) fn remove(&mut self, ticket: &Ticket, woken: &mut Vec<Waker>) -> QueuedRequest {
+        let mut request = self.requests.remove(&ticket.number).expect(STILL_QUEUED);
+        for QueuedHits { key, position, .. } in &mut request.hits {
+            let (Some((_, position)), Some(lines)) = (position, self.lines.get_mut(key)) else { continue };
+            let Some(index) = lines.iter().position(|line| line.has(ticket.number)) else { continue };
+            let mut numbers = SmallVec::<[u64; 4]>::new();
+            *position = lines[index].remove(ticket.number, &mut numbers).unwrap_or(*position);
+            if lines[index].is_empty() {
+                lines.remove(index);
+            }
+            if lines.is_empty() {
+                self.lines.remove(key);
+            }
+            wake(&mut self.requests, &numbers, woken);
+        }
+        request
+    }
+
+    /// Advances all requests that have hits in a counter: `hits` before them were given back.
+    pub(super) fn advance_all(&mut self, key: Key, hits: u64, woken: &mut Vec<Waker>) {
         self.advance_from(0, key, hits, woken);
     }
 
-    /// `hits` of the request were given back in a counter, before those who arrived later.
-    pub(in crate::limiter) fn advance_behind(
-        &mut self,
-        ticket: &Ticket,
-        key: Key,
-        hits: u64,
-        woken: &mut Vec<Waker>,
-    ) {
+    /// Advances the requests that arrived after this one: `hits` of it were given back in a counter.
+    pub(super) fn advance_behind(&mut self, ticket: &Ticket, key: Key, hits: u64, woken: &mut Vec<Waker>) {
         self.advance_from(ticket.number + 1, key, hits, woken);
     }
 
-    /// Collects those who are to be told, since they are not to be told under a lock.
     fn advance_from(&mut self, first: u64, key: Key, hits: u64, woken: &mut Vec<Waker>) {
-        let Some(line) = self.lines.get(&key).filter(|_| hits > 0) else { return };
-        for number in &line[line.partition_point(|&number| number < first)..] {
-            let request = self.requests.get_mut(number).expect("who is in a line waits");
-            let booking = request.hits_of_counters.iter_mut().find(|booking| booking.key == key);
-            if let Some(QueuedHits { position: Some((bucket, position)), .. }) = booking {
-                *position = bucket.advanced(*position, hits);
-                woken.extend(request.waker.take());
-            }
+        let Some(lines) = self.lines.get_mut(&key).filter(|_| hits > 0) else { return };
+        let mut numbers = SmallVec::<[u64; 4]>::new();
+        for line in lines {
+            line.advance_from(first, hits, &mut numbers);
         }
+        self.wake(&numbers, woken);
     }
 
-    /// From now on no answer is given after `ends`; collects all who wait, that they may ask whether theirs still is.
-    pub(in crate::limiter) fn end(&mut self, ends: Timestamp, woken: &mut Vec<Waker>) {
+    /// Ends all queues at `ends`: no request is released after it. Collects the wakers of all requests.
+    pub(super) fn end(&mut self, ends: Timestamp, woken: &mut Vec<Waker>) {
         self.ends = Some(ends);
         woken.extend(self.requests.values_mut().filter_map(|request| request.waker.take()));
     }
+
+    fn wake(&mut self, numbers: &[u64], woken: &mut Vec<Waker>) {
+        wake(&mut self.requests, numbers, woken);
+    }
 }
 
-/// Why there is a request for a ticket.
-const STILL_WAITS: &str = "a ticket is given up with the wait that it stands for";
+/// Collects wakers, because wakers are not to be called under a lock.
+fn wake(requests: &mut HashMap<u64, QueuedRequest, FixedState>, numbers: &[u64], woken: &mut Vec<Waker>) {
+    woken.extend(numbers.iter().filter_map(|number| requests.get_mut(number)?.waker.take()));
+}
+
+/// Why a request exists for a ticket.
+const STILL_QUEUED: &str = "a ticket is consumed with its request";

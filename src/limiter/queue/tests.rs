@@ -10,7 +10,16 @@ use crate::{
     rules::Semantics,
     store::{OnFull, Seed},
 };
-use std::{collections::BTreeMap, task::Waker};
+use line::steps::STEPS;
+use std::{
+    cell::Cell,
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Wake, Waker},
+};
 
 /// A limiter, and those who wait, by the names that the scenario gives them.
 struct World {
@@ -28,6 +37,16 @@ fn request(text: &str) -> Request<'_> {
     asked.checked(&RequestLimits::default()).expect("a good request")
 }
 
+/// Counts how often it is woken.
+#[derive(Default)]
+struct Bell(AtomicUsize);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 impl World {
     fn new(rules: &str) -> Self {
         Self::of(limiter(rules))
@@ -37,47 +56,47 @@ impl World {
         Self { limiter, tickets: BTreeMap::new() }
     }
 
-    /// Comes with a request: `held until 1000`, or what each descriptor is told.
-    fn come(&mut self, name: &'static str, millis: u64, asked: &str) -> Vec<String> {
-        self.come_with_patience(name, millis, asked, Duration::MAX)
+    /// Comes with a request: `queued until 1000`, or what each descriptor is told.
+    fn arrive(&mut self, name: &'static str, millis: u64, asked: &str) -> Vec<String> {
+        self.arrive_with_deadline(name, millis, asked, Duration::MAX)
     }
 
-    fn come_with_patience(
+    fn arrive_with_deadline(
         &mut self,
         name: &'static str,
         millis: u64,
         asked: &str,
-        patience: Duration,
+        wait_max: Duration,
     ) -> Vec<String> {
         let pinned = self.limiter.pin();
-        match pinned.decide_or_queue(&request(asked), patience, at(millis)) {
+        match pinned.decide_or_queue(&request(asked), wait_max, at(millis)) {
             Verdict::Decided(decision) => shown(&decision),
             Verdict::Queued(ticket) => {
                 self.tickets.insert(name, ticket);
-                vec![format!("held until {}", self.turn(name))]
+                vec![format!("queued until {}", self.release_time(name))]
             }
         }
     }
 
     /// The turn of one who waits, in milliseconds after midnight.
-    fn turn(&self, name: &str) -> u64 {
-        match self.limiter.due(&self.tickets[name], Waker::noop()) {
+    fn release_time(&self, name: &str) -> u64 {
+        match self.limiter.due(&self.tickets[name]) {
             Due::At(turn) => turn.since(at(0)).as_millis() as u64,
             Due::TooLate => panic!("{name} is to be sent away"),
         }
     }
 
-    fn turns<const N: usize>(&self, names: [&str; N]) -> [u64; N] {
-        names.map(|name| self.turn(name))
+    fn release_times<const N: usize>(&self, names: [&str; N]) -> [u64; N] {
+        names.map(|name| self.release_time(name))
     }
 
-    fn give_up(&mut self, name: &str, millis: u64) {
-        self.limiter.cancel(self.tickets.remove(name).expect("one who waits"), at(millis));
+    fn cancel(&mut self, name: &str, millis: u64) {
+        self.limiter.cancel(self.tickets.remove(name).expect("queued"), at(millis));
     }
 
     /// Answers one who waits; what each descriptor is told.
-    fn answer(&mut self, name: &str, millis: u64, asked: &str) -> Vec<String> {
-        let ticket = self.tickets.remove(name).expect("one who waits");
+    fn release(&mut self, name: &str, millis: u64, asked: &str) -> Vec<String> {
+        let ticket = self.tickets.remove(name).expect("queued");
         let told = shown(&self.limiter.pin().queued_decision(&request(asked), &ticket, at(millis)));
         self.limiter.release(ticket);
         told
@@ -96,26 +115,26 @@ descriptors:
 #[test]
 fn who_does_not_fit_waits_for_its_turn_and_who_does_not_fit_the_queue_is_denied() {
     let mut world = World::new(ONE_A_SECOND);
-    assert_eq!(world.come("a", 0, "user=x"), ["ok 0"]);
-    assert_eq!(world.come("b", 0, "user=x"), ["held until 1000"]);
-    assert_eq!(world.come("c", 100, "user=x"), ["held until 2000"]);
-    assert_eq!(world.come("d", 100, "user=x"), ["held until 3000"]);
+    assert_eq!(world.arrive("a", 0, "user=x"), ["ok 0"]);
+    assert_eq!(world.arrive("b", 0, "user=x"), ["queued until 1000"]);
+    assert_eq!(world.arrive("c", 100, "user=x"), ["queued until 2000"]);
+    assert_eq!(world.arrive("d", 100, "user=x"), ["queued until 3000"]);
     // There is a place again once the first has left the queue.
-    assert_eq!(world.come("e", 100, "user=x"), ["over 0 900"]);
-    assert_eq!(world.come("e", 999, "user=x"), ["over 0 1"]);
-    assert_eq!(world.come("e", 1_000, "user=x"), ["held until 4000"]);
-    assert_eq!(world.come("other", 1_000, "user=y"), ["ok 0"]);
+    assert_eq!(world.arrive("e", 100, "user=x"), ["over 0 900"]);
+    assert_eq!(world.arrive("e", 999, "user=x"), ["over 0 1"]);
+    assert_eq!(world.arrive("e", 1_000, "user=x"), ["queued until 4000"]);
+    assert_eq!(world.arrive("other", 1_000, "user=y"), ["ok 0"]);
     assert_eq!(world.limiter.queued(), 4);
 }
 
 #[test]
 fn an_answer_at_its_turn_tells_of_the_counters_as_they_are_then() {
     let mut world = World::new(ONE_A_SECOND);
-    world.come("a", 0, "user=x");
-    world.come("b", 0, "user=x");
-    world.come("c", 0, "user=x");
-    assert_eq!(world.answer("b", 1_000, "user=x"), ["ok 0"]);
-    assert_eq!(world.answer("c", 5_000, "user=x"), ["ok 1"]);
+    world.arrive("a", 0, "user=x");
+    world.arrive("b", 0, "user=x");
+    world.arrive("c", 0, "user=x");
+    assert_eq!(world.release("b", 1_000, "user=x"), ["ok 0"]);
+    assert_eq!(world.release("c", 5_000, "user=x"), ["ok 1"]);
     assert_eq!(world.limiter.queued(), 0);
 }
 
@@ -123,43 +142,43 @@ fn an_answer_at_its_turn_tells_of_the_counters_as_they_are_then() {
 fn a_place_that_is_given_up_goes_to_the_next_and_moves_those_behind_it_alone() {
     let mut world = World::new(ONE_A_SECOND);
     for name in ["a", "b", "c", "d"] {
-        world.come(name, 0, "user=x");
+        world.arrive(name, 0, "user=x");
     }
-    assert_eq!(world.turns(["b", "c", "d"]), [1_000, 2_000, 3_000]);
-    world.give_up("c", 400);
-    assert_eq!(world.turns(["b", "d"]), [1_000, 2_000]);
-    assert_eq!(world.come("e", 400, "user=x"), ["held until 3000"]);
+    assert_eq!(world.release_times(["b", "c", "d"]), [1_000, 2_000, 3_000]);
+    world.cancel("c", 400);
+    assert_eq!(world.release_times(["b", "d"]), [1_000, 2_000]);
+    assert_eq!(world.arrive("e", 400, "user=x"), ["queued until 3000"]);
 }
 
 #[test]
 fn who_gives_up_after_its_turn_gives_nothing_back_that_has_leaked() {
     let mut world = World::new(ONE_A_SECOND);
     for name in ["a", "b", "c"] {
-        world.come(name, 0, "user=x");
+        world.arrive(name, 0, "user=x");
     }
-    world.give_up("b", 1_500);
-    assert_eq!(world.turn("c"), 2_000);
-    world.give_up("c", 1_500);
-    assert_eq!(world.come("d", 1_500, "user=x"), ["held until 2000"]);
+    world.cancel("b", 1_500);
+    assert_eq!(world.release_time("c"), 2_000);
+    world.cancel("c", 1_500);
+    assert_eq!(world.arrive("d", 1_500, "user=x"), ["queued until 2000"]);
 }
 
 #[test]
 fn a_caller_without_time_for_its_turn_is_denied_at_once_and_takes_no_place() {
     let mut world = World::new(ONE_A_SECOND);
-    world.come("a", 0, "user=x");
-    world.come("b", 0, "user=x");
+    world.arrive("a", 0, "user=x");
+    world.arrive("b", 0, "user=x");
     let patience = Duration::from_millis(1_999);
     // It would have time for its turn if it came a millisecond later.
-    assert_eq!(world.come_with_patience("c", 0, "user=x", patience), ["over 0 1"]);
-    assert_eq!(world.come_with_patience("c", 0, "user=x", Duration::ZERO), ["over 0 2000"]);
-    assert_eq!(world.come_with_patience("c", 1, "user=x", patience), ["held until 2000"]);
+    assert_eq!(world.arrive_with_deadline("c", 0, "user=x", patience), ["over 0 1"]);
+    assert_eq!(world.arrive_with_deadline("c", 0, "user=x", Duration::ZERO), ["over 0 2000"]);
+    assert_eq!(world.arrive_with_deadline("c", 1, "user=x", patience), ["queued until 2000"]);
 }
 
 #[test]
 fn who_decides_without_waiting_is_never_held() {
     let mut world = World::new(ONE_A_SECOND);
-    world.come("a", 0, "user=x");
-    world.come("b", 0, "user=x");
+    world.arrive("a", 0, "user=x");
+    world.arrive("b", 0, "user=x");
     let pinned = world.limiter.pin();
     assert_eq!(shown(&pinned.decide(&request("user=x"), at(0))), ["over 0 2000"]);
 }
@@ -167,28 +186,28 @@ fn who_decides_without_waiting_is_never_held() {
 #[test]
 fn more_hits_than_the_bucket_holds_never_wait() {
     let mut world = World::new(ONE_A_SECOND);
-    assert_eq!(world.come("a", 0, "user=x +2"), ["over never"]);
-    assert_eq!(world.come("a", 0, "user=x +18446744073709551615"), ["over never"]);
+    assert_eq!(world.arrive("a", 0, "user=x +2"), ["over never"]);
+    assert_eq!(world.arrive("a", 0, "user=x +18446744073709551615"), ["over never"]);
     assert_eq!(world.limiter.store().counters(), 0);
 }
 
 #[test]
 fn a_peek_asks_for_now_and_waits_for_nothing() {
     let mut world = World::new(ONE_A_SECOND);
-    world.come("a", 0, "user=x");
-    world.come("b", 0, "user=x");
-    assert_eq!(world.come("c", 0, "user=x ?"), ["over 0 2000"]);
-    assert_eq!(world.come("c", 2_000, "user=x ?"), ["ok 1"]);
+    world.arrive("a", 0, "user=x");
+    world.arrive("b", 0, "user=x");
+    assert_eq!(world.arrive("c", 0, "user=x ?"), ["over 0 2000"]);
+    assert_eq!(world.arrive("c", 2_000, "user=x ?"), ["ok 1"]);
 }
 
 #[test]
 fn hits_that_are_given_back_move_all_who_wait() {
     let mut world = World::new(ONE_A_SECOND);
     for name in ["a", "b", "c"] {
-        world.come(name, 0, "user=x");
+        world.arrive(name, 0, "user=x");
     }
-    assert_eq!(world.come("back", 200, "user=x -1"), ["ok 0"]);
-    assert_eq!(world.turns(["b", "c"]), [0, 1_000]);
+    assert_eq!(world.arrive("back", 200, "user=x -1"), ["ok 0"]);
+    assert_eq!(world.release_times(["b", "c"]), [0, 1_000]);
 }
 
 const TWO_QUEUES: &str = "
@@ -205,11 +224,11 @@ descriptors:
 #[test]
 fn a_request_over_several_limits_waits_for_the_latest_turn_and_is_charged_everywhere_at_once() {
     let mut world = World::new(TWO_QUEUES);
-    assert_eq!(world.come("a", 0, "user=x; all=1"), ["ok 0", "ok 0"]);
-    assert_eq!(world.come("b", 0, "user=x; all=1"), ["held until 1000"]);
-    assert_eq!(world.come("c", 0, "all=1; user=y"), ["held until 200"]);
-    assert_eq!(world.come("peek", 0, "user=x ?"), ["over 0 2000"]);
-    assert_eq!(world.answer("b", 1_000, "user=x; all=1"), ["ok 0", "ok 1"]);
+    assert_eq!(world.arrive("a", 0, "user=x; all=1"), ["ok 0", "ok 0"]);
+    assert_eq!(world.arrive("b", 0, "user=x; all=1"), ["queued until 1000"]);
+    assert_eq!(world.arrive("c", 0, "all=1; user=y"), ["queued until 200"]);
+    assert_eq!(world.arrive("peek", 0, "user=x ?"), ["over 0 2000"]);
+    assert_eq!(world.release("b", 1_000, "user=x; all=1"), ["ok 0", "ok 1"]);
 }
 
 #[test]
@@ -221,9 +240,9 @@ fn a_quota_that_is_over_and_denies_nothing_is_told_so_at_the_turn_too() {
         )
     };
     let mut world = World::new(&(ONE_A_SECOND.to_owned() + &quota("own", 1) + &quota("team", 5)));
-    assert_eq!(world.come("a", 0, "user=x; own=x; team=x"), ["ok 0", "ok 0", "ok 4"]);
-    assert_eq!(world.come("b", 0, "user=x; own=x; team=x"), ["held until 1000"]);
-    let told = world.answer("b", 1_000, "user=x; own=x; team=x");
+    assert_eq!(world.arrive("a", 0, "user=x; own=x; team=x"), ["ok 0", "ok 0", "ok 4"]);
+    assert_eq!(world.arrive("b", 0, "user=x; own=x; team=x"), ["queued until 1000"]);
+    let told = world.release("b", 1_000, "user=x; own=x; team=x");
     assert_eq!(told, ["ok 0", "over 0 86399000", "ok 3"]);
 }
 
@@ -231,30 +250,30 @@ fn a_quota_that_is_over_and_denies_nothing_is_told_so_at_the_turn_too() {
 fn who_gives_up_gives_back_in_every_counter() {
     let mut world = World::new(TWO_QUEUES);
     for name in ["a", "b"] {
-        world.come(name, 0, "user=x; all=1");
+        world.arrive(name, 0, "user=x; all=1");
     }
-    world.come("c", 0, "all=1");
-    assert_eq!(world.turns(["b", "c"]), [1_000, 200]);
-    world.give_up("b", 50);
-    assert_eq!(world.turn("c"), 100);
+    world.arrive("c", 0, "all=1");
+    assert_eq!(world.release_times(["b", "c"]), [1_000, 200]);
+    world.cancel("b", 50);
+    assert_eq!(world.release_time("c"), 100);
     // Of the four a day, one is used. The others have their turns one by one.
-    for (name, held) in [("d", "held until 1000"), ("e", "held until 2000"), ("f", "held until 3000")] {
-        assert_eq!(world.come(name, 50, "user=x"), [held]);
+    for (name, held) in [("d", "queued until 1000"), ("e", "queued until 2000"), ("f", "queued until 3000")] {
+        assert_eq!(world.arrive(name, 50, "user=x"), [held]);
     }
-    assert_eq!(world.come("g", 50, "user=x")[0], "over 0 86399950");
+    assert_eq!(world.arrive("g", 50, "user=x")[0], "over 0 86399950");
 }
 
 #[test]
 fn a_request_that_one_limit_denies_waits_for_no_other_and_changes_nothing() {
     let mut world = World::new(TWO_QUEUES);
-    world.come("a", 0, "user=x +1");
+    world.arrive("a", 0, "user=x +1");
     // The slow bucket would hold it; the log will not have it within a day.
     for name in ["b", "c", "d"] {
-        world.come(name, 0, "user=x");
+        world.arrive(name, 0, "user=x");
     }
-    assert_eq!(world.come("e", 0, "user=x; all=1"), ["over 0 86400000", "ok 1"]);
-    assert_eq!(world.come("f", 0, "all=1"), ["ok 0"]);
-    assert_eq!(world.turns(["b", "c", "d"]), [1_000, 2_000, 3_000]);
+    assert_eq!(world.arrive("e", 0, "user=x; all=1"), ["over 0 86400000", "ok 1"]);
+    assert_eq!(world.arrive("f", 0, "all=1"), ["ok 0"]);
+    assert_eq!(world.release_times(["b", "c", "d"]), [1_000, 2_000, 3_000]);
 }
 
 #[test]
@@ -264,16 +283,16 @@ fn neither_a_shadow_nor_a_global_shadow_holds() {
     let mut world = World::new(
         &(shadow + &ONE_A_SECOND[ONE_A_SECOND.find("  - key").unwrap()..].replace("user", "other")),
     );
-    assert_eq!(world.come("a", 0, "user=x"), ["ok 0"]);
+    assert_eq!(world.arrive("a", 0, "user=x"), ["ok 0"]);
     // It is let through and not counted, however many come.
-    assert_eq!(world.come("b", 0, "user=x"), ["ok 0"]);
-    assert_eq!(world.come("c", 1_000, "user=x"), ["ok 0"]);
+    assert_eq!(world.arrive("b", 0, "user=x"), ["ok 0"]);
+    assert_eq!(world.arrive("c", 1_000, "user=x"), ["ok 0"]);
 
     let mut limiter = limiter(ONE_A_SECOND);
     limiter.global_shadow = true;
     let mut world = World::of(limiter);
-    assert_eq!(world.come("a", 0, "user=x"), ["ok 0"]);
-    assert_eq!(world.come("b", 0, "user=x"), ["over 0 1000"]);
+    assert_eq!(world.arrive("a", 0, "user=x"), ["ok 0"]);
+    assert_eq!(world.arrive("b", 0, "user=x"), ["over 0 1000"]);
     assert_eq!(world.limiter.queued(), 0);
 }
 
@@ -281,59 +300,59 @@ fn neither_a_shadow_nor_a_global_shadow_holds() {
 fn what_is_charged_in_any_case_stays_charged_when_its_caller_gives_up() {
     let mut world = World::new(&ONE_A_SECOND.replace("burst: 1", "burst: 1, charge: always"));
     for name in ["a", "b", "c"] {
-        world.come(name, 0, "user=x");
+        world.arrive(name, 0, "user=x");
     }
-    assert_eq!(world.turns(["b", "c"]), [1_000, 2_000]);
-    world.give_up("b", 0);
-    assert_eq!(world.turn("c"), 2_000);
+    assert_eq!(world.release_times(["b", "c"]), [1_000, 2_000]);
+    world.cancel("b", 0);
+    assert_eq!(world.release_time("c"), 2_000);
 }
 
 #[test]
 fn no_more_requests_wait_than_may_over_all_counters() {
     let mut world = World::of(limiter(ONE_A_SECOND).with_queued_max(2));
     for (name, asked) in [("a", "user=x"), ("b", "user=x"), ("c", "user=y"), ("d", "user=y")] {
-        world.come(name, 0, asked);
+        world.arrive(name, 0, asked);
     }
     assert_eq!(world.limiter.queued(), 2);
     // It is told when it fits at once: nobody knows when another stops to wait.
-    assert_eq!(world.come("e", 0, "user=x"), ["over 0 2000"]);
-    world.give_up("d", 0);
-    assert_eq!(world.come("e", 0, "user=x"), ["held until 2000"]);
+    assert_eq!(world.arrive("e", 0, "user=x"), ["over 0 2000"]);
+    world.cancel("d", 0);
+    assert_eq!(world.arrive("e", 0, "user=x"), ["queued until 2000"]);
 }
 
 #[test]
 fn when_the_end_is_known_who_cannot_have_its_turn_before_is_sent_away() {
     let mut world = World::new(ONE_A_SECOND);
     for name in ["a", "b", "c", "d"] {
-        world.come(name, 0, "user=x");
+        world.arrive(name, 0, "user=x");
     }
     world.limiter.end_queues_at(at(2_500));
-    assert_eq!(world.turns(["b", "c"]), [1_000, 2_000]);
-    assert_eq!(world.limiter.due(&world.tickets["d"], Waker::noop()), Due::TooLate);
-    world.give_up("d", 100);
-    let told = world.come("e", 100, "user=x");
+    assert_eq!(world.release_times(["b", "c"]), [1_000, 2_000]);
+    assert_eq!(world.limiter.due(&world.tickets["d"]), Due::TooLate);
+    world.cancel("d", 100);
+    let told = world.arrive("e", 100, "user=x");
     assert!(told[0].starts_with("over"), "{told:?}");
-    assert_eq!(world.come("e", 1_100, "user=y"), ["ok 0"]);
+    assert_eq!(world.arrive("e", 1_100, "user=y"), ["ok 0"]);
 }
 
 #[test]
 fn those_who_wait_keep_their_turns_when_the_rules_change_and_newcomers_stand_behind_them() {
     let mut world = World::new(ONE_A_SECOND);
     for name in ["a", "b", "c", "d"] {
-        world.come(name, 0, "user=x");
+        world.arrive(name, 0, "user=x");
     }
     let twice_as_fast = ONE_A_SECOND.replace("requests_per_unit: 1", "requests_per_unit: 2");
     replace_rules(&world.limiter, &twice_as_fast);
-    assert_eq!(world.turns(["b", "c", "d"]), [1_000, 2_000, 3_000]);
+    assert_eq!(world.release_times(["b", "c", "d"]), [1_000, 2_000, 3_000]);
     // Three are counted still, half a second for each.
-    assert_eq!(world.come("e", 1_000, "user=x"), ["held until 2500"]);
-    world.give_up("d", 1_000);
-    assert_eq!(world.turns(["b", "c", "e"]), [1_000, 2_000, 2_000]);
+    assert_eq!(world.arrive("e", 1_000, "user=x"), ["queued until 2500"]);
+    world.cancel("d", 1_000);
+    assert_eq!(world.release_times(["b", "c", "e"]), [1_000, 2_000, 2_000]);
     let none = "domain: d\ndescriptors: []";
     replace_rules(&world.limiter, none);
-    assert_eq!(world.answer("b", 1_000, "user=x"), ["none"]);
-    world.give_up("c", 1_000);
-    world.give_up("e", 1_000);
+    assert_eq!(world.release("b", 1_000, "user=x"), ["none"]);
+    world.cancel("c", 1_000);
+    world.cancel("e", 1_000);
     assert_eq!(world.limiter.queued(), 0);
 }
 
@@ -343,16 +362,16 @@ fn those_who_wait_keep_their_turns_when_the_rules_change_and_newcomers_stand_beh
 fn hits_that_are_given_back_move_those_who_wait_for_a_queue_that_there_is_no_more() {
     let mut world = World::new(ONE_A_SECOND);
     for name in ["a", "b", "c"] {
-        world.come(name, 0, "user=x");
+        world.arrive(name, 0, "user=x");
     }
     let no_queue = ONE_A_SECOND.replace(", max_wait: 10s, max_queue: 3", "");
     replace_rules(&world.limiter, &no_queue);
-    assert_eq!(world.come("back", 200, "user=x -1"), ["ok 0"]);
-    assert_eq!(world.turns(["b", "c"]), [0, 1_000]);
-    assert_eq!(world.come("back", 200, "user=x -2"), ["ok 1"]);
-    assert_eq!(world.come("d", 200, "user=x"), ["ok 0"]);
-    world.give_up("c", 200);
-    assert_eq!(world.come("e", 200, "user=x"), ["over 0 1000"]);
+    assert_eq!(world.arrive("back", 200, "user=x -1"), ["ok 0"]);
+    assert_eq!(world.release_times(["b", "c"]), [0, 1_000]);
+    assert_eq!(world.arrive("back", 200, "user=x -2"), ["ok 1"]);
+    assert_eq!(world.arrive("d", 200, "user=x"), ["ok 0"]);
+    world.cancel("c", 200);
+    assert_eq!(world.arrive("e", 200, "user=x"), ["over 0 1000"]);
 }
 
 /// A defect that the simulator found: what was given back was reckoned by the former rule, under which hits would have
@@ -361,14 +380,14 @@ fn hits_that_are_given_back_move_those_who_wait_for_a_queue_that_there_is_no_mor
 fn who_goes_away_takes_off_no_hits_of_a_counter_that_another_rule_has_taken_over() {
     let log = "  - {key: log, rate_limit: {per: 10s, requests_per_unit: 4, algorithm: sliding_log}}\n";
     let mut world = World::new(&(ONE_A_SECOND.to_owned() + log));
-    world.come("a", 0, "user=x");
-    assert_eq!(world.come("b", 0, "user=x; log=x"), ["held until 1000"]);
+    world.arrive("a", 0, "user=x");
+    assert_eq!(world.arrive("b", 0, "user=x; log=x"), ["queued until 1000"]);
     let shorter = ONE_A_SECOND.to_owned() + &log.replace("10s", "100ms");
     replace_rules(&world.limiter, &shorter);
-    assert_eq!(world.come("c", 50, "log=x"), ["ok 2"]);
-    assert_eq!(world.come("d", 200, "log=x +4"), ["ok 0"]);
-    world.give_up("b", 200);
-    assert_eq!(world.come("e", 200, "log=x"), ["over 0 100"]);
+    assert_eq!(world.arrive("c", 50, "log=x"), ["ok 2"]);
+    assert_eq!(world.arrive("d", 200, "log=x +4"), ["ok 0"]);
+    world.cancel("b", 200);
+    assert_eq!(world.arrive("e", 200, "log=x"), ["over 0 100"]);
 }
 
 /// A defect that the simulator found.
@@ -376,9 +395,9 @@ fn who_goes_away_takes_off_no_hits_of_a_counter_that_another_rule_has_taken_over
 fn nobody_waits_for_a_shadow() {
     let shadow = "  - {key: shadow, shadow_mode: true, rate_limit: {per: 10s, requests_per_unit: 1, algorithm: leaky_bucket, charge: always}}\n";
     let mut world = World::new(&(ONE_A_SECOND.to_owned() + shadow));
-    world.come("a", 0, "user=x");
-    world.come("debt", 0, "shadow=x +5");
-    assert_eq!(world.come("b", 0, "user=x; shadow=x"), ["held until 1000"]);
+    world.arrive("a", 0, "user=x");
+    world.arrive("debt", 0, "shadow=x +5");
+    assert_eq!(world.arrive("b", 0, "user=x; shadow=x"), ["queued until 1000"]);
 }
 
 /// A limiter with room for two counters.
@@ -393,20 +412,143 @@ fn hits_that_found_no_room_and_were_not_counted_are_not_taken_off() {
   - {key: long, rate_limit: {per: 10s, requests_per_unit: 1, algorithm: sliding_log}}
 ";
     let mut world = small(&(ONE_A_SECOND.to_owned() + others), OnFull::Allow);
-    assert_eq!(world.come("a", 0, "user=x; short=x"), ["ok 0", "ok 0"]);
-    assert_eq!(world.come("b", 500, "user=x; long=x"), ["held until 1000"]);
+    assert_eq!(world.arrive("a", 0, "user=x; short=x"), ["ok 0", "ok 0"]);
+    assert_eq!(world.arrive("b", 500, "user=x; long=x"), ["queued until 1000"]);
     let store = world.limiter.store();
     (0..store.shard_count()).for_each(|shard| _ = store.sweep(shard, usize::MAX, at(1_000)));
-    assert_eq!(world.come("c", 1_000, "long=x"), ["ok 0"]);
-    world.give_up("b", 1_000);
-    assert_eq!(world.come("d", 1_000, "long=x"), ["over 0 10000"]);
+    assert_eq!(world.arrive("c", 1_000, "long=x"), ["ok 0"]);
+    world.cancel("b", 1_000);
+    assert_eq!(world.arrive("d", 1_000, "long=x"), ["over 0 10000"]);
 }
 
 #[test]
 fn without_room_for_a_new_counter_nobody_waits() {
     let mut world = small(TWO_QUEUES, OnFull::Deny);
-    world.come("a", 0, "user=x");
-    assert_eq!(world.come("b", 0, "user=x; all=1"), ["ok 0", "over full"]);
+    world.arrive("a", 0, "user=x");
+    assert_eq!(world.arrive("b", 0, "user=x; all=1"), ["ok 0", "over full"]);
     assert_eq!(world.limiter.queued(), 0);
-    assert_eq!(world.come("b", 0, "user=x"), ["held until 1000"]);
+    assert_eq!(world.arrive("b", 0, "user=x"), ["queued until 1000"]);
+}
+
+/// Ten hits a second, and room for ten thousand requests in the queue.
+const LONG: &str = "
+domain: d
+descriptors:
+  - key: user
+    rate_limit: {unit: second, requests_per_unit: 10, algorithm: leaky_bucket, burst: 1, max_wait: 1h, max_queue: 10000}
+";
+
+/// Each visited all requests behind it: cancelling a thousand of ten thousand stalled a worker for 128 to 322 ms.
+#[test]
+fn cancelling_at_the_head_of_a_long_queue_takes_logarithmically_many_steps() {
+    const QUEUED: u64 = 10_000;
+    let mut world = World::of(limiter(LONG).with_queued_max(20_000));
+    world.arrive("first", 0, "user=x");
+    let tickets: Vec<Ticket> = (0..QUEUED)
+        .map(|_| match world.limiter.pin().decide_or_queue(&request("user=x"), Duration::MAX, at(0)) {
+            Verdict::Queued(ticket) => ticket,
+            Verdict::Decided(decision) => panic!("{decision:?}"),
+        })
+        .collect();
+    let polls = Arc::new(Bell::default());
+    for ticket in &tickets {
+        world.limiter.poll(ticket, &Waker::from(Arc::clone(&polls)), at(0));
+    }
+    let (mut most, mut tickets) = (0, tickets.into_iter());
+    for cancelled in 1..=1_000 {
+        let before = STEPS.with(Cell::get);
+        world.limiter.cancel(tickets.next().expect("one of ten thousand"), at(0));
+        let head = &tickets.as_slice()[0];
+        assert_eq!(world.limiter.due(head), Due::At(at(100)));
+        let last = &tickets.as_slice()[tickets.as_slice().len() - 1];
+        assert_eq!(world.limiter.due(last), Due::At(at(100 * (QUEUED - cancelled))));
+        most = most.max(STEPS.with(Cell::get) - before);
+        // Only the head is woken: the others follow one after the other.
+        assert_eq!(polls.0.swap(0, Ordering::Relaxed), 1);
+        world.limiter.poll(head, &Waker::from(Arc::clone(&polls)), at(0));
+    }
+    assert!(most <= 200, "{most} steps");
+    tickets.for_each(|ticket| world.limiter.release(ticket));
+}
+
+/// The others have timers from before the first was cancelled.
+#[test]
+fn requests_behind_a_cancelled_one_are_woken_one_after_the_other_in_time() {
+    let mut world = World::new(ONE_A_SECOND);
+    for name in ["a", "b", "c", "d"] {
+        world.arrive(name, 0, "user=x");
+    }
+    let bells: BTreeMap<_, _> = ["b", "c", "d"].map(|name| (name, Arc::new(Bell::default()))).into();
+    let poll = |world: &World, name: &str, millis| {
+        world.limiter.poll(&world.tickets[name], &Waker::from(Arc::clone(&bells[name])), at(millis))
+    };
+    for (name, millis) in [("b", 1_000), ("c", 2_000), ("d", 3_000)] {
+        assert_eq!(poll(&world, name, 0), QueuePoll::Again(at(millis)));
+    }
+    world.cancel("b", 0);
+    let woken = || ["c", "d"].map(|name| bells[name].0.load(Ordering::Relaxed));
+    assert_eq!(woken(), [1, 0]);
+    assert_eq!(poll(&world, "c", 0), QueuePoll::Again(at(1_000)));
+    assert_eq!(poll(&world, "c", 1_000), QueuePoll::Release);
+    assert_eq!(woken(), [1, 1]);
+    assert_eq!(poll(&world, "d", 1_000), QueuePoll::Again(at(2_000)));
+}
+
+/// The timer of the first is for its other bucket.
+#[test]
+fn a_request_that_waits_for_two_buckets_wakes_those_behind_it_in_either() {
+    let mut world = World::new(TWO_QUEUES);
+    for (name, asked) in
+        [("a", "user=x; all=1"), ("b", "all=1"), ("c", "user=x; all=1"), ("d", "all=1"), ("e", "all=1")]
+    {
+        world.arrive(name, 0, asked);
+    }
+    let bells: BTreeMap<_, _> = ["b", "c", "d", "e"].map(|name| (name, Arc::new(Bell::default()))).into();
+    let poll = |world: &World, name: &str, millis| {
+        world.limiter.poll(&world.tickets[name], &Waker::from(Arc::clone(&bells[name])), at(millis))
+    };
+    let names: Vec<&str> = world.tickets.keys().copied().collect();
+    names.iter().for_each(|name| _ = poll(&world, name, 0));
+    let before = world.release_times(["c", "d", "e"]);
+    world.cancel("b", 0);
+    let after = world.release_times(["c", "d", "e"]);
+    assert!(after[1] < before[1] && after[2] < before[2], "{before:?} {after:?}");
+    // Time passes a millisecond at a time; each is polled when it is woken or its timer expires.
+    let mut timers: BTreeMap<&str, u64> = ["c", "d", "e"].into_iter().zip(before).collect();
+    for millis in 0..=before[0] {
+        let mut polled = true;
+        while std::mem::take(&mut polled) {
+            for name in ["c", "d", "e"] {
+                if bells[name].0.swap(0, Ordering::Relaxed) > 0
+                    || timers.get(name).is_some_and(|&at| at <= millis)
+                {
+                    polled = true;
+                    match poll(&world, name, millis) {
+                        QueuePoll::Again(then) => {
+                            _ = timers.insert(name, then.since(at(0)).as_millis() as u64)
+                        }
+                        other => {
+                            assert_eq!(other, QueuePoll::Release);
+                            timers.remove(name);
+                        }
+                    }
+                }
+            }
+        }
+        let released = ["c", "d", "e"].map(|name| !timers.contains_key(name));
+        assert_eq!(released, after.map(|release| release <= millis), "at {millis} ms");
+    }
+}
+
+/// A response needs time to reach its caller: one released at the caller's deadline was charged, and came too late.
+#[test]
+fn a_request_that_would_be_released_within_the_margin_of_its_deadline_is_denied_and_not_charged() {
+    let margin = Duration::from_millis(2);
+    let mut world = World::of(limiter(ONE_A_SECOND).with_queue_margin(margin));
+    world.arrive("a", 0, "user=x");
+    let wait = |nanos| Duration::from_secs(1) + margin - Duration::from_nanos(nanos);
+    assert_eq!(world.arrive_with_deadline("b", 0, "user=x", wait(1)), ["over 0 0"]);
+    assert_eq!(world.arrive_with_deadline("b", 0, "user=x", margin), ["over 0 1000"]);
+    assert_eq!(world.arrive_with_deadline("b", 0, "user=x", wait(0)), ["queued until 1000"]);
+    assert_eq!(world.arrive_with_deadline("c", 1_000, "user=y", Duration::ZERO), ["ok 0"]);
 }

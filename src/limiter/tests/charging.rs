@@ -100,3 +100,45 @@ fn giving_back_in_a_denied_request_gives_nothing_back() {
 fn every_value_of_a_key_has_a_counter_of_its_own() {
     check(&limiter(TWO_RULES), &[(0, "user=a +5", &["ok 0"]), (0, "user=b", &["ok 4"])]);
 }
+
+/// A log of 5 per 10 s with 2 hits at 0 s and 3 at 5 s: giving back one of the newest and taking three fits once the two
+/// oldest have left. The reset was computed as if nothing were given back: 9 s.
+#[test]
+fn the_reset_of_a_denied_request_counts_what_the_request_gives_back() {
+    let rules = "
+domain: d
+descriptors:
+  - { key: log, rate_limit: { per: 10s, requests_per_unit: 5, algorithm: sliding_log } }
+";
+    check(
+        &limiter(rules),
+        &[
+            (0, "log=a +2", &["ok 3"]),
+            (5_000, "log=a +3", &["ok 0"]),
+            (6_000, "log=a -1; log=a +3", &["ok 0", "over 0 4000"]),
+            (9_999, "log=a -1; log=a +3", &["ok 0", "over 0 1"]),
+            (10_000, "log=a -1; log=a +3", &["ok 0", "ok 0"]),
+        ],
+    );
+}
+
+/// Limits of one unit that a request brings along share a counter: the status of each was that of the first one's number.
+#[test]
+fn limits_of_one_request_that_share_a_counter_report_their_own_remaining_hits() {
+    use crate::limit::{Override, Unit};
+    let remaining = |first, second, hits| {
+        let limiter = limiter(TWO_RULES);
+        let mut request = Request::new("d");
+        for requests in [first, second] {
+            let hits = Hits::Take(NonZeroU64::new(hits).unwrap());
+            let limit = Some(Override { requests, unit: Unit::Day });
+            request.push(Descriptor { hits, limit, ..descriptor("any=x") });
+        }
+        let pinned = limiter.pin();
+        let decision = pinned.decide(&request, Timestamp::from_millis(MIDNIGHT_MILLIS));
+        decision.statuses.iter().map(|status| (status.code, status.remaining)).collect::<Vec<_>>()
+    };
+    assert_eq!(remaining(9, 2, 2), [(Code::Ok, 9), (Code::OverLimit, 2)]);
+    assert_eq!(remaining(9, 5, 1), [(Code::Ok, 7), (Code::Ok, 3)]);
+    assert_eq!(remaining(5, 9, 1), [(Code::Ok, 3), (Code::Ok, 7)]);
+}

@@ -9,7 +9,7 @@ use crate::limiter::{
 };
 use oracle::{Ask, Line, Naive};
 use proptest::prelude::*;
-use std::{num::NonZeroU64, task::Waker};
+use std::num::NonZeroU64;
 
 mod oracle;
 
@@ -86,7 +86,7 @@ impl World {
             Verdict::Decided(decision) if decision.code == Code::Ok => Ask::Now,
             Verdict::Decided(_) => Ask::No,
             Verdict::Queued(ticket) => {
-                let Due::At(turn) = self.limiter.due(&ticket, Waker::noop()) else { panic!("no end is set") };
+                let Due::At(turn) = self.limiter.due(&ticket) else { panic!("no end is set") };
                 self.tickets.push((self.naive.newest(), ticket));
                 Ask::Later(turn.as_nanos())
             }
@@ -99,7 +99,7 @@ impl World {
     }
 
     fn turn(&self, ticket: &Ticket) -> u64 {
-        match self.limiter.due(ticket, Waker::noop()) {
+        match self.limiter.due(ticket) {
             Due::At(turn) => turn.as_nanos(),
             Due::TooLate => panic!("no end is set"),
         }

@@ -1,32 +1,32 @@
-//! What a request asks of which counters.
+//! The charges of a request: which hits go to which counter, under which limit.
 
 use super::keys::Keys;
 use crate::{
     limit::{CurrentLimit, Descriptor, Hits, Request, Reset, RuleInfo},
-    rules::{Charge as ChargeRule, DomainRules, Rule, RuleLimit},
+    rules::{Charge as ChargePolicy, DomainRules, Rule, RuleLimit},
     store::Key,
 };
 use smallvec::SmallVec;
 use std::ops::Deref;
 
-/// So many charges of a request, and whatever there is one of for each, are kept without allocating.
+/// Charges, descriptors and counters of a request that are kept without allocation.
 pub(super) const INLINE: usize = 4;
 
-/// What one descriptor reached in the rules.
+/// The rule that a descriptor matched.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Reached<'r> {
-    /// Nothing that limits it.
+    /// No rule, or one without a limit.
     Nothing,
-    /// A rule that says nothing limits it.
+    /// A rule with `unlimited: true`.
     Unlimited(&'r Rule),
-    /// The limits of a rule.
+    /// A rule with limits.
     Rule(&'r Rule),
-    /// The limit that the request brought along.
+    /// The limit in the request itself.
     Override,
 }
 
 impl<'r> Reached<'r> {
-    /// Names of limits that do not apply because of this one.
+    /// Names of the limits that this rule replaces.
     fn replaces(self) -> impl Iterator<Item = &'r str> {
         let rule = match self {
             Self::Rule(rule) | Self::Unlimited(rule) => Some(rule),
@@ -35,38 +35,37 @@ impl<'r> Reached<'r> {
         rule.into_iter().flat_map(|rule| &rule.replaces).map(|name| &**name)
     }
 
-    /// Whether a would-be denial is let through.
+    /// Whether the rule is in shadow mode: it never denies.
     pub(super) fn is_shadow(self) -> bool {
         matches!(self, Self::Rule(rule) if rule.shadow)
     }
 
-    /// What answers can say of the rule whose limits these are.
+    /// Facts about the rule that responses may carry.
     pub(super) fn rule_info(self) -> Option<&'r RuleInfo> {
         if let Self::Rule(rule) = self { Some(&rule.info) } else { None }
     }
 
-    /// Whether it denies only together with every other quota rule.
+    /// Whether the rule is in quota mode: it denies only if every quota rule of the request is over its limit.
     pub(super) fn is_quota(self) -> bool {
         matches!(self, Self::Rule(rule) if rule.info.quota)
     }
 }
 
-/// A descriptor's place in the rules, and what became of it.
+/// One descriptor of a request.
 #[derive(Clone, Copy)]
 pub(super) struct DescriptorPlan<'r> {
-    /// What it reached.
     pub(super) reached: Reached<'r>,
-    /// How many charges it has; they are neighbours.
+    /// Number of its charges, which are adjacent in [`Plan::charges`].
     pub(super) charges: u32,
-    /// Whether a limit of it does not admit; whatever shadow or quota make of it.
+    /// Whether one of its limits does not admit; shadow and quota mode not considered.
     pub(super) is_over: bool,
 }
 
-/// The limit of a charge: a rule's, or the request's own.
+/// The limit of a charge.
 pub(super) enum ChargeLimit<'r> {
-    /// A rule's.
+    /// From a rule.
     Rule(&'r RuleLimit),
-    /// The request's own; boxed, since it is rare and large.
+    /// From the request. Boxed because it is rare and large.
     Override(Box<RuleLimit>),
 }
 
@@ -82,25 +81,23 @@ impl Deref for ChargeLimit<'_> {
     }
 }
 
-/// The hits that one descriptor asks of one counter.
+/// Hits of one descriptor for one counter.
 pub(super) struct Charge<'r> {
-    /// The counter.
+    /// Key of the counter.
     pub(super) key: Key,
-    /// What limits it.
     pub(super) limit: ChargeLimit<'r>,
-    /// What is asked.
     pub(super) hits: Hits,
     /// Index of the descriptor in the request.
     pub(super) descriptor: u32,
-    /// What its counter says to it.
-    pub(super) outcome: Outcome,
-    /// After the decision: hits that would be admitted then; none if there is no room for the counter.
+    /// Whether the hits fit.
+    pub(super) fit: Fit,
+    /// After the decision: hits that its limit would admit; 0 if there is no room for the counter.
     pub(super) remaining: u64,
-    /// After the decision: when that changes. None if nobody knows.
+    /// After the decision: when that changes. None if unknown.
     pub(super) reset: Option<Reset>,
 }
 
-/// Hits asked of one counter, summed over its charges.
+/// Sums of the hits of all charges to one counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct HitSum {
     pub(super) taken: u64,
@@ -108,7 +105,7 @@ pub(super) struct HitSum {
 }
 
 impl HitSum {
-    pub(super) const NOTHING: Self = Self { taken: 0, given: 0 };
+    pub(super) const ZERO: Self = Self { taken: 0, given: 0 };
 
     #[inline]
     pub(super) fn add(&mut self, hits: Hits) {
@@ -120,25 +117,25 @@ impl HitSum {
     }
 }
 
-/// What a counter says to a charge.
+/// Whether the hits of a charge fit its counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Outcome {
-    /// The hits fit. Until it is evaluated, a charge is taken to.
+pub(super) enum Fit {
+    /// They fit. Also the initial value, before the charge is evaluated.
     Admitted,
-    /// They do not.
+    /// They exceed the limit.
     Over,
-    /// They might, but there is no room to make the counter.
+    /// They need a new counter, and the store is full.
     NoRoom,
 }
 
 impl<'r> Charge<'r> {
     fn new(key: Key, limit: ChargeLimit<'r>, hits: Hits, descriptor: u32) -> Self {
-        Self { key, limit, hits, descriptor, outcome: Outcome::Admitted, remaining: 0, reset: None }
+        Self { key, limit, hits, descriptor, fit: Fit::Admitted, remaining: 0, reset: None }
     }
 
-    /// Whether hits are counted even when the request is denied.
+    /// Whether the hits are counted even if the request is denied (`charge: always`).
     pub(super) fn is_always(&self) -> bool {
-        self.limit.charge == ChargeRule::Always
+        self.limit.charge == ChargePolicy::Always
     }
 
     /// The limit as a status reports it.
@@ -152,27 +149,28 @@ impl<'r> Charge<'r> {
     }
 }
 
-/// A request laid out for deciding.
+/// All charges of a request.
 pub(super) struct Plan<'r> {
     /// One for each descriptor.
-    pub(super) asking: SmallVec<[DescriptorPlan<'r>; INLINE]>,
-    /// In the order of the request; those of one descriptor in the order of its rule.
+    pub(super) descriptors: SmallVec<[DescriptorPlan<'r>; INLINE]>,
+    /// In the order of the descriptors; those of one descriptor in the order of the rule's limits.
     pub(super) charges: SmallVec<[Charge<'r>; INLINE]>,
-    /// Indices of charges, sorted by key and so by shard: charges of one counter are neighbours, in the order of the
+    /// Indices of charges, sorted by key and therefore by shard. Charges to one counter are adjacent, in the order of the
     /// request.
     pub(super) by_key: SmallVec<[u32; INLINE]>,
 }
 
 impl<'r> Plan<'r> {
-    /// Finds the limits of every descriptor.
+    /// Matches every descriptor against the rules.
     #[inline]
     pub(super) fn new(domain: &'r DomainRules, keys: &Keys, request: &Request<'_>) -> Self {
-        let mut plan = Self { asking: SmallVec::new(), charges: SmallVec::new(), by_key: SmallVec::new() };
+        let mut plan =
+            Self { descriptors: SmallVec::new(), charges: SmallVec::new(), by_key: SmallVec::new() };
         for (descriptor, index) in request.descriptors().iter().zip(0..) {
             let before = plan.charges.len();
-            let reached = plan.reach(domain, keys, index, descriptor);
+            let reached = plan.add_charges(domain, keys, index, descriptor);
             let charges = (plan.charges.len() - before) as u32;
-            plan.asking.push(DescriptorPlan { reached, charges, is_over: false });
+            plan.descriptors.push(DescriptorPlan { reached, charges, is_over: false });
         }
         if domain.has_replaces() {
             plan.drop_replaced();
@@ -186,7 +184,7 @@ impl<'r> Plan<'r> {
     }
 
     #[inline]
-    fn reach(
+    fn add_charges(
         &mut self,
         domain: &'r DomainRules,
         keys: &Keys,
@@ -211,17 +209,17 @@ impl<'r> Plan<'r> {
         if found.rule.limits.is_empty() { Reached::Nothing } else { Reached::Rule(found.rule) }
     }
 
-    /// A limit whose name another matched rule replaces is as if it were not there.
+    /// Drops the charges of limits that another matched rule replaces by name.
     fn drop_replaced(&mut self) {
         let replaced: SmallVec<[&str; 4]> =
-            self.asking.iter().flat_map(|asking| asking.reached.replaces()).collect();
-        let asking = &mut self.asking;
+            self.descriptors.iter().flat_map(|descriptor| descriptor.reached.replaces()).collect();
+        let descriptors = &mut self.descriptors;
         self.charges.retain(|charge| {
             let keep = charge.limit.name.is_empty() || !replaced.contains(&&*charge.limit.name);
-            let asking = &mut asking[charge.descriptor as usize];
-            asking.charges -= u32::from(!keep);
-            if asking.charges == 0 {
-                asking.reached = Reached::Nothing;
+            let descriptor = &mut descriptors[charge.descriptor as usize];
+            descriptor.charges -= u32::from(!keep);
+            if descriptor.charges == 0 {
+                descriptor.reached = Reached::Nothing;
             }
             keep
         });

@@ -1,0 +1,45 @@
+//! The class of a request: how, and therefore where, it is decided. Computed once, before any rule is looked up.
+
+use super::{InForce, Pinned, fast_path};
+use crate::{
+    limit::{Descriptor, Hits, Request},
+    rules::DomainRules,
+};
+
+/// How a request is decided. Batches and single decisions both start from it.
+#[derive(Clone, Copy, Debug)]
+pub enum Class<'r> {
+    /// Its domain has no rules: it is admitted.
+    NoRules,
+    /// One descriptor with hits: for the fast path, unless its rule or its counter turns out to need more.
+    Single(&'r DomainRules),
+    /// A few descriptors with hits: likewise, each with a counter of its own.
+    Multi(&'r DomainRules),
+    /// Decided at once, in general form.
+    General(&'r DomainRules),
+    /// Touches the queues: it may be queued itself, or give back hits that others queue behind.
+    Queued(&'r DomainRules),
+}
+
+impl Pinned<'_> {
+    /// The class of a request under these rules.
+    #[inline]
+    pub fn classify(&self, request: &Request<'_>) -> Class<'_> {
+        let InForce { rules, queued_before, .. }: &InForce = &self.in_force;
+        let Some(domain) = rules.domain(request.domain()) else { return Class::NoRules };
+        let descriptors = request.descriptors();
+        if domain.may_queue() || (*queued_before && descriptors.iter().any(gives_back)) {
+            Class::Queued(domain)
+        } else if self.limiter.global_shadow || !fast_path::may_take(descriptors, domain) {
+            Class::General(domain)
+        } else if descriptors.len() == 1 {
+            Class::Single(domain)
+        } else {
+            Class::Multi(domain)
+        }
+    }
+}
+
+fn gives_back(descriptor: &Descriptor<'_>) -> bool {
+    matches!(descriptor.hits, Hits::GiveBack(_))
+}
