@@ -46,6 +46,10 @@ fn scenario(file: &str, scenario: &Value) -> Value {
     if any_has(&["patience_ms", "held_ms", "turn_of", "gives_up"]) {
         needs.push("queue");
     }
+    let at = |step: &&Value| (step["at_ms"].as_u64(), step["at_ns"].as_u64().unwrap_or(0));
+    if !steps.iter().is_sorted_by_key(at) {
+        needs.push("clock_backwards");
+    }
     json!({
         "name": format!("{file}/{}", scenario["name"].as_str().unwrap_or_default()),
         "needs": needs,

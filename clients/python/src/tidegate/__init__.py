@@ -1,0 +1,34 @@
+"""Rate limits that a Tidegate server decides.
+
+```python
+from tidegate import Tidegate
+
+client = Tidegate("127.0.0.1:8081", domain="demo")
+decision = client.limit(api_key="alice")
+print(decision.allowed, decision.remaining, decision.retry_after)
+```
+
+`tidegate.aio` has the same client for asyncio; `tidegate.asgi`, `tidegate.fastapi`, `tidegate.django`,
+`tidegate.flask` and `tidegate.grpc` apply decisions to requests; `tidegate.keys` tells requests apart;
+`tidegate.metrics` counts decisions.
+"""
+
+from tidegate._decision import Decision, Limit, Reason, Status
+from tidegate._engine import MetadataSource, Observer, OnFailure, RateLimited, RequestError
+from tidegate._request import Descriptor, DescriptorLike
+from tidegate._sync import Tidegate
+
+__all__ = [
+    "Decision",
+    "Descriptor",
+    "DescriptorLike",
+    "Limit",
+    "MetadataSource",
+    "Observer",
+    "OnFailure",
+    "RateLimited",
+    "Reason",
+    "RequestError",
+    "Status",
+    "Tidegate",
+]

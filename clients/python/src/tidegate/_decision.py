@@ -1,0 +1,315 @@
+"""Decisions: values that hold the answer for one request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Final
+
+_NANOS: Final = 1_000_000_000
+
+#: Seconds of each unit, as the server counts them.
+_UNIT_SECONDS: Final = {
+    "second": 1,
+    "minute": 60,
+    "hour": 3600,
+    "day": 86_400,
+    "week": 604_800,
+    "month": 2_592_000,
+    "year": 31_536_000,
+}
+
+
+class Reason(str, Enum):
+    """What made a decision."""
+
+    #: The server.
+    DECIDED = "decided"
+    #: An earlier denial of the server whose reset has not passed.
+    DENIED_LOCALLY = "denied_locally"
+    #: The policy `"open"`, since no answer arrived.
+    FAILED_OPEN = "failed_open"
+    #: The policy `"closed"`, since no answer arrived.
+    FAILED_CLOSED = "failed_closed"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class Limit:
+    """A limit: so many requests per unit."""
+
+    __slots__ = ("name", "requests", "unit")
+
+    def __init__(self, requests: int, unit: str, name: str = "") -> None:
+        #: Hits that fit into one window.
+        self.requests = requests
+        #: `second`, `minute`, `hour`, `day`, `week`, `month`, `year`; empty if the window is not one unit.
+        self.unit = unit
+        #: The limit's name in the rules; empty if it has none.
+        self.name = name
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Limit):
+            return NotImplemented
+        return (self.requests, self.unit, self.name) == (other.requests, other.unit, other.name)
+
+    def __hash__(self) -> int:
+        return hash((self.requests, self.unit, self.name))
+
+    def __repr__(self) -> str:
+        return f"Limit({self.requests}, {self.unit!r}, name={self.name!r})"
+
+
+class Status:
+    """The answer for one descriptor."""
+
+    __slots__ = ("limit", "over_limit", "remaining", "reset_after_ns")
+
+    def __init__(
+        self,
+        over_limit: bool,
+        limit: Limit | None,
+        remaining: int,
+        reset_after_ns: int | None,
+    ) -> None:
+        #: Whether the descriptor is over its limit.
+        self.over_limit = over_limit
+        #: The tightest limit that applies; None if nothing limits the descriptor.
+        self.limit = limit
+        #: Hits that are left.
+        self.remaining = remaining
+        #: Nanoseconds until the limit resets; None if no wait helps or nothing limits the descriptor.
+        self.reset_after_ns = reset_after_ns
+
+    @property
+    def reset_after(self) -> float | None:
+        """Seconds until the limit resets."""
+        return None if self.reset_after_ns is None else self.reset_after_ns / _NANOS
+
+    def __repr__(self) -> str:
+        return (
+            f"Status(over_limit={self.over_limit}, limit={self.limit!r}, "
+            f"remaining={self.remaining}, reset_after={self.reset_after})"
+        )
+
+
+class Decision:
+    """Whether a request may go on, and until when what is left of its limits.
+
+    A decision is true if the request is allowed, so that `if client.limit(…):` reads as it should.
+    """
+
+    __slots__ = (
+        "_elapsed_ns",
+        "_statuses",
+        "allowed",
+        "body",
+        "error",
+        "limit",
+        "reason",
+        "remaining",
+        "request_headers",
+        "reset_after_ns",
+        "response_headers",
+        "retry_after_ns",
+        "rule",
+    )
+
+    def __init__(
+        self,
+        allowed: bool,
+        reason: Reason,
+        statuses: Sequence[Status] = (),
+        *,
+        error: str | None = None,
+        request_headers: Sequence[tuple[str, str]] = (),
+        response_headers: Sequence[tuple[str, str]] = (),
+        body: bytes = b"",
+    ) -> None:
+        #: Whether the request may go on.
+        self.allowed = allowed
+        #: What made the decision.
+        self.reason = reason
+        #: Why no answer arrived: the name of a gRPC status code, or `BREAKER_OPEN`; None if one did.
+        self.error = error
+        #: Headers that the rules add to the request.
+        self.request_headers = request_headers
+        #: Headers that the rules or the server add to the response.
+        self.response_headers = response_headers
+        #: The body that the rules give a denial; empty for the caller's own.
+        self.body = body
+        self._statuses = statuses
+        self._elapsed_ns = 0
+        #: Requests per unit of the governing limit; None if nothing limits the request.
+        self.limit: int | None = None
+        #: Hits left of the governing limit.
+        self.remaining: int | None = None
+        #: Nanoseconds until the governing limit resets; None if no wait helps.
+        self.reset_after_ns: int | None = None
+        #: Nanoseconds after which a denied request would be admitted; None if allowed, or if no wait helps.
+        self.retry_after_ns: int | None = None
+        #: The name of the governing limit; empty if it has none.
+        self.rule = ""
+        governing = self._govern(statuses) if len(statuses) != 1 else self._govern_alone(statuses[0])
+        if governing is not None and governing.limit is not None:
+            self.limit = governing.limit.requests
+            self.rule = governing.limit.name
+            self.remaining = governing.remaining
+            self.reset_after_ns = governing.reset_after_ns
+
+    def _govern_alone(self, status: Status) -> Status | None:
+        """Do what `_govern` does for the one status of most requests."""
+        if self.allowed:
+            return status
+        if not status.over_limit:
+            return None
+        self.retry_after_ns = status.reset_after_ns
+        return status
+
+    def _govern(self, statuses: Sequence[Status]) -> Status | None:
+        """Return the governing status, and set the wait of a denial on the way."""
+        if self.allowed:
+            limited = [status for status in statuses if status.limit is not None]
+            return min(limited, key=_remaining) if limited else None
+        denying = [status for status in statuses if status.over_limit]
+        if not denying:
+            return None
+        # Without a reset there is no wait that helps: longer than any.
+        longest = max(denying, key=_wait)
+        self.retry_after_ns = longest.reset_after_ns
+        limited = [status for status in denying if status.limit is not None]
+        return max(limited, key=_wait) if limited else None
+
+    def _after(self, elapsed_ns: int) -> Decision:
+        """Return the same denial so much later, as decided locally."""
+        later = Decision.__new__(Decision)
+        later.allowed = False
+        later.reason = Reason.DENIED_LOCALLY
+        later.error = None
+        later.request_headers = self.request_headers
+        later.response_headers = self.response_headers
+        later.body = self.body
+        later.limit = self.limit
+        later.remaining = self.remaining
+        later.rule = self.rule
+        later._statuses = self._statuses
+        later._elapsed_ns = elapsed_ns
+        later.reset_after_ns = _less(self.reset_after_ns, elapsed_ns)
+        later.retry_after_ns = _less(self.retry_after_ns, elapsed_ns)
+        return later
+
+    @property
+    def statuses(self) -> Sequence[Status]:
+        """One status for each descriptor, in order; empty without an answer."""
+        elapsed = self._elapsed_ns
+        if not elapsed:
+            return self._statuses
+        return [Status(s.over_limit, s.limit, s.remaining, _less(s.reset_after_ns, elapsed)) for s in self._statuses]
+
+    @property
+    def reset_after(self) -> float | None:
+        """Seconds until the governing limit resets; None if no wait helps."""
+        return None if self.reset_after_ns is None else self.reset_after_ns / _NANOS
+
+    @property
+    def retry_after(self) -> float | None:
+        """Seconds after which a denied request would be admitted; None if allowed, or if no wait helps."""
+        return None if self.retry_after_ns is None else self.retry_after_ns / _NANOS
+
+    def headers(self, *, legacy: bool = False) -> dict[str, str]:
+        """Return the headers for the response: `RateLimit`, `RateLimit-Policy` and `Retry-After`.
+
+        With `legacy` also `X-RateLimit-Limit`, `-Remaining` and `-Reset`. Headers of the server come last and
+        replace those of the same name.
+        """
+        headers: dict[str, str] = {}
+        statuses = self.statuses
+        if applying := _distinct(statuses):
+            shown = applying if self.allowed else _distinct([status for status in statuses if status.over_limit])
+            headers["RateLimit-Policy"] = ", ".join(_policy(limit) for limit, _ in applying)
+            if shown:
+                headers["RateLimit"] = ", ".join(_service_limit(*limited) for limited in shown)
+        if legacy and self.limit is not None:
+            headers["X-RateLimit-Limit"] = str(self.limit)
+            headers["X-RateLimit-Remaining"] = str(min(self.remaining or 0, self.limit))
+            if self.reset_after_ns is not None:
+                headers["X-RateLimit-Reset"] = str(_seconds(self.reset_after_ns))
+        if self.retry_after_ns is not None:
+            headers["Retry-After"] = str(_seconds(self.retry_after_ns))
+        for name, value in self.response_headers:
+            for own in [own for own in headers if own.lower() == name.lower()]:
+                del headers[own]
+            headers[name] = value
+        return headers
+
+    def __bool__(self) -> bool:
+        return self.allowed
+
+    def __repr__(self) -> str:
+        return (
+            f"Decision(allowed={self.allowed}, reason={str(self.reason)!r}, limit={self.limit}, "
+            f"remaining={self.remaining}, reset_after={self.reset_after}, "
+            f"retry_after={self.retry_after}, rule={self.rule!r}, error={self.error!r})"
+        )
+
+
+def _remaining(status: Status) -> int:
+    return status.remaining
+
+
+def _wait(status: Status) -> float:
+    return float("inf") if status.reset_after_ns is None else status.reset_after_ns
+
+
+def _less(nanos: int | None, elapsed: int) -> int | None:
+    return None if nanos is None else max(nanos - elapsed, 0)
+
+
+def _seconds(nanos: int) -> int:
+    """Return whole seconds, rounded up: waiting that long is long enough."""
+    return -(-nanos // _NANOS)
+
+
+def _distinct(statuses: Sequence[Status]) -> list[tuple[Limit, Status]]:
+    """Return the limits of the statuses, each once with its tighter status."""
+    distinct: dict[object, tuple[Limit, Status]] = {}
+    for status in statuses:
+        limit = status.limit
+        if limit is None:
+            continue
+        key: object = limit.name or (limit.requests, limit.unit)
+        known = distinct.get(key)
+        if known is None or _is_tighter(status, known[1]):
+            # An update keeps the place of the first.
+            distinct[key] = (limit, status)
+    return list(distinct.values())
+
+
+def _is_tighter(status: Status, than: Status) -> bool:
+    if status.over_limit != than.over_limit:
+        return status.over_limit
+    if status.over_limit:
+        return _wait(status) > _wait(than)
+    return status.remaining < than.remaining
+
+
+def _policy(limit: Limit) -> str:
+    seconds = _UNIT_SECONDS.get(limit.unit)
+    window = "" if seconds is None else f";w={seconds}"
+    return f"{_quoted(limit)};q={limit.requests}{window}"
+
+
+def _service_limit(limit: Limit, status: Status) -> str:
+    reset = "" if status.reset_after_ns is None else f";t={_seconds(status.reset_after_ns)}"
+    return f"{_quoted(limit)};r={min(status.remaining, limit.requests)}{reset}"
+
+
+def _quoted(limit: Limit) -> str:
+    """Return the limit's name as a structured String (RFC 9651)."""
+    name = limit.name or (f"{limit.requests}-per-{limit.unit}" if limit.unit else f"{limit.requests}")
+    text = "".join(
+        f"\\{chr(byte)}" if byte in b'"\\' else chr(byte) if 0x20 <= byte < 0x7F else f"%{byte:02X}"
+        for byte in name.encode()
+    )
+    return f'"{text}"'

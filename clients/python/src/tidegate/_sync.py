@@ -1,0 +1,260 @@
+"""The blocking client; see `Tidegate`."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, ParamSpec, TypeAlias, TypeVar, cast
+
+import grpc
+
+from tidegate._channel import OPTIONS, target
+from tidegate._decision import Decision
+from tidegate._engine import (
+    METHOD,
+    Call,
+    Engine,
+    MetadataSource,
+    Observer,
+    OnFailure,
+    RateLimited,
+    Waiting,
+)
+from tidegate._proto import rls_pb2 as pb
+from tidegate._request import DescriptorLike
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+if TYPE_CHECKING:
+    _Stub: TypeAlias = "grpc.UnaryUnaryMultiCallable[pb.RateLimitRequest, pb.RateLimitResponse]"
+
+
+class Tidegate:
+    """A client of a Tidegate server. It may be shared by any number of threads.
+
+    `address` is `host:port`, `unix:/path/of/socket`, any other gRPC target, or several IP addresses with ports, which
+    take turns. The connection is opened by the first
+    call: a client that is created before a fork works in each process.
+    """
+
+    def __init__(
+        self,
+        address: str | Sequence[str] = "127.0.0.1:8081",
+        *,
+        domain: str = "",
+        timeout: float = 0.05,
+        on_failure: OnFailure = "open",
+        local_denials: int = 10_000,
+        breaker_failures: int = 5,
+        breaker_open: float = 1.0,
+        credentials: grpc.ChannelCredentials | None = None,
+        observers: Sequence[Observer] = (),
+        metadata: Sequence[MetadataSource] = (),
+        channel_options: Sequence[tuple[str, str | int]] = (),
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        """Create a client.
+
+        `domain`: the domain of calls that name none.
+        `timeout`: seconds until an answer counts as missing.
+        `on_failure`: `"open"` allows requests that get no answer, `"closed"` denies them.
+        `local_denials`: denials that are kept until their reset; 0 switches this off.
+        `breaker_failures`: failures in a row after which calls fail at once; 0 switches this off.
+        `breaker_open`: seconds until another call is tried.
+        `credentials`: of `grpc.ssl_channel_credentials`, for TLS and mTLS.
+        `observers`: called with each decision and the seconds it took.
+        `metadata`: called for the metadata of each call, such as the trace context.
+        `channel_options`: gRPC channel arguments beside those of this library.
+        `clock`: monotonic nanoseconds; of use in tests.
+        """
+        self._engine = Engine(
+            domain=domain,
+            timeout=timeout,
+            on_failure=on_failure,
+            local_denials=local_denials,
+            breaker_failures=breaker_failures,
+            breaker_open=breaker_open,
+            observers=observers,
+            metadata=metadata,
+            clock=clock,
+        )
+        self._target = target(address)
+        self._credentials = credentials
+        self._options = [*OPTIONS, *channel_options]
+        self._clock = clock
+        self._channel: grpc.Channel | None = None
+        self._stub: _Stub | None = None
+        self._lock = threading.Lock()
+
+    def limit(
+        self,
+        *descriptors: DescriptorLike,
+        cost: int = 1,
+        domain: str | None = None,
+        on_failure: OnFailure | None = None,
+        timeout: float | None = None,
+        local_denials: bool = True,
+        **entries: str,
+    ) -> Decision:
+        """Take `cost` hits of every limit that the request reaches, or none at all.
+
+        Keyword arguments beside the options are the entries of one descriptor: `limit(api_key="k")`. Each positional
+        argument is a further descriptor, a mapping or a `Descriptor`.
+
+        Raises `RequestError` if the server refuses the request itself.
+        """
+        begun = self._engine.begin(
+            descriptors,
+            entries,
+            cost,
+            domain=domain,
+            on_failure=on_failure,
+            timeout=timeout,
+            local_denials=local_denials,
+        )
+        return begun if isinstance(begun, Decision) else self._call(begun)
+
+    def peek(
+        self,
+        *descriptors: DescriptorLike,
+        domain: str | None = None,
+        on_failure: OnFailure | None = None,
+        timeout: float | None = None,
+        **entries: str,
+    ) -> Decision:
+        """Return whether one more hit would be admitted, without taking it."""
+        begun = self._engine.begin(
+            descriptors,
+            entries,
+            0,
+            domain=domain,
+            on_failure=on_failure,
+            timeout=timeout,
+            local_denials=False,
+        )
+        return begun if isinstance(begun, Decision) else self._call(begun)
+
+    def give_back(
+        self,
+        *descriptors: DescriptorLike,
+        cost: int = 1,
+        domain: str | None = None,
+        on_failure: OnFailure | None = None,
+        timeout: float | None = None,
+        **entries: str,
+    ) -> Decision:
+        """Give back `cost` hits that were taken.
+
+        From then on this client keeps no denials for descriptors with the same keys.
+        """
+        begun = self._engine.begin(
+            descriptors,
+            entries,
+            cost,
+            domain=domain,
+            on_failure=on_failure,
+            timeout=timeout,
+            local_denials=False,
+            give_back=True,
+        )
+        return begun if isinstance(begun, Decision) else self._call(begun)
+
+    def wait_until_ready(
+        self,
+        *descriptors: DescriptorLike,
+        wait_max: float,
+        cost: int = 1,
+        domain: str | None = None,
+        on_failure: OnFailure | None = None,
+        timeout: float | None = None,
+        **entries: str,
+    ) -> Decision:
+        """Take `cost` hits as soon as they fit, waiting at most `wait_max` seconds.
+
+        Returns a denial at once if it cannot be over by then.
+        """
+        named = (entries,) if entries else ()
+        waiting = Waiting(wait_max, self._clock)
+        while True:
+            decision = self.limit(
+                *named,
+                *descriptors,
+                cost=cost,
+                domain=domain,
+                on_failure=on_failure,
+                timeout=timeout,
+            )
+            wait = waiting.before_retry(decision)
+            if wait is None:
+                return decision
+            time.sleep(wait)
+
+    def limited(
+        self,
+        key: Callable[_P, Mapping[str, str]],
+        *,
+        cost: int = 1,
+        domain: str | None = None,
+        on_failure: OnFailure | None = None,
+    ) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+        """Limit the calls of a function; `key` gets its arguments and returns the entries.
+
+        The decorated function raises `RateLimited` instead of running if it is denied.
+        """
+
+        def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
+            @functools.wraps(function)
+            def limited(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+                decision = self.limit(key(*args, **kwargs), cost=cost, domain=domain, on_failure=on_failure)
+                if not decision.allowed:
+                    raise RateLimited(decision)
+                return function(*args, **kwargs)
+
+            return limited
+
+        return decorate
+
+    def _call(self, call: Call) -> Decision:
+        stub = self._stub or self._connect()
+        try:
+            response = stub(call.request.message(), timeout=call.timeout, metadata=call.metadata)
+        except grpc.RpcError as error:
+            # Only calls raise it, and these errors are calls as well.
+            failed = cast("grpc.Call", error)
+            return self._engine.failed(call, failed.code().name, failed.details() or "")
+        except BaseException:
+            self._engine.abandoned(call)
+            raise
+        return self._engine.answered(call, response)
+
+    def _connect(self) -> _Stub:
+        with self._lock:
+            if self._stub is None:
+                channel = (
+                    grpc.insecure_channel(self._target, options=self._options)
+                    if self._credentials is None
+                    else grpc.secure_channel(self._target, self._credentials, options=self._options)
+                )
+                self._channel = channel
+                self._stub = channel.unary_unary(
+                    METHOD,
+                    request_serializer=pb.RateLimitRequest.SerializeToString,
+                    response_deserializer=pb.RateLimitResponse.FromString,
+                )
+            return self._stub
+
+    def close(self) -> None:
+        """Close the connection. A later call opens it again."""
+        with self._lock:
+            channel, self._channel, self._stub = self._channel, None, None
+        if channel is not None:
+            channel.close()
+
+    def __enter__(self) -> Tidegate:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

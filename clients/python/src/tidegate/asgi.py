@@ -1,0 +1,112 @@
+"""Middleware for ASGI applications: Starlette, FastAPI, Litestar, Quart, Django's ASGI handler."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
+from typing import Any, TypeAlias
+
+from tidegate import keys as _keys
+from tidegate._guard import Guard, Refusal
+from tidegate.aio import Tidegate
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class AsgiRequest:
+    """What keys read of an ASGI scope."""
+
+    def __init__(self, scope: Scope) -> None:
+        #: The scope.
+        self.native: Any = scope
+
+    @property
+    def peer(self) -> str | None:
+        """The address of the other end of the connection."""
+        client = self.native.get("client")
+        return None if not client else str(client[0])
+
+    @property
+    def method(self) -> str:
+        """The HTTP method."""
+        return str(self.native["method"])
+
+    @property
+    def path(self) -> str:
+        """The path."""
+        return str(self.native["path"])
+
+    def header(self, name: str) -> Sequence[str]:
+        """Return all values of a header, in order."""
+        wanted = name.lower().encode("latin-1")
+        return [value.decode("latin-1") for key, value in self.native["headers"] if key.lower() == wanted]
+
+
+class RateLimitMiddleware:
+    """Limits the HTTP requests of an ASGI application.
+
+    The decision is at `scope["state"]["rate_limit"]` (Starlette, FastAPI: `request.state.rate_limit`).
+    """
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        client: Tidegate,
+        keys: Sequence[_keys.Key],
+        cost: int | Callable[[_keys.RequestInfo], int] = 1,
+        skip: Callable[[_keys.RequestInfo], bool] | None = None,
+        legacy_headers: bool = False,
+    ) -> None:
+        """Wrap an application.
+
+        `keys`: the entries of the descriptor, in order.
+        `cost`: hits of a request, or a function of it.
+        `skip`: requests for which it returns true are not limited, such as health checks.
+        `legacy_headers`: also send `X-RateLimit-…`.
+        """
+        self._app = app
+        self._client = client
+        self._guard = Guard(keys, cost, skip, legacy_headers)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection of the application."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        descriptor = self._guard.descriptor(AsgiRequest(scope))
+        if descriptor is None:
+            await self._app(scope, receive, send)
+            return
+        if isinstance(descriptor, Refusal):
+            await _refuse(descriptor, send)
+            return
+        decision = await self._client.limit(descriptor)
+        if refusal := self._guard.refusal(decision):
+            await _refuse(refusal, send)
+            return
+        scope.setdefault("state", {})["rate_limit"] = decision
+        if decision.request_headers:
+            scope["headers"] = [*scope["headers"], *_encoded(decision.request_headers)]
+        added = _encoded(self._guard.headers(decision).items())
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start" and added:
+                message["headers"] = [*message.get("headers", ()), *added]
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+
+async def _refuse(refusal: Refusal, send: Send) -> None:
+    headers = _encoded(refusal.headers.items())
+    headers.append((b"content-length", str(len(refusal.body)).encode()))
+    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
+    await send({"type": "http.response.body", "body": refusal.body})
+
+
+def _encoded(headers: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
+    return [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers]

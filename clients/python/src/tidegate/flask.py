@@ -1,0 +1,89 @@
+"""An extension for Flask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import flask
+
+from tidegate import Tidegate
+from tidegate import keys as _keys
+from tidegate._decision import Decision
+from tidegate._guard import Guard, Refusal
+
+
+class FlaskRequest:
+    """What keys read of a Flask request."""
+
+    def __init__(self, request: flask.Request) -> None:
+        #: The request.
+        self.native: Any = request
+
+    @property
+    def peer(self) -> str | None:
+        """The address of the other end of the connection."""
+        return self.native.environ.get("REMOTE_ADDR") or None
+
+    @property
+    def method(self) -> str:
+        """The HTTP method."""
+        return str(self.native.method)
+
+    @property
+    def path(self) -> str:
+        """The path."""
+        return str(self.native.path)
+
+    def header(self, name: str) -> Sequence[str]:
+        """Return all values of a header, in order."""
+        return list(self.native.headers.getlist(name))
+
+
+class RateLimit:
+    """Limits the requests of a Flask application. The decision is at `flask.g.rate_limit`."""
+
+    def __init__(
+        self,
+        app: flask.Flask | None = None,
+        *,
+        client: Tidegate,
+        keys: Sequence[_keys.Key],
+        cost: int | Callable[[_keys.RequestInfo], int] = 1,
+        skip: Callable[[_keys.RequestInfo], bool] | None = None,
+        legacy_headers: bool = False,
+    ) -> None:
+        """Create the extension; its options are those of `tidegate.asgi.RateLimitMiddleware`."""
+        self._client = client
+        self._guard = Guard(keys, cost, skip, legacy_headers)
+        if app is not None:
+            self.init_app(app)
+
+    def init_app(self, app: flask.Flask) -> None:
+        """Limit the requests of an application."""
+        app.before_request(self._before)
+        app.after_request(self._after)
+
+    def _before(self) -> flask.Response | None:
+        descriptor = self._guard.descriptor(FlaskRequest(flask.request))
+        if descriptor is None:
+            return None
+        if isinstance(descriptor, Refusal):
+            return _response(descriptor)
+        decision = self._client.limit(descriptor)
+        if refusal := self._guard.refusal(decision):
+            return _response(refusal)
+        flask.g.rate_limit = decision
+        for name, value in decision.request_headers:
+            flask.request.environ["HTTP_" + name.upper().replace("-", "_")] = value
+        return None
+
+    def _after(self, response: flask.Response) -> flask.Response:
+        decision: Decision | None = flask.g.get("rate_limit")
+        if decision is not None:
+            response.headers.update(self._guard.headers(decision))
+        return response
+
+
+def _response(refusal: Refusal) -> flask.Response:
+    return flask.Response(refusal.body, refusal.status, refusal.headers)

@@ -1,0 +1,201 @@
+"""Server interceptors for gRPC: `grpc.server(interceptors=[…])` and `grpc.aio.server(interceptors=[…])`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import unquote
+
+import grpc
+import grpc.aio
+
+from tidegate import Tidegate, aio
+from tidegate import keys as _keys
+from tidegate._decision import Decision
+from tidegate._guard import Guard, Refusal
+from tidegate._request import Descriptor
+
+_CODES = {
+    400: grpc.StatusCode.INVALID_ARGUMENT,
+    429: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    503: grpc.StatusCode.UNAVAILABLE,
+}
+
+# The stubs of grpcio are generic where its classes are not.
+if TYPE_CHECKING:
+    _ServerInterceptor = grpc.ServerInterceptor[Any, Any]
+    _AioServerInterceptor = grpc.aio.ServerInterceptor[Any, Any]
+else:
+    _ServerInterceptor = grpc.ServerInterceptor
+    _AioServerInterceptor = grpc.aio.ServerInterceptor
+
+_Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
+
+
+class GrpcRequest:
+    """What keys read of a call."""
+
+    def __init__(self, method: str, context: Any) -> None:
+        #: The context of the call.
+        self.native: Any = context
+        #: The full name of the method, with its leading slash.
+        self.method = method
+        #: The same.
+        self.path = method
+
+    @property
+    def peer(self) -> str | None:
+        """The address of the other end of the connection; None on Unix sockets."""
+        kind, _, rest = str(self.native.peer()).partition(":")
+        return unquote(rest).rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else None
+
+    def header(self, name: str) -> Sequence[str]:
+        """Return all values of a metadata key, in order."""
+        return [
+            value if isinstance(value, str) else value.decode("latin-1")
+            for key, value in self.native.invocation_metadata() or ()
+            if key == name
+        ]
+
+
+class _Interceptor:
+    def __init__(
+        self,
+        keys: Sequence[_keys.Key],
+        cost: int | Callable[[_keys.RequestInfo], int],
+        skip: Callable[[_keys.RequestInfo], bool] | None,
+    ) -> None:
+        self._guard = Guard(keys, cost, skip, legacy_headers=False)
+
+    def _descriptor(self, method: str, context: Any) -> Descriptor | Refusal | None:
+        return self._guard.descriptor(GrpcRequest(method, context))
+
+    def _trailers(self, decision: Decision) -> tuple[tuple[str, str], ...]:
+        headers = self._guard.headers(decision)
+        return tuple((name.lower(), value) for name, value in headers.items() if name.lower() != "content-type")
+
+
+class RateLimitInterceptor(_Interceptor, _ServerInterceptor):
+    """Limits the calls of a `grpc.server`, unary and streaming: one hit for each call.
+
+    A denied call ends with RESOURCE_EXHAUSTED and the headers of the decision as trailing metadata.
+    """
+
+    def __init__(
+        self,
+        client: Tidegate,
+        keys: Sequence[_keys.Key],
+        *,
+        cost: int | Callable[[_keys.RequestInfo], int] = 1,
+        skip: Callable[[_keys.RequestInfo], bool] | None = None,
+    ) -> None:
+        """Create the interceptor; its options are those of `tidegate.asgi.RateLimitMiddleware`."""
+        super().__init__(keys, cost, skip)
+        self._client = client
+
+    def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], _Handler],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> _Handler:
+        """Wrap the handler of a call."""
+        handler = continuation(handler_call_details)
+        method = handler_call_details.method
+        # Without a handler gRPC answers UNIMPLEMENTED.
+        return handler if handler is None else _rewrapped(handler, lambda inner: self._wrap(inner, handler, method))
+
+    def _wrap(self, inner: Any, handler: Any, method: str) -> Any:
+        def unary(request: Any, context: grpc.ServicerContext) -> Any:
+            self._check(method, context)
+            return inner(request, context)
+
+        def streaming(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+            self._check(method, context)
+            yield from inner(request, context)
+
+        return streaming if handler.response_streaming else unary
+
+    def _check(self, method: str, context: grpc.ServicerContext) -> None:
+        descriptor = self._descriptor(method, context)
+        if isinstance(descriptor, Refusal):
+            context.abort(_CODES[descriptor.status], descriptor.body.decode().strip())
+        elif descriptor is not None:
+            decision = self._client.limit(descriptor)
+            context.set_trailing_metadata(self._trailers(decision))
+            if refusal := self._guard.refusal(decision):
+                context.abort(_CODES[refusal.status], _details(refusal, decision))
+
+
+class AioRateLimitInterceptor(_Interceptor, _AioServerInterceptor):
+    """Limits the calls of a `grpc.aio.server`; see `RateLimitInterceptor`."""
+
+    def __init__(
+        self,
+        client: aio.Tidegate,
+        keys: Sequence[_keys.Key],
+        *,
+        cost: int | Callable[[_keys.RequestInfo], int] = 1,
+        skip: Callable[[_keys.RequestInfo], bool] | None = None,
+    ) -> None:
+        """Create the interceptor; its options are those of `tidegate.asgi.RateLimitMiddleware`."""
+        super().__init__(keys, cost, skip)
+        self._client = client
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[_Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> _Handler:
+        """Wrap the handler of a call."""
+        handler = await continuation(handler_call_details)
+        method = handler_call_details.method
+        return handler if handler is None else _rewrapped(handler, lambda inner: self._wrap(inner, handler, method))
+
+    def _wrap(self, inner: Any, handler: Any, method: str) -> Any:
+        async def unary(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+            await self._check(method, context)
+            return await inner(request, context)
+
+        async def streaming(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
+            await self._check(method, context)
+            responses = inner(request, context)
+            if hasattr(responses, "__aiter__"):
+                async for response in responses:
+                    yield response
+            else:
+                # The handler writes to the context itself.
+                await responses
+
+        return streaming if handler.response_streaming else unary
+
+    async def _check(self, method: str, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        descriptor = self._descriptor(method, context)
+        if isinstance(descriptor, Refusal):
+            await context.abort(_CODES[descriptor.status], descriptor.body.decode().strip())
+        elif descriptor is not None:
+            decision = await self._client.limit(descriptor)
+            context.set_trailing_metadata(self._trailers(decision))
+            if refusal := self._guard.refusal(decision):
+                await context.abort(_CODES[refusal.status], _details(refusal, decision), self._trailers(decision))
+
+
+def _details(refusal: Refusal, decision: Decision) -> str:
+    wait = decision.headers().get("Retry-After")
+    text = refusal.body.decode("utf-8", "replace").strip()
+    return text if wait is None else f"{text}; retry after {wait} s"
+
+
+def _rewrapped(handler: Any, wrap: Callable[[Any], Any]) -> grpc.RpcMethodHandler[Any, Any]:
+    """Return a handler of the same kind with another function."""
+    makers = {
+        (False, False): (grpc.unary_unary_rpc_method_handler, handler.unary_unary),
+        (False, True): (grpc.unary_stream_rpc_method_handler, handler.unary_stream),
+        (True, False): (grpc.stream_unary_rpc_method_handler, handler.stream_unary),
+        (True, True): (grpc.stream_stream_rpc_method_handler, handler.stream_stream),
+    }
+    make, function = makers[handler.request_streaming, handler.response_streaming]
+    return make(
+        wrap(function),
+        request_deserializer=handler.request_deserializer,
+        response_serializer=handler.response_serializer,
+    )

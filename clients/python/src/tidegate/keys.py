@@ -1,0 +1,164 @@
+"""Keys: the entries that tell requests apart.
+
+A key reads one entry of a descriptor from a request. Middleware takes a list of them:
+
+```python
+from tidegate import keys
+
+[keys.constant("route", "search"), keys.header("x-api-key", entry="api_key", missing="reject")]
+```
+
+`missing` has no default: what becomes of a request without the value is a decision about security.
+
+- `"reject"`: the request is refused with 400 (gRPC: INVALID_ARGUMENT).
+- `"allow"`: the request is not limited here.
+- `"shared"`: all such requests share one counter, with the empty value.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Protocol, TypeAlias
+
+from tidegate._request import Entries
+
+#: What becomes of a request that lacks the value of a key.
+Missing: TypeAlias = Literal["reject", "allow", "shared"]
+
+
+class RequestInfo(Protocol):
+    """What keys read of a request, whatever the framework."""
+
+    @property
+    def peer(self) -> str | None:
+        """The address of the other end of the connection, without port; None if it has none."""
+
+    @property
+    def method(self) -> str:
+        """The HTTP method; of gRPC the full name of the method."""
+
+    @property
+    def path(self) -> str:
+        """The path; of gRPC the full name of the method."""
+
+    @property
+    def native(self) -> Any:
+        """The framework's own request."""
+
+    def header(self, name: str) -> Sequence[str]:
+        """Return all values of a header (of gRPC: of a metadata key), in order."""
+
+
+class Key:
+    """One entry of a descriptor, read from requests."""
+
+    def __init__(self, entry: str, read: Callable[[RequestInfo], str | None], missing: Missing) -> None:
+        if not entry:
+            raise ValueError("entry is empty; name the key of the rules")
+        if missing not in ("reject", "allow", "shared"):
+            raise ValueError(f'missing is {missing!r}; use "reject", "allow" or "shared"')
+        #: The entry's key, as in the rules.
+        self.entry = entry
+        #: Returns the entry's value.
+        self.read = read
+        #: What becomes of requests without a value.
+        self.missing = missing
+
+
+class MissingKeyError(Exception):
+    """A request lacks the value of a key whose `missing` is `"reject"`."""
+
+    def __init__(self, entry: str) -> None:
+        super().__init__(f"the request has no {entry}")
+        #: The entry's key.
+        self.entry = entry
+
+
+def constant(entry: str, value: str) -> Key:
+    """Return a key with the same value for each request, such as the name of a route."""
+    return Key(entry, lambda _: value, "shared")
+
+
+def header(name: str, *, entry: str, missing: Missing) -> Key:
+    """Return a key with the value of a header, the last one if it is repeated."""
+    lower = name.lower()
+
+    def read(request: RequestInfo) -> str | None:
+        values = request.header(lower)
+        return values[-1].strip() if values else None
+
+    return Key(entry, read, missing)
+
+
+def custom(entry: str, read: Callable[[Any], str | None], *, missing: Missing) -> Key:
+    """Return a key with a value that is read from the framework's own request."""
+    return Key(entry, lambda request: read(request.native), missing)
+
+
+def client_address(*, trusted_proxies: int, entry: str = "client_address", missing: Missing) -> Key:
+    """Return a key with the client's address, IPv6 cut to its /64 network.
+
+    `trusted_proxies`: how many proxies of your own append to `X-Forwarded-For` on the way. With 0 the header is not
+    read at all, since any client can write it.
+    """
+    if trusted_proxies < 0:
+        raise ValueError(f"trusted_proxies is {trusted_proxies}; use 0 or more")
+    return Key(
+        entry,
+        lambda request: address_of(request.peer, request.header("x-forwarded-for"), trusted_proxies),
+        missing,
+    )
+
+
+def address_of(peer: str | None, forwarded_for: Sequence[str], trusted_proxies: int) -> str | None:
+    """Return the client's address for a peer and the `X-Forwarded-For` lines, or None.
+
+    >>> address_of("10.0.0.1", ["198.51.100.66, 203.0.113.1"], 1)
+    '203.0.113.1'
+    """
+    if trusted_proxies == 0:
+        return None if peer is None else normalized(peer)
+    written = [address for line in forwarded_for for address in line.split(",")]
+    # Each trusted proxy has appended the address it saw; what stands left of them came from the client.
+    return normalized(written[-trusted_proxies]) if len(written) >= trusted_proxies else None
+
+
+def normalized(address: str) -> str | None:
+    """Return an IPv4 address, or the /64 network of an IPv6 address; None for anything else.
+
+    >>> normalized("[2001:db8:1:2::9]:443")
+    '2001:db8:1:2::/64'
+    """
+    text = address.strip()
+    if text.startswith("["):
+        text = text[1:].partition("]")[0]
+    elif text.count(":") == 1:
+        text = text.partition(":")[0]
+    try:
+        parsed = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return str(parsed)
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.ip_network((parsed, 64), strict=False))
+
+
+def entries_of(keys: Sequence[Key], request: RequestInfo) -> Entries | None:
+    """Return the entries for a request; None if it is not limited.
+
+    Raises `MissingKeyError` if it is refused.
+    """
+    entries = []
+    for key in keys:
+        value = key.read(request)
+        if not value:
+            if key.missing == "reject":
+                raise MissingKeyError(key.entry)
+            if key.missing == "allow":
+                return None
+            value = ""
+        entries.append((key.entry, value))
+    return tuple(entries)

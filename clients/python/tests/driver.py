@@ -1,0 +1,47 @@
+"""Both clients behind one blocking interface, so that each case runs on both."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from tidegate import Decision, Tidegate
+from tidegate import aio as tidegate_aio
+
+
+class Client(Protocol):
+    """What cases call."""
+
+    def call(self, op: str, *descriptors: Any, **options: Any) -> Decision: ...
+
+    def close(self) -> None: ...
+
+
+class SyncClient:
+    def __init__(self, address: str, **options: Any) -> None:
+        self.client = Tidegate(address, **options)
+
+    def call(self, op: str, *descriptors: Any, **options: Any) -> Decision:
+        decision: Decision = getattr(self.client, op)(*descriptors, **options)
+        return decision
+
+    def close(self) -> None:
+        self.client.close()
+
+
+class AioClient:
+    def __init__(self, address: str, **options: Any) -> None:
+        self._runner = asyncio.Runner()
+        self.client = tidegate_aio.Tidegate(address, **options)
+
+    def call(self, op: str, *descriptors: Any, **options: Any) -> Decision:
+        decision: Decision = self._runner.run(getattr(self.client, op)(*descriptors, **options))
+        return decision
+
+    def close(self) -> None:
+        self._runner.run(self.client.close())
+        self._runner.close()
+
+
+CLIENTS: dict[str, Callable[..., Client]] = {"sync": SyncClient, "aio": AioClient}
