@@ -8,11 +8,13 @@ pub mod http;
 mod port;
 pub mod rls;
 mod routes;
+mod test_clock;
 
 pub use grpc::LongLivedBounds;
 pub use port::GrpcPort;
 pub use rls::{PRECISION_HEADER, Precision, WINDOWS_HEADER};
 pub use routes::{Health, RouteSettings, routes};
+pub use test_clock::TestClock;
 
 /// The generated messages and services, in the modules of their protobuf packages.
 #[expect(missing_docs, unused_qualifications, clippy::all, reason = "generated; the protos are documented")]
@@ -22,6 +24,7 @@ pub mod pb {
         config::core::v3 as core, extensions::common::ratelimit::v3 as common,
         service::ratelimit::v3 as service, r#type::v3 as types,
     };
+    pub use tidegate::test::v1 as test;
     /// The descriptor set that reflection serves.
     pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 }

@@ -22,6 +22,7 @@ mod signals;
 mod snapshot;
 mod table;
 mod target;
+mod test_server;
 
 use clap::{Parser, Subcommand};
 use std::{fmt, process::ExitCode, time::Duration};
@@ -45,6 +46,7 @@ enum Command {
     Snapshot(snapshot::Snapshot),
     Bench(bench::Bench),
     Completions(completions::Completions),
+    TestServer(test_server::TestServer),
 }
 
 /// A failed command, as a message for users.
@@ -82,6 +84,7 @@ pub fn run() -> ExitCode {
         Command::Snapshot(snapshot) => snapshot.run(),
         Command::Bench(bench) => bench.run(),
         Command::Completions(completions) => completions.run(),
+        Command::TestServer(test_server) => test_server.run(),
     };
     match done {
         Ok(code) => code,

@@ -5,7 +5,8 @@ use super::{
     rule_files::ReadAs, signals,
 };
 use crate::{
-    clock::{Clock, SystemClock},
+    api::TestClock,
+    clock::{Clock, ManualClock, SystemClock},
     limit::RequestLimits,
     limiter::{self, Limiter},
     rules::{self, RuleSet, Source},
@@ -40,6 +41,9 @@ pub(super) struct Serve {
     /// Address of the HTTP port with /metrics, /livez and /readyz; by default there is none.
     #[arg(long, env = "TIDEGATE_HTTP_LISTEN", value_name = "ADDR")]
     http_listen: Option<ListenAddress>,
+    /// For tests: time stands still until a client of tidegate.test.v1.Clock moves it.
+    #[arg(long, hide = true)]
+    test_clock: bool,
     /// Admit every request; statuses still report which would have been denied.
     #[arg(long, env = "TIDEGATE_GLOBAL_SHADOW")]
     global_shadow: bool,
@@ -124,9 +128,9 @@ impl Serve {
     }
 
     fn serve(self) -> Result<ExitCode, Failure> {
-        let settings = self.settings()?;
+        let mut settings = self.settings()?;
         let rules = self.rules()?;
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let clock = self.clock(&mut settings)?;
         let counters_max = self.counters_max();
         let on_full = match self.on_full {
             OnFullChoice::Deny => OnFull::Deny,
@@ -139,6 +143,23 @@ impl Serve {
         };
         server::serve(&settings, &clock, self.data.start(build, &clock)?, signals::stop)?;
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// The machine's clock, or the one that tests set.
+    fn clock(&self, settings: &mut Settings) -> Result<Arc<dyn Clock>, Failure> {
+        if !self.test_clock {
+            return Ok(Arc::new(SystemClock::new()));
+        }
+        if let Some(address) = self.listen.iter().find(|address| !address.is_local()) {
+            return Err(Failure(format!(
+                "--test-clock lets clients set the time, and {address} is open to other machines; \
+                 listen on 127.0.0.1 or on a Unix socket"
+            )));
+        }
+        let clock = Arc::new(ManualClock::default());
+        settings.test_clock = Some(TestClock(Arc::clone(&clock)));
+        tracing::warn!("--test-clock: time stands still until a client sets it");
+        Ok(clock)
     }
 
     fn rules(&self) -> Result<RuleSet, Failure> {
@@ -167,6 +188,7 @@ impl Serve {
         let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         Ok(Settings {
             listen: self.listen.clone(),
+            test_clock: None,
             http_listen: self.http_listen.clone(),
             threads: self.threads.unwrap_or(cores),
             request_limits: RequestLimits {

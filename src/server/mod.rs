@@ -17,7 +17,7 @@ pub use memory::available as available_memory;
 
 use crate::{
     api::{
-        self, GrpcPort, Health, LongLivedBounds, RouteSettings,
+        self, GrpcPort, Health, LongLivedBounds, RouteSettings, TestClock,
         http::{self, Watched},
     },
     clock::Clock,
@@ -43,6 +43,8 @@ use workers::{Dispatcher, Workers};
 pub struct Settings {
     /// Addresses of the gRPC port; at least one.
     pub listen: Vec<ListenAddress>,
+    /// The service that sets the clock; in tests only.
+    pub test_clock: Option<TestClock>,
     /// Address of the admin port (metrics and probes over HTTP), if any.
     pub http_listen: Option<ListenAddress>,
     /// Worker threads.
@@ -236,7 +238,10 @@ impl Listening {
         let service = RateLimitService::restoring(Arc::clone(clock), settings.request_limits)
             .with_response_options(settings.response_options.clone());
         let routes = RouteSettings { message_bytes_max: settings.message_bytes_max };
-        let (routes, health) = api::routes(service.clone(), routes).await;
+        let (mut routes, health) = api::routes(service.clone(), routes).await;
+        if let Some(clock) = &settings.test_clock {
+            routes = routes.add_service(clock.clone().service()).prepare();
+        }
         let port = Arc::new(GrpcPort::new(
             service.clone(),
             routes,

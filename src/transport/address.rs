@@ -1,6 +1,6 @@
 //! Addresses to listen on, as users write them.
 
-use std::{fmt, path::PathBuf, str::FromStr};
+use std::{fmt, net::ToSocketAddrs, path::PathBuf, str::FromStr};
 
 /// An address to listen on: `host:port` or `unix:/path/of/socket`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -15,6 +15,19 @@ pub enum ListenAddress {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("`{0}` is not an address; write host:port (127.0.0.1:8081, [::1]:8081) or unix:/path/of/socket")]
 pub struct ListenAddressError(String);
+
+impl ListenAddress {
+    /// Whether only processes of this machine can connect: a Unix socket, or a name that resolves to loopback alone.
+    pub fn is_local(&self) -> bool {
+        match self {
+            Self::Unix(_) => true,
+            Self::Tcp(text) => {
+                let addresses = text.to_socket_addrs().map(Iterator::collect::<Vec<_>>).unwrap_or_default();
+                !addresses.is_empty() && addresses.iter().all(|address| address.ip().is_loopback())
+            }
+        }
+    }
+}
 
 impl FromStr for ListenAddress {
     type Err = ListenAddressError;
@@ -44,6 +57,17 @@ impl fmt::Display for ListenAddress {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn loopback_and_unix_sockets_are_local() {
+        let is_local = |text: &str| text.parse::<ListenAddress>().expect("an address").is_local();
+        for local in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "localhost:1", "unix:/run/t.sock"] {
+            assert!(is_local(local), "{local}");
+        }
+        for remote in ["0.0.0.0:1", "[::]:1", "192.0.2.1:1", "[2001:db8::1]:1"] {
+            assert!(!is_local(remote), "{remote}");
+        }
+    }
 
     #[test]
     fn good_addresses_parse_and_bad_ones_name_the_remedy() {

@@ -24,6 +24,7 @@ mod snapshot_kill;
 #[allow(dead_code, unused_imports, reason = "tests/peers uses the rest")]
 mod streaming_calls;
 mod support;
+mod test_modes;
 mod threads;
 mod tidy;
 mod vectors;

@@ -20,7 +20,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("telemetry", &["limit", "limiter", "store", "snapshot", "service"]),
     ("http2", &[]),
     ("transport", &[]),
-    ("api", &["limit", "service", "http2", "telemetry"]),
+    ("api", &["limit", "clock", "service", "http2", "telemetry"]),
     (
         "server",
         &[

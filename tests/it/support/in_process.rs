@@ -35,6 +35,7 @@ impl InProcess {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let socket = folder.path().join("tidegate.sock");
         let settings = Settings {
+            test_clock: None,
             listen: vec![ListenAddress::Unix(socket.clone())],
             http_listen: None,
             threads: NonZeroUsize::MIN,

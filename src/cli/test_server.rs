@@ -1,0 +1,215 @@
+//! `tidegate test-server`: a server that misbehaves, for tests of clients.
+//!
+//! It speaks just enough HTTP/2 to misbehave exactly: frames are written by hand, and requests are not decoded.
+
+use super::Failure;
+use crate::{
+    server::ListenAddress,
+    telemetry::{self, LogFormat},
+};
+use clap::Args;
+use std::{io, process::ExitCode, str::FromStr, sync::Arc, time::Duration};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{
+        TcpListener, TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    sync::Mutex,
+};
+
+/// Answers every gRPC call with one fault, to test what clients make of it.
+#[derive(Args)]
+#[command(hide = true)]
+pub(super) struct TestServer {
+    /// Address to listen on; loopback only.
+    #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDR")]
+    listen: ListenAddress,
+    /// blackhole: reads and answers nothing. reset: resets the connection. unavailable: answers UNAVAILABLE. slow=TIME: admits
+    /// after that time. goaway: admits, then ends the connection. garbage: answers bytes that are no message.
+    #[arg(long)]
+    fault: Fault,
+    /// Format of log lines.
+    #[arg(long, default_value = "text")]
+    log_format: LogFormat,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Fault {
+    Blackhole,
+    Reset,
+    Unavailable,
+    Slow(Duration),
+    Goaway,
+    Garbage,
+}
+
+impl FromStr for Fault {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('=') {
+            Some(("slow", time)) => {
+                humantime::parse_duration(time).map(Self::Slow).map_err(|error| error.to_string())
+            }
+            None if text == "blackhole" => Ok(Self::Blackhole),
+            None if text == "reset" => Ok(Self::Reset),
+            None if text == "unavailable" => Ok(Self::Unavailable),
+            None if text == "goaway" => Ok(Self::Goaway),
+            None if text == "garbage" => Ok(Self::Garbage),
+            _ => Err("write blackhole, reset, unavailable, slow=TIME, goaway or garbage".into()),
+        }
+    }
+}
+
+impl TestServer {
+    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+        telemetry::start_logging(self.log_format, "info")?;
+        let address = match &self.listen {
+            ListenAddress::Tcp(address) if self.listen.is_local() => address,
+            _ => return Err(Failure(format!("{} is not loopback; listen on 127.0.0.1:0", self.listen))),
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let listener = TcpListener::bind(address).await?;
+            tracing::info!(address = %listener.local_addr()?, fault = ?self.fault, "listening");
+            tracing::info!("serving");
+            loop {
+                let (stream, _) = listener.accept().await?;
+                // A client that breaks its connection off ends that connection alone.
+                tokio::spawn(serve(stream, self.fault));
+            }
+        })
+    }
+}
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+const WINDOW_UPDATE: u8 = 8;
+
+const ACK: u8 = 1;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+const PREFACE_BYTES: usize = 24;
+const FRAME_HEADER_BYTES: usize = 9;
+
+/// A `RateLimitResponse` with the overall code OK.
+const ADMITTED: &[u8] = &[0x08, 0x01];
+/// A field of number 0, which no message has.
+const NO_MESSAGE: &[u8] = &[0x07, 0xff, 0xff];
+
+async fn serve(stream: TcpStream, fault: Fault) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    if fault == Fault::Blackhole {
+        let (mut read, _write) = stream.into_split();
+        let mut read_bytes = [0; 4096];
+        while read.read(&mut read_bytes).await? > 0 {}
+        return Ok(());
+    }
+    if fault == Fault::Reset {
+        // Closing with unread or unsent bytes then resets.
+        stream.set_zero_linger()?;
+    }
+    let (mut read, write) = stream.into_split();
+    let writer = Writer(Arc::new(Mutex::new(write)));
+    read.read_exact(&mut [0; PREFACE_BYTES]).await?;
+    writer.frame(SETTINGS, 0, 0, &[]).await?;
+    loop {
+        let frame = Frame::read(&mut read).await?;
+        match frame.kind {
+            SETTINGS if frame.flags & ACK == 0 => writer.frame(SETTINGS, ACK, 0, &[]).await?,
+            PING if frame.flags & ACK == 0 => writer.frame(PING, ACK, 0, &frame.payload).await?,
+            DATA if !frame.payload.is_empty() => {
+                let read = u32::try_from(frame.payload.len()).unwrap_or(u32::MAX);
+                writer.frame(WINDOW_UPDATE, 0, 0, &read.to_be_bytes()).await?;
+            }
+            _ => {}
+        }
+        if matches!(frame.kind, HEADERS | DATA) && frame.flags & END_STREAM != 0 {
+            match fault {
+                Fault::Reset => return Ok(()),
+                Fault::Goaway => {
+                    writer.response(frame.stream, ADMITTED).await?;
+                    let no_error = [frame.stream.to_be_bytes(), [0; 4]].concat();
+                    writer.frame(GOAWAY, 0, 0, &no_error).await?;
+                    return Ok(());
+                }
+                Fault::Slow(time) => {
+                    let writer = writer.clone();
+                    tokio::spawn(async move {
+                        tokio::time::sleep(time).await;
+                        writer.response(frame.stream, ADMITTED).await
+                    });
+                }
+                Fault::Garbage => writer.response(frame.stream, NO_MESSAGE).await?,
+                Fault::Unavailable => writer.unavailable(frame.stream).await?,
+                Fault::Blackhole => {}
+            }
+        }
+    }
+}
+
+struct Frame {
+    kind: u8,
+    flags: u8,
+    stream: u32,
+    payload: Vec<u8>,
+}
+
+impl Frame {
+    async fn read(read: &mut OwnedReadHalf) -> io::Result<Self> {
+        let mut header = [0; FRAME_HEADER_BYTES];
+        read.read_exact(&mut header).await?;
+        let [length @ .., kind, flags, s0, s1, s2, s3] = header;
+        let mut payload = vec![0; u32::from_be_bytes([0, length[0], length[1], length[2]]) as usize];
+        read.read_exact(&mut payload).await?;
+        Ok(Self { kind, flags, stream: u32::from_be_bytes([s0, s1, s2, s3]) & (u32::MAX >> 1), payload })
+    }
+}
+
+/// The writing half of a connection, shared with responses that are sent later.
+#[derive(Clone)]
+struct Writer(Arc<Mutex<OwnedWriteHalf>>);
+
+impl Writer {
+    async fn frame(&self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> io::Result<()> {
+        self.0.lock().await.write_all(&frame(kind, flags, stream, payload)).await
+    }
+
+    /// A gRPC response with one message, and the status OK.
+    async fn response(&self, stream: u32, message: &[u8]) -> io::Result<()> {
+        let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
+        let body = [&[0], &length.to_be_bytes()[..], message].concat();
+        let frames = [
+            frame(HEADERS, END_HEADERS, stream, &response_headers()),
+            frame(DATA, 0, stream, &body),
+            frame(HEADERS, END_HEADERS | END_STREAM, stream, &field("grpc-status", "0")),
+        ];
+        self.0.lock().await.write_all(&frames.concat()).await
+    }
+
+    async fn unavailable(&self, stream: u32) -> io::Result<()> {
+        let fields = [response_headers(), field("grpc-status", "14"), field("grpc-message", "a fault")];
+        self.frame(HEADERS, END_HEADERS | END_STREAM, stream, &fields.concat()).await
+    }
+}
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap_or(u32::MAX).to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+fn response_headers() -> Vec<u8> {
+    // The static table's entry 8 is `:status: 200`.
+    [vec![0x88], field("content-type", "application/grpc")].concat()
+}
+
+/// A literal field without indexing; names and values are shorter than 127 bytes.
+fn field(name: &str, value: &str) -> Vec<u8> {
+    let text = |text: &str| [&[u8::try_from(text.len()).unwrap_or(0)], text.as_bytes()].concat();
+    [vec![0], text(name), text(value)].concat()
+}
