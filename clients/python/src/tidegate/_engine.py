@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
+from google.protobuf.message import DecodeError
+
 from tidegate._breaker import Breaker, Permit
 from tidegate._decision import Decision, Limit, Reason, Status
 from tidegate._denials import LocalDenials
@@ -88,6 +90,14 @@ class Call:
         self.metadata = metadata
 
 
+def parsed(message: bytes) -> pb.RateLimitResponse | None:
+    """Return the answer; None if it cannot be decoded, which grpc.aio would make of an exception, too."""
+    try:
+        return pb.RateLimitResponse.FromString(message)
+    except DecodeError:
+        return None
+
+
 class Engine:
     """Settings and state that the calls of one client share."""
 
@@ -149,8 +159,10 @@ class Engine:
             metadata = (*_EXACT, *(pair for source in self._metadata for pair in source()))
         return Call(request, permit, now_ns, policy, timeout, uses_local, metadata)
 
-    def answered(self, call: Call, response: pb.RateLimitResponse) -> Decision:
-        """Return the decision of an answer."""
+    def answered(self, call: Call, response: pb.RateLimitResponse | None) -> Decision:
+        """Return the decision of an answer; None is one that cannot be decoded."""
+        if response is None:
+            return self.failed(call, "INTERNAL", "an answer that cannot be decoded")
         if response.overall_code == _OK:
             decision = _decision(True, response)
         elif response.overall_code == _OVER_LIMIT:

@@ -22,6 +22,7 @@ from tidegate._engine import (
     OnFailure,
     RateLimited,
     Waiting,
+    parsed,
 )
 from tidegate._proto import rls_pb2 as pb
 from tidegate._request import DescriptorLike
@@ -30,7 +31,7 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 if TYPE_CHECKING:
-    _Stub: TypeAlias = "grpc.aio.UnaryUnaryMultiCallable[pb.RateLimitRequest, pb.RateLimitResponse]"
+    _Stub: TypeAlias = "grpc.aio.UnaryUnaryMultiCallable[pb.RateLimitRequest, pb.RateLimitResponse | None]"
 
 
 class Tidegate:
@@ -237,7 +238,7 @@ class Tidegate:
         self._stub = channel.unary_unary(
             METHOD,
             request_serializer=pb.RateLimitRequest.SerializeToString,
-            response_deserializer=pb.RateLimitResponse.FromString,
+            response_deserializer=parsed,
         )
         return self._stub
 

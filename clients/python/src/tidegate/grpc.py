@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from urllib.parse import unquote
 
 import grpc
@@ -145,11 +145,16 @@ class AioRateLimitInterceptor(_Interceptor, _AioServerInterceptor):
         self,
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[_Handler]],
         handler_call_details: grpc.HandlerCallDetails,
-    ) -> _Handler:
+    ) -> grpc.RpcMethodHandler[Any, Any]:
         """Wrap the handler of a call."""
         handler = await continuation(handler_call_details)
         method = handler_call_details.method
-        return handler if handler is None else _rewrapped(handler, lambda inner: self._wrap(inner, handler, method))
+        # Without a handler gRPC answers UNIMPLEMENTED; the stubs do not know None here.
+        return (
+            cast("Any", handler)
+            if handler is None
+            else _rewrapped(handler, lambda inner: self._wrap(inner, handler, method))
+        )
 
     def _wrap(self, inner: Any, handler: Any, method: str) -> Any:
         async def unary(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
