@@ -44,6 +44,7 @@
 //! | module | content |
 //! |---|---|
 //! | `service` | the application that every protocol calls: readiness, clock, limiter, response options, counts |
+//! | `config` | where rules come from; the one owner of the rules in force |
 //! | `http2` | HTTP/2 for unary calls |
 //! | `transport` | TCP and Unix sockets |
 //! | `telemetry` | logs and metrics |
@@ -57,6 +58,8 @@ pub mod api;
 #[cfg(feature = "server")]
 pub mod cli;
 pub mod clock;
+#[cfg(feature = "server")]
+pub mod config;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzz_bridge;

@@ -17,6 +17,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("limiter", &["limit", "algorithm", "rules", "store", "sync"]),
     ("snapshot", &["limit", "algorithm", "rules", "store", "limiter", "clock"]),
     ("service", &["limit", "limiter", "clock"]),
+    ("config", &["limit", "limiter", "rules", "clock", "sync"]),
     ("telemetry", &["limit", "limiter", "store", "snapshot", "service"]),
     ("http2", &[]),
     ("transport", &[]),

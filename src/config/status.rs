@@ -1,0 +1,88 @@
+//! The rules in force and the attempts to change them, for logs, metrics and `GET /rules/status`.
+
+use super::Feed;
+use crate::{
+    limit::Timestamp,
+    rules::{DomainRules, RuleErrors, RuleSet, Source, SourceId},
+};
+use std::sync::Arc;
+
+/// What is in force, and how attempts to change it ended.
+#[derive(Clone, Debug, Default)]
+pub struct RulesStatus {
+    /// How many rule sets were put in force, the first included.
+    pub generation: u64,
+    /// When the last of them was.
+    pub loaded_at: Timestamp,
+    /// The documents that they were built from.
+    pub sources: Vec<SourceId>,
+    /// Domains in force.
+    pub domains: usize,
+    /// Rules in force.
+    pub rules: usize,
+    /// Limits in force, those of requests not counted.
+    pub limits: usize,
+    /// Attempts after the first load that put rules in force.
+    pub succeeded: u64,
+    /// Attempts that found nothing changed.
+    pub unchanged: u64,
+    /// Attempts that failed.
+    pub failed: u64,
+    /// The last attempt to change the rules; none before the first.
+    pub last: Option<Attempt>,
+}
+
+/// One attempt to change the rules.
+#[derive(Clone, Debug)]
+pub struct Attempt {
+    /// The feed whose declarations changed, or might have.
+    pub feed: Feed,
+    /// When it ended.
+    pub at: Timestamp,
+    /// How it ended.
+    pub result: LoadResult,
+}
+
+/// How an attempt ended.
+#[derive(Clone, Debug)]
+pub enum LoadResult {
+    /// Other rules are in force.
+    Loaded,
+    /// The declarations are those in force.
+    Unchanged,
+    /// The rules stay, because of these errors.
+    Failed(Arc<RuleErrors>),
+}
+
+impl RulesStatus {
+    pub(super) fn loaded<'s>(
+        &mut self,
+        rules: &RuleSet,
+        sources: impl Iterator<Item = &'s Source>,
+        now: Timestamp,
+    ) {
+        self.generation += 1;
+        self.loaded_at = now;
+        self.sources = sources.map(|source| source.id.clone()).collect();
+        self.domains = rules.domains().count();
+        self.rules = rules.domains().map(DomainRules::rules).map(|rules| rules.len()).sum();
+        self.limits = rules.rule_limits().count();
+    }
+
+    pub(super) fn replaced(&mut self, feed: Feed, now: Timestamp) {
+        self.succeeded += 1;
+        self.last = Some(Attempt { feed, at: now, result: LoadResult::Loaded });
+    }
+
+    pub(super) fn unchanged(&mut self, feed: Feed, now: Timestamp) {
+        self.unchanged += 1;
+        self.last = Some(Attempt { feed, at: now, result: LoadResult::Unchanged });
+    }
+
+    pub(super) fn failed(&mut self, feed: Feed, errors: RuleErrors, now: Timestamp) -> Arc<RuleErrors> {
+        self.failed += 1;
+        let errors = Arc::new(errors);
+        self.last = Some(Attempt { feed, at: now, result: LoadResult::Failed(Arc::clone(&errors)) });
+        errors
+    }
+}

@@ -1,0 +1,114 @@
+use super::*;
+use crate::{
+    limit::{Code, Descriptor, Entry, Hits, Request},
+    rules::{RuleSet, SourceId},
+    store::{OnFull, Seed, StoreSettings},
+};
+
+fn rule(key: &str, requests: u32) -> String {
+    format!(
+        "domain: d\ndescriptors: [{{key: {key}, rate_limit: {{unit: day, requests_per_unit: {requests}}}}}]"
+    )
+}
+
+fn at(millis: u64) -> Timestamp {
+    Timestamp::from_millis(1_700_000_000_000 + millis)
+}
+
+fn config(text: &str, merge_domains: bool) -> Config {
+    let options = LoadOptions { merge_domains, ..LoadOptions::default() };
+    let sources = vec![Source::file("a.yaml", text)];
+    let rules = RuleSet::parse(&sources, &options).unwrap_or_else(|errors| panic!("{errors}"));
+    let store = StoreSettings { seed: Seed::from_bytes([3; 16]), counters_max: 100, on_full: OnFull::Deny };
+    Config::new(Arc::new(Limiter::new(rules, store, false)), options, Feed::Files, sources, at(0))
+}
+
+/// The remaining hits of `key=value`, or none if no limit applies.
+fn hit(config: &Config, key: &str, value: &str) -> Option<u32> {
+    let mut request = Request::new("d");
+    let entries = std::iter::once(Entry { key, value }).collect();
+    request.push(Descriptor { entries, limit: None, hits: Hits::ONE });
+    let pinned = config.limiter.pin();
+    let decision = pinned.decide(&request, at(0));
+    assert_eq!(decision.code, Code::Ok);
+    decision.statuses[0].limit.map(|_| decision.statuses[0].remaining)
+}
+
+#[test]
+fn a_feed_replaces_all_of_its_declarations_and_none_of_another_feeds() {
+    let config = config(&rule("k", 10), true);
+    assert_eq!(hit(&config, "k", "a"), Some(9));
+    let id = SourceId::Override("17".into());
+    let own = Source { id, text: rule("o", 5) };
+    let changes = config.replace(Feed::Overrides, vec![own.clone()], at(1)).unwrap();
+    assert_eq!(changes.added, ["d: o"]);
+    assert_eq!((hit(&config, "k", "a"), hit(&config, "o", "a")), (Some(8), Some(4)));
+    let changes = config.replace(Feed::Files, vec![Source::file("b.yaml", rule("k", 20))], at(2)).unwrap();
+    assert_eq!((changes.changed, changes.removed), (vec!["d: k".to_owned()], vec![]));
+    assert_eq!((hit(&config, "k", "a"), hit(&config, "o", "a")), (Some(17), Some(3)));
+    let status = config.status();
+    assert_eq!((status.generation, status.succeeded, status.limits), (3, 2, 2));
+    assert_eq!(status.sources.iter().map(ToString::to_string).collect::<Vec<_>>(), ["b.yaml", "override:17"]);
+    assert_eq!(config.replace(Feed::Overrides, vec![own], at(3)).unwrap(), RuleChanges::default());
+    assert_eq!((config.status().generation, config.status().unchanged), (3, 1));
+}
+
+#[test]
+fn after_an_error_the_rules_and_the_last_good_declarations_stay() {
+    let config = config(&rule("k", 10), true);
+    let bad = vec![Source::file("a.yaml", rule("k", 20)), Source::file("b.yaml", "domain: d\nkey: x")];
+    let errors = config.replace(Feed::Files, bad, at(5)).unwrap_err();
+    assert_eq!(errors.iter().count(), 1);
+    assert_eq!(hit(&config, "k", "a"), Some(9), "the good file of a bad load has no effect either");
+    let status = config.status();
+    assert_eq!((status.generation, status.failed, status.loaded_at), (1, 1, at(0)));
+    assert!(matches!(status.last, Some(Attempt { result: LoadResult::Failed(_), .. })));
+    // The next feed is merged with the last good files.
+    let id = SourceId::Xds("edge".into());
+    config.replace(Feed::Xds, vec![Source { id, text: rule("x", 5) }], at(6)).unwrap();
+    assert_eq!((hit(&config, "k", "a"), hit(&config, "x", "a")), (Some(8), Some(4)));
+}
+
+/// Rules were built upon whatever was in force when a feed began to read them: of two feeds one lost its rules.
+#[test]
+fn two_feeds_at_once_both_take_effect() {
+    let config = config(&rule("k", 10), true);
+    std::thread::scope(|scope| {
+        for (feed, key) in [(Feed::Xds, "x"), (Feed::Overrides, "o")] {
+            let config = &config;
+            scope.spawn(move || {
+                for round in 1..=100 {
+                    let id = SourceId::Override(key.into());
+                    config.replace(feed, vec![Source { id, text: rule(key, round) }], at(0)).unwrap();
+                    config.free_unused();
+                }
+            });
+        }
+    });
+    assert_eq!((hit(&config, "x", "a"), hit(&config, "o", "a")), (Some(99), Some(99)));
+    assert_eq!(config.status().generation, 201);
+}
+
+#[test]
+fn replaced_rules_are_kept_until_no_decision_refers_to_them() {
+    let config = config(&rule("k", 10), false);
+    let pinned = config.limiter.pin();
+    config.replace(Feed::Files, vec![Source::file("a.yaml", rule("k", 20))], at(1)).unwrap();
+    assert!(config.free_unused(), "a decision still refers to the former rules");
+    drop(pinned);
+    assert!(!config.free_unused());
+}
+
+/// Ten reloads a second for ten days are nine million: the table of limits must not grow with their number.
+#[test]
+fn reloads_without_end_take_bounded_memory() {
+    let config = config(&rule("k", 1), false);
+    hit(&config, "k", "a");
+    for requests in 2..12_000 {
+        config.replace(Feed::Files, vec![Source::file("a.yaml", rule("k", requests))], at(1)).unwrap();
+        config.free_unused();
+    }
+    let known = config.limiter.rules().limits().to_vec().len();
+    assert!(known <= 4_200, "{known} limits are known");
+    assert_eq!(hit(&config, "k", "a"), Some(11_999 - 2), "the first counter was carried over");
+}
