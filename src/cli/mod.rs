@@ -20,6 +20,7 @@ mod rule_text;
 mod serve;
 mod signals;
 mod snapshot;
+pub mod svg;
 mod table;
 mod target;
 mod test_server;

@@ -5,7 +5,6 @@ mod clients;
 mod dependencies;
 mod fuzz;
 mod perf;
-mod svg;
 
 use clap::Parser;
 use std::process::ExitCode;

@@ -1,9 +1,7 @@
-//! Latency by percentile as a drawing (SVG): the further right, the rarer.
-//!
-//! Both axes are logarithmic: to the right in nines (90 %, 99 %, 99.9 % ...), upwards in latency.
+//! Latency by percentile as SVG. Both axes are logarithmic: the share of requests in nines (90 %, 99 %, 99.9 %), and latency.
 
 use super::{report::duration, tally::Tally};
-use std::fmt::Write as _;
+use crate::cli::svg;
 
 const WIDTH: f64 = 800.0;
 const HEIGHT: f64 = 420.0;
@@ -11,12 +9,14 @@ const LEFT: f64 = 80.0;
 const RIGHT: f64 = 24.0;
 const TOP: f64 = 56.0;
 const BOTTOM: f64 = 48.0;
-/// Percentiles a decade of rarity: enough for a smooth line.
+/// Colour of the grid.
+const GRID: &str = "#ddd";
+/// Points per nine: enough for a smooth line.
 const STEPS_PER_NINE: u32 = 20;
 
-/// Draws the latencies of a run with at least one decided request.
+/// Plots the latencies of a run with at least one decided request.
 pub(super) fn latency_svg(tally: &Tally, title: &str) -> String {
-    // As many nines as the requests can tell apart, at least 99 %.
+    // As many nines as the number of requests resolves, at least 99 %.
     let nines = (tally.decided() as f64).log10().floor().clamp(2.0, 6.0);
     let floor = tally.percentile_us(0.0).max(0.001).log10().floor();
     let ceiling = tally.percentile_us(100.0).max(0.001).log10().ceil().max(floor + 1.0);
@@ -26,55 +26,32 @@ pub(super) fn latency_svg(tally: &Tally, title: &str) -> String {
         HEIGHT - BOTTOM - share.clamp(0.0, 1.0) * (HEIGHT - TOP - BOTTOM)
     };
 
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
-         font-family=\"system-ui, sans-serif\" font-size=\"13\">\n\
-         <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#fff\"/>\n\
-         <text x=\"{LEFT}\" y=\"28\" font-size=\"16\" fill=\"#111\">{}</text>\n",
-        escaped(title)
-    );
+    let mut svg = svg::begin(WIDTH, HEIGHT);
+    svg::text(&mut svg, (LEFT, 28.0), "start", "#111", "font-size=\"16\"", title);
     for nine in 0..=nines as u32 {
         let at = x(f64::from(nine));
-        line(&mut svg, (at, TOP), (at, HEIGHT - BOTTOM));
-        text(&mut svg, at, HEIGHT - BOTTOM + 20.0, "middle", &percent_label(nine));
+        svg::line(&mut svg, (at, TOP), (at, HEIGHT - BOTTOM), GRID);
+        label(&mut svg, (at, HEIGHT - BOTTOM + 20.0), "middle", &percent_label(nine));
     }
     for decade in floor as i32..=ceiling as i32 {
         let microseconds = 10_f64.powi(decade);
-        line(&mut svg, (LEFT, y(microseconds)), (WIDTH - RIGHT, y(microseconds)));
-        text(&mut svg, LEFT - 8.0, y(microseconds) + 4.0, "end", &duration(microseconds));
+        svg::line(&mut svg, (LEFT, y(microseconds)), (WIDTH - RIGHT, y(microseconds)), GRID);
+        label(&mut svg, (LEFT - 8.0, y(microseconds) + 4.0), "end", &duration(microseconds));
     }
-    text(&mut svg, WIDTH - RIGHT, HEIGHT - 10.0, "end", "requests answered within");
+    label(&mut svg, (WIDTH - RIGHT, HEIGHT - 10.0), "end", "share of requests");
 
-    svg.push_str("<polyline fill=\"none\" stroke=\"#0b6bcb\" stroke-width=\"2\" points=\"");
-    for step in 0..=nines as u32 * STEPS_PER_NINE {
+    let points = (0..=nines as u32 * STEPS_PER_NINE).map(|step| {
         let rarity = f64::from(step) / f64::from(STEPS_PER_NINE);
         let percent = 100.0 - 100.0 * 10_f64.powf(-rarity);
-        push(&mut svg, format_args!("{:.1},{:.1} ", x(rarity), y(tally.percentile_us(percent))));
-    }
-    svg.push_str("\"/>\n</svg>\n");
+        (x(rarity), y(tally.percentile_us(percent)))
+    });
+    svg::polyline(&mut svg, points, "#0b6bcb");
+    svg::end(&mut svg);
     svg
 }
 
-fn line(svg: &mut String, from: (f64, f64), to: (f64, f64)) {
-    let ((x1, y1), (x2, y2)) = (from, to);
-    push(
-        svg,
-        format_args!("<path d=\"M{x1:.1} {y1:.1}L{x2:.1} {y2:.1}\" stroke=\"#ddd\" stroke-width=\"1\"/>\n"),
-    );
-}
-
-fn text(svg: &mut String, x: f64, y: f64, anchor: &str, text: &str) {
-    let text = escaped(text);
-    push(
-        svg,
-        format_args!(
-            "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" fill=\"#444\">{text}</text>\n"
-        ),
-    );
-}
-
-fn push(svg: &mut String, arguments: std::fmt::Arguments<'_>) {
-    svg.write_fmt(arguments).expect("writing to a string cannot fail");
+fn label(svg: &mut String, at: (f64, f64), anchor: &str, text: &str) {
+    svg::text(svg, at, anchor, "#444", "", text);
 }
 
 /// 0 %, 90 %, 99 %, 99.9 % ...
@@ -87,10 +64,6 @@ fn percent_label(nines: u32) -> String {
     }
 }
 
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
-
 #[cfg(test)]
 mod tests {
     use super::{super::outcome::Outcome, *};
@@ -101,7 +74,7 @@ mod tests {
         latency_svg(&tally, "a < b & \"c\"")
     }
 
-    /// The points of the line.
+    /// Points of the line.
     fn points(svg: &str) -> Vec<(f64, f64)> {
         let (_, rest) = svg.split_once("points=\"").expect("a line");
         let (points, _) = rest.split_once('"').expect("its end");
@@ -113,7 +86,7 @@ mod tests {
             .collect()
     }
 
-    /// Each tag is closed, in its order, and no bare `<` or `&` stands in a text.
+    /// Checks that tags are closed in order and that texts contain no bare `<` or `&`.
     fn assert_well_formed(svg: &str) {
         let mut open = Vec::new();
         let mut rest = svg;
@@ -135,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_drawing_is_well_formed_and_its_line_stays_inside_and_rises() {
+    fn the_plot_is_well_formed_and_its_line_stays_inside_and_rises() {
         for svg in [
             drawing(std::iter::once(1)),
             drawing((1..=200_000).map(|n| n * 50)),
@@ -150,7 +123,10 @@ mod tests {
                     "{x},{y}"
                 );
             }
-            assert!(points.is_sorted_by(|a, b| a.0 < b.0 && a.1 >= b.1), "rarer is never faster");
+            assert!(
+                points.is_sorted_by(|a, b| a.0 < b.0 && a.1 >= b.1),
+                "a higher percentile is never faster"
+            );
         }
     }
 }

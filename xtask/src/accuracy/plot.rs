@@ -1,8 +1,8 @@
 //! The drawing: a row for each algorithm, a dot for each traffic.
 
 use super::{LIMIT, Measured};
-use crate::svg::{begin, text};
 use std::fmt::Write as _;
+use tidegate::cli::svg::{begin, text};
 
 const WIDTH: f64 = 900.0;
 const ROW: f64 = 26.0;

@@ -6,8 +6,8 @@ use super::{
     scenario::{OPEN, SATURATED, UNLOADED},
     server::Server,
 };
-use crate::svg::{begin, text};
 use std::fmt::Write as _;
+use tidegate::cli::svg::{begin, text};
 
 const PANELS: [(&str, &str, Figure); 3] = [
     ("Server CPU per decision, saturated, µs", SATURATED, Figure::CpuMicros),
