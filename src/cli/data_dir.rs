@@ -24,6 +24,9 @@ pub(super) struct DataDir {
     /// Interval between snapshots; a crash loses at most the hits of one interval.
     #[arg(long, env = "TIDEGATE_SNAPSHOT_INTERVAL", default_value = "10s", value_parser = interval)]
     snapshot_interval: Duration,
+    /// Longest time of a single write to the data directory; beyond it the snapshot fails, and a stop does not wait longer.
+    #[arg(long, env = "TIDEGATE_SNAPSHOT_TIMEOUT", default_value = "10s", value_parser = interval)]
+    snapshot_timeout: Duration,
     /// Action on a snapshot that is damaged or of a newer format.
     #[arg(long, env = "TIDEGATE_ON_BAD_SNAPSHOT", default_value = "refuse")]
     on_bad_snapshot: OnBadChoice,
@@ -62,7 +65,11 @@ impl DataDir {
             OnBadChoice::Discard => OnBadSnapshot::Discard,
         };
         let clock = Arc::clone(clock);
-        Ok(Start::Restored(Box::new(move || restore(&directory, on_bad, seed, build, &*clock))))
+        let timeout = self.snapshot_timeout;
+        Ok(Start::Restored(Box::new(move || {
+            let (limiter, writer) = restore(&directory, on_bad, seed, build, &*clock)?;
+            Ok((limiter, writer.with_timeout(timeout)))
+        })))
     }
 }
 

@@ -1,10 +1,10 @@
-//! A data directory that no server uses: looked into, without changing what it keeps.
+//! The snapshot in a data directory that no server uses, to be read. Nothing in the directory is written or created, so
+//! that neither permission to write nor free space is needed.
 
 use super::{
     Progress, ReadError,
     disk::Disk,
-    lock::DirectoryLock,
-    open::{OpenError, lock},
+    open::{OpenError, share},
     read::{self, Snapshot},
     sled_disk::SledDisk,
 };
@@ -16,12 +16,11 @@ use crate::{
 };
 use std::path::{Path, PathBuf};
 
-/// The committed snapshot of a data directory, of which it holds the lock.
+/// The committed snapshot of a data directory.
 pub struct Archive {
     directory: PathBuf,
     disk: SledDisk,
     snapshot: Snapshot,
-    _lock: DirectoryLock,
 }
 
 impl Archive {
@@ -30,10 +29,11 @@ impl Archive {
         if !directory.is_dir() {
             return Ok(None);
         }
-        let lock = lock(directory)?;
-        let mut disk = SledDisk::new(directory);
+        // Held until the files are copied, which finding the snapshot does.
+        let _lock = share(directory)?;
+        let mut disk = SledDisk::read_only(directory);
         let found = read::find(&mut disk).map_err(|source| refused(directory, source))?;
-        Ok(found.map(|snapshot| Self { directory: directory.into(), disk, snapshot, _lock: lock }))
+        Ok(found.map(|snapshot| Self { directory: directory.into(), disk, snapshot }))
     }
 
     /// When it was committed, by the clock of the machine that wrote it.

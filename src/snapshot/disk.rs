@@ -1,41 +1,43 @@
-//! What a snapshot asks of the place it is kept in; so small that a test can stand in for it and fail at any step.
+//! The operations that snapshots need of their storage: few, so that a test can stand in for it and fail at any of them.
 
-use std::{io, path::PathBuf};
+use std::{io, path::PathBuf, time::Duration};
 
-/// Something could not be read from or written to the data directory.
+/// An operation on the data directory failed.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot {doing} {}: {source}", path.display())]
+#[error("cannot {operation} {}: {source}", path.display())]
 pub struct DiskError {
-    /// What was tried, as a verb.
-    pub doing: &'static str,
-    /// On what.
+    /// The operation, as a verb.
+    pub operation: &'static str,
+    /// The file or directory.
     pub path: PathBuf,
-    /// What came of it.
+    /// The cause.
     pub source: io::Error,
 }
 
-/// Keeps generations of numbered records, and one manifest that says which generation counts.
+/// Generations of numbered records, and one manifest that names the generation in force.
 ///
-/// Records of a generation are only ever added at its end. Nothing is certain to outlive a crash before `sync`.
+/// Records are only appended to a generation. Nothing is certain to survive a crash before `sync`.
 pub(super) trait Disk: Send {
     /// The manifest; none if there never was one.
     fn read_manifest(&mut self) -> Result<Option<Vec<u8>>, DiskError>;
-    /// Replaces the manifest: after a crash there is the former one or this one, whole, and it is certain to stay.
+    /// Replaces the manifest: after a crash either the former or the new one is there, whole. Durable on return.
     fn write_manifest(&mut self, manifest: &[u8]) -> Result<(), DiskError>;
-    /// The generations of which anything is there.
+    /// The generations of which anything exists.
     fn generations(&mut self) -> Result<Vec<u64>, DiskError>;
-    /// Removes all there is of a generation; nothing may be there.
+    /// Removes a generation and frees its space; it need not exist.
     fn remove(&mut self, generation: u64) -> Result<(), DiskError>;
-    /// Adds a record; a generation begins with its first.
+    /// Appends a record; the first one creates the generation.
     fn append(&mut self, generation: u64, number: u64, record: Vec<u8>) -> Result<(), DiskError>;
-    /// Removes the records from that number on; what was added after the last commit.
+    /// Removes the records from that number on: those appended after the last commit.
     fn cut(&mut self, generation: u64, from: u64) -> Result<(), DiskError>;
-    /// A record; none if it is not there.
+    /// A record; none if it does not exist.
     fn read(&mut self, generation: u64, number: u64) -> Result<Option<Vec<u8>>, DiskError>;
-    /// Makes sure that all records added to the generation outlive a crash.
+    /// Makes all records of the generation durable.
     fn sync(&mut self, generation: u64) -> Result<(), DiskError>;
-    /// Gives back memory and file handles until the next access.
-    fn rest(&mut self);
-    /// Bytes that everything takes on the disk.
+    /// Frees memory and file handles until the next access.
+    fn close(&mut self);
+    /// Bytes on the disk.
     fn bytes(&mut self) -> Result<u64, DiskError>;
+    /// Bounds the time of each write; storage that cannot block ignores it.
+    fn set_timeout(&mut self, _timeout: Duration) {}
 }

@@ -1,25 +1,25 @@
-//! One process a data directory: a file that the owner holds locked, with its process id inside.
+//! One process per data directory: a file that the owner keeps locked, with its process id inside.
 //!
-//! The lock is the operating system's, so that it ends with the process however that ends; the file that stays behind
-//! is no obstacle.
+//! The lock is the operating system's, so that it ends with the process, however that ends; the file that remains does
+//! not lock anything.
 
 use super::disk::DiskError;
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
-    io::{Seek, Write},
+    io::{self, Seek, Write},
     path::Path,
 };
 
-/// The hold on a data directory; ends when dropped.
+/// The lock of a data directory; released when dropped.
 #[derive(Debug)]
 pub(super) struct DirectoryLock {
     _file: File,
 }
 
-/// Why there is no hold.
+/// The reason why a directory cannot be locked.
 #[derive(Debug)]
 pub(super) enum LockError {
-    /// Somebody holds it; their process id, if they had time to write it.
+    /// Another process has locked it; its id, if known.
     Held {
         pid: Option<u32>,
     },
@@ -27,19 +27,18 @@ pub(super) enum LockError {
 }
 
 impl DirectoryLock {
-    /// Takes hold of a directory that exists.
+    /// Locks a directory that exists.
     pub(super) fn take(directory: &Path) -> Result<Self, LockError> {
         let path = directory.join("lock");
-        let failed = |doing, source| LockError::Disk(DiskError { doing, path: path.clone(), source });
+        let failed = |operation, source| LockError::Disk(DiskError { operation, path: path.clone(), source });
         let mut options = OpenOptions::new();
-        // Not emptied when opened: it tells the owner's id until it is ours.
+        // Not truncated when opened: it holds the owner's id until the lock is taken.
         let file = options.write(true).create(true).truncate(false).open(&path);
         let mut file = file.map_err(|error| failed("open", error))?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                let text = fs::read_to_string(&path).unwrap_or_default();
-                return Err(LockError::Held { pid: text.trim().parse().ok() });
+                return Err(LockError::Held { pid: owner(&path) });
             }
             Err(TryLockError::Error(error)) => return Err(failed("lock", error)),
         }
@@ -48,9 +47,37 @@ impl DirectoryLock {
             file.rewind()?;
             writeln!(file, "{}", std::process::id())
         };
-        write_pid().map_err(|error| failed("write", error))?;
-        Ok(Self { _file: file })
+        match write_pid() {
+            // The id is for the message to others only. A server must start on a full disk.
+            Err(error) if !is_full(&error) => Err(failed("write", error)),
+            _ => Ok(Self { _file: file }),
+        }
     }
+
+    /// Shares a directory with others who only read it; writes nothing. None if no server ever used the directory.
+    pub(super) fn share(directory: &Path) -> Result<Option<Self>, LockError> {
+        let path = directory.join("lock");
+        let failed = |operation, source| LockError::Disk(DiskError { operation, path: path.clone(), source });
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(failed("open", error)),
+        };
+        match file.try_lock_shared() {
+            Ok(()) => Ok(Some(Self { _file: file })),
+            Err(TryLockError::WouldBlock) => Err(LockError::Held { pid: owner(&path) }),
+            Err(TryLockError::Error(error)) => Err(failed("lock", error)),
+        }
+    }
+}
+
+/// The id that the owner wrote; none if there was no time or no room for it.
+fn owner(lock: &Path) -> Option<u32> {
+    fs::read_to_string(lock).unwrap_or_default().trim().parse().ok()
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 #[cfg(test)]
@@ -58,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_has_one_owner_and_a_file_left_behind_is_no_obstacle() {
+    fn a_directory_has_one_owner_and_a_remaining_file_locks_nothing() {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("lock"), "1\n").unwrap();
         let first = DirectoryLock::take(directory.path()).unwrap();

@@ -10,7 +10,9 @@
 
 mod archive;
 mod coverage;
+mod deadline_disk;
 mod disk;
+mod durability;
 #[cfg(any(test, feature = "fuzzing"))]
 #[cfg_attr(not(feature = "fuzzing"), expect(dead_code, reason = "the unit tests use a part"))]
 pub(crate) mod fuzz_bridge;
@@ -20,11 +22,13 @@ mod manifest;
 mod open;
 mod pages;
 mod portable;
+mod private_copy;
 mod read;
 mod record;
 mod restore;
 mod simulated_disk;
 mod sled_disk;
+mod space;
 mod state_bytes;
 mod task;
 #[cfg(test)]

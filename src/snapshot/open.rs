@@ -2,7 +2,9 @@
 
 use super::{
     Progress, ReadError, RestoreError, Restored, Writer,
-    disk::DiskError,
+    deadline_disk::DeadlineDisk,
+    disk::{Disk, DiskError},
+    durability::{Durability, Os},
     lock::{DirectoryLock, LockError},
     restore::restore,
     sled_disk::SledDisk,
@@ -91,14 +93,7 @@ pub fn start(
     mut progress: impl FnMut(Progress),
 ) -> Result<Started, OpenError> {
     let lock = lock(directory)?;
-    let started = restore(
-        Box::new(SledDisk::new(directory)),
-        Some(lock),
-        fresh_seed.clone(),
-        &mut build,
-        now,
-        &mut progress,
-    );
+    let started = restore(disk(directory), Some(lock), fresh_seed.clone(), &mut build, now, &mut progress);
     let (restored, moved_aside) = match started {
         Err(RestoreError::Read(error @ (ReadError::Damaged(_) | ReadError::Newer(_))))
             if on_bad == OnBadSnapshot::Discard =>
@@ -106,8 +101,7 @@ pub fn start(
             let lock = self::lock(directory)?;
             let aside = move_aside(directory, now)?;
             tracing::error!(%error, moved_to = %aside.display(), "the snapshot is bad and was moved aside");
-            let disk = Box::new(SledDisk::new(directory));
-            (restore(disk, Some(lock), fresh_seed, build, now, progress), Some(aside))
+            (restore(disk(directory), Some(lock), fresh_seed, build, now, progress), Some(aside))
         }
         restored => (restored, None),
     };
@@ -119,14 +113,33 @@ pub fn start(
 /// Makes the directory if need be, and takes hold of it.
 pub(super) fn lock(directory: &Path) -> Result<DirectoryLock, OpenError> {
     fs::create_dir_all(directory).map_err(|source| DiskError {
-        doing: "make the data directory",
+        operation: "make the data directory",
         path: directory.into(),
         source,
     })?;
-    DirectoryLock::take(directory).map_err(|error| match error {
+    if let Some(parent) = directory.parent() {
+        // A power cut must not lose the directory itself. Where its parent cannot be opened, it was not made here.
+        let _ = Os.sync_directory(parent);
+    }
+    DirectoryLock::take(directory).map_err(|error| refused(directory, error))
+}
+
+/// Locks the directory against servers, not against others who read it.
+pub(super) fn share(directory: &Path) -> Result<Option<DirectoryLock>, OpenError> {
+    DirectoryLock::share(directory).map_err(|error| refused(directory, error))
+}
+
+fn refused(directory: &Path, error: LockError) -> OpenError {
+    match error {
         LockError::Held { pid } => OpenError::InUse { directory: directory.into(), pid },
         LockError::Disk(error) => OpenError::Disk(error),
-    })
+    }
+}
+
+/// The disk of a directory that this process has locked.
+pub(super) fn disk(directory: &Path) -> Box<dyn Disk> {
+    let path = directory.to_owned();
+    Box::new(DeadlineDisk::new(directory, move |permit| Box::new(SledDisk::new(&path).with_permit(permit))))
 }
 
 /// Moves everything but the lock to a directory of its own within this one.
@@ -145,7 +158,7 @@ fn move_aside(directory: &Path, now: Timestamp) -> Result<PathBuf, DiskError> {
         Ok(())
     };
     move_all().map_err(|source| DiskError {
-        doing: "move the bad snapshot to",
+        operation: "move the bad snapshot to",
         path: aside.clone(),
         source,
     })?;

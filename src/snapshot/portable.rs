@@ -5,10 +5,9 @@
 
 use super::{
     Archive, OpenError, Progress, Writer,
-    disk::{Disk, DiskError},
+    disk::DiskError,
     limit_record::LimitRecord,
-    open::lock,
-    sled_disk::SledDisk,
+    open::{disk, lock},
     state_bytes,
     write::Generation,
 };
@@ -119,12 +118,12 @@ fn write(out: &mut impl Write, line: &Line) -> io::Result<()> {
 /// Makes a snapshot of a portable file in a directory that has none; returns how many counters it has.
 pub fn import(file: impl BufRead, directory: &Path) -> Result<u64, ImportError> {
     let lock = lock(directory)?;
-    let mut disk = SledDisk::new(directory);
+    let mut disk = disk(directory);
     if disk.read_manifest()?.is_some() || !disk.generations()?.is_empty() {
         return Err(ImportError::Occupied(directory.into()));
     }
     let Read { seed, at, store, table } = read_lines(file)?;
-    let mut writer = Writer::new(Box::new(disk), Some(lock), seed, Generation::empty(0), true);
+    let mut writer = Writer::new(disk, Some(lock), seed, Generation::empty(0), true);
     writer.pass(&store, &table, &ManualClock::new(at))?;
     Ok(store.counters() as u64)
 }

@@ -94,7 +94,7 @@ pub(super) fn restore(
     let generation = going_on(&snapshot, &limits, restored);
     // What lies beyond the commit belongs to a pass that was cut short.
     let is_cut = disk.cut(generation.number, generation.next_record).is_ok();
-    disk.rest();
+    disk.close();
     // Counters were moved to now, or lie in other shards than the pages say: none of what is written fits them.
     let afresh = restored.from_the_future || snapshot.shards != limiter.store().shard_count() || !is_cut;
     for shard in 0..limiter.store().shard_count() {

@@ -67,7 +67,7 @@ impl SimulatedDisk {
 }
 
 fn full() -> DiskError {
-    DiskError { doing: "write to", path: "memory".into(), source: io::ErrorKind::StorageFull.into() }
+    DiskError { operation: "write to", path: "memory".into(), source: io::ErrorKind::StorageFull.into() }
 }
 
 impl Disk for SimulatedDisk {
@@ -121,7 +121,7 @@ impl Disk for SimulatedDisk {
         })
     }
 
-    fn rest(&mut self) {}
+    fn close(&mut self) {}
 
     fn bytes(&mut self) -> Result<u64, DiskError> {
         let content = self.0.lock();

@@ -1,108 +1,268 @@
 //! The data directory: a sled database for each generation, and the manifest beside them. The only place that uses
 //! sled.
 //!
-//! sled is used for what it is good at, adding records of about 100 kB in order, and asked for little else:
+//! sled appends records of about 100 kB in order, and little else is required of it:
 //!
 //! - It is open only while a snapshot is written or read, and reopened now and then meanwhile: it keeps in memory what
 //!   has passed through it.
-//! - It may panic on a damaged or failing disk. Every call is fenced, so that a panic is an error like others.
-//! - It lets go of its files some time after it was closed. Opening waits for that.
-//! - It notes beside its file how far it has read that; killed while it does, it leaves half a note that it refuses to
-//!   open with. The notes only save time: without them it reads its whole file.
-//! - After an error the database is closed and not written to again; the next snapshot begins a generation of its own.
+//! - It may panic on a damaged or failing disk. Every call is guarded, so that a panic is an error like others.
+//! - It may wait for ever when one of its background writes fails. Space is reserved before it writes, and a
+//!   [`DeadlineDisk`](super::deadline_disk::DeadlineDisk) bounds the time of every write.
+//! - Its `flush` does not make files durable (it calls `sync_file_range`, which does not flush the device's cache, and
+//!   nothing for its blobs). Files and directories are synced here, before the manifest refers to them.
+//! - It releases its file lock some time after it was closed. Opening waits for that.
+//! - It writes an index file beside its data when it is opened, even to read. A killed process leaves half of one, which
+//!   sled refuses to open with; it is removed then. Where the directory cannot be written to, a copy is read instead.
+//! - After an error the database is closed and not written to again; the next snapshot begins a new generation.
 
-use super::disk::{Disk, DiskError};
+use super::{
+    deadline_disk::Permit,
+    disk::{Disk, DiskError},
+    durability::{Durability, Os, replace_file},
+    private_copy::PrivateCopy,
+    space::{Reservation, Room},
+};
 use std::{
-    fs, io,
+    collections::{HashMap, HashSet},
+    ffi::OsString,
+    fs::{self, File, OpenOptions},
+    io,
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
 const MANIFEST: &str = "manifest";
 const GENERATION_PREFIX: &str = "generation-";
+/// The name sled gives to the file with its data.
+const DATABASE_FILE: &str = "db";
+/// The name sled gives to the directory with what is too long for that file's segments, each in a file of its own.
+const BLOBS: &str = "blobs";
 
 /// sled's own cache; the records are read once and written once.
 const CACHE_BYTES: u64 = 8 << 20;
 
-/// Bytes that pass through an open database before it is closed to give back its memory.
+/// Bytes that pass through an open database before it is closed to free its memory.
 const BYTES_UNTIL_REOPENED: usize = 24 << 20;
 
-/// How long to wait before trying again to open a database that was closed just now, and how often.
+/// Bytes of records that sled may hold before it has to write them: what may be under way bounds what must be reserved.
+const BYTES_UNTIL_FLUSHED: u64 = 1 << 20;
+
+/// Wait before trying again to open a database that was closed just now, and number of tries.
 const RELEASE_WAIT: Duration = Duration::from_millis(5);
 const RELEASE_WAITS_MAX: u32 = 2000;
 
 /// A data directory on a real disk.
 pub(super) struct SledDisk {
     directory: PathBuf,
+    permit: Permit,
+    durability: Arc<dyn Durability>,
+    /// Whether the directory must not be written to, not even by sled when it reads.
+    is_read_only: bool,
     open: Option<OpenGeneration>,
+    /// Where a generation is read from, if not in place.
+    copy: Option<(u64, PrivateCopy)>,
+    /// Whether space is reserved before sled writes; only a test that shows why does without.
+    reserves: bool,
+    /// The longest record that each generation is known to have: sled rewrites neighbours together.
+    longest: HashMap<u64, u64>,
+    /// Blobs that are durable, by generation. sled never changes one.
+    synced_blobs: HashSet<(u64, OsString)>,
 }
 
 struct OpenGeneration {
     number: u64,
+    /// Where it was opened: in place, or a copy.
+    path: PathBuf,
     database: sled::Db,
     /// Bytes read and written since it was opened.
     passed: usize,
+    /// The file with the data, and what is reserved of it; none before the first write.
+    reserved: Option<(File, Reservation)>,
+    /// Bytes of records that sled may not have written yet.
+    unflushed: u64,
 }
 
 impl SledDisk {
+    /// A directory that this process has locked.
     pub(super) fn new(directory: &Path) -> Self {
-        Self { directory: directory.into(), open: None }
+        Self {
+            directory: directory.into(),
+            permit: Permit::default(),
+            durability: Arc::new(Os),
+            is_read_only: false,
+            open: None,
+            copy: None,
+            reserves: true,
+            longest: HashMap::new(),
+            synced_blobs: HashSet::new(),
+        }
+    }
+
+    /// A directory that is only read, and not changed by that.
+    pub(super) fn read_only(directory: &Path) -> Self {
+        let mut disk = Self::new(directory);
+        disk.is_read_only = true;
+        disk
+    }
+
+    /// Replaces the manifest with this permit only.
+    pub(super) fn with_permit(mut self, permit: Permit) -> Self {
+        self.permit = permit;
+        self
+    }
+
+    /// Makes files durable by these calls.
+    #[cfg(test)]
+    pub(super) fn with_durability(mut self, durability: Arc<dyn Durability>) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// Lets sled find out by itself that the disk is full.
+    #[cfg(test)]
+    pub(super) fn without_reservations(mut self) -> Self {
+        self.reserves = false;
+        self
     }
 
     fn path_of(&self, generation: u64) -> PathBuf {
         self.directory.join(format!("{GENERATION_PREFIX}{generation}"))
     }
 
-    /// Does something with the database of the generation through which `passing` bytes go.
+    /// Does something with the database of the generation, opened at `path`, with room for a record of `record_bytes` if
+    /// there is one to be written. After an error it is closed.
     fn with<T>(
         &mut self,
         generation: u64,
-        doing: &'static str,
-        passing: usize,
-        work: impl FnOnce(&sled::Db) -> sled::Result<T>,
+        path: PathBuf,
+        operation: &'static str,
+        record_bytes: Option<u64>,
+        work: impl FnOnce(&mut OpenGeneration) -> sled::Result<T>,
     ) -> Result<T, DiskError> {
-        let path = self.path_of(generation);
-        let fits = |open: &OpenGeneration| open.number == generation && open.passed < BYTES_UNTIL_REOPENED;
-        if !self.open.as_ref().is_some_and(fits) {
-            self.rest();
-        }
-        let open = self.open.take();
-        let done = fenced(|| {
-            let database = match open {
-                Some(open) => open,
-                None => OpenGeneration { number: generation, database: open_database(&path)?, passed: 0 },
-            };
-            Ok((work(&database.database)?, database))
+        let room = record_bytes.filter(|_| self.reserves).map(|record_bytes| {
+            let longest = self.longest.entry(generation).or_default();
+            *longest = record_bytes.max(*longest);
+            Room { record_bytes, longest_bytes: *longest }
         });
-        let (value, mut open) = done.map_err(|source| DiskError { doing, path, source })?;
-        open.passed += passing;
+        let fits = |open: &OpenGeneration| {
+            open.number == generation && open.path == path && open.passed < BYTES_UNTIL_REOPENED
+        };
+        if !self.open.as_ref().is_some_and(fits) {
+            self.close_database();
+        }
+        let open = match self.open.take() {
+            Some(open) => Ok(open),
+            None => guarded(|| OpenGeneration::open(generation, path.clone(), room)),
+        };
+        let mut open = open.map_err(|source| DiskError { operation, path: path.clone(), source })?;
+        let done = guarded(|| {
+            if let Some(room) = room {
+                open.reserve(room)?;
+            }
+            work(&mut open)
+        });
         self.open = Some(open);
-        Ok(value)
+        if done.is_err() {
+            self.close_database();
+        }
+        done.map_err(|source| DiskError { operation, path, source })
+    }
+
+    fn read_at(&mut self, generation: u64, path: PathBuf, number: u64) -> Result<Option<Vec<u8>>, DiskError> {
+        let record = self.with(generation, path, "read", None, |open| {
+            let record = open.database.get(number.to_be_bytes())?.map(|record| record.to_vec());
+            open.passed += record.as_ref().map_or(0, Vec::len);
+            Ok(record)
+        })?;
+        let longest = self.longest.entry(generation).or_default();
+        *longest = record.as_ref().map_or(0, |record| record.len() as u64).max(*longest);
+        Ok(record)
+    }
+
+    /// The path of a copy of the generation, made now if there is none.
+    fn copy_of(&mut self, generation: u64) -> Result<PathBuf, DiskError> {
+        if !self.copy.as_ref().is_some_and(|(number, _)| *number == generation) {
+            self.close_database();
+            let path = self.path_of(generation);
+            let copy = PrivateCopy::of(&path);
+            let copy = copy.map_err(|source| DiskError { operation: "read", path, source })?;
+            self.copy = Some((generation, copy));
+        }
+        let (_, copy) = self.copy.as_ref().expect("it was made above");
+        Ok(copy.path().into())
+    }
+
+    fn close_database(&mut self) {
+        let Some(OpenGeneration { database, reserved, .. }) = self.open.take() else { return };
+        // What is to be kept is durable already.
+        let _ = guarded(|| {
+            drop(database);
+            Ok(())
+        });
+        if let Some((file, mut reservation)) = reserved {
+            let _ = reservation.release(&file);
+        }
     }
 }
 
-/// Opens the database once the one that was closed before has let go of it. Nobody else can have it: the directory is
-/// locked.
+impl OpenGeneration {
+    /// Opens a generation, with room for a record if one is to be written: sled writes as soon as it has made its files.
+    fn open(number: u64, path: PathBuf, room: Option<Room>) -> sled::Result<Self> {
+        let mut reserved = None;
+        if let Some(room) = room {
+            fs::create_dir_all(&path)?;
+            let file =
+                OpenOptions::new().write(true).create(true).truncate(false).open(path.join(DATABASE_FILE))?;
+            let mut reservation = Reservation::default();
+            reservation.ensure(&file, room)?;
+            reserved = Some((file, reservation));
+        }
+        let database = open_database(&path)?;
+        Ok(Self { number, path, database, passed: 0, reserved, unflushed: 0 })
+    }
+
+    /// Reserves room for records to be appended.
+    fn reserve(&mut self, room: Room) -> io::Result<()> {
+        let (file, reservation) = match &mut self.reserved {
+            Some(reserved) => reserved,
+            None => {
+                let file = OpenOptions::new().write(true).open(self.path.join(DATABASE_FILE))?;
+                self.reserved.insert((file, Reservation::default()))
+            }
+        };
+        reservation.ensure(file, Room { record_bytes: self.unflushed + room.record_bytes, ..room })
+    }
+
+    fn flush(&mut self) -> sled::Result<()> {
+        self.database.flush()?;
+        self.unflushed = 0;
+        Ok(())
+    }
+}
+
+/// Opens the database once the process has released the lock of the one that it closed before. No other process has it:
+/// the directory is locked.
 fn open_database(path: &Path) -> sled::Result<sled::Db> {
-    let (mut waits_left, mut has_notes) = (RELEASE_WAITS_MAX, true);
+    let (mut waits_left, mut has_index) = (RELEASE_WAITS_MAX, true);
     loop {
         match try_open_database(path) {
-            Err(sled::Error::Io(error)) if waits_left > 0 && is_held(&error) => {
+            Err(sled::Error::Io(error)) if waits_left > 0 && is_locked(&error) => {
                 waits_left -= 1;
                 std::thread::sleep(RELEASE_WAIT);
             }
-            Err(sled::Error::Corruption { .. }) if has_notes => {
-                remove_notes(path)?;
-                has_notes = false;
+            Err(sled::Error::Corruption { .. }) if has_index => {
+                remove_index(path)?;
+                has_index = false;
             }
             opened => return opened,
         }
     }
 }
 
-/// Removes what sled noted beside its file: it reads that from the start then.
-fn remove_notes(path: &Path) -> io::Result<()> {
+/// Removes the index that sled keeps beside its file: it reads that file from the start then.
+fn remove_index(path: &Path) -> io::Result<()> {
     for entry in fs::read_dir(path)? {
         let entry = entry?;
         if entry.file_name().to_string_lossy().starts_with("snap.") {
@@ -112,9 +272,15 @@ fn remove_notes(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// sled has no kind of its own for this.
-fn is_held(error: &io::Error) -> bool {
+/// sled has no error kind for this.
+fn is_locked(error: &io::Error) -> bool {
     error.to_string().contains("could not acquire lock")
+}
+
+/// Whether reading failed because sled could not write.
+fn is_about_writing(error: &io::Error) -> bool {
+    use io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    [PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull].contains(&error.kind())
 }
 
 fn try_open_database(path: &Path) -> sled::Result<sled::Db> {
@@ -127,9 +293,9 @@ fn try_open_database(path: &Path) -> sled::Result<sled::Db> {
         .open()
 }
 
-/// Turns a panic of sled's, and its own kind of error, into an error of the operating system's kind. What is the files'
-/// fault and not the disk's is `InvalidData`.
-fn fenced<T>(work: impl FnOnce() -> sled::Result<T>) -> io::Result<T> {
+/// Makes a panic in sled, and its own kind of error, an I/O error. `InvalidData` means that the files are at fault, not
+/// the disk.
+fn guarded<T>(work: impl FnOnce() -> sled::Result<T>) -> io::Result<T> {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(done)) => Ok(done),
         Ok(Err(sled::Error::Io(error))) if error.kind() == io::ErrorKind::UnexpectedEof => {
@@ -139,7 +305,7 @@ fn fenced<T>(work: impl FnOnce() -> sled::Result<T>) -> io::Result<T> {
         Ok(Err(error)) => Err(io::Error::new(io::ErrorKind::InvalidData, error)),
         Err(_) => Err(io::Error::new(
             io::ErrorKind::InvalidData,
-            "the database gave up on its files; see above for its own words",
+            "the database panicked on its files; the message is above",
         )),
     }
 }
@@ -150,13 +316,14 @@ impl Disk for SledDisk {
         match fs::read(&path) {
             Ok(manifest) => Ok(Some(manifest)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(source) => Err(DiskError { doing: "read", path, source }),
+            Err(source) => Err(DiskError { operation: "read", path, source }),
         }
     }
 
     fn write_manifest(&mut self, manifest: &[u8]) -> Result<(), DiskError> {
         let path = self.directory.join(MANIFEST);
-        replace_file(&path, manifest).map_err(|source| DiskError { doing: "write", path, source })
+        let written = replace_file(&path, manifest, &*self.durability, &self.permit);
+        written.map_err(|source| DiskError { operation: "write", path, source })
     }
 
     fn generations(&mut self) -> Result<Vec<u64>, DiskError> {
@@ -169,31 +336,52 @@ impl Disk for SledDisk {
             }
             Ok(found)
         };
-        list().map_err(|source| DiskError { doing: "list", path: self.directory.clone(), source })
+        list().map_err(|source| DiskError { operation: "list", path: self.directory.clone(), source })
     }
 
     fn remove(&mut self, generation: u64) -> Result<(), DiskError> {
-        self.rest();
+        self.close_database();
+        self.longest.remove(&generation);
+        self.synced_blobs.retain(|(number, _)| *number != generation);
         let path = self.path_of(generation);
+        // An abandoned thread may hold the file open: its space is freed all the same.
+        if let Ok(file) = OpenOptions::new().write(true).open(path.join(DATABASE_FILE)) {
+            let _ = file.set_len(0);
+        }
         match fs::remove_dir_all(&path) {
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                Err(DiskError { doing: "remove", path, source })
+                Err(DiskError { operation: "remove", path, source })
             }
             _ => Ok(()),
         }
     }
 
     fn append(&mut self, generation: u64, number: u64, record: Vec<u8>) -> Result<(), DiskError> {
-        let add = |database: &sled::Db| database.insert(number.to_be_bytes(), record.as_slice()).map(drop);
-        self.with(generation, "write to", record.len(), add)
+        let path = self.path_of(generation);
+        self.with(generation, path, "write to", Some(record.len() as u64), |open| {
+            open.database.insert(number.to_be_bytes(), record.as_slice())?;
+            open.unflushed += record.len() as u64;
+            open.passed += record.len();
+            if open.unflushed >= BYTES_UNTIL_FLUSHED { open.flush() } else { Ok(()) }
+        })
     }
 
     fn cut(&mut self, generation: u64, from: u64) -> Result<(), DiskError> {
-        self.with(generation, "write to", 0, |database| {
-            for number in database.range(from.to_be_bytes()..).keys() {
-                database.remove(number?)?;
+        let path = self.path_of(generation);
+        if self.is_read_only {
+            return Err(DiskError {
+                operation: "write to",
+                path,
+                source: io::ErrorKind::PermissionDenied.into(),
+            });
+        }
+        self.with(generation, path, "write to", Some(0), |open| {
+            let numbers =
+                open.database.range(from.to_be_bytes()..).keys().collect::<sled::Result<Vec<_>>>()?;
+            for number in numbers {
+                open.database.remove(number)?;
             }
-            Ok(())
+            open.flush()
         })
     }
 
@@ -202,31 +390,53 @@ impl Disk for SledDisk {
         if !path.is_dir() {
             return Ok(None);
         }
-        let record = self.with(generation, "read", 0, |database| database.get(number.to_be_bytes()))?;
-        let record = record.map(|record| record.to_vec());
-        if let (Some(open), Some(record)) = (&mut self.open, &record) {
-            open.passed += record.len();
+        let has_copy = self.copy.as_ref().is_some_and(|(number, _)| *number == generation);
+        if !self.is_read_only && !has_copy {
+            match self.read_at(generation, path, number) {
+                Err(error) if is_about_writing(&error.source) => {
+                    tracing::warn!(%error, "cannot open the snapshot in place; reading a copy of it");
+                }
+                read => return read,
+            }
         }
-        Ok(record)
+        let copy = self.copy_of(generation)?;
+        self.read_at(generation, copy, number)
     }
 
     fn sync(&mut self, generation: u64) -> Result<(), DiskError> {
-        self.with(generation, "flush", 0, |database| database.flush().map(drop))
+        let (path, directory) = (self.path_of(generation), self.directory.clone());
+        let (durability, mut synced) = (Arc::clone(&self.durability), std::mem::take(&mut self.synced_blobs));
+        let (_, synced) = self.with(generation, path, "flush", None, |open| {
+            open.flush()?;
+            // Nothing is being written: sled writes no more than it was given.
+            if let Some((file, reservation)) = &mut open.reserved {
+                reservation.release(file)?;
+            }
+            durability.sync_file(&open.path.join(DATABASE_FILE))?;
+            let blobs = open.path.join(BLOBS);
+            for entry in fs::read_dir(&blobs)? {
+                let name = entry?.file_name();
+                if !synced.contains(&(generation, name.clone())) {
+                    durability.sync_file(&blobs.join(&name))?;
+                    synced.insert((generation, name));
+                }
+            }
+            durability.sync_directory(&blobs)?;
+            durability.sync_directory(&open.path)?;
+            Ok((durability.sync_directory(&directory)?, synced))
+        })?;
+        self.synced_blobs = synced;
+        Ok(())
     }
 
-    fn rest(&mut self) {
-        if let Some(open) = self.open.take() {
-            // What was to be kept is flushed already.
-            let _ = fenced(|| {
-                drop(open);
-                Ok(())
-            });
-        }
+    fn close(&mut self) {
+        self.close_database();
+        self.copy = None;
     }
 
     fn bytes(&mut self) -> Result<u64, DiskError> {
         bytes_below(&self.directory).map_err(|source| DiskError {
-            doing: "measure",
+            operation: "measure",
             path: self.directory.clone(),
             source,
         })
@@ -235,20 +445,7 @@ impl Disk for SledDisk {
 
 impl Drop for SledDisk {
     fn drop(&mut self) {
-        self.rest();
-    }
-}
-
-/// Writes beside, makes it durable, and renames: a reader finds the former file or the new one, never a part.
-pub(super) fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
-    let beside = path.with_extension("new");
-    let mut file = fs::File::create(&beside)?;
-    io::Write::write_all(&mut file, content)?;
-    file.sync_all()?;
-    fs::rename(&beside, path)?;
-    match path.parent() {
-        Some(directory) => fs::File::open(directory)?.sync_all(),
-        None => Ok(()),
+        self.close();
     }
 }
 

@@ -1,4 +1,4 @@
-//! The thread that writes a snapshot now and then, and a last one when it is told to stop.
+//! The thread that writes a snapshot at every interval, and a last one when it is stopped.
 
 use super::{Pass, Writer, disk::DiskError};
 use crate::{clock::Clock, limiter::Limiter};
@@ -9,11 +9,10 @@ use std::{
         atomic::{AtomicU64, Ordering},
         mpsc,
     },
-    thread::JoinHandle,
     time::Duration,
 };
 
-/// What the task has done so far, for whoever reports it.
+/// Counts of what the task has done so far, for metrics.
 #[derive(Debug, Default)]
 pub struct SnapshotCounts {
     passes: AtomicU64,
@@ -29,7 +28,7 @@ impl SnapshotCounts {
         self.passes.load(Ordering::Relaxed)
     }
 
-    /// Snapshots that could not be written.
+    /// Snapshots that failed.
     pub fn failures(&self) -> u64 {
         self.failures.load(Ordering::Relaxed)
     }
@@ -53,8 +52,11 @@ impl SnapshotCounts {
 /// The running task.
 pub struct SnapshotTask {
     stop: mpsc::Sender<()>,
-    thread: JoinHandle<Result<(), DiskError>>,
+    /// The result of the last snapshot.
+    finished: mpsc::Receiver<Result<(), DiskError>>,
     counts: Arc<SnapshotCounts>,
+    progress: Arc<AtomicU64>,
+    timeout: Duration,
 }
 
 /// What the thread works with.
@@ -74,33 +76,62 @@ impl SnapshotTask {
         interval: Duration,
     ) -> io::Result<Self> {
         let (stop, stopped) = mpsc::channel();
+        let (finish, finished) = mpsc::sync_channel(1);
         let counts = Arc::new(SnapshotCounts::default());
+        let (progress, timeout) = (writer.progress(), writer.timeout());
         let mut work = Work {
             writer,
             limiter: Arc::clone(limiter),
             clock: Arc::clone(clock),
             counts: Arc::clone(&counts),
         };
-        let thread = std::thread::Builder::new().name("snapshots".into()).spawn(move || {
+        std::thread::Builder::new().name("snapshots".into()).spawn(move || {
             while stopped.recv_timeout(interval) == Err(mpsc::RecvTimeoutError::Timeout) {
-                // Said in the log; the next one may succeed.
+                // A failure is logged and counted; the next one may succeed.
                 let _ = work.snapshot();
             }
-            work.snapshot()
+            let result = work.snapshot();
+            // Unlocks the directory before the end is known: another process may start then.
+            drop(work);
+            let _ = finish.send(result);
         })?;
-        Ok(Self { stop, thread, counts })
+        Ok(Self { stop, finished, counts, progress, timeout })
     }
 
-    /// What it has done so far.
+    /// Counts of what it has done so far.
     pub fn counts(&self) -> &Arc<SnapshotCounts> {
         &self.counts
     }
 
-    /// Writes a last snapshot and ends: call it when nothing is decided any more. An error says that what happened
-    /// since the last success is lost.
+    /// Writes a last snapshot and ends: to be called when nothing is decided any more. An error means that what was
+    /// counted since the last success is lost.
+    ///
+    /// Returns within the writer's timeout after the last sign of progress, even if the disk never answers: the process
+    /// can end then. The thread is not joined.
     pub fn finish(self) -> Result<(), DiskError> {
         drop(self.stop);
-        self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        let mut seen = self.progress.load(Ordering::Relaxed);
+        loop {
+            let problem = match self.finished.recv_timeout(self.timeout) {
+                Ok(result) => return result,
+                Err(mpsc::RecvTimeoutError::Disconnected) => "the snapshot thread panicked".to_owned(),
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    let now = self.progress.load(Ordering::Relaxed);
+                    if now != seen {
+                        seen = now;
+                        continue;
+                    }
+                    format!("no progress within {:?}; given up", self.timeout)
+                }
+            };
+            self.counts.failures.fetch_add(1, Ordering::Relaxed);
+            let source = io::Error::new(io::ErrorKind::TimedOut, problem);
+            return Err(DiskError {
+                operation: "write the last snapshot to",
+                path: "the data directory".into(),
+                source,
+            });
+        }
     }
 }
 
@@ -124,7 +155,7 @@ impl Work {
             }
             Err(error) => {
                 counts.failures.fetch_add(1, Ordering::Relaxed);
-                tracing::error!(%error, "no snapshot could be written; decisions go on, and the next try writes everything");
+                tracing::error!(%error, "snapshot failed; still serving; the next attempt writes a full snapshot");
                 Err(error)
             }
         }

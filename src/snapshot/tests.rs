@@ -1,5 +1,8 @@
 //! The promises of snapshots, over a disk that fails and a real one.
 
+mod full_disk;
+mod power_cut;
+
 use super::{
     read::{self, ReadError},
     restore::{RestoreError, Restored, restore},

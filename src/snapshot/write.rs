@@ -9,6 +9,7 @@
 //!   new one counts. So the disk holds at most about three times what there is to keep.
 
 use super::{
+    deadline_disk::TIMEOUT_DEFAULT,
     disk::{Disk, DiskError},
     limit_record::LimitRecord,
     lock::DirectoryLock,
@@ -21,6 +22,13 @@ use crate::{
     limit::LimitId,
     rules::{LimitTable, PinnedLimits},
     store::{PageCopies, Seed, Store, Wanted},
+};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 /// Records with pages are cut off at about this size: four of them, each a few pages longer than this, just fit a segment
@@ -43,6 +51,10 @@ pub struct Writer {
     afresh: bool,
     /// Whether the manifest may name the generation that is being written.
     may_be_named: bool,
+    /// Bound of every write to the disk.
+    timeout: Duration,
+    /// Number of operations on the disk that succeeded.
+    progress: Arc<AtomicU64>,
     /// None where a test's disk needs no lock.
     _lock: Option<DirectoryLock>,
 }
@@ -150,7 +162,28 @@ impl Writer {
         generation: Generation,
         afresh: bool,
     ) -> Self {
-        Self { disk, seed, generation, afresh, may_be_named: !afresh, _lock: lock }
+        let progress = Arc::default();
+        let may_be_named = !afresh;
+        let timeout = TIMEOUT_DEFAULT;
+        Self { disk, seed, generation, afresh, may_be_named, timeout, progress, _lock: lock }
+    }
+
+    /// Gives up writes to the disk that take longer; 10 s unless set.
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self.disk.set_timeout(timeout);
+        self
+    }
+
+    /// The bound of every write to the disk.
+    pub(super) const fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Number of operations on the disk that succeeded so far: a pass during which it stands still for longer than the
+    /// timeout makes no progress.
+    pub(super) fn progress(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.progress)
     }
 
     /// Writes what changed since the last pass. After an error the last committed pass is as good as before, and the
@@ -170,7 +203,7 @@ impl Writer {
             let _ = self.disk.remove(self.generation.number);
         }
         self.afresh = written.is_err();
-        self.disk.rest();
+        self.disk.close();
         written
     }
 
@@ -267,12 +300,19 @@ impl Writer {
         self.generation.next_record += 1;
         self.generation.bytes += record.len() as u64;
         pass.bytes += record.len() as u64;
-        self.disk.append(generation, number, record)
+        self.disk.append(generation, number, record)?;
+        self.advance();
+        Ok(())
     }
 
-    /// Makes the records durable, then says that they count.
+    fn advance(&self) {
+        self.progress.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Makes the records durable, then names them in the manifest.
     fn commit(&mut self) -> Result<(), DiskError> {
         self.disk.sync(self.generation.number)?;
+        self.advance();
         let last = self.generation.next_record - 1;
         self.may_be_named = true;
         self.disk.write_manifest(&Manifest::new(self.generation.number, Some(last)).to_bytes())

@@ -155,7 +155,7 @@ async fn decisions_go_on_with_a_full_disk_and_the_next_success_heals() {
     let filled = fs::write(&filler, vec![1; 4 << 20]);
     assert!(filled.is_err(), "the disk is not full");
     let mut left = 999;
-    while messages(&server, "no snapshot could be written") < 3 {
+    while messages(&server, "snapshot failed") < 3 {
         left -= 1;
         assert_eq!(hit(&mut client, "alice").await, left, "a full disk changes no decision");
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -1,0 +1,49 @@
+//! Making files durable, in the order that survives a power cut: content first, then the directory that names it, then
+//! whatever refers to it.
+
+use super::deadline_disk::Permit;
+use std::{
+    fs::{self, File},
+    io::{self, Write},
+    path::Path,
+};
+
+/// The system calls that make files durable; a test records them.
+pub(super) trait Durability: Send + Sync {
+    /// Makes the file's content durable.
+    fn sync_file(&self, path: &Path) -> io::Result<()>;
+    /// Makes durable which files the directory names.
+    fn sync_directory(&self, path: &Path) -> io::Result<()>;
+}
+
+/// Those of the operating system.
+pub(super) struct Os;
+
+impl Durability for Os {
+    fn sync_file(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+}
+
+/// Writes a file beside, makes it durable, and renames it: a reader finds the former file or the new one, never a part.
+pub(super) fn replace_file(
+    path: &Path,
+    content: &[u8],
+    durability: &dyn Durability,
+    permit: &Permit,
+) -> io::Result<()> {
+    let (beside, directory) = (path.with_extension("new"), path.parent().unwrap_or(Path::new(".")));
+    // A new file each time: an abandoned thread may still write to the former one.
+    match fs::remove_file(&beside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    File::create_new(&beside)?.write_all(content)?;
+    durability.sync_file(&beside)?;
+    permit.with(|| fs::rename(&beside, path))?;
+    durability.sync_directory(directory)
+}
