@@ -35,7 +35,7 @@ impl SharedCourse {
             };
             let reading = read();
             fence(Ordering::Acquire);
-            if before % 2 == 0 && before == self.version.load(Ordering::Relaxed) {
+            if before.is_multiple_of(2) && before == self.version.load(Ordering::Relaxed) {
                 return (course, reading);
             }
             std::hint::spin_loop();
