@@ -59,6 +59,9 @@ pub(super) struct Serve {
     /// Maximum number of requests queued at once by rules with a max_wait; further ones are denied.
     #[arg(long, env = "TIDEGATE_MAX_QUEUED", value_name = "N", default_value_t = limiter::QUEUED_MAX_DEFAULT)]
     max_queued: usize,
+    /// Time before its caller's deadline at which a queued request is released at the latest; others are denied.
+    #[arg(long, env = "TIDEGATE_QUEUE_MARGIN", default_value = "2ms", value_parser = humantime::parse_duration)]
+    queue_margin: Duration,
     #[command(flatten)]
     response_options: ResponseOptions,
     #[command(flatten)]
@@ -136,10 +139,12 @@ impl Serve {
             OnFullChoice::Deny => OnFull::Deny,
             OnFullChoice::Allow => OnFull::Allow,
         };
-        let (global_shadow, max_queued) = (self.global_shadow, self.max_queued);
+        let (global_shadow, max_queued, margin) = (self.global_shadow, self.max_queued, self.queue_margin);
         let build = move |seed: Seed| {
             let store = StoreSettings { seed, counters_max, on_full };
-            Limiter::new(rules.clone(), store, global_shadow).with_queued_max(max_queued)
+            Limiter::new(rules.clone(), store, global_shadow)
+                .with_queued_max(max_queued)
+                .with_queue_margin(margin)
         };
         server::serve(&settings, &clock, self.data.start(build, &clock)?, signals::stop)?;
         Ok(ExitCode::SUCCESS)

@@ -1,4 +1,4 @@
-//! The scenarios of `tests/vectors/`, played to the limiter. Clients of other languages play the same files.
+//! Plays the scenarios of `tests/vectors/` to the limiter. Clients in other languages play the same files.
 
 use serde::Deserialize;
 use std::{collections::BTreeMap, fs, path::Path, time::Duration};
@@ -25,7 +25,7 @@ struct File {
 #[serde(deny_unknown_fields)]
 struct Scenario {
     name: String,
-    #[expect(dead_code, reason = "for people")]
+    #[expect(dead_code, reason = "free text")]
     about: String,
     start_unix_ms: Option<u64>,
     compat: Option<Compat>,
@@ -49,30 +49,30 @@ struct Step {
     #[serde(default)]
     every_ms: u64,
     rules: Option<String>,
-    request: Option<Asked>,
+    request: Option<VectorRequest>,
     #[serde(default)]
-    patience_ms: u64,
-    held_ms: Option<u64>,
+    wait_max_ms: u64,
+    queued_ms: Option<u64>,
     #[serde(default)]
-    held_ns: u64,
-    waits_as: Option<String>,
-    turn_of: Option<String>,
-    gives_up: Option<String>,
-    response: Option<Answer>,
+    queued_ns: u64,
+    queued_as: Option<String>,
+    release: Option<String>,
+    cancel: Option<String>,
+    response: Option<Expected>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct VectorRequest {
     #[serde(default)]
     hits_addend: u32,
-    descriptors: Vec<AskedDescriptor>,
+    descriptors: Vec<VectorDescriptor>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct AskedDescriptor {
-    entries: Vec<AskedEntry>,
+struct VectorDescriptor {
+    entries: Vec<VectorEntry>,
     hits_addend: Option<u64>,
     #[serde(default)]
     is_negative_hits: bool,
@@ -81,7 +81,7 @@ struct AskedDescriptor {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct AskedEntry {
+struct VectorEntry {
     key: String,
     value: String,
 }
@@ -97,9 +97,9 @@ struct Limit {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Answer {
+struct Expected {
     overall_code: String,
-    statuses: Vec<AnswerStatus>,
+    statuses: Vec<ExpectedStatus>,
     #[serde(default)]
     request_headers_to_add: Vec<AddedHeader>,
     #[serde(default)]
@@ -117,7 +117,7 @@ struct AddedHeader {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct AnswerStatus {
+struct ExpectedStatus {
     code: String,
     limit_remaining: Option<u32>,
     reset_ms: Option<u64>,
@@ -135,7 +135,7 @@ enum Never {
     Never,
 }
 
-/// Tells a null from a key that is not there.
+/// Distinguishes null from an absent key.
 fn present<'de, D: serde::Deserializer<'de>>(value: D) -> Result<Option<Option<Limit>>, D::Error> {
     Option::deserialize(value).map(Some)
 }
@@ -156,7 +156,7 @@ impl Scenario {
         let rules = RuleSet::parse(&sources, &options).unwrap_or_else(|errors| panic!("{errors}"));
         let limiter = Limiter::new(rules, store, false);
         let start = Timestamp::from_millis(self.start_unix_ms.unwrap_or(START_UNIX_MS));
-        let mut player = Player { limiter, waiting: BTreeMap::new(), before: start };
+        let mut player = Player { limiter, queued: BTreeMap::new(), before: start };
         for (number, step) in self.steps.iter().enumerate() {
             if let Some(rules) = &step.rules {
                 let (sources, options) = self.rule_sources(rules);
@@ -178,68 +178,68 @@ impl Scenario {
 /// The limiter that a scenario is played to.
 struct Player<'s> {
     limiter: Limiter,
-    /// Those who wait for their turn, by the names that the scenario gives them.
-    waiting: BTreeMap<&'s str, (&'s Asked, Ticket)>,
-    /// When something happened last.
+    /// Queued requests by the names that the scenario gives them.
+    queued: BTreeMap<&'s str, (&'s VectorRequest, Ticket)>,
+    /// Time of the step before.
     before: Timestamp,
 }
 
 impl<'s> Player<'s> {
     fn play(&mut self, step: &'s Step, now: Timestamp) -> Result<(), String> {
-        if let Some(name) = &step.gives_up {
+        if let Some(name) = &step.cancel {
             let (_, ticket) = self.take(name)?;
             self.limiter.cancel(ticket, now);
         }
-        match (&step.request, &step.turn_of, &step.response) {
-            (Some(request), None, _) => self.ask(step, request, now),
-            (None, Some(name), Some(response)) => self.answer(name, response, now),
+        match (&step.request, &step.release, &step.response) {
+            (Some(request), None, _) => self.send(step, request, now),
+            (None, Some(name), Some(response)) => self.release(name, response, now),
             (None, None, None) => Ok(()),
-            _ => Err("a response is that of a request, or of a turn".to_owned()),
+            _ => Err("a response belongs to a request or to a release".to_owned()),
         }
     }
 
-    fn ask(&mut self, step: &'s Step, request: &'s Asked, now: Timestamp) -> Result<(), String> {
-        let (asked, patience) = (request.as_request(), Duration::from_millis(step.patience_ms));
-        match (self.limiter.pin().decide_or_queue(&asked, patience, now), step.held_ms, &step.response) {
+    fn send(&mut self, step: &'s Step, request: &'s VectorRequest, now: Timestamp) -> Result<(), String> {
+        let (sent, wait_max) = (request.as_request(), Duration::from_millis(step.wait_max_ms));
+        match (self.limiter.pin().decide_or_queue(&sent, wait_max, now), step.queued_ms, &step.response) {
             (Verdict::Decided(decision), None, Some(response)) => response.is(&decision),
             (Verdict::Queued(ticket), Some(millis), None) => {
-                let expected = now.saturating_add_nanos(millis * 1_000_000 + step.held_ns);
+                let expected = now.saturating_add_nanos(millis * 1_000_000 + step.queued_ns);
                 let due = self.limiter.due(&ticket);
-                let name = step.waits_as.as_deref().ok_or("who waits needs a name")?;
-                let former = self.waiting.insert(name, (request, ticket));
+                let name = step.queued_as.as_deref().ok_or("a queued request needs a name")?;
+                let former = self.queued.insert(name, (request, ticket));
                 match former {
-                    Some(_) => Err(format!("two wait as {name}")),
+                    Some(_) => Err(format!("two requests are queued as {name}")),
                     None if due == Due::At(expected) => Ok(()),
-                    None => Err(format!("held: {due:?} is not {:?}", Due::At(expected))),
+                    None => Err(format!("queued: {due:?} is not {:?}", Due::At(expected))),
                 }
             }
             (verdict, _, _) => Err(format!("{verdict:?} was not expected")),
         }
     }
 
-    /// One who waits is answered now, and could not have been before.
-    fn answer(&mut self, name: &str, response: &Answer, now: Timestamp) -> Result<(), String> {
+    /// Releases a queued request, which is due now and was not before.
+    fn release(&mut self, name: &str, response: &Expected, now: Timestamp) -> Result<(), String> {
         let (request, ticket) = self.take(name)?;
-        // A turn that was moved to the past comes when it is moved.
-        let has_come = |turn: Timestamp| turn.max(self.before) == now;
+        // A release time that was moved to the past is that of the step.
+        let is_now = |release: Timestamp| release.max(self.before) == now;
         let due = self.limiter.due(&ticket);
-        if !matches!(due, Due::At(turn) if has_come(turn)) {
-            return Err(format!("{due:?} is another turn"));
+        if !matches!(due, Due::At(release) if is_now(release)) {
+            return Err(format!("{due:?} is another release time"));
         }
-        let answered = response.is(&self.limiter.pin().queued_decision(&request.as_request(), &ticket, now));
+        let compared = response.is(&self.limiter.pin().queued_decision(&request.as_request(), &ticket, now));
         self.limiter.release(ticket);
-        answered
+        compared
     }
 
-    fn take(&mut self, name: &str) -> Result<(&'s Asked, Ticket), String> {
-        self.waiting.remove(name).ok_or_else(|| format!("nobody waits as {name}"))
+    fn take(&mut self, name: &str) -> Result<(&'s VectorRequest, Ticket), String> {
+        self.queued.remove(name).ok_or_else(|| format!("no request is queued as {name}"))
     }
 }
 
-impl Asked {
+impl VectorRequest {
     fn as_request(&self) -> Request<'_> {
         let mut request = Request::new("d");
-        for AskedDescriptor { entries, hits_addend, is_negative_hits, limit } in &self.descriptors {
+        for VectorDescriptor { entries, hits_addend, is_negative_hits, limit } in &self.descriptors {
             request.push(Descriptor {
                 entries: entries.iter().map(|entry| Entry { key: &entry.key, value: &entry.value }).collect(),
                 limit: limit.as_ref().map(|limit| Override {
@@ -253,7 +253,7 @@ impl Asked {
     }
 }
 
-impl Answer {
+impl Expected {
     fn is(&self, decision: &Decision<'_>) -> Result<(), String> {
         let (code, marks, reply) = match decision.denial() {
             Some(Denial::Marked(marks)) => (Code::Ok, marks.into_vec(), None),
@@ -298,7 +298,7 @@ impl From<&Header> for AddedHeader {
     }
 }
 
-impl AnswerStatus {
+impl ExpectedStatus {
     fn is(&self, status: &Status<'_>) -> Result<(), String> {
         if self.code != name(status.code) {
             return Err(format!("code: {} is not {}", name(status.code), self.code));
