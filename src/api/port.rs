@@ -1,15 +1,14 @@
-//! The front of the gRPC port: answers `ShouldRateLimit` the lean way when it can, and hands every other request to
-//! tonic's router.
+//! The gRPC port: serves `ShouldRateLimit` on the fast path where it can, and routes every other request to tonic.
 //!
-//! The lean way takes the common form alone: one uncompressed message that is whole and within the limits, read from
-//! where the connection put it and answered where the connection sends it from. Whatever else a request turns out to be,
-//! nothing has been decided or charged by then, and the router gets the request as it came; so it does if its answer may
-//! have to be held. So there is one place that refuses, and a caller cannot tell by which way it was answered.
+//! The fast path takes the common form only: one uncompressed message that is complete and within the limits, decoded from
+//! where the connection put it; the response is encoded where the connection sends it from. Whenever a request turns out
+//! to be anything else, nothing was decided or charged, and the router gets it unchanged; so it does if a rule may queue
+//! it. Refusals are therefore made in one place, and a caller cannot tell which path served it.
 
 use super::{
     grpc::{
-        LongLivedBounds, LongLivedCalls, WholeMessages, explain_unknown_method, is_grpc, one_message,
-        refuse_other_protocols,
+        LongLivedBounds, LongLivedCalls, OneMessage, WholeMessages, explain_unknown_method, is_grpc,
+        one_message, refusal, timeout,
     },
     rls::{PRECISION_HEADER, Precision, WINDOWS_HEADER, fast_path, precision_of, response},
 };
@@ -20,18 +19,18 @@ use crate::{
 };
 use http::{Request, Response};
 use std::sync::Arc;
-use tonic::{codegen::Service as _, service::Routes};
+use tonic::{body::Body, codegen::Service as _, service::Routes};
 
 const SHOULD_RATE_LIMIT: &[u8] = b"/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// What a call of the common form asks.
+/// A decoded call of the common form.
 #[derive(Default)]
 pub struct Call<'b> {
     request: limit::Request<'b>,
     precision: Precision,
 }
 
-/// Answers every request of the port.
+/// Serves every request of the port.
 pub struct GrpcPort {
     service: RateLimitService,
     routes: Routes,
@@ -40,7 +39,7 @@ pub struct GrpcPort {
 }
 
 impl GrpcPort {
-    /// The lean way to a service that `routes` has too, and all else that `routes` has.
+    /// The fast path to `service`, and `routes` for all else. `routes` has the same service.
     pub fn new(
         service: RateLimitService,
         routes: Routes,
@@ -54,7 +53,7 @@ impl GrpcPort {
 impl Service for GrpcPort {
     type FastPath = Precision;
     type Call<'b> = Call<'b>;
-    type Body = tonic::body::Body;
+    type Body = Body;
 
     fn fast_path(&self, head: &Fields) -> Option<Precision> {
         let (mut precision, mut is_grpc_body) = (Precision::Seconds, false);
@@ -66,9 +65,10 @@ impl Service for GrpcPort {
                     is_grpc_body = is_grpc(value);
                     is_grpc_body
                 }
-                // One that names an encoding is the router's to understand, or to refuse.
+                // The router decodes other encodings, or refuses them.
                 b"grpc-encoding" => value == b"identity",
                 _ if name == WINDOWS_HEADER.as_bytes() => false,
+                b"grpc-timeout" => timeout::parse(value).is_some(),
                 _ if name == PRECISION_HEADER.as_bytes() => {
                     precision = precision_of(value)?;
                     true
@@ -83,11 +83,11 @@ impl Service for GrpcPort {
     }
 
     #[inline]
-    fn decode<'b>(&self, precision: Precision, body: &'b [u8], asked: &mut Call<'b>) -> bool {
+    fn decode<'b>(&self, precision: Precision, body: &'b [u8], call: &mut Call<'b>) -> bool {
         let Some(message) = one_message(body, self.message_bytes_max) else { return false };
-        asked.precision = precision;
-        fast_path::read(message, self.service.request_limits(), &mut asked.request).is_ok()
-            && self.service.decides_inline(&asked.request)
+        call.precision = precision;
+        fast_path::read(message, self.service.request_limits(), &mut call.request).is_ok()
+            && self.service.decides_inline(&call.request)
     }
 
     #[inline]
@@ -105,17 +105,22 @@ impl Service for GrpcPort {
         });
     }
 
-    async fn route(self: Arc<Self>, request: Request<RequestBody>) -> Response<tonic::body::Body> {
-        if let Some(refusal) = refuse_other_protocols(&request) {
+    async fn route(self: Arc<Self>, request: Request<RequestBody>) -> Response<Body> {
+        if let Some(refusal) = refusal(&request) {
             return refusal;
         }
         let places = match self.long_lived.start(&request) {
             Ok(places) => places,
             Err(refusal) => return refusal.into_http(),
         };
-        let whole_messages = |body| tonic::body::Body::new(WholeMessages::new(body, self.message_bytes_max));
+        // Reflection streams its requests; every other method takes one message.
+        let is_unary = !request.uri().path().starts_with("/grpc.reflection.");
+        let request = request.map(|body| match is_unary {
+            true => Body::new(WholeMessages::new(OneMessage::new(body), self.message_bytes_max)),
+            false => Body::new(WholeMessages::new(body, self.message_bytes_max)),
+        });
         let mut routes = self.routes.clone();
-        let mut response = match routes.call(request.map(whole_messages)).await {
+        let mut response = match routes.call(request).await {
             Ok(response) => response,
             Err(never) => match never {},
         };

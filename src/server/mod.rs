@@ -18,7 +18,7 @@ pub use memory::available as available_memory;
 use crate::{
     api::{
         self, GrpcPort, Health, LongLivedBounds, RouteSettings, TestClock,
-        http::{self, Watched},
+        http::{self, Admin},
     },
     clock::Clock,
     http2::Http2Settings,
@@ -224,7 +224,7 @@ impl Background {
 struct Listening {
     service: RateLimitService,
     health: Health,
-    admin: Watched,
+    admin: Admin,
     workers: Workers,
     accepting: JoinSet<()>,
     drain: watch::Sender<bool>,
@@ -250,7 +250,7 @@ impl Listening {
         ));
         let (drain, draining) = watch::channel(false);
         let workers = Workers::start(settings, clock, &port, &draining)?;
-        let (mut accepting, admin) = (JoinSet::new(), Watched::default());
+        let (mut accepting, admin) = (JoinSet::new(), Admin::default());
         for listener in listeners {
             tracing::info!(address = %listener.address(), "listening");
             accepting.spawn(accept(listener, workers.dispatcher()));

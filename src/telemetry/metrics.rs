@@ -1,5 +1,6 @@
-//! The metrics, read from where the figures are kept whenever somebody asks.
+//! The metrics, read at each request from where the figures are kept.
 
+use super::exposition::{MetricsFormat, to_prometheus};
 use crate::{
     limiter::Limiter,
     service::{Tally, Totals},
@@ -17,10 +18,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-/// The content type of [`Metrics::text`].
-pub const METRICS_CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
-/// What the figures are read from; it comes when the counters are restored.
+/// Where the figures are read. It exists once the counters are restored.
 #[derive(Clone)]
 pub struct Sources {
     /// The counts of decisions.
@@ -38,7 +36,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Metrics without any figure yet.
+    /// Metrics without figures.
     pub fn new() -> Self {
         let sources = Arc::new(OnceLock::new());
         let mut registry = Registry::with_prefix("tidegate");
@@ -46,16 +44,19 @@ impl Metrics {
         Self { registry, sources }
     }
 
-    /// From now on there are figures. Only the first call counts.
+    /// Reads figures from these sources from now on. Only the first call has an effect.
     pub fn start(&self, sources: Sources) {
         let _ = self.sources.set(sources);
     }
 
-    /// All of them, in the text format of OpenMetrics, which Prometheus reads.
-    pub fn text(&self) -> String {
+    /// All metrics as text.
+    pub fn text(&self, format: MetricsFormat) -> String {
         let mut text = String::new();
-        encode(&mut text, &self.registry).expect("a string takes whatever is written to it");
-        text
+        encode(&mut text, &self.registry).expect("writing to a string does not fail");
+        match format {
+            MetricsFormat::OpenMetrics => text,
+            MetricsFormat::Prometheus => to_prometheus(&text),
+        }
     }
 }
 
@@ -76,7 +77,7 @@ impl fmt::Debug for Reader {
 impl Collector for Reader {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut page = Page(encoder);
-        page.gauge_of("build", "The version that runs", &[("version", env!("CARGO_PKG_VERSION"))], 1_u64)?;
+        page.gauge_of("build", "Version of the server", &[("version", env!("CARGO_PKG_VERSION"))], 1_u64)?;
         let Some(Sources { tally, limiter, snapshots }) = self.0.get() else { return Ok(()) };
         page.decisions(tally)?;
         page.counters(limiter)?;
@@ -84,7 +85,7 @@ impl Collector for Reader {
     }
 }
 
-/// What is written to.
+/// The page that is written.
 struct Page<'e>(DescriptorEncoder<'e>);
 
 type Label<'l> = (&'l str, &'l str);
@@ -94,35 +95,35 @@ impl Page<'_> {
         let Totals { admitted, denied, without_limit } = tally.totals();
         self.counters_of(
             "requests",
-            "Requests that were answered, by their verdict",
+            "Requests decided, by code",
             &[([("code", "ok")], admitted), ([("code", "over_limit")], denied)],
         )?;
-        let what = "Descriptors that no limit applied to: of an unknown domain, or without a rule";
+        let what = "Descriptors without a limit: of an unknown domain, or matched by no rule";
         self.counter("descriptors_without_limit", what, without_limit)
     }
 
     fn counters(&mut self, limiter: &Limiter) -> fmt::Result {
         let store = limiter.store();
-        self.gauge("counters", "Counters held now", store.counters() as u64)?;
-        self.gauge("counters_max", "The most counters that are held at once", store.counters_max() as u64)?;
+        self.gauge("counters", "Counters in memory", store.counters() as u64)?;
+        self.gauge("counters_max", "Maximum number of counters in memory", store.counters_max() as u64)?;
         let outcome = match store.on_full() {
             OnFull::Deny => "denied",
             OnFull::Allow => "admitted",
         };
-        self.gauge("waiting", "Requests whose answers are held until their turn", limiter.queued() as u64)?;
-        let what = "Requests that needed a new counter when there was no room, by what became of them";
+        self.gauge("waiting", "Requests in the queues of leaky buckets", limiter.queued() as u64)?;
+        let what = "Requests that needed a new counter when there was no room, by outcome";
         self.counters_of("no_room", what, &[([("outcome", outcome)], store.no_room() as u64)])
     }
 
     fn snapshots(&mut self, snapshots: &SnapshotCounts) -> fmt::Result {
         let results =
             [([("result", "written")], snapshots.passes()), ([("result", "failed")], snapshots.failures())];
-        self.counters_of("snapshots", "Snapshots, by what became of them", &results)?;
+        self.counters_of("snapshots", "Snapshots, by result", &results)?;
         self.counter("snapshot_bytes", "Bytes of all snapshots written", snapshots.bytes())?;
         let seconds = snapshots.last_at_nanos() as f64 / 1e9;
-        let what = "When the last snapshot was written, since the Unix epoch; 0 before the first";
+        let what = "Unix time of the last snapshot; 0 before the first";
         self.gauge("snapshot_last_timestamp_seconds", what, seconds)?;
-        let what = "How long the last snapshot took";
+        let what = "Duration of the last snapshot";
         self.gauge("snapshot_last_duration_seconds", what, snapshots.last_took().as_secs_f64())
     }
 

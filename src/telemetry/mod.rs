@@ -1,8 +1,10 @@
-//! What the server tells of itself: logs and metrics.
+//! Logs and metrics of the server.
 
+mod exposition;
 mod metrics;
 
-pub use metrics::{METRICS_CONTENT_TYPE, Metrics, Sources};
+pub use exposition::MetricsFormat;
+pub use metrics::{Metrics, Sources};
 
 use std::io::IsTerminal;
 use tracing_subscriber::{
@@ -11,12 +13,12 @@ use tracing_subscriber::{
     util::SubscriberInitExt,
 };
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum LogFormat {
-    /// A line for people.
+    /// Text.
     Text,
-    /// A JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 

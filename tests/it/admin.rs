@@ -22,7 +22,7 @@ async fn page(port: u16, path: &str) -> (u16, String) {
 /// The metrics by their names and labels.
 async fn metrics(port: u16) -> BTreeMap<String, f64> {
     let (status, text) = page(port, "/metrics").await;
-    assert_eq!((status, text.lines().last()), (200, Some("# EOF")));
+    assert_eq!((status, text.contains("# EOF")), (200, false));
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines
         .map(|line| {
@@ -71,6 +71,29 @@ async fn the_metrics_count_what_was_decided() {
     assert_eq!(page(port, "/livez").await, (200, "alive\n".to_owned()));
     assert_eq!(page(port, "/readyz").await, (200, "serving\n".to_owned()));
     assert_eq!(page(port, "/").await.0, 404);
+}
+
+#[tokio::test]
+async fn metrics_are_prometheus_text_unless_openmetrics_is_accepted() {
+    let (_server, port) = start(RULES, &[]);
+    let fetch = async |accept: Option<&str>| {
+        let mut request = http::Request::get("/metrics");
+        if let Some(accept) = accept {
+            request = request.header("accept", accept);
+        }
+        let response = http1::fetch(Ipv4Addr::LOCALHOST, port, request).await.expect("a response");
+        let content_type = response.headers()["content-type"].to_str().expect("ASCII").to_owned();
+        (content_type, String::from_utf8(response.into_body()).expect("text"))
+    };
+    for accept in [None, Some("*/*"), Some("text/plain")] {
+        let (content_type, text) = fetch(accept).await;
+        assert_eq!(content_type, "text/plain; version=0.0.4; charset=utf-8", "{accept:?}");
+        assert!(text.contains("\n# TYPE tidegate_requests_total counter\n"), "{text}");
+        assert!(!text.contains("# EOF"), "{text}");
+    }
+    let (content_type, text) = fetch(Some("application/openmetrics-text;version=1.0.0,*/*;q=0.1")).await;
+    assert_eq!(content_type, "application/openmetrics-text; version=1.0.0; charset=utf-8");
+    assert!(text.contains("\n# TYPE tidegate_requests counter\n") && text.ends_with("# EOF\n"), "{text}");
 }
 
 #[tokio::test]

@@ -1,14 +1,20 @@
-//! gRPC over HTTP/2 apart from any service: message framing, content types, `grpc-timeout`.
+//! gRPC over HTTP/2 apart from any service: message framing, content types, `grpc-timeout`, names of status codes.
 
 mod long_lived;
+pub(crate) mod status;
 pub(super) mod timeout;
+mod unary;
 mod whole_messages;
 
 pub use long_lived::LongLivedBounds;
 pub(super) use long_lived::LongLivedCalls;
+pub(super) use unary::OneMessage;
 pub(super) use whole_messages::WholeMessages;
 
-use http::{HeaderValue, StatusCode, header::CONTENT_TYPE};
+use http::{
+    HeaderValue, Method, StatusCode,
+    header::{ALLOW, CONTENT_TYPE},
+};
 use tonic::{Status, body::Body};
 
 /// Length of the prefix of a message: a compression flag and the message length in four bytes.
@@ -27,18 +33,28 @@ pub(super) fn one_message(body: &[u8], bytes_max: usize) -> Option<&[u8]> {
     }
 }
 
-/// What the protocol asks for a request that is not gRPC: 415, before anything is decoded. None for one that is.
-pub(super) fn refuse_other_protocols<B>(request: &http::Request<B>) -> Option<http::Response<Body>> {
+/// The refusal of a request that the protocol does not allow: 415 for another content type, 405 for another method,
+/// INVALID_ARGUMENT for a malformed timeout. None for one that it allows.
+pub(super) fn refusal<B>(request: &http::Request<B>) -> Option<http::Response<Body>> {
     let content_type = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
-    if is_grpc(content_type) {
-        return None;
+    if !is_grpc(content_type) {
+        let sentence = "this port speaks gRPC: send content-type application/grpc over HTTP/2\n";
+        return Some(plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, sentence));
     }
-    let mut refusal = http::Response::new(Body::new(String::from(
-        "this port speaks gRPC: send content-type application/grpc over HTTP/2\n",
-    )));
-    *refusal.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+    if request.method() != Method::POST {
+        let mut refusal = plain(StatusCode::METHOD_NOT_ALLOWED, "a gRPC call is a POST\n");
+        refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
+        return Some(refusal);
+    }
+    let malformed = timeout::timeout(request.headers()).err()?;
+    Some(Status::invalid_argument(malformed.to_string()).into_http())
+}
+
+fn plain(status: StatusCode, sentence: &'static str) -> http::Response<Body> {
+    let mut refusal = http::Response::new(Body::new(String::from(sentence)));
+    *refusal.status_mut() = status;
     refusal.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
-    Some(refusal)
+    refusal
 }
 
 /// Whether a content type is that of gRPC with protobuf.
@@ -49,16 +65,16 @@ pub(super) fn is_grpc(content_type: &[u8]) -> bool {
         .is_some_and(|rest| matches!(rest.first(), None | Some(b';')))
 }
 
-/// Adds a sentence to the bare refusal that the router has for a service or a method that is not there.
+/// Adds a message to the response that the router has for an unknown service or method.
 pub(super) fn explain_unknown_method(response: &mut http::Response<Body>) {
     const UNIMPLEMENTED: HeaderValue = HeaderValue::from_static("12");
-    const SENTENCE: HeaderValue = HeaderValue::from_static(
-        "there is no such method here; reflection lists the services, \
-         envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit decides",
+    const MESSAGE: HeaderValue = HeaderValue::from_static(
+        "unknown method; reflection lists the services, the rate limit method is \
+         envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
     );
     let headers = response.headers_mut();
     if headers.get(Status::GRPC_STATUS) == Some(&UNIMPLEMENTED) && !headers.contains_key(Status::GRPC_MESSAGE)
     {
-        headers.insert(Status::GRPC_MESSAGE, SENTENCE);
+        headers.insert(Status::GRPC_MESSAGE, MESSAGE);
     }
 }

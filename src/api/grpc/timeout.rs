@@ -1,28 +1,33 @@
-//! How long a caller waits for its answer: `grpc-timeout`, as the protocol has it.
+//! `grpc-timeout`: how long the caller waits for the response.
 
 use http::HeaderMap;
 use std::time::Duration;
 
-/// What the caller says; for ever if it says nothing, or nothing that can be read.
-pub(in crate::api) fn patience(metadata: &HeaderMap) -> Duration {
-    let told = metadata.get("grpc-timeout").and_then(|value| value.to_str().ok());
-    told.and_then(timeout).unwrap_or(Duration::MAX)
+/// The value of `grpc-timeout` is malformed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("grpc-timeout is malformed; send one to eight digits and a unit (H, M, S, m, u or n), such as 20m")]
+pub(in crate::api) struct MalformedTimeout;
+
+/// The timeout of a call. Without the header it is unlimited.
+pub(in crate::api) fn timeout(metadata: &HeaderMap) -> Result<Duration, MalformedTimeout> {
+    let Some(value) = metadata.get("grpc-timeout") else { return Ok(Duration::MAX) };
+    parse(value.as_bytes()).ok_or(MalformedTimeout)
 }
 
-/// Up to eight digits, and a unit.
-fn timeout(text: &str) -> Option<Duration> {
-    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    if digits.len() > 8 || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+/// One to eight digits, and a unit.
+pub(in crate::api) fn parse(value: &[u8]) -> Option<Duration> {
+    let (unit, digits) = value.split_last()?;
+    if !matches!(digits.len(), 1..=8) || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    let number: u64 = digits.parse().ok()?;
+    let number = digits.iter().fold(0, |number: u64, digit| number * 10 + u64::from(digit - b'0'));
     Some(match unit {
-        "H" => Duration::from_secs(number * 3_600),
-        "M" => Duration::from_secs(number * 60),
-        "S" => Duration::from_secs(number),
-        "m" => Duration::from_millis(number),
-        "u" => Duration::from_micros(number),
-        "n" => Duration::from_nanos(number),
+        b'H' => Duration::from_secs(number * 3_600),
+        b'M' => Duration::from_secs(number * 60),
+        b'S' => Duration::from_secs(number),
+        b'm' => Duration::from_millis(number),
+        b'u' => Duration::from_micros(number),
+        b'n' => Duration::from_nanos(number),
         _ => return None,
     })
 }
@@ -33,22 +38,22 @@ mod tests {
 
     #[test]
     fn a_timeout_is_up_to_eight_digits_and_a_unit() {
-        assert_eq!(timeout("20m"), Some(Duration::from_millis(20)));
-        assert_eq!(timeout("99999999H"), Some(Duration::from_secs(99_999_999 * 3_600)));
-        assert_eq!(timeout("1M"), timeout("60S"));
-        assert_eq!(timeout("1500u"), timeout("1500000n"));
-        for wrong in ["", "m", "20", "-1m", "+1m", "1.5S", "100000000S", "5s", "5é"] {
-            assert_eq!(timeout(wrong), None, "{wrong}");
+        assert_eq!(parse(b"20m"), Some(Duration::from_millis(20)));
+        assert_eq!(parse(b"99999999H"), Some(Duration::from_secs(99_999_999 * 3_600)));
+        assert_eq!(parse(b"1M"), parse(b"60S"));
+        assert_eq!(parse(b"1500u"), parse(b"1500000n"));
+        for malformed in ["", "m", "20", "-1m", "+1m", "1.5S", "100000000S", "5s", "5\u{e9}"] {
+            assert_eq!(parse(malformed.as_bytes()), None, "{malformed}");
         }
     }
 
     #[test]
-    fn a_caller_that_says_nothing_waits_for_ever() {
+    fn a_call_without_a_timeout_is_unlimited_and_a_malformed_timeout_is_an_error() {
         let mut metadata = HeaderMap::new();
-        assert_eq!(patience(&metadata), Duration::MAX);
+        assert_eq!(timeout(&metadata), Ok(Duration::MAX));
         metadata.insert("grpc-timeout", "soon".parse().unwrap());
-        assert_eq!(patience(&metadata), Duration::MAX);
+        assert_eq!(timeout(&metadata), Err(MalformedTimeout));
         metadata.insert("grpc-timeout", "250m".parse().unwrap());
-        assert_eq!(patience(&metadata), Duration::from_millis(250));
+        assert_eq!(timeout(&metadata), Ok(Duration::from_millis(250)));
     }
 }

@@ -31,7 +31,8 @@ impl rate_limit_service_server::RateLimitService for TonicService {
         let Self(service) = self;
         let metadata = request.metadata().as_ref();
         let with_windows = metadata.contains_key(WINDOWS_HEADER);
-        let (precision, wait_max) = (precision(metadata)?, timeout::patience(metadata));
+        let (precision, wait_max) = (precision(metadata)?, timeout::timeout(metadata));
+        let wait_max = wait_max.map_err(|error| Status::invalid_argument(error.to_string()))?;
         let request = decode::request(request.get_ref(), service.request_limits())
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
         let respond = |decision: &Decision<'_>| {

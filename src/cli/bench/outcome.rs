@@ -2,6 +2,7 @@
 
 use crate::{
     api::grpc::PREFIX_BYTES,
+    api::grpc::status::status_name,
     http2::{
         client::{Response, StreamEnd},
         error_name,
@@ -40,30 +41,10 @@ pub(crate) enum Failure {
     NoAnswer,
 }
 
-const STATUS_NAMES: [&str; 17] = [
-    "OK",
-    "CANCELLED",
-    "UNKNOWN",
-    "INVALID_ARGUMENT",
-    "DEADLINE_EXCEEDED",
-    "NOT_FOUND",
-    "ALREADY_EXISTS",
-    "PERMISSION_DENIED",
-    "RESOURCE_EXHAUSTED",
-    "FAILED_PRECONDITION",
-    "ABORTED",
-    "OUT_OF_RANGE",
-    "UNIMPLEMENTED",
-    "INTERNAL",
-    "UNAVAILABLE",
-    "DATA_LOSS",
-    "UNAUTHENTICATED",
-];
-
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::Status(code) => match STATUS_NAMES.get(code as usize) {
+            Self::Status(code) => match status_name(code) {
                 Some(name) => write!(f, "grpc-status {code} {name}"),
                 None => write!(f, "grpc-status {code}"),
             },

@@ -2,6 +2,7 @@
 
 use super::{Besieged, MEGABYTE, good, gzip, request, untyped};
 use crate::support::http2::{Answer, SHOULD_RATE_LIMIT, framed, grpc, plain};
+use http::Request;
 use prost::Message;
 use tonic::{Code, codec::CompressionEncoding};
 
@@ -15,7 +16,7 @@ async fn a_body_that_is_not_framed_as_grpc_is_refused() {
         (vec![0, 0], Code::Internal, "Unexpected EOF"),
         (framed(0, length + 1, &whole), Code::Internal, "Unexpected EOF"),
         (framed(0, u32::MAX, &whole), Code::OutOfRange, "found 4294967295 bytes, the limit is: 262144 bytes"),
-        (framed(0, length - 1, &whole), Code::Internal, "failed to decode"),
+        (framed(0, length - 1, &whole), Code::Unimplemented, "more bytes follow the first"),
         (framed(1, length, &whole), Code::Internal, "no grpc-encoding was specified"),
         (framed(2, length, &whole), Code::Internal, "invalid compression flag: 2"),
     ];
@@ -101,7 +102,7 @@ async fn a_method_that_is_not_there_is_unimplemented() {
         ["/envoy.service.ratelimit.v2.RateLimitService/ShouldRateLimit", "/", "/metrics", "/%00"];
     for path in known_services.into_iter().chain(unknown_services) {
         let body = plain(&request(vec![good()]).encode_to_vec());
-        server.refuses_raw(grpc(path), body, Code::Unimplemented, "no such method here").await;
+        server.refuses_raw(grpc(path), body, Code::Unimplemented, "unknown method").await;
     }
 }
 
@@ -111,8 +112,8 @@ async fn metadata_that_is_wrong_or_too_long_is_refused() {
     let body = plain(&request(vec![good()]).encode_to_vec());
     let head = grpc(SHOULD_RATE_LIMIT).header("tidegate-precision", "roughly");
     server.refuses_raw(head, body.clone(), Code::InvalidArgument, "send one of them, or leave it out").await;
-    // A timeout that cannot be read, and names that mean nothing, are no reason to refuse.
-    let head = grpc(SHOULD_RATE_LIMIT).header("grpc-timeout", "soon").header("x-unknown", "\u{e9}");
+    // Unknown names are no reason to refuse.
+    let head = grpc(SHOULD_RATE_LIMIT).header("grpc-timeout", "5S").header("x-unknown", "\u{e9}");
     assert_eq!(
         server.raw.send(head, body.clone()).await.unwrap().grpc.map(|status| status.code()),
         Some(Code::Ok)
@@ -120,5 +121,46 @@ async fn metadata_that_is_wrong_or_too_long_is_refused() {
 
     let head = grpc(SHOULD_RATE_LIMIT).header("x-long", "x".repeat(17 * 1024));
     assert_eq!(server.raw.send(head, body).await.unwrap().http, 431);
+    server.serves().await;
+}
+
+#[tokio::test]
+async fn a_malformed_grpc_timeout_is_refused() {
+    let mut server = Besieged::start(&[]).await;
+    let body = plain(&request(vec![good()]).encode_to_vec());
+    for timeout in ["soon", "", "20", "-1m", "123456789m", "1.5S"] {
+        let head = grpc(SHOULD_RATE_LIMIT).header("grpc-timeout", timeout);
+        server.refuses_raw(head, body.clone(), Code::InvalidArgument, "grpc-timeout is malformed").await;
+    }
+}
+
+#[tokio::test]
+async fn two_messages_in_a_unary_call_are_refused_and_charge_nothing() {
+    let mut server = Besieged::start(&[]).await;
+    let one = plain(&request(vec![good()]).encode_to_vec());
+    let two = [&one[..], &one].concat();
+    for _ in 0..9 {
+        let words = "more bytes follow the first";
+        server.refuses_raw(grpc(SHOULD_RATE_LIMIT), two.clone(), Code::Unimplemented, words).await;
+        server
+            .refuses_raw(
+                grpc("/grpc.health.v1.Health/Check"),
+                [[0; 5]; 2].concat(),
+                Code::Unimplemented,
+                words,
+            )
+            .await;
+    }
+    let response = server.client.0.should_rate_limit(request(vec![good()])).await.expect("a response");
+    assert_eq!(response.get_ref().statuses[0].limit_remaining, 4);
+}
+
+#[tokio::test]
+async fn a_grpc_call_by_get_is_refused_with_405() {
+    let mut server = Besieged::start(&[]).await;
+    let get =
+        Request::get(format!("http://test{SHOULD_RATE_LIMIT}")).header("content-type", "application/grpc");
+    let refusal = server.raw.send(get, plain(&request(vec![good()]).encode_to_vec())).await.unwrap();
+    assert_eq!((refusal.http.as_u16(), refusal.headers["allow"].as_bytes()), (405, &b"POST"[..]));
     server.serves().await;
 }
