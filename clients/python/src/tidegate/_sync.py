@@ -6,7 +6,7 @@ import functools
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, ParamSpec, TypeAlias, TypeVar, cast
+from typing import ParamSpec, TypeAlias, TypeVar, cast
 
 import grpc
 
@@ -29,8 +29,7 @@ from tidegate._request import DescriptorLike
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
-if TYPE_CHECKING:
-    _Stub: TypeAlias = "grpc.UnaryUnaryMultiCallable[pb.RateLimitRequest, pb.RateLimitResponse | None]"
+_Stub: TypeAlias = Callable[..., pb.RateLimitResponse | None]
 
 
 class Tidegate:

@@ -6,7 +6,7 @@ import asyncio
 import functools
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, ParamSpec, TypeAlias, TypeVar
+from typing import ParamSpec, TypeAlias, TypeVar
 
 import grpc
 import grpc.aio
@@ -30,8 +30,7 @@ from tidegate._request import DescriptorLike
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
-if TYPE_CHECKING:
-    _Stub: TypeAlias = "grpc.aio.UnaryUnaryMultiCallable[pb.RateLimitRequest, pb.RateLimitResponse | None]"
+_Stub: TypeAlias = Callable[..., Awaitable[pb.RateLimitResponse | None]]
 
 
 class Tidegate:

@@ -1,0 +1,200 @@
+"""What the cases cannot say: concurrency, restarts, waiting, observers, errors of the caller."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.servers import serve
+from tidegate import Decision, Descriptor, Limit, RateLimited, Reason, RequestError, Tidegate, aio
+from tidegate._channel import target
+
+HUNDRED = "{domain: d, descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 100}}]}"
+FAST = (
+    "{domain: d, descriptors: [{key: user, rate_limit: {per: 200ms, requests_per_unit: 2, algorithm: token_bucket}}]}"
+)
+
+
+def test_a_thousand_threads_calls_admit_exactly_the_limit() -> None:
+    with serve(HUNDRED) as server, Tidegate(server.address, domain="d", timeout=20) as client:
+        with ThreadPoolExecutor(64) as pool:
+            decisions = list(pool.map(lambda _: client.limit(user="a"), range(1000)))
+        assert Counter(decision.allowed for decision in decisions) == {True: 100, False: 900}
+        assert {decision.reason for decision in decisions} <= {Reason.DECIDED, Reason.DENIED_LOCALLY}
+
+
+async def test_a_thousand_tasks_admit_exactly_the_limit() -> None:
+    with serve(HUNDRED) as server:
+        async with aio.Tidegate(server.address, domain="d", timeout=20) as client:
+            decisions = await asyncio.gather(*(client.limit(user="a") for _ in range(1000)))
+        assert Counter(decision.allowed for decision in decisions) == {True: 100, False: 900}
+        assert {decision.reason for decision in decisions} <= {Reason.DECIDED, Reason.DENIED_LOCALLY}
+
+
+def test_each_call_is_answered_while_the_server_is_restarted() -> None:
+    with serve(HUNDRED) as server:
+        address = server.address
+        client = Tidegate(address, domain="d", timeout=0.5, on_failure="closed", breaker_open=0.1, local_denials=0)
+        seen: list[Decision] = []
+        stop = threading.Event()
+
+        def load() -> None:
+            while not stop.is_set():
+                seen.append(client.limit(user="a"))
+                time.sleep(0.002)
+
+        thread = threading.Thread(target=load)
+        thread.start()
+        time.sleep(0.3)
+        server.kill()
+        time.sleep(0.5)
+        before = len(seen)
+        with serve(HUNDRED, listen=address):
+            deadline = time.monotonic() + 15
+            while seen[-1].reason is not Reason.DECIDED and time.monotonic() < deadline:
+                time.sleep(0.02)
+            stop.set()
+            thread.join()
+    reasons = Counter(decision.reason for decision in seen)
+    assert set(reasons) == {Reason.DECIDED, Reason.FAILED_CLOSED}
+    assert seen[0].reason is Reason.DECIDED
+    assert seen[before - 1].reason is Reason.FAILED_CLOSED
+    assert seen[-1].reason is Reason.DECIDED
+    assert all(decision.error for decision in seen if decision.reason is Reason.FAILED_CLOSED)
+    client.close()
+
+
+def test_waiting_ends_when_the_hits_fit_or_at_once_if_they_cannot() -> None:
+    with serve(FAST) as server, Tidegate(server.address, domain="d", timeout=5) as client:
+        assert client.limit(user="a", cost=2)
+        started = time.monotonic()
+        assert client.wait_until_ready(user="a", cost=2, wait_max=5).reason is Reason.DECIDED
+        assert 0.19 <= time.monotonic() - started < 4
+        assert not client.wait_until_ready(user="a", cost=2, wait_max=0.05)
+        assert not client.wait_until_ready(user="a", cost=3, wait_max=5)
+
+
+async def test_waiting_with_asyncio() -> None:
+    with serve(FAST) as server:
+        async with aio.Tidegate(server.address, domain="d", timeout=5) as client:
+            assert await client.limit(user="a", cost=2)
+            assert await client.wait_until_ready(user="a", cost=2, wait_max=5)
+            assert not await client.wait_until_ready(user="a", cost=3, wait_max=5)
+
+
+def test_a_unix_socket_and_several_addresses(tmp_path: Path) -> None:
+    path = f"unix:{tmp_path}/t.sock"
+    with serve(HUNDRED, listen=path), Tidegate(path, domain="d", timeout=5) as client:
+        assert client.limit(user="a").remaining == 99
+    with serve(HUNDRED) as one, serve(HUNDRED) as other:
+        with Tidegate([one.address, other.address], domain="d", timeout=5, local_denials=0) as client:
+            left = Counter(client.limit(user="a").remaining for _ in range(20))
+        assert len(left) < 20, "both servers counted"
+    assert target(["[::1]:1", "[::2]:1"]) == "ipv6:[::1]:1,[::2]:1"
+    with pytest.raises(ValueError, match="DNS name"):
+        target(["a.example:1", "b.example:1"])
+
+
+def test_errors_of_the_caller_are_raised_and_never_fail_open() -> None:
+    with serve(HUNDRED) as server, Tidegate(server.address, domain="d", timeout=5) as client:
+        with pytest.raises(RequestError, match="INVALID_ARGUMENT"):
+            client.limit(user="x" * 100_000)
+        with pytest.raises(ValueError, match="give_back"):
+            client.limit(user="a", cost=-1)
+        with pytest.raises(ValueError, match="no descriptor"):
+            client.limit()
+        with pytest.raises(TypeError):
+            client.limit(user=1)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="domain"):
+            Tidegate().limit(user="a")
+        with pytest.raises(ValueError, match="fortnight"):
+            Descriptor({"a": "b"}, limit=Limit(1, "fortnight"))
+
+
+def test_observers_see_each_decision_and_cannot_break_calls() -> None:
+    seen: list[tuple[Decision, float]] = []
+
+    def broken(decision: Decision, seconds: float) -> None:
+        raise RuntimeError("a broken observer")
+
+    def collect(decision: Decision, seconds: float) -> None:
+        seen.append((decision, seconds))
+
+    with (
+        serve(HUNDRED) as server,
+        Tidegate(server.address, domain="d", timeout=5, observers=[broken, collect]) as client,
+    ):
+        first = client.limit(user="a")
+        client.close()
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        with Tidegate(f"127.0.0.1:{unused.getsockname()[1]}", domain="d", observers=[collect]) as client:
+            second = client.limit(user="a")
+    assert [decision for decision, _ in seen] == [first, second]
+    assert second.reason is Reason.FAILED_OPEN
+    assert all(0 <= seconds < 5 for _, seconds in seen)
+
+
+def test_decorated_functions_raise_with_the_decision() -> None:
+    with serve("{domain: d, descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 1}}]}") as server:
+        client = Tidegate(server.address, domain="d", timeout=5)
+
+        @client.limited(lambda user, text: {"user": user})
+        def send(user: str, text: str) -> str:
+            return f"{user}: {text}"
+
+        assert send("ann", text="hello") == "ann: hello"
+        with pytest.raises(RateLimited) as limited:
+            send("ann", text="hello")
+        assert limited.value.decision.reason is Reason.DECIDED
+        assert limited.value.decision.retry_after
+        client.close()
+
+
+async def test_a_cancelled_call_is_no_failure() -> None:
+    from tests.servers import misbehaving
+
+    with misbehaving("slow=60s") as address:
+        async with aio.Tidegate(address, domain="d", timeout=30, breaker_failures=1) as client:
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(client.limit(user="a"), 0.2)
+            assert not client._engine.breaker.is_open
+
+
+def test_metrics_count_decisions() -> None:
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    from tidegate import metrics
+
+    registry, reader = CollectorRegistry(), InMemoryMetricReader()
+    meter = MeterProvider([reader]).get_meter("test")
+    observers = [metrics.prometheus(registry), metrics.opentelemetry(meter)]
+    with serve(HUNDRED) as server, Tidegate(server.address, domain="d", timeout=5, observers=observers) as client:
+        client.limit(user="a")
+        client.limit(user="a", cost=100)
+    text = generate_latest(registry).decode()
+    assert 'tidegate_client_decisions_total{allowed="true",error="",reason="decided"} 1.0' in text
+    assert 'tidegate_client_decisions_total{allowed="false",error="",reason="decided"} 1.0' in text
+    data: Any = reader.get_metrics_data()
+    names = {metric.name for metric in data.resource_metrics[0].scope_metrics[0].metrics}
+    assert names == {"tidegate.client.decisions", "tidegate.client.duration"}
+
+
+def test_the_trace_context_is_passed_on() -> None:
+    from opentelemetry.sdk.trace import TracerProvider
+
+    from tidegate import metrics
+
+    with TracerProvider().get_tracer("test").start_as_current_span("request") as span:
+        passed = dict(metrics.trace_context()())
+    assert format(span.get_span_context().trace_id, "032x") in passed["traceparent"]
