@@ -1,18 +1,106 @@
-//! The way of a descriptor through the rules, told to people.
+//! Explanations of how the rules apply to a request, for people and tools.
+//!
+//! Invariant: an explanation agrees with the decisions of the limiter (`tests/it/explain.rs`).
 
 use super::{
-    Pattern, Rule,
+    DomainRules, Pattern, Rule, RuleLimit,
     tree::{Level, Siblings},
 };
-use crate::limit::Entry;
-use std::fmt;
+use crate::limit::{Entry, Override};
+use std::{borrow::Cow, fmt};
 
-/// Step by step, which rule a descriptor reaches, or where its way ends and why.
+/// A descriptor to explain, with the limit of its own that a request may send along.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ExplainedDescriptor<'e> {
+    /// The entries.
+    pub entries: &'e [Entry<'e>],
+    /// The request's own limit, in the place of the rules.
+    pub own_limit: Option<Override>,
+}
+
+/// How the rules apply to one descriptor of a request.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Applied<'r> {
+    /// The rule of the descriptor and how it was found; none if the request's own limit stands in its place.
+    pub matching: Option<Explanation<'r>>,
+    /// The limits of the rule, or the request's own.
+    pub limits: Vec<AppliedLimit<'r>>,
+}
+
+/// A limit of a descriptor.
+#[derive(Clone, PartialEq, Debug)]
+pub struct AppliedLimit<'r> {
+    /// The limit.
+    pub limit: Cow<'r, RuleLimit>,
+    /// The rule that replaces it in this request: then it does not apply, and counts nothing.
+    pub replaced_by: Option<&'r Rule>,
+}
+
+impl<'r> Applied<'r> {
+    /// The rule of the descriptor, if it has one.
+    pub fn rule(&self) -> Option<&'r Rule> {
+        match self.matching.as_ref()?.outcome {
+            Outcome::Reached(rule) => Some(rule),
+            _ => None,
+        }
+    }
+
+    /// The limits that apply.
+    pub fn in_force(&self) -> impl Iterator<Item = &RuleLimit> {
+        let applies = |limit: &&AppliedLimit<'_>| limit.replaced_by.is_none();
+        self.limits.iter().filter(applies).map(|limit| &*limit.limit)
+    }
+
+    /// Whether a limit applies, whatever is done when it is exceeded.
+    pub fn is_limited(&self) -> bool {
+        self.in_force().next().is_some()
+    }
+
+    /// Whether exceeding a limit is counted and reported, but denies nothing.
+    pub fn is_shadow(&self) -> bool {
+        self.is_limited() && self.rule().is_some_and(|rule| rule.shadow)
+    }
+
+    /// Whether it denies only if every other quota descriptor of the request is over its limit too.
+    pub fn is_quota(&self) -> bool {
+        self.is_limited() && self.rule().is_some_and(|rule| rule.info.quota)
+    }
+}
+
+impl DomainRules {
+    /// How these rules apply to a request with these descriptors.
+    pub fn explain_request(&self, descriptors: &[ExplainedDescriptor<'_>]) -> Vec<Applied<'_>> {
+        let mut all: Vec<Applied<'_>> = descriptors.iter().map(|one| self.apply(one)).collect();
+        let rules: Vec<&Rule> = all.iter().filter_map(Applied::rule).collect();
+        for limit in all.iter_mut().flat_map(|applied| &mut applied.limits) {
+            let name = &limit.limit.name;
+            let replaces = |rule: &&Rule| rule.replaces.contains(name);
+            limit.replaced_by = rules.iter().copied().find(replaces).filter(|_| !name.is_empty());
+        }
+        all
+    }
+
+    fn apply(&self, descriptor: &ExplainedDescriptor<'_>) -> Applied<'_> {
+        if let Some(own) = descriptor.own_limit {
+            let limit = AppliedLimit { limit: Cow::Owned(self.override_limit(own)), replaced_by: None };
+            return Applied { matching: None, limits: vec![limit] };
+        }
+        let matching = self.explain(descriptor.entries);
+        let limits = match matching.outcome {
+            Outcome::Reached(rule) if !rule.unlimited => &rule.limits[..],
+            _ => &[],
+        };
+        let applied = |limit| AppliedLimit { limit: Cow::Borrowed(limit), replaced_by: None };
+        Applied { limits: limits.iter().map(applied).collect(), matching: Some(matching) }
+    }
+}
+
+/// How a descriptor is matched, entry by entry: its rule, or why it has none.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Explanation<'r> {
     /// One for each entry that matched, in order.
     pub steps: Vec<Step<'r>>,
-    /// How it ends.
+    /// The result.
     pub outcome: Outcome<'r>,
 }
 
@@ -23,13 +111,13 @@ pub struct Step<'r> {
     pub key: String,
     /// The entry's value.
     pub value: String,
-    /// What of the rules it matched.
+    /// How it matched.
     pub matched: Matched<'r>,
-    /// The rule there.
+    /// The rule that it selects.
     pub rule: &'r Rule,
 }
 
-/// What an entry matched.
+/// How an entry matched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Matched<'r> {
     /// Key and value.
@@ -38,7 +126,7 @@ pub enum Matched<'r> {
     Wildcard {
         /// The value with wildcards.
         pattern: &'r Pattern,
-        /// All values that fit share one counter.
+        /// All values that match share one counter.
         shared: bool,
     },
     /// A key with wildcards.
@@ -64,10 +152,10 @@ impl<'r> Matched<'r> {
     }
 }
 
-/// Where the way ends.
+/// The result of matching a descriptor.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Outcome<'r> {
-    /// The last entry reached this rule, and it applies.
+    /// The last entry selects this rule: it applies.
     Reached(&'r Rule),
     /// The descriptor has no entries.
     NoEntries,
@@ -77,10 +165,10 @@ pub enum Outcome<'r> {
         entry: usize,
         /// Its key.
         key: String,
-        /// The keys there, sorted; none where the rules end.
+        /// The keys of that level, sorted; none if there is no such level.
         known: Vec<&'r str>,
     },
-    /// Descriptors have the key, but none takes the value.
+    /// Descriptors of the level have the key, but none matches the value.
     NoSuchValue {
         /// Which entry, by index.
         entry: usize,
@@ -88,7 +176,7 @@ pub enum Outcome<'r> {
         key: String,
         /// Its value.
         value: String,
-        /// The exact values there are, sorted, and then the wildcards in their order.
+        /// The exact values of the key, sorted, and then its wildcards in their order.
         known: Vec<&'r str>,
     },
 }
@@ -136,19 +224,19 @@ impl fmt::Display for Outcome<'_> {
         match self {
             Self::Reached(rule) if rule.unlimited => write!(f, "{}: unlimited", rule.info.path),
             Self::Reached(rule) if rule.limits.is_empty() => {
-                write!(f, "{}: listed, without a limit", rule.info.path)
+                write!(f, "{}: a rule without a limit", rule.info.path)
             }
             Self::Reached(rule) => write!(f, "{}: limited", rule.info.path),
             Self::NoEntries => f.write_str("no rule: the descriptor has no entries"),
             Self::NoSuchKey { key, known, .. } if known.is_empty() => {
-                write!(f, "no rule: nothing lies below, so nothing takes {key}")
+                write!(f, "no rule: the rules end here, so none has the key {key}")
             }
             Self::NoSuchKey { key, known, .. } => {
-                write!(f, "no rule: no descriptor here has the key {key}; there are ")?;
+                write!(f, "no rule: no descriptor here has the key {key}; known keys: ")?;
                 list(f, known)
             }
             Self::NoSuchValue { key, value, known, .. } => {
-                write!(f, "no rule: no descriptor here takes {key}={value}; there are ")?;
+                write!(f, "no rule: no descriptor here matches {key}={value}; known values: ")?;
                 list(f, known)
             }
         }

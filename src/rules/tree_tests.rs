@@ -175,11 +175,11 @@ descriptors:
          path=/api/x matches the wildcard /api/* (rules.yaml:7:9)\n\
          plan=gold → path=/api/*: limited"
     );
-    assert_eq!(explain("plan=tin"), "no rule: no descriptor here takes plan=tin; there are gold");
-    assert_eq!(explain("user=ann"), "no rule: no descriptor here has the key user; there are plan");
+    assert_eq!(explain("plan=tin"), "no rule: no descriptor here matches plan=tin; known values: gold");
+    assert_eq!(explain("user=ann"), "no rule: no descriptor here has the key user; known keys: plan");
     assert_eq!(
         explain("plan=gold"),
-        "plan=gold matches key and value (rules.yaml:4:5)\nplan=gold: listed, without a limit"
+        "plan=gold matches key and value (rules.yaml:4:5)\nplan=gold: a rule without a limit"
     );
     assert!(explain("plan=gold,path=/api/x,more=1").ends_with("nothing lies below, so nothing takes more"));
 }

@@ -201,9 +201,51 @@ fn explain_follows_a_descriptor_to_its_rule_or_to_where_it_ends() {
     assert!(marks.contains("on_deny: mark x-rate-limited: yes"), "{marks}");
     let ended = explain("tenant=acme,path=/other");
     assert_eq!(ended.status.code(), Some(1));
-    assert!(stdout(&ended).contains("no descriptor here takes path=/other"), "{}", stdout(&ended));
+    assert!(stdout(&ended).contains("no descriptor here matches path=/other"), "{}", stdout(&ended));
     let unknown = run(&["explain", "--rules", path, "egde", "tenant=acme"]);
-    assert!(stderr(&unknown).contains("there are rules for edge"), "{}", stderr(&unknown));
+    assert!(stderr(&unknown).contains("domains with rules: edge"), "{}", stderr(&unknown));
+}
+
+/// `explain` showed limits that did not apply, and ended with 0 where nothing was limited.
+#[test]
+fn explain_shows_what_replaces_or_softens_limits_and_fails_where_none_applies() {
+    let file = rules_file(
+        "domain: edge\ndescriptors:\n\
+         - {key: user, rate_limit: {name: per-user, unit: minute, requests_per_unit: 10}}\n\
+         - {key: plan, value: gold, rate_limit: {unit: minute, requests_per_unit: 1000, replaces: [{name: per-user}]}}\n\
+         - {key: trial, shadow_mode: true, rate_limit: {unit: second, requests_per_unit: 5}}\n\
+         - {key: team, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 5}}\n\
+         - {key: free, rate_limit: {unlimited: true}}\n\
+         - {key: listed}\n",
+    );
+    let path = file.path().to_str().unwrap();
+    let explain = |rest: &[&str]| run(&[&["explain", "--rules", path, "edge"], rest].concat());
+    let both = explain(&["user=ann", "plan=gold"]);
+    assert!(
+        stdout(&both)
+            .contains("per-user: 10 per minute, sliding_window: does not apply, replaced by plan=gold"),
+        "{}",
+        stdout(&both)
+    );
+    assert_eq!(both.status.code(), Some(1), "no limit applies to user=ann");
+    assert_eq!(explain(&["user=ann"]).status.code(), Some(0));
+    for (descriptor, note) in
+        [("trial=x", "shadow_mode: denies nothing"), ("team=x", "quota_mode: denies only if every quota")]
+    {
+        let explained = explain(&[descriptor]);
+        assert_eq!(explained.status.code(), Some(0));
+        assert!(stdout(&explained).contains(note), "{}", stdout(&explained));
+    }
+    for not_limited in ["free=x", "listed=x", "none=x"] {
+        assert_eq!(explain(&[not_limited]).status.code(), Some(1), "{not_limited}");
+    }
+    let own = explain(&["trial=x", "--own-limit", "5/minute"]);
+    assert!(stdout(&own).contains("the request's own limit"), "{}", stdout(&own));
+    assert!(!stdout(&own).contains("shadow"), "{}", stdout(&own));
+    let json: Value = serde_json::from_str(&stdout(&explain(&["user=ann", "plan=gold", "--json"]))).unwrap();
+    assert_eq!(json["limited"], false);
+    assert_eq!(json["descriptors"][0]["limits"][0]["replaced_by"], "plan=gold");
+    assert_eq!(json["descriptors"][1]["replaces"][0], "per-user");
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod clock_changes;
 mod commands;
 mod connections;
 mod deploy;
+mod explain;
 mod fast_path;
 mod flood;
 mod health;
