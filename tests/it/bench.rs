@@ -1,4 +1,4 @@
-//! `tidegate bench` against real servers: every answer counted as what it is.
+//! `tidegate bench` against real servers.
 
 use crate::support::Server;
 use serde_json::Value;
@@ -29,12 +29,12 @@ fn report(output: &Output) -> Value {
         .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)))
 }
 
-/// Answers with the verdicts and failures of a real day, in turn: OK, OVER_LIMIT, and UNAVAILABLE with a long message.
+/// Returns OK, OVER_LIMIT, and UNAVAILABLE with a long message, cyclically.
 #[derive(Default)]
-struct Moody(AtomicU64);
+struct Alternating(AtomicU64);
 
 #[tonic::async_trait]
-impl RateLimitService for Moody {
+impl RateLimitService for Alternating {
     async fn should_rate_limit(
         &self,
         _: Request<RateLimitRequest>,
@@ -60,7 +60,7 @@ fn tonic_server(
     let runtime = Runtime::new().expect("a runtime");
     let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a free port");
     let address = listener.local_addr().expect("an address").to_string();
-    let service = RateLimitServiceServer::new(Moody::default());
+    let service = RateLimitServiceServer::new(Alternating::default());
     let server = configure(tonic::transport::Server::builder()).add_service(service);
     runtime.spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
     (runtime, address)
@@ -79,7 +79,7 @@ fn a_run_of_n_requests_sends_exactly_those() {
 }
 
 #[test]
-fn an_open_loop_over_a_unix_socket_keeps_its_rate_and_is_drawn() {
+fn an_open_loop_over_a_unix_socket_keeps_its_rate_and_is_plotted() {
     let folder = tempfile::tempdir().expect("a folder");
     let socket = format!("unix:{}", folder.path().join("tidegate.sock").display());
     let server = Server::start_on(&socket, &[]);
@@ -183,7 +183,7 @@ fn without_any_decision_the_command_fails() {
 }
 
 #[test]
-fn connections_that_the_server_ends_are_made_anew_without_a_loss() {
+fn connections_that_the_server_ends_are_replaced_without_a_loss() {
     let (_runtime, address) = tonic_server(|server| server.max_connection_age(Duration::from_millis(20)));
     let report = report(&bench(&address, &["-c", "2", "-s", "4", "-d", "400ms", "--warm-up", "0s"]));
     assert!(report["reconnects"].as_u64() > Some(2), "{report:#}");
@@ -194,7 +194,7 @@ fn connections_that_the_server_ends_are_made_anew_without_a_loss() {
 }
 
 #[test]
-fn without_a_server_the_command_says_how_to_start_one() {
+fn without_a_server_the_command_has_a_remedy() {
     let refused = bench("127.0.0.1:1", &[]);
     assert_eq!(refused.status.code(), Some(1));
     let said = String::from_utf8_lossy(&refused.stderr);

@@ -1,4 +1,4 @@
-//! The commands that people type: what they print, and their exit codes.
+//! Output and exit codes of the commands.
 
 use crate::support::{Server, rules_file};
 use serde_json::Value;
@@ -34,7 +34,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).expect("UTF-8")
 }
 
-/// The rows of a table, cell by cell, where cells are set apart by at least two spaces.
+/// Cells of the rows of a table, which are separated by at least two spaces.
 fn rows(text: &str) -> Vec<Vec<String>> {
     let cells = |line: &str| {
         line.trim().split("  ").map(|cell| cell.trim().to_owned()).filter(|c| !c.is_empty()).collect()
@@ -43,7 +43,7 @@ fn rows(text: &str) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn call_shows_each_decision_in_a_row() {
+fn call_prints_a_row_per_decision() {
     let server = Server::start(&[]);
     let called = run(&["call", "--addr", server.address(), "demo", "api_key=alice", "--repeat", "6"]);
     let rows = rows(&stdout(&called));
@@ -58,8 +58,8 @@ fn call_shows_each_decision_in_a_row() {
 }
 
 #[test]
-fn call_peeks_gives_back_and_says_never() {
-    // By the day: however long the commands take, nothing comes back meanwhile.
+fn call_peeks_gives_back_and_prints_never() {
+    // A window of a day: no hits expire while the commands run.
     let rules = rules_file(
         "{domain: d, descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 5, algorithm: sliding_log}}]}",
     );
@@ -81,7 +81,7 @@ fn call_peeks_gives_back_and_says_never() {
 }
 
 #[test]
-fn call_shows_what_an_answer_says_besides() {
+fn call_shows_headers_and_metadata() {
     let rules = rules_file(RULES);
     let server = Server::with_rules(rules.path(), &["--response-headers", "x", "--dynamic-metadata"]);
     let call = |descriptor: &str, more: &[&str]| {
@@ -96,7 +96,7 @@ fn call_shows_what_an_answer_says_besides() {
 }
 
 #[test]
-fn call_without_a_server_says_how_to_start_one() {
+fn call_without_a_server_has_a_remedy() {
     let called = run(&["call", "--addr", "127.0.0.1:1", "demo", "api_key=alice"]);
     assert_eq!(called.status.code(), Some(1));
     assert!(stderr(&called).contains("tidegate serve"), "{}", stderr(&called));

@@ -1,7 +1,7 @@
-//! `cargo xtask fuzz`: the fuzzers of `fuzz/`, each for a while.
+//! `cargo xtask fuzz`: runs the fuzz targets of `fuzz/`.
 //!
-//! They are libFuzzer's, and run on stable Rust: what guides them is the coverage that LLVM counts by itself, without a
-//! sanitizer, of which safe code has less need. One build serves all.
+//! libFuzzer on stable Rust: LLVM's coverage instrumentation guides it, without a sanitizer, of which safe code has less need.
+//! One build serves all targets.
 
 use crate::Failure;
 use clap::Args;
@@ -11,27 +11,27 @@ use std::{
     process::{Command, ExitCode},
 };
 
-/// Tells LLVM to count edges and to show what is compared, as libFuzzer reads it.
+/// Instruments edges and comparisons in the form that libFuzzer reads.
 const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares";
 
-/// Further inputs to start from, beside those in `fuzz/corpus`.
+/// Initial inputs beside those in `fuzz/corpus`.
 const ALSO: [(&str, &[&str]); 1] =
     [("rule_file", &["examples", "tests/rules/reference", "tests/rules/broken"])];
 
-/// Where inputs that were found are kept, and found again.
+/// Directory of inputs found by earlier runs, from which later runs continue.
 const WORK: &str = "target/fuzz-work";
 
-/// Runs fuzzers, each for a while. What they find stays in target/fuzz-work, to be run again as an input.
+/// Runs fuzz targets. Inputs that fail are kept in target/fuzz-work and can be run again with --input.
 #[derive(Args)]
 pub(super) struct Fuzz {
-    /// Which; all of fuzz/targets if none is named.
+    /// Targets to run; by default all of fuzz/targets.
     targets: Vec<String>,
-    /// How long each is run.
+    /// Seconds per target.
     #[arg(long, default_value_t = 5)]
     seconds: u32,
-    /// Runs these inputs, once each, instead of looking for others; one target must be named.
+    /// Run these inputs once each instead of fuzzing; needs the name of one target.
     #[arg(long, value_name = "FILE")]
     input: Vec<PathBuf>,
 }
@@ -40,24 +40,24 @@ impl Fuzz {
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
         let targets = if self.targets.is_empty() { all_targets()? } else { self.targets.clone() };
         if !self.input.is_empty() && targets.len() != 1 {
-            return Err("--input needs the name of one target".into());
+            return Err("--input needs exactly one target".into());
         }
         let host = host()?;
         build(&host, &targets)?;
         let mut found = Vec::new();
         for target in targets {
-            if !self.is_fine(&host, &target)? {
+            if !self.passes(&host, &target)? {
                 found.push(target);
             }
         }
         if found.is_empty() {
             return Ok(ExitCode::SUCCESS);
         }
-        Err(format!("found something: {} (the inputs are in {WORK})", found.join(", ")))
+        Err(format!("failing inputs found by {} (kept in {WORK})", found.join(", ")))
     }
 
-    /// Runs one; whether it found nothing. What it says is shown only if it did.
-    fn is_fine(&self, host: &str, target: &str) -> Result<bool, Failure> {
+    /// Runs one target; true if no input failed. Prints its output otherwise.
+    fn passes(&self, host: &str, target: &str) -> Result<bool, Failure> {
         let work = format!("{WORK}/{target}");
         fs::create_dir_all(&work).map_err(|error| format!("cannot create {work}: {error}"))?;
         let mut fuzzer = Command::new(format!("target/{host}/fuzz/{target}"));
@@ -97,13 +97,13 @@ fn all_targets() -> Result<Vec<String>, Failure> {
     Ok(targets)
 }
 
-/// The machine's own target. It must be named, so that build scripts are built without counting.
+/// The host triple. Naming it as the target keeps build scripts free of instrumentation.
 fn host() -> Result<String, Failure> {
     let said =
         Command::new("rustc").arg("-vV").output().map_err(|error| format!("cannot run rustc: {error}"))?;
     let said = String::from_utf8_lossy(&said.stdout).into_owned();
     let host = said.lines().find_map(|line| line.strip_prefix("host: "));
-    host.map(str::to_owned).ok_or_else(|| "rustc does not say its host".into())
+    host.map(str::to_owned).ok_or_else(|| "rustc -vV prints no host".into())
 }
 
 fn build(host: &str, targets: &[String]) -> Result<(), Failure> {

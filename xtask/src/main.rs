@@ -1,4 +1,4 @@
-//! The project's own chores: `cargo xtask COMMAND`.
+//! Commands of the project's development: `cargo xtask COMMAND`.
 
 mod accuracy;
 mod clients;
@@ -9,9 +9,9 @@ mod perf;
 use clap::Parser;
 use std::process::ExitCode;
 
-/// The project's own chores.
+/// Commands of the project's development.
 #[derive(Parser)]
-enum Chore {
+enum Task {
     Perf(perf::Perf),
     Fuzz(fuzz::Fuzz),
     Accuracy(accuracy::Accuracy),
@@ -19,16 +19,16 @@ enum Chore {
     Clients(clients::Clients),
 }
 
-/// Why a chore failed, for people.
+/// A failed command, as a message for users.
 type Failure = String;
 
 fn main() -> ExitCode {
-    let done = match Chore::parse() {
-        Chore::Perf(perf) => perf.run(),
-        Chore::Fuzz(fuzz) => fuzz.run(),
-        Chore::Accuracy(accuracy) => accuracy.run(),
-        Chore::Dependencies(dependencies) => dependencies.run(),
-        Chore::Clients(clients) => clients.run(),
+    let done = match Task::parse() {
+        Task::Perf(perf) => perf.run(),
+        Task::Fuzz(fuzz) => fuzz.run(),
+        Task::Accuracy(accuracy) => accuracy.run(),
+        Task::Dependencies(dependencies) => dependencies.run(),
+        Task::Clients(clients) => clients.run(),
     };
     done.unwrap_or_else(|failure: Failure| {
         eprintln!("error: {failure}");

@@ -1,4 +1,4 @@
-//! Hyper alone: the body is read and not looked at, the answer's bytes are made once.
+//! Bare hyper: reads the body without decoding it, and returns bytes encoded once.
 
 use http::{HeaderMap, HeaderValue, Request, Response, header::CONTENT_TYPE};
 use http_body::{Body, Frame};
@@ -18,7 +18,7 @@ use std::{
 };
 use tokio::net::TcpListener;
 
-/// The message, then the trailers.
+/// Message frame, then trailers.
 enum Answer {
     Message(Bytes),
     Trailers,
@@ -60,14 +60,14 @@ async fn answer(request: Request<Incoming>, message: Bytes) -> Result<Response<A
 pub(super) async fn serve(listener: TcpListener) -> io::Result<()> {
     let message = super::answer().encode_to_vec();
     let length = u32::try_from(message.len()).expect("the answer is short");
-    // Static, so that handing it out counts no references: the process needs it to its end.
+    // Leaked to avoid reference counts; needed until the process ends.
     let framed: &'static [u8] = [&[0][..], &length.to_be_bytes(), &message].concat().leak();
     loop {
         let (socket, _) = listener.accept().await?;
         socket.set_nodelay(true)?;
         let service = service_fn(move |request| answer(request, Bytes::from_static(framed)));
         tokio::spawn(async move {
-            // A client that breaks off is no concern of the others.
+            // An aborted connection does not affect the others.
             let _ = http2::Builder::new(TokioExecutor::new())
                 .serve_connection(TokioIo::new(socket), service)
                 .await;

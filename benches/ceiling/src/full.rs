@@ -1,4 +1,4 @@
-//! Tonic: the request is decoded and thrown away, the answer is made and encoded each time.
+//! tonic: decodes each request, discards it, and encodes a constant response.
 
 use super::pb::{
     RateLimitRequest, RateLimitResponse,

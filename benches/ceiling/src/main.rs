@@ -1,7 +1,7 @@
-//! Servers that answer every `ShouldRateLimit` alike, without a rule or a counter: what the transport alone costs, and
-//! so what a server over it can reach.
+//! Servers that return a constant to every `ShouldRateLimit`: the cost of the transport alone, a lower bound for a server
+//! built on it.
 //!
-//! Each has one current-thread runtime, the allocator that Tidegate has, and TCP_NODELAY.
+//! Each uses one current-thread runtime, the allocator of Tidegate, and TCP_NODELAY.
 
 mod bare;
 mod full;
@@ -17,20 +17,20 @@ use tokio::net::TcpListener;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Answers every ShouldRateLimit with OK, from nothing.
+/// Returns OK to every ShouldRateLimit.
 #[derive(clap::Parser)]
 struct Arguments {
-    /// What stands between the wire and the answer
+    /// Library that serves HTTP/2
     transport: Transport,
-    /// Where to listen
+    /// Address to listen on
     address: SocketAddr,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Transport {
-    /// Tonic: messages decoded and encoded
+    /// tonic: messages decoded and encoded
     Tonic,
-    /// Hyper alone: bytes read and bytes written
+    /// Bare hyper: bytes read and bytes written
     Hyper,
 }
 
@@ -55,7 +55,7 @@ fn run(arguments: &Arguments) -> io::Result<()> {
     })
 }
 
-/// 999 of 1,000 a minute remain, all of them in 30 seconds.
+/// 999 of 1,000 per minute remaining, reset in 30 s.
 fn answer() -> RateLimitResponse {
     let limit = RateLimit { requests_per_unit: 1_000, unit: Unit::Minute.into(), name: String::new() };
     let status = DescriptorStatus {

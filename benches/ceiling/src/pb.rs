@@ -1,4 +1,4 @@
-//! The wire types, generated from `proto/`.
+//! Protobuf types, generated from `proto/`.
 #![allow(missing_docs, unused_qualifications, clippy::all, reason = "generated")]
 
 tonic::include_proto!("includes");

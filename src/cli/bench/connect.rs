@@ -11,7 +11,7 @@ use std::{
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A connected socket that never blocks.
+/// A connected non-blocking socket.
 pub(super) trait Socket: Read + Write + Source {}
 
 impl<S: Read + Write + Source> Socket for S {}
@@ -45,9 +45,9 @@ pub(super) fn connect(address: &ListenAddress) -> Result<Box<dyn Socket>, Connec
     connected.map_err(|cause| ConnectError { address: address.clone(), cause })
 }
 
-/// Tries the addresses of the name, one after the other.
+/// Tries each address that the name resolves to.
 fn connect_tcp(address: &str) -> io::Result<Box<dyn Socket>> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name resolves to no address");
     for address in address.to_socket_addrs()? {
         match connect_to(address) {
             Ok(socket) => return Ok(Box::new(socket)),

@@ -1,6 +1,6 @@
-//! Which key each request is about: each in turn, all alike, or some far more often than others.
+//! Distributions of the keys of requests: in order, uniform, or Zipf.
 
-/// A stream of pseudo-random numbers (SplitMix64), the same for the same seed.
+/// Pseudo-random numbers (SplitMix64), reproducible by seed.
 #[derive(Clone, Debug)]
 pub(super) struct Random(u64);
 
@@ -19,7 +19,7 @@ impl Random {
 
     /// Uniform in `0..bound`.
     fn below(&mut self, bound: u64) -> u64 {
-        // The high half of the product: biased by less than bound / 2^64, which no run can see.
+        // The high half of the product: biased by less than bound / 2^64, which is negligible.
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
@@ -29,19 +29,19 @@ impl Random {
     }
 }
 
-/// How often each of the keys `0..count` is drawn.
+/// Distribution over the keys `0..count`.
 #[derive(Clone, Debug)]
 pub(super) enum Keys {
-    /// Each as often as any other.
+    /// Equal probabilities.
     Uniform { count: u64 },
     /// Key k in proportion to 1 / (k + 1)^exponent.
     Zipf(Zipf),
-    /// 0, 1, 2 ... and again from 0.
+    /// 0, 1, 2, ..., then again from 0.
     InOrder { count: u64, next: u64 },
 }
 
 impl Keys {
-    /// Draws from `count` keys, at least one; `zipf` is the exponent, positive.
+    /// Draws from `count` > 0 keys; `zipf` is the exponent, positive.
     pub(super) fn new(count: u64, zipf: Option<f64>) -> Self {
         match zipf {
             Some(exponent) => Self::Zipf(Zipf::new(count, exponent)),
@@ -49,7 +49,7 @@ impl Keys {
         }
     }
 
-    /// Each of `count` keys, at least one, in turn.
+    /// Cycles through `count` > 0 keys.
     pub(super) fn in_order(count: u64) -> Self {
         Self::InOrder { count, next: 0 }
     }
@@ -68,17 +68,17 @@ impl Keys {
 }
 
 /// Draws from a Zipf distribution in constant time and memory, by rejection-inversion (Hörmann and Derflinger, 1996):
-/// a point below a smooth curve over the ranks is drawn, and drawn again in the rare case that it is not below the
-/// step of its rank.
+/// draws a point below a smooth curve over the ranks, and rejects it in the rare case that it is above the step of its
+/// rank.
 #[derive(Clone, Debug)]
 pub(super) struct Zipf {
     count: f64,
     exponent: f64,
-    /// The area below the curve, from here ...
+    /// Start of the area below the curve.
     area_start: f64,
-    /// ... to here.
+    /// End of that area.
     area_end: f64,
-    /// Within this distance of a rank every point is below its step.
+    /// Distance from a rank within which every point is below its step.
     accept_within: f64,
 }
 
@@ -103,12 +103,12 @@ impl Zipf {
         }
     }
 
-    /// The curve, which at a rank is its weight.
+    /// Height of the curve; at a rank, its weight.
     fn step(&self, x: f64) -> f64 {
         (-self.exponent * x.ln()).exp()
     }
 
-    /// The integral of the curve from 1 to x, written so that an exponent of 1 is no special case.
+    /// Integral of the curve from 1 to x, in a form that needs no special case for the exponent 1.
     fn area(&self, x: f64) -> f64 {
         let log = x.ln();
         let bend = (1.0 - self.exponent) * log;
@@ -116,7 +116,7 @@ impl Zipf {
     }
 
     fn area_inverse(&self, area: f64) -> f64 {
-        // Not below -1, where rounding may put it: the logarithm ends there.
+        // Rounding may give a value below -1, where the logarithm is undefined.
         let bend = (area * (1.0 - self.exponent)).max(-1.0);
         (area * if bend.abs() > 1e-8 { bend.ln_1p() / bend } else { 1.0 - bend / 2.0 }).exp()
     }
@@ -137,7 +137,7 @@ mod tests {
         counts
     }
 
-    /// Within five standard deviations of what the weight says.
+    /// Within five standard deviations of the expectation.
     fn assert_near(drawn: u64, probability: f64, what: &str) {
         let expected = DRAWS as f64 * probability;
         let deviation = (expected * (1.0 - probability)).sqrt();
@@ -145,14 +145,14 @@ mod tests {
     }
 
     #[test]
-    fn uniform_keys_come_equally_often() {
+    fn uniform_keys_are_drawn_equally_often() {
         for (key, drawn) in counts(Keys::new(10, None), 10).into_iter().enumerate() {
             assert_near(drawn, 0.1, &format!("key {key}"));
         }
     }
 
     #[test]
-    fn zipf_keys_come_in_proportion_to_their_rank() {
+    fn zipf_keys_are_drawn_in_proportion_to_their_weight() {
         for exponent in [0.5, 0.99, 1.0, 1.2, 3.0] {
             let weight = |rank: usize| (rank as f64).powf(-exponent);
             let total: f64 = (1..=1000).map(weight).sum();
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_in_order_come_each_in_turn() {
+    fn keys_in_order_cycle() {
         let (mut random, mut keys) = (Random::from_seed(1), Keys::in_order(3));
         assert_eq!([(); 7].map(|()| keys.draw(&mut random)), [0, 1, 2, 0, 1, 2, 0]);
     }

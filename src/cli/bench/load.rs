@@ -1,4 +1,4 @@
-//! The loop that sends requests and takes answers: one thread, all connections.
+//! The loop that sends requests and receives responses: one thread, all connections.
 
 use super::{
     call_headers::call_headers,
@@ -27,43 +27,43 @@ use std::{
 
 const READ_BYTES: usize = 128 << 10;
 const PROGRESS_INTERVAL: u64 = 200_000_000;
-/// How long the run waits for answers after its last request.
+/// Time to wait for responses after the last request.
 const GRACE: u64 = 5_000_000_000;
-/// A server that answers nothing at all for so long is not waited for.
+/// Time without any response after which the run fails.
 const STALL: u64 = 10_000_000_000;
 
-/// What to do, and to whom.
+/// Parameters of a run.
 pub(super) struct Plan {
     pub(super) address: ListenAddress,
     pub(super) connections: usize,
-    /// The most calls under way on a connection.
+    /// Maximum number of concurrent calls per connection.
     pub(super) streams: usize,
-    /// Requests a second, for an open loop.
+    /// Requests per second of an open loop; none for a closed loop.
     pub(super) rate: Option<f64>,
     pub(super) warm_up: Duration,
     pub(super) length: Length,
-    /// What each call says it waits for.
+    /// `grpc-timeout` of each call.
     pub(super) timeout: Option<Duration>,
     pub(super) template: Template,
     pub(super) keys: Keys,
     pub(super) seed: u64,
-    /// Never sleep while waiting for answers.
+    /// Whether to poll without sleeping.
     pub(super) busy: bool,
     pub(super) server: Option<ServerProcess>,
 }
 
-/// What a run has found.
+/// Measurements of a run.
 pub(super) struct Measured {
     pub(super) tally: Tally,
-    /// From the end of the warm-up to the last answer.
+    /// Time from the end of the warm-up to the last response.
     pub(super) nanos: u64,
-    /// Connections that ended and were made anew.
+    /// Number of connections that ended and were replaced.
     pub(super) reconnects: u64,
-    /// Processor time of the server meanwhile.
+    /// CPU time of the server during the measurement.
     pub(super) server_cpu_nanos: Option<u64>,
 }
 
-/// A run that cannot go on.
+/// A run that failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LoadError {
     #[error(transparent)]
@@ -76,25 +76,25 @@ pub(super) enum LoadError {
     WindowTooSmall(#[from] WindowTooSmall),
     #[error(transparent)]
     Cpu(#[from] CpuError),
-    #[error("a request of {0} bytes is too large; the most is {BODY_MAX}")]
+    #[error("a request of {0} bytes is too large; the maximum is {BODY_MAX}")]
     RequestTooLarge(usize),
-    #[error("the server closed a new connection without an answer{}: is it a gRPC server?", because(.0))]
+    #[error("the server closed a new connection without a response{}; is it a gRPC server?", because(.0))]
     Closed(Option<&'static str>),
-    #[error("the server answered nothing for {} s; {in_flight} requests are under way", STALL / 1_000_000_000)]
+    #[error("no response for {} s; {in_flight} requests are in flight", STALL / 1_000_000_000)]
     Stalled { in_flight: usize },
     #[error("waiting for sockets failed: {0}")]
     Poll(#[from] io::Error),
 }
 
-fn because(farewell: &Option<&'static str>) -> String {
-    farewell.map(|code| format!(" ({code})")).unwrap_or_default()
+fn because(error: &Option<&'static str>) -> String {
+    error.map(|code| format!(" ({code})")).unwrap_or_default()
 }
 
-/// One connection with its socket.
+/// A connection with its socket.
 struct Link {
     socket: Box<dyn Socket>,
     connection: Connection<CallResponse>,
-    has_answered: bool,
+    has_responded: bool,
 }
 
 impl Link {
@@ -111,7 +111,7 @@ impl Link {
     }
 }
 
-/// A run under way.
+/// A run in progress.
 struct Load<'a> {
     plan: &'a mut Plan,
     clock: SystemClock,
@@ -120,29 +120,29 @@ struct Load<'a> {
     poll: Poll,
     headers: RequestEncoder,
     links: Vec<Link>,
-    /// Where the search for room starts next, so that an open loop deals its requests round.
-    turn: usize,
-    /// No request is longer.
+    /// Connection at which an open loop looks for room next (round robin).
+    next_link: usize,
+    /// Length of the longest request, in bytes.
     longest_message: usize,
     measurement: Option<Measurement>,
     tally: Tally,
-    /// Calls just finished; empty but while answers are taken.
+    /// Calls that just finished; empty except while responses are read.
     finished: Vec<Finished<CallResponse>>,
     buffer: Vec<u8>,
-    last_answer: u64,
-    /// When an answer came or none was to come: what makes a stall.
-    last_content: u64,
+    last_response: u64,
+    /// Last time at which a response arrived or none was outstanding.
+    last_activity: u64,
     reconnects: u64,
 }
 
-/// The warm-up is over.
+/// State since the end of the warm-up.
 struct Measurement {
-    /// What the server had used then.
+    /// CPU time of the server at the end of the warm-up.
     cpu_nanos: Option<u64>,
 }
 
-/// Runs the plan to its end, or until `interrupted`. `progress` is called a few times a second with the tally, the
-/// nanoseconds measured and how much of the run is behind.
+/// Runs the plan to its end, or until `interrupted`. Calls `progress` a few times per second with the tally,
+/// the nanoseconds measured, and the completed share of the run.
 pub(super) fn run(
     plan: &mut Plan,
     interrupted: &AtomicBool,
@@ -160,12 +160,12 @@ pub(super) fn run(
             next_progress = now + PROGRESS_INTERVAL;
             progress(&load.tally, now.saturating_sub(load.pace.measured_from()), load.pace.progress(now));
         }
-        // A closed loop sends when an answer comes; only an open one has requests that become due by themselves.
+        // A closed loop sends on responses; only in an open loop do requests become due with time.
         if load.plan.rate.is_some() {
             load.send_due(now)?;
         }
         if load.is_done(now)? {
-            load.give_up_the_rest(now);
+            load.fail_in_flight(now);
             break;
         }
         let wait = if load.plan.busy { Duration::ZERO } else { Duration::from_nanos(PROGRESS_INTERVAL) };
@@ -202,14 +202,14 @@ impl<'a> Load<'a> {
             poll,
             headers,
             links,
-            turn: 0,
+            next_link: 0,
             longest_message,
             measurement: None,
             tally: Tally::new(),
             finished: Vec::new(),
             buffer: vec![0; READ_BYTES],
-            last_answer: start,
-            last_content: start,
+            last_response: start,
+            last_activity: start,
             reconnects: 0,
         })
     }
@@ -236,12 +236,12 @@ impl<'a> Load<'a> {
         self.links[position].connection.start(self.plan.template.message(key), intended);
     }
 
-    /// Sends what is due over all connections, as far as there is room.
+    /// Sends due requests over all connections, as far as there is room.
     fn send_due(&mut self, now: u64) -> Result<(), LoadError> {
         let mut full = 0;
         while full < self.links.len() {
-            let position = self.turn % self.links.len();
-            self.turn = self.turn.wrapping_add(1);
+            let position = self.next_link % self.links.len();
+            self.next_link = self.next_link.wrapping_add(1);
             if !self.has_room(position)? {
                 full += 1;
                 continue;
@@ -255,9 +255,9 @@ impl<'a> Load<'a> {
         (0..self.links.len()).try_for_each(|position| self.flush(position, now))
     }
 
-    /// Takes what a connection has to say, and sends on it what is due.
+    /// Reads the responses on a connection, and sends due requests on it.
     fn on_event(&mut self, position: usize) -> Result<(), LoadError> {
-        let is_open = self.take_answers(position)?;
+        let is_open = self.read_responses(position)?;
         let now = self.now();
         let link = &self.links[position];
         if !is_open || (link.connection.is_used_up() && link.connection.in_flight() == 0) {
@@ -272,20 +272,20 @@ impl<'a> Load<'a> {
         self.flush(position, now)
     }
 
-    /// Reads until there is nothing more; false when the connection has ended.
-    fn take_answers(&mut self, position: usize) -> Result<bool, LoadError> {
+    /// Reads until the socket is empty; false if the connection has ended.
+    fn read_responses(&mut self, position: usize) -> Result<bool, LoadError> {
         loop {
             let link = &mut self.links[position];
             match link.socket.read(&mut self.buffer) {
                 Ok(0) => return Ok(false),
                 Ok(count) => {
-                    if !link.has_answered && self.buffer.starts_with(b"HTTP/1.") {
+                    if !link.has_responded && self.buffer.starts_with(b"HTTP/1.") {
                         return Err(LoadError::Http1);
                     }
                     link.connection.read(&self.buffer[..count], &mut self.finished)?;
-                    link.has_answered |= !self.finished.is_empty();
+                    link.has_responded |= !self.finished.is_empty();
                     self.record(self.now());
-                    // Less than asked for: the socket is empty, and the poll will say when it no longer is.
+                    // A short read: the socket is empty, and poll reports when it is readable again.
                     if count < self.buffer.len() {
                         return Ok(true);
                     }
@@ -306,7 +306,7 @@ impl<'a> Load<'a> {
 
     fn record(&mut self, now: u64) {
         if !self.finished.is_empty() {
-            (self.last_answer, self.last_content) = (now, now);
+            (self.last_response, self.last_activity) = (now, now);
         }
         for Finished { token: started, end } in self.finished.drain(..) {
             if self.pace.counts(started) {
@@ -315,34 +315,34 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// Makes a connection anew that has ended, if there is more to send.
+    /// Replaces a connection that has ended, if more requests are due.
     fn replace(&mut self, position: usize, now: u64) -> Result<(), LoadError> {
         let link = &mut self.links[position];
-        let was_of_use = link.has_answered;
-        let farewell = link.connection.goaway_error();
+        let has_responded = link.has_responded;
+        let error = link.connection.goaway_error();
         if link.connection.in_flight() > 0 {
-            (self.last_answer, self.last_content) = (now, now);
+            (self.last_response, self.last_activity) = (now, now);
         }
         let lost = link.connection.close().filter(|&started| self.pace.counts(started)).count();
         self.tally.fail(Failure::ConnectionLost, lost as u64);
         if self.pace.is_over(now) {
             return Ok(());
         }
-        if !was_of_use {
-            return Err(LoadError::Closed(farewell));
+        if !has_responded {
+            return Err(LoadError::Closed(error));
         }
         self.reconnects += 1;
         self.links[position] = open_link(&self.plan.address, &self.headers, &self.poll, position)?;
         Ok(())
     }
 
-    /// Whether there is nothing more to send and nothing more to wait for.
+    /// Whether nothing is left to send or to wait for.
     fn is_done(&mut self, now: u64) -> Result<bool, LoadError> {
         let in_flight = self.in_flight();
         if in_flight == 0 && self.links.iter().all(|link| link.connection.is_ready()) {
-            self.last_content = now;
+            self.last_activity = now;
         }
-        let quiet = now - self.last_content;
+        let quiet = now - self.last_activity;
         if self.pace.is_over(now) {
             return Ok(in_flight == 0 || quiet > GRACE);
         }
@@ -352,8 +352,8 @@ impl<'a> Load<'a> {
         Ok(self.pace.deadline().is_some_and(|deadline| now > deadline.saturating_add(GRACE)))
     }
 
-    /// What is still without an answer will get none.
-    fn give_up_the_rest(&mut self, now: u64) {
+    /// Records the calls in flight as unanswered.
+    fn fail_in_flight(&mut self, now: u64) {
         for link in &mut self.links {
             let unanswered = link.connection.close().filter(|&started| self.pace.counts(started)).count();
             self.tally.fail(Failure::NoAnswer, unanswered as u64);
@@ -365,7 +365,7 @@ impl<'a> Load<'a> {
         let cpu_after = self.server_cpu()?;
         let cpu_before = self.measurement.and_then(|measurement| measurement.cpu_nanos);
         Ok(Measured {
-            nanos: self.last_answer.saturating_sub(self.pace.measured_from()),
+            nanos: self.last_response.saturating_sub(self.pace.measured_from()),
             tally: self.tally,
             reconnects: self.reconnects,
             server_cpu_nanos: cpu_before.zip(cpu_after).map(|(before, after)| after.saturating_sub(before)),
@@ -373,7 +373,7 @@ impl<'a> Load<'a> {
     }
 }
 
-/// A new connection, known to the poll by its position.
+/// Opens a connection, registered under its position.
 fn open_link(
     address: &ListenAddress,
     headers: &RequestEncoder,
@@ -383,5 +383,5 @@ fn open_link(
     let mut socket = connect(address)?;
     let connection = Connection::new(headers.clone());
     poll.registry().register(&mut socket, Token(position), Interest::READABLE | Interest::WRITABLE)?;
-    Ok(Link { socket, connection, has_answered: false })
+    Ok(Link { socket, connection, has_responded: false })
 }

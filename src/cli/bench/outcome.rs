@@ -11,10 +11,10 @@ use crate::{
 use prost::Message as _;
 use std::fmt;
 
-/// More than any answer to a rate-limit call should have.
+/// More bytes than a rate limit response should have.
 const ANSWER_MAX: usize = 1 << 20;
 
-/// What became of a call.
+/// Outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Ok,
@@ -22,7 +22,7 @@ pub(crate) enum Outcome {
     Failed(Failure),
 }
 
-/// Why there is no verdict.
+/// A call without a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Failure {
     /// The call ended with this gRPC status, which is not OK.
@@ -31,13 +31,13 @@ pub(crate) enum Failure {
     Http(u16),
     /// The server reset the stream with this HTTP/2 error code.
     Reset(u32),
-    /// The answer has neither a gRPC status nor an HTTP status that says why.
+    /// The response has neither a gRPC status nor an HTTP error status.
     NoStatus,
-    /// The status is OK, but the message is not one that says OK or OVER_LIMIT.
+    /// The status is OK, but the message has neither OK nor OVER_LIMIT.
     NoVerdict,
-    /// The connection ended first.
+    /// The connection ended before the response.
     ConnectionLost,
-    /// No answer had come when the run ended.
+    /// The run ended before the response.
     NoAnswer,
 }
 
@@ -58,7 +58,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The one field of the response that says what was decided; the decoder skips the others.
+/// The verdict of a response; the decoder skips all other fields.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Verdict {
     #[prost(int32, tag = "1")]
@@ -71,7 +71,7 @@ pub(crate) struct CallResponse {
     http_status: Option<u16>,
     grpc_status: Option<u32>,
     verdict: Option<i32>,
-    /// The bytes so far of a message that did not come in one piece.
+    /// Received bytes of a message that spans several reads.
     partial: Vec<u8>,
     is_malformed: bool,
 }
@@ -81,7 +81,7 @@ impl Response for CallResponse {
         let number = || str::from_utf8(value).ok().and_then(|value| value.parse().ok());
         match name {
             b":status" => self.http_status = number().and_then(|status| u16::try_from(status).ok()),
-            // A status that is no number is UNKNOWN, as the gRPC protocol has it; above all it is not OK.
+            // A status that is not a number is UNKNOWN by the gRPC protocol, and never OK.
             b"grpc-status" => self.grpc_status = Some(number().unwrap_or(2)),
             _ => {}
         }
@@ -104,7 +104,7 @@ impl Response for CallResponse {
 }
 
 impl CallResponse {
-    /// Reads a message with its prefix. Compressed ones are malformed: the client did not say that it can read them.
+    /// Reads a message with its prefix. Compressed ones are malformed: the client sends no grpc-accept-encoding.
     fn message(&mut self, message: &[u8]) {
         match (message[0], Verdict::decode(&message[PREFIX_BYTES..])) {
             (0, Ok(verdict)) => self.verdict = Some(verdict.overall_code),
@@ -147,7 +147,7 @@ fn is_whole(message: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// An answer of OK with a status of its only descriptor.
+    /// A response of OK with the status of its only descriptor.
     const OK: &[u8] = b"\0\0\0\0\x06\x08\x01\x12\x02\x08\x01";
     const OVER: &[u8] = b"\0\0\0\0\x02\x08\x02";
 

@@ -1,32 +1,32 @@
-//! When requests are to be sent, and which of them count.
+//! The schedule of requests.
 //!
-//! In an open loop each request has its intended time, whatever the server does; one that is sent late keeps that
-//! time, so that its latency contains the wait (no coordinated omission). In a closed loop the intended time is now.
+//! In an open loop each request has an intended time, independent of the server. A request that is sent late keeps its intended
+//! time, so its latency includes the delay (no coordinated omission). In a closed loop the intended time is now.
 
-/// When a run ends.
+/// End of a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Length {
     /// This many nanoseconds after the warm-up.
     Nanos(u64),
-    /// With the last of this many requests, those of the warm-up not counted.
+    /// After this many requests, not counting the warm-up.
     Requests(u64),
 }
 
 /// The schedule of one run.
 #[derive(Clone, Debug)]
 pub(super) struct Pace {
-    /// When measuring starts: the end of the warm-up.
+    /// Start of the measurement: the end of the warm-up.
     measured_from: u64,
     start: u64,
     length: Length,
-    /// Nanoseconds between two requests of an open loop.
+    /// Nanoseconds between requests of an open loop.
     interval: Option<f64>,
     issued: u64,
     issued_measured: u64,
 }
 
 impl Pace {
-    /// Starts at `start` with `warm_up` nanoseconds; `rate` is a number of requests a second, for an open loop.
+    /// Starts at `start` with `warm_up` nanoseconds; `rate` is the requests per second of an open loop.
     pub(super) fn new(start: u64, warm_up: u64, length: Length, rate: Option<f64>) -> Self {
         let interval = rate.map(|rate| 1e9 / rate);
         let measured_from = start.saturating_add(warm_up);
@@ -49,12 +49,12 @@ impl Pace {
         intended >= self.measured_from
     }
 
-    /// When measuring starts.
+    /// Start of the measurement.
     pub(super) fn measured_from(&self) -> u64 {
         self.measured_from
     }
 
-    /// When the last request can be due, if that is a matter of time.
+    /// Latest intended time, if the run is bounded by time.
     pub(super) fn deadline(&self) -> Option<u64> {
         match self.length {
             Length::Nanos(length) => Some(self.measured_from.saturating_add(length)),
@@ -62,12 +62,12 @@ impl Pace {
         }
     }
 
-    /// Whether no request will be due any more, ever.
+    /// Whether no further request will become due.
     pub(super) fn is_over(&self, now: u64) -> bool {
         self.is_beyond_the_end(self.upcoming(now))
     }
 
-    /// How much of the run is behind, from 0 to 1.
+    /// Completed share of the run, from 0 to 1.
     pub(super) fn progress(&self, now: u64) -> f64 {
         match self.length {
             Length::Nanos(length) => {
@@ -79,7 +79,7 @@ impl Pace {
         .min(1.0)
     }
 
-    /// Of the requests that were due by `now`, how many could not be handed out.
+    /// Number of measured requests due by `now` that were never sent.
     pub(super) fn overdue(&self, now: u64) -> u64 {
         let mut rest = self.clone();
         match self.interval {
@@ -92,7 +92,7 @@ impl Pace {
 
     fn upcoming(&self, now: u64) -> u64 {
         match self.interval {
-            // From the start each time: a sum of intervals would gather their rounding.
+            // Computed from the start: summing intervals would accumulate rounding errors.
             Some(interval) => self.start.saturating_add((self.issued as f64 * interval) as u64),
             None => now,
         }
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_loop_keeps_its_times_however_late_it_is_asked() {
+    fn late_requests_of_an_open_loop_keep_their_intended_times() {
         let mut pace = Pace::new(1_000, 0, Length::Nanos(1_000), Some(1e7));
         assert_eq!(due(&mut pace, 1_250), [1_000, 1_100, 1_200]);
         assert!(due(&mut pace, 1_299).is_empty());
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_due_and_never_handed_out_is_known() {
+    fn requests_that_were_due_and_never_sent_are_counted() {
         let mut pace = Pace::new(0, 200, Length::Nanos(800), Some(1e7));
         assert_eq!(pace.next(0), Some(0));
         assert_eq!(pace.overdue(5_000), 8, "from 200 to 900; that of 100 belongs to the warm-up");

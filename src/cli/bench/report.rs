@@ -1,19 +1,19 @@
-//! What a run has found, for people as a table and for programs as JSON.
+//! The report of a run, as text or JSON.
 
 use super::load::Measured;
 use serde::Serialize;
 use std::{collections::BTreeMap, fmt};
 
-/// The result of a run.
+/// Results of a run.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     pub(super) target: String,
-    /// What was sent, in words of the command line.
+    /// Description of the load.
     pub(super) load: String,
     pub(super) seconds: f64,
-    /// Requests that were measured, with or without a verdict.
+    /// Measured requests, with or without a verdict.
     pub(super) requests: u64,
-    /// Decided requests a second.
+    /// Decided requests per second.
     pub(super) per_second: f64,
     pub(super) ok: u64,
     pub(super) over_limit: u64,
@@ -24,13 +24,13 @@ pub(super) struct Report {
     /// Errors by their kind.
     pub(super) errors_by_kind: BTreeMap<String, u64>,
     pub(super) reconnects: u64,
-    /// Microseconds, of the requests that got a verdict.
+    /// Latency of the decided requests.
     pub(super) latency_us: Latency,
-    /// Microseconds of the server's processor time; absent without `--pid`.
+    /// CPU time of the server per request, in microseconds; null without `--pid`.
     pub(super) server_cpu_us_per_request: Option<f64>,
 }
 
-/// Latency in microseconds, from the intended sending to the answer.
+/// Latency in microseconds, from the intended time of the request to the response.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Latency {
     pub(super) mean: f64,
@@ -78,7 +78,7 @@ impl Report {
     }
 }
 
-/// To a thousandth: beyond it is noise.
+/// Rounds to three decimals.
 fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
@@ -102,7 +102,7 @@ impl fmt::Display for Report {
             row("reconnects", grouped(self.reconnects));
         }
         if let Some(cpu) = self.server_cpu_us_per_request {
-            row("server CPU", format!("{cpu:.2} µs a request"));
+            row("server CPU", format!("{cpu:.2} µs per request"));
         }
         if self.ok + self.over_limit > 0 {
             let latency = &self.latency_us;
@@ -123,7 +123,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Microseconds in the unit that reads best.
+/// Formats microseconds with a suitable unit.
 pub(super) fn duration(microseconds: f64) -> String {
     match microseconds {
         1e6.. => format!("{:.2} s", microseconds / 1e6),
@@ -132,7 +132,7 @@ pub(super) fn duration(microseconds: f64) -> String {
     }
 }
 
-/// A number with its digits in groups of three.
+/// Formats a number with its digits in groups of three.
 pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::with_capacity(digits.len() * 4 / 3);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_says_the_same_for_people() {
+    fn the_text_has_the_same_figures() {
         let table = report().to_string();
         for line in
             ["2,003 requests in 2.00 s", "1,000/s", "500 (25.0 %)", "UNAVAILABLE", "10.00 µs", "2.50 ms"]

@@ -1,17 +1,17 @@
-//! The processor time that a server on this machine has used, as its kernel accounts for it.
+//! CPU time of a server process on this machine, from the kernel's accounting.
 
 use std::{fs, io, path::PathBuf};
 
-/// A process whose processor time is watched.
+/// A process whose CPU time is read.
 #[derive(Clone, Debug)]
 pub(super) struct ServerProcess {
     threads: PathBuf,
     pid: u32,
 }
 
-/// The process's accounts cannot be read.
+/// The CPU time cannot be read.
 #[derive(Debug, thiserror::Error)]
-#[error("--pid {pid}: its processor time cannot be read (Linux only; is the process still there?): {cause}")]
+#[error("--pid {pid}: cannot read its CPU time (Linux only; is the process running?): {cause}")]
 pub(super) struct CpuError {
     pid: u32,
     #[source]
@@ -23,7 +23,7 @@ impl ServerProcess {
         Self { threads: format!("/proc/{pid}/task").into(), pid }
     }
 
-    /// Nanoseconds that the process's threads, those alive now, have spent on a processor.
+    /// CPU time of the live threads of the process, in nanoseconds.
     pub(super) fn cpu_nanos(&self) -> Result<u64, CpuError> {
         self.read().map_err(|cause| CpuError { pid: self.pid, cause })
     }
@@ -43,7 +43,7 @@ impl ServerProcess {
     }
 }
 
-/// The first number of a `schedstat`: nanoseconds on a processor.
+/// First number of a `schedstat` file: nanoseconds on a CPU.
 fn on_cpu(schedstat: &str) -> io::Result<u64> {
     let first = schedstat.split_whitespace().next();
     first.and_then(|first| first.parse().ok()).ok_or_else(|| io::ErrorKind::InvalidData.into())
@@ -54,18 +54,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_number_is_the_time_on_a_processor() {
+    fn the_first_number_is_the_cpu_time() {
         assert_eq!(on_cpu("123456 789 10\n").ok(), Some(123_456));
         assert!(on_cpu("").is_err());
     }
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn a_process_that_works_uses_time_and_one_that_is_not_there_is_an_error() {
+    fn a_busy_process_uses_cpu_time_and_a_missing_one_is_an_error() {
         let this = ServerProcess::new(std::process::id());
-        let before = this.cpu_nanos().expect("this process is there");
+        let before = this.cpu_nanos().expect("this process runs");
         let mut sum = 0_u64;
-        while this.cpu_nanos().expect("still there") < before + 1_000_000 {
+        while this.cpu_nanos().expect("still running") < before + 1_000_000 {
             sum = std::hint::black_box(sum.wrapping_add(1));
         }
         let error = ServerProcess::new(u32::MAX).cpu_nanos().expect_err("no such process");

@@ -1,10 +1,10 @@
-//! What has been counted and timed so far.
+//! Counts and latencies of a run.
 
 use super::outcome::{Failure, Outcome};
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 
-/// Longer than any run waits for an answer.
+/// Longer than any run waits for a response.
 const LONGEST_NANOS: u64 = 600_000_000_000;
 
 /// Counts and latencies of the measured requests.
@@ -12,7 +12,7 @@ pub(super) struct Tally {
     pub(super) ok: u64,
     pub(super) over_limit: u64,
     pub(super) failures: BTreeMap<Failure, u64>,
-    /// Nanoseconds from the intended sending to the answer, of the requests that got a verdict. To three digits.
+    /// Latencies of decided requests in nanoseconds, with three significant digits.
     latency: Histogram<u64>,
 }
 
@@ -26,7 +26,7 @@ impl Tally {
         match outcome {
             Outcome::Ok => self.ok += 1,
             Outcome::OverLimit => self.over_limit += 1,
-            // A quick failure is not a fast answer: its time would flatter the percentiles.
+            // Failures are often fast; their latency would improve the percentiles.
             Outcome::Failed(failure) => return self.fail(failure, 1),
         }
         self.latency.saturating_record(latency);
@@ -38,7 +38,7 @@ impl Tally {
         }
     }
 
-    /// Requests that got a verdict.
+    /// Number of decided requests.
     pub(super) fn decided(&self) -> u64 {
         self.ok + self.over_limit
     }
@@ -47,14 +47,14 @@ impl Tally {
         self.failures.values().sum()
     }
 
-    /// All requests that came to an end, good or bad.
+    /// Number of finished requests, decided or failed.
     pub(super) fn finished(&self) -> u64 {
         self.decided() + self.failed()
     }
 
-    /// The latency, in microseconds, that this share of the decided requests did not exceed.
+    /// Latency in microseconds that `percent` of the decided requests did not exceed.
     pub(super) fn percentile_us(&self, percent: f64) -> f64 {
-        // A bucket of the histogram can reach beyond the largest value that is in it.
+        // The bounds of a histogram bucket can exceed the largest recorded value.
         self.latency.value_at_percentile(percent).min(self.latency.max()) as f64 / 1e3
     }
 

@@ -1,7 +1,6 @@
-//! The request: what `--descriptor` describes, made for one key at a time.
+//! Request messages from `--descriptor`, one per key.
 //!
-//! The bytes are those of `RateLimitRequest` with its gRPC prefix; everything that is the same for every key is
-//! encoded once.
+//! Writes `RateLimitRequest` with the gRPC prefix; the parts that are equal for all keys are encoded once.
 
 use crate::api::grpc::PREFIX_BYTES;
 use prost::encoding::encode_varint;
@@ -15,7 +14,7 @@ const ENTRIES: u64 = 1 << 3 | 2;
 const KEY: u64 = 1 << 3 | 2;
 const VALUE: u64 = 2 << 3 | 2;
 
-/// A descriptor as given on the command line: `key=value,key=value`, where values may name the key of the request.
+/// A descriptor of the command line, `key=value,key=value`, with placeholders for the key of the request in values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Descriptor(Vec<Entry>);
 
@@ -29,11 +28,11 @@ struct Entry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Piece {
     Text(String),
-    /// `{key}`: the key's number.
+    /// `{key}`: the number of the key.
     Key,
-    /// `{key%N}`: the remainder of the key's number, so that N values are shared by all keys.
+    /// `{key%N}`: the remainder of the number by N, so that all keys share N values.
     KeyModulo(u64),
-    /// `{ip}`: the key's number as an address of the network 10.0.0.0/8.
+    /// `{ip}`: the number as an address in 10.0.0.0/8.
     Address,
 }
 
@@ -69,7 +68,7 @@ fn pieces(mut text: &str) -> Result<Vec<Piece>, String> {
             ("ip", _) => Piece::Address,
             (_, Some(Ok(modulus))) if modulus > 0 => Piece::KeyModulo(modulus),
             _ => {
-                return Err(format!("{{{name}}} is unknown; there are {{key}}, {{key%N}} and {{ip}}"));
+                return Err(format!("{{{name}}} is unknown; write {{key}}, {{key%N}} or {{ip}}"));
             }
         });
         text = rest;
@@ -80,15 +79,15 @@ fn pieces(mut text: &str) -> Result<Vec<Piece>, String> {
     Ok(pieces)
 }
 
-/// Makes the message for a key.
+/// Encodes the message for a key.
 pub(super) struct Template {
     /// The field `domain`.
     head: Vec<u8>,
     descriptors: Vec<Vec<EncodedEntry>>,
-    /// The field `hits_addend`, if there is to be one.
+    /// The field `hits_addend`, or nothing.
     tail: Vec<u8>,
     message: Vec<u8>,
-    /// The descriptor being made, and the value being made.
+    /// Buffers of the descriptor and the value being encoded.
     descriptor: Vec<u8>,
     value: String,
 }
@@ -100,7 +99,7 @@ struct EncodedEntry {
 }
 
 impl Template {
-    /// Requests of this domain and these descriptors. Without `hits` the field is absent, which means 1.
+    /// A template for a domain and descriptors. Without `hits` the field is absent, which means 1.
     pub(super) fn new(domain: &str, descriptors: &[Descriptor], hits: Option<u32>) -> Self {
         let entry = |entry: &Entry| EncodedEntry { key: string(KEY, &entry.key), value: entry.value.clone() };
         let mut tail = Vec::new();
@@ -121,7 +120,7 @@ impl Template {
         }
     }
 
-    /// No message is longer than this, whatever the key.
+    /// Upper bound of the length of a message, for any key.
     pub(super) fn longest_message(&self) -> usize {
         let entry = |entry: &EncodedEntry| {
             encoded_len(ENTRIES, entry.key.len() + encoded_len(VALUE, longest_value(&entry.value)))
@@ -232,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn placeholders_stand_for_the_key() {
+    fn placeholders_are_replaced_by_the_key() {
         let (domain, descriptors, hits) = request(
             &["plan=free,user=u-{key}-x", "route={key%10},remote_address={ip}", "flag"],
             None,
@@ -252,12 +251,12 @@ mod tests {
     }
 
     #[test]
-    fn bad_descriptors_are_refused_with_the_remedy() {
+    fn bad_descriptors_are_refused_with_a_remedy() {
         for (text, expected) in [
             ("", "no key"),
             ("a=1,", "no key"),
             ("=b", "no key"),
-            ("a={user}", "{user} is unknown; there are {key}, {key%N} and {ip}"),
+            ("a={user}", "{user} is unknown; write {key}, {key%N} or {ip}"),
             ("a={key%0}", "{key%0} is unknown"),
             ("a={key", "no closing brace"),
         ] {

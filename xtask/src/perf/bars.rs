@@ -1,4 +1,4 @@
-//! What is to be reached.
+//! Bars: figures and their bounds.
 
 use super::{
     in_process::{DECIDE_1_M_KEYS, DECIDE_1000_KEYS, LIMITER, TWO_THREADS},
@@ -94,7 +94,7 @@ impl Bar {
         }
     }
 
-    /// A bar that was not measured is missed.
+    /// Whether the bar is missed, or was not measured.
     pub(super) fn is_missed(&self, results: &Results) -> bool {
         let median = self.measured(results).map(|spread| spread.median);
         !median.is_some_and(|median| match self.bound {

@@ -1,4 +1,4 @@
-//! What a decision costs without the wire, as `benches/in_process` measures it.
+//! Cost of a decision in process, from `benches/in_process`.
 
 use super::{
     results::{Figure, Results},
@@ -7,7 +7,7 @@ use super::{
 use crate::Failure;
 use std::process::Command;
 
-/// Who is measured there.
+/// Name of the measured server in results.
 pub(super) const LIMITER: &str = "limiter";
 pub(super) const DECIDE_1000_KEYS: &str = "decide, 1,000 keys";
 pub(super) const DECIDE_1_M_KEYS: &str = "decide, 1 M keys";

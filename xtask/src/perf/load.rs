@@ -1,4 +1,4 @@
-//! One run: a fresh server, the load on it, and what was measured.
+//! One run: a fresh server, a load, and the measurements.
 
 use super::{
     machine::{CoreUse, Machine},
@@ -10,7 +10,7 @@ use crate::Failure;
 use serde_json::Value;
 use std::process::Command;
 
-/// What one run gave.
+/// Measurements of one run.
 pub(super) struct Run {
     per_second: f64,
     cpu_micros: f64,
@@ -19,7 +19,7 @@ pub(super) struct Run {
     p999_micros: f64,
     /// Resident memory of the server before the first request, in MiB.
     resident_mib: f64,
-    /// The share of the server's core that others used meanwhile.
+    /// Share of the core that other processes used during the run.
     pub(super) disturbance: f64,
 }
 
@@ -48,7 +48,7 @@ impl Run {
     }
 }
 
-/// Starts the server, puts the load on it and ends it.
+/// Starts the server, applies the load and stops the server.
 pub(super) fn measure(
     scenario: &Scenario,
     server: Server,
@@ -60,7 +60,7 @@ pub(super) fn measure(
     let resident_mib = running.resident_mib().ok_or("the server's memory cannot be read")?;
     if scenario.counters_before > 0 {
         let count = scenario.counters_before.to_string();
-        // The last --keys counts: the same as the load's, each in turn.
+        // The keys of the load, in order.
         bench(&running, machine, binaries, scenario.load, &["--in-order", "--requests", &count])?;
     }
     let before = CoreUse::read(machine.core(0), running.pid())?;

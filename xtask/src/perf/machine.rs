@@ -1,16 +1,16 @@
-//! The machine: its cores, who uses them, and what it is called in results.
+//! The machine: cores, their use, and its description in results.
 
 use crate::Failure;
 use std::{fmt, fs, path::Path, process::Command};
 
-/// Ticks of the kernel's accounts in a second: fixed for all that programs see of it.
+/// Ticks per second of the kernel's accounting in /proc (USER_HZ).
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Where and when results come from.
+/// Machine, date and commit of results.
 pub(super) struct Machine {
     /// Year-month-day, UTC.
     pub(super) date: String,
-    /// The commit that was measured; `-dirty` if there was more than it.
+    /// Measured commit, with `-dirty` if the work tree differs.
     pub(super) commit: String,
     pub(super) cpu: String,
     pub(super) cores: usize,
@@ -32,12 +32,12 @@ impl Machine {
         })
     }
 
-    /// The core itself, or the only one there is.
+    /// The given core, or the last one.
     pub(super) fn core(&self, core: usize) -> usize {
         core.min(self.cores - 1)
     }
 
-    /// A command that will run on this core alone.
+    /// A command pinned to a core.
     pub(super) fn on_core(&self, core: usize, program: &Path) -> Command {
         let mut command = Command::new("taskset");
         command.arg("-c").arg(self.core(core).to_string()).arg(program);
@@ -62,12 +62,12 @@ fn output(program: &str, arguments: &[&str]) -> Result<String, Failure> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// What a core has done so far, in seconds.
+/// Use of a core since boot, in seconds.
 pub(super) struct CoreUse {
     total: f64,
-    /// Working, for whomever, or taken away by the hypervisor.
+    /// Busy with any process, or stolen by the hypervisor.
     busy: f64,
-    /// Working for the process.
+    /// Busy with the measured process.
     process: f64,
 }
 
@@ -82,7 +82,7 @@ impl CoreUse {
         let idle: f64 = ticks.iter().skip(3).take(2).sum();
 
         let process = read(&format!("/proc/{pid}/stat"))?;
-        // The name, in parentheses, may contain anything; utime and stime are the 12th and 13th after it.
+        // The process name, in parentheses, may contain anything; utime and stime are the 12th and 13th field after it.
         let after_name = process.rsplit_once(')').map_or("", |(_, rest)| rest);
         let fields: Vec<&str> = after_name.split_whitespace().collect();
         let process: f64 = fields.iter().skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum();
@@ -93,7 +93,7 @@ impl CoreUse {
         })
     }
 
-    /// The share of the core that others than the process had since then.
+    /// Share of the core that other processes used since `before`.
     pub(super) fn others_since(&self, before: &Self) -> f64 {
         let others = (self.busy - before.busy) - (self.process - before.process);
         (others / (self.total - before.total).max(f64::MIN_POSITIVE)).clamp(0.0, 1.0)

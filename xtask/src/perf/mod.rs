@@ -1,8 +1,8 @@
-//! `cargo xtask perf`: how near to the wire's limit a decision is, and whether it is as near as it has to be.
+//! `cargo xtask perf`: cost of a decision relative to servers that return a constant, against stated bars.
 //!
-//! The server and its comparators run one after the other, round after round, each freshly started on a core of its own;
-//! the load comes from the other core. A bar is held against the ratio within a round: what the machine does to all
-//! servers alike cancels out. The processor time per request, by the kernel's accounts, is the steadiest figure.
+//! Server and comparators run one after the other in rounds, each freshly started on its own core, with the load on another.
+//! Bars apply to ratios within a round, so that effects of the machine on all servers cancel out. CPU time per request, by
+//! the kernel's accounting, is the most stable figure.
 
 mod bars;
 mod in_process;
@@ -27,20 +27,20 @@ use std::{
     process::{Command, ExitCode},
 };
 
-/// A run on a core that others used more than this is done again.
+/// A run is repeated if other processes used more than this share of the core.
 const DISTURBANCE_MAX: f64 = 0.03;
 const ATTEMPTS: u32 = 3;
 
-/// Measures the server beside servers that do nothing, and holds the figures against their bars.
+/// Measures the server beside servers that return a constant, and compares the figures with their bars.
 #[derive(Args)]
 pub(crate) struct Perf {
     /// Rounds over all scenarios and servers.
     #[arg(long, default_value_t = 3)]
     rounds: u32,
-    /// Seconds that each run is measured.
+    /// Seconds per measurement.
     #[arg(long, default_value_t = 3)]
     seconds: u32,
-    /// One short round, to see that everything works: nothing is written, and no bar can fail.
+    /// One short round as a smoke test: writes nothing, and no bar can fail.
     #[arg(long)]
     quick: bool,
 }
@@ -52,7 +52,7 @@ impl Perf {
         let binaries = build()?;
         println!("{machine}");
         if machine.cores < 2 {
-            println!("There is only one core: server and load share it, so latencies say little.");
+            println!("Only one core: server and load share it, so latencies are not meaningful.");
         }
 
         let mut results = Results::default();
@@ -72,9 +72,9 @@ impl Perf {
     }
 }
 
-/// The repository's root.
+/// Root of the repository.
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a folder of the repository").to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a directory of the repository").to_owned()
 }
 
 fn build() -> Result<Binaries, Failure> {
@@ -86,10 +86,10 @@ fn build() -> Result<Binaries, Failure> {
     if !cargo.status().map_err(|error| format!("cargo cannot be run: {error}"))?.success() {
         return Err("the release build failed".to_owned());
     }
-    // The folder of this very program, target/debug, has the release folder as its neighbour, wherever target/ is.
+    // target/debug holds this program; target/release is its neighbour, wherever target/ is.
     let this =
-        std::env::current_exe().map_err(|error| format!("where this program is cannot be told: {error}"))?;
-    let target = this.ancestors().nth(2).ok_or("this program is in no target folder")?;
+        std::env::current_exe().map_err(|error| format!("cannot find the path of this program: {error}"))?;
+    let target = this.ancestors().nth(2).ok_or("this program is not in a target directory")?;
     Binaries::in_folder(&target.join("release"))
 }
 
@@ -126,7 +126,7 @@ fn table<const N: usize>(header: [&str; N]) -> Table {
     table
 }
 
-/// Medians of what was measured over the wire.
+/// Medians of the measurements over the network.
 fn figures(results: &Results) -> Table {
     let mut table =
         table(["scenario", "server", "requests/s", "CPU µs", "p50 µs", "p99 µs", "p99.9 µs", "others"]);

@@ -1,4 +1,4 @@
-//! The results as a drawing (SVG) that a page can show.
+//! The results as SVG.
 
 use super::{
     machine::Machine,
@@ -15,9 +15,9 @@ const PANELS: [(&str, &str, Figure); 3] = [
     ("Latency at 20,000 calls a second, p99, µs", OPEN, Figure::P99Micros),
 ];
 const SERVERS: [(Server, &str, &str); 3] = [
-    (Server::Hyper, "hyper, constant answer", "#b8c4d0"),
+    (Server::Hyper, "hyper, constant response", "#b8c4d0"),
     (Server::Tidegate, "Tidegate, real decisions", "#0b6bcb"),
-    (Server::Tonic, "tonic, constant answer", "#b8c4d0"),
+    (Server::Tonic, "tonic, constant response", "#b8c4d0"),
 ];
 
 const WIDTH: f64 = 760.0;
@@ -26,7 +26,7 @@ const BARS_TO: f64 = 680.0;
 const PANEL: f64 = 122.0;
 const ROW: f64 = 26.0;
 
-/// Draws the medians; shorter is better throughout.
+/// Plots the medians; shorter is better.
 pub(super) fn svg(machine: &Machine, results: &Results) -> String {
     let height = 24.0 + PANEL * PANELS.len() as f64 + 20.0;
     let mut svg = begin(WIDTH, height);

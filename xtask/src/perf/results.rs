@@ -1,9 +1,9 @@
-//! All that was measured, and what it comes to.
+//! Measurements and their statistics.
 
 use super::machine::Machine;
 use std::fmt::Write as _;
 
-/// What a number says.
+/// Kind of a measured number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Figure {
     PerSecond,
@@ -41,11 +41,11 @@ struct Sample {
     value: f64,
 }
 
-/// The samples of all rounds.
+/// Samples of all rounds.
 #[derive(Default)]
 pub(super) struct Results(Vec<Sample>);
 
-/// A median, and how far the rounds were apart.
+/// Median and range over rounds.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Spread {
     pub(super) least: f64,
@@ -97,7 +97,7 @@ impl Results {
         self.spread(scenario, server, figure).map(|spread| spread.median)
     }
 
-    /// The one figure over the other, round by round.
+    /// Ratio of two figures, round by round.
     pub(super) fn ratio(
         &self,
         (scenario, server): (&str, &str),
@@ -110,7 +110,7 @@ impl Results {
         }))
     }
 
-    /// One line a number, each saying where and when it comes from.
+    /// One line per number, with machine, date and commit.
     pub(super) fn to_csv(&self, machine: &Machine) -> String {
         let mut csv = "date,commit,cpu,cores,kernel,round,scenario,server,figure,value\n".to_owned();
         let quoted = |text: &str| format!("\"{}\"", text.replace('"', "\"\""));

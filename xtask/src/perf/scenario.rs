@@ -1,4 +1,4 @@
-//! What is measured: loads, and the servers that each is put on.
+//! Loads, and the servers that each is applied to.
 
 use super::server::Server;
 use std::fmt::Write as _;
@@ -7,11 +7,11 @@ use std::fmt::Write as _;
 pub(super) struct Scenario {
     pub(super) name: &'static str,
     pub(super) servers: &'static [Server],
-    /// What `tidegate bench` is told.
+    /// Arguments of `tidegate bench`.
     pub(super) load: &'static [&'static str],
-    /// How many rules stand beside each other in the rule file.
+    /// Number of sibling rules in the rule file.
     pub(super) sibling_rules: u32,
-    /// How many counters there are before measuring starts.
+    /// Number of counters created before the measurement.
     pub(super) counters_before: u64,
 }
 
@@ -27,7 +27,7 @@ const ALL: &[Server] = &[Server::Tidegate, Server::Tonic, Server::Hyper];
 const OURS: &[Server] = &[Server::Tidegate];
 const FOUR_BY_SIXTEEN: [&str; 4] = ["--connections", "4", "--streams", "16"];
 
-/// One descriptor of two entries, each rule as often as any other.
+/// One descriptor of two entries, uniform over the rules.
 const TWO_ENTRIES: [&str; 2] = ["--descriptor", "plan=plan-{key%10},remote_address={ip}"];
 
 pub(super) const SCENARIOS: &[Scenario] = &[
@@ -88,8 +88,8 @@ const fn saturated(descriptor: [&'static str; 2], keys: &'static str) -> [&'stat
 }
 
 impl Scenario {
-    /// The rule file: as many plans as there are to be siblings, and a rule for each further descriptor. Nothing is ever
-    /// denied, as the comparators deny nothing.
+    /// The rule file: a plan per sibling, and a rule for each further descriptor. No request is denied, as the comparators deny
+    /// none.
     pub(super) fn rules(&self) -> String {
         let mut yaml = "domain: edge\ndescriptors:\n".to_owned();
         let mut rule = |key: &str, value: &str| {

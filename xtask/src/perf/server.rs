@@ -1,4 +1,4 @@
-//! Starting a server on its core, and ending it.
+//! Server processes, each on its own core.
 
 use super::{machine::Machine, scenario::Scenario};
 use crate::Failure;
@@ -14,13 +14,13 @@ use std::{
 const START_POLLS: u32 = 500;
 const START_POLL: Duration = Duration::from_millis(10);
 
-/// Who answers.
+/// A measured server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Server {
     Tidegate,
-    /// The constant answer from tonic.
+    /// tonic, returning a constant.
     Tonic,
-    /// The constant answer from bare hyper.
+    /// Bare hyper, returning a constant.
     Hyper,
 }
 
@@ -34,12 +34,12 @@ impl Server {
     }
 }
 
-/// The programs that are measured and that measure.
+/// Paths of the programs.
 pub(super) struct Binaries {
     pub(super) tidegate: PathBuf,
     ceiling: PathBuf,
     pub(super) in_process: PathBuf,
-    /// Where rule files are put.
+    /// Directory for rule files.
     scratch: PathBuf,
 }
 
@@ -58,7 +58,7 @@ impl Binaries {
     }
 }
 
-/// A server that runs until it is dropped.
+/// A running server; killed when dropped.
 pub(super) struct Running {
     child: Child,
     pub(super) address: SocketAddr,
@@ -72,7 +72,7 @@ impl Running {
         machine: &Machine,
         binaries: &Binaries,
     ) -> Result<Self, Failure> {
-        // Free now, and in all likelihood still free in a moment.
+        // Another process could take the port before the server binds it; unlikely enough here.
         let address = TcpListener::bind("127.0.0.1:0")
             .and_then(|listener| listener.local_addr())
             .map_err(|error| format!("there is no free port: {error}"))?;
@@ -116,7 +116,7 @@ impl Running {
         Err("does not listen".to_owned())
     }
 
-    /// The process that serves: `taskset` has become the server.
+    /// The server process: `taskset` has replaced itself by it.
     pub(super) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -132,7 +132,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended by itself; either way there is nothing left to do.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
