@@ -1,20 +1,20 @@
-//! How far the reading of a snapshot has come.
+//! Progress bars of commands that read or write snapshots.
 
 use crate::snapshot::Progress;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 
-/// A bar on standard error if that is a terminal, or one that shows nothing.
-pub(super) fn bar(doing: &'static str) -> ProgressBar {
+/// A bar on standard error if that is a terminal, else one that shows nothing.
+pub(super) fn bar(operation: &'static str) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
     let style = ProgressStyle::with_template("{prefix} [{bar:40}] {percent}% {msg} ({eta} left)");
-    let bar = ProgressBar::new(0).with_prefix(doing);
+    let bar = ProgressBar::new(0).with_prefix(operation);
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "))
 }
 
-/// Shows how far reading has come.
+/// Shows the progress of reading.
 pub(super) fn show(bar: &ProgressBar, progress: Progress) {
     bar.set_length(progress.records_all);
     bar.set_position(progress.records);

@@ -1,7 +1,8 @@
-//! `tidegate snapshot`: what a data directory holds, and taking it elsewhere.
+//! `tidegate snapshot`: the content of a data directory, and moving it to another one.
 
 use super::{Failure, progress, table};
 use crate::{
+    algorithm::{Algorithm, Period, Rate, Refill, Schedule},
     clock::{Clock, SystemClock},
     rules::LimitInfo,
     snapshot::{self, Archive, OpenError},
@@ -9,14 +10,18 @@ use crate::{
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use std::{
-    fs::File,
-    io::{BufReader, BufWriter},
+    fs::{File, OpenOptions},
+    io::{self, BufReader, BufWriter, Read, Write},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
 };
 
-/// Looks into the data directory of a server that is stopped, and moves what it keeps.
+/// Inspects, verifies, exports and imports the snapshot in the data directory of a stopped server.
+///
+/// The directory is only read: neither permission to write nor free space is needed, except by import. The snapshot is
+/// copied to the directory for temporary files (TMPDIR) to be read.
 #[derive(Args)]
 pub(super) struct Snapshot {
     #[command(subcommand)]
@@ -33,21 +38,23 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
-    /// Writes the snapshot to a file of JSON lines, which holds the secret of the keys: keep it as one.
+    /// Writes the snapshot to a file of JSON lines. The file contains the secret of the keys; only its owner can read it.
     Export {
         /// The data directory.
         directory: PathBuf,
-        /// The file; it must not exist.
+        /// The file, which must not exist; - for standard output.
         file: PathBuf,
     },
-    /// Makes a data directory of an exported file.
+    /// Creates a data directory from an exported file.
     Import {
-        /// The file.
+        /// The file; - for standard input.
         file: PathBuf,
         /// The data directory; it must not hold a snapshot.
         directory: PathBuf,
     },
-    /// Reads the snapshot to its last byte. Exit code 0: a server can start with it.
+    /// Reads every record of the snapshot and compares it with its checksum. Exit code 0: a server can start with it.
+    ///
+    /// Bytes of the files that hold no part of the snapshot, such as free space in the database, are not checked.
     Verify {
         /// The data directory.
         directory: PathBuf,
@@ -74,14 +81,14 @@ fn open(directory: &Path) -> Result<Archive, Failure> {
     Archive::open(directory)?.ok_or_else(|| Failure(format!("{}: there is no snapshot", directory.display())))
 }
 
-/// What is counted under one limit.
+/// Counters of one limit.
 #[derive(Clone, Copy, Default)]
 struct Tally {
     counters: u64,
     expired: u64,
 }
 
-/// Reads everything; by place of the limit.
+/// Reads every counter; by index of the limit.
 fn tally(archive: &mut Archive) -> Result<Vec<Tally>, OpenError> {
     let (limits, now) = (archive.limits().to_vec(), SystemClock::new().now());
     let mut tallies = vec![Tally::default(); limits.len()];
@@ -104,11 +111,12 @@ fn inspect(directory: &Path, as_json: bool) -> Result<(), Failure> {
     let counters: u64 = tallies.iter().map(|tally| tally.counters).sum();
     let (at, bytes) = (archive.at(), archive.disk_bytes()?);
     let now = SystemClock::new().now();
-    // At most one of the two is not zero. The latter, if the clock was set back since.
+    // At most one of the two is not zero; the latter if the clock was set back since.
     let (age, ahead) = (now.since(at), at.since(now));
     let limits = archive.limits().iter().zip(&tallies);
     if as_json {
-        let limits: Vec<Value> = limits.map(|(info, tally)| to_json(info, tally)).collect();
+        let text = |info| limit_text(info, archive.limits());
+        let limits: Vec<Value> = limits.map(|(info, tally)| to_json(info, text(info), tally)).collect();
         table::print_line(json!({
             "format": snapshot::FORMAT,
             "at_nanos": at.as_nanos(),
@@ -119,11 +127,12 @@ fn inspect(directory: &Path, as_json: bool) -> Result<(), Failure> {
         }));
         return Ok(());
     }
-    let mut shown = table::table(["domain", "rule", "algorithm", "counters", "expired since"]);
+    let mut shown = table::table(["domain", "rule", "limit", "algorithm", "counters", "expired since"]);
     for (info, tally) in limits {
         shown.add_row([
             info.identity.domain.as_ref(),
             info.identity.path.as_ref(),
+            &limit_text(info, archive.limits()),
             info.algorithm.name(),
             &tally.counters.to_string(),
             &tally.expired.to_string(),
@@ -144,36 +153,97 @@ fn inspect(directory: &Path, as_json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-fn to_json(info: &LimitInfo, tally: &Tally) -> Value {
+fn to_json(info: &LimitInfo, limit: String, tally: &Tally) -> Value {
     json!({
         "domain": &*info.identity.domain,
         "rule": &*info.identity.path,
+        "limit": limit,
         "algorithm": info.algorithm.name(),
         "counters": tally.counters,
         "expired": tally.expired,
     })
 }
 
+/// The limit's numbers, and its tag where another limit of the rule has the same numbers.
+fn limit_text(info: &LimitInfo, all: &[LimitInfo]) -> String {
+    let text = numbers(&info.algorithm);
+    let is_same = |other: &&LimitInfo| {
+        let (one, other_one) = (&info.identity, &other.identity);
+        (&one.domain, &one.path) == (&other_one.domain, &other_one.path) && numbers(&other.algorithm) == text
+    };
+    if all.iter().filter(is_same).count() > 1 { format!("{text} #{:x}", info.identity.tag) } else { text }
+}
+
+fn numbers(algorithm: &Algorithm) -> String {
+    let every = |rate: &Rate| {
+        let (hits, nanos) = rate.to_parts();
+        format!("{hits} per {}", humantime::format_duration(Duration::from_nanos(nanos)))
+    };
+    match algorithm {
+        Algorithm::SlidingWindow(sliding) => format!("{} per {}", sliding.limit, sliding.window),
+        Algorithm::SlidingLog(log) => format!("{} per {}", log.limit, log.window),
+        Algorithm::SubWindows(sub) => {
+            let length = humantime::format_duration(Duration::from_nanos(sub.length_nanos().get()));
+            format!("{} per {} times {length}", sub.limit, sub.precision())
+        }
+        Algorithm::FixedWindow(fixed) => match &fixed.schedule {
+            Schedule::Clock(window) => format!("{} per {window}", fixed.limit),
+            Schedule::FirstHit(window) => format!("{} per {window} from the first hit", fixed.limit),
+            Schedule::Calendar(calendar) => {
+                let period = match calendar.period() {
+                    Period::Day => "day",
+                    Period::Week => "week",
+                    Period::Month => "month",
+                    Period::Year => "year",
+                };
+                format!("{} per {period} in {}", fixed.limit, calendar.zone().name())
+            }
+        },
+        Algorithm::TokenBucket(bucket) => match &bucket.refill {
+            Refill::Greedy(rate) => format!("{}, refilled by {}", bucket.size, every(rate)),
+            Refill::Intervals { tokens, interval } => {
+                format!("{}, refilled by {tokens} per {interval}", bucket.size)
+            }
+        },
+        Algorithm::LeakyBucket(bucket) => format!("{}, drained by {}", bucket.burst, every(&bucket.rate)),
+    }
+}
+
+/// Whether the argument stands for standard input or output.
+fn is_standard(file: &Path) -> bool {
+    file.as_os_str() == "-"
+}
+
 fn export(directory: &Path, file: &Path) -> Result<(), Failure> {
     let mut archive = open(directory)?;
-    let out = File::create_new(file).map_err(|error| Failure(format!("{}: {error}", file.display())))?;
+    let out: Box<dyn Write> = if is_standard(file) {
+        Box::new(io::stdout().lock())
+    } else {
+        let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
+        Box::new(created.map_err(|error| Failure(format!("{}: {error}", file.display())))?)
+    };
     let bar = progress::bar("exporting");
     let counters =
         snapshot::export(&mut archive, &mut BufWriter::new(out), |read| progress::show(&bar, read))?;
     bar.finish_and_clear();
-    table::print_line(format_args!("{}: {counters} counters", file.display()));
+    // Standard output may be the export.
+    eprintln!("{}: {counters} counters exported", directory.display());
     Ok(())
 }
 
 fn import(file: &Path, directory: &Path) -> Result<(), Failure> {
     let about = |error: &dyn std::fmt::Display| Failure(format!("{}: {error}", file.display()));
-    let input = File::open(file).map_err(|error| about(&error))?;
-    let bytes = input.metadata().map_err(|error| about(&error))?.len();
     let bar = progress::bar("importing");
-    bar.set_length(bytes);
+    let input: Box<dyn Read> = if is_standard(file) {
+        Box::new(io::stdin().lock())
+    } else {
+        let input = File::open(file).map_err(|error| about(&error))?;
+        bar.set_length(input.metadata().map_err(|error| about(&error))?.len());
+        Box::new(input)
+    };
     let counters = snapshot::import(BufReader::new(bar.wrap_read(input)), directory);
     bar.finish_and_clear();
     let counters = counters.map_err(|error| about(&error))?;
-    table::print_line(format_args!("{}: {counters} counters", directory.display()));
+    table::print_line(format_args!("{}: {counters} counters imported", directory.display()));
     Ok(())
 }

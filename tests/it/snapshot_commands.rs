@@ -65,13 +65,69 @@ async fn a_snapshot_is_inspected_verified_exported_and_imported_elsewhere() {
     assert_eq!((&json["counters"], &json["limits"][0]["domain"]), (&2.into(), &"d".into()));
     assert!(printed(&["verify", text(&data)]).contains("good, 2 counters"));
 
-    assert!(printed(&["export", text(&data), text(&file)]).contains("2 counters"));
+    let exported = snapshot(&["export", text(&data), text(&file)]);
+    assert!(String::from_utf8_lossy(&exported.stderr).contains("2 counters exported"));
+    assert_eq!(printed(&["export", text(&data), "-"]), fs::read_to_string(&file).expect("the export"));
     assert!(complaint(&["export", text(&data), text(&file)]).contains("exists"));
     assert!(printed(&["import", text(&file), text(&elsewhere)]).contains("2 counters"));
     assert!(complaint(&["import", text(&file), text(&elsewhere)]).contains("holds a snapshot already"));
     let server = Server::with_rules(rules.path(), &["--data", text(&elsewhere)]);
     let answer = server.client().await.hit("d", &[("user", "alice")]).await.expect("an answer");
     assert_eq!(answer.statuses[0].limit_remaining, 997);
+}
+
+#[test]
+fn a_snapshot_is_imported_from_standard_input() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let exported = fixture("snapshot-v1").join("exported.jsonl");
+    let mut import = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    import.args(["snapshot", "import", "-", text(folder.path())]);
+    let output =
+        import.stdin(fs::File::open(exported).expect("the fixture")).output().expect("the program runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(printed(&["verify", text(folder.path())]).contains("good, 8 counters"));
+}
+
+/// Two limits of one rule were shown as identical rows.
+#[test]
+fn inspect_distinguishes_the_limits_of_one_rule() {
+    let table = printed(&["inspect", text(&fixture("snapshot-v1-limits").join("data"))]);
+    let mut rows: Vec<&str> = table.lines().collect();
+    rows.sort_unstable();
+    rows.dedup();
+    assert_eq!(rows.len(), table.lines().count(), "{table}");
+    for limit in ["100 per 3659d", "1000 per 3660d", "100 per day in Europe/Berlin"] {
+        assert!(table.contains(limit), "{limit}: {table}");
+    }
+}
+
+/// Every file and directory below a folder, with its content and when it was changed.
+fn state_of(folder: &Path) -> Vec<(PathBuf, std::time::SystemTime, Option<Vec<u8>>)> {
+    let mut state = Vec::new();
+    for entry in fs::read_dir(folder).expect("the folder exists") {
+        let path = entry.expect("an entry").path();
+        let changed = path.metadata().and_then(|metadata| metadata.modified()).expect("its time");
+        if path.is_dir() {
+            state.extend(state_of(&path));
+        }
+        state.push((path.clone(), changed, fs::read(&path).ok()));
+    }
+    state.sort();
+    state
+}
+
+/// Inspecting needed permission to write, created a lock file, and let sled write to its files.
+#[test]
+fn reading_a_snapshot_changes_nothing_in_its_directory() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("data");
+    copy_folder(&fixture("snapshot-v1").join("data"), &data);
+    let before = state_of(&data);
+    for command in ["inspect", "verify"] {
+        printed(&[command, text(&data)]);
+    }
+    printed(&["export", text(&data), "-"]);
+    assert_eq!(state_of(&data), before);
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! Data directories that are in use, damaged, full or empty.
 
-use crate::support::{Client, Server, require, rules_file};
+use crate::support::{Client, Server, descriptor, require, rules_file};
 use rustix::process::Signal;
 use std::{
     fs,
     path::Path,
     process::{Command, Output},
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tidegate::api::pb::service::rate_limit_response::Code;
 
@@ -120,14 +120,14 @@ async fn a_restart_with_other_rules_keeps_what_was_used() {
     assert_eq!(hit(&mut server.client().await, "alice").await, 498);
 }
 
-/// A file system of three megabytes; unmounted when dropped.
+/// A small file system in memory; unmounted when dropped.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
-    fn mount() -> Option<Self> {
+    fn mount(size: &str) -> Option<Self> {
         let directory = tempfile::tempdir().ok()?;
         let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", "size=3m", "tmpfs"]).arg(directory.path());
+        mount.args(["-t", "tmpfs", "-o", size, "tmpfs"]).arg(directory.path());
         let done = mount.output().ok()?;
         done.status.success().then_some(Self(directory))
     }
@@ -142,7 +142,7 @@ impl Drop for SmallDisk {
 #[tokio::test]
 #[ignore = "needs mount"]
 async fn decisions_go_on_with_a_full_disk_and_the_next_success_heals() {
-    let disk = SmallDisk::mount();
+    let disk = SmallDisk::mount("size=3m");
     require("mount", disk.is_some());
     let (disk, rules) = (disk.unwrap(), rules_file(RULES));
     let data = disk.0.path().join("data");
@@ -172,4 +172,53 @@ async fn decisions_go_on_with_a_full_disk_and_the_next_success_heals() {
     let server = start(rules.path(), &data, &[]);
     assert_eq!(hit(&mut server.client().await, "alice").await, left - 1, "it healed before it was killed");
     drop(server);
+}
+
+/// Counts one hit for each of so many users.
+async fn hit_many(client: &mut Client, users: usize) {
+    let users: Vec<String> = (0..users).map(|user| format!("user-{user}")).collect();
+    for some in users.chunks(100) {
+        let descriptors = some.iter().map(|user| descriptor(&[("user", user)])).collect();
+        client.ask("d", descriptors).await.expect("the server decides");
+    }
+}
+
+/// The server wrote no further snapshot, counted no failure and ignored SIGTERM; `verify` and a start needed space to read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs mount"]
+async fn a_disk_that_fills_up_during_a_large_snapshot_delays_neither_stop_nor_start() {
+    const USERS: usize = 40_000;
+    let disk = SmallDisk::mount("size=16m");
+    require("mount", disk.is_some());
+    let (disk, rules) = (disk.unwrap(), rules_file(RULES));
+    let data = disk.0.path().join("data");
+    let server =
+        start_at(rules.path(), &data, "300ms", &["--max-descriptors", "100", "--snapshot-timeout", "3s"]);
+    let mut client = server.client().await;
+    hit_many(&mut client, USERS).await;
+    hit(&mut client, "alice").await;
+    logged_more(&server, "snapshot written", 1).await;
+
+    let filler = disk.0.path().join("filler");
+    let filling = std::thread::spawn({
+        let filler = filler.clone();
+        move || fs::write(filler, vec![1; 16 << 20]).expect_err("the disk is not full")
+    });
+    hit_many(&mut client, USERS).await;
+    filling.join().unwrap();
+    logged_more(&server, "snapshot failed", 0).await;
+    drop(client);
+    let stopping = Instant::now();
+    assert!(!server.terminate().success(), "the last snapshot failed, and the exit code says so");
+    assert!(stopping.elapsed() < Duration::from_secs(8), "the stop took {:?}", stopping.elapsed());
+
+    let mut verify = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    let verified = verify.args(["snapshot", "verify"]).arg(&data).output().expect("the program runs");
+    assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
+    let server = start_at(rules.path(), &data, "300ms", &["--max-descriptors", "100"]);
+    let mut client = server.client().await;
+    let left = hit(&mut client, "alice").await;
+    assert_eq!(left, 998, "the snapshot before the disk was full is restored on the full disk");
+    fs::remove_file(&filler).unwrap();
+    logged_more(&server, "snapshot written", 0).await;
 }
