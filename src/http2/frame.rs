@@ -1,6 +1,6 @@
 //! HTTP/2 frames (RFC 9113, section 4): nine bytes of header, then a payload.
 
-use super::ConnectionError;
+use super::{ConnectionError, steps};
 
 /// What a client says before its first frame.
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -140,6 +140,7 @@ impl<'a> Frame<'a> {
 /// Appends the header of a frame whose payload follows.
 pub(crate) fn write_header(length: usize, kind: u8, flags: u8, stream: u32, out: &mut Vec<u8>) {
     debug_assert!(length <= PAYLOAD_MAX);
+    steps::add(steps::FRAME + steps::of_bytes(length));
     let [_, l0, l1, l2] = (length as u32).to_be_bytes();
     let [s0, s1, s2, s3] = stream.to_be_bytes();
     out.extend_from_slice(&[l0, l1, l2, kind, flags, s0, s1, s2, s3]);

@@ -26,6 +26,7 @@ mod routed;
 mod serve;
 mod service;
 mod settings;
+mod steps;
 mod stream;
 
 pub use activity::Activity;

@@ -6,6 +6,7 @@
 use super::{
     Fields, Service,
     hpack::{Decoder, HpackError},
+    steps,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, uri::PathAndQuery};
 
@@ -208,6 +209,7 @@ fn check_fields(fields: &Fields) -> Option<Option<u64>> {
     let mut seen = [false; PSEUDO_HEADERS.len()];
     let (mut length, mut pseudo_ended) = (None, false);
     for (name, value) in fields.iter() {
+        steps::add(steps::of_bytes(name.len() + value.len()));
         if !is_field_value(value) {
             return None;
         }

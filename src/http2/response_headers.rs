@@ -1,7 +1,7 @@
-//! Header blocks of answers, and how they are framed.
+//! Encodes the header blocks of responses, and frames them.
 //!
-//! Two fields are in the client's table: those of every answer that is made at once. The rest is written in full, since it
-//! is rare; so nothing has to be remembered of it.
+//! The two fields of every fast-path response are in the client's dynamic table. All others are rare and written as
+//! literals, so that no other state of the table is needed.
 
 use super::{
     frame::{self, write_header},
@@ -14,25 +14,25 @@ const STATUS_200: usize = 8;
 const CONTENT_TYPE: (&[u8], &[u8]) = (b"content-type", b"application/grpc");
 const GRPC_STATUS_OK: (&[u8], &[u8]) = (b"grpc-status", b"0");
 
-/// Writes header blocks, in the order in which they are sent.
+/// Encodes header blocks, in the order in which they are sent.
 pub(super) struct ResponseEncoder {
     table: Table,
-    /// The block of the head of a fast-path response.
+    /// The header block of a fast-path response.
     fast_path_headers: Vec<u8>,
-    /// The block of its trailers.
+    /// The header block of its trailers.
     fast_path_trailers: Vec<u8>,
 }
 
-/// What the client's table holds.
+/// State of the client's dynamic table.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Table {
     Empty,
     ContentType,
-    /// The status is the newest entry.
+    /// `content-type` and `grpc-status`; the latter is the newest entry.
     Both,
-    /// It is smaller than the default, and the client has yet to be told that it stays empty.
-    ToBeGivenUp,
-    GivenUp,
+    /// The client reduced the size below the default: the next block must start with a size update.
+    SizeUpdate,
+    Unused,
 }
 
 impl ResponseEncoder {
@@ -43,15 +43,17 @@ impl ResponseEncoder {
         headers
     }
 
-    /// The client's table holds so many bytes from now on. One below the default is not used at all: whoever goes on with a
-    /// smaller one has to say so first (RFC 7541, section 4.2), however little of it is used.
+    /// Applies SETTINGS_HEADER_TABLE_SIZE. A table below the default is not used at all, which takes one size update
+    /// (RFC 7541, section 4.2).
     pub(super) fn table_resized(&mut self, size: u32) {
-        if (size as usize) < hpack::DEFAULT_TABLE_SIZE && self.table != Table::GivenUp {
-            self.set(Table::ToBeGivenUp);
+        if (size as usize) < hpack::DEFAULT_TABLE_SIZE
+            && !matches!(self.table, Table::SizeUpdate | Table::Unused)
+        {
+            self.set(Table::SizeUpdate);
         }
     }
 
-    /// Makes the blocks that fit the table.
+    /// Encodes the blocks that fit the state of the table.
     fn set(&mut self, table: Table) {
         self.table = table;
         let indexed = matches!(table, Table::Empty | Table::ContentType);
@@ -60,12 +62,12 @@ impl ResponseEncoder {
             None => write_literal(name, value, indexed, block),
         };
         let (content_type, status) = match table {
-            Table::Empty | Table::ToBeGivenUp | Table::GivenUp => (None, None),
+            Table::Empty | Table::SizeUpdate | Table::Unused => (None, None),
             Table::ContentType => (Some(hpack::NEWEST), None),
             Table::Both => (Some(hpack::NEWEST + 1), Some(hpack::NEWEST)),
         };
         self.fast_path_headers.clear();
-        if table == Table::ToBeGivenUp {
+        if table == Table::SizeUpdate {
             hpack::write_no_table(&mut self.fast_path_headers);
         }
         write_indexed(STATUS_200, &mut self.fast_path_headers);
@@ -74,18 +76,18 @@ impl ResponseEncoder {
         field(GRPC_STATUS_OK, status, &mut self.fast_path_trailers);
     }
 
-    /// Appends the HEADERS before a fast-path response's body.
+    /// Appends the HEADERS before the body of a fast-path response.
     #[inline]
     pub(super) fn write_fast_path_headers(&mut self, stream: u32, out: &mut Vec<u8>) {
         frame::write(frame::HEADERS, frame::END_HEADERS, stream, &self.fast_path_headers, out);
         match self.table {
-            Table::Both | Table::ContentType | Table::GivenUp => {}
+            Table::Both | Table::ContentType | Table::Unused => {}
             Table::Empty => self.set(Table::ContentType),
-            Table::ToBeGivenUp => self.set(Table::GivenUp),
+            Table::SizeUpdate => self.set(Table::Unused),
         }
     }
 
-    /// Appends the HEADERS after a fast-path response's body.
+    /// Appends the HEADERS after the body of a fast-path response.
     #[inline]
     pub(super) fn write_fast_path_trailers(&mut self, stream: u32, out: &mut Vec<u8>) {
         const FLAGS: u8 = frame::END_HEADERS | frame::END_STREAM;
@@ -95,7 +97,7 @@ impl ResponseEncoder {
         }
     }
 
-    /// Appends the HEADERS before any other answer's body.
+    /// Appends the HEADERS before the body of any other response.
     pub(super) fn write_head(
         &mut self,
         stream: u32,
@@ -110,19 +112,19 @@ impl ResponseEncoder {
         write_block(stream, &block, is_end, out);
     }
 
-    /// Appends the HEADERS after any other answer's body.
+    /// Appends the HEADERS after the body of any other response.
     pub(super) fn write_trailers(&mut self, stream: u32, trailers: &HeaderMap, out: &mut Vec<u8>) {
         let mut block = self.block();
         write_fields(trailers, &mut block);
         write_block(stream, &block, true, out);
     }
 
-    /// The start of a block.
+    /// A new block, with a size update if one is due.
     fn block(&mut self) -> Vec<u8> {
         let mut block = Vec::new();
-        if self.table == Table::ToBeGivenUp {
+        if self.table == Table::SizeUpdate {
             hpack::write_no_table(&mut block);
-            self.set(Table::GivenUp);
+            self.set(Table::Unused);
         }
         block
     }
@@ -134,7 +136,7 @@ fn write_fields(fields: &HeaderMap, block: &mut Vec<u8>) {
     }
 }
 
-/// A block longer than a frame goes on in CONTINUATION.
+/// Appends a block as HEADERS, and CONTINUATION if it is longer than a frame.
 fn write_block(stream: u32, block: &[u8], is_end: bool, out: &mut Vec<u8>) {
     let (first, rest) = block.split_at(block.len().min(frame::PAYLOAD_MAX));
     let mut flags = if is_end { frame::END_STREAM } else { 0 };
@@ -149,14 +151,14 @@ fn write_block(stream: u32, block: &[u8], is_end: bool, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends the head of a DATA frame whose length [`end_data`] fills in.
+/// Appends the header of a DATA frame whose length [`end_data`] sets; where its payload starts.
 #[inline]
 pub(super) fn start_data(stream: u32, out: &mut Vec<u8>) -> usize {
     write_header(0, frame::DATA, 0, stream, out);
     out.len()
 }
 
-/// The DATA frame whose payload starts at `start` ends here.
+/// Ends the DATA frame whose payload starts at `start`.
 #[inline]
 pub(super) fn end_data(start: usize, out: &mut [u8]) {
     let [_, length @ ..] = ((out.len() - start) as u32).to_be_bytes();

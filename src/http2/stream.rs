@@ -1,7 +1,8 @@
-//! One stream: a request on its way in, and its answer on its way out.
+//! One stream: a request being received and its response being sent.
 
 use super::{
-    flow_control::{RecvWindow, SendWindow},
+    connection::BlockedBy,
+    flow_control::{RecvWindow, StreamSendWindow},
     routed::{Piece, Task},
 };
 use bytes::Bytes;
@@ -9,44 +10,48 @@ use http::{HeaderMap, Request};
 use std::{collections::VecDeque, time::Duration};
 use tokio::sync::{mpsc, oneshot};
 
-/// A stream that is under way.
+/// An open stream.
 pub(super) struct Stream<Q> {
     pub(super) request: RecvState<Q>,
-    /// How much of the request's body may come.
+    /// Bytes of the request's body that may be received.
     pub(super) recv_window: RecvWindow,
-    /// Bytes of the body that came and were not yet read: they keep their place in the connection's window.
+    /// Bytes of the body received and not yet read by the task: they use the connection's window.
     pub(super) unreleased: usize,
-    /// What is to come of the body, if the request said.
+    /// Bytes of the body still to be received, if the request has a content-length.
     pub(super) content_left: Option<u64>,
-    /// When it was opened.
+    /// When the stream was opened.
     pub(super) opened: Duration,
-    /// How much of the answer's body may be sent.
-    pub(super) send_window: SendWindow,
-    /// What is to be sent, once the windows let it.
+    /// Bytes of the response's body that may be sent.
+    pub(super) send_window: StreamSendWindow,
+    /// Frames to be sent once the windows allow.
     pub(super) send_queue: VecDeque<SendItem>,
-    /// Since when the first piece of it waits for a window, however much of that piece was sent meanwhile.
+    /// Why the queue cannot be sent; none while it can.
+    pub(super) blocked_by: Option<BlockedBy>,
+    /// Since when the first item of the queue has been blocked by a window, however much of it was sent meanwhile.
     pub(super) blocked_since: Option<Duration>,
-    /// Whether the head of a routed response was sent.
+    /// Whether the headers of a routed response are sent.
     pub(super) has_response: bool,
-    /// Who makes the answer. Dropped with the stream, which ends it.
+    /// The task that makes the response. Dropped with the stream, which aborts it.
     pub(super) task: Option<Task>,
 }
 
-/// A request whose head has come.
+/// State of a request whose headers have been received.
 pub(super) enum RecvState<Q> {
-    /// It may be answered at once when all of it is there.
+    /// The body is buffered for the fast path.
     Buffering { fast_path: Q, head: Box<Request<()>>, body: Vec<u8> },
-    /// Its body goes to whom it was routed to.
+    /// The body goes to the task.
     Routed(mpsc::UnboundedSender<Piece>),
-    /// All of it has come.
+    /// The response is sent; the rest of the body is checked and discarded.
+    Discarding,
+    /// END_STREAM has been received.
     Ended,
 }
 
-/// A part of an answer that waits for its turn.
+/// A queued part of a response.
 pub(super) enum SendItem {
-    /// The sender is dropped when all of it was sent.
+    /// The sender is dropped when all bytes are sent.
     Data(Bytes, Option<oneshot::Sender<()>>),
-    /// What ends a fast-path response.
+    /// The trailers of a fast-path response.
     FastPathTrailers,
     Trailers(HeaderMap),
     End,
@@ -56,7 +61,7 @@ impl<Q> Stream<Q> {
     pub(super) fn new(
         request: RecvState<Q>,
         recv_window: u32,
-        send_window: SendWindow,
+        send_window: StreamSendWindow,
         opened: Duration,
     ) -> Self {
         Self {
@@ -67,10 +72,15 @@ impl<Q> Stream<Q> {
             opened,
             send_window,
             send_queue: VecDeque::new(),
+            blocked_by: None,
             blocked_since: None,
             has_response: false,
             task: None,
         }
+    }
+
+    pub(super) fn is_discarding(&self) -> bool {
+        matches!(self.request, RecvState::Discarding)
     }
 
     pub(super) fn request_has_ended(&self) -> bool {
@@ -78,8 +88,8 @@ impl<Q> Stream<Q> {
     }
 
     /// Whether no more of the request is waited for. A response that starts before the request's end makes it a
-    /// bidirectional stream, whose request may stay open.
+    /// bidirectional stream, whose request may stay open until the response is complete.
     pub(super) fn has_whole_request(&self) -> bool {
-        self.request_has_ended() || self.has_response
+        self.request_has_ended() || self.has_response && !self.is_discarding()
     }
 }

@@ -229,7 +229,7 @@ impl<R: Response> Connection<R> {
                 frame::GOAWAY => self.on_goaway(&frame, finished)?,
                 // Stream windows are not tracked: each request was sent whole.
                 frame::WINDOW_UPDATE if frame.stream == 0 => {
-                    self.send_window.adjust((frame.number()? & WINDOW_MAX).into())?;
+                    self.send_window.increase(frame.number()? & WINDOW_MAX)?;
                 }
                 frame::PUSH_PROMISE => {
                     return Err(ConnectionError::protocol("PUSH_PROMISE although ENABLE_PUSH is 0"));

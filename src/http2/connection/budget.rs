@@ -1,14 +1,17 @@
-//! How much a client may ask of the connection that leads to nothing.
+//! Bounds on work that a client causes without asking for a decision.
 
 use crate::http2::{ConnectionError, ErrorCode, Http2Settings};
 use std::time::Duration;
 
-/// How long a budget lasts before it is renewed.
+/// Time after which the counts start at zero.
 const PERIOD: Duration = Duration::from_secs(10);
-/// Control frames that each request brings along: its client may well give back windows frame by frame.
+/// Control frames allowed for each request: its client may return windows frame by frame.
 const CONTROL_FRAMES_PER_REQUEST: u32 = 8;
 
-/// What the client has done since the budget was renewed.
+/// Bytes by which the list of fields of a usual request is larger than its encoded block.
+const USUAL_EXPANSION: usize = 2048;
+
+/// Counts since the last renewal.
 #[derive(Default)]
 pub(super) struct Budget {
     since: Duration,
@@ -19,13 +22,13 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// The client opened a stream.
+    /// A request that is neither malformed nor refused was received.
     #[inline]
     pub(super) fn request(&mut self) {
         self.requests = self.requests.saturating_add(1);
     }
 
-    /// A request was answered.
+    /// The response to a request was written.
     #[inline]
     pub(super) fn answer(&mut self) {
         self.answers = self.answers.saturating_add(1);
@@ -36,32 +39,48 @@ impl Budget {
         self.answers
     }
 
-    /// A frame came that asks for nothing.
+    /// A control frame, or another frame that asks for nothing, was received.
     pub(super) fn control_frame(&mut self, settings: &Http2Settings) -> Result<(), ConnectionError> {
+        self.control_frames(1, settings)
+    }
+
+    /// A header block was decoded. Fields by index make the decoded list much larger than the block: each KiB beyond that
+    /// of a usual request counts as a control frame.
+    #[inline]
+    pub(super) fn decoded(
+        &mut self,
+        list_bytes: usize,
+        block_bytes: usize,
+        settings: &Http2Settings,
+    ) -> Result<(), ConnectionError> {
+        let excess = list_bytes.saturating_sub(block_bytes + USUAL_EXPANSION) / 1024;
+        if excess == 0 { Ok(()) } else { self.control_frames(excess as u32, settings) }
+    }
+
+    /// A DATA frame was cut short by a small window. Checked with the next control frame.
+    pub(super) fn fragment(&mut self) {
         self.control_frames = self.control_frames.saturating_add(1);
+    }
+
+    fn control_frames(&mut self, count: u32, settings: &Http2Settings) -> Result<(), ConnectionError> {
+        self.control_frames = self.control_frames.saturating_add(count);
         let earned = self.requests.saturating_mul(CONTROL_FRAMES_PER_REQUEST);
         if self.control_frames > settings.control_frames_max.saturating_add(earned) {
-            return Err(ConnectionError::new(
-                ErrorCode::EnhanceYourCalm,
-                "it floods with frames that ask for nothing",
-            ));
+            return Err(ConnectionError::new(ErrorCode::EnhanceYourCalm, "too many control frames"));
         }
         Ok(())
     }
 
-    /// The client cancelled a request.
+    /// A stream was reset by the client, or by the server because of an error of the client.
     pub(super) fn reset(&mut self, settings: &Http2Settings) -> Result<(), ConnectionError> {
         self.resets = self.resets.saturating_add(1);
         if self.resets > settings.resets_max.saturating_add(self.answers) {
-            return Err(ConnectionError::new(
-                ErrorCode::EnhanceYourCalm,
-                "it cancels too much of what it asks",
-            ));
+            return Err(ConnectionError::new(ErrorCode::EnhanceYourCalm, "too many RST_STREAM frames"));
         }
         Ok(())
     }
 
-    /// Time has passed.
+    /// Moves the time to `now`.
     pub(super) fn tick(&mut self, now: Duration) {
         if now.saturating_sub(self.since) >= PERIOD {
             *self = Self { since: now, ..Self::default() };

@@ -1,37 +1,43 @@
-//! Frames that are about the connection or a stream and carry no request: SETTINGS, PING, WINDOW_UPDATE and their like.
+//! Control frames: SETTINGS, PING, WINDOW_UPDATE, RST_STREAM, PRIORITY, GOAWAY.
 
-use super::{Connection, Phase};
+use super::{Connection, Phase, send_queues::BlockedBy};
 use crate::http2::{
     ConnectionError, ErrorCode, Service,
     flow_control::{DEFAULT_WINDOW, WINDOW_MAX, WindowOverflow},
     frame::{self, Frame, setting},
+    steps,
 };
 
-/// The payload of the PING that asks whether the client knows of the GOAWAY before it.
+/// Payload of the PING after a GOAWAY: once it is acknowledged, the client knows of the GOAWAY.
 const DRAIN_PING: &[u8; 8] = b"draining";
-/// The payload of the PING that asks whether the client is there.
+/// Payload of the PING that checks whether the client is alive.
 pub(super) const ALIVE_PING: &[u8; 8] = b"alive?  ";
 
 impl<S: Service> Connection<S> {
-    /// What the server says first.
-    pub(super) fn greet(&mut self) {
+    /// Writes the server's connection preface (RFC 9113, section 3.4), once.
+    pub(super) fn write_preface(&mut self) {
+        if std::mem::replace(&mut self.has_preface, true) {
+            return;
+        }
         let settings = [
             (setting::MAX_CONCURRENT_STREAMS, self.settings.streams_max),
             (setting::INITIAL_WINDOW_SIZE, self.settings.stream_window),
             (setting::MAX_HEADER_LIST_SIZE, self.settings.header_bytes_max),
         ];
         frame::write_settings(&settings, &mut self.outgoing);
-        let raise = self.settings.connection_window.saturating_sub(DEFAULT_WINDOW);
-        if raise > 0 {
-            frame::write_window_update(0, raise, &mut self.outgoing);
+        let increment = self.settings.connection_window.saturating_sub(DEFAULT_WINDOW);
+        if increment > 0 {
+            frame::write_window_update(0, increment, &mut self.outgoing);
         }
     }
 
-    /// Asks the client to start nothing more. It is told for good once it has answered: what it had sent until then is
-    /// still answered.
+    /// Starts a graceful shutdown: a GOAWAY with the largest stream id, then, once a PING after it is acknowledged, one
+    /// with the last stream processed. Requests that the client sent before it knew are still processed.
     pub(in crate::http2) fn start_drain(&mut self) {
         if self.phase < Phase::Draining {
+            self.write_preface();
             self.phase = Phase::Draining;
+            self.reset_discarding();
             self.write_goaway(frame::STREAM_MAX, ErrorCode::No);
             frame::write(frame::PING, 0, 0, DRAIN_PING, &mut self.outgoing);
         }
@@ -45,16 +51,16 @@ impl<S: Service> Connection<S> {
             frame::WINDOW_UPDATE => self.on_window_update(frame),
             frame::RST_STREAM => self.on_reset(frame),
             frame::PRIORITY => self.on_priority(frame),
-            frame::GOAWAY if frame.stream != 0 => Err(ConnectionError::protocol("a GOAWAY is of a stream")),
-            frame::PUSH_PROMISE => Err(ConnectionError::protocol("a client pushes")),
-            // A GOAWAY of a client says that it will take no pushes, and there are none. Kinds that are yet to be invented
-            // are to be ignored.
+            frame::GOAWAY if frame.stream != 0 => Err(ConnectionError::protocol("GOAWAY on a stream")),
+            frame::PUSH_PROMISE => Err(ConnectionError::protocol("PUSH_PROMISE from a client")),
+            // A client's GOAWAY only refuses pushes. Unknown frame types must be ignored (RFC 9113, section 4.1).
             _ => Ok(()),
         }
     }
 
     fn on_settings(&mut self, frame: &Frame<'_>) -> Result<(), ConnectionError> {
         let Some(settings) = frame.settings()? else { return Ok(()) };
+        let before = self.initial_window;
         for (name, value) in settings {
             self.on_setting(name, value)?;
         }
@@ -62,27 +68,24 @@ impl<S: Service> Connection<S> {
         if self.phase == Phase::AwaitingSettings {
             self.phase = Phase::Open;
         }
-        self.flush_all();
+        if self.initial_window > before {
+            self.flush_unblocked();
+        }
         Ok(())
     }
 
     fn on_setting(&mut self, name: u16, value: u32) -> Result<(), ConnectionError> {
+        steps::add(steps::FIELD);
         match name {
-            setting::HEADER_TABLE_SIZE => self.answers.table_resized(value),
+            setting::HEADER_TABLE_SIZE => self.response_encoder.table_resized(value),
             setting::ENABLE_PUSH if value > 1 => {
                 return Err(ConnectionError::protocol("ENABLE_PUSH is neither 0 nor 1"));
             }
             setting::INITIAL_WINDOW_SIZE if value > WINDOW_MAX => return Err(WindowOverflow.into()),
-            setting::INITIAL_WINDOW_SIZE => {
-                let by = i64::from(value) - i64::from(self.stream_outbound);
-                self.stream_outbound = value;
-                for stream in self.streams.values_mut() {
-                    stream.send_window.adjust(by)?;
-                }
-            }
-            // No frame of an answer is longer than the least that may be set.
+            setting::INITIAL_WINDOW_SIZE => self.initial_window = value,
+            // No frame written is longer than the smallest value allowed.
             setting::MAX_FRAME_SIZE if !(1 << 14..1 << 24).contains(&value) => {
-                return Err(ConnectionError::protocol("MAX_FRAME_SIZE is out of its range"));
+                return Err(ConnectionError::protocol("MAX_FRAME_SIZE is out of range"));
             }
             _ => {}
         }
@@ -101,25 +104,46 @@ impl<S: Service> Connection<S> {
     }
 
     fn on_window_update(&mut self, frame: &Frame<'_>) -> Result<(), ConnectionError> {
-        let raise = frame.number()? & WINDOW_MAX;
-        if frame.stream == 0 {
-            if raise == 0 {
-                return Err(ConnectionError::protocol("a window is raised by nothing"));
+        let (id, increment) = (frame.stream, frame.number()? & WINDOW_MAX);
+        if id == 0 {
+            if increment == 0 {
+                return Err(ConnectionError::protocol("WINDOW_UPDATE by zero"));
             }
-            self.send_window.adjust(raise.into())?;
-            self.flush_all();
+            self.send_window.increase(increment)?;
+            self.flush_connection();
             return Ok(());
         }
         self.must_not_be_idle(frame)?;
-        let Some(stream) = self.streams.get_mut(&frame.stream) else { return Ok(()) };
-        if raise == 0 {
-            self.reset(frame.stream, ErrorCode::Protocol);
-        } else if stream.send_window.adjust(raise.into()).is_err() {
-            self.reset(frame.stream, ErrorCode::FlowControl);
-        } else {
-            self.flush(frame.stream);
+        if id > self.last_stream || self.closed.was_reset(id) {
+            return Ok(());
+        }
+        if increment == 0 {
+            return self.reset_for(id, ErrorCode::Protocol);
+        }
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return self.on_late_window_update(id, increment);
+        };
+        let credit = stream.send_window.credit();
+        if stream.send_window.increase(increment, self.initial_window).is_err() {
+            return self.reset_for(id, ErrorCode::FlowControl);
+        }
+        if stream.blocked_by == Some(BlockedBy::Stream) {
+            self.send_queues.remove_credit(id, credit);
+            if stream.send_window.available(self.initial_window) == 0 {
+                self.send_queues.push_credit(id, stream.send_window.credit());
+            } else {
+                stream.blocked_by = None;
+                self.flush(id);
+            }
         }
         Ok(())
+    }
+
+    /// A WINDOW_UPDATE of a closed stream is ignored, unless no window allows it: whether an error of the client is
+    /// reported must not depend on when the response was ready.
+    fn on_late_window_update(&mut self, id: u32, increment: u32) -> Result<(), ConnectionError> {
+        let is_error = increment > WINDOW_MAX - DEFAULT_WINDOW;
+        if is_error { self.reset_for(id, ErrorCode::FlowControl) } else { Ok(()) }
     }
 
     fn on_reset(&mut self, frame: &Frame<'_>) -> Result<(), ConnectionError> {
@@ -130,13 +154,13 @@ impl<S: Service> Connection<S> {
         Ok(())
     }
 
-    /// Priorities are checked, not followed (RFC 9113 has given them up).
+    /// Checks a PRIORITY frame; priorities are deprecated and not followed.
     fn on_priority(&mut self, frame: &Frame<'_>) -> Result<(), ConnectionError> {
         if frame.stream == 0 {
-            return Err(ConnectionError::protocol("a PRIORITY is of no stream"));
+            return Err(ConnectionError::protocol("PRIORITY on stream 0"));
         }
         if frame.payload.len() != 5 {
-            return Err(ConnectionError::frame_size("a PRIORITY has a wrong length"));
+            return Err(ConnectionError::frame_size("wrong length of PRIORITY"));
         }
         if frame.depends_on_itself() {
             return Err(ConnectionError::protocol("a stream depends on itself"));
@@ -147,7 +171,7 @@ impl<S: Service> Connection<S> {
     fn must_not_be_idle(&self, frame: &Frame<'_>) -> Result<(), ConnectionError> {
         let is_idle = frame.stream.is_multiple_of(2) || frame.stream > self.last_stream;
         if is_idle && self.phase != Phase::GoingAway {
-            return Err(ConnectionError::protocol("a frame is of a stream that was never opened"));
+            return Err(ConnectionError::protocol("frame on an idle stream"));
         }
         Ok(())
     }

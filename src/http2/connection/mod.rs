@@ -1,16 +1,20 @@
-//! The server's side of one connection: bytes read become bytes to write.
+//! The server half of one connection: bytes read become bytes to write.
 //!
-//! No IO and no clock: the time is told by [`Connection::tick`]. What always holds:
-//! - what the client can make the connection hold is bounded, as [`Http2Settings`] adds it up;
-//! - a call answered at once was read and answered within one call of [`Connection::read`], or waits for nothing but the
-//!   client's windows;
-//! - a stream's task lives no longer than its stream.
+//! No IO and no clock: time is an argument of [`Connection::tick`]. Invariants:
+//! - the memory that a client can make the connection use is bounded, as [`Http2Settings`] adds it up;
+//! - the work per byte received is bounded (`tests/cost.rs`);
+//! - a call of the fast path is decided within the [`Connection::read`] that completes it; its response waits for nothing
+//!   but the client's windows;
+//! - a stream's task lives no longer than its stream;
+//! - the errors that a client is sent do not depend on how its bytes were cut, nor on when responses were ready.
 
 mod batch;
 mod budget;
+mod closed_streams;
 mod control;
 mod recv;
 mod send;
+mod send_queues;
 #[cfg(test)]
 mod tests;
 mod time;
@@ -22,99 +26,114 @@ use super::{
     request_headers::RequestDecoder,
     response_headers::ResponseEncoder,
     routed::{Task, TaskSender},
+    steps,
     stream::Stream,
 };
 use batch::{Batch, Input};
 use budget::Budget;
+use closed_streams::ClosedStreams;
 use hashbrown::HashMap;
 use http::Request;
+pub(super) use send_queues::BlockedBy;
+use send_queues::SendQueues;
 use std::{collections::VecDeque, time::Duration};
 
-/// What is to be written and not read by the client, beyond which nothing more is read from it. What tasks answer waits too.
+/// Bytes written and not read by the client, above which nothing more is read from it and no DATA is written.
 const UNREAD_MAX: usize = 256 * 1024;
 
-/// How much room for what is to be written a connection keeps while there is nothing to write.
+/// Capacity of the write buffer that a connection keeps while the buffer is empty.
 const KEPT_MAX: usize = 16 * 1024;
 
-/// The server's side of one connection.
+/// Share of the unwritten bytes that may stand before them in the write buffer, already written.
+const WRITTEN_SHARE: usize = 4;
+
+/// Bytes of an HTTP/1 request line that are awaited before the client is refused.
+const REQUEST_LINE_MAX: usize = 8 * 1024;
+
+/// The server half of one connection.
 pub(super) struct Connection<S: Service> {
     settings: Http2Settings,
     incoming: ReadBuffer,
     outgoing: Vec<u8>,
-    /// How much of `outgoing` is already written.
+    /// Bytes of `outgoing` that are already written.
     written: usize,
     phase: Phase,
-    /// What the client did, if it ended otherwise than it should.
+    /// Whether the server's connection preface is written.
+    has_preface: bool,
+    /// The reason why the connection failed, if it did.
     failure: Option<&'static str>,
-    heads: RequestDecoder<S::FastPath>,
-    answers: ResponseEncoder,
+    request_decoder: RequestDecoder<S::FastPath>,
+    response_encoder: ResponseEncoder,
     streams: HashMap<u32, Stream<S::FastPath>, foldhash::fast::RandomState>,
-    /// The newest stream of the client; zero before the first.
+    /// The highest stream id of the client; zero before the first.
     last_stream: u32,
-    /// A header block whose end has not come.
+    closed: ClosedStreams,
+    send_queues: SendQueues,
+    /// A header block without END_HEADERS yet.
     partial_block: Option<PartialHeaderBlock>,
     recv_window: RecvWindow,
     send_window: SendWindow,
-    /// What the client's SETTINGS say of the window of a new stream.
-    stream_outbound: u32,
-    /// Requests that are to be given tasks, first come first.
+    /// The client's SETTINGS_INITIAL_WINDOW_SIZE.
+    initial_window: u32,
+    /// Requests to be given tasks, in the order received.
     to_route: VecDeque<(u32, Request<RequestBody>)>,
     tasks: TaskSender,
     budget: Budget,
     time: time::Times,
 }
 
-/// How far the connection has come. It never goes back.
+/// Phase of the connection. It never goes back.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Phase {
-    /// The client has not said its preface.
+    /// No preface from the client yet.
     AwaitingPreface,
-    /// It has, but not its SETTINGS.
+    /// The preface, but no SETTINGS.
     AwaitingSettings,
     Open,
-    /// The client was asked to start nothing more.
+    /// A GOAWAY is sent; new streams are processed until the client has acknowledged it.
     Draining,
-    /// It knows: what it starts now is not looked at.
+    /// The client knows: new streams are ignored.
     GoingAway,
-    /// Nothing is read any more.
+    /// Nothing is read any more; the rest is written.
     Failed,
-    /// Not even written.
+    /// Nothing is read or written.
     Closed,
 }
 
 impl<S: Service> Connection<S> {
-    /// A connection just made, at time zero. Its tasks talk to it by `tasks`.
+    /// A new connection, at time zero. Its tasks send their events by `tasks`.
     pub(super) fn new(settings: Http2Settings, tasks: TaskSender) -> Self {
-        let mut connection = Self {
+        Self {
             settings,
             incoming: ReadBuffer::default(),
             outgoing: Vec::new(),
             written: 0,
             phase: Phase::AwaitingPreface,
             failure: None,
-            heads: RequestDecoder::new(settings.header_bytes_max),
-            answers: ResponseEncoder::new(),
+            has_preface: false,
+            request_decoder: RequestDecoder::new(settings.header_bytes_max),
+            response_encoder: ResponseEncoder::new(),
             streams: HashMap::default(),
             last_stream: 0,
+            closed: ClosedStreams::default(),
+            send_queues: SendQueues::default(),
             partial_block: None,
             recv_window: RecvWindow::new(settings.connection_window.max(DEFAULT_WINDOW)),
             send_window: SendWindow::new(DEFAULT_WINDOW),
-            stream_outbound: DEFAULT_WINDOW,
+            initial_window: DEFAULT_WINDOW,
             to_route: VecDeque::new(),
             tasks,
             budget: Budget::default(),
             time: time::Times::default(),
-        };
-        connection.greet();
-        connection
+        }
     }
 
-    /// Whether more is to be read: not while the client leaves unread what it was answered.
+    /// Whether more is to be read: not while too many bytes are unread by the client.
     pub(super) fn wants_to_read(&self) -> bool {
         self.phase < Phase::Failed && self.unwritten().len() < UNREAD_MAX
     }
 
-    /// Whether all has been said.
+    /// Whether the connection is over and everything is written.
     pub(super) fn is_finished(&self) -> bool {
         match self.phase {
             Phase::Closed => true,
@@ -124,7 +143,7 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Why it ended otherwise than it should.
+    /// The reason why the connection failed, if it did.
     pub(super) fn failure(&self) -> Option<&'static str> {
         self.failure
     }
@@ -134,23 +153,27 @@ impl<S: Service> Connection<S> {
         &self.outgoing[self.written..]
     }
 
-    /// The first `count` of the unwritten bytes have been written.
+    /// Marks the first `count` of the unwritten bytes as written.
     pub(super) fn wrote(&mut self, count: usize) {
         let was_too_much = self.unwritten().len() >= UNREAD_MAX;
         self.written += count;
         self.time.on_write(count);
         if self.written == self.outgoing.len() {
             self.outgoing.clear();
-            // Of a connection that had much to say at once, not all of the room is kept.
+            // A connection that once had much to write keeps little of the capacity.
             self.outgoing.shrink_to(KEPT_MAX);
+            self.written = 0;
+        } else if self.written * WRITTEN_SHARE >= self.unwritten().len() {
+            // At most so many bytes are moved for each byte written.
+            self.outgoing.drain(..self.written);
             self.written = 0;
         }
         if was_too_much && self.unwritten().len() < UNREAD_MAX {
-            self.flush_all();
+            self.flush_connection();
         }
     }
 
-    /// Takes what was read.
+    /// Processes bytes read.
     pub(super) fn read(&mut self, bytes: &[u8], service: &S) {
         if self.phase >= Phase::Failed {
             return;
@@ -159,17 +182,17 @@ impl<S: Service> Connection<S> {
         let mut incoming = std::mem::take(&mut self.incoming);
         let taken = incoming.read(bytes, |rest| self.take_frames(rest, service));
         self.incoming = incoming;
-        if let Err(broken) = taken {
-            self.fail(broken);
+        if let Err(error) = taken {
+            self.fail(error);
         }
     }
 
-    /// The next request that came and is to be routed.
+    /// The next request to be routed.
     pub(super) fn take_routed(&mut self) -> Option<(u32, Request<RequestBody>)> {
         self.to_route.pop_front()
     }
 
-    /// A request that was routed has its task.
+    /// Gives a routed request its task.
     pub(super) fn set_task(&mut self, stream: u32, task: Task) {
         if let Some(stream) = self.streams.get_mut(&stream) {
             stream.task = Some(task);
@@ -182,7 +205,7 @@ impl<S: Service> Connection<S> {
         }
         let mut input = Input { rest: bytes, service, batch: Batch::new() };
         let taken = self.take_each(&mut input);
-        // Also if what came after them broke the protocol.
+        // Also if a later frame is an error.
         self.respond_to_batch(&mut input.batch, service);
         *bytes = input.rest;
         taken
@@ -195,28 +218,37 @@ impl<S: Service> Connection<S> {
         Ok(())
     }
 
-    /// Whether the preface has come whole.
+    /// Takes the client's connection preface; whether it is complete.
     fn take_preface(&mut self, bytes: &mut &[u8]) -> Result<bool, ConnectionError> {
-        let (said, expected) = (bytes.len().min(PREFACE.len()), PREFACE);
-        if bytes[..said] != expected[..said] {
-            return Err(ConnectionError::protocol("it does not speak HTTP/2"));
+        let length = bytes.len().min(PREFACE.len());
+        if bytes[..length] != PREFACE[..length] {
+            // A request line of HTTP/1 is awaited, so that it is recognised however it is cut.
+            let is_line =
+                bytes.len() < REQUEST_LINE_MAX && bytes.iter().all(|byte| (b' '..0x7f).contains(byte));
+            return if is_line {
+                Ok(false)
+            } else {
+                Err(ConnectionError::protocol("no HTTP/2 connection preface"))
+            };
         }
-        if said < PREFACE.len() {
+        if length < PREFACE.len() {
             return Ok(false);
         }
-        *bytes = &bytes[said..];
+        *bytes = &bytes[length..];
+        self.write_preface();
         self.phase = Phase::AwaitingSettings;
         Ok(true)
     }
 
     #[inline]
     fn take_frame(&mut self, frame: &Frame<'_>, input: &mut Input<'_, '_, S>) -> Result<(), ConnectionError> {
-        if frame.kind != frame::HEADERS || input.batch.are_enough() {
-            // Whatever the frame says, it says it after them.
+        steps::add(steps::FRAME);
+        if frame.kind != frame::HEADERS || input.batch.is_full() {
+            // Frames written because of this one follow the responses to earlier calls.
             self.respond_to_batch(&mut input.batch, input.service);
         }
         if self.phase == Phase::AwaitingSettings && (frame.kind != frame::SETTINGS || frame.has(frame::ACK)) {
-            return Err(ConnectionError::protocol("its first frame is not SETTINGS"));
+            return Err(ConnectionError::protocol("the first frame is not SETTINGS"));
         }
         if self.partial_block.is_some() && frame.kind != frame::CONTINUATION {
             return Err(ConnectionError::protocol("a header block is interrupted"));
@@ -229,16 +261,16 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// The client broke the protocol: it is told, and all that is under way is dropped.
-    fn fail(&mut self, broken: ConnectionError) {
+    /// Fails the connection: sends a GOAWAY and drops all streams.
+    fn fail(&mut self, error: ConnectionError) {
         if self.phase == Phase::AwaitingPreface && is_http1(self.incoming.kept()) {
-            self.outgoing.clear();
             self.outgoing.extend_from_slice(HTTP1_REFUSAL.as_bytes());
         } else {
-            self.write_goaway(self.last_stream, broken.code);
+            self.write_preface();
+            self.write_goaway(self.last_stream, error.code);
         }
         self.phase = Phase::Failed;
-        self.failure = Some(broken.why);
+        self.failure = Some(error.why);
         self.streams.clear();
         self.to_route.clear();
         self.incoming = ReadBuffer::default();
@@ -249,35 +281,54 @@ impl<S: Service> Connection<S> {
         frame::write(frame::GOAWAY, 0, 0, &payload, &mut self.outgoing);
     }
 
-    /// Ends a stream, if it is there, and tells the client why.
+    /// Resets a stream because of an error of the client, which counts as if the client had reset it.
+    fn reset_for(&mut self, stream: u32, code: ErrorCode) -> Result<(), ConnectionError> {
+        self.reset(stream, code);
+        self.budget.reset(&self.settings)
+    }
+
+    /// Resets the streams whose responses are complete and whose requests are not.
+    fn reset_discarding(&mut self) {
+        let discarding = self.streams.iter().filter(|(_, stream)| stream.is_discarding());
+        let discarding: Vec<u32> = discarding.map(|(&id, _)| id).collect();
+        for id in discarding {
+            self.reset(id, ErrorCode::No);
+        }
+    }
+
+    /// Sends RST_STREAM and closes the stream, if it is open.
     fn reset(&mut self, stream: u32, code: ErrorCode) {
+        self.closed.on_reset(stream);
         frame::write(frame::RST_STREAM, 0, stream, &(code as u32).to_be_bytes(), &mut self.outgoing);
         self.close(stream);
     }
 
-    /// Forgets a stream. What its body held of the connection's window is given back.
-    fn close(&mut self, stream: u32) {
-        if let Some(stream) = self.streams.remove(&stream) {
+    /// Closes a stream. Bytes of its request that no task has read are released to the connection's window.
+    fn close(&mut self, id: u32) {
+        if let Some(stream) = self.streams.remove(&id) {
+            if stream.blocked_by == Some(BlockedBy::Stream) {
+                self.send_queues.remove_credit(id, stream.send_window.credit());
+            }
             self.release_window(stream.unreleased);
             self.time.request_ended();
         }
     }
 
-    /// So many bytes of DATA have been read: others may come in their place.
+    /// Releases bytes of DATA that have been processed to the connection's window.
     #[inline]
     fn release_window(&mut self, bytes: usize) {
-        if let Some(raise) = self.recv_window.release(bytes) {
-            frame::write_window_update(0, raise, &mut self.outgoing);
+        if let Some(increment) = self.recv_window.release(bytes) {
+            frame::write_window_update(0, increment, &mut self.outgoing);
         }
     }
 
-    /// How long ago the connection was made, as of the last tick.
+    /// Time since the connection's start, as of the last tick.
     fn now(&self) -> Duration {
         self.time.now()
     }
 }
 
-/// Whether what came looks like the start of a request of HTTP/1.
+/// Whether the bytes start with a request line of HTTP/1.
 fn is_http1(bytes: &[u8]) -> bool {
     const VERSION: &[u8] = b" HTTP/1.";
     let line = bytes.split(|&byte| byte == b'\r').next().unwrap_or_default();

@@ -1,9 +1,9 @@
-//! Requests as they come: HEADERS, CONTINUATION, DATA.
+//! Receives requests: HEADERS, CONTINUATION and DATA.
 
 use super::{Batch, Connection, Input, Phase};
 use crate::http2::{
     ConnectionError, ErrorCode, PartialHeaderBlock, RequestBody, Service,
-    flow_control::SendWindow,
+    flow_control::StreamSendWindow,
     frame::{self, Frame},
     request_headers::{Decoded, RequestHeaders},
     routed::Piece,
@@ -13,9 +13,9 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, StatusCode};
 use tokio::sync::mpsc::UnboundedSender;
 
-/// The longest body of a call that is answered at once, if it does not follow its head right away in one frame. A longer
-/// one is routed.
-const COLLECTED_MAX: usize = 16 * 1024;
+/// Bytes of a body that may be buffered for the fast path, unless it follows its headers at once in one frame. A request
+/// with a longer body is routed.
+const BUFFERED_MAX: usize = 16 * 1024;
 
 impl<S: Service> Connection<S> {
     #[inline]
@@ -25,7 +25,7 @@ impl<S: Service> Connection<S> {
         input: &mut Input<'_, '_, S>,
     ) -> Result<(), ConnectionError> {
         if frame.stream.is_multiple_of(2) {
-            return Err(ConnectionError::protocol("a request has a stream of the server's"));
+            return Err(ConnectionError::protocol("HEADERS on a stream id reserved for the server"));
         }
         let block = frame.content()?;
         if frame.depends_on_itself() {
@@ -44,7 +44,7 @@ impl<S: Service> Connection<S> {
         input: &mut Input<'_, '_, S>,
     ) -> Result<(), ConnectionError> {
         self.budget.control_frame(&self.settings)?;
-        // What it says may be longer, but not what it takes to say it.
+        // The encoded block may be somewhat longer than the list of fields may be.
         let bytes_max = self.settings.header_bytes_max as usize + frame::PAYLOAD_MAX;
         match PartialHeaderBlock::extend(&mut self.partial_block, frame, bytes_max)? {
             Some(block) => self.on_block(block.stream, &block.bytes, block.ends_stream, input),
@@ -52,7 +52,7 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// A whole header block: of a new request, or the trailers of one that is under way.
+    /// A whole header block: of a new request, or trailers.
     #[inline]
     fn on_block(
         &mut self,
@@ -65,43 +65,48 @@ impl<S: Service> Connection<S> {
             self.respond_to_batch(&mut input.batch, input.service);
             return self.on_trailers(id, block, ends_stream);
         }
-        let Decoded { headers: head, .. } = self.heads.decode(block, input.service)?;
+        let Decoded { headers, decoded_bytes } = self.request_decoder.decode(block, input.service)?;
         if self.phase == Phase::GoingAway {
             return Ok(());
         }
+        self.closed.on_open(self.last_stream, id);
         self.last_stream = id;
-        self.budget.request();
         let is_full = self.streams.len() >= self.settings.streams_max as usize;
-        if let RequestHeaders::Valid { fast_path: Some(fast_path), content_length } = head
+        if let RequestHeaders::Valid { fast_path: Some(fast_path), content_length } = headers
             && !ends_stream
             && !is_full
             && let Some(body) = self.body_in(input, id, content_length)?
         {
+            self.budget.request();
+            self.budget.decoded(decoded_bytes, block.len(), &self.settings)?;
             self.call(id, fast_path, body, input);
             return Ok(());
         }
-        // Whatever else is said, is said after the answers to the calls before it.
+        // Frames written from here on follow the responses to earlier calls.
         self.respond_to_batch(&mut input.batch, input.service);
-        match head {
-            _ if is_full => self.reset(id, ErrorCode::RefusedStream),
-            RequestHeaders::Valid { fast_path: Some(fast_path), content_length } if !ends_stream => {
-                self.collect(id, fast_path, content_length);
-            }
+        self.budget.decoded(decoded_bytes, block.len(), &self.settings)?;
+        match headers {
+            _ if is_full => self.reset_for(id, ErrorCode::RefusedStream),
             RequestHeaders::Valid { content_length, .. }
                 if ends_stream && content_length.is_some_and(|length| length > 0) =>
             {
-                self.reset(id, ErrorCode::Protocol);
+                self.reset_for(id, ErrorCode::Protocol)
             }
-            RequestHeaders::Valid { content_length, .. } => self.route_head(id, content_length, ends_stream),
-            RequestHeaders::Malformed => self.reset(id, ErrorCode::Protocol),
+            RequestHeaders::Valid { fast_path, content_length } => {
+                self.budget.request();
+                match fast_path.filter(|_| !ends_stream) {
+                    Some(fast_path) => self.buffer(id, fast_path, content_length),
+                    None => self.route_headers(id, content_length, ends_stream),
+                }
+            }
+            RequestHeaders::Malformed => self.reset_for(id, ErrorCode::Protocol),
             RequestHeaders::TooLarge => {
                 self.refuse(id, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, ends_stream)
             }
         }
-        Ok(())
     }
 
-    /// The whole body of a request, if it is what follows its head. It is taken off what is left.
+    /// Takes the whole body of a request off the input, if it is the next frame.
     #[inline]
     fn body_in<'b>(
         &mut self,
@@ -110,7 +115,7 @@ impl<S: Service> Connection<S> {
         content_length: Option<u64>,
     ) -> Result<Option<&'b [u8]>, ConnectionError> {
         let mut after = input.rest;
-        // If what follows is broken, that is seen when its turn comes.
+        // An error in the next frame is found when it is processed itself.
         let Ok(Some(data)) = Frame::take(&mut after) else { return Ok(None) };
         if data.kind != frame::DATA || data.stream != id || !data.has(frame::END_STREAM) {
             return Ok(None);
@@ -122,69 +127,79 @@ impl<S: Service> Connection<S> {
             return Ok(None);
         }
         self.recv_window.receive(data.payload.len())?;
-        if let Some(raise) = self.recv_window.release(data.payload.len()) {
+        if let Some(increment) = self.recv_window.release(data.payload.len()) {
             self.respond_to_batch(&mut input.batch, input.service);
-            frame::write_window_update(0, raise, &mut self.outgoing);
+            frame::write_window_update(0, increment, &mut self.outgoing);
         }
         input.rest = after;
         Ok(Some(body))
     }
 
-    /// All of a call has come, and its head was the last that was read: it is answered with others, or routed.
+    /// A call is complete, and its headers were decoded last: adds it to the batch, or routes it.
     #[inline]
     fn call<'b>(&mut self, id: u32, fast_path: S::FastPath, body: &'b [u8], input: &mut Input<'_, 'b, S>) {
-        let send_window = SendWindow::new(self.stream_outbound);
+        let send_window = StreamSendWindow::default();
         if input.batch.add(input.service, (id, send_window), fast_path, body) {
             return;
         }
         self.respond_to_batch(&mut input.batch, input.service);
-        match self.heads.request() {
+        match self.request_decoder.request() {
             Some(head) => self.route_whole(id, head, body, send_window),
             None => self.reset(id, ErrorCode::Protocol),
         }
     }
 
-    /// The head of a call has come, but not yet all of its body.
-    fn collect(&mut self, id: u32, fast_path: S::FastPath, content_length: Option<u64>) {
-        match self.heads.request() {
-            Some(head) => {
-                let request = RecvState::Buffering { fast_path, head: Box::new(head), body: Vec::new() };
-                let send_window = SendWindow::new(self.stream_outbound);
-                self.open(id, request, send_window).content_left = content_length;
-            }
-            None => self.reset(id, ErrorCode::Protocol),
-        }
+    /// Opens a stream for a call of the fast path whose body is not complete.
+    fn buffer(
+        &mut self,
+        id: u32,
+        fast_path: S::FastPath,
+        content_length: Option<u64>,
+    ) -> Result<(), ConnectionError> {
+        let Some(head) = self.request_decoder.request() else {
+            return self.reset_for(id, ErrorCode::Protocol);
+        };
+        let request = RecvState::Buffering { fast_path, head: Box::new(head), body: Vec::new() };
+        self.open(id, request, StreamSendWindow::default()).content_left = content_length;
+        Ok(())
     }
 
     pub(super) fn open(
         &mut self,
         id: u32,
         request: RecvState<S::FastPath>,
-        send_window: SendWindow,
+        send_window: StreamSendWindow,
     ) -> &mut Stream<S::FastPath> {
         let stream = Stream::new(request, self.settings.stream_window, send_window, self.now());
         self.streams.entry(id).insert(stream).into_mut()
     }
 
-    /// Routes a request whose head was the last that was read.
-    fn route_head(&mut self, id: u32, content_length: Option<u64>, ends_stream: bool) {
-        let Some(head) = self.heads.request() else { return self.reset(id, ErrorCode::Protocol) };
+    /// Routes the request whose headers were decoded last.
+    fn route_headers(
+        &mut self,
+        id: u32,
+        content_length: Option<u64>,
+        ends_stream: bool,
+    ) -> Result<(), ConnectionError> {
+        let Some(head) = self.request_decoder.request() else {
+            return self.reset_for(id, ErrorCode::Protocol);
+        };
         let pieces = self.route(id, head);
         let request = if ends_stream {
-            // Its receiver is kept in `to_route`.
+            // The receiver is kept in `to_route`.
             let _ = pieces.send(Piece::End);
             RecvState::Ended
         } else {
             RecvState::Routed(pieces)
         };
-        let send_window = SendWindow::new(self.stream_outbound);
-        self.open(id, request, send_window).content_left = content_length;
+        self.open(id, request, StreamSendWindow::default()).content_left = content_length;
+        Ok(())
     }
 
-    /// Routes a request that was to be answered at once, and that has come whole. Its body no longer holds a window.
-    fn route_whole(&mut self, id: u32, head: Request<()>, body: &[u8], send_window: SendWindow) {
+    /// Routes a complete request that the fast path does not take. Its body no longer uses a window.
+    fn route_whole(&mut self, id: u32, head: Request<()>, body: &[u8], send_window: StreamSendWindow) {
         let pieces = self.route(id, head);
-        // Its receiver is kept in `to_route`.
+        // The receiver is kept in `to_route`.
         let _ = pieces.send(Piece::Collected(Bytes::copy_from_slice(body)));
         let _ = pieces.send(Piece::End);
         self.open(id, RecvState::Ended, send_window);
@@ -196,29 +211,32 @@ impl<S: Service> Connection<S> {
         pieces
     }
 
-    /// Responses with nothing but a status.
-    fn refuse(&mut self, id: u32, status: StatusCode, ends_stream: bool) {
-        self.answers.write_head(id, status.as_u16(), &HeaderMap::new(), true, &mut self.outgoing);
-        if !ends_stream {
-            self.reset(id, ErrorCode::No);
+    /// Responds with nothing but a status.
+    fn refuse(&mut self, id: u32, status: StatusCode, ends_stream: bool) -> Result<(), ConnectionError> {
+        self.response_encoder.write_head(id, status.as_u16(), &HeaderMap::new(), true, &mut self.outgoing);
+        if ends_stream {
+            return self.budget.reset(&self.settings);
         }
+        self.reset_for(id, ErrorCode::No)
     }
 
     fn on_trailers(&mut self, id: u32, block: &[u8], ends_stream: bool) -> Result<(), ConnectionError> {
-        let trailers = self.heads.trailers(block)?;
+        let trailers = self.request_decoder.trailers(block)?;
+        self.budget.decoded(self.request_decoder.decoded_bytes(), block.len(), &self.settings)?;
         let Some(stream) = self.streams.get_mut(&id).filter(|stream| !stream.request_has_ended()) else {
-            return Err(ConnectionError::new(
-                ErrorCode::StreamClosed,
-                "HEADERS come on a stream that has ended",
-            ));
+            return self.on_late_headers(id);
         };
         let is_short = stream.content_left.is_some_and(|left| left > 0);
         let Some(trailers) = trailers.filter(|_| ends_stream && !is_short) else {
-            self.reset(id, ErrorCode::Protocol);
-            return Ok(());
+            return self.reset_for(id, ErrorCode::Protocol);
         };
-        if let RecvState::Buffering { .. } = stream.request {
-            self.route_collected(id);
+        match stream.request {
+            RecvState::Discarding => {
+                self.close(id);
+                return Ok(());
+            }
+            RecvState::Buffering { .. } => self.route_buffered(id),
+            RecvState::Routed(_) | RecvState::Ended => {}
         }
         if let Some(stream) = self.streams.get_mut(&id)
             && let RecvState::Routed(pieces) = std::mem::replace(&mut stream.request, RecvState::Ended)
@@ -228,10 +246,22 @@ impl<S: Service> Connection<S> {
         Ok(())
     }
 
+    /// HEADERS on a stream whose request has ended, or that was never opened.
+    fn on_late_headers(&mut self, id: u32) -> Result<(), ConnectionError> {
+        if self.closed.was_reset(id) {
+            return self.budget.control_frame(&self.settings);
+        }
+        if self.closed.was_skipped(id) {
+            return Err(ConnectionError::protocol("a new stream id is below an earlier one"));
+        }
+        Err(ConnectionError::new(ErrorCode::StreamClosed, "HEADERS on a stream that has ended"))
+    }
+
     pub(super) fn on_data(&mut self, frame: &Frame<'_>, service: &S) -> Result<(), ConnectionError> {
         let (id, ends_stream) = (frame.stream, frame.has(frame::END_STREAM));
-        if id.is_multiple_of(2) || id > self.last_stream && self.phase != Phase::GoingAway {
-            return Err(ConnectionError::protocol("DATA come on a stream that was never opened"));
+        let is_beyond = id > self.last_stream;
+        if id.is_multiple_of(2) || is_beyond && self.phase != Phase::GoingAway {
+            return Err(ConnectionError::protocol("DATA on an idle stream"));
         }
         let (content, whole) = (frame.content()?, frame.payload.len());
         self.recv_window.receive(whole)?;
@@ -241,15 +271,17 @@ impl<S: Service> Connection<S> {
         let Some(stream) = self.streams.get_mut(&id).filter(|stream| !stream.request_has_ended()) else {
             self.release_window(whole);
             self.budget.control_frame(&self.settings)?;
-            self.reset(id, ErrorCode::StreamClosed);
-            return Ok(());
+            // Sent before the client knew that the stream is reset, or that the connection takes no more.
+            if is_beyond || self.closed.was_reset(id) {
+                return Ok(());
+            }
+            return self.reset_for(id, ErrorCode::StreamClosed);
         };
         let fits = stream.recv_window.receive(whole);
         let left = stream.content_left.map(|left| left.checked_sub(content.len() as u64));
         self.release_window(whole - content.len());
         if fits.is_err() {
-            self.reset(id, ErrorCode::FlowControl);
-            return Ok(());
+            return self.reset_for(id, ErrorCode::FlowControl);
         }
         match left {
             None => {}
@@ -258,50 +290,57 @@ impl<S: Service> Connection<S> {
                     stream.content_left = Some(left);
                 }
             }
-            Some(_) => {
-                self.reset(id, ErrorCode::Protocol);
-                return Ok(());
-            }
+            Some(_) => return self.reset_for(id, ErrorCode::Protocol),
         }
         self.take_content(id, content, whole, ends_stream, service);
         Ok(())
     }
 
-    /// What came of a body goes to where the request is.
+    /// Hands the content of a DATA frame to the request.
     fn take_content(&mut self, id: u32, content: &[u8], whole: usize, ends_stream: bool, service: &S) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         match &mut stream.request {
             RecvState::Buffering { body, .. } => {
                 body.extend_from_slice(content);
-                let is_too_long = body.len() > COLLECTED_MAX;
-                // It is bounded by that, and so need not wait for who reads it.
-                let raise = stream.recv_window.release(whole).filter(|_| !ends_stream);
+                let is_too_long = body.len() > BUFFERED_MAX;
+                // The buffer has a bound of its own, so the windows are released at once.
+                let increment = stream.recv_window.release(whole).filter(|_| !ends_stream);
                 self.release_window(content.len());
-                self.write_stream_window(id, raise);
+                self.write_stream_window(id, increment);
                 if is_too_long {
-                    self.route_collected(id);
+                    self.route_buffered(id);
                     self.end_routed(id, ends_stream);
                 } else if ends_stream {
-                    self.finish_collected(id, service);
+                    self.finish_buffered(id, service);
                 }
             }
             RecvState::Routed(pieces) => {
                 if !content.is_empty() {
                     stream.unreleased += content.len();
-                    // Nobody may be input any more: what is held is given back with the stream.
+                    // If the receiver is gone, the window is released with the stream.
                     let _ = pieces.send(Piece::Data(Bytes::copy_from_slice(content)));
                 }
-                let raise = stream.recv_window.release(whole - content.len()).filter(|_| !ends_stream);
-                self.write_stream_window(id, raise);
+                let increment = stream.recv_window.release(whole - content.len()).filter(|_| !ends_stream);
+                self.write_stream_window(id, increment);
                 self.end_routed(id, ends_stream);
+            }
+            RecvState::Discarding => {
+                let is_long = stream.recv_window.release(whole).is_some();
+                self.release_window(content.len());
+                if ends_stream {
+                    self.close(id);
+                } else if is_long {
+                    // Nothing more of the request is needed (RFC 9113, section 8.1).
+                    self.reset(id, ErrorCode::No);
+                }
             }
             RecvState::Ended => {}
         }
     }
 
-    pub(super) fn write_stream_window(&mut self, id: u32, raise: Option<u32>) {
-        if let Some(raise) = raise {
-            frame::write_window_update(id, raise, &mut self.outgoing);
+    pub(super) fn write_stream_window(&mut self, id: u32, increment: Option<u32>) {
+        if let Some(increment) = increment {
+            frame::write_window_update(id, increment, &mut self.outgoing);
         }
     }
 
@@ -314,8 +353,8 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// A request that was to be answered at once is not, before all of it has come: what has is routed.
-    fn route_collected(&mut self, id: u32) {
+    /// Routes a request that was buffered for the fast path, before its body is complete.
+    fn route_buffered(&mut self, id: u32) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         if let RecvState::Buffering { head, body, .. } =
             std::mem::replace(&mut stream.request, RecvState::Ended)
@@ -328,8 +367,8 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// All of a call has come, piece by piece.
-    fn finish_collected(&mut self, id: u32, service: &S) {
+    /// Responds to a buffered call whose body is complete.
+    fn finish_buffered(&mut self, id: u32, service: &S) {
         let Some(stream) = self.streams.remove(&id) else { return };
         self.time.request_ended();
         let RecvState::Buffering { fast_path, head, body } = stream.request else { return };

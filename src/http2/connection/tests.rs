@@ -3,6 +3,7 @@
 mod batches;
 mod bounds;
 mod client;
+mod cost;
 mod fragmentation;
 mod header_blocks;
 mod timeouts;

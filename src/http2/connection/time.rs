@@ -200,7 +200,9 @@ impl<S: Service> Connection<S> {
             return;
         }
         self.phase = Phase::GoingAway;
+        self.write_preface();
         self.write_goaway(self.last_stream, ErrorCode::No);
+        self.reset_discarding();
         let incomplete = self.streams.iter().filter(|(_, stream)| !stream.has_whole_request());
         let incomplete: Vec<u32> = incomplete.map(|(&id, _)| id).collect();
         for id in incomplete {

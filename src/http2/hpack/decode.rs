@@ -1,12 +1,12 @@
-//! Reading header blocks.
+//! Decodes header blocks.
 //!
-//! A decoder sees every header block of its connection, in order: the dynamic table is state, and a block skipped
-//! would make every later block mean something else.
+//! A decoder must decode every header block of its connection, in order: each may change the dynamic table that later
+//! blocks refer to.
 
 use super::{DEFAULT_TABLE_SIZE, Fields, dynamic_table::DynamicTable, huffman, static_table::STATIC_TABLE};
-use crate::http2::{ConnectionError, ErrorCode};
+use crate::http2::{ConnectionError, ErrorCode, steps};
 
-/// A header block that cannot be read.
+/// A header block that cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HpackError {
     Truncated,
@@ -15,23 +15,32 @@ pub(crate) enum HpackError {
     Index,
     TableSize,
     LateResize,
+    ListTooLarge,
 }
 
 impl From<HpackError> for ConnectionError {
     fn from(error: HpackError) -> Self {
-        let why = match error {
-            HpackError::Truncated => "a header block ends in the middle of a field",
-            HpackError::Integer => "a header block has an integer out of range",
-            HpackError::Huffman => "a header block has a bad Huffman code",
-            HpackError::Index => "a header block refers to an entry that no table has",
-            HpackError::TableSize => "a header block enlarges the table beyond what was allowed",
-            HpackError::LateResize => "a header block resizes the table after its first field",
+        let code = match error {
+            HpackError::ListTooLarge => ErrorCode::EnhanceYourCalm,
+            _ => ErrorCode::Compression,
         };
-        Self::new(ErrorCode::Compression, why)
+        let why = match error {
+            HpackError::Truncated => "header block ends within a field",
+            HpackError::Integer => "integer out of range in a header block",
+            HpackError::Huffman => "invalid Huffman code in a header block",
+            HpackError::Index => "header block refers to an entry that is in no table",
+            HpackError::TableSize => "header block sets the table size above SETTINGS_HEADER_TABLE_SIZE",
+            HpackError::LateResize => "table size update after the first field of a header block",
+            HpackError::ListTooLarge => "header block far above SETTINGS_MAX_HEADER_LIST_SIZE",
+        };
+        Self::new(code, why)
     }
 }
 
-/// The reading side of a connection's header compression.
+/// A list of fields so many times larger than allowed is an error of the connection.
+const LIST_FACTOR_MAX: usize = 4;
+
+/// The decoding half of a connection's header compression.
 pub(crate) struct Decoder {
     table: DynamicTable,
 }
@@ -41,14 +50,14 @@ impl Decoder {
         Self { table: DynamicTable::new() }
     }
 
-    /// While it is the same, the same block has the same fields.
+    /// Number of the dynamic table's state: while it is the same, the same block decodes to the same fields.
     #[inline]
     pub(crate) fn generation(&self) -> u64 {
         self.table.generation()
     }
 
-    /// Reads a whole header block into `fields`, which are emptied first. Of a list that goes beyond `list_max` bytes, what
-    /// goes beyond is left out, and [`Fields::list_bytes`] tells.
+    /// Decodes a whole header block into `fields`, which are cleared first. Fields beyond `list_max` bytes are not kept, and
+    /// copied only as far as the dynamic table needs them; [`Fields::list_bytes`] counts them.
     pub(crate) fn decode(
         &mut self,
         mut block: &[u8],
@@ -60,41 +69,38 @@ impl Decoder {
             match first {
                 0x80.. => {
                     let (name, value) = self.entry(integer(&mut block, 7)?)?;
-                    let buffer = fields.buffer();
-                    buffer.extend_from_slice(name);
-                    let name_end = buffer.len();
-                    buffer.extend_from_slice(value);
-                    fields.end_field(name_end, list_max, |_, _| {});
+                    fields.push(name, value, list_max);
                 }
                 0x40..0x80 => {
-                    let name_end = self.literal(&mut block, 6, fields.buffer())?;
+                    let name_end = self.literal(&mut block, 6, fields)?;
                     fields.end_field(name_end, list_max, |name, value| self.table.insert(name, value));
                 }
                 0x20..0x40 if fields.list_bytes() > 0 => return Err(HpackError::LateResize),
                 0x20..0x40 => self.resize(integer(&mut block, 5)?)?,
-                // Not to be indexed, or never to be: the same to whom nothing is forwarded.
+                // Without indexing, or never indexed: the same for an endpoint that forwards nothing.
                 ..0x20 => {
-                    let name_end = self.literal(&mut block, 4, fields.buffer())?;
+                    let name_end = self.literal(&mut block, 4, fields)?;
                     fields.end_field(name_end, list_max, |_, _| {});
                 }
+            }
+            if fields.list_bytes() > list_max.saturating_mul(LIST_FACTOR_MAX) {
+                return Err(HpackError::ListTooLarge);
             }
         }
         Ok(())
     }
 
-    /// Appends a literal field's name and value to `buffer`; where the name ends.
-    fn literal(
-        &self,
-        block: &mut &[u8],
-        prefix_bits: u32,
-        buffer: &mut Vec<u8>,
-    ) -> Result<usize, HpackError> {
+    /// Appends a literal field's name and value to the buffer of `fields`; where the name ends.
+    fn literal(&self, block: &mut &[u8], prefix_bits: u32, fields: &mut Fields) -> Result<usize, HpackError> {
+        let buffer = fields.buffer();
+        let start = buffer.len();
         match integer(block, prefix_bits)? {
             0 => string(block, buffer)?,
             index => buffer.extend_from_slice(self.entry(index)?.0),
         }
         let name_end = buffer.len();
         string(block, buffer)?;
+        steps::add(steps::FIELD + 2 * steps::of_bytes(buffer.len() - start));
         Ok(name_end)
     }
 
@@ -188,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back_and_shortens_from_the_second_time() {
+    fn encoded_fields_are_decoded_and_shorter_by_index() {
         let (mut decoder, long) = (Decoder::new(), "x".repeat(300));
         let mut block = Vec::new();
         write_indexed(3, &mut block);
@@ -211,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_blocks_are_refused() {
+    fn malformed_blocks_are_errors() {
         for (block, error) in [
             (&b"\x80"[..], HpackError::Index),
             (b"\xbe", HpackError::Index),
@@ -226,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_beyond_the_list_is_counted_and_not_kept_but_the_table_has_it() {
+    fn fields_beyond_the_list_bound_are_only_counted_but_added_to_the_table() {
         let (mut decoder, mut list) = (Decoder::new(), Fields::default());
         let mut block = Vec::new();
         write_literal(b"a", &[b'x'; 100], true, &mut block);
@@ -237,9 +243,21 @@ mod tests {
         assert_eq!(fields(&mut decoder, b"\xbe").expect("b is in the table")[0].0, "b");
     }
 
+    /// 8,000 bytes made the decoder copy 32 MB.
+    #[test]
+    fn a_list_far_beyond_the_bound_is_an_error_and_is_not_copied() {
+        let (mut decoder, mut list) = (Decoder::new(), Fields::default());
+        let mut block = Vec::new();
+        write_literal(&[b'n'; 4000], b"", true, &mut block);
+        decoder.decode(&block, LIST_MAX, &mut list).expect("a valid block");
+        assert_eq!(decoder.decode(&[0xbe; 8000], LIST_MAX, &mut list), Err(HpackError::ListTooLarge));
+        assert!(list.ends_within(LIST_MAX));
+        assert!(list.list_bytes() < 5 * LIST_MAX);
+    }
+
     proptest::proptest! {
         #[test]
-        fn no_block_panics_nor_overfills_the_table(blocks: Vec<Vec<u8>>) {
+        fn any_bytes_neither_panic_nor_exceed_the_table(blocks: Vec<Vec<u8>>) {
             let (mut decoder, mut fields) = (Decoder::new(), Fields::default());
             for block in blocks {
                 let _ = decoder.decode(&block, 100, &mut fields);

@@ -1,6 +1,7 @@
-//! The fields of a header block, in one buffer that is used for block after block.
+//! The fields of a header block, in one buffer that is reused for every block.
 
 use super::ENTRY_OVERHEAD;
+use crate::http2::steps;
 
 /// Names and values in their order.
 #[derive(Default, Debug)]
@@ -8,7 +9,7 @@ pub struct Fields {
     bytes: Vec<u8>,
     /// For each field: where its name and its value end in `bytes`. It starts where the one before it ends.
     ends: Vec<(u32, u32)>,
-    /// What they cost, as SETTINGS_MAX_HEADER_LIST_SIZE counts it. Fields beyond the bound are counted, not kept.
+    /// Their size, as SETTINGS_MAX_HEADER_LIST_SIZE counts it. Fields beyond the bound are counted, not kept.
     list_bytes: usize,
 }
 
@@ -31,7 +32,7 @@ impl Fields {
         self.iter().find(|(found, _)| *found == name).map(|(_, value)| value)
     }
 
-    /// What all fields cost, kept or not.
+    /// Size of all fields, kept or not.
     pub(crate) fn list_bytes(&self) -> usize {
         self.list_bytes
     }
@@ -48,15 +49,35 @@ impl Fields {
         &mut self.bytes
     }
 
-    /// The bytes appended since the field before are one more field; if it goes beyond the bound of the list, it is only
-    /// counted. The field is shown to `seen` before.
+    /// Appends a field; one beyond the bound of the list is only counted.
+    #[inline]
+    pub(super) fn push(&mut self, name: &[u8], value: &[u8], list_max: usize) {
+        steps::add(steps::FIELD);
+        if self.count(name.len() + value.len()) > list_max {
+            return;
+        }
+        steps::add(steps::of_bytes(name.len() + value.len()));
+        self.bytes.extend_from_slice(name);
+        let name_end = self.bytes.len();
+        self.bytes.extend_from_slice(value);
+        self.ends.push((name_end as u32, self.bytes.len() as u32));
+    }
+
+    /// Counts a field with so many bytes of name and value; the size of the list with it.
+    fn count(&mut self, bytes: usize) -> usize {
+        self.list_bytes = self.list_bytes.saturating_add(bytes + ENTRY_OVERHEAD);
+        self.list_bytes
+    }
+
+    /// Makes a field of the bytes appended since the last; one beyond the bound of the list is only counted. The field is
+    /// passed to `seen` before.
     #[inline]
     pub(super) fn end_field(&mut self, name_end: usize, list_max: usize, seen: impl FnOnce(&[u8], &[u8])) {
         let start = self.ends.last().map_or(0, |&(_, end)| end as usize);
         let (name, value) = self.bytes[start..].split_at(name_end - start);
         seen(name, value);
-        self.list_bytes = self.list_bytes.saturating_add(name.len() + value.len() + ENTRY_OVERHEAD);
-        if self.list_bytes <= list_max {
+        let bytes = name.len() + value.len();
+        if self.count(bytes) <= list_max {
             // A list within its bound is far below 4 GiB.
             self.ends.push((name_end as u32, self.bytes.len() as u32));
         } else {
@@ -67,7 +88,7 @@ impl Fields {
 
 #[cfg(test)]
 impl Fields {
-    /// Whether what is kept keeps to the bound of the list.
+    /// Whether the fields kept are within the bound of the list.
     pub(super) fn ends_within(&self, list_max: usize) -> bool {
         self.iter().map(|(name, value)| name.len() + value.len() + ENTRY_OVERHEAD).sum::<usize>() <= list_max
     }
