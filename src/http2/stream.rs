@@ -41,8 +41,8 @@ pub(super) enum RecvState<Q> {
     Buffering { fast_path: Q, head: Box<Request<()>>, body: Vec<u8> },
     /// The body goes to the task.
     Routed(mpsc::UnboundedSender<Piece>),
-    /// The response is sent; the rest of the body is checked and discarded.
-    Discarding,
+    /// The response is sent; the rest of the body is checked and discarded. So many bytes of it have been.
+    Discarding(usize),
     /// END_STREAM has been received.
     Ended,
 }
@@ -80,7 +80,7 @@ impl<Q> Stream<Q> {
     }
 
     pub(super) fn is_discarding(&self) -> bool {
-        matches!(self.request, RecvState::Discarding)
+        matches!(self.request, RecvState::Discarding(_))
     }
 
     pub(super) fn request_has_ended(&self) -> bool {

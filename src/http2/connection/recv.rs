@@ -17,6 +17,9 @@ use tokio::sync::mpsc::UnboundedSender;
 /// with a longer body is routed.
 const BUFFERED_MAX: usize = 16 * 1024;
 
+/// Bytes of a body that are received after the response before the stream is reset. Far less than a stream's window.
+const DISCARDED_MAX: usize = 16 * 1024;
+
 impl<S: Service> Connection<S> {
     #[inline]
     pub(super) fn on_headers(
@@ -231,7 +234,7 @@ impl<S: Service> Connection<S> {
             return self.reset_for(id, ErrorCode::Protocol);
         };
         match stream.request {
-            RecvState::Discarding => {
+            RecvState::Discarding(_) => {
                 self.close(id);
                 return Ok(());
             }
@@ -324,8 +327,9 @@ impl<S: Service> Connection<S> {
                 self.write_stream_window(id, increment);
                 self.end_routed(id, ends_stream);
             }
-            RecvState::Discarding => {
-                let is_long = stream.recv_window.release(whole).is_some();
+            RecvState::Discarding(discarded) => {
+                *discarded += content.len();
+                let is_long = *discarded > DISCARDED_MAX;
                 self.release_window(content.len());
                 if ends_stream {
                     self.close(id);

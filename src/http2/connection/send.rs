@@ -147,9 +147,9 @@ impl<S: Service> Connection<S> {
         } else {
             // The rest of the request is still checked, so that errors in it do not depend on when the response is ready.
             stream.task = None;
-            stream.request = RecvState::Discarding;
-            let unreleased = std::mem::take(&mut stream.unreleased);
-            self.release_window(unreleased);
+            let unread = std::mem::take(&mut stream.unreleased);
+            stream.request = RecvState::Discarding(unread);
+            self.release_window(unread);
         }
     }
 }

@@ -3,6 +3,7 @@
 mod batches;
 mod bounds;
 mod client;
+mod closed_streams;
 mod cost;
 mod fragmentation;
 mod header_blocks;

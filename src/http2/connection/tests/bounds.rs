@@ -141,3 +141,77 @@ fn headers_without_end_end_the_connection() {
     let stream = client.calls(b"still served");
     assert_eq!(client.hears(), answer(stream, b"still served"));
 }
+
+/// Malformed requests were reset and counted for nothing.
+#[test]
+fn provoked_resets_count_as_resets_of_the_client() {
+    let settings = Http2Settings { resets_max: 50, ..Http2Settings::default() };
+    for (count, is_too_many) in [(50, false), (51, true)] {
+        let mut client = Client::with(settings, &[]);
+        for n in 0..count {
+            client.sends_frame(frame::HEADERS, frame::END_HEADERS, 2 * n + 1, &[]);
+        }
+        if is_too_many {
+            client.is_broken_with(ErrorCode::EnhanceYourCalm);
+        } else {
+            assert_eq!(client.server.failure(), None);
+        }
+    }
+}
+
+/// Each malformed request allowed eight control frames more, so that their bound was never reached.
+#[test]
+fn malformed_and_refused_requests_allow_no_control_frames() {
+    let settings = Http2Settings { control_frames_max: 50, streams_max: 1, ..Http2Settings::default() };
+    for block in [Vec::new(), head("/other")] {
+        let mut client = Client::with(settings, &[]);
+        client.starts("/other", 0);
+        for n in 1..100 {
+            client.sends_frame(frame::HEADERS, frame::END_HEADERS | frame::END_STREAM, 2 * n + 1, &block);
+            client.sends_frame(frame::WINDOW_UPDATE, 0, 0, &1_u32.to_be_bytes());
+        }
+        client.is_broken_with(ErrorCode::EnhanceYourCalm);
+    }
+}
+
+/// A list of fields by index is much larger than its block.
+#[test]
+fn large_lists_of_short_blocks_count_as_control_frames() {
+    let settings = Http2Settings { control_frames_max: 50, ..Http2Settings::default() };
+    let mut client = Client::with(settings, &[]);
+    let mut block = head("/other");
+    write_literal(&[b'n'; 3900], b"", true, &mut block);
+    client.sends_frame(frame::HEADERS, frame::END_HEADERS | frame::END_STREAM, 1, &block);
+    for n in 1..100 {
+        let mut block = head("/other");
+        block.extend([0xbe; 4]);
+        write_literal(b"x", n.to_string().as_bytes(), false, &mut block);
+        client.sends_frame(frame::HEADERS, frame::END_HEADERS | frame::END_STREAM, 2 * n + 1, &block);
+    }
+    client.is_broken_with(ErrorCode::EnhanceYourCalm);
+}
+
+/// A client that reads slowly, but never everything: what it had read stayed in memory, 301 MiB for one connection.
+#[test]
+fn bytes_already_written_leave_the_write_buffer() {
+    const PIECE: usize = 100_000;
+    const READ: usize = 50_000;
+    let mut client = Client::with(Http2Settings::default(), &[(4, WINDOW_MAX)]);
+    client.sends_frame(frame::WINDOW_UPDATE, 0, 0, &(WINDOW_MAX - DEFAULT_WINDOW).to_be_bytes());
+    let stream = client.starts("/other", 0);
+    let (head, ()) = Response::new(()).into_parts();
+    client.server.on_task(stream, TaskEvent::Head { head: Box::new(head), is_end: false });
+    let (mut largest, mut capacity) = (0, 0);
+    for _ in 0..1000 {
+        let (sent, _) = oneshot::channel();
+        client.server.on_task(stream, TaskEvent::Data(Bytes::from_static(&[0; PIECE]), sent));
+        while client.server.unwritten().len() >= UNREAD_MAX {
+            client.server.wrote(READ);
+        }
+        largest = largest.max(client.server.outgoing.len());
+        capacity = capacity.max(client.server.outgoing.capacity());
+    }
+    println!("largest write buffer: {largest} bytes, capacity {capacity}");
+    assert!(largest <= (UNREAD_MAX + frame::PAYLOAD_MAX) * (WRITTEN_SHARE + 1) / WRITTEN_SHARE, "{largest}");
+    assert!(capacity <= 2 * largest, "{capacity}");
+}

@@ -115,12 +115,17 @@ fn a_drain_finishes_what_was_sent_before_the_client_knew() {
     assert!(client.server.is_finished() && client.server.failure().is_none());
 }
 
+/// The server's SETTINGS came before the refusal, which a client of HTTP/1 then took for HTTP/0.9.
 #[test]
-fn a_request_of_http_1_is_told_what_to_speak() {
-    let mut client = Client::silent(Http2Settings::default());
-    client.sends(b"GET / HTTP/1.1\r\nhost: test\r\n\r\n");
-    let said = String::from_utf8(client.server.unwritten().to_vec()).expect("text");
-    let (head, body) = said.split_once("\r\n\r\n").expect("a head and a body");
-    assert!(head.starts_with("HTTP/1.1 505 "), "{head}");
-    assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{head}");
+fn a_client_of_http_1_is_sent_nothing_but_a_refusal() {
+    for piece in [1, 5, 100] {
+        let mut client = Client::silent(Http2Settings::default());
+        for bytes in b"GET / HTTP/1.1\r\nhost: test\r\n\r\n".chunks(piece) {
+            client.sends(bytes);
+        }
+        let response = String::from_utf8(client.server.unwritten().to_vec()).expect("text");
+        let (head, body) = response.split_once("\r\n\r\n").expect("headers and a body");
+        assert!(head.starts_with("HTTP/1.1 505 "), "{head}");
+        assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{head}");
+    }
 }
