@@ -1,4 +1,4 @@
-//! What a connection publishes about itself, so that a server with too many of them can end the idlest.
+//! Activity of a connection, published so that a server with too many connections can end the idlest.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -41,7 +41,7 @@ impl Activity {
         Some(self.rank.load(Ordering::Relaxed)).filter(|&rank| rank != BUSY)
     }
 
-    /// Asks the connection to end: it finishes the requests it has received whole, and takes no more.
+    /// Evicts the connection: it finishes the requests it has received whole, and takes no more.
     pub fn evict(&self) {
         self.evicted.notify_one();
     }

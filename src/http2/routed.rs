@@ -1,4 +1,4 @@
-//! A request that is not answered at once: its body, its task, and what the task tells the connection.
+//! Requests off the fast path: their bodies, their tasks, and the events that tasks send to the connection.
 
 use super::Service;
 use bytes::Bytes;
@@ -15,39 +15,39 @@ use tokio::{
     task::AbortHandle,
 };
 
-/// What a task tells its connection, and of which stream.
+/// Sends a task's events to its connection, each with its stream.
 pub(super) type TaskSender = mpsc::UnboundedSender<(u32, TaskEvent)>;
 
-/// What a task tells its connection.
+/// An event of a task, for its connection.
 pub(super) enum TaskEvent {
-    /// So many bytes of the request's body were read.
+    /// Number of bytes of the request's body that were read.
     Read(usize),
-    /// The head of the answer.
+    /// The head of the response.
     Head {
         head: Box<response::Parts>,
         /// Nothing follows it.
         is_end: bool,
     },
-    /// A piece of the answer's body. Who holds the sender waits until it is dropped, which is when it was sent.
+    /// A piece of the response's body. The sender is dropped once the piece was sent; the task waits for that.
     Data(Bytes, oneshot::Sender<()>),
-    /// The end of the answer, with trailers.
+    /// The end of the response, with trailers.
     Trailers(HeaderMap),
-    /// The end of the answer, without.
+    /// The end of the response, without trailers.
     End,
-    /// There will be no (more of the) answer.
+    /// The task ended before its response did.
     Failed,
 }
 
 /// A piece of a request's body.
 pub(super) enum Piece {
     Data(Bytes),
-    /// Data whose place in the windows has been given back already.
+    /// Data whose bytes have been returned to the flow-control windows already.
     Collected(Bytes),
     Trailers(HeaderMap),
     End,
 }
 
-/// The body of a request that is routed. What is not read of it keeps its place in the connection's window.
+/// The body of a routed request. Bytes that are not read stay charged to the flow-control windows.
 pub struct RequestBody {
     pieces: mpsc::UnboundedReceiver<Piece>,
     stream: u32,
@@ -61,7 +61,7 @@ pub struct RequestBody {
 pub struct BodyError;
 
 impl RequestBody {
-    /// The body of a stream's request, and where its pieces go.
+    /// The body of a stream's request, and the sender of its pieces.
     pub(super) fn new(stream: u32, to: &TaskSender) -> (mpsc::UnboundedSender<Piece>, Self) {
         let (pieces, received) = mpsc::unbounded_channel();
         (pieces, Self { pieces: received, stream, to: to.clone(), is_ended: false })
@@ -81,7 +81,7 @@ impl Body for RequestBody {
         }
         Poll::Ready(match ready!(self.pieces.poll_recv(context)) {
             Some(Piece::Data(data)) => {
-                // A connection that is gone needs no word of it.
+                // The connection may be gone.
                 let _ = self.to.send((self.stream, TaskEvent::Read(data.len())));
                 Some(Ok(Frame::data(data)))
             }
@@ -115,18 +115,18 @@ impl Drop for Task {
     }
 }
 
-/// Starts the task that answers a request.
+/// Starts the task that responds to a request.
 pub(super) fn start<S: Service>(
     service: &Arc<S>,
     stream: u32,
     request: Request<RequestBody>,
     to: &TaskSender,
 ) -> Task {
-    let answering = answer(Arc::clone(service), stream, request, to.clone());
-    Task(tokio::spawn(answering).abort_handle())
+    let responding = respond(Arc::clone(service), stream, request, to.clone());
+    Task(tokio::spawn(responding).abort_handle())
 }
 
-/// Tells the connection what becomes of a request, whatever becomes of the task.
+/// Sends a task's events, and [`TaskEvent::Failed`] if the task ends without an end of its response.
 struct ResponseSender {
     stream: u32,
     to: TaskSender,
@@ -134,13 +134,13 @@ struct ResponseSender {
 }
 
 impl ResponseSender {
-    fn send(&self, what: TaskEvent) {
+    fn send(&self, event: TaskEvent) {
         // A connection that is gone has aborted the task, or is about to.
-        let _ = self.to.send((self.stream, what));
+        let _ = self.to.send((self.stream, event));
     }
 
-    fn end(mut self, with: TaskEvent) {
-        self.send(with);
+    fn end(mut self, event: TaskEvent) {
+        self.send(event);
         self.has_ended = true;
     }
 }
@@ -153,7 +153,7 @@ impl Drop for ResponseSender {
     }
 }
 
-async fn answer<S: Service>(service: Arc<S>, stream: u32, request: Request<RequestBody>, to: TaskSender) {
+async fn respond<S: Service>(service: Arc<S>, stream: u32, request: Request<RequestBody>, to: TaskSender) {
     let sender = ResponseSender { stream, to, has_ended: false };
     let response: Response<S::Body> = service.route(request).await;
     let (head, body) = response.into_parts();
@@ -169,7 +169,7 @@ async fn answer<S: Service>(service: Arc<S>, stream: u32, request: Request<Reque
             Some(Ok(frame)) => frame,
             Some(Err(error)) => {
                 let error: Box<dyn std::error::Error + Send + Sync> = error.into();
-                tracing::debug!(error, "an answer broke off");
+                tracing::debug!(error, "response body failed");
                 return;
             }
         };
@@ -177,7 +177,7 @@ async fn answer<S: Service>(service: Arc<S>, stream: u32, request: Request<Reque
             Ok(data) => {
                 let (sent, is_sent) = oneshot::channel();
                 sender.send(TaskEvent::Data(data, sent));
-                // Nothing comes through it: it closes.
+                // Nothing is sent through it: it closes.
                 let _ = is_sent.await;
             }
             Err(frame) => {

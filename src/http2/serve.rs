@@ -79,7 +79,7 @@ struct Driver<'a, I, S: Service> {
     connection: Connection<S>,
     service: Arc<S>,
     activity: &'a Activity,
-    /// Whether the activity has been told of the first whole request.
+    /// Whether the first whole request was published.
     has_had_request: bool,
     tasks: TaskSender,
     from_tasks: mpsc::UnboundedReceiver<(u32, TaskEvent)>,
@@ -128,7 +128,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin, S: Service> Driver<'_, I, S> {
         self.activity.publish(self.connection.idle_since(), self.has_had_request);
     }
 
-    /// Reads once and handles what was read; the number of bytes, where zero is the end of the stream.
+    /// Reads once and handles the bytes; returns their number, where zero is the end of the stream.
     fn poll_read(&mut self, context: &mut Context<'_>) -> io::Result<Poll<usize>> {
         READ_BUFFER.with_borrow_mut(|buffer| {
             let mut buffer = ReadBuf::new(buffer);

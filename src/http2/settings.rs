@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Together they bound the memory that a client can make its connection hold:
 /// - per request under way, of which there are `streams_max`: its headers (`header_bytes_max`), up to 16 KiB of a body that
 ///   may be answered on the fast path, and a response that waits for the client's flow-control windows;
-/// - `connection_window` bytes of all other bodies that are received and not yet read. What was read is held by the
+/// - `connection_window` bytes of all other bodies that are received and not yet read. Bytes that were read are held by the
 ///   service: the gRPC router keeps one message per request, within its own bound;
 /// - one incomplete header block, one incomplete frame, and 256 KiB of responses that the client does not read, beyond
 ///   those of a single read.
@@ -64,7 +64,7 @@ impl Default for Http2Settings {
 }
 
 impl Http2Settings {
-    /// Interval between a connection's ticks: every timeout is kept to within this.
+    /// Interval between a connection's ticks: the precision of every timeout.
     pub(super) fn tick(&self) -> Duration {
         let shortest = [
             self.first_request_timeout,

@@ -1,11 +1,11 @@
-//! How much memory this process may use: the machine's, or less if a cgroup says so.
+//! Memory available to this process: the machine's, or the cgroup's limit if that is less.
 
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
-/// Bytes that this process may use, and who says so; none where nobody does.
+/// Bytes available to this process, and the source of the figure; none if there is no source.
 pub fn available() -> Option<(u64, &'static str)> {
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let cgroup = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -13,7 +13,7 @@ pub fn available() -> Option<(u64, &'static str)> {
     least(machine(&meminfo), cgroup_limit(&cgroup, limit_of))
 }
 
-/// A limit of the cgroup counts if it is below what the machine has: `max` is written as a huge number by some.
+/// A cgroup limit counts if it is below the machine's memory: version 1 writes "no limit" as a huge number.
 fn least(machine: Option<u64>, cgroup: Option<u64>) -> Option<(u64, &'static str)> {
     match (machine, cgroup) {
         (Some(machine), Some(cgroup)) if cgroup < machine => Some((cgroup, "the cgroup's limit")),
@@ -51,14 +51,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_machine_tells_its_memory() {
+    fn the_machines_memory_is_parsed() {
         assert_eq!(machine("MemFree: 1 kB\nMemTotal:       24684096 kB\n"), Some(24_684_096 * 1024));
         assert_eq!(machine(""), None);
         assert_eq!(machine("MemTotal: much\n"), None);
     }
 
     #[test]
-    fn the_tightest_group_counts() {
+    fn the_least_limit_of_all_groups_counts() {
         let files = |path: PathBuf| match path.to_str()? {
             "memory.max" => Some("max\n".into()),
             "pod/memory.max" => Some("1000\n".into()),
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_above_the_machines_memory_says_nothing() {
+    fn a_limit_above_the_machines_memory_is_ignored() {
         assert_eq!(least(Some(100), Some(200)), Some((100, "the machine's memory")));
         assert_eq!(least(Some(100), Some(20)), Some((20, "the cgroup's limit")));
         assert_eq!(least(None, None), None);

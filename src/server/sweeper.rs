@@ -1,4 +1,4 @@
-//! The background thread that drops expired counters, a few pages at a time.
+//! Background thread that drops expired counters, a few pages at a time.
 
 use super::ServeError;
 use crate::{clock::Clock, limiter::Limiter};
@@ -8,11 +8,11 @@ use std::{
     time::Duration,
 };
 
-/// How often some shards are swept.
+/// Interval between sweeps of some shards.
 const INTERVAL: Duration = Duration::from_millis(50);
-/// In how many intervals every shard is swept once: about five seconds.
+/// Intervals in which every shard is swept once: about five seconds.
 const INTERVALS_PER_PASS: usize = 100;
-/// Pages that are swept under one lock: some tens of microseconds.
+/// Pages swept under one lock, which takes some tens of microseconds.
 const PAGES_PER_LOCK: usize = 16;
 
 /// The running sweeper.
@@ -39,12 +39,12 @@ impl Sweeper {
 
     pub(super) fn stop(self) {
         drop(self.stop);
-        // A panic of the sweeper was printed where it happened; stopping goes on.
+        // A panic of the sweeper was printed when it happened, and does not prevent the stop.
         let _ = self.thread.join();
     }
 }
 
-/// Sweeps the shards that are due in one interval, from `next` on; returns the one after.
+/// Sweeps the shards that are due in one interval, starting at `next`; returns the shard after them.
 fn sweep_some(limiter: &Limiter, clock: &dyn Clock, next: usize) -> usize {
     let store = limiter.store();
     let due = store.shard_count().div_ceil(INTERVALS_PER_PASS);

@@ -20,7 +20,7 @@ pub(crate) struct SocketFile(PathBuf);
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // The file may be gone already, which is what this is for.
+        // The file may have been removed already.
         let _ = std::fs::remove_file(&self.0);
     }
 }

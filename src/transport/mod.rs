@@ -1,4 +1,4 @@
-//! Byte streams: TCP and Unix sockets behind one type, and the addresses and listeners they come from.
+//! Byte streams: TCP and Unix sockets behind one type, with their addresses and listeners.
 //!
 //! Invariant: above this module nothing depends on which kind of socket a connection uses.
 

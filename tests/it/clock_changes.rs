@@ -1,4 +1,4 @@
-//! A machine whose clock was set between the stop of one server and the start of the next, seen by a real one.
+//! A machine whose clock was set between the stop of one server and the start of the next, with a real server.
 //!
 //! The snapshot is written by a clock that is off; the server that starts with it has the machine's.
 
@@ -34,7 +34,7 @@ const ALGORITHMS: [(&str, &str); 8] = [
 ];
 
 /// A data directory, and the rules that go with it.
-struct Kept {
+struct DataDir {
     data: TempDir,
     rules: NamedTempFile,
 }
@@ -47,7 +47,7 @@ fn rules(window: Duration) -> String {
     format!("domain: d\ndescriptors:\n{}", ALGORITHMS.iter().map(rule).collect::<String>())
 }
 
-impl Kept {
+impl DataDir {
     /// Written by a process whose clock stood at `then`. Of each limit, alice has used three and bob has used all.
     fn written_at(then: Timestamp, window: Duration) -> Self {
         let (data, text) = (tempfile::tempdir().expect("a folder"), rules(window));
@@ -82,7 +82,7 @@ impl Kept {
     }
 }
 
-/// What a running server says to one more hit: whether it is over, what remains, and the reset.
+/// Response to one more hit: whether it is over limit, the remaining hits, and the reset.
 async fn hit(client: &mut Client, key: &str, value: &str) -> (bool, u32, Duration) {
     let answer = client.hit("d", &[(key, value)]).await.expect("the server decides");
     let status = &answer.statuses[0];
@@ -91,7 +91,7 @@ async fn hit(client: &mut Client, key: &str, value: &str) -> (bool, u32, Duratio
     (answer.overall_code() == Code::OverLimit, status.limit_remaining, reset)
 }
 
-/// The reset of a key that nobody has used before.
+/// Reset of a new key after its limit is used up.
 async fn until_free_when_used_up_now(client: &mut Client, key: &str) -> Duration {
     for _ in 0..LIMIT {
         assert!(!hit(client, key, "carol").await.0);
@@ -136,13 +136,13 @@ fn age_seconds(data: &Path) -> f64 {
 async fn a_clock_that_was_set_back_frees_nothing_and_blocks_nobody_for_longer_than_the_window() {
     for offset in [HOUR, YEAR] {
         let window = window_around_now(Duration::from_secs(1_800), Duration::ZERO);
-        let kept = Kept::written_at(ahead(offset), window);
-        let server = kept.start();
+        let data_dir = DataDir::written_at(ahead(offset), window);
+        let server = data_dir.start();
         assert!(server.log().iter().any(|line| line.contains("the clock was set back")), "{offset:?}");
         let mut client = server.client().await;
         for (key, _) in ALGORITHMS {
             let (is_over, _, reset) = hit(&mut client, key, "bob").await;
-            assert!(is_over, "{key}, {offset:?}: what was used is used");
+            assert!(is_over, "{key}, {offset:?}: used hits stay used");
             let longest = until_free_when_used_up_now(&mut client, key).await;
             assert!(reset <= longest, "{key}, {offset:?}: {reset:?} is longer than {longest:?}");
             assert!(longest <= 2 * window, "{key}, {offset:?}");
@@ -153,7 +153,7 @@ async fn a_clock_that_was_set_back_frees_nothing_and_blocks_nobody_for_longer_th
         assert!(server.terminate().success());
 
         // From here on all of it is dated by the clock as it is.
-        let server = kept.start();
+        let server = data_dir.start();
         assert!(!server.log().iter().any(|line| line.contains("the clock was set back")), "{offset:?}");
         let mut client = server.client().await;
         for (key, _) in ALGORITHMS {
@@ -166,8 +166,8 @@ async fn a_clock_that_was_set_back_frees_nothing_and_blocks_nobody_for_longer_th
 #[tokio::test]
 async fn a_clock_that_was_set_forward_frees_what_has_expired_by_it() {
     for offset in [HOUR, YEAR] {
-        let kept = Kept::written_at(behind(offset), Duration::from_secs(900));
-        let server = kept.start();
+        let data_dir = DataDir::written_at(behind(offset), Duration::from_secs(900));
+        let server = data_dir.start();
         let mut client = server.client().await;
         for (key, _) in ALGORITHMS {
             let (is_over, remaining, _) = hit(&mut client, key, "bob").await;
@@ -180,36 +180,36 @@ async fn a_clock_that_was_set_forward_frees_what_has_expired_by_it() {
 async fn a_clock_that_was_set_forward_leaves_what_has_not_expired_by_it() {
     for offset in [HOUR, YEAR] {
         let window = window_around_now(8 * offset, offset);
-        let kept = Kept::written_at(behind(offset), window);
-        let server = kept.start();
+        let data_dir = DataDir::written_at(behind(offset), window);
+        let server = data_dir.start();
         let mut client = server.client().await;
         for (key, _) in ALGORITHMS {
-            // An eighth of the window has passed: less than what one hit of five takes to drain.
+            // An eighth of the window has passed: less than one hit of five takes to drain.
             let (is_over, remaining, _) = hit(&mut client, key, "alice").await;
             assert_eq!((is_over, remaining), (false, 1), "{key}, {offset:?}");
             assert!(hit(&mut client, key, "bob").await.0, "{key}, {offset:?}");
         }
         // It counts from the moment at which it was counted.
         let (_, _, reset) = hit(&mut client, "log", "bob").await;
-        let told = window - offset;
-        assert!(reset <= told && reset + Duration::from_secs(60) > told, "{offset:?}: {reset:?}");
+        let expected = window - offset;
+        assert!(reset <= expected && reset + Duration::from_secs(60) > expected, "{offset:?}: {reset:?}");
     }
 }
 
 #[test]
 fn the_age_of_a_snapshot_is_told_by_the_clock_as_it_is_now() {
     let window = Duration::from_secs(900);
-    for (then, age, said) in [
+    for (then, age, printed_age) in [
         (ahead(YEAR), -(YEAR.as_secs() as f64), "by a clock that was ahead of this one by 11months"),
         (ahead(HOUR), -(HOUR.as_secs() as f64), "by a clock that was ahead of this one by 59m"),
         (behind(HOUR), HOUR.as_secs() as f64, "written 1h "),
         (behind(YEAR), YEAR.as_secs() as f64, "written 11months "),
     ] {
-        let kept = Kept::written_at(then, window);
-        let told = age_seconds(kept.data.path());
-        assert!((told - age).abs() < 60.0, "{told} is not about {age}");
-        let text = printed(&["snapshot", "inspect", kept.data()]);
-        assert!(text.contains(said), "{text}");
-        assert!(printed(&["snapshot", "verify", kept.data()]).contains("good, 16 counters"));
+        let data_dir = DataDir::written_at(then, window);
+        let reported = age_seconds(data_dir.data.path());
+        assert!((reported - age).abs() < 60.0, "{reported} is not about {age}");
+        let text = printed(&["snapshot", "inspect", data_dir.data()]);
+        assert!(text.contains(printed_age), "{text}");
+        assert!(printed(&["snapshot", "verify", data_dir.data()]).contains("good, 16 counters"));
     }
 }

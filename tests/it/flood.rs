@@ -1,5 +1,5 @@
-//! The key flood: far more distinct keys than there is room for. `TIDEGATE_FLOOD_KEYS` and `TIDEGATE_FLOOD_COUNTERS` say
-//! how many of each; 300,000 and 20,000 unless said otherwise.
+//! A flood of far more distinct keys than there is room for: `TIDEGATE_FLOOD_KEYS` (default 300,000) keys and
+//! `TIDEGATE_FLOOD_COUNTERS` (default 20,000) counters.
 
 use crate::support::limiter_with_room;
 use tidegate::{
@@ -53,7 +53,7 @@ fn a_flood_of_keys_neither_exceeds_the_bound_nor_resets_a_live_counter() {
         }
         let reset = (0..LIVE).filter(|&user| hit(&limiter, "user", user, start) == Code::Ok).count();
         println!(
-            "{on_full:?}: {keys} distinct keys sent, {admitted} admitted, {most} counters kept of {counters_max} at most, \
+            "{on_full:?}: {keys} distinct keys sent, {admitted} admitted, {most} counters held of {counters_max} at most, \
              RSS {} MB, live counters reset: {reset}",
             rss_megabytes()
         );

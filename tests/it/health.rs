@@ -1,4 +1,4 @@
-//! `grpc.health.v1`: overall and by service, asked and watched.
+//! `grpc.health.v1`: Check and Watch, overall and by service.
 
 use crate::support::Server;
 use tokio_stream::StreamExt;
@@ -16,7 +16,7 @@ fn of(service: &str) -> HealthCheckRequest {
 }
 
 #[tokio::test]
-async fn a_check_says_serving_overall_and_by_service_and_knows_no_other() {
+async fn check_reports_serving_overall_and_by_service_and_not_found_otherwise() {
     let server = Server::start(&[]);
     let mut health = HealthClient::new(server.channel().await);
     for service in [OVERALL, RATE_LIMIT_SERVICE] {
@@ -28,7 +28,7 @@ async fn a_check_says_serving_overall_and_by_service_and_knows_no_other() {
 }
 
 #[tokio::test]
-async fn a_watch_tells_each_change_and_ends_with_the_server() {
+async fn watch_sends_each_change_and_ends_with_the_server() {
     let server = Server::start(&["--drain-delay", "200ms"]);
     let mut health = HealthClient::new(server.channel().await);
     let mut watches = Vec::new();
@@ -49,6 +49,6 @@ async fn a_watch_tells_each_change_and_ends_with_the_server() {
 }
 
 async fn next(watch: &mut tonic::Streaming<HealthCheckResponse>) -> Option<ServingStatus> {
-    let told = watch.next().await?;
-    told.ok().map(|answer| answer.status())
+    let message = watch.next().await?;
+    message.ok().map(|answer| answer.status())
 }

@@ -9,7 +9,7 @@ use tonic::Streaming;
 
 const RATE_LIMIT_SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
 
-/// What a client of reflection asks, in the order of `grpcurl`: the services, then the files of one, then what they import.
+/// Requests of a reflection client in the order of `grpcurl`: the services, then the files of one, then their imports.
 macro_rules! discover {
     ($version:ident, $server:expr) => {{
         use tonic_reflection::pb::$version::{
@@ -45,7 +45,7 @@ macro_rules! discover {
     }};
 }
 
-/// What was found out.
+/// Services and files that were found.
 #[derive(Default)]
 struct Discovered {
     services: BTreeSet<String>,
@@ -92,7 +92,7 @@ fn assert_enough_to_call(discovered: &Discovered, reflection: &str) {
     }
     assert!(discovered.has_method("RateLimitService", "ShouldRateLimit"));
     assert!(discovered.has_method("Health", "Watch"));
-    // The request, and what it imports from two other packages.
+    // The request, and messages that it imports from two other packages.
     assert!(discovered.has_message_with_field("RateLimitRequest", "descriptors"));
     assert!(discovered.has_message_with_field("RateLimitDescriptor", "is_negative_hits"));
     assert!(

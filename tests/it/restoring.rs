@@ -1,4 +1,4 @@
-//! While the counters are restored, the server is there to be asked, and says that it is not ready.
+//! While counters are restored, the server listens and reports that it is not ready.
 
 use crate::support::{InProcess, limiter};
 use std::sync::mpsc;
@@ -51,20 +51,20 @@ async fn a_server_is_not_ready_until_its_counters_are_restored() {
     assert_eq!(refusal.code(), Code::Unavailable);
     assert_eq!(refusal.message(), "the counters are being restored; retry shortly");
 
-    go_on.send(()).expect("it waits");
+    go_on.send(()).expect("the restore waits");
     assert_eq!(status(&mut health).await, ServingStatus::Serving);
-    let answer = client.hit("demo", &[("api_key", "a")]).await.expect("now it is");
-    assert_eq!(answer.statuses[0].limit_remaining, 4, "what was refused has charged nothing");
+    let answer = client.hit("demo", &[("api_key", "a")]).await.expect("restored");
+    assert_eq!(answer.statuses[0].limit_remaining, 4, "a refused request has charged nothing");
 }
 
 #[tokio::test]
-async fn a_server_that_is_told_to_stop_meanwhile_stops() {
+async fn a_server_stopped_while_restoring_stops() {
     let (_never, may_go_on) = mpsc::channel::<()>();
     let restore = move || {
         _ = may_go_on.recv();
-        Err(ServeError::Start { what: "what nobody waits for", source: std::io::ErrorKind::Other.into() })
+        Err(ServeError::Start { what: "an abandoned restore", source: std::io::ErrorKind::Other.into() })
     };
     let now = Timestamp::from_millis(1_700_000_000_000);
-    // Dropping it waits until it has stopped, and holds that it stopped well.
+    // Dropping it waits for its end, and asserts that it stopped without an error.
     drop(InProcess::start_with(Start::Restored(Box::new(restore)), now));
 }

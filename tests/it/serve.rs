@@ -1,4 +1,4 @@
-//! The server as a process: it decides over TCP and Unix sockets, drains, and says what is wrong when it cannot start.
+//! The server as a process: decisions over TCP and Unix sockets, signals, drains, and errors at the start.
 
 use crate::support::{Server, descriptor, rules_file};
 use std::{
@@ -60,7 +60,7 @@ async fn connections_to_different_workers_share_the_counters() {
 }
 
 #[tokio::test]
-async fn calls_that_come_together_are_decided_one_after_the_other() {
+async fn concurrent_calls_of_one_connection_are_decided_in_order() {
     let rules = rules_file(&RULES.replace("requests_per_unit: 3", "requests_per_unit: 20"));
     let server = Server::with_rules(rules.path(), &["--threads", "1"]);
     let client = server.client().await;
@@ -107,7 +107,7 @@ fn a_socket_left_by_a_killed_server_is_taken_over() {
 
 #[tokio::test]
 #[expect(clippy::disallowed_methods, reason = "times a drain, not a decision")]
-async fn a_drain_tells_health_finishes_and_exits_with_zero() {
+async fn a_drain_updates_health_finishes_requests_and_exits_with_zero() {
     let server = Server::start(&["--drain-delay", "300ms"]);
     let channel = tonic::transport::Endpoint::from_shared(format!("http://{}", server.address()))
         .unwrap()
@@ -115,24 +115,23 @@ async fn a_drain_tells_health_finishes_and_exits_with_zero() {
         .await
         .unwrap();
     let mut health = HealthClient::new(channel);
-    let mut watched = health.watch(HealthCheckRequest { service: String::new() }).await.unwrap().into_inner();
-    assert_eq!(watched.next().await.unwrap().unwrap().status(), ServingStatus::Serving);
+    let mut watch = health.watch(HealthCheckRequest { service: String::new() }).await.unwrap().into_inner();
+    assert_eq!(watch.next().await.unwrap().unwrap().status(), ServingStatus::Serving);
 
     server.signal(rustix::process::Signal::TERM);
-    assert_eq!(watched.next().await.unwrap().unwrap().status(), ServingStatus::NotServing);
-    // Those who still ask meanwhile are still answered, on old connections and on new ones.
+    assert_eq!(watch.next().await.unwrap().unwrap().status(), ServingStatus::NotServing);
+    // Requests are still answered, on old connections and on new ones.
     let answer = server.client().await.hit("demo", &[("api_key", "late")]).await.unwrap();
     assert_eq!(answer.overall_code(), Code::Ok);
-    // The watch ends by itself, so that it does not hold the connection.
-    let end =
-        tokio::time::timeout(Duration::from_secs(10), async { while watched.next().await.is_some() {} });
+    // The watch ends by itself: it does not keep the connection open.
+    let end = tokio::time::timeout(Duration::from_secs(10), async { while watch.next().await.is_some() {} });
     end.await.expect("the watch ends");
-    // The client goes on meanwhile: it answers the last ping of the connection.
+    // The client's runtime must keep running: it acknowledges the last PING of the connection.
     let mut server = server;
     let started = Instant::now();
     let status = tokio::task::spawn_blocking(move || server.wait()).await.unwrap();
     assert!(status.success());
-    assert!(started.elapsed() < Duration::from_secs(5), "an idle connection held the drain");
+    assert!(started.elapsed() < Duration::from_secs(5), "an idle connection delayed the drain");
 }
 
 #[test]
@@ -177,15 +176,15 @@ fn a_second_signal_ends_a_drain_at_once() {
 }
 
 #[test]
-fn a_second_server_on_the_same_port_is_told_what_to_do() {
+fn a_second_server_on_the_same_port_fails_with_a_remedy() {
     let server = Server::start(&[]);
     let second = Command::new(env!("CARGO_BIN_EXE_tidegate"))
         .args(["serve", "--listen", server.address()])
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&second.stderr);
+    let stderr = String::from_utf8_lossy(&second.stderr);
     assert_eq!(second.status.code(), Some(1));
-    assert!(said.contains("choose another with --listen"), "{said}");
+    assert!(stderr.contains("choose another with --listen"), "{stderr}");
 }
 
 #[test]
@@ -197,7 +196,7 @@ fn bad_rules_stop_the_start_with_every_error() {
         .arg(rules.path())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&server.stderr);
+    let stderr = String::from_utf8_lossy(&server.stderr);
     assert_eq!(server.status.code(), Some(1));
-    assert!(said.contains(":4:25:") && said.contains(":5:5:"), "{said}");
+    assert!(stderr.contains(":4:25:") && stderr.contains(":5:5:"), "{stderr}");
 }

@@ -28,8 +28,8 @@ impl<B> WholeMessages<B> {
         Self { inner, message_bytes_max, partial: BytesMut::new(), next: None }
     }
 
-    /// Takes data; returns the whole messages that there are now.
-    fn take(&mut self, data: Bytes) -> Option<Bytes> {
+    /// Adds data; returns the messages that are whole now.
+    fn push(&mut self, data: Bytes) -> Option<Bytes> {
         if self.partial.is_empty() && self.whole(&data) == data.len() {
             // No copy in the common case of one whole message.
             return Some(data);
@@ -75,7 +75,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for WholeMessages<B> {
                 error => return Poll::Ready(error),
             };
             let after = match frame.map(Frame::into_data) {
-                Some(Ok(data)) => match this.take(data) {
+                Some(Ok(data)) => match this.push(data) {
                     Some(messages) => return Poll::Ready(Some(Ok(Frame::data(messages)))),
                     None => continue,
                 },
@@ -119,7 +119,7 @@ mod tests {
         [&[0, 0, 0, 0, length][..], &vec![length; length.into()]].concat()
     }
 
-    /// The data frames that come out when these come in, where messages may have ten bytes.
+    /// The data frames passed on for these, where messages may have ten bytes.
     fn passed_on(pieces: &[&[u8]]) -> Vec<Vec<u8>> {
         let pieces = pieces.iter().map(|piece| Bytes::copy_from_slice(piece)).collect();
         let mut body = WholeMessages::new(Pieces(pieces), 10);

@@ -13,7 +13,7 @@ fn connections(max: usize, per_peer_max: usize) -> Arc<Connections> {
     Connections::new(ConnectionBounds { max, per_peer_max })
 }
 
-/// Whether the server has asked the connection to end.
+/// Whether the connection was evicted.
 fn is_evicted(admission: &Admission) -> bool {
     admission.connections.lock().evicting.contains(&admission.number)
 }

@@ -10,7 +10,7 @@ use tokio::{
     net::TcpSocket,
 };
 
-/// How long an answer may take before the test fails.
+/// Time limit of a response before the test fails.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Sends a request without a body to a port of loopback, from an address of loopback; the answer without its body.

@@ -1,4 +1,4 @@
-//! A connection that sends what a well-behaved gRPC client never would.
+//! An HTTP/2 client for requests that no gRPC client would send.
 
 use h2::client::SendRequest;
 use http::{Request, Response, StatusCode, request::Builder};
@@ -10,13 +10,13 @@ use tonic::Status;
 /// The call that Envoy makes.
 pub const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// How long an answer may take before the test fails.
+/// Time limit of a response before the test fails.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// An HTTP/2 connection.
 pub struct Connection(SendRequest<Bytes>);
 
-/// What came back.
+/// A response.
 #[derive(Debug)]
 pub struct Answer {
     pub http: StatusCode,
@@ -68,7 +68,7 @@ impl Connection {
         read(response.await?).await
     }
 
-    /// Sends a head and then goes away.
+    /// Sends HEADERS, then RST_STREAM.
     pub async fn abandon(&self, head: Builder) {
         let mut requests = self.0.clone().ready().await.expect("the connection stands");
         let head = head.body(()).expect("tests write well-formed heads");

@@ -18,7 +18,7 @@ use tonic::{
     transport::{Channel, Endpoint},
 };
 
-/// How long a server may take to start or to stop before the test fails.
+/// Time limit of a start or a stop before the test fails.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A running server; killed when dropped.
@@ -85,18 +85,21 @@ impl Server {
             let mut address = String::new();
             for line in stderr.lines().map_while(Result::ok) {
                 let parsed: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
-                lines.lock().expect("nobody panics with it").push(line);
+                lines.lock().expect("no thread panics while holding it").push(line);
                 if parsed["message"] == "listening" {
                     parsed["address"].as_str().unwrap_or_default().clone_into(&mut address);
                 } else if parsed["message"] == "serving" {
-                    // Whoever waited has lost patience otherwise.
+                    // The receiver is gone if the time limit has passed.
                     let _ = serving.send(std::mem::take(&mut address));
                 }
             }
         });
         let Ok(address) = address.recv_timeout(PATIENCE) else {
             let _ = child.kill();
-            panic!("the server does not serve: {:#?}", log.lock().expect("nobody panics with it"));
+            panic!(
+                "the server does not serve: {:#?}",
+                log.lock().expect("no thread panics while holding it")
+            );
         };
         Self { child, address, log }
     }
@@ -111,9 +114,9 @@ impl Server {
         self.child.id()
     }
 
-    /// What it logged so far, line by line.
+    /// Lines logged so far.
     pub fn log(&self) -> Vec<String> {
-        self.log.lock().expect("nobody panics with it").clone()
+        self.log.lock().expect("no thread panics while holding it").clone()
     }
 
     /// A connection, for clients of any service.
@@ -127,7 +130,7 @@ impl Server {
         Client(RateLimitServiceClient::new(self.channel().await))
     }
 
-    /// Asks it to stop with SIGTERM; the exit status it ends with.
+    /// Stops it with SIGTERM; returns its exit status.
     pub fn terminate(mut self) -> ExitStatus {
         self.signal(rustix::process::Signal::TERM);
         self.wait()
@@ -139,7 +142,7 @@ impl Server {
         rustix::process::kill_process(pid, signal).expect("the server is there to be signalled");
     }
 
-    /// Stops it where it stands, with SIGSTOP; returns when it has stopped. SIGCONT lets it go on.
+    /// Suspends it with SIGSTOP; returns once it is suspended. SIGCONT resumes it.
     pub fn freeze(&self) {
         self.signal(rustix::process::Signal::STOP);
         let pid = rustix::process::Pid::from_child(&self.child);
@@ -167,17 +170,17 @@ impl Drop for Server {
     }
 }
 
-/// A client of the generated kind. Its clones share its connection.
+/// A generated client. Its clones share its connection.
 #[derive(Clone)]
 pub struct Client(pub RateLimitServiceClient<Channel>);
 
 impl Client {
-    /// Asks for one hit of one descriptor.
+    /// Sends one hit of one descriptor.
     pub async fn hit(&mut self, domain: &str, entries: &[(&str, &str)]) -> Result<RateLimitResponse, Status> {
         self.ask(domain, vec![descriptor(entries)]).await
     }
 
-    /// Asks for one hit of each descriptor.
+    /// Sends one hit of each descriptor.
     pub async fn ask(
         &mut self,
         domain: &str,
