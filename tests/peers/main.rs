@@ -4,9 +4,13 @@
 //! turns that into a failure, and `.ci/run` requires all of them. The runner is libtest-mimic, since the built-in one
 //! cannot decide at run time that a test is ignored; its arguments are those of every other test target.
 
+#![allow(clippy::unwrap_used, reason = "tests, which clippy does not see without the built-in runner")]
+
 mod authority;
+mod compose;
 mod envoy;
 mod h2spec;
+mod kubernetes;
 mod peer;
 #[path = "../it/support/mod.rs"]
 #[allow(dead_code, unused_imports, reason = "this target uses a part of it, tests/it the rest")]
@@ -19,10 +23,12 @@ fn main() -> ExitCode {
     let trials = [
         authority::envoy::tests,
         authority::python::tests,
+        compose::tests,
         envoy::tests,
         envoy::denials::tests,
         envoy::queueing::tests,
         h2spec::tests,
+        kubernetes::tests,
     ]
     .into_iter()
     .flat_map(|tests| tests());

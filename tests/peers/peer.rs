@@ -21,6 +21,9 @@ pub const ENVOY: Peer = Peer { name: "envoy", is_here: || envoy_binary().is_some
 /// The HTTP/2 conformance tests, on the PATH.
 pub const H2SPEC: Peer = Peer { name: "h2spec", is_here: || runs(Command::new("h2spec").arg("--version")) };
 
+/// Go, with the modules of `tests/peers/kubernetes` downloaded.
+pub const KUBERNETES: Peer = Peer { name: "kubernetes", is_here: crate::kubernetes::is_here };
+
 /// Python with the package `grpcio`, as `python3` on the PATH.
 pub const PYTHON_GRPC: Peer =
     Peer { name: "python-grpc", is_here: || runs(Command::new("python3").args(["-c", "import grpc"])) };

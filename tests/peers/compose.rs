@@ -1,0 +1,23 @@
+//! The Envoy config and the rules of `deploy/compose`, with a real Envoy before a real server.
+
+use crate::support::{Envoy, Server, http1};
+use http::Request;
+use std::{net::Ipv4Addr, path::Path};
+
+async fn the_compose_example_admits_five_requests_and_denies_the_sixth() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/compose");
+    let server = Server::with_rules(&folder.join("rules.yaml"), &[]);
+    let config = std::fs::read_to_string(folder.join("envoy.yaml")).expect("the config");
+    // Outside of Compose nothing resolves the service's name.
+    let config = config.replace("STRICT_DNS", "STATIC").replace("address: tidegate,", "address: 127.0.0.1,");
+    let envoy = Envoy::start_with(&config, server.address(), &[]).await;
+    let mut statuses = Vec::new();
+    for _ in 0..6 {
+        let request = Request::get("/").header("x-api-key", "alice");
+        let answer = http1::send(Ipv4Addr::LOCALHOST, envoy.port(10000), request).await;
+        statuses.push(answer.expect("Envoy answers").status().as_u16());
+    }
+    assert_eq!(statuses, [200, 200, 200, 200, 200, 429]);
+}
+
+crate::tests_with! { ENVOY: the_compose_example_admits_five_requests_and_denies_the_sixth }
