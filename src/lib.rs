@@ -32,6 +32,7 @@
 //! | [`limit`] | requests, limits and decisions |
 //! | [`clock`] | the source of time |
 //! | `sync` | locks and atomics, real or modelled |
+//! | `prefetch` | hints to the processor |
 //! | [`algorithm`] | the arithmetic of counting |
 //! | `key` | keys of counters |
 //! | [`rules`] | rule files, the rule tree and matching |
@@ -68,6 +69,7 @@ pub mod http2;
 mod key;
 pub mod limit;
 pub mod limiter;
+mod prefetch;
 pub mod rules;
 #[cfg(feature = "server")]
 pub mod server;

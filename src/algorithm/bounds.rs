@@ -1,7 +1,7 @@
-//! The most hits that each algorithm lets through in any half-open stretch of its window's length.
+//! The most hits that each algorithm admits in any half-open stretch of its window's length.
 //!
-//! For few hits and few sub-windows every way of asking is tried, so that the bound is known to hold and to be reached.
-//! For many, the proof is in the module; here an adversary reaches the bound, and others at random do not pass it.
+//! For few hits and few sub-windows all sequences of requests are tried, so that the bound holds and is reached.
+//! For many, the proof is in the module; here an adversary reaches the bound, and random requests do not exceed it.
 
 use super::*;
 use crate::limit::{Timestamp, Window};
@@ -77,7 +77,7 @@ fn in_any_window_a_sliding_window_admits_the_limit_and_its_share_of_one_sub_wind
     }
 }
 
-/// Everything at the end of a sub-window, and then all that is let through until a window later.
+/// All hits at the end of a sub-window, and then all that are admitted until a window later.
 #[test]
 fn a_burst_at_the_end_of_a_sub_window_reaches_the_bound() {
     for (precision, bound) in [(1, 1_200), (2, 900), (8, 675), (60, 610)] {
@@ -98,7 +98,7 @@ fn a_burst_at_the_end_of_a_sub_window_reaches_the_bound() {
     }
 }
 
-/// Asks for all that remains, or for part of it, at moments near the edges of sub-windows and anywhere else.
+/// Takes all hits that remain, or part of them, at moments near the edges of sub-windows and anywhere else.
 fn most_admitted(algorithm: &Algorithm, precision: u64, asked: &[(u64, i64, u64)]) -> u64 {
     let part = NANOS / precision;
     let (mut state, mut now, mut admitted) = (State::EMPTY, start(), Vec::new());
@@ -122,16 +122,16 @@ fn asked() -> impl Strategy<Value = Vec<(u64, i64, u64)>> {
 
 proptest! {
     #[test]
-    fn nobody_passes_the_bound_of_a_sliding_window(
+    fn no_requests_exceed_the_bound_of_a_sliding_window(
         asked in asked(), limit in 1..400u32, precision in prop_oneof![Just(1_u8), Just(2), Just(8), Just(60)],
     ) {
         let bound = u64::from(limit + limit / u32::from(precision));
         prop_assert!(most_admitted(&sliding(limit, precision), u64::from(precision), &asked) <= bound);
     }
 
-    /// Of the others: a fixed window lets two windows' worth meet at an edge; a bucket, its size and what comes back.
+    /// A fixed window admits two windows' hits around its end; a bucket its size and what is refilled.
     #[test]
-    fn nobody_passes_the_bounds_of_the_others(asked in asked(), limit in 1..100u32, refill in 1..100u32) {
+    fn no_requests_exceed_the_bounds_of_the_other_algorithms(asked in asked(), limit in 1..100u32, refill in 1..100u32) {
         let rate = NonZeroU32::new(refill).unwrap();
         let (once, refilled) = (u64::from(limit), u64::from(refill));
         let leaky = LeakyBucket { burst: limit, rate: Rate::new(rate, window()), queue: None };

@@ -1,7 +1,7 @@
 //! The days, weeks, months and years of a place.
 //!
-//! The rules of time zones come with the binary (the IANA database of the `jiff` crate): two machines that run the same
-//! Tidegate agree on when a month ends, whatever is installed on them.
+//! The binary contains the IANA time zone database (of the `jiff` crate): two machines with the same binary agree on the end of
+//! a month, whatever else is installed on them.
 
 use jiff::{
     ToSpan,
@@ -10,7 +10,7 @@ use jiff::{
 };
 use std::hash::{Hash, Hasher};
 
-/// A stretch of the calendar.
+/// A period of the calendar.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Period {
     /// From midnight to midnight: 23 or 25 hours long when the clocks change.
@@ -66,7 +66,7 @@ impl Calendar {
         self.period
     }
 
-    /// Whose.
+    /// The time zone.
     pub const fn zone(&self) -> &Zone {
         &self.zone
     }

@@ -1,8 +1,8 @@
-//! Fixed windows: never more than the limit in one window, and at its end the count starts anew.
+//! Fixed windows: never more than the limit in one window; the count is reset at its end.
 //!
-//! A [`Schedule`] says where a window ends; the state remembers that end, so that only the first hit of a window asks
-//! the schedule, and no window moves while it counts. Two bursts around an end can add up to twice the limit in a
-//! window's length; [`SlidingWindow`](super::SlidingWindow) is there for those who mind.
+//! A [`Schedule`] determines the end of a window, and the state contains that end: only the first hit of a window evaluates the
+//! schedule, and no window moves while it counts. Two bursts around an end can add up to twice the limit in a window's
+//! length; [`SlidingWindow`](super::SlidingWindow) avoids that.
 
 use super::{State, calendar::Calendar};
 use crate::limit::{Reset, Timestamp, Window};
@@ -13,18 +13,18 @@ use std::time::Duration;
 pub struct FixedWindow {
     /// Hits admitted in one window.
     pub limit: u32,
-    /// Where windows end.
+    /// The ends of windows.
     pub schedule: Schedule,
 }
 
-/// Where windows end.
+/// The ends of windows.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Schedule {
     /// At every multiple of the length since the Unix epoch: windows of 10 s end at :00, :10, :20.
     Clock(Window),
     /// This long after the first hit.
     FirstHit(Window),
-    /// With the day, week, month or year of a place.
+    /// With the day, week, month or year of a time zone.
     Calendar(Calendar),
 }
 
@@ -53,7 +53,7 @@ struct Count {
 }
 
 impl Count {
-    /// The count as of `now`. Before the window, with time gone back, its hits count as in it.
+    /// The count as of `now`. If time went back before the window, its hits count as in it.
     #[inline]
     fn read(state: &State, now: Timestamp) -> Self {
         let [last, hits] = state.words();
@@ -81,7 +81,7 @@ impl FixedWindow {
         Self { limit, schedule: Schedule::Clock(window) }
     }
 
-    /// How long the window of the counter still lasts, whatever is in it.
+    /// Time until the end of the counter's window, whether it has hits or not.
     pub fn until_window_ends(&self, state: &State, now: Timestamp) -> Duration {
         let count = Count::read(state, now);
         if count.hits > 0 { count.until_ends(now) } else { end(self.schedule.last(now)).since(now) }
@@ -92,7 +92,7 @@ impl FixedWindow {
         let count = Count::read(state, now);
         count.hits > 0
             && match self.schedule {
-                // Its windows begin where the first hit was, which may have come before these.
+                // A window begins with its first hit, which may be before these.
                 Schedule::FirstHit(window) => {
                     count.last.saturating_sub(taken.as_nanos()) < window.nanos().get()
                 }
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn time_gone_back_neither_frees_nor_panics() {
+    fn a_clock_that_goes_back_neither_frees_nor_panics() {
         for rule in [on_the_clock(), from_first_hit()] {
             let full = rule.add(State::EMPTY, 5, at(10_000));
             assert_eq!(rule.remaining(&full, at(0)), 0);
@@ -255,7 +255,7 @@ mod tests {
         let at = |secs: u64| Timestamp::from_millis(1_700_000_000_000 + 1_000 * secs);
         for (schedule, ends) in [(Schedule::Clock(window), 10), (Schedule::FirstHit(window), 12)] {
             let fixed = FixedWindow { limit: 5, schedule };
-            // Opened at 2 s; the hits in question come at 8 s.
+            // Opened at 2 s; the hits in question are at 8 s.
             let state = fixed.add(fixed.add(State::EMPTY, 1, at(2)), 1, at(8));
             assert!(fixed.is_open_since(&state, at(8), at(ends - 1)));
             assert!(!fixed.is_open_since(&state, at(8), at(ends)));

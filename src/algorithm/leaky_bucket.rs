@@ -1,10 +1,10 @@
-//! The leaky bucket as a meter (GCRA): hits fill it, it leaks at a steady rate, and what would not fit is not admitted.
+//! The leaky bucket as a meter (GCRA): hits fill it, it leaks at a steady rate, and hits that do not fit are not admitted.
 //!
-//! With a [`Queue`], hits that do not fit may wait for their turn: they take their place in the meter at once, above
-//! the burst, and are admitted at the moment at which the level, theirs included, has sunk to the burst. Whoever comes
-//! later stands behind them. Here is only the arithmetic of places; holding the answer until the turn is the caller's.
+//! With a [`Queue`], hits that do not fit may be queued: they are added to the meter at once, above the burst, and released when
+//! the level, theirs included, has sunk to the burst. Later hits are behind them. This is only the arithmetic of positions;
+//! `limiter::queue` keeps the requests.
 //!
-//! Invariant: the level never exceeds the burst and what the queue may hold, unless hits are counted in any case.
+//! Invariant: the level never exceeds the burst plus the queue, except by `charge: always`.
 
 use super::{
     State,
@@ -20,42 +20,42 @@ pub struct LeakyBucket {
     pub burst: u32,
     /// How fast it leaks.
     pub rate: Rate,
-    /// Whether hits that do not fit may wait for their turn.
+    /// The queue for hits that do not fit, if there is one.
     pub queue: Option<Queue>,
 }
 
-/// How many may wait, and for how long.
+/// Bounds of a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Queue {
     /// The longest wait.
     pub wait_max: Duration,
-    /// The most hits that wait at once. What has leaked of hits that wait is not counted any more.
+    /// The most hits in the queue at once. The part of them that has leaked does not count.
     pub hits_max: u32,
 }
 
-/// When hits would be admitted.
+/// Whether hits are admitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Admission {
     /// At once.
     Now,
-    /// When this place's turn comes.
+    /// Once this position is released.
     Queued(Position),
-    /// Not this time: the queue is full, or the wait would be too long.
+    /// Not now: the queue is full, or the wait would be too long.
     Full,
     /// Never: they are more than the bucket can hold.
     Never,
 }
 
-/// A place in the queue: the level of the meter, as the moment at which it would run dry, with its hits on top.
+/// A position in the queue: the time at which a meter with these hits on top would run dry.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Position {
     dry: u128,
 }
 
 impl LeakyBucket {
-    /// When `hits` that come now would be admitted, for one who waits no longer than `patience`. The hits are to be
-    /// counted with `add` unless they are turned away.
-    pub fn admission(&self, state: &State, hits: u64, patience: Duration, now: Timestamp) -> Admission {
+    /// Whether `hits` that arrive now are admitted or queued, for a caller that waits up to `wait_max`. If so, they are to be
+    /// counted with `add`.
+    pub fn admission(&self, state: &State, hits: u64, wait_max: Duration, now: Timestamp) -> Admission {
         if hits > u64::from(self.burst) {
             return Admission::Never;
         }
@@ -68,7 +68,7 @@ impl LeakyBucket {
         let dry = self.dry_with(state, hits, now);
         let place = Position { dry };
         let fits = self.rate.level(dry, now) <= self.most(queue);
-        let wait_max = queue.wait_max.min(patience);
+        let wait_max = queue.wait_max.min(wait_max);
         if fits && self.release_at(place).since(now) <= wait_max {
             Admission::Queued(place)
         } else {
@@ -76,34 +76,33 @@ impl LeakyBucket {
         }
     }
 
-    /// The least wait after which `hits` would be admitted or would have a place, if nothing else came; zero if they
-    /// are or have now.
-    pub fn until_accepted(&self, state: &State, hits: u64, patience: Duration, now: Timestamp) -> Reset {
+    /// The least wait after which `hits` would be admitted or queued, if no others arrived; zero if they are now.
+    pub fn until_accepted(&self, state: &State, hits: u64, wait_max: Duration, now: Timestamp) -> Reset {
         let until_admits = self.until_admits(state, hits, now);
         let (Some(queue), Reset::After(wait)) = (self.queue, until_admits) else {
             return until_admits;
         };
         let until_room = self.rate.moment(self.dry_with(state, hits, now).saturating_sub(self.most(queue)));
-        let until_near = wait.saturating_sub(queue.wait_max.min(patience));
+        let until_near = wait.saturating_sub(queue.wait_max.min(wait_max));
         Reset::After(until_room.since(now).max(until_near))
     }
 
-    /// The place of the hits that were counted last.
+    /// The position of the hits that were counted last.
     pub fn last_position(&self, state: &State) -> Position {
         Position { dry: meter::dry_at(state) }
     }
 
-    /// The moment at which the place is admitted.
+    /// The time at which the position is released.
     pub fn release_at(&self, place: Position) -> Timestamp {
         self.rate.moment(place.dry.saturating_sub(self.rate.weight(u64::from(self.burst))))
     }
 
-    /// The place after `hits` before it gave theirs up, which is a `give_back` on the state: it moves up.
+    /// The position after `hits` before it were given back, which is a `give_back` on the state.
     pub fn advanced(&self, place: Position, hits: u64) -> Position {
         Position { dry: place.dry.saturating_sub(self.rate.weight(hits)) }
     }
 
-    /// How many of the `hits` of a place are still in the bucket. One that has begun to leak is not.
+    /// The number of the `hits` of a position that are still in the bucket. A hit that has begun to leak is not.
     pub fn left_at(&self, place: Position, hits: u64, now: Timestamp) -> u64 {
         self.rate.whole_hits(place.dry, now).min(hits)
     }
@@ -113,7 +112,7 @@ impl LeakyBucket {
         meter::dry_at(state).max(self.rate.parts(now)) + self.rate.weight(hits)
     }
 
-    /// The highest level with a full queue. A meter holds no more than `u32::MAX` hits: beyond, places would be lost.
+    /// The highest level with a full queue. A meter holds no more than `u32::MAX` hits: beyond, positions would be lost.
     fn most(&self, queue: Queue) -> u128 {
         self.rate.weight(u64::from(self.burst.saturating_add(queue.hits_max)))
     }
@@ -175,9 +174,9 @@ mod tests {
         Timestamp::from_millis(1_700_000_000_000 + millis)
     }
 
-    /// field.md, worked case: as a meter it is GCRA. What does not fit is rejected, and room comes at a steady rate.
+    /// field.md, worked case: as a meter it is GCRA. Hits that do not fit are rejected, and room is freed at a steady rate.
     #[test]
-    fn what_does_not_fit_is_rejected_until_as_much_has_leaked() {
+    fn hits_that_do_not_fit_are_rejected_until_as_many_have_leaked() {
         let bucket = one_a_second(3, None);
         let full = bucket.add(State::EMPTY, 3, at(0));
         assert_eq!(bucket.admission(&full, 1, Duration::MAX, at(0)), Admission::Full);
@@ -201,8 +200,8 @@ mod tests {
         assert_eq!(admitted, [0, 1_000, 2_000, 3_000, 4_000]);
     }
 
-    /// Comes, and takes its place if there is one.
-    fn come(bucket: &LeakyBucket, state: &mut State, hits: u64, now: Timestamp) -> Admission {
+    /// Hits arrive, and are counted if they are admitted or queued.
+    fn arrive(bucket: &LeakyBucket, state: &mut State, hits: u64, now: Timestamp) -> Admission {
         let turn = bucket.admission(state, hits, Duration::MAX, now);
         if matches!(turn, Admission::Now | Admission::Queued(_)) {
             *state = bucket.add(std::mem::take(state), hits, now);
@@ -215,62 +214,62 @@ mod tests {
         bucket.release_at(place)
     }
 
-    /// field.md, worked case: hold the request until its turn instead of denying it, with a bounded queue.
+    /// field.md, worked case: queue requests instead of denying them, with a bounded queue.
     #[test]
-    fn who_does_not_fit_waits_for_a_turn_in_the_order_of_coming() {
+    fn hits_that_do_not_fit_are_released_in_the_order_of_arrival() {
         let bucket = one_a_second(1, queue(3, 60_000));
         let mut state = State::EMPTY;
-        assert_eq!(come(&bucket, &mut state, 1, at(0)), Admission::Now);
+        assert_eq!(arrive(&bucket, &mut state, 1, at(0)), Admission::Now);
         for place in 1..=3 {
-            let turn = come(&bucket, &mut state, 1, at(0));
+            let turn = arrive(&bucket, &mut state, 1, at(0));
             assert_eq!(release_at(&bucket, turn), at(1_000 * place));
         }
-        assert_eq!(come(&bucket, &mut state, 1, at(0)), Admission::Full);
-        // One turn later there is a place again, behind the others.
-        let turn = come(&bucket, &mut state, 1, at(1_000));
+        assert_eq!(arrive(&bucket, &mut state, 1, at(0)), Admission::Full);
+        // After one release there is room again, behind the others.
+        let turn = arrive(&bucket, &mut state, 1, at(1_000));
         assert_eq!(release_at(&bucket, turn), at(4_000));
     }
 
     #[test]
-    fn nobody_waits_longer_than_the_longest_wait() {
+    fn no_hits_are_queued_longer_than_the_longest_wait() {
         let bucket = one_a_second(1, queue(100, 2_500));
         let mut state = State::EMPTY;
-        come(&bucket, &mut state, 1, at(0));
-        assert_eq!(release_at(&bucket, come(&bucket, &mut state, 1, at(0))), at(1_000));
-        assert_eq!(release_at(&bucket, come(&bucket, &mut state, 1, at(0))), at(2_000));
-        assert_eq!(come(&bucket, &mut state, 1, at(0)), Admission::Full);
-        assert_eq!(come(&bucket, &mut state, 1, at(499)), Admission::Full);
-        assert_eq!(release_at(&bucket, come(&bucket, &mut state, 1, at(500))), at(3_000));
+        arrive(&bucket, &mut state, 1, at(0));
+        assert_eq!(release_at(&bucket, arrive(&bucket, &mut state, 1, at(0))), at(1_000));
+        assert_eq!(release_at(&bucket, arrive(&bucket, &mut state, 1, at(0))), at(2_000));
+        assert_eq!(arrive(&bucket, &mut state, 1, at(0)), Admission::Full);
+        assert_eq!(arrive(&bucket, &mut state, 1, at(499)), Admission::Full);
+        assert_eq!(release_at(&bucket, arrive(&bucket, &mut state, 1, at(500))), at(3_000));
     }
 
     #[test]
-    fn a_place_that_is_given_up_goes_to_the_next() {
+    fn a_position_that_is_given_back_is_taken_by_the_next() {
         let bucket = one_a_second(1, queue(3, 60_000));
         let mut state = State::EMPTY;
-        come(&bucket, &mut state, 1, at(0));
-        let first = come(&bucket, &mut state, 1, at(0));
-        let Admission::Queued(second) = come(&bucket, &mut state, 1, at(0)) else { panic!("no place") };
+        arrive(&bucket, &mut state, 1, at(0));
+        let first = arrive(&bucket, &mut state, 1, at(0));
+        let Admission::Queued(second) = arrive(&bucket, &mut state, 1, at(0)) else { panic!("no place") };
         assert_eq!((release_at(&bucket, first), bucket.release_at(second)), (at(1_000), at(2_000)));
         state = bucket.give_back(state, 1, at(300));
         assert_eq!(bucket.release_at(bucket.advanced(second, 1)), at(1_000));
-        // Who comes then stands right behind.
-        let third = come(&bucket, &mut state, 1, at(300));
+        // Hits that arrive then are right behind.
+        let third = arrive(&bucket, &mut state, 1, at(300));
         assert_eq!(release_at(&bucket, third), at(2_000));
     }
 
     #[test]
-    fn hits_that_come_together_have_their_turn_when_all_of_them_fit() {
+    fn hits_of_one_request_are_released_when_all_of_them_fit() {
         let bucket = one_a_second(3, queue(10, 60_000));
         let mut state = State::EMPTY;
-        assert_eq!(come(&bucket, &mut state, 2, at(0)), Admission::Now);
-        assert_eq!(release_at(&bucket, come(&bucket, &mut state, 3, at(0))), at(2_000));
+        assert_eq!(arrive(&bucket, &mut state, 2, at(0)), Admission::Now);
+        assert_eq!(release_at(&bucket, arrive(&bucket, &mut state, 3, at(0))), at(2_000));
         // One hit would fit after a second; it does not overtake.
-        assert_eq!(release_at(&bucket, come(&bucket, &mut state, 1, at(1_000))), at(3_000));
-        assert_eq!(come(&bucket, &mut state, 4, at(1_000)), Admission::Never);
+        assert_eq!(release_at(&bucket, arrive(&bucket, &mut state, 1, at(1_000))), at(3_000));
+        assert_eq!(arrive(&bucket, &mut state, 4, at(1_000)), Admission::Never);
     }
 
     #[test]
-    fn who_waits_no_longer_than_some_time_has_no_place_beyond_it() {
+    fn hits_are_not_queued_beyond_the_wait_of_their_caller() {
         let bucket = one_a_second(1, queue(3, 60_000));
         let full = bucket.add(State::EMPTY, 2, at(0));
         let turn = |patience| bucket.admission(&full, 1, Duration::from_millis(patience), at(0));
@@ -279,8 +278,8 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_again_after_the_told_wait_has_a_place_and_a_nanosecond_earlier_has_none() {
-        // Full by number, by the longest wait, and by the patience of who comes; and without a queue.
+    fn hits_are_accepted_after_the_returned_wait_and_not_a_nanosecond_earlier() {
+        // Full by number, by the longest wait, and by the wait of the caller; and without a queue.
         for (queue, patience_millis) in [
             (queue(2, 60_000), 60_000),
             (queue(100, 2_500), 60_000),
@@ -305,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_behind_the_largest_burst_hands_out_no_place_twice() {
+    fn a_queue_behind_the_largest_burst_gives_no_position_twice() {
         let bucket = one_a_second(u32::MAX, queue(10, u64::MAX));
         let full = bucket.add(State::EMPTY, u64::from(u32::MAX), at(0));
         assert_eq!(bucket.admission(&full, 1, Duration::MAX, at(0)), Admission::Full);

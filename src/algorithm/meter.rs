@@ -82,7 +82,7 @@ impl Rate {
         let level = self.level(dry_at(state), now);
         let most = self.weight(u64::from(u32::MAX));
         let added = self.weight(hits.min(u64::from(u32::MAX)));
-        // A level above the most is that of a time gone back: it must not fall by adding.
+        // A level above the most is that of a clock that went back: it must not fall by adding.
         dry_state(self.parts(now) + (level + added).min(most).max(level))
     }
 
@@ -167,7 +167,7 @@ mod tests {
     }
 
     /// field.md, the decaying counter: one that floors what has drained and starts anew with every request never drains
-    /// for a client that comes a little faster than one hit drains.
+    /// for a client that is a little faster than one hit drains.
     #[test]
     fn a_steady_client_does_not_stop_the_draining() {
         let (rate, start) = (rate(1, 1), 1_700_000_000_000);

@@ -1,13 +1,13 @@
 //! Counting: what each algorithm admits, how much remains, and when that changes. Pure: no clock, no locks, no IO.
 //!
-//! An [`Algorithm`] is a rule's parameters; a [`State`] is what one counter remembers. Every question is a function of
-//! the two and of the time. What always holds, for every algorithm:
+//! An [`Algorithm`] is a rule's parameters; a [`State`] is that of one counter. Every method is a function of
+//! the two and of the time. Invariants of every algorithm:
 //!
 //! - hits, one or more, are admitted exactly when `hits <= remaining(state, now)`;
 //! - [`Algorithm::until_admits`] is the least wait after which that is so;
-//! - [`State::EMPTY`] is a counter that was never hit, and every state is as good as empty from `expires` on;
-//! - time that goes back frees nothing: a counter is read no earlier than at the latest time that it remembers, and
-//!   buckets, which remember but the moment at which they will be empty, are the fuller the earlier they are read;
+//! - [`State::EMPTY`] is a counter without hits, and every state is equivalent to it from `expires` on;
+//! - a clock that goes back frees nothing: a counter is read no earlier than at the latest time in its state, and buckets,
+//!   whose state is the time at which they will be empty, are the fuller the earlier they are read;
 //! - counts saturate at `u32::MAX`, which no limit exceeds; nothing overflows, whatever the hits and the time.
 //!
 //! docs/algorithms.md draws what each of them counts.
@@ -50,20 +50,20 @@ pub enum Algorithm {
     SlidingWindow(SlidingWindow),
     /// The same with several sub-windows.
     SubWindows(SubWindows),
-    /// Every hit's instant.
+    /// The time of every hit.
     SlidingLog(SlidingLog),
-    /// One count, that starts anew when its window ends.
+    /// One count, reset at the end of its window.
     FixedWindow(FixedWindow),
-    /// Tokens that are taken and come back.
+    /// Tokens that hits take, refilled at a rate.
     TokenBucket(TokenBucket),
-    /// A level that rises and leaks.
+    /// A level that hits raise, and that leaks.
     LeakyBucket(LeakyBucket),
 }
 
-/// A counter at one moment, and all that an answer says of it.
+/// A counter at one time, with the numbers of a status.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Standing {
-    /// What it remembers.
+    /// The state.
     pub state: State,
     /// See [`Algorithm::expires`].
     pub expires: Timestamp,
@@ -73,12 +73,12 @@ pub struct Standing {
     pub until_full: Duration,
 }
 
-/// What became of hits that asked to be counted.
+/// The result of [`Algorithm::take`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Taken {
-    /// They fit, and are counted.
+    /// The hits fit, and are counted.
     Admitted(Standing),
-    /// They do not fit, and nothing is counted.
+    /// The hits do not fit; none is counted.
     Over {
         /// See [`Algorithm::remaining`].
         remaining: u64,
@@ -87,7 +87,7 @@ pub enum Taken {
     },
 }
 
-/// Asks the algorithm that is there.
+/// Dispatches to the algorithm.
 macro_rules! each {
     ($self:expr, $algorithm:ident => $answer:expr) => {
         match $self {
@@ -101,8 +101,8 @@ macro_rules! each {
     };
 }
 
-/// Asks one algorithm all there is to say of a state. In one place, so that the compiler works out once what the answers
-/// share: the number of the window, for one, which takes a division.
+/// All numbers of one state. In one place, so that the compiler computes once what they share: the number of the window,
+/// for one, which takes a division.
 macro_rules! standing {
     ($algorithm:expr, $state:expr, $now:expr) => {{
         let state = $state;
@@ -127,7 +127,7 @@ impl Algorithm {
         }
     }
 
-    /// Whether two words are all that its states remember.
+    /// Whether its states are two words.
     pub const fn keeps_words(&self) -> bool {
         !matches!(self, Self::SubWindows(_) | Self::SlidingLog(_))
     }
@@ -150,7 +150,7 @@ impl Algorithm {
         each!(self, algorithm => algorithm.add(state, hits, now))
     }
 
-    /// How the counter stands now.
+    /// The numbers of the counter now.
     #[inline]
     pub fn standing(&self, state: State, now: Timestamp) -> Standing {
         each!(self, algorithm => standing!(algorithm, state, now))
@@ -162,7 +162,7 @@ impl Algorithm {
         each!(self, algorithm => standing!(algorithm, algorithm.add(state, hits, now), now))
     }
 
-    /// Counts the hits if they fit, of a counter that remembers two words.
+    /// Counts the hits if they fit, of a counter whose state is two words.
     #[inline]
     pub fn take(&self, words: [u64; 2], hits: u64, now: Timestamp) -> Taken {
         let state = State::Words(words);
@@ -181,14 +181,14 @@ impl Algorithm {
         each!(self, algorithm => algorithm.give_back(state, hits, now))
     }
 
-    /// Of `hits` that were taken at `taken`, those that are known to count still. Rounded down: whoever gives back as
-    /// many takes away nobody else's.
+    /// Of `hits` that were taken at `taken`, those that are known to count still. Rounded down: giving
+    /// back as many never takes away hits of others.
     pub fn left_of(&self, state: &State, hits: u64, taken: Timestamp, now: Timestamp) -> u64 {
-        // They count at least for as long as they would if no others had come.
+        // They count at least for as long as they would alone.
         let alone = self.add(State::EMPTY, hits, taken);
         let left = match self {
             Self::FixedWindow(fixed) if !fixed.is_open_since(state, taken, now) => 0,
-            // One that has begun to drain may be drained but for a part: the rest would be taken from another's.
+            // A hit that has begun to drain is not counted: giving it back would take the rest from another.
             Self::TokenBucket(TokenBucket { refill: Refill::Greedy(rate), .. })
             | Self::LeakyBucket(LeakyBucket { rate, .. }) => rate.whole_hits(meter::dry_at(&alone), now),
             _ => self.used(&alone, now),
@@ -196,7 +196,7 @@ impl Algorithm {
         left.min(hits)
     }
 
-    /// The bucket, if hits that do not fit may wait for their turn.
+    /// The bucket, if hits that do not fit may be queued.
     #[inline]
     pub fn queueing(&self) -> Option<&LeakyBucket> {
         match self {
@@ -205,24 +205,24 @@ impl Algorithm {
         }
     }
 
-    /// The least wait after which `hits` would be admitted if nothing else came; zero if they are admitted now.
+    /// The least wait after which `hits` would be admitted if no other hits arrived; zero if they are admitted now.
     pub fn until_admits(&self, state: &State, hits: u64, now: Timestamp) -> Reset {
         each!(self, algorithm => algorithm.until_admits(state, hits, now))
     }
 
-    /// The least wait after which the whole limit would be free again if nothing else came.
+    /// The least wait after which the whole limit would be free again if no other hits arrived.
     #[inline]
     pub fn until_full(&self, state: &State, now: Timestamp) -> Duration {
         each!(self, algorithm => algorithm.until_full(state, now))
     }
 
-    /// From when on the state may be forgotten: it counts nothing any more.
+    /// The time from which on the state is equivalent to the empty one, and may be dropped.
     #[inline]
     pub fn expires(&self, state: &State) -> Timestamp {
         each!(self, algorithm => algorithm.expires(state))
     }
 
-    /// The state under changed parameters, or under another algorithm: what was used stays used, as if taken now.
+    /// The state under changed parameters, or under another algorithm: hits that are used stay used, as if taken now.
     pub fn take_over(&self, former: &Self, state: State, now: Timestamp) -> State {
         if self.reads_as(former) {
             return state;

@@ -1,8 +1,8 @@
-//! When each hit came, in few bytes: a list of runs, where a run is the hits of one instant.
+//! The times of hits, in few bytes: a list of runs, where a run is the hits of one instant.
 //!
 //! A run is written as the nanoseconds since the run before it, then as its number of hits if that is not one; the
-//! lowest bit of each integer tells which of the two it is, so that runs can be read from either end. Hits a millisecond
-//! apart take 3 bytes, a second apart 5, ten years apart 9; however many come at one instant, they take at most 5 more.
+//! lowest bit of each integer distinguishes the two, so that runs can be read from either end. Hits a millisecond
+//! apart take 3 bytes, a second apart 5, ten years apart 9; the number of hits of an instant takes at most 5 more.
 //!
 //! Invariants: instants ascend, none is more than a longest window after the one before it; `total` is the sum of the
 //! runs' hits; the bytes are whole runs.
@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 /// Runs of hits, oldest first.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Runs {
-    /// What the first run's nanoseconds count from.
+    /// Origin of the first run's nanoseconds.
     base: u64,
     /// The instant of the last run.
     newest: u64,
@@ -145,7 +145,7 @@ impl Runs {
         }
     }
 
-    /// What `write` wrote; none if it did not write this.
+    /// Decodes the output of `write`; none for any other bytes.
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let mut bytes = bytes.iter().copied().peekable();
         let mut runs = Self::default();
@@ -227,7 +227,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What can be done to a list of hits.
+    /// An operation on a list of hits.
     #[derive(Clone, Debug)]
     enum Step {
         Push { after: u64, hits: u32 },
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_given_back_when_a_crowd_has_left() {
+    fn memory_is_released_after_most_hits_have_expired() {
         let mut runs = Runs::default();
         (0..10_000).for_each(|index| runs.push(index * 1_000, 1));
         runs.forget_until(9_990_000);

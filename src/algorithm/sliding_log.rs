@@ -1,7 +1,7 @@
 //! The sliding log: the exact window. Every hit counts from its instant on for the window's length, to the nanosecond.
 //!
-//! Never are more than `limit` hits admitted in any half-open stretch of the window's length, wherever it begins. What
-//! that costs is memory for each hit that still counts, a few bytes (see [`Runs`]), for `limit + 1` instants at most.
+//! No more than `limit` hits are admitted in any half-open stretch of the window's length, wherever it begins. It costs a few
+//! bytes for each hit that still counts (see [`Runs`]), for `limit + 1` instants at most.
 //!
 //! Hits beyond the limit, which only `charge: always` counts, cannot matter one by one: as long as the newest `limit`
 //! hits count, nothing is admitted. The older ones are kept as one number, dated as the newest of them.
@@ -29,8 +29,8 @@ impl SlidingLog {
         Timestamp::from_nanos(at).saturating_add_nanos(self.window.nanos().get())
     }
 
-    /// The instant whose hits, and all older ones, do not count any more: a window before `now`. None if time is too
-    /// young. Time that went back is taken as standing still at the newest hit.
+    /// The instant whose hits, and all older ones, do not count any more: a window before `now`. None if no time is
+    /// that early. If time went back, it counts as standing still at the newest hit.
     #[inline]
     fn forgotten(&self, runs: &Runs, now: Timestamp) -> Option<u64> {
         now.as_nanos().max(runs.newest()).checked_sub(self.window.nanos().get())
@@ -95,7 +95,7 @@ impl SlidingLog {
         self.expires(state).since(now)
     }
 
-    /// The least wait after which at most `target` hits still count: until the oldest of those in excess have gone.
+    /// The least wait after which at most `target` hits still count: until the oldest of those in excess have expired.
     fn until_at_most(&self, state: &State, target: u64, now: Timestamp) -> Duration {
         let State::Log(runs) = state else {
             return Duration::ZERO;
@@ -194,7 +194,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes whenever: in no half-open stretch of the window's length are more than `limit` hits admitted.
+        /// In no half-open stretch of the window's length are more than `limit` hits admitted.
         #[test]
         fn never_more_than_the_limit_in_any_window(
             limit in 0..8u32, nanos in Window::NANOS_MIN..Window::NANOS_MIN + 5,

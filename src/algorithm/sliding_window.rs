@@ -114,7 +114,7 @@ impl SlidingWindow {
         self.until_at_most(state, 0, now)
     }
 
-    /// The least wait after which the floored estimate is at most `target`, if nothing else comes.
+    /// The least wait after which the floored estimate is at most `target`, if no other hits arrive.
     fn until_at_most(&self, state: &State, target: u64, now: Timestamp) -> Duration {
         let buckets = self.buckets(state, now);
         let start = buckets.number.saturating_mul(self.length());

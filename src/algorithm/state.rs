@@ -1,24 +1,24 @@
-//! What one counter remembers between two requests.
+//! The state of one counter.
 //!
 //! Two words are enough for most algorithms. The sliding log and the sub-windows need more and keep it behind a box.
 //! A state means something only to the algorithm that made it; any other reads it as empty, and
-//! [`Algorithm::take_over`](super::Algorithm::take_over) is the way from one to the other.
+//! [`Algorithm::take_over`](super::Algorithm::take_over) converts one to the other.
 
 use super::{runs::Runs, sub_windows::Counts};
 
-/// What one counter remembers. [`State::EMPTY`] is empty to every algorithm.
+/// The state of one counter. [`State::EMPTY`] is empty to every algorithm.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum State {
     /// Each algorithm packs its own meaning into the two.
     Words([u64; 2]),
-    /// Of a sliding log: when each hit came.
+    /// Sliding log: the time of each hit.
     Log(Box<Runs>),
-    /// Of a sliding window of several sub-windows: how many hits came in each.
+    /// Sliding window with several sub-windows: the number of hits in each.
     Counts(Box<Counts>),
 }
 
 impl State {
-    /// Never hit.
+    /// No hits.
     pub const EMPTY: Self = Self::Words([0, 0]);
 
     /// The two words; of a state that is not made of words, those of the empty one.
@@ -48,8 +48,8 @@ impl State {
         }
     }
 
-    /// The state that was stored. Bytes that pass as a state, though none wrote them, are a state that can do no harm
-    /// but to count wrongly: whether they are the ones that were written is for a checksum to say.
+    /// The state that was stored. Any state that decodes is safe to use with every algorithm, though it
+    /// may count wrongly: corruption is for a checksum to detect.
     pub fn decode(bytes: &[u8]) -> Result<Self, StateError> {
         let (&kind, bytes) = bytes.split_first().ok_or(StateError::Empty)?;
         let state = match kind {
@@ -84,10 +84,10 @@ enum Kind {
     Counts = 2,
 }
 
-/// Why bytes are no stored state.
+/// Reason why bytes do not decode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StateError {
-    /// There are none.
+    /// No bytes.
     #[error("a stored state has at least one byte")]
     Empty,
     /// A later version may have written it.

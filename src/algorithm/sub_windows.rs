@@ -2,11 +2,11 @@
 //!
 //! Time is cut into sub-windows, aligned to the Unix epoch. The newest ones, a window's length together with the current
 //! one, count in full. The one that the window is just leaving counts by the share of it that still lies inside, but no
-//! more of it is taken off before it has been left altogether than one sub-window's share of the limit. A hit may have
-//! come at its very end; this is how much of that the estimate overlooks.
+//! more of it is taken off before it has been left altogether than one sub-window's share of the limit. All of its hits may
+//! lie at its very end; this bounds how many of those the estimate overlooks.
 //!
 //! Invariant: in no half-open stretch of the window's length are more than `limit + limit / precision` hits admitted,
-//! rounded down. Proof: let the last hit admitted in the stretch come when the sub-window being left holds `o` hits and
+//! rounded down. Proof: let the last hit of the stretch be admitted when the sub-window being left holds `o` hits and
 //! the newer ones `n`, that hit included. The stretch begins in the sub-window being left or later, so it has at most
 //! `n + o` hits. The hit was admitted, so that `n + o - taken off <= limit`; and no more is taken off than
 //! `limit / precision`.
@@ -49,7 +49,7 @@ impl Counts {
         out.extend(self.hits.iter().flat_map(|&hits| varint::bytes(u64::from(hits))));
     }
 
-    /// What `write` wrote; none if it did not write this.
+    /// Decodes the output of `write`; none for any other bytes.
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let mut bytes = bytes.iter().copied().peekable();
         let number = varint::read(&mut bytes)?;
@@ -72,8 +72,8 @@ struct View<'s> {
 }
 
 impl SubWindows {
-    /// A window cut into `precision` sub-windows, at least one. Where that does not come out even, a sub-window is
-    /// rounded up to a whole nanosecond: what is then counted is a window longer by less than `precision` nanoseconds.
+    /// A window cut into `precision` sub-windows, at least one. A sub-window is rounded up to a
+    /// whole nanosecond, so that the window is longer by less than `precision` nanoseconds.
     pub const fn new(limit: u32, window: Window, precision: u8) -> Self {
         let precision = if precision == 0 { 1 } else { precision };
         let length = window.nanos().get().div_ceil(precision as u64);
@@ -216,8 +216,8 @@ impl SubWindows {
         self.until_at_most(state, 0, now)
     }
 
-    /// The least wait after which the estimate is at most `target`, if nothing else comes: every sub-window will be the
-    /// one being left in its turn, and the estimate never rises meanwhile.
+    /// The least wait after which the estimate is at most `target`, if no other hits arrive. Each sub-window becomes the
+    /// one being left, one after the other, and the estimate never rises meanwhile.
     fn until_at_most(&self, state: &State, target: u64, now: Timestamp) -> Duration {
         let View { number, hits, elapsed } = self.view(state, now);
         let mut newer = sum(hits);
@@ -231,7 +231,7 @@ impl SubWindows {
             }
             return self.start(number.saturating_add(turn)).saturating_add_nanos(fades).since(now);
         }
-        // Nothing is left of them: at the start of the sub-window after the last one's turn.
+        // None of them counts: at the start of the sub-window after the last one was left.
         let emptied = if hits.is_empty() {
             Timestamp::EPOCH
         } else {

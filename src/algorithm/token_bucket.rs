@@ -1,8 +1,8 @@
-//! The token bucket: it holds up to `size` tokens, each hit takes one, and tokens come back at a rate.
+//! The token bucket: up to `size` tokens, of which each hit takes one, refilled at a rate.
 //!
-//! What is counted is the tokens that are missing. They come back one by one, each as soon as its share of the interval
-//! has passed (greedy), or all of an interval's at once, at the interval's end. Bursts go up to the size; in any stretch
-//! of time no more is admitted than the size and what came back meanwhile.
+//! The state counts missing tokens. They are refilled one by one, each as soon as its share of the interval has passed
+//! (greedy), or all of an interval's at once, at its end. Bursts are up to `size`; in any stretch of time, no more hits are
+//! admitted than `size` and the tokens refilled meanwhile.
 
 use super::{State, fixed_window::saturating_count, meter::Rate};
 use crate::limit::{Reset, Timestamp, Window};
@@ -13,25 +13,25 @@ use std::{num::NonZeroU32, time::Duration};
 pub struct TokenBucket {
     /// Tokens in a full bucket: the largest burst.
     pub size: u32,
-    /// How missing tokens come back.
+    /// How tokens are refilled.
     pub refill: Refill,
 }
 
-/// How missing tokens come back.
+/// How tokens are refilled.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Refill {
     /// One by one, evenly over time.
     Greedy(Rate),
     /// `tokens` at once, at every multiple of `interval` since the Unix epoch.
     Intervals {
-        /// Tokens that come back at once.
+        /// Tokens refilled at once.
         tokens: NonZeroU32,
         /// From one time to the next.
         interval: Window,
     },
 }
 
-/// Tokens missing, where they come back by whole intervals.
+/// Missing tokens, where they are refilled by whole intervals.
 #[derive(Clone, Copy)]
 struct Missing {
     /// Interval number: start / length. Never decreases.
@@ -41,7 +41,7 @@ struct Missing {
 }
 
 impl Missing {
-    /// The missing tokens as of `now`; with time gone back, as of the state's own interval.
+    /// The missing tokens as of `now`; if time went back, as of the interval of the state.
     #[inline]
     fn read(state: &State, refill: NonZeroU32, interval: Window, now: Timestamp) -> Self {
         let [number, tokens] = state.words();
@@ -170,7 +170,7 @@ mod tests {
 
     /// field.md, worked case: refill 5 per 10 s, size 10; bursts up to the size. Greedily, a token every 2 s.
     #[test]
-    fn five_in_ten_seconds_come_back_one_by_one_after_a_burst_of_ten() {
+    fn after_a_burst_of_ten_tokens_are_refilled_one_by_one() {
         let bucket = TokenBucket::greedy(10, tokens(5), ten_seconds());
         assert_eq!(bucket.remaining(&State::EMPTY, at(0)), 10);
         let empty = bucket.add(State::EMPTY, 10, at(0));
@@ -181,9 +181,9 @@ mod tests {
         assert_eq!(bucket.until_admits(&empty, 11, at(0)), Reset::Never);
     }
 
-    /// The same by whole intervals: nothing comes back before the clock strikes ten seconds, then five at once.
+    /// The same by whole intervals: no token before the clock reaches ten seconds, then five at once.
     #[test]
-    fn by_whole_intervals_all_five_come_back_at_once() {
+    fn by_whole_intervals_all_five_tokens_are_refilled_at_once() {
         let bucket = TokenBucket::by_intervals(10, tokens(5), ten_seconds());
         let empty = bucket.add(State::EMPTY, 10, at(4_000));
         assert_eq!(bucket.remaining(&empty, at(9_999)), 0);
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(large.until_admits(&empty, 5, at(0)), Reset::NOW);
     }
 
-    /// throttlecrab, seen: the wait was rounded down, so that clients came back too early, and a wait was given for
+    /// throttlecrab, seen: the wait was rounded down, so that clients retried too early, and a wait was given for
     /// hits that could never pass. Three a second: a token takes a third of a second, which is no whole nanosecond.
     #[test]
     fn a_wait_is_rounded_up_and_never_is_never() {

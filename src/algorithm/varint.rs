@@ -19,7 +19,7 @@ pub(super) fn bytes(value: u64) -> impl DoubleEndedIterator<Item = u8> {
     (0..=last).map(move |index| (value >> (7 * index)) as u8 & 0x7f | if index < last { 0x80 } else { 0 })
 }
 
-/// Reads the integer that comes next; none at the end, or if it has no end.
+/// Reads the next integer; none at the end, or if it is incomplete.
 #[inline]
 pub(super) fn read(bytes: &mut impl Iterator<Item = u8>) -> Option<u64> {
     let mut value = 0;
@@ -33,7 +33,7 @@ pub(super) fn read(bytes: &mut impl Iterator<Item = u8>) -> Option<u64> {
     None
 }
 
-/// Reads the integer that ends here, of bytes that come last first.
+/// Reads an integer from bytes in reverse order.
 #[inline]
 pub(super) fn read_back(bytes: &mut std::iter::Peekable<impl Iterator<Item = u8>>) -> Option<u64> {
     let mut value = u64::from(bytes.next()?);

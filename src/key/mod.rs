@@ -1,7 +1,9 @@
-//! The key of a counter: a 128-bit keyed fingerprint of what it counts.
+//! The key of a counter: a 128-bit fingerprint (SipHash-1-3) of its texts, under a secret.
 //!
-//! Every part is hashed with its length before it, so that no two descriptors share bytes, and under a random secret, so
-//! that a stranger can neither aim at a collision nor at one shard.
+//! Every part is hashed with its length before it, so that no two lists of texts hash the same bytes. The secret is random, so
+//! that a client can aim neither at a collision nor at one shard.
+//!
+//! Source of the hash: Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012.
 
 mod siphash;
 
@@ -31,7 +33,7 @@ impl Seed {
     }
 }
 
-/// A secret is not printed.
+/// Does not print the secret.
 impl fmt::Debug for Seed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Seed(…)")
@@ -46,7 +48,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// From the two halves, as a snapshot keeps them.
+    /// From two halves, as in a snapshot.
     pub const fn from_halves(high: u64, low: u64) -> Self {
         Self { high, low }
     }
@@ -68,18 +70,18 @@ impl Key {
         self.low
     }
 
-    /// A byte that tells most of the keys of one page apart.
+    /// A byte that differs between most keys of one page.
     #[inline]
     pub(crate) const fn tag(self) -> u8 {
         self.high as u8
     }
 }
 
-/// A key in the making. Copies go on each for itself.
+/// An incomplete key: a hash to which parts are added. Copies are independent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Fingerprint(SipHash);
 
-/// The secret is in it.
+/// Does not print the state, which depends on the secret.
 impl fmt::Debug for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Fingerprint(…)")
@@ -155,7 +157,7 @@ mod tests {
 
     /// The reference joins with `_`, so that (`a`, `b_c`) is (`a_b`, `c`) there.
     #[test]
-    fn parts_that_join_alike_have_different_keys() {
+    fn parts_whose_concatenations_are_equal_have_different_keys() {
         assert_ne!(key(1, &["a", "b_c"]), key(1, &["a_b", "c"]));
         assert_ne!(key(1, &["ab", ""]), key(1, &["a", "b"]));
         assert_ne!(key(1, &["a"]), key(2, &["a"]));
@@ -196,7 +198,7 @@ mod tests {
 
     /// Keys are in snapshots: they must stay what they are.
     #[test]
-    fn a_key_is_the_same_for_ever() {
+    fn a_key_never_changes_between_versions() {
         assert_eq!(
             key(7, &["edge", "remote_address", "10.0.0.1"]).halves(),
             (18_292_780_383_467_483_482, 2_712_912_739_102_194_997)

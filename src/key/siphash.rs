@@ -1,9 +1,9 @@
 //! SipHash-1-3 with a 128-bit result, over whole words.
 //!
-//! Every decision makes a key, mostly of texts of a word or two. Fed with words alone, nothing has to be collected from
-//! bytes: what is left are the rounds. The result is that of any other SipHash-1-3 over the same words' bytes.
+//! Every decision computes a key, mostly of texts of a word or two. With whole words as input no bytes have to be buffered,
+//! and only the rounds are left. The result is that of any other SipHash-1-3 over the bytes of the words.
 
-/// A hash in the making. Copies go on each for itself.
+/// An incomplete hash. Copies are independent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct SipHash {
     v0: u64,

@@ -1,4 +1,4 @@
-//! What is answered: a verdict for the request and one for each descriptor.
+//! A decision: the verdict on a request, and a status for each descriptor.
 
 use super::{OnDeny, Unit, Window};
 use smallvec::SmallVec;
@@ -7,26 +7,25 @@ use std::{sync::Arc, time::Duration};
 /// The verdict on a descriptor, or on a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Code {
-    /// Let it through.
+    /// Admitted.
     Ok,
-    /// Deny it.
+    /// Denied.
     OverLimit,
 }
 
-/// When a descriptor's state will have changed for the better.
+/// Time until a descriptor's numbers improve, if no other request arrives.
 ///
-/// Over: how long until this same request would be admitted if nothing else came.
-/// OK: how long until the whole limit is free again if nothing else came.
+/// OVER_LIMIT: the wait after which this same request is admitted. OK: the wait after which the whole limit is free again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Reset {
     /// After exactly this long, and not a nanosecond earlier.
     After(Duration),
-    /// Never: the request asks for more than the limit can ever hold.
+    /// Never: the hits exceed what the limit ever admits.
     Never,
 }
 
 impl Reset {
-    /// Now already.
+    /// Now.
     pub const NOW: Self = Self::After(Duration::ZERO);
 
     /// In whole seconds, rounded up, so that a client that waits this long has waited long enough. None for never.
@@ -38,7 +37,7 @@ impl Reset {
     }
 }
 
-/// The limit that a status speaks of, as the wire reports it.
+/// The limit of a status, as `current_limit` reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CurrentLimit<'r> {
     /// The rule's name; empty if it has none.
@@ -51,47 +50,47 @@ pub struct CurrentLimit<'r> {
     pub unit: Option<Unit>,
 }
 
-/// What answers can say of a rule besides the numbers of its limits.
+/// Facts about a rule that responses may carry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RuleInfo {
-    /// The way through the tree: `key=value → key`. No two rules of a domain have the same.
+    /// The path through the tree: `key=value → key`. Unique in a domain.
     pub path: Arc<str>,
     /// The file, line and column of the descriptor.
     pub declared_at: Box<str>,
-    /// It denies only together with every other quota rule of the request.
+    /// Whether it denies only if every quota rule of the request is over its limit.
     pub quota: bool,
-    /// Whatever the rule's author wants answers to say of it.
+    /// The `metadata` of the rule, free for its author.
     pub metadata: Option<serde_json::Value>,
-    /// What becomes of the requests that it denies; none for a plain denial. Boxed, since few rules have it.
+    /// The response to requests that it denies; none for a plain denial. Boxed because few rules have it.
     pub on_deny: Option<Box<OnDeny>>,
 }
 
-/// The answer for one descriptor.
+/// The status of one descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Status<'r> {
     /// The verdict. A shadow rule's is always OK.
     pub code: Code,
     /// The tightest limit that applies; none if nothing limits the descriptor.
     pub limit: Option<CurrentLimit<'r>>,
-    /// How many hits would be admitted now.
+    /// Hits that would be admitted now.
     pub remaining: u32,
     /// See [`Reset`]; none where there is no limit.
     pub reset: Option<Reset>,
-    /// The rule whose limit this is; none where there is no limit, or where the request brought its own.
+    /// The rule of the limit; none without a limit, or for a limit in the request.
     pub rule: Option<&'r RuleInfo>,
 }
 
 impl Status<'_> {
     /// No limit applies: no rule matched, the rule only lists, or another rule replaced it.
     pub const NO_LIMIT: Self = Self { code: Code::Ok, limit: None, remaining: 0, reset: None, rule: None };
-    /// A rule says that nothing limits this.
+    /// The rule has `unlimited: true`.
     pub const UNLIMITED: Self = Self { remaining: u32::MAX, ..Self::NO_LIMIT };
 }
 
-/// The answer for one request.
+/// The decision on one request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Decision<'r> {
-    /// The verdict on the whole.
+    /// The verdict on the request.
     pub code: Code,
     /// One for each descriptor, in the request's order.
     pub statuses: SmallVec<[Status<'r>; 4]>,

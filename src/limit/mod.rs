@@ -1,6 +1,6 @@
-//! The vocabulary: what is asked, what limits it, what is answered. Pure values, no behaviour beyond their own invariants.
+//! The vocabulary: requests, windows, decisions. Pure values, no behaviour beyond their own invariants.
 //!
-//! Everything here is checked when it is made; nothing later checks it again.
+//! Every value is checked when it is made, and never again.
 
 mod decision;
 mod on_deny;

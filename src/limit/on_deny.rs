@@ -1,11 +1,11 @@
-//! What a rule wants done with the requests that it denies, and what becomes of that when several rules deny one.
+//! `on_deny`: the response to requests that a rule denies, and how those of several rules combine.
 
 use super::{Code, Decision, Status};
 use http::{HeaderName, HeaderValue};
 use smallvec::SmallVec;
 use std::fmt;
 
-/// A header that an answer asks the proxy to add.
+/// A header for the proxy to add.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Header {
     /// Its name, in small letters.
@@ -14,25 +14,25 @@ pub struct Header {
     pub value: HeaderValue,
 }
 
-/// What a rule wants of its denials.
+/// The `on_deny` of a rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum OnDeny {
-    /// The client is told so in the rule's own words.
+    /// Deny with a body and headers of the rule.
     Reply(Reply),
-    /// The request is let through, uncharged, with this header: whoever serves it drops, delays or tags it.
+    /// Admit the request, uncharged, with this header: the upstream drops, delays or tags it.
     Mark(Header),
 }
 
-/// A rule's own words for a denial. At least one of the two is there.
+/// The body and headers of a denial. At least one of the two is set.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reply {
-    /// The body of the proxy's answer; empty to leave it to the proxy.
+    /// The body of the proxy's response; empty to leave it to the proxy.
     pub body: Box<str>,
-    /// Headers of the proxy's answer.
+    /// Headers of the proxy's response.
     pub headers: Box<[Header]>,
 }
 
-/// How a denied request is answered.
+/// The response to a denied request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Denial<'r> {
     /// It is denied; in these words, if a rule has any.
@@ -75,7 +75,7 @@ impl<'r> Decision<'r> {
         Some(if is_marked { Denial::Marked(marks) } else { Denial::Told(reply) })
     }
 
-    /// Whether a rule that denies wants more than a plain denial.
+    /// Whether a rule that denies has an `on_deny`.
     #[inline]
     pub fn has_on_deny(&self) -> bool {
         let has_own = |status: &Status<'_>| status.rule.is_some_and(|rule| rule.on_deny.is_some());
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_descriptor_has_a_say_only_if_quotas_deny() {
+    fn a_quota_descriptor_counts_only_if_quotas_deny() {
         assert_eq!(denial(&["mark=a", "quota", "ok quota"]), "x-mark: a");
         assert_eq!(denial(&["mark=a", "quota", "quota"]), "denied ");
         assert_eq!(denial(&["quota", "quota"]), "denied ");
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_rule_wants_is_shown_in_a_line() {
+    fn an_on_deny_is_shown_in_one_line() {
         assert_eq!(rule("mark=a").on_deny.unwrap().to_string(), "mark x-mark: a");
         assert_eq!(rule("reply=no").on_deny.unwrap().to_string(), "reply with a body of 2 bytes");
     }

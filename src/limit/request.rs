@@ -1,4 +1,4 @@
-//! What is asked: one request with its descriptors, checked once.
+//! A request with its descriptors, checked once.
 
 use super::Unit;
 use smallvec::SmallVec;
@@ -7,25 +7,25 @@ use std::num::NonZeroU64;
 /// One key and its value. The key is never empty.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Entry<'a> {
-    /// What is described, e.g. `remote_address`.
+    /// The key, e.g. `remote_address`.
     pub key: &'a str,
     /// The value; may be empty.
     pub value: &'a str,
 }
 
-/// How many hits a descriptor asks for.
+/// The hits of a descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Hits {
     /// Take this many, or none.
     Take(NonZeroU64),
-    /// Ask whether one more would be admitted now; take nothing.
+    /// Whether one more would be admitted now; takes nothing.
     Peek,
     /// Give this many back, newest first; never below empty.
     GiveBack(NonZeroU64),
 }
 
 impl Hits {
-    /// One hit, what a request that names no number asks for.
+    /// One hit, the default.
     pub const ONE: Self = Self::Take(NonZeroU64::MIN);
 
     /// From the wire: the descriptor's own number if present (0 is a peek), else the request's, where 0 means 1.
@@ -39,10 +39,10 @@ impl Hits {
     }
 }
 
-/// A limit that the request brings along instead of the rule's.
+/// A limit in the request, which replaces the rule's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Override {
-    /// How many hits fit in one unit.
+    /// Hits per unit.
     pub requests: u32,
     /// The unit.
     pub unit: Unit,
@@ -53,9 +53,9 @@ pub struct Override {
 pub struct Descriptor<'a> {
     /// At least one.
     pub entries: SmallVec<[Entry<'a>; 3]>,
-    /// A limit of the caller's own.
+    /// The limit in the request.
     pub limit: Option<Override>,
-    /// How many hits are asked for.
+    /// Its hits.
     pub hits: Hits,
 }
 
@@ -66,7 +66,7 @@ pub struct Request<'a> {
     descriptors: SmallVec<[Descriptor<'a>; 4]>,
 }
 
-/// The largest request that is answered. Each has a setting.
+/// Bounds on the size of a request. Each has a setting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RequestLimits {
     /// Descriptors in one request.
@@ -83,7 +83,7 @@ impl Default for RequestLimits {
     }
 }
 
-/// Why a request is refused. The sentence goes to the caller.
+/// Reason why a request is malformed. The message is the status message of the call.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each message is its own documentation")]
 pub enum RequestError {
@@ -112,12 +112,12 @@ pub enum RequestError {
 }
 
 impl<'a> Request<'a> {
-    /// A request for the domain, empty until descriptors are pushed; [`Request::checked`] ends the making.
+    /// A request to the domain without descriptors. [`Request::checked`] completes it.
     pub fn new(domain: &'a str) -> Self {
         Self { domain, descriptors: SmallVec::new() }
     }
 
-    /// Makes it a request for this domain.
+    /// Changes the domain.
     pub fn set_domain(&mut self, domain: &'a str) {
         self.domain = domain;
     }
@@ -127,12 +127,12 @@ impl<'a> Request<'a> {
         self.descriptors.push(descriptor);
     }
 
-    /// The request itself if it is whole and within `limits`.
+    /// The request, if it is complete and within `limits`.
     pub fn checked(self, limits: &RequestLimits) -> Result<Self, RequestError> {
         self.check(limits).map(|()| self)
     }
 
-    /// Whether it is whole and within `limits`; for a caller that need not move it.
+    /// As [`Request::checked`], without moving the request.
     pub fn check(&self, limits: &RequestLimits) -> Result<(), RequestError> {
         let max = limits.text_bytes_max;
         if self.domain.is_empty() {

@@ -35,7 +35,7 @@ impl Timestamp {
         self.saturating_add_nanos(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// How long after `earlier` this is; zero if it is not.
+    /// Time since `earlier`; zero if that is later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -45,7 +45,7 @@ impl Timestamp {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Window(NonZeroU64);
 
-/// Why a length of time cannot be a window.
+/// Reason why a length of time is not a window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum WindowError {
     /// Below one millisecond.

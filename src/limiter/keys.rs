@@ -1,9 +1,9 @@
 //! The keys of counters.
 //!
 //! A key is the fingerprint of which of its rule's limits the counter belongs to, the domain, and each entry's key and
-//! value, with a shared pattern in the place of the values that fit it. What of this a rule alone can tell, which is all
-//! up to the first value that is any request's own, is hashed when the rules are put in force: a decision goes on from
-//! there, and comes to the same key as from the very start.
+//! value, with a shared pattern in the place of the values that fit it. The prefix that depends on the rule alone, which ends at
+//! the first value that differs between requests, is hashed when the rules are put in force. A decision continues from
+//! there, with the same result as from the start.
 
 use crate::{
     limit::Entry,
@@ -18,7 +18,7 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    /// Hashes what the rules tell, and leaves it with them.
+    /// Hashes the prefixes of all keys, and stores them in the rules.
     pub(super) fn new(rules: &mut RuleSet, seed: &Seed) -> Self {
         let keys = Self { seed: seed.clone() };
         rules.set_key_prefixes(|domain, limit, way| keys.start(domain, limit, way));
@@ -26,7 +26,7 @@ impl Keys {
     }
 
     fn start(&self, domain: &str, limit: &RuleLimit, way: &[RuleEntry<'_>]) -> Option<KeyPrefix> {
-        let (mut fingerprint, mut texts) = (self.nothing_of_entries(domain, limit), 0);
+        let (mut fingerprint, mut texts) = (self.before_entries(domain, limit), 0);
         for entry in way {
             // A wildcard key differs from request to request, and so does all that follows it.
             let Some(key) = entry.key else { break };
@@ -42,7 +42,7 @@ impl Keys {
         NonZeroU32::new(texts).map(|texts| KeyPrefix { fingerprint, texts })
     }
 
-    fn nothing_of_entries(&self, domain: &str, limit: &RuleLimit) -> Fingerprint {
+    fn before_entries(&self, domain: &str, limit: &RuleLimit) -> Fingerprint {
         let mut fingerprint = Fingerprint::new(&self.seed);
         fingerprint.number(u64::from(limit.tag));
         fingerprint.text(domain);
@@ -61,8 +61,8 @@ impl Keys {
     ) -> Key {
         let (mut fingerprint, texts) = match limit.key_prefix {
             Some(start) => (start.fingerprint, start.texts.get() as usize),
-            // The limit that a request brings along: no rule leads to it.
-            None => (self.nothing_of_entries(domain.name(), limit), 0),
+            // A limit in the request, which has no rule.
+            None => (self.before_entries(domain.name(), limit), 0),
         };
         for (index, entry) in entries.iter().enumerate().skip(texts / 2) {
             if 2 * index >= texts {
@@ -77,8 +77,8 @@ impl Keys {
     }
 }
 
-/// A pattern is not a value: the value `a*` of another rule must not meet the pattern `a*` of this one. No text has a
-/// length of u64::MAX, which is what would stand here otherwise.
+/// A pattern is not a value: the value `a*` of another rule must differ from the pattern `a*` of this one. No text has a
+/// length of u64::MAX, which marks a pattern.
 #[inline]
 fn add_pattern(fingerprint: &mut Fingerprint, pattern: &str) {
     fingerprint.number(u64::MAX);
@@ -114,9 +114,9 @@ descriptors:
           - { key: c, value: each*, rate_limit: { unit: day, requests_per_unit: 1 } }
 ";
 
-    /// Keys are in snapshots: where a rule's part of them ends must not show.
+    /// Keys are in snapshots: they must not depend on where the prefix ends.
     #[test]
-    fn a_key_that_goes_on_from_its_rule_is_the_one_from_the_very_start() {
+    fn a_key_continued_from_its_prefix_is_the_key_hashed_from_the_start() {
         let source = Source::file("keys.yaml", RULES);
         let mut rules =
             RuleSet::parse(&[source], &LoadOptions::default()).unwrap_or_else(|error| panic!("{error}"));

@@ -5,10 +5,10 @@ use crate::{
     algorithm::{Algorithm, FixedWindow, SlidingWindow},
     key::Fingerprint,
     limit::{CurrentLimit, LimitId, RuleInfo, Unit, Window},
+    prefetch::prefetch,
 };
-use prefetch_index::prefetch_index;
 use smallvec::SmallVec;
-use std::{num::NonZeroU32, slice};
+use std::num::NonZeroU32;
 
 /// What happens to a counter when its limit does not admit the hits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -131,8 +131,8 @@ impl Rule {
     /// Asks memory for what a decision reads of it, and does not wait.
     #[inline]
     pub(crate) fn prefetch(&self) {
-        prefetch_index(slice::from_ref(&self.limits), 0);
-        prefetch_index(slice::from_ref(&self.has_plain_limit), 0);
+        prefetch(&self.limits);
+        prefetch(&self.has_plain_limit);
     }
 
     /// The limit of a rule that does nothing but limit: it is alone, it denies what is over it, and only what is admitted

@@ -1,11 +1,11 @@
-//! How many counters fit in memory. Pure: what memory there is, is told.
+//! The number of counters that fit in memory. Pure: the amount of memory is an argument.
 
-/// What a counter of two words takes all told, rounded up: its slot, its part of the page and of what lies idle in both.
+/// Bytes of a counter of two words, rounded up: its slot, and its part of the page and of unused slots.
 /// Measured by `cargo bench --bench store_scale`.
 pub const COUNTER_BYTES: u64 = 64;
 
-/// The share of the memory that counters may take unless said otherwise: the rest is for connections, for writing
-/// snapshots, and for whoever else is on the machine.
+/// The share of the memory for counters by default: the rest is for connections, for writing snapshots, and for other
+/// processes.
 const SHARE_PERCENT: u64 = 50;
 
 /// The fewest counters that are held by default, however little memory there is.

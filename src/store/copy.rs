@@ -1,14 +1,14 @@
-//! Copies of whole pages, for whoever keeps the counters elsewhere.
+//! Copies of whole pages, for snapshots.
 //!
-//! A page is copied under its shard's lock in one go, so that a copied counter is never torn. What a copy says about its
-//! keys replaces whatever an earlier copy said: a key that belongs to the page and is not in it has no counter.
+//! A page is copied under its shard's lock in one go, so that a copied counter is never torn. A copy replaces all
+//! earlier copies of its keys: a key that belongs to the page and is not in it has no counter.
 
 use super::{Counter, Key, Shard, table::PAGE_SLOTS};
 
 /// Which keys of a shard a page holds: those whose place bits end in `bits`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PageKeys {
-    /// How many bits tell; at most [`PageKeys::DEPTH_MAX`].
+    /// Number of bits; at most [`PageKeys::DEPTH_MAX`].
     pub depth: u32,
     /// The last `depth` place bits of each key, without any above them.
     pub bits: u32,
@@ -62,7 +62,7 @@ impl PageCopies {
     /// Pages that are copied under one lock: some microseconds.
     const PAGES_MAX: usize = 8;
 
-    /// What is copied of larger states under one lock; a page is finished in any case.
+    /// Bytes of boxed states that are copied under one lock, not counting the rest of the last page.
     const HEAP_BYTES_MAX: usize = 64 << 10;
 
     /// Room for the pages of one lock, so that nothing is allocated under it.
@@ -105,7 +105,7 @@ impl Default for PageCopies {
 
 impl Shard {
     /// Copies the next wanted pages, from the page numbered `from` on, and counts them as unchanged. Returns the number
-    /// to go on from, or none if the last page was reached. Pages that are split meanwhile get numbers still to come.
+    /// of the next page, or none if the last page was reached. Pages that are split meanwhile get higher numbers.
     pub fn copy_pages(&mut self, from: usize, wanted: Wanted, copies: &mut PageCopies) -> Option<usize> {
         copies.clear();
         self.counters.copy_pages(from, wanted, copies)
@@ -135,7 +135,7 @@ mod tests {
         Counter::new(State::Words([value, 0]), LimitId(0), Timestamp::from_nanos(u64::MAX))
     }
 
-    /// Goes on with the pass by one step, and starts the next one when it is through.
+    /// Continues the pass by one step; starts the next one after the last.
     fn step(shard: &mut Shard, next: &mut usize, kept: &mut BTreeMap<Key, State>) -> bool {
         let mut copies = PageCopies::new();
         let to = shard.copy_pages(*next, Wanted::Changed, &mut copies);
@@ -166,7 +166,7 @@ mod tests {
                     None => drop(shard.insert(key(number), counter(index), Timestamp::EPOCH)),
                 }
             }
-            // What was under way, and one pass over what was left behind it.
+            // The pass in progress, and another for pages that changed behind it.
             for _ in 0..2 {
                 while !step(&mut shard, &mut next, &mut kept) {}
             }

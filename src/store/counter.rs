@@ -1,4 +1,4 @@
-//! One counter, in 24 bytes: most states are two words, and they are kept without telling so in a byte of its own.
+//! One counter, in 24 bytes. Most states are two words; no byte is spent on distinguishing them from the others.
 
 use crate::{
     algorithm::State,
@@ -10,7 +10,7 @@ use std::{borrow::Cow, num::NonZeroU32};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Counter(Kept);
 
-/// The compiler tells the two apart by the label that the first has and the second does not: a label is never zero.
+/// The compiler distinguishes the variants by the label of the first, which is never zero (niche).
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Kept {
     Words { words: [u64; 2], label: Label, expires_secs: u32 },
@@ -34,7 +34,7 @@ impl Label {
 }
 
 impl Counter {
-    /// A counter whose state counts nothing any more from `expires` on.
+    /// A counter whose state may be dropped from `expires` on.
     #[inline]
     pub fn new(state: State, limit: LimitId, expires: Timestamp) -> Self {
         let expires_secs = whole_seconds(expires);
@@ -44,7 +44,7 @@ impl Counter {
         })
     }
 
-    /// What it remembers.
+    /// The state.
     #[inline]
     pub fn state(&self) -> Cow<'_, State> {
         match &self.0 {
@@ -53,7 +53,7 @@ impl Counter {
         }
     }
 
-    /// What it remembers, if that is two words.
+    /// The state, if it is two words.
     #[inline]
     pub fn words(&self) -> Option<[u64; 2]> {
         match self.0 {
@@ -93,7 +93,7 @@ impl Counter {
         }
     }
 
-    /// Whether it still counts something.
+    /// Whether it has not expired.
     pub(super) fn is_live(&self, now_secs: u64) -> bool {
         let (Kept::Words { expires_secs, .. } | Kept::Boxed { expires_secs, .. }) = self.0;
         u64::from(expires_secs) > now_secs || expires_secs == u32::MAX

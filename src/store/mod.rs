@@ -1,8 +1,8 @@
 //! The counters: sharded, bounded, expiring. No IO, no clock.
 //!
-//! - A counter is found by its [`Key`]; whoever holds the locks of a request's shards sees them all at one moment.
+//! - A counter is found by its [`Key`]; under the locks of a request's shards, all of its counters are read at one time.
 //! - There are never more counters than [`StoreSettings::counters_max`]; a live counter is never dropped to make room.
-//! - Growing and expiring touch one page at a time: no operation's cost depends on how many counters there are.
+//! - Growth and expiry touch one page at a time: no operation's cost depends on the number of counters.
 
 mod capacity;
 mod copy;
@@ -25,25 +25,25 @@ use crate::{
 use search::VainSearches;
 use std::sync::atomic::Ordering;
 
-/// Shards are many more than cores, so that two threads rarely meet, nor write the lines that another core's cache holds;
-/// and few enough to cost next to nothing when empty: half a megabyte together.
+/// Many more than cores, so that threads rarely contend for a lock or a cache line, and few enough that empty shards cost
+/// little: half a megabyte.
 ///
-/// A model makes a store for each schedule that it tries, and does with fewer.
+/// The model checker makes a store for each schedule, and uses fewer.
 const SHARD_BITS: u32 = if cfg!(feature = "model") { 6 } else { 11 };
 
 const SHARDS: usize = 1 << SHARD_BITS;
 
-/// Shards that lie beside each other.
+/// Adjacent shards.
 type Group = Box<[Aligned<Mutex<Shard>>]>;
 const GROUP: usize = 64;
 
-/// What happens to a request that needs a new counter when there is no room for one.
+/// The verdict on a request that needs a new counter in a full store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum OnFull {
-    /// It is denied: the limits hold, newcomers wait until a counter expires.
+    /// Denied: the limits hold, and new keys are denied until a counter expires.
     #[default]
     Deny,
-    /// It is admitted uncounted: newcomers are not limited until a counter expires.
+    /// Admitted uncounted: new keys are not limited until a counter expires.
     Allow,
 }
 
@@ -52,17 +52,17 @@ pub enum OnFull {
 pub struct StoreSettings {
     /// The secret of the keys.
     pub seed: Seed,
-    /// The most counters held at once.
+    /// Maximum number of counters.
     pub counters_max: usize,
-    /// What happens beyond them.
+    /// The verdict beyond that.
     pub on_full: OnFull,
 }
 
 /// The sharded counters.
 pub struct Store {
-    /// In groups, since an allocator gives whole pages of the machine's largest kind to what is as long as all of them.
+    /// In groups: an allocation as long as all of them would be rounded up to huge pages.
     shards: Box<[Group]>,
-    /// Counters held or reserved, over all shards.
+    /// Counters that exist or are reserved, over all shards.
     counters: AtomicUsize,
     /// The shard that [`Store::search_room`] looks at next besides those it is given, modulo their number.
     another: AtomicUsize,
@@ -96,17 +96,17 @@ impl Store {
         &self.settings.seed
     }
 
-    /// What happens when there is no room for a new counter.
+    /// The verdict on a request that needs a new counter in a full store.
     pub fn on_full(&self) -> OnFull {
         self.settings.on_full
     }
 
-    /// The most counters held at once.
+    /// Maximum number of counters.
     pub fn counters_max(&self) -> usize {
         self.settings.counters_max
     }
 
-    /// Counters held now.
+    /// Number of counters.
     pub fn counters(&self) -> usize {
         self.counters.load(Ordering::Relaxed)
     }
@@ -127,14 +127,13 @@ impl Store {
         &self.shards[shard / GROUP][shard % GROUP].0
     }
 
-    /// Locks one shard. Who needs several locks them in ascending order: two requests that share two shards must not
-    /// deadlock.
+    /// Locks one shard. Several are locked in ascending order, because two requests that share two shards must not deadlock.
     #[inline]
     pub fn lock(&self, shard: usize) -> MutexGuard<'_, Shard> {
         self.shard(shard).lock()
     }
 
-    /// Sets room aside for new counters; false if there is not enough.
+    /// Reserves room for new counters; false if there is not enough.
     pub fn reserve(&self, counters: usize) -> bool {
         let fits = |held: usize| held.checked_add(counters).filter(|&sum| sum <= self.settings.counters_max);
         self.counters.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
@@ -150,7 +149,7 @@ impl Store {
         self.no_room.load(Ordering::Relaxed)
     }
 
-    /// One more request found no room.
+    /// Counts a request that found no room.
     pub fn count_no_room(&self) {
         self.no_room.fetch_add(1, Ordering::Relaxed);
     }
@@ -175,7 +174,7 @@ impl Store {
     }
 }
 
-/// What a step of sweeping did.
+/// The result of one step of sweeping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Swept {
     /// Counters dropped.

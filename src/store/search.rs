@@ -1,6 +1,6 @@
-//! Looking for room: when there is none, expired counters may still hold some, but who looks for them pays with time, and
-//! a flood of newcomers would make everybody pay. Expiry counts whole seconds; what was searched in vain is not worth
-//! searching again before the next.
+//! The search for room in a full store: expired counters that the sweeper has not reached yet are dropped. The search takes time,
+//! which a flood of new keys could exploit, so searches without result are bounded for each second: expiry is in whole
+//! seconds, and a repeated search would find nothing before the next.
 
 use super::{Shard, Store};
 use crate::{limit::Timestamp, sync::AtomicU64};
@@ -9,10 +9,10 @@ use std::sync::atomic::Ordering;
 /// Pages of each shard that are searched for one request.
 const PAGES_AT_ONCE: usize = 2;
 
-/// Pages that are searched in vain in one second, over all shards: some milliseconds of it.
+/// Pages that are searched without result in one second, over all shards: some milliseconds of it.
 const PAGES_IN_VAIN_MAX: u32 = 4_096;
 
-/// How many pages were searched in vain in which second.
+/// Pages that were searched without result, and in which second.
 #[derive(Default)]
 pub(super) struct VainSearches(AtomicU64);
 
@@ -32,7 +32,7 @@ impl VainSearches {
     }
 }
 
-/// Its last 32 bits tell one second from those around it.
+/// The last 32 bits of the second: enough to distinguish it from those around it.
 fn second_of(now: Timestamp) -> u32 {
     (now.as_nanos() / 1_000_000_000) as u32
 }
@@ -42,9 +42,9 @@ fn unpack(packed: u64) -> (u32, u32) {
 }
 
 impl Store {
-    /// Drops expired counters of the shards that somebody holds who finds no room, and of one other: where counters are
-    /// few, none of these shards may have an expired one, though another has. It does not wait for a shard that is
-    /// locked, and so cannot deadlock. False, and nothing is done, if enough was searched in vain in this second.
+    /// Drops expired counters of the shards that the caller has locked, and of one other: with few counters, none of the locked
+    /// shards may have an expired one. Skips that shard if it is locked, and so cannot deadlock. Returns false without
+    /// searching if too many searches of this second found nothing.
     pub fn search_room<'g>(&self, held: impl Iterator<Item = &'g mut Shard>, now: Timestamp) -> bool {
         if self.vain_searches.are_enough(now) {
             return false;
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_searched_in_vain_is_bounded_in_each_second() {
+    fn searches_without_result_are_bounded_in_each_second() {
         let store = store();
         for seconds in [10, 11, 9, 1 << 33] {
             for nanos in [0, 999_999_999] {

@@ -1,4 +1,4 @@
-//! One shard: a table of counters, and when each may be forgotten.
+//! One shard: a table of counters, and the expiry of each.
 
 use super::{
     Counter, Key, Swept,
@@ -13,31 +13,31 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// Where the counter of the key is: good until something is inserted or swept.
+    /// The slot of the key's counter: valid until something is inserted or swept.
     #[inline]
     pub fn find(&self, key: Key) -> Option<SlotIndex> {
         self.counters.find(key)
     }
 
-    /// Asks memory for where the counter of the key may be, and does not wait. [`Shard::fetch_slot`] comes next.
+    /// Prefetches the page of the key. [`Shard::fetch_slot`] is the next step.
     #[inline]
     pub fn fetch_page(&self, key: Key) {
         self.counters.fetch_page(key);
     }
 
-    /// Asks memory for the counter of the key, and does not wait.
+    /// Prefetches the counter of the key.
     #[inline]
     pub fn fetch_slot(&self, key: Key) {
         self.counters.fetch_slot(key);
     }
 
-    /// The counter at a place that was found.
+    /// The counter in a slot.
     #[inline]
     pub fn get(&self, slot: SlotIndex) -> &Counter {
         &self.counters.get(slot).value
     }
 
-    /// The counter at a place that was found, to be changed.
+    /// The counter in a slot, to be changed.
     #[inline]
     pub fn get_mut(&mut self, slot: SlotIndex) -> &mut Counter {
         self.counters.get_mut(slot)
@@ -48,7 +48,7 @@ impl Shard {
         self.insert_foreign(key, counter, now).expect("keys made under a secret are spread")
     }
 
-    /// The same for a key that somebody else made, who may have chosen it.
+    /// As [`Shard::insert`], for a key from a file, whose author may have chosen it.
     pub fn insert_foreign(&mut self, key: Key, counter: Counter, now: Timestamp) -> Result<usize, Crowded> {
         self.counters.insert(key, counter, live_at(now))
     }

@@ -1,24 +1,24 @@
 //! A hash table that grows and shrinks a page at a time (extendible hashing).
 //!
 //! A directory, indexed by the last bits of a key, names the page that holds it. A full page is split in two; only when
-//! the directory has no bit left to tell the halves apart is it doubled, a copy of four bytes for each of its places.
-//! A page takes memory for its slots chunk by chunk, so that little of it lies idle; all chunks are of one size, so that
-//! one that was given back fits wherever the next is needed.
+//! the directory has no bit left to distinguish the halves is it doubled, a copy of four bytes for each of its entries.
+//! A page takes memory for its slots chunk by chunk, so that little of it is unused; all chunks are of one size, so that
+//! a freed one fits wherever the next is needed.
 //!
-//! What always holds:
+//! Invariants:
 //!
-//! - All keys of a page agree in its bits, and every directory place that ends in those bits names the page.
+//! - All keys of a page agree in its bits, and every directory entry whose index ends in those bits names the page.
 //! - Keys move only into pages that are marked as changed, and never to a page with a lower number than theirs.
 
 use super::{
     Counter, Key, PageKeys, Swept,
     copy::{PageCopies, Wanted},
 };
-use prefetch_index::prefetch_index;
+use crate::prefetch::{prefetch, prefetch_element};
 use std::array;
 
-/// The most slots of a page. A page is searched by its tags, which fill one cache line with what else is asked of it; the
-/// next line says where the slots are.
+/// The most slots of a page. A page is searched by its tags, which fill one cache line together with its header; the next line
+/// has the pointers to the slots.
 pub(super) const PAGE_SLOTS: usize = 56;
 
 /// Slots that a page takes memory for at once.
@@ -26,29 +26,29 @@ const CHUNK_SLOTS: usize = 8;
 
 type Chunk<T> = [Slot<T>; CHUNK_SLOTS];
 
-/// Directory places for each page, at most. Keys that are spread take a handful.
+/// Maximum number of directory entries for each page. Uniform keys take a few.
 const PLACES_PER_PAGE_MAX: usize = 64;
 
-/// Pages that are looked at for changes in one go.
+/// Pages that are checked for changes in one step.
 const PAGES_SEARCHED_MAX: usize = 128;
 
 /// Pages that are visited under one lock.
 const PAGES_VISITED_MAX: usize = 32;
 
-/// Too many keys agree in the bits that tell pages apart. Keys made under a secret never do; those that a stranger chose
-/// may, and the directory that told them apart would outgrow any memory.
+/// Too many keys agree in the bits that distinguish pages. Keys made under a secret never do; chosen keys may, and the directory
+/// that distinguished them would outgrow any memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("too many keys end in the same bits: no secret made them")]
 pub struct Crowded;
 
-/// Where a key was found: good for as long as nothing is inserted or dropped.
+/// The slot of a key: valid until something is inserted or dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SlotIndex {
     page: u32,
     slot: u32,
 }
 
-/// Something kept under a key.
+/// A value and its key.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Slot<T> {
     pub(super) key: Key,
@@ -61,7 +61,7 @@ struct Page<T> {
     tags: [u8; PAGE_SLOTS],
     /// Slots in use, in no order.
     len: u8,
-    /// How many of the last bits of a key are the same for the whole page.
+    /// Number of last bits that all keys of the page share.
     depth: u8,
     /// Whether anything changed since the page was last copied.
     changed: bool,
@@ -124,7 +124,7 @@ impl<T: Default> Page<T> {
         self.search(key, |slot| self.slot(slot).key == key)
     }
 
-    /// The first slot with the key's tag that `is_it`. Eight tags at a time; a tag that agrees by chance costs one question.
+    /// The first slot with the key's tag that `is_it`. Eight tags at a time; a tag that agrees by chance costs one call.
     #[inline]
     fn search(&self, key: Key, is_it: impl Fn(usize) -> bool) -> Option<usize> {
         const LOW: u64 = 0x0101_0101_0101_0101;
@@ -135,7 +135,7 @@ impl<T: Default> Page<T> {
                 break;
             }
             let differing = u64::from_le_bytes(tags.try_into().expect("chunks of eight")) ^ wanted;
-            // Marks every zero byte, and now and then a byte above one, which the keys then tell apart.
+            // Marks every zero byte, and sometimes a byte above one, which the comparison of keys then rules out.
             let mut candidates = differing.wrapping_sub(LOW) & !differing & HIGH;
             while candidates != 0 {
                 let slot = group * 8 + candidates.trailing_zeros() as usize / 8;
@@ -200,7 +200,7 @@ impl<T: Default> Table<T> {
         self.directory[(key.place_bits() & mask) as usize] as usize
     }
 
-    /// Where the key is.
+    /// The slot of the key.
     #[inline]
     pub(super) fn find(&self, key: Key) -> Option<SlotIndex> {
         let page = self.page_of(key);
@@ -208,23 +208,23 @@ impl<T: Default> Table<T> {
         Some(SlotIndex { page: page as u32, slot: slot as u32 })
     }
 
-    /// Asks memory for the page that may hold the key, and waits for none of it.
+    /// Prefetches the page of the key.
     #[inline]
     pub(super) fn fetch_page(&self, key: Key) {
         let page = &self.pages[self.page_of(key)];
-        prefetch_index(&page.tags[..], 0);
-        prefetch_index(&page.chunks[..], 0);
+        prefetch(&page.tags);
+        prefetch(&page.chunks);
     }
 
-    /// Asks memory for the slot that seems to hold the key, and waits for its page alone.
+    /// Prefetches the slot that seems to have the key; needs the page.
     #[inline]
     pub(super) fn fetch_slot(&self, key: Key) {
         let page = &self.pages[self.page_of(key)];
         if let Some(slot) = page.search(key, |_| true) {
             let (chunk, slot) = (page.chunk(slot), slot % CHUNK_SLOTS);
-            // It may lie across two lines; on the second, the next slot starts.
-            prefetch_index(chunk, slot);
-            prefetch_index(chunk, slot + 1);
+            // A slot may span two cache lines; the next slot starts on the second.
+            prefetch_element(chunk, slot);
+            prefetch_element(chunk, slot + 1);
         }
     }
 
@@ -236,15 +236,15 @@ impl<T: Default> Table<T> {
     #[inline]
     pub(super) fn get_mut(&mut self, index: SlotIndex) -> &mut T {
         let page = &mut self.pages[index.page as usize];
-        // Written only when it is news: other cores read the page to find their keys, and should not have to fetch it anew.
+        // Written only on change: other cores read the line to find their keys.
         if !page.changed {
             page.changed = true;
         }
         &mut page.slot_mut(index.slot as usize).value
     }
 
-    /// Adds a key that is not there yet. Before a full page is split, what `keep` does not want is dropped from it;
-    /// returns how many that were.
+    /// Adds a key that is not there yet. Before a full page is split, slots that `keep` rejects are dropped from it;
+    /// returns their number.
     pub(super) fn insert(&mut self, key: Key, value: T, keep: impl Fn(&T) -> bool) -> Result<usize, Crowded> {
         let mut dropped = 0;
         loop {
@@ -293,7 +293,7 @@ impl<T: Default> Table<T> {
         Ok(())
     }
 
-    /// Drops what `keep` does not want from the next `pages_max` pages.
+    /// Drops what `keep` rejects from the next `pages_max` pages.
     pub(super) fn sweep(&mut self, pages_max: usize, keep: impl Fn(&T) -> bool) -> Swept {
         let start = self.sweep_next as usize;
         let end = self.pages.len().min(start.saturating_add(pages_max));
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_page_is_rid_of_the_unwanted_before_it_is_split() {
+    fn rejected_slots_of_a_full_page_are_dropped_before_it_is_split() {
         let mut table = Table::default();
         for number in 0..PAGE_SLOTS as u64 {
             assert_eq!(table.insert(key(number), number, |_| true), Ok(0));

@@ -1,8 +1,7 @@
-//! What threads share memory through: every lock, atomic and swapped pointer of a decision comes from here.
+//! The locks, atomics and swapped pointers of a decision: all are imported from here.
 //!
-//! With the feature `model` they are those of `shuttle`, which runs the very code of the store, the rules and the limiter
-//! under schedules of its choice; `tests/model` says what must hold under all of them. Without it they are the real ones,
-//! and nothing stands between.
+//! With the feature `model` they are those of `shuttle`, which runs the store, the rules and the limiter under schedules of its
+//! choice; `tests/model` has the properties that must hold under all of them. Without it they are the real ones, re-exported.
 
 #[cfg(feature = "model")]
 mod model;

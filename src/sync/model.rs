@@ -1,4 +1,4 @@
-//! The same names, with `shuttle` beneath. Whatever thread can be stopped at any of these calls, and another go on.
+//! The same names over `shuttle`, which may switch threads at each of these calls.
 //!
 //! A lock is not poisoned by a panic here, as the real ones are not: the model ends with the first panic anyway.
 
@@ -10,7 +10,7 @@ pub(crate) use shuttle::sync::{
     atomic::{AtomicU64, AtomicUsize},
 };
 
-/// Why a lock that nobody panicked with can be taken.
+/// Why a lock can be taken.
 const NOT_POISONED: &str = "the model ends with the first panic";
 
 pub(crate) struct Mutex<T>(sync::Mutex<T>);
@@ -42,8 +42,8 @@ impl<T> RwLock<T> {
     }
 }
 
-/// A pointer that is replaced at one moment, between any two steps of those who read it: what `arc-swap` promises, whose
-/// own proof is its authors'.
+/// A pointer that is replaced atomically, between any two steps of its readers: the contract of `arc-swap`, which is not checked
+/// itself.
 pub(crate) struct ArcSwap<T>(Mutex<Arc<T>>);
 
 pub(crate) type Guard<T> = T;

@@ -1,4 +1,4 @@
-//! Any algorithm, any traffic: a counter and its oracle side by side.
+//! A counter and its oracle side by side, under any algorithm and any traffic.
 
 use super::oracle::{BERLIN_MONTHS, Model, Oracle};
 use crate::{
@@ -14,7 +14,7 @@ use std::{num::NonZeroU32, time::Duration};
 /// Everything happens after this: 2024-01-10.
 const START: u64 = 1_704_844_800_000_000_000;
 
-/// An algorithm, and the same in the oracle's words.
+/// An algorithm, and the oracle's model of it.
 #[derive(Clone, Debug)]
 pub(super) struct Case {
     pub(super) algorithm: Algorithm,

@@ -1,4 +1,4 @@
-//! What every algorithm promises, tried on all of them.
+//! Properties of every algorithm.
 
 use super::{Algorithm, SlidingLog, State, SubWindows, TokenBucket};
 use crate::limit::{Timestamp, Window};
@@ -94,7 +94,7 @@ proptest! {
         prop_assert_eq!(counter.used(counter.now), 0, "of {}", later);
     }
 
-    /// Two requests with others between them; the first turns out not to be wanted.
+    /// Two requests with others between them; the first is cancelled.
     #[test]
     fn what_is_left_of_hits_can_be_given_back_and_takes_away_nobody_elses(
         case in case(), earlier in events(), later in events(), hits in 1..9u64,
@@ -123,7 +123,7 @@ proptest! {
         counter.apply(Event::GiveBack(left));
         prop_assert!(counter.used(counter.now) >= without.used(without.now));
         if matches!(counter.case.model, Model::GreedyBucket { .. } | Model::LeakyBucket { .. }) {
-            // What is used is rounded up. Not even a part of another's hit is gone.
+            // Used hits are rounded up. No part of another's hit is gone.
             prop_assert!(counter.until_full() >= without.until_full());
         }
     }
@@ -200,7 +200,7 @@ proptest! {
         }
     }
 
-    /// Bytes that nobody wrote are an error, or a state that every algorithm can go on with.
+    /// Arbitrary bytes are an error, or a state that every algorithm can use.
     #[test]
     fn no_bytes_are_a_state_that_panics(
         case in case(), kind in 0..4u8, mut bytes in prop::collection::vec(stored(), 0..40), events in events(),

@@ -1,9 +1,9 @@
-//! What a request takes, gives back, and leaves alone.
+//! Hits that requests take, give back, and leave alone.
 
 use super::*;
 
 #[test]
-fn a_limit_is_used_up_and_comes_back() {
+fn a_limit_is_used_up_and_free_again_after_its_window() {
     check(
         &limiter(TWO_RULES),
         &[
@@ -58,7 +58,7 @@ fn more_hits_than_the_limit_can_hold_never_pass() {
 }
 
 #[test]
-fn a_peek_tells_whether_one_more_would_pass_and_takes_nothing() {
+fn a_peek_reports_whether_one_more_hit_fits_and_takes_nothing() {
     check(
         &limiter(TWO_RULES),
         &[

@@ -1,4 +1,4 @@
-//! What happens when there is no room for another counter.
+//! Decisions in a full store.
 
 use super::*;
 

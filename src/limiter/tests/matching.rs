@@ -103,7 +103,7 @@ fn a_limit_that_the_request_brings_takes_the_rules_place() {
     };
     ask(2, Unit::Hour, "ok 1");
     ask(2, Unit::Hour, "ok 0");
-    // What was used stays used when the next request brings another number.
+    // Used hits stay used when the next request has another number.
     ask(3, Unit::Hour, "ok 0");
     ask(3, Unit::Minute, "ok 2");
     check(&limiter, &[(0, "user=a", &["ok 4"])]);

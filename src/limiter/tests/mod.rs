@@ -1,4 +1,4 @@
-//! Scenarios: rules, timed requests, and what each must be answered.
+//! Scenarios: rules, timed requests, and expected statuses.
 
 mod charging;
 mod full;
@@ -39,7 +39,7 @@ fn limiter_of(yaml: &str, semantics: Semantics, counters_max: usize, on_full: On
     Limiter::new(rule_set(yaml, semantics), store, false)
 }
 
-/// `a=1,b=2` with hits: `+3` taken, `?` peeked, `-2` given back; one is taken if nothing is said.
+/// `a=1,b=2` with hits: `+3` taken, `?` peeked, `-2` given back; one is taken by default.
 pub(super) fn descriptor(text: &str) -> Descriptor<'_> {
     let (entries, hits) = match text.split_once(' ') {
         None => (text, Hits::ONE),
@@ -57,7 +57,7 @@ pub(super) fn descriptor(text: &str) -> Descriptor<'_> {
     Descriptor { entries: entries.collect(), limit: None, hits }
 }
 
-/// What one status must be: `ok 4` (remaining), `over 0 2500` (remaining, reset in ms), `over never`, `none`,
+/// A status as text: `ok 4` (remaining), `over 0 2500` (remaining, reset in ms), `over never`, `none`,
 /// `unlimited`. The reset is compared only where it is given.
 pub(super) fn shown(decision: &Decision<'_>) -> Vec<String> {
     let show = |status: &crate::limit::Status<'_>| match (status.limit, status.code, status.reset) {
