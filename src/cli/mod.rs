@@ -40,7 +40,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    Serve(serve::Serve),
+    Serve(Box<serve::Serve>),
     Check(check::Check),
     Explain(explain::Explain),
     Call(call::Call),
