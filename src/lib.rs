@@ -33,6 +33,7 @@
 //! | [`clock`] | the source of time |
 //! | `sync` | locks and atomics, real or modelled |
 //! | `prefetch` | hints to the processor |
+//! | `varint` | variable-length integers |
 //! | [`algorithm`] | the arithmetic of counting |
 //! | `key` | keys of counters |
 //! | [`rules`] | rule files, the rule tree and matching |
@@ -82,3 +83,4 @@ mod sync;
 pub mod telemetry;
 #[cfg(feature = "server")]
 mod transport;
+mod varint;

@@ -22,7 +22,6 @@ mod sliding_window;
 mod state;
 mod sub_windows;
 mod token_bucket;
-mod varint;
 
 #[cfg(test)]
 mod bounds;

@@ -7,8 +7,8 @@
 //! Invariants: instants ascend, none is more than a longest window after the one before it; `total` is the sum of the
 //! runs' hits; the bytes are whole runs.
 
-use super::varint;
 use crate::limit::Window;
+use crate::varint;
 use std::collections::VecDeque;
 
 /// Runs of hits, oldest first.

@@ -13,8 +13,9 @@
 //!
 //! With one sub-window the estimate is that of [`SlidingWindow`](super::SlidingWindow), which needs but two words.
 
-use super::{State, fixed_window::saturating_count, until_room, varint};
+use super::{State, fixed_window::saturating_count, until_room};
 use crate::limit::{Reset, Timestamp, Window};
+use crate::varint;
 use std::{num::NonZeroU64, time::Duration};
 
 /// At most `limit` hits in the estimate of the last window.

@@ -12,7 +12,7 @@ use tonic::{
 };
 use tonic_health::{ServingStatus, server::HealthReporter};
 
-/// What the router's services take.
+/// Bounds of the router's services.
 #[derive(Clone, Copy, Debug)]
 pub struct RouteSettings {
     /// Bytes of one message; a longer one is refused with OUT_OF_RANGE before it is decoded.
@@ -26,7 +26,7 @@ pub struct Health(HealthReporter);
 impl Health {
     const NAMES: [&'static str; 2] = ["", SERVICE_NAME];
 
-    /// Tells who asks or watches whether requests are answered.
+    /// Reports whether requests are decided, to checks and watches.
     pub async fn set_serving(&self, serving: bool) {
         let status = if serving { ServingStatus::Serving } else { ServingStatus::NotServing };
         for name in Self::NAMES {
@@ -34,7 +34,7 @@ impl Health {
         }
     }
 
-    /// Ends the streams of all who watch, so that their connections can close.
+    /// Ends the streams of all watches, so that their connections can close.
     pub async fn end_watches(&mut self) {
         for name in Self::NAMES {
             self.0.clear_service_status(name).await;
@@ -42,7 +42,7 @@ impl Health {
     }
 }
 
-/// The router, and the health that it tells: NOT_SERVING until said otherwise.
+/// The router, and the health that it reports: NOT_SERVING until it is set.
 pub async fn routes(service: RateLimitService, settings: RouteSettings) -> (Routes, Health) {
     let (reporter, health_service) = tonic_health::server::health_reporter();
     let health = Health(reporter);

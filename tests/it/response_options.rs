@@ -1,4 +1,4 @@
-//! What answers of a real server say besides the verdict and the statuses.
+//! Optional content of the responses of a real server.
 
 use crate::support::{Server, descriptor, rules_file};
 use prost_types::{Struct, value::Kind};
@@ -53,7 +53,7 @@ descriptors:
 ";
 
 #[tokio::test]
-async fn what_a_queue_does_not_take_is_answered_as_its_rule_wants_denials() {
+async fn a_request_that_a_queue_rejects_is_denied_as_its_rule_declares() {
     let rules = rules_file(QUEUED);
     let server = Server::with_rules(rules.path(), &[]);
     let mut client = server.client().await;
@@ -101,7 +101,7 @@ fn metadata(answer: RateLimitResponse) -> Value {
 }
 
 #[tokio::test]
-async fn dynamic_metadata_tells_what_was_asked_and_which_rule_is_over_until_when() {
+async fn dynamic_metadata_has_the_request_the_rule_that_is_over_and_its_reset() {
     let rules = rules_file(METADATA);
     let server = Server::with_rules(rules.path(), &["--dynamic-metadata"]);
     let mut client = server.client().await;
@@ -155,7 +155,7 @@ async fn dynamic_metadata_tells_what_was_asked_and_which_rule_is_over_until_when
 }
 
 #[tokio::test]
-async fn there_is_no_dynamic_metadata_unless_it_is_asked_for() {
+async fn there_is_no_dynamic_metadata_by_default() {
     let rules = rules_file(METADATA);
     let server = Server::with_rules(rules.path(), &[]);
     let answer = server.client().await.hit("edge", &[("abuser", "eve")]).await.unwrap();

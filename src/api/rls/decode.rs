@@ -1,4 +1,4 @@
-//! From the wire: a protobuf message to a checked request that borrows its texts.
+//! Converts a protobuf message to a checked request that borrows its texts.
 
 use crate::api::pb::{common, service, types};
 use crate::limit::{Descriptor, Entry, Hits, Override, Request, RequestError, RequestLimits, Unit};
@@ -9,9 +9,9 @@ pub(super) fn request<'m>(
     limits: &RequestLimits,
 ) -> Result<Request<'m>, RequestError> {
     let mut request = Request::new(&message.domain);
-    // A request that is too long is refused by its length, before its descriptors are laid out.
-    for (index, of_wire) in message.descriptors.iter().take(limits.descriptors_max + 1).enumerate() {
-        request.push(descriptor(index, of_wire, message.hits_addend)?);
+    // Bounds the work on a request with too many descriptors, which is refused below.
+    for (index, message_of) in message.descriptors.iter().take(limits.descriptors_max + 1).enumerate() {
+        request.push(descriptor(index, message_of, message.hits_addend)?);
     }
     request.checked(limits).map_err(|error| match error {
         RequestError::ManyDescriptors { max, .. } => {

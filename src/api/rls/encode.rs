@@ -1,4 +1,4 @@
-//! To the wire: a decision to a protobuf message.
+//! Converts a decision to a protobuf message.
 
 use crate::api::pb::service::{
     RateLimitResponse,
@@ -7,10 +7,10 @@ use crate::api::pb::service::{
 use crate::limit::{Code, CurrentLimit, Decision, Reset, Status, Unit};
 use std::time::Duration;
 
-/// How finely resets are told.
+/// Precision of resets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Precision {
-    /// In whole seconds, rounded up. Envoy drops fractions of a second: a client that waits what it was told must be
+    /// In whole seconds, rounded up. Envoy drops fractions of a second: a client that waits as long as a status states must be
     /// admitted.
     #[default]
     Seconds,

@@ -16,7 +16,7 @@ use tonic::transport::{Channel, Endpoint};
 
 /// A running server; stopped, and waited for, when dropped.
 pub struct InProcess {
-    /// Moves only when told to.
+    /// Moves only when the test moves it.
     pub clock: Arc<ManualClock>,
     /// The socket lies here.
     folder: TempDir,
@@ -77,7 +77,7 @@ impl InProcess {
 
 impl Drop for InProcess {
     fn drop(&mut self) {
-        // The server may have failed already, which joining it tells.
+        // The server may have failed already, which joining it reports.
         _ = self.stop.take().map(|stop| stop.send(()));
         let served = self.serving.take().map(thread::JoinHandle::join);
         if !thread::panicking() {

@@ -1,4 +1,4 @@
-//! What the integration tests share.
+//! Shared by the integration tests.
 
 mod envoy;
 pub mod frames;

@@ -1,9 +1,9 @@
-//! From the bytes of a protobuf message to a checked request that borrows its texts from them.
+//! Decodes the bytes of a protobuf message into a checked request that borrows its texts from them.
 //!
-//! It understands what clients send; for whatever else the format allows or forbids (groups, a message field in two
-//! parts, a field of the wrong type, text that is not UTF-8, a length beyond the end) and for a request that is to be
-//! refused it is [`Unclear`]. What it does understand is the very request that prost and [`decode`](super::super::decode)
-//! make of the same bytes.
+//! It supports what clients send. Everything else that the format allows or forbids (groups, a message field in two parts,
+//! a field of the wrong type, text that is not UTF-8, a length beyond the end), and every request that is to be refused, is
+//! [`Unsupported`]. Of a message that it supports it makes the same request as prost and
+//! [`decode`](super::super::decode) make.
 
 use crate::{
     api::rls::decode::unit,
@@ -12,28 +12,32 @@ use crate::{
 use prost::encoding::{WireType, decode_key, decode_varint};
 use smallvec::SmallVec;
 
-/// Not for the lean way to read. Which of the many reasons it is, the router says to the caller.
+/// Left to the router, which reports the reason to the caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::api) struct Unclear;
+pub(in crate::api) struct Unsupported;
 
-type Clear<T> = Result<T, Unclear>;
+type Decoded<T> = Result<T, Unsupported>;
 
-/// Reads a `RateLimitRequest` into an empty request: where it stays, since a request is large.
+/// Decodes a `RateLimitRequest` into an empty request, in place, since a request is large.
 #[inline]
 pub(in crate::api) fn read<'m>(
     message: &'m [u8],
     limits: &RequestLimits,
     request: &mut Request<'m>,
-) -> Clear<()> {
-    // Where the whole is UTF-8, with the tags and lengths between the texts, so is each text that begins and ends with a
-    // character. It is, unless a length is above 127.
+) -> Decoded<()> {
+    // If the whole message, tags and lengths included, is UTF-8, so is each text that starts and ends at a character. It is,
+    // unless a length is above 127.
     match str::from_utf8(message) {
         Ok(message) => read_pieces(message, limits, request),
         Err(_) => read_pieces(message, limits, request),
     }
 }
 
-fn read_pieces<'m>(message: impl Piece<'m>, limits: &RequestLimits, request: &mut Request<'m>) -> Clear<()> {
+fn read_pieces<'m>(
+    message: impl Piece<'m>,
+    limits: &RequestLimits,
+    request: &mut Request<'m>,
+) -> Decoded<()> {
     let (mut domain, mut hits_addend, mut descriptors) = ("", 0, 0);
     let mut fields = Fields::of(message);
     while let Some(field) = fields.next()? {
@@ -45,9 +49,9 @@ fn read_pieces<'m>(message: impl Piece<'m>, limits: &RequestLimits, request: &mu
         }
     }
     if descriptors > limits.descriptors_max {
-        return Err(Unclear);
+        return Err(Unsupported);
     }
-    // The descriptors come second: their hits are the request's, which follow them, unless they have their own.
+    // A second pass for the descriptors: `hits_addend` of the request, which follows them, applies to those without hits.
     request.set_domain(domain);
     let mut fields = Fields::of(message);
     while let Some(field) = fields.next()? {
@@ -55,12 +59,12 @@ fn read_pieces<'m>(message: impl Piece<'m>, limits: &RequestLimits, request: &mu
             request.push(descriptor(value.message()?, hits_addend)?);
         }
     }
-    request.check(limits).map_err(|_| Unclear)
+    request.check(limits).map_err(|_| Unsupported)
 }
 
 /// A `RateLimitDescriptor`.
 #[inline]
-fn descriptor<'m>(message: impl Piece<'m>, hits_of_request: u32) -> Clear<Descriptor<'m>> {
+fn descriptor<'m>(message: impl Piece<'m>, hits_of_request: u32) -> Decoded<Descriptor<'m>> {
     let mut entries = SmallVec::new();
     let (mut limit, mut hits_addend, mut is_negative_hits) = (None, None, false);
     let mut fields = Fields::of(message);
@@ -76,14 +80,14 @@ fn descriptor<'m>(message: impl Piece<'m>, hits_of_request: u32) -> Clear<Descri
     Ok(Descriptor { entries, limit, hits: Hits::new(hits_addend, hits_of_request, is_negative_hits) })
 }
 
-/// A message field that comes twice is merged, which no client relies on.
-fn once<T>(field: &mut Option<T>, value: T) -> Clear<()> {
-    if field.replace(value).is_some() { Err(Unclear) } else { Ok(()) }
+/// Fails for a message field that is there twice: protobuf merges them, which no client relies on.
+fn once<T>(field: &mut Option<T>, value: T) -> Decoded<()> {
+    if field.replace(value).is_some() { Err(Unsupported) } else { Ok(()) }
 }
 
 /// An `Entry`.
 #[inline]
-fn entry<'m>(message: impl Piece<'m>) -> Clear<Entry<'m>> {
+fn entry<'m>(message: impl Piece<'m>) -> Decoded<Entry<'m>> {
     let (mut key, mut value) = ("", "");
     let mut fields = Fields::of(message);
     while let Some(field) = fields.next()? {
@@ -97,7 +101,7 @@ fn entry<'m>(message: impl Piece<'m>) -> Clear<Entry<'m>> {
 }
 
 /// A `RateLimitOverride`.
-fn own_limit<'m>(message: impl Piece<'m>) -> Clear<Override> {
+fn own_limit<'m>(message: impl Piece<'m>) -> Decoded<Override> {
     let (mut requests, mut number) = (0, 0);
     let mut fields = Fields::of(message);
     while let Some(field) = fields.next()? {
@@ -107,11 +111,11 @@ fn own_limit<'m>(message: impl Piece<'m>) -> Clear<Override> {
             _ => {}
         }
     }
-    Ok(Override { requests, unit: unit(number).ok_or(Unclear)? })
+    Ok(Override { requests, unit: unit(number).ok_or(Unsupported)? })
 }
 
 /// A `UInt64Value`.
-fn wrapped<'m>(message: impl Piece<'m>) -> Clear<u64> {
+fn wrapped<'m>(message: impl Piece<'m>) -> Decoded<u64> {
     let mut number = 0;
     let mut fields = Fields::of(message);
     while let Some(field) = fields.next()? {
@@ -165,17 +169,17 @@ impl<'m> Piece<'m> for &'m [u8] {
     }
 }
 
-/// The fields of a message that are still to be read.
+/// The fields of a message that are not decoded yet.
 struct Fields<P> {
     rest: P,
 }
 
-/// The value of a field, by how it is written.
+/// The value of a field, by wire type.
 #[derive(Clone, Copy)]
 enum Value<P> {
     Number(u64),
     Bytes(P),
-    /// Of four or eight bytes; no known field is.
+    /// Four or eight bytes; no known field has them.
     Fixed,
 }
 
@@ -187,13 +191,13 @@ impl<'m, P: Piece<'m>> Fields<P> {
 
     /// The next field's tag and value; none at the end.
     #[inline]
-    fn next(&mut self) -> Clear<Option<(u32, Value<P>)>> {
+    fn next(&mut self) -> Decoded<Option<(u32, Value<P>)>> {
         match *self.rest.bytes() {
             [] => Ok(None),
             // Most fields: a tag below 16 and a length below 128, each in one byte.
             [key @ ..0x80, length @ ..0x80, ..] if key & 7 == WireType::LengthDelimited as u8 && key >= 8 => {
-                let (_, rest) = self.rest.split(2).ok_or(Unclear)?;
-                let (value, rest) = rest.split(length.into()).ok_or(Unclear)?;
+                let (_, rest) = self.rest.split(2).ok_or(Unsupported)?;
+                let (value, rest) = rest.split(length.into()).ok_or(Unsupported)?;
                 self.rest = rest;
                 Ok(Some((u32::from(key >> 3), Value::Bytes(value))))
             }
@@ -201,38 +205,38 @@ impl<'m, P: Piece<'m>> Fields<P> {
         }
     }
 
-    /// The next field, whatever it is.
-    fn any(&mut self) -> Clear<(u32, Value<P>)> {
+    /// The next field, of any form.
+    fn any(&mut self) -> Decoded<(u32, Value<P>)> {
         let mut bytes = self.rest.bytes();
-        let (tag, wire_type) = decode_key(&mut bytes).map_err(|_| Unclear)?;
+        let (tag, wire_type) = decode_key(&mut bytes).map_err(|_| Unsupported)?;
         self.skip_to(bytes)?;
         let value = match wire_type {
             WireType::Varint => Value::Number(self.varint()?),
             WireType::LengthDelimited => {
                 let length = self.varint()?;
-                Value::Bytes(self.take(usize::try_from(length).map_err(|_| Unclear)?)?)
+                Value::Bytes(self.take(usize::try_from(length).map_err(|_| Unsupported)?)?)
             }
             WireType::ThirtyTwoBit => self.take(4).map(|_| Value::Fixed)?,
             WireType::SixtyFourBit => self.take(8).map(|_| Value::Fixed)?,
-            WireType::StartGroup | WireType::EndGroup => return Err(Unclear),
+            WireType::StartGroup | WireType::EndGroup => return Err(Unsupported),
         };
         Ok((tag, value))
     }
 
-    /// Goes on where `bytes`, the end of what is left, begin.
-    fn skip_to(&mut self, bytes: &[u8]) -> Clear<()> {
+    /// Continues at `bytes`, a suffix of the rest.
+    fn skip_to(&mut self, bytes: &[u8]) -> Decoded<()> {
         self.take(self.rest.bytes().len() - bytes.len()).map(drop)
     }
 
-    fn varint(&mut self) -> Clear<u64> {
+    fn varint(&mut self) -> Decoded<u64> {
         let mut bytes = self.rest.bytes();
-        let number = decode_varint(&mut bytes).map_err(|_| Unclear)?;
+        let number = decode_varint(&mut bytes).map_err(|_| Unsupported)?;
         self.skip_to(bytes)?;
         Ok(number)
     }
 
-    fn take(&mut self, length: usize) -> Clear<P> {
-        let (taken, rest) = self.rest.split(length).ok_or(Unclear)?;
+    fn take(&mut self, length: usize) -> Decoded<P> {
+        let (taken, rest) = self.rest.split(length).ok_or(Unsupported)?;
         self.rest = rest;
         Ok(taken)
     }
@@ -240,18 +244,18 @@ impl<'m, P: Piece<'m>> Fields<P> {
 
 impl<'m, P: Piece<'m>> Value<P> {
     #[inline]
-    fn number(self) -> Clear<u64> {
-        if let Self::Number(number) = self { Ok(number) } else { Err(Unclear) }
+    fn number(self) -> Decoded<u64> {
+        if let Self::Number(number) = self { Ok(number) } else { Err(Unsupported) }
     }
 
     #[inline]
-    fn message(self) -> Clear<P> {
-        if let Self::Bytes(piece) = self { Ok(piece) } else { Err(Unclear) }
+    fn message(self) -> Decoded<P> {
+        if let Self::Bytes(piece) = self { Ok(piece) } else { Err(Unsupported) }
     }
 
     #[inline]
-    fn text(self) -> Clear<&'m str> {
-        self.message()?.text().ok_or(Unclear)
+    fn text(self) -> Decoded<&'m str> {
+        self.message()?.text().ok_or(Unsupported)
     }
 }
 
@@ -366,7 +370,7 @@ mod tests {
             let whole = RateLimitDescriptor { entries: entries.clone(), ..RateLimitDescriptor::default() };
             let once = [half(whole), half(twice.clone())].concat();
             assert!(descriptor(&once[..], 0).is_ok());
-            assert_eq!(descriptor(&[once, half(twice)].concat()[..], 0), Err(Unclear));
+            assert_eq!(descriptor(&[once, half(twice)].concat()[..], 0), Err(Unsupported));
         }
     }
 

@@ -1,7 +1,7 @@
-//! From a decision to the bytes of a framed `RateLimitResponse`, in the buffer that they are sent from.
+//! Encodes a decision as a framed `RateLimitResponse`, in the buffer that it is sent from.
 //!
-//! The numbers are those of [`encode`]; the bytes are those that prost makes of its message. An answer that says more than
-//! its verdict and statuses is rare, and made by prost itself.
+//! The numbers are those of [`encode`]; the bytes are those that prost makes of its message. A response with additions is
+//! rare, and encoded by prost itself.
 
 use crate::{
     api::{
@@ -10,29 +10,30 @@ use crate::{
         rls::encode::{self, Precision},
     },
     limit::{Code, CurrentLimit, Decision, Status},
+    varint,
 };
 use prost::Message as _;
 
-/// Appends the answer with its prefix.
+/// Appends the response with its prefix.
 #[inline]
 pub(in crate::api) fn framed(decision: &Decision<'_>, precision: Precision, out: &mut Vec<u8>) {
-    let answer = Answer { code: decision.code, statuses: &decision.statuses, precision };
-    with_prefix(out, |out| answer.write(out));
+    let response = Response { code: decision.code, statuses: &decision.statuses, precision };
+    with_prefix(out, |out| response.write(out));
 }
 
-/// Appends an answer that prost made, with its prefix.
+/// Appends a message that prost encodes, with its prefix.
 #[cold]
 pub(in crate::api) fn framed_message(message: &RateLimitResponse, out: &mut Vec<u8>) {
     with_prefix(out, |out| message.encode(out).expect("a vector grows as needed"));
 }
 
-/// Appends a message and, before it, what says that it is not compressed and how long it is.
+/// Appends a message and, before it, its prefix: not compressed, and the length.
 #[inline]
 fn with_prefix(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     out.extend_from_slice(&[0; PREFIX_BYTES]);
     let start = out.len();
     write(out);
-    // A request has at most as many descriptors as fit a message of 4 GiB; what is said of one is shorter than that by far.
+    // A request has at most as many descriptors as fit a message of 4 GiB, and the status of one is far shorter than 4 GiB.
     let length = (out.len() - start) as u32;
     out[start - size_of::<u32>()..start].copy_from_slice(&length.to_be_bytes());
 }
@@ -44,18 +45,10 @@ trait Message {
 
 #[inline]
 fn varint(out: &mut Vec<u8>, number: u64) {
-    varint_bytes(number).for_each(|byte| out.push(byte));
+    varint::bytes(number).for_each(|byte| out.push(byte));
 }
 
-/// Seven bits a byte, the lowest first; all but the last byte are marked.
-#[inline]
-fn varint_bytes(number: u64) -> impl Iterator<Item = u8> {
-    let bytes = (u64::BITS - (number | 1).leading_zeros()).div_ceil(7);
-    let marked = move |at: u32| if at + 1 < bytes { 0x80 } else { 0 };
-    (0..bytes).map(move |at| (number >> (7 * at)) as u8 & 0x7f | marked(at))
-}
-
-/// A number, which is left out if it is zero.
+/// A number, omitted if it is zero.
 #[inline]
 fn number(out: &mut Vec<u8>, tag: u64, number: u64) {
     if number != 0 {
@@ -86,36 +79,36 @@ fn message(out: &mut Vec<u8>, tag: u64, message: &impl Message) {
     }
 }
 
-/// Makes room for a length that one byte does not hold: somebody gave a limit a long name.
+/// Makes room for a length that one byte does not hold: a limit has a long name.
 #[cold]
 fn lengthen(out: &mut Vec<u8>, length_at: usize, length: usize) {
-    out.splice(length_at..=length_at, varint_bytes(length as u64));
+    out.splice(length_at..=length_at, varint::bytes(length as u64));
 }
 
 /// `RateLimitResponse`.
-struct Answer<'d> {
+struct Response<'d> {
     code: Code,
     statuses: &'d [Status<'d>],
     precision: Precision,
 }
 
-impl Message for Answer<'_> {
+impl Message for Response<'_> {
     #[inline]
     fn write(&self, out: &mut Vec<u8>) {
         number(out, 1, encode::code(self.code) as u64);
         for status in self.statuses {
-            message(out, 2, &OfDescriptor { status, precision: self.precision });
+            message(out, 2, &DescriptorStatus { status, precision: self.precision });
         }
     }
 }
 
 /// `DescriptorStatus`.
-struct OfDescriptor<'d> {
+struct DescriptorStatus<'d> {
     status: &'d Status<'d>,
     precision: Precision,
 }
 
-impl Message for OfDescriptor<'_> {
+impl Message for DescriptorStatus<'_> {
     #[inline]
     fn write(&self, out: &mut Vec<u8>) {
         number(out, 1, encode::code(self.status.code) as u64);
@@ -159,7 +152,7 @@ mod tests {
         select(&[Code::Ok, Code::OverLimit][..])
     }
 
-    /// Longer than a length of one byte can say.
+    /// Longer than a length of one byte can express.
     const LONG: &str = concat!(
         "a name that is longer than one hundred and twenty-seven bytes, so that its length takes two bytes, ",
         "and so does the length of what it is part of, and of what that is part of in turn"
@@ -204,14 +197,14 @@ mod tests {
             let message = prost::Message::encode_to_vec(&encode::response(&decision, precision));
             let mut out = b"before".to_vec();
             framed(&decision, precision, &mut out);
-            let framed = out.strip_prefix(b"before").expect("what was there stays");
+            let framed = out.strip_prefix(b"before").expect("the bytes before it stay");
             prop_assert_eq!(&framed[..5], &[&[0], &(message.len() as u32).to_be_bytes()[..]].concat()[..]);
             prop_assert_eq!(&framed[5..], &message[..]);
         }
     }
 
     #[test]
-    fn an_answer_takes_no_memory() {
+    fn encoding_does_not_allocate() {
         let limit =
             CurrentLimit { name: LONG, requests: 7, window: Unit::Hour.window(), unit: Some(Unit::Hour) };
         let reset = Some(Reset::After(Duration::new(2, 1)));

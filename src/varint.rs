@@ -8,20 +8,20 @@ const BYTES_MAX: usize = u64::BITS.div_ceil(7) as usize;
 
 /// Bytes that the integer takes.
 #[inline]
-pub(super) fn len(value: u64) -> usize {
+pub(crate) fn len(value: u64) -> usize {
     (u64::BITS - (value | 1).leading_zeros()).div_ceil(7) as usize
 }
 
 /// The integer as bytes.
 #[inline]
-pub(super) fn bytes(value: u64) -> impl DoubleEndedIterator<Item = u8> {
+pub(crate) fn bytes(value: u64) -> impl DoubleEndedIterator<Item = u8> {
     let last = len(value) - 1;
     (0..=last).map(move |index| (value >> (7 * index)) as u8 & 0x7f | if index < last { 0x80 } else { 0 })
 }
 
 /// Reads the next integer; none at the end, or if it is incomplete.
 #[inline]
-pub(super) fn read(bytes: &mut impl Iterator<Item = u8>) -> Option<u64> {
+pub(crate) fn read(bytes: &mut impl Iterator<Item = u8>) -> Option<u64> {
     let mut value = 0;
     for index in 0..BYTES_MAX {
         let byte = bytes.next()?;
@@ -35,7 +35,7 @@ pub(super) fn read(bytes: &mut impl Iterator<Item = u8>) -> Option<u64> {
 
 /// Reads an integer from bytes in reverse order.
 #[inline]
-pub(super) fn read_back(bytes: &mut std::iter::Peekable<impl Iterator<Item = u8>>) -> Option<u64> {
+pub(crate) fn read_back(bytes: &mut std::iter::Peekable<impl Iterator<Item = u8>>) -> Option<u64> {
     let mut value = u64::from(bytes.next()?);
     while let Some(byte) = bytes.next_if(|&byte| byte >= 0x80) {
         value = value << 7 | u64::from(byte & 0x7f);
