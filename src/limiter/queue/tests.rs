@@ -1,4 +1,4 @@
-//! Scenarios of answers that are held: who comes when, whose turn is when, who gives up.
+//! Scenarios of queued requests: arrival, release and cancellation.
 
 use super::*;
 use crate::limiter::{
@@ -21,7 +21,7 @@ use std::{
     task::{Wake, Waker},
 };
 
-/// A limiter, and those who wait, by the names that the scenario gives them.
+/// A limiter, and its queued requests by the names that the scenario gives them.
 struct World {
     limiter: Limiter,
     tickets: BTreeMap<&'static str, Ticket>,
@@ -56,7 +56,7 @@ impl World {
         Self { limiter, tickets: BTreeMap::new() }
     }
 
-    /// Comes with a request: `queued until 1000`, or what each descriptor is told.
+    /// Sends a request; returns `queued until 1000`, or the status of each descriptor.
     fn arrive(&mut self, name: &'static str, millis: u64, asked: &str) -> Vec<String> {
         self.arrive_with_deadline(name, millis, asked, Duration::MAX)
     }
@@ -78,11 +78,11 @@ impl World {
         }
     }
 
-    /// The turn of one who waits, in milliseconds after midnight.
+    /// The release time of a queued request, in milliseconds after midnight.
     fn release_time(&self, name: &str) -> u64 {
         match self.limiter.due(&self.tickets[name]) {
             Due::At(turn) => turn.since(at(0)).as_millis() as u64,
-            Due::TooLate => panic!("{name} is to be sent away"),
+            Due::TooLate => panic!("{name} is queued beyond the end"),
         }
     }
 
@@ -94,7 +94,7 @@ impl World {
         self.limiter.cancel(self.tickets.remove(name).expect("queued"), at(millis));
     }
 
-    /// Answers one who waits; what each descriptor is told.
+    /// Releases a queued request; returns the status of each descriptor.
     fn release(&mut self, name: &str, millis: u64, asked: &str) -> Vec<String> {
         let ticket = self.tickets.remove(name).expect("queued");
         let told = shown(&self.limiter.pin().queued_decision(&request(asked), &ticket, at(millis)));
@@ -103,7 +103,7 @@ impl World {
     }
 }
 
-/// One a second, and three may wait for up to ten seconds.
+/// One hit a second; up to three are queued, for up to ten seconds.
 const ONE_A_SECOND: &str = "
 domain: d
 descriptors:
@@ -111,15 +111,15 @@ descriptors:
     rate_limit: {unit: second, requests_per_unit: 1, algorithm: leaky_bucket, burst: 1, max_wait: 10s, max_queue: 3}
 ";
 
-/// field.md, worked case: hold the request until its turn instead of denying it, with a bounded queue and a bounded wait.
+/// field.md, worked case: queue a request instead of denying it, with a bounded queue and a bounded wait.
 #[test]
-fn who_does_not_fit_waits_for_its_turn_and_who_does_not_fit_the_queue_is_denied() {
+fn requests_that_do_not_fit_are_queued_and_those_beyond_the_queue_denied() {
     let mut world = World::new(ONE_A_SECOND);
     assert_eq!(world.arrive("a", 0, "user=x"), ["ok 0"]);
     assert_eq!(world.arrive("b", 0, "user=x"), ["queued until 1000"]);
     assert_eq!(world.arrive("c", 100, "user=x"), ["queued until 2000"]);
     assert_eq!(world.arrive("d", 100, "user=x"), ["queued until 3000"]);
-    // There is a place again once the first has left the queue.
+    // There is room again once the first has left the queue.
     assert_eq!(world.arrive("e", 100, "user=x"), ["over 0 900"]);
     assert_eq!(world.arrive("e", 999, "user=x"), ["over 0 1"]);
     assert_eq!(world.arrive("e", 1_000, "user=x"), ["queued until 4000"]);
@@ -128,7 +128,7 @@ fn who_does_not_fit_waits_for_its_turn_and_who_does_not_fit_the_queue_is_denied(
 }
 
 #[test]
-fn an_answer_at_its_turn_tells_of_the_counters_as_they_are_then() {
+fn the_statuses_of_a_released_request_are_those_of_its_release() {
     let mut world = World::new(ONE_A_SECOND);
     world.arrive("a", 0, "user=x");
     world.arrive("b", 0, "user=x");
@@ -139,7 +139,7 @@ fn an_answer_at_its_turn_tells_of_the_counters_as_they_are_then() {
 }
 
 #[test]
-fn a_place_that_is_given_up_goes_to_the_next_and_moves_those_behind_it_alone() {
+fn a_cancelled_request_advances_those_behind_it_alone() {
     let mut world = World::new(ONE_A_SECOND);
     for name in ["a", "b", "c", "d"] {
         world.arrive(name, 0, "user=x");
@@ -151,7 +151,7 @@ fn a_place_that_is_given_up_goes_to_the_next_and_moves_those_behind_it_alone() {
 }
 
 #[test]
-fn who_gives_up_after_its_turn_gives_nothing_back_that_has_leaked() {
+fn a_request_cancelled_after_its_release_time_gives_back_no_hits_that_have_leaked() {
     let mut world = World::new(ONE_A_SECOND);
     for name in ["a", "b", "c"] {
         world.arrive(name, 0, "user=x");
@@ -163,19 +163,19 @@ fn who_gives_up_after_its_turn_gives_nothing_back_that_has_leaked() {
 }
 
 #[test]
-fn a_caller_without_time_for_its_turn_is_denied_at_once_and_takes_no_place() {
+fn a_request_whose_caller_would_not_wait_for_its_release_is_denied_at_once_and_not_charged() {
     let mut world = World::new(ONE_A_SECOND);
     world.arrive("a", 0, "user=x");
     world.arrive("b", 0, "user=x");
-    let patience = Duration::from_millis(1_999);
-    // It would have time for its turn if it came a millisecond later.
-    assert_eq!(world.arrive_with_deadline("c", 0, "user=x", patience), ["over 0 1"]);
+    let wait_max = Duration::from_millis(1_999);
+    // A millisecond later its wait would be long enough.
+    assert_eq!(world.arrive_with_deadline("c", 0, "user=x", wait_max), ["over 0 1"]);
     assert_eq!(world.arrive_with_deadline("c", 0, "user=x", Duration::ZERO), ["over 0 2000"]);
-    assert_eq!(world.arrive_with_deadline("c", 1, "user=x", patience), ["queued until 2000"]);
+    assert_eq!(world.arrive_with_deadline("c", 1, "user=x", wait_max), ["queued until 2000"]);
 }
 
 #[test]
-fn who_decides_without_waiting_is_never_held() {
+fn a_decision_without_wait_never_queues() {
     let mut world = World::new(ONE_A_SECOND);
     world.arrive("a", 0, "user=x");
     world.arrive("b", 0, "user=x");
@@ -184,7 +184,7 @@ fn who_decides_without_waiting_is_never_held() {
 }
 
 #[test]
-fn more_hits_than_the_bucket_holds_never_wait() {
+fn more_hits_than_the_burst_are_never_queued() {
     let mut world = World::new(ONE_A_SECOND);
     assert_eq!(world.arrive("a", 0, "user=x +2"), ["over never"]);
     assert_eq!(world.arrive("a", 0, "user=x +18446744073709551615"), ["over never"]);
@@ -192,7 +192,7 @@ fn more_hits_than_the_bucket_holds_never_wait() {
 }
 
 #[test]
-fn a_peek_asks_for_now_and_waits_for_nothing() {
+fn a_peek_is_never_queued() {
     let mut world = World::new(ONE_A_SECOND);
     world.arrive("a", 0, "user=x");
     world.arrive("b", 0, "user=x");
@@ -201,7 +201,7 @@ fn a_peek_asks_for_now_and_waits_for_nothing() {
 }
 
 #[test]
-fn hits_that_are_given_back_move_all_who_wait() {
+fn hits_that_are_given_back_advance_all_queued_requests() {
     let mut world = World::new(ONE_A_SECOND);
     for name in ["a", "b", "c"] {
         world.arrive(name, 0, "user=x");
@@ -222,7 +222,7 @@ descriptors:
 ";
 
 #[test]
-fn a_request_over_several_limits_waits_for_the_latest_turn_and_is_charged_everywhere_at_once() {
+fn a_request_in_several_queues_is_released_by_the_last_and_charged_to_all_at_once() {
     let mut world = World::new(TWO_QUEUES);
     assert_eq!(world.arrive("a", 0, "user=x; all=1"), ["ok 0", "ok 0"]);
     assert_eq!(world.arrive("b", 0, "user=x; all=1"), ["queued until 1000"]);
@@ -232,7 +232,7 @@ fn a_request_over_several_limits_waits_for_the_latest_turn_and_is_charged_everyw
 }
 
 #[test]
-fn a_quota_that_is_over_and_denies_nothing_is_told_so_at_the_turn_too() {
+fn a_quota_that_is_over_without_denying_is_reported_on_release_too() {
     let quota = |key: &str, requests: u32| {
         format!(
             "  - key: {key}\n    quota_mode: true\n    \
@@ -242,12 +242,12 @@ fn a_quota_that_is_over_and_denies_nothing_is_told_so_at_the_turn_too() {
     let mut world = World::new(&(ONE_A_SECOND.to_owned() + &quota("own", 1) + &quota("team", 5)));
     assert_eq!(world.arrive("a", 0, "user=x; own=x; team=x"), ["ok 0", "ok 0", "ok 4"]);
     assert_eq!(world.arrive("b", 0, "user=x; own=x; team=x"), ["queued until 1000"]);
-    let told = world.release("b", 1_000, "user=x; own=x; team=x");
-    assert_eq!(told, ["ok 0", "over 0 86399000", "ok 3"]);
+    let statuses = world.release("b", 1_000, "user=x; own=x; team=x");
+    assert_eq!(statuses, ["ok 0", "over 0 86399000", "ok 3"]);
 }
 
 #[test]
-fn who_gives_up_gives_back_in_every_counter() {
+fn a_cancelled_request_gives_back_in_every_counter() {
     let mut world = World::new(TWO_QUEUES);
     for name in ["a", "b"] {
         world.arrive(name, 0, "user=x; all=1");
@@ -256,18 +256,19 @@ fn who_gives_up_gives_back_in_every_counter() {
     assert_eq!(world.release_times(["b", "c"]), [1_000, 200]);
     world.cancel("b", 50);
     assert_eq!(world.release_time("c"), 100);
-    // Of the four a day, one is used. The others have their turns one by one.
-    for (name, held) in [("d", "queued until 1000"), ("e", "queued until 2000"), ("f", "queued until 3000")] {
-        assert_eq!(world.arrive(name, 50, "user=x"), [held]);
+    // Of the four a day, one is used. The others are released one by one.
+    for (name, queued) in [("d", "queued until 1000"), ("e", "queued until 2000"), ("f", "queued until 3000")]
+    {
+        assert_eq!(world.arrive(name, 50, "user=x"), [queued]);
     }
     assert_eq!(world.arrive("g", 50, "user=x")[0], "over 0 86399950");
 }
 
 #[test]
-fn a_request_that_one_limit_denies_waits_for_no_other_and_changes_nothing() {
+fn a_request_that_one_limit_denies_is_queued_by_no_other_and_changes_nothing() {
     let mut world = World::new(TWO_QUEUES);
     world.arrive("a", 0, "user=x +1");
-    // The slow bucket would hold it; the log will not have it within a day.
+    // The slow bucket would queue it; the log does not admit it within a day.
     for name in ["b", "c", "d"] {
         world.arrive(name, 0, "user=x");
     }
@@ -277,14 +278,14 @@ fn a_request_that_one_limit_denies_waits_for_no_other_and_changes_nothing() {
 }
 
 #[test]
-fn neither_a_shadow_nor_a_global_shadow_holds() {
+fn neither_a_shadow_nor_a_global_shadow_queues() {
     let shadow = ONE_A_SECOND.replace("- key: user", "- key: user\n    shadow_mode: true");
-    // Another rule holds, so that the domain does.
+    // Another rule has a queue, so the domain does.
     let mut world = World::new(
         &(shadow + &ONE_A_SECOND[ONE_A_SECOND.find("  - key").unwrap()..].replace("user", "other")),
     );
     assert_eq!(world.arrive("a", 0, "user=x"), ["ok 0"]);
-    // It is let through and not counted, however many come.
+    // Each is admitted and not counted.
     assert_eq!(world.arrive("b", 0, "user=x"), ["ok 0"]);
     assert_eq!(world.arrive("c", 1_000, "user=x"), ["ok 0"]);
 
@@ -297,7 +298,7 @@ fn neither_a_shadow_nor_a_global_shadow_holds() {
 }
 
 #[test]
-fn what_is_charged_in_any_case_stays_charged_when_its_caller_gives_up() {
+fn hits_with_charge_always_stay_charged_when_their_request_is_cancelled() {
     let mut world = World::new(&ONE_A_SECOND.replace("burst: 1", "burst: 1, charge: always"));
     for name in ["a", "b", "c"] {
         world.arrive(name, 0, "user=x");
@@ -308,20 +309,20 @@ fn what_is_charged_in_any_case_stays_charged_when_its_caller_gives_up() {
 }
 
 #[test]
-fn no_more_requests_wait_than_may_over_all_counters() {
+fn no_more_requests_are_queued_than_the_bound_over_all_counters() {
     let mut world = World::of(limiter(ONE_A_SECOND).with_queued_max(2));
     for (name, asked) in [("a", "user=x"), ("b", "user=x"), ("c", "user=y"), ("d", "user=y")] {
         world.arrive(name, 0, asked);
     }
     assert_eq!(world.limiter.queued(), 2);
-    // It is told when it fits at once: nobody knows when another stops to wait.
+    // The reset is when it fits at once: when another leaves the queue is unknown.
     assert_eq!(world.arrive("e", 0, "user=x"), ["over 0 2000"]);
     world.cancel("d", 0);
     assert_eq!(world.arrive("e", 0, "user=x"), ["queued until 2000"]);
 }
 
 #[test]
-fn when_the_end_is_known_who_cannot_have_its_turn_before_is_sent_away() {
+fn requests_that_would_be_released_after_the_end_are_too_late() {
     let mut world = World::new(ONE_A_SECOND);
     for name in ["a", "b", "c", "d"] {
         world.arrive(name, 0, "user=x");
@@ -330,13 +331,13 @@ fn when_the_end_is_known_who_cannot_have_its_turn_before_is_sent_away() {
     assert_eq!(world.release_times(["b", "c"]), [1_000, 2_000]);
     assert_eq!(world.limiter.due(&world.tickets["d"]), Due::TooLate);
     world.cancel("d", 100);
-    let told = world.arrive("e", 100, "user=x");
-    assert!(told[0].starts_with("over"), "{told:?}");
+    let statuses = world.arrive("e", 100, "user=x");
+    assert!(statuses[0].starts_with("over"), "{statuses:?}");
     assert_eq!(world.arrive("e", 1_100, "user=y"), ["ok 0"]);
 }
 
 #[test]
-fn those_who_wait_keep_their_turns_when_the_rules_change_and_newcomers_stand_behind_them() {
+fn queued_requests_keep_their_release_times_when_the_rules_change_and_later_ones_are_behind_them() {
     let mut world = World::new(ONE_A_SECOND);
     for name in ["a", "b", "c", "d"] {
         world.arrive(name, 0, "user=x");
@@ -356,10 +357,10 @@ fn those_who_wait_keep_their_turns_when_the_rules_change_and_newcomers_stand_beh
     assert_eq!(world.limiter.queued(), 0);
 }
 
-/// A defect that the simulator found: where no rule held any more, what was given back moved nobody, and who then went away
-/// took another's hit off.
+/// A defect that the simulator found: where no rule had a queue any more, hits given back advanced no request, and a request that
+/// was cancelled then gave back a hit of another.
 #[test]
-fn hits_that_are_given_back_move_those_who_wait_for_a_queue_that_there_is_no_more() {
+fn hits_that_are_given_back_advance_requests_whose_rule_has_no_queue_any_more() {
     let mut world = World::new(ONE_A_SECOND);
     for name in ["a", "b", "c"] {
         world.arrive(name, 0, "user=x");
@@ -374,10 +375,9 @@ fn hits_that_are_given_back_move_those_who_wait_for_a_queue_that_there_is_no_mor
     assert_eq!(world.arrive("e", 200, "user=x"), ["over 0 1000"]);
 }
 
-/// A defect that the simulator found: what was given back was reckoned by the former rule, under which hits would have
-/// counted longer.
+/// A defect that the simulator found: hits to give back were computed by the former rule, under which they counted longer.
 #[test]
-fn who_goes_away_takes_off_no_hits_of_a_counter_that_another_rule_has_taken_over() {
+fn a_cancelled_request_gives_back_no_hits_of_a_counter_converted_to_another_rule() {
     let log = "  - {key: log, rate_limit: {per: 10s, requests_per_unit: 4, algorithm: sliding_log}}\n";
     let mut world = World::new(&(ONE_A_SECOND.to_owned() + log));
     world.arrive("a", 0, "user=x");
@@ -392,7 +392,7 @@ fn who_goes_away_takes_off_no_hits_of_a_counter_that_another_rule_has_taken_over
 
 /// A defect that the simulator found.
 #[test]
-fn nobody_waits_for_a_shadow() {
+fn no_request_waits_for_a_shadow() {
     let shadow = "  - {key: shadow, shadow_mode: true, rate_limit: {per: 10s, requests_per_unit: 1, algorithm: leaky_bucket, charge: always}}\n";
     let mut world = World::new(&(ONE_A_SECOND.to_owned() + shadow));
     world.arrive("a", 0, "user=x");
@@ -407,7 +407,7 @@ fn small(rules: &str, on_full: OnFull) -> World {
 }
 
 #[test]
-fn hits_that_found_no_room_and_were_not_counted_are_not_taken_off() {
+fn hits_that_were_not_counted_for_lack_of_room_are_not_given_back() {
     let others = "  - {key: short, rate_limit: {unit: second, requests_per_unit: 1, algorithm: fixed_window}}
   - {key: long, rate_limit: {per: 10s, requests_per_unit: 1, algorithm: sliding_log}}
 ";
@@ -422,7 +422,7 @@ fn hits_that_found_no_room_and_were_not_counted_are_not_taken_off() {
 }
 
 #[test]
-fn without_room_for_a_new_counter_nobody_waits() {
+fn without_room_for_a_new_counter_no_request_is_queued() {
     let mut world = small(TWO_QUEUES, OnFull::Deny);
     world.arrive("a", 0, "user=x");
     assert_eq!(world.arrive("b", 0, "user=x; all=1"), ["ok 0", "over full"]);

@@ -1,5 +1,5 @@
-//! What is promised to those who wait, tried on random queues and random comings and goings, beside an oracle that keeps a
-//! list of who came and works every turn out from its beginning.
+//! Properties of queues, on random queues and events, beside an oracle that keeps a list of arrivals and computes every release
+//! time from its beginning.
 
 use super::*;
 use crate::limit::{Code, Descriptor, Entry, Hits, Request, RequestLimits, Reset};
@@ -7,7 +7,7 @@ use crate::limiter::{
     Limiter,
     tests::{limiter, shown},
 };
-use oracle::{Ask, Line, Naive};
+use oracle::{Line, Naive, OracleVerdict};
 use proptest::prelude::*;
 use std::num::NonZeroU64;
 
@@ -21,26 +21,26 @@ const DAY: u64 = 40;
 
 const KEYS: [&str; 3] = ["first", "second", "day"];
 
-/// Something that happens, after a pause.
+/// An event, after a pause.
 #[derive(Clone, Debug)]
 enum Event {
-    /// A request with so many hits of each key; none asks for nothing.
-    Come { hits: [u64; 3], patience: Duration },
-    /// One of those who wait gives up.
-    GiveUp(prop::sample::Index),
-    /// All whose turn has come are answered.
-    Answer,
+    /// A request with these hits for each key; 0 leaves the key out.
+    Arrive { hits: [u64; 3], wait_max: Duration },
+    /// A queued request is cancelled.
+    Cancel(prop::sample::Index),
+    /// All requests that are due are released.
+    Release,
 }
 
-/// The limiter and the oracle, and those who wait in both.
+/// The limiter and the oracle, and the requests queued in both.
 struct World {
     limiter: Limiter,
     naive: Naive,
     tickets: Vec<(usize, Ticket)>,
     now: u64,
-    /// When something happened last.
+    /// Time of the event before.
     before: u64,
-    /// When each request was answered, and with how many hits of the first queue.
+    /// The time of each response, and the hits of its request in the first queue.
     answers: Vec<(u64, u64)>,
 }
 
@@ -48,7 +48,7 @@ fn moment(nanos: u64) -> Timestamp {
     Timestamp::from_nanos(nanos)
 }
 
-fn ask(hits: [u64; 3]) -> Request<'static> {
+fn request(hits: [u64; 3]) -> Request<'static> {
     let mut asked = Request::new("d");
     for (key, hits) in KEYS.iter().zip(hits) {
         if let Some(hits) = NonZeroU64::new(hits) {
@@ -78,51 +78,51 @@ impl World {
         }
     }
 
-    /// Comes to both; what the limiter says, which is what the oracle says.
-    fn come(&mut self, hits: [u64; 3], patience: Duration) -> Result<Ask, TestCaseError> {
-        let expected = self.naive.come(hits, patience, self.now);
+    /// Sends a request to both, and compares their verdicts.
+    fn arrive(&mut self, hits: [u64; 3], wait_max: Duration) -> Result<OracleVerdict, TestCaseError> {
+        let expected = self.naive.arrive(hits, wait_max, self.now);
         let pinned = self.limiter.pin();
-        let said = match pinned.decide_or_queue(&ask(hits), patience, moment(self.now)) {
-            Verdict::Decided(decision) if decision.code == Code::Ok => Ask::Now,
-            Verdict::Decided(_) => Ask::No,
+        let verdict = match pinned.decide_or_queue(&request(hits), wait_max, moment(self.now)) {
+            Verdict::Decided(decision) if decision.code == Code::Ok => OracleVerdict::Now,
+            Verdict::Decided(_) => OracleVerdict::No,
             Verdict::Queued(ticket) => {
                 let Due::At(turn) = self.limiter.due(&ticket) else { panic!("no end is set") };
                 self.tickets.push((self.naive.newest(), ticket));
-                Ask::Later(turn.as_nanos())
+                OracleVerdict::Later(turn.as_nanos())
             }
         };
-        prop_assert_eq!(said, expected);
-        if said == Ask::Now {
+        prop_assert_eq!(verdict, expected);
+        if verdict == OracleVerdict::Now {
             self.answers.push((self.now, hits[0]));
         }
-        Ok(said)
+        Ok(verdict)
     }
 
-    fn turn(&self, ticket: &Ticket) -> u64 {
+    fn release_time(&self, ticket: &Ticket) -> u64 {
         match self.limiter.due(ticket) {
             Due::At(turn) => turn.as_nanos(),
             Due::TooLate => panic!("no end is set"),
         }
     }
 
-    fn turns(&self) -> Vec<(usize, u64)> {
-        self.tickets.iter().map(|(number, ticket)| (*number, self.turn(ticket))).collect()
+    fn release_times(&self) -> Vec<(usize, u64)> {
+        self.tickets.iter().map(|(number, ticket)| (*number, self.release_time(ticket))).collect()
     }
 
-    fn give_up(&mut self, index: usize) {
+    fn cancel(&mut self, index: usize) {
         let (number, ticket) = self.tickets.remove(index);
         self.limiter.cancel(ticket, moment(self.now));
-        self.naive.give_up(number, self.now);
+        self.naive.cancel(number, self.now);
     }
 
-    /// Answers each at its turn, or when it was moved up so far that its turn is over.
-    fn answer(&mut self) {
+    /// Releases each at its release time, or now if that has moved to the past.
+    fn release_due(&mut self) {
         let (due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.tickets)
             .into_iter()
-            .partition(|(_, ticket)| self.turn(ticket) <= self.now);
+            .partition(|(_, ticket)| self.release_time(ticket) <= self.now);
         self.tickets = later;
         for (number, ticket) in due {
-            let at = self.turn(&ticket).max(self.before);
+            let at = self.release_time(&ticket).max(self.before);
             self.answers.push((at, self.naive.hits_in_first(number)));
             self.limiter.release(ticket);
         }
@@ -131,14 +131,14 @@ impl World {
     fn apply(&mut self, (pause, event): (u64, Event)) -> Result<(), TestCaseError> {
         self.now += pause;
         match event {
-            Event::Come { hits, patience } => _ = self.come(hits, patience)?,
-            Event::GiveUp(index) if !self.tickets.is_empty() => self.give_up(index.index(self.tickets.len())),
-            Event::GiveUp(_) => {}
-            Event::Answer => self.answer(),
+            Event::Arrive { hits, wait_max } => _ = self.arrive(hits, wait_max)?,
+            Event::Cancel(index) if !self.tickets.is_empty() => self.cancel(index.index(self.tickets.len())),
+            Event::Cancel(_) => {}
+            Event::Release => self.release_due(),
         }
         let expected: Vec<_> =
-            self.tickets.iter().map(|(number, _)| (*number, self.naive.turn(*number))).collect();
-        prop_assert_eq!(self.turns(), expected);
+            self.tickets.iter().map(|(number, _)| (*number, self.naive.release_time(*number))).collect();
+        prop_assert_eq!(self.release_times(), expected);
         Ok(())
     }
 
@@ -148,14 +148,14 @@ impl World {
         Ok(world)
     }
 
-    /// What a look at every counter says, and every turn.
+    /// The status of every counter, and every release time.
     fn seen(&self) -> (Vec<String>, Vec<(usize, u64)>) {
-        let mut looked = ask([1; 3]);
+        let mut looked = request([1; 3]);
         looked = looked.descriptors().iter().fold(Request::new("d"), |mut peek, descriptor| {
             peek.push(Descriptor { hits: Hits::Peek, ..descriptor.clone() });
             peek
         });
-        (shown(&self.limiter.pin().decide(&looked, moment(self.now))), self.turns())
+        (shown(&self.limiter.pin().decide(&looked, moment(self.now))), self.release_times())
     }
 }
 
@@ -182,20 +182,20 @@ fn events() -> impl Strategy<Value = Vec<(u64, Event)>> {
         2 => (1..3u64, 1..3u64).prop_map(|(first, second)| [first, second, 0]),
         2 => (0..2u64, 1..3u64).prop_map(|(first, second)| [first, second, 1]),
     ];
-    let patience = prop_oneof![6 => Just(60_000u64), 2 => 0..3_000u64].prop_map(Duration::from_millis);
+    let wait_max = prop_oneof![6 => Just(60_000u64), 2 => 0..3_000u64].prop_map(Duration::from_millis);
     let event = prop_oneof![
-        8 => (hits, patience).prop_map(|(hits, patience)| Event::Come { hits, patience }),
-        3 => any::<prop::sample::Index>().prop_map(Event::GiveUp),
-        2 => Just(Event::Answer),
+        8 => (hits, wait_max).prop_map(|(hits, wait_max)| Event::Arrive { hits, wait_max }),
+        3 => any::<prop::sample::Index>().prop_map(Event::Cancel),
+        2 => Just(Event::Release),
     ];
     prop::collection::vec((pause, event), 1..40)
 }
 
-/// Comings to the first queue alone, and goings.
+/// Events of the first queue alone.
 fn events_of_one_queue() -> impl Strategy<Value = Vec<(u64, Event)>> {
     events().prop_map(|mut events| {
         for (_, event) in &mut events {
-            if let Event::Come { hits, .. } = event {
+            if let Event::Arrive { hits, .. } = event {
                 *hits = [hits[0].max(1), 0, 0];
             }
         }
@@ -204,55 +204,55 @@ fn events_of_one_queue() -> impl Strategy<Value = Vec<(u64, Event)>> {
 }
 
 proptest! {
-    /// Who is let through, who waits for which turn, who is denied, and how turns move.
+    /// Which requests are admitted, queued until when, or denied, and how release times move.
     #[test]
-    fn every_turn_is_the_oracles(lines in [line(), line()], events in events()) {
+    fn every_release_time_is_that_of_the_oracle(lines in [line(), line()], events in events()) {
         World::after(lines, events)?;
     }
 
-    /// In any stretch of time, no more hits are answered than fit at once and have leaked meanwhile.
+    /// In any stretch of time, no more hits are released than the burst and those that have leaked meanwhile.
     #[test]
-    fn nobody_is_answered_before_its_turn(line in line(), events in events_of_one_queue()) {
+    fn no_request_is_released_too_early(line in line(), events in events_of_one_queue()) {
         let mut world = World::new([line.clone(), line.clone()]);
         for (pause, event) in events {
             world.now += pause;
-            world.answer();
+            world.release_due();
             world.apply((0, event))?;
             world.before = world.now;
-            world.answer();
+            world.release_due();
         }
         world.now += 600_000_000_000;
-        world.answer();
+        world.release_due();
         prop_assert!(world.tickets.is_empty());
         world.answers.sort_unstable();
         for (index, &(from, _)) in world.answers.iter().enumerate() {
             let mut hits = 0;
             for &(to, more) in &world.answers[index..] {
                 hits += more;
-                // A turn that is no whole nanosecond comes up to one later.
-                prop_assert!(line.lets_through(hits, to - from + 1), "{} hits from {} to {}", hits, from, to);
+                // Release times are rounded up to whole nanoseconds.
+                prop_assert!(line.admits_within(hits, to - from + 1), "{} hits from {} to {}", hits, from, to);
             }
         }
     }
 
     #[test]
-    fn who_comes_first_is_served_first(lines in [line(), line()], events in events_of_one_queue()) {
+    fn requests_are_released_in_the_order_of_arrival(lines in [line(), line()], events in events_of_one_queue()) {
         let world = World::after(lines, events)?;
-        prop_assert!(world.turns().is_sorted_by(|(one, turn), (next, next_turn)| one < next && turn < next_turn));
+        prop_assert!(world.release_times().is_sorted_by(|(one, turn), (next, next_turn)| one < next && turn < next_turn));
     }
 
     #[test]
-    fn no_more_wait_than_may_and_nobody_longer(lines in [line(), line()], events in events_of_one_queue()) {
+    fn no_more_requests_are_queued_than_the_bound_and_none_longer(lines in [line(), line()], events in events_of_one_queue()) {
         let mut world = World::new(lines.clone());
         for (pause, event) in events {
-            let patience = if let Event::Come { patience, .. } = event { patience } else { Duration::MAX };
+            let wait_max = if let Event::Arrive { wait_max, .. } = event { wait_max } else { Duration::MAX };
             let waited = world.tickets.len();
             world.apply((pause, event))?;
             if let Some((_, ticket)) = world.tickets.get(waited) {
-                let wait = Duration::from_nanos(world.turn(ticket) - world.now);
-                prop_assert!(wait <= patience.min(Duration::from_millis(lines[0].wait_millis)));
+                let wait = Duration::from_nanos(world.release_time(ticket) - world.now);
+                prop_assert!(wait <= wait_max.min(Duration::from_millis(lines[0].wait_millis)));
             }
-            let waiting = world.turns().into_iter().filter(|(_, turn)| *turn > world.now);
+            let waiting = world.release_times().into_iter().filter(|(_, turn)| *turn > world.now);
             prop_assert!(waiting.count() <= lines[0].hits_max as usize);
         }
     }
@@ -263,26 +263,26 @@ proptest! {
     ) {
         let mut world = World::after(lines, events)?;
         let before = world.seen();
-        if world.come(hits, Duration::from_secs(60))? == Ask::No {
+        if world.arrive(hits, Duration::from_secs(60))? == OracleVerdict::No {
             prop_assert_eq!(world.seen(), before);
         }
     }
 
-    /// Whichever of its counters it had to wait for: all of them are as if it had never come.
+    /// All of its counters are as before its arrival.
     #[test]
-    fn who_gives_up_at_once_was_never_there(
+    fn a_request_cancelled_at_once_leaves_no_trace(
         lines in [line(), line()], events in events(), hits in [1..5u64, 0..5u64, 0..2u64],
     ) {
         let mut world = World::after(lines, events)?;
         let before = world.seen();
-        if let Ask::Later(_) = world.come(hits, Duration::from_secs(60))? {
-            world.give_up(world.tickets.len() - 1);
+        if let OracleVerdict::Later(_) = world.arrive(hits, Duration::from_secs(60))? {
+            world.cancel(world.tickets.len() - 1);
             prop_assert_eq!(world.seen(), before);
         }
     }
 
     #[test]
-    fn giving_up_moves_those_behind_earlier_and_nobody_else(
+    fn cancelling_advances_the_requests_behind_and_no_others(
         lines in [line(), line()], events in events(), who: prop::sample::Index,
     ) {
         let mut world = World::after(lines, events)?;
@@ -290,27 +290,27 @@ proptest! {
             return Ok(());
         }
         let who = who.index(world.tickets.len());
-        let mut before = world.turns();
+        let mut before = world.release_times();
         before.remove(who);
-        world.give_up(who);
-        for (index, (earlier, later)) in world.turns().into_iter().zip(before).enumerate() {
+        world.cancel(who);
+        for (index, (earlier, later)) in world.release_times().into_iter().zip(before).enumerate() {
             prop_assert!(earlier <= later && (index >= who || earlier == later));
         }
     }
 
-    /// If nothing else comes and nobody gives up.
+    /// If no other request arrives and none is cancelled.
     #[test]
-    fn who_comes_again_after_the_told_reset_is_not_denied_and_a_nanosecond_earlier_is(
-        lines in [line(), line()], events in events_of_one_queue(), hits in 1..5u64, patience in 0..5_000u64,
+    fn the_same_request_is_not_denied_after_the_reset_and_is_a_nanosecond_earlier(
+        lines in [line(), line()], events in events_of_one_queue(), hits in 1..5u64, wait_max in 0..5_000u64,
     ) {
         let world = World::after(lines, events)?;
-        let patience = Duration::from_millis(patience);
-        let (pinned, asked) = (world.limiter.pin(), ask([hits, 0, 0]));
-        let is_denied = |now| match pinned.decide_or_queue(&asked, patience, moment(now)) {
+        let wait_max = Duration::from_millis(wait_max);
+        let (pinned, asked) = (world.limiter.pin(), request([hits, 0, 0]));
+        let is_denied = |now| match pinned.decide_or_queue(&asked, wait_max, moment(now)) {
             Verdict::Decided(decision) => decision.code == Code::OverLimit,
             Verdict::Queued(_) => false,
         };
-        let Verdict::Decided(decision) = pinned.decide_or_queue(&asked, patience, moment(world.now)) else {
+        let Verdict::Decided(decision) = pinned.decide_or_queue(&asked, wait_max, moment(world.now)) else {
             return Ok(());
         };
         prop_assume!(decision.code == Code::OverLimit);

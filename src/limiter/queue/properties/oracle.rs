@@ -1,17 +1,17 @@
-//! Queues as naively as can be: a list of who came, from which every turn is worked out again each time it is asked for.
+//! A naive model of queues: a list of arrivals, from which every release time is computed anew.
 
 use std::time::Duration;
 
-/// What becomes of a request.
+/// The verdict on a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Ask {
+pub(super) enum OracleVerdict {
     Now,
-    /// The turn, in nanoseconds.
+    /// Queued until then, in nanoseconds.
     Later(u64),
     No,
 }
 
-/// Who came to one queue.
+/// The arrivals at one queue, and its parameters.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
     pub(super) burst: u32,
@@ -19,19 +19,19 @@ pub(super) struct Line {
     pub(super) per_millis: u64,
     pub(super) wait_millis: u64,
     pub(super) hits_max: u32,
-    /// In the order of coming. The hits are those that were not given back.
+    /// In the order of arrival. The hits are those that were not given back.
     pub(super) entries: Vec<Entry>,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     number: usize,
-    came: u64,
+    arrived: u64,
     hits: u64,
 }
 
 impl Line {
-    /// The queue as a rule file says it.
+    /// The queue as a limit in a rule file.
     pub(super) fn yaml(&self) -> String {
         let Self { burst, requests, per_millis, wait_millis, hits_max, .. } = self;
         format!(
@@ -49,19 +49,19 @@ impl Line {
         u128::from(hits) * u128::from(self.per_millis * 1_000_000)
     }
 
-    /// Whether so many hits may be let through within so many nanoseconds.
-    pub(super) fn lets_through(&self, hits: u64, nanos: u64) -> bool {
+    /// Whether so many hits may be released within so many nanoseconds.
+    pub(super) fn admits_within(&self, hits: u64, nanos: u64) -> bool {
         self.weight(hits) <= self.weight(self.burst.into()) + self.parts(nanos)
     }
 
-    /// When all that the entries brought has leaked, one after the other.
+    /// When the hits of all entries have leaked, one after the other.
     fn dry<'e>(&self, entries: impl IntoIterator<Item = &'e Entry>) -> u128 {
         let standing = entries.into_iter().filter(|entry| entry.hits > 0);
-        standing.fold(0, |dry, entry| dry.max(self.parts(entry.came)) + self.weight(entry.hits))
+        standing.fold(0, |dry, entry| dry.max(self.parts(entry.arrived)) + self.weight(entry.hits))
     }
 
     /// The first nanosecond at which what leaks until `dry` is no more than the burst.
-    fn turn_at(&self, dry: u128) -> u64 {
+    fn release_at(&self, dry: u128) -> u64 {
         let parts = dry.saturating_sub(self.weight(self.burst.into()));
         u64::try_from(parts.div_ceil(u128::from(self.requests))).expect("within the century")
     }
@@ -70,29 +70,29 @@ impl Line {
         self.entries.iter().take_while(move |entry| entry.number <= number)
     }
 
-    fn turn(&self, number: usize) -> u64 {
-        self.turn_at(self.dry(self.up_to(number)))
+    fn release_time(&self, number: usize) -> u64 {
+        self.release_at(self.dry(self.up_to(number)))
     }
 
-    fn ask(&self, hits: u64, patience: Duration, now: u64) -> Ask {
-        let came = Entry { number: usize::MAX, came: now, hits };
-        let dry = self.dry(self.entries.iter().chain([&came]));
-        let (level, turn) = (dry - self.parts(now), self.turn_at(dry));
+    fn decide(&self, hits: u64, wait_max: Duration, now: u64) -> OracleVerdict {
+        let arrival = Entry { number: usize::MAX, arrived: now, hits };
+        let dry = self.dry(self.entries.iter().chain([&arrival]));
+        let (level, release) = (dry - self.parts(now), self.release_at(dry));
         let fits = |most: u32| level <= self.weight(most.into());
-        let wait_max = patience.min(Duration::from_millis(self.wait_millis));
+        let wait_max = wait_max.min(Duration::from_millis(self.wait_millis));
         if hits > u64::from(self.burst) {
-            Ask::No
+            OracleVerdict::No
         } else if fits(self.burst) {
-            Ask::Now
-        } else if fits(self.burst + self.hits_max) && Duration::from_nanos(turn - now) <= wait_max {
-            Ask::Later(turn)
+            OracleVerdict::Now
+        } else if fits(self.burst + self.hits_max) && Duration::from_nanos(release - now) <= wait_max {
+            OracleVerdict::Later(release)
         } else {
-            Ask::No
+            OracleVerdict::No
         }
     }
 
     /// Takes off what has not begun to leak.
-    fn give_up(&mut self, number: usize, now: u64) {
+    fn cancel(&mut self, number: usize, now: u64) {
         let level = self.dry(self.up_to(number)).saturating_sub(self.parts(now));
         let left = u64::try_from(level / self.weight(1)).expect("few hits");
         if let Some(entry) = self.entries.iter_mut().find(|entry| entry.number == number) {
@@ -105,7 +105,7 @@ impl Line {
 pub(super) struct Naive {
     lines: [Line; 2],
     day_max: u64,
-    /// Every request that was not denied, by number: what it took of each. What gave up has taken nothing of the day.
+    /// The hits of every request that was not denied, by number. A cancelled one has no hits in the day's counter.
     requests: Vec<[u64; 3]>,
 }
 
@@ -114,21 +114,23 @@ impl Naive {
         Self { lines, day_max, requests: Vec::new() }
     }
 
-    pub(super) fn come(&mut self, hits: [u64; 3], patience: Duration, now: u64) -> Ask {
+    pub(super) fn arrive(&mut self, hits: [u64; 3], wait_max: Duration, now: u64) -> OracleVerdict {
         let day: u64 = self.requests.iter().map(|taken| taken[2]).sum();
-        let mut verdict = if day + hits[2] > self.day_max { Ask::No } else { Ask::Now };
+        let mut verdict = if day + hits[2] > self.day_max { OracleVerdict::No } else { OracleVerdict::Now };
         for (line, &hits) in self.lines.iter().zip(&hits).filter(|(_, hits)| **hits > 0) {
-            verdict = match (verdict, line.ask(hits, patience, now)) {
-                (Ask::No, _) | (_, Ask::No) => Ask::No,
-                (Ask::Now, other) | (other, Ask::Now) => other,
-                (Ask::Later(one), Ask::Later(other)) => Ask::Later(one.max(other)),
+            verdict = match (verdict, line.decide(hits, wait_max, now)) {
+                (OracleVerdict::No, _) | (_, OracleVerdict::No) => OracleVerdict::No,
+                (OracleVerdict::Now, other) | (other, OracleVerdict::Now) => other,
+                (OracleVerdict::Later(one), OracleVerdict::Later(other)) => {
+                    OracleVerdict::Later(one.max(other))
+                }
             };
         }
-        if verdict != Ask::No {
+        if verdict != OracleVerdict::No {
             let number = self.requests.len();
             self.requests.push(hits);
             for (line, &hits) in self.lines.iter_mut().zip(&hits) {
-                line.entries.push(Entry { number, came: now, hits });
+                line.entries.push(Entry { number, arrived: now, hits });
             }
         }
         verdict
@@ -143,14 +145,14 @@ impl Naive {
         self.requests[number][0]
     }
 
-    /// The latest of the turns in the queues that it asked.
-    pub(super) fn turn(&self, number: usize) -> u64 {
-        let asked = self.lines.iter().zip(self.requests[number]).filter(|(_, hits)| *hits > 0);
-        asked.map(|(line, _)| line.turn(number)).max().expect("who waits asked a queue")
+    /// The latest of the release times in its queues.
+    pub(super) fn release_time(&self, number: usize) -> u64 {
+        let named = self.lines.iter().zip(self.requests[number]).filter(|(_, hits)| *hits > 0);
+        named.map(|(line, _)| line.release_time(number)).max().expect("a queued request is in a queue")
     }
 
-    pub(super) fn give_up(&mut self, number: usize, now: u64) {
-        self.lines.iter_mut().for_each(|line| line.give_up(number, now));
+    pub(super) fn cancel(&mut self, number: usize, now: u64) {
+        self.lines.iter_mut().for_each(|line| line.cancel(number, now));
         self.requests[number][2] = 0;
     }
 }
