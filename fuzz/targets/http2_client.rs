@@ -1,5 +1,4 @@
-//! The load generator's HTTP/2 client: whatever a server sends, it does not panic, and how the bytes happen to be cut
-//! changes nothing.
+//! The HTTP/2 client half: no bytes from a server make it panic, and the result does not depend on how they are cut.
 
 #![no_main]
 

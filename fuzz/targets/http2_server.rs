@@ -1,5 +1,5 @@
-//! The server's side of HTTP/2: whatever a client sends, it does not panic, says whole frames, and how the bytes happen to
-//! be cut changes nothing.
+//! The HTTP/2 server half: no bytes from a client make it panic, it writes whole frames only, and the result does not depend
+//! on how the bytes are cut.
 
 #![no_main]
 
@@ -7,14 +7,14 @@ use libfuzzer_sys::fuzz_target;
 use tidegate::fuzz_bridge::http2_server;
 
 fuzz_target!(|sent: &[u8]| {
-    let at_once = http2_server(sent, sent.len().max(1));
-    let mut rest = at_once.0.as_slice();
+    let whole = http2_server(sent, sent.len().max(1));
+    let mut rest = whole.0.as_slice();
     while let Some((&[high, middle, low, ..], after)) = rest.split_first_chunk::<9>() {
         let length = u32::from_be_bytes([0, high, middle, low]) as usize;
-        rest = after.get(length..).expect("a frame is as long as it says");
+        rest = after.get(length..).expect("a whole frame");
     }
     assert!(rest.is_empty(), "the last frame is cut short");
     for piece in [1, 9, 13] {
-        assert_eq!(http2_server(sent, piece), at_once, "in pieces of {piece}");
+        assert_eq!(http2_server(sent, piece), whole, "in pieces of {piece}");
     }
 });

@@ -1,4 +1,4 @@
-//! What can be wrong with a connection or a stream (RFC 9113, section 7).
+//! Errors of connections and streams (RFC 9113, section 7).
 
 /// The error codes, by their numbers on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,18 +33,18 @@ const NAMES: [&str; 14] = [
     "HTTP_1_1_REQUIRED",
 ];
 
-/// The name of an error code that came over the wire.
+/// The name of an error code received.
 pub(crate) fn error_name(code: u32) -> &'static str {
-    NAMES.get(code as usize).unwrap_or(&"an unknown error code")
+    NAMES.get(code as usize).unwrap_or(&"unknown error code")
 }
 
-/// The other side broke the protocol, and the connection cannot go on.
+/// The peer violated the protocol; the connection fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{why} ({})", error_name(*code as u32))]
 pub(crate) struct ConnectionError {
-    /// What the other side is told.
+    /// The error code of the GOAWAY.
     pub(crate) code: ErrorCode,
-    /// What it did.
+    /// The violation.
     pub(crate) why: &'static str,
 }
 
@@ -82,6 +82,6 @@ mod tests {
         ] {
             assert_eq!(error_name(code as u32), name);
         }
-        assert_eq!(error_name(77), "an unknown error code");
+        assert_eq!(error_name(77), "unknown error code");
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{ConnectionError, steps};
 
-/// What a client says before its first frame.
+/// The client's connection preface.
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 pub(crate) const DATA: u8 = 0;
@@ -20,10 +20,10 @@ pub(crate) const ACK: u8 = 0x1;
 pub(crate) const END_STREAM: u8 = 0x1;
 pub(crate) const END_HEADERS: u8 = 0x4;
 const PADDED: u8 = 0x8;
-/// On HEADERS: a priority stands before the block.
+/// On HEADERS: a priority precedes the block.
 const PRIORITIZED: u8 = 0x20;
 
-/// What SETTINGS set, by their numbers on the wire.
+/// Identifiers of settings.
 pub(crate) mod setting {
     pub(crate) const HEADER_TABLE_SIZE: u16 = 1;
     pub(crate) const ENABLE_PUSH: u16 = 2;
@@ -33,13 +33,13 @@ pub(crate) mod setting {
     pub(crate) const MAX_HEADER_LIST_SIZE: u16 = 6;
 }
 
-/// The largest payload that either side takes unless it says otherwise; both of ours leave it so.
+/// The default of SETTINGS_MAX_FRAME_SIZE; both halves keep it.
 pub(crate) const PAYLOAD_MAX: usize = 16_384;
 pub(super) const HEADER: usize = 9;
-/// The highest number that a stream can have.
+/// The highest stream id.
 pub(crate) const STREAM_MAX: u32 = 0x7fff_ffff;
 
-/// One frame, as it stands in the bytes read.
+/// One frame, borrowed from the bytes read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Frame<'a> {
     pub(crate) kind: u8,
@@ -50,7 +50,7 @@ pub(crate) struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Takes the first frame off `bytes`; `None` while it is not whole.
+    /// Takes the first frame off `bytes`; none while it is incomplete.
     pub(crate) fn take(bytes: &mut &'a [u8]) -> Result<Option<Self>, ConnectionError> {
         let Some((&[l0, l1, l2, kind, flags, s0, s1, s2, s3], rest)) = bytes.split_first_chunk::<HEADER>()
         else {
@@ -58,7 +58,7 @@ impl<'a> Frame<'a> {
         };
         let length = u32::from_be_bytes([0, l0, l1, l2]) as usize;
         if length > PAYLOAD_MAX {
-            return Err(ConnectionError::frame_size("a frame is larger than was allowed"));
+            return Err(ConnectionError::frame_size("frame larger than SETTINGS_MAX_FRAME_SIZE"));
         }
         let Some((payload, rest)) = rest.split_at_checked(length) else {
             return Ok(None);
@@ -77,12 +77,12 @@ impl<'a> Frame<'a> {
         if self.has(PADDED) {
             let padding = content.split_off_first().map(|&length| usize::from(length));
             let kept = padding.and_then(|padding| content.len().checked_sub(padding));
-            content =
-                &content[..kept.ok_or(ConnectionError::protocol("a frame is padded beyond its length"))?];
+            content = &content[..kept.ok_or(ConnectionError::protocol("padding longer than the frame"))?];
         }
         if self.kind == HEADERS && self.has(PRIORITIZED) {
-            content =
-                content.get(5..).ok_or(ConnectionError::protocol("a HEADERS frame ends in its priority"))?;
+            content = content
+                .get(5..)
+                .ok_or(ConnectionError::protocol("HEADERS frame too short for its priority"))?;
         }
         Ok(content)
     }
@@ -98,21 +98,21 @@ impl<'a> Frame<'a> {
         on.is_some_and(|&[o0, o1, o2, o3]| u32::from_be_bytes([o0 & 0x7f, o1, o2, o3]) == self.stream)
     }
 
-    /// What SETTINGS set, by number and value; none if they acknowledge those of the other side.
+    /// Identifiers and values of SETTINGS; none if the frame is an acknowledgement.
     pub(crate) fn settings(
         &self,
     ) -> Result<Option<impl Iterator<Item = (u16, u32)> + use<'a>>, ConnectionError> {
         if self.stream != 0 {
-            return Err(ConnectionError::protocol("SETTINGS are of a stream"));
+            return Err(ConnectionError::protocol("SETTINGS on a stream"));
         }
         let (settings, []) = self.payload.as_chunks::<6>() else {
-            return Err(ConnectionError::frame_size("SETTINGS have a wrong length"));
+            return Err(ConnectionError::frame_size("wrong length of SETTINGS"));
         };
         if self.has(ACK) {
             return if settings.is_empty() {
                 Ok(None)
             } else {
-                Err(ConnectionError::frame_size("an acknowledgement has settings"))
+                Err(ConnectionError::frame_size("SETTINGS acknowledgement with settings"))
             };
         }
         let setting = |&[n0, n1, v0, v1, v2, v3]: &[u8; 6]| {
@@ -121,18 +121,18 @@ impl<'a> Frame<'a> {
         Ok(Some(settings.iter().map(setting)))
     }
 
-    /// The payload of a PING, or of the answer to one.
+    /// The payload of a PING or its acknowledgement.
     pub(crate) fn ping(&self) -> Result<&'a [u8; 8], ConnectionError> {
         if self.stream != 0 {
-            return Err(ConnectionError::protocol("a PING is of a stream"));
+            return Err(ConnectionError::protocol("PING on a stream"));
         }
-        self.payload.try_into().map_err(|_| ConnectionError::frame_size("a PING has a wrong length"))
+        self.payload.try_into().map_err(|_| ConnectionError::frame_size("wrong length of PING"))
     }
 
-    /// The payload of a frame that must be exactly one 32-bit number.
+    /// The payload of a frame that is one 32-bit number.
     pub(crate) fn number(&self) -> Result<u32, ConnectionError> {
         let bytes =
-            self.payload.try_into().map_err(|_| ConnectionError::frame_size("a frame has a wrong length"))?;
+            self.payload.try_into().map_err(|_| ConnectionError::frame_size("wrong length of a frame"))?;
         Ok(u32::from_be_bytes(bytes))
     }
 }
@@ -152,7 +152,7 @@ pub(crate) fn write(kind: u8, flags: u8, stream: u32, payload: &[u8], out: &mut 
     out.extend_from_slice(payload);
 }
 
-/// Appends SETTINGS that set these.
+/// Appends a SETTINGS frame.
 pub(crate) fn write_settings(settings: &[(u16, u32)], out: &mut Vec<u8>) {
     write_header(6 * settings.len(), SETTINGS, 0, 0, out);
     for (number, value) in settings {
@@ -161,9 +161,9 @@ pub(crate) fn write_settings(settings: &[(u16, u32)], out: &mut Vec<u8>) {
     }
 }
 
-/// Appends what raises the window of a stream, or with zero of the connection, by so many bytes.
-pub(crate) fn write_window_update(stream: u32, by: u32, out: &mut Vec<u8>) {
-    write(WINDOW_UPDATE, 0, stream, &by.to_be_bytes(), out);
+/// Appends WINDOW_UPDATE; stream 0 means the connection.
+pub(crate) fn write_window_update(stream: u32, increment: u32, out: &mut Vec<u8>) {
+    write(WINDOW_UPDATE, 0, stream, &increment.to_be_bytes(), out);
 }
 
 #[cfg(test)]
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_is_taken_only_when_whole() {
+    fn only_whole_frames_are_taken() {
         let mut bytes = Vec::new();
         write(DATA, END_STREAM, 7, b"hello", &mut bytes);
         for cut in 0..bytes.len() {
@@ -187,19 +187,19 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_larger_than_allowed_is_refused_before_it_is_read() {
+    fn a_frame_too_large_is_an_error_before_it_is_complete() {
         let mut bytes = &b"\x00\x40\x01\x00\x00\x00\x00\x00\x01"[..];
         assert!(Frame::take(&mut bytes).is_err());
     }
 
     #[test]
-    fn settings_are_read_as_they_are_written() {
-        let said = [(setting::ENABLE_PUSH, 0), (setting::INITIAL_WINDOW_SIZE, 1 << 24)];
+    fn settings_are_decoded_as_encoded() {
+        let settings = [(setting::ENABLE_PUSH, 0), (setting::INITIAL_WINDOW_SIZE, 1 << 24)];
         let mut bytes = Vec::new();
-        write_settings(&said, &mut bytes);
+        write_settings(&settings, &mut bytes);
         let frame = Frame::take(&mut &bytes[..]).expect("a good frame").expect("a whole frame");
         let read = frame.settings().expect("good settings").expect("no acknowledgement");
-        assert_eq!(read.collect::<Vec<_>>(), said);
+        assert_eq!(read.collect::<Vec<_>>(), settings);
 
         let settings = |flags, stream, payload| {
             let frame = Frame { kind: SETTINGS, flags, stream, payload };
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn padding_and_priority_are_no_content() {
+    fn content_excludes_padding_and_priority() {
         let frame = |kind, flags, payload| Frame { kind, flags, stream: 1, payload };
         assert_eq!(frame(DATA, PADDED, b"\x02abc\0\0").content(), Ok(&b"abc"[..]));
         assert_eq!(frame(HEADERS, PADDED | PRIORITIZED, b"\x01.....abc\0").content(), Ok(&b"abc"[..]));

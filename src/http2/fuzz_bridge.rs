@@ -1,11 +1,11 @@
-//! A door for the fuzzers, and the service behind it.
+//! The fuzz bridge of this room, and its service.
 
 use super::{Fields, Http2Settings, RequestBody, Responses, Service, connection::Connection, frame::PREFACE};
 use http::{Request, Response};
 use std::{future::pending, sync::Arc};
 use tokio::sync::mpsc;
 
-/// Echoes the bodies of calls to `/fast`, but for those that say `route`; never answers anything else.
+/// Echoes the bodies of calls to `/fast`, except `route`, which is routed. Routed requests have no response.
 pub(super) struct Echo;
 
 impl Service for Echo {
@@ -33,21 +33,21 @@ impl Service for Echo {
     }
 }
 
-/// What the server's side of a connection says to all that a client sends after the preface, read in pieces of so many
-/// bytes; and how many requests it routes, or why it is broken: then it routes nothing any more.
+/// The bytes that the server half writes when a client sends these after the preface, read in pieces of so many bytes; and
+/// the number of requests routed, or the reason why the connection failed.
 pub fn http2_server(sent: &[u8], piece: usize) -> (Vec<u8>, Result<usize, &'static str>) {
-    // Nothing is told by tasks: routed requests are dropped.
+    // There are no tasks: routed requests are dropped.
     let (tasks, _from_tasks) = mpsc::unbounded_channel();
     let mut connection = Connection::<Echo>::new(Http2Settings::default(), tasks);
-    let (mut said, mut routed) = (Vec::new(), 0);
+    let (mut written, mut routed) = (Vec::new(), 0);
     for bytes in [PREFACE].into_iter().chain(sent.chunks(piece)) {
         if connection.is_finished() {
             break;
         }
         connection.read(bytes, &Echo);
         routed += std::iter::from_fn(|| connection.take_routed()).count();
-        said.extend_from_slice(connection.unwritten());
+        written.extend_from_slice(connection.unwritten());
         connection.wrote(connection.unwritten().len());
     }
-    (said, connection.failure().map_or(Ok(routed), Err))
+    (written, connection.failure().map_or(Ok(routed), Err))
 }

@@ -1,9 +1,9 @@
-//! HTTP/2 (RFC 9113) for unary gRPC calls: the server's side, and what the bench's client shares with it.
+//! HTTP/2 (RFC 9113) for unary gRPC calls: the server half, and a client half (`client`) for the load generator.
 //!
-//! [`serve()`] drives one connection over a socket. What it drives does no IO and reads no clock:
-//! `connection` turns bytes that were read into bytes to write. A call that its [`Service`] can answer at once is
-//! answered along with those that came in the same read; it never becomes a task. Every other one is routed: handed on
-//! as an `http::Request`, with the connection's windows as its back-pressure.
+//! [`serve()`] drives one connection over a byte stream. The state machine in `connection` does no IO and reads no clock:
+//! it turns bytes read into bytes to write. Calls that the [`Service`] takes on its fast path are decided in a batch with
+//! the other calls of the same read, without a task. Every other request is routed: passed on as an `http::Request`, with
+//! the connection's windows as its back-pressure.
 //!
 //! Why not a library: `docs/decisions/0005-own-http2.md`.
 

@@ -1,12 +1,12 @@
-//! What was read and is no whole frame yet.
+//! Bytes read that are not a whole frame yet.
 
-/// Keeps the start of a frame until the rest of it comes.
+/// Keeps the start of a frame until the rest is read.
 #[derive(Default)]
 pub(crate) struct ReadBuffer(Vec<u8>);
 
 impl ReadBuffer {
-    /// Lets `take` take whole frames off what was kept and what came after it; what it leaves is kept. Only what is not
-    /// whole is copied, and nothing is held while there is nothing to keep.
+    /// Passes the bytes kept and those read to `take`, which takes whole frames; keeps the rest. Only incomplete frames are
+    /// copied, and no memory is kept without one.
     #[inline]
     pub(crate) fn read<T>(&mut self, bytes: &[u8], take: impl FnOnce(&mut &[u8]) -> T) -> T {
         if self.0.is_empty() {
@@ -27,7 +27,7 @@ impl ReadBuffer {
         taken
     }
 
-    /// What is kept.
+    /// The bytes kept.
     pub(crate) fn kept(&self) -> &[u8] {
         &self.0
     }

@@ -1,4 +1,4 @@
-//! Whom a connection serves requests from.
+//! The interface between a connection and the application.
 
 pub use super::hpack::Fields;
 use super::routed::RequestBody;
@@ -7,37 +7,36 @@ use http::{Request, Response};
 use http_body::Body;
 use std::{error::Error, sync::Arc};
 
-/// Takes the answers to calls, in the order of the calls.
+/// Receives the responses to the calls of a batch, in the order of the calls.
 pub trait Responses {
-    /// The next call is answered with the body that is appended.
+    /// Responds to the next call with the body that the function appends.
     fn push(&mut self, body: impl FnOnce(&mut Vec<u8>));
 }
 
-/// What answers the requests of a connection.
+/// Responds to the requests of a connection.
 ///
-/// Some calls it answers at once, from all of their body. They are recognised by their heads; their answers are those of
-/// gRPC calls that went well: `:status` 200 and `content-type` application/grpc before the body, `grpc-status` 0 after it.
+/// Requests of the fast path are recognised by their headers and need a complete body. Their responses are those of
+/// successful gRPC calls: `:status` 200 and `content-type` application/grpc before the body, `grpc-status` 0 after it.
 pub trait Service: Send + Sync + 'static {
-    /// What it needs to know of the head of a call to answer it at once.
+    /// State of a call on the fast path, from its headers.
     type FastPath: Copy + Send;
 
-    /// What a call asks that is to be answered at once. It may borrow from the call's body.
+    /// A decoded call of the fast path. It may borrow from the call's body.
     type Call<'b>: Default;
 
-    /// The body of an answer to a request that was routed.
+    /// The body of a response to a routed request.
     type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>> + Send> + Send + 'static;
 
-    /// Whether a call with this head, which keeps to HTTP/2, may be answered at once. It depends on nothing but the head.
+    /// Whether a request with these valid headers may take the fast path. Must depend on the headers only.
     fn fast_path(&self, head: &Fields) -> Option<Self::FastPath>;
 
-    /// Reads what a call asks that has come whole, into where it stays. False if it has to be routed instead. Nothing
-    /// happens yet.
+    /// Decodes a complete call in place; false if it has to be routed. Must have no other effect.
     fn decode<'b>(&self, fast_path: Self::FastPath, body: &'b [u8], call: &mut Self::Call<'b>) -> bool;
 
-    /// Responses calls that came together, each in its turn.
+    /// Responds to the calls of a batch, in their order.
     fn respond(&self, calls: &[Self::Call<'_>], responses: &mut impl Responses);
 
-    /// Responses any other request. If the client gives up, the future is dropped.
+    /// Responds to any other request. The future is dropped if the client cancels it.
     fn route(
         self: Arc<Self>,
         request: Request<RequestBody>,

@@ -1,7 +1,7 @@
-//! The dynamic table of a decoder (RFC 7541, sections 2.3.2 and 4): what was indexed last, within a size.
+//! The dynamic table of a decoder (RFC 7541, sections 2.3.2 and 4): the newest indexed fields, within a size.
 //!
-//! What always holds: the size is within the capacity, and that within [`DEFAULT_TABLE_SIZE`]. Names and values stand in
-//! one buffer no longer than that, so that entries that come and go, call by call, make nothing be allocated.
+//! Invariant: the size is within the capacity, and that within [`DEFAULT_TABLE_SIZE`]. Names and values are in one buffer
+//! no longer than that, so that adding and evicting entries does not allocate.
 
 use super::{DEFAULT_TABLE_SIZE, ENTRY_OVERHEAD};
 use std::collections::VecDeque;
@@ -9,17 +9,17 @@ use std::collections::VecDeque;
 pub(super) struct DynamicTable {
     /// Newest first.
     entries: VecDeque<Entry>,
-    /// Names and values, oldest first; before them may stand what entries that are gone have left.
+    /// Names and values, oldest first, after a gap left by evicted entries.
     bytes: Vec<u8>,
-    /// What the entries cost, as HPACK counts it. Never above `capacity`.
+    /// Size of the entries (RFC 7541, section 4.1). Never above `capacity`.
     size: usize,
-    /// What the other side last set.
+    /// The maximum size set by the encoder.
     capacity: usize,
     /// Changes whenever the table does.
     generation: u64,
 }
 
-/// Where the name and the value of an entry stand in the buffer, one right after the other.
+/// Position of an entry's name and value in the buffer, one right after the other.
 struct Entry {
     start: usize,
     name_end: usize,
@@ -54,7 +54,7 @@ impl DynamicTable {
         Some((&self.bytes[start..name_end], &self.bytes[name_end..end]))
     }
 
-    /// Adds an entry, for which the oldest make room.
+    /// Adds an entry and evicts the oldest as needed.
     pub(super) fn insert(&mut self, name: &[u8], value: &[u8]) {
         self.generation += 1;
         let length = name.len() + value.len();
@@ -89,8 +89,8 @@ impl DynamicTable {
         }
     }
 
-    /// Moves the entries to the start of the buffer. Then there is room for whatever the table has room for, since no
-    /// entry is longer than what it costs.
+    /// Moves the entries to the start of the buffer. Every entry within the capacity fits then, since it is shorter than
+    /// its size.
     fn close_the_gap(&mut self) {
         let gap = self.entries.back().map_or(self.bytes.len(), |oldest| oldest.start);
         self.bytes.drain(..gap);
@@ -104,12 +104,12 @@ impl DynamicTable {
 
 #[cfg(test)]
 impl DynamicTable {
-    /// How many entries there are, and what they cost.
+    /// Number and size of the entries.
     pub(super) fn held(&self) -> (usize, usize) {
         (self.entries.len(), self.size)
     }
 
-    /// Whether the table keeps to what it may hold.
+    /// Whether the table is within its bounds.
     pub(super) fn is_within_bounds(&self) -> bool {
         self.size <= self.capacity && self.bytes.len() <= DEFAULT_TABLE_SIZE
     }
@@ -121,7 +121,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn entries_that_come_and_go_allocate_nothing() {
+    fn adding_and_evicting_entries_does_not_allocate() {
         let mut table = DynamicTable::new();
         let mut insert_all = || (0..1000).for_each(|n| table.insert(b"traceparent", &[n as u8; 55]));
         insert_all();
@@ -130,7 +130,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_newest_that_fit_are_there_as_they_came(
+        fn the_newest_entries_that_fit_are_kept(
             changes in prop::collection::vec((0..1500_usize, 0..1500_usize, prop::option::weighted(0.1, 0..=4096_usize)), 1..200),
         ) {
             let (mut table, mut capacity) = (DynamicTable::new(), DEFAULT_TABLE_SIZE);
@@ -154,7 +154,7 @@ mod tests {
         }
     }
 
-    /// How many of the newest entries fit.
+    /// Number of the newest entries that fit.
     fn fitting(entries: &[(Vec<u8>, Vec<u8>)], capacity: usize) -> usize {
         let costs = entries.iter().scan(0, |sum, (name, value)| {
             *sum += name.len() + value.len() + ENTRY_OVERHEAD;

@@ -1,4 +1,4 @@
-//! Writing header blocks: fields by their index, or in full.
+//! Encodes header blocks: fields by index, or as literals.
 
 use super::{huffman, static_table::STATIC_TABLE};
 
@@ -29,12 +29,12 @@ fn write_string(plain: &[u8], block: &mut Vec<u8>) {
     }
 }
 
-/// Appends a field that stands in a table, by its index.
+/// Appends a field by its index in the tables.
 pub(crate) fn write_indexed(index: usize, block: &mut Vec<u8>) {
     write_integer(0x80, 7, index, block);
 }
 
-/// Appends a field in full; with `indexed`, both sides also add it to their dynamic tables.
+/// Appends a literal field; with `indexed`, it is added to the dynamic table.
 pub(crate) fn write_literal(name: &[u8], value: &[u8], indexed: bool, block: &mut Vec<u8>) {
     let (pattern, prefix_bits) = if indexed { (0x40, 6) } else { (0, 4) };
     let known = STATIC_TABLE.iter().position(|&(known, _)| known == name);
@@ -45,7 +45,7 @@ pub(crate) fn write_literal(name: &[u8], value: &[u8], indexed: bool, block: &mu
     write_string(value, block);
 }
 
-/// Appends the instruction that empties the dynamic table and keeps it empty.
+/// Appends a size update to zero, which clears the dynamic table.
 pub(crate) fn write_no_table(block: &mut Vec<u8>) {
     write_integer(0x20, 5, 0, block);
 }

@@ -1,10 +1,10 @@
 //! The Huffman code of HPACK (RFC 7541, appendix B).
 //!
-//! The code is canonical: symbols in order of length, then of value, take consecutive codes. So the lengths say it all.
+//! The code is canonical: symbols in order of length, then of value, have consecutive codes. The lengths define it.
 
 use super::HpackError;
 
-/// The symbol that never stands in a string; its first bits pad the last byte.
+/// The symbol that no string contains; its first bits pad the last byte.
 const END_OF_STRING: usize = 256;
 const LONGEST: usize = 30;
 
@@ -31,7 +31,7 @@ struct Canonical {
     first_code: [u32; LONGEST + 1],
     /// For each length: where its symbols start in `symbols`.
     first_symbol: [u16; LONGEST + 1],
-    /// For each length: how many symbols have it.
+    /// For each length: number of its symbols.
     count: [u16; LONGEST + 1],
     /// For each symbol: its code.
     codes: [u32; 257],
@@ -71,10 +71,10 @@ impl Canonical {
     }
 }
 
-/// The longest code that [`SHORT`] knows: those of letters, digits and what else headers are made of.
+/// The longest code in [`SHORT`], which has all characters that are common in headers.
 const SHORT_BITS: usize = 8;
 
-/// For the next eight bits: the symbol of the code that they start with, and its length; a length of zero if it is longer.
+/// For each eight bits: the symbol whose code they start with, and its length; zero if the code is longer.
 static SHORT: [(u8, u8); 1 << SHORT_BITS] = {
     let mut short = [(0, 0); 1 << SHORT_BITS];
     let mut symbol = 0;
@@ -93,9 +93,9 @@ static SHORT: [(u8, u8); 1 << SHORT_BITS] = {
     short
 };
 
-/// Appends what a Huffman-coded string says.
+/// Appends the plain text of a Huffman-coded string.
 pub(super) fn decode(coded: &[u8], plain: &mut Vec<u8>) -> Result<(), HpackError> {
-    // The bits that are read and not yet decoded: the low `length` bits of `bits`.
+    // Bits not yet decoded: the low `length` bits of `bits`.
     let (mut bits, mut length, mut rest) = (0_u64, 0_usize, coded);
     loop {
         while length <= 56
@@ -103,7 +103,7 @@ pub(super) fn decode(coded: &[u8], plain: &mut Vec<u8>) -> Result<(), HpackError
         {
             (bits, length, rest) = (bits << 8 | u64::from(byte), length + 8, after);
         }
-        // A code may be shorter than the eight bits that are looked at: ones, like padding, stand where none are left.
+        // The last code may be shorter than eight bits: missing bits are ones, like padding.
         let next = if length >= SHORT_BITS {
             (bits >> (length - SHORT_BITS)) as u8
         } else {
@@ -114,7 +114,7 @@ pub(super) fn decode(coded: &[u8], plain: &mut Vec<u8>) -> Result<(), HpackError
             plain.push(symbol);
             length -= usize::from(used);
         } else if length < SHORT_BITS && next == 0xff {
-            // What is left over is padding: fewer than eight bits, all ones.
+            // Padding: fewer than eight bits, all ones.
             return Ok(());
         } else {
             let (symbol, used) = long_code(bits, length).ok_or(HpackError::Huffman)?;
@@ -173,20 +173,20 @@ mod tests {
     }
 
     #[test]
-    fn the_examples_of_the_rfc_are_coded_as_there() {
+    fn the_examples_of_the_rfc_are_encoded() {
         assert_eq!(coded(b"www.example.com"), *b"\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff");
         assert_eq!(coded(b"no-cache"), *b"\xa8\xeb\x10\x64\x9c\xbf");
         assert_eq!(coded(b"302"), *b"\x64\x02");
     }
 
     #[test]
-    fn every_byte_survives() {
+    fn every_byte_is_decoded_as_encoded() {
         let all: Vec<u8> = (0..=255).collect();
         assert_eq!(plain(&coded(&all)), Ok(all));
     }
 
     #[test]
-    fn every_string_of_two_bytes_survives() {
+    fn every_string_of_two_bytes_is_decoded_as_encoded() {
         for first in 0..=255 {
             for second in 0..=255 {
                 assert_eq!(plain(&coded(&[first, second])), Ok(vec![first, second]));
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_padding_and_a_coded_end_of_string_are_refused() {
+    fn invalid_padding_and_end_of_string_are_errors() {
         assert_eq!(plain(&[0x18]), Err(HpackError::Huffman), "padding of zeros");
         assert_eq!(plain(&[0xff]), Err(HpackError::Huffman), "eight bits of padding");
         assert_eq!(plain(&[0xff; 4]), Err(HpackError::Huffman), "the end of string itself");

@@ -1,4 +1,4 @@
-//! HPACK (RFC 7541): reading any header block, and the shapes of field that are written here.
+//! HPACK (RFC 7541): decodes any header block, and encodes the kinds of field that are used here.
 
 mod decode;
 mod dynamic_table;
@@ -11,10 +11,10 @@ pub(crate) use decode::{Decoder, HpackError};
 pub(crate) use encode::{write_indexed, write_literal, write_no_table};
 pub use fields::Fields;
 
-/// The table size that both sides have unless SETTINGS say otherwise; both of ours leave it so.
+/// The default of SETTINGS_HEADER_TABLE_SIZE; both halves keep it.
 pub(crate) const DEFAULT_TABLE_SIZE: usize = 4096;
 
-/// What an entry costs in a table, or in a list of fields, beyond the bytes of its name and value.
+/// Size of an entry of a table, or of a list of fields, beyond its name and value.
 pub(crate) const ENTRY_OVERHEAD: usize = 32;
 
 /// The index of the newest entry of a dynamic table.

@@ -1,7 +1,7 @@
 //! What a client cannot wear out.
 
 use super::{
-    client::{Said::*, *},
+    client::{Received::*, *},
     *,
 };
 use crate::http2::{hpack::write_literal, routed::TaskEvent};
@@ -10,26 +10,26 @@ use http::Response;
 use tokio::sync::oneshot;
 
 #[test]
-fn what_a_client_holds_back_is_bounded_by_the_windows() {
+fn unread_bodies_are_bounded_by_the_windows() {
     let settings = Http2Settings { stream_window: 100, connection_window: 0, ..Http2Settings::default() };
     let mut client = Client::silent(settings);
     client.sends(&opening(&[]));
-    client.hears();
-    let stream = client.starts("/other", 0);
+    client.receives();
+    let stream = client.opens("/other", 0);
     client.sends_frame(frame::DATA, 0, stream, &[0; 100]);
-    assert_eq!(client.hears(), [], "nobody has read it");
+    assert_eq!(client.receives(), [], "nobody has read it");
     client.sends_frame(frame::DATA, 0, stream, &[0; 1]);
-    assert_eq!(client.hears(), [Reset(stream, ErrorCode::FlowControl as u32)]);
+    assert_eq!(client.receives(), [Reset(stream, ErrorCode::FlowControl as u32)]);
 }
 
 /// Reflection, say, whose stream of small questions has large answers.
 #[test]
-fn an_answer_without_end_waits_until_what_is_before_it_was_read() {
+fn an_endless_response_waits_until_the_client_reads() {
     const WIDE: u32 = WINDOW_MAX - DEFAULT_WINDOW;
     const PIECE: usize = 100_000;
     let mut client = Client::with(Http2Settings::default(), &[(4, WIDE)]);
     client.sends_frame(frame::WINDOW_UPDATE, 0, 0, &WIDE.to_be_bytes());
-    let stream = client.starts("/other", 0);
+    let stream = client.opens("/other", 0);
     let (head, ()) = Response::new(()).into_parts();
     client.server.on_task(stream, TaskEvent::Head { head: Box::new(head), is_end: false });
     let mut told = 0;
@@ -46,7 +46,7 @@ fn an_answer_without_end_waits_until_what_is_before_it_was_read() {
     client.server.tick(SECOND * 10);
     let mut heard = 0;
     while !client.server.unwritten().is_empty() {
-        let data = client.hears().into_iter().filter_map(|said| match said {
+        let data = client.receives().into_iter().filter_map(|received| match received {
             Data(_, bytes) => Some(bytes.len()),
             _ => None,
         });
@@ -57,26 +57,26 @@ fn an_answer_without_end_waits_until_what_is_before_it_was_read() {
 }
 
 #[test]
-fn more_streams_than_agreed_are_refused_unseen() {
+fn streams_beyond_max_concurrent_streams_are_refused() {
     let mut client = Client::with(Http2Settings { streams_max: 2, ..Http2Settings::default() }, &[]);
-    client.starts("/other", 0);
-    client.starts("/other", 0);
-    let third = client.starts("/other", 0);
-    assert_eq!(client.hears(), [Reset(third, ErrorCode::RefusedStream as u32)]);
+    client.opens("/other", 0);
+    client.opens("/other", 0);
+    let third = client.opens("/other", 0);
+    assert_eq!(client.receives(), [Reset(third, ErrorCode::RefusedStream as u32)]);
     client.sends_frame(frame::RST_STREAM, 0, 1, &8_u32.to_be_bytes());
-    client.starts("/other", 0);
-    assert_eq!(client.hears(), []);
+    client.opens("/other", 0);
+    assert_eq!(client.receives(), []);
 }
 
 #[test]
-fn floods_that_ask_for_nothing_end_the_connection() {
+fn floods_of_control_frames_end_the_connection() {
     let settings = Http2Settings { control_frames_max: 50, resets_max: 50, ..Http2Settings::default() };
     let flood = |mut send: Box<dyn FnMut(&mut Client)>| {
         let mut client = Client::with(settings, &[]);
         for _ in 0..200 {
             send(&mut client);
         }
-        client.is_broken_with(ErrorCode::EnhanceYourCalm);
+        client.fails_with(ErrorCode::EnhanceYourCalm);
     };
     flood(Box::new(|client| client.sends_frame(frame::PING, 0, 0, &[0; 8])));
     flood(Box::new(|client| client.sends_frame(frame::SETTINGS, 0, 0, &[])));
@@ -84,12 +84,12 @@ fn floods_that_ask_for_nothing_end_the_connection() {
     flood(Box::new(|client| client.sends_frame(frame::WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1])));
     flood(Box::new(|client| client.sends_frame(0xee, 0, 0, &[])));
     flood(Box::new(|client| {
-        let stream = client.starts("/other", 0);
+        let stream = client.opens("/other", 0);
         client.sends_frame(frame::RST_STREAM, 0, stream, &[0; 4]);
     }));
     let mut last = None;
     flood(Box::new(move |client| {
-        let stream = *last.get_or_insert_with(|| client.starts("/other", 0));
+        let stream = *last.get_or_insert_with(|| client.opens("/other", 0));
         client.sends_frame(frame::DATA, 0, stream, &[]);
     }));
     flood(Box::new(|client| {
@@ -101,7 +101,7 @@ fn floods_that_ask_for_nothing_end_the_connection() {
 }
 
 #[test]
-fn a_budget_is_renewed_in_time_and_raised_by_requests() {
+fn the_control_frame_budget_is_renewed_and_grows_with_requests() {
     let settings = Http2Settings {
         control_frames_max: 50,
         first_request_timeout: SECOND * 10_000,
@@ -112,7 +112,7 @@ fn a_budget_is_renewed_in_time_and_raised_by_requests() {
         client.server.tick(SECOND * second);
         client.sends_frame(frame::PING, 0, 0, &[0; 8]);
         client.sends_frame(frame::PING, 0, 0, &[1; 8]);
-        client.hears();
+        client.receives();
     }
     for _ in 0..1000 {
         client.calls(b"");
@@ -124,22 +124,22 @@ fn a_budget_is_renewed_in_time_and_raised_by_requests() {
 }
 
 #[test]
-fn headers_without_end_end_the_connection() {
+fn endless_header_blocks_end_the_connection() {
     let mut client = Client::new();
     client.sends_frame(frame::HEADERS, 0, 1, &head("/fast"));
     for _ in 0..4 {
         client.sends_frame(frame::CONTINUATION, 0, 1, &[0; frame::PAYLOAD_MAX]);
     }
-    client.is_broken_with(ErrorCode::EnhanceYourCalm);
+    client.fails_with(ErrorCode::EnhanceYourCalm);
 
     let mut client = Client::with(Http2Settings { header_bytes_max: 200, ..Http2Settings::default() }, &[]);
     let mut block = head("/fast");
     write_literal(b"x-long", &[b'x'; 200], false, &mut block);
     client.sends_frame(frame::HEADERS, frame::END_HEADERS | frame::END_STREAM, 1, &block);
-    assert_eq!(client.hears(), [Head(1, vec![(":status".into(), "431".into())]), End(1)]);
+    assert_eq!(client.receives(), [Head(1, vec![(":status".into(), "431".into())]), End(1)]);
     client.next_stream = 3;
     let stream = client.calls(b"still served");
-    assert_eq!(client.hears(), answer(stream, b"still served"));
+    assert_eq!(client.receives(), response(stream, b"still served"));
 }
 
 /// Malformed requests were reset and counted for nothing.
@@ -152,7 +152,7 @@ fn provoked_resets_count_as_resets_of_the_client() {
             client.sends_frame(frame::HEADERS, frame::END_HEADERS, 2 * n + 1, &[]);
         }
         if is_too_many {
-            client.is_broken_with(ErrorCode::EnhanceYourCalm);
+            client.fails_with(ErrorCode::EnhanceYourCalm);
         } else {
             assert_eq!(client.server.failure(), None);
         }
@@ -165,12 +165,12 @@ fn malformed_and_refused_requests_allow_no_control_frames() {
     let settings = Http2Settings { control_frames_max: 50, streams_max: 1, ..Http2Settings::default() };
     for block in [Vec::new(), head("/other")] {
         let mut client = Client::with(settings, &[]);
-        client.starts("/other", 0);
+        client.opens("/other", 0);
         for n in 1..100 {
             client.sends_frame(frame::HEADERS, frame::END_HEADERS | frame::END_STREAM, 2 * n + 1, &block);
             client.sends_frame(frame::WINDOW_UPDATE, 0, 0, &1_u32.to_be_bytes());
         }
-        client.is_broken_with(ErrorCode::EnhanceYourCalm);
+        client.fails_with(ErrorCode::EnhanceYourCalm);
     }
 }
 
@@ -188,7 +188,7 @@ fn large_lists_of_short_blocks_count_as_control_frames() {
         write_literal(b"x", n.to_string().as_bytes(), false, &mut block);
         client.sends_frame(frame::HEADERS, frame::END_HEADERS | frame::END_STREAM, 2 * n + 1, &block);
     }
-    client.is_broken_with(ErrorCode::EnhanceYourCalm);
+    client.fails_with(ErrorCode::EnhanceYourCalm);
 }
 
 /// A client that reads slowly, but never everything: what it had read stayed in memory, 301 MiB for one connection.
@@ -198,7 +198,7 @@ fn bytes_already_written_leave_the_write_buffer() {
     const READ: usize = 50_000;
     let mut client = Client::with(Http2Settings::default(), &[(4, WINDOW_MAX)]);
     client.sends_frame(frame::WINDOW_UPDATE, 0, 0, &(WINDOW_MAX - DEFAULT_WINDOW).to_be_bytes());
-    let stream = client.starts("/other", 0);
+    let stream = client.opens("/other", 0);
     let (head, ()) = Response::new(()).into_parts();
     client.server.on_task(stream, TaskEvent::Head { head: Box::new(head), is_end: false });
     let (mut largest, mut capacity) = (0, 0);

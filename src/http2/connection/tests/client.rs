@@ -8,21 +8,21 @@ use crate::http2::{
 };
 use tokio::sync::mpsc;
 
-/// What the server said, as a client reads it.
+/// What the server received, as a client reads it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Said {
+pub(super) enum Received {
     Settings,
     Ack,
-    Raise(u32, u32),
+    WindowUpdate(u32, u32),
     Head(u32, Vec<(String, String)>),
     Data(u32, Vec<u8>),
     End(u32),
     Reset(u32, u32),
     Ping(Vec<u8>),
-    Pong(Vec<u8>),
+    PingAck(Vec<u8>),
     GoAway(u32, u32),
 }
-use Said::*;
+use Received::*;
 
 pub(super) struct Client {
     pub(super) server: Connection<Echo>,
@@ -39,11 +39,11 @@ impl Client {
         Self { server, _from_tasks: from_tasks, decoder: Decoder::new(), next_stream: 1 }
     }
 
-    /// A client that has said its preface and these settings, and read what the server said to that.
+    /// A client that has received its preface and these settings, and read what the server received to that.
     pub(super) fn with(settings: Http2Settings, own: &[(u16, u32)]) -> Self {
         let mut client = Self::silent(settings);
         client.sends(&opening(own));
-        assert!(matches!(&client.hears()[..], [Settings, Raise(0, _), Ack]));
+        assert!(matches!(&client.receives()[..], [Settings, WindowUpdate(0, _), Ack]));
         client
     }
 
@@ -60,7 +60,7 @@ impl Client {
     }
 
     /// Sends a head; its stream.
-    pub(super) fn starts(&mut self, path: &str, flags: u8) -> u32 {
+    pub(super) fn opens(&mut self, path: &str, flags: u8) -> u32 {
         let stream = self.next_stream;
         self.next_stream += 2;
         self.sends_frame(frame::HEADERS, frame::END_HEADERS | flags, stream, &head(path));
@@ -76,27 +76,27 @@ impl Client {
     }
 
     /// What the server says, and reads on.
-    pub(super) fn hears(&mut self) -> Vec<Said> {
+    pub(super) fn receives(&mut self) -> Vec<Received> {
         let bytes = self.server.unwritten().to_vec();
         self.server.wrote(bytes.len());
         let mut rest = &bytes[..];
-        let mut said = Vec::new();
+        let mut received = Vec::new();
         while let Some(frame) = Frame::take(&mut rest).expect("the server keeps to the protocol") {
-            self.hear(&frame, &mut said);
+            self.decode(&frame, &mut received);
         }
         assert!(rest.is_empty(), "whole frames only");
-        said
+        received
     }
 
-    fn hear(&mut self, frame: &Frame<'_>, said: &mut Vec<Said>) {
+    fn decode(&mut self, frame: &Frame<'_>, received: &mut Vec<Received>) {
         let stream = frame.stream;
         let number = |at: usize| {
             u32::from_be_bytes(frame.payload[at..at + 4].try_into().expect("a payload with a number"))
         };
-        said.push(match frame.kind {
+        received.push(match frame.kind {
             frame::SETTINGS if frame.has(frame::ACK) => Ack,
             frame::SETTINGS => Settings,
-            frame::WINDOW_UPDATE => Raise(stream, number(0)),
+            frame::WINDOW_UPDATE => WindowUpdate(stream, number(0)),
             frame::HEADERS => {
                 let mut fields = Fields::default();
                 self.decoder.decode(frame.payload, usize::MAX, &mut fields).expect("a good block");
@@ -105,19 +105,19 @@ impl Client {
             }
             frame::DATA => Data(stream, frame.payload.to_vec()),
             frame::RST_STREAM => Reset(stream, number(0)),
-            frame::PING if frame.has(frame::ACK) => Pong(frame.payload.to_vec()),
+            frame::PING if frame.has(frame::ACK) => PingAck(frame.payload.to_vec()),
             frame::PING => Ping(frame.payload.to_vec()),
             frame::GOAWAY => GoAway(number(0), number(4)),
             other => panic!("a frame of kind {other}"),
         });
         if matches!(frame.kind, frame::HEADERS | frame::DATA) && frame.has(frame::END_STREAM) {
-            said.push(End(stream));
+            received.push(End(stream));
         }
     }
 
     /// Holds that the server ended the connection with this error.
-    pub(super) fn is_broken_with(&mut self, code: ErrorCode) {
-        assert!(matches!(self.hears().last(), Some(GoAway(_, said)) if *said == code as u32));
+    pub(super) fn fails_with(&mut self, code: ErrorCode) {
+        assert!(matches!(self.receives().last(), Some(GoAway(_, received)) if *received == code as u32));
         assert!(self.server.is_finished() && self.server.failure().is_some());
     }
 }
@@ -165,7 +165,7 @@ pub(super) fn call_with(block: &[u8], stream: u32, body: &[u8]) -> Vec<u8> {
 }
 
 /// An answer that was made at once.
-pub(super) fn answer(stream: u32, body: &[u8]) -> Vec<Said> {
+pub(super) fn response(stream: u32, body: &[u8]) -> Vec<Received> {
     let field = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     vec![
         Head(stream, vec![field(":status", "200"), field("content-type", "application/grpc")]),

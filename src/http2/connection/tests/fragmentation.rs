@@ -22,7 +22,7 @@ fn anything() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn it_does_not_matter_how_the_bytes_are_cut(
+    fn the_result_does_not_depend_on_how_bytes_are_cut(
         frames in prop::collection::vec(anything(), 0..12), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
     ) {
         let bytes = [opening(&[]), frames.concat()].concat();
@@ -39,6 +39,6 @@ proptest! {
             start = cut;
         }
         prop_assert_eq!(whole.server.failure(), pieces.server.failure());
-        prop_assert_eq!(whole.hears(), pieces.hears());
+        prop_assert_eq!(whole.receives(), pieces.receives());
     }
 }

@@ -1,14 +1,14 @@
 //! Heads, and the tables that they are read and written by.
 
 use super::{
-    client::{Said::*, *},
+    client::{Received::*, *},
     *,
 };
 use crate::http2::hpack::{NEWEST, write_indexed, write_literal};
 
 /// A fuzzer's find: a head with a zero byte was answered if its body came with it, and refused if the body came later.
 #[test]
-fn a_head_that_cannot_be_routed_is_refused_however_its_body_comes() {
+fn invalid_headers_are_refused_with_and_without_a_body() {
     let mut block = head("/fast");
     write_literal(b"x", b"a\0b", false, &mut block);
     let call = |stream| {
@@ -18,11 +18,11 @@ fn a_head_that_cannot_be_routed_is_refused_however_its_body_comes() {
     let mut client = Client::new();
     let (head, body) = call(1);
     client.sends(&[head, body].concat());
-    let at_once = client.hears();
+    let at_once = client.receives();
     let (head, _) = call(3);
     client.sends(&head);
     let refused = |stream| Reset(stream, ErrorCode::Protocol as u32);
-    assert_eq!(client.hears(), [refused(3)]);
+    assert_eq!(client.receives(), [refused(3)]);
     assert_eq!(at_once.first(), Some(&refused(1)));
 }
 
@@ -37,18 +37,18 @@ fn a_valid_target_does_not_validate_another() {
         let mut block = head(path);
         write_literal(b"x-stream", stream.to_string().as_bytes(), false, &mut block);
         client.sends(&call_with(&block, stream, b"abc"));
-        let said = client.hears();
+        let received = client.receives();
         if is_valid {
-            assert_eq!(said, answer(stream, b"abc"), "{path:?}");
+            assert_eq!(received, response(stream, b"abc"), "{path:?}");
         } else {
-            assert_eq!(said[0], Reset(stream, ErrorCode::Protocol as u32), "{path:?}");
+            assert_eq!(received[0], Reset(stream, ErrorCode::Protocol as u32), "{path:?}");
         }
     }
 }
 
 /// The map of headers that requests are routed with has a bound of its own, whatever `header_bytes_max` says.
 #[test]
-fn more_headers_than_any_map_holds_end_their_request_alone() {
+fn more_headers_than_a_map_holds_reset_their_stream_only() {
     let mut client =
         Client::with(Http2Settings { header_bytes_max: 4 << 20, ..Http2Settings::default() }, &[]);
     let mut block = head("/other");
@@ -57,11 +57,11 @@ fn more_headers_than_any_map_holds_end_their_request_alone() {
     client.sends_frame(frame::HEADERS, 0, 1, first);
     rest.chunks(frame::PAYLOAD_MAX).for_each(|piece| client.sends_frame(frame::CONTINUATION, 0, 1, piece));
     client.sends_frame(frame::CONTINUATION, frame::END_HEADERS, 1, &[]);
-    assert_eq!(client.hears(), [Reset(1, ErrorCode::Protocol as u32)]);
+    assert_eq!(client.receives(), [Reset(1, ErrorCode::Protocol as u32)]);
 }
 
 #[test]
-fn a_header_block_that_was_seen_before_means_what_the_table_says_now() {
+fn a_repeated_header_block_is_decoded_again_if_the_table_changed() {
     let mut client = Client::new();
     let mut block = head("/fast");
     write_literal(b"x-first", b"", true, &mut block);
@@ -74,39 +74,39 @@ fn a_header_block_that_was_seen_before_means_what_the_table_says_now() {
         client.sends_frame(frame::HEADERS, frame::END_HEADERS, stream, &same);
         client.sends_frame(frame::DATA, frame::END_STREAM, stream, b"!");
     }
-    client.hears();
+    client.receives();
     // Now the newest entry is a connection header, which HTTP/2 forbids.
     let mut block = head("/fast");
     write_literal(b"upgrade", b"x", true, &mut block);
     client.sends_frame(frame::HEADERS, frame::END_HEADERS, 7, &block);
-    assert_eq!(client.hears(), [Reset(7, ErrorCode::Protocol as u32)]);
+    assert_eq!(client.receives(), [Reset(7, ErrorCode::Protocol as u32)]);
     client.sends_frame(frame::HEADERS, frame::END_HEADERS, 9, &same);
-    assert_eq!(client.hears(), [Reset(9, ErrorCode::Protocol as u32)]);
+    assert_eq!(client.receives(), [Reset(9, ErrorCode::Protocol as u32)]);
 }
 
 #[test]
-fn a_client_that_keeps_no_table_is_understood() {
+fn a_client_without_dynamic_table_is_served() {
     let mut client = Client::with(Http2Settings::default(), &[(1, 0)]);
     for _ in 0..3 {
         let stream = client.calls(b"body");
-        assert_eq!(client.hears(), answer(stream, b"body"));
+        assert_eq!(client.receives(), response(stream, b"body"));
     }
     // And one that gives its table up later, or makes it smaller.
     for size in [0, 4095] {
         let mut client = Client::new();
         let stream = client.calls(b"body");
-        assert_eq!(client.hears(), answer(stream, b"body"));
+        assert_eq!(client.receives(), response(stream, b"body"));
         let [_, _, s0, s1] = u32::to_be_bytes(size);
         client.sends_frame(frame::SETTINGS, 0, 0, &[0, 1, 0, 0, s0, s1]);
-        assert_eq!(client.hears(), [Ack]);
+        assert_eq!(client.receives(), [Ack]);
         let stream = client.calls(b"body");
         // The acknowledged size has to be met at the start of the next block: 0x20 is "the table holds 0 bytes".
-        let said = client.server.unwritten();
-        assert_eq!(said[frame::HEADER], 0x20, "a table of {size} bytes");
-        assert_eq!(client.hears(), answer(stream, b"body"));
+        let received = client.server.unwritten();
+        assert_eq!(received[frame::HEADER], 0x20, "a table of {size} bytes");
+        assert_eq!(client.receives(), response(stream, b"body"));
         for _ in 0..3 {
             let stream = client.calls(b"body");
-            assert_eq!(client.hears(), answer(stream, b"body"));
+            assert_eq!(client.receives(), response(stream, b"body"));
         }
     }
 }

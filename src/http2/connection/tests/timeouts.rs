@@ -1,7 +1,7 @@
 //! Timeouts of a connection.
 
 use super::{
-    client::{Said::*, *},
+    client::{Received::*, *},
     *,
 };
 use crate::http2::routed::TaskEvent;
@@ -10,14 +10,14 @@ use crate::http2::routed::TaskEvent;
 fn a_unary_request_without_end_is_reset() {
     let mut client = Client::new();
     client.server.tick(SECOND);
-    let (quick, other) = (client.starts("/fast", 0), client.starts("/other", 0));
-    let whole = client.starts("/other", frame::END_STREAM);
+    let (quick, other) = (client.opens("/fast", 0), client.opens("/other", 0));
+    let whole = client.opens("/other", frame::END_STREAM);
     client.server.tick(SECOND * 30);
-    assert_eq!(client.hears(), []);
+    assert_eq!(client.receives(), []);
     client.server.tick(SECOND * 31);
-    let mut said = client.hears();
-    said.sort_by_key(|said| matches!(said, Reset(stream, _) if *stream == other));
-    assert_eq!(said, [Reset(quick, ErrorCode::Cancel as u32), Reset(other, ErrorCode::Cancel as u32)]);
+    let mut received = client.receives();
+    received.sort_by_key(|received| matches!(received, Reset(stream, _) if *stream == other));
+    assert_eq!(received, [Reset(quick, ErrorCode::Cancel as u32), Reset(other, ErrorCode::Cancel as u32)]);
     assert!(client.server.streams.contains_key(&whole), "its body has ended");
 }
 
@@ -25,11 +25,11 @@ fn a_unary_request_without_end_is_reset() {
 fn a_response_that_waits_for_its_window_is_reset() {
     let mut client = Client::with(Http2Settings::default(), &[(4, 0)]);
     let stream = client.calls(b"body");
-    client.hears();
+    client.receives();
     client.server.tick(SECOND * 19);
-    assert_eq!(client.hears(), []);
+    assert_eq!(client.receives(), []);
     client.server.tick(SECOND * 20);
-    assert_eq!(client.hears(), [Reset(stream, ErrorCode::Cancel as u32)]);
+    assert_eq!(client.receives(), [Reset(stream, ErrorCode::Cancel as u32)]);
 }
 
 #[test]
@@ -53,13 +53,13 @@ fn a_client_that_reads_nothing_is_not_read_from_and_then_closed() {
 fn a_silent_client_gets_a_ping_and_is_then_closed() {
     let mut client = Client::with(patient(), &[]);
     client.server.tick(SECOND * 60);
-    let said = client.hears();
-    let [Ping(payload)] = &said[..] else { panic!("{said:?}") };
+    let received = client.receives();
+    let [Ping(payload)] = &received[..] else { panic!("{received:?}") };
     client.sends_frame(frame::PING, frame::ACK, 0, payload);
     client.server.tick(SECOND * 100);
-    assert_eq!((client.hears(), client.server.failure()), (vec![], None), "it answered");
+    assert_eq!((client.receives(), client.server.failure()), (vec![], None), "it answered");
     client.server.tick(SECOND * 120);
-    assert!(matches!(client.hears()[..], [Ping(_)]));
+    assert!(matches!(client.receives()[..], [Ping(_)]));
     client.server.tick(SECOND * 139);
     assert_eq!(client.server.failure(), None);
     client.server.tick(SECOND * 140);
@@ -83,14 +83,18 @@ fn a_client_without_requests_is_drained() {
     client.server.tick(SECOND * 50);
     client.calls(b"");
     client.server.tick(SECOND * 55);
-    client.hears();
+    client.receives();
     for seconds in (60..=150).step_by(10) {
         client.server.tick(SECOND * seconds);
         client.sends_frame(frame::PING, 0, 0, &[0; 8]);
-        assert_eq!(client.hears(), [Pong(vec![0; 8])], "the last request was less than the timeout ago");
+        assert_eq!(
+            client.receives(),
+            [PingAck(vec![0; 8])],
+            "the last request was less than the timeout ago"
+        );
     }
     client.server.tick(SECOND * 170);
-    assert!(client.hears().iter().any(|said| matches!(said, GoAway(_, 0))));
+    assert!(client.receives().iter().any(|received| matches!(received, GoAway(_, 0))));
 }
 
 /// Settings under which only the timeout under test matters.
@@ -98,8 +102,8 @@ fn patient() -> Http2Settings {
     Http2Settings { first_request_timeout: SECOND * 10_000, ..Http2Settings::default() }
 }
 
-fn is_goaway(said: &Said) -> bool {
-    matches!(said, GoAway(_, 0))
+fn is_goaway(received: &Received) -> bool {
+    matches!(received, GoAway(_, 0))
 }
 
 #[test]
@@ -107,15 +111,15 @@ fn a_connection_without_a_whole_request_is_ended() {
     // A connection with a preface alone, and one whose request does not end.
     for starts_request in [false, true] {
         let mut client = Client::new();
-        let stream = starts_request.then(|| client.starts("/other", 0));
+        let stream = starts_request.then(|| client.opens("/other", 0));
         client.server.tick(SECOND * 9);
-        assert_eq!(client.hears(), []);
+        assert_eq!(client.receives(), []);
         // Dribbled frames are no request.
         client.sends_frame(frame::PING, frame::ACK, 0, &[0; 8]);
         client.server.tick(SECOND * 10);
         let mut expected = vec![GoAway(stream.unwrap_or(0), 0)];
         expected.extend(stream.map(|stream| Reset(stream, ErrorCode::Cancel as u32)));
-        assert_eq!(client.hears(), expected);
+        assert_eq!(client.receives(), expected);
         assert!(client.server.is_finished());
     }
 }
@@ -125,12 +129,12 @@ fn a_connection_with_a_whole_request_outlives_the_first_deadline() {
     let mut quick = Client::new();
     quick.calls(b"body");
     let mut queued = Client::new();
-    queued.starts("/other", frame::END_STREAM);
+    queued.opens("/other", frame::END_STREAM);
     for client in [&mut quick, &mut queued] {
         client.server.tick(SECOND);
-        client.hears();
+        client.receives();
         client.server.tick(SECOND * 20);
-        assert_eq!(client.hears(), []);
+        assert_eq!(client.receives(), []);
     }
 }
 
@@ -139,23 +143,23 @@ fn a_connection_with_a_whole_request_outlives_the_first_deadline() {
 fn a_window_raised_byte_by_byte_does_not_keep_a_response() {
     let mut client = Client::with(patient(), &[(4, 0)]);
     let stream = client.calls(&[7; 1000]);
-    client.hears();
+    client.receives();
     for half_seconds in 0..40 {
         client.server.tick(SECOND / 2 * half_seconds);
         client.sends_frame(frame::WINDOW_UPDATE, 0, stream, &1_u32.to_be_bytes());
-        assert!(matches!(client.hears()[..], [Data(_, _)]), "after {half_seconds}");
+        assert!(matches!(client.receives()[..], [Data(_, _)]), "after {half_seconds}");
     }
     client.server.tick(SECOND * 20);
-    assert_eq!(client.hears(), [Reset(stream, ErrorCode::Cancel as u32)]);
+    assert_eq!(client.receives(), [Reset(stream, ErrorCode::Cancel as u32)]);
 }
 
 #[test]
 fn a_streaming_response_that_moves_on_is_not_reset() {
     let mut client = Client::with(patient(), &[(4, 0)]);
-    let stream = client.starts("/other", frame::END_STREAM);
+    let stream = client.opens("/other", frame::END_STREAM);
     let (head, ()) = http::Response::new(()).into_parts();
     client.server.on_task(stream, TaskEvent::Head { head: Box::new(head), is_end: false });
-    client.hears();
+    client.receives();
     for message in 0..10 {
         let (sent, _) = tokio::sync::oneshot::channel();
         client.server.tick(SECOND * 15 * message);
@@ -163,7 +167,7 @@ fn a_streaming_response_that_moves_on_is_not_reset() {
         client.sends_frame(frame::WINDOW_UPDATE, 0, stream, &50_u32.to_be_bytes());
         client.server.tick(SECOND * (15 * u32::try_from(message).expect("small") + 10));
         client.sends_frame(frame::WINDOW_UPDATE, 0, stream, &50_u32.to_be_bytes());
-        let data = client.hears().into_iter().filter(|said| matches!(said, Data(_, _))).count();
+        let data = client.receives().into_iter().filter(|received| matches!(received, Data(_, _))).count();
         assert_eq!(data, 2);
         client.sends_frame(frame::PING, frame::ACK, 0, &[0; 8]);
     }
@@ -204,14 +208,14 @@ fn frames_after_the_goaway_do_not_keep_an_idle_connection() {
     let settings = Http2Settings { idle_timeout: SECOND * 100, ..patient() };
     let mut client = Client::with(settings, &[]);
     client.server.tick(SECOND * 100);
-    assert!(client.hears().iter().any(is_goaway));
+    assert!(client.receives().iter().any(is_goaway));
     for second in 101..120 {
         client.server.tick(SECOND * second);
         client.sends_frame(frame::PING, frame::ACK, 0, &[0; 8]);
         assert!(!client.server.is_finished());
     }
     client.server.tick(SECOND * 120);
-    assert!(client.hears().iter().any(is_goaway));
+    assert!(client.receives().iter().any(is_goaway));
     assert!(client.server.is_finished());
 }
 
@@ -219,19 +223,19 @@ fn frames_after_the_goaway_do_not_keep_an_idle_connection() {
 #[test]
 fn a_bidirectional_stream_outlives_the_timeout_for_bodies() {
     let mut client = Client::with(patient(), &[]);
-    let (unary, streaming) = (client.starts("/other", 0), client.starts("/other", 0));
+    let (unary, streaming) = (client.opens("/other", 0), client.opens("/other", 0));
     let (head, ()) = http::Response::new(()).into_parts();
     client.server.on_task(streaming, TaskEvent::Head { head: Box::new(head), is_end: false });
-    client.hears();
+    client.receives();
     client.server.tick(SECOND * 30);
-    assert_eq!(client.hears(), [Reset(unary, ErrorCode::Cancel as u32)]);
+    assert_eq!(client.receives(), [Reset(unary, ErrorCode::Cancel as u32)]);
     for second in (60..4000).step_by(30) {
         client.server.tick(SECOND * second);
         client.sends_frame(frame::PING, frame::ACK, 0, &[0; 8]);
-        client.hears();
+        client.receives();
     }
     client.sends_frame(frame::DATA, frame::END_STREAM, streaming, b"later");
-    assert_eq!((client.hears(), client.server.failure()), (vec![], None));
+    assert_eq!((client.receives(), client.server.failure()), (vec![], None));
     assert!(client.server.streams.contains_key(&streaming));
 }
 
@@ -245,21 +249,21 @@ fn a_header_block_without_end_is_ended() {
         assert_eq!(client.server.failure(), None);
     }
     client.server.tick(SECOND * 30);
-    client.is_broken_with(ErrorCode::Protocol);
+    client.fails_with(ErrorCode::Protocol);
 }
 
 #[test]
 fn an_evicted_connection_finishes_whole_requests_and_ignores_later_ones() {
     let mut client = Client::new();
-    let stream = client.starts("/other", frame::END_STREAM);
+    let stream = client.opens("/other", frame::END_STREAM);
     client.server.go_away();
-    assert_eq!(client.hears(), [GoAway(stream, 0)]);
-    client.starts("/other", frame::END_STREAM);
-    assert_eq!(client.hears(), []);
+    assert_eq!(client.receives(), [GoAway(stream, 0)]);
+    client.opens("/other", frame::END_STREAM);
+    assert_eq!(client.receives(), []);
     assert!(!client.server.is_finished());
     let (mut head, ()) = http::Response::new(()).into_parts();
     head.status = http::StatusCode::OK;
     client.server.on_task(stream, TaskEvent::Head { head: Box::new(head), is_end: true });
-    assert!(matches!(client.hears()[..], [Head(..), End(_)]));
+    assert!(matches!(client.receives()[..], [Head(..), End(_)]));
     assert!(client.server.is_finished());
 }

@@ -1,16 +1,16 @@
 //! Calls that are answered at once, and requests that are not.
 
 use super::{
-    client::{Said::*, *},
+    client::{Received::*, *},
     *,
 };
 
 #[test]
-fn a_call_is_answered_where_it_was_read_and_leaves_nothing_behind() {
+fn a_fast_path_call_leaves_no_stream() {
     let mut client = Client::new();
     for body in [&b"one"[..], b"two", b"", b"three"] {
         let stream = client.calls(body);
-        assert_eq!(client.hears(), answer(stream, body));
+        assert_eq!(client.receives(), response(stream, body));
     }
     assert!(client.server.streams.is_empty());
 }
@@ -38,14 +38,14 @@ fn allocations_of_calls(together: usize, block: impl Fn(u32) -> Vec<u8>) -> u64 
 }
 
 #[test]
-fn a_call_is_answered_without_allocating() {
+fn a_fast_path_call_does_not_allocate() {
     for together in [1, 2, 16, 24] {
         assert_eq!(allocations_of_calls(together, |_| head("/fast")), 0, "{together} together");
     }
 }
 
 #[test]
-fn a_header_that_differs_call_by_call_makes_nothing_be_allocated() {
+fn a_header_that_differs_by_call_does_not_allocate() {
     for indexed in [false, true] {
         let traced = |n| {
             let trace = format!("00-{n:032x}-{n:016x}-01");
@@ -56,60 +56,60 @@ fn a_header_that_differs_call_by_call_makes_nothing_be_allocated() {
 }
 
 #[test]
-fn a_body_in_pieces_is_the_same_body() {
+fn a_body_may_be_in_several_frames() {
     let mut client = Client::new();
-    let stream = client.starts("/fast", 0);
+    let stream = client.opens("/fast", 0);
     client.sends_frame(frame::DATA, 0, stream, b"in ");
     client.sends_frame(frame::DATA, 0, stream, b"pieces");
-    assert_eq!(client.hears(), []);
+    assert_eq!(client.receives(), []);
     client.sends_frame(frame::DATA, frame::END_STREAM, stream, b"");
-    assert_eq!(client.hears(), answer(stream, b"in pieces"));
+    assert_eq!(client.receives(), response(stream, b"in pieces"));
 }
 
 #[test]
-fn an_answer_waits_for_the_windows_and_no_longer() {
+fn a_response_waits_for_the_windows_only() {
     let mut client = Client::with(Http2Settings::default(), &[(4, 3)]);
     let stream = client.calls(b"a body");
-    assert_eq!(client.hears()[1..], [Data(stream, b"a b".to_vec())]);
+    assert_eq!(client.receives()[1..], [Data(stream, b"a b".to_vec())]);
     client.sends_frame(frame::WINDOW_UPDATE, 0, stream, &2_u32.to_be_bytes());
-    assert_eq!(client.hears(), [Data(stream, b"od".to_vec())]);
+    assert_eq!(client.receives(), [Data(stream, b"od".to_vec())]);
     // A window that is set larger is larger for what waits too.
     client.sends(&frame_bytes(frame::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 10]));
-    let mut rest = answer(stream, b"y");
+    let mut rest = response(stream, b"y");
     rest[0] = Ack;
-    assert_eq!(client.hears(), rest);
+    assert_eq!(client.receives(), rest);
     assert!(client.server.streams.is_empty());
 }
 
 #[test]
-fn what_cannot_be_answered_at_once_is_routed_as_it_came() {
+fn other_requests_are_routed_in_order() {
     let mut client = Client::new();
     client.calls(b"route");
-    let stream = client.starts("/other", frame::END_STREAM);
+    let stream = client.opens("/other", frame::END_STREAM);
     let routed: Vec<_> = std::iter::from_fn(|| client.server.take_routed()).collect();
     let paths: Vec<_> = routed.iter().map(|(id, request)| (*id, request.uri().path().to_owned())).collect();
     assert_eq!(paths, [(1, "/fast".to_owned()), (stream, "/other".to_owned())], "first come, first routed");
-    assert_eq!(client.hears(), [], "nothing of an answer has been said");
+    assert_eq!(client.receives(), [], "nothing of an answer has been received");
     // A client that gives up ends the stream.
     client.sends_frame(frame::RST_STREAM, 0, 1, &8_u32.to_be_bytes());
     assert_eq!(client.server.streams.len(), 1);
 }
 
 #[test]
-fn a_drain_finishes_what_was_sent_before_the_client_knew() {
+fn a_drain_finishes_requests_sent_before_the_goaway() {
     let mut client = Client::new();
-    let waiting = client.starts("/other", 0);
+    let waiting = client.opens("/other", 0);
     client.server.start_drain();
     let last_possible = 0x7fff_ffff;
-    let [GoAway(told, 0), Ping(payload)] = &client.hears()[..] else { panic!("a drain starts so") };
+    let [GoAway(told, 0), Ping(payload)] = &client.receives()[..] else { panic!("a drain starts so") };
     assert_eq!(*told, last_possible);
     let payload = payload.clone();
     let stream = client.calls(b"in time");
-    assert_eq!(client.hears(), answer(stream, b"in time"));
+    assert_eq!(client.receives(), response(stream, b"in time"));
     client.sends_frame(frame::PING, frame::ACK, 0, &payload);
-    assert_eq!(client.hears(), [GoAway(stream, 0)]);
+    assert_eq!(client.receives(), [GoAway(stream, 0)]);
     client.calls(b"too late");
-    assert!(!client.hears().iter().any(|said| matches!(said, Head(..))));
+    assert!(!client.receives().iter().any(|received| matches!(received, Head(..))));
     assert!(!client.server.is_finished(), "one call is under way");
     client.sends_frame(frame::RST_STREAM, 0, waiting, &8_u32.to_be_bytes());
     assert!(client.server.is_finished() && client.server.failure().is_none());
