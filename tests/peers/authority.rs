@@ -1,7 +1,10 @@
 //! Clients whose `:authority` is not the authority of a URI: Envoy sends the name of its cluster, and gRPC libraries the
 //! path of a Unix socket.
 
-use crate::support::{Envoy, Server, descriptor, http1, rules_file};
+use crate::{
+    envoy_process::Envoy,
+    support::{Server, descriptor, http1, rules_file},
+};
 use http::Request;
 use prost::Message as _;
 use std::{fs, net::Ipv4Addr, path::Path, process::Command};
@@ -21,7 +24,7 @@ async fn a_cluster_named_by_istio_is_limited() {
         .into_iter()
         .fold(config, |config, key| config.replace(key, &key.replace("tidegate", &format!("\"{CLUSTER}\""))));
     let envoy = Envoy::start_with(&config, server.address(), &[]).await;
-    let response = http1::send(Ipv4Addr::LOCALHOST, envoy.port(FAIL_CLOSED), Request::get("/")).await;
+    let response = http1::fetch(Ipv4Addr::LOCALHOST, envoy.port(FAIL_CLOSED), Request::get("/")).await;
     let response = response.expect("Envoy answers");
     assert_eq!(response.status(), 200);
     assert!(response.headers().contains_key("x-ratelimit-limit"), "{response:?}");

@@ -1,6 +1,9 @@
 //! The Envoy config and the rules of `deploy/compose`, with a real Envoy before a real server.
 
-use crate::support::{Envoy, Server, http1};
+use crate::{
+    envoy_process::Envoy,
+    support::{Server, http1},
+};
 use http::Request;
 use std::{net::Ipv4Addr, path::Path};
 
@@ -14,7 +17,7 @@ async fn the_compose_example_admits_five_requests_and_denies_the_sixth() {
     let mut statuses = Vec::new();
     for _ in 0..6 {
         let request = Request::get("/").header("x-api-key", "alice");
-        let answer = http1::send(Ipv4Addr::LOCALHOST, envoy.port(10000), request).await;
+        let answer = http1::fetch(Ipv4Addr::LOCALHOST, envoy.port(10000), request).await;
         statuses.push(answer.expect("Envoy answers").status().as_u16());
     }
     assert_eq!(statuses, [200, 200, 200, 200, 200, 429]);

@@ -5,7 +5,10 @@
 pub mod denials;
 pub mod queueing;
 
-use crate::support::{Envoy, Server, descriptor, http1};
+use crate::{
+    envoy_process::Envoy,
+    support::{Server, descriptor, http1},
+};
 use http::{Request, Response, request::Builder};
 use std::{
     io::{Read, Write},
@@ -48,12 +51,12 @@ impl Edge {
         Self { server, envoy }
     }
 
-    async fn ask(&self, from: Ipv4Addr, request: Builder) -> Response<()> {
+    async fn ask(&self, from: Ipv4Addr, request: Builder) -> Response<Vec<u8>> {
         self.ask_at(FAIL_OPEN, from, request).await
     }
 
-    async fn ask_at(&self, listener: u16, from: Ipv4Addr, request: Builder) -> Response<()> {
-        http1::send(from, self.envoy.port(listener), request).await.expect("Envoy answers")
+    async fn ask_at(&self, listener: u16, from: Ipv4Addr, request: Builder) -> Response<Vec<u8>> {
+        http1::fetch(from, self.envoy.port(listener), request).await.expect("Envoy answers")
     }
 
     /// How many requests are let in before one is denied.
@@ -67,7 +70,7 @@ impl Edge {
         listener: u16,
         from: Ipv4Addr,
         request: impl Fn() -> Builder,
-    ) -> (usize, Response<()>) {
+    ) -> (usize, Response<Vec<u8>>) {
         for admitted in 0..MANY {
             let answer = self.ask_at(listener, from, request()).await;
             match answer.status().as_u16() {

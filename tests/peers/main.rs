@@ -9,6 +9,7 @@
 mod authority;
 mod compose;
 mod envoy;
+mod envoy_process;
 mod h2spec;
 mod kubernetes;
 mod peer;

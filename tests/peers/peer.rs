@@ -1,6 +1,6 @@
 //! Programs and rights beyond Rust that a test needs, and how a test declares that.
 
-use crate::support::envoy_binary;
+use crate::envoy_process::envoy_binary;
 use libtest_mimic::Trial;
 use std::{
     env,

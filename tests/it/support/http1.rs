@@ -1,4 +1,4 @@
-//! A plain HTTP/1.1 client: one connection a request, from any address of loopback.
+//! A plain HTTP/1.1 client: one connection per request, from any address of loopback.
 
 use std::{
     io,
@@ -13,23 +13,14 @@ use tokio::{
 /// Time limit of a response before the test fails.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Sends a request without a body to a port of loopback, from an address of loopback; the answer without its body.
-pub async fn send(
-    from: Ipv4Addr,
-    port: u16,
-    request: http::request::Builder,
-) -> io::Result<http::Response<()>> {
-    fetch(from, port, request).await.map(|answer| answer.map(drop))
-}
-
-/// The same, and the answer with its body.
+/// Sends a request without a body to a port of loopback, from an address of loopback.
 pub async fn fetch(
     from: Ipv4Addr,
     port: u16,
     request: http::request::Builder,
 ) -> io::Result<http::Response<Vec<u8>>> {
-    let answered = tokio::time::timeout(PATIENCE, exchange(from, port, request));
-    answered.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+    let response = tokio::time::timeout(PATIENCE, exchange(from, port, request));
+    response.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
 async fn exchange(

@@ -1,6 +1,5 @@
 //! Shared by the integration tests.
 
-mod envoy;
 pub mod frames;
 pub mod http1;
 pub mod http2;
@@ -8,7 +7,6 @@ mod in_process;
 mod limiter;
 mod server;
 
-pub use envoy::{Envoy, envoy_binary};
 pub use in_process::InProcess;
 pub use limiter::{limiter, limiter_with_room};
 pub use server::{Client, Server, descriptor, rules_file};

@@ -1,6 +1,9 @@
 //! A real Envoy whose requests are held: it waits as long as its filter's timeout says, and tells Tidegate how long that is.
 
-use crate::support::{Envoy, Server, http1, rules_file};
+use crate::{
+    envoy_process::Envoy,
+    support::{Server, http1, rules_file},
+};
 use http::Request;
 use std::{
     net::Ipv4Addr,
@@ -28,7 +31,7 @@ async fn three_together(timeout: &str) -> (Vec<u16>, Duration) {
     let port = envoy.port(FAIL_OPEN);
     let started = Instant::now();
     let ask = || async move {
-        let answer = http1::send(Ipv4Addr::LOCALHOST, port, Request::get("/search")).await;
+        let answer = http1::fetch(Ipv4Addr::LOCALHOST, port, Request::get("/search")).await;
         answer.expect("Envoy answers").status().as_u16()
     };
     let (one, two, three) = tokio::join!(ask(), ask(), ask());

@@ -1,6 +1,6 @@
 //! A real Envoy, run with a config that users copy, at ports of this run's own.
 
-use super::http1;
+use crate::support::http1;
 use std::{
     collections::BTreeMap,
     fs::{self, File},
@@ -82,7 +82,7 @@ impl Envoy {
                 return Err(envoy.log());
             }
             let ready =
-                http1::send(Ipv4Addr::LOCALHOST, envoy.port(ADMIN_PORT), http::Request::get("/ready")).await;
+                http1::fetch(Ipv4Addr::LOCALHOST, envoy.port(ADMIN_PORT), http::Request::get("/ready")).await;
             if ready.is_ok_and(|answer| answer.status() == 200) {
                 return Ok(envoy);
             }
