@@ -1,4 +1,4 @@
-//! `tidegate check`: are these rule files good, and what do they say?
+//! `tidegate check`: validates rule files and lists their rules.
 
 use super::{
     Failure,
@@ -19,7 +19,7 @@ use std::{path::PathBuf, process::ExitCode};
 /// Exit code 0: all files are good. 1: at least one is not, and the server would load none.
 #[derive(Args)]
 pub(super) struct Check {
-    /// Rule files, or directories of them.
+    /// Rule files, or directories of them; - is standard input.
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
     #[command(flatten)]

@@ -24,7 +24,7 @@ use std::{num::NonZeroUsize, path::PathBuf, process::ExitCode, sync::Arc, time::
 /// the process at once.
 #[derive(Args)]
 pub(super) struct Serve {
-    /// Rule file, or directory of rule files; repeatable.
+    /// Rule file, or directory of rule files; - is standard input; repeatable.
     #[arg(long, env = "TIDEGATE_RULES", value_name = "PATH", value_delimiter = ':')]
     rules: Vec<PathBuf>,
     #[command(flatten)]

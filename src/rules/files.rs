@@ -8,7 +8,8 @@ use super::{
     error::{Problems, RuleErrors},
 };
 use std::{
-    fs, io,
+    fs,
+    io::{self, Read as _},
     path::{Path, PathBuf},
 };
 
@@ -31,12 +32,16 @@ impl Source {
 /// How deep directories may be nested: symbolic links can make a loop of them.
 const DEPTH_MAX: usize = 16;
 
-/// Reads the files, and all `.yaml` and `.yml` files in and below the directories.
+/// Reads the files, and all `.yaml` and `.yml` files in and below the directories. The path `-` is standard input.
 pub fn read(paths: &[PathBuf]) -> Result<Vec<Source>, RuleErrors> {
     let mut problems = Problems::default();
     let mut sources = Vec::new();
     for path in paths {
-        if path.is_dir() {
+        if path.as_os_str() == "-" {
+            let mut bytes = Vec::new();
+            let read = io::stdin().read_to_end(&mut bytes).map(|_| bytes);
+            add_source(SourceId::file("<stdin>"), read, &mut sources, &mut problems);
+        } else if path.is_dir() {
             let before = sources.len();
             match read_directory(path, 0, &mut sources, &mut problems) {
                 Ok(()) if sources.len() > before => {}
@@ -88,8 +93,11 @@ fn read_directory(
 }
 
 fn read_file(path: &Path, sources: &mut Vec<Source>, problems: &mut Problems) {
-    let id = source_id(path);
-    match fs::read(path) {
+    add_source(source_id(path), fs::read(path), sources, problems);
+}
+
+fn add_source(id: SourceId, read: io::Result<Vec<u8>>, sources: &mut Vec<Source>, problems: &mut Problems) {
+    match read {
         Err(error) => problems.of_source(id, format!("cannot be read: {error}")),
         Ok(bytes) => match String::from_utf8(bytes) {
             Ok(text) => sources.push(Source { id, text }),

@@ -174,6 +174,22 @@ fn check_shows_every_rule() {
 }
 
 #[test]
+fn a_hyphen_is_standard_input() {
+    let on_stdin = |args: &[&str], text: &str| {
+        let file = rules_file(text);
+        let stdin = std::fs::File::open(file.path()).unwrap();
+        Command::new(env!("CARGO_BIN_EXE_tidegate")).args(args).stdin(stdin).output().unwrap()
+    };
+    let checked = on_stdin(&["check", "-"], RULES);
+    assert!(checked.status.success() && stdout(&checked).contains("<stdin>:"), "{}", stdout(&checked));
+    let explained = on_stdin(&["explain", "--rules", "-", "edge", "abuser=eve"], RULES);
+    assert!(stdout(&explained).contains("1 per minute"), "{}", stdout(&explained));
+    let broken = on_stdin(&["check", "-"], "domain: [");
+    assert_eq!(broken.status.code(), Some(1));
+    assert!(stderr(&broken).starts_with("<stdin>:1"), "{}", stderr(&broken));
+}
+
+#[test]
 fn check_of_broken_files_fails_with_a_located_line_for_each_error() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/rules/broken");
     let checked = run(&["check", folder.to_str().unwrap()]);

@@ -1,12 +1,12 @@
-//! A door for the fuzzers.
+//! Fuzz bridge of the load generator's HTTP/2 client.
 
 use super::{call_headers::call_headers, outcome::Outcome};
 use crate::http2::client::{Connection, Finished};
 
-/// What a client makes of all that its server sends after its settings, read in pieces of so many bytes: the ends of its
-/// calls, whose order is nobody's promise, and how the connection stands or failed.
+/// Feeds a client the bytes that its server sends after its SETTINGS, in reads of `piece` bytes. Returns the outcomes of the
+/// calls, sorted, and the state of the connection or its error.
 pub fn http2_client(sent: &[u8], piece: usize) -> (Vec<String>, String) {
-    /// A frame of settings that says nothing: all are as the protocol has them.
+    /// An empty SETTINGS frame.
     const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
     let mut connection = Connection::new(call_headers("fuzz", None));
     let (mut finished, mut broken) = (Vec::new(), None);
