@@ -1,6 +1,6 @@
-//! What one decision costs in arithmetic alone, algorithm by algorithm: `cargo bench --bench algorithms`.
+//! The arithmetic of one decision, by algorithm: `cargo bench --bench algorithms`.
 //!
-//! A decision asks what remains, counts one hit, and asks again for the answer: what remains now and when all of the
+//! A decision reads what remains, counts one hit, and reads the status: what remains then and when all of the
 //! limit will be free. No locks, no hashing, no key: those are in the other benches.
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
@@ -36,7 +36,7 @@ fn algorithms() -> Vec<(&'static str, Algorithm)> {
     ]
 }
 
-/// One decision on one hit; returns what the answer would say, so that nothing is left out.
+/// One decision on one hit; returns the numbers of the status, so that none is optimised away.
 #[inline]
 fn decide(algorithm: &Algorithm, state: &mut State, now: Timestamp) -> (u64, u128) {
     if algorithm.remaining(state, now) >= 1 {

@@ -1,7 +1,7 @@
-//! Where the nanoseconds of a decision go: `cargo bench --bench decide`.
+//! The time of a decision by kind of request: `cargo bench --bench decide`.
 //!
 //! The steps of one decision, one by one and on hot data; the whole of them; and what makes a decision dearer: more
-//! descriptors, more rules, more limits. What a decision costs with many keys, and on two threads, is measured by
+//! descriptors, more rules, more limits. The cost of a decision with many keys, and on two threads, is measured by
 //! `benches/in_process`.
 
 use criterion::{Criterion, criterion_group, criterion_main};

@@ -1,6 +1,6 @@
 //! A decision allocates nothing once its counters are there, whatever the algorithm that keeps two words.
 //!
-//! A test program of its own, since it counts what the allocator is asked for.
+//! A test program of its own, because it counts allocations of the whole process.
 
 #[path = "it/support/limiter.rs"]
 mod limiter;
@@ -13,7 +13,7 @@ use tidegate::{
     limiter::Limiter,
 };
 
-/// Each limits its own key, in every way that keeps two words.
+/// A key for each algorithm with a state of two words.
 const RULES: &str = "
 domain: edge
 descriptors:
@@ -64,7 +64,7 @@ fn at(step: u64) -> Timestamp {
     Timestamp::from_nanos(1_700_000_000_000_000_000 + step * MINUTE_NANOS / 7)
 }
 
-/// Takes, is denied, peeks and gives back, alone and together with others, in requests that come one by one and together.
+/// Requests that take, are denied, peek and give back, with one descriptor and several, one by one and in batches.
 fn ask_everything(limiter: &Limiter, steps: std::ops::Range<u64>) -> (u32, u32) {
     let (mut admitted, mut denied) = (0, 0);
     for step in steps {
@@ -84,7 +84,7 @@ fn ask_everything(limiter: &Limiter, steps: std::ops::Range<u64>) -> (u32, u32) 
 }
 
 #[test]
-fn a_decision_allocates_nothing_once_its_counters_are_there() {
+fn a_decision_allocates_nothing_once_its_counters_exist() {
     let limiter = limiter(RULES);
     ask_everything(&limiter, 0..1);
     let mut decided = (0, 0);

@@ -1,4 +1,4 @@
-//! One request a second against 5 per 10 s on `sliding_log`: of sixty, thirty are let through, 5 and 5 in turn, since
+//! One request a second against 5 per 10 s on `sliding_log`: of sixty, thirty are admitted, in alternating runs of 5, because
 //! denied ones do not count. Through the library, and through a running server whose clock the test moves.
 
 use crate::support::{Client, InProcess, descriptor, limiter};
@@ -17,14 +17,14 @@ domain: d
 descriptors: [{key: user, rate_limit: {per: 10s, requests_per_unit: 5, algorithm: sliding_log}}]
 ";
 
-/// Not on any edge: a log knows none.
+/// Not at a multiple of any window: a log has no windows.
 const START: Timestamp = Timestamp::from_nanos(1_700_006_403_217_000_001);
 
 fn after(elapsed: Duration) -> Timestamp {
     START.saturating_add_nanos(u64::try_from(elapsed.as_nanos()).expect("less than five hundred years"))
 }
 
-/// A letter for each second: `y` if its request was let through.
+/// A letter for each second: `y` if its request was admitted.
 fn expected() -> String {
     "yyyyynnnnn".repeat(6)
 }
@@ -61,7 +61,7 @@ async fn through_a_running_server() {
     assert_eq!(answered, expected());
 }
 
-/// The reset that goes over the wire is the nanosecond from which on the same request is admitted.
+/// The reset on the wire is the nanosecond from which on the same request is admitted.
 #[tokio::test]
 async fn a_denial_through_the_server_ends_at_the_nanosecond_that_it_tells() {
     let server = InProcess::start(RULES, START);

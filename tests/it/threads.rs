@@ -57,7 +57,7 @@ fn used(limiter: &Limiter, value: &str) -> usize {
     LIMIT - ask(limiter, &[value], Hits::Peek).1[0] as usize
 }
 
-/// What every thread did, added up.
+/// Sums over all threads.
 fn in_threads(work: impl Fn(usize) -> usize + Sync) -> usize {
     let work = &work;
     thread::scope(|scope| {
@@ -104,10 +104,10 @@ fn a_request_over_several_shards_is_charged_as_a_whole_or_not_at_all_by_any_numb
     }
 }
 
-/// Many threads come to one queue at one moment, and some of those who wait give up. The others have their turns one leak
+/// Many threads queue requests at one moment, and cancel some of them. The others are released one leak
 /// after the other, from the first on.
 #[test]
-fn in_a_queue_of_many_threads_no_turn_is_given_twice_and_none_is_left_out() {
+fn in_a_queue_of_many_threads_release_times_have_no_duplicate_and_no_gap() {
     let limiter = limiter_per("second", "algorithm: leaky_bucket, max_wait: 1h, max_queue: 10000");
     let now = Timestamp::from_millis(1_700_006_400_000);
     let waiting = Mutex::new(Vec::new());
@@ -136,9 +136,9 @@ fn in_a_queue_of_many_threads_no_turn_is_given_twice_and_none_is_left_out() {
     assert!(turns.len() > LIMIT);
 }
 
-/// What is given back by some threads while others take it is neither lost nor counted twice.
+/// Hits given back by some threads while others take them are neither lost nor counted twice.
 #[test]
-fn giving_back_beside_others_that_take_leaves_what_was_not_given_back() {
+fn hits_given_back_while_others_are_taken_are_exact() {
     for algorithm in ALGORITHMS {
         let limiter = limiter(algorithm);
         let back = Hits::GiveBack(NonZeroU64::MIN);

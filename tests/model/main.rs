@@ -1,15 +1,15 @@
-//! What holds under every schedule of threads: the store, the rules and the limiter as they are, their locks and atomics
-//! under `shuttle` (`src/sync/mod.rs`), which stops threads wherever they touch shared memory and lets another one go on.
+//! Properties under every schedule of threads: the real store, rules and limiter, with their locks and atomics from `shuttle`
+//! (`src/sync/mod.rs`), which may switch threads at each access to shared memory.
 //!
 //! Shuttle and not loom: a decision takes dozens of steps over 256 locks, and what matters are four kinds of threads at
-//! once (requests, the sweeper, the snapshots, a reload). Loom tries everything and is through with such a thing never.
+//! once (requests, the sweeper, the snapshots, a reload). Loom explores all schedules, and does not finish on this.
 //! The smallest case, two requests that cross, is tried exhaustively here too; the others under thousands of schedules,
 //! half of them at random, half by few but well-placed preemptions (PCT), which find most bugs there are.
 //!
-//! What is not modelled: weak memory orders (the one bare atomic counts and orders nothing) and the inside of `arc-swap`.
+//! Not modelled: weak memory orders (the one bare atomic counts and orders nothing) and the inside of `arc-swap`.
 //!
-//! `cargo test --features model --test model`. `TIDEGATE_MODEL_SCHEDULES` says how many schedules each case is tried under,
-//! `SHUTTLE_RANDOM_SEED` which. A failure prints its schedule, to be given to `shuttle::replay`.
+//! `cargo test --features model --test model`. `TIDEGATE_MODEL_SCHEDULES` sets the number of schedules of each case,
+//! `SHUTTLE_RANDOM_SEED` the seed. A failure prints its schedule, to be given to `shuttle::replay`.
 
 mod queue;
 mod world;
@@ -21,7 +21,7 @@ use shuttle::{
 use std::{collections::BTreeMap, env};
 use world::{LIMIT, World, in_threads};
 
-/// Schedules of each case, unless told otherwise: some seconds.
+/// Default number of schedules of each case: some seconds.
 const SCHEDULES: usize = 2_000;
 
 /// Preemptions that the well-placed half of the schedules makes.
@@ -47,7 +47,7 @@ fn under_every_schedule(case: impl Fn() + Send + Sync + 'static) -> usize {
 
 #[test]
 fn of_two_crossing_requests_for_the_last_hit_one_is_charged_as_a_whole_under_every_schedule() {
-    // The way that every request can take, and the short one.
+    // The general path, and the fast path.
     for algorithm in ["sliding_log", "sliding_window"] {
         let schedules = under_every_schedule(move || {
             let world = World::counting_by(algorithm, &[("a", LIMIT - 1), ("b", LIMIT - 1)]);
@@ -90,7 +90,7 @@ fn requests_are_charged_whole_and_never_beyond_the_limit_beside_sweeps_copies_an
             assert_eq!(world.used(value), charged, "{value}");
         }
         assert_eq!(world.held().len(), world.counters());
-        // What was copied, and one pass over what changed behind it, is what is there.
+        // The copies, and one more pass over later changes, are equal to the counters.
         world.copy_twice();
         assert_eq!(world.kept(), world.held());
     });

@@ -1,4 +1,4 @@
-//! A queue under every schedule that matters: requests over two counters come, wait and go away.
+//! A queue under many schedules: requests for two counters arrive, are queued and cancelled.
 
 use crate::{under_many_schedules, world::in_threads};
 use std::{sync::Arc, task::Waker, time::Duration};
@@ -9,7 +9,7 @@ use tidegate::{
     store::{OnFull, Seed, StoreSettings},
 };
 
-/// 15 November 2023. Time stands still: what is told apart is the order of things alone.
+/// 15 November 2023. Time stands still: only the order of events differs.
 const NOW: Timestamp = Timestamp::from_nanos(1_700_006_400_000_000_000);
 
 /// One a second and one at once, for each value.
@@ -27,8 +27,8 @@ fn limiter() -> Arc<Limiter> {
     Arc::new(Limiter::new(rules, store, false))
 }
 
-/// Asks one hit of each counter, in this order; the ticket if it waits.
-fn come(limiter: &Limiter, values: [&str; 2]) -> Option<Ticket> {
+/// Takes one hit of each counter, in this order; the ticket if it is queued.
+fn arrive(limiter: &Limiter, values: [&str; 2]) -> Option<Ticket> {
     let mut request = Request::new("d");
     for value in values {
         let entries = [Entry { key: "k", value }].into_iter().collect();
@@ -44,21 +44,21 @@ fn come(limiter: &Limiter, values: [&str; 2]) -> Option<Ticket> {
     }
 }
 
-/// Whoever still waits in the end has a turn of its own, and no turn is left out.
+/// The requests left in the end have release times of their own, without a gap.
 #[test]
-fn turns_follow_each_other_without_a_gap_whoever_comes_and_goes_away() {
+fn release_times_have_no_gap_whichever_requests_are_cancelled() {
     under_many_schedules(|| {
         let limiter = limiter();
-        assert!(come(&limiter, ["a", "b"]).is_none());
+        assert!(arrive(&limiter, ["a", "b"]).is_none());
         let waiting = in_threads(
             [(["a", "b"], false), (["b", "a"], true), (["a", "b"], true), (["b", "a"], false)].map(
-                |(values, goes_away)| {
+                |(values, is_cancelled)| {
                     let limiter = Arc::clone(&limiter);
                     move || {
-                        let ticket = come(&limiter, values).expect("the first has taken what fits at once");
-                        // Asked by whoever waits, beside all that others do.
+                        let ticket = arrive(&limiter, values).expect("the first has taken the burst");
+                        // Concurrently with the other threads.
                         assert!(matches!(limiter.due(&ticket), Due::At(_)));
-                        if goes_away {
+                        if is_cancelled {
                             limiter.cancel(ticket, NOW);
                             return None;
                         }
@@ -68,13 +68,13 @@ fn turns_follow_each_other_without_a_gap_whoever_comes_and_goes_away() {
             ),
         );
         let tickets = waiting.into_iter().flatten();
-        let mut turns: Vec<Duration> = tickets
+        let mut releases: Vec<Duration> = tickets
             .map(|ticket| match limiter.due(&ticket) {
-                Due::At(turn) => turn.since(NOW),
+                Due::At(release) => release.since(NOW),
                 Due::TooLate => panic!("no end is set"),
             })
             .collect();
-        turns.sort_unstable();
-        assert_eq!(turns, [1, 2].map(Duration::from_secs));
+        releases.sort_unstable();
+        assert_eq!(releases, [1, 2].map(Duration::from_secs));
     });
 }

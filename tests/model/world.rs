@@ -1,7 +1,7 @@
-//! What a case is played in: a limiter, what is kept of its counters, and the threads' kinds of work.
+//! The setting of a case: a limiter, copies of its counters, and the work of the threads.
 //!
-//! Every limit admits [`LIMIT`] hits at once; reloads change its window, so that counters are carried over, and not the
-//! number. Time stands at [`NOW`] for everybody: what is told apart is the order of things alone.
+//! Every limit admits [`LIMIT`] hits at once; reloads change its window, so that counters are converted, and not the
+//! number. Time stands at [`NOW`] for all threads: only the order of events differs.
 
 use shuttle::{sync::Mutex, thread};
 use std::{
@@ -30,11 +30,11 @@ const LONG_AGO: Timestamp = Timestamp::from_nanos(1_697_414_400_000_000_000);
 
 pub struct World {
     limiter: Limiter,
-    /// What copying has kept, as a snapshot would.
+    /// The copies, as a snapshot would have them.
     kept: Mutex<BTreeMap<Key, State>>,
 }
 
-/// Logs go the way that every request can take; a case that is about a short way counts otherwise.
+/// Logs take the general path; cases about the fast path use another algorithm.
 const ALGORITHM: &str = "sliding_log";
 
 fn rules(window: &str, algorithm: &str) -> [Source; 1] {
@@ -70,17 +70,17 @@ impl World {
         Arc::new(world)
     }
 
-    /// Leaves counters behind that nobody has dropped yet.
+    /// Makes counters that have expired and were not dropped yet.
     pub fn leave_expired(&self, values: &[&str]) {
         values.iter().for_each(|value| assert_eq!(self.decide(&[value], Hits::ONE, LONG_AGO).0, Code::Ok));
     }
 
-    /// Asks one hit of each counter, in this order; whether it is admitted.
+    /// Takes one hit of each counter, in this order; returns whether it is admitted.
     pub fn ask(&self, values: &[&str]) -> bool {
         self.decide(values, Hits::ONE, NOW).0 == Code::Ok
     }
 
-    /// Hits that are counted.
+    /// Used hits.
     pub fn used(&self, value: &str) -> u32 {
         LIMIT - self.decide(&[value], Hits::Peek, NOW).1
     }
@@ -114,7 +114,7 @@ impl World {
     fn copy(&self, shard: usize) {
         let (mut copies, mut next) = (PageCopies::new(), Some(0));
         while let Some(from) = next {
-            // The lock is let go before what was copied is written.
+            // The lock is released before the copies are written.
             next = self.store().lock(shard).copy_pages(from, Wanted::Changed, &mut copies);
             let mut kept = self.kept.lock().expect("nobody panics with it");
             for (keys, counters) in copies.iter() {
@@ -136,12 +136,12 @@ impl World {
         self.limiter.store()
     }
 
-    /// Counters that the store says it holds or has set room aside for.
+    /// Number of counters that exist or are reserved, as the store counts them.
     pub fn counters(&self) -> usize {
         self.store().counters()
     }
 
-    /// Counters that are there.
+    /// The counters.
     pub fn held(&self) -> BTreeMap<Key, State> {
         let mut held = BTreeMap::new();
         for shard in self.shards_in_use() {

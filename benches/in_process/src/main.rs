@@ -1,8 +1,8 @@
-//! What a decision costs without the wire: nanoseconds with few and with many keys, alone and together with others, and
+//! The cost of a decision without the wire: nanoseconds with few and with many keys, alone and together with others, and
 //! what a second thread adds. The steps of a decision are measured by `benches/decide.rs`.
 //!
 //! Prints `name=number` lines. Each number is the best of several repeats, because whatever else the machine does can only
-//! make it worse. What making the request costs is measured too and taken off.
+//! make it worse. The cost of making the request is measured and subtracted.
 
 use smallvec::smallvec;
 use std::{array, hint::black_box, ops::Range, sync::Barrier, thread};
@@ -21,7 +21,7 @@ const REPEATS: u32 = 7;
 const DECISIONS: u64 = 1_000_000;
 const FEW_KEYS: u64 = 1_000;
 const MANY_KEYS: u64 = 1_000_000;
-/// Requests that come together, as on a connection with as many streams.
+/// Requests of one batch, as on a connection with as many streams.
 const TOGETHER: usize = 16;
 /// Each thread's own, small enough to stay in its core's cache.
 const KEYS_PER_THREAD: u64 = 1_000;
@@ -56,7 +56,7 @@ fn limiter() -> Limiter {
     Limiter::new(rules, store, false)
 }
 
-/// What one decision takes, with this many live keys in random order.
+/// Time of one decision, with this many live keys in random order.
 fn decide_nanos(keys: u64) -> f64 {
     let limiter = limiter();
     ask(keys, |number| number % keys, |request, now| decide(&limiter, request, now));
@@ -70,7 +70,7 @@ fn decide_nanos(keys: u64) -> f64 {
     best(|| work(decide)) - best(|| work(nothing))
 }
 
-/// The same for decisions of requests that come together.
+/// The same for a batch.
 fn decide_all_nanos(keys: u64) -> f64 {
     let limiter = limiter();
     ask(keys, |number| number % keys, |request, now| decide(&limiter, request, now));

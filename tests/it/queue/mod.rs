@@ -1,4 +1,4 @@
-//! Answers that are held until their turn: through the front, with a time that only timers move, and by a real server.
+//! Queued requests: through the service, with a clock that only timers move, and by a real server.
 
 mod releases;
 mod server;

@@ -1,5 +1,5 @@
-//! When held answers are given, to the millisecond: a front whose clock is that of its timers, and that stands still while
-//! there is anything to do.
+//! The times of responses to queued requests, to the millisecond: the clock is that of the timers, and stands still while there is
+//! anything to do.
 
 use crate::support::{
     descriptor,
@@ -72,8 +72,8 @@ impl Held {
         }
     }
 
-    /// Asks for one hit of the one user, with a deadline if there is one; the verdict, and when it came, in milliseconds.
-    async fn ask(&self, deadline: Option<&str>) -> (Code, u128) {
+    /// Takes one hit of the one user, with an optional deadline; returns the verdict and its time in milliseconds.
+    async fn send(&self, deadline: Option<&str>) -> (Code, u128) {
         let head =
             deadline.iter().fold(grpc(SHOULD_RATE_LIMIT), |head, text| head.header("grpc-timeout", *text));
         let asked = RateLimitRequest {
@@ -102,10 +102,10 @@ impl Held {
         }
     }
 
-    /// The same as a call and a connection of its own, which ends when it is aborted. It has asked when this returns.
+    /// The same as a call on a connection of its own, which ends when it is aborted. The request has arrived when this returns.
     async fn call(&self, deadline: Option<&'static str>) -> JoinHandle<(Code, u128)> {
         let held = self.clone();
-        let call = tokio::spawn(async move { held.ask(deadline).await });
+        let call = tokio::spawn(async move { held.send(deadline).await });
         let calls = self.limiter.queued();
         while self.limiter.queued() == calls && !call.is_finished() {
             tokio::task::yield_now().await;
@@ -115,7 +115,7 @@ impl Held {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_answer_is_given_at_its_turn_and_what_does_not_fit_the_queue_is_denied_at_once() {
+async fn each_queued_request_is_answered_at_its_release_time_and_those_beyond_the_queue_at_once() {
     let held = Held::new(ONE_A_SECOND).await;
     let mut calls = Vec::new();
     for _ in 0..7 {
@@ -125,12 +125,12 @@ async fn each_answer_is_given_at_its_turn_and_what_does_not_fit_the_queue_is_den
     for (call, turn) in calls.into_iter().zip([0, 1_000, 2_000, 3_000, 4_000, 5_000]) {
         assert_eq!(call.await.unwrap(), (Code::Ok, turn));
     }
-    assert_eq!(held.ask(None).await, (Code::Ok, 6_000));
+    assert_eq!(held.send(None).await, (Code::Ok, 6_000));
     assert_eq!(held.limiter.queued(), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_place_of_a_call_that_ends_goes_to_the_next_which_is_answered_earlier() {
+async fn a_call_that_ends_advances_the_next_which_is_answered_earlier() {
     let held = Held::new(ONE_A_SECOND).await;
     let mut calls = Vec::new();
     for _ in 0..5 {
@@ -147,16 +147,16 @@ async fn the_place_of_a_call_that_ends_goes_to_the_next_which_is_answered_earlie
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deadline_before_the_turn_is_an_answer_at_once_and_takes_no_place() {
+async fn a_request_with_a_deadline_before_its_release_is_denied_at_once_and_not_charged() {
     let held = Held::new(ONE_A_SECOND).await;
-    assert_eq!(held.ask(None).await, (Code::Ok, 0));
-    assert_eq!(held.ask(Some("20m")).await, (Code::OverLimit, 0));
-    assert_eq!(held.ask(Some("999999u")).await, (Code::OverLimit, 0));
-    assert_eq!(held.ask(Some("1S")).await, (Code::Ok, 1_000));
+    assert_eq!(held.send(None).await, (Code::Ok, 0));
+    assert_eq!(held.send(Some("20m")).await, (Code::OverLimit, 0));
+    assert_eq!(held.send(Some("999999u")).await, (Code::OverLimit, 0));
+    assert_eq!(held.send(Some("1S")).await, (Code::Ok, 1_000));
 }
 
 #[tokio::test(start_paused = true)]
-async fn hits_that_are_given_back_wake_those_who_wait() {
+async fn hits_that_are_given_back_wake_queued_requests() {
     let held = Held::new(ONE_A_SECOND).await;
     let mut calls = Vec::new();
     for _ in 0..3 {
@@ -174,7 +174,7 @@ async fn hits_that_are_given_back_wake_those_who_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_whose_turn_would_come_after_the_end_are_denied_when_the_end_is_known() {
+async fn requests_that_would_be_released_after_the_end_are_denied_when_the_end_is_set() {
     let held = Held::new(ONE_A_SECOND).await;
     let mut calls = Vec::new();
     for _ in 0..4 {

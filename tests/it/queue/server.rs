@@ -1,4 +1,4 @@
-//! A real server that holds answers: for real clients, for those who go away, and while it drains.
+//! A real server with queues: clients that wait, cancel or disconnect, and a drain.
 
 use crate::support::{Client, Server, descriptor, rules_file};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ descriptors:
     rate_limit: {unit: second, requests_per_unit: 10, algorithm: leaky_bucket, burst: 1, max_wait: 10s}
 ";
 
-/// One in five minutes: no test waits for a turn.
+/// One hit in five minutes: no test waits for a release.
 const RARELY: &str = "
 domain: d
 descriptors:
@@ -23,14 +23,14 @@ descriptors:
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What a look at the counter tells of the time until one more hit fits, in seconds.
+/// The time until one more hit fits, in seconds, by a peek.
 async fn seconds_until_room(client: &mut Client) -> i64 {
     let peek = RateLimitDescriptor { hits_addend: Some(0), ..descriptor(&[("user", "x")]) };
     let answer = client.ask("d", vec![peek]).await.expect("an answer");
     answer.statuses[0].duration_until_reset.as_ref().map_or(0, |wait| wait.seconds)
 }
 
-/// Asks until the time is within five minutes of `minutes`.
+/// Peeks until that time is within five minutes of `minutes`.
 async fn wait_for_minutes_until_room(client: &mut Client, minutes: i64) {
     let polls = PATIENCE.as_millis() / 10;
     for _ in 0..polls {
@@ -42,20 +42,20 @@ async fn wait_for_minutes_until_room(client: &mut Client, minutes: i64) {
     panic!("not within {minutes} minutes: {} s", seconds_until_room(client).await);
 }
 
-/// A call that waits for its turn.
-fn waiting_call(client: &Client) -> tokio::task::JoinHandle<Code> {
+/// A call that is queued.
+fn queued_call(client: &Client) -> tokio::task::JoinHandle<Code> {
     let mut client = Client(client.0.clone());
     tokio::spawn(async move { client.hit("d", &[("user", "x")]).await.expect("an answer").overall_code() })
 }
 
 #[tokio::test]
 #[expect(clippy::disallowed_methods, reason = "times how long calls are held")]
-async fn calls_that_come_together_are_answered_one_by_one() {
+async fn concurrent_calls_are_answered_one_by_one() {
     let rules = rules_file(TEN_A_SECOND);
     let server = Server::with_rules(rules.path(), &[]);
     let client = server.client().await;
     let started = Instant::now();
-    let mut calls: Vec<_> = (0..4).map(|_| waiting_call(&client)).collect();
+    let mut calls: Vec<_> = (0..4).map(|_| queued_call(&client)).collect();
     for call in &mut calls {
         assert_eq!(call.await.unwrap(), Code::Ok);
     }
@@ -63,7 +63,7 @@ async fn calls_that_come_together_are_answered_one_by_one() {
 }
 
 #[tokio::test]
-async fn a_deadline_that_comes_before_the_turn_is_answered_before_it_comes() {
+async fn a_call_with_a_deadline_before_its_release_is_answered_in_time() {
     let rules = rules_file(RARELY);
     let server = Server::with_rules(rules.path(), &[]);
     let mut client = server.client().await;
@@ -80,17 +80,17 @@ async fn a_deadline_that_comes_before_the_turn_is_answered_before_it_comes() {
 }
 
 #[tokio::test]
-async fn the_place_of_a_client_that_cancels_or_goes_away_is_free_again() {
+async fn a_call_that_is_cancelled_or_disconnected_gives_its_hits_back() {
     let rules = rules_file(RARELY);
     let server = Server::with_rules(rules.path(), &[]);
     let mut client = server.client().await;
     client.hit("d", &[("user", "x")]).await.unwrap();
     wait_for_minutes_until_room(&mut client, 5).await;
 
-    let cancelled = waiting_call(&client);
+    let cancelled = queued_call(&client);
     wait_for_minutes_until_room(&mut client, 10).await;
     let goes_away = server.client().await;
-    let gone = waiting_call(&goes_away);
+    let gone = queued_call(&goes_away);
     wait_for_minutes_until_room(&mut client, 15).await;
 
     cancelled.abort();
@@ -101,12 +101,12 @@ async fn the_place_of_a_client_that_cancels_or_goes_away_is_free_again() {
 }
 
 #[tokio::test]
-async fn beyond_the_bound_on_waiting_calls_are_denied() {
+async fn calls_beyond_the_bound_on_queued_requests_are_denied() {
     let rules = rules_file(RARELY);
     let server = Server::with_rules(rules.path(), &["--max-queued", "1"]);
     let mut client = server.client().await;
     client.hit("d", &[("user", "x")]).await.unwrap();
-    let waits = waiting_call(&client);
+    let waits = queued_call(&client);
     wait_for_minutes_until_room(&mut client, 10).await;
     let answer = client.hit("d", &[("user", "x")]).await.unwrap();
     assert_eq!(answer.overall_code(), Code::OverLimit);
@@ -114,7 +114,7 @@ async fn beyond_the_bound_on_waiting_calls_are_denied() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drain_answers_those_whose_turn_comes_in_time_and_denies_the_others_at_once() {
+async fn a_drain_answers_requests_released_in_time_and_denies_the_others_at_once() {
     let rules = rules_file(
         &(TEN_A_SECOND.to_owned() + &RARELY[RARELY.find("  - key").unwrap()..].replace("user", "rare")),
     );
@@ -127,7 +127,7 @@ async fn a_drain_answers_those_whose_turn_comes_in_time_and_denies_the_others_at
     assert_eq!(call("rare").await.unwrap(), Code::Ok);
     let soon: Vec<_> = (0..8).map(|_| call("user")).collect();
     let late = call("rare");
-    // Requests of one connection are read in their order: when this one is answered, the others wait.
+    // Requests of one connection are read in order: when this one is answered, the others are queued.
     assert_eq!(call("other").await.unwrap(), Code::Ok);
     server.signal(rustix::process::Signal::TERM);
     assert_eq!(late.await.unwrap(), Code::OverLimit);
@@ -139,14 +139,14 @@ async fn a_drain_answers_those_whose_turn_comes_in_time_and_denies_the_others_at
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_clean_stop_keeps_no_hits_of_those_who_waited() {
+async fn a_clean_stop_keeps_no_hits_of_queued_requests() {
     let folder = tempfile::tempdir().unwrap();
     let rules = rules_file(RARELY);
     let data = ["--data", folder.path().to_str().unwrap()];
     let server = Server::with_rules(rules.path(), &data);
     let mut client = server.client().await;
     client.hit("d", &[("user", "x")]).await.unwrap();
-    let waits = waiting_call(&client);
+    let waits = queued_call(&client);
     wait_for_minutes_until_room(&mut client, 10).await;
     drop(client);
     assert!(server.terminate().success());
