@@ -22,8 +22,8 @@ mod sliding_log;
 mod snapshot_commands;
 mod snapshot_faults;
 mod snapshot_kill;
-#[allow(dead_code, unused_imports, reason = "tests/peers uses the rest")]
 mod streaming_calls;
+#[allow(dead_code, unused_imports, reason = "tests/peers uses the rest")]
 mod support;
 mod test_modes;
 mod threads;
