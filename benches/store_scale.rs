@@ -1,4 +1,4 @@
-//! The store and its snapshots at scale: `cargo bench --bench store_scale [-- KEYS...]`, 1 and 10 million unless said
+//! The store and its snapshots at scale: `cargo bench --bench store_scale [-- KEYS...]`, 1 and 10 million unless given
 //! otherwise. Each number of keys runs in a process of its own, so that its memory is its own.
 #![expect(clippy::disallowed_methods, reason = "a measurement reads the clock")]
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot run has nothing better to do than to stop")]
@@ -180,7 +180,7 @@ fn measure(keys: u64) {
     row("restore", format!("{:.2?}", began.elapsed()));
 }
 
-/// How long a shard is locked to copy some pages, over the whole store.
+/// Time for which a shard is locked to copy some pages, over the whole store.
 fn locks_to_copy(limiter: &Limiter) -> Histogram<u64> {
     let (mut locks, mut copies) = (Histogram::new(3).unwrap(), PageCopies::new());
     for shard in 0..limiter.store().shard_count() {
@@ -194,7 +194,7 @@ fn locks_to_copy(limiter: &Limiter) -> Histogram<u64> {
     locks
 }
 
-/// Everything expires, is swept in the sweeper's steps, and as many others come.
+/// All counters expire, are swept in the sweeper's steps, and are followed by as many new ones.
 fn measure_expiry(limiter: &Limiter, keys: u64) {
     let later = now().saturating_add_nanos(3 * HOUR_NANOS);
     let (mut locks, began, full) = (Histogram::new(3).unwrap(), Instant::now(), rss_bytes());

@@ -1,4 +1,4 @@
-//! The portable form of snapshots: every file is read whole, or refused with the line that is wrong.
+//! Exported snapshots: every file is read whole, or refused with the number of the malformed line.
 
 #![no_main]
 

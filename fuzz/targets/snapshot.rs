@@ -1,5 +1,5 @@
-//! Snapshots whose checksums all agree: whatever the records say, restoring ends in an error or in counters that can be
-//! counted on, written and restored again.
+//! Snapshots with valid checksums: whatever the records contain, restoring is an error, or gives counters that can be used,
+//! written and restored again.
 //!
 //! The bytes are records, each with its kind, the length of its body in two bytes, and its body.
 

@@ -1,4 +1,4 @@
-//! Stored states: what is decoded is encoded to the same state again, and no algorithm is harmed by one that nobody wrote.
+//! Stored states: a decoded state is encoded to the same bytes again, and no algorithm panics on a state that none wrote.
 
 #![no_main]
 

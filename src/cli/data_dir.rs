@@ -42,7 +42,7 @@ enum OnBadChoice {
 }
 
 impl DataDir {
-    /// How often to write.
+    /// Time between snapshots.
     pub(super) fn snapshot_interval(&self) -> Duration {
         self.snapshot_interval
     }

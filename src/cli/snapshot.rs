@@ -209,7 +209,7 @@ fn numbers(algorithm: &Algorithm) -> String {
     }
 }
 
-/// Whether the argument stands for standard input or output.
+/// Whether the argument means standard input or output.
 fn is_standard(file: &Path) -> bool {
     file.as_os_str() == "-"
 }

@@ -1,7 +1,7 @@
-//! Which keys have been read already, while a snapshot is read from its newest page to its oldest.
+//! The keys that have been read already, while a snapshot is read from its newest page to its oldest.
 //!
-//! A page says all there is to say about its keys. Read backwards, whatever a newer page spoke of is settled, and an
-//! older page only adds the rest.
+//! A page holds every counter of its keys. Read backwards, the keys of a newer page are settled, and an older page adds
+//! only the others.
 
 use crate::store::{Key, PageKeys};
 use hashbrown::HashMap;
@@ -13,10 +13,10 @@ pub(super) struct Coverage {
     settled: HashMap<PageKeys, bool, foldhash::fast::FixedState>,
 }
 
-/// What is new in a page.
+/// The part of a page that is new.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Novelty {
-    /// Everything: no newer page spoke of any of its keys.
+    /// Everything: no newer page has any of its keys.
     All,
     /// Those keys that are not settled one by one.
     Some,
@@ -25,7 +25,7 @@ pub(super) enum Novelty {
 }
 
 impl Coverage {
-    /// What is new in a page with these keys.
+    /// The part that is new in a page with these keys.
     pub(super) fn novelty(&self, keys: PageKeys) -> Novelty {
         let wholes = std::iter::successors(Some(keys), |keys| keys.whole());
         if wholes.into_iter().any(|keys| self.settled.get(&keys) == Some(&true)) {

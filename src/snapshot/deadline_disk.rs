@@ -1,7 +1,7 @@
-//! A disk whose writes end in time: each runs on a thread of its own, which is abandoned when it exceeds the timeout.
+//! A disk whose writes end in time: they run on a thread, which is abandoned when one exceeds the timeout.
 //!
-//! sled 0.34 waits for ever when one of its background writes fails at the wrong moment (its logger stores the error
-//! without waking those who wait), and a failing device can block any system call. Neither may keep snapshots from
+//! sled 0.34 waits forever when one of its background writes fails at the wrong moment (its logger stores the error
+//! without waking the threads that wait for it), and a failing device can block any system call. Neither may keep snapshots from
 //! being retried, nor the process from ending. What always holds:
 //!
 //! - A write returns within the timeout. When it exceeds it, its thread is given no further work, its permit to replace
@@ -244,12 +244,14 @@ impl Drop for DeadlineDisk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Instant;
+    use crate::clock::{Clock, SystemClock};
+
+    type Manifests = Arc<Mutex<Vec<Vec<u8>>>>;
 
     /// Blocks in `append` of record 0 until the gate is opened; counts manifests.
     struct Stuck {
         gate: Arc<Mutex<()>>,
-        manifests: Arc<Mutex<Vec<Vec<u8>>>>,
+        manifests: Manifests,
         permit: Permit,
     }
 
@@ -293,8 +295,8 @@ mod tests {
         }
     }
 
-    fn stuck(timeout: Duration) -> (DeadlineDisk, Arc<Mutex<()>>, Arc<Mutex<Vec<Vec<u8>>>>) {
-        let (gate, manifests) = (Arc::<Mutex<()>>::default(), Arc::<Mutex<Vec<Vec<u8>>>>::default());
+    fn stuck(timeout: Duration) -> (DeadlineDisk, Arc<Mutex<()>>, Manifests) {
+        let (gate, manifests) = (Arc::<Mutex<()>>::default(), Manifests::default());
         let shared = (Arc::clone(&gate), Arc::clone(&manifests));
         let mut disk = DeadlineDisk::new("memory", move |permit| {
             let (gate, manifests) = (Arc::clone(&shared.0), Arc::clone(&shared.1));
@@ -312,9 +314,10 @@ mod tests {
     fn a_stuck_write_is_given_up_and_the_next_one_runs() {
         let (mut disk, gate, _) = stuck(Duration::from_millis(20));
         let closed = gate.lock();
-        let began = Instant::now();
+        let clock = SystemClock::new();
+        let began = clock.now();
         assert_eq!(kind(disk.append(1, 0, Vec::new())), io::ErrorKind::TimedOut);
-        assert!(began.elapsed() < Duration::from_secs(5));
+        assert!(clock.now().since(began) < Duration::from_secs(5));
         disk.append(2, 1, Vec::new()).expect("a new thread takes over");
         drop(closed);
     }

@@ -54,7 +54,7 @@ impl DirectoryLock {
         }
     }
 
-    /// Shares a directory with others who only read it; writes nothing. None if no server ever used the directory.
+    /// Locks a directory against servers, shared with other readers; writes nothing. None if no server ever used the directory.
     pub(super) fn share(directory: &Path) -> Result<Option<Self>, LockError> {
         let path = directory.join("lock");
         let failed = |operation, source| LockError::Disk(DiskError { operation, path: path.clone(), source });

@@ -1,22 +1,22 @@
-//! The manifest: which generation counts, and up to which record. Small, replaced as a whole after every pass.
+//! The manifest: the generation in force, and its last committed record. Small, replaced as a whole after every pass.
 //!
 //! Two lines: JSON, and the CRC-32 of that line in hexadecimal.
 
 use super::record::VERSION;
 use serde::{Deserialize, Serialize};
 
-/// What is certain about the data directory.
+/// The committed state of the data directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Manifest {
     /// Version of the format.
     pub(super) format: u8,
-    /// The generation that counts.
+    /// The generation in force.
     pub(super) generation: u64,
     /// The number of its last commit; none if nothing was ever committed.
     pub(super) committed: Option<u64>,
 }
 
-/// Why there is no manifest in the bytes.
+/// The reason why bytes are no manifest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ManifestError {
     Damaged,
@@ -34,7 +34,7 @@ impl Manifest {
     }
 
     pub(super) fn from_bytes(bytes: &[u8]) -> Result<Self, ManifestError> {
-        /// All that must be readable for ever.
+        /// The part that every version must be able to read.
         #[derive(Deserialize)]
         struct AnyVersion {
             format: u64,
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_flipped_bit_and_every_cut_is_seen() {
+    fn every_flipped_bit_and_every_truncation_is_detected() {
         let manifest = Manifest::new(4, Some(17));
         let bytes = manifest.to_bytes();
         assert_eq!(Manifest::from_bytes(&bytes), Ok(manifest));
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_format_is_told_from_damage() {
+    fn a_newer_format_is_distinguished_from_damage() {
         let line = r#"{"format":9,"something":"else"}"#;
         let bytes = format!("{line}\n{:08x}\n", crc32fast::hash(line.as_bytes()));
         assert_eq!(Manifest::from_bytes(bytes.as_bytes()), Err(ManifestError::Newer(9)));

@@ -1,11 +1,12 @@
-//! Snapshots: counters outlive the process.
+//! Snapshots: keep counters across restarts of the process.
 //!
-//! The store's pages are written to a data directory, those that changed, as records of a log that a later start reads
-//! back to front. What always holds:
+//! The pages of the store that changed are appended to a log in a data directory, which a later start reads backwards.
+//! What always holds:
 //!
-//! - Whatever moment the process dies at, the directory holds the last committed snapshot, whole.
-//! - A snapshot is restored as it was written, or the start is refused: nothing is lost in silence, and nothing good is
-//!   overwritten before what replaces it is committed.
+//! - Whenever the process dies, the directory has the last committed snapshot, whole.
+//! - No write can block the process from ending or from trying again: each has a timeout.
+//! - A snapshot is restored as it was written, or the start is refused: nothing is lost silently, and a committed
+//!   snapshot is not overwritten before its replacement is committed.
 //! - No decision waits for the disk, nor for a shard longer than a few pages take to copy.
 
 mod archive;

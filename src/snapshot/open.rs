@@ -1,4 +1,4 @@
-//! Starting with a data directory: locked, read and restored, or refused with what to do about it.
+//! Starting with a data directory: locked, read and restored, or refused with a remedy.
 
 use super::{
     Progress, ReadError, RestoreError, Restored, Writer,
@@ -15,7 +15,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What to do about a snapshot that is damaged, or of a newer format.
+/// Action on a snapshot that is damaged or of a newer format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum OnBadSnapshot {
     /// Do not start.
@@ -25,7 +25,7 @@ pub enum OnBadSnapshot {
     Discard,
 }
 
-/// Why a data directory cannot be started with.
+/// The reason why a server cannot start with a data directory.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// Another process uses it.
@@ -33,10 +33,10 @@ pub enum OpenError {
     InUse {
         /// The directory.
         directory: PathBuf,
-        /// The other's process id, if it is known.
+        /// The other process's id, if known.
         pid: Option<u32>,
     },
-    /// The disk does not let it be used.
+    /// It cannot be accessed.
     #[error(transparent)]
     Disk(#[from] DiskError),
     /// The snapshot cannot be read.
@@ -44,7 +44,7 @@ pub enum OpenError {
     Read {
         /// The directory.
         directory: PathBuf,
-        /// Why not.
+        /// The cause.
         source: ReadError,
     },
     /// The snapshot cannot be restored.
@@ -52,7 +52,7 @@ pub enum OpenError {
     Restore {
         /// The directory.
         directory: PathBuf,
-        /// Why not.
+        /// The cause.
         source: RestoreError,
     },
 }
@@ -74,9 +74,9 @@ fn remedy(error: &RestoreError) -> &'static str {
 pub struct Started {
     /// With the counters of the snapshot.
     pub limiter: Limiter,
-    /// Goes on with the snapshot.
+    /// Continues the snapshot.
     pub writer: Writer,
-    /// What was restored.
+    /// The result of restoring.
     pub restored: Restored,
     /// Where a bad snapshot was moved to.
     pub moved_aside: Option<PathBuf>,
@@ -100,7 +100,7 @@ pub fn start(
         {
             let lock = self::lock(directory)?;
             let aside = move_aside(directory, now)?;
-            tracing::error!(%error, moved_to = %aside.display(), "the snapshot is bad and was moved aside");
+            tracing::error!(%error, moved_to = %aside.display(), "the snapshot cannot be read; moved aside, starting without counters");
             (restore(disk(directory), Some(lock), fresh_seed, build, now, progress), Some(aside))
         }
         restored => (restored, None),
@@ -110,7 +110,7 @@ pub fn start(
     Ok(Started { limiter, writer, restored, moved_aside })
 }
 
-/// Makes the directory if need be, and takes hold of it.
+/// Creates the directory if missing, and locks it.
 pub(super) fn lock(directory: &Path) -> Result<DirectoryLock, OpenError> {
     fs::create_dir_all(directory).map_err(|source| DiskError {
         operation: "make the data directory",
@@ -124,7 +124,7 @@ pub(super) fn lock(directory: &Path) -> Result<DirectoryLock, OpenError> {
     DirectoryLock::take(directory).map_err(|error| refused(directory, error))
 }
 
-/// Locks the directory against servers, not against others who read it.
+/// Locks the directory against servers, shared with other readers.
 pub(super) fn share(directory: &Path) -> Result<Option<DirectoryLock>, OpenError> {
     DirectoryLock::share(directory).map_err(|error| refused(directory, error))
 }

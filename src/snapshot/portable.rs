@@ -1,7 +1,7 @@
-//! The portable form of a snapshot: JSON lines that any tool can read and write. `docs/operations.md` describes it.
+//! The exported form of a snapshot: JSON lines that any tool can read and write. `docs/operations.md` describes it.
 //!
-//! The first line tells the version, the secret and the time; then come the limits, each with its place; then the
-//! counters; the last line tells how many there were, so that a file cut short is not taken for a whole one.
+//! The first line has the version, the secret and the time. The limits follow, each with its index, then the counters. The
+//! last line has their number, so that a truncated file is not mistaken for a whole one.
 
 use super::{
     Archive, OpenError, Progress, Writer,
@@ -49,7 +49,7 @@ enum Line {
     },
 }
 
-/// Why a snapshot cannot be exported.
+/// The reason why a snapshot cannot be exported.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     /// It cannot be read.
@@ -60,18 +60,18 @@ pub enum ExportError {
     Write(#[from] io::Error),
 }
 
-/// Why a file cannot be imported.
+/// The reason why a file cannot be imported.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     /// The file cannot be read.
     #[error("cannot read the file: {0}")]
     Read(#[from] io::Error),
-    /// A line is not what it should be.
+    /// A line is malformed.
     #[error("line {line}: {problem}")]
     Line {
         /// Counted from 1.
         line: u64,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
     /// The directory has a snapshot already.
@@ -128,7 +128,7 @@ pub fn import(file: impl BufRead, directory: &Path) -> Result<u64, ImportError> 
     Ok(store.counters() as u64)
 }
 
-/// What a portable file holds.
+/// The content of a portable file.
 pub(super) struct Read {
     seed: Seed,
     at: Timestamp,
@@ -153,7 +153,7 @@ pub(super) fn read_lines(file: impl BufRead) -> Result<Read, ImportError> {
         is_whole = taken.map_err(|problem| ImportError::Line { line: number, problem })?;
     }
     if !is_whole {
-        let problem = "the file was cut short: the last line must tell how many counters there are".into();
+        let problem = "the file is truncated: its last line must be the number of counters".into();
         return Err(ImportError::Line { line: last, problem });
     }
     let Import { store, table, .. } = import;
@@ -174,7 +174,7 @@ fn first_line(text: &str) -> Result<(Seed, Timestamp), String> {
     }
 }
 
-/// A snapshot in the making.
+/// A snapshot that is being read.
 struct Import {
     store: Store,
     table: LimitTable,
@@ -217,7 +217,7 @@ impl Import {
         if shard.find(key).is_some() {
             return Err("this key has a counter above".into());
         }
-        // Whether it has expired is for the server to say that restores it.
+        // The server that restores it decides whether it has expired.
         let never = Timestamp::from_nanos(u64::MAX);
         let counter = Counter::new(state, limit, never);
         shard.insert_foreign(key, counter, Timestamp::EPOCH).map_err(|crowded| crowded.to_string())?;
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_imported_is_exported_to_the_same_bytes() {
+    fn an_imported_snapshot_is_exported_to_the_same_bytes() {
         let (directory, done) = import_text(FILE);
         assert_eq!(done.unwrap(), 1);
         let mut archive = Archive::open(directory.path()).unwrap().expect("it was imported");
@@ -271,14 +271,14 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_of_a_file_is_refused() {
+    fn every_truncated_file_is_refused() {
         for length in 0..FILE.len() - 1 {
             assert!(import_text(&FILE[..length]).1.is_err(), "cut to {length} bytes");
         }
     }
 
     #[test]
-    fn keys_that_were_chosen_to_agree_are_refused() {
+    fn keys_chosen_to_collide_are_refused() {
         let (before, rest) = FILE.split_once("{\"counter\"").unwrap();
         let counters: String = (0..100)
             .map(|number| {
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_line_is_told_by_its_number() {
+    fn a_malformed_line_is_reported_by_its_number() {
         let refused = |from: &str, to: &str| {
             assert!(FILE.contains(from), "{from}");
             import_text(&FILE.replace(from, to)).1.expect_err("it is wrong").to_string()

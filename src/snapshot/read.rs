@@ -1,6 +1,6 @@
 //! Reading: what the data directory holds, checked to the last byte before any of it is believed.
 //!
-//! Whatever was committed is there, whole and in its place, or reading fails: nothing is skipped in silence.
+//! Every committed record is present, whole and at its position, or reading fails: nothing is skipped silently.
 
 use super::{
     coverage::{Coverage, Novelty},
@@ -16,7 +16,7 @@ use std::io;
 /// A page names its shard in two bytes.
 const SHARDS_MAX: usize = 1 << 16;
 
-/// A committed snapshot; its counters are still to be read.
+/// A committed snapshot whose counters are still to be read.
 #[derive(Debug)]
 pub struct Snapshot {
     /// The secret of the keys.
@@ -25,7 +25,7 @@ pub struct Snapshot {
     pub at: Timestamp,
     /// The limits that its counters refer to by their places.
     pub limits: Vec<LimitInfo>,
-    /// How many shards the keys were dealt to.
+    /// Number of shards over which the keys were distributed.
     pub(super) shards: usize,
     pub(super) generation: u64,
     /// The number of the commit.
@@ -35,16 +35,16 @@ pub struct Snapshot {
     pub(super) bytes: u64,
 }
 
-/// Why there is no snapshot to be had where one should be.
+/// The reason why an existing snapshot cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The disk does not let it be read.
+    /// The disk cannot be read.
     #[error(transparent)]
     Disk(DiskError),
     /// It was written by a newer program.
     #[error("it has format {0}, and this program reads up to format {VERSION}: run the newer program")]
     Newer(u64),
-    /// It is not what was written.
+    /// Its content is not what was written.
     #[error("it is damaged: {0}")]
     Damaged(String),
 }
@@ -59,7 +59,7 @@ impl From<DiskError> for ReadError {
     }
 }
 
-/// How far reading has come.
+/// The progress of reading.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
     /// Records read.
@@ -74,7 +74,7 @@ fn damaged(what: impl Into<String>) -> ReadError {
     ReadError::Damaged(what.into())
 }
 
-/// The snapshot that counts; none in a directory that never had one.
+/// The snapshot in force; none in a directory that never had one.
 pub(super) fn find(disk: &mut dyn Disk) -> Result<Option<Snapshot>, ReadError> {
     let Some(bytes) = disk.read_manifest()? else {
         return match disk.generations()?.as_slice() {
@@ -91,7 +91,7 @@ pub(super) fn find(disk: &mut dyn Disk) -> Result<Option<Snapshot>, ReadError> {
     };
     let head: Head = read_json(disk, Kind::Head, Position { generation, number: 0 })?;
     if head.shards > SHARDS_MAX {
-        return Err(damaged("it tells of more shards than a page can name"));
+        return Err(damaged("its number of shards is too large"));
     }
     let commit: Commit = read_json(disk, Kind::Commit, Position { generation, number: committed })?;
     let mut limits = Vec::new();
@@ -133,7 +133,7 @@ impl Snapshot {
             self.bytes += record.len() as u64;
             let pages = pages::decode(body)
                 .ok_or_else(|| refused(position, &RecordError::Body("it is not made of pages".into())))?;
-            // The last written comes first: it settles its keys.
+            // The page written last is read first: it settles its keys.
             for mut page in pages.into_iter().rev() {
                 self.check(&page)?;
                 let coverage = &mut coverage[usize::from(page.shard)];

@@ -1,4 +1,4 @@
-//! Records: what a snapshot is written in. Pure bytes; reading never panics.
+//! Records, of which a snapshot consists. Pure bytes; reading never panics.
 //!
 //! A record is framed as follows, numbers with the least significant byte first:
 //!
@@ -11,19 +11,19 @@
 //! | … | body |
 //! | 4 | CRC-32 of all bytes before |
 //!
-//! The body of pages is described in [`pages`](super::pages), the others are JSON. A record is good only as a whole and
-//! only in its own place: one that was damaged, cut, or put elsewhere is an error.
+//! The body of pages is described in [`pages`](super::pages), the others are JSON. A record is valid only as a whole and
+//! only at its own position: one that is damaged, truncated or moved is an error.
 
 use crate::store::Seed;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-/// The version of the format. A reader refuses what is newer, and reads what is older for ever.
+/// The version of the format. A reader refuses newer versions, and reads every older one.
 pub(super) const VERSION: u8 = 1;
 
 const HEADER_BYTES: usize = 18;
 const CHECKSUM_BYTES: usize = 4;
 
-/// What a record holds.
+/// The kind of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(super) enum Kind {
@@ -37,43 +37,43 @@ pub(super) enum Kind {
     Commit = 4,
 }
 
-/// Where a record belongs.
+/// The position of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Position {
     pub(super) generation: u64,
     pub(super) number: u64,
 }
 
-/// What is the same for all records of a generation.
+/// The parameters of a generation.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Head {
     /// The secret of the keys, as 32 hexadecimal digits.
     pub(super) seed: String,
-    /// How many shards the keys are dealt to.
+    /// Number of shards over which the keys are distributed.
     pub(super) shards: usize,
 }
 
 /// The end of a pass: together with all records before, a whole snapshot.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Commit {
-    /// Nanoseconds since the Unix epoch; no state in the snapshot is younger.
+    /// Nanoseconds since the Unix epoch; no state in the snapshot is newer.
     pub(super) at_nanos: u64,
-    /// Counters that were held at the time, for people.
+    /// Number of counters at the time, for display.
     pub(super) counters: u64,
     /// The numbers of the records with limits, in ascending order.
     pub(super) limit_records: Vec<u64>,
 }
 
-/// Why bytes are not the record that should be there.
+/// The reason why bytes are not the expected record.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(super) enum RecordError {
-    #[error("is cut short")]
+    #[error("is truncated")]
     Short,
     #[error("is of version {0}, and this program reads up to {VERSION}")]
     Newer(u8),
-    #[error("does not agree with its checksum")]
+    #[error("does not match its checksum")]
     Checksum,
-    #[error("does not belong here")]
+    #[error("belongs at another position")]
     Misplaced,
     #[error("is of the wrong kind")]
     Kind,
@@ -87,7 +87,7 @@ impl Head {
         Self { seed, shards }
     }
 
-    /// The secret; none if it is not written as it should be.
+    /// The secret; none if it is malformed.
     pub(super) fn seed(&self) -> Option<Seed> {
         let is_hex = self.seed.len() == 32 && self.seed.bytes().all(|byte| byte.is_ascii_hexdigit());
         let number = is_hex.then(|| u128::from_str_radix(&self.seed, 16).ok())??;
@@ -112,7 +112,7 @@ pub(super) fn seal_json(kind: Kind, position: Position, body: &impl Serialize) -
     seal(kind, position, &body)
 }
 
-/// The kind and the body of a record that is to be at `position`.
+/// The kind and the body of the record expected at `position`.
 pub(super) fn open(record: &[u8], position: Position) -> Result<(Kind, &[u8]), RecordError> {
     let (rest, checksum) = record.split_last_chunk::<CHECKSUM_BYTES>().ok_or(RecordError::Short)?;
     let (header, body) = rest.split_first_chunk::<HEADER_BYTES>().ok_or(RecordError::Short)?;
@@ -132,7 +132,7 @@ pub(super) fn open(record: &[u8], position: Position) -> Result<(Kind, &[u8]), R
     Ok((kind.ok_or(RecordError::Kind)?, body))
 }
 
-/// The body of a record that is to be of that kind, and JSON.
+/// The body of a record that is expected to be of that kind, in JSON.
 pub(super) fn open_json<T: DeserializeOwned>(
     record: &[u8],
     kind: Kind,
@@ -153,7 +153,7 @@ mod tests {
     const POSITION: Position = Position { generation: 3, number: 77 };
 
     #[test]
-    fn every_flipped_bit_and_every_cut_is_seen() {
+    fn every_flipped_bit_and_every_truncation_is_detected() {
         let record = seal(Kind::Pages, POSITION, b"some counters");
         assert_eq!(open(&record, POSITION), Ok((Kind::Pages, &b"some counters"[..])));
         for bit in 0..record.len() * 8 {
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_good_record_in_another_place_is_not_taken() {
+    fn a_valid_record_at_another_position_is_refused() {
         let record = seal(Kind::Pages, POSITION, b"");
         for wrong in [Position { generation: 2, ..POSITION }, Position { number: 78, ..POSITION }] {
             assert_eq!(open(&record, wrong), Err(RecordError::Misplaced));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_version_is_told_from_damage() {
+    fn a_newer_version_is_distinguished_from_damage() {
         let mut record = seal(Kind::Head, POSITION, b"{}");
         record[0] = VERSION + 1;
         let end = record.len() - CHECKSUM_BYTES;

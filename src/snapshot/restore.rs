@@ -1,13 +1,13 @@
-//! Restoring: a store is filled with the counters of a snapshot, and the writer goes on where it ended.
+//! Restoring: fills a store with the counters of a snapshot, and makes the writer that continues it.
 //!
-//! What becomes of a counter:
+//! The fate of a counter:
 //!
-//! - A limit that the rules still have, counting as it did: the counter goes on.
-//! - A limit that counts differently now, or that the rules have no more: the counter keeps its former arithmetic until
-//!   it is asked for, and is then taken over as after a reload; one that is never asked for expires.
+//! - Its limit is still in the rules, unchanged: the counter continues.
+//! - Its limit has changed, or is no longer in the rules: the counter keeps its former arithmetic until it is used, and is
+//!   then converted as after a reload; one that is not used expires.
 //! - It has expired: it is left out.
-//! - The clock was set back since, so that it lies in the future: what it had used counts as used now. So nothing is
-//!   forgotten, and nobody waits longer than the limit's own window.
+//! - The clock was set back since, so that the counter lies in the future: its hits count as counted now. So no hits are
+//!   lost, and no client waits longer than the limit's window.
 
 use super::{
     Progress,
@@ -25,26 +25,26 @@ use crate::{
     store::{Counter, Crowded, Seed, Store},
 };
 
-/// What was restored.
+/// The result of restoring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Restored {
-    /// Counters that count again.
+    /// Counters restored.
     pub counters: u64,
     /// Counters that had expired.
     pub expired: u64,
-    /// Whether the clock stands before the moment of the snapshot: it was set back.
+    /// Whether the clock is behind the time of the snapshot: it was set back.
     pub from_the_future: bool,
     /// When the snapshot was taken; none if there was none.
     pub at: Option<Timestamp>,
 }
 
-/// Why a snapshot that is there cannot be restored.
+/// The reason why an existing snapshot cannot be restored.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     /// It cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// There are more counters than the store may hold.
+    /// The snapshot has more counters than the store may have.
     #[error("it holds more than {counters_max} live counters: raise --max-counters")]
     Full {
         /// The store's bound.
@@ -55,7 +55,7 @@ pub enum RestoreError {
     Crowded(#[from] Crowded),
 }
 
-/// Makes a limiter with `build`, given the secret of the keys, fills it, and makes the writer that goes on.
+/// Makes a limiter with `build`, given the secret of the keys, fills it, and makes the writer that continues.
 pub(super) fn restore(
     mut disk: Box<dyn Disk>,
     lock: Option<DirectoryLock>,
@@ -91,11 +91,11 @@ pub(super) fn restore(
     snapshot.read_counters(&mut *disk, progress, |counters| filling.fill(counters))?;
     let restored = filling.restored;
 
-    let generation = going_on(&snapshot, &limits, restored);
-    // What lies beyond the commit belongs to a pass that was cut short.
+    let generation = continued(&snapshot, &limits, restored);
+    // Records beyond the commit belong to a pass that did not finish.
     let is_cut = disk.cut(generation.number, generation.next_record).is_ok();
     disk.close();
-    // Counters were moved to now, or lie in other shards than the pages say: none of what is written fits them.
+    // Counters were moved to now, or are in other shards than in their pages: the records do not fit them.
     let afresh = restored.from_the_future || snapshot.shards != limiter.store().shard_count() || !is_cut;
     for shard in 0..limiter.store().shard_count() {
         limiter.store().lock(shard).mark_unchanged();
@@ -104,8 +104,8 @@ pub(super) fn restore(
     Ok((limiter, writer, restored))
 }
 
-/// The generation as it stands after the commit.
-fn going_on(snapshot: &Snapshot, limits: &[LimitId], restored: Restored) -> Generation {
+/// The generation as of the commit.
+fn continued(snapshot: &Snapshot, limits: &[LimitId], restored: Restored) -> Generation {
     Generation {
         number: snapshot.generation,
         next_record: snapshot.committed + 1,

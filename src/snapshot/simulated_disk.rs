@@ -1,4 +1,4 @@
-//! A disk for tests and simulations: it fails when told to, and forgets what was not made durable when the power goes.
+//! A disk for tests and simulations: it fails on request, and loses what was not durable at a power cut.
 
 use super::{
     disk::{Disk, DiskError},
@@ -19,7 +19,7 @@ pub(super) struct Content {
     pub(super) generations: BTreeMap<u64, Records>,
     /// Writes that still succeed; none for all of them.
     pub(super) writes_left: Option<u32>,
-    /// Whether a failing write of the manifest has replaced it all the same.
+    /// Whether a failing write of the manifest replaces it nevertheless.
     pub(super) fails_late: bool,
 }
 
@@ -43,7 +43,7 @@ impl SimulatedDisk {
         self.0.lock().manifest = Some(manifest);
     }
 
-    /// The power goes: of what was not durable, `kept` records are there afterwards.
+    /// Cuts the power: of the records that were not durable, `kept` survive.
     #[cfg(test)]
     pub(super) fn crash(&self, kept: u64) {
         let mut content = self.0.lock();

@@ -6,7 +6,7 @@
 //! - It is open only while a snapshot is written or read, and reopened now and then meanwhile: it keeps in memory what
 //!   has passed through it.
 //! - It may panic on a damaged or failing disk. Every call is guarded, so that a panic is an error like others.
-//! - It may wait for ever when one of its background writes fails. Space is reserved before it writes, and a
+//! - It may wait forever when one of its background writes fails. Space is reserved before it writes, and a
 //!   [`DeadlineDisk`](super::deadline_disk::DeadlineDisk) bounds the time of every write.
 //! - Its `flush` does not make files durable (it calls `sync_file_range`, which does not flush the device's cache, and
 //!   nothing for its blobs). Files and directories are synced here, before the manifest refers to them.
@@ -46,7 +46,7 @@ const CACHE_BYTES: u64 = 8 << 20;
 /// Bytes that pass through an open database before it is closed to free its memory.
 const BYTES_UNTIL_REOPENED: usize = 24 << 20;
 
-/// Bytes of records that sled may hold before it has to write them: what may be under way bounds what must be reserved.
+/// Bytes of records that sled may buffer before it has to write them: a bound on the space to be reserved.
 const BYTES_UNTIL_FLUSHED: u64 = 1 << 20;
 
 /// Wait before trying again to open a database that was closed just now, and number of tries.
@@ -63,7 +63,7 @@ pub(super) struct SledDisk {
     open: Option<OpenGeneration>,
     /// Where a generation is read from, if not in place.
     copy: Option<(u64, PrivateCopy)>,
-    /// Whether space is reserved before sled writes; only a test that shows why does without.
+    /// Whether space is reserved before sled writes; false in the test that shows why.
     reserves: bool,
     /// The longest record that each generation is known to have: sled rewrites neighbours together.
     longest: HashMap<u64, u64>,
@@ -183,7 +183,7 @@ impl SledDisk {
 
     /// The path of a copy of the generation, made now if there is none.
     fn copy_of(&mut self, generation: u64) -> Result<PathBuf, DiskError> {
-        if !self.copy.as_ref().is_some_and(|(number, _)| *number == generation) {
+        if self.copy.as_ref().is_none_or(|(number, _)| *number != generation) {
             self.close_database();
             let path = self.path_of(generation);
             let copy = PrivateCopy::of(&path);
@@ -196,7 +196,7 @@ impl SledDisk {
 
     fn close_database(&mut self) {
         let Some(OpenGeneration { database, reserved, .. }) = self.open.take() else { return };
-        // What is to be kept is durable already.
+        // Committed records are durable already.
         let _ = guarded(|| {
             drop(database);
             Ok(())
@@ -344,7 +344,7 @@ impl Disk for SledDisk {
         self.longest.remove(&generation);
         self.synced_blobs.retain(|(number, _)| *number != generation);
         let path = self.path_of(generation);
-        // An abandoned thread may hold the file open: its space is freed all the same.
+        // An abandoned thread may keep the file open: its space is freed all the same.
         if let Ok(file) = OpenOptions::new().write(true).open(path.join(DATABASE_FILE)) {
             let _ = file.set_len(0);
         }

@@ -1,4 +1,4 @@
-//! Space on the disk, reserved before sled writes: sled may wait for ever when a write in its background fails.
+//! Space on the disk, reserved before sled writes: sled may wait forever when a write in its background fails.
 
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 use std::{fs::File, io};
@@ -9,14 +9,14 @@ const MARGIN_BYTES: u64 = 64 << 10;
 /// Bytes that sled may write beside the records: it writes segments of half a megabyte.
 const AHEAD_BYTES: u64 = 1 << 20;
 
-/// How often sled may write a record to its file: itself, and with its neighbours when their node is rewritten.
+/// Number of times that sled may write a record to its file: itself, and with its neighbours when their node is rewritten.
 const WRITES_OF_A_RECORD: u64 = 3;
 
 /// Records that sled may write to files of their own for one that is appended: a node has up to 17, and is rewritten, then
 /// split into two that are written too.
 const RECORDS_BESIDE: u64 = 34;
 
-/// What is to be written.
+/// The sizes of what is to be written.
 #[derive(Clone, Copy)]
 pub(super) struct Room {
     /// Bytes of all records that are not known to be written.
@@ -25,7 +25,7 @@ pub(super) struct Room {
     pub(super) longest_bytes: u64,
 }
 
-/// What is reserved of one file, beyond its length.
+/// The space reserved for one file, beyond its length.
 #[derive(Default)]
 pub(super) struct Reservation {
     /// The file's blocks below this offset are allocated.

@@ -43,7 +43,7 @@ impl SnapshotCounts {
         self.last_at_nanos.load(Ordering::Relaxed)
     }
 
-    /// How long the last snapshot took.
+    /// Duration of the last snapshot.
     pub fn last_took(&self) -> Duration {
         Duration::from_nanos(self.last_took_nanos.load(Ordering::Relaxed))
     }
@@ -59,7 +59,7 @@ pub struct SnapshotTask {
     timeout: Duration,
 }
 
-/// What the thread works with.
+/// The state of the thread.
 struct Work {
     writer: Writer,
     limiter: Arc<Limiter>,

@@ -1,4 +1,4 @@
-//! The promises of snapshots, over a disk that fails and a real one.
+//! The properties of snapshots, over a disk that fails and a real one.
 
 mod full_disk;
 mod power_cut;
@@ -125,7 +125,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn whatever_fails_and_whenever_it_dies_the_last_committed_snapshot_is_restored(steps in steps()) {
+    fn after_any_failure_and_crash_the_last_committed_snapshot_is_restored(steps in steps()) {
         let (disk, now) = (SimulatedDisk::default(), start_of_time());
         let (mut limiter, mut writer, _) = start(disk.clone(), RULES, now).unwrap();
         // A failing write of the manifest may or may not have replaced it: then either is right.
@@ -183,7 +183,7 @@ fn a_pass_writes_what_changed_and_an_idle_one_nothing() {
 }
 
 #[test]
-fn the_disk_holds_at_most_about_three_times_what_there_is_to_keep() {
+fn the_records_are_at_most_three_times_those_of_a_full_pass() {
     let (disk, now) = (SimulatedDisk::default(), start_of_time());
     let (limiter, mut writer, _) = start(disk.clone(), RULES, now).unwrap();
     (0..100_000).for_each(|number| count(&limiter, key(number), "user", 1, now));
@@ -200,7 +200,7 @@ fn the_disk_holds_at_most_about_three_times_what_there_is_to_keep() {
 }
 
 #[test]
-fn a_counter_outlives_changed_and_removed_rules() {
+fn a_counter_survives_changed_and_removed_rules() {
     let (disk, now) = (SimulatedDisk::default(), start_of_time());
     let (before, mut writer, _) = start(disk.clone(), RULES, now).unwrap();
     count(&before, key(1), "user", 60, now);
@@ -244,7 +244,7 @@ fn a_counter_from_the_future_neither_resets_nor_blocks_longer_than_its_window() 
         let two_hours_on = earlier.saturating_add_nanos(2 * 3_600_000_000_000);
         assert_eq!(content(&after, two_hours_on)[&key(1)].1, 0);
 
-        // What is written now is of the new time, all of it.
+        // The next pass writes everything with the new time.
         assert!(pass(&mut writer, &after, earlier).unwrap().afresh);
         let (again, _, restored) = start(disk, RULES, earlier).unwrap();
         assert!(!restored.from_the_future);
@@ -253,7 +253,7 @@ fn a_counter_from_the_future_neither_resets_nor_blocks_longer_than_its_window() 
 }
 
 #[test]
-fn what_expired_while_the_process_was_down_is_left_out() {
+fn counters_that_expired_meanwhile_are_left_out() {
     let (disk, now) = (SimulatedDisk::default(), start_of_time());
     let (before, mut writer, _) = start(disk.clone(), RULES, now).unwrap();
     count(&before, key(1), "user", 1, now);
@@ -277,7 +277,7 @@ fn more_counters_than_the_store_may_hold_are_refused() {
 }
 
 #[test]
-fn a_missing_record_or_manifest_is_told_and_not_taken_for_a_fresh_start() {
+fn a_missing_record_or_manifest_is_an_error_and_not_an_empty_start() {
     let (disk, now) = (SimulatedDisk::default(), start_of_time());
     let (before, mut writer, _) = start(disk.clone(), RULES, now).unwrap();
     (0..20_000).for_each(|number| count(&before, key(number), "user", 1, now));
@@ -324,9 +324,9 @@ fn a_snapshot_on_a_real_disk_is_restored() {
     }
 }
 
-/// A server that was killed while sled noted how far it had come could not start again.
+/// A server that was killed while sled wrote its index could not start again.
 #[test]
-fn half_a_note_of_sleds_is_no_obstacle() {
+fn a_partial_index_of_sled_does_not_prevent_a_start() {
     let (directory, now) = (tempfile::tempdir().unwrap(), start_of_time());
     let (limiter, mut writer, _) = start_on_sled(directory.path(), now).unwrap();
     (0..5_000).for_each(|number| count(&limiter, key(number), "user", 1, now));
@@ -341,7 +341,7 @@ fn half_a_note_of_sleds_is_no_obstacle() {
     }
 }
 
-/// Copies the directory, damages one file, and says whether what is restored, if anything, is what was written.
+/// Copies the directory and damages one file: either the start is refused, or the counters are those that were written.
 fn damage_is_seen(
     directory: &Path,
     file: &str,
@@ -414,9 +414,9 @@ fn a_snapshot_of_a_newer_format_is_refused_as_such() {
     assert!(matches!(read::find(&mut handle), Err(ReadError::Newer(2))));
 }
 
-/// A fuzzer's find: room was made for as many shards as the head told of.
+/// Found by a fuzzer: memory was allocated for as many shards as the head claimed.
 #[test]
-fn a_head_that_tells_of_more_shards_than_there_can_be_is_damaged() {
+fn a_head_with_too_many_shards_is_damaged() {
     let head = br#"{"seed":"000102030405060708090a0b0c0d0e0f","shards":18446744073709551615}"#;
     let commit = br#"{"at_nanos":1,"counters":0,"limit_records":[]}"#;
     let bodies = [(0, &head[..]), (3, &commit[..])];

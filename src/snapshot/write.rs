@@ -1,12 +1,12 @@
-//! Writing: one pass over the store after the other, each of them a snapshot once it is committed.
+//! Writing: passes over the store, each of them a snapshot once it is committed.
 //!
 //! What always holds:
 //!
-//! - The manifest names a committed pass; everything that follows it on the disk is as if it were not there.
+//! - The manifest names a committed pass; records after it on the disk are ignored.
 //! - A pass copies a few pages at a time, so that no shard is locked for longer than that takes.
-//! - A pass writes the pages that changed since the pass before. When half as much again has been written as there is
-//!   to keep, or when the pass before failed, it writes all of them to a new generation; the former one is removed once the
-//!   new one counts. So the disk holds at most about three times what there is to keep.
+//! - A pass writes the pages that changed since the pass before. When the records exceed the live counters by half, or
+//!   when the pass before failed, it writes all pages to a new generation, and the former one is removed once the new one is
+//!   committed. So the records on the disk are at most about three times those of the live counters.
 
 use super::{
     deadline_disk::TIMEOUT_DEFAULT,
@@ -35,11 +35,11 @@ use std::{
 /// of sled's file, which is half a megabyte.
 const RECORD_BYTES: usize = 118 * 1024;
 
-/// A generation this small is not worth a new one.
+/// A generation smaller than this is not replaced.
 const LOG_BYTES_MIN: u64 = 1 << 20;
 
-/// How much may be written before all is written afresh, in percent of what there is to keep. While that happens the disk
-/// holds both, in all less than three times what there is to keep.
+/// Bytes of a generation at which a full pass is due, in percent of the live counters. During it the disk has both
+/// generations, in all less than three times the live counters.
 const LOG_TO_LIVE_PERCENT_MAX: u64 = 150;
 
 /// Writes snapshots of one store to one data directory, of which it holds the lock.
@@ -59,7 +59,7 @@ pub struct Writer {
     _lock: Option<DirectoryLock>,
 }
 
-/// What is known of the generation that is being written.
+/// The generation that is being written.
 pub(super) struct Generation {
     pub(super) number: u64,
     /// The number of the next record.
@@ -67,7 +67,7 @@ pub(super) struct Generation {
     /// Bytes of all its records.
     pub(super) bytes: u64,
     pub(super) limits: LimitIndex,
-    /// What one counter takes, as far as known.
+    /// Bytes of one counter, as far as known.
     pub(super) counter_bytes: u64,
 }
 
@@ -76,7 +76,7 @@ pub(super) struct Generation {
 pub(super) struct LimitIndex {
     /// By [`LimitId`].
     places: Vec<Option<u32>>,
-    /// How many have a place.
+    /// Number of limits with a place.
     count: u32,
     /// Limits with a place that are not written yet.
     unwritten: Vec<LimitId>,
@@ -88,10 +88,10 @@ pub(super) struct LimitIndex {
     freed: u64,
 }
 
-/// What a pass wrote.
+/// The result of a pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Pass {
-    /// Whether every page was written, to a new generation.
+    /// Whether it was a full pass: every page, to a new generation.
     pub afresh: bool,
     /// Pages written.
     pub pages: u64,
@@ -147,14 +147,14 @@ impl LimitIndex {
 }
 
 impl Generation {
-    /// One that nothing is known of but its number.
+    /// A new generation.
     pub(super) fn empty(number: u64) -> Self {
         Self { number, next_record: 0, bytes: 0, limits: LimitIndex::default(), counter_bytes: 0 }
     }
 }
 
 impl Writer {
-    /// A writer that goes on with a generation, or begins the next one `afresh`.
+    /// A writer that continues a generation, or begins the next one with a full pass.
     pub(super) fn new(
         disk: Box<dyn Disk>,
         lock: Option<DirectoryLock>,
@@ -180,8 +180,8 @@ impl Writer {
         self.timeout
     }
 
-    /// Number of operations on the disk that succeeded so far: a pass during which it stands still for longer than the
-    /// timeout makes no progress.
+    /// Number of operations on the disk that succeeded so far: while it does not change for the timeout, the
+    /// disk makes no progress.
     pub(super) fn progress(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.progress)
     }
@@ -199,7 +199,7 @@ impl Writer {
         }
         let written = self.write(store, limits, clock);
         if written.is_err() && !self.may_be_named {
-            // It will not be gone on with, and may take the room that is missing.
+            // It will not be continued, and may take the space that is missing.
             let _ = self.disk.remove(self.generation.number);
         }
         self.afresh = written.is_err();
@@ -241,7 +241,7 @@ impl Writer {
         Ok(pass)
     }
 
-    /// Removes every other generation. What cannot be removed now will be when the next generation counts.
+    /// Removes every other generation. One that cannot be removed now is removed when the next one is committed.
     fn remove_others(&mut self) {
         for generation in self.disk.generations().unwrap_or_default() {
             if generation != self.generation.number {

@@ -26,15 +26,15 @@ fn snapshot(args: &[&str]) -> Output {
     command.arg("snapshot").args(args).output().expect("the program runs")
 }
 
-/// What it prints; it must succeed.
+/// Its standard output; it must succeed.
 fn printed(args: &[&str]) -> String {
     let output = snapshot(args);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// What it complains about; it must fail.
-fn complaint(args: &[&str]) -> String {
+/// Its standard error; it must fail.
+fn error_of(args: &[&str]) -> String {
     let output = snapshot(args);
     assert_eq!(output.status.code(), Some(1));
     String::from_utf8_lossy(&output.stderr).into_owned()
@@ -54,7 +54,7 @@ async fn a_snapshot_is_inspected_verified_exported_and_imported_elsewhere() {
         client.hit("d", &[("user", user)]).await.expect("an answer");
     }
     drop(client);
-    let in_use = complaint(&["inspect", text(&data)]);
+    let in_use = error_of(&["inspect", text(&data)]);
     assert!(in_use.contains(&format!("in use by process {}", server.pid())), "{in_use}");
     assert!(server.terminate().success());
 
@@ -68,9 +68,9 @@ async fn a_snapshot_is_inspected_verified_exported_and_imported_elsewhere() {
     let exported = snapshot(&["export", text(&data), text(&file)]);
     assert!(String::from_utf8_lossy(&exported.stderr).contains("2 counters exported"));
     assert_eq!(printed(&["export", text(&data), "-"]), fs::read_to_string(&file).expect("the export"));
-    assert!(complaint(&["export", text(&data), text(&file)]).contains("exists"));
+    assert!(error_of(&["export", text(&data), text(&file)]).contains("exists"));
     assert!(printed(&["import", text(&file), text(&elsewhere)]).contains("2 counters"));
-    assert!(complaint(&["import", text(&file), text(&elsewhere)]).contains("holds a snapshot already"));
+    assert!(error_of(&["import", text(&file), text(&elsewhere)]).contains("holds a snapshot already"));
     let server = Server::with_rules(rules.path(), &["--data", text(&elsewhere)]);
     let answer = server.client().await.hit("d", &[("user", "alice")]).await.expect("an answer");
     assert_eq!(answer.statuses[0].limit_remaining, 997);
@@ -131,11 +131,11 @@ fn reading_a_snapshot_changes_nothing_in_its_directory() {
 }
 
 #[test]
-fn a_directory_without_a_snapshot_is_said_to_have_none_and_is_not_made() {
+fn a_directory_without_a_snapshot_is_an_error_and_is_not_created() {
     let folder = tempfile::tempdir().expect("a folder");
     let missing = folder.path().join("missing");
     for command in ["inspect", "verify"] {
-        assert!(complaint(&[command, text(&missing)]).contains("there is no snapshot"));
+        assert!(error_of(&[command, text(&missing)]).contains("there is no snapshot"));
     }
     assert!(!missing.exists());
 }
@@ -178,7 +178,7 @@ fn check_fixture(name: &str, keys: &[&str]) {
 }
 
 fn check_restored(data: &Path, rules: &Path, keys: &[&str]) {
-    // The clock stands where it stood when the snapshot was written.
+    // At the time at which the snapshot was written.
     let at = Archive::open(data).expect("it is good").expect("it exists").at();
     let sources = rules::read(&[rules.to_owned()]).expect("rules");
     let rules = RuleSet::parse(&sources, &LoadOptions::default()).expect("good rules");

@@ -1,8 +1,8 @@
 //! The kill test: a server under load is killed with SIGKILL at random moments and started again, over and over.
-//! `TIDEGATE_KILLS` says how often; 20 times unless said otherwise.
+//! `TIDEGATE_KILLS` sets the number of kills; default 20.
 //!
-//! After every restart each counter holds at least what was answered before the last finished snapshot began, and at
-//! most what was asked for: nothing older than the last interval is lost, and nothing is counted that was not asked.
+//! After every restart each counter has at least the hits admitted before the last finished snapshot began, and at most the
+//! hits requested: nothing older than the last interval is lost, and nothing is counted that was not requested.
 
 use crate::support::{Client, Server, descriptor, rules_file};
 use rustix::process::Signal;
@@ -35,15 +35,15 @@ const CLOCKS_APART_NANOS: u64 = 5_000_000;
 /// A key: one of two kinds, and a number.
 type Key = (&'static str, usize);
 
-/// What became of one hit.
+/// The outcome of one hit.
 struct Hit {
     key: Key,
-    /// When it was answered, and whether it was admitted; none if the answer never came.
+    /// Time of the response, and whether it was admitted; none without a response.
     answered: Option<(u64, bool)>,
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_server_forgets_at_most_the_last_interval() {
+async fn a_killed_server_loses_at_most_the_last_interval() {
     let kills: u32 =
         std::env::var("TIDEGATE_KILLS").map_or(20, |text| text.parse().expect("a number of kills"));
     let (data, rules) = (tempfile::tempdir().unwrap(), rules_file(RULES));
@@ -90,7 +90,7 @@ async fn a_killed_server_forgets_at_most_the_last_interval() {
                 at_first + certain as u64 <= kept,
                 "kill {kill}: {key:?} kept {kept} of {at_first} + {certain}"
             );
-            assert!(kept <= most, "kill {kill}: {key:?} counts {kept}, at most {most} were asked for");
+            assert!(kept <= most, "kill {kill}: {key:?} counts {kept}, at most {most} were requested");
             let lost = (at_first + admissions().count() as u64).saturating_sub(kept);
             forgotten += lost;
             let sums = admitted.entry(key).or_default();
@@ -121,7 +121,7 @@ fn next(random: &mut u64) -> u64 {
     *random >> 33
 }
 
-/// Clients that ask until the server is gone.
+/// Clients that send requests until the server has ended.
 struct Load {
     hits: Arc<Mutex<Vec<Hit>>>,
     clients: Vec<tokio::task::JoinHandle<()>>,
@@ -141,13 +141,13 @@ async fn load(server: &Server, clock: &Arc<SystemClock>, random: &mut u64) -> Lo
 impl Load {
     async fn finish(self) -> Vec<Hit> {
         for client in self.clients {
-            client.await.expect("the client ends when the server is gone");
+            client.await.expect("the client ends with the server");
         }
         std::mem::take(&mut *self.hits.lock().expect("no client panics"))
     }
 }
 
-/// One hit; false when the server is gone.
+/// Sends one hit; false when the server has ended.
 async fn ask(client: &mut Client, random: &mut u64, clock: &dyn Clock, hits: &Mutex<Vec<Hit>>) -> bool {
     let number = next(random) as usize;
     let key: Key = (if number.is_multiple_of(8) { "tight" } else { "ample" }, number / 8 % KEYS);
@@ -166,7 +166,7 @@ fn last_snapshot_began(log: &[String]) -> Option<u64> {
     written.filter_map(|line| line["began_nanos"].as_u64()).next_back()
 }
 
-/// What each counter holds: asked without hitting.
+/// Hits in each counter, by peeking.
 async fn used(server: &Server) -> HashMap<Key, u64> {
     let mut client = server.client().await;
     let peek = |key: Key| {

@@ -3,7 +3,7 @@
 
 use super::{RULES, content, count, key, limiter, start_of_time};
 use crate::{
-    clock::{Clock, ManualClock},
+    clock::{Clock, ManualClock, SystemClock},
     limiter::Limiter,
     snapshot::{
         SnapshotTask,
@@ -22,7 +22,7 @@ use std::{
     path::{Path, PathBuf},
     process::Command,
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 const COUNTERS: u64 = 60_000;
@@ -182,21 +182,25 @@ fn run(mounted: &Arc<Mounted>, number: u64, random: &mut impl FnMut(u64) -> u64,
     let limiter = Arc::new(limiter);
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::new(now));
     let task = SnapshotTask::start(writer, &limiter, &clock, Duration::from_millis(1)).expect("a thread");
-    let began = Instant::now();
-    while task.counts().failures() == 0 && task.counts().passes() == 0 && began.elapsed() < STOP_MAX * 4 {
+    let time = SystemClock::new();
+    let began = time.now();
+    while task.counts().failures() == 0
+        && task.counts().passes() == 0
+        && time.now().since(began) < STOP_MAX * 4
+    {
         std::thread::sleep(Duration::from_millis(1));
     }
     outcome.hangs += u64::from(task.counts().failures() == 0 && task.counts().passes() == 0);
     let counts = Arc::clone(task.counts());
-    let stopping = Instant::now();
+    let stopping = time.now();
     let finished = task.finish();
-    outcome.longest_stop = outcome.longest_stop.max(stopping.elapsed());
+    outcome.longest_stop = outcome.longest_stop.max(time.now().since(stopping));
     outcome.runs += 1;
     outcome.failed += u64::from(counts.failures() > 0);
     assert!(counts.failures() > 0 || finished.is_ok(), "a failure is counted");
     let is_full = trigger.lock().take().is_none();
 
-    // Whatever was committed last is intact, and can be read while the disk is full.
+    // The last committed snapshot is intact, and can be read while the disk is full.
     let written = content(&limiter, now);
     let expected = if counts.passes() > 0 { &written } else { &committed };
     let found = restored(&directory);
@@ -242,13 +246,13 @@ fn a_disk_that_fills_up_during_a_snapshot_hangs_nothing_and_loses_nothing() {
     assert!(outcome.failed > 0 && outcome.longest_stop < STOP_MAX, "{outcome:?}");
 }
 
-/// Where space is not reserved, sled meets the full disk and waits for ever. Its thread is abandoned, and the same writer
-/// goes on when there is room.
+/// Where space is not reserved, sled waits forever on the full disk. Its thread is abandoned, and the same writer
+/// continues when there is space.
 #[test]
 #[ignore = "needs mount"]
-fn sled_waiting_for_ever_is_abandoned() {
+fn sled_waiting_forever_is_abandoned() {
     let (mounted, now) = (Arc::new(Mounted::new(24)), start_of_time());
-    let mut timeouts = 0;
+    let (time, mut timeouts) = (SystemClock::new(), 0);
     for records in [2, 5, 9, 12] {
         let directory = mounted.path(&format!("data-{records}"));
         fs::create_dir(&directory).expect("a directory");
@@ -260,9 +264,9 @@ fn sled_waiting_for_ever_is_abandoned() {
         hit_all(&limiter);
         let filling = Arc::clone(&mounted);
         *trigger.lock() = Some((records, Box::new(move || filling.fill(0))));
-        let began = Instant::now();
+        let began = time.now();
         let error = super::pass(&mut writer, &limiter, now).expect_err("the disk is full");
-        assert!(began.elapsed() < STOP_MAX, "{error}");
+        assert!(time.now().since(began) < STOP_MAX, "{error}");
         timeouts += u32::from(error.source.kind() == io::ErrorKind::TimedOut);
         // The abandoned thread still has the database open: read it as `snapshot verify` does.
         let disk = Box::new(SledDisk::read_only(&directory));

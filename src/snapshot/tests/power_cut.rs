@@ -20,8 +20,8 @@ use std::{
     sync::Arc,
 };
 
-/// What a power cut would leave: directories as they were when they were synced last, and files as they were when their
-/// content was synced last. What sled syncs by itself is not counted on.
+/// The files after a power cut: directories as they were when they were synced last, and files with the content that was
+/// synced last. Calls that sled makes by itself do not count.
 #[derive(Clone, Default)]
 struct Durable {
     /// The files that a directory names: name, number of the file, whether it is a directory.
