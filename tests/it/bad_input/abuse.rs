@@ -1,7 +1,7 @@
-//! Clients that keep to the letter of the protocol, or nearly, to wear the server out. Each is bounded by a setting, here
-//! set low, and while it goes on others are served.
+//! Valid or nearly valid use of the protocol that exhausts a server. Each is bounded by a setting, here set low, and other
+//! clients are served meanwhile.
 
-use super::{Besieged, good, request};
+use super::{Target, good, request};
 use crate::support::{
     Server,
     frames::{
@@ -12,27 +12,27 @@ use crate::support::{
 };
 use prost::Message;
 
-/// More frames than any setting here lets through.
+/// More frames than any setting here allows.
 const MANY: u32 = 5_000;
 
-async fn abuser(server: &Besieged) -> RawConnection {
+async fn abuser(server: &Target) -> RawConnection {
     RawConnection::open(server.server.address()).await
 }
 
-/// Holds that the server has ended the connection as one that asks too much, and serves others.
-async fn is_calmed(mut abuser: RawConnection, mut server: Besieged) {
-    // The GOAWAY may be lost with what the server had not read when it closed.
+/// Asserts that the server ended the connection with ENHANCE_YOUR_CALM, and serves others.
+async fn assert_calmed(mut abuser: RawConnection, mut server: Target) {
+    // The GOAWAY may be lost if the server closes with unread bytes.
     assert!(matches!(abuser.end().await, None | Some(ENHANCE_YOUR_CALM)));
     server.serves().await;
 }
 
 #[tokio::test]
 async fn a_slow_reader_loses_its_connection() {
-    let mut server = Besieged::start(&["--write-timeout", "200ms"]).await;
+    let mut server = Target::start(&["--write-timeout", "200ms"]).await;
     let mut abuser = abuser(&server).await;
     abuser.send(WINDOW_UPDATE, 0, 0, &0x7fff_0000_u32.to_be_bytes()).await;
     let body = plain(&request(vec![good()]).encode_to_vec());
-    // Far more answers than the sockets hold; none is read.
+    // Far more responses than the sockets hold; none is read.
     for id in (1..600_001).step_by(2) {
         let is_open = abuser.send(HEADERS, END_HEADERS, id, &call_head()).await
             && abuser.send(DATA, END_STREAM, id, &body).await;
@@ -44,12 +44,12 @@ async fn a_slow_reader_loses_its_connection() {
             server.serves().await;
         }
     }
-    panic!("the server went on answering a client that reads nothing");
+    panic!("the server still answers a client that reads nothing");
 }
 
 #[tokio::test]
-async fn an_answer_that_is_never_taken_is_given_up() {
-    let mut server = Besieged::start(&["--write-timeout", "200ms"]).await;
+async fn a_response_that_no_window_allows_is_cancelled() {
+    let mut server = Target::start(&["--write-timeout", "200ms"]).await;
     let mut abuser = abuser(&server).await;
     // No stream has any window.
     abuser.send(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]).await;
@@ -60,11 +60,11 @@ async fn an_answer_that_is_never_taken_is_given_up() {
 }
 
 #[tokio::test]
-async fn idle_connections_are_asked_to_end() {
-    let server = Besieged::start(&["--idle-timeout", "200ms"]).await;
+async fn idle_connections_are_drained() {
+    let server = Target::start(&["--idle-timeout", "200ms"]).await;
     let mut idle = abuser(&server).await;
     loop {
-        let frame = idle.next().await.expect("it is asked before it is closed");
+        let frame = idle.next().await.expect("a GOAWAY before the end");
         if frame.kind == PING {
             idle.send(PING, 1, 0, &frame.payload).await;
             break;
@@ -74,16 +74,16 @@ async fn idle_connections_are_asked_to_end() {
 }
 
 #[tokio::test]
-async fn a_client_that_is_gone_is_found_out() {
+async fn a_client_that_does_not_acknowledge_pings_is_closed() {
     let args = ["--keep-alive-interval", "200ms", "--keep-alive-timeout", "200ms"];
-    let server = Besieged::start(&args).await;
+    let server = Target::start(&args).await;
     let mut gone = abuser(&server).await;
     assert_eq!(gone.end().await, None, "a PING, and then the end");
 }
 
 #[tokio::test]
 async fn a_client_that_never_sends_is_closed() {
-    let server = Besieged::start(&["--first-request-timeout", "200ms"]).await;
+    let server = Target::start(&["--first-request-timeout", "200ms"]).await;
     RawConnection::silent(server.server.address()).await.end().await;
 }
 
@@ -110,7 +110,7 @@ async fn watching(server: &Server) -> RawConnection {
 
 #[tokio::test]
 async fn rapid_resets_are_bounded() {
-    let server = Besieged::start(&["--max-resets", "1000"]).await;
+    let server = Target::start(&["--max-resets", "1000"]).await;
     let mut abuser = abuser(&server).await;
     for id in (1..2 * MANY).step_by(2) {
         let is_open = abuser.send(HEADERS, END_HEADERS, id, &call_head()).await
@@ -119,12 +119,12 @@ async fn rapid_resets_are_bounded() {
             break;
         }
     }
-    is_calmed(abuser, server).await;
+    assert_calmed(abuser, server).await;
 }
 
 #[tokio::test]
 async fn a_header_flood_is_bounded() {
-    let server = Besieged::start(&["--max-header-bytes", "4096"]).await;
+    let server = Target::start(&["--max-header-bytes", "4096"]).await;
     let mut abuser = abuser(&server).await;
     abuser.send(HEADERS, 0, 1, &call_head()).await;
     for _ in 0..MANY {
@@ -132,41 +132,41 @@ async fn a_header_flood_is_bounded() {
             break;
         }
     }
-    is_calmed(abuser, server).await;
+    assert_calmed(abuser, server).await;
 }
 
 #[tokio::test]
 async fn floods_of_control_frames_are_bounded() {
     for (kind, payload) in [(PING, &[0; 8][..]), (SETTINGS, &[]), (WINDOW_UPDATE, &[0, 0, 0, 1]), (0xee, &[])]
     {
-        let server = Besieged::start(&["--max-control-frames", "1000"]).await;
+        let server = Target::start(&["--max-control-frames", "1000"]).await;
         let mut abuser = abuser(&server).await;
         for _ in 0..MANY {
             if !abuser.send(kind, 0, 0, payload).await {
                 break;
             }
         }
-        is_calmed(abuser, server).await;
+        assert_calmed(abuser, server).await;
     }
 }
 
 #[tokio::test]
-async fn bodies_that_never_end_are_given_up() {
-    let mut server = Besieged::start(&["--body-timeout", "200ms"]).await;
+async fn bodies_without_end_are_cancelled() {
+    let mut server = Target::start(&["--body-timeout", "200ms"]).await;
     let mut abuser = abuser(&server).await;
     abuser.send(HEADERS, END_HEADERS, 1, &call_head()).await;
     abuser.send(DATA, 0, 1, b"\0\0\0").await;
     assert_eq!(abuser.reset_code().await, CANCEL);
     server.serves().await;
 
-    // And one that goes on and on is refused by its length, whatever it claimed.
-    let mut server = Besieged::start(&[]).await;
+    // A long one is refused by its length, whatever its prefix claims; then the rest is discarded, and the stream reset.
+    let mut server = Target::start(&[]).await;
     let mut abuser = RawConnection::open(server.server.address()).await;
     abuser.send(HEADERS, END_HEADERS, 1, &call_head()).await;
     abuser.send(DATA, 0, 1, &[&[0, 0xff, 0xff, 0xff, 0xff][..], &[0; 10_000]].concat()).await;
     for _ in 0..10 {
         abuser.send(DATA, 0, 1, &[0; 16_384]).await;
     }
-    assert_eq!(abuser.reset_code().await, 0, "the rest is of no interest");
+    assert_eq!(abuser.reset_code().await, 0, "NO_ERROR");
     server.serves().await;
 }

@@ -1,6 +1,6 @@
-//! Much of what is bad, at once and over and over: memory does not grow with it.
+//! Many invalid requests at once, repeatedly: memory does not grow.
 
-use super::{Besieged, MEGABYTE, gzip, request, untyped};
+use super::{MEGABYTE, Target, gzip, request, untyped};
 use crate::support::{
     Server, descriptor,
     http2::{Connection, SHOULD_RATE_LIMIT, framed, grpc, plain},
@@ -11,7 +11,7 @@ use prost::Message;
 /// Connections of a flood.
 const SENDERS: usize = 8;
 
-/// What is sent over and over by some connections at once.
+/// A request that several connections send repeatedly.
 struct Flood {
     head: fn() -> Builder,
     body: Vec<u8>,
@@ -32,7 +32,7 @@ fn floods() -> Vec<Flood> {
         Flood { head: call, body: plain(&largest), times: 128 },
         Flood { head: call, body: plain(&many), times: 32 },
         Flood { head: untyped, body: vec![b'x'; MEGABYTE], times: 32 },
-        Flood { head: call, body: framed(0, 262_144, b"the claim is not kept"), times: 128 },
+        Flood { head: call, body: framed(0, 262_144, b"a shorter message"), times: 128 },
         Flood { head: call, body: plain(&[0x7b; 100_000]), times: 320 },
         Flood { head: gzipped, body: bomb, times: 32 },
     ]
@@ -55,23 +55,23 @@ async fn flood(server: &Server, flood: &Flood) {
     senders.join_all().await;
 }
 
-/// Memory that the process holds beside its own binary, in bytes.
-fn held(server: &Server) -> usize {
+/// Anonymous resident memory of the process, in bytes.
+fn resident(server: &Server) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("the process runs");
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("Linux tells it");
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("a line of Linux");
     let kibibytes: usize = line.trim_end_matches("kB").trim().parse().expect("a number");
     kibibytes * 1024
 }
 
-/// The allocator keeps some tens of megabytes of what was freed, for the next request. What is kept does not grow with the
-/// number of requests: if any one kind left its bytes behind, that would be 128 MB.
+/// The allocator keeps some tens of megabytes of freed memory, however many requests there are. If one kind of request leaked
+/// its bytes, that would be 128 MB.
 #[tokio::test]
 async fn floods_of_bad_requests_leave_memory_where_it_was() {
     const ROUNDS: usize = 4;
     const SLACK: usize = 48 * MEGABYTE;
-    let mut server = Besieged::start(&["--threads", "2"]).await;
+    let mut server = Target::start(&["--threads", "2"]).await;
     server.serves().await;
-    let before = held(&server.server);
+    let before = resident(&server.server);
     let floods = floods();
     for _ in 0..ROUNDS {
         for one in &floods {
@@ -79,6 +79,6 @@ async fn floods_of_bad_requests_leave_memory_where_it_was() {
         }
     }
     server.serves().await;
-    let after = held(&server.server);
+    let after = resident(&server.server);
     assert!(after < before + SLACK, "{before} bytes before, {after} after");
 }

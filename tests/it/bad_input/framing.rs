@@ -1,6 +1,6 @@
-//! Bodies and heads that are not gRPC, or not all of it.
+//! Bodies and headers that are not valid gRPC.
 
-use super::{Besieged, MEGABYTE, good, gzip, request, untyped};
+use super::{MEGABYTE, Target, good, gzip, request, untyped};
 use crate::support::http2::{Answer, SHOULD_RATE_LIMIT, framed, grpc, plain};
 use http::Request;
 use prost::Message;
@@ -8,7 +8,7 @@ use tonic::{Code, codec::CompressionEncoding};
 
 #[tokio::test]
 async fn a_body_that_is_not_framed_as_grpc_is_refused() {
-    let mut server = Besieged::start(&[]).await;
+    let mut server = Target::start(&[]).await;
     let whole = request(vec![good()]).encode_to_vec();
     let length = u32::try_from(whole.len()).unwrap();
     let badly_framed = [
@@ -27,7 +27,7 @@ async fn a_body_that_is_not_framed_as_grpc_is_refused() {
 
 #[tokio::test]
 async fn gzip_is_accepted_and_answered_and_other_encodings_are_refused() {
-    let mut server = Besieged::start(&[]).await;
+    let mut server = Target::start(&[]).await;
     let client = server.client.0.clone();
     let mut client =
         client.send_compressed(CompressionEncoding::Gzip).accept_compressed(CompressionEncoding::Gzip);
@@ -47,7 +47,7 @@ async fn gzip_is_accepted_and_answered_and_other_encodings_are_refused() {
 
 #[tokio::test]
 async fn a_small_message_that_unfolds_beyond_the_bound_is_refused() {
-    let mut server = Besieged::start(&[]).await;
+    let mut server = Target::start(&[]).await;
     let bomb = gzip(&vec![0; 16 * MEGABYTE]);
     assert!(bomb.len() < 32 * 1024, "{} bytes", bomb.len());
     let body = framed(1, bomb.len().try_into().unwrap(), &bomb);
@@ -57,7 +57,7 @@ async fn a_small_message_that_unfolds_beyond_the_bound_is_refused() {
 
 #[tokio::test]
 async fn what_is_not_grpc_is_told_so() {
-    let mut server = Besieged::start(&[]).await;
+    let mut server = Target::start(&[]).await;
     let other = [
         "application/json",
         "application/grpc-web",
@@ -92,7 +92,7 @@ fn assert_told_to_speak_grpc(answer: &Answer) {
 
 #[tokio::test]
 async fn a_method_that_is_not_there_is_unimplemented() {
-    let mut server = Besieged::start(&[]).await;
+    let mut server = Target::start(&[]).await;
     let known_services = [
         "/envoy.service.ratelimit.v3.RateLimitService/Forget",
         "/envoy.service.ratelimit.v3.RateLimitService/",
@@ -108,7 +108,7 @@ async fn a_method_that_is_not_there_is_unimplemented() {
 
 #[tokio::test]
 async fn metadata_that_is_wrong_or_too_long_is_refused() {
-    let mut server = Besieged::start(&[]).await;
+    let mut server = Target::start(&[]).await;
     let body = plain(&request(vec![good()]).encode_to_vec());
     let head = grpc(SHOULD_RATE_LIMIT).header("tidegate-precision", "roughly");
     server.refuses_raw(head, body.clone(), Code::InvalidArgument, "send one of them, or leave it out").await;
@@ -126,7 +126,7 @@ async fn metadata_that_is_wrong_or_too_long_is_refused() {
 
 #[tokio::test]
 async fn a_malformed_grpc_timeout_is_refused() {
-    let mut server = Besieged::start(&[]).await;
+    let mut server = Target::start(&[]).await;
     let body = plain(&request(vec![good()]).encode_to_vec());
     for timeout in ["soon", "", "20", "-1m", "123456789m", "1.5S"] {
         let head = grpc(SHOULD_RATE_LIMIT).header("grpc-timeout", timeout);
@@ -136,7 +136,7 @@ async fn a_malformed_grpc_timeout_is_refused() {
 
 #[tokio::test]
 async fn two_messages_in_a_unary_call_are_refused_and_charge_nothing() {
-    let mut server = Besieged::start(&[]).await;
+    let mut server = Target::start(&[]).await;
     let one = plain(&request(vec![good()]).encode_to_vec());
     let two = [&one[..], &one].concat();
     for _ in 0..9 {
@@ -157,7 +157,7 @@ async fn two_messages_in_a_unary_call_are_refused_and_charge_nothing() {
 
 #[tokio::test]
 async fn a_grpc_call_by_get_is_refused_with_405() {
-    let mut server = Besieged::start(&[]).await;
+    let mut server = Target::start(&[]).await;
     let get =
         Request::get(format!("http://test{SHOULD_RATE_LIMIT}")).header("content-type", "application/grpc");
     let refusal = server.raw.send(get, plain(&request(vec![good()]).encode_to_vec())).await.unwrap();

@@ -1,6 +1,6 @@
 //! Well-formed gRPC whose message is wrong, or at the edge of what can be asked.
 
-use super::{Besieged, MEGABYTE, good, request};
+use super::{MEGABYTE, Target, good, request};
 use crate::support::{
     Server, descriptor,
     http2::{SHOULD_RATE_LIMIT, grpc, plain},
@@ -22,7 +22,7 @@ fn with_limit(requests_per_unit: u32, unit: i32) -> RateLimitDescriptor {
 
 #[tokio::test]
 async fn a_malformed_request_is_refused_with_what_to_send_instead() {
-    let mut server = Besieged::start(&[]).await;
+    let mut server = Target::start(&[]).await;
     let nameless = RateLimitRequest { domain: String::new(), ..request(vec![good()]) };
     let long = "x".repeat(9000);
     let refused = [
@@ -70,20 +70,20 @@ async fn a_malformed_request_is_refused_with_what_to_send_instead() {
 #[tokio::test]
 async fn the_bounds_of_a_request_are_settings() {
     let megabyte = || request(vec![descriptor(&[("api_key", &"x".repeat(MEGABYTE))])]);
-    let mut server = Besieged::start(&[]).await;
+    let mut server = Target::start(&[]).await;
     let size = megabyte().encoded_len();
     let sentence =
         format!("Error, decoded message length too large: found {size} bytes, the limit is: 262144 bytes");
     server.refuses(megabyte(), Code::OutOfRange, &sentence).await;
 
-    let mut server = Besieged::start(&["--max-message-bytes", "2097152", "--max-descriptors", "10000"]).await;
+    let mut server = Target::start(&["--max-message-bytes", "2097152", "--max-descriptors", "10000"]).await;
     let sentence = "descriptors[0].entries[0].value is 1048576 bytes long; at most 8192 are accepted";
     server.refuses(megabyte(), Code::InvalidArgument, sentence).await;
     let many = (0..10_000).map(|n| descriptor(&[("api_key", &n.to_string())])).collect();
     assert_eq!(server.client.ask("demo", many).await.unwrap().statuses.len(), 10_000);
 
     let args = ["--max-message-bytes", "2097152", "--max-text-bytes", "1048576", "--max-entries", "1"];
-    let mut server = Besieged::start(&args).await;
+    let mut server = Target::start(&args).await;
     assert_eq!(
         server.client.0.should_rate_limit(megabyte()).await.unwrap().get_ref().overall_code(),
         Verdict::Ok
@@ -138,7 +138,7 @@ async fn numbers_at_their_extremes_are_decided() {
 
 #[tokio::test]
 async fn what_is_no_protobuf_is_refused() {
-    let mut server = Besieged::start(&[]).await;
+    let mut server = Target::start(&[]).await;
     let not_protobuf: &[(&[u8], &str)] = &[
         (b"\x0a\x05demo", "buffer underflow"),
         (b"\x0a\x02\xff\xfe", "RateLimitRequest.domain"),

@@ -1,5 +1,5 @@
-//! What no client should send, sent to a real server: each is refused with the right status and a sentence, the next
-//! request is served, and memory returns to where it was.
+//! Invalid input to a real server: each is refused with the right status and message, the next request is served, and memory
+//! does not grow.
 
 mod abuse;
 mod connections;
@@ -37,43 +37,42 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.write_all(bytes).and_then(|()| encoder.finish()).expect("a vector can be written to")
 }
 
-/// A head without the content type.
+/// Request headers without content-type.
 fn untyped() -> Builder {
     Request::post(format!("http://test{SHOULD_RATE_LIMIT}"))
 }
 
-/// A server, and connections to it that are seen to be served still.
-struct Besieged {
+/// A server under attack, and two connections whose requests must still be served.
+struct Target {
     server: Server,
     client: Client,
     raw: Connection,
 }
 
-impl Besieged {
+impl Target {
     async fn start(args: &[&str]) -> Self {
         let server = Server::start(args);
         let (client, raw) = (server.client().await, Connection::open(server.address()).await);
         Self { server, client, raw }
     }
 
-    /// Holds that the server refuses the message with the code and the sentence.
+    /// Asserts that the server refuses the message with this code and status message.
     async fn refuses(&mut self, message: RateLimitRequest, code: Code, sentence: &str) {
         let refusal = self.client.0.should_rate_limit(message).await.expect_err(sentence);
         assert_eq!((refusal.code(), refusal.message()), (code, sentence));
         self.serves().await;
     }
 
-    /// Holds that the server refuses the body with the code and a sentence that has these words.
+    /// Asserts that the server refuses the body with this code and a status message that contains the words.
     async fn refuses_raw(&mut self, head: Builder, body: Vec<u8>, code: Code, words: &str) {
-        let answer = self.raw.send(head, body).await.expect("an answer, not the end of the connection");
-        let refusal =
-            answer.grpc.unwrap_or_else(|| panic!("no gRPC status for what is refused with {words}"));
+        let answer = self.raw.send(head, body).await.expect("a response, not the end of the connection");
+        let refusal = answer.grpc.unwrap_or_else(|| panic!("no gRPC status; expected {words}"));
         assert_eq!(refusal.code(), code, "{refusal:?}");
-        assert!(refusal.message().contains(words), "{refusal:?} has not {words}");
+        assert!(refusal.message().contains(words), "{refusal:?} does not contain {words}");
         self.serves().await;
     }
 
-    /// Holds that the next request is served, on both connections.
+    /// Asserts that the next request is served, on both connections.
     async fn serves(&mut self) {
         let unlimited = request(vec![descriptor(&[("not_limited", "")])]);
         let answer = self.raw.send(grpc(SHOULD_RATE_LIMIT), plain(&unlimited.encode_to_vec())).await;
