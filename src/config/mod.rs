@@ -10,6 +10,7 @@
 mod status;
 #[cfg(test)]
 mod tests;
+pub mod watch;
 
 pub use status::{Attempt, LoadResult, RulesStatus};
 

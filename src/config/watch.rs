@@ -1,0 +1,199 @@
+//! Watches files and directories, and reports when they have changed and settled. For rules, certificates and tokens.
+//!
+//! Events of the operating system are hints alone: whether something changed is decided by comparing what is on the disk
+//! with what was there at the last report. So a missed event is found by the next look, and an event too many has no
+//! effect. Files replaced by rename, symbolic links that change their target (the `..data` of a Kubernetes ConfigMap) and
+//! files that come and go in directories are found alike.
+
+mod events;
+mod snapshot;
+
+use events::Events;
+use snapshot::FilesSnapshot;
+use std::{path::PathBuf, sync::mpsc, time::Duration};
+
+/// How changes of files are found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
+pub enum WatchMode {
+    /// By events of the operating system, and by looking now and then, for file systems that send none.
+    #[default]
+    Auto,
+    /// By looking at short intervals.
+    Poll,
+    /// Not at all: only on request.
+    Off,
+}
+
+/// Settings of a [`Watch`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WatchSettings {
+    /// How changes are found.
+    pub mode: WatchMode,
+    /// Time between two looks, if they are all there is.
+    pub poll_interval: Duration,
+    /// Changes are reported once nothing has changed for this long.
+    pub settle: Duration,
+}
+
+impl Default for WatchSettings {
+    fn default() -> Self {
+        let (poll_interval, settle) = (Duration::from_secs(2), Duration::from_millis(100));
+        Self { mode: WatchMode::default(), poll_interval, settle }
+    }
+}
+
+/// With events, looks are this many poll intervals apart.
+const LOOKS_BESIDE_EVENTS: u32 = 5;
+
+/// Changes are reported after this many settle times even if files change all the time.
+const SETTLES_MAX: u32 = 50;
+
+/// Why [`Watch::wait`] returned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wake {
+    /// Files changed, and are complete as far as can be known.
+    Changed,
+    /// [`WatchHandle::request`] was called.
+    Requested,
+    /// [`WatchHandle::stop`] was called.
+    Stopped,
+    /// The time has passed.
+    Idle,
+}
+
+enum Message {
+    /// The operating system reported an event, or the loss of some.
+    Event(events::Event),
+    Request,
+    Stop,
+}
+
+/// Watches some paths. It has no thread of its own: it works while it is [waited](Self::wait) for.
+pub struct Watch {
+    paths: Vec<PathBuf>,
+    settings: WatchSettings,
+    messages: mpsc::Receiver<Message>,
+    sender: mpsc::Sender<Message>,
+    /// None if there are none, by the settings or by the operating system.
+    events: Option<Events>,
+    seen: FilesSnapshot,
+    /// Time since the last look.
+    since_look: Duration,
+}
+
+/// Wakes the thread that waits for a [`Watch`].
+#[derive(Clone, Debug)]
+pub struct WatchHandle(mpsc::Sender<Message>);
+
+impl WatchHandle {
+    /// Asks for a reload, whether files changed or not.
+    pub fn request(&self) {
+        // The watch may have ended.
+        let _ = self.0.send(Message::Request);
+    }
+
+    /// Ends the wait.
+    pub fn stop(&self) {
+        let _ = self.0.send(Message::Stop);
+    }
+}
+
+impl Watch {
+    /// Watches these files and directories. What is there now counts as reported.
+    pub fn new(paths: Vec<PathBuf>, settings: WatchSettings) -> Self {
+        let (sender, messages) = mpsc::channel();
+        let events = match settings.mode {
+            WatchMode::Auto => Events::new(&sender, &paths),
+            WatchMode::Poll | WatchMode::Off => None,
+        };
+        let seen = FilesSnapshot::of(&paths);
+        Self { paths, settings, messages, sender, events, seen, since_look: Duration::ZERO }
+    }
+
+    /// Wakes the thread that waits.
+    pub fn handle(&self) -> WatchHandle {
+        WatchHandle(self.sender.clone())
+    }
+
+    /// Waits until files have changed and settled, a reload is requested, the watch is stopped, or the time has passed.
+    pub fn wait(&mut self, timeout: Duration) -> Wake {
+        match self.messages.recv_timeout(timeout) {
+            Ok(Message::Stop) => Wake::Stopped,
+            Ok(Message::Request) => {
+                // What is read from now on is reported.
+                self.seen = FilesSnapshot::of(&self.paths);
+                Wake::Requested
+            }
+            Ok(Message::Event(event)) => {
+                self.note(&event);
+                self.settle()
+            }
+            Err(_) if self.is_look_due(timeout) => self.look(),
+            Err(_) => Wake::Idle,
+        }
+    }
+
+    fn is_look_due(&mut self, waited: Duration) -> bool {
+        self.since_look = self.since_look.saturating_add(waited);
+        let intervals = if self.events.is_some() { LOOKS_BESIDE_EVENTS } else { 1 };
+        let due = self.settings.mode != WatchMode::Off
+            && self.since_look >= self.settings.poll_interval * intervals;
+        if due {
+            self.since_look = Duration::ZERO;
+        }
+        due
+    }
+
+    fn look(&mut self) -> Wake {
+        if FilesSnapshot::of(&self.paths) == self.seen { Wake::Idle } else { self.settle() }
+    }
+
+    fn note(&mut self, event: &events::Event) {
+        if let Some(events) = &mut self.events {
+            events.note(event);
+        }
+    }
+
+    /// Waits until no event arrives, no file is open for writing as far as is known, and two looks agree.
+    fn settle(&mut self) -> Wake {
+        let mut requested = false;
+        let mut last = self.look_anew();
+        for _ in 0..SETTLES_MAX {
+            match self.messages.recv_timeout(self.settings.settle) {
+                Ok(Message::Stop) => return Wake::Stopped,
+                Ok(Message::Request) => requested = true,
+                Ok(Message::Event(event)) => self.note(&event),
+                Err(_) => {
+                    let next = self.look_anew();
+                    let is_settled = next == last;
+                    last = next;
+                    if is_settled && !self.events.as_ref().is_some_and(Events::are_files_being_written) {
+                        break;
+                    }
+                }
+            }
+        }
+        if let Some(events) = &mut self.events {
+            events.forget_writers();
+        }
+        let changed = last != self.seen;
+        self.seen = last;
+        match (requested, changed) {
+            (true, _) => Wake::Requested,
+            (false, true) => Wake::Changed,
+            (false, false) => Wake::Idle,
+        }
+    }
+
+    /// What is on the disk, once all of its directories are watched.
+    fn look_anew(&mut self) -> FilesSnapshot {
+        let is_lost = self.events.as_mut().is_some_and(|events| !events.watch(&self.paths));
+        if is_lost {
+            self.events = None;
+        }
+        FilesSnapshot::of(&self.paths)
+    }
+}
+
+#[cfg(test)]
+mod tests;

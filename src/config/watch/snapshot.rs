@@ -1,0 +1,101 @@
+//! What is on the disk below some paths: enough to see whether it changed.
+
+use std::{
+    collections::BTreeSet,
+    fs, io,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+};
+
+/// How deep directories are looked into, as for rule files: symbolic links can make a loop of them.
+const DEPTH_MAX: usize = 16;
+
+/// The files at and below some paths. Names in directories that begin with a dot are left out.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct FilesSnapshot(Vec<(PathBuf, Content)>);
+
+/// What is at a path; symbolic links are followed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Content {
+    File(FileVersion),
+    Directory,
+    Missing(io::ErrorKind),
+}
+
+/// Changes with every change of a file's content.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct FileVersion {
+    device: u64,
+    inode: u64,
+    length: u64,
+    /// Seconds and nanoseconds.
+    modified: (i64, i64),
+    /// The same, of the last change of content or metadata: a writer cannot set it back.
+    changed: (i64, i64),
+}
+
+impl FilesSnapshot {
+    pub(super) fn of(paths: &[PathBuf]) -> Self {
+        let mut found = Vec::new();
+        for path in paths {
+            walk(path, 0, &mut |path, content| found.push((path.to_owned(), content)));
+        }
+        Self(found)
+    }
+}
+
+/// The directories in which something has to change if a file at or below the paths does: those of the files, of what
+/// symbolic links point to, and of the links on the way.
+pub(super) fn directories(paths: &[PathBuf]) -> BTreeSet<PathBuf> {
+    let mut found = BTreeSet::new();
+    for path in paths {
+        let links = path.ancestors().filter(|ancestor| ancestor.is_symlink());
+        found.extend(links.chain([path.as_path()]).map(parent));
+        walk(path, 0, &mut |path, content| {
+            match content {
+                Content::Directory => _ = found.insert(path.to_owned()),
+                Content::File(_) | Content::Missing(_) => {}
+            }
+            if let Ok(target) = path.canonicalize().map(|target| parent(&target)) {
+                found.insert(target);
+            }
+        });
+    }
+    found
+}
+
+fn parent(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}
+
+fn walk(path: &Path, depth: usize, visit: &mut dyn FnMut(&Path, Content)) {
+    let metadata = match fs::metadata(path) {
+        Ok(metadata) => metadata,
+        Err(error) => return visit(path, Content::Missing(error.kind())),
+    };
+    if !metadata.is_dir() {
+        let version = FileVersion {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            length: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        };
+        return visit(path, Content::File(version));
+    }
+    visit(path, Content::Directory);
+    let entries = match fs::read_dir(path) {
+        Ok(entries) if depth < DEPTH_MAX => entries,
+        Ok(_) => return,
+        Err(error) => return visit(path, Content::Missing(error.kind())),
+    };
+    let mut names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
+    names.retain(|name| !name.as_encoded_bytes().starts_with(b"."));
+    names.sort();
+    for name in names {
+        walk(&path.join(name), depth + 1, visit);
+    }
+}

@@ -1,0 +1,144 @@
+use super::*;
+use std::{fs, io::Write as _, os::unix::fs::symlink, path::Path};
+
+/// Longer than a change takes to be seen on a busy machine.
+const LONG: Duration = Duration::from_secs(20);
+
+fn watch(path: &Path, mode: WatchMode) -> Watch {
+    let (poll_interval, settle) = (Duration::from_millis(50), Duration::from_millis(20));
+    Watch::new(vec![path.to_owned()], WatchSettings { mode, poll_interval, settle })
+}
+
+/// Waits until a change is reported; panics if none is.
+fn changed(watch: &mut Watch) {
+    let rounds = LONG.as_millis() / 50;
+    let wake = (0..rounds).map(|_| watch.wait(Duration::from_millis(50))).find(|wake| *wake != Wake::Idle);
+    assert_eq!(wake, Some(Wake::Changed));
+}
+
+fn quiet(watch: &mut Watch) {
+    for _ in 0..6 {
+        assert_eq!(watch.wait(Duration::from_millis(50)), Wake::Idle);
+    }
+}
+
+#[test]
+fn every_kind_of_change_is_reported_once() {
+    for mode in [WatchMode::Auto, WatchMode::Poll] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::write(path("a.yaml"), "1").unwrap();
+        let mut watch = watch(folder.path(), mode);
+        quiet(&mut watch);
+        let changes: [&dyn Fn(); 7] = [
+            &|| fs::write(path("a.yaml"), "2").unwrap(),
+            &|| {
+                fs::write(path(".a.yaml.new"), "3").unwrap();
+                fs::rename(path(".a.yaml.new"), path("a.yaml")).unwrap();
+            },
+            &|| fs::write(path("b.yaml"), "1").unwrap(),
+            &|| fs::remove_file(path("b.yaml")).unwrap(),
+            &|| fs::create_dir(path("below")).unwrap(),
+            &|| fs::write(path("below/c.yaml"), "1").unwrap(),
+            &|| fs::remove_dir_all(path("below")).unwrap(),
+        ];
+        for (number, change) in changes.iter().enumerate() {
+            change();
+            changed(&mut watch);
+            quiet(&mut watch);
+            assert!(watch.messages.try_recv().is_err(), "{mode:?}: looking at change {number} is no change");
+        }
+    }
+}
+
+/// The kubelet writes a new directory, makes a link to it, and renames that link over `..data`.
+#[test]
+fn the_swap_of_a_config_map_is_reported() {
+    for mode in [WatchMode::Auto, WatchMode::Poll] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let publish = |generation: &str, text: &str| {
+            fs::create_dir(path(generation)).unwrap();
+            fs::write(path(generation).join("rules.yaml"), text).unwrap();
+            symlink(generation, path("..data_tmp")).unwrap();
+            fs::rename(path("..data_tmp"), path("..data")).unwrap();
+        };
+        publish("..1", "one");
+        symlink("..data/rules.yaml", path("rules.yaml")).unwrap();
+        let mut of_folder = watch(folder.path(), mode);
+        let mut of_file = watch(&path("rules.yaml"), mode);
+        for (generation, former) in [("..2", "..1"), ("..3", "..2")] {
+            publish(generation, generation);
+            fs::remove_dir_all(path(former)).unwrap();
+            changed(&mut of_folder);
+            changed(&mut of_file);
+            assert_eq!(fs::read_to_string(path("rules.yaml")).unwrap(), generation);
+        }
+    }
+}
+
+/// Releases are often directories beside each other, with a link to the one in use.
+#[test]
+fn a_link_on_the_way_to_a_file_is_followed_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    for release in ["one", "two"] {
+        fs::create_dir(path(release)).unwrap();
+        fs::write(path(release).join("rules.yaml"), release).unwrap();
+    }
+    symlink("one", path("current")).unwrap();
+    let mut watch = watch(&path("current/rules.yaml"), WatchMode::Auto);
+    symlink("two", path("next")).unwrap();
+    fs::rename(path("next"), path("current")).unwrap();
+    changed(&mut watch);
+}
+
+/// A writer that takes its time between two parts of a file.
+#[test]
+fn a_file_is_not_reported_while_it_is_being_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.yaml");
+    fs::write(&path, "before").unwrap();
+    let mut watch = watch(&path, WatchMode::Auto);
+    let (half, written) = mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut file = fs::File::create(&path).unwrap();
+            file.write_all(b"first half, ").unwrap();
+            half.send(()).unwrap();
+            // Many settle times.
+            std::thread::sleep(Duration::from_millis(300));
+            file.write_all(b"second half").unwrap();
+        });
+        written.recv().unwrap();
+        changed(&mut watch);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "first half, second half");
+    });
+}
+
+#[test]
+fn a_path_that_does_not_exist_yet_is_watched() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("later/rules.yaml");
+    let mut watch = watch(&path, WatchMode::Auto);
+    fs::create_dir(folder.path().join("later")).unwrap();
+    fs::write(&path, "1").unwrap();
+    changed(&mut watch);
+}
+
+#[test]
+fn requests_and_the_stop_wake_the_waiting_thread_in_every_mode() {
+    let folder = tempfile::tempdir().unwrap();
+    for mode in [WatchMode::Auto, WatchMode::Poll, WatchMode::Off] {
+        let mut watch = watch(folder.path(), mode);
+        let handle = watch.handle();
+        handle.request();
+        assert_eq!(watch.wait(LONG), Wake::Requested);
+        if mode == WatchMode::Off {
+            fs::write(folder.path().join("a.yaml"), "1").unwrap();
+            quiet(&mut watch);
+        }
+        handle.stop();
+        assert_eq!(watch.wait(LONG), Wake::Stopped);
+    }
+}
