@@ -1,0 +1,90 @@
+package tidegate
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// permit is whether a call may be made.
+type permit int
+
+const (
+	// permitNone: the breaker is open.
+	permitNone permit = iota
+	// permitCall: a call as usual.
+	permitCall
+	// permitProbe: the one call that finds out whether the server answers again.
+	permitProbe
+)
+
+// breaker opens after so many failures in a row, and lets one call through each time it has been open for long enough.
+type breaker struct {
+	failuresMax int
+	openFor     time.Duration
+
+	isOpen atomic.Bool
+	// failures in a row, while closed.
+	failures atomic.Int64
+
+	mutex     sync.Mutex
+	probeAt   time.Duration
+	isProbing bool
+}
+
+func (b *breaker) enter(now time.Duration) permit {
+	if !b.isOpen.Load() {
+		return permitCall
+	}
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	switch {
+	case !b.isOpen.Load():
+		return permitCall
+	case b.isProbing || now < b.probeAt:
+		return permitNone
+	}
+	b.isProbing = true
+	return permitProbe
+}
+
+func (b *breaker) succeeded(p permit) {
+	if p == permitCall {
+		// A load is cheaper than a store that all callers share.
+		if b.failures.Load() != 0 && !b.isOpen.Load() {
+			b.failures.Store(0)
+		}
+		return
+	}
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	b.isProbing = false
+	b.failures.Store(0)
+	b.isOpen.Store(false)
+}
+
+func (b *breaker) failed(p permit, now time.Duration) {
+	if b.failuresMax == 0 {
+		return
+	}
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	if p == permitProbe {
+		b.isProbing = false
+		b.probeAt = now + b.openFor
+		return
+	}
+	if !b.isOpen.Load() && b.failures.Add(1) >= int64(b.failuresMax) {
+		b.probeAt = now + b.openFor
+		b.isOpen.Store(true)
+	}
+}
+
+// abandoned records that a call was given up by its caller: neither a success nor a failure.
+func (b *breaker) abandoned(p permit) {
+	if p == permitProbe {
+		b.mutex.Lock()
+		defer b.mutex.Unlock()
+		b.isProbing = false
+	}
+}

@@ -1,0 +1,383 @@
+package tidegate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/manual"
+	"google.golang.org/grpc/status"
+)
+
+// Policy is what becomes of a request when no answer arrives.
+type Policy int
+
+const (
+	// FailOpen allows the request.
+	FailOpen Policy = iota + 1
+	// FailClosed denies the request.
+	FailClosed
+)
+
+// Client asks a Tidegate server for decisions. It is safe for concurrent use, and its calls share one connection for each
+// address.
+type Client struct {
+	domain    string
+	timeout   time.Duration
+	policy    Policy
+	denials   *localDenials
+	breaker   breaker
+	observers []func(context.Context, Decision, time.Duration)
+	// now is the time since some moment.
+	now func() time.Duration
+
+	connection *grpc.ClientConn
+	stub       rls.RateLimitServiceClient
+}
+
+// Option is a setting of a client.
+type Option func(*settings)
+
+type settings struct {
+	domain          string
+	timeout         time.Duration
+	policy          Policy
+	localDenialsMax int
+	breakerFailures int
+	breakerOpen     time.Duration
+	observers       []func(context.Context, Decision, time.Duration)
+	credentials     credentials.TransportCredentials
+	dialOptions     []grpc.DialOption
+	addresses       []string
+	now             func() time.Duration
+}
+
+// Domain sets the domain of calls that name none.
+func Domain(domain string) Option { return func(s *settings) { s.domain = domain } }
+
+// WithTimeout sets the time until an answer counts as missing, 50 ms if not given.
+func WithTimeout(timeout time.Duration) Option { return func(s *settings) { s.timeout = timeout } }
+
+// WithPolicy sets what becomes of requests that get no answer, [FailOpen] if not given.
+func WithPolicy(policy Policy) Option { return func(s *settings) { s.policy = policy } }
+
+// WithLocalDenials sets how many denials are kept until their reset, 10,000 if not given; 0 keeps none.
+func WithLocalDenials(kept int) Option { return func(s *settings) { s.localDenialsMax = kept } }
+
+// WithBreaker sets after how many failures in a row calls fail at once, and for how long; 5 and 1 s if not given. 0 failures
+// switch it off.
+func WithBreaker(failures int, open time.Duration) Option {
+	return func(s *settings) { s.breakerFailures, s.breakerOpen = failures, open }
+}
+
+// WithObserver adds a function that is called with each decision and the time it took, for metrics.
+func WithObserver(observer func(context.Context, Decision, time.Duration)) Option {
+	return func(s *settings) { s.observers = append(s.observers, observer) }
+}
+
+// WithTLS encrypts connections: credentials.NewTLS has TLS and mTLS.
+func WithTLS(transport credentials.TransportCredentials) Option {
+	return func(s *settings) { s.credentials = transport }
+}
+
+// WithAddresses adds addresses; all of them take turns.
+func WithAddresses(addresses ...string) Option {
+	return func(s *settings) { s.addresses = append(s.addresses, addresses...) }
+}
+
+// WithDialOptions adds options of gRPC, such as a stats handler for traces.
+func WithDialOptions(options ...grpc.DialOption) Option {
+	return func(s *settings) { s.dialOptions = append(s.dialOptions, options...) }
+}
+
+// New creates a client. The address is host:port (all addresses of a DNS name take turns), unix:/path/of/socket, or any other
+// target of gRPC. The connection is opened by the first call.
+func New(address string, options ...Option) (*Client, error) {
+	started := time.Now()
+	s := settings{
+		timeout:         50 * time.Millisecond,
+		policy:          FailOpen,
+		localDenialsMax: 10_000,
+		breakerFailures: 5,
+		breakerOpen:     time.Second,
+		credentials:     insecure.NewCredentials(),
+		now:             func() time.Duration { return time.Since(started) },
+	}
+	for _, option := range options {
+		option(&s)
+	}
+	if s.timeout <= 0 {
+		return nil, fmt.Errorf("tidegate: the timeout is %s; use more than 0", s.timeout)
+	}
+	if s.policy != FailOpen && s.policy != FailClosed {
+		return nil, errors.New("tidegate: the policy is neither FailOpen nor FailClosed")
+	}
+	dial := []grpc.DialOption{
+		grpc.WithTransportCredentials(s.credentials),
+		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 5 * time.Second, PermitWithoutStream: true}),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			MinConnectTimeout: time.Second,
+		}),
+		grpc.WithIdleTimeout(0),
+	}
+	if len(s.addresses) > 0 {
+		static := manual.NewBuilderWithScheme("tidegate")
+		state := resolver.State{}
+		for _, one := range append([]string{address}, s.addresses...) {
+			state.Addresses = append(state.Addresses, resolver.Address{Addr: one})
+		}
+		static.InitialState(state)
+		dial = append(dial, grpc.WithResolvers(static))
+		address = "tidegate:///" + address
+	}
+	connection, err := grpc.NewClient(address, append(dial, s.dialOptions...)...)
+	if err != nil {
+		return nil, fmt.Errorf("tidegate: %w", err)
+	}
+	return &Client{
+		domain:     s.domain,
+		timeout:    s.timeout,
+		policy:     s.policy,
+		denials:    newLocalDenials(s.localDenialsMax),
+		breaker:    breaker{failuresMax: s.breakerFailures, openFor: s.breakerOpen},
+		observers:  s.observers,
+		now:        s.now,
+		connection: connection,
+		stub:       rls.NewRateLimitServiceClient(connection),
+	}, nil
+}
+
+// Close closes the connection.
+func (c *Client) Close() error { return c.connection.Close() }
+
+// Allow takes hits of every limit that the descriptors reach, or none at all: one hit, unless an option is [Cost].
+//
+// The error is that of ctx if the caller gave up, or a [*RequestError].
+func (c *Client) Allow(ctx context.Context, options ...CallOption) (Decision, error) {
+	r := c.request(1, options)
+	return c.decide(ctx, &r)
+}
+
+// Peek returns whether one more hit would be admitted, without taking it.
+func (c *Client) Peek(ctx context.Context, options ...CallOption) (Decision, error) {
+	r := c.request(0, options)
+	r.usesLocal = false
+	return c.decide(ctx, &r)
+}
+
+// GiveBack gives back hits that were taken. From then on this client keeps no denials for descriptors with the same keys.
+func (c *Client) GiveBack(ctx context.Context, options ...CallOption) (Decision, error) {
+	r := c.request(1, options)
+	r.usesLocal, r.giveBack = false, true
+	return c.decide(ctx, &r)
+}
+
+// Wait takes hits as soon as they fit, waiting at most so long. It returns a denial at once if it cannot be over by then.
+func (c *Client) Wait(ctx context.Context, waitMax time.Duration, options ...CallOption) (Decision, error) {
+	until := c.now() + waitMax
+	for {
+		r := c.request(1, options)
+		decision, err := c.decide(ctx, &r)
+		if err != nil || decision.Allowed || decision.RetryAfter == Never || c.now()+decision.RetryAfter > until {
+			return decision, err
+		}
+		timer := time.NewTimer(decision.RetryAfter)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return decision, ctx.Err()
+		}
+	}
+}
+
+func (c *Client) request(cost uint64, options []CallOption) request {
+	r := request{
+		domain:    c.domain,
+		cost:      cost,
+		timeout:   c.timeout,
+		policy:    c.policy,
+		usesLocal: c.denials.max > 0,
+	}
+	for _, option := range options {
+		option.apply(&r)
+	}
+	return r
+}
+
+// RequestError is the server's refusal of the request itself: retrying it cannot help, and failing open would let an overlong
+// key pass every limit.
+type RequestError struct {
+	// Code is the code of the gRPC status.
+	Code codes.Code
+	// Message is the server's message.
+	Message string
+}
+
+func (e *RequestError) Error() string { return fmt.Sprintf("tidegate: %s: %s", e.Code, e.Message) }
+
+func (c *Client) decide(ctx context.Context, r *request) (Decision, error) {
+	if err := r.check(); err != nil {
+		return Decision{}, err
+	}
+	sent := c.now()
+	if r.usesLocal {
+		if denial, isKept := c.denials.find(r, sent); isKept {
+			c.observe(ctx, denial, sent)
+			return denial, nil
+		}
+	}
+	if r.givesBack() {
+		c.denials.endFor(r)
+	}
+	p := c.breaker.enter(sent)
+	if p == permitNone {
+		return c.withoutAnswer(ctx, r, "BREAKER_OPEN", sent), nil
+	}
+	response, err := c.call(ctx, r)
+	if err != nil {
+		return c.failed(ctx, r, p, sent, err)
+	}
+	var decision Decision
+	switch response.OverallCode {
+	case rls.RateLimitResponse_OK:
+		decision = decode(true, response)
+	case rls.RateLimitResponse_OVER_LIMIT:
+		decision = decode(false, response)
+		if r.usesLocal {
+			c.denials.keep(r, decision, sent)
+		}
+	default:
+		return c.failed(ctx, r, p, sent, status.Error(codes.Internal, "an answer without a verdict"))
+	}
+	c.breaker.succeeded(p)
+	c.observe(ctx, decision, sent)
+	return decision, nil
+}
+
+func (c *Client) call(ctx context.Context, r *request) (*rls.RateLimitResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.timeout)
+	defer cancel()
+	return c.stub.ShouldRateLimit(metadata.AppendToOutgoingContext(ctx, "tidegate-precision", "exact"), r.message())
+}
+
+func (c *Client) failed(ctx context.Context, r *request, p permit, sent time.Duration, err error) (Decision, error) {
+	if gaveUp := ctx.Err(); gaveUp != nil {
+		c.breaker.abandoned(p)
+		return Decision{}, gaveUp
+	}
+	found := status.Convert(err)
+	switch found.Code() {
+	case codes.InvalidArgument, codes.OutOfRange, codes.Unimplemented, codes.Unauthenticated, codes.PermissionDenied:
+		c.breaker.succeeded(p)
+		return Decision{}, &RequestError{found.Code(), found.Message()}
+	}
+	c.breaker.failed(p, c.now())
+	return c.withoutAnswer(ctx, r, codeName(found.Code()), sent), nil
+}
+
+func (c *Client) withoutAnswer(ctx context.Context, r *request, failure string, sent time.Duration) Decision {
+	decision := Decision{
+		Allowed:    true,
+		Reason:     FailedOpen,
+		ResetAfter: Never,
+		RetryAfter: Never,
+		Failure:    failure,
+	}
+	if r.policy == FailClosed {
+		decision.Allowed, decision.Reason = false, FailedClosed
+	}
+	c.observe(ctx, decision, sent)
+	return decision
+}
+
+func (c *Client) observe(ctx context.Context, decision Decision, since time.Duration) {
+	if len(c.observers) == 0 {
+		return
+	}
+	taken := c.now() - since
+	for _, observer := range c.observers {
+		observer(ctx, decision, taken)
+	}
+}
+
+// codeName returns the name of a code as the gRPC specification has it: DEADLINE_EXCEEDED.
+func codeName(code codes.Code) string {
+	var name strings.Builder
+	text := code.String()
+	for i, letter := range text {
+		if i > 0 && letter >= 'A' && letter <= 'Z' && text[i-1] >= 'a' {
+			name.WriteByte('_')
+		}
+		name.WriteRune(letter)
+	}
+	return strings.ToUpper(name.String())
+}
+
+func decode(allowed bool, response *rls.RateLimitResponse) Decision {
+	statuses := make([]Status, len(response.Statuses))
+	for i, sent := range response.Statuses {
+		decoded := Status{
+			OverLimit:  sent.Code == rls.RateLimitResponse_OVER_LIMIT,
+			Remaining:  sent.LimitRemaining,
+			ResetAfter: Never,
+		}
+		if limit := sent.CurrentLimit; limit != nil {
+			decoded.Limit = &Limit{limit.RequestsPerUnit, unitName(limit.Unit), limit.Name}
+		}
+		if sent.DurationUntilReset != nil {
+			decoded.ResetAfter = sent.DurationUntilReset.AsDuration()
+		}
+		statuses[i] = decoded
+	}
+	decision := newDecision(allowed, statuses)
+	for _, header := range response.RequestHeadersToAdd {
+		decision.RequestHeaders = append(decision.RequestHeaders, Header{header.Key, value(header.Value, header.RawValue)})
+	}
+	for _, header := range response.ResponseHeadersToAdd {
+		decision.ResponseHeaders = append(decision.ResponseHeaders, Header{header.Key, value(header.Value, header.RawValue)})
+	}
+	decision.Body = response.RawBody
+	return decision
+}
+
+func value(text string, raw []byte) string {
+	if text == "" {
+		return string(raw)
+	}
+	return text
+}
+
+func unitName(unit rls.RateLimitResponse_RateLimit_Unit) string {
+	switch unit {
+	case rls.RateLimitResponse_RateLimit_SECOND:
+		return "second"
+	case rls.RateLimitResponse_RateLimit_MINUTE:
+		return "minute"
+	case rls.RateLimitResponse_RateLimit_HOUR:
+		return "hour"
+	case rls.RateLimitResponse_RateLimit_DAY:
+		return "day"
+	case rls.RateLimitResponse_RateLimit_WEEK:
+		return "week"
+	case rls.RateLimitResponse_RateLimit_MONTH:
+		return "month"
+	case rls.RateLimitResponse_RateLimit_YEAR:
+		return "year"
+	default:
+		return ""
+	}
+}

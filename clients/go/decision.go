@@ -1,0 +1,293 @@
+package tidegate
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Reason is what made a decision.
+type Reason string
+
+const (
+	// Decided is the reason of decisions by the server.
+	Decided Reason = "decided"
+	// DeniedLocally is the reason of denials that repeat one of the server whose reset has not passed.
+	DeniedLocally Reason = "denied_locally"
+	// FailedOpen is the reason of requests allowed because no answer arrived.
+	FailedOpen Reason = "failed_open"
+	// FailedClosed is the reason of requests denied because no answer arrived.
+	FailedClosed Reason = "failed_closed"
+)
+
+// Never is a reset or a wait that is absent: no wait helps, or nothing limits the request.
+const Never time.Duration = -1
+
+// Limit is a number of requests per unit.
+type Limit struct {
+	// Requests is the number of hits that fit into one window.
+	Requests uint32
+	// Unit is second, minute, hour, day, week, month or year; empty if the window is not one unit.
+	Unit string
+	// Name is the limit's name in the rules; empty if it has none.
+	Name string
+}
+
+// Status is the answer for one descriptor.
+type Status struct {
+	// OverLimit is whether the descriptor is over its limit.
+	OverLimit bool
+	// Limit is the tightest limit that applies; nil if nothing limits the descriptor.
+	Limit *Limit
+	// Remaining is the number of hits that are left.
+	Remaining uint32
+	// ResetAfter is the time until the limit resets, or Never.
+	ResetAfter time.Duration
+}
+
+// Header is a header that the rules or the server add.
+type Header struct{ Name, Value string }
+
+// Decision is the answer for one request.
+type Decision struct {
+	// Allowed is whether the request may go on.
+	Allowed bool
+	// Reason is what made the decision.
+	Reason Reason
+	// Limited is whether any limit applies. Without one the next four fields are zero values, the reset Never.
+	Limited bool
+	// Limit is the number of requests per unit of the governing limit.
+	Limit uint32
+	// Remaining is the number of hits left of the governing limit.
+	Remaining uint32
+	// Rule is the name of the governing limit; empty if it has none.
+	Rule string
+	// ResetAfter is the time until the governing limit resets, or Never.
+	ResetAfter time.Duration
+	// RetryAfter is the time after which a denied request would be admitted; Never if allowed, or if no wait helps.
+	RetryAfter time.Duration
+	// Statuses has one status for each descriptor, in order; empty without an answer.
+	Statuses []Status
+	// Failure is why no answer arrived: the name of a gRPC status code, or BREAKER_OPEN; empty if one did.
+	Failure string
+	// RequestHeaders are what the rules add to the request.
+	RequestHeaders []Header
+	// ResponseHeaders are what the rules or the server add to the response.
+	ResponseHeaders []Header
+	// Body is the body that the rules give a denial; empty for the caller's own.
+	Body []byte
+}
+
+// newDecision returns the decision of an answer.
+func newDecision(allowed bool, statuses []Status) Decision {
+	decision := Decision{
+		Allowed:    allowed,
+		Reason:     Decided,
+		ResetAfter: Never,
+		RetryAfter: Never,
+		Statuses:   statuses,
+	}
+	var governing, longest *Status
+	for i := range statuses {
+		status := &statuses[i]
+		if allowed {
+			if status.Limit != nil && (governing == nil || status.Remaining < governing.Remaining) {
+				governing = status
+			}
+			continue
+		}
+		if !status.OverLimit {
+			continue
+		}
+		if longest == nil || isLonger(status.ResetAfter, longest.ResetAfter) {
+			longest = status
+		}
+		if status.Limit != nil && (governing == nil || isLonger(status.ResetAfter, governing.ResetAfter)) {
+			governing = status
+		}
+	}
+	if longest != nil {
+		decision.RetryAfter = longest.ResetAfter
+	}
+	if governing != nil {
+		decision.Limited = true
+		decision.Limit = governing.Limit.Requests
+		decision.Rule = governing.Limit.Name
+		decision.Remaining = governing.Remaining
+		decision.ResetAfter = governing.ResetAfter
+	}
+	return decision
+}
+
+// after returns the same denial so much later, as decided locally.
+func (d Decision) after(elapsed time.Duration) Decision {
+	d.Reason = DeniedLocally
+	d.ResetAfter = less(d.ResetAfter, elapsed)
+	d.RetryAfter = less(d.RetryAfter, elapsed)
+	statuses := make([]Status, len(d.Statuses))
+	for i, status := range d.Statuses {
+		status.ResetAfter = less(status.ResetAfter, elapsed)
+		statuses[i] = status
+	}
+	d.Statuses = statuses
+	return d
+}
+
+// isLonger compares waits; Never is longer than any.
+func isLonger(wait, than time.Duration) bool {
+	if than == Never {
+		return false
+	}
+	return wait == Never || wait > than
+}
+
+func less(wait, elapsed time.Duration) time.Duration {
+	if wait == Never {
+		return Never
+	}
+	return max(wait-elapsed, 0)
+}
+
+// seconds rounds up: waiting that long is long enough.
+func seconds(wait time.Duration) string {
+	whole := wait / time.Second
+	if wait%time.Second > 0 {
+		whole++
+	}
+	return strconv.FormatInt(int64(whole), 10)
+}
+
+// Headers returns the headers for the response: RateLimit, RateLimit-Policy and Retry-After. Headers of the server come last
+// and replace those of the same name.
+func (d Decision) Headers() http.Header {
+	headers := make(http.Header, 3+len(d.ResponseHeaders))
+	if applying := distinct(d.Statuses, false); len(applying) > 0 {
+		headers.Set("RateLimit-Policy", joined(applying, policy))
+		shown := applying
+		if !d.Allowed {
+			shown = distinct(d.Statuses, true)
+		}
+		if len(shown) > 0 {
+			headers.Set("RateLimit", joined(shown, serviceLimit))
+		}
+	}
+	if d.RetryAfter != Never {
+		headers.Set("Retry-After", seconds(d.RetryAfter))
+	}
+	d.setOwn(headers)
+	return headers
+}
+
+// LegacyHeaders returns those of [Decision.Headers], and X-RateLimit-Limit, -Remaining and -Reset.
+func (d Decision) LegacyHeaders() http.Header {
+	headers := d.Headers()
+	if d.Limited {
+		headers.Set("X-RateLimit-Limit", strconv.FormatUint(uint64(d.Limit), 10))
+		headers.Set("X-RateLimit-Remaining", strconv.FormatUint(uint64(min(d.Remaining, d.Limit)), 10))
+		if d.ResetAfter != Never {
+			headers.Set("X-RateLimit-Reset", seconds(d.ResetAfter))
+		}
+	}
+	d.setOwn(headers)
+	return headers
+}
+
+func (d Decision) setOwn(headers http.Header) {
+	for _, header := range d.ResponseHeaders {
+		headers.Set(header.Name, header.Value)
+	}
+}
+
+// distinct returns the statuses that have a limit, each limit once with its tighter status.
+func distinct(statuses []Status, overLimit bool) []Status {
+	var found []Status
+next:
+	for _, status := range statuses {
+		if status.Limit == nil || overLimit && !status.OverLimit {
+			continue
+		}
+		for i := range found {
+			if isSame(*status.Limit, *found[i].Limit) {
+				if isTighter(status, found[i]) {
+					found[i] = status
+				}
+				continue next
+			}
+		}
+		found = append(found, status)
+	}
+	return found
+}
+
+func isSame(one, other Limit) bool {
+	return one.Name == other.Name && (one.Name != "" || one == other)
+}
+
+func isTighter(status, than Status) bool {
+	switch {
+	case status.OverLimit != than.OverLimit:
+		return status.OverLimit
+	case status.OverLimit:
+		return isLonger(status.ResetAfter, than.ResetAfter)
+	default:
+		return status.Remaining < than.Remaining
+	}
+}
+
+func joined(statuses []Status, item func(Status) string) string {
+	items := make([]string, len(statuses))
+	for i, status := range statuses {
+		items[i] = item(status)
+	}
+	return strings.Join(items, ", ")
+}
+
+// unitSeconds has the seconds of each unit, as the server counts them.
+var unitSeconds = map[string]int{
+	"second": 1, "minute": 60, "hour": 3600, "day": 86_400,
+	"week": 604_800, "month": 2_592_000, "year": 31_536_000,
+}
+
+func policy(status Status) string {
+	item := fmt.Sprintf("%s;q=%d", quoted(*status.Limit), status.Limit.Requests)
+	if window, isKnown := unitSeconds[status.Limit.Unit]; isKnown {
+		item += fmt.Sprintf(";w=%d", window)
+	}
+	return item
+}
+
+func serviceLimit(status Status) string {
+	item := fmt.Sprintf("%s;r=%d", quoted(*status.Limit), min(status.Remaining, status.Limit.Requests))
+	if status.ResetAfter != Never {
+		item += ";t=" + seconds(status.ResetAfter)
+	}
+	return item
+}
+
+// quoted returns the limit's name as a structured String (RFC 9651).
+func quoted(limit Limit) string {
+	name := limit.Name
+	if name == "" {
+		name = strconv.FormatUint(uint64(limit.Requests), 10)
+		if limit.Unit != "" {
+			name += "-per-" + limit.Unit
+		}
+	}
+	var text strings.Builder
+	text.WriteByte('"')
+	for _, b := range []byte(name) {
+		switch {
+		case b == '"' || b == '\\':
+			text.WriteByte('\\')
+			text.WriteByte(b)
+		case b >= 0x20 && b < 0x7f:
+			text.WriteByte(b)
+		default:
+			fmt.Fprintf(&text, "%%%02X", b)
+		}
+	}
+	text.WriteByte('"')
+	return text.String()
+}

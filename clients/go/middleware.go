@@ -1,0 +1,193 @@
+package tidegate
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+// Limits describes what middleware limits.
+type Limits struct {
+	// Keys are the entries of the descriptor, in order; at least one.
+	Keys []KeySource
+	// Cost returns the hits of a request; 1 if nil.
+	Cost func(Request) uint64
+	// Skip returns whether a request is not limited, such as a health check; none if nil.
+	Skip func(Request) bool
+	// Options of each call, such as [OnFailure].
+	Options []CallOption
+	// LegacyHeaders is whether X-RateLimit-… headers are sent as well.
+	LegacyHeaders bool
+}
+
+type decisionKey struct{}
+
+// FromContext returns the decision that middleware made for a request.
+func FromContext(ctx context.Context) (Decision, bool) {
+	decision, isThere := ctx.Value(decisionKey{}).(Decision)
+	return decision, isThere
+}
+
+// Middleware returns middleware for net/http and for routers with the same signature, such as chi.
+//
+// A denied request is answered with 429, one without an answer under [FailClosed] with 503.
+func (c *Client) Middleware(limits Limits) func(http.Handler) http.Handler {
+	limits.check()
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			decision, err := c.limit(r.Context(), limits, ofHTTP(r))
+			var missing *missingKeyError
+			switch {
+			case errors.Is(err, errSkipped):
+				next.ServeHTTP(w, r)
+				return
+			case errors.As(err, &missing):
+				http.Error(w, missing.Error(), http.StatusBadRequest)
+				return
+			case err != nil:
+				http.Error(w, "rate limit error", http.StatusInternalServerError)
+				return
+			case decision.Reason == FailedClosed:
+				http.Error(w, "Service Unavailable", http.StatusServiceUnavailable)
+				return
+			}
+			for name, values := range limits.headers(decision) {
+				w.Header()[name] = values
+			}
+			if !decision.Allowed {
+				refuse(w, decision)
+				return
+			}
+			r = r.WithContext(context.WithValue(r.Context(), decisionKey{}, decision))
+			if len(decision.RequestHeaders) > 0 {
+				// A handler must not change its request.
+				r.Header = r.Header.Clone()
+				for _, header := range decision.RequestHeaders {
+					r.Header.Add(header.Name, header.Value)
+				}
+			}
+			next.ServeHTTP(w, r)
+		})
+	}
+}
+
+func refuse(w http.ResponseWriter, decision Decision) {
+	if w.Header().Get("Content-Type") == "" {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	}
+	w.WriteHeader(http.StatusTooManyRequests)
+	body := decision.Body
+	if len(body) == 0 {
+		body = []byte("Too Many Requests\n")
+	}
+	// The client may have gone.
+	_, _ = w.Write(body)
+}
+
+// UnaryServerInterceptor returns an interceptor for unary calls.
+//
+// A denied call ends with RESOURCE_EXHAUSTED and the headers of the decision in its trailers, one without an answer under
+// [FailClosed] with UNAVAILABLE.
+func (c *Client) UnaryServerInterceptor(limits Limits) grpc.UnaryServerInterceptor {
+	limits.check()
+	return func(ctx context.Context, message any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		ctx, err := c.limitCall(ctx, limits, info.FullMethod, func(trailer metadata.MD) { _ = grpc.SetTrailer(ctx, trailer) })
+		if err != nil {
+			return nil, err
+		}
+		return handler(ctx, message)
+	}
+}
+
+// StreamServerInterceptor returns an interceptor for streams: one decision for each stream. See
+// [Client.UnaryServerInterceptor].
+func (c *Client) StreamServerInterceptor(limits Limits) grpc.StreamServerInterceptor {
+	limits.check()
+	return func(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		ctx, err := c.limitCall(stream.Context(), limits, info.FullMethod, stream.SetTrailer)
+		if err != nil {
+			return err
+		}
+		return handler(server, &limitedStream{stream, ctx})
+	}
+}
+
+// limitedStream is a stream with the decision in its context.
+type limitedStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s *limitedStream) Context() context.Context { return s.ctx }
+
+func (c *Client) limitCall(ctx context.Context, limits Limits, method string, setTrailer func(metadata.MD)) (context.Context, error) {
+	decision, err := c.limit(ctx, limits, ofGRPC(ctx, method))
+	var missing *missingKeyError
+	var refused *RequestError
+	switch {
+	case errors.Is(err, errSkipped):
+		return ctx, nil
+	case errors.As(err, &missing):
+		return nil, status.Error(codes.InvalidArgument, missing.Error())
+	case errors.As(err, &refused):
+		return nil, status.Error(codes.Internal, "rate limit error")
+	case err != nil:
+		return nil, status.FromContextError(err).Err()
+	case decision.Reason == FailedClosed:
+		return nil, status.Error(codes.Unavailable, "no answer from the rate limit server")
+	}
+	trailer := metadata.MD{}
+	for name, values := range limits.headers(decision) {
+		if name != "Content-Type" {
+			trailer[strings.ToLower(name)] = values
+		}
+	}
+	setTrailer(trailer)
+	if !decision.Allowed {
+		message := "Too Many Requests"
+		if decision.RetryAfter != Never {
+			message += "; retry after " + seconds(decision.RetryAfter) + " s"
+		}
+		return nil, status.Error(codes.ResourceExhausted, message)
+	}
+	return context.WithValue(ctx, decisionKey{}, decision), nil
+}
+
+func (c *Client) limit(ctx context.Context, limits Limits, r Request) (Decision, error) {
+	if limits.Skip != nil && limits.Skip(r) {
+		return Decision{}, errSkipped
+	}
+	descriptor, err := descriptorOf(limits.Keys, r)
+	if err != nil {
+		return Decision{}, err
+	}
+	if limits.Cost != nil {
+		descriptor = descriptor.Cost(limits.Cost(r))
+	}
+	return c.Allow(ctx, append([]CallOption{descriptor}, limits.Options...)...)
+}
+
+func (l *Limits) headers(decision Decision) http.Header {
+	if l.LegacyHeaders {
+		return decision.LegacyHeaders()
+	}
+	return decision.Headers()
+}
+
+// check panics on limits that no request can satisfy: they are a mistake of the program, found when it starts.
+func (l *Limits) check() {
+	if len(l.Keys) == 0 {
+		panic("tidegate: Limits without Keys; name at least one, such as Constant(\"route\", \"all\")")
+	}
+	for _, key := range l.Keys {
+		if key.entry == "" || key.read == nil || key.missing < Reject || key.missing > Shared {
+			panic("tidegate: a key without entry, or without a choice of Reject, Skip and Shared")
+		}
+	}
+}

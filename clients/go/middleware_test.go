@@ -1,0 +1,182 @@
+package tidegate
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+const five = "{domain: demo, descriptors: [{key: api_key, rate_limit: {name: demo, unit: hour, requests_per_unit: 5, algorithm: token_bucket}}]}"
+
+// sample starts a sample as a process of its own, and returns its address.
+func sample(t *testing.T, name, tidegate string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if output, err := exec.Command("go", "build", "-o", path, "./samples/"+name).CombinedOutput(); err != nil {
+		t.Fatalf("%s", output)
+	}
+	address := unused(t)
+	process := exec.Command(path, address)
+	process.Env = append(os.Environ(), "TIDEGATE_ADDR="+tidegate)
+	if err := process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = process.Process.Kill()
+		_ = process.Wait()
+	})
+	for range 200 {
+		if connection, err := net.Dial("tcp", address); err == nil {
+			_ = connection.Close()
+			return address
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Fatal("the sample does not listen")
+	return ""
+}
+
+func get(t *testing.T, address, key string) *http.Response {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if key != "" {
+		request.Header.Set("X-Api-Key", key)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	return response
+}
+
+func checkRetryAfter(t *testing.T, value string) {
+	t.Helper()
+	if seconds, err := strconv.Atoi(value); err != nil || seconds < 715 || seconds > 720 {
+		t.Fatalf("Retry-After: %q", value)
+	}
+}
+
+func TestFiveRequestsPassAndTheSixthIsDenied(t *testing.T) {
+	address := sample(t, "http", serve(t, five).address)
+	for remaining := 4; remaining >= 0; remaining-- {
+		response := get(t, address, "alice")
+		expected := `"demo";r=` + strconv.Itoa(remaining) + ";t="
+		if response.StatusCode != http.StatusOK || !strings.HasPrefix(response.Header.Get("RateLimit"), expected) {
+			t.Fatalf("%s: %v", response.Status, response.Header)
+		}
+	}
+	for range 2 {
+		response := get(t, address, "alice")
+		if response.StatusCode != http.StatusTooManyRequests || response.Header.Get("RateLimit-Policy") != `"demo";q=5;w=3600` {
+			t.Fatalf("%s: %v", response.Status, response.Header)
+		}
+		checkRetryAfter(t, response.Header.Get("Retry-After"))
+	}
+	if response := get(t, address, "bob"); response.StatusCode != http.StatusOK {
+		t.Fatal(response.Status)
+	}
+	if response := get(t, address, ""); response.StatusCode != http.StatusBadRequest {
+		t.Fatal(response.Status)
+	}
+}
+
+func TestFiveCallsPassAndTheSixthIsDenied(t *testing.T) {
+	address := sample(t, "grpc", serve(t, five).address)
+	connection, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = connection.Close() }()
+	health := healthpb.NewHealthClient(connection)
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "x-api-key", "alice")
+	for range 4 {
+		if _, err := health.Check(ctx, &healthpb.HealthCheckRequest{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	watch := func(ctx context.Context) (metadata.MD, error) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		stream, err := health.Watch(ctx, &healthpb.HealthCheckRequest{})
+		if err != nil {
+			return nil, err
+		}
+		_, err = stream.Recv()
+		if err == nil {
+			return nil, nil
+		}
+		return stream.Trailer(), err
+	}
+	if _, err := watch(ctx); err != nil {
+		t.Fatal(err)
+	}
+	var trailer metadata.MD
+	_, err = health.Check(ctx, &healthpb.HealthCheckRequest{}, grpc.Trailer(&trailer))
+	if status.Code(err) != codes.ResourceExhausted {
+		t.Fatal(err)
+	}
+	checkRetryAfter(t, trailer.Get("retry-after")[0])
+	trailer, err = watch(ctx)
+	if status.Code(err) != codes.ResourceExhausted {
+		t.Fatal(err)
+	}
+	checkRetryAfter(t, trailer.Get("retry-after")[0])
+	if _, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{}); status.Code(err) != codes.InvalidArgument {
+		t.Fatal(err)
+	}
+}
+
+func TestWithoutAnAnswerThePolicyDecides(t *testing.T) {
+	for policy, expected := range map[Policy]int{FailOpen: http.StatusOK, FailClosed: http.StatusServiceUnavailable} {
+		client := newClient(t, unused(t), WithPolicy(policy))
+		limit := client.Middleware(Limits{Keys: []KeySource{Constant("route", "all")}})
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := http.Server{Handler: limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})), ReadHeaderTimeout: time.Second}
+		go func() { _ = server.Serve(listener) }()
+		if response := get(t, listener.Addr().String(), ""); response.StatusCode != expected {
+			t.Fatal(response.Status)
+		}
+		_ = server.Close()
+	}
+}
+
+func TestKeysDecideAboutRequestsWithoutTheValue(t *testing.T) {
+	r := Request{Header: func(string) []string { return nil }}
+	if _, err := descriptorOf([]KeySource{HeaderKey("k", "x", Skip)}, r); err != errSkipped {
+		t.Fatal(err)
+	}
+	if shared, err := descriptorOf([]KeySource{HeaderKey("k", "x", Shared)}, r); err != nil || shared.entries[0] != (Entry{"k", ""}) {
+		t.Fatal(shared, err)
+	}
+	for _, keys := range [][]KeySource{nil, {HeaderKey("k", "x", 0)}, {Constant("", "x")}} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Fatalf("%v is accepted", keys)
+				}
+			}()
+			newClient(t, "127.0.0.1:1").Middleware(Limits{Keys: keys})
+		}()
+	}
+}
