@@ -107,13 +107,12 @@ impl Line {
     /// Moves the head behind the members that have reached their release time, and has them and the new head polled where
     /// they have not seen it.
     pub(super) fn pass(&mut self, now: Timestamp, poll: &mut Numbers) {
-        while let Some(number) = self.head() {
+        while self.head().is_some() {
             steps::count();
             self.poll_head(poll);
             if self.bucket.release_at(self.position(self.head)) > now {
                 return;
             }
-            _ = number;
             self.head += 1;
         }
     }
