@@ -3,6 +3,7 @@
 //! The copy is in the directory for temporary files. Its content is in a file without a name, which the operating system
 //! frees when the process ends, however it ends: a snapshot holds the secret of the keys.
 
+use super::space::is_enough_to_read;
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
     io,
@@ -61,6 +62,9 @@ impl PrivateCopy {
             OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&link)?;
         fs::remove_file(&link)?;
         io::copy(&mut File::open(database.join("db"))?, &mut content)?;
+        if !is_enough_to_read(path)? {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         symlink(format!("/proc/{}/fd/{}", std::process::id(), content.as_raw_fd()), &link)?;
         fs::copy(database.join("conf"), path.join("conf")).map(drop).or_else(or_missing)?;
         // Only read: links to those in place will do.

@@ -20,7 +20,7 @@ use super::{
     disk::{Disk, DiskError},
     durability::{Durability, Os, replace_file},
     private_copy::PrivateCopy,
-    space::{Reservation, Room},
+    space::{Reservation, Room, is_enough_to_read},
 };
 use std::{
     collections::{HashMap, HashSet},
@@ -391,7 +391,9 @@ impl Disk for SledDisk {
             return Ok(None);
         }
         let has_copy = self.copy.as_ref().is_some_and(|(number, _)| *number == generation);
-        if !self.is_read_only && !has_copy {
+        let is_open = self.open.as_ref().is_some_and(|open| open.number == generation && open.path == path);
+        let has_room = is_open || is_enough_to_read(&path).unwrap_or(false);
+        if !self.is_read_only && !has_copy && has_room {
             match self.read_at(generation, path, number) {
                 Err(error) if is_about_writing(&error.source) => {
                     tracing::warn!(%error, "cannot open the snapshot in place; reading a copy of it");

@@ -1,7 +1,7 @@
 //! Space on the disk, reserved before sled writes: sled may wait forever when a write in its background fails.
 
-use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
-use std::{fs::File, io};
+use rustix::fs::{FallocateFlags, fallocate, fstatvfs, statvfs};
+use std::{fs::File, io, path::Path};
 
 /// Bytes kept free beside what is reserved: for the manifest and sled's small files.
 const MARGIN_BYTES: u64 = 64 << 10;
@@ -64,6 +64,16 @@ impl Reservation {
         }
         file.set_len(file.metadata()?.len())
     }
+}
+
+/// Whether a database in the directory can be opened to be read: sled rewrites nodes even then, and may wait forever where
+/// there is no space for it.
+pub(super) fn is_enough_to_read(directory: &Path) -> io::Result<bool> {
+    /// The longest record of a snapshot.
+    const RECORD_BYTES_MAX: u64 = 128 << 10;
+    let status = statvfs(directory)?;
+    let free = status.f_bavail.saturating_mul(status.f_frsize);
+    Ok(free >= MARGIN_BYTES + AHEAD_BYTES + RECORD_BYTES_MAX * RECORDS_BESIDE)
 }
 
 fn allocate(file: &File, from: u64, bytes: u64) -> Result<(), rustix::io::Errno> {
