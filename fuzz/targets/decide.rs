@@ -1,16 +1,18 @@
-//! Decisions: rules and traffic drawn from the bytes, every answer compared with the simulator's naive oracle.
+//! Decisions: rules and traffic derived from the bytes; every response is compared with the simulator's naive oracle.
 
 #![no_main]
 
-#[path = "../../tests/sim/judge.rs"]
-mod judge;
+#[path = "../../tests/sim/comparison.rs"]
+mod comparison;
 #[path = "../../tests/sim/naive.rs"]
 mod naive;
+#[path = "../../tests/sim/naive_queue.rs"]
+mod naive_queue;
 #[path = "../../tests/sim/oracle.rs"]
 mod oracle;
 #[path = "../../tests/sim/queue.rs"]
 mod queue;
-#[expect(dead_code, reason = "seeds are the simulator's")]
+#[expect(dead_code, reason = "only the simulator starts from seeds")]
 #[path = "../../tests/sim/rng.rs"]
 mod rng;
 #[path = "../../tests/sim/rules.rs"]
@@ -19,15 +21,13 @@ mod rules;
 mod server;
 #[path = "../../tests/sim/traffic.rs"]
 mod traffic;
-#[path = "../../tests/sim/waits.rs"]
-mod waits;
 #[path = "../../tests/sim/world.rs"]
 mod world;
 
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    if let Err(difference) = world::World::random(&mut rng::Rng::of_bytes(bytes)).played() {
+    if let Err(difference) = world::World::random(&mut rng::Rng::of_bytes(bytes)).check() {
         panic!("{difference}");
     }
 });

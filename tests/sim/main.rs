@@ -1,19 +1,20 @@
-//! The simulator: random rules and traffic, every answer, and the turns of those who wait, compared with what a naive
-//! oracle says.
+//! The simulator: random rules and traffic. Every decision, and the release time of every queued request, is compared
+//! with that of a naive limiter.
 //!
-//! A seed decides everything. `cargo test --test sim` plays a fixed number of them; `TIDEGATE_SIM_SEEDS=100000` plays as
-//! many, `TIDEGATE_SIM_FIRST=7` begins with another than 0. A failure prints the seed, the shortest trace that still
-//! fails, the rules, and the two answers. The fuzzer of `decide` (fuzz/) plays the same worlds from bytes of its own.
+//! A run depends on its seed alone. `cargo test --test sim` runs a fixed number of seeds; `TIDEGATE_SIM_SEEDS=100000`
+//! runs as many, `TIDEGATE_SIM_FIRST=7` starts at 7 instead of 0. A failure prints the seed, the shortest trace that
+//! still fails, the rules, and the two results. The fuzz target `decide` (fuzz/) derives the same worlds from its
+//! bytes.
 
-mod judge;
+mod comparison;
 mod naive;
+mod naive_queue;
 mod oracle;
 mod queue;
 mod rng;
 mod rules;
 mod server;
 mod traffic;
-mod waits;
 mod world;
 
 use rng::Rng;
@@ -24,29 +25,29 @@ use world::World;
 const SEEDS: u64 = 1_000;
 
 #[test]
-fn every_answer_of_the_limiter_is_the_oracles() {
+fn every_decision_equals_that_of_the_naive_limiter() {
     let number = |name: &str| env::var(name).ok().map(|text| text.parse::<u64>().expect("a whole number"));
     let (first, seeds) =
         (number("TIDEGATE_SIM_FIRST").unwrap_or(0), number("TIDEGATE_SIM_SEEDS").unwrap_or(SEEDS));
     for seed in first..first + seeds {
-        // A panic, of the limiter or of the oracle, is a find too, and has said where it was.
-        let played = catch_unwind(|| World::random(&mut Rng::of_seed(seed)).played());
-        if let Err(difference) = played.unwrap_or_else(|_| Err("it panicked, see above".into())) {
+        // A panic of the limiter or of the oracle is a failure too; its own message has the location.
+        let checked = catch_unwind(|| World::random(&mut Rng::of_seed(seed)).check());
+        if let Err(difference) = checked.unwrap_or_else(|_| Err("it panicked, see above".into())) {
             panic!("seed {seed}\n{difference}");
         }
     }
     println!("{seeds} seeds from {first} on");
 }
 
-/// What the fuzzer starts from, and whatever it found before.
+/// The fuzzer's seed inputs, and those that once failed.
 #[test]
-fn every_answer_in_a_world_of_the_fuzzers_is_the_oracles_too() {
+fn every_decision_of_the_fuzz_corpus_equals_that_of_the_naive_limiter() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/decide");
     let inputs =
         fs::read_dir(corpus).expect("a folder of inputs").map(|entry| entry.expect("an entry").path());
     for input in inputs {
         let bytes = fs::read(&input).expect("an input");
-        if let Err(difference) = World::random(&mut Rng::of_bytes(&bytes)).played() {
+        if let Err(difference) = World::random(&mut Rng::of_bytes(&bytes)).check() {
             panic!("{}\n{difference}", input.display());
         }
     }

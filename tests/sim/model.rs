@@ -1,6 +1,6 @@
-//! A rule's numbers, as the oracle has them.
+//! The numbers of a rule, in the form that the oracle uses.
 
-/// The months of 2024 in Berlin, as GNU date has them: the moments at which they end.
+/// Ends of the months of 2024 in Berlin, by GNU date.
 pub const BERLIN_MONTHS: [u64; 14] = {
     let mut ends = [
         1_704_063_600,
@@ -26,7 +26,7 @@ pub const BERLIN_MONTHS: [u64; 14] = {
     ends
 };
 
-/// One rule's numbers. Times are in nanoseconds.
+/// The numbers of one rule. Times are in nanoseconds.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Model {
     SlidingWindow {
@@ -53,13 +53,13 @@ pub enum Model {
         limit: u64,
         ends: &'static [u64],
     },
-    /// Tokens come back evenly.
+    /// Tokens are refilled evenly.
     GreedyBucket {
         size: u64,
         tokens: u64,
         interval: u64,
     },
-    /// Tokens come back at multiples of the interval.
+    /// Tokens are refilled at multiples of the interval.
     IntervalBucket {
         size: u64,
         tokens: u64,
@@ -73,7 +73,7 @@ pub enum Model {
 }
 
 impl Model {
-    /// Whether the same list means the same under both: at most the number admitted differs.
+    /// Whether a list of hits has the same meaning under both: only the numbers admitted may differ.
     pub fn counts_as(&self, other: &Self) -> bool {
         use Model::*;
         match (self, other) {

@@ -1,23 +1,23 @@
-//! The decision, as naively as it can be said: an oracle for every counter, and every rule of charging in one place.
+//! A naive limiter: one oracle for each counter, and all rules of charging in one file.
 
 use crate::{
+    naive_queue::NaiveQueue,
     oracle::{Model, Oracle},
-    rules::{Queue, Rules},
-    traffic::{Step, What},
-    waits::Waits,
+    rules::{QueueLimits, Rules},
+    traffic::{Event, Step},
     world::Settings,
 };
 use std::collections::BTreeMap;
 
-/// What one descriptor asks.
+/// A descriptor of a request, and its hits.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Asked {
-    /// Number of the rule; one more than there are is none.
+pub struct DescriptorHits {
+    /// Number of the rule; the number of rules means that no rule matches.
     pub rule: usize,
     /// Number of the value.
     pub value: usize,
     pub hits: Hits,
-    /// A limit of the request's own, per second.
+    /// A limit sent with the descriptor, per second.
     pub own: Option<u32>,
 }
 
@@ -28,20 +28,20 @@ pub enum Hits {
     GiveBack(u64),
 }
 
-/// What becomes of a request.
+/// Result of a request.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Told {
-    /// It waits for its turn.
-    Held,
-    /// Whether it is over, and what each descriptor is told.
-    Answer(bool, Vec<Status>),
+pub enum Outcome {
+    /// Queued until its release.
+    Queued,
+    /// Whether it is over its limits, and the status of each descriptor.
+    Decided(bool, Vec<Status>),
 }
 
-/// What is to be answered to one descriptor.
+/// Status of one descriptor.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Status {
     pub is_over: bool,
-    /// Of the tightest limit; none if nothing limits the descriptor.
+    /// Of the tightest limit; none if no limit applies to the descriptor.
     pub limit: Option<Tightest>,
 }
 
@@ -51,10 +51,10 @@ pub struct Tightest {
     pub reset: Wait,
 }
 
-/// How long to wait; the later the larger.
+/// Time until a reset, in ascending order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Wait {
-    /// Until there is room, and nobody knows when.
+    /// Until there is room for a counter; the time is unknown.
     Unknown,
     /// In nanoseconds.
     After(u64),
@@ -67,21 +67,22 @@ impl Wait {
     }
 }
 
-/// Settings, rules, counters, who waits, and what the snapshot has of the counters.
+/// Settings, rules, counters, queued requests, and the counters in the snapshot.
 #[derive(Clone)]
 pub struct Naive {
     settings: Settings,
     rules: Rules,
     pub counters: BTreeMap<Key, Oracle>,
-    /// The limit under which each counter was counted last; none for limits of requests, which differ in number only.
+    /// The limit under which each counter was counted last; none for limits sent with requests, which differ in number
+    /// only.
     labels: BTreeMap<Key, Option<Label>>,
-    pub waits: Waits,
+    pub queue: NaiveQueue,
     snapshot: Snapshot,
-    /// Whether there is anything to write: what did not change is not dated anew.
+    /// Whether there is anything to write: an unchanged snapshot keeps its time.
     pub is_changed: bool,
 }
 
-/// Counters, and when they were written.
+/// Counters, and the time at which they were written.
 #[derive(Clone, Default)]
 struct Snapshot {
     at: u64,
@@ -89,11 +90,11 @@ struct Snapshot {
     labels: BTreeMap<Key, Option<Label>>,
 }
 
-/// A limit, as far as it makes a counter another one.
+/// The part of a limit whose change converts its counters.
 #[derive(Clone)]
 struct Label {
     model: Model,
-    queue: Option<Queue>,
+    queue: Option<QueueLimits>,
 }
 
 impl PartialEq for Label {
@@ -103,7 +104,7 @@ impl PartialEq for Label {
     }
 }
 
-/// Rule, value, and the limit: of the rule, or the request's own.
+/// Rule, value, and the limit: an index into those of the rule, or none for the limit sent with the request.
 pub type Key = (usize, usize, Option<usize>);
 
 /// One descriptor's hits for one counter.
@@ -115,59 +116,61 @@ pub struct Charge {
     pub hits: Hits,
     pub always: bool,
     pub fits: bool,
-    /// Whether there is no room for its counter.
+    /// Whether it needs a new counter and there is no room for one.
     has_no_room: bool,
-    /// Of one that is over: when it has a place in the queue, if it would have waited for that.
-    pub until_place: Option<Wait>,
-    /// Whether it may wait. Not in a shadow.
-    pub queue: Option<Queue>,
+    /// If it is over its limit and could have been queued: time until the queue has room for it.
+    pub until_queueable: Option<Wait>,
+    /// Bounds of its queue, if it may be queued. Shadow limits do not queue.
+    pub queue: Option<QueueLimits>,
     label: Option<Label>,
 }
 
 impl Naive {
     pub fn new(settings: Settings, rules: Rules) -> Self {
-        let waits = Waits::new(settings.waiting_max);
+        let queue = NaiveQueue::new(settings.queued_max);
         let (counters, labels) = (BTreeMap::new(), BTreeMap::new());
-        Self { settings, rules, counters, labels, waits, snapshot: Snapshot::default(), is_changed: true }
+        Self { settings, rules, counters, labels, queue, snapshot: Snapshot::default(), is_changed: true }
     }
 
-    /// Lets a step happen; what those are told who learn something by it, in the order of coming.
-    pub fn play(&mut self, Step { now, what }: &Step) -> Vec<Told> {
-        match what {
-            What::Ask { asked, patience } => return vec![self.ask(asked, *patience, *now)],
-            What::GiveUp(number) => {
-                if let Some(index) = number.checked_rem(self.waits.len()) {
-                    self.give_up(index, *now);
+    /// Runs a step. Returns the results of all requests that it completes, in the order of arrival.
+    pub fn play(&mut self, Step { now, event }: &Step) -> Vec<Outcome> {
+        match event {
+            Event::Request { descriptors, max_wait } => {
+                return vec![self.decide(descriptors, *max_wait, *now)];
+            }
+            Event::Cancel(number) => {
+                if let Some(index) = number.checked_rem(self.queue.len()) {
+                    self.cancel(index, *now);
                 }
             }
-            What::Answer => return self.answer_all_due(*now),
-            What::End(after) => return self.end(now + after, *now),
-            What::ChangeRules(rules) => self.rules = rules.clone(),
-            What::Sweep => self.sweep(*now),
-            What::Snapshot => self.write_snapshot(*now),
-            What::Restart(start) => {
-                let answers = self.answer_all_due(*now).into_iter();
-                let told = answers.chain(self.end(*now, *now)).collect();
+            Event::Release => return self.release_all(*now),
+            Event::EndQueues(after) => return self.end_queue(now + after, *now),
+            Event::ChangeRules(rules) => self.rules = rules.clone(),
+            Event::Sweep => self.sweep(*now),
+            Event::Snapshot => self.write_snapshot(*now),
+            Event::Restart(start) => {
+                let released = self.release_all(*now).into_iter();
+                let outcomes = released.chain(self.end_queue(*now, *now)).collect();
                 self.write_snapshot(*now);
                 self.restart(*start);
-                return told;
+                return outcomes;
             }
-            What::Crash(start) => self.restart(*start),
+            Event::Crash(start) => self.restart(*start),
         }
         Vec::new()
     }
 
-    /// How long each of those who wait still has to, in the order of coming.
-    pub fn waits(&self, now: u64) -> Vec<u64> {
-        self.waits.waits(now)
+    /// Remaining wait of each queued request, in the order of arrival.
+    pub fn remaining_waits(&self, now: u64) -> Vec<u64> {
+        self.queue.remaining_waits(now)
     }
 
-    /// Counters that there are, expired ones that nobody swept too.
+    /// Number of counters, including expired ones that were not swept.
     pub fn counters(&self) -> usize {
         self.counters.len()
     }
 
-    /// Expired counters go, by whole seconds.
+    /// Drops expired counters; expiry is compared in whole seconds.
     fn sweep(&mut self, now: u64) {
         let before = self.counters.len();
         self.counters.retain(|_, oracle| oracle.expires().div_ceil(1_000_000_000) > now / 1_000_000_000);
@@ -182,56 +185,56 @@ impl Naive {
         }
     }
 
-    /// What was written, as a process finds it that starts now; expired counters are left out, to the nanosecond.
+    /// Starts from the snapshot; counters that have expired, to the nanosecond, are left out.
     fn restart(&mut self, start: u64) {
         let Snapshot { at, mut counters, labels } = self.snapshot.clone();
         self.labels = labels;
         counters.values_mut().for_each(|oracle| oracle.restart(at, start));
         counters.retain(|_, oracle| oracle.expires() > start);
         self.counters = counters;
-        self.waits = Waits::new(self.settings.waiting_max);
-        // What was moved to now is to be written as it is now; and so is what there is where nothing was written yet.
+        self.queue = NaiveQueue::new(self.settings.queued_max);
+        // Counters that were moved to the present are written again, and so is everything if nothing was written yet.
         self.is_changed = at > start || at == 0;
     }
 
-    /// Decides for a caller that waits no longer than so many nanoseconds.
-    pub fn ask(&mut self, asked: &[Asked], patience: u64, now: u64) -> Told {
-        // With no room to spare, it matters which of the expired counters are still there.
+    /// Decides a request whose caller waits at most `max_wait` nanoseconds.
+    pub fn decide(&mut self, descriptors: &[DescriptorHits], max_wait: u64, now: u64) -> Outcome {
+        // If counters are scarce, the result depends on which expired ones are still stored.
         if self.settings.may_fill_up() {
             self.sweep(now);
         }
-        let mut charges = self.charges(asked);
+        let mut charges = self.charges(descriptors);
         let counters: Vec<Key> =
             BTreeMap::from_iter(charges.iter().map(|charge| (charge.key, ()))).into_keys().collect();
         self.convert(&charges, now);
         for &key in &counters {
             self.evaluate(&mut charges, key, now);
         }
-        let would_wait = patience > 0 && self.verdict(asked, &charges);
-        let patience = patience.min(self.waits.patience(now));
-        if would_wait {
-            counters.iter().for_each(|&key| self.let_wait(&mut charges, key, patience, now));
+        let tries_queue = max_wait > 0 && self.verdict(descriptors, &charges);
+        let max_wait = max_wait.min(self.queue.max_wait(now));
+        if tries_queue {
+            counters.iter().for_each(|&key| self.try_queue(&mut charges, key, max_wait, now));
         }
-        let (is_over, has_room) = self.make_room(asked, &mut charges, &counters, now);
-        counters.iter().for_each(|&key| self.settle(&charges, key, is_over, has_room, now));
-        if would_wait && is_over {
-            self.tell_until_place(&mut charges, patience, now);
-        } else if would_wait {
-            self.waits.enter(self.waiter(asked, &charges, &counters, now));
-            return Told::Held;
+        let (is_over, has_room) = self.make_room(descriptors, &mut charges, &counters, now);
+        counters.iter().for_each(|&key| self.charge_counter(&charges, key, is_over, has_room, now));
+        if tries_queue && is_over {
+            self.report_wait_for_queue(&mut charges, max_wait, now);
+        } else if tries_queue {
+            self.queue.push(self.queued_request(descriptors, &charges, &counters, now));
+            return Outcome::Queued;
         }
-        self.answer(is_over, asked, &charges, now)
+        self.outcome(is_over, descriptors, &charges, now)
     }
 
-    /// The verdict, and whether there is room for new counters. Without, descriptors that need one may be over.
+    /// The verdict, and whether there is room for new counters. Without room, descriptors that need one may be over.
     fn make_room(
         &mut self,
-        asked: &[Asked],
+        descriptors: &[DescriptorHits],
         charges: &mut [Charge],
         counters: &[Key],
         now: u64,
     ) -> (bool, bool) {
-        let is_over = self.verdict(asked, charges);
+        let is_over = self.verdict(descriptors, charges);
         let has_room = |naive: &Self| {
             let is_new =
                 |key| !naive.counters.contains_key(key) && naive.counted(charges, *key, is_over, takes) > 0;
@@ -239,7 +242,7 @@ impl Naive {
             naive.counters.len() + new <= naive.settings.counters_max
         };
         if !has_room(self) {
-            // A counter that was converted just now may count nothing any more: then its room is used again.
+            // A counter that was just converted may count nothing any more: its room is then free.
             self.sweep(now);
         }
         let has_room = has_room(self);
@@ -248,16 +251,16 @@ impl Naive {
                 charge.has_no_room = !self.counters.contains_key(&charge.key);
             }
         }
-        (self.verdict(asked, charges), has_room)
+        (self.verdict(descriptors, charges), has_room)
     }
 
-    /// Counts what is to be counted of a counter.
-    fn settle(&mut self, charges: &[Charge], key: Key, is_over: bool, has_room: bool, now: u64) {
+    /// Applies the hits that count to one counter.
+    fn charge_counter(&mut self, charges: &[Charge], key: Key, is_over: bool, has_room: bool, now: u64) {
         let [given, taken] = [gives, takes].map(|hits| self.counted(charges, key, is_over, hits));
         let is_there = self.counters.contains_key(&key);
         if is_there && given + taken > 0 || taken > 0 && has_room {
             let mut oracle = self.oracle(charges, key, now);
-            self.waits.move_up(0, key, given.min(oracle.used(now)));
+            self.queue.move_up(0, key, given.min(oracle.used(now)));
             oracle.give_back(given, now);
             oracle.take(taken, now);
             self.counters.insert(key, oracle);
@@ -266,7 +269,7 @@ impl Naive {
         }
     }
 
-    /// Converts the counters that were counted under another limit, once and for all: what was used counts as taken now.
+    /// Converts the counters that were counted under another limit, once: hits used before count as taken now.
     pub fn convert(&mut self, charges: &[Charge], now: u64) {
         for Charge { key, model, label, .. } in charges {
             let Some(oracle) = self.counters.get_mut(key) else { continue };
@@ -276,9 +279,15 @@ impl Naive {
         }
     }
 
-    pub fn answer(&self, is_over: bool, asked: &[Asked], charges: &[Charge], now: u64) -> Told {
-        let statuses = (0..asked.len()).map(|index| self.status(asked, charges, index, now));
-        Told::Answer(is_over, statuses.collect())
+    pub fn outcome(
+        &self,
+        is_over: bool,
+        descriptors: &[DescriptorHits],
+        charges: &[Charge],
+        now: u64,
+    ) -> Outcome {
+        let statuses = (0..descriptors.len()).map(|index| self.status(descriptors, charges, index, now));
+        Outcome::Decided(is_over, statuses.collect())
     }
 
     /// Whether each charge of a counter fits.
@@ -289,7 +298,7 @@ impl Naive {
             oracle.give_back(given, now);
             charge.fits = match charge.hits {
                 Hits::Take(_) => taken <= oracle.remaining(now),
-                // There, a check passes at exactly the limit.
+                // In the reference, a peek passes at exactly the limit.
                 Hits::Peek if self.settings.is_reference => oracle.used(now) <= charge.requests,
                 Hits::Peek => oracle.remaining(now) > 0,
                 Hits::GiveBack(_) => true,
@@ -297,17 +306,17 @@ impl Naive {
         }
     }
 
-    /// Hits of a counter that count, given the verdict.
+    /// Sum of the hits of a counter that count under this verdict.
     pub fn counted(&self, charges: &[Charge], key: Key, is_over: bool, hits: fn(Hits) -> u64) -> u64 {
         let counts = |charge: &Charge| charge.always || !is_over && !is_over_at(charges, charge.descriptor);
         sum(charges, key, counts, hits)
     }
 
-    pub fn charges(&self, asked: &[Asked]) -> Vec<Charge> {
+    pub fn charges(&self, descriptors: &[DescriptorHits]) -> Vec<Charge> {
         let mut charges = Vec::new();
-        for (descriptor, &Asked { rule, value, hits, own }) in asked.iter().enumerate() {
+        for (descriptor, &DescriptorHits { rule, value, hits, own }) in descriptors.iter().enumerate() {
             let mut charge = |limit, requests, model, always, queue, label| {
-                let (key, fits, has_no_room, until_place) = ((rule, value, limit), true, false, None);
+                let (key, fits, has_no_room, until_queueable) = ((rule, value, limit), true, false, None);
                 charges.push(Charge {
                     descriptor,
                     key,
@@ -317,7 +326,7 @@ impl Naive {
                     always,
                     fits,
                     has_no_room,
-                    until_place,
+                    until_queueable,
                     queue,
                     label,
                 });
@@ -347,14 +356,14 @@ impl Naive {
         charges
     }
 
-    /// The counter of a key as the first limit of its charges reads it.
+    /// The counter of a key, read under the limit of the first of its charges.
     pub fn oracle(&self, charges: &[Charge], key: Key, now: u64) -> Oracle {
         let charge = charges.iter().find(|charge| charge.key == key).expect("counters are those of charges");
         self.oracle_of(charge, now)
     }
 
-    /// The counter of a charge as its limit reads it. Charges of one counter have one limit, except that limits of
-    /// requests differ in number.
+    /// The counter of a charge, read under its limit. Charges of one counter have one limit, except that limits sent
+    /// with requests may differ in number.
     fn oracle_of(&self, charge: &Charge, now: u64) -> Oracle {
         let mut oracle = match self.counters.get(&charge.key) {
             Some(oracle) => oracle.clone(),
@@ -364,23 +373,29 @@ impl Naive {
         oracle
     }
 
-    /// A shadow never denies; quotas deny only together.
-    fn verdict(&self, asked: &[Asked], charges: &[Charge]) -> bool {
-        let rule = |index: usize| match asked[index] {
-            Asked { own: None, rule, .. } => self.rules.0.get(rule),
-            Asked { own: Some(_), .. } => None,
+    /// Shadow rules never deny; quota rules deny only if all of them are over.
+    fn verdict(&self, descriptors: &[DescriptorHits], charges: &[Charge]) -> bool {
+        let rule = |index: usize| match descriptors[index] {
+            DescriptorHits { own: None, rule, .. } => self.rules.0.get(rule),
+            DescriptorHits { own: Some(_), .. } => None,
         };
         let is_over =
             |index: usize| is_over_at(charges, index) && !rule(index).is_some_and(|rule| rule.shadow);
         let (quotas, others): (Vec<usize>, Vec<usize>) =
-            (0..asked.len()).partition(|&index| rule(index).is_some_and(|rule| rule.quota));
+            (0..descriptors.len()).partition(|&index| rule(index).is_some_and(|rule| rule.quota));
         others.iter().any(|&index| is_over(index))
             || !quotas.is_empty() && quotas.iter().all(|&index| is_over(index))
     }
 
     /// The first of the tightest limits: denials before admissions, then the longest wait, or the least that remains.
-    fn status(&self, asked: &[Asked], charges: &[Charge], descriptor: usize, now: u64) -> Status {
-        let Asked { rule, own, .. } = asked[descriptor];
+    fn status(
+        &self,
+        descriptors: &[DescriptorHits],
+        charges: &[Charge],
+        descriptor: usize,
+        now: u64,
+    ) -> Status {
+        let DescriptorHits { rule, own, .. } = descriptors[descriptor];
         let is_shadow = own.is_none() && self.rules.0.get(rule).is_some_and(|rule| rule.shadow);
         let mut status = Status { is_over: false, limit: None };
         for charge in charges.iter().filter(|charge| charge.descriptor == descriptor) {
@@ -393,14 +408,14 @@ impl Naive {
             };
             let next = match oracle.until_window_ends(now) {
                 _ if is_over && charge.has_no_room => Tightest { remaining: 0, reset: Wait::Unknown },
-                // There, a reset is always the window's end.
+                // In the reference, a reset is always the end of the window.
                 Some(nanos) if self.settings.is_reference => {
                     Tightest { remaining: oracle.remaining(now), reset: Wait::After(nanos) }
                 }
                 _ if is_over => {
                     let until_admits =
                         || oracle.until_admits(given, wanted, now).map_or(Wait::Never, Wait::After);
-                    let reset = charge.until_place.unwrap_or_else(until_admits);
+                    let reset = charge.until_queueable.unwrap_or_else(until_admits);
                     Tightest { remaining: oracle.remaining(now), reset }
                 }
                 _ => {
@@ -427,12 +442,12 @@ impl Charge {
     }
 }
 
-/// Whether a limit of the descriptor does not admit, whatever shadow or quota make of it.
+/// Whether a limit of the descriptor does not admit its hits, regardless of shadow and quota modes.
 pub fn is_over_at(charges: &[Charge], descriptor: usize) -> bool {
     charges.iter().any(|charge| charge.descriptor == descriptor && charge.is_over())
 }
 
-/// The sum over those charges of the counter that count.
+/// Sum of the hits over the charges of the counter for which `counts` holds.
 pub fn sum(charges: &[Charge], key: Key, counts: impl Fn(&Charge) -> bool, hits: fn(Hits) -> u64) -> u64 {
     let of_key = charges.iter().filter(|charge| charge.key == key && counts(charge));
     of_key.map(|charge| hits(charge.hits)).sum()

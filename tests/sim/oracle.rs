@@ -1,7 +1,7 @@
-//! What the algorithms promise, as naively as it can be said: a list of every hit that counts, read anew for every
-//! question, and a wait found by trying moments. Slow, and so plain that it can be believed.
+//! A naive implementation of every algorithm: a list of all hits that count, read in full for every result, and waits
+//! found by bisection. Slow, and simple enough to be checked by reading.
 //!
-//! It imports nothing of what it judges.
+//! Imports nothing of the code under test.
 
 #[path = "model.rs"]
 mod model;
@@ -19,9 +19,9 @@ struct Hits {
 #[derive(Clone, Debug)]
 pub struct Oracle {
     model: Model,
-    /// In the order in which they came, those that count no more left out.
+    /// In the order of arrival, without those that no longer count.
     list: Vec<Hits>,
-    /// The moment of the last change.
+    /// Time of the last change.
     changed: u64,
 }
 
@@ -69,8 +69,8 @@ impl Oracle {
         self.limit().saturating_sub(self.used(now))
     }
 
-    /// The wait until `hits` are admitted, if as many as `given` are given back at the same time, found by bisection; none
-    /// if they never are.
+    /// The wait until `hits` are admitted if `given` hits are given back at the same time, found by bisection; none if
+    /// they never are.
     pub fn until_admits(&self, given: u64, hits: u64, now: u64) -> Option<u64> {
         let admits = |at| {
             let mut then = self.clone();
@@ -84,7 +84,7 @@ impl Oracle {
         first(now, |at| self.used(at) == 0) - now
     }
 
-    /// Of a fixed window, how long it still lasts, whatever is in it; none of the others.
+    /// Time until a fixed window ends, regardless of its hits; none for other algorithms.
     pub fn until_window_ends(&self, now: u64) -> Option<u64> {
         let opened = self.list.first().filter(|_| self.used(now) > 0).map(|hit| hit.at);
         let inside = opened.map_or(now, |_| self.not_before_the_state(now));
@@ -97,7 +97,7 @@ impl Oracle {
         Some(end - now)
     }
 
-    /// From when on it counts nothing any more, whatever the clock does.
+    /// Time from which it counts nothing, even if the clock is set back.
     pub fn expires(&self) -> u64 {
         let (Some(first), Some(newest)) = (self.list.first(), self.list.last()) else { return 0 };
         match self.model {
@@ -117,8 +117,8 @@ impl Oracle {
         }
     }
 
-    /// Goes on after a restart at `start`. If the clock was set back since it was written `at` that moment, what was used
-    /// then counts as taken now.
+    /// Restarts at `start` a counter that was written at `at`. If the clock was set back in between, hits used at `at`
+    /// count as taken at `start`.
     pub fn restart(&mut self, at: u64, start: u64) {
         if at > start {
             let used = self.used(at);
@@ -137,7 +137,7 @@ impl Oracle {
         }
     }
 
-    /// Takes back the newest hits of those that still count.
+    /// Gives back the newest of the hits that still count.
     pub fn give_back(&mut self, hits: u64, now: u64) {
         if matches!(
             self.model,
@@ -155,8 +155,8 @@ impl Oracle {
         self.list.retain(|hit| hit.count > 0);
     }
 
-    /// Goes on under another rule. What was used stays used, as if taken now; if only the number admitted differs, the
-    /// list stays as it is.
+    /// Changes the rule. Used hits stay used, as if taken now; if only the number admitted differs, the list stays as
+    /// it is.
     pub fn change_rule(&mut self, model: Model, now: u64) {
         let (used, same) = (self.used(now), self.model.counts_as(&model));
         self.model = model;
@@ -166,15 +166,16 @@ impl Oracle {
         }
     }
 
-    /// Of hits that were taken then, as many as are known to count still: those that would if nothing else had come, if
-    /// the window in which they came still lasts. A hit that has begun to drain does not.
+    /// Of `hits` taken at `taken`, the number that certainly still counts: those that would if no others had been
+    /// taken, as long as the window in which they were taken is open. A hit that has begun to drain does not count
+    /// here.
     pub fn left(&self, hits: u64, taken: u64, now: u64) -> u64 {
         let mut alone = Self::new(self.model.clone());
         alone.take(hits, taken);
         if self.lasts_since(taken, now) { alone.whole(now).min(hits) } else { 0 }
     }
 
-    /// Hits that count with all of what they are.
+    /// Hits that count in full: none of them has begun to drain.
     pub fn whole(&self, now: u64) -> u64 {
         let whole = match self.model {
             Model::GreedyBucket { tokens, interval, .. } => {
@@ -186,7 +187,7 @@ impl Oracle {
         u64::try_from(whole).expect("no more is counted than was taken")
     }
 
-    /// Whether the window that was open then, if there is one, is open now.
+    /// Whether the window that was open at `taken`, if the algorithm has windows, is still open.
     fn lasts_since(&self, taken: u64, now: u64) -> bool {
         let (Some(first), Some(newest)) = (self.list.first(), self.list.last()) else { return false };
         match self.model {
@@ -199,8 +200,9 @@ impl Oracle {
         }
     }
 
-    /// A counter is read no earlier than at the latest time that it remembers: the newest hit; of windows that are
-    /// buckets of hits, only the bucket of the last change. Buckets that drain remember none.
+    /// A counter is read no earlier than at the latest time in its state: that of the newest hit, or, if windows are
+    /// made of sub-windows or intervals, the start of the one with the last change. Buckets that drain evenly have no
+    /// such time.
     fn not_before_the_state(&self, now: u64) -> u64 {
         let Some(newest) = self.list.last() else {
             return now;
@@ -216,7 +218,7 @@ impl Oracle {
         }
     }
 
-    /// Forgets what counts no more and notes a change.
+    /// Drops hits that no longer count, and adds the change.
     fn change(&mut self, now: u64, count: i128) {
         let now = self.not_before_the_state(now);
         self.forget_all_if_empty(now);
@@ -235,7 +237,7 @@ impl Oracle {
         self.forget_all_if_empty(now);
     }
 
-    /// Of a sliding window, what is rounded down to nothing may still be there.
+    /// The hits of a sliding window may count again after they were rounded down to zero.
     fn forget_all_if_empty(&mut self, now: u64) {
         if self.used(now) == 0 && !matches!(self.model, Model::SlidingWindow { .. }) {
             self.list.clear();
@@ -254,18 +256,19 @@ impl Oracle {
         let leaving = self.count(|hit| hit.at / length + precision == current);
         let inside = i128::from(length - now % length);
         let by_share = leaving * inside / i128::from(length);
-        // With one sub-window this is all of the limit, and the published rule.
+        // With one sub-window all of it may be taken off: the published rule.
         let most_taken_off = if precision == 1 { leaving } else { i128::from(limit / precision) };
         newer + by_share.max(leaving - most_taken_off)
     }
 
-    /// Hits that have not drained; one that has begun to counts.
+    /// Hits that have not drained; one that has partly drained counts.
     fn draining(&self, tokens: u64, interval: u64, now: u64) -> i128 {
         (self.level(tokens, interval, now) + i128::from(interval) - 1) / i128::from(interval)
     }
 
-    /// What has not drained. Each hit takes `interval / tokens`, one after the other, counted in parts of `1 / tokens`
-    /// nanoseconds: `interval` of them.
+    /// The level that has not drained, in units of `1 / tokens` nanoseconds. Hits drain one after the other, and each
+    /// takes
+    /// `interval / tokens` nanoseconds, which is `interval` units.
     fn level(&self, tokens: u64, interval: u64, now: u64) -> i128 {
         let parts = |at: u64| i128::from(at) * i128::from(tokens);
         let dry = self.list.iter().fold(0, |dry, hit| {
@@ -279,9 +282,9 @@ impl Oracle {
     fn missing(&self, tokens: u64, interval: u64, now: u64) -> i128 {
         let (mut missing, mut number) = (0, 0);
         for hit in self.list.iter().copied().chain([Hits { at: now, count: 0 }]) {
-            let came_back = i128::from((hit.at / interval).saturating_sub(number)) * i128::from(tokens);
+            let refilled = i128::from((hit.at / interval).saturating_sub(number)) * i128::from(tokens);
             number = number.max(hit.at / interval);
-            missing = ((missing - came_back).max(0) + hit.count).max(0);
+            missing = ((missing - refilled).max(0) + hit.count).max(0);
         }
         missing
     }
@@ -299,23 +302,23 @@ impl Oracle {
     }
 }
 
-/// How many of the windows that end at these moments are over.
+/// Number of the windows, given by their ends, that are over at `at`.
 fn passed(ends: &[u64], at: u64) -> usize {
     ends.iter().filter(|&&end| end <= at).count()
 }
 
-/// The first moment from `now` on at which it is so; once it is so, it must stay so.
-pub fn first(now: u64, is_so: impl Fn(u64) -> bool) -> u64 {
-    if is_so(now) {
+/// The first time from `now` on at which `holds` is true; once true, it must stay true.
+pub fn first(now: u64, holds: impl Fn(u64) -> bool) -> u64 {
+    if holds(now) {
         return now;
     }
-    // A debt can be so large that it is not paid before time, as counters keep it, ends.
-    if !is_so(u64::MAX) {
+    // A debt can be too large to be paid before the end of representable time.
+    if !holds(u64::MAX) {
         return u64::MAX;
     }
     let (mut not_yet, mut so, mut step) = (now, u64::MAX, 1);
     while let Some(at) = now.checked_add(step) {
-        if is_so(at) {
+        if holds(at) {
             so = at;
             break;
         }
@@ -323,7 +326,7 @@ pub fn first(now: u64, is_so: impl Fn(u64) -> bool) -> u64 {
     }
     while so - not_yet > 1 {
         let middle = not_yet + (so - not_yet) / 2;
-        if is_so(middle) {
+        if holds(middle) {
             so = middle;
         } else {
             not_yet = middle;

@@ -1,25 +1,26 @@
-//! Holding answers, as naively as it can be said: who may wait, what those are told who may not, and how a wait ends.
+//! Queueing in the naive limiter: which requests are queued, the resets of those that are not, and how a wait ends.
 
 use crate::{
-    naive::{Asked, Charge, Key, Naive, Told, Wait, gives, is_over_at, sum, takes},
+    naive::{Charge, DescriptorHits, Key, Naive, Outcome, Wait, gives, is_over_at, sum, takes},
+    naive_queue::{QueuedCharge, QueuedRequest},
     oracle::{Oracle, first},
-    rules::Queue,
-    waits::{Place, Waiter},
+    rules::QueueLimits,
 };
 
 impl Naive {
-    /// Hits of a counter that do not fit are as good as those that do if they have a turn in time.
-    pub fn let_wait(&self, charges: &mut [Charge], key: Key, patience: u64, now: u64) {
+    /// Accepts hits of a counter that do not fit now but will be released in time.
+    pub fn try_queue(&self, charges: &mut [Charge], key: Key, max_wait: u64, now: u64) {
         let taken = sum(charges, key, |_| true, takes);
         let mut oracle = self.oracle(charges, key, now);
         oracle.give_back(sum(charges, key, |_| true, gives), now);
         for charge in charges.iter_mut().filter(|charge| charge.key == key && takes(charge.hits) > 0) {
-            charge.fits |= charge.queue.is_some_and(|queue| has_place(&oracle, queue, taken, patience, now));
+            charge.fits |=
+                charge.queue.is_some_and(|queue| fits_in_queue(&oracle, queue, taken, max_wait, now));
         }
     }
 
-    /// Tells those who are turned away from a queue when there will be a place for them.
-    pub fn tell_until_place(&self, charges: &mut [Charge], patience: u64, now: u64) {
+    /// Sets the resets of hits that a queue refused to the time until it has room for them.
+    pub fn report_wait_for_queue(&self, charges: &mut [Charge], max_wait: u64, now: u64) {
         for index in 0..charges.len() {
             let Charge { key, fits, hits, queue: Some(queue), .. } = charges[index] else { continue };
             if fits || takes(hits) == 0 {
@@ -27,77 +28,83 @@ impl Naive {
             }
             let oracle = self.oracle(charges, key, now);
             let [given, taken] = [gives, takes].map(|hits| sum(charges, key, |_| true, hits));
-            let has_place = |at| {
+            let fits_in_queue = |at| {
                 let mut then = oracle.clone();
                 then.give_back(given, at);
-                then.remaining(at) >= taken || has_place(&then, queue, taken, patience, at)
+                then.remaining(at) >= taken || fits_in_queue(&then, queue, taken, max_wait, at)
             };
             let never = taken > oracle.limit();
-            let wait = if never { Wait::Never } else { Wait::After(first(now, has_place) - now) };
-            charges[index].until_place = Some(wait);
+            let wait = if never { Wait::Never } else { Wait::After(first(now, fits_in_queue) - now) };
+            charges[index].until_queueable = Some(wait);
         }
     }
 
-    /// A request that was charged, as one that waits.
-    pub fn waiter(&self, asked: &[Asked], charges: &[Charge], counters: &[Key], now: u64) -> Waiter {
+    /// The queue entry of a request that was charged.
+    pub fn queued_request(
+        &self,
+        descriptors: &[DescriptorHits],
+        charges: &[Charge],
+        counters: &[Key],
+        now: u64,
+    ) -> QueuedRequest {
         let is_always = |key| charges.iter().any(|charge| charge.key == key && charge.always);
-        let places = counters.iter().filter_map(|&key| {
+        let queued_charges = counters.iter().filter_map(|&key| {
             let hits = self.counted(charges, key, false, takes);
-            // One that found no room is not there, and counts nothing.
+            // A counter for which there was no room does not exist, and counts nothing.
             let counter = self.counters.get(&key).filter(|_| hits > 0)?;
-            let may_wait = charges.iter().any(|charge| charge.key == key && charge.queue.is_some());
-            Some(Place::new(key, if is_always(key) { 0 } else { hits }, counter.clone(), may_wait))
+            let may_queue = charges.iter().any(|charge| charge.key == key && charge.queue.is_some());
+            Some(QueuedCharge::new(key, if is_always(key) { 0 } else { hits }, counter.clone(), may_queue))
         });
-        Waiter {
-            came: now,
-            asked: asked.to_vec(),
-            over: (0..asked.len()).filter(|&index| is_over_at(charges, index)).collect(),
-            places: places.collect(),
+        QueuedRequest {
+            arrived: now,
+            descriptors: descriptors.to_vec(),
+            over: (0..descriptors.len()).filter(|&index| is_over_at(charges, index)).collect(),
+            queued_charges: queued_charges.collect(),
         }
     }
 
-    /// One who waits goes away: what is left of its hits is taken off, and whoever came later moves up.
-    pub fn give_up(&mut self, index: usize, now: u64) -> Waiter {
-        let waiter = self.waits.remove(index);
-        for place in &waiter.places {
-            let Some(counter) = self.counters.get_mut(&place.key) else { continue };
-            let left = place.left(counter, waiter.came, now);
+    /// Cancels a queued request: the rest of its hits is given back, and requests behind it advance.
+    pub fn cancel(&mut self, index: usize, now: u64) -> QueuedRequest {
+        let queued = self.queue.remove(index);
+        for charge in &queued.queued_charges {
+            let Some(counter) = self.counters.get_mut(&charge.key) else { continue };
+            let left = charge.left(counter, queued.arrived, now);
             counter.give_back(left, now);
-            self.waits.move_up(index, place.key, left);
+            self.queue.move_up(index, charge.key, left);
             self.is_changed = true;
         }
-        waiter
+        queued
     }
 
-    /// Those whose turn has come are told what their counters say now.
-    pub fn answer_all_due(&mut self, now: u64) -> Vec<Told> {
-        let mut told = Vec::new();
-        while let Some(Waiter { asked, over, .. }) = self.waits.next_due(now) {
-            let mut charges = self.charges(&asked);
+    /// Releases all requests that are due; their statuses are those of the counters now.
+    pub fn release_all(&mut self, now: u64) -> Vec<Outcome> {
+        let mut outcomes = Vec::new();
+        while let Some(QueuedRequest { descriptors, over, .. }) = self.queue.pop_released(now) {
+            let mut charges = self.charges(&descriptors);
             self.convert(&charges, now);
             charges.iter_mut().for_each(|charge| charge.fits = !over.contains(&charge.descriptor));
-            told.push(self.answer(false, &asked, &charges, now));
+            outcomes.push(self.outcome(false, &descriptors, &charges, now));
         }
-        told
+        outcomes
     }
 
-    /// Nobody is held beyond the end: whose turn comes later goes, and is decided as one who does not wait.
-    pub fn end(&mut self, ends: u64, now: u64) -> Vec<Told> {
-        self.waits.end(ends);
-        let mut told = Vec::new();
-        while let Some(index) = self.waits.next_too_late(now) {
-            let Waiter { asked, .. } = self.give_up(index, now);
-            told.push(self.ask(&asked, 0, now));
+    /// Ends queueing at `ends`: requests that would be released later are cancelled, and decided without queueing.
+    pub fn end_queue(&mut self, ends: u64, now: u64) -> Vec<Outcome> {
+        self.queue.end(ends);
+        let mut outcomes = Vec::new();
+        while let Some(index) = self.queue.next_released_too_late(now) {
+            let QueuedRequest { descriptors, .. } = self.cancel(index, now);
+            outcomes.push(self.decide(&descriptors, 0, now));
         }
-        told
+        outcomes
     }
 }
 
-/// Whether hits that come at that moment and do not fit have a turn in time.
-fn has_place(counter: &Oracle, queue: Queue, hits: u64, patience: u64, at: u64) -> bool {
+/// Whether hits that arrive at `at` and do not fit are released in time.
+fn fits_in_queue(counter: &Oracle, queue: QueueLimits, hits: u64, max_wait: u64, at: u64) -> bool {
     let mut with = counter.clone();
     with.take(hits, at);
-    // Time, as counters keep it, ends.
-    let (burst, latest) = (counter.limit(), at.saturating_add(queue.wait.min(patience)));
+    // The end of representable time.
+    let (burst, latest) = (counter.limit(), at.saturating_add(queue.wait.min(max_wait)));
     hits <= burst && with.used(at) <= burst + queue.hits && with.used(latest) <= burst
 }

@@ -1,11 +1,11 @@
-//! Random choices that can be made again: from a seed, or from the bytes that a fuzzer gives.
+//! Reproducible random choices: from a seed, or from the bytes of a fuzzer.
 
 use std::collections::VecDeque;
 
 pub enum Rng {
     /// SplitMix64.
     Seed(u64),
-    /// What is left of the bytes. Once they are used up, every choice is the first.
+    /// Bytes not yet used. Once none are left, every choice is the first.
     Bytes(VecDeque<u8>),
 }
 
@@ -18,7 +18,7 @@ impl Rng {
         Self::Bytes(bytes.iter().copied().collect())
     }
 
-    /// The next number; of bytes, as many of them as a number below the bound needs.
+    /// The next number. Takes as many bytes as a number below the bound needs.
     fn next(&mut self, bound: u64) -> u64 {
         match self {
             Self::Seed(state) => {
@@ -35,7 +35,7 @@ impl Rng {
         }
     }
 
-    /// One of the numbers below the bound, which is not 0.
+    /// A number below the bound, which must not be 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.next(bound) % bound
     }
@@ -44,7 +44,7 @@ impl Rng {
         least + self.below(most - least + 1)
     }
 
-    /// True once in so many times.
+    /// True with probability `1 / times`.
     pub fn once_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }

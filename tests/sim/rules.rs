@@ -1,4 +1,4 @@
-//! Random rules, as a file says them and as the oracle knows them.
+//! Random rules: as a rule file, and as the oracle's models.
 
 use crate::{
     oracle::{BERLIN_MONTHS, Model},
@@ -7,7 +7,7 @@ use crate::{
 };
 use std::fmt::Write;
 
-/// The rules of the one domain `sim`; rule number `n` is for the key `kn`.
+/// The rules of the domain `sim`; rule number `n` matches the key `kn`.
 #[derive(Clone, Debug)]
 pub struct Rules(pub Vec<Rule>);
 
@@ -22,26 +22,27 @@ pub struct Rule {
 pub struct Limit {
     /// Its keys in the file.
     keys: String,
-    /// Of a leaky bucket: whether what does not fit may wait.
-    pub queue: Option<Queue>,
-    /// As answers report it: in the reference's mode, what a check is compared with.
+    /// Of a leaky bucket: bounds of its queue, if it has one.
+    pub queue: Option<QueueLimits>,
+    /// The limit in statuses. With reference semantics, a peek is compared with it.
     pub requests: u64,
     pub model: Model,
     pub always: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Queue {
+pub struct QueueLimits {
     /// The longest wait, in nanoseconds.
     pub wait: u64,
-    /// The most hits that wait.
+    /// The maximum number of queued hits.
     pub hits: u64,
 }
 
 impl Rules {
     pub fn random(rng: &mut Rng, settings: Settings) -> Self {
         let rule = |rng: &mut Rng, number| {
-            // Where some wait, quotas that are over and deny nothing are to be beside them, and not in their place.
+            // With queues, quotas that are over without a denial are wanted beside queued descriptors, not instead of
+            // them.
             let quota = if settings.is_about_queues { number > 0 && rng.once_in(2) } else { rng.once_in(8) };
             let shadow = rng.once_in(8);
             let limits = 0..rng.pick(&[1, 1, 1, 2, 3]);
@@ -51,7 +52,7 @@ impl Rules {
         Self((0..rng.between(1, most)).map(|number| rule(rng, number)).collect())
     }
 
-    /// The same, but for one limit that counts in another way.
+    /// The same rules with one limit replaced.
     pub fn with_one_limit_changed(&self, rng: &mut Rng, settings: Settings) -> Self {
         let mut changed = self.clone();
         let rule = rng.below(changed.0.len() as u64) as usize;
@@ -77,7 +78,7 @@ impl Rules {
         yaml
     }
 
-    /// The length of some window, in nanoseconds: what the pace of the traffic goes by.
+    /// The length of some window, in nanoseconds: the scale of the gaps between requests.
     pub fn some_length(&self, rng: &mut Rng) -> u64 {
         let rule = rng.pick(&self.0);
         match rng.pick(&rule.limits).model {
@@ -94,7 +95,7 @@ impl Rules {
 }
 
 impl Limit {
-    /// In the reference's mode, half of them leave open what is as in the reference then. A quota cannot have a queue.
+    /// With reference semantics, half of the limits use its defaults. A quota cannot have a queue.
     fn random(rng: &mut Rng, settings: Settings, is_quota: bool) -> Self {
         let limit = rng.pick(&[0, 1, 1, 2, 3, 5, 8, 20]);
         let millis = rng.pick(&[1, 3, 250, 1_000, 7_000, 10_000, 60_000, 3_600_000]);
@@ -150,16 +151,16 @@ impl Limit {
         let charge = if always { "always" } else { "admitted" };
         let mut keys = format!("charge: {charge}, requests_per_unit: {requests}, {per}{other}");
         let queues = matches!(model, Model::LeakyBucket { .. }) && !is_quota && !rng.once_in(8);
-        let queue = queues.then(|| Queue::random(rng, millis));
-        if let Some(Queue { wait, hits }) = queue {
+        let queue = queues.then(|| QueueLimits::random(rng, millis));
+        if let Some(QueueLimits { wait, hits }) = queue {
             let _ = write!(keys, ", max_wait: {}ms, max_queue: {hits}", wait / 1_000_000);
         }
         Self { keys, queue, requests, model, always }
     }
 }
 
-impl Queue {
-    /// The longest wait is around the time in which the rate's hits leak.
+impl QueueLimits {
+    /// The longest wait is of the order of the time in which the hits of the rate leak.
     fn random(rng: &mut Rng, per_millis: u64) -> Self {
         let wait_millis = rng.pick(&[per_millis, per_millis / 3, 4 * per_millis]).clamp(1, 3_600_000);
         Self { wait: wait_millis * 1_000_000, hits: rng.pick(&[3, 1, 2, 10, 100]) }

@@ -1,9 +1,10 @@
-//! The limiter under test as a process runs it: with the calls of queued requests, and a disk that outlives the process.
+//! The limiter under test as a process runs it: with the calls of queued requests, and a disk that outlives the
+//! process.
 
 use crate::{
-    naive::{Asked, Hits, Status, Tightest, Told, Wait},
+    naive::{DescriptorHits, Hits, Outcome, Status, Tightest, Wait},
     rules::Rules,
-    traffic::{Step, What},
+    traffic::{Event, Step},
     world::Settings,
 };
 use std::{
@@ -24,7 +25,7 @@ use tidegate::{
     store::{OnFull, Seed, StoreSettings},
 };
 
-/// What a process has of it, and what outlives the process.
+/// State of the running process, and the disk, which outlives it.
 pub struct Server {
     settings: Settings,
     rules: Rules,
@@ -35,24 +36,24 @@ pub struct Server {
     queued: Vec<Call>,
     /// The latest time of a step in this process.
     latest: u64,
-    /// Whether the clock went back in this process, which no clock of a server does.
+    /// Whether time ran backwards in this process; the clock of a real server never does.
     is_set_back: bool,
 }
 
 /// The call of a queued request.
 struct Call {
-    asked: Vec<Asked>,
+    descriptors: Vec<DescriptorHits>,
     ticket: Ticket,
     /// The result of its last poll.
     polled: QueuePoll,
-    bell: Arc<Bell>,
+    wake_flag: Arc<WakeFlag>,
 }
 
 /// Whether a call was woken since it was polled last.
 #[derive(Default)]
-struct Bell(AtomicBool);
+struct WakeFlag(AtomicBool);
 
-impl Wake for Bell {
+impl Wake for WakeFlag {
     fn wake(self: Arc<Self>) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -66,70 +67,72 @@ impl Server {
         Self { settings, rules, disk, limiter, writer, queued: Vec::new(), latest: 0, is_set_back: false }
     }
 
-    /// Lets a step happen; what those are told who learn something by it, in the order of coming.
-    pub fn play(&mut self, Step { now, what }: &Step) -> Vec<Told> {
+    /// Runs a step. Returns the results of all requests that it completes, in the order of arrival.
+    pub fn play(&mut self, Step { now, event }: &Step) -> Vec<Outcome> {
         self.is_set_back |= *now < self.latest;
         self.latest = *now;
-        match what {
-            What::Ask { asked, patience } => return vec![self.ask(asked, *patience, *now)],
-            What::GiveUp(number) => {
+        match event {
+            Event::Request { descriptors, max_wait } => {
+                return vec![self.decide(descriptors, *max_wait, *now)];
+            }
+            Event::Cancel(number) => {
                 if let Some(index) = number.checked_rem(self.queued.len()) {
                     let call = self.queued.remove(index);
                     self.limiter.cancel(call.ticket, moment(*now));
                 }
             }
-            What::Answer => return self.answer_all_due(*now),
-            What::End(after) => return self.end(now + after, *now),
-            What::ChangeRules(rules) => {
+            Event::Release => return self.release_all(*now),
+            Event::EndQueues(after) => return self.end_queues(now + after, *now),
+            Event::ChangeRules(rules) => {
                 self.rules = rules.clone();
                 let (sources, options) = rule_sources(self.settings, rules);
                 let next = self.limiter.update_rules().build(&sources, &options);
                 drop(next.unwrap_or_else(|errors| panic!("{errors}")).put_in_force());
             }
-            What::Sweep => self.sweep(*now),
-            What::Snapshot => self.write_snapshot(*now),
-            What::Restart(start) => {
-                let mut told = self.answer_all_due(*now);
-                told.extend(self.end(*now, *now));
+            Event::Sweep => self.sweep(*now),
+            Event::Snapshot => self.write_snapshot(*now),
+            Event::Restart(start) => {
+                let mut outcomes = self.release_all(*now);
+                outcomes.extend(self.end_queues(*now, *now));
                 self.write_snapshot(*now);
                 self.restart(*start);
-                return told;
+                return outcomes;
             }
-            What::Crash(start) => self.restart(*start),
+            Event::Crash(start) => self.restart(*start),
         }
         Vec::new()
     }
 
-    fn ask(&mut self, asked: &[Asked], patience: u64, now: u64) -> Told {
+    fn decide(&mut self, descriptors: &[DescriptorHits], max_wait: u64, now: u64) -> Outcome {
         if self.settings.may_fill_up() {
             self.sweep(now);
         }
-        let names = names(asked);
-        let (request, pinned) = (request(asked, &names), self.limiter.pin());
-        let ticket = match pinned.decide_or_queue(&request, Duration::from_nanos(patience), moment(now)) {
-            Verdict::Decided(decision) => return told(&decision),
+        let names = names(descriptors);
+        let (request, pinned) = (request(descriptors, &names), self.limiter.pin());
+        let ticket = match pinned.decide_or_queue(&request, Duration::from_nanos(max_wait), moment(now)) {
+            Verdict::Decided(decision) => return outcome(&decision),
             Verdict::Queued(ticket) => ticket,
         };
-        let bell: Arc<Bell> = Arc::default();
-        let polled = self.limiter.poll(&ticket, &Waker::from(Arc::clone(&bell)), moment(now));
-        self.queued.push(Call { asked: asked.to_vec(), ticket, polled, bell });
-        Told::Held
+        let wake_flag: Arc<WakeFlag> = Arc::default();
+        let polled = self.limiter.poll(&ticket, &Waker::from(Arc::clone(&wake_flag)), moment(now));
+        self.queued.push(Call { descriptors: descriptors.to_vec(), ticket, polled, wake_flag });
+        Outcome::Queued
     }
 
-    /// Counters that there are, expired ones that nobody swept too.
+    /// Number of counters, including expired ones that were not swept.
     pub fn counters(&self) -> usize {
         self.limiter.store().counters()
     }
 
     /// The time that each queued request still waits. An error if its call would be released late: calls are polled
     /// when they are woken, and at the time that the last poll returned.
-    pub fn waits(&mut self, now: u64) -> Result<Vec<u64>, &'static str> {
+    pub fn remaining_waits(&mut self, now: u64) -> Result<Vec<u64>, &'static str> {
         loop {
             let mut polls = 0;
-            for Call { ticket, polled, bell, .. } in &mut self.queued {
-                let is_woken = bell.0.swap(false, Ordering::Relaxed);
+            for Call { ticket, polled, wake_flag, .. } in &mut self.queued {
+                let is_woken = wake_flag.0.swap(false, Ordering::Relaxed);
                 if is_woken || matches!(*polled, QueuePoll::Again(at) if at <= moment(now)) {
-                    *polled = self.limiter.poll(ticket, &Waker::from(Arc::clone(bell)), moment(now));
+                    *polled = self.limiter.poll(ticket, &Waker::from(Arc::clone(wake_flag)), moment(now));
                     polls += 1;
                 }
             }
@@ -148,29 +151,33 @@ impl Server {
         Ok(waits)
     }
 
-    fn answer_all_due(&mut self, now: u64) -> Vec<Told> {
-        let mut answers = Vec::new();
+    fn release_all(&mut self, now: u64) -> Vec<Outcome> {
+        let mut released = Vec::new();
         let (due, later) = std::mem::take(&mut self.queued).into_iter().partition(|call: &Call| {
             matches!(self.limiter.due(&call.ticket), Due::At(release) if release <= moment(now))
         });
         self.queued = later;
-        for Call { asked, ticket, .. } in due {
-            let (names, pinned) = (names(&asked), self.limiter.pin());
-            answers.push(told(&pinned.queued_decision(&request(&asked, &names), &ticket, moment(now))));
+        for Call { descriptors, ticket, .. } in due {
+            let (names, pinned) = (names(&descriptors), self.limiter.pin());
+            released.push(outcome(&pinned.queued_decision(
+                &request(&descriptors, &names),
+                &ticket,
+                moment(now),
+            )));
             self.limiter.release(ticket);
         }
-        answers
+        released
     }
 
     /// From now on no request is queued or released beyond the end.
-    fn end(&mut self, ends: u64, now: u64) -> Vec<Told> {
+    fn end_queues(&mut self, ends: u64, now: u64) -> Vec<Outcome> {
         self.limiter.end_queues_at(moment(ends));
         let mut cancelled = Vec::new();
         for call in std::mem::take(&mut self.queued) {
             // Those cancelled before it may have advanced it.
             if self.limiter.due(&call.ticket) == Due::TooLate {
                 self.limiter.cancel(call.ticket, moment(now));
-                cancelled.push(self.ask(&call.asked, 0, now));
+                cancelled.push(self.decide(&call.descriptors, 0, now));
             } else {
                 self.queued.push(call);
             }
@@ -198,15 +205,15 @@ impl Server {
     }
 }
 
-/// A process that starts from what is on the disk.
+/// Starts a process from the disk.
 fn start(settings: Settings, rules: &Rules, disk: &SimulatedDisk, now: u64) -> (Limiter, Writer) {
     let on_full = if settings.denies_when_full { OnFull::Deny } else { OnFull::Allow };
     let build = |seed| {
         let store = StoreSettings { seed, counters_max: settings.counters_max, on_full };
-        Limiter::new(rule_set(settings, rules), store, false).with_queued_max(settings.waiting_max)
+        Limiter::new(rule_set(settings, rules), store, false).with_queued_max(settings.queued_max)
     };
     let started = start_simulated(disk, Seed::from_bytes([3; 16]), build, moment(now));
-    let (limiter, writer, _) = started.expect("what was written can be restored");
+    let (limiter, writer, _) = started.expect("event was written can be restored");
     (limiter, writer)
 }
 
@@ -224,19 +231,22 @@ fn moment(nanos: u64) -> Timestamp {
     Timestamp::from_nanos(nanos)
 }
 
-/// The key and the value that each descriptor has.
-fn names(asked: &[Asked]) -> Vec<(String, String)> {
-    asked.iter().map(|asked| (format!("k{}", asked.rule), format!("v{}", asked.value))).collect()
+/// Key and value of each descriptor.
+fn names(descriptors: &[DescriptorHits]) -> Vec<(String, String)> {
+    descriptors
+        .iter()
+        .map(|DescriptorHits { rule, value, .. }| (format!("k{rule}"), format!("v{value}")))
+        .collect()
 }
 
-fn request<'n>(asked: &[Asked], names: &'n [(String, String)]) -> Request<'n> {
+fn request<'n>(descriptors: &[DescriptorHits], names: &'n [(String, String)]) -> Request<'n> {
     let mut request = Request::new("sim");
-    for (asked, (key, value)) in asked.iter().zip(names) {
+    for (descriptor, (key, value)) in descriptors.iter().zip(names) {
         let hits = |hits| NonZeroU64::new(hits).expect("at least one hit");
         request.push(Descriptor {
             entries: [Entry { key, value }].into_iter().collect(),
-            limit: asked.own.map(|requests| Override { requests, unit: Unit::Second }),
-            hits: match asked.hits {
+            limit: descriptor.own.map(|requests| Override { requests, unit: Unit::Second }),
+            hits: match descriptor.hits {
                 Hits::Take(number) => tidegate::limit::Hits::Take(hits(number)),
                 Hits::Peek => tidegate::limit::Hits::Peek,
                 Hits::GiveBack(number) => tidegate::limit::Hits::GiveBack(hits(number)),
@@ -246,7 +256,7 @@ fn request<'n>(asked: &[Asked], names: &'n [(String, String)]) -> Request<'n> {
     request.checked(&RequestLimits::default()).expect("a good request")
 }
 
-fn told(Decision { code, statuses }: &Decision<'_>) -> Told {
+fn outcome(Decision { code, statuses }: &Decision<'_>) -> Outcome {
     let statuses = statuses.iter().map(|status| Status {
         is_over: status.code == Code::OverLimit,
         limit: status.limit.map(|_| Tightest {
@@ -258,5 +268,5 @@ fn told(Decision { code, statuses }: &Decision<'_>) -> Told {
             },
         }),
     });
-    Told::Answer(*code == Code::OverLimit, statuses.collect())
+    Outcome::Decided(*code == Code::OverLimit, statuses.collect())
 }

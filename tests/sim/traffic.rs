@@ -1,69 +1,69 @@
-//! Random traces: requests at moments that hurt, of which some wait and some give up, with changed rules, restarts and sweeps
-//! between them.
+//! Random traces: requests near the times at which results change, some queued and some cancelled, with rule changes,
+//! restarts and sweeps in between.
 
 use crate::{
-    naive::{Asked, Hits, Naive, Status, Told},
+    naive::{DescriptorHits, Hits, Naive, Outcome, Status},
     rng::Rng,
     rules::Rules,
     world::Settings,
 };
 
-/// Something that happens at a moment. Moments may go back, but within a process never to before its start: what had
-/// expired then was left out, and is on the disk until its page is written again.
+/// An event and its time. Times may run backwards, but within a process never to before its start: counters that had
+/// expired then were left out, and are on the disk until their page is written again.
 #[derive(Clone, Debug)]
 pub struct Step {
     /// In nanoseconds since the epoch.
     pub now: u64,
-    pub what: What,
+    pub event: Event,
 }
 
 #[derive(Clone, Debug)]
-pub enum What {
-    /// A request, whose caller waits no longer than so many nanoseconds.
-    Ask {
-        asked: Vec<Asked>,
-        patience: u64,
+pub enum Event {
+    /// A request; its caller waits at most `max_wait` nanoseconds.
+    Request {
+        descriptors: Vec<DescriptorHits>,
+        max_wait: u64,
     },
-    /// One of those who wait goes away. Any number is somebody's; if nobody waits, nothing happens.
-    GiveUp(usize),
-    /// Those whose turn has come are answered.
-    Answer,
-    /// The end is near: after so many nanoseconds no answer is given any more, and who cannot have one before is told so.
-    End(u64),
+    /// Cancels a queued request: the one at this index, modulo their number. No effect if none is queued.
+    Cancel(usize),
+    /// Releases the queued requests that are due.
+    Release,
+    /// Queueing ends after so many nanoseconds; requests that cannot be released before are decided at once.
+    EndQueues(u64),
     ChangeRules(Rules),
-    /// What changed is written to the snapshot.
+    /// Changes are written to the snapshot.
     Snapshot,
-    /// A clean stop, and another process that starts at that moment.
+    /// A clean stop, and a start of the next process at this time.
     Restart(u64),
     /// The same without a last snapshot.
     Crash(u64),
-    /// What is expired is forgotten.
+    /// Expired counters are dropped.
     Sweep,
 }
 
-/// 10 January 2024: what the oracle knows of the calendar lies around it.
+/// 10 January 2024, within the calendar that the oracle has.
 pub const START: u64 = 1_704_844_800_000_000_000;
 
-/// No trace goes beyond: the oracle knows the calendar up to here.
+/// The latest time in a trace: the end of the calendar that the oracle has.
 const END: u64 = START + 300 * 86_400_000_000_000;
 
-/// Values of a key: few, so that counters are met again.
+/// Number of values of a key: few, so that requests share counters.
 const VALUES: u64 = 3;
 
-/// How requests come.
+/// Distribution of the gaps between requests.
 #[derive(Clone, Copy)]
 enum Pace {
-    /// At a steady distance, in nanoseconds.
+    /// At equal distances, in nanoseconds.
     Steady(u64),
-    /// All at one moment.
+    /// All at the same time.
     Burst,
     /// Around multiples of a length.
     Edges(u64),
-    /// Around the moment that the last answer told.
+    /// Around the reset of the last decision.
     Resets,
-    /// Around the next turn of one who waits.
-    Turns,
-    /// After up to so long.
+    /// Around the next release of a queued request.
+    Releases,
+    /// After at most this many nanoseconds.
     Random(u64),
 }
 
@@ -76,19 +76,19 @@ pub fn random(rng: &mut Rng, settings: Settings, rules: &Rules) -> Vec<Step> {
         if rng.once_in(8) {
             pace = random_pace(rng, settings, &rules);
         }
-        let turn = naive.waits(now).into_iter().min().unwrap_or(0);
-        now = moved(rng, pace, now, [reset, turn]).min(END);
+        let release = naive.remaining_waits(now).into_iter().min().unwrap_or(0);
+        now = moved(rng, pace, now, [reset, release]).min(END);
         if rng.once_in(40) {
             now = set_back(rng, &rules, now).max(started);
         }
-        let step = Step { now, what: random_step(rng, settings, &rules, &naive, now) };
-        let told = naive.play(&step);
-        if let Some(longest) = told.iter().filter_map(longest_reset).max() {
+        let step = Step { now, event: random_step(rng, settings, &rules, &naive, now) };
+        let outcomes = naive.play(&step);
+        if let Some(longest) = outcomes.iter().filter_map(longest_reset).max() {
             reset = longest;
         }
-        match &step.what {
-            What::ChangeRules(changed) => rules = changed.clone(),
-            What::Restart(start) | What::Crash(start) => (now, started) = (*start, *start),
+        match &step.event {
+            Event::ChangeRules(changed) => rules = changed.clone(),
+            Event::Restart(start) | Event::Crash(start) => (now, started) = (*start, *start),
             _ => {}
         }
         trace.push(step);
@@ -96,43 +96,43 @@ pub fn random(rng: &mut Rng, settings: Settings, rules: &Rules) -> Vec<Step> {
     trace
 }
 
-fn random_step(rng: &mut Rng, settings: Settings, rules: &Rules, naive: &Naive, now: u64) -> What {
-    let (waiting, length) = (naive.waits(now).len() as u64, rules.some_length(rng));
+fn random_step(rng: &mut Rng, settings: Settings, rules: &Rules, naive: &Naive, now: u64) -> Event {
+    let (waiting, length) = (naive.remaining_waits(now).len() as u64, rules.some_length(rng));
     if waiting > 0 && rng.once_in(5) {
         return match rng.below(8) {
-            0 => What::ChangeRules(rules.with_one_limit_changed(rng, settings)),
-            1..4 => What::Answer,
-            _ => What::GiveUp(rng.below(waiting) as usize),
+            0 => Event::ChangeRules(rules.with_one_limit_changed(rng, settings)),
+            1..4 => Event::Release,
+            _ => Event::Cancel(rng.below(waiting) as usize),
         };
     }
     match rng.below(40) {
-        0 => What::ChangeRules(rules.with_one_limit_changed(rng, settings)),
-        1 => What::Sweep,
-        2 => What::Snapshot,
-        3 => What::Restart(random_start(rng, rules, now)),
-        4 => What::Crash(random_start(rng, rules, now)),
-        5 if rng.once_in(8) => What::End(rng.below(2 * length)),
+        0 => Event::ChangeRules(rules.with_one_limit_changed(rng, settings)),
+        1 => Event::Sweep,
+        2 => Event::Snapshot,
+        3 => Event::Restart(random_start(rng, rules, now)),
+        4 => Event::Crash(random_start(rng, rules, now)),
+        5 if rng.once_in(8) => Event::EndQueues(rng.below(2 * length)),
         _ => {
-            let asked = random_request(rng, settings, rules);
-            let patience = random_patience(rng, rules, naive, &asked, now);
-            What::Ask { asked, patience }
+            let descriptors = random_request(rng, settings, rules);
+            let max_wait = random_max_wait(rng, rules, naive, &descriptors, now);
+            Event::Request { descriptors, max_wait }
         }
     }
 }
 
-/// The longest wait that an answer tells; none if it is no answer.
-fn longest_reset(told: &Told) -> Option<u64> {
-    let Told::Answer(_, statuses) = told else { return None };
+/// The longest reset of a decision; none if the request was queued.
+fn longest_reset(outcome: &Outcome) -> Option<u64> {
+    let Outcome::Decided(_, statuses) = outcome else { return None };
     let reset = |status: &Status| status.limit.as_ref()?.reset.known();
     Some(statuses.iter().filter_map(reset).max().unwrap_or(0))
 }
 
-/// A clock that is set back.
+/// A time at or before `now`, as of a clock that was set back.
 fn set_back(rng: &mut Rng, rules: &Rules, now: u64) -> u64 {
     now.saturating_sub(rules.some_length(rng)).max(START)
 }
 
-/// When a process starts after another: at once, later, or by a clock that was set back.
+/// Start time of the next process: at once, later, or by a clock that was set back.
 fn random_start(rng: &mut Rng, rules: &Rules, now: u64) -> u64 {
     let length = rules.some_length(rng);
     match rng.below(4) {
@@ -143,31 +143,31 @@ fn random_start(rng: &mut Rng, rules: &Rules, now: u64) -> u64 {
 }
 
 fn random_pace(rng: &mut Rng, settings: Settings, rules: &Rules) -> Pace {
-    // Queues fill up when more comes than leaks.
+    // Queues fill up if more arrives than leaks.
     let length = rules.some_length(rng) / if settings.is_about_queues { rng.pick(&[8, 1, 30]) } else { 1 };
     match rng.below(7) {
         0 => Pace::Steady(length / rng.between(1, 12)),
         1 | 2 => Pace::Burst,
         3 => Pace::Edges(length),
         4 => Pace::Resets,
-        5 => Pace::Turns,
+        5 => Pace::Releases,
         _ => Pace::Random(2 * length),
     }
 }
 
-fn moved(rng: &mut Rng, pace: Pace, now: u64, [reset, turn]: [u64; 2]) -> u64 {
+fn moved(rng: &mut Rng, pace: Pace, now: u64, [reset, release]: [u64; 2]) -> u64 {
     let around = |moment: u64, rng: &mut Rng| (moment + rng.below(3)).saturating_sub(1).max(now);
     match pace {
         Pace::Steady(distance) => now + distance,
         Pace::Burst => now,
         Pace::Edges(length) => around((now / length + rng.below(3)) * length, rng),
         Pace::Resets => around(now.saturating_add(reset).min(END), rng),
-        Pace::Turns => around(now.saturating_add(turn).min(END), rng),
+        Pace::Releases => around(now.saturating_add(release).min(END), rng),
         Pace::Random(longest) => now + rng.below(longest + 1),
     }
 }
 
-fn random_request(rng: &mut Rng, settings: Settings, rules: &Rules) -> Vec<Asked> {
+fn random_request(rng: &mut Rng, settings: Settings, rules: &Rules) -> Vec<DescriptorHits> {
     let has_own = rng.once_in(12);
     let descriptor = |rng: &mut Rng| {
         let most = if settings.is_about_queues {
@@ -175,9 +175,9 @@ fn random_request(rng: &mut Rng, settings: Settings, rules: &Rules) -> Vec<Asked
         } else {
             rng.pick(&[1, 1, 1, 2, 6, 30])
         };
-        // Now and then one that no rule is for.
+        // Now and then one that no rule matches.
         let names = rules.0.len() as u64 + u64::from(rng.once_in(20));
-        Asked {
+        DescriptorHits {
             rule: first_or_any(rng, names),
             value: first_or_any(rng, VALUES),
             hits: match rng.below(10) {
@@ -191,22 +191,28 @@ fn random_request(rng: &mut Rng, settings: Settings, rules: &Rules) -> Vec<Asked
     (0..rng.pick(&[1, 1, 1, 2, 3])).map(|_| descriptor(rng)).collect()
 }
 
-/// A number below the bound. The first most often: so the same counters are met again.
+/// A number below the bound, mostly 0, so that requests share counters.
 fn first_or_any(rng: &mut Rng, bound: u64) -> usize {
     if rng.once_in(2) { 0 } else { rng.below(bound) as usize }
 }
 
-/// How long a caller waits: not at all, for ever, for some time, or to the nanosecond until its turn, or one less.
-fn random_patience(rng: &mut Rng, rules: &Rules, naive: &Naive, asked: &[Asked], now: u64) -> u64 {
+/// The time that a caller waits: none, forever, some time, exactly until its release, or a nanosecond less.
+fn random_max_wait(
+    rng: &mut Rng,
+    rules: &Rules,
+    naive: &Naive,
+    descriptors: &[DescriptorHits],
+    now: u64,
+) -> u64 {
     let length = rules.some_length(rng);
     match rng.below(8) {
         0 => 0,
         1 => rng.below(2 * length),
         2 | 3 => {
             let mut ahead = naive.clone();
-            match ahead.ask(asked, u64::MAX, now) {
-                Told::Held => ahead.waits(now).pop().unwrap_or(0).saturating_sub(rng.below(2)),
-                Told::Answer(..) => u64::MAX,
+            match ahead.decide(descriptors, u64::MAX, now) {
+                Outcome::Queued => ahead.remaining_waits(now).pop().unwrap_or(0).saturating_sub(rng.below(2)),
+                Outcome::Decided(..) => u64::MAX,
             }
         }
         _ => u64::MAX,

@@ -1,26 +1,26 @@
-//! A world, and the shortest trace of it that shows what is wrong.
+//! A world: settings, rules and a trace; and the reduction of a failing trace to a short one.
 
 use crate::{
-    judge::play,
+    comparison::compare,
     rng::Rng,
     rules::Rules,
-    traffic::{self, Step, What},
+    traffic::{self, Event, Step},
 };
 use std::fmt::Write;
 
-/// How the limiter is set.
+/// Settings of the limiter.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Whether what rules leave open is as in the reference server.
+    /// Whether the limiter has reference semantics.
     pub is_reference: bool,
-    /// Whether most limits are buckets that hold answers.
+    /// Whether most limits are leaky buckets with a queue.
     pub is_about_queues: bool,
-    /// The most counters.
+    /// The maximum number of counters.
     pub counters_max: usize,
-    /// Whether who needs one more is denied; else it is admitted uncounted.
+    /// Whether a request that needs one more counter is denied; else it is admitted uncounted.
     pub denies_when_full: bool,
-    /// The most requests that wait at once.
-    pub waiting_max: usize,
+    /// The maximum number of queued requests.
+    pub queued_max: usize,
 }
 
 impl Settings {
@@ -30,20 +30,20 @@ impl Settings {
             is_about_queues: rng.once_in(2),
             counters_max: if rng.once_in(3) { rng.between(1, 6) as usize } else { ROOMY },
             denies_when_full: rng.once_in(2),
-            waiting_max: if rng.once_in(4) { rng.between(0, 3) as usize } else { ROOMY },
+            queued_max: if rng.once_in(4) { rng.between(0, 3) as usize } else { ROOMY },
         }
     }
 
-    /// Whether there may be no room for a counter.
+    /// Whether counters may run out.
     pub fn may_fill_up(&self) -> bool {
         self.counters_max < ROOMY
     }
 }
 
-/// More counters, and more who wait, than any trace makes.
+/// More counters, and more queued requests, than any trace makes.
 const ROOMY: usize = 10_000;
 
-/// How it is set, the rules that it begins with, and all that happens in it.
+/// Settings, initial rules, and all events.
 #[derive(Clone, Debug)]
 pub struct World {
     pub settings: Settings,
@@ -59,19 +59,19 @@ impl World {
         Self { settings, rules, trace }
     }
 
-    /// Plays it; tells of the first difference, if there is one, by a trace as short as was found.
-    pub fn played(self) -> Result<(), String> {
-        match play(&self) {
+    /// Runs the world. An error describes the first difference, by a trace as short as was found.
+    pub fn check(self) -> Result<(), String> {
+        match compare(&self) {
             Ok(()) => Ok(()),
-            Err(_) => Err(self.shortest().told()),
+            Err(_) => Err(self.shortest().report()),
         }
     }
 
     fn differs(&self) -> bool {
-        play(self).is_err()
+        compare(self).is_err()
     }
 
-    /// Leaves out whatever is not needed for a difference: halves of the trace first, then ever smaller parts, then
+    /// Removes everything that is not needed for a difference: halves of the trace first, then ever smaller parts, then
     /// single descriptors.
     fn shortest(mut self) -> Self {
         let mut part = self.trace.len();
@@ -86,29 +86,29 @@ impl World {
         }
         for step in 0..self.trace.len() {
             let mut descriptor = 0;
-            while let What::Ask { asked, patience } = &self.trace[step].what
-                && descriptor < asked.len()
-                && asked.len() > 1
+            while let Event::Request { descriptors, max_wait } = &self.trace[step].event
+                && descriptor < descriptors.len()
+                && descriptors.len() > 1
             {
                 let mut without = self.clone();
-                let (mut fewer, patience) = (asked.clone(), *patience);
+                let (mut fewer, max_wait) = (descriptors.clone(), *max_wait);
                 fewer.remove(descriptor);
-                without.trace[step].what = What::Ask { asked: fewer, patience };
+                without.trace[step].event = Event::Request { descriptors: fewer, max_wait };
                 if without.differs() { self = without } else { descriptor += 1 }
             }
         }
         self
     }
 
-    fn told(&self) -> String {
+    fn report(&self) -> String {
         let mut text = format!("{:?}\n{}", self.settings, self.rules.yaml());
-        for Step { now, what } in &self.trace {
-            let _ = match what {
-                What::ChangeRules(rules) => writeln!(text, "{now}: new rules\n{}", rules.yaml()),
-                what => writeln!(text, "{now}: {what:?}"),
+        for Step { now, event } in &self.trace {
+            let _ = match event {
+                Event::ChangeRules(rules) => writeln!(text, "{now}: new rules\n{}", rules.yaml()),
+                event => writeln!(text, "{now}: {event:?}"),
             };
         }
-        match play(self) {
+        match compare(self) {
             Err(difference) => text + &format!("at step {}: {difference}", difference.step),
             Ok(()) => text,
         }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use std::num::NonZeroU32;
 
 mod counter;
-#[expect(dead_code, reason = "what becomes of counters in a store is the simulator's to ask")]
+#[expect(dead_code, reason = "the rest serves the simulator")]
 #[path = "../../../tests/sim/oracle.rs"]
 mod oracle;
 

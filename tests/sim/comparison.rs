@@ -1,9 +1,9 @@
-//! A trace played to the limiter and to the naive decision, every answer compared.
+//! Comparison of the limiter with the naive one: both run the same trace, and every result must be equal.
 
 use crate::{naive::Naive, server::Server, world::World};
 use std::fmt;
 
-/// Where the two first differed.
+/// The first difference between the two.
 pub struct Difference {
     /// Index of the step.
     pub step: usize,
@@ -17,21 +17,21 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Plays the trace; the first difference, if there is one.
-pub fn play(world: &World) -> Result<(), Difference> {
+/// Runs the trace on both. Returns the first difference as an error.
+pub fn compare(world: &World) -> Result<(), Difference> {
     let mut naive = Naive::new(world.settings, world.rules.clone());
     let mut server = Server::start(world.settings, &world.rules);
     for (index, step) in world.trace.iter().enumerate() {
         let differs = |expected: String, found| Err(Difference { step: index, expected, found });
-        let (expected, answered) = (naive.play(step), server.play(step));
-        if answered != expected {
-            return differs(format!("{expected:?}"), format!("{answered:?}"));
+        let (expected, found) = (naive.play(step), server.play(step));
+        if found != expected {
+            return differs(format!("{expected:?}"), format!("{found:?}"));
         }
         let (expected, found) = (naive.counters(), server.counters());
         if found != expected {
             return differs(format!("{expected} counters"), format!("{found}"));
         }
-        let (expected, found) = (naive.waits(step.now), server.waits(step.now));
+        let (expected, found) = (naive.remaining_waits(step.now), server.remaining_waits(step.now));
         if found.as_ref() != Ok(&expected) {
             return differs(format!("waits {expected:?}"), format!("{found:?}"));
         }
