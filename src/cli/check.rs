@@ -7,11 +7,11 @@ use super::{
     table,
 };
 use crate::{
-    algorithm::Queue,
-    rules::{self, Charge, Rule, RuleError, RuleErrors, RuleLimit, RuleSet},
+    config::describe,
+    rules::{self, Charge, Rule, RuleErrors, RuleLimit, RuleSet},
 };
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::{path::PathBuf, process::ExitCode};
 
 /// Reads rule files as the server would, and shows the rules, or every error with its place and remedy.
@@ -47,7 +47,7 @@ impl Check {
 
     fn show(&self, rules: &RuleSet) {
         if self.json {
-            table::print_line(json!({ "ok": true, "domains": to_json(rules) }));
+            table::print_line(json!({ "ok": true, "domains": describe::rules_to_json(rules) }));
             return;
         }
         let mut shown = table::table(["domain", "rule", "limit", "algorithm", "notes", "declared at"]);
@@ -68,8 +68,7 @@ impl Check {
 
     fn show_errors(&self, errors: &RuleErrors) {
         if self.json {
-            let errors: Vec<Value> = errors.iter().map(error_to_json).collect();
-            table::print_line(json!({ "ok": false, "errors": errors }));
+            table::print_line(json!({ "ok": false, "errors": describe::errors_to_json(errors) }));
         } else {
             for error in errors.iter() {
                 eprintln!("{error}");
@@ -97,48 +96,4 @@ fn notes(rule: &Rule) -> String {
         (rule.info.on_deny.is_some(), &on_deny),
     ];
     all.iter().filter(|(applies, _)| *applies).map(|(_, note)| *note).collect::<Vec<_>>().join(", ")
-}
-
-fn to_json(rules: &RuleSet) -> Value {
-    let queue = |Queue { wait_max, hits_max }| {
-        let max_wait = humantime::format_duration(wait_max).to_string();
-        json!({ "max_wait": max_wait, "max_queue": hits_max })
-    };
-    let limit = |limit: &RuleLimit| {
-        json!({
-            "name": limit.name,
-            "requests": limit.requests,
-            "window": limit.window.to_string(),
-            "algorithm": limit.algorithm.name(),
-            "queue": limit.algorithm.queueing().and_then(|bucket| bucket.queue).map(queue),
-            "charge": if limit.charge == Charge::Always { "always" } else { "admitted" },
-        })
-    };
-    let rule = |rule: &Rule| {
-        json!({
-            "rule": &*rule.info.path,
-            "limits": rule.limits.iter().map(limit).collect::<Vec<_>>(),
-            "unlimited": rule.unlimited,
-            "shadow_mode": rule.shadow,
-            "quota_mode": rule.info.quota,
-            "replaces": rule.replaces,
-            "on_deny": on_deny_text(rule),
-            "declared_at": rule.origin.to_string(),
-        })
-    };
-    let domains = rules.domains().map(|domain| {
-        let rules: Vec<Value> = domain.rules().into_iter().map(rule).collect();
-        json!({ "domain": domain.name(), "rules": rules })
-    });
-    domains.collect()
-}
-
-fn error_to_json(error: &RuleError) -> Value {
-    json!({
-        "source": error.origin.source.to_string(),
-        "line": error.origin.position.map(|position| position.line),
-        "column": error.origin.position.map(|position| position.column),
-        "path": error.path,
-        "message": error.message,
-    })
 }

@@ -7,10 +7,14 @@ use super::{
 use crate::{
     api::TestClock,
     clock::{Clock, ManualClock, SystemClock},
+    config::{
+        ReloadRequests,
+        watch::{WatchMode, WatchSettings},
+    },
     limit::RequestLimits,
     limiter::{self, Limiter},
-    rules::{self, RuleSet, Source},
-    server::{self, ListenAddress, Settings},
+    rules::{self, Source},
+    server::{self, ListenAddress, RuleSettings, Settings},
     store::{self, OnFull, Seed, StoreSettings},
     telemetry::{self, LogFormat},
 };
@@ -20,6 +24,7 @@ use std::{num::NonZeroUsize, path::PathBuf, process::ExitCode, sync::Arc, time::
 /// Serves rate limit decisions over gRPC.
 ///
 /// Without --rules it serves demo rules: domain `demo`, 5 hits per 10 s for each value of `api_key`.
+/// Rule files are read again when they change, and at SIGHUP; one with an error leaves the rules as they are.
 /// SIGTERM and SIGINT drain: health becomes NOT_SERVING, calls in flight complete, the exit code is 0. A second one ends
 /// the process at once.
 #[derive(Args)]
@@ -29,6 +34,10 @@ pub(super) struct Serve {
     rules: Vec<PathBuf>,
     #[command(flatten)]
     read_as: ReadAs,
+    /// How changes of rule files are found: by file events (with a look every 10 s), by looking every 2 s, or not at
+    /// all. SIGHUP reloads them in any case.
+    #[arg(long, env = "TIDEGATE_RULES_WATCH", default_value = "auto", value_name = "HOW")]
+    rules_watch: WatchMode,
     /// Address of the gRPC port: host:port or unix:/path/of/socket; repeatable.
     #[arg(
         long,
@@ -132,7 +141,7 @@ impl Serve {
 
     fn serve(self) -> Result<ExitCode, Failure> {
         let mut settings = self.settings()?;
-        let rules = self.rules()?;
+        let rules = self.read_as.parse(&settings.rules.sources)?;
         let clock = self.clock(&mut settings)?;
         let counters_max = self.counters_max();
         let on_full = match self.on_full {
@@ -146,7 +155,8 @@ impl Serve {
                 .with_queued_max(max_queued)
                 .with_queue_margin(margin)
         };
-        server::serve(&settings, &clock, self.data.start(build, &clock)?, signals::stop)?;
+        let reload = settings.rules.reload.clone();
+        server::serve(&settings, &clock, self.data.start(build, &clock)?, || signals::stop(reload))?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -167,15 +177,27 @@ impl Serve {
         Ok(clock)
     }
 
-    fn rules(&self) -> Result<RuleSet, Failure> {
+    fn rule_settings(&self) -> Result<RuleSettings, Failure> {
+        // Standard input can be read once.
+        let is_read_once = self.rules.iter().any(|path| path.as_os_str() == "-");
+        Ok(RuleSettings {
+            options: self.read_as.options(),
+            sources: self.rule_sources()?,
+            files: if is_read_once { Vec::new() } else { self.rules.clone() },
+            watch: WatchSettings { mode: self.rules_watch, ..WatchSettings::default() },
+            reload: ReloadRequests::default(),
+        })
+    }
+
+    fn rule_sources(&self) -> Result<Vec<Source>, Failure> {
         if !self.rules.is_empty() {
-            return self.read_as.load(&self.rules);
+            return Ok(rules::read(&self.rules)?);
         }
         tracing::warn!(
             "no --rules: serving the demo rules only (domain `demo`, 5 per 10s for each `api_key`); every other request \
              is admitted. Set --rules or TIDEGATE_RULES to limit your own traffic"
         );
-        self.read_as.parse(&[Source::file("demo.yaml", rules::DEMO)])
+        Ok(vec![Source::file("demo.yaml", rules::DEMO)])
     }
 
     fn counters_max(&self) -> usize {
@@ -195,6 +217,7 @@ impl Serve {
             listen: self.listen.clone(),
             test_clock: None,
             http_listen: self.http_listen.clone(),
+            rules: self.rule_settings()?,
             threads: self.threads.unwrap_or(cores),
             request_limits: RequestLimits {
                 descriptors_max: self.bounds.max_descriptors,

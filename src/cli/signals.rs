@@ -1,5 +1,6 @@
 //! Signals of `serve`, received on a thread of their own: they take effect whatever the server is doing.
 
+use crate::config::ReloadRequests;
 use std::{io, sync::mpsc, thread};
 use tokio::{
     runtime,
@@ -10,9 +11,9 @@ use tokio::{
 /// Exit code of a process that a signal ends, less the signal's number.
 const EXIT_BY_SIGNAL: i32 = 128;
 
-/// Receives signals from now on. The future completes at the first SIGTERM or SIGINT; a second one ends the process at
+/// Receives signals from now on. SIGHUP requests a reload of the rule files. The future completes at the first SIGTERM or SIGINT; a second one ends the process at
 /// once, without the rest of the drain and without a last snapshot.
-pub(super) fn stop() -> io::Result<impl Future<Output = ()>> {
+pub(super) fn stop(reload: ReloadRequests) -> io::Result<impl Future<Output = ()>> {
     let (stop, stopped) = oneshot::channel();
     let (installed, is_installed) = mpsc::channel();
     thread::Builder::new().name("signals".into()).spawn(move || {
@@ -24,7 +25,7 @@ pub(super) fn stop() -> io::Result<impl Future<Output = ()>> {
             match Signals::install() {
                 Ok(signals) => {
                     let _ = installed.send(Ok(()));
-                    signals.receive(stop).await;
+                    signals.receive(stop, &reload).await;
                 }
                 Err(error) => drop(installed.send(Err(error))),
             }
@@ -52,14 +53,18 @@ impl Signals {
         })
     }
 
-    async fn receive(mut self, stop: oneshot::Sender<()>) {
+    async fn receive(mut self, stop: oneshot::Sender<()>, reload: &ReloadRequests) {
         let mut stop = Some(stop);
         loop {
             let (name, kind) = tokio::select! {
                 _ = self.terminate.recv() => ("SIGTERM", SignalKind::terminate()),
                 _ = self.interrupt.recv() => ("SIGINT", SignalKind::interrupt()),
                 _ = self.hangup.recv() => {
-                    tracing::warn!("SIGHUP ignored: rules are read at the start; restart to read them again");
+                    if reload.request() {
+                        tracing::info!("SIGHUP: reading the rule files again");
+                    } else {
+                        tracing::warn!("SIGHUP ignored: there are no rule files to read again");
+                    }
                     continue;
                 }
             };

@@ -7,11 +7,14 @@
 //! Invariants: the rules in force were built from the last good declarations of every feed; all or nothing of what a feed
 //! hands over takes effect; two feeds at once take effect one after the other.
 
+pub mod describe;
+mod rule_files;
 mod status;
 #[cfg(test)]
 mod tests;
 pub mod watch;
 
+pub use rule_files::{ReloadRequests, RuleFiles};
 pub use status::{Attempt, LoadResult, RulesStatus};
 
 use crate::{
@@ -31,6 +34,17 @@ pub enum Feed {
     Xds,
     /// Overrides set at run time.
     Overrides,
+}
+
+impl Feed {
+    /// The name in logs and in `GET /rules/status`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Files => "files",
+            Self::Xds => "xds",
+            Self::Overrides => "overrides",
+        }
+    }
 }
 
 /// The owner of the rules in force.

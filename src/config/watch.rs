@@ -119,11 +119,7 @@ impl Watch {
     pub fn wait(&mut self, timeout: Duration) -> Wake {
         match self.messages.recv_timeout(timeout) {
             Ok(Message::Stop) => Wake::Stopped,
-            Ok(Message::Request) => {
-                // What is read from now on is reported.
-                self.seen = FilesSnapshot::of(&self.paths);
-                Wake::Requested
-            }
+            Ok(Message::Request) => self.requested(),
             Ok(Message::Event(event)) => {
                 self.note(&event);
                 self.settle()
@@ -131,6 +127,12 @@ impl Watch {
             Err(_) if self.is_look_due(timeout) => self.look(),
             Err(_) => Wake::Idle,
         }
+    }
+
+    /// What is on the disk from now on is reported: no need to report it again.
+    fn requested(&mut self) -> Wake {
+        self.seen = self.look_anew();
+        Wake::Requested
     }
 
     fn is_look_due(&mut self, waited: Duration) -> bool {
@@ -156,12 +158,11 @@ impl Watch {
 
     /// Waits until no event arrives, no file is open for writing as far as is known, and two looks agree.
     fn settle(&mut self) -> Wake {
-        let mut requested = false;
         let mut last = self.look_anew();
         for _ in 0..SETTLES_MAX {
             match self.messages.recv_timeout(self.settings.settle) {
                 Ok(Message::Stop) => return Wake::Stopped,
-                Ok(Message::Request) => requested = true,
+                Ok(Message::Request) => return self.requested(),
                 Ok(Message::Event(event)) => self.note(&event),
                 Err(_) => {
                     let next = self.look_anew();
@@ -178,11 +179,7 @@ impl Watch {
         }
         let changed = last != self.seen;
         self.seen = last;
-        match (requested, changed) {
-            (true, _) => Wake::Requested,
-            (false, true) => Wake::Changed,
-            (false, false) => Wake::Idle,
-        }
+        if changed { Wake::Changed } else { Wake::Idle }
     }
 
     /// What is on the disk, once all of its directories are watched.

@@ -21,16 +21,18 @@ use crate::{
         http::{self, Admin},
     },
     clock::Clock,
+    config::{Config, Feed, ReloadRequests, RuleFiles, watch::WatchSettings},
     http2::Http2Settings,
     limit::RequestLimits,
     limiter::Limiter,
+    rules::{LoadOptions, Source},
     service::{RateLimitService, ResponseOptions, Tally},
     snapshot::{DiskError, SnapshotTask, Writer},
     telemetry::Sources,
     transport::{self, BindError, Listener},
 };
 use clock_follower::ClockFollower;
-use std::{io, num::NonZeroUsize, pin::pin, sync::Arc, time::Duration};
+use std::{io, num::NonZeroUsize, path::PathBuf, pin::pin, sync::Arc, time::Duration};
 use sweeper::Sweeper;
 use tokio::{
     sync::{oneshot, watch},
@@ -47,6 +49,8 @@ pub struct Settings {
     pub test_clock: Option<TestClock>,
     /// Address of the admin port (metrics and probes over HTTP), if any.
     pub http_listen: Option<ListenAddress>,
+    /// The rules that the limiter has at the start, and where later ones come from.
+    pub rules: RuleSettings,
     /// Worker threads.
     pub threads: NonZeroUsize,
     /// Bounds of a request message.
@@ -67,6 +71,21 @@ pub struct Settings {
     pub drain_timeout: Duration,
     /// Interval between snapshots, where there is a writer.
     pub snapshot_interval: Duration,
+}
+
+/// The rules that the limiter has at the start, and where later ones come from.
+#[derive(Clone, Debug, Default)]
+pub struct RuleSettings {
+    /// How rule files are read.
+    pub options: LoadOptions,
+    /// What the limiter's rules were built from.
+    pub sources: Vec<Source>,
+    /// The files and directories to read again when they change; none if the rules do not come from files.
+    pub files: Vec<PathBuf>,
+    /// How changes are found.
+    pub watch: WatchSettings,
+    /// Requests to read the files again.
+    pub reload: ReloadRequests,
 }
 
 /// Errors that keep the server from starting, or from stopping well.
@@ -186,6 +205,8 @@ async fn make_limiter<E: From<ServeError> + Send + 'static>(
 /// The background threads, and the limiter they work on.
 struct Background {
     limiter: Arc<Limiter>,
+    config: Arc<Config>,
+    rule_files: Option<RuleFiles>,
     clock_follower: ClockFollower,
     sweeper: Sweeper,
     snapshots: Option<SnapshotTask>,
@@ -198,22 +219,33 @@ impl Background {
         (limiter, writer): (Limiter, Option<Writer>),
     ) -> Result<Self, ServeError> {
         let limiter = Arc::new(limiter);
+        let RuleSettings { options, sources, files, watch, reload } = settings.rules.clone();
+        let config = Config::new(Arc::clone(&limiter), options, Feed::Files, sources, clock.now());
+        let config = Arc::new(config);
+        let start_files = || RuleFiles::start(&config, files.clone(), watch, clock, &reload);
+        let rule_files = (!files.is_empty()).then(start_files).transpose();
+        let rule_files =
+            rule_files.map_err(|source| ServeError::Start { what: "the rules thread", source })?;
         let sweeper = Sweeper::start(&limiter, clock)?;
         let clock_follower = ClockFollower::start(clock)?;
         let snapshots = writer
             .map(|writer| SnapshotTask::start(writer, &limiter, clock, settings.snapshot_interval))
             .transpose()
             .map_err(|source| ServeError::Start { what: "the snapshots", source })?;
-        Ok(Self { limiter, clock_follower, sweeper, snapshots })
+        Ok(Self { limiter, config, rule_files, clock_follower, sweeper, snapshots })
     }
 
     fn sources(&self, tally: &Arc<Tally>) -> Sources {
         let snapshots = self.snapshots.as_ref().map(|snapshots| Arc::clone(snapshots.counts()));
-        Sources { tally: Arc::clone(tally), limiter: Arc::clone(&self.limiter), snapshots }
+        let (limiter, config) = (Arc::clone(&self.limiter), Arc::clone(&self.config));
+        Sources { tally: Arc::clone(tally), limiter, config, snapshots }
     }
 
     /// Stops the threads and writes the last snapshot; called after the last decision.
     fn finish(self) -> Result<(), ServeError> {
+        if let Some(rule_files) = self.rule_files {
+            rule_files.stop();
+        }
         self.sweeper.stop();
         self.clock_follower.stop();
         self.snapshots.map_or(Ok(()), SnapshotTask::finish).map_err(ServeError::LastSnapshot)
@@ -265,6 +297,7 @@ impl Listening {
     /// Starts deciding requests.
     async fn serve(&self, background: &Background) {
         self.admin.metrics().start(background.sources(self.service.tally()));
+        self.admin.set_config(Arc::clone(&background.config));
         self.service.set_ready(Arc::clone(&background.limiter));
         self.admin.set_serving(true);
         self.health.set_serving(true).await;

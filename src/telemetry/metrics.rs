@@ -2,6 +2,7 @@
 
 use super::exposition::{MetricsFormat, to_prometheus};
 use crate::{
+    config::{Config, RulesStatus},
     limiter::Limiter,
     service::{Tally, Totals},
     snapshot::SnapshotCounts,
@@ -25,6 +26,8 @@ pub struct Sources {
     pub tally: Arc<Tally>,
     /// The counters.
     pub limiter: Arc<Limiter>,
+    /// The rules.
+    pub config: Arc<Config>,
     /// The snapshots, where there are any.
     pub snapshots: Option<Arc<SnapshotCounts>>,
 }
@@ -78,9 +81,10 @@ impl Collector for Reader {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut page = Page(encoder);
         page.gauge_of("build", "Version of the server", &[("version", env!("CARGO_PKG_VERSION"))], 1_u64)?;
-        let Some(Sources { tally, limiter, snapshots }) = self.0.get() else { return Ok(()) };
+        let Some(Sources { tally, limiter, config, snapshots }) = self.0.get() else { return Ok(()) };
         page.decisions(tally)?;
         page.counters(limiter)?;
+        page.rules(&config.status())?;
         snapshots.as_ref().map_or(Ok(()), |snapshots| page.snapshots(snapshots))
     }
 }
@@ -113,6 +117,21 @@ impl Page<'_> {
         self.gauge("waiting", "Requests in the queues of leaky buckets", limiter.queued() as u64)?;
         let what = "Requests that needed a new counter when there was no room, by outcome";
         self.counters_of("no_room", what, &[([("outcome", outcome)], store.no_room() as u64)])
+    }
+
+    fn rules(&mut self, status: &RulesStatus) -> fmt::Result {
+        self.gauge("rules_generation", "Rule sets put in force since the start", status.generation)?;
+        self.gauge("rules", "Rules in force", status.rules as u64)?;
+        self.gauge("rules_limits", "Limits in force", status.limits as u64)?;
+        self.gauge("rules_domains", "Domains in force", status.domains as u64)?;
+        let seconds = status.loaded_at.as_nanos() as f64 / 1e9;
+        self.gauge("rules_last_success_timestamp_seconds", "Unix time of the last successful load", seconds)?;
+        let results = [
+            ([("result", "succeeded")], status.succeeded),
+            ([("result", "unchanged")], status.unchanged),
+            ([("result", "failed")], status.failed),
+        ];
+        self.counters_of("rules_reloads", "Attempts to change the rules, by result", &results)
     }
 
     fn snapshots(&mut self, snapshots: &SnapshotCounts) -> fmt::Result {

@@ -14,6 +14,7 @@ mod flood;
 mod health;
 mod queue;
 mod reflection;
+mod reload;
 mod response_options;
 mod restoring;
 mod rules;

@@ -154,7 +154,7 @@ fn wait_for_log(server: &Server, text: &str) {
 
 /// SIGHUP ended the process without a last snapshot.
 #[tokio::test]
-async fn sighup_is_ignored_with_a_log_line() {
+async fn sighup_without_rule_files_is_ignored_with_a_log_line() {
     let server = Server::start(&[]);
     server.signal(rustix::process::Signal::HUP);
     wait_for_log(&server, "SIGHUP ignored");

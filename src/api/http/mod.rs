@@ -1,6 +1,9 @@
-//! HTTP for operators: `/metrics`, `/livez`, `/readyz`.
+//! HTTP for operators: `/metrics`, `/livez`, `/readyz`, `/rules`, `/rules/status`.
 
-use crate::telemetry::{Metrics, MetricsFormat};
+use crate::{
+    config::{Config, describe},
+    telemetry::{Metrics, MetricsFormat},
+};
 use axum::{
     Router,
     extract::State,
@@ -8,11 +11,11 @@ use axum::{
         HeaderMap, StatusCode,
         header::{ACCEPT, CONTENT_TYPE, VARY},
     },
-    response::IntoResponse,
+    response::{IntoResponse, Response},
     routing::get,
 };
 use std::sync::{
-    Arc,
+    Arc, OnceLock,
     atomic::{AtomicBool, Ordering},
 };
 
@@ -21,12 +24,19 @@ use std::sync::{
 pub struct Admin {
     metrics: Arc<Metrics>,
     is_serving: Arc<AtomicBool>,
+    /// The rules; none until the counters are restored.
+    config: Arc<OnceLock<Arc<Config>>>,
 }
 
 impl Admin {
     /// The metrics.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    /// Sets the owner of the rules. Only the first call has an effect.
+    pub fn set_config(&self, config: Arc<Config>) {
+        let _ = self.config.set(config);
     }
 
     /// Sets whether requests are decided, which gRPC health reports too.
@@ -41,7 +51,14 @@ pub fn router(admin: Admin) -> Router {
         .route("/metrics", get(metrics))
         .route("/livez", get(|| async { "alive\n" }))
         .route("/readyz", get(ready))
-        .fallback(|| async { (StatusCode::NOT_FOUND, "not found; there are /metrics, /livez and /readyz\n") })
+        .route("/rules", get(rules))
+        .route("/rules/status", get(rules_status))
+        .fallback(|| async {
+            (
+                StatusCode::NOT_FOUND,
+                "not found; there are /metrics, /livez, /readyz, /rules and /rules/status\n",
+            )
+        })
         .with_state(admin)
 }
 
@@ -49,6 +66,28 @@ async fn metrics(State(admin): State<Admin>, headers: HeaderMap) -> impl IntoRes
     let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
     let format = MetricsFormat::negotiate(accept);
     ([(CONTENT_TYPE, format.content_type()), (VARY, "accept")], admin.metrics.text(format))
+}
+
+/// The rules in force: JSON, or the YAML they were built from where `Accept` names it.
+async fn rules(State(admin): State<Admin>, headers: HeaderMap) -> Response {
+    let Some(config) = admin.config.get() else { return starting() };
+    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    if accept.contains("yaml") {
+        let yaml = describe::sources_to_yaml(&config.sources());
+        return ([(CONTENT_TYPE, "application/yaml"), (VARY, "accept")], yaml).into_response();
+    }
+    let rules = describe::rules_to_json(&config.limiter().rules());
+    ([(CONTENT_TYPE, "application/json"), (VARY, "accept")], rules.to_string()).into_response()
+}
+
+async fn rules_status(State(admin): State<Admin>) -> Response {
+    let Some(config) = admin.config.get() else { return starting() };
+    let status = describe::status_to_json(&config.status());
+    ([(CONTENT_TYPE, "application/json")], status.to_string()).into_response()
+}
+
+fn starting() -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, "starting: the counters are being restored\n").into_response()
 }
 
 async fn ready(State(admin): State<Admin>) -> impl IntoResponse {

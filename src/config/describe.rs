@@ -1,0 +1,110 @@
+//! Rules and their status as JSON and YAML, for people and tools.
+
+use super::{LoadResult, RulesStatus};
+use crate::{
+    algorithm::Queue,
+    limit::Timestamp,
+    rules::{Charge, Rule, RuleError, RuleErrors, RuleLimit, RuleSet, Source},
+};
+use serde_json::{Value, json};
+
+/// Every domain with its rules, and where each is declared.
+pub fn rules_to_json(rules: &RuleSet) -> Value {
+    let domains = rules.domains().map(|domain| {
+        let all: Vec<Value> = domain.rules().into_iter().map(|rule| rule_to_json(rules, rule)).collect();
+        json!({ "domain": domain.name(), "rules": all })
+    });
+    domains.collect()
+}
+
+fn rule_to_json(rules: &RuleSet, rule: &Rule) -> Value {
+    json!({
+        "rule": &*rule.info.path,
+        "limits": rule.limits.iter().map(|limit| limit_to_json(rules, limit)).collect::<Vec<_>>(),
+        "unlimited": rule.unlimited,
+        "shadow_mode": rule.shadow,
+        "quota_mode": rule.info.quota,
+        "replaces": rule.replaces,
+        "on_deny": rule.info.on_deny.as_ref().map(|on_deny| on_deny.to_string()),
+        "declared_at": rule.origin.to_string(),
+    })
+}
+
+fn limit_to_json(rules: &RuleSet, limit: &RuleLimit) -> Value {
+    let queue = |Queue { wait_max, hits_max }| {
+        let max_wait = humantime::format_duration(wait_max).to_string();
+        json!({ "max_wait": max_wait, "max_queue": hits_max })
+    };
+    json!({
+        "limit": &*rules.limit_name(limit).limit,
+        "name": limit.name,
+        "requests": limit.requests,
+        "window": limit.window.to_string(),
+        "algorithm": limit.algorithm.name(),
+        "queue": limit.algorithm.queueing().and_then(|bucket| bucket.queue).map(queue),
+        "charge": if limit.charge == Charge::Always { "always" } else { "admitted" },
+    })
+}
+
+/// The errors, each with its place.
+pub fn errors_to_json(errors: &RuleErrors) -> Value {
+    let one = |error: &RuleError| {
+        json!({
+            "source": error.origin.source.to_string(),
+            "line": error.origin.position.map(|position| position.line),
+            "column": error.origin.position.map(|position| position.column),
+            "path": error.path,
+            "message": error.message,
+        })
+    };
+    errors.iter().map(one).collect()
+}
+
+/// What is in force, and how attempts to change it ended.
+pub fn status_to_json(status: &RulesStatus) -> Value {
+    let last = status.last.as_ref().map(|attempt| {
+        let (result, errors) = match &attempt.result {
+            LoadResult::Loaded => ("loaded", json!([])),
+            LoadResult::Unchanged => ("unchanged", json!([])),
+            LoadResult::Failed(errors) => ("failed", errors_to_json(errors)),
+        };
+        json!({
+            "feed": attempt.feed.name(),
+            "at_unix_seconds": unix_seconds(attempt.at),
+            "result": result,
+            "errors": errors,
+        })
+    });
+    json!({
+        "generation": status.generation,
+        "loaded_at_unix_seconds": unix_seconds(status.loaded_at),
+        "sources": status.sources.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "domains": status.domains,
+        "rules": status.rules,
+        "limits": status.limits,
+        "reloads": {
+            "succeeded": status.succeeded,
+            "unchanged": status.unchanged,
+            "failed": status.failed,
+        },
+        "last_attempt": last,
+    })
+}
+
+/// The declarations as one YAML stream: a document for each source, after a comment with its name.
+pub fn sources_to_yaml(sources: &[Source]) -> String {
+    let mut yaml = String::new();
+    for Source { id, text } in sources {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        // A name may hold anything, a comment ends with its line.
+        let name = id.to_string().replace(char::is_control, "?");
+        let begins = if text.trim_start().starts_with("---") { "" } else { "---\n" };
+        let ends = if text.ends_with('\n') { "" } else { "\n" };
+        yaml += &format!("# {name}\n{begins}{text}{ends}");
+    }
+    yaml
+}
+
+fn unix_seconds(time: Timestamp) -> f64 {
+    time.as_nanos() as f64 / 1e9
+}
