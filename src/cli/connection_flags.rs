@@ -66,6 +66,12 @@ pub(super) struct ConnectionFlags {
     /// Time without a request after which a connection is closed with GOAWAY.
     #[arg(long, env = "TIDEGATE_IDLE_TIMEOUT", value_name = "TIME", value_parser = interval, default_value = "1h")]
     idle_timeout: Duration,
+    /// Age at which a connection gets GOAWAY, 10 % more or less, so that clients connect again and spread over replicas.
+    #[arg(long, env = "TIDEGATE_MAX_CONNECTION_AGE", value_name = "TIME", value_parser = interval)]
+    max_connection_age: Option<Duration>,
+    /// Time after that age that calls have to complete before the connection is closed.
+    #[arg(long, env = "TIDEGATE_MAX_CONNECTION_AGE_GRACE", value_name = "TIME", value_parser = interval, default_value = "30s")]
+    max_connection_age_grace: Duration,
     /// Time from a unary request's headers to the end of its body, after which the stream is reset.
     #[arg(long, env = "TIDEGATE_BODY_TIMEOUT", value_name = "TIME", value_parser = interval, default_value = "30s")]
     body_timeout: Duration,
@@ -102,6 +108,8 @@ impl ConnectionFlags {
             keep_alive_interval: self.keep_alive_interval,
             keep_alive_timeout: self.keep_alive_timeout,
             idle_timeout: self.idle_timeout,
+            age_max: self.max_connection_age,
+            age_grace: self.max_connection_age_grace,
             body_timeout: self.body_timeout,
             write_timeout: self.write_timeout,
             control_frames_max: self.max_control_frames,

@@ -30,6 +30,10 @@ pub struct Http2Settings {
     pub keep_alive_timeout: Duration,
     /// Time without a request before the connection is drained.
     pub idle_timeout: Duration,
+    /// Age at which a connection is drained; none for no maximum. See [`Self::with_age_jitter`].
+    pub age_max: Option<Duration>,
+    /// Time after the maximum age that calls have to complete before the connection is closed.
+    pub age_grace: Duration,
     /// Time from a request's HEADERS to its END_STREAM, and from HEADERS to END_HEADERS. A stream on which the response
     /// starts before the request ends is bidirectional, and exempt.
     pub body_timeout: Duration,
@@ -55,6 +59,8 @@ impl Default for Http2Settings {
             keep_alive_interval: Duration::from_secs(60),
             keep_alive_timeout: Duration::from_secs(20),
             idle_timeout: Duration::from_secs(3600),
+            age_max: None,
+            age_grace: Duration::from_secs(30),
             body_timeout: Duration::from_secs(30),
             write_timeout: Duration::from_secs(20),
             control_frames_max: 10_000,
@@ -63,10 +69,29 @@ impl Default for Http2Settings {
     }
 }
 
+/// Share of the maximum age by which that of a connection differs at most.
+const AGE_JITTER_SHARE: u32 = 10;
+
 impl Http2Settings {
+    /// The settings of one connection: its maximum age differs by up to a tenth in either direction, in proportion to
+    /// `random`. Connections that were opened together, after a restart for example, are not drained together.
+    pub fn with_age_jitter(self, random: u64) -> Self {
+        let age_max = self.age_max.map(|age| {
+            let jitter = age / AGE_JITTER_SHARE;
+            let range = (2 * jitter).as_nanos().min(u64::MAX.into());
+            let offset = (range * u128::from(random)) >> u64::BITS;
+            (age - jitter).saturating_add(Duration::from_nanos(offset as u64))
+        });
+        Self { age_max, ..self }
+    }
+
     /// Interval between a connection's ticks: the precision of every timeout.
     pub(super) fn tick(&self) -> Duration {
+        // Finer than the jitter, or ages that differ would end at the same tick.
+        let age_precision = self.age_max.map_or(Duration::MAX, |age| age / AGE_JITTER_SHARE);
         let shortest = [
+            age_precision,
+            self.age_grace,
             self.first_request_timeout,
             self.keep_alive_interval,
             self.keep_alive_timeout,
@@ -78,5 +103,40 @@ impl Http2Settings {
         .min()
         .unwrap_or(Duration::MAX);
         (shortest / 4).clamp(Duration::from_millis(5), Duration::from_secs(5))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn age_max(age_max: Duration, random: u64) -> Option<Duration> {
+        Http2Settings { age_max: Some(age_max), ..Http2Settings::default() }.with_age_jitter(random).age_max
+    }
+
+    #[test]
+    fn the_jitter_spreads_ages_over_a_tenth_in_either_direction() {
+        assert_eq!(age_max(MINUTE, 0), Some(MINUTE * 9 / 10));
+        assert_eq!(age_max(MINUTE, u64::MAX / 2 + 1), Some(MINUTE));
+        let oldest = age_max(MINUTE, u64::MAX).expect("there is a maximum");
+        assert!(oldest < MINUTE * 11 / 10 && oldest > MINUTE * 11 / 10 - Duration::from_micros(1));
+        assert_eq!(Http2Settings::default().with_age_jitter(7).age_max, None);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_age_has_a_jitter_within_its_bounds(age: u64, random: u64) {
+            let age = Duration::from_nanos(age);
+            let with_jitter = age_max(age, random).expect("there is a maximum");
+            proptest::prop_assert!(with_jitter >= age - age / 10 && with_jitter <= age + age / 10);
+        }
+    }
+
+    #[test]
+    fn ticks_are_finer_than_the_jitter() {
+        let settings = Http2Settings { age_max: Some(Duration::from_secs(10)), ..Http2Settings::default() };
+        assert_eq!(settings.tick(), Duration::from_millis(250));
     }
 }

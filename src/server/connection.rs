@@ -30,6 +30,8 @@ pub(super) async fn serve(
             return;
         }
     };
+    // Without randomness, ages have no jitter.
+    let settings = settings.with_age_jitter(getrandom::u64().unwrap_or(1 << 63));
     if let Err(error) = http2::serve(stream, port, settings, activity, drain).await {
         tracing::debug!(%error, "connection failed");
     }

@@ -282,6 +282,19 @@ async fn a_tidegate_that_does_not_answer_is_waited_for_as_long_as_the_timeout_sa
     edge.limited_again(FAIL_CLOSED).await;
 }
 
+/// Envoy connects again after each GOAWAY, and every request is decided: this listener refuses the others.
+async fn a_maximum_age_of_connections_loses_no_call() {
+    let server = serve_rules("rules.yaml", "127.0.0.1:0", &["--max-connection-age", "100ms"]);
+    let envoy = Envoy::start("http.yaml", server.address(), &[]).await;
+    let edge = Edge { server, envoy };
+    edge.limited_again(FAIL_CLOSED).await;
+    for request in 0..150 {
+        let answer = edge.ask_at(FAIL_CLOSED, ALICE, Request::get("/")).await;
+        assert!(matches!(answer.status().as_u16(), 200 | 429), "request {request}: {answer:?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
 async fn a_sidecar_asks_over_a_unix_socket() {
     let folder = tempfile::tempdir().unwrap();
     let address = format!("unix:{}", folder.path().join("tidegate.sock").display());
@@ -353,6 +366,7 @@ crate::tests_with! { ENVOY:
     a_charge_on_stream_done_is_paid_after_the_answer_and_beyond_the_limit,
     without_tidegate_envoy_fails_open_or_closed_as_set_and_limits_again_after_a_restart,
     a_tidegate_that_does_not_answer_is_waited_for_as_long_as_the_timeout_says,
+    a_maximum_age_of_connections_loses_no_call,
     a_sidecar_asks_over_a_unix_socket,
     the_readmes_config_limits_the_demo,
 }

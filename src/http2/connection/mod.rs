@@ -95,7 +95,7 @@ enum Phase {
     /// The client knows: new streams are ignored.
     GoingAway,
     /// Nothing is read any more; the rest is written.
-    Failed,
+    Closing,
     /// Nothing is read or written.
     Closed,
 }
@@ -130,14 +130,14 @@ impl<S: Service> Connection<S> {
 
     /// Whether more is to be read: not while too many bytes are unread by the client.
     pub(super) fn wants_to_read(&self) -> bool {
-        self.phase < Phase::Failed && self.unwritten().len() < UNREAD_MAX
+        self.phase < Phase::Closing && self.unwritten().len() < UNREAD_MAX
     }
 
     /// Whether the connection is over and everything is written.
     pub(super) fn is_finished(&self) -> bool {
         match self.phase {
             Phase::Closed => true,
-            Phase::Failed => self.unwritten().is_empty(),
+            Phase::Closing => self.unwritten().is_empty(),
             Phase::GoingAway => self.streams.is_empty() && self.unwritten().is_empty(),
             _ => false,
         }
@@ -175,7 +175,7 @@ impl<S: Service> Connection<S> {
 
     /// Processes bytes read.
     pub(super) fn read(&mut self, bytes: &[u8], service: &S) {
-        if self.phase >= Phase::Failed {
+        if self.phase >= Phase::Closing {
             return;
         }
         self.time.on_read();
@@ -269,8 +269,13 @@ impl<S: Service> Connection<S> {
             self.write_preface();
             self.write_goaway(self.last_stream, error.code);
         }
-        self.phase = Phase::Failed;
         self.failure = Some(error.why);
+        self.stop_reading();
+    }
+
+    /// Drops all streams; the connection ends when everything is written.
+    fn stop_reading(&mut self) {
+        self.phase = Phase::Closing;
         self.streams.clear();
         self.to_route.clear();
         self.incoming = ReadBuffer::default();

@@ -81,6 +81,7 @@ impl<S: Service> Connection<S> {
             Self::end_slow_header_block,
             Self::ping_if_silent,
             Self::drain_if_idle,
+            Self::end_at_age_max,
             Self::end_unacknowledged_drain,
         ] {
             if self.is_finished() {
@@ -142,7 +143,7 @@ impl<S: Service> Connection<S> {
                 self.fail(ConnectionError::protocol("no preface and SETTINGS in time"));
             }
             Phase::Open | Phase::Draining => self.go_away(),
-            Phase::GoingAway | Phase::Failed | Phase::Closed => {}
+            Phase::GoingAway | Phase::Closing | Phase::Closed => {}
         }
     }
 
@@ -189,6 +190,18 @@ impl<S: Service> Connection<S> {
             && self.streams.is_empty()
             && self.is_over(self.time.request_ended, self.settings.idle_timeout)
         {
+            self.start_drain();
+        }
+    }
+
+    /// Drains a connection that has reached its maximum age, and closes it once the grace is over. A client with open
+    /// calls observes a lost connection then, which gRPC reports as UNAVAILABLE.
+    fn end_at_age_max(&mut self) {
+        let Some(age_max) = self.settings.age_max.filter(|age| self.time.now >= *age) else { return };
+        if self.is_over(age_max, self.settings.age_grace) {
+            self.go_away();
+            self.stop_reading();
+        } else if self.phase == Phase::Open {
             self.start_drain();
         }
     }

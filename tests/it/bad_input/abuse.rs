@@ -73,6 +73,31 @@ async fn idle_connections_are_drained() {
     assert_eq!(idle.end().await, Some(0));
 }
 
+/// Every call is answered, those between the GOAWAY and its acknowledgement too.
+#[tokio::test]
+async fn a_busy_connection_is_drained_at_its_maximum_age() {
+    let server = Target::start(&["--max-connection-age", "300ms"]).await;
+    let mut busy = abuser(&server).await;
+    let body = plain(&request(vec![good()]).encode_to_vec());
+    let (mut stream, mut pinged, mut calls_after_goaway) = (1, None, 0);
+    while calls_after_goaway < 3 {
+        busy.send(HEADERS, END_HEADERS, stream, &call_head()).await;
+        busy.send(DATA, END_STREAM, stream, &body).await;
+        loop {
+            let frame = busy.next().await.expect("the connection is open until the PING is acknowledged");
+            match frame.kind {
+                PING => pinged = Some(frame.payload),
+                HEADERS if frame.flags & END_STREAM != 0 => break,
+                kind => assert_ne!(kind, RST_STREAM),
+            }
+        }
+        calls_after_goaway += u32::from(pinged.is_some());
+        stream += 2;
+    }
+    busy.send(PING, 1, 0, &pinged.expect("a PING follows the GOAWAY")).await;
+    assert_eq!(busy.end().await, Some(0));
+}
+
 #[tokio::test]
 async fn a_client_that_does_not_acknowledge_pings_is_closed() {
     let args = ["--keep-alive-interval", "200ms", "--keep-alive-timeout", "200ms"];

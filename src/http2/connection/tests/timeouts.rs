@@ -267,3 +267,73 @@ fn an_evicted_connection_finishes_whole_requests_and_ignores_later_ones() {
     assert!(matches!(client.receives()[..], [Head(..), End(_)]));
     assert!(client.server.is_finished());
 }
+
+/// Settings with a maximum age of a minute and ten seconds of grace.
+fn aging() -> Http2Settings {
+    let keep_alive_interval = SECOND * 10_000;
+    Http2Settings { age_max: Some(SECOND * 60), age_grace: SECOND * 10, keep_alive_interval, ..patient() }
+}
+
+fn acknowledge_drain(client: &mut Client, received: &[Received]) {
+    let ping = received.iter().find_map(|received| match received {
+        Ping(payload) => Some(payload.clone()),
+        _ => None,
+    });
+    client.sends_frame(frame::PING, frame::ACK, 0, &ping.expect("a PING after the GOAWAY"));
+}
+
+#[test]
+fn a_connection_at_its_maximum_age_is_drained_and_its_calls_complete() {
+    let mut client = Client::with(aging(), &[]);
+    client.server.tick(SECOND * 59);
+    let before = client.calls(b"before");
+    assert_eq!(client.receives(), response(before, b"before"));
+    client.server.tick(SECOND * 60);
+    let received = client.receives();
+    assert!(matches!(received[..], [GoAway(frame::STREAM_MAX, 0), Ping(_)]), "{received:?}");
+    // Sent before the client knew.
+    let crossing = client.calls(b"crossing");
+    assert_eq!(client.receives(), response(crossing, b"crossing"));
+    let queued = client.opens("/other", frame::END_STREAM);
+    acknowledge_drain(&mut client, &received);
+    assert_eq!(client.receives(), [GoAway(queued, 0)]);
+    client.server.tick(SECOND * 69);
+    assert!(!client.server.is_finished(), "a call is open, and the grace is not over");
+    let (head, ()) = http::Response::new(()).into_parts();
+    client.server.on_task(queued, TaskEvent::Head { head: Box::new(head), is_end: true });
+    assert!(matches!(client.receives()[..], [Head(..), End(_)]));
+    assert!(client.server.is_finished());
+    assert_eq!(client.server.failure(), None);
+}
+
+#[test]
+fn a_call_that_outlasts_the_grace_ends_with_its_connection() {
+    for acknowledges in [true, false] {
+        let mut client = Client::with(aging(), &[]);
+        let watch = client.opens("/other", frame::END_STREAM);
+        client.server.tick(SECOND * 60);
+        let received = client.receives();
+        if acknowledges {
+            acknowledge_drain(&mut client, &received);
+            assert_eq!(client.receives(), [GoAway(watch, 0)]);
+        }
+        client.server.tick(SECOND * 70 - Duration::from_nanos(1));
+        assert!(!client.server.is_finished() && client.server.wants_to_read());
+        client.server.tick(SECOND * 70);
+        let last = if acknowledges { vec![] } else { vec![GoAway(watch, 0)] };
+        assert_eq!(client.receives(), last);
+        assert!(client.server.is_finished() && client.server.streams.is_empty());
+        assert_eq!(client.server.failure(), None);
+    }
+}
+
+/// A busy client is never idle: only its age ends the connection.
+#[test]
+fn a_busy_connection_without_a_maximum_age_is_kept() {
+    let mut client = Client::with(Http2Settings { age_max: None, ..aging() }, &[]);
+    for second in (0..100_000).step_by(50) {
+        client.server.tick(SECOND * second);
+        let stream = client.calls(b"");
+        assert_eq!(client.receives(), response(stream, b""));
+    }
+}
