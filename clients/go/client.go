@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -33,12 +34,15 @@ const (
 // Client asks a Tidegate server for decisions. It is safe for concurrent use, and its calls share one connection for each
 // address.
 type Client struct {
-	domain    string
-	timeout   time.Duration
-	policy    Policy
-	denials   *localDenials
-	breaker   breaker
-	observers []func(context.Context, Decision, time.Duration)
+	domain  string
+	timeout time.Duration
+	// firstTimeout is the timeout until the first call is over: it opens the connection.
+	firstTimeout time.Duration
+	isWarm       atomic.Bool
+	policy       Policy
+	denials      *localDenials
+	breaker      breaker
+	observers    []func(context.Context, Decision, time.Duration)
 	// now is the time since some moment.
 	now func() time.Duration
 
@@ -52,6 +56,7 @@ type Option func(*settings)
 type settings struct {
 	domain          string
 	timeout         time.Duration
+	connectTimeout  time.Duration
 	policy          Policy
 	localDenialsMax int
 	breakerFailures int
@@ -68,6 +73,11 @@ func Domain(domain string) Option { return func(s *settings) { s.domain = domain
 
 // WithTimeout sets the time until an answer counts as missing, 50 ms if not given.
 func WithTimeout(timeout time.Duration) Option { return func(s *settings) { s.timeout = timeout } }
+
+// WithConnectTimeout sets the timeout of the first call, which opens the connection; 1 s if not given.
+func WithConnectTimeout(timeout time.Duration) Option {
+	return func(s *settings) { s.connectTimeout = timeout }
+}
 
 // WithPolicy sets what becomes of requests that get no answer, [FailOpen] if not given.
 func WithPolicy(policy Policy) Option { return func(s *settings) { s.policy = policy } }
@@ -107,6 +117,7 @@ func New(address string, options ...Option) (*Client, error) {
 	started := time.Now()
 	s := settings{
 		timeout:         50 * time.Millisecond,
+		connectTimeout:  time.Second,
 		policy:          FailOpen,
 		localDenialsMax: 10_000,
 		breakerFailures: 5,
@@ -148,15 +159,16 @@ func New(address string, options ...Option) (*Client, error) {
 		return nil, fmt.Errorf("tidegate: %w", err)
 	}
 	return &Client{
-		domain:     s.domain,
-		timeout:    s.timeout,
-		policy:     s.policy,
-		denials:    newLocalDenials(s.localDenialsMax),
-		breaker:    breaker{failuresMax: s.breakerFailures, openFor: s.breakerOpen},
-		observers:  s.observers,
-		now:        s.now,
-		connection: connection,
-		stub:       rls.NewRateLimitServiceClient(connection),
+		domain:       s.domain,
+		timeout:      s.timeout,
+		firstTimeout: max(s.timeout, s.connectTimeout),
+		policy:       s.policy,
+		denials:      newLocalDenials(s.localDenialsMax),
+		breaker:      breaker{failuresMax: s.breakerFailures, openFor: s.breakerOpen},
+		observers:    s.observers,
+		now:          s.now,
+		connection:   connection,
+		stub:         rls.NewRateLimitServiceClient(connection),
 	}, nil
 }
 
@@ -208,9 +220,12 @@ func (c *Client) request(cost uint64, options []CallOption) request {
 	r := request{
 		domain:    c.domain,
 		cost:      cost,
-		timeout:   c.timeout,
+		timeout:   c.firstTimeout,
 		policy:    c.policy,
 		usesLocal: c.denials.max > 0,
+	}
+	if c.isWarm.Load() {
+		r.timeout = c.timeout
 	}
 	for _, option := range options {
 		option.apply(&r)
@@ -248,6 +263,9 @@ func (c *Client) decide(ctx context.Context, r *request) (Decision, error) {
 		return c.withoutAnswer(ctx, r, "BREAKER_OPEN", sent), nil
 	}
 	response, err := c.call(ctx, r)
+	if !c.isWarm.Load() {
+		c.isWarm.Store(true)
+	}
 	if err != nil {
 		return c.failed(ctx, r, p, sent, err)
 	}

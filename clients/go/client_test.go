@@ -114,12 +114,14 @@ func TestAUnixSocketAndSeveralAddresses(t *testing.T) {
 	one, other := serve(t, hundred), serve(t, hundred)
 	client := newClient(t, one.address, WithAddresses(other.address), WithLocalDenials(0))
 	left := map[uint32]int{}
-	for range 20 {
-		left[allow(t, client, Key("user", "a")).Remaining]++
+	// The second connection may take a moment.
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); {
+		remaining := allow(t, client, Key("user", "a")).Remaining
+		if left[remaining]++; left[remaining] == 2 {
+			return
+		}
 	}
-	if len(left) == 20 {
-		t.Fatal("one server counted all calls")
-	}
+	t.Fatal("one server counted all calls")
 }
 
 func TestErrorsOfTheCallerAreReturnedAndNeverFailOpen(t *testing.T) {

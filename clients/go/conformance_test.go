@@ -307,6 +307,7 @@ func TestFailures(t *testing.T) {
 			var own time.Duration
 			client := newClient(t, misbehaving(t, c.Fault),
 				WithTimeout(time.Duration(c.Client.DeadlineMs)*time.Millisecond),
+				WithConnectTimeout(0),
 				WithPolicy(policy),
 				WithBreaker(c.Client.BreakerFailures, time.Duration(c.Client.BreakerOpenMs)*time.Millisecond),
 				func(s *settings) { s.now = func() time.Duration { return own } })

@@ -96,8 +96,11 @@ def test_a_unix_socket_and_several_addresses(tmp_path: Path) -> None:
         assert client.limit(user="a").remaining == 99
     with serve(HUNDRED) as one, serve(HUNDRED) as other:
         with Tidegate([one.address, other.address], domain="d", timeout=5, local_denials=0) as client:
-            left = Counter(client.limit(user="a").remaining for _ in range(20))
-        assert len(left) < 20, "both servers counted"
+            # The second connection may take a moment.
+            deadline, left = time.monotonic() + 5, Counter[int | None]()
+            while max(left.values(), default=0) < 2 and time.monotonic() < deadline:
+                left[client.limit(user="a").remaining] += 1
+        assert max(left.values()) == 2, "one server counted all calls"
     assert target(["[::1]:1", "[::2]:1"]) == "ipv6:[::1]:1,[::2]:1"
     with pytest.raises(ValueError, match="DNS name"):
         target(["a.example:1", "b.example:1"])

@@ -134,6 +134,7 @@ def test_failures(case: Any, make: Callable[..., Client]) -> None:
             address,
             domain="d",
             timeout=options["deadline_ms"] / 1000,
+            connect_timeout=0,
             on_failure=options["on_failure"],
             breaker_failures=options["breaker_failures"],
             breaker_open=options["breaker_open_ms"] / 1000,

@@ -106,6 +106,7 @@ class Engine:
         *,
         domain: str,
         timeout: float,
+        connect_timeout: float,
         on_failure: OnFailure,
         local_denials: int,
         breaker_failures: int,
@@ -118,6 +119,9 @@ class Engine:
             raise ValueError(f"timeout is {timeout}; use seconds above 0, such as 0.05")
         self._domain = domain
         self._timeout = timeout
+        #: The timeout until the first call is over: it opens the connection.
+        self._first_timeout = max(timeout, connect_timeout)
+        self._is_first = True
         self._on_failure = _policy(on_failure)
         self._denials = LocalDenials(local_denials)
         self._keeps_denials = local_denials > 0
@@ -153,7 +157,8 @@ class Engine:
         permit = self.breaker.enter(now_ns)
         if permit is Permit.NONE:
             return self._without_answer(policy, "BREAKER_OPEN", now_ns)
-        timeout = self._timeout if timeout is None else timeout
+        if timeout is None:
+            timeout = self._first_timeout if self._is_first else self._timeout
         metadata: Metadata = _EXACT
         if self._metadata:
             metadata = (*_EXACT, *(pair for source in self._metadata for pair in source()))
@@ -161,6 +166,7 @@ class Engine:
 
     def answered(self, call: Call, response: pb.RateLimitResponse | None) -> Decision:
         """Return the decision of an answer; None is one that cannot be decoded."""
+        self._is_first = False
         if response is None:
             return self.failed(call, "INTERNAL", "an answer that cannot be decoded")
         if response.overall_code == _OK:
@@ -177,6 +183,7 @@ class Engine:
 
     def failed(self, call: Call, code: str, message: str) -> Decision:
         """Return the decision of the policy, or raise if the request itself is at fault."""
+        self._is_first = False
         if code in _RAISED:
             self.breaker.succeeded(call.permit)
             raise RequestError(code, message)

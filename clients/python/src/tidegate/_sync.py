@@ -46,6 +46,7 @@ class Tidegate:
         *,
         domain: str = "",
         timeout: float = 0.05,
+        connect_timeout: float = 1.0,
         on_failure: OnFailure = "open",
         local_denials: int = 10_000,
         breaker_failures: int = 5,
@@ -60,6 +61,7 @@ class Tidegate:
 
         `domain`: the domain of calls that name none.
         `timeout`: seconds until an answer counts as missing.
+        `connect_timeout`: the same for the first call, which opens the connection.
         `on_failure`: `"open"` allows requests that get no answer, `"closed"` denies them.
         `local_denials`: denials that are kept until their reset; 0 switches this off.
         `breaker_failures`: failures in a row after which calls fail at once; 0 switches this off.
@@ -73,6 +75,7 @@ class Tidegate:
         self._engine = Engine(
             domain=domain,
             timeout=timeout,
+            connect_timeout=connect_timeout,
             on_failure=on_failure,
             local_denials=local_denials,
             breaker_failures=breaker_failures,

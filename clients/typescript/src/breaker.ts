@@ -1,0 +1,65 @@
+/** Whether a call may be made: not at all, as usual, or as the one call that finds out whether the server answers again. */
+export type Permit = "none" | "call" | "probe";
+
+/** Opens after so many failures in a row, and lets one call through each time it has been open for long enough. */
+export class Breaker {
+  readonly #failuresMax: number;
+  readonly #openNs: bigint;
+  #failures = 0;
+  /** When a probe may be made; undefined while closed. */
+  #probeAtNs: bigint | undefined;
+  #isProbing = false;
+
+  constructor(failuresMax: number, openNs: bigint) {
+    this.#failuresMax = failuresMax;
+    this.#openNs = openNs;
+  }
+
+  /** Whether calls fail at once. */
+  get isOpen(): boolean {
+    return this.#probeAtNs !== undefined;
+  }
+
+  enter(nowNs: bigint): Permit {
+    if (this.#probeAtNs === undefined) {
+      return "call";
+    }
+    if (this.#isProbing || nowNs < this.#probeAtNs) {
+      return "none";
+    }
+    this.#isProbing = true;
+    return "probe";
+  }
+
+  succeeded(permit: Permit): void {
+    if (permit === "probe") {
+      this.#isProbing = false;
+      this.#probeAtNs = undefined;
+    }
+    if (this.#probeAtNs === undefined) {
+      this.#failures = 0;
+    }
+  }
+
+  failed(permit: Permit, nowNs: bigint): void {
+    if (this.#failuresMax === 0) {
+      return;
+    }
+    if (permit === "probe") {
+      this.#isProbing = false;
+      this.#probeAtNs = nowNs + this.#openNs;
+    } else if (this.#probeAtNs === undefined) {
+      this.#failures += 1;
+      if (this.#failures >= this.#failuresMax) {
+        this.#probeAtNs = nowNs + this.#openNs;
+      }
+    }
+  }
+
+  /** Records that a call was given up by its caller: neither a success nor a failure. */
+  abandoned(permit: Permit): void {
+    if (permit === "probe") {
+      this.#isProbing = false;
+    }
+  }
+}

@@ -1,0 +1,266 @@
+const NANOS_PER_SECOND = 1_000_000_000n;
+const NANOS_PER_MILLISECOND = 1e6;
+
+/** Seconds of each unit, as the server counts them. */
+const UNIT_SECONDS: Readonly<Record<string, number>> = {
+  second: 1,
+  minute: 60,
+  hour: 3600,
+  day: 86_400,
+  week: 604_800,
+  month: 2_592_000,
+  year: 31_536_000,
+};
+
+/**
+ * What made a decision: the server (`decided`), an earlier denial whose reset has not passed (`denied_locally`), or the
+ * policy, since no answer arrived (`failed_open`, `failed_closed`).
+ */
+export type Reason = "decided" | "denied_locally" | "failed_open" | "failed_closed";
+
+/** A number of requests per unit. */
+export interface Limit {
+  /** Hits that fit into one window. */
+  readonly requests: number;
+  /** `second`, `minute`, `hour`, `day`, `week`, `month`, `year`; empty if the window is not one unit. */
+  readonly unit: string;
+  /** The limit's name in the rules; empty if it has none. */
+  readonly name: string;
+}
+
+/** The answer for one descriptor. */
+export interface Status {
+  /** Whether the descriptor is over its limit. */
+  readonly overLimit: boolean;
+  /** The tightest limit that applies; undefined if nothing limits the descriptor. */
+  readonly limit: Limit | undefined;
+  /** Hits that are left. */
+  readonly remaining: number;
+  /** Nanoseconds until the limit resets; undefined if no wait helps. */
+  readonly resetAfterNs: bigint | undefined;
+}
+
+/** A header that the rules or the server add. */
+export type Header = readonly [name: string, value: string];
+
+/** What a decision has besides its statuses. */
+export interface Extras {
+  readonly error?: string | undefined;
+  readonly requestHeaders?: readonly Header[];
+  readonly responseHeaders?: readonly Header[];
+  readonly body?: Uint8Array;
+}
+
+/** Whether a request may go on, and what is left of its limits. */
+export class Decision {
+  /** Whether the request may go on. */
+  readonly allowed: boolean;
+  /** What made the decision. */
+  readonly reason: Reason;
+  /** Requests per unit of the governing limit; undefined if nothing limits the request. */
+  readonly limit: number | undefined;
+  /** Hits left of the governing limit. */
+  readonly remaining: number | undefined;
+  /** The name of the governing limit; empty if it has none. */
+  readonly rule: string;
+  /** Nanoseconds until the governing limit resets; undefined if no wait helps. */
+  readonly resetAfterNs: bigint | undefined;
+  /** Nanoseconds after which a denied request would be admitted; undefined if allowed, or if no wait helps. */
+  readonly retryAfterNs: bigint | undefined;
+  /** Why no answer arrived: the name of a gRPC status code, or `BREAKER_OPEN`; undefined if one did. */
+  readonly error: string | undefined;
+  /** Headers that the rules add to the request. */
+  readonly requestHeaders: readonly Header[];
+  /** Headers that the rules or the server add to the response. */
+  readonly responseHeaders: readonly Header[];
+  /** The body that the rules give a denial; empty for the caller's own. */
+  readonly body: Uint8Array;
+  readonly #statuses: readonly Status[];
+  readonly #elapsedNs: bigint;
+
+  /** Creates a decision of its statuses; `elapsedNs` is how long ago they were true. */
+  constructor(
+    allowed: boolean,
+    reason: Reason,
+    statuses: readonly Status[] = [],
+    extras: Extras = {},
+    elapsedNs: bigint = 0n,
+  ) {
+    this.allowed = allowed;
+    this.reason = reason;
+    this.error = extras.error;
+    this.requestHeaders = extras.requestHeaders ?? [];
+    this.responseHeaders = extras.responseHeaders ?? [];
+    this.body = extras.body ?? EMPTY;
+    this.#statuses = statuses;
+    this.#elapsedNs = elapsedNs;
+    const governing = allowed ? leastRemaining(statuses) : longestWait(statuses, true);
+    this.limit = governing?.limit?.requests;
+    this.remaining = governing?.remaining;
+    this.rule = governing?.limit?.name ?? "";
+    this.resetAfterNs = less(governing?.resetAfterNs, elapsedNs);
+    this.retryAfterNs = allowed ? undefined : less(longestWait(statuses, false)?.resetAfterNs, elapsedNs);
+  }
+
+  /** Returns the same denial so much later, as decided locally. */
+  after(elapsedNs: bigint): Decision {
+    return new Decision(false, "denied_locally", this.#statuses, this, elapsedNs);
+  }
+
+  /** One status for each descriptor, in order; empty without an answer. */
+  get statuses(): readonly Status[] {
+    const elapsedNs = this.#elapsedNs;
+    if (elapsedNs === 0n) {
+      return this.#statuses;
+    }
+    return this.#statuses.map((status) => ({ ...status, resetAfterNs: less(status.resetAfterNs, elapsedNs) }));
+  }
+
+  /** Milliseconds until the governing limit resets, rounded up; undefined if no wait helps. */
+  get resetAfterMs(): number | undefined {
+    return milliseconds(this.resetAfterNs);
+  }
+
+  /** Milliseconds after which a denied request would be admitted, rounded up; undefined if allowed, or if no wait helps. */
+  get retryAfterMs(): number | undefined {
+    return milliseconds(this.retryAfterNs);
+  }
+
+  /**
+   * Returns the headers for the response: `RateLimit`, `RateLimit-Policy` and `Retry-After`, with `legacy` also
+   * `X-RateLimit-…`. Headers of the server come last and replace those of the same name.
+   */
+  headers(options: { readonly legacy?: boolean } = {}): Record<string, string> {
+    const headers: Record<string, string> = {};
+    const statuses = this.statuses;
+    const applying = distinct(statuses);
+    if (applying.length > 0) {
+      headers["RateLimit-Policy"] = applying.map(policy).join(", ");
+      const shown = this.allowed ? applying : distinct(statuses.filter((status) => status.overLimit));
+      if (shown.length > 0) {
+        headers["RateLimit"] = shown.map(serviceLimit).join(", ");
+      }
+    }
+    if (options.legacy === true && this.limit !== undefined) {
+      headers["X-RateLimit-Limit"] = String(this.limit);
+      headers["X-RateLimit-Remaining"] = String(Math.min(this.remaining ?? 0, this.limit));
+      if (this.resetAfterNs !== undefined) {
+        headers["X-RateLimit-Reset"] = seconds(this.resetAfterNs);
+      }
+    }
+    if (this.retryAfterNs !== undefined) {
+      headers["Retry-After"] = seconds(this.retryAfterNs);
+    }
+    for (const [name, value] of this.responseHeaders) {
+      for (const own of Object.keys(headers)) {
+        if (own.toLowerCase() === name.toLowerCase()) {
+          Reflect.deleteProperty(headers, own);
+        }
+      }
+      headers[name] = value;
+    }
+    return headers;
+  }
+}
+
+const EMPTY = new Uint8Array();
+
+function leastRemaining(statuses: readonly Status[]): Status | undefined {
+  let least: Status | undefined;
+  for (const status of statuses) {
+    if (status.limit !== undefined && (least === undefined || status.remaining < least.remaining)) {
+      least = status;
+    }
+  }
+  return least;
+}
+
+function longestWait(statuses: readonly Status[], isLimited: boolean): Status | undefined {
+  let longest: Status | undefined;
+  for (const status of statuses) {
+    if (!status.overLimit || (isLimited && status.limit === undefined)) {
+      continue;
+    }
+    if (longest === undefined || isLonger(status.resetAfterNs, longest.resetAfterNs)) {
+      longest = status;
+    }
+  }
+  return longest;
+}
+
+/** Compares waits; an absent one is longer than any. */
+function isLonger(wait: bigint | undefined, than: bigint | undefined): boolean {
+  return than !== undefined && (wait === undefined || wait > than);
+}
+
+function less(wait: bigint | undefined, elapsed: bigint): bigint | undefined {
+  if (wait === undefined || elapsed === 0n) {
+    return wait;
+  }
+  return wait > elapsed ? wait - elapsed : 0n;
+}
+
+function milliseconds(wait: bigint | undefined): number | undefined {
+  return wait === undefined ? undefined : Math.ceil(Number(wait) / NANOS_PER_MILLISECOND);
+}
+
+/** Rounds up: waiting that long is long enough. */
+function seconds(wait: bigint): string {
+  return String((wait + NANOS_PER_SECOND - 1n) / NANOS_PER_SECOND);
+}
+
+interface Limited {
+  readonly limit: Limit;
+  readonly status: Status;
+}
+
+/** The limits of the statuses, each once with its tighter status. */
+function distinct(statuses: readonly Status[]): Limited[] {
+  const found = new Map<string, Limited>();
+  for (const status of statuses) {
+    const limit = status.limit;
+    if (limit === undefined) {
+      continue;
+    }
+    const identity = limit.name === "" ? `${limit.requests}/${limit.unit}` : `"${limit.name}`;
+    const known = found.get(identity);
+    if (known === undefined || isTighter(status, known.status)) {
+      found.set(identity, { limit, status });
+    }
+  }
+  return [...found.values()];
+}
+
+function isTighter(status: Status, than: Status): boolean {
+  if (status.overLimit !== than.overLimit) {
+    return status.overLimit;
+  }
+  return status.overLimit ? isLonger(status.resetAfterNs, than.resetAfterNs) : status.remaining < than.remaining;
+}
+
+function policy({ limit }: Limited): string {
+  const window = UNIT_SECONDS[limit.unit];
+  return `${quoted(limit)};q=${limit.requests}${window === undefined ? "" : `;w=${window}`}`;
+}
+
+function serviceLimit({ limit, status }: Limited): string {
+  const reset = status.resetAfterNs === undefined ? "" : `;t=${seconds(status.resetAfterNs)}`;
+  return `${quoted(limit)};r=${Math.min(status.remaining, limit.requests)}${reset}`;
+}
+
+/** The limit's name as a structured String (RFC 9651). */
+function quoted(limit: Limit): string {
+  const name = limit.name || (limit.unit === "" ? String(limit.requests) : `${limit.requests}-per-${limit.unit}`);
+  let text = "";
+  for (const byte of new TextEncoder().encode(name)) {
+    const character = String.fromCharCode(byte);
+    if (character === '"' || character === "\\") {
+      text += `\\${character}`;
+    } else if (byte >= 0x20 && byte < 0x7f) {
+      text += character;
+    } else {
+      text += `%${byte.toString(16).toUpperCase().padStart(2, "0")}`;
+    }
+  }
+  return `"${text}"`;
+}

@@ -1,0 +1,82 @@
+import type { Decision } from "./decision.js";
+import type { Request } from "./request.js";
+
+interface Kept {
+  readonly costs: readonly bigint[];
+  readonly decision: Decision;
+  readonly sentNs: bigint;
+  readonly untilNs: bigint;
+}
+
+/**
+ * Keeps denials until their reset; the least recently used one makes room.
+ *
+ * A kept denial answers only requests that the server would deny as well, as long as no other process gives hits back.
+ */
+export class LocalDenials {
+  readonly #max: number;
+  /** In the order of their use, the least recent first. */
+  readonly #kept = new Map<string, Kept>();
+  /** Domains and keys for which hits were given back. */
+  readonly #givenBack = new Set<string>();
+
+  constructor(max: number) {
+    this.#max = max;
+  }
+
+  /** Whether any denial is ever kept. */
+  get isOn(): boolean {
+    return this.#max > 0;
+  }
+
+  /** Returns the denial of the request as of now, if it is kept. */
+  find(request: Request, nowNs: bigint): Decision | undefined {
+    const identity = request.identity;
+    const kept = this.#kept.get(identity);
+    if (kept === undefined) {
+      return undefined;
+    }
+    if (nowNs >= kept.untilNs) {
+      this.#kept.delete(identity);
+      return undefined;
+    }
+    // A smaller request may fit where a larger one does not.
+    if (request.givesBack || request.costs.some((cost, index) => cost < (kept.costs[index] ?? 0n))) {
+      return undefined;
+    }
+    this.#kept.delete(identity);
+    this.#kept.set(identity, kept);
+    return kept.decision.after(nowNs - kept.sentNs);
+  }
+
+  /** Keeps a denial until its reset, counted from the moment its call was sent. */
+  keep(request: Request, decision: Decision, sentNs: bigint): void {
+    const wait = decision.retryAfterNs;
+    // A request of 0 hits is denied where one hit is: it does not stand for itself.
+    if (!this.isOn || wait === undefined || wait === 0n || request.givesBack || request.costs.includes(0n)) {
+      return;
+    }
+    if (this.#givenBack.size > 0 && request.shapes(false).some((shape) => this.#givenBack.has(shape))) {
+      return;
+    }
+    this.#kept.delete(request.identity);
+    this.#kept.set(request.identity, { costs: request.costs, decision, sentNs, untilNs: sentNs + wait });
+    if (this.#kept.size > this.#max) {
+      for (const oldest of this.#kept.keys()) {
+        this.#kept.delete(oldest);
+        break;
+      }
+    }
+  }
+
+  /** Stops keeping denials for the keys of the descriptors that give back. */
+  endFor(request: Request): void {
+    for (const shape of request.shapes(true)) {
+      if (!this.#givenBack.has(shape)) {
+        this.#givenBack.add(shape);
+        // Rare: once for each combination of keys.
+        this.#kept.clear();
+      }
+    }
+  }
+}

@@ -1,0 +1,19 @@
+/**
+ * Rate limits that a Tidegate server decides.
+ *
+ * @packageDocumentation
+ */
+
+export { RequestError, Tidegate, type CallOptions, type OnFailure, type TidegateOptions } from "./client.js";
+export { Decision, type Extras, type Header, type Limit, type Reason, type Status } from "./decision.js";
+export {
+  addressOf,
+  clientAddress,
+  constant,
+  custom,
+  header,
+  type Key,
+  type Missing,
+  type RequestInfo,
+} from "./keys.js";
+export { Descriptor, type Cost, type DescriptorLike, type Entries } from "./request.js";

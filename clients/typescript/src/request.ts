@@ -1,0 +1,141 @@
+import { create } from "@bufbuild/protobuf";
+import { RateLimitDescriptor_Unit as Unit, RateLimitRequestSchema, type RateLimitRequest } from "./proto/rls_pb.js";
+
+const COST_MAX = 2n ** 64n - 1n;
+
+const UNITS: Readonly<Record<string, Unit>> = {
+  second: Unit.SECOND,
+  minute: Unit.MINUTE,
+  hour: Unit.HOUR,
+  day: Unit.DAY,
+  month: Unit.MONTH,
+  year: Unit.YEAR,
+};
+
+/** Entries as an object, or in an order of their own. */
+export type Entries = Readonly<Record<string, string>> | readonly (readonly [key: string, value: string])[];
+
+/** Hits: a whole number of 0 or more; bigint beyond 2^53. */
+export type Cost = number | bigint;
+
+/** One thing to be limited, with more than its entries. */
+export class Descriptor {
+  readonly entries: readonly (readonly [key: string, value: string])[];
+  /** Hits of this descriptor; undefined for those of the call. */
+  readonly cost: bigint | undefined;
+  /** A limit of the request, instead of the rule's. */
+  readonly limit: { readonly requests: number; readonly unit: string } | undefined;
+  /** Whether hits are given back instead of taken. */
+  readonly givesBack: boolean;
+
+  constructor(
+    entries: Entries,
+    options: {
+      readonly cost?: Cost | undefined;
+      readonly limit?: { readonly requests: number; readonly unit: string } | undefined;
+      readonly giveBack?: boolean;
+    } = {},
+  ) {
+    this.entries = Array.isArray(entries)
+      ? (entries as readonly (readonly [string, string])[])
+      : Object.entries(entries);
+    this.cost = options.cost === undefined ? undefined : checked(options.cost);
+    this.limit = options.limit;
+    this.givesBack = options.giveBack ?? false;
+    if (this.entries.length === 0) {
+      throw new TypeError("a descriptor without entries; name at least one");
+    }
+    for (const [key, value] of this.entries) {
+      if (typeof key !== "string" || typeof value !== "string") {
+        throw new TypeError(`the entry ${key} is no string`);
+      }
+    }
+    if (this.limit !== undefined && UNITS[this.limit.unit] === undefined) {
+      throw new TypeError(`the unit of a limit is ${this.limit.unit}; use one of ${Object.keys(UNITS).join(", ")}`);
+    }
+  }
+}
+
+/** What calls accept for a descriptor. */
+export type DescriptorLike = Descriptor | Readonly<Record<string, string>>;
+
+/** One request: what is sent, and what names it among kept denials. */
+export class Request {
+  readonly #domain: string;
+  readonly #descriptors: readonly Descriptor[];
+  readonly costs: readonly bigint[];
+  readonly givesBack: boolean;
+  #identity: string | undefined;
+
+  constructor(domain: string, descriptors: DescriptorLike | readonly DescriptorLike[], cost: Cost, giveBack: boolean) {
+    if (domain === "") {
+      throw new TypeError("no domain; name it in the client or in the call");
+    }
+    const ofCall = checked(cost);
+    const given = Array.isArray(descriptors)
+      ? (descriptors as readonly DescriptorLike[])
+      : [descriptors as DescriptorLike];
+    if (given.length === 0) {
+      throw new TypeError("no descriptor; name one, such as { api_key: id }");
+    }
+    this.#domain = domain;
+    this.#descriptors = given.map((one) => {
+      const descriptor = one instanceof Descriptor ? one : new Descriptor(one);
+      return giveBack && !descriptor.givesBack
+        ? new Descriptor(descriptor.entries, { cost: descriptor.cost, limit: descriptor.limit, giveBack })
+        : descriptor;
+    });
+    this.costs = this.#descriptors.map((descriptor) => descriptor.cost ?? ofCall);
+    this.givesBack = this.#descriptors.some((descriptor) => descriptor.givesBack);
+  }
+
+  /** A text that differs for requests that differ in more than their costs. */
+  get identity(): string {
+    this.#identity ??= JSON.stringify([
+      this.#domain,
+      ...this.#descriptors.map(({ entries, limit }) => [entries, limit?.requests, limit?.unit]),
+    ]);
+    return this.#identity;
+  }
+
+  /** A text for the domain and the keys of each descriptor; only of those that give back, if so wanted. */
+  shapes(isGivingBack: boolean): string[] {
+    return this.#descriptors
+      .filter((descriptor) => descriptor.givesBack || !isGivingBack)
+      .map(({ entries }) => JSON.stringify([this.#domain, ...entries.map(([key]) => key)]));
+  }
+
+  message(): RateLimitRequest {
+    return create(RateLimitRequestSchema, {
+      domain: this.#domain,
+      descriptors: this.#descriptors.map((descriptor, index) => {
+        const cost = this.costs[index];
+        return {
+          entries: descriptor.entries.map(([key, value]) => ({ key, value })),
+          isNegativeHits: descriptor.givesBack,
+          // An explicit 0 is a peek; an absent cost is 1.
+          ...(cost === undefined || cost === 1n ? {} : { hitsAddend: cost }),
+          ...(descriptor.limit === undefined
+            ? {}
+            : {
+                limit: {
+                  requestsPerUnit: descriptor.limit.requests,
+                  unit: UNITS[descriptor.limit.unit] ?? Unit.UNKNOWN,
+                },
+              }),
+        };
+      }),
+    });
+  }
+}
+
+function checked(cost: Cost): bigint {
+  if (typeof cost === "number" && !Number.isSafeInteger(cost)) {
+    throw new RangeError(`the cost is ${cost}; use a whole number, and bigint beyond 2^53`);
+  }
+  const hits = BigInt(cost);
+  if (hits < 0n || hits > COST_MAX) {
+    throw new RangeError(`the cost is ${hits.toString()}; use 0 to 2^64-1 (hits are returned by giveBack)`);
+  }
+  return hits;
+}

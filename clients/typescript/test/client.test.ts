@@ -1,0 +1,131 @@
+import { mkdtempSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { expect, onTestFinished, test } from "vitest";
+import { Descriptor, RequestError, Tidegate, type Reason, type TidegateOptions } from "../src/index.js";
+import { target } from "../src/transport.js";
+import { misbehaving, serve, unusedPort } from "./servers.js";
+
+const HUNDRED = "{domain: d, descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 100}}]}";
+const FAST =
+  "{domain: d, descriptors: [{key: user, rate_limit: {per: 200ms, requests_per_unit: 2, algorithm: token_bucket}}]}";
+
+function clientOf(address: string | readonly string[], options: TidegateOptions = {}): Tidegate {
+  const client = new Tidegate(address, { domain: "d", timeoutMs: 5_000, ...options });
+  onTestFinished(() => {
+    client.close();
+  });
+  return client;
+}
+
+test("a thousand concurrent calls admit exactly the limit", async () => {
+  const client = clientOf((await serve(HUNDRED)).address, { timeoutMs: 20_000 });
+  const decisions = await Promise.all(Array.from({ length: 1000 }, () => client.limit({ user: "a" })));
+  expect(decisions.filter(({ allowed }) => allowed).length).toBe(100);
+  expect(decisions.every(({ reason }) => reason === "decided" || reason === "denied_locally")).toBe(true);
+});
+
+test("each call is answered while the server is restarted", async () => {
+  const server = await serve(HUNDRED);
+  const client = clientOf(server.address, {
+    timeoutMs: 500,
+    onFailure: "closed",
+    breakerOpenMs: 100,
+    localDenials: 0,
+  });
+  const seen = new Set<Reason>();
+  const until = async (reason: Reason): Promise<void> => {
+    const deadline = Date.now() + 15_000;
+    while (Date.now() < deadline) {
+      await sleep(1);
+      const decision = await client.limit({ user: "a" });
+      seen.add(decision.reason);
+      expect(decision.error === undefined).toBe(decision.reason === "decided");
+      if (decision.reason === reason) {
+        return;
+      }
+    }
+    throw new Error(`no decision is ${reason}`);
+  };
+  await until("decided");
+  await server.kill();
+  await until("failed_closed");
+  await serve(HUNDRED, [], server.address);
+  await until("decided");
+  expect([...seen]).toEqual(["decided", "failed_closed"]);
+});
+
+test("waiting ends when the hits fit, or at once if they cannot", async () => {
+  const client = clientOf((await serve(FAST)).address);
+  expect((await client.limit({ user: "a" }, { cost: 2 })).allowed).toBe(true);
+  const started = performance.now();
+  expect((await client.waitUntilReady({ user: "a" }, { cost: 2, waitMaxMs: 5_000 })).reason).toBe("decided");
+  expect(performance.now() - started).toBeGreaterThan(190);
+  expect((await client.waitUntilReady({ user: "a" }, { cost: 2, waitMaxMs: 50 })).allowed).toBe(false);
+  expect((await client.waitUntilReady({ user: "b" }, { cost: 3, waitMaxMs: 5_000 })).allowed).toBe(false);
+  const signal = AbortSignal.timeout(20);
+  await expect(client.waitUntilReady({ user: "a" }, { cost: 2, waitMaxMs: 5_000, signal })).rejects.toThrow("timeout");
+});
+
+test("a Unix socket, and several addresses", async () => {
+  const path = `unix:${mkdtempSync(join(tmpdir(), "tidegate-"))}/t.sock`;
+  await serve(HUNDRED, [], path);
+  expect((await clientOf(path).limit({ user: "a" })).remaining).toBe(99);
+  const [one, other] = [await serve(HUNDRED), await serve(HUNDRED)];
+  const client = clientOf([one.address, other.address], { localDenials: 0 });
+  const left = new Set<number | undefined>();
+  let calls = 0;
+  // The second connection may take a moment.
+  for (const deadline = Date.now() + 5_000; left.size === calls && Date.now() < deadline; calls++) {
+    left.add((await client.limit({ user: "a" })).remaining);
+  }
+  expect(left.size).toBeLessThan(calls);
+  expect(target(["[::1]:1", "[::2]:1"])).toBe("ipv6:[::1]:1,[::2]:1");
+  expect(() => target(["a.example:1", "b.example:1"])).toThrow("DNS name");
+});
+
+test("errors of the caller are thrown and never fail open", async () => {
+  const client = clientOf((await serve(HUNDRED)).address);
+  await expect(client.limit({ user: "x".repeat(100_000) })).rejects.toThrow(RequestError);
+  await expect(client.limit({ user: "a" }, { cost: -1 })).rejects.toThrow("giveBack");
+  await expect(client.limit({ user: "a" }, { cost: 1.5 })).rejects.toThrow("whole number");
+  await expect(client.limit({})).rejects.toThrow("entries");
+  await expect(client.limit([])).rejects.toThrow("no descriptor");
+  await expect(client.limit({ user: "a" }, { domain: "" })).rejects.toThrow("domain");
+  expect(() => new Descriptor({ a: "b" }, { limit: { requests: 1, unit: "fortnight" } })).toThrow("fortnight");
+});
+
+test("an aborted call rejects with the reason and is no failure", async () => {
+  const seen: Reason[] = [];
+  const client = clientOf(await misbehaving("slow=1s"), {
+    timeoutMs: 30_000,
+    breakerFailures: 1,
+    onDecision: ({ reason }) => seen.push(reason),
+  });
+  const controller = new AbortController();
+  setTimeout(() => {
+    controller.abort(new Error("gone"));
+  }, 100);
+  await expect(client.limit({ user: "a" }, { signal: controller.signal })).rejects.toThrow("gone");
+  await client.limit({ user: "a" });
+  expect(seen).toEqual(["decided"]);
+});
+
+test("observers see each decision", async () => {
+  const seen: [Reason, boolean][] = [];
+  const onDecision: TidegateOptions["onDecision"] = ({ reason }, tookMs) => {
+    seen.push([reason, tookMs >= 0 && tookMs < 5_000]);
+  };
+  const client = clientOf((await serve(HUNDRED)).address, { onDecision });
+  await client.limit({ user: "a" }, { cost: 100 });
+  await client.limit({ user: "a" });
+  await client.limit({ user: "a" });
+  await clientOf(`127.0.0.1:${await unusedPort()}`, { onDecision }).limit({ user: "a" });
+  expect(seen).toEqual([
+    ["decided", true],
+    ["decided", true],
+    ["denied_locally", true],
+    ["failed_open", true],
+  ]);
+});

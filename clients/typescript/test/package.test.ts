@@ -1,0 +1,93 @@
+import { execFileSync, spawn } from "node:child_process";
+import { mkdtempSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { createConnection } from "node:net";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { kill, serve, start, unusedPort } from "./servers.js";
+
+const PACKAGE = resolve(import.meta.dirname, "..");
+const RULES =
+  "{domain: demo, descriptors: [{key: api_key, rate_limit: {name: demo, unit: hour, requests_per_unit: 5, algorithm: token_bucket}}]}";
+const hasRegistry = (process.env["TIDEGATE_REQUIRE"] ?? "").split(",").includes("node");
+
+function run(command: string, args: readonly string[], cwd: string): string {
+  return execFileSync(command, args, { cwd, encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] });
+}
+
+beforeAll(() => {
+  run("npx", ["tsup", "--silent"], PACKAGE);
+}, 120_000);
+
+async function isListening(port: number): Promise<boolean> {
+  return new Promise((done) => {
+    const socket = createConnection(port, "127.0.0.1");
+    socket.once("connect", () => {
+      socket.destroy();
+      done(true);
+    });
+    socket.once("error", () => {
+      done(false);
+    });
+  });
+}
+
+describe.each(["express", "fastify", "hono"])("the sample of %s", (sample) => {
+  test("five requests pass and the sixth is denied", async () => {
+    const { address } = await serve(RULES);
+    const port = await unusedPort();
+    const child = spawn(process.execPath, ["--import", "tsx", `samples/${sample}.ts`, String(port)], {
+      cwd: PACKAGE,
+      env: { ...process.env, TIDEGATE_ADDR: address, TSX_TSCONFIG_PATH: join(PACKAGE, "samples/tsconfig.json") },
+      stdio: "ignore",
+    });
+    onTestFinished(() => kill(child));
+    for (let wait = 0; wait < 400 && !(await isListening(port)); wait++) {
+      await sleep(50);
+    }
+    const get = (headers: Record<string, string>): Promise<Response> => fetch(`http://127.0.0.1:${port}/`, { headers });
+    for (let remaining = 4; remaining >= 0; remaining--) {
+      const response = await get({ "x-api-key": "alice" });
+      expect(response.status).toBe(200);
+      expect(response.headers.get("ratelimit")).toMatch(`"demo";r=${remaining};t=`);
+      expect(response.headers.get("retry-after")).toBeNull();
+    }
+    for (let denial = 0; denial < 2; denial++) {
+      const response = await get({ "x-api-key": "alice" });
+      expect(response.status).toBe(429);
+      expect(response.headers.get("ratelimit-policy")).toBe('"demo";q=5;w=3600');
+      expect(Number(response.headers.get("retry-after"))).toBeGreaterThanOrEqual(715);
+      expect(Number(response.headers.get("retry-after"))).toBeLessThanOrEqual(720);
+    }
+    expect((await get({ "x-api-key": "bob" })).status).toBe(200);
+    expect((await get({})).status).toBe(400);
+  }, 60_000);
+});
+
+test("the generated code is that of the protos", () => {
+  const output = mkdtempSync(join(tmpdir(), "tidegate-"));
+  run("node", ["scripts/generate.mjs", output], PACKAGE);
+  const generated = readFileSync(join(output, "rls_pb.ts"), "utf8");
+  expect(readFileSync(join(PACKAGE, "src/proto/rls_pb.ts"), "utf8")).toBe(generated);
+}, 60_000);
+
+test.skipIf(!hasRegistry)(
+  "the README works with the packed package in an empty project, as a module and as CommonJS",
+  async () => {
+    const { address } = await start(["serve", "--listen", "127.0.0.1:0"]);
+    const project = mkdtempSync(join(tmpdir(), "tidegate-"));
+    run("npm", ["pack", "--pack-destination", project], PACKAGE);
+    const packed = readdirSync(project).filter((name) => name.endsWith(".tgz"));
+    run("npm", ["init", "-y"], project);
+    run("npm", ["install", ...packed.map((name) => join(project, name))], project);
+    const lines = /```ts\n(.*?)```/s.exec(readFileSync(join(PACKAGE, "README.md"), "utf8"))?.[1] ?? "";
+    const program = lines.replace("127.0.0.1:8081", address) + "tidegate.close();\n";
+    writeFileSync(join(project, "first.mjs"), program);
+    expect(run("node", ["first.mjs"], project).trim()).toBe("true 4 undefined");
+    const common = program.replace(/import (.*) from (.*);/, "const $1 = require($2);");
+    writeFileSync(join(project, "second.cjs"), `(async () => {\n${common}})();\n`);
+    expect(run("node", ["second.cjs"], project).trim()).toBe("true 3 undefined");
+  },
+  120_000,
+);

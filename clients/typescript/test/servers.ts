@@ -1,0 +1,103 @@
+import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
+import { BytesValueSchema, TimestampSchema } from "@bufbuild/protobuf/wkt";
+import { Client, credentials } from "@grpc/grpc-js";
+import { spawn, type ChildProcess } from "node:child_process";
+import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { createInterface } from "node:readline";
+import { onTestFinished } from "vitest";
+
+const REPOSITORY = resolve(import.meta.dirname, "../../..");
+const BINARY = process.env["TIDEGATE_BIN"] ?? join(REPOSITORY, "target/debug/tidegate");
+
+/** A `tidegate` process that listens on a free port of loopback; it ends with the test. */
+export interface Server {
+  readonly address: string;
+  kill(): Promise<void>;
+}
+
+export async function start(args: readonly string[]): Promise<Server> {
+  const child = spawn(BINARY, [...args, "--log-format", "json"], { stdio: ["ignore", "ignore", "pipe"] });
+  onTestFinished(() => kill(child));
+  const log: string[] = [];
+  let address = "";
+  for await (const line of createInterface(child.stderr)) {
+    log.push(line);
+    const event = line.startsWith("{") ? (JSON.parse(line) as { message?: string; address?: string }) : {};
+    if (event.message === "listening") {
+      address = event.address ?? "";
+    } else if (event.message === "serving") {
+      child.stderr.resume();
+      return { address, kill: () => kill(child) };
+    }
+  }
+  throw new Error(`the server does not serve: ${log.join("\n")}`);
+}
+
+export async function kill(child: ChildProcess): Promise<void> {
+  if (child.exitCode === null && child.signalCode === null) {
+    const ended = new Promise((done) => child.once("exit", done));
+    child.kill("SIGKILL");
+    await ended;
+  }
+}
+
+/** Starts `tidegate serve` with rules. */
+export function serve(rules: string, args: readonly string[] = [], listen = "127.0.0.1:0"): Promise<Server> {
+  const path = join(mkdtempSync(join(tmpdir(), "tidegate-")), "rules.yaml");
+  writeFileSync(path, rules);
+  return start(["serve", "--rules", path, "--listen", listen, ...args]);
+}
+
+/** The address of a server with a fault. */
+export async function misbehaving(fault: string): Promise<string> {
+  if (fault === "refused") {
+    return `127.0.0.1:${await unusedPort()}`;
+  }
+  return (await start(["test-server", "--fault", fault, "--listen", "127.0.0.1:0"])).address;
+}
+
+export function unusedPort(): Promise<number> {
+  return new Promise((done) => {
+    const server = createServer().listen(0, "127.0.0.1", () => {
+      const address = server.address();
+      server.close(() => {
+        done(typeof address === "object" && address !== null ? address.port : 0);
+      });
+    });
+  });
+}
+
+/** Returns a function that sets the clock of a server with --test-clock. */
+export function clockOf(address: string): (unixNs: bigint) => Promise<void> {
+  const client = new Client(address, credentials.createInsecure(), { "grpc.use_local_subchannel_pool": 1 });
+  onTestFinished(() => {
+    client.close();
+  });
+  return (unixNs) =>
+    new Promise((done, fail) => {
+      const now = create(TimestampSchema, { seconds: unixNs / 1_000_000_000n, nanos: Number(unixNs % 1_000_000_000n) });
+      client.makeUnaryRequest(
+        "/tidegate.test.v1.Clock/Set",
+        // SetRequest { Timestamp now = 1; } has the shape of BytesValue { bytes value = 1; }.
+        (value: Uint8Array) => Buffer.from(toBinary(BytesValueSchema, create(BytesValueSchema, { value }))),
+        (bytes) => fromBinary(BytesValueSchema, bytes),
+        toBinary(TimestampSchema, now),
+        (error) => {
+          if (error === null) {
+            done();
+          } else {
+            fail(error);
+          }
+        },
+      );
+    });
+}
+
+/** Reads the cases of a file. */
+export function cases<T>(name: string, key = "cases"): T[] {
+  const text = readFileSync(join(REPOSITORY, "clients/conformance/cases", `${name}.json`), "utf8");
+  return (JSON.parse(text) as Record<string, T[]>)[key] ?? [];
+}
