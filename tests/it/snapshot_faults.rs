@@ -1,6 +1,6 @@
 //! Data directories that are in use, damaged, full or empty.
 
-use crate::support::{Client, Server, descriptor, require, rules_file};
+use crate::support::{Client, Server, rules_file};
 use rustix::process::Signal;
 use std::{
     fs,
@@ -8,10 +8,7 @@ use std::{
     process::{Command, Output},
     time::Duration,
 };
-use tidegate::{
-    api::pb::service::rate_limit_response::Code,
-    clock::{Clock, SystemClock},
-};
+use tidegate::api::pb::service::rate_limit_response::Code;
 
 const RULES: &str = "
 domain: d
@@ -121,113 +118,4 @@ async fn a_restart_with_other_rules_keeps_the_hits_counted() {
     let changed = rules_file(&RULES.replace("1000", "500").replace("fixed_window", "sliding_window"));
     let server = start(changed.path(), data.path(), &[]);
     assert_eq!(hit(&mut server.client().await, "alice").await, 498);
-}
-
-/// A small file system in memory; unmounted when dropped.
-struct SmallDisk(tempfile::TempDir);
-
-impl SmallDisk {
-    fn mount(size: &str) -> Option<Self> {
-        let directory = tempfile::tempdir().ok()?;
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", size, "tmpfs"]).arg(directory.path());
-        let done = mount.output().ok()?;
-        done.status.success().then_some(Self(directory))
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.0.path()).output();
-    }
-}
-
-#[tokio::test]
-#[ignore = "needs mount"]
-async fn decisions_continue_on_a_full_disk_and_snapshots_recover() {
-    let disk = SmallDisk::mount("size=3m");
-    require("mount", disk.is_some());
-    let (disk, rules) = (disk.unwrap(), rules_file(RULES));
-    let data = disk.0.path().join("data");
-    let server = start(rules.path(), &data, &[]);
-    let mut client = server.client().await;
-    hit(&mut client, "alice").await;
-    logged_more(&server, "snapshot written", 1).await;
-
-    let filler = disk.0.path().join("filler");
-    let filled = fs::write(&filler, vec![1; 4 << 20]);
-    assert!(filled.is_err(), "the disk is not full");
-    let mut left = 999;
-    while messages(&server, "snapshot failed") < 3 {
-        left -= 1;
-        assert_eq!(hit(&mut client, "alice").await, left, "a full disk changes no decision");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        assert!(left > 100, "writing to a full disk never failed: {:#?}", server.log());
-    }
-
-    fs::remove_file(&filler).unwrap();
-    let written = messages(&server, "snapshot written");
-    left -= 1;
-    assert_eq!(hit(&mut client, "alice").await, left);
-    logged_more(&server, "snapshot written", written + 1).await;
-    server.signal(Signal::KILL);
-    drop((client, server));
-    let server = start(rules.path(), &data, &[]);
-    assert_eq!(
-        hit(&mut server.client().await, "alice").await,
-        left - 1,
-        "a snapshot was written before it was killed"
-    );
-    drop(server);
-}
-
-/// Counts one hit for each of so many users.
-async fn hit_many(client: &mut Client, users: usize) {
-    let users: Vec<String> = (0..users).map(|user| format!("user-{user}")).collect();
-    for some in users.chunks(100) {
-        let descriptors = some.iter().map(|user| descriptor(&[("user", user)])).collect();
-        client.ask("d", descriptors).await.expect("the server decides");
-    }
-}
-
-/// The server wrote no further snapshot, counted no failure and ignored SIGTERM; `verify` and a start needed space to read.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs mount"]
-async fn a_disk_that_fills_up_during_a_large_snapshot_delays_neither_stop_nor_start() {
-    const USERS: usize = 40_000;
-    let disk = SmallDisk::mount("size=16m");
-    require("mount", disk.is_some());
-    let (disk, rules) = (disk.unwrap(), rules_file(RULES));
-    let data = disk.0.path().join("data");
-    let server =
-        start_at(rules.path(), &data, "300ms", &["--max-descriptors", "100", "--snapshot-timeout", "3s"]);
-    let mut client = server.client().await;
-    hit_many(&mut client, USERS).await;
-    hit(&mut client, "alice").await;
-    logged_more(&server, "snapshot written", 1).await;
-
-    let filler = disk.0.path().join("filler");
-    let filling = std::thread::spawn({
-        let filler = filler.clone();
-        move || fs::write(filler, vec![1; 16 << 20]).expect_err("the disk is not full")
-    });
-    hit_many(&mut client, USERS).await;
-    filling.join().unwrap();
-    logged_more(&server, "snapshot failed", 0).await;
-    drop(client);
-    let clock = SystemClock::new();
-    let stopping = clock.now();
-    assert!(!server.terminate().success(), "the last snapshot failed, so the exit code is 1");
-    let took = clock.now().since(stopping);
-    assert!(took < Duration::from_secs(8), "the stop took {took:?}");
-
-    let mut verify = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-    let verified = verify.args(["snapshot", "verify"]).arg(&data).output().expect("the program runs");
-    assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
-    let server = start_at(rules.path(), &data, "300ms", &["--max-descriptors", "100"]);
-    let mut client = server.client().await;
-    let left = hit(&mut client, "alice").await;
-    assert_eq!(left, 998, "the snapshot before the disk was full is restored on the full disk");
-    fs::remove_file(&filler).unwrap();
-    logged_more(&server, "snapshot written", 0).await;
 }

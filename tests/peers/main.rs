@@ -10,6 +10,7 @@ mod authority;
 mod compose;
 mod envoy;
 mod envoy_process;
+mod full_disk;
 mod h2spec;
 mod kubernetes;
 mod peer;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         envoy::tests,
         envoy::denials::tests,
         envoy::queueing::tests,
+        full_disk::tests,
         h2spec::tests,
         kubernetes::tests,
     ]

@@ -21,6 +21,9 @@ pub const ENVOY: Peer = Peer { name: "envoy", is_here: || envoy_binary().is_some
 /// The HTTP/2 conformance tests, on the PATH.
 pub const H2SPEC: Peer = Peer { name: "h2spec", is_here: || runs(Command::new("h2spec").arg("--version")) };
 
+/// The right to mount a tmpfs, which takes root.
+pub const MOUNT: Peer = Peer { name: "mount", is_here: crate::full_disk::can_mount };
+
 /// Go, with the modules of `tests/peers/kubernetes` downloaded.
 pub const KUBERNETES: Peer = Peer { name: "kubernetes", is_here: crate::kubernetes::is_here };
 
@@ -42,7 +45,8 @@ where
     let name = name.trim_start_matches("peers::").to_owned();
     let Some(missing) = peers.iter().find(|peer| !(peer.is_here)()) else {
         let run = move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            let runtime =
+                tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
             runtime.block_on(test());
             Ok(())
         };
