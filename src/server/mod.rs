@@ -8,6 +8,7 @@ mod clock_follower;
 mod connection;
 mod connections;
 mod memory;
+mod service_manager;
 mod sweeper;
 mod workers;
 
@@ -32,6 +33,7 @@ use crate::{
     transport::{self, BindError, Listener},
 };
 use clock_follower::ClockFollower;
+use service_manager::{ServiceManager, State};
 use std::{io, num::NonZeroUsize, path::PathBuf, pin::pin, sync::Arc, time::Duration};
 use sweeper::Sweeper;
 use tokio::{
@@ -157,7 +159,9 @@ pub fn serve<S: Future<Output = ()>, E: From<ServeError> + Send + 'static>(
     runtime.block_on(async {
         let stop = stop().map_err(|source| ServeError::Start { what: "listening for signals", source })?;
         let mut stop = pin!(stop);
+        let service_manager = ServiceManager::from_env();
         let listening = Listening::start(settings, clock).await?;
+        service_manager.notify(State::Restoring);
         let limiter = tokio::select! {
             limiter = make_limiter(start) => limiter?,
             () = stop.as_mut() => {
@@ -167,7 +171,12 @@ pub fn serve<S: Future<Output = ()>, E: From<ServeError> + Send + 'static>(
         };
         let background = Background::start(settings, clock, limiter)?;
         listening.serve(&background).await;
-        stop.await;
+        service_manager.notify(State::Serving);
+        tokio::select! {
+            () = stop => {}
+            never = service_manager.ping_watchdog(async || listening.workers.all_respond().await) => match never {},
+        }
+        service_manager.notify(State::Draining);
         // Queued requests do not delay the stop: those due after its end are denied now.
         let end = settings.drain_delay.saturating_add(settings.drain_timeout);
         background.limiter.end_queues_at(clock.now().saturating_add(end));

@@ -10,7 +10,7 @@ use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering},
 };
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 /// The workers, for as long as connections are dispatched to them.
 pub(super) struct Workers {
@@ -30,7 +30,14 @@ pub(super) struct Dispatcher {
 struct Worker {
     /// Connections dispatched to it that have not ended.
     load: Arc<AtomicUsize>,
-    connections: mpsc::UnboundedSender<(Accepted, Admission)>,
+    work: mpsc::UnboundedSender<Work>,
+}
+
+/// Sent to a worker.
+enum Work {
+    Connection(Accepted, Admission),
+    /// Dropped, which completes the receiver, when the worker's runtime polls its tasks.
+    Ping(oneshot::Sender<()>),
 }
 
 impl Workers {
@@ -42,10 +49,10 @@ impl Workers {
     ) -> Result<Self, ServeError> {
         let (alive, finished) = mpsc::channel(1);
         let start_one = |number| -> Result<Worker, ServeError> {
-            let (connections, received) = mpsc::unbounded_channel();
+            let (work, received) = mpsc::unbounded_channel();
             let load = Arc::new(AtomicUsize::new(0));
             let thread = WorkerThread {
-                connections: received,
+                work: received,
                 load: Arc::clone(&load),
                 port: Arc::clone(port),
                 http2: settings.http2,
@@ -59,7 +66,7 @@ impl Workers {
                 .name(format!("worker-{number}"))
                 .spawn(move || runtime.block_on(thread.run()))
                 .map_err(|source| ServeError::Start { what: "a worker thread", source })?;
-            Ok(Worker { load, connections })
+            Ok(Worker { load, work })
         };
         let workers = (0..settings.threads.get()).map(start_one).collect::<Result<_, _>>()?;
         let connections = Connections::new(settings.connections);
@@ -69,6 +76,15 @@ impl Workers {
 
     pub(super) fn dispatcher(&self) -> Dispatcher {
         self.dispatcher.clone()
+    }
+
+    /// Completes when every worker's runtime has polled its tasks once more.
+    pub(super) async fn all_respond(&self) {
+        let pings: Vec<_> = self.dispatcher.workers.iter().map(Worker::ping).collect();
+        for polled in pings {
+            // The worker responds by dropping the sender.
+            let _ = polled.await;
+        }
     }
 
     /// Completes when every connection has ended. Nothing is dispatched any more.
@@ -88,14 +104,23 @@ impl Dispatcher {
         if let Some(worker) = least_loaded {
             worker.load.fetch_add(1, Ordering::Relaxed);
             // A worker ends only after the last dispatcher; a connection that it does not take is closed.
-            let _ = worker.connections.send((accepted, admission));
+            let _ = worker.work.send(Work::Connection(accepted, admission));
         }
+    }
+}
+
+impl Worker {
+    fn ping(&self) -> oneshot::Receiver<()> {
+        let (ping, polled) = oneshot::channel();
+        // A worker ends only after the last dispatcher.
+        let _ = self.work.send(Work::Ping(ping));
+        polled
     }
 }
 
 /// The state that a worker's thread owns.
 struct WorkerThread {
-    connections: mpsc::UnboundedReceiver<(Accepted, Admission)>,
+    work: mpsc::UnboundedReceiver<Work>,
     load: Arc<AtomicUsize>,
     port: Arc<GrpcPort>,
     http2: Http2Settings,
@@ -121,10 +146,11 @@ impl WorkerThread {
         let mut running = tokio::task::JoinSet::new();
         loop {
             tokio::select! {
-                next = self.connections.recv() => match next {
-                    Some((accepted, admission)) => {
+                next = self.work.recv() => match next {
+                    Some(Work::Connection(accepted, admission)) => {
                         running.spawn(self.serve(accepted, admission));
                     }
+                    Some(Work::Ping(ping)) => drop(ping),
                     None => break,
                 },
                 Some(_) = running.join_next() => {}
@@ -143,5 +169,20 @@ impl WorkerThread {
             serving.await;
             drop(counted);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_worker_responds_to_a_ping_only_by_taking_its_work() {
+        let (work, mut received) = mpsc::unbounded_channel();
+        let mut ping = Worker { load: Arc::default(), work }.ping();
+        assert!(tokio::time::timeout(Duration::from_secs(60), &mut ping).await.is_err());
+        drop(received.recv().await);
+        assert!(tokio::time::timeout(Duration::from_secs(60), ping).await.is_ok());
     }
 }

@@ -19,6 +19,7 @@ mod response_options;
 mod restoring;
 mod rules;
 mod serve;
+mod service_manager;
 mod sliding_log;
 mod snapshot_commands;
 mod snapshot_faults;

@@ -17,6 +17,7 @@ mod peer;
 #[path = "../it/support/mod.rs"]
 #[allow(dead_code, unused_imports, reason = "this target uses a part of it, tests/it the rest")]
 mod support;
+mod systemd;
 
 use libtest_mimic::Arguments;
 use std::process::ExitCode;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         full_disk::tests,
         h2spec::tests,
         kubernetes::tests,
+        systemd::tests,
     ]
     .into_iter()
     .flat_map(|tests| tests());

@@ -31,6 +31,9 @@ pub const KUBERNETES: Peer = Peer { name: "kubernetes", is_here: crate::kubernet
 pub const PYTHON_GRPC: Peer =
     Peer { name: "python-grpc", is_here: || runs(Command::new("python3").args(["-c", "import grpc"])) };
 
+/// systemd's programs; none of them needs systemd to run the machine.
+pub const SYSTEMD: Peer = Peer { name: "systemd", is_here: crate::systemd::is_here };
+
 /// Whether the command can be started and succeeds.
 pub fn runs(command: &mut Command) -> bool {
     let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
