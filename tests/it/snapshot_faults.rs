@@ -6,7 +6,6 @@ use std::{
     fs,
     path::Path,
     process::{Command, Output},
-    time::Duration,
 };
 use tidegate::api::pb::service::rate_limit_response::Code;
 
@@ -40,21 +39,6 @@ async fn hit(client: &mut Client, user: &str) -> u32 {
     let answer = client.hit("d", &[("user", user)]).await.expect("the server decides");
     assert_eq!(answer.overall_code(), Code::Ok);
     answer.statuses[0].limit_remaining
-}
-
-fn messages(server: &Server, message: &str) -> usize {
-    server.log().iter().filter(|line| line.contains(message)).count()
-}
-
-/// Waits until the server has logged the message more often than `times`.
-async fn logged_more(server: &Server, message: &str, times: usize) {
-    for _ in 0..1000 {
-        if messages(server, message) > times {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("no {message:?} for ten seconds: {:#?}", server.log());
 }
 
 /// On two threads: while one waits for the server's end, the other closes the client's connection, which it waits for.
