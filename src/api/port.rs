@@ -15,7 +15,7 @@ use super::{
 use crate::{
     http2::{Fields, RequestBody, Responses, Service},
     limit,
-    service::RateLimitService,
+    service::{CallOrigin, RateLimitService, TraceContext},
 };
 use http::{Request, Response};
 use std::sync::Arc;
@@ -23,20 +23,35 @@ use tonic::{body::Body, codegen::Service as _, service::Routes};
 
 const SHOULD_RATE_LIMIT: &[u8] = b"/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
+/// The headers of a call on the fast path, as far as they matter.
+#[derive(Clone, Copy, Default)]
+pub struct Head {
+    precision: Precision,
+    /// None where decisions have no readers.
+    trace: Option<TraceContext>,
+}
+
 /// A decoded call of the common form.
 #[derive(Default)]
 pub struct Call<'b> {
     request: limit::Request<'b>,
-    precision: Precision,
+    head: Head,
 }
 
-/// Serves every request of the port.
+/// Serves every request of the port, for the connections of one peer.
+#[derive(Clone)]
 pub struct GrpcPort {
     service: RateLimitService,
     routes: Routes,
     message_bytes_max: usize,
     long_lived: LongLivedCalls,
+    /// See [`CallOrigin::peer`].
+    peer: Arc<str>,
 }
+
+/// The peer of a routed call, in the extensions of its request.
+#[derive(Clone)]
+pub(super) struct RoutedPeer(pub(super) Arc<str>);
 
 impl GrpcPort {
     /// The fast path to `service`, and `routes` for all else. `routes` has the same service.
@@ -46,17 +61,26 @@ impl GrpcPort {
         message_bytes_max: usize,
         long_lived: LongLivedBounds,
     ) -> Self {
-        Self { service, routes, message_bytes_max, long_lived: LongLivedCalls::new(long_lived) }
+        let long_lived = LongLivedCalls::new(long_lived);
+        Self { service, routes, message_bytes_max, long_lived, peer: Arc::default() }
+    }
+
+    /// The same port for connections of this peer, if decisions have readers that learn it.
+    pub fn for_peer(self: &Arc<Self>, peer: impl FnOnce() -> String) -> Arc<Self> {
+        match self.service.has_readers() {
+            true => Arc::new(Self { peer: peer().into(), ..Self::clone(self) }),
+            false => Arc::clone(self),
+        }
     }
 }
 
 impl Service for GrpcPort {
-    type FastPath = Precision;
+    type FastPath = Head;
     type Call<'b> = Call<'b>;
     type Body = Body;
 
-    fn fast_path(&self, head: &Fields) -> Option<Precision> {
-        let (mut precision, mut is_grpc_body) = (Precision::Seconds, false);
+    fn fast_path(&self, head: &Fields) -> Option<Head> {
+        let (mut call, mut is_grpc_body) = (Head::default(), false);
         for (name, value) in head.iter() {
             let is_common = match name {
                 b":method" => value == b"POST",
@@ -70,7 +94,11 @@ impl Service for GrpcPort {
                 _ if name == WINDOWS_HEADER.as_bytes() => false,
                 b"grpc-timeout" => timeout::parse(value).is_some(),
                 _ if name == PRECISION_HEADER.as_bytes() => {
-                    precision = precision_of(value)?;
+                    call.precision = precision_of(value)?;
+                    true
+                }
+                b"traceparent" if self.service.has_readers() => {
+                    call.trace = TraceContext::from_traceparent(value);
                     true
                 }
                 _ => true,
@@ -79,30 +107,35 @@ impl Service for GrpcPort {
                 return None;
             }
         }
-        is_grpc_body.then_some(precision)
+        is_grpc_body.then_some(call)
     }
 
     #[inline]
-    fn decode<'b>(&self, precision: Precision, body: &'b [u8], call: &mut Call<'b>) -> bool {
+    fn decode<'b>(&self, head: Head, body: &'b [u8], call: &mut Call<'b>) -> bool {
         let Some(message) = one_message(body, self.message_bytes_max) else { return false };
-        call.precision = precision;
+        call.head = head;
         fast_path::read(message, self.service.request_limits(), &mut call.request).is_ok()
             && self.service.decides_inline(&call.request)
     }
 
     #[inline]
     fn respond(&self, calls: &[Call<'_>], responses: &mut impl Responses) {
-        let requests = calls.iter().map(|call| &call.request);
-        self.service.decide_batch(requests, |call, decision| {
-            let Call { request, precision } = &calls[call];
-            responses.push(|out| {
-                if self.service.has_additions(decision) {
-                    fast_path::framed_message(&response(&self.service, request, decision, *precision), out);
-                } else {
-                    fast_path::framed(decision, *precision, out);
-                }
-            });
-        });
+        let origin = |call: &Call<'_>| CallOrigin { peer: &self.peer, trace: call.head.trace };
+        self.service.decide_batch(
+            calls,
+            |call| &call.request,
+            origin,
+            |Call { request, head }, decision| {
+                responses.push(|out| {
+                    if self.service.has_additions(decision) {
+                        let message = response(&self.service, request, decision, head.precision);
+                        fast_path::framed_message(&message, out);
+                    } else {
+                        fast_path::framed(decision, head.precision, out);
+                    }
+                });
+            },
+        );
     }
 
     async fn route(self: Arc<Self>, request: Request<RequestBody>) -> Response<Body> {
@@ -115,10 +148,11 @@ impl Service for GrpcPort {
         };
         // Reflection streams its requests; every other method takes one message.
         let is_unary = !request.uri().path().starts_with("/grpc.reflection.");
-        let request = request.map(|body| match is_unary {
+        let mut request = request.map(|body| match is_unary {
             true => Body::new(WholeMessages::new(OneMessage::new(body), self.message_bytes_max)),
             false => Body::new(WholeMessages::new(body, self.message_bytes_max)),
         });
+        request.extensions_mut().insert(RoutedPeer(Arc::clone(&self.peer)));
         let mut routes = self.routes.clone();
         let mut response = match routes.call(request).await {
             Ok(response) => response,

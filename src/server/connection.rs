@@ -23,6 +23,7 @@ pub(super) async fn serve(
         // An error means that the sender was dropped with the server, which ends the connection too.
         let _ = drain.wait_for(|draining| *draining).await;
     };
+    let port = port.for_peer(|| accepted.peer.to_string());
     let stream = match accepted.register() {
         Ok(stream) => stream,
         Err(error) => {

@@ -5,17 +5,19 @@
 
 mod client_headers;
 mod dynamic_metadata;
+mod event;
 mod queued;
 mod response_options;
 mod tally;
 
 pub use client_headers::{PlainHeaders, ResponseHeaders, StructuredHeaders};
+pub use event::{CallOrigin, DecisionReader, Event, TraceContext};
 pub use response_options::{Additions, ResponseOptions};
 pub use tally::{Tally, Totals};
 
 use crate::{
     clock::Clock,
-    limit::{Decision, Request, RequestLimits},
+    limit::{Decision, Request, RequestLimits, Timestamp},
     limiter::{Limiter, Pinned, Verdict},
 };
 use std::{
@@ -38,6 +40,8 @@ pub struct RateLimitService {
     /// None if no option is set: then a decision checks this pointer and no more.
     options: Option<Arc<ResponseOptions>>,
     tally: Arc<Tally>,
+    /// Empty where decisions are only counted: then a decision checks the length and no more.
+    readers: Arc<[Arc<dyn DecisionReader>]>,
 }
 
 impl RateLimitService {
@@ -50,7 +54,14 @@ impl RateLimitService {
 
     /// A service whose counters are being restored: it is [`NotReady`] until [`Self::set_ready`].
     pub fn restoring(clock: Arc<dyn Clock>, request_limits: RequestLimits) -> Self {
-        Self { limiter: Arc::default(), clock, request_limits, options: None, tally: Arc::default() }
+        Self {
+            limiter: Arc::default(),
+            clock,
+            request_limits,
+            options: None,
+            tally: Arc::default(),
+            readers: Arc::new([]),
+        }
     }
 
     /// Decides by this limiter from now on. Only the first call has an effect.
@@ -62,6 +73,17 @@ impl RateLimitService {
     pub fn with_response_options(self, options: ResponseOptions) -> Self {
         let options = (options != ResponseOptions::default()).then(|| Arc::new(options));
         Self { options, ..self }
+    }
+
+    /// The same service with readers of its decisions.
+    pub fn with_readers(self, readers: Vec<Arc<dyn DecisionReader>>) -> Self {
+        Self { readers: readers.into(), ..self }
+    }
+
+    /// Whether decisions have readers, so that their [`CallOrigin`] is needed.
+    #[inline]
+    pub fn has_readers(&self) -> bool {
+        !self.readers.is_empty()
     }
 
     /// The largest request that is decided.
@@ -80,34 +102,40 @@ impl RateLimitService {
         self.limiter.get().is_some_and(|limiter| !limiter.pin().may_queue(request.domain()))
     }
 
-    /// Decides requests that are within the limits and that [`Self::decides_inline`], in order and at one moment. Calls
-    /// `respond` with the index of each request and its decision.
+    /// Decides the requests of `calls`, which are within the limits and which [`Self::decides_inline`], in order and at one
+    /// moment. Calls `respond` with each call and its decision.
     #[inline]
-    pub fn decide_batch<'q, 't: 'q>(
+    pub fn decide_batch<'q, 't: 'q, C>(
         &self,
-        requests: impl Iterator<Item = &'q Request<'t>> + Clone,
-        mut respond: impl FnMut(usize, &Decision<'_>),
+        calls: &'q [C],
+        request: impl Fn(&'q C) -> &'q Request<'t> + Copy,
+        origin: impl Fn(&'q C) -> CallOrigin<'q>,
+        mut respond: impl FnMut(&'q C, &Decision<'_>),
     ) {
         let limiter = self.limiter.get().expect("decides_inline holds only when it is set");
-        limiter.pin().decide_all(requests, self.clock.now(), |index, decision| {
-            self.record(decision);
-            respond(index, decision);
+        let now = self.clock.now();
+        limiter.pin().decide_all(calls.iter().map(request), now, |index, decision| {
+            let call = &calls[index];
+            self.record(decision, || (request(call), origin(call), now));
+            respond(call, decision);
         });
     }
 
     /// Decides one request within the limits. Where a rule queues it, waits up to `wait_max` for its release.
-    pub async fn decide<T>(
+    pub async fn decide<'q, 't, T>(
         &self,
-        request: &Request<'_>,
+        request: &'q Request<'t>,
+        origin: CallOrigin<'q>,
         wait_max: Duration,
         respond: impl FnOnce(&Decision<'_>) -> T,
     ) -> Result<T, NotReady> {
         let limiter = self.limiter.get().ok_or(NotReady)?;
+        let received = self.clock.now();
         let respond = |decision: &Decision<'_>| {
-            self.record(decision);
+            self.record(decision, || (request, origin, received));
             respond(decision)
         };
-        let ticket = match limiter.pin().decide_or_queue(request, wait_max, self.clock.now()) {
+        let ticket = match limiter.pin().decide_or_queue(request, wait_max, received) {
             Verdict::Decided(decision) => return Ok(respond(&decision)),
             Verdict::Queued(ticket) => ticket,
         };
@@ -124,10 +152,24 @@ impl RateLimitService {
         })
     }
 
-    /// Records a decision that is sent as a response. Every decision passes here exactly once.
+    /// Records a decision that is sent as a response: counts it, and passes it to the readers. Every decision passes here
+    /// exactly once. `facts` returns the request, its call and the time at which it was received.
     #[inline]
-    fn record(&self, decision: &Decision<'_>) {
+    fn record<'e, 't: 'e>(
+        &self,
+        decision: &Decision<'_>,
+        facts: impl FnOnce() -> (&'e Request<'t>, CallOrigin<'e>, Timestamp),
+    ) {
         self.tally.count(decision);
+        if self.has_readers() {
+            let (request, origin, received) = facts();
+            self.pass_on(&Event { request, decision, origin, received, clock: &*self.clock });
+        }
+    }
+
+    #[inline(never)]
+    fn pass_on(&self, event: &Event<'_, '_, '_>) {
+        self.readers.iter().for_each(|reader| reader.read(event));
     }
 
     /// Whether the response has more than the code and the statuses.

@@ -1,6 +1,9 @@
 //! Identity of the other end of a connection, as far as bounds per client need it.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::{
+    fmt,
+    net::{IpAddr, Ipv6Addr},
+};
 
 /// The client that a connection is counted for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -21,6 +24,18 @@ impl Peer {
             IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & NETWORK).into(),
             address => address,
         })
+    }
+}
+
+/// `192.0.2.1`, `2001:db8::/64`, `uid:1000` or `unix`.
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(IpAddr::V4(address)) => write!(f, "{address}"),
+            Self::Ip(IpAddr::V6(network)) => write!(f, "{network}/64"),
+            Self::User(uid) => write!(f, "uid:{uid}"),
+            Self::UnknownUser => f.write_str("unix"),
+        }
     }
 }
 

@@ -33,7 +33,7 @@ impl Default for LongLivedBounds {
 }
 
 /// The calls of all connections that stay open.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::api) struct LongLivedCalls {
     bounds: LongLivedBounds,
     open: LongLived,

@@ -5,9 +5,10 @@ use crate::{
     api::{
         grpc::timeout,
         pb::service::{RateLimitRequest, RateLimitResponse, rate_limit_service_server},
+        port::RoutedPeer,
     },
     limit::{self, Decision},
-    service::RateLimitService,
+    service::{CallOrigin, RateLimitService, TraceContext},
 };
 use http::HeaderMap;
 use tonic::{Request, Response, Status};
@@ -30,19 +31,25 @@ impl rate_limit_service_server::RateLimitService for TonicService {
     ) -> Result<Response<RateLimitResponse>, Status> {
         let Self(service) = self;
         let metadata = request.metadata().as_ref();
+        let peer = request.extensions().get::<RoutedPeer>();
+        let traceparent = metadata.get("traceparent").filter(|_| service.has_readers());
+        let origin = CallOrigin {
+            peer: peer.map_or("", |RoutedPeer(peer)| peer),
+            trace: traceparent.and_then(|value| TraceContext::from_traceparent(value.as_bytes())),
+        };
         let with_windows = metadata.contains_key(WINDOWS_HEADER);
         let (precision, wait_max) = (precision(metadata)?, timeout::timeout(metadata));
         let wait_max = wait_max.map_err(|error| Status::invalid_argument(error.to_string()))?;
-        let request = decode::request(request.get_ref(), service.request_limits())
+        let call = decode::request(request.get_ref(), service.request_limits())
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
         let respond = |decision: &Decision<'_>| {
-            let mut response = Response::new(response(service, &request, decision, precision));
+            let mut response = Response::new(response(service, &call, decision, precision));
             if with_windows && let Ok(windows) = windows(decision).parse() {
                 response.metadata_mut().insert(WINDOWS_HEADER, windows);
             }
             response
         };
-        let decided = service.decide(&request, wait_max, respond).await;
+        let decided = service.decide(&call, origin, wait_max, respond).await;
         decided.map_err(|not_ready| Status::unavailable(not_ready.to_string()))
     }
 }
