@@ -18,24 +18,31 @@ use std::{
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::Arc,
+    time::SystemTime,
 };
+
+/// Identity of a file. The number alone does not suffice: that of a removed file is used again for a new one.
+type FileId = (u64, Option<SystemTime>);
+
+fn file_id(metadata: &fs::Metadata) -> FileId {
+    (metadata.ino(), metadata.created().ok())
+}
 
 /// The files after a power cut: directories as they were when they were synced last, and files with the content that was
 /// synced last. Calls that sled makes by itself do not count.
 #[derive(Clone, Default)]
 struct Durable {
-    /// The files that a directory names: name, number of the file, whether it is a directory.
-    names: HashMap<u64, Vec<(String, u64, bool)>>,
-    /// By number of the file.
-    content: HashMap<u64, Vec<u8>>,
-    root: u64,
+    /// The files in each directory: name, file, whether it is a directory.
+    names: HashMap<FileId, Vec<(String, FileId, bool)>>,
+    content: HashMap<FileId, Vec<u8>>,
+    root: Option<FileId>,
 }
 
 impl Durable {
-    /// Writes what is left to another directory.
-    fn write_to(&self, directory: &Path, number: u64) {
+    /// Writes the files that are durable to another directory.
+    fn write_to(&self, directory: &Path, of: FileId) {
         fs::create_dir_all(directory).unwrap();
-        for (name, file, is_directory) in self.names.get(&number).into_iter().flatten() {
+        for (name, file, is_directory) in self.names.get(&of).into_iter().flatten() {
             let path = directory.join(name);
             if *is_directory {
                 self.write_to(&path, *file);
@@ -46,7 +53,7 @@ impl Durable {
     }
 }
 
-/// Records what is durable after each system call that makes something so.
+/// Records the durable files after each system call that makes a file durable.
 #[derive(Default)]
 struct Recorder {
     state: Mutex<Durable>,
@@ -65,8 +72,8 @@ impl Recorder {
 impl Durability for Recorder {
     fn sync_file(&self, path: &Path) -> io::Result<()> {
         Os.sync_file(path)?;
-        let (number, content) = (fs::metadata(path)?.ino(), fs::read(path)?);
-        self.record("sync_file", path, |durable| drop(durable.content.insert(number, content)));
+        let (file, content) = (file_id(&fs::metadata(path)?), fs::read(path)?);
+        self.record("sync_file", path, |durable| drop(durable.content.insert(file, content)));
         Ok(())
     }
 
@@ -76,19 +83,19 @@ impl Durability for Recorder {
         for entry in fs::read_dir(path)? {
             let entry = entry?;
             let (name, metadata) = (entry.file_name().to_string_lossy().into_owned(), entry.metadata()?);
-            names.push((name, metadata.ino(), metadata.is_dir()));
+            names.push((name, file_id(&metadata), metadata.is_dir()));
         }
-        let number = fs::metadata(path)?.ino();
-        self.record("sync_directory", path, |durable| drop(durable.names.insert(number, names)));
+        let directory = file_id(&fs::metadata(path)?);
+        self.record("sync_directory", path, |durable| drop(durable.names.insert(directory, names)));
         Ok(())
     }
 }
 
-fn start(directory: &Path, durability: Arc<dyn Durability>) -> (Limiter, Writer) {
+fn start(directory: &Path, durability: Arc<dyn Durability>, context: &str) -> (Limiter, Writer) {
     let build = |seed| limiter(RULES, seed, 1_000_000);
     let disk = Box::new(SledDisk::new(directory).with_durability(durability));
     let started = restore(disk, None, Seed::from_bytes([1; 16]), build, start_of_time(), |_| {});
-    let (limiter, writer, _) = started.unwrap_or_else(|error| panic!("{error}"));
+    let (limiter, writer, _) = started.unwrap_or_else(|error| panic!("{context}: {error}"));
     (limiter, writer)
 }
 
@@ -97,8 +104,9 @@ fn start(directory: &Path, durability: Arc<dyn Durability>) -> (Limiter, Writer)
 fn a_power_cut_at_any_moment_leaves_a_committed_snapshot() {
     let (directory, now) = (tempfile::tempdir().unwrap(), start_of_time());
     let recorder = Arc::new(Recorder::default());
-    recorder.state.lock().root = fs::metadata(directory.path()).unwrap().ino();
-    let (limiter, mut writer) = start(directory.path(), Arc::clone(&recorder) as Arc<dyn Durability>);
+    recorder.state.lock().root = Some(file_id(&fs::metadata(directory.path()).unwrap()));
+    let (limiter, mut writer) =
+        start(directory.path(), Arc::clone(&recorder) as Arc<dyn Durability>, "an empty directory");
     let mut allowed: Vec<BTreeMap<_, _>> = vec![content(&limiter, now)];
     let mut checked = 0;
     // The first pass writes everything, as do some of the later ones, when the log has grown.
@@ -111,10 +119,10 @@ fn a_power_cut_at_any_moment_leaves_a_committed_snapshot() {
         let last = states.len() - 1;
         for (index, (call, path, durable)) in states.into_iter().enumerate() {
             let left = tempfile::tempdir().unwrap();
-            durable.write_to(left.path(), durable.root);
-            let (restored, _) = start(left.path(), Arc::new(Os));
-            let found = content(&restored, now);
+            durable.write_to(left.path(), durable.root.expect("it is set above"));
             let after = format!("round {round}, after {call} of {}", path.display());
+            let (restored, _) = start(left.path(), Arc::new(Os), &after);
+            let found = content(&restored, now);
             assert!(allowed[allowed.len() - 2..].contains(&found), "{after}");
             if index == last {
                 assert!(found == allowed[allowed.len() - 1], "{after}, the last call: it is not durable");
