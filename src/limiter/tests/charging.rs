@@ -124,7 +124,7 @@ descriptors:
 
 /// Limits of one unit that a request brings along share a counter: the status of each was that of the first one's number.
 #[test]
-fn limits_of_one_request_that_share_a_counter_report_their_own_remaining_hits() {
+fn limits_sent_with_a_request_report_their_own_remaining_hits() {
     use crate::limit::{Override, Unit};
     let remaining = |first, second, hits| {
         let limiter = limiter(TWO_RULES);

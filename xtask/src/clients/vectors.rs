@@ -43,7 +43,7 @@ fn scenario(file: &str, scenario: &Value) -> Value {
     if any_has(&["rules"]) {
         needs.push("reload");
     }
-    if any_has(&["patience_ms", "held_ms", "turn_of", "gives_up"]) {
+    if any_has(&["wait_max_ms", "queued_ms", "release", "cancel"]) {
         needs.push("queue");
     }
     let at = |step: &&Value| (step["at_ms"].as_u64(), step["at_ns"].as_u64().unwrap_or(0));
