@@ -181,7 +181,10 @@ descriptors:
         explain("plan=gold"),
         "plan=gold matches key and value (rules.yaml:4:5)\nplan=gold: a rule without a limit"
     );
-    assert!(explain("plan=gold,path=/api/x,more=1").ends_with("no rule: the rules end here, so none has the key more"));
+    assert!(
+        explain("plan=gold,path=/api/x,more=1")
+            .ends_with("no rule: the rules end here, so none has the key more")
+    );
 }
 
 #[test]
