@@ -51,15 +51,13 @@ impl Feed {
 pub struct Config {
     limiter: Arc<Limiter>,
     options: LoadOptions,
-    state: Mutex<State>,
-}
-
-struct State {
-    /// The last good declarations of each feed.
-    declared: BTreeMap<Feed, Vec<Source>>,
+    /// The last good declarations of each feed. Locked while rules are built: nothing else may wait for it.
+    declared: Mutex<BTreeMap<Feed, Vec<Source>>>,
+    /// Those from which the rules in force were built, in the order in which they are merged.
+    in_force: Mutex<Arc<Vec<Source>>>,
     /// Replaced rules to which decisions may still refer. They are freed here, not by the last of those decisions.
-    retired: Vec<RetiredRules>,
-    status: RulesStatus,
+    retired: Mutex<Vec<RetiredRules>>,
+    status: Mutex<RulesStatus>,
 }
 
 impl Config {
@@ -71,11 +69,16 @@ impl Config {
         sources: Vec<Source>,
         now: Timestamp,
     ) -> Self {
-        let declared = BTreeMap::from([(feed, sources)]);
         let mut status = RulesStatus::default();
-        status.loaded(&limiter.rules(), all_of(&declared), now);
-        let state = Mutex::new(State { declared, retired: Vec::new(), status });
-        Self { limiter, options, state }
+        status.loaded(&limiter.rules(), &sources, now);
+        Self {
+            limiter,
+            options,
+            in_force: Mutex::new(Arc::new(sources.clone())),
+            declared: Mutex::new(BTreeMap::from([(feed, sources)])),
+            retired: Mutex::new(Vec::new()),
+            status: Mutex::new(status),
+        }
     }
 
     /// Puts the declarations of one feed in the place of those it handed over before; returns what changed. After an
@@ -86,62 +89,69 @@ impl Config {
         sources: Vec<Source>,
         now: Timestamp,
     ) -> Result<RuleChanges, Arc<RuleErrors>> {
-        let state = &mut *self.state.lock();
-        if state.declared.get(&feed) == Some(&sources) {
-            state.status.unchanged(feed, now);
+        let mut declared = self.declared.lock();
+        if declared.get(&feed) == Some(&sources) {
+            self.status.lock().unchanged(feed, now);
             return Ok(RuleChanges::default());
         }
-        let mut declared = state.declared.clone();
-        declared.insert(feed, sources);
-        let all: Vec<Source> = all_of(&declared).cloned().collect();
+        let former = declared.insert(feed, sources);
+        let all: Vec<Source> = declared.values().flatten().cloned().collect();
         let next = match self.limiter.update_rules().build(&all, &self.options) {
             Ok(next) => next,
-            Err(errors) => return Err(state.status.failed(feed, errors, now)),
+            Err(errors) => {
+                match former {
+                    Some(former) => _ = declared.insert(feed, former),
+                    None => _ = declared.remove(&feed),
+                }
+                return Err(self.status.lock().failed(feed, errors, now));
+            }
         };
         let changes = RuleChanges::between(next.former(), next.rules());
-        state.retired.push(next.put_in_force());
-        state.declared = declared;
-        state.status.loaded(&self.limiter.rules(), all_of(&state.declared), now);
-        state.status.replaced(feed, now);
+        let mut status = self.status();
+        status.loaded(next.rules(), &all, now);
+        let retired = next.put_in_force();
+        self.retired.lock().push(retired);
+        *self.in_force.lock() = Arc::new(all);
+        // Only a failure may have been noted meanwhile, by a feed that could not hand over its declarations.
+        let mut current = self.status.lock();
+        status.failed = current.failed;
+        *current = status;
+        current.replaced(feed, now);
         Ok(changes)
     }
 
     /// Notes that a feed could not hand over its declarations: the rules stay.
     pub fn failed(&self, feed: Feed, errors: RuleErrors, now: Timestamp) -> Arc<RuleErrors> {
-        self.state.lock().status.failed(feed, errors, now)
+        self.status.lock().failed(feed, errors, now)
     }
 
     /// Frees replaced rules that no decision refers to any more, and the numbers of limits that nothing uses. To be called
     /// now and then by a thread that makes no decisions. Returns whether there may be more to free soon.
     pub fn free_unused(&self) -> bool {
-        let (unused, more) = {
-            let state = &mut *self.state.lock();
-            let (unused, used): (Vec<_>, Vec<_>) =
-                std::mem::take(&mut state.retired).into_iter().partition(RetiredRules::are_unused);
-            state.retired = used;
-            (unused, !state.retired.is_empty())
-        };
+        let (unused, used): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut *self.retired.lock()).into_iter().partition(RetiredRules::are_unused);
         drop(unused);
+        let more = {
+            let mut retired = self.retired.lock();
+            retired.extend(used);
+            !retired.is_empty()
+        };
         self.limiter.collect_limits();
         more
     }
 
     /// What is in force, and how the last attempts to change it ended.
     pub fn status(&self) -> RulesStatus {
-        self.state.lock().status.clone()
+        self.status.lock().clone()
     }
 
-    /// The last good declarations of all feeds, in the order in which they are merged.
-    pub fn sources(&self) -> Vec<Source> {
-        all_of(&self.state.lock().declared).cloned().collect()
+    /// The declarations from which the rules in force were built, in the order in which they are merged.
+    pub fn sources(&self) -> Arc<Vec<Source>> {
+        Arc::clone(&self.in_force.lock())
     }
 
     /// The limiter whose rules these are.
     pub fn limiter(&self) -> &Arc<Limiter> {
         &self.limiter
     }
-}
-
-fn all_of(declared: &BTreeMap<Feed, Vec<Source>>) -> impl Iterator<Item = &Source> {
-    declared.values().flatten()
 }

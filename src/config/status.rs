@@ -15,7 +15,7 @@ pub struct RulesStatus {
     /// When the last of them was.
     pub loaded_at: Timestamp,
     /// The documents that they were built from.
-    pub sources: Vec<SourceId>,
+    pub sources: Arc<[SourceId]>,
     /// Domains in force.
     pub domains: usize,
     /// Rules in force.
@@ -55,15 +55,10 @@ pub enum LoadResult {
 }
 
 impl RulesStatus {
-    pub(super) fn loaded<'s>(
-        &mut self,
-        rules: &RuleSet,
-        sources: impl Iterator<Item = &'s Source>,
-        now: Timestamp,
-    ) {
+    pub(super) fn loaded(&mut self, rules: &RuleSet, sources: &[Source], now: Timestamp) {
         self.generation += 1;
         self.loaded_at = now;
-        self.sources = sources.map(|source| source.id.clone()).collect();
+        self.sources = sources.iter().map(|source| source.id.clone()).collect();
         self.domains = rules.domains().count();
         self.rules = rules.domains().map(DomainRules::rules).map(|rules| rules.len()).sum();
         self.limits = rules.rule_limits().count();

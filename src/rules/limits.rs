@@ -151,6 +151,9 @@ impl Registrar {
 /// References to a limit that the table itself holds: its slot and the key of `ids`.
 const OWN_REFERENCES: usize = 2;
 
+/// Slots that are looked at or freed under one lock: decisions that convert counters wait for it.
+const SLOTS_PER_LOCK: usize = 256;
+
 /// So many limits are kept without looking for unused ones.
 const COLLECTION_MIN: usize = 4_096;
 
@@ -228,31 +231,51 @@ impl LimitTable {
             }
         });
         candidates.retain(|id| !found[id.0 as usize]);
+        let freed = candidates.chunks(SLOTS_PER_LOCK).map(|ids| self.free(ids, collection)).sum();
         let mut known = self.0.known.write();
-        let known = &mut *known;
-        candidates.retain(|id| known.slots[id.0 as usize].registered < collection);
-        for &id in &candidates {
-            let slot = &mut known.slots[id.0 as usize];
-            slot.reuses = slot.reuses.wrapping_add(1);
-            if let Some(info) = slot.info.take() {
-                known.ids.remove(&info);
-            }
-            known.free.push(id);
-        }
-        known.freed += candidates.len() as u64;
         known.due_at = 2 * known.ids.len();
-        Some(candidates.len())
+        Some(freed)
     }
 
     /// The numbers that no rule set has, in ascending order, and the number of the collection that begins.
     fn candidates(&self) -> (Vec<LimitId>, u64) {
-        let mut known = self.0.known.write();
-        known.collection += 1;
+        let (collection, end) = {
+            let mut known = self.0.known.write();
+            known.collection += 1;
+            (known.collection, known.slots.len())
+        };
         let is_unused =
             |slot: &Slot| slot.info.as_ref().is_some_and(|info| Arc::strong_count(info) <= OWN_REFERENCES);
-        let numbered = (0..).zip(&known.slots);
-        let candidates = numbered.filter(|(_, slot)| is_unused(slot)).map(|(index, _)| LimitId(index));
-        (candidates.collect(), known.collection)
+        let mut candidates = Vec::new();
+        for from in (0..end).step_by(SLOTS_PER_LOCK) {
+            let known = self.0.known.read();
+            let slots = &known.slots[from..end.min(from + SLOTS_PER_LOCK)];
+            let numbered = (from as u32..).zip(slots);
+            candidates.extend(numbered.filter(|(_, slot)| is_unused(slot)).map(|(index, _)| LimitId(index)));
+        }
+        (candidates, collection)
+    }
+
+    /// Frees those of the numbers that were not registered since the collection began; returns how many.
+    fn free(&self, ids: &[LimitId], collection: u64) -> usize {
+        // Dropped once the lock is released.
+        let mut dropped = Vec::with_capacity(ids.len());
+        let mut known = self.0.known.write();
+        for &id in ids {
+            let known = &mut *known;
+            let slot = &mut known.slots[id.0 as usize];
+            if slot.registered >= collection {
+                continue;
+            }
+            if let Some(info) = slot.info.take() {
+                slot.reuses = slot.reuses.wrapping_add(1);
+                known.free.push(id);
+                dropped.extend(known.ids.remove_entry(&info));
+            }
+        }
+        known.freed += dropped.len() as u64;
+        drop(known);
+        dropped.len()
     }
 }
 

@@ -234,12 +234,21 @@ async fn call_until(end: &AtomicBool, mut client: Client, value: &str, counts: &
     }
 }
 
-/// Ten reloads a second under load, for TIDEGATE_RELOAD_SECONDS.
+fn variable(name: &str, default: u32) -> u32 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// Ten reloads a second under load, for TIDEGATE_RELOAD_SECONDS, of files with TIDEGATE_RELOAD_RULES more rules.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_answer_during_reloads_is_right_under_the_rules_before_or_after() {
-    let seconds: u32 =
-        std::env::var("TIDEGATE_RELOAD_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(3);
-    let rules = Rules::new(&generation(0));
+    let (seconds, more) = (variable("TIDEGATE_RELOAD_SECONDS", 3), variable("TIDEGATE_RELOAD_RULES", 100));
+    let more_rules: String = (0..more)
+        .map(|number| {
+            format!("  - {{key: m, value: '{number}', rate_limit: {{unit: day, requests_per_unit: 1}}}}\n")
+        })
+        .collect();
+    let file = |number: u32| generation(number) + &more_rules;
+    let rules = Rules::new(&file(0));
     let (server, port) = start(&rules.file(), &["--threads", "2"]);
     let (end, counts) = (Arc::new(AtomicBool::new(false)), Arc::new(Counts::default()));
     let mut callers = Vec::new();
@@ -252,7 +261,7 @@ async fn every_answer_during_reloads_is_right_under_the_rules_before_or_after() 
     let mut ticks = tokio::time::interval(Duration::from_millis(100));
     for number in 1..=seconds * 10 {
         ticks.tick().await;
-        rules.replace(&generation(number));
+        rules.replace(&file(number));
         server.signal(rustix::process::Signal::HUP);
     }
     let last = seconds * 10 + FIRST;
@@ -272,14 +281,15 @@ async fn every_answer_during_reloads_is_right_under_the_rules_before_or_after() 
     let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
     let reloads = status(port).await["reloads"]["succeeded"].as_u64().expect("a number");
     println!(
-        "reload: {} calls, {reloads} reloads in {seconds} s, {} failures, {} mixtures, slowest decision {:.1} ms",
+        "reload of {} rules: {} calls, {reloads} reloads in {seconds} s, {} failures, {} mixtures, slowest call {:.1} ms",
+        more + 2,
         of(&counts.calls),
         of(&counts.failures),
         of(&counts.mixtures),
         of(&counts.slowest_micros) as f64 / 1e3,
     );
     assert_eq!((of(&counts.failures), of(&counts.mixtures)), (0, 0));
-    assert!(reloads >= u64::from(seconds) * 5, "{reloads} reloads in {seconds} s");
+    assert!(more > 1_000 || reloads >= u64::from(seconds) * 5, "{reloads} reloads in {seconds} s");
     assert!(server.terminate().success());
 }
 

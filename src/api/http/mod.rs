@@ -70,14 +70,19 @@ async fn metrics(State(admin): State<Admin>, headers: HeaderMap) -> impl IntoRes
 
 /// The rules in force: JSON, or the YAML they were built from where `Accept` names it.
 async fn rules(State(admin): State<Admin>, headers: HeaderMap) -> Response {
-    let Some(config) = admin.config.get() else { return starting() };
-    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
-    if accept.contains("yaml") {
-        let yaml = describe::sources_to_yaml(&config.sources());
-        return ([(CONTENT_TYPE, "application/yaml"), (VARY, "accept")], yaml).into_response();
+    let Some(config) = admin.config.get().cloned() else { return starting() };
+    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
+    let is_yaml = accept.is_some_and(|accept| accept.contains("yaml"));
+    let content_type = if is_yaml { "application/yaml" } else { "application/json" };
+    // On a thread of its own: a hundred thousand rules take longer than connections should wait to be accepted.
+    let text = tokio::task::spawn_blocking(move || match is_yaml {
+        true => describe::sources_to_yaml(&config.sources()),
+        false => describe::rules_to_json(&config.limiter().rules()).to_string(),
+    });
+    match text.await {
+        Ok(text) => ([(CONTENT_TYPE, content_type), (VARY, "accept")], text).into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
-    let rules = describe::rules_to_json(&config.limiter().rules());
-    ([(CONTENT_TYPE, "application/json"), (VARY, "accept")], rules.to_string()).into_response()
 }
 
 async fn rules_status(State(admin): State<Admin>) -> Response {
