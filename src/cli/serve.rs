@@ -38,7 +38,7 @@ pub(super) struct Serve {
     /// all. SIGHUP reloads them in any case.
     #[arg(long, env = "TIDEGATE_RULES_WATCH", default_value = "auto", value_name = "HOW")]
     rules_watch: WatchMode,
-    /// Address of the gRPC port: host:port or unix:/path/of/socket; repeatable.
+    /// Address of the gRPC port: host:port, unix:/path/of/socket, or systemd:NAME for sockets that systemd passes; repeatable.
     #[arg(
         long,
         env = "TIDEGATE_LISTEN",

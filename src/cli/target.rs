@@ -5,11 +5,17 @@ use crate::server::ListenAddress;
 use std::{error::Error, io, os::unix::fs::FileTypeExt as _, time::Duration};
 use tonic::transport::{Channel, Endpoint};
 
+/// The reason why no client connects to `systemd:NAME`.
+pub(super) const LISTEN_ONLY: &str = ": it is an address of `tidegate serve` alone";
+
 /// Connects to a gRPC server.
 pub(super) async fn connect(address: &ListenAddress, timeout: Duration) -> Result<Channel, Failure> {
     let uri = match address {
         ListenAddress::Tcp(address) => format!("http://{address}"),
         unix @ ListenAddress::Unix(_) => unix.to_string(),
+        ListenAddress::Systemd(_) => {
+            return Err(Failure(format!("cannot connect to {address}{LISTEN_ONLY}")));
+        }
     };
     let endpoint = Endpoint::from_shared(uri)?.connect_timeout(timeout);
     endpoint.connect().await.map_err(|error| {

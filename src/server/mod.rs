@@ -30,7 +30,7 @@ use crate::{
     service::{RateLimitService, ResponseOptions, Tally},
     snapshot::{DiskError, SnapshotTask, Writer},
     telemetry::Sources,
-    transport::{self, BindError, Listener},
+    transport::{self, BindError, InheritedSockets, Listener},
 };
 use clock_follower::ClockFollower;
 use service_manager::{ServiceManager, State};
@@ -154,13 +154,15 @@ pub fn serve<S: Future<Output = ()>, E: From<ServeError> + Send + 'static>(
     start: Start<E>,
     stop: impl FnOnce() -> io::Result<S>,
 ) -> Result<(), E> {
+    // Before any thread starts: it changes the environment.
+    let inherited = InheritedSockets::from_env();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|source| ServeError::Start { what: "the accepting runtime", source })?;
     runtime.block_on(async {
         let stop = stop().map_err(|source| ServeError::Start { what: "listening for signals", source })?;
         let mut stop = pin!(stop);
         let service_manager = ServiceManager::from_env();
-        let listening = Listening::start(settings, clock).await?;
+        let listening = Listening::start(settings, clock, inherited).await?;
         service_manager.notify(State::Restoring);
         let limiter = tokio::select! {
             limiter = make_limiter(start) => limiter?,
@@ -273,9 +275,18 @@ struct Listening {
 
 impl Listening {
     /// Listens on all ports, or on none. Requests are refused with UNAVAILABLE until [`Self::serve`].
-    async fn start(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<Self, ServeError> {
-        let listeners = transport::bind(&settings.listen)?;
-        let admin_listeners = transport::bind(settings.http_listen.as_slice())?;
+    async fn start(
+        settings: &Settings,
+        clock: &Arc<dyn Clock>,
+        mut inherited: InheritedSockets,
+    ) -> Result<Self, ServeError> {
+        let listeners = transport::bind(&settings.listen, &mut inherited)?;
+        let admin_listeners = transport::bind(settings.http_listen.as_slice(), &mut inherited)?;
+        for name in inherited.left() {
+            tracing::warn!(
+                "the socket `{name}` of systemd is not used; name it with --listen systemd:{name}"
+            );
+        }
         let service = RateLimitService::restoring(Arc::clone(clock), settings.request_limits)
             .with_response_options(settings.response_options.clone());
         let routes = RouteSettings { message_bytes_max: settings.message_bytes_max };

@@ -2,18 +2,23 @@
 
 use std::{fmt, net::ToSocketAddrs, path::PathBuf, str::FromStr};
 
-/// An address to listen on: `host:port` or `unix:/path/of/socket`.
+/// An address to listen on: `host:port`, `unix:/path/of/socket`, or `systemd:NAME`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ListenAddress {
     /// A TCP address, `host:port`.
     Tcp(String),
     /// The path of a Unix socket.
     Unix(PathBuf),
+    /// The sockets that systemd passes under this name (`FileDescriptorName` of a socket unit).
+    Systemd(String),
 }
 
 /// A text that is not an address.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("`{0}` is not an address; write host:port (127.0.0.1:8081, [::1]:8081) or unix:/path/of/socket")]
+#[error(
+    "`{0}` is not an address; write host:port (127.0.0.1:8081, [::1]:8081), unix:/path/of/socket, or systemd:NAME to listen \
+     on sockets that systemd passes"
+)]
 pub struct ListenAddressError(String);
 
 impl ListenAddress {
@@ -21,6 +26,8 @@ impl ListenAddress {
     pub fn is_local(&self) -> bool {
         match self {
             Self::Unix(_) => true,
+            // The socket may be bound to any address.
+            Self::Systemd(_) => false,
             Self::Tcp(text) => {
                 let addresses = text.to_socket_addrs().map(Iterator::collect::<Vec<_>>).unwrap_or_default();
                 !addresses.is_empty() && addresses.iter().all(|address| address.ip().is_loopback())
@@ -36,6 +43,9 @@ impl FromStr for ListenAddress {
         if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
             return Ok(Self::Unix(path.into()));
         }
+        if let Some(name) = text.strip_prefix("systemd:").filter(|name| !name.is_empty()) {
+            return Ok(Self::Systemd(name.into()));
+        }
         match text.rsplit_once(':') {
             Some((host, port)) if !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok() => {
                 Ok(Self::Tcp(text.into()))
@@ -50,6 +60,7 @@ impl fmt::Display for ListenAddress {
         match self {
             Self::Tcp(address) => f.write_str(address),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Systemd(name) => write!(f, "systemd:{name}"),
         }
     }
 }
@@ -64,7 +75,7 @@ mod tests {
         for local in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "localhost:1", "unix:/run/t.sock"] {
             assert!(is_local(local), "{local}");
         }
-        for remote in ["0.0.0.0:1", "[::]:1", "192.0.2.1:1", "[2001:db8::1]:1"] {
+        for remote in ["0.0.0.0:1", "[::]:1", "192.0.2.1:1", "[2001:db8::1]:1", "systemd:grpc"] {
             assert!(!is_local(remote), "{remote}");
         }
     }
@@ -75,8 +86,10 @@ mod tests {
         assert_eq!(parse("127.0.0.1:0"), Ok(ListenAddress::Tcp("127.0.0.1:0".into())));
         assert_eq!(parse("[::1]:8081"), Ok(ListenAddress::Tcp("[::1]:8081".into())));
         assert_eq!(parse("unix:/run/t.sock"), Ok(ListenAddress::Unix("/run/t.sock".into())));
+        assert_eq!(parse("systemd:grpc"), Ok(ListenAddress::Systemd("grpc".into())));
         for wrong in [
             "",
+            "systemd:",
             "8081",
             ":8081",
             "localhost",

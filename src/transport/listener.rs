@@ -1,18 +1,32 @@
 //! Bound addresses that accept connections.
 
-use super::{Accepted, ListenAddress, Peer};
+use super::{Accepted, ListenAddress, Peer, inherited::InheritedSockets};
 use std::{
     io,
     net::{SocketAddr, TcpListener as StdTcpListener, ToSocketAddrs},
-    os::unix::{fs::FileTypeExt, net::UnixStream as StdUnixStream},
+    os::unix::{
+        fs::FileTypeExt,
+        net::{UnixListener as StdUnixListener, UnixStream as StdUnixStream},
+    },
     path::{Path, PathBuf},
 };
 use tokio::net::{TcpListener, UnixListener};
 
 /// A bound address.
 pub(crate) enum Listener {
-    Tcp { listener: TcpListener, address: SocketAddr },
-    Unix { listener: UnixListener, socket: SocketFile },
+    Tcp {
+        listener: TcpListener,
+        address: SocketAddr,
+    },
+    Unix {
+        listener: UnixListener,
+        socket: SocketFile,
+    },
+    /// The owner of the socket file is systemd.
+    InheritedUnix {
+        listener: UnixListener,
+        path: PathBuf,
+    },
 }
 
 /// The file of a Unix socket, removed when the listener is dropped.
@@ -33,11 +47,27 @@ pub(crate) struct BindError {
 }
 
 impl Listener {
+    /// A bound TCP socket.
+    pub(super) fn tcp(listener: StdTcpListener) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let listener = TcpListener::from_std(listener)?;
+        let address = listener.local_addr()?;
+        Ok(Self::Tcp { listener, address })
+    }
+
+    /// A bound Unix socket whose file remains when the listener is dropped.
+    pub(super) fn inherited_unix(listener: StdUnixListener) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let path = listener.local_addr()?.as_pathname().unwrap_or(Path::new("(unnamed)")).into();
+        Ok(Self::InheritedUnix { listener: UnixListener::from_std(listener)?, path })
+    }
+
     /// The bound address; a requested port 0 is replaced by the assigned port.
     pub(crate) fn address(&self) -> String {
         match self {
             Self::Tcp { address, .. } => address.to_string(),
             Self::Unix { socket, .. } => format!("unix:{}", socket.0.display()),
+            Self::InheritedUnix { path, .. } => format!("unix:{}", path.display()),
         }
     }
 
@@ -49,7 +79,7 @@ impl Listener {
                 stream.set_nodelay(true)?;
                 Accepted::tcp(Peer::from_ip(address.ip()), stream)
             }
-            Self::Unix { listener, .. } => {
+            Self::Unix { listener, .. } | Self::InheritedUnix { listener, .. } => {
                 let (stream, _) = listener.accept().await?;
                 let peer = stream.peer_cred().map_or(Peer::UnknownUser, |process| Peer::User(process.uid()));
                 Accepted::unix(peer, stream)
@@ -58,25 +88,26 @@ impl Listener {
     }
 }
 
-/// Binds all addresses, or none.
-pub(crate) fn bind(addresses: &[ListenAddress]) -> Result<Vec<Listener>, BindError> {
-    let bind_one = |address: &ListenAddress| {
+/// Binds all addresses and takes the inherited sockets that they name, or neither.
+pub(crate) fn bind(
+    addresses: &[ListenAddress],
+    inherited: &mut InheritedSockets,
+) -> Result<Vec<Listener>, BindError> {
+    let mut listeners = Vec::new();
+    for address in addresses {
         let bound = match address {
-            ListenAddress::Tcp(text) => bind_tcp(text),
-            ListenAddress::Unix(path) => bind_unix(path),
+            ListenAddress::Tcp(text) => bind_tcp(text).map(|listener| listeners.push(listener)),
+            ListenAddress::Unix(path) => bind_unix(path).map(|listener| listeners.push(listener)),
+            ListenAddress::Systemd(name) => inherited.take(name).map(|taken| listeners.extend(taken)),
         };
-        bound.map_err(|source| BindError { address: address.clone(), source })
-    };
-    addresses.iter().map(bind_one).collect()
+        bound.map_err(|source| BindError { address: address.clone(), source })?;
+    }
+    Ok(listeners)
 }
 
 fn bind_tcp(text: &str) -> io::Result<Listener> {
     let addresses: Vec<SocketAddr> = text.to_socket_addrs()?.collect();
-    let listener = StdTcpListener::bind(addresses.as_slice())?;
-    listener.set_nonblocking(true)?;
-    let listener = TcpListener::from_std(listener)?;
-    let address = listener.local_addr()?;
-    Ok(Listener::Tcp { listener, address })
+    Listener::tcp(StdTcpListener::bind(addresses.as_slice())?)
 }
 
 /// Replaces a socket file that refuses connections: a killed process left it behind.

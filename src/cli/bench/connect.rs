@@ -1,6 +1,9 @@
 //! Connections to the server.
 
-use crate::{cli::target::connect_remedy, server::ListenAddress};
+use crate::{
+    cli::target::{LISTEN_ONLY, connect_remedy},
+    server::ListenAddress,
+};
 use mio::event::Source;
 use std::{
     io,
@@ -29,7 +32,7 @@ pub(super) struct ConnectError {
 pub(super) fn authority(address: &ListenAddress) -> &str {
     match address {
         ListenAddress::Tcp(address) => address,
-        ListenAddress::Unix(_) => "localhost",
+        ListenAddress::Unix(_) | ListenAddress::Systemd(_) => "localhost",
     }
 }
 
@@ -41,6 +44,9 @@ pub(super) fn connect(address: &ListenAddress) -> Result<Box<dyn Socket>, Connec
             socket.set_nonblocking(true)?;
             Ok(Box::new(mio::net::UnixStream::from_std(socket)) as Box<dyn Socket>)
         }),
+        ListenAddress::Systemd(_) => {
+            Err(io::Error::new(io::ErrorKind::Unsupported, LISTEN_ONLY.trim_start_matches([':', ' '])))
+        }
     };
     connected.map_err(|cause| ConnectError { address: address.clone(), cause })
 }
