@@ -50,7 +50,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_from_either_end(values in prop::collection::vec(0..=u64::MAX, 0..9), bits in 0..64u32) {
+        fn integers_are_read_from_either_end(values in prop::collection::vec(0..=u64::MAX, 0..9), bits in 0..64u32) {
             let values: Vec<u64> = values.iter().map(|value| value >> bits).collect();
             let written: Vec<u8> = values.iter().flat_map(|&value| bytes(value)).collect();
             prop_assert_eq!(written.len(), values.iter().map(|&value| len(value)).sum::<usize>());

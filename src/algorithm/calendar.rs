@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_day_whose_midnight_does_not_exist_begins_when_the_clocks_have_changed() {
+    fn a_day_without_midnight_begins_at_the_clock_change() {
         // Cairo went from 23:59:59 to 01:00 on 2024-04-26.
         assert_eq!(next(Period::Day, "Africa/Cairo", "2024-04-25T20:00:00Z"), "2024-04-25T22:00:00Z");
     }

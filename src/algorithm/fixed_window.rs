@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_goes_back_neither_frees_nor_panics() {
+    fn a_clock_set_back_neither_frees_hits_nor_panics() {
         for rule in [on_the_clock(), from_first_hit()] {
             let full = rule.add(State::EMPTY, 5, at(10_000));
             assert_eq!(rule.remaining(&full, at(0)), 0);

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_lines_of_cells_stand_side_by_side_below_a_wrapped_first_line() {
+    fn second_lines_of_cells_are_aligned_below_a_wrapped_first_line() {
         let mut shown = table(["limit", "algorithm"]);
         shown.width = Some(20);
         shown.add_row(["10 per minute\n5 per day", "log\nwindow"]);

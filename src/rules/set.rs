@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn compat_changes_what_a_rule_leaves_open_and_nothing_else() {
+    fn compat_changes_only_defaults_of_rules() {
         let text = "domain: d\ndescriptors:\n\
             - {key: a, rate_limit: {unit: second, requests_per_unit: 1}}\n\
             - {key: b, rate_limit: {unit: second, requests_per_unit: 1, algorithm: sliding_window, charge: admitted}}\n\
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn the_errors_of_all_files_come_at_once() {
+    fn the_errors_of_all_files_are_reported_at_once() {
         let sources = [source("a.yaml", "\tx"), source("b.yaml", ""), source("c.yaml", "domain: [")];
         let errors = RuleSet::parse(&sources, &LoadOptions::default()).unwrap_err();
         let files: Vec<_> = errors.iter().map(|error| error.origin.source.to_string()).collect();

@@ -31,7 +31,7 @@ fn check(yaml: &str, cases: &[(&str, Option<&str>)]) {
 }
 
 #[test]
-fn an_exact_value_goes_before_wildcards_and_those_before_the_key_alone() {
+fn an_exact_value_precedes_wildcards_and_those_the_key_alone() {
     let yaml = "
 domain: d
 descriptors:
@@ -120,7 +120,7 @@ descriptors:
 }
 
 #[test]
-fn shared_wildcards_say_which_entries_they_stand_for() {
+fn shared_wildcards_record_the_entries_they_replace() {
     let yaml = "
 domain: d
 descriptors:
@@ -143,7 +143,7 @@ descriptors:
 }
 
 #[test]
-fn keys_and_values_are_told_apart_however_they_are_spelled() {
+fn boundaries_of_keys_and_values_are_significant() {
     let yaml = "
 domain: d
 descriptors:
@@ -155,7 +155,7 @@ descriptors:
 }
 
 #[test]
-fn an_explanation_tells_each_step_and_why_it_ends() {
+fn an_explanation_has_each_step_and_the_reason_of_its_end() {
     let rules = rules(
         "
 domain: d

@@ -165,7 +165,7 @@ proptest! {
 }
 
 #[test]
-fn a_pass_writes_what_changed_and_an_idle_one_nothing() {
+fn a_pass_writes_changes_and_an_idle_one_nothing() {
     let (disk, now) = (SimulatedDisk::default(), start_of_time());
     let (limiter, mut writer, _) = start(disk.clone(), RULES, now).unwrap();
     (0..50_000).for_each(|number| count(&limiter, key(number), "user", 1, now));

@@ -361,7 +361,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_table_holds_what_a_map_holds(steps in prop::collection::vec((0..3000u64, 0..4u8), 1..4000)) {
+        fn a_table_equals_a_map(steps in prop::collection::vec((0..3000u64, 0..4u8), 1..4000)) {
             let mut table = Table::default();
             let mut map = HashMap::new();
             for (number, action) in steps {

@@ -40,7 +40,7 @@ descriptors:
 ";
 
 #[tokio::test]
-async fn the_metrics_count_what_was_decided() {
+async fn the_metrics_count_decisions() {
     let (server, port) = start(RULES, &["--max-counters", "3"]);
     let mut client = server.client().await;
     for (key, value) in [

@@ -133,7 +133,7 @@ fn age_seconds(data: &Path) -> f64 {
 
 // Two threads: the client's connection is to end while this one waits for the server to.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_clock_that_was_set_back_frees_nothing_and_blocks_nobody_for_longer_than_the_window() {
+async fn a_clock_set_back_frees_nothing_and_blocks_no_longer_than_the_window() {
     for offset in [HOUR, YEAR] {
         let window = window_around_now(Duration::from_secs(1_800), Duration::ZERO);
         let data_dir = DataDir::written_at(ahead(offset), window);
@@ -165,7 +165,7 @@ async fn a_clock_that_was_set_back_frees_nothing_and_blocks_nobody_for_longer_th
 }
 
 #[tokio::test]
-async fn a_clock_that_was_set_forward_frees_what_has_expired_by_it() {
+async fn a_clock_set_forward_frees_hits_expired_by_it() {
     for offset in [HOUR, YEAR] {
         let data_dir = DataDir::written_at(behind(offset), Duration::from_secs(900));
         let server = data_dir.start();
@@ -178,7 +178,7 @@ async fn a_clock_that_was_set_forward_frees_what_has_expired_by_it() {
 }
 
 #[tokio::test]
-async fn a_clock_that_was_set_forward_leaves_what_has_not_expired_by_it() {
+async fn a_clock_set_forward_keeps_hits_not_expired_by_it() {
     for offset in [HOUR, YEAR] {
         let window = window_around_now(8 * offset, offset);
         let data_dir = DataDir::written_at(behind(offset), window);
@@ -198,7 +198,7 @@ async fn a_clock_that_was_set_forward_leaves_what_has_not_expired_by_it() {
 }
 
 #[test]
-fn the_age_of_a_snapshot_is_told_by_the_clock_as_it_is_now() {
+fn the_age_of_a_snapshot_follows_the_present_clock() {
     let window = Duration::from_secs(900);
     for (then, age, printed_age) in [
         (ahead(YEAR), -(YEAR.as_secs() as f64), "by a clock that was ahead of this one by 11months"),

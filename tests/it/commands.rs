@@ -103,7 +103,7 @@ fn call_without_a_server_has_a_remedy() {
 }
 
 #[test]
-fn call_names_what_is_wrong_with_its_target() {
+fn call_reports_why_its_target_is_invalid() {
     let call = |address: &str| {
         let called = run(&["call", "--addr", address, "demo", "api_key=alice"]);
         (called.status.code(), stderr(&called))
@@ -224,7 +224,7 @@ fn explain_follows_a_descriptor_to_its_rule_or_to_where_it_ends() {
 
 /// `explain` showed limits that did not apply, and ended with 0 where nothing was limited.
 #[test]
-fn explain_shows_what_replaces_or_softens_limits_and_fails_where_none_applies() {
+fn explain_shows_replacement_shadow_and_quota_and_fails_without_a_limit() {
     let file = rules_file(
         "domain: edge\ndescriptors:\n\
          - {key: user, rate_limit: {name: per-user, unit: minute, requests_per_unit: 10}}\n\

@@ -228,7 +228,7 @@ async fn refusals_are_alike() {
 }
 
 #[tokio::test]
-async fn a_body_may_come_in_any_pieces() {
+async fn a_body_may_arrive_in_any_pieces() {
     let body = plain(&request(vec![alice()]).encode_to_vec());
     let piece = |bytes: &[u8]| Piece::Data(bytes.to_vec());
     let mut trailers = HeaderMap::new();

@@ -142,7 +142,7 @@ async fn a_bad_file_leaves_the_rules_and_every_error_is_reported() {
 }
 
 #[tokio::test]
-async fn sighup_reloads_what_is_not_watched() {
+async fn sighup_reloads_files_that_are_not_watched() {
     let rules = Rules::new(&limit(10));
     let (server, port) = start(&rules.file(), &["--rules-watch", "off"]);
     rules.replace(&limit(20));

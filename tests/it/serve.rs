@@ -33,7 +33,7 @@ async fn the_demo_admits_five_and_denies_the_sixth() {
 }
 
 #[tokio::test]
-async fn a_status_reports_the_limit_and_what_is_left() {
+async fn a_status_reports_the_limit_and_the_remaining_hits() {
     let rules = rules_file(RULES);
     let server = Server::with_rules(rules.path(), &["--threads", "1"]);
     let mut client = server.client().await;

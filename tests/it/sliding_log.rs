@@ -63,7 +63,7 @@ async fn through_a_running_server() {
 
 /// The reset on the wire is the nanosecond from which on the same request is admitted.
 #[tokio::test]
-async fn a_denial_through_the_server_ends_at_the_nanosecond_that_it_tells() {
+async fn a_denial_through_the_server_ends_exactly_at_its_reset() {
     let server = InProcess::start(RULES, START);
     let mut client = server.client().await;
     let ask = async |elapsed: Duration, client: &mut Client| -> RateLimitResponse {

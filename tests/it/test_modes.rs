@@ -21,7 +21,7 @@ async fn hit(client: &mut Client) -> Code {
 }
 
 #[tokio::test]
-async fn time_stands_still_until_a_client_sets_it_and_never_runs_backwards() {
+async fn time_is_fixed_until_a_client_sets_it_and_never_runs_backwards() {
     let server = Server::with_rules(rules_file(RULES).path(), &["--test-clock"]);
     let (mut client, mut clock) = (server.client().await, ClockClient::new(server.channel().await));
     let mut set = async |seconds| {
@@ -40,7 +40,7 @@ async fn time_stands_still_until_a_client_sets_it_and_never_runs_backwards() {
 }
 
 #[tokio::test]
-async fn without_the_flag_nobody_can_set_the_clock() {
+async fn without_the_flag_the_clock_cannot_be_set() {
     let server = Server::with_rules(rules_file(RULES).path(), &[]);
     let refused = ClockClient::new(server.channel().await).set(at(0)).await.expect_err("no such service");
     assert_eq!(refused.code(), GrpcCode::Unimplemented);

@@ -349,7 +349,7 @@ fn scenarios() -> Vec<Scenario> {
 }
 
 #[test]
-fn every_scenario_is_answered_as_it_says() {
+fn every_scenario_has_the_expected_responses() {
     let scenarios = scenarios();
     assert!(scenarios.len() >= 60, "{} scenarios", scenarios.len());
     let failed = scenarios.iter().filter(|scenario| {

@@ -1,5 +1,5 @@
-//! Clients whose `:authority` is not the authority of a URI: Envoy sends the name of its cluster, and gRPC libraries the
-//! path of a Unix socket.
+//! Clients with an `:authority` that is not the authority of a URI: Envoy sends the name of its cluster, and gRPC
+//! libraries the path of a Unix socket.
 
 use crate::{
     envoy_process::Envoy,

@@ -1,6 +1,6 @@
-//! A real Envoy asks a real server, with the configs and the rules of `deploy/envoy/` as users copy them.
+//! A real Envoy with a real server, and the configs and rules of `deploy/envoy/` as users copy them.
 //!
-//! Here time passes: a client waits what it was told to wait, two or three seconds at most.
+//! These tests wait in real time: a client waits for a reset, two or three seconds at most.
 
 pub mod denials;
 pub mod queueing;
@@ -21,24 +21,24 @@ use tidegate::{
     clock::{Clock, SystemClock},
 };
 
-/// The listener that lets requests through when Tidegate cannot be asked; the port of the config.
+/// The listener that fails open when Tidegate cannot be reached; the port of the config.
 const FAIL_OPEN: u16 = 10000;
-/// The listener that refuses them.
+/// The listener that fails closed.
 const FAIL_CLOSED: u16 = 10001;
 /// The listener of the sidecar, and its application.
 const SIDECAR: u16 = 8000;
 const APPLICATION: u16 = 8080;
 
-/// More requests than any limit of the rules that are meant to be reached one by one.
+/// More requests than any limit that tests reach one request at a time.
 const MANY: usize = 60;
-/// How long something may take that happens beside the answer.
+/// Time limit for effects that are not part of the response.
 const PATIENCE: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(20);
 
 const ALICE: Ipv4Addr = Ipv4Addr::LOCALHOST;
 const BOB: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
-/// Envoy with one of the configs, and the server that it asks.
+/// Envoy with one of the configs, and its rate limit server.
 struct Edge {
     server: Server,
     envoy: Envoy,
@@ -51,20 +51,20 @@ impl Edge {
         Self { server, envoy }
     }
 
-    async fn ask(&self, from: Ipv4Addr, request: Builder) -> Response<Vec<u8>> {
-        self.ask_at(FAIL_OPEN, from, request).await
+    async fn send(&self, from: Ipv4Addr, request: Builder) -> Response<Vec<u8>> {
+        self.send_to(FAIL_OPEN, from, request).await
     }
 
-    async fn ask_at(&self, listener: u16, from: Ipv4Addr, request: Builder) -> Response<Vec<u8>> {
-        http1::fetch(from, self.envoy.port(listener), request).await.expect("Envoy answers")
+    async fn send_to(&self, listener: u16, from: Ipv4Addr, request: Builder) -> Response<Vec<u8>> {
+        http1::fetch(from, self.envoy.port(listener), request).await.expect("Envoy responses")
     }
 
-    /// How many requests are let in before one is denied.
+    /// Number of requests admitted before one is denied.
     async fn admitted(&self, from: Ipv4Addr, request: impl Fn() -> Builder) -> usize {
         self.first_denied(FAIL_OPEN, from, request).await.0
     }
 
-    /// Asks until a request is denied: how many were let in before, and the denial.
+    /// Sends requests until one is denied. Returns the number admitted, and the denial.
     async fn first_denied(
         &self,
         listener: u16,
@@ -72,21 +72,21 @@ impl Edge {
         request: impl Fn() -> Builder,
     ) -> (usize, Response<Vec<u8>>) {
         for admitted in 0..MANY {
-            let answer = self.ask_at(listener, from, request()).await;
-            match answer.status().as_u16() {
+            let response = self.send_to(listener, from, request()).await;
+            match response.status().as_u16() {
                 200 => {}
-                429 => return (admitted, answer),
+                429 => return (admitted, response),
                 other => panic!("HTTP status {other} after {admitted} requests"),
             }
         }
         panic!("{MANY} requests were let in");
     }
 
-    /// Asks until an answer carries a limit: Envoy asks the server again.
+    /// Sends requests until a response carries a limit: Envoy calls the server again.
     async fn limited_again(&self, listener: u16) {
         for _ in 0..PATIENCE.as_millis() / POLL.as_millis() {
-            let answer = self.ask_at(listener, ALICE, Request::get("/")).await;
-            if header(&answer, "x-ratelimit-limit").is_some() {
+            let response = self.send_to(listener, ALICE, Request::get("/")).await;
+            if header(&response, "x-ratelimit-limit").is_some() {
                 return;
             }
             tokio::time::sleep(POLL).await;
@@ -110,20 +110,21 @@ fn deployed(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/envoy").join(file)
 }
 
-fn header<'a, T>(answer: &'a Response<T>, name: &str) -> Option<&'a str> {
-    Some(answer.headers().get(name)?.to_str().expect("Envoy writes ASCII headers"))
+fn header<'a, T>(response: &'a Response<T>, name: &str) -> Option<&'a str> {
+    Some(response.headers().get(name)?.to_str().expect("Envoy writes ASCII headers"))
 }
 
-fn seconds<T: std::fmt::Debug>(answer: &Response<T>, name: &str) -> u64 {
-    let value = header(answer, name).unwrap_or_else(|| panic!("{name} is missing in {answer:?}"));
-    value.parse().unwrap_or_else(|_| panic!("{name} is no whole number in {answer:?}"))
+fn seconds<T: std::fmt::Debug>(response: &Response<T>, name: &str) -> u64 {
+    let value = header(response, name).unwrap_or_else(|| panic!("{name} is missing in {response:?}"));
+    value.parse().unwrap_or_else(|_| panic!("{name} is no whole number in {response:?}"))
 }
 
-/// Envoy's timers count whole milliseconds of a clock that it reads once a round, and may end so much early.
+/// Envoy's timers count whole milliseconds of a clock that it reads once per event loop iteration, and may end this
+/// much early.
 const TIMER_EARLY_MAX: Duration = Duration::from_millis(5);
 
-/// Most limits of the rules are a minute's. Waits, if one is about to end, so that a scenario that counts to the last hit
-/// falls into one window.
+/// Waits if a minute is about to end, so that a scenario that counts to the last hit is within one window: most limits
+/// are per minute.
 async fn early_in_a_minute() {
     const MINUTE: Duration = Duration::from_secs(60);
     let into_minute = Duration::from_nanos(SystemClock::new().now().as_nanos() % MINUTE.as_nanos() as u64);
@@ -132,21 +133,21 @@ async fn early_in_a_minute() {
     }
 }
 
-async fn a_client_is_let_in_until_the_limit_and_the_headers_say_so() {
+async fn a_client_is_admitted_up_to_the_limit_with_matching_headers() {
     let edge = Edge::start().await;
     early_in_a_minute().await;
     let request = || Request::get("/api/").header("x-api-key", "alice");
     for left in (0..20).rev() {
-        let answer = edge.ask(ALICE, request()).await;
-        assert_eq!(answer.status(), 200);
-        assert_eq!(header(&answer, "x-ratelimit-limit"), Some("20, 20;w=60;name=\"api-key\""));
-        assert_eq!(header(&answer, "x-ratelimit-remaining"), Some(left.to_string().as_str()));
-        // Until all twenty are free again; hits weigh on until the end of the next window.
-        assert!((1..=120).contains(&seconds(&answer, "x-ratelimit-reset")), "{answer:?}");
-        assert_eq!(header(&answer, "x-envoy-ratelimited"), None);
-        assert_eq!(header(&answer, "retry-after"), None);
+        let response = edge.send(ALICE, request()).await;
+        assert_eq!(response.status(), 200);
+        assert_eq!(header(&response, "x-ratelimit-limit"), Some("20, 20;w=60;name=\"api-key\""));
+        assert_eq!(header(&response, "x-ratelimit-remaining"), Some(left.to_string().as_str()));
+        // Until all twenty are free again: hits count until the end of the next window.
+        assert!((1..=120).contains(&seconds(&response, "x-ratelimit-reset")), "{response:?}");
+        assert_eq!(header(&response, "x-envoy-ratelimited"), None);
+        assert_eq!(header(&response, "retry-after"), None);
     }
-    let denied = edge.ask(ALICE, request()).await;
+    let denied = edge.send(ALICE, request()).await;
     assert_eq!(denied.status(), 429);
     assert_eq!(header(&denied, "x-envoy-ratelimited"), Some("true"));
     assert_eq!(header(&denied, "x-ratelimit-limit"), Some("20, 20;w=60;name=\"api-key\""));
@@ -156,13 +157,13 @@ async fn a_client_is_let_in_until_the_limit_and_the_headers_say_so() {
     assert_eq!(seconds(&denied, "x-ratelimit-reset"), wait);
 }
 
-async fn a_client_that_waits_what_retry_after_says_is_let_in() {
+async fn retry_after_is_exact_enough_to_be_admitted() {
     let edge = Edge::start().await;
     let denied = edge.first_denied(FAIL_OPEN, ALICE, || Request::get("/")).await.1;
     let wait = seconds(&denied, "retry-after");
     assert!((1..=2).contains(&wait), "{denied:?}");
     tokio::time::sleep(Duration::from_secs(wait)).await;
-    assert_eq!(edge.ask(ALICE, Request::get("/")).await.status(), 200);
+    assert_eq!(edge.send(ALICE, Request::get("/")).await.status(), 200);
 }
 
 async fn a_descriptor_of_the_remote_address_counts_each_client() {
@@ -170,7 +171,7 @@ async fn a_descriptor_of_the_remote_address_counts_each_client() {
     early_in_a_minute().await;
     let write = || Request::post("/documents/1");
     assert_eq!(edge.admitted(ALICE, write).await, 10);
-    assert_eq!(edge.ask(BOB, write()).await.status(), 200);
+    assert_eq!(edge.send(BOB, write()).await.status(), 200);
     // The rule of a whole virtual host, on a route without one of its own.
     assert!(edge.admitted(ALICE, || Request::get("/")).await >= 10);
 }
@@ -180,50 +181,53 @@ async fn a_descriptor_of_a_request_header_counts_each_value() {
     early_in_a_minute().await;
     let with_key = |key: &'static str| move || Request::get("/api/").header("x-api-key", key);
     assert_eq!(edge.admitted(ALICE, with_key("one")).await, 20);
-    assert_eq!(edge.ask(ALICE, with_key("other")()).await.status(), 200);
-    let partner = edge.ask(ALICE, with_key("partner")()).await;
+    assert_eq!(edge.send(ALICE, with_key("other")()).await.status(), 200);
+    let partner = edge.send(ALICE, with_key("partner")()).await;
     assert_eq!(header(&partner, "x-ratelimit-remaining"), Some("999"));
-    // Without the header there is no descriptor, and nothing to ask.
-    let keyless = edge.ask(ALICE, Request::get("/api/")).await;
+    // Without the header there is no descriptor, and no request to the server.
+    let keyless = edge.send(ALICE, Request::get("/api/")).await;
     assert_eq!((keyless.status().as_u16(), header(&keyless, "x-ratelimit-limit")), (200, None));
 }
 
-async fn a_generic_key_counts_a_route_whoever_asks() {
+async fn a_generic_key_counts_a_route_over_all_clients() {
     let edge = Edge::start().await;
     early_in_a_minute().await;
-    assert_eq!(edge.ask(BOB, Request::get("/search?q=1")).await.status(), 200);
+    assert_eq!(edge.send(BOB, Request::get("/search?q=1")).await.status(), 200);
     assert_eq!(edge.admitted(ALICE, || Request::get("/search?q=2")).await, 29);
-    assert_eq!(edge.ask(BOB, Request::get("/search?q=3")).await.status(), 429);
+    assert_eq!(edge.send(BOB, Request::get("/search?q=3")).await.status(), 429);
 }
 
-async fn a_header_value_match_counts_only_what_matches() {
+async fn a_header_value_match_counts_matching_requests_only() {
     let edge = Edge::start().await;
     early_in_a_minute().await;
     for _ in 0..15 {
-        assert_eq!(edge.ask(ALICE, Request::get("/documents/1")).await.status(), 200);
+        assert_eq!(edge.send(ALICE, Request::get("/documents/1")).await.status(), 200);
     }
     assert_eq!(edge.admitted(ALICE, || Request::delete("/documents/1")).await, 10);
-    assert_eq!(edge.ask(ALICE, Request::get("/documents/1")).await.status(), 200);
+    assert_eq!(edge.send(ALICE, Request::get("/documents/1")).await.status(), 200);
 }
 
-async fn a_hits_addend_charges_what_the_route_costs() {
+async fn a_hits_addend_charges_the_cost_of_the_route() {
     let edge = Edge::start().await;
     early_in_a_minute().await;
     for left in ["15", "10", "5", "0"] {
-        let answer = edge.ask(ALICE, Request::get("/export")).await;
-        assert_eq!((answer.status().as_u16(), header(&answer, "x-ratelimit-remaining")), (200, Some(left)));
+        let response = edge.send(ALICE, Request::get("/export")).await;
+        assert_eq!(
+            (response.status().as_u16(), header(&response, "x-ratelimit-remaining")),
+            (200, Some(left))
+        );
     }
-    assert_eq!(edge.ask(ALICE, Request::get("/export")).await.status(), 429);
+    assert_eq!(edge.send(ALICE, Request::get("/export")).await.status(), 429);
 }
 
-/// The application says that each answer costs 400 tokens of 1000.
-async fn a_charge_on_stream_done_is_paid_after_the_answer_and_beyond_the_limit() {
+/// The application reports a cost of 400 tokens of 1000 for each response.
+async fn a_charge_on_stream_done_is_applied_after_the_response_and_beyond_the_limit() {
     let edge = Edge::start().await;
     early_in_a_minute().await;
     let mut client = edge.server.client().await;
     let request = || Request::post("/completions").header("x-api-key", "alice");
     for left_afterwards in [600, 200, 0] {
-        assert_eq!(edge.ask(ALICE, request()).await.status(), 200);
+        assert_eq!(edge.send(ALICE, request()).await.status(), 200);
         let mut left = None;
         for _ in 0..PATIENCE.as_millis() / POLL.as_millis() {
             let peek = RateLimitDescriptor { hits_addend: Some(0), ..descriptor(&[("tokens_of", "alice")]) };
@@ -237,10 +241,10 @@ async fn a_charge_on_stream_done_is_paid_after_the_answer_and_beyond_the_limit()
         }
         assert_eq!(left, Some(left_afterwards));
     }
-    let denied = edge.ask(ALICE, request()).await;
+    let denied = edge.send(ALICE, request()).await;
     assert_eq!(denied.status(), 429);
     let other = Request::post("/completions").header("x-api-key", "bob");
-    assert_eq!(edge.ask(ALICE, other).await.status(), 200);
+    assert_eq!(edge.send(ALICE, other).await.status(), 200);
 }
 
 async fn without_tidegate_envoy_fails_open_or_closed_as_set_and_limits_again_after_a_restart() {
@@ -251,10 +255,10 @@ async fn without_tidegate_envoy_fails_open_or_closed_as_set_and_limits_again_aft
     edge.server.wait();
 
     for _ in 0..MANY {
-        let answer = edge.ask(ALICE, Request::get("/")).await;
-        assert_eq!((answer.status().as_u16(), header(&answer, "x-ratelimit-limit")), (200, None));
-        let answer = edge.ask_at(FAIL_CLOSED, BOB, Request::get("/")).await;
-        assert_eq!((answer.status().as_u16(), header(&answer, "x-envoy-ratelimited")), (503, None));
+        let response = edge.send(ALICE, Request::get("/")).await;
+        assert_eq!((response.status().as_u16(), header(&response, "x-ratelimit-limit")), (200, None));
+        let response = edge.send_to(FAIL_CLOSED, BOB, Request::get("/")).await;
+        assert_eq!((response.status().as_u16(), header(&response, "x-envoy-ratelimited")), (503, None));
     }
 
     let address = edge.server.address().to_owned();
@@ -265,17 +269,17 @@ async fn without_tidegate_envoy_fails_open_or_closed_as_set_and_limits_again_aft
     assert_eq!(edge.first_denied(FAIL_CLOSED, BOB, || Request::get("/")).await.0, 5);
 }
 
-async fn a_tidegate_that_does_not_answer_is_waited_for_as_long_as_the_timeout_says() {
+async fn envoy_waits_for_a_stopped_tidegate_up_to_its_timeout() {
     let edge = Edge::start().await;
     edge.limited_again(FAIL_OPEN).await;
     edge.server.freeze();
     let clock = SystemClock::new();
     let asked_at = clock.now().as_nanos();
-    let answer = edge.ask(ALICE, Request::get("/")).await;
+    let response = edge.send(ALICE, Request::get("/")).await;
     let waited = Duration::from_nanos(clock.now().as_nanos() - asked_at);
-    assert_eq!((answer.status().as_u16(), header(&answer, "x-ratelimit-limit")), (200, None));
+    assert_eq!((response.status().as_u16(), header(&response, "x-ratelimit-limit")), (200, None));
     assert!(waited + TIMER_EARLY_MAX >= Duration::from_millis(250), "Envoy waited {waited:?}");
-    assert_eq!(edge.ask_at(FAIL_CLOSED, ALICE, Request::get("/")).await.status(), 503);
+    assert_eq!(edge.send_to(FAIL_CLOSED, ALICE, Request::get("/")).await.status(), 503);
 
     edge.server.signal(rustix::process::Signal::CONT);
     edge.limited_again(FAIL_OPEN).await;
@@ -289,13 +293,13 @@ async fn a_maximum_age_of_connections_loses_no_call() {
     let edge = Edge { server, envoy };
     edge.limited_again(FAIL_CLOSED).await;
     for request in 0..150 {
-        let answer = edge.ask_at(FAIL_CLOSED, ALICE, Request::get("/")).await;
-        assert!(matches!(answer.status().as_u16(), 200 | 429), "request {request}: {answer:?}");
+        let response = edge.send_to(FAIL_CLOSED, ALICE, Request::get("/")).await;
+        assert!(matches!(response.status().as_u16(), 200 | 429), "request {request}: {response:?}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
-async fn a_sidecar_asks_over_a_unix_socket() {
+async fn a_sidecar_is_reached_over_a_unix_socket() {
     let folder = tempfile::tempdir().unwrap();
     let address = format!("unix:{}", folder.path().join("tidegate.sock").display());
     let mut server = serve(&address);
@@ -305,21 +309,21 @@ async fn a_sidecar_asks_over_a_unix_socket() {
     let mut edge = Edge { server, envoy };
 
     assert!(edge.first_denied(SIDECAR, ALICE, || Request::get("/")).await.0 >= 10);
-    // As the config says of what Envoy answers itself.
+    // As the config declares for responses that Envoy makes itself.
     for _ in 0..MANY {
-        assert_eq!(edge.ask_at(SIDECAR, ALICE, Request::get("/ready")).await.status(), 200);
+        assert_eq!(edge.send_to(SIDECAR, ALICE, Request::get("/ready")).await.status(), 200);
     }
 
     edge.server.signal(rustix::process::Signal::KILL);
     edge.server.wait();
-    let answer = edge.ask_at(SIDECAR, ALICE, Request::get("/")).await;
-    assert_eq!((answer.status().as_u16(), header(&answer, "x-ratelimit-limit")), (200, None));
+    let response = edge.send_to(SIDECAR, ALICE, Request::get("/")).await;
+    assert_eq!((response.status().as_u16(), header(&response, "x-ratelimit-limit")), (200, None));
 
     server = serve(&address);
     edge.server = server;
     edge.limited_again(SIDECAR).await;
     early_in_a_minute().await;
-    let keyed = edge.ask_at(SIDECAR, BOB, Request::get("/").header("x-api-key", "alice")).await;
+    let keyed = edge.send_to(SIDECAR, BOB, Request::get("/").header("x-api-key", "alice")).await;
     assert_eq!(keyed.status(), 200);
 }
 
@@ -338,16 +342,16 @@ async fn the_readmes_config_limits_the_demo() {
         "{admitted} of 5 per 10 s, on either side of a window's edge at most"
     );
     assert!(header(&denied, "retry-after").is_some());
-    assert_eq!(edge.ask_at(SIDECAR, ALICE, Request::get("/")).await.status(), 200);
+    assert_eq!(edge.send_to(SIDECAR, ALICE, Request::get("/")).await.status(), 200);
 }
 
-/// An application that answers every request with 200; its port. It ends with the test process.
+/// Starts an application that responds 200 to every request. Returns its port. It ends with the test process.
 fn application() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let port = listener.local_addr().expect("a bound socket has an address").port();
     std::thread::spawn(move || {
         for mut stream in listener.incoming().map_while(Result::ok) {
-            // One read holds the whole of such a small request.
+            // One read returns the whole of so small a request.
             let _ = stream.read(&mut [0; 4096]);
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
         }
@@ -356,17 +360,17 @@ fn application() -> u16 {
 }
 
 crate::tests_with! { ENVOY:
-    a_client_is_let_in_until_the_limit_and_the_headers_say_so,
-    a_client_that_waits_what_retry_after_says_is_let_in,
+    a_client_is_admitted_up_to_the_limit_with_matching_headers,
+    retry_after_is_exact_enough_to_be_admitted,
     a_descriptor_of_the_remote_address_counts_each_client,
     a_descriptor_of_a_request_header_counts_each_value,
-    a_generic_key_counts_a_route_whoever_asks,
-    a_header_value_match_counts_only_what_matches,
-    a_hits_addend_charges_what_the_route_costs,
-    a_charge_on_stream_done_is_paid_after_the_answer_and_beyond_the_limit,
+    a_generic_key_counts_a_route_over_all_clients,
+    a_header_value_match_counts_matching_requests_only,
+    a_hits_addend_charges_the_cost_of_the_route,
+    a_charge_on_stream_done_is_applied_after_the_response_and_beyond_the_limit,
     without_tidegate_envoy_fails_open_or_closed_as_set_and_limits_again_after_a_restart,
-    a_tidegate_that_does_not_answer_is_waited_for_as_long_as_the_timeout_says,
+    envoy_waits_for_a_stopped_tidegate_up_to_its_timeout,
     a_maximum_age_of_connections_loses_no_call,
-    a_sidecar_asks_over_a_unix_socket,
+    a_sidecar_is_reached_over_a_unix_socket,
     the_readmes_config_limits_the_demo,
 }

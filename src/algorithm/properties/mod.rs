@@ -14,13 +14,13 @@ mod oracle;
 
 proptest! {
     #[test]
-    fn every_answer_is_the_oracles(case in case(), events in events()) {
+    fn every_result_equals_the_oracles(case in case(), events in events()) {
         let mut counter = Counter::new(case);
         for (share, more, event) in events {
             counter.wait(share, more);
-            counter.answers_as_the_oracle()?;
+            counter.equals_the_oracle()?;
             counter.apply(event);
-            counter.answers_as_the_oracle()?;
+            counter.equals_the_oracle()?;
         }
     }
 
@@ -53,7 +53,7 @@ proptest! {
     }
 
     #[test]
-    fn what_remains_can_be_taken_and_not_one_hit_more(case in case(), events in events()) {
+    fn the_remaining_hits_can_be_taken_and_not_one_more(case in case(), events in events()) {
         let mut counter = Counter::after(case, &events);
         let remaining = counter.remaining(counter.now);
         prop_assert_ne!(counter.until_admits(remaining + 1), Some(0));
@@ -76,7 +76,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_taken_and_given_back_can_be_taken_again(
+    fn hits_taken_and_given_back_can_be_taken_again(
         case in case(), events in events(), hits in 1..12u64, share in 0.0..0.2f64,
     ) {
         let mut counter = Counter::after(case, &events);
@@ -96,7 +96,7 @@ proptest! {
 
     /// Two requests with others between them; the first is cancelled.
     #[test]
-    fn what_is_left_of_hits_can_be_given_back_and_takes_away_nobody_elses(
+    fn giving_back_the_rest_of_hits_leaves_all_others(
         case in case(), earlier in events(), later in events(), hits in 1..9u64,
     ) {
         // Without the first of them, windows that begin with the first hit would lie elsewhere.
@@ -129,7 +129,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_used_stays_used_under_another_rule(from in case(), to in case(), events in events()) {
+    fn used_hits_stay_used_under_another_rule(from in case(), to in case(), events in events()) {
         let mut counter = Counter::after(from.clone(), &events);
         // The oracle knows the months of one year only.
         let is_known = !matches!(to.model, Model::CalendarWindow { .. }) || counter.now < BERLIN_MONTHS[12];
@@ -140,15 +140,15 @@ proptest! {
         counter.oracle.change_rule(to.model.clone(), counter.now);
         counter.case = to;
         prop_assert_eq!(counter.used(counter.now), used);
-        counter.answers_as_the_oracle()?;
+        counter.equals_the_oracle()?;
         counter.wait(0.3, 0);
         counter.apply(Event::Take(1));
-        counter.answers_as_the_oracle()?;
+        counter.equals_the_oracle()?;
     }
 
     /// A raised limit frees at once, a lowered one denies at once.
     #[test]
-    fn a_changed_limit_holds_at_once_for_what_is_counted_already(
+    fn a_changed_limit_applies_at_once_to_counted_hits(
         (from, to) in case_under_two_limits(), events in events(),
     ) {
         let mut counter = Counter::after(from.clone(), &events);
@@ -156,7 +156,7 @@ proptest! {
         counter.state = to.algorithm.take_over(&from.algorithm, counter.state, Timestamp::from_nanos(counter.now));
         counter.oracle.change_rule(to.model.clone(), counter.now);
         counter.case = to;
-        counter.answers_as_the_oracle()?;
+        counter.equals_the_oracle()?;
         // With sub-windows, how much is overlooked of a burst is a share of the limit.
         if !matches!(counter.case.algorithm, Algorithm::SubWindows(_)) {
             let remaining = counter.oracle.limit().saturating_sub(used);
@@ -192,11 +192,11 @@ proptest! {
         let mut again = Vec::new();
         counter.state.encode(&mut again);
         prop_assert_eq!(bytes, again);
-        counter.answers_as_the_oracle()?;
+        counter.equals_the_oracle()?;
         for (share, more, event) in after {
             counter.wait(share, more);
             counter.apply(event);
-            counter.answers_as_the_oracle()?;
+            counter.equals_the_oracle()?;
         }
     }
 
@@ -230,16 +230,16 @@ proptest! {
     }
 
     #[test]
-    fn hits_that_come_while_time_is_back_are_counted(
+    fn hits_are_counted_while_the_clock_is_set_back(
         case in case(), events in events(), back in 0.0..3.0f64, hits in 1..9u64,
     ) {
         let mut counter = Counter::after(case, &events);
         counter.now -= (counter.case.nanos as f64 * back) as u64;
         let before = counter.used(counter.now);
-        counter.answers_as_the_oracle()?;
+        counter.equals_the_oracle()?;
         counter.apply(Event::Charge(hits));
         prop_assert_eq!(counter.used(counter.now), before + hits);
-        counter.answers_as_the_oracle()?;
+        counter.equals_the_oracle()?;
     }
 
     /// Whatever the numbers: nothing panics, counting frees nothing, and a counter that took more than any limit admits

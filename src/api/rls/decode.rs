@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn hits_come_from_the_descriptor_else_the_request_else_are_one() {
+    fn hits_are_those_of_the_descriptor_else_of_the_request_else_one() {
         let take = |n| Hits::Take(NonZeroU64::new(n).unwrap());
         let hits = |of_descriptor, of_request, negative| {
             let descriptors = vec![one(&[("k", "")], of_descriptor, negative)];
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn each_malformed_request_is_refused_with_what_to_send_instead() {
+    fn each_malformed_request_is_refused_with_a_remedy() {
         let with =
             |descriptors| service::RateLimitRequest { domain: "d".into(), descriptors, hits_addend: 0 };
         let good = || one(&[("k", "v")], None, false);

@@ -163,7 +163,7 @@ fn a_request_cancelled_after_its_release_time_gives_back_no_hits_that_have_leake
 }
 
 #[test]
-fn a_request_whose_caller_would_not_wait_for_its_release_is_denied_at_once_and_not_charged() {
+fn a_request_with_a_deadline_before_its_release_is_denied_and_not_charged() {
     let mut world = World::new(ONE_A_SECOND);
     world.arrive("a", 0, "user=x");
     world.arrive("b", 0, "user=x");
@@ -360,7 +360,7 @@ fn queued_requests_keep_their_release_times_when_the_rules_change_and_later_ones
 /// A defect that the simulator found: where no rule had a queue any more, hits given back advanced no request, and a request that
 /// was cancelled then gave back a hit of another.
 #[test]
-fn hits_that_are_given_back_advance_requests_whose_rule_has_no_queue_any_more() {
+fn hits_given_back_advance_requests_after_the_queue_was_removed_from_the_rule() {
     let mut world = World::new(ONE_A_SECOND);
     for name in ["a", "b", "c"] {
         world.arrive(name, 0, "user=x");

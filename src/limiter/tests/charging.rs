@@ -104,7 +104,7 @@ fn every_value_of_a_key_has_a_counter_of_its_own() {
 /// A log of 5 per 10 s with 2 hits at 0 s and 3 at 5 s: giving back one of the newest and taking three fits once the two
 /// oldest have left. The reset was computed as if nothing were given back: 9 s.
 #[test]
-fn the_reset_of_a_denied_request_counts_what_the_request_gives_back() {
+fn the_reset_of_a_denied_request_includes_the_hits_it_gives_back() {
     let rules = "
 domain: d
 descriptors:

@@ -4,7 +4,7 @@ use super::*;
 use crate::limit::{Override, Unit};
 
 #[test]
-fn what_no_rule_limits_is_ok_without_a_limit() {
+fn a_descriptor_without_a_rule_is_ok_without_a_limit() {
     check(&limiter(TWO_RULES), &[(0, "plan=paid", &["none"]), (0, "user=a,plan=free", &["none"])]);
     let mut elsewhere = Request::new("elsewhere");
     elsewhere.push(descriptor("user=a"));
@@ -14,7 +14,7 @@ fn what_no_rule_limits_is_ok_without_a_limit() {
 }
 
 #[test]
-fn all_of_several_limits_must_admit_and_the_tightest_is_told() {
+fn all_of_several_limits_must_admit_and_the_tightest_is_reported() {
     let limiter = limiter(
         "
 domain: d

@@ -4,7 +4,7 @@ use super::*;
 use proptest::prelude::*;
 
 #[test]
-fn a_reload_keeps_what_was_used() {
+fn a_reload_keeps_used_hits() {
     let limiter = limiter(TWO_RULES);
     check(&limiter, &[(0, "user=a +4", &["ok 1"])]);
     let reload = |from: &str, to: &str| {

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_shadow_rule_never_denies_and_counts_only_what_it_would_have_admitted() {
+fn a_shadow_rule_never_denies_and_counts_only_hits_it_would_admit() {
     let limiter = limiter(
         "
 domain: d
@@ -25,7 +25,7 @@ descriptors:
 }
 
 #[test]
-fn global_shadow_admits_and_still_says_what_would_have_been() {
+fn global_shadow_admits_and_still_reports_each_status() {
     let store = StoreSettings { seed: Seed::from_bytes([9; 16]), counters_max: 1000, on_full: OnFull::Deny };
     let limiter = Limiter::new(rule_set(TWO_RULES, Semantics::Exact), store, true);
     assert_eq!(send(&limiter, 0, "plan=free +2"), (Code::Ok, vec!["ok 0".to_owned()]));

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sliding_window_has_one_sub_window_unless_told() {
+    fn a_sliding_window_has_one_sub_window_by_default() {
         let plain = Algorithm::SlidingWindow(SlidingWindow { limit: 10, window: minute() });
         for keys in ["", "algorithm: sliding_window", "precision: 1"] {
             assert_eq!(algorithm(keys), plain);
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_is_as_large_as_its_rate_unless_told() {
+    fn a_bucket_is_as_large_as_its_rate_by_default() {
         let ten = NonZeroU32::new(10).unwrap();
         let (greedy, by_intervals) = (TokenBucket::greedy, TokenBucket::by_intervals);
         let tokens = |bucket: fn(_, _, _) -> _, size| Algorithm::TokenBucket(bucket(size, ten, minute()));
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leaky_bucket_has_a_queue_if_it_is_told_the_longest_wait() {
+    fn a_leaky_bucket_has_a_queue_if_max_wait_is_set() {
         let queue = |keys: &str| match algorithm(&format!("algorithm: leaky_bucket, {keys}")) {
             Algorithm::LeakyBucket(bucket) => bucket.queue,
             other => panic!("{other:?}"),

@@ -141,14 +141,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_window_shows_is_read_back_as_the_same_window() {
+    fn a_displayed_window_parses_to_the_same_window() {
         for text in ["1ms", "250ms", "10s", "90s", "12h", "30d", "3660d"] {
             assert_eq!(length(text).unwrap().to_string(), text);
         }
     }
 
     #[test]
-    fn what_is_no_length_has_a_remedy() {
+    fn an_invalid_length_has_a_remedy() {
         let remedy = |text: &str| length(text).unwrap_err();
         assert_eq!(remedy("10"), "10 of what? write 10s for seconds (or ms, m, h, d, w)");
         assert_eq!(remedy("minute"), "write `unit: minute` instead of `per`");

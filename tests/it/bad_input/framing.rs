@@ -56,7 +56,7 @@ async fn a_small_message_that_unfolds_beyond_the_bound_is_refused() {
 }
 
 #[tokio::test]
-async fn what_is_not_grpc_is_told_so() {
+async fn requests_that_are_not_grpc_get_an_explanation() {
     let mut server = Target::start(&[]).await;
     let other = [
         "application/json",
@@ -69,11 +69,11 @@ async fn what_is_not_grpc_is_told_so() {
     for content_type in other {
         let answer =
             server.raw.send(untyped().header("content-type", content_type), b"{}".to_vec()).await.unwrap();
-        assert_told_to_speak_grpc(&answer);
+        assert_refused_as_not_grpc(&answer);
         server.serves().await;
     }
     let answer = server.raw.send(untyped(), vec![0; MEGABYTE]).await.unwrap();
-    assert_told_to_speak_grpc(&answer);
+    assert_refused_as_not_grpc(&answer);
     let whole = plain(&request(vec![good()]).encode_to_vec());
     for content_type in
         ["application/grpc+proto", "application/grpc;charset=utf-8", "application/grpc+proto; a=b"]
@@ -84,7 +84,7 @@ async fn what_is_not_grpc_is_told_so() {
     }
 }
 
-fn assert_told_to_speak_grpc(answer: &Answer) {
+fn assert_refused_as_not_grpc(answer: &Answer) {
     assert_eq!((answer.http.as_u16(), answer.grpc.is_none()), (415, true));
     let sentence = String::from_utf8_lossy(&answer.body);
     assert!(sentence.contains("send content-type application/grpc"), "{sentence}");

@@ -21,7 +21,7 @@ fn with_limit(requests_per_unit: u32, unit: i32) -> RateLimitDescriptor {
 }
 
 #[tokio::test]
-async fn a_malformed_request_is_refused_with_what_to_send_instead() {
+async fn a_malformed_request_is_refused_with_a_remedy() {
     let mut server = Target::start(&[]).await;
     let nameless = RateLimitRequest { domain: String::new(), ..request(vec![good()]) };
     let long = "x".repeat(9000);
@@ -137,7 +137,7 @@ async fn numbers_at_their_extremes_are_decided() {
 }
 
 #[tokio::test]
-async fn what_is_no_protobuf_is_refused() {
+async fn invalid_protobuf_is_refused() {
     let mut server = Target::start(&[]).await;
     let not_protobuf: &[(&[u8], &str)] = &[
         (b"\x0a\x05demo", "buffer underflow"),

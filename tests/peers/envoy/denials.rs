@@ -1,11 +1,11 @@
-//! What a client of a real Envoy gets of a denial, and of the headers and metadata that go with a decision.
+//! Denials by a real Envoy as its client sees them, and the headers and metadata of decisions.
 
 use super::*;
 
 /// The listener of `silent-drop.yaml`.
 const EDGE: u16 = 10000;
 
-/// Envoy before an application, with the config and the rules of a silent drop.
+/// Envoy in front of an application, with the config and the rules of a silent drop.
 struct Site {
     envoy: Envoy,
     /// Ends with the site.
@@ -21,47 +21,47 @@ impl Site {
         Self { envoy, _server: server }
     }
 
-    async fn ask(&self, request: Builder) -> Response<String> {
-        let answer = http1::fetch(ALICE, self.envoy.port(EDGE), request).await.expect("Envoy answers");
-        answer.map(|body| String::from_utf8(body).expect("UTF-8"))
+    async fn send(&self, request: Builder) -> Response<String> {
+        let response = http1::fetch(ALICE, self.envoy.port(EDGE), request).await.expect("Envoy responses");
+        response.map(|body| String::from_utf8(body).expect("UTF-8"))
     }
 }
 
-/// The answer's headers that say anything of limits.
-fn telling<T>(answer: &Response<T>) -> Vec<&str> {
-    let names = answer.headers().keys().map(http::HeaderName::as_str);
+/// Names of the headers about limits in the response.
+fn rate_limit_headers<T>(response: &Response<T>) -> Vec<&str> {
+    let names = response.headers().keys().map(http::HeaderName::as_str);
     names.filter(|name| name.contains("limit") || *name == "retry-after").collect()
 }
 
-async fn what_is_marked_is_dropped_silently() {
+async fn marked_requests_are_dropped_silently() {
     let site = Site::start().await;
     for _ in 0..10 {
-        let served = site.ask(Request::post("/comments")).await;
+        let served = site.send(Request::post("/comments")).await;
         assert_eq!((served.status().as_u16(), served.body().as_str()), (200, ""));
         assert!(served.headers().contains_key("ratelimit"), "{served:?}");
     }
     for own in [None, Some("none"), Some("drop")] {
         let request = own.iter().fold(Request::post("/comments"), |r, own| r.header("x-rate-limited", *own));
-        let dropped = site.ask(request).await;
+        let dropped = site.send(request).await;
         assert_eq!(
             (dropped.status().as_u16(), dropped.body().as_str()),
             (200, "{\"status\": \"accepted\"}\n")
         );
         assert_eq!(dropped.headers()["content-type"], "application/json");
-        assert!(telling(&dropped).is_empty(), "{dropped:?}");
+        assert!(rate_limit_headers(&dropped).is_empty(), "{dropped:?}");
     }
-    let forged = site.ask(Request::get("/").header("x-rate-limited", "drop")).await;
+    let forged = site.send(Request::get("/").header("x-rate-limited", "drop")).await;
     assert_eq!(forged.body(), "", "the mark of a client marks nothing");
 }
 
-async fn what_is_marked_to_be_slow_is_served_late() {
+async fn requests_marked_as_slow_are_delayed() {
     let site = Site::start().await;
     early_in_a_minute().await;
     let clock = SystemClock::new();
     let mut waits = Vec::new();
     for _ in 0..4 {
         let asked_at = clock.now();
-        let served = site.ask(Request::get("/search")).await;
+        let served = site.send(Request::get("/search")).await;
         assert_eq!((served.status().as_u16(), served.body().as_str()), (200, ""));
         waits.push(clock.now().since(asked_at));
     }
@@ -69,12 +69,12 @@ async fn what_is_marked_to_be_slow_is_served_late() {
     assert!(waits[..3].iter().all(|&wait| wait < Duration::from_millis(900)), "{waits:?}");
 }
 
-async fn a_denial_is_in_the_rules_words() {
+async fn a_denial_has_the_body_and_headers_of_its_rule() {
     let site = Site::start().await;
     early_in_a_minute().await;
     let keyed = || Request::get("/").header("x-api-key", "alice");
     for left in (0..5).rev() {
-        let served = site.ask(keyed()).await;
+        let served = site.send(keyed()).await;
         assert_eq!(served.status(), 200);
         assert_eq!(header(&served, "ratelimit-policy"), Some("\"api-key\";q=5;w=60"));
         let service_limit = format!("\"api-key\";r={left};t=");
@@ -82,7 +82,7 @@ async fn a_denial_is_in_the_rules_words() {
         assert_eq!(header(&served, "x-ratelimit-remaining"), Some(left.to_string().as_str()));
         assert_eq!(header(&served, "retry-after"), None);
     }
-    let denied = site.ask(keyed()).await;
+    let denied = site.send(keyed()).await;
     assert_eq!(denied.status(), 429);
     assert_eq!(denied.body(), "{\"error\": \"more than 5 requests a minute\"}\n");
     assert_eq!(denied.headers().get_all("content-type").iter().count(), 1);
@@ -94,26 +94,26 @@ async fn a_denial_is_in_the_rules_words() {
     assert_eq!(header(&denied, "ratelimit"), Some(format!("\"api-key\";r=0;t={wait}").as_str()));
 }
 
-/// As docs/answers.md says.
-async fn headers_of_envoy_and_of_tidegate_stand_side_by_side_but_for_retry_after() {
+/// As docs/responses.md states.
+async fn headers_of_envoy_and_tidegate_are_both_sent_except_retry_after() {
     let server = serve_rules("rules.yaml", "127.0.0.1:0", &["--response-headers", "x,retry-after"]);
     let envoy = Envoy::start("http.yaml", server.address(), &[]).await;
     let edge = Edge { server, envoy };
     early_in_a_minute().await;
     let request = || Request::get("/api/").header("x-api-key", "alice");
-    let admitted = edge.ask(ALICE, request()).await;
+    let admitted = edge.send(ALICE, request()).await;
     let denied = edge.first_denied(FAIL_OPEN, ALICE, request).await.1;
-    for answer in [&admitted, &denied] {
-        let limits: Vec<_> = answer.headers().get_all("x-ratelimit-limit").iter().collect();
+    for response in [&admitted, &denied] {
+        let limits: Vec<_> = response.headers().get_all("x-ratelimit-limit").iter().collect();
         assert_eq!(limits, ["20", "20, 20;w=60;name=\"api-key\""]);
     }
     assert_eq!(denied.headers().get_all("retry-after").iter().count(), 1);
 }
 
-async fn dynamic_metadata_is_there_for_envoys_logs() {
+async fn envoys_logs_can_format_dynamic_metadata() {
     let server = serve_rules("silent-drop-rules.yaml", "127.0.0.1:0", &["--dynamic-metadata"]);
     let config = std::fs::read_to_string(deployed("silent-drop.yaml")).expect("a config of deploy/envoy");
-    // What formats a log line formats a header too, which a test can read.
+    // The formatter of log lines formats headers too, which a test can read.
     let metadata = "\"%DYNAMIC_METADATA(envoy.filters.http.ratelimit:tidegate)%\"";
     let told = format!(
         "name: edge\n                  response_headers_to_add: [{{ header: {{ key: x-told, value: {metadata} }} }}]\n                  virtual_hosts"
@@ -132,9 +132,9 @@ async fn dynamic_metadata_is_there_for_envoys_logs() {
 }
 
 crate::tests_with! { ENVOY:
-    what_is_marked_is_dropped_silently,
-    what_is_marked_to_be_slow_is_served_late,
-    a_denial_is_in_the_rules_words,
-    headers_of_envoy_and_of_tidegate_stand_side_by_side_but_for_retry_after,
-    dynamic_metadata_is_there_for_envoys_logs,
+    marked_requests_are_dropped_silently,
+    requests_marked_as_slow_are_delayed,
+    a_denial_has_the_body_and_headers_of_its_rule,
+    headers_of_envoy_and_tidegate_are_both_sent_except_retry_after,
+    envoys_logs_can_format_dynamic_metadata,
 }

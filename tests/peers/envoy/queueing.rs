@@ -1,4 +1,4 @@
-//! A real Envoy whose requests are held: it waits as long as its filter's timeout says, and tells Tidegate how long that is.
+//! Queued requests of a real Envoy: it waits up to its filter's timeout, and sends that timeout as the call's deadline.
 
 use crate::{
     envoy_process::Envoy,
@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The listener of the config that lets requests through when there is no answer in time.
+/// The listener of the config that fails open when there is no response in time.
 const FAIL_OPEN: u16 = 10000;
 
 /// Two a second for each route, one by one.
@@ -21,9 +21,9 @@ descriptors:
     rate_limit: {unit: second, requests_per_unit: 2, algorithm: leaky_bucket, burst: 1, max_wait: 3s}
 ";
 
-/// The HTTP statuses of three requests that come together, sorted, and how long all of them took.
+/// Sends three requests at once. Returns their HTTP statuses, sorted, and the time until the last response.
 #[expect(clippy::disallowed_methods, reason = "times how long requests are held")]
-async fn three_together(timeout: &str) -> (Vec<u16>, Duration) {
+async fn three_at_once(timeout: &str) -> (Vec<u16>, Duration) {
     let rules = rules_file(TWO_A_SECOND);
     let server = Server::with_rules(rules.path(), &[]);
     let config = include_str!("../../../deploy/envoy/http.yaml");
@@ -31,8 +31,8 @@ async fn three_together(timeout: &str) -> (Vec<u16>, Duration) {
     let port = envoy.port(FAIL_OPEN);
     let started = Instant::now();
     let ask = || async move {
-        let answer = http1::fetch(Ipv4Addr::LOCALHOST, port, Request::get("/search")).await;
-        answer.expect("Envoy answers").status().as_u16()
+        let response = http1::fetch(Ipv4Addr::LOCALHOST, port, Request::get("/search")).await;
+        response.expect("Envoy responses").status().as_u16()
     };
     let (one, two, three) = tokio::join!(ask(), ask(), ask());
     let mut statuses = vec![one, two, three];
@@ -40,19 +40,19 @@ async fn three_together(timeout: &str) -> (Vec<u16>, Duration) {
     (statuses, started.elapsed())
 }
 
-async fn requests_are_held_as_long_as_envoy_waits() {
-    let (statuses, took) = three_together("timeout: 5s").await;
+async fn requests_are_queued_within_envoys_timeout() {
+    let (statuses, took) = three_at_once("timeout: 5s").await;
     assert_eq!(statuses, [200, 200, 200]);
     assert!(took >= Duration::from_secs(1), "{took:?}");
 }
 
-/// It would let them through if no answer came in time.
-async fn requests_whose_turn_envoy_would_not_wait_for_are_denied_and_not_let_through() {
-    let (statuses, _) = three_together("timeout: 0.25s").await;
+/// Without a response in time, Envoy would admit them.
+async fn requests_released_after_envoys_timeout_are_denied_at_once() {
+    let (statuses, _) = three_at_once("timeout: 0.25s").await;
     assert_eq!(statuses, [200, 429, 429]);
 }
 
 crate::tests_with! { ENVOY:
-    requests_are_held_as_long_as_envoy_waits,
-    requests_whose_turn_envoy_would_not_wait_for_are_denied_and_not_let_through,
+    requests_are_queued_within_envoys_timeout,
+    requests_released_after_envoys_timeout_are_denied_at_once,
 }

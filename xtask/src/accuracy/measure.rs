@@ -1,7 +1,7 @@
-//! What is measured of a subject on some traffic.
+//! Figures of a subject on some traffic.
 //!
-//! Every answer is compared with an exact count: of all that the subject itself has counted of the source, the hits of
-//! the last window, to the nanosecond. It would have admitted the request if they are fewer than the limit.
+//! Every decision is compared with an exact count: of the hits that the subject itself has counted of the source, those
+//! of the last window, to the nanosecond. It would have admitted the request if they are fewer than the limit.
 
 use super::{
     LIMIT, WINDOW_NANOS,
@@ -10,24 +10,24 @@ use super::{
 };
 use std::collections::VecDeque;
 
-/// What came of one subject on one traffic.
+/// Figures of one subject on one traffic.
 #[derive(Default)]
 pub(super) struct Figures {
-    /// The most hits that one source was admitted in any stretch of a window's length.
+    /// The most hits of one source that were admitted in any interval of a window's length.
     pub(super) worst_window: u32,
     requests: u64,
     /// Requests that were admitted where the exact count would have denied them.
     wrongly_admitted: u64,
     /// Requests that were denied where the exact count would have admitted them.
     wrongly_denied: u64,
-    /// Over requests that found something counted: how far what was taken to be used lay from the exact count, as a share
-    /// of it. In thousand-millionths, so that sums do not depend on their order.
+    /// Over requests that found hits counted: difference between the hits taken as used and the exact count, as a share
+    /// of the latter.
     count_error: Mean,
-    /// Over sources: how far the hits admitted lay from those that an exact log admits, as a share of them.
+    /// Over sources: difference between the hits admitted and those that an exact log admits, as a share of the latter.
     admitted_error: Mean,
 }
 
-/// A mean of shares.
+/// A mean of shares, in billionths, so that sums do not depend on their order.
 #[derive(Default)]
 struct Mean {
     billionths: u128,
@@ -84,12 +84,12 @@ pub(super) fn figures(subject: &Subject, traffic: &Traffic) -> Figures {
     figures
 }
 
-/// Hits of the last window, in the order in which they came.
+/// Hits of the last window, in the order of arrival.
 #[derive(Default)]
 struct LastWindow(VecDeque<u64>);
 
 impl LastWindow {
-    /// How many there are at `now`.
+    /// Number of hits at `now`.
     fn count(&mut self, now: u64) -> usize {
         while self.0.front().is_some_and(|&at| at + WINDOW_NANOS <= now) {
             self.0.pop_front();
@@ -102,22 +102,22 @@ impl LastWindow {
     }
 }
 
-/// Lets one source ask; returns how often it was admitted.
+/// Decides the requests of one source. Returns the number admitted.
 fn play(subject: &Subject, source: &[u64], figures: &mut Figures) -> u64 {
-    let mut memory: Memory = subject.nothing();
+    let mut memory: Memory = subject.initial();
     let (mut counted, mut admitted, mut admissions) = (LastWindow::default(), LastWindow::default(), 0);
     for &now in source {
         let exact = counted.count(now);
-        let said = subject.answer(&mut memory, now);
+        let result = subject.decide(&mut memory, now);
         let fits = exact < LIMIT as usize;
         figures.requests += 1;
-        figures.wrongly_admitted += u64::from(said.is_admitted && !fits);
-        figures.wrongly_denied += u64::from(!said.is_admitted && fits);
-        figures.count_error.add(said.used, exact as u64);
-        if said.is_counted {
+        figures.wrongly_admitted += u64::from(result.is_admitted && !fits);
+        figures.wrongly_denied += u64::from(!result.is_admitted && fits);
+        figures.count_error.add(result.used, exact as u64);
+        if result.is_counted {
             counted.add(now);
         }
-        if said.is_admitted {
+        if result.is_admitted {
             admissions += 1;
             admitted.add(now);
             figures.worst_window = figures.worst_window.max(admitted.count(now) as u32);
@@ -126,8 +126,8 @@ fn play(subject: &Subject, source: &[u64], figures: &mut Figures) -> u64 {
     admissions
 }
 
-/// Of the same requests, those that an exact log would have admitted. Written anew here, and not by the algorithm that is
-/// itself measured.
+/// Number of the same requests that an exact log would have admitted. Implemented here, since the algorithm of that
+/// name is measured itself.
 fn admitted_by_a_log(source: &[u64]) -> u64 {
     let (mut log, mut admissions) = (LastWindow::default(), 0);
     for &now in source {

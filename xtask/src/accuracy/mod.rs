@@ -1,7 +1,7 @@
-//! `cargo xtask accuracy`: how near each algorithm comes to an exact count, on traffic of several kinds.
+//! `cargo xtask accuracy`: accuracy of each algorithm against an exact count, on several kinds of traffic.
 //!
-//! Everything is drawn from a seed and counted in whole numbers: two runs agree to the last digit, and a test holds the
-//! committed page to what the program says now. What is measured is said in [`measure`].
+//! Everything derives from a seed and is counted in whole numbers: two runs agree to the last digit, and a test
+//! compares the committed page with a new run. [`measure`] defines the figures.
 
 mod measure;
 mod page;
@@ -16,7 +16,7 @@ use std::{fs, process::ExitCode};
 use subject::Subject;
 use traffic::Traffic;
 
-/// Where the page and its drawing are, from the root of the repository.
+/// The page and its drawing, relative to the root of the repository.
 const PAGE: &str = "docs/accuracy.md";
 const DRAWING: &str = "docs/accuracy.svg";
 
@@ -26,11 +26,11 @@ const LIMIT: u32 = 100;
 /// The window of every algorithm: a minute.
 const WINDOW_NANOS: u64 = 60_000_000_000;
 
-/// Measures how near each algorithm comes to an exact count, and writes docs/accuracy.md with its drawing.
+/// Measures the accuracy of each algorithm against an exact count, and writes docs/accuracy.md with its drawing
 #[derive(Args)]
 pub(super) struct Accuracy {}
 
-/// What came of it: for each traffic, for each subject.
+/// The figures of each subject for each traffic.
 struct Measured {
     subjects: Vec<Subject>,
     traffics: Vec<(Traffic, Vec<Figures>)>,
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_and_the_drawing_are_what_is_measured_now_and_no_bound_is_passed() {
+    fn the_page_and_drawing_are_current_and_no_bound_is_exceeded() {
         let measured = Measured::all();
         for (traffic, figures) in &measured.traffics {
             for (subject, figures) in measured.subjects.iter().zip(figures) {
@@ -80,8 +80,8 @@ mod tests {
                 assert!(figures.worst_window <= bound, "{} on {} traffic", subject.name(), traffic.name);
             }
         }
-        let again = "run `cargo xtask accuracy` and look at what changed";
-        assert!(page::markdown(&measured) == committed(PAGE), "{PAGE} is of another time: {again}");
-        assert!(plot::svg(&measured) == committed(DRAWING), "{DRAWING} is of another time: {again}");
+        let again = "run `cargo xtask accuracy` and review the changes";
+        assert!(page::markdown(&measured) == committed(PAGE), "{PAGE} is out of date: {again}");
+        assert!(plot::svg(&measured) == committed(DRAWING), "{DRAWING} is out of date: {again}");
     }
 }

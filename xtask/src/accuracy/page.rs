@@ -1,9 +1,9 @@
-//! The page: what was measured, as tables of Markdown.
+//! The page: the figures as Markdown tables.
 
 use super::{Measured, measure::Figures, subject::Subject};
 use std::fmt::Write as _;
 
-/// All but the tables.
+/// The page without its tables.
 const FRAME: &str = include_str!("page.md");
 
 /// The whole page.
@@ -21,8 +21,8 @@ pub(super) fn markdown(measured: &Measured) -> String {
     }
     let (_, population) =
         measured.traffics.iter().find(|(traffic, _)| traffic.name == "population").expect("there");
-    let plain = &population[place(measured, "plain two buckets")];
-    let ours = &population[place(measured, "sliding_window")];
+    let plain = &population[row_of(measured, "plain two buckets")];
+    let ours = &population[row_of(measured, "sliding_window")];
     FRAME
         .replace("{plain_wrong}", &percent(plain.wrong_percent()))
         .replace("{plain_count}", &percent(plain.count_error_percent()))
@@ -52,11 +52,11 @@ fn row(subject: &Subject, figures: &Figures) -> String {
     )
 }
 
-fn place(measured: &Measured, name: &str) -> usize {
+fn row_of(measured: &Measured, name: &str) -> usize {
     measured.subjects.iter().position(|subject| subject.name() == name).expect("it is measured")
 }
 
-/// Two digits that say something; nothing is not a little.
+/// At least two significant digits down to 0.0001 %; exactly zero is "0".
 fn percent(percent: f64) -> String {
     match percent {
         0.0 => "0".to_owned(),

@@ -12,12 +12,12 @@ const LABELS_END: f64 = 206.0;
 /// In the order of the traffics.
 const COLOURS: [&str; 5] = ["#8a94a0", "#0b6bcb", "#2a9d5c", "#d98a00", "#c2255c"];
 
-/// Where a figure is on its axis.
+/// An axis of figures.
 struct Axis {
     title: &'static str,
     from: f64,
     to: f64,
-    /// The marks: what is written, and where, as a share of the axis.
+    /// Marks: text, and position as a share of the axis.
     marks: &'static [(&'static str, f64)],
 }
 
@@ -28,7 +28,7 @@ const WORST: Axis = Axis {
     marks: &[("0", 0.0), ("0.5", 0.25), ("1", 0.5), ("1.5", 0.75), ("2", 1.0)],
 };
 
-/// Logarithmic from a thousandth of a per cent; what is nothing lies at its beginning.
+/// Logarithmic from a thousandth of a per cent; zero is at its beginning.
 const WRONG: Axis = Axis {
     title: "Share of requests decided wrongly",
     from: 570.0,

@@ -1,4 +1,4 @@
-//! What is measured: every algorithm of Tidegate, and the plain estimate that others report on.
+//! The subjects: every algorithm of Tidegate, and the plain estimate of two buckets for comparison.
 
 use super::{LIMIT, WINDOW_NANOS};
 use std::num::NonZeroU32;
@@ -15,7 +15,7 @@ pub(super) struct Subject {
     name: &'static str,
     /// The most hits in any true window, where it is known.
     bound: Option<u32>,
-    /// Whether what it says is used is a count of the last window.
+    /// Whether its used hits are a count of the last window.
     counts_a_window: bool,
     kind: Kind,
 }
@@ -26,13 +26,13 @@ enum Kind {
     Plain,
 }
 
-/// What a subject remembers of one source.
+/// State of a subject for one source.
 pub(super) enum Memory {
     Ours(State),
     Plain(Plain),
 }
 
-/// The numbers of two neighbouring windows and how many requests came in each.
+/// Number of the present window, and the requests in it and in the one before it.
 #[derive(Default)]
 pub(super) struct Plain {
     window: u64,
@@ -40,12 +40,12 @@ pub(super) struct Plain {
     previous: u64,
 }
 
-/// What was said of a request.
-pub(super) struct Said {
+/// The decision on a request.
+pub(super) struct Outcome {
     pub(super) is_admitted: bool,
-    /// Whether it counts from now on.
+    /// Whether its hit is counted.
     pub(super) is_counted: bool,
-    /// What was used before it.
+    /// Hits used before it.
     pub(super) used: u64,
 }
 
@@ -104,16 +104,16 @@ impl Subject {
         self.counts_a_window
     }
 
-    /// A source that never asked.
-    pub(super) fn nothing(&self) -> Memory {
+    /// State of a source without requests.
+    pub(super) fn initial(&self) -> Memory {
         match self.kind {
             Kind::Ours(_) => Memory::Ours(State::EMPTY),
             Kind::Plain => Memory::Plain(Plain::default()),
         }
     }
 
-    /// Answers a request for one hit.
-    pub(super) fn answer(&self, memory: &mut Memory, now: u64) -> Said {
+    /// Decides a request for one hit.
+    pub(super) fn decide(&self, memory: &mut Memory, now: u64) -> Outcome {
         match (&self.kind, memory) {
             (Kind::Ours(algorithm), Memory::Ours(state)) => {
                 let now = Timestamp::from_nanos(now);
@@ -122,16 +122,16 @@ impl Subject {
                 if is_admitted {
                     *state = algorithm.add(std::mem::take(state), 1, now);
                 }
-                Said { is_admitted, is_counted: is_admitted, used }
+                Outcome { is_admitted, is_counted: is_admitted, used }
             }
-            (Kind::Plain, Memory::Plain(plain)) => plain.answer(now),
+            (Kind::Plain, Memory::Plain(plain)) => plain.decide(now),
             _ => unreachable!("a memory is used by the subject that made it"),
         }
     }
 }
 
 impl Plain {
-    fn answer(&mut self, now: u64) -> Said {
+    fn decide(&mut self, now: u64) -> Outcome {
         let window = now / WINDOW_NANOS;
         if window != self.window {
             self.previous = if window == self.window + 1 { self.current } else { 0 };
@@ -140,6 +140,6 @@ impl Plain {
         let inside = WINDOW_NANOS - now % WINDOW_NANOS;
         let used = self.current + self.previous * inside / WINDOW_NANOS;
         self.current += 1;
-        Said { is_admitted: used < u64::from(LIMIT), is_counted: true, used }
+        Outcome { is_admitted: used < u64::from(LIMIT), is_counted: true, used }
     }
 }

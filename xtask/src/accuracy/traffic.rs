@@ -7,10 +7,10 @@ const START: u64 = 1_700_006_400_000_000_000;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// When each source asks for one hit, in nanoseconds since the epoch, in ascending order.
+/// Times at which each source requests one hit, in nanoseconds since the epoch, in ascending order.
 pub(super) struct Traffic {
     pub(super) name: &'static str,
-    /// What it is, in a sentence.
+    /// A description in a sentence.
     pub(super) about: &'static str,
     pub(super) sources: Vec<Vec<u64>>,
 }
@@ -21,7 +21,7 @@ impl Traffic {
         vec![
             Self {
                 name: "population",
-                about: "400 sources over half an hour; source k asks at 3/k of the limit, so that few come near it.",
+                about: "400 sources over half an hour; source k sends at 3/k of the limit, so that few are near it.",
                 sources: (1..=400).map(|rank| evenly(&mut random, 30, |_| 3_000 / rank)).collect(),
             },
             Self {
@@ -41,8 +41,8 @@ impl Traffic {
             },
             Self {
                 name: "adversarial",
-                about: "6 sources that ask for everything at the last nanosecond of a window, a half, an eighth, a sixtieth of it, \
-                        or of the window that their first hit began, and then for whatever more there is.",
+                about: "6 sources that request everything at the last nanosecond of a window, a half, an eighth, a sixtieth of it, \
+                        or of the window that their first hit began, and then whatever becomes available.",
                 sources: adversaries(),
             },
         ]
@@ -63,8 +63,8 @@ impl Random {
     }
 }
 
-/// Requests for so many windows, at a rate in thousandths of the limit that may depend on the window. What lies between
-/// two requests is from nothing to twice the mean.
+/// Requests over a number of windows, at a rate in thousandths of the limit that may depend on the window. The gap
+/// between two requests is between zero and twice the mean.
 fn evenly(random: &mut Random, windows: u64, rate: impl Fn(u64) -> u64) -> Vec<u64> {
     let (mut now, mut arrivals) = (START + random.below(WINDOW_NANOS), Vec::new());
     let end = START + windows * WINDOW_NANOS;
@@ -89,13 +89,13 @@ fn in_bursts(random: &mut Random) -> Vec<u64> {
     arrivals
 }
 
-/// A day of 24 windows, whose rate rises from a tenth of the limit at its ends to `peak` thousandths in its middle.
+/// A day of 24 windows: the rate rises from a tenth of the limit at the ends to `peak` thousandths in the middle.
 fn by_day(random: &mut Random, peak: u64) -> Vec<u64> {
     const NIGHT: u64 = 100;
     evenly(random, 24, |window| NIGHT + (peak - NIGHT) * (12 - window.abs_diff(12).min(12)) / 12)
 }
 
-/// Everybody's worst moments, for everybody: each source aims at another edge.
+/// Requests around the window boundaries of every algorithm: each source uses another boundary.
 fn adversaries() -> Vec<Vec<u64>> {
     let attack = |from: u64, arrivals: &mut Vec<u64>| {
         arrivals.extend(std::iter::repeat_n(from, 2 * LIMIT as usize));

@@ -315,7 +315,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn what_a_client_encodes_is_read_as_prost_reads_it(message in wire_request()) {
+        fn encoded_requests_are_decoded_as_by_prost(message in wire_request()) {
             check(&message.encode_to_vec(), true);
         }
 
@@ -332,7 +332,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_damaged_is_never_read_otherwise_than_prost_reads_it(
+        fn damaged_requests_are_never_decoded_differently_from_prost(
             message in wire_request(), damage in vec((any::<prop::sample::Index>(), any::<u8>()), 1..4), cut: prop::sample::Index,
         ) {
             let mut bytes = message.encode_to_vec();

@@ -202,7 +202,7 @@ fn after_goaway_processed_streams_finish_and_nothing_starts() {
 }
 
 #[test]
-fn a_connection_whose_stream_ids_are_used_up_is_used_up() {
+fn a_connection_without_stream_ids_takes_no_more_requests() {
     let mut script = Script::with_settings(&[]);
     script.connection.next_stream = frame::STREAM_MAX;
     script.connection.start(b"a", 1);

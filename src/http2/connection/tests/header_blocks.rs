@@ -48,7 +48,7 @@ fn a_valid_target_does_not_validate_another() {
 
 /// The map of headers that requests are routed with has a bound of its own, whatever `header_bytes_max` says.
 #[test]
-fn more_headers_than_a_map_holds_reset_their_stream_only() {
+fn more_headers_than_a_map_can_hold_reset_their_stream_only() {
     let mut client =
         Client::with(Http2Settings { header_bytes_max: 4 << 20, ..Http2Settings::default() }, &[]);
     let mut block = head("/other");

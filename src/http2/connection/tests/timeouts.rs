@@ -189,7 +189,7 @@ fn a_socket_drained_byte_by_byte_does_not_keep_the_connection() {
 }
 
 #[test]
-fn a_client_that_reads_what_was_waiting_is_kept_though_more_is_always_waiting() {
+fn a_client_that_keeps_reading_is_kept_however_much_is_waiting() {
     let mut client = Client::with(patient(), &[]);
     client.calls(&[7; 1000]);
     for second in (0..200).step_by(10) {
