@@ -110,6 +110,15 @@ impl Service for GrpcPort {
         is_grpc_body.then_some(call)
     }
 
+    fn fast_path_after(&self, state: Precision, name: &[u8], value: &[u8]) -> Option<Precision> {
+        match name {
+            b":method" | b":path" | b"content-type" | b"grpc-encoding" => None,
+            b"grpc-timeout" => timeout::parse(value).map(|_| state),
+            _ if name == PRECISION_HEADER.as_bytes() => None,
+            _ => Some(state),
+        }
+    }
+
     #[inline]
     fn decode<'b>(&self, head: Head, body: &'b [u8], call: &mut Call<'b>) -> bool {
         let Some(message) = one_message(body, self.message_bytes_max) else { return false };

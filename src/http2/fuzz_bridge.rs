@@ -17,6 +17,10 @@ impl Service for Echo {
         (head.get(b":path") == Some(b"/fast")).then_some(())
     }
 
+    fn fast_path_after(&self, (): (), name: &[u8], _: &[u8]) -> Option<()> {
+        (name != b":path").then_some(())
+    }
+
     fn decode<'b>(&self, (): (), body: &'b [u8], call: &mut &'b [u8]) -> bool {
         *call = body;
         body != b"route"

@@ -35,22 +35,24 @@ pub(super) enum RequestHeaders<Q> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Decoded<Q> {
     pub(super) headers: RequestHeaders<Q>,
-    /// Bytes of the field section, as SETTINGS_MAX_HEADER_LIST_SIZE counts them, that had to be decoded; zero for a block
-    /// equal to the last.
+    /// Bytes of the field section, as SETTINGS_MAX_HEADER_LIST_SIZE counts them, that had to be decoded because they differ
+    /// from the block before.
     pub(super) decoded_bytes: usize,
 }
 
 /// Decodes the header blocks of one connection.
 ///
 /// Clients such as Envoy send the same block with every request. While the dynamic table has not changed either, it has
-/// the same meaning and is not decoded again. Other clients, such as those that trace every request, at least repeat the
-/// target, which is then not parsed again.
+/// the same meaning and is not decoded again. Clients that trace every request, or whose timeouts vary, repeat all other
+/// fields: those are neither decoded nor checked again, and only the values that changed are.
 pub(super) struct RequestDecoder<Q> {
     decoder: Decoder,
     list_max: usize,
     /// Fields of the last block.
     fields: Fields,
     last: Option<Last<Q>>,
+    /// What the fields were found to be; none if they are not those of a request.
+    checked: Option<RequestHeaders<Q>>,
     /// The last target found valid; empty before the first.
     valid_target: [Vec<u8>; TARGET.len()],
 }
@@ -69,6 +71,7 @@ impl<Q: Copy> RequestDecoder<Q> {
             list_max: list_max as usize,
             fields: Fields::default(),
             last: None,
+            checked: None,
             valid_target: Default::default(),
         }
     }
@@ -95,15 +98,39 @@ impl<Q: Copy> RequestDecoder<Q> {
         service: &S,
     ) -> Result<Decoded<Q>, HpackError> {
         let before = self.decoder.generation();
+        let checked = self.checked.take();
         self.decode_fields(block)?;
-        let headers = self.check(service);
+        let headers = match checked.and_then(|checked| self.check_changes(checked, service)) {
+            Some(headers) => headers,
+            None => self.check(service),
+        };
+        self.checked = Some(headers);
         if self.decoder.generation() == before {
             let mut buffer = self.last.take().map(|last| last.block).unwrap_or_default();
             buffer.clear();
             buffer.extend_from_slice(block);
             self.last = Some(Last { block: buffer, generation: before, headers });
         }
-        Ok(Decoded { headers, decoded_bytes: self.fields.list_bytes() })
+        Ok(Decoded { headers, decoded_bytes: self.fields.new_bytes() })
+    }
+
+    /// Checks the values that changed, if that is sufficient: nothing else did, and none of them matters beyond itself.
+    fn check_changes<S: Service<FastPath = Q>>(
+        &self,
+        checked: RequestHeaders<Q>,
+        service: &S,
+    ) -> Option<RequestHeaders<Q>> {
+        let RequestHeaders::Valid { fast_path: Some(mut fast_path), content_length } = checked else {
+            return None;
+        };
+        for (name, value) in self.fields.changed_values()? {
+            steps::add(steps::of_bytes(name.len() + value.len()));
+            if name.starts_with(b":") || matches!(name, b"te" | b"content-length") || !is_field_value(value) {
+                return None;
+            }
+            fast_path = service.fast_path_after(fast_path, name, value)?;
+        }
+        Some(RequestHeaders::Valid { fast_path: Some(fast_path), content_length })
     }
 
     fn check<S: Service<FastPath = Q>>(&mut self, service: &S) -> RequestHeaders<Q> {
@@ -121,6 +148,7 @@ impl<Q: Copy> RequestDecoder<Q> {
 
     /// Decodes a block of trailers, or one to be discarded, which may still change the dynamic table. None if malformed.
     pub(super) fn trailers(&mut self, block: &[u8]) -> Result<Option<HeaderMap>, HpackError> {
+        self.checked = None;
         self.decode_fields(block)?;
         let is_valid = |(name, value): (&[u8], &[u8])| is_field_name(name) && is_field_value(value);
         if self.fields.list_bytes() > self.list_max || !self.fields.iter().all(is_valid) {
@@ -129,9 +157,9 @@ impl<Q: Copy> RequestDecoder<Q> {
         Ok(header_map(&self.fields))
     }
 
-    /// Bytes of the field section decoded last.
+    /// Bytes of the field section decoded last that differ from the one before.
     pub(super) fn decoded_bytes(&self) -> usize {
-        self.fields.list_bytes()
+        self.fields.new_bytes()
     }
 
     fn decode_fields(&mut self, block: &[u8]) -> Result<(), HpackError> {
@@ -300,6 +328,49 @@ mod tests {
         fields[3] = (":authority", "outbound|8081||limits.example");
         let (_, request) = decode(&fields);
         assert_eq!(request.expect("a routable request").uri(), "/a.Service/Method?query");
+    }
+
+    /// A field that varies must be checked as if its block was the first.
+    #[test]
+    fn a_value_that_varies_is_checked() {
+        let mut decoder = RequestDecoder::new(16 * 1024);
+        let mut decode = |fields: &[(&str, &str)]| {
+            let mut block = Vec::new();
+            for (name, value) in fields {
+                write_literal(name.as_bytes(), value.as_bytes(), false, &mut block);
+            }
+            decoder.decode(&block, &Echo).expect("a readable block").headers
+        };
+        let routed = RequestHeaders::Valid { fast_path: None, content_length: None };
+        let length = |length| RequestHeaders::Valid { fast_path: Some(()), content_length: Some(length) };
+        for (first, then, expected) in [
+            (("traceparent", "aa"), ("traceparent", "bb"), VALID),
+            (("traceparent", "aa"), ("traceparent", " b"), RequestHeaders::Malformed),
+            (("traceparent", "aa"), ("traceparent", "b\n"), RequestHeaders::Malformed),
+            (("te", "trailers"), ("te", "trailerz"), RequestHeaders::Malformed),
+            (("content-length", "11"), ("content-length", "22"), length(22)),
+            ((":path", "/fast"), (":path", "/slow"), routed),
+            ((":path", "/fast"), (":path", "xfast"), RequestHeaders::Malformed),
+            ((":authority", "aa"), (":authority", "b "), RequestHeaders::Malformed),
+        ] {
+            for (changed, expected) in [(then, expected), (first, expected)] {
+                let fields: Vec<_> = REQUEST.into_iter().filter(|(name, _)| *name != first.0).collect();
+                let with = |field: (&'static str, &'static str)| {
+                    let at = if field.0.starts_with(':') { 0 } else { fields.len() };
+                    let mut fields = fields.clone();
+                    fields.insert(at, field);
+                    fields
+                };
+                let valid = decode(&with(first));
+                assert!(matches!(valid, RequestHeaders::Valid { fast_path: Some(()), .. }), "{first:?}");
+                let again = decode(&with(changed));
+                assert_eq!(
+                    again,
+                    if changed == first { valid } else { expected },
+                    "{first:?} and then {changed:?}"
+                );
+            }
+        }
     }
 
     #[test]

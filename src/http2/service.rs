@@ -30,6 +30,10 @@ pub trait Service: Send + Sync + 'static {
     /// Whether a request with these valid headers may take the fast path. Must depend on the headers only.
     fn fast_path(&self, head: &Fields) -> Option<Self::FastPath>;
 
+    /// The state after the value of one field changed, for headers of which [`Self::fast_path`] returned `state`; none if all
+    /// have to be considered again.
+    fn fast_path_after(&self, state: Self::FastPath, name: &[u8], value: &[u8]) -> Option<Self::FastPath>;
+
     /// Decodes a complete call in place; false if it has to be routed. Must have no other effect.
     fn decode<'b>(&self, fast_path: Self::FastPath, body: &'b [u8], call: &mut Self::Call<'b>) -> bool;
 

@@ -16,6 +16,8 @@ const USUAL_EXPANSION: usize = 2048;
 pub(super) struct Budget {
     since: Duration,
     control_frames: u32,
+    /// KiB of fields that header blocks made of few bytes.
+    expanded_kib: u32,
     resets: u32,
     requests: u32,
     answers: u32,
@@ -41,34 +43,35 @@ impl Budget {
 
     /// A control frame, or another frame that asks for nothing, was received.
     pub(super) fn control_frame(&mut self, settings: &Http2Settings) -> Result<(), ConnectionError> {
-        self.control_frames(1, settings)
-    }
-
-    /// A header block was decoded. Fields by index make the decoded list much larger than the block: each KiB beyond that
-    /// of a usual request counts as a control frame.
-    #[inline]
-    pub(super) fn decoded(
-        &mut self,
-        list_bytes: usize,
-        block_bytes: usize,
-        settings: &Http2Settings,
-    ) -> Result<(), ConnectionError> {
-        let excess = list_bytes.saturating_sub(block_bytes + USUAL_EXPANSION) / 1024;
-        if excess == 0 { Ok(()) } else { self.control_frames(excess as u32, settings) }
-    }
-
-    /// A DATA frame was cut short by a small window. Checked with the next control frame.
-    pub(super) fn fragment(&mut self) {
         self.control_frames = self.control_frames.saturating_add(1);
-    }
-
-    fn control_frames(&mut self, count: u32, settings: &Http2Settings) -> Result<(), ConnectionError> {
-        self.control_frames = self.control_frames.saturating_add(count);
         let earned = self.requests.saturating_mul(CONTROL_FRAMES_PER_REQUEST);
         if self.control_frames > settings.control_frames_max.saturating_add(earned) {
             return Err(ConnectionError::new(ErrorCode::EnhanceYourCalm, "too many control frames"));
         }
         Ok(())
+    }
+
+    /// A header block was decoded, with so many bytes of fields that differ from those of the block before. Fields by index
+    /// make the list much larger than the block: each KiB beyond that of a usual request counts against the bound of control
+    /// frames, and requests earn no more of them.
+    #[inline]
+    pub(super) fn decoded(
+        &mut self,
+        new_bytes: usize,
+        block_bytes: usize,
+        settings: &Http2Settings,
+    ) -> Result<(), ConnectionError> {
+        let excess = new_bytes.saturating_sub(block_bytes + USUAL_EXPANSION) / 1024;
+        self.expanded_kib = self.expanded_kib.saturating_add(excess as u32);
+        if self.expanded_kib > settings.control_frames_max {
+            return Err(ConnectionError::new(ErrorCode::EnhanceYourCalm, "too many header fields by index"));
+        }
+        Ok(())
+    }
+
+    /// A DATA frame was cut short by a small window. Checked with the next control frame.
+    pub(super) fn fragment(&mut self) {
+        self.control_frames = self.control_frames.saturating_add(1);
     }
 
     /// A stream was reset by the client, or by the server because of an error of the client.

@@ -3,7 +3,10 @@
 //! A decoder must decode every header block of its connection, in order: each may change the dynamic table that later
 //! blocks refer to.
 
-use super::{DEFAULT_TABLE_SIZE, Fields, dynamic_table::DynamicTable, huffman, static_table::STATIC_TABLE};
+use super::{
+    DEFAULT_TABLE_SIZE, Fields, dynamic_table::DynamicTable, fields::Source, huffman,
+    static_table::STATIC_TABLE,
+};
 use crate::http2::{ConnectionError, ErrorCode, steps};
 
 /// A header block that cannot be decoded.
@@ -38,16 +41,18 @@ impl From<HpackError> for ConnectionError {
 }
 
 /// A list of fields so many times larger than allowed is an error of the connection.
-const LIST_FACTOR_MAX: usize = 4;
+const LIST_FACTOR_MAX: usize = 3;
 
 /// The decoding half of a connection's header compression.
 pub(crate) struct Decoder {
     table: DynamicTable,
+    /// Name and value of a literal field while it is decoded.
+    literal: Vec<u8>,
 }
 
 impl Decoder {
     pub(crate) fn new() -> Self {
-        Self { table: DynamicTable::new() }
+        Self { table: DynamicTable::new(), literal: Vec::new() }
     }
 
     /// Number of the dynamic table's state: while it is the same, the same block decodes to the same fields.
@@ -56,51 +61,79 @@ impl Decoder {
         self.table.generation()
     }
 
-    /// Decodes a whole header block into `fields`, which are cleared first. Fields beyond `list_max` bytes are not kept, and
-    /// copied only as far as the dynamic table needs them; [`Fields::list_bytes`] counts them.
+    /// Decodes a whole header block into `fields`, which are empty or hold those that this decoder decoded last: fields that
+    /// are repeated at the same position are not decoded again. Fields beyond `list_max` bytes are not kept, and copied only
+    /// as far as the dynamic table needs them; [`Fields::list_bytes`] counts them.
     pub(crate) fn decode(
         &mut self,
         mut block: &[u8],
         list_max: usize,
         fields: &mut Fields,
     ) -> Result<(), HpackError> {
-        fields.clear();
+        fields.start(list_max);
         while let Some(&first) = block.first() {
             match first {
-                0x80.. => {
-                    let (name, value) = self.entry(integer(&mut block, 7)?)?;
-                    fields.push(name, value, list_max);
-                }
+                0x80.. => self.indexed(integer(&mut block, 7)?, list_max, fields)?,
                 0x40..0x80 => {
-                    let name_end = self.literal(&mut block, 6, fields)?;
-                    fields.end_field(name_end, list_max, |name, value| self.table.insert(name, value));
+                    let name_end = self.literal(&mut block, 6)?;
+                    let (name, value) = self.literal.split_at(name_end);
+                    let number = self.table.insert(name, value);
+                    fields.push(name, value, Source::Dynamic(number), list_max);
                 }
                 0x20..0x40 if fields.list_bytes() > 0 => return Err(HpackError::LateResize),
                 0x20..0x40 => self.resize(integer(&mut block, 5)?)?,
                 // Without indexing, or never indexed: the same for an endpoint that forwards nothing.
                 ..0x20 => {
-                    let name_end = self.literal(&mut block, 4, fields)?;
-                    fields.end_field(name_end, list_max, |_, _| {});
+                    let name_end = self.literal(&mut block, 4)?;
+                    let (name, value) = self.literal.split_at(name_end);
+                    fields.push(name, value, Source::Literal, list_max);
                 }
             }
             if fields.list_bytes() > list_max.saturating_mul(LIST_FACTOR_MAX) {
                 return Err(HpackError::ListTooLarge);
             }
         }
+        fields.end();
         Ok(())
     }
 
-    /// Appends a literal field's name and value to the buffer of `fields`; where the name ends.
-    fn literal(&self, block: &mut &[u8], prefix_bits: u32, fields: &mut Fields) -> Result<usize, HpackError> {
-        let buffer = fields.buffer();
-        let start = buffer.len();
-        match integer(block, prefix_bits)? {
-            0 => string(block, buffer)?,
-            index => buffer.extend_from_slice(self.entry(index)?.0),
+    /// Adds the field of an entry.
+    #[inline]
+    fn indexed(&self, index: usize, list_max: usize, fields: &mut Fields) -> Result<(), HpackError> {
+        let position = index.checked_sub(1).ok_or(HpackError::Index)?;
+        let source = match position.checked_sub(STATIC_TABLE.len()) {
+            None => Source::Static(position),
+            Some(position) => Source::Dynamic(self.table.number(position).ok_or(HpackError::Index)?),
+        };
+        if !fields.keep(source) {
+            let (name, value) = self.entry(index)?;
+            fields.push(name, value, source, list_max);
         }
-        let name_end = buffer.len();
-        string(block, buffer)?;
-        steps::add(steps::FIELD + 2 * steps::of_bytes(buffer.len() - start));
+        Ok(())
+    }
+
+    /// Reads a literal field; where its name ends.
+    fn literal(&mut self, block: &mut &[u8], prefix_bits: u32) -> Result<usize, HpackError> {
+        let mut literal = std::mem::take(&mut self.literal);
+        literal.clear();
+        let name_end = self.read_literal(block, prefix_bits, &mut literal);
+        steps::add(steps::FIELD + 2 * steps::of_bytes(literal.len()));
+        self.literal = literal;
+        name_end
+    }
+
+    fn read_literal(
+        &self,
+        block: &mut &[u8],
+        prefix_bits: u32,
+        literal: &mut Vec<u8>,
+    ) -> Result<usize, HpackError> {
+        match integer(block, prefix_bits)? {
+            0 => string(block, literal)?,
+            index => literal.extend_from_slice(self.entry(index)?.0),
+        }
+        let name_end = literal.len();
+        string(block, literal)?;
         Ok(name_end)
     }
 
@@ -255,7 +288,101 @@ mod tests {
         assert!(list.list_bytes() < 5 * LIST_MAX);
     }
 
+    /// The fields of a traced call: the last is added to the table, so that the indices of all others change with every call.
+    fn traced(round: u32) -> Vec<u8> {
+        let mut block = Vec::new();
+        let trace = format!("00-{round:032x}-{round:016x}-00");
+        write_indexed(3, &mut block);
+        if round == 0 {
+            write_literal(b"te", b"trailers", true, &mut block);
+        } else {
+            write_indexed(NEWEST + round as usize, &mut block);
+        }
+        write_literal(b"traceparent", trace.as_bytes(), true, &mut block);
+        block
+    }
+
+    #[test]
+    fn fields_that_are_repeated_are_not_decoded_again() {
+        let (mut decoder, mut list) = (Decoder::new(), Fields::default());
+        decoder.decode(&traced(0), LIST_MAX, &mut list).expect("a good block");
+        assert_eq!(list.new_bytes(), list.list_bytes());
+        assert!(list.changed_values().is_none(), "there was no block before");
+        for round in 1..10 {
+            decoder.decode(&traced(round), LIST_MAX, &mut list).expect("a good block");
+            let trace = format!("00-{round:032x}-{round:016x}-00");
+            assert_eq!(list.new_bytes(), b"traceparent".len() + trace.len() + ENTRY_OVERHEAD);
+            let changed: Vec<_> = list.changed_values().expect("only a value changed").collect();
+            assert_eq!(changed, [(&b"traceparent"[..], trace.as_bytes())]);
+            assert_eq!(
+                (list.get(b"te"), list.get(b"traceparent")),
+                (Some(&b"trailers"[..]), Some(trace.as_bytes()))
+            );
+        }
+    }
+
+    /// An entry that took the index of another one is not that one.
+    #[test]
+    fn an_index_that_stands_for_another_entry_is_decoded() {
+        let (mut decoder, mut list) = (Decoder::new(), Fields::default());
+        let mut block = Vec::new();
+        write_literal(b"a", b"1", true, &mut block);
+        write_literal(b"b", b"2", true, &mut block);
+        decoder.decode(&block, LIST_MAX, &mut list).expect("a good block");
+        for (index, name) in [(NEWEST, b"b"), (NEWEST + 1, b"a")] {
+            block.clear();
+            write_indexed(index, &mut block);
+            decoder.decode(&block, LIST_MAX, &mut list).expect("a good block");
+            assert_eq!(list.iter().map(|(name, _)| name).collect::<Vec<_>>(), [name]);
+            assert!(list.changed_values().is_none());
+        }
+    }
+
+    /// A field: its name, its value, and whether it is literal (0), literal and indexed (1) or an index (2).
+    fn any_field() -> impl proptest::strategy::Strategy<Value = (u8, u8, u8)> {
+        (0..3_u8, 0..4_u8, 0..3_u8)
+    }
+
     proptest::proptest! {
+        #[test]
+        fn fields_kept_from_the_block_before_are_those_of_a_new_list(
+            blocks in proptest::collection::vec(proptest::collection::vec(any_field(), 0..6), 1..30),
+            list_max in 40..300_usize,
+        ) {
+            let (mut decoder, mut reference, mut list) = (Decoder::new(), Decoder::new(), Fields::default());
+            for fields in blocks {
+                let mut block = Vec::new();
+                for (name, value, kind) in fields {
+                    let value = [b'v', value].repeat(1 + usize::from(value) / 2);
+                    match kind {
+                        2 if reference.table.number(usize::from(name)).is_some() => {
+                            write_indexed(NEWEST + usize::from(name), &mut block);
+                        }
+                        _ => write_literal(&[b'a' + name], &value, kind == 1, &mut block),
+                    }
+                }
+                let mut new = Fields::default();
+                let expected = reference.decode(&block, list_max, &mut new);
+                let before: Vec<_> = list.iter().map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
+                let was_complete = list.list_bytes() <= list_max;
+                proptest::prop_assert_eq!(decoder.decode(&block, list_max, &mut list), expected);
+                if expected.is_err() {
+                    return Ok(());
+                }
+                proptest::prop_assert!(list.iter().eq(new.iter()));
+                proptest::prop_assert_eq!(list.list_bytes(), new.list_bytes());
+                if let Some(changed) = list.changed_values() {
+                    let after = list.iter().map(|(name, value)| (name.to_vec(), value.to_vec()));
+                    let differing = after.zip(&before).filter(|(after, before)| after != *before);
+                    let differing: Vec<_> = differing.map(|(after, _)| after).collect();
+                    let changed: Vec<_> = changed.map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
+                    proptest::prop_assert!(was_complete);
+                    proptest::prop_assert_eq!(list.iter().count(), before.len());
+                    proptest::prop_assert_eq!(changed, differing);
+                }
+            }
+        }
+
         #[test]
         fn any_bytes_neither_panic_nor_exceed_the_table(blocks: Vec<Vec<u8>>) {
             let (mut decoder, mut fields) = (Decoder::new(), Fields::default());

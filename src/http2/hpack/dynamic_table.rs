@@ -17,6 +17,8 @@ pub(super) struct DynamicTable {
     capacity: usize,
     /// Changes whenever the table does.
     generation: u64,
+    /// Number of entries ever added.
+    added: u64,
 }
 
 /// Position of an entry's name and value in the buffer, one right after the other.
@@ -40,6 +42,7 @@ impl DynamicTable {
             size: 0,
             capacity: DEFAULT_TABLE_SIZE,
             generation: 0,
+            added: 0,
         }
     }
 
@@ -48,21 +51,30 @@ impl DynamicTable {
         self.generation
     }
 
+    /// Number, among all entries ever added, of the entry at a position, where the newest is at 0.
+    #[inline]
+    pub(super) fn number(&self, position: usize) -> Option<u64> {
+        (position < self.entries.len()).then(|| self.added - 1 - position as u64)
+    }
+
     /// Name and value of an entry, where the newest is at 0.
     pub(super) fn get(&self, position: usize) -> Option<(&[u8], &[u8])> {
         let &Entry { start, name_end, end } = self.entries.get(position)?;
         Some((&self.bytes[start..name_end], &self.bytes[name_end..end]))
     }
 
-    /// Adds an entry and evicts the oldest as needed.
-    pub(super) fn insert(&mut self, name: &[u8], value: &[u8]) {
+    /// Adds an entry and evicts the oldest as needed. Returns the number of the entry.
+    pub(super) fn insert(&mut self, name: &[u8], value: &[u8]) -> u64 {
         self.generation += 1;
+        // Counts an entry too large for the table too: it empties the table, so that the numbers of entries stay consecutive.
+        let number = self.added;
+        self.added += 1;
         let length = name.len() + value.len();
         let cost = length + ENTRY_OVERHEAD;
         // An entry larger than the table is no error: it empties the table.
         self.evict_down_to(self.capacity.saturating_sub(cost));
         if cost > self.capacity {
-            return;
+            return number;
         }
         if self.bytes.len() + length > DEFAULT_TABLE_SIZE {
             self.close_the_gap();
@@ -72,6 +84,7 @@ impl DynamicTable {
         self.bytes.extend_from_slice(value);
         self.size += cost;
         self.entries.push_front(Entry { start, name_end: start + name.len(), end: start + length });
+        number
     }
 
     /// Sets the capacity, which is at most [`DEFAULT_TABLE_SIZE`].
@@ -123,7 +136,7 @@ mod tests {
     #[test]
     fn adding_and_evicting_entries_does_not_allocate() {
         let mut table = DynamicTable::new();
-        let mut insert_all = || (0..1000).for_each(|n| table.insert(b"traceparent", &[n as u8; 55]));
+        let mut insert_all = || (0..1000).for_each(|n| _ = table.insert(b"traceparent", &[n as u8; 55]));
         insert_all();
         assert_eq!(allocation_counter::measure(insert_all).count_total, 0);
     }

@@ -3,14 +3,43 @@
 use super::ENTRY_OVERHEAD;
 use crate::http2::steps;
 
+/// The entry of a table that a field is equal to: entries with the same number have the same name and value, also after
+/// others were added or evicted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Source {
+    /// No entry.
+    Literal,
+    Static(usize),
+    /// Number of the entry among all that were ever added to the dynamic table.
+    Dynamic(u64),
+}
+
 /// Names and values in their order.
+///
+/// While a block is decoded, its first `count` fields are known. The fields after them are those of the block before, until
+/// one differs: clients repeat most fields, and a field that was decoded before stays where it is.
 #[derive(Default, Debug)]
 pub struct Fields {
     bytes: Vec<u8>,
-    /// For each field: where its name and its value end in `bytes`. It starts where the one before it ends.
-    ends: Vec<(u32, u32)>,
+    positions: Vec<Position>,
+    /// Number of fields of this block so far. Once a block is decoded, all are counted.
+    count: usize,
     /// Their size, as SETTINGS_MAX_HEADER_LIST_SIZE counts it. Fields beyond the bound are counted, not kept.
     list_bytes: usize,
+    /// The part of `list_bytes` that was not kept from the block before.
+    new_bytes: usize,
+    /// Whether this block has other names than the one before, or values of other lengths.
+    is_new: bool,
+    /// The fields whose values alone differ from those of the block before.
+    changed: Vec<usize>,
+}
+
+/// Position of a field, which starts where the one before it ends.
+#[derive(Clone, Copy, Debug)]
+struct Position {
+    name_end: u32,
+    end: u32,
+    source: Source,
 }
 
 impl Fields {
@@ -18,10 +47,10 @@ impl Fields {
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let mut start = 0;
-        self.ends.iter().map(move |&(name_end, value_end)| {
-            let (name_end, value_end) = (name_end as usize, value_end as usize);
-            let field = (&self.bytes[start..name_end], &self.bytes[name_end..value_end]);
-            start = value_end;
+        self.positions.iter().map(move |position| {
+            let (name_end, end) = (position.name_end as usize, position.end as usize);
+            let field = (&self.bytes[start..name_end], &self.bytes[name_end..end]);
+            start = end;
             field
         })
     }
@@ -37,52 +66,107 @@ impl Fields {
         self.list_bytes
     }
 
-    pub(crate) fn clear(&mut self) {
-        self.bytes.clear();
-        self.ends.clear();
-        self.list_bytes = 0;
+    /// The part of [`Self::list_bytes`] that had to be decoded, because it differs from the block before.
+    pub(crate) fn new_bytes(&self) -> usize {
+        self.new_bytes
     }
 
-    /// The buffer, to which a name and then a value are to be appended.
-    #[inline]
-    pub(super) fn buffer(&mut self) -> &mut Vec<u8> {
-        &mut self.bytes
+    /// The fields whose values differ from those of the block before; none if more differs than values of fields at the same
+    /// positions.
+    pub(crate) fn changed_values(&self) -> Option<impl Iterator<Item = (&[u8], &[u8])>> {
+        (!self.is_new).then(|| self.changed.iter().map(|&position| self.at(position)))
     }
 
-    /// Appends a field; one beyond the bound of the list is only counted.
+    fn start_of(&self, position: usize) -> usize {
+        position.checked_sub(1).map_or(0, |before| self.positions[before].end as usize)
+    }
+
+    fn at(&self, position: usize) -> (&[u8], &[u8]) {
+        let Position { name_end, end, .. } = self.positions[position];
+        let (name_end, end) = (name_end as usize, end as usize);
+        (&self.bytes[self.start_of(position)..name_end], &self.bytes[name_end..end])
+    }
+
+    /// Starts a block.
+    pub(super) fn start(&mut self, list_max: usize) {
+        // Not all fields of the block before are here.
+        let is_incomplete = self.list_bytes > list_max || self.count < self.positions.len();
+        if is_incomplete {
+            self.truncate(0);
+        }
+        self.changed.clear();
+        (self.count, self.list_bytes, self.new_bytes, self.is_new) = (0, 0, 0, is_incomplete);
+    }
+
+    /// Ends a block.
+    pub(super) fn end(&mut self) {
+        self.truncate(self.count);
+    }
+
+    /// Drops the fields from this position on.
+    fn truncate(&mut self, position: usize) {
+        if position < self.positions.len() {
+            self.bytes.truncate(self.start_of(position));
+            self.positions.truncate(position);
+            self.is_new = true;
+        }
+    }
+
+    /// Adds the field of an entry, if the block before has it at the same position.
     #[inline]
-    pub(super) fn push(&mut self, name: &[u8], value: &[u8], list_max: usize) {
+    pub(super) fn keep(&mut self, source: Source) -> bool {
+        let Some(position) = self.positions.get(self.count) else { return false };
+        if position.source != source {
+            return false;
+        }
         steps::add(steps::FIELD);
-        if self.count(name.len() + value.len()) > list_max {
+        self.list_bytes += position.end as usize - self.start_of(self.count) + ENTRY_OVERHEAD;
+        self.count += 1;
+        true
+    }
+
+    /// Adds a field; one beyond the bound of the list is only counted.
+    #[inline]
+    pub(super) fn push(&mut self, name: &[u8], value: &[u8], source: Source, list_max: usize) {
+        steps::add(steps::FIELD);
+        let bytes = name.len() + value.len() + ENTRY_OVERHEAD;
+        self.new_bytes = self.new_bytes.saturating_add(bytes);
+        self.list_bytes = self.list_bytes.saturating_add(bytes);
+        if self.list_bytes > list_max {
+            self.truncate(self.count);
+            self.is_new = true;
             return;
         }
         steps::add(steps::of_bytes(name.len() + value.len()));
-        self.bytes.extend_from_slice(name);
-        let name_end = self.bytes.len();
-        self.bytes.extend_from_slice(value);
-        self.ends.push((name_end as u32, self.bytes.len() as u32));
-    }
-
-    /// Counts a field with so many bytes of name and value; the size of the list with it.
-    fn count(&mut self, bytes: usize) -> usize {
-        self.list_bytes = self.list_bytes.saturating_add(bytes + ENTRY_OVERHEAD);
-        self.list_bytes
-    }
-
-    /// Makes a field of the bytes appended since the last; one beyond the bound of the list is only counted. The field is
-    /// passed to `seen` before.
-    #[inline]
-    pub(super) fn end_field(&mut self, name_end: usize, list_max: usize, seen: impl FnOnce(&[u8], &[u8])) {
-        let start = self.ends.last().map_or(0, |&(_, end)| end as usize);
-        let (name, value) = self.bytes[start..].split_at(name_end - start);
-        seen(name, value);
-        let bytes = name.len() + value.len();
-        if self.count(bytes) <= list_max {
+        if !self.replace_value(name, value, source) {
+            self.truncate(self.count);
+            self.is_new = true;
+            self.bytes.extend_from_slice(name);
+            let name_end = self.bytes.len() as u32;
+            self.bytes.extend_from_slice(value);
             // A list within its bound is far below 4 GiB.
-            self.ends.push((name_end as u32, self.bytes.len() as u32));
-        } else {
-            self.bytes.truncate(start);
+            self.positions.push(Position { name_end, end: self.bytes.len() as u32, source });
         }
+        self.count += 1;
+    }
+
+    /// Writes the value over that of the block before, if only the value differs and is as long.
+    #[inline]
+    fn replace_value(&mut self, name: &[u8], value: &[u8], source: Source) -> bool {
+        if self.count >= self.positions.len() {
+            return false;
+        }
+        let (old_name, old_value) = self.at(self.count);
+        if old_name != name || old_value.len() != value.len() {
+            return false;
+        }
+        if old_value != value {
+            self.changed.push(self.count);
+        }
+        let position = &mut self.positions[self.count];
+        position.source = source;
+        self.bytes[position.name_end as usize..position.end as usize].copy_from_slice(value);
+        true
     }
 }
 

@@ -103,6 +103,14 @@ fn repeated(field: &[u8], round: u32) -> Vec<u8> {
     block
 }
 
+/// A request whose list is just within its bound, of three entries as large as the table, in a block of a few bytes.
+fn lists_at_changing_positions(round: u32) -> Vec<u8> {
+    let mut block = head("/fast");
+    (0..round % 2).for_each(|_| write_indexed(15, &mut block));
+    block.extend([0xbe; 3]);
+    request(2 * round + 3, &block)
+}
+
 #[test]
 fn an_attack_costs_at_most_three_times_the_steps_of_honest_calls_per_byte() {
     let mut table = String::from("load | bytes until the end | steps per byte | ratio\n");
@@ -113,7 +121,7 @@ fn an_attack_costs_at_most_three_times_the_steps_of_honest_calls_per_byte() {
     let mut attack = |name: &str, (bytes, steps): (usize, usize)| {
         let cost = steps as f64 / bytes as f64;
         worst = worst.max(cost / honest);
-        writeln!(table, "{name} | {bytes} | {cost:.2} | {:.1}", cost / honest).expect("a string grows");
+        writeln!(table, "{name} | {bytes} | {cost:.2} | {:.2}", cost / honest).expect("a string grows");
     };
     attack(
         "WINDOW_UPDATE of the connection, streams blocked by it",
@@ -160,6 +168,15 @@ fn an_attack_costs_at_most_three_times_the_steps_of_honest_calls_per_byte() {
         "new entries with the name of a large one",
         measure(insert_large_entry, |round| request(2 * round + 3, &repeated(&[0x7e, 0x00], round))),
     );
+    // Costs far more per byte, but only until its own bound ends the connection.
+    let (bytes, steps) = measure(insert_large_entry, lists_at_changing_positions);
+    let row = format!(
+        "large entries by index at changing positions | {bytes} | {:.2}",
+        steps as f64 / bytes as f64
+    );
+    writeln!(table, "{row} | as {:.0} honest bytes in 10 s", steps as f64 / honest).expect("a string grows");
+    assert!(bytes < BYTES, "the connection was not ended\n{table}");
+    assert!((steps as f64) < 12e6 * honest, "\n{table}");
     println!("{table}");
     assert!(worst <= RATIO_MAX, "\n{table}");
 }
