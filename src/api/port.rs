@@ -80,7 +80,7 @@ impl Service for GrpcPort {
     type Body = Body;
 
     fn fast_path(&self, head: &Fields) -> Option<Head> {
-        let (mut call, mut is_grpc_body) = (Head::default(), false);
+        let (mut call, mut is_grpc_body, mut is_traced) = (Head::default(), false, false);
         for (name, value) in head.iter() {
             let is_common = match name {
                 b":method" => value == b"POST",
@@ -99,7 +99,8 @@ impl Service for GrpcPort {
                 }
                 b"traceparent" if self.service.has_readers() => {
                     call.trace = TraceContext::from_traceparent(value);
-                    true
+                    // Which of several counts is decided on tonic's path alone.
+                    !std::mem::replace(&mut is_traced, true)
                 }
                 _ => true,
             };
@@ -110,10 +111,13 @@ impl Service for GrpcPort {
         is_grpc_body.then_some(call)
     }
 
-    fn fast_path_after(&self, state: Precision, name: &[u8], value: &[u8]) -> Option<Precision> {
+    fn fast_path_after(&self, state: Head, name: &[u8], value: &[u8]) -> Option<Head> {
         match name {
             b":method" | b":path" | b"content-type" | b"grpc-encoding" => None,
             b"grpc-timeout" => timeout::parse(value).map(|_| state),
+            b"traceparent" if self.service.has_readers() => {
+                Some(Head { trace: TraceContext::from_traceparent(value), ..state })
+            }
             _ if name == PRECISION_HEADER.as_bytes() => None,
             _ => Some(state),
         }

@@ -32,7 +32,9 @@ pub trait Service: Send + Sync + 'static {
 
     /// The state after the value of one field changed, for headers of which [`Self::fast_path`] returned `state`; none if all
     /// have to be considered again.
-    fn fast_path_after(&self, state: Self::FastPath, name: &[u8], value: &[u8]) -> Option<Self::FastPath>;
+    fn fast_path_after(&self, _state: Self::FastPath, _name: &[u8], _value: &[u8]) -> Option<Self::FastPath> {
+        None
+    }
 
     /// Decodes a complete call in place; false if it has to be routed. Must have no other effect.
     fn decode<'b>(&self, fast_path: Self::FastPath, body: &'b [u8], call: &mut Self::Call<'b>) -> bool;
