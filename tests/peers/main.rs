@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "tests, which clippy does not see without the built-in runner")]
 
 mod authority;
+mod chroot;
 mod compose;
 mod envoy;
 mod envoy_process;
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
     let trials = [
         authority::envoy::tests,
         authority::python::tests,
+        chroot::tests,
         compose::tests,
         envoy::tests,
         envoy::denials::tests,

@@ -31,6 +31,9 @@ pub const KUBERNETES: Peer = Peer { name: "kubernetes", is_here: crate::kubernet
 pub const PYTHON_GRPC: Peer =
     Peer { name: "python-grpc", is_here: || runs(Command::new("python3").args(["-c", "import grpc"])) };
 
+/// The right to make namespaces and mount file systems, and the programs that do it.
+pub const CHROOT: Peer = Peer { name: "chroot", is_here: crate::chroot::is_here };
+
 /// systemd's programs; none of them needs systemd to run the machine.
 pub const SYSTEMD: Peer = Peer { name: "systemd", is_here: crate::systemd::is_here };
 
