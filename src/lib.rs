@@ -48,7 +48,7 @@
 //! | `service` | the application that every protocol calls: readiness, clock, limiter, response options, counts |
 //! | `config` | where rules come from; the one owner of the rules in force |
 //! | `http2` | HTTP/2 for unary calls |
-//! | `transport` | TCP and Unix sockets |
+//! | `transport` | TCP and Unix sockets, TLS |
 //! | `telemetry` | logs and metrics |
 //! | `api` | the RLS API over gRPC, and HTTP for operators |
 //! | `server` | listeners, workers, background work, drain |

@@ -1,6 +1,6 @@
 //! `tidegate call`: requests decisions from a running server.
 
-use super::{Failure, descriptor::DescriptorText, details, table, target};
+use super::{Failure, descriptor::DescriptorText, details, table, target, tls_flags::ClientTlsFlags};
 use crate::{
     api::{
         PRECISION_HEADER, WINDOWS_HEADER,
@@ -48,6 +48,8 @@ pub(super) struct Call {
     /// Timeout for connecting and for each response.
     #[arg(long, default_value = "5s", value_parser = humantime::parse_duration)]
     timeout: Duration,
+    #[command(flatten)]
+    tls: ClientTlsFlags,
     /// Print one JSON object per response.
     #[arg(long)]
     json: bool,
@@ -61,7 +63,8 @@ impl Call {
     }
 
     async fn send_all(&self) -> Result<(), Failure> {
-        let mut client = RateLimitServiceClient::new(target::connect(&self.addr, self.timeout).await?);
+        let channel = target::connect(&self.addr, &self.tls, self.timeout).await?;
+        let mut client = RateLimitServiceClient::new(channel);
         let mut rows =
             table::table(["call", "overall", "descriptor", "status", "limit", "remaining", "reset"]);
         let mut detail_lines = Vec::new();

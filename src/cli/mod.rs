@@ -24,6 +24,7 @@ pub mod svg;
 mod table;
 mod target;
 mod test_server;
+mod tls_flags;
 
 use clap::{Parser, Subcommand};
 use std::{fmt, process::ExitCode, time::Duration};

@@ -2,7 +2,7 @@
 
 use super::{
     Failure, connection_flags::ConnectionFlags, data_dir::DataDir, response_options::ResponseOptions,
-    rule_files::ReadAs, signals,
+    rule_files::ReadAs, signals, tls_flags::TlsFlags,
 };
 use crate::{
     api::TestClock,
@@ -77,6 +77,8 @@ pub(super) struct Serve {
     data: DataDir,
     #[command(flatten)]
     bounds: Bounds,
+    #[command(flatten)]
+    tls: TlsFlags,
     #[command(flatten)]
     connections: ConnectionFlags,
     /// Time between health becoming NOT_SERVING and GOAWAY on all connections.
@@ -217,6 +219,7 @@ impl Serve {
             listen: self.listen.clone(),
             test_clock: None,
             http_listen: self.http_listen.clone(),
+            tls: self.tls.settings(),
             rules: self.rule_settings()?,
             threads: self.threads.unwrap_or(cores),
             request_limits: RequestLimits {

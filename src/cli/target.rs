@@ -1,15 +1,39 @@
 //! Connections of commands to a server, and the remedies for those that fail.
 
-use super::Failure;
-use crate::server::ListenAddress;
-use std::{error::Error, io, os::unix::fs::FileTypeExt as _, time::Duration};
-use tonic::transport::{Channel, Endpoint};
+use super::{Failure, tls_flags::ClientTlsFlags};
+use crate::{
+    server::ListenAddress,
+    transport::{TlsClient, TlsClientError},
+};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use std::{
+    error::Error,
+    io,
+    os::unix::fs::FileTypeExt as _,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::{TlsConnector, client::TlsStream};
+use tonic::{
+    codegen::{Service, http::Uri},
+    transport::{Channel, Endpoint},
+};
 
 /// The reason why no client connects to `systemd:NAME`.
 pub(super) const LISTEN_ONLY: &str = ": it is an address of `tidegate serve` alone";
 
 /// Connects to a gRPC server.
-pub(super) async fn connect(address: &ListenAddress, timeout: Duration) -> Result<Channel, Failure> {
+pub(super) async fn connect(
+    address: &ListenAddress,
+    tls: &ClientTlsFlags,
+    timeout: Duration,
+) -> Result<Channel, Failure> {
+    if let Some(client) = tls.client() {
+        return connect_tls(address, &client, timeout).await;
+    }
     let uri = match address {
         ListenAddress::Tcp(address) => format!("http://{address}"),
         unix @ ListenAddress::Unix(_) => unix.to_string(),
@@ -24,6 +48,73 @@ pub(super) async fn connect(address: &ListenAddress, timeout: Duration) -> Resul
     })
 }
 
+/// Connects with TLS.
+async fn connect_tls(
+    address: &ListenAddress,
+    client: &TlsClient,
+    timeout: Duration,
+) -> Result<Channel, Failure> {
+    let (config, name, authority) = (client.config()?, tls_name(client, address)?, tls_authority(address));
+    let connector = Connector { address: address.clone(), tls: config.into(), name };
+    let endpoint = Endpoint::from_shared(format!("http://{authority}"))?.connect_timeout(timeout);
+    let endpoint = endpoint.origin(format!("https://{authority}").parse()?);
+    endpoint.connect_with_connector(connector).await.map_err(|error| {
+        let cause = io_cause(&error);
+        let remedy = cause.map(|cause| connect_remedy(address, cause)).unwrap_or_default();
+        Failure(format!("cannot connect to {address} with TLS: {}{remedy}", root_cause(&error)))
+    })
+}
+
+/// The name to verify at an address. A Unix socket has none of its own.
+pub(super) fn tls_name(
+    client: &TlsClient,
+    address: &ListenAddress,
+) -> Result<ServerName<'static>, TlsClientError> {
+    client.server_name(tls_authority(address))
+}
+
+fn tls_authority(address: &ListenAddress) -> &str {
+    match address {
+        ListenAddress::Tcp(address) => address,
+        ListenAddress::Unix(_) | ListenAddress::Systemd(_) => "localhost",
+    }
+}
+
+/// Opens TLS connections for a channel.
+struct Connector {
+    address: ListenAddress,
+    tls: TlsConnector,
+    name: ServerName<'static>,
+}
+
+trait Bytes: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin {}
+
+impl<T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin> Bytes for T {}
+
+impl Service<Uri> for Connector {
+    type Response = TokioIo<TlsStream<Box<dyn Bytes>>>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let (address, tls, name) = (self.address.clone(), self.tls.clone(), self.name.clone());
+        Box::pin(async move {
+            let socket: Box<dyn Bytes> = match address {
+                ListenAddress::Tcp(address) => Box::new(TcpStream::connect(address).await?),
+                ListenAddress::Unix(path) => Box::new(UnixStream::connect(path).await?),
+                ListenAddress::Systemd(_) => {
+                    return Err(io::Error::other(LISTEN_ONLY.trim_start_matches([':', ' '])));
+                }
+            };
+            tls.connect(name, socket).await.map(TokioIo::new)
+        })
+    }
+}
+
 /// The remedy to append to an error of connecting to `address`; empty if none is known.
 pub(super) fn connect_remedy(address: &ListenAddress, cause: &io::Error) -> String {
     if let ListenAddress::Unix(path) = address
@@ -31,11 +122,35 @@ pub(super) fn connect_remedy(address: &ListenAddress, cause: &io::Error) -> Stri
     {
         return format!("; {} is not a socket", path.display());
     }
+    let tls = cause.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    if let Some(error) = tls {
+        return tls_remedy(error).to_owned();
+    }
     match cause.kind() {
         io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
             "; start a server with `tidegate serve`, or give the address of a running one".to_owned()
         }
         _ => String::new(),
+    }
+}
+
+/// The remedy to append to an error of TLS; empty if none is known.
+fn tls_remedy(error: &rustls::Error) -> &'static str {
+    use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
+    match error {
+        Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+            "; the server has no TLS on this port: leave out the --tls flags"
+        }
+        Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            "; give the authority of the server's certificate with --tls-ca"
+        }
+        Error::InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+        ) => "; give the name in the server's certificate with --tls-server-name",
+        Error::AlertReceived(AlertDescription::CertificateRequired) => {
+            "; the server requires a client certificate: give it with --tls-cert and --tls-key"
+        }
+        _ => "",
     }
 }
 

@@ -35,6 +35,7 @@ pub(crate) use header_block::PartialHeaderBlock;
 pub use long_lived::{LongLived, LongLivedCall};
 pub(crate) use read_buffer::ReadBuffer;
 pub use routed::{BodyError, RequestBody};
+pub(crate) use serve::is_tls_client;
 pub use serve::serve;
 pub use service::{Fields, Responses, Service};
 pub use settings::Http2Settings;

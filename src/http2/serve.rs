@@ -2,7 +2,7 @@
 
 use super::{
     Activity, Http2Settings, LongLived, Service,
-    connection::Connection,
+    connection::{Connection, TLS_CLIENT_HELLO},
     routed::{self, TaskEvent, TaskSender},
 };
 use std::{
@@ -72,6 +72,17 @@ pub async fn serve<S: Service>(
         }
     })
     .await
+}
+
+/// The reason why a connection failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}")]
+struct Violation(&'static str);
+
+/// Whether a connection failed because its client sent a TLS ClientHello.
+pub(crate) fn is_tls_client(error: &io::Error) -> bool {
+    let violation = error.get_ref().and_then(|error| error.downcast_ref::<Violation>());
+    violation == Some(&Violation(TLS_CLIENT_HELLO))
 }
 
 struct Driver<'a, I, S: Service> {
@@ -180,7 +191,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin, S: Service> Driver<'_, I, S> {
             Some(why) => {
                 // Best effort: the last frames should arrive, but a failed connection is not waited for.
                 let _ = Pin::new(&mut self.io).poll_shutdown(context);
-                Poll::Ready(Err(io::Error::other(why)))
+                Poll::Ready(Err(io::Error::other(Violation(why))))
             }
             None => Pin::new(&mut self.io).poll_shutdown(context),
         }

@@ -1,5 +1,6 @@
 //! Serves one connection until it ends, or until the drain ends it.
 
+use super::tls::TlsOnPlaintext;
 use crate::{
     api::GrpcPort,
     http2::{self, Activity, Http2Settings},
@@ -18,11 +19,13 @@ pub(super) async fn serve(
     settings: Http2Settings,
     activity: Arc<Activity>,
     mut drain: Drain,
+    tls_on_plaintext: TlsOnPlaintext,
 ) {
     let drain = async move {
         // An error means that the sender was dropped with the server, which ends the connection too.
         let _ = drain.wait_for(|draining| *draining).await;
     };
+    let peer = accepted.peer;
     let port = port.for_peer(|| accepted.peer.to_string());
     let stream = match accepted.register() {
         Ok(stream) => stream,
@@ -34,6 +37,9 @@ pub(super) async fn serve(
     // Without randomness, ages have no jitter.
     let settings = settings.with_age_jitter(getrandom::u64().unwrap_or(1 << 63));
     if let Err(error) = http2::serve(stream, port, settings, activity, drain).await {
+        if http2::is_tls_client(&error) {
+            tls_on_plaintext.report(peer);
+        }
         tracing::debug!(%error, "connection failed");
     }
 }

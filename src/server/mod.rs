@@ -7,14 +7,17 @@ mod admin;
 mod clock_follower;
 mod connection;
 mod connections;
+mod handshakes;
 mod memory;
 mod service_manager;
 mod sweeper;
+mod tls;
 mod workers;
 
-pub use crate::transport::{ListenAddress, ListenAddressError};
+pub use crate::transport::{ListenAddress, ListenAddressError, TlsFiles, TlsFilesError};
 pub use connections::ConnectionBounds;
 pub use memory::available as available_memory;
+pub use tls::TlsSettings;
 
 use crate::{
     api::{
@@ -30,17 +33,19 @@ use crate::{
     service::{RateLimitService, ResponseOptions, Tally},
     snapshot::{DiskError, SnapshotTask, Writer},
     telemetry::Sources,
-    transport::{self, BindError, InheritedSockets, Listener},
+    transport::{self, Accepted, BindError, InheritedSockets, Listener},
 };
 use clock_follower::ClockFollower;
+use handshakes::Ready;
 use service_manager::{ServiceManager, State};
 use std::{io, num::NonZeroUsize, path::PathBuf, pin::pin, sync::Arc, time::Duration};
 use sweeper::Sweeper;
+use tls::{PortCounts, PortTls, Tls, TlsOnPlaintext};
 use tokio::{
-    sync::{oneshot, watch},
+    sync::{mpsc, oneshot, watch},
     task::JoinSet,
 };
-use workers::{Dispatcher, Workers};
+use workers::Workers;
 
 /// Settings of the server.
 #[derive(Clone, Debug)]
@@ -51,6 +56,8 @@ pub struct Settings {
     pub test_clock: Option<TestClock>,
     /// Address of the admin port (metrics and probes over HTTP), if any.
     pub http_listen: Option<ListenAddress>,
+    /// TLS of both ports.
+    pub tls: TlsSettings,
     /// The rules that the limiter has at the start, and where later ones come from.
     pub rules: RuleSettings,
     /// Worker threads.
@@ -100,6 +107,14 @@ pub enum ServeError {
         address: ListenAddress,
         /// The operating system's error.
         source: io::Error,
+    },
+    /// The certificate of a port cannot be used.
+    #[error("TLS of the {port} port: {source}{}", Self::tls_cause(source))]
+    Tls {
+        /// The port.
+        port: &'static str,
+        /// The cause.
+        source: TlsFilesError,
     },
     /// A thread or a runtime cannot be created.
     #[error("cannot start {what}: {source}")]
@@ -246,10 +261,11 @@ impl Background {
         Ok(Self { limiter, config, rule_files, clock_follower, sweeper, snapshots })
     }
 
-    fn sources(&self, tally: &Arc<Tally>) -> Sources {
+    fn sources(&self, tally: &Arc<Tally>, tls: &PortCounts) -> Sources {
         let snapshots = self.snapshots.as_ref().map(|snapshots| Arc::clone(snapshots.counts()));
         let (limiter, config) = (Arc::clone(&self.limiter), Arc::clone(&self.config));
-        Sources { tally: Arc::clone(tally), limiter, config, snapshots }
+        let tls = vec![("grpc", Arc::clone(&tls.grpc)), ("http", Arc::clone(&tls.http))];
+        Sources { tally: Arc::clone(tally), limiter, config, snapshots, tls }
     }
 
     /// Stops the threads and writes the last snapshot; called after the last decision.
@@ -263,12 +279,16 @@ impl Background {
     }
 }
 
+/// Admin connections that wait to be served.
+const ADMIN_WAITING_MAX: usize = 64;
+
 /// The bound ports and the services behind them.
 struct Listening {
     service: RateLimitService,
     health: Health,
     admin: Admin,
     workers: Workers,
+    tls: Tls,
     accepting: JoinSet<()>,
     drain: watch::Sender<bool>,
 }
@@ -280,6 +300,7 @@ impl Listening {
         clock: &Arc<dyn Clock>,
         mut inherited: InheritedSockets,
     ) -> Result<Self, ServeError> {
+        let tls = Tls::start(&settings.tls, clock)?;
         let listeners = transport::bind(&settings.listen, &mut inherited)?;
         let admin_listeners = transport::bind(settings.http_listen.as_slice(), &mut inherited)?;
         for name in inherited.left() {
@@ -301,22 +322,33 @@ impl Listening {
             settings.long_lived_calls,
         ));
         let (drain, draining) = watch::channel(false);
-        let workers = Workers::start(settings, clock, &port, &draining)?;
+        let tls_on_plaintext =
+            TlsOnPlaintext { counts: Arc::clone(&tls.counts().grpc), clock: Arc::clone(clock) };
+        let workers = Workers::start(settings, clock, &port, &draining, &tls_on_plaintext)?;
         let (mut accepting, admin) = (JoinSet::new(), Admin::default());
         for listener in listeners {
-            tracing::info!(address = %listener.address(), "listening");
-            accepting.spawn(accept(listener, workers.dispatcher()));
+            let tls = tls.grpc(&listener);
+            tracing::info!(address = %listener.address(), tls = tls.is_some(), "listening");
+            let dispatcher = workers.dispatcher();
+            let ready: Ready = Arc::new(move |accepted| dispatcher.dispatch(accepted));
+            accepting.spawn(accept(listener, tls, ready));
         }
         for listener in admin_listeners {
-            tracing::info!(address = %listener.address(), "admin port listening");
-            accepting.spawn(admin::serve(listener, http::router(admin.clone())));
+            let tls = tls.http(&listener);
+            tracing::info!(address = %listener.address(), tls = tls.is_some(), "admin port listening");
+            let (ready, connections) = mpsc::channel::<Accepted>(ADMIN_WAITING_MAX);
+            // One too many is closed.
+            let ready: Ready = Arc::new(move |accepted| _ = ready.try_send(accepted));
+            accepting.spawn(accept(listener, tls, ready));
+            accepting.spawn(admin::serve(connections, http::router(admin.clone())));
         }
-        Ok(Self { service, health, admin, workers, accepting, drain })
+        Ok(Self { service, health, admin, workers, tls, accepting, drain })
     }
 
     /// Starts deciding requests.
     async fn serve(&self, background: &Background) {
-        self.admin.metrics().start(background.sources(self.service.tally()));
+        let sources = background.sources(self.service.tally(), self.tls.counts());
+        self.admin.metrics().start(sources);
         self.admin.set_config(Arc::clone(&background.config));
         self.service.set_ready(Arc::clone(&background.limiter));
         self.admin.set_serving(true);
@@ -333,18 +365,20 @@ impl Listening {
         self.accepting.shutdown().await;
         self.health.end_watches().await;
         self.drain.send_replace(true);
+        self.tls.stop();
         if tokio::time::timeout(settings.drain_timeout, self.workers.finished()).await.is_err() {
             tracing::warn!(timeout = ?settings.drain_timeout, "drain timeout reached; closing the remaining connections");
         }
     }
 }
 
-/// Accepts connections for as long as it is polled.
-async fn accept(listener: Listener, dispatcher: Dispatcher) {
+/// Accepts connections for as long as it is polled, and hands them over when they are ready.
+async fn accept(listener: Listener, tls: Option<PortTls>, ready: Ready) {
     loop {
-        match listener.accept().await {
-            Ok(accepted) => dispatcher.dispatch(accepted),
-            Err(error) => {
+        match (listener.accept().await, &tls) {
+            (Ok(accepted), None) => ready(accepted),
+            (Ok(accepted), Some(tls)) => tls.begin(accepted, &ready).await,
+            (Err(error), _) => {
                 // Out of file descriptors, most likely; open connections are not affected.
                 tracing::warn!(%error, "cannot accept a connection; retrying");
                 tokio::time::sleep(admin::ACCEPT_RETRY).await;

@@ -4,6 +4,7 @@ use super::{
     ServeError, Settings,
     connection::{self, Drain},
     connections::{Admission, Connections},
+    tls::TlsOnPlaintext,
 };
 use crate::{api::GrpcPort, clock::Clock, http2::Http2Settings, transport::Accepted};
 use std::sync::{
@@ -46,6 +47,7 @@ impl Workers {
         clock: &Arc<dyn Clock>,
         port: &Arc<GrpcPort>,
         drain: &Drain,
+        tls_on_plaintext: &TlsOnPlaintext,
     ) -> Result<Self, ServeError> {
         let (alive, finished) = mpsc::channel(1);
         let start_one = |number| -> Result<Worker, ServeError> {
@@ -57,6 +59,7 @@ impl Workers {
                 port: Arc::clone(port),
                 http2: settings.http2,
                 drain: drain.clone(),
+                tls_on_plaintext: tls_on_plaintext.clone(),
                 alive: alive.clone(),
             };
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -125,6 +128,7 @@ struct WorkerThread {
     port: Arc<GrpcPort>,
     http2: Http2Settings,
     drain: Drain,
+    tls_on_plaintext: TlsOnPlaintext,
     alive: mpsc::Sender<()>,
 }
 
@@ -163,8 +167,9 @@ impl WorkerThread {
         let activity = Arc::clone(admission.activity());
         let counted =
             Counted { load: Arc::clone(&self.load), _admission: admission, _alive: self.alive.clone() };
-        let serving =
-            connection::serve(accepted, Arc::clone(&self.port), self.http2, activity, self.drain.clone());
+        let (drain, tls_on_plaintext) = (self.drain.clone(), self.tls_on_plaintext.clone());
+        let port = Arc::clone(&self.port);
+        let serving = connection::serve(accepted, port, self.http2, activity, drain, tls_on_plaintext);
         async move {
             serving.await;
             drop(counted);

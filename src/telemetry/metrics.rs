@@ -1,12 +1,16 @@
 //! The metrics, read at each request from where the figures are kept.
 
-use super::exposition::{MetricsFormat, to_prometheus};
+use super::{
+    exposition::{MetricsFormat, to_prometheus},
+    tls_metrics,
+};
 use crate::{
     config::{Config, RulesStatus},
     limiter::Limiter,
     service::{Tally, Totals},
     snapshot::SnapshotCounts,
     store::OnFull,
+    transport::TlsCounts,
 };
 use prometheus_client::{
     collector::Collector,
@@ -30,6 +34,8 @@ pub struct Sources {
     pub config: Arc<Config>,
     /// The snapshots, where there are any.
     pub snapshots: Option<Arc<SnapshotCounts>>,
+    /// TLS handshakes and certificates, with the names of the ports.
+    pub tls: Vec<(&'static str, Arc<TlsCounts>)>,
 }
 
 /// The metrics.
@@ -81,10 +87,11 @@ impl Collector for Reader {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut page = Page(encoder);
         page.gauge_of("build", "Version of the server", &[("version", env!("CARGO_PKG_VERSION"))], 1_u64)?;
-        let Some(Sources { tally, limiter, config, snapshots }) = self.0.get() else { return Ok(()) };
+        let Some(Sources { tally, limiter, config, snapshots, tls }) = self.0.get() else { return Ok(()) };
         page.decisions(tally)?;
         page.counters(limiter)?;
         page.rules(&config.status())?;
+        tls_metrics::encode(&mut page.0, tls)?;
         snapshots.as_ref().map_or(Ok(()), |snapshots| page.snapshots(snapshots))
     }
 }

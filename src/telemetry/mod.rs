@@ -2,6 +2,7 @@
 
 mod exposition;
 mod metrics;
+mod tls_metrics;
 
 pub use exposition::MetricsFormat;
 pub use metrics::{Metrics, Sources};

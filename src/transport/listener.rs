@@ -71,6 +71,11 @@ impl Listener {
         }
     }
 
+    /// Whether it is a TCP listener, which other machines may reach.
+    pub(crate) fn is_tcp(&self) -> bool {
+        matches!(self, Self::Tcp { .. })
+    }
+
     /// The next connection, deregistered from this runtime so that another thread's can serve it.
     pub(crate) async fn accept(&self) -> io::Result<Accepted> {
         match self {

@@ -1,15 +1,18 @@
-//! Byte streams: TCP and Unix sockets behind one type, with their addresses and listeners.
+//! Byte streams: TCP and Unix sockets, with or without TLS, behind one type, with their addresses and listeners.
 //!
-//! Invariant: above this module nothing depends on which kind of socket a connection uses.
+//! Invariant: above this module nothing depends on which kind of stream a connection uses.
 
 mod address;
 mod inherited;
 mod listener;
 mod peer;
 mod stream;
+mod tls;
 
 pub use address::{ListenAddress, ListenAddressError};
 pub(crate) use inherited::InheritedSockets;
 pub(crate) use listener::{BindError, Listener, bind};
 pub(crate) use peer::Peer;
 pub(crate) use stream::{Accepted, Stream};
+pub(crate) use tls::{H2, HTTP_1_1, HandshakeError, San, TlsClient, TlsClientError, TlsPort};
+pub use tls::{HandshakeResult, TlsCounts, TlsFiles, TlsFilesError};

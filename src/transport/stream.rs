@@ -1,4 +1,4 @@
-//! One connection, over TCP or a Unix socket.
+//! One connection: over TCP or a Unix socket, with or without TLS.
 
 use super::Peer;
 use std::{
@@ -10,54 +10,95 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpStream, UnixStream},
 };
+use tokio_rustls::server::TlsStream;
 
 /// A connection that was accepted and is not yet registered with a runtime: it can move to another thread's.
 pub(crate) struct Accepted {
     /// The client that the connection is counted for.
     pub(crate) peer: Peer,
-    socket: Socket,
+    socket: DetachedSocket,
+    /// The TLS session, after its handshake; its own socket is [`Socket::Detached`].
+    tls: Option<Box<TlsStream<Socket>>>,
 }
 
-enum Socket {
+/// A socket that is registered with no runtime.
+enum DetachedSocket {
     Tcp(std::net::TcpStream),
     Unix(std::os::unix::net::UnixStream),
 }
 
+/// A socket that is registered with a runtime.
+pub(crate) enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+    /// The place of a socket that is moving to another runtime.
+    Detached,
+}
+
 impl Accepted {
     pub(super) fn tcp(peer: Peer, stream: TcpStream) -> io::Result<Self> {
-        Ok(Self { peer, socket: Socket::Tcp(stream.into_std()?) })
+        Ok(Self { peer, socket: Socket::Tcp(stream).detach()?, tls: None })
     }
 
     pub(super) fn unix(peer: Peer, stream: UnixStream) -> io::Result<Self> {
-        Ok(Self { peer, socket: Socket::Unix(stream.into_std()?) })
+        Ok(Self { peer, socket: Socket::Unix(stream).detach()?, tls: None })
+    }
+
+    /// A connection whose TLS handshake is complete.
+    pub(super) fn tls(peer: Peer, mut tls: Box<TlsStream<Socket>>) -> io::Result<Self> {
+        let socket = std::mem::replace(tls.get_mut().0, Socket::Detached);
+        Ok(Self { peer, socket: socket.detach()?, tls: Some(tls) })
+    }
+
+    /// Registers the socket alone with the current runtime, for a handshake.
+    pub(super) fn register_socket(self) -> io::Result<Socket> {
+        self.socket.register()
     }
 
     /// Registers the connection with the current runtime.
     pub(crate) fn register(self) -> io::Result<Stream> {
-        match self.socket {
-            Socket::Tcp(stream) => TcpStream::from_std(stream).map(Stream::Tcp),
-            Socket::Unix(stream) => UnixStream::from_std(stream).map(Stream::Unix),
+        let socket = self.socket.register()?;
+        Ok(match self.tls {
+            None => Stream::Plain(socket),
+            Some(mut tls) => {
+                *tls.get_mut().0 = socket;
+                Stream::Tls(tls)
+            }
+        })
+    }
+}
+
+impl DetachedSocket {
+    fn register(self) -> io::Result<Socket> {
+        match self {
+            Self::Tcp(stream) => TcpStream::from_std(stream).map(Socket::Tcp),
+            Self::Unix(stream) => UnixStream::from_std(stream).map(Socket::Unix),
         }
     }
 }
 
-/// A connection's byte stream.
-pub(crate) enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
+impl Socket {
+    fn detach(self) -> io::Result<DetachedSocket> {
+        match self {
+            Self::Tcp(stream) => stream.into_std().map(DetachedSocket::Tcp),
+            Self::Unix(stream) => stream.into_std().map(DetachedSocket::Unix),
+            Self::Detached => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
 }
 
 /// Calls a method of the socket, whatever its kind.
 macro_rules! of_socket {
-    ($stream:expr, $socket:ident => $call:expr) => {
-        match $stream.get_mut() {
-            Stream::Tcp($socket) => $call,
-            Stream::Unix($socket) => $call,
+    ($socket:expr, $inner:ident => $call:expr) => {
+        match $socket.get_mut() {
+            Socket::Tcp($inner) => $call,
+            Socket::Unix($inner) => $call,
+            Socket::Detached => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
         }
     };
 }
 
-impl AsyncRead for Stream {
+impl AsyncRead for Socket {
     #[inline]
     fn poll_read(
         self: Pin<&mut Self>,
@@ -68,7 +109,7 @@ impl AsyncRead for Stream {
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for Socket {
     #[inline]
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         of_socket!(self, socket => Pin::new(socket).poll_write(context, bytes))
@@ -86,6 +127,7 @@ impl AsyncWrite for Stream {
         match self {
             Self::Tcp(socket) => socket.is_write_vectored(),
             Self::Unix(socket) => socket.is_write_vectored(),
+            Self::Detached => false,
         }
     }
 
@@ -96,5 +138,63 @@ impl AsyncWrite for Stream {
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         of_socket!(self, socket => Pin::new(socket).poll_shutdown(context))
+    }
+}
+
+/// A connection's byte stream.
+pub(crate) enum Stream {
+    Plain(Socket),
+    Tls(Box<TlsStream<Socket>>),
+}
+
+/// Calls a method of the stream, whatever its kind.
+macro_rules! of_stream {
+    ($stream:expr, $inner:ident => $call:expr) => {
+        match $stream.get_mut() {
+            Stream::Plain($inner) => $call,
+            Stream::Tls($inner) => $call,
+        }
+    };
+}
+
+impl AsyncRead for Stream {
+    #[inline]
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        of_stream!(self, stream => Pin::new(stream).poll_read(context, buffer))
+    }
+}
+
+impl AsyncWrite for Stream {
+    #[inline]
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        of_stream!(self, stream => Pin::new(stream).poll_write(context, bytes))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        of_stream!(self, stream => Pin::new(stream).poll_write_vectored(context, pieces))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Plain(socket) => socket.is_write_vectored(),
+            Self::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    #[inline]
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        of_stream!(self, stream => Pin::new(stream).poll_flush(context))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        of_stream!(self, stream => Pin::new(stream).poll_shutdown(context))
     }
 }

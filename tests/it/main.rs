@@ -30,4 +30,5 @@ mod support;
 mod test_modes;
 mod threads;
 mod tidy;
+mod tls;
 mod vectors;

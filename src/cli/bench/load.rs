@@ -2,7 +2,7 @@
 
 use super::{
     call_headers::call_headers,
-    connect::{ConnectError, Socket, authority, connect},
+    connect::{ConnectError, Socket, Target, authority, connect},
     keys::{Keys, Random},
     outcome::{CallResponse, Failure, Outcome},
     pace::{Length, Pace},
@@ -16,7 +16,6 @@ use crate::{
         ConnectionError,
         client::{BODY_MAX, Connection, Finished, RequestEncoder, WindowTooSmall},
     },
-    server::ListenAddress,
 };
 use mio::{Events, Interest, Poll, Token};
 use std::{
@@ -34,7 +33,7 @@ const STALL: u64 = 10_000_000_000;
 
 /// Parameters of a run.
 pub(super) struct Plan {
-    pub(super) address: ListenAddress,
+    pub(super) target: Target,
     pub(super) connections: usize,
     /// Maximum number of concurrent calls per connection.
     pub(super) streams: usize,
@@ -186,10 +185,10 @@ impl<'a> Load<'a> {
         if longest_message > BODY_MAX {
             return Err(LoadError::RequestTooLarge(longest_message));
         }
-        let headers = call_headers(authority(&plan.address), plan.timeout);
+        let headers = call_headers(authority(&plan.target.address), plan.timeout);
         let poll = Poll::new()?;
         let links = (0..plan.connections)
-            .map(|position| open_link(&plan.address, &headers, &poll, position))
+            .map(|position| open_link(&plan.target, &headers, &poll, position))
             .collect::<Result<_, _>>()?;
         let clock = SystemClock::new();
         let start = clock.now().as_nanos();
@@ -332,7 +331,7 @@ impl<'a> Load<'a> {
             return Err(LoadError::Closed(error));
         }
         self.reconnects += 1;
-        self.links[position] = open_link(&self.plan.address, &self.headers, &self.poll, position)?;
+        self.links[position] = open_link(&self.plan.target, &self.headers, &self.poll, position)?;
         Ok(())
     }
 
@@ -375,12 +374,12 @@ impl<'a> Load<'a> {
 
 /// Opens a connection, registered under its position.
 fn open_link(
-    address: &ListenAddress,
+    target: &Target,
     headers: &RequestEncoder,
     poll: &Poll,
     position: usize,
 ) -> Result<Link, LoadError> {
-    let mut socket = connect(address)?;
+    let mut socket = connect(target)?;
     let connection = Connection::new(headers.clone());
     poll.registry().register(&mut socket, Token(position), Interest::READABLE | Interest::WRITABLE)?;
     Ok(Link { socket, connection, has_responded: false })

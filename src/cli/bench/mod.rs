@@ -17,8 +17,10 @@ mod report;
 mod server_cpu;
 mod tally;
 mod template;
+mod tls;
 
 use self::{
+    connect::Target,
     keys::Keys,
     load::Plan,
     pace::Length,
@@ -27,7 +29,7 @@ use self::{
     tally::Tally,
     template::{Descriptor, Template},
 };
-use super::{Failure, table::print};
+use super::{Failure, table::print, tls_flags::ClientTlsFlags};
 use crate::server::ListenAddress;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -99,6 +101,8 @@ pub(super) struct Bench {
     /// grpc-timeout of each call; 0s sends none.
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = humantime::parse_duration)]
     timeout: Duration,
+    #[command(flatten)]
+    tls: ClientTlsFlags,
     /// Poll without sleeping; always on with --rate.
     #[arg(long)]
     busy: bool,
@@ -120,6 +124,7 @@ impl Bench {
         let interrupted = stop_on_interrupt()?;
         let bar = progress_bar();
         let mut plan = self.plan();
+        plan.target.tls = tls::ClientTls::new(&self.tls, &self.address)?;
         let measured = load::run(&mut plan, &interrupted, |tally, nanos, share| {
             bar.set_position((share * 1_000.0) as u64);
             bar.set_message(progress_line(tally, nanos));
@@ -158,7 +163,7 @@ impl Bench {
         };
         let warm_up = Duration::from_secs(if self.requests.is_some() { 0 } else { 1 });
         Plan {
-            address: self.address.clone(),
+            target: Target { address: self.address.clone(), tls: None },
             connections: self.connections.get(),
             streams: self.streams(),
             rate: self.rate,
@@ -199,7 +204,7 @@ impl Bench {
     fn is_limited(&self, tally: &Tally, template: &mut Template) -> Option<bool> {
         match (tally.over_limit, tally.ok) {
             (1.., _) => Some(true),
-            (0, 1..) => probe::is_limited(&self.address, template),
+            (0, 1..) => probe::is_limited(&self.address, &self.tls, template),
             (0, 0) => None,
         }
     }

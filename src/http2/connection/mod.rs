@@ -50,6 +50,12 @@ const WRITTEN_SHARE: usize = 4;
 /// Bytes of an HTTP/1 request line that are awaited before the client is refused.
 const REQUEST_LINE_MAX: usize = 8 * 1024;
 
+/// Content type of a TLS record with a ClientHello (RFC 8446, section 5.1).
+const TLS_HANDSHAKE: u8 = 22;
+
+/// The failure of a connection whose client starts with TLS.
+pub(super) const TLS_CLIENT_HELLO: &str = "TLS ClientHello on a connection without TLS";
+
 /// The server half of one connection.
 pub(super) struct Connection<S: Service> {
     settings: Http2Settings,
@@ -227,6 +233,8 @@ impl<S: Service> Connection<S> {
                 bytes.len() < REQUEST_LINE_MAX && bytes.iter().all(|byte| (b' '..0x7f).contains(byte));
             return if is_line {
                 Ok(false)
+            } else if bytes.first() == Some(&TLS_HANDSHAKE) {
+                Err(ConnectionError::protocol(TLS_CLIENT_HELLO))
             } else {
                 Err(ConnectionError::protocol("no HTTP/2 connection preface"))
             };

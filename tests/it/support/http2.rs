@@ -46,9 +46,16 @@ pub fn plain(message: &[u8]) -> Vec<u8> {
 impl Connection {
     pub async fn open(address: &str) -> Self {
         let stream = TcpStream::connect(address).await.expect("the server accepts");
-        let (requests, connection) = h2::client::handshake(stream).await.expect("the server speaks HTTP/2");
+        Self::over(stream).await.expect("the server speaks HTTP/2")
+    }
+
+    /// HTTP/2 over any stream.
+    pub async fn over(
+        stream: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+    ) -> Result<Self, h2::Error> {
+        let (requests, connection) = h2::client::handshake(stream).await?;
         tokio::spawn(connection);
-        Self(requests)
+        Ok(Self(requests))
     }
 
     /// Sends a request, and its body if there is one.

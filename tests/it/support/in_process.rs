@@ -8,7 +8,7 @@ use tidegate::{
     clock::{Clock, ManualClock},
     http2::Http2Settings,
     limit::{RequestLimits, Timestamp},
-    server::{self, ConnectionBounds, ListenAddress, RuleSettings, ServeError, Settings, Start},
+    server::{self, ConnectionBounds, ListenAddress, RuleSettings, ServeError, Settings, Start, TlsSettings},
     service::ResponseOptions,
 };
 use tokio::sync::oneshot;
@@ -38,6 +38,7 @@ impl InProcess {
             test_clock: None,
             listen: vec![ListenAddress::Unix(socket.clone())],
             http_listen: None,
+            tls: TlsSettings::default(),
             rules: RuleSettings::default(),
             threads: NonZeroUsize::MIN,
             request_limits: RequestLimits::default(),

@@ -1,11 +1,13 @@
 //! Shared by the integration tests.
 
+pub mod certificates;
 pub mod frames;
 pub mod http1;
 pub mod http2;
 mod in_process;
 mod limiter;
 mod server;
+pub mod tls;
 
 pub use in_process::InProcess;
 pub use limiter::{limiter, limiter_with_room};

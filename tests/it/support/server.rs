@@ -109,6 +109,15 @@ impl Server {
         &self.address
     }
 
+    /// The port of `--http-listen`.
+    pub fn admin_port(&self) -> u16 {
+        let is_line = |line: &String| line.contains("admin port listening");
+        let line = self.log().into_iter().find(is_line).expect("it is logged");
+        let line: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+        let address = line["address"].as_str().expect("an address");
+        address.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port")
+    }
+
     /// The process.
     pub fn pid(&self) -> u32 {
         self.child.id()

@@ -1,0 +1,117 @@
+//! Flags of TLS: of `serve`, and of the commands that connect to a server.
+
+use crate::{
+    server::{TlsFiles, TlsSettings},
+    transport::{San, TlsClient},
+};
+use clap::Args;
+use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
+
+/// TLS of the gRPC port and of the HTTP port. Unix sockets stay without.
+#[derive(Args)]
+#[command(next_help_heading = "TLS")]
+pub(super) struct TlsFlags {
+    /// Certificate chain of the gRPC port, as PEM; it then serves TLS 1.2 and 1.3 on TCP addresses. Read again when it changes.
+    #[arg(long, env = "TIDEGATE_TLS_CERT", value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Private key of --tls-cert, as PEM.
+    #[arg(long, env = "TIDEGATE_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Authorities of client certificates, as PEM; clients without a certificate that one of them signed are refused.
+    #[arg(long, env = "TIDEGATE_TLS_CLIENT_CA", value_name = "FILE", requires = "tls_cert")]
+    tls_client_ca: Option<PathBuf>,
+    /// Subject alternative name that client certificates must have: a DNS name or a URI, such as a SPIFFE id; repeatable.
+    #[arg(
+        long,
+        env = "TIDEGATE_TLS_ALLOW_SAN",
+        value_name = "NAME",
+        value_delimiter = ',',
+        requires = "tls_client_ca"
+    )]
+    tls_allow_san: Vec<San>,
+    /// Time from the start of a connection to the end of its TLS handshake, after which it is closed.
+    #[arg(
+        long, env = "TIDEGATE_TLS_HANDSHAKE_TIMEOUT", value_name = "TIME", value_parser = super::interval,
+        default_value = "10s"
+    )]
+    tls_handshake_timeout: Duration,
+    /// Maximum number of TLS handshakes in progress. Beyond it the oldest one is ended.
+    #[arg(long, env = "TIDEGATE_TLS_MAX_HANDSHAKES", value_name = "N", default_value = "1000")]
+    tls_max_handshakes: NonZeroUsize,
+    /// Like --tls-cert, for the HTTP port.
+    #[arg(
+        long, env = "TIDEGATE_HTTP_TLS_CERT", value_name = "FILE", requires_all = ["http_tls_key", "http_listen"]
+    )]
+    http_tls_cert: Option<PathBuf>,
+    /// Private key of --http-tls-cert, as PEM.
+    #[arg(long, env = "TIDEGATE_HTTP_TLS_KEY", value_name = "FILE", requires = "http_tls_cert")]
+    http_tls_key: Option<PathBuf>,
+    /// Like --tls-client-ca, for the HTTP port.
+    #[arg(long, env = "TIDEGATE_HTTP_TLS_CLIENT_CA", value_name = "FILE", requires = "http_tls_cert")]
+    http_tls_client_ca: Option<PathBuf>,
+    /// Like --tls-allow-san, for the HTTP port.
+    #[arg(
+        long,
+        env = "TIDEGATE_HTTP_TLS_ALLOW_SAN",
+        value_name = "NAME",
+        value_delimiter = ',',
+        requires = "http_tls_client_ca"
+    )]
+    http_tls_allow_san: Vec<San>,
+}
+
+impl TlsFlags {
+    pub(super) fn settings(&self) -> TlsSettings {
+        let files = |cert: &Option<PathBuf>, key: &Option<PathBuf>, client_ca: &Option<_>, sans: &[San]| {
+            let (cert, key) = cert.clone().zip(key.clone())?;
+            Some(TlsFiles { cert, key, client_ca: client_ca.clone(), allowed_sans: sans.to_vec() })
+        };
+        TlsSettings {
+            grpc: files(&self.tls_cert, &self.tls_key, &self.tls_client_ca, &self.tls_allow_san),
+            http: files(
+                &self.http_tls_cert,
+                &self.http_tls_key,
+                &self.http_tls_client_ca,
+                &self.http_tls_allow_san,
+            ),
+            handshake_timeout: self.tls_handshake_timeout,
+            handshakes_max: self.tls_max_handshakes.get(),
+            ..TlsSettings::default()
+        }
+    }
+}
+
+/// TLS of a connection to a server.
+#[derive(Args, Clone, Default)]
+#[command(next_help_heading = "TLS")]
+pub(super) struct ClientTlsFlags {
+    /// Connect with TLS, and verify the server by these authorities, as PEM.
+    #[arg(long, value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
+    /// Certificate chain of this client, as PEM, for servers that require one.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Private key of --tls-cert, as PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Name that the server's certificate must have; by default the host of the address.
+    #[arg(long, value_name = "NAME")]
+    tls_server_name: Option<String>,
+    /// Connect with TLS, and accept any certificate of the server.
+    #[arg(long, conflicts_with = "tls_ca")]
+    tls_insecure: bool,
+}
+
+impl ClientTlsFlags {
+    /// The settings, if any flag asks for TLS.
+    pub(super) fn client(&self) -> Option<TlsClient> {
+        let Self { tls_ca, tls_cert, tls_key, tls_server_name, tls_insecure } = self;
+        let is_used = tls_ca.is_some() || tls_cert.is_some() || tls_server_name.is_some() || *tls_insecure;
+        is_used.then(|| TlsClient {
+            ca: tls_ca.clone(),
+            cert_and_key: tls_cert.clone().zip(tls_key.clone()),
+            server_name: tls_server_name.clone(),
+            insecure: *tls_insecure,
+        })
+    }
+}

@@ -1,0 +1,193 @@
+//! TLS of the ports: certificates that are read again when their files change, and the thread of handshakes.
+
+use super::{
+    ServeError,
+    handshakes::{HandshakeBounds, Handshakes, Ready},
+};
+use crate::{
+    clock::Clock,
+    config::watch::{Wake, Watch, WatchHandle, WatchSettings},
+    transport::{
+        Accepted, H2, HTTP_1_1, HandshakeResult, Listener, Peer, TlsCounts, TlsFiles, TlsFilesError, TlsPort,
+    },
+};
+use std::{
+    sync::Arc,
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+/// Time between two looks of a certificate's thread whether it has to look at the files.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// TLS of the ports.
+#[derive(Clone, Debug)]
+pub struct TlsSettings {
+    /// The gRPC port's, if it has TLS.
+    pub grpc: Option<TlsFiles>,
+    /// The HTTP port's, if it has TLS.
+    pub http: Option<TlsFiles>,
+    /// Time from the start of a connection to the end of its handshake.
+    pub handshake_timeout: Duration,
+    /// Handshakes at once; beyond it the oldest is ended.
+    pub handshakes_max: usize,
+    /// How changes of the files are found.
+    pub watch: WatchSettings,
+}
+
+impl Default for TlsSettings {
+    /// No TLS.
+    fn default() -> Self {
+        let (handshake_timeout, handshakes_max) = (Duration::from_secs(10), 1_000);
+        Self { grpc: None, http: None, handshake_timeout, handshakes_max, watch: WatchSettings::default() }
+    }
+}
+
+/// Counts of the ports.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PortCounts {
+    pub(super) grpc: Arc<TlsCounts>,
+    pub(super) http: Arc<TlsCounts>,
+}
+
+/// Running TLS.
+pub(super) struct Tls {
+    counts: PortCounts,
+    grpc: Option<PortTls>,
+    http: Option<PortTls>,
+    certificates: Vec<CertificateWatch>,
+}
+
+/// TLS of one port.
+#[derive(Clone)]
+pub(super) struct PortTls {
+    port: Arc<TlsPort>,
+    handshakes: Handshakes,
+}
+
+impl Tls {
+    pub(super) fn start(settings: &TlsSettings, clock: &Arc<dyn Clock>) -> Result<Self, ServeError> {
+        let counts = PortCounts::default();
+        let mut tls = Self { counts: counts.clone(), grpc: None, http: None, certificates: Vec::new() };
+        if settings.grpc.is_none() && settings.http.is_none() {
+            return Ok(tls);
+        }
+        let bounds = HandshakeBounds { timeout: settings.handshake_timeout, max: settings.handshakes_max };
+        let handshakes = Handshakes::start(bounds, clock)?;
+        let mut load = |name, files: &Option<TlsFiles>, protocols, counts| {
+            let Some(files) = files else { return Ok(None) };
+            let port = TlsPort::load(name, files.clone(), protocols, counts, now(&**clock));
+            let port = Arc::new(port.map_err(|source| ServeError::Tls { port: name, source })?);
+            tls.certificates.push(CertificateWatch::start(&port, settings.watch, clock)?);
+            Ok::<_, ServeError>(Some(PortTls { port, handshakes: handshakes.clone() }))
+        };
+        tls.grpc = load("grpc", &settings.grpc, &[H2], &counts.grpc)?;
+        tls.http = load("http", &settings.http, &[HTTP_1_1], &counts.http)?;
+        Ok(tls)
+    }
+
+    pub(super) fn counts(&self) -> &PortCounts {
+        &self.counts
+    }
+
+    /// TLS of a listener of the gRPC port; none on a Unix socket, which other machines cannot reach.
+    pub(super) fn grpc(&self, listener: &Listener) -> Option<PortTls> {
+        self.grpc.clone().filter(|_| listener.is_tcp())
+    }
+
+    /// TLS of a listener of the HTTP port; likewise.
+    pub(super) fn http(&self, listener: &Listener) -> Option<PortTls> {
+        self.http.clone().filter(|_| listener.is_tcp())
+    }
+
+    pub(super) fn stop(self) {
+        self.certificates.into_iter().for_each(CertificateWatch::stop);
+    }
+}
+
+impl PortTls {
+    /// Starts the handshake of a connection, which is given to `ready` when it is complete.
+    pub(super) async fn begin(&self, accepted: Accepted, ready: &Ready) {
+        self.handshakes.begin(accepted, &self.port, ready).await;
+    }
+}
+
+/// The thread that reads a port's files again when they change.
+struct CertificateWatch {
+    watch: WatchHandle,
+    thread: JoinHandle<()>,
+}
+
+impl CertificateWatch {
+    fn start(
+        port: &Arc<TlsPort>,
+        settings: WatchSettings,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Self, ServeError> {
+        let (port, clock) = (Arc::clone(port), Arc::clone(clock));
+        let mut watch = Watch::new(port.paths(), settings);
+        let handle = watch.handle();
+        let run = move || {
+            loop {
+                match watch.wait(LOOK_INTERVAL) {
+                    Wake::Stopped => return,
+                    Wake::Changed | Wake::Requested => reload(&port, now(&*clock)),
+                    Wake::Idle => {}
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("certificates".into()).spawn(run);
+        let thread =
+            thread.map_err(|source| ServeError::Start { what: "the certificates thread", source })?;
+        Ok(Self { watch: handle, thread })
+    }
+
+    fn stop(self) {
+        self.watch.stop();
+        // A panic was reported where it occurred.
+        let _ = self.thread.join();
+    }
+}
+
+fn reload(port: &TlsPort, now: Duration) {
+    let name = port.name();
+    match port.reload(now) {
+        Ok(()) => {
+            let not_after = port.counts().not_after();
+            tracing::info!(port = name, not_after, "certificate reloaded; open connections stay");
+        }
+        Err(error) => {
+            tracing::error!(port = name, %error, "certificate not reloaded; the one in force stays");
+        }
+    }
+}
+
+/// Counts and logs clients that send TLS to the gRPC port although it has none.
+#[derive(Clone)]
+pub(super) struct TlsOnPlaintext {
+    pub(super) counts: Arc<TlsCounts>,
+    pub(super) clock: Arc<dyn Clock>,
+}
+
+impl TlsOnPlaintext {
+    pub(super) fn report(&self, peer: Peer) {
+        let result = HandshakeResult::TlsOnPlaintextPort;
+        if let Some(count) = self.counts.count(result, now(&*self.clock)) {
+            let (result, remedy) = (result.label(), result.remedy());
+            tracing::warn!(port = "grpc", %peer, result, count, "connection refused: {remedy}");
+        }
+    }
+}
+
+impl ServeError {
+    pub(super) fn tls_cause(error: &TlsFilesError) -> &'static str {
+        match error {
+            TlsFilesError::Mismatch { .. } => "; give the key that the certificate was issued for",
+            _ => "",
+        }
+    }
+}
+
+fn now(clock: &dyn Clock) -> Duration {
+    Duration::from_nanos(clock.now().as_nanos())
+}

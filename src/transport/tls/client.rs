@@ -1,0 +1,114 @@
+//! The client half of TLS, for commands that connect to a server.
+
+use super::{
+    H2,
+    files::{TlsFilesError, certificates, private_key, roots},
+};
+use rustls::{
+    ClientConfig, DigitallySignedStruct, Error, SignatureScheme,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature},
+    pki_types::{CertificateDer, InvalidDnsNameError, ServerName, UnixTime},
+};
+use std::{path::PathBuf, sync::Arc};
+
+/// Settings of a client's TLS.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TlsClient {
+    /// PEM file of the authorities that the server's certificate must be signed by.
+    pub(crate) ca: Option<PathBuf>,
+    /// PEM files of the client's own certificate chain and key.
+    pub(crate) cert_and_key: Option<(PathBuf, PathBuf)>,
+    /// The name that the server's certificate must have; by default the host of the address.
+    pub(crate) server_name: Option<String>,
+    /// Whether any server certificate is accepted.
+    pub(crate) insecure: bool,
+}
+
+/// Settings that do not make a client.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TlsClientError {
+    #[error(transparent)]
+    Files(#[from] TlsFilesError),
+    #[error(transparent)]
+    Rustls(#[from] Error),
+    #[error("`{name}` is no server name; write a DNS name or an IP address with --tls-server-name")]
+    ServerName {
+        name: String,
+        #[source]
+        source: InvalidDnsNameError,
+    },
+    #[error(
+        "TLS needs --tls-ca, the authorities that sign the server's certificate, or --tls-insecure to accept any"
+    )]
+    NoAuthorities,
+}
+
+impl TlsClient {
+    /// The configuration, which offers HTTP/2.
+    pub(crate) fn config(&self) -> Result<Arc<ClientConfig>, TlsClientError> {
+        let provider = Arc::new(ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider));
+        let builder = builder.with_safe_default_protocol_versions()?;
+        let builder = match &self.ca {
+            _ if self.insecure => {
+                builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAny(provider)))
+            }
+            Some(path) => builder.with_root_certificates(roots(path)?),
+            None => return Err(TlsClientError::NoAuthorities),
+        };
+        let mut config = match &self.cert_and_key {
+            Some((cert, key)) => builder.with_client_auth_cert(certificates(cert)?, private_key(key)?)?,
+            None => builder.with_no_client_auth(),
+        };
+        config.alpn_protocols = vec![H2.to_vec()];
+        Ok(Arc::new(config))
+    }
+
+    /// The name to verify: the one set, or the host of `host:port`.
+    pub(crate) fn server_name(&self, address: &str) -> Result<ServerName<'static>, TlsClientError> {
+        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+        let name = self.server_name.as_deref().unwrap_or(host.trim_matches(['[', ']']));
+        ServerName::try_from(name.to_owned())
+            .map_err(|source| TlsClientError::ServerName { name: name.to_owned(), source })
+    }
+}
+
+/// Accepts every server certificate; signatures are verified.
+#[derive(Debug)]
+struct AcceptAny(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AcceptAny {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,151 @@
+//! Which client certificates a port accepts, beyond those that its authorities signed: by subject alternative name.
+
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, SignatureScheme,
+    client::danger::HandshakeSignatureValid,
+    pki_types::{CertificateDer, UnixTime},
+    server::danger::{ClientCertVerified, ClientCertVerifier},
+};
+use std::{fmt, str::FromStr, sync::Arc};
+use x509_parser::{
+    extensions::GeneralName,
+    prelude::{FromDer as _, X509Certificate},
+};
+
+/// A subject alternative name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum San {
+    /// A DNS name, in lower case.
+    Dns(String),
+    /// A URI, such as a SPIFFE id.
+    Uri(String),
+}
+
+/// A text that is no subject alternative name.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "`{0}` is neither a DNS name nor a URI; write client.example.com or spiffe://cluster.local/ns/edge/sa/envoy"
+)]
+pub(crate) struct SanError(String);
+
+impl FromStr for San {
+    type Err = SanError;
+
+    fn from_str(text: &str) -> Result<Self, SanError> {
+        let is_dns = |text: &str| {
+            let is_label = |label: &str| {
+                !label.is_empty()
+                    && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+            };
+            text.split('.').all(is_label)
+        };
+        match text.split_once("://") {
+            Some((scheme, rest)) if !scheme.is_empty() && !rest.is_empty() => Ok(Self::Uri(text.to_owned())),
+            None if is_dns(text) => Ok(Self::Dns(text.to_ascii_lowercase())),
+            _ => Err(SanError(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for San {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Dns(name) | Self::Uri(name)) = self;
+        f.write_str(name)
+    }
+}
+
+/// A client certificate without an allowed name.
+#[derive(Debug, thiserror::Error)]
+#[error("the client certificate has no allowed name; it has: {found}")]
+pub(super) struct SanNotAllowed {
+    found: String,
+}
+
+/// Verifies client certificates by authorities and by name.
+#[derive(Debug)]
+pub(super) struct ClientVerifier {
+    authorities: Arc<dyn ClientCertVerifier>,
+    allowed: Vec<San>,
+}
+
+impl ClientVerifier {
+    pub(super) fn new(authorities: Arc<dyn ClientCertVerifier>, allowed: Vec<San>) -> Self {
+        Self { authorities, allowed }
+    }
+
+    fn verify_names(&self, certificate: &CertificateDer<'_>) -> Result<(), Error> {
+        let names = sans(certificate).ok_or(Error::InvalidCertificate(CertificateError::BadEncoding))?;
+        if names.iter().any(|name| self.allowed.contains(name)) {
+            return Ok(());
+        }
+        let found = names.iter().map(San::to_string).collect::<Vec<_>>().join(", ");
+        let error = SanNotAllowed { found };
+        Err(Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(error)))))
+    }
+}
+
+/// The DNS names and URIs of a certificate; none if it cannot be parsed.
+fn sans(certificate: &CertificateDer<'_>) -> Option<Vec<San>> {
+    let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
+    let Some(names) = parsed.subject_alternative_name().ok()? else { return Some(Vec::new()) };
+    let san = |name: &GeneralName<'_>| match name {
+        GeneralName::DNSName(name) => Some(San::Dns(name.to_ascii_lowercase())),
+        GeneralName::URI(uri) => Some(San::Uri((*uri).to_owned())),
+        _ => None,
+    };
+    Some(names.value.general_names.iter().filter_map(san).collect())
+}
+
+impl ClientCertVerifier for ClientVerifier {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.authorities.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        let verified = self.authorities.verify_client_cert(end_entity, intermediates, now)?;
+        self.verify_names(end_entity)?;
+        Ok(verified)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.authorities.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.authorities.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.authorities.supported_verify_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_dns_or_uri() {
+        let parse = |text: &str| text.parse::<San>();
+        assert_eq!(parse("Edge.Example.com"), Ok(San::Dns("edge.example.com".into())));
+        assert_eq!(parse("spiffe://td/ns/a"), Ok(San::Uri("spiffe://td/ns/a".into())));
+        for wrong in ["", "a b", "a..b", "://x", "spiffe://", "10.0.0.1/8"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

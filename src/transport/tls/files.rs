@@ -1,0 +1,168 @@
+//! The files of a port's TLS: certificate chain, key, and the authorities of client certificates.
+
+use super::client_verifier::{ClientVerifier, San};
+use rustls::{
+    InconsistentKeys, RootCertStore, ServerConfig,
+    crypto::{CryptoProvider, ring},
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+    server::{NoServerSessionStorage, WebPkiClientVerifier, danger::ClientCertVerifier},
+    sign::{CertifiedKey, SingleCertAndKey},
+};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+/// The files of a port's TLS, and which clients are allowed.
+#[derive(Clone, Debug)]
+pub struct TlsFiles {
+    /// PEM file of the certificate chain, the port's own certificate first.
+    pub cert: PathBuf,
+    /// PEM file of its private key.
+    pub key: PathBuf,
+    /// PEM file of the authorities that sign client certificates; without it, clients need none.
+    pub client_ca: Option<PathBuf>,
+    /// Names of which a client certificate must have one; empty allows every client that the authorities signed for.
+    pub(crate) allowed_sans: Vec<San>,
+}
+
+/// Files that cannot be put in force.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsFilesError {
+    /// A file cannot be read, or is not what it should be.
+    #[error("{}: {cause}", .path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The cause, with the remedy.
+        cause: String,
+    },
+    /// The key does not belong to the certificate.
+    #[error("the key in {} does not belong to the certificate in {}", .key.display(), .cert.display())]
+    Mismatch {
+        /// The file of the certificate.
+        cert: PathBuf,
+        /// The file of the key.
+        key: PathBuf,
+    },
+    /// The certificate is not valid at this time.
+    #[error("{}: the certificate {when}", .path.display())]
+    Validity {
+        /// The file of the certificate.
+        path: PathBuf,
+        /// Since when it has expired, or when it will be valid.
+        when: String,
+    },
+    /// rustls refuses the settings.
+    #[error(transparent)]
+    Rustls(#[from] rustls::Error),
+}
+
+/// Files that were read and belong together.
+pub(super) struct Loaded {
+    pub(super) config: Arc<ServerConfig>,
+    /// Validity of the certificate, in seconds since the Unix epoch.
+    pub(super) not_before: i64,
+    pub(super) not_after: i64,
+}
+
+impl TlsFiles {
+    pub(super) fn load(&self, protocols: &[&[u8]]) -> Result<Loaded, TlsFilesError> {
+        let provider = Arc::new(ring::default_provider());
+        let chain = certificates(&self.cert)?;
+        let (not_before, not_after) = validity(&chain[0]).map_err(|cause| file_error(&self.cert, cause))?;
+        let certified = self.certified_key(chain, &provider)?;
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
+        let builder = builder.with_safe_default_protocol_versions()?;
+        let builder = match &self.client_ca {
+            None => builder.with_no_client_auth(),
+            Some(path) => builder.with_client_cert_verifier(self.client_verifier(path, &provider)?),
+        };
+        let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
+        config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+        // Connections live long; a resumed session would skip the check of the client's certificate.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        Ok(Loaded { config: Arc::new(config), not_before, not_after })
+    }
+
+    fn certified_key(
+        &self,
+        chain: Vec<CertificateDer<'static>>,
+        provider: &CryptoProvider,
+    ) -> Result<CertifiedKey, TlsFilesError> {
+        let key = private_key(&self.key)?;
+        CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
+            rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
+                TlsFilesError::Mismatch { cert: self.cert.clone(), key: self.key.clone() }
+            }
+            error => file_error(&self.key, error),
+        })
+    }
+
+    fn client_verifier(
+        &self,
+        path: &Path,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<Arc<dyn ClientCertVerifier>, TlsFilesError> {
+        let roots = Arc::new(roots(path)?);
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider)).build();
+        let verifier = verifier.map_err(|error| file_error(path, error))?;
+        Ok(match self.allowed_sans.is_empty() {
+            true => verifier,
+            false => Arc::new(ClientVerifier::new(verifier, self.allowed_sans.clone())),
+        })
+    }
+}
+
+impl Loaded {
+    pub(super) fn check_validity(&self, files: &TlsFiles, now: Duration) -> Result<(), TlsFilesError> {
+        let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+        let when = match now {
+            _ if now > self.not_after => format!("expired {} s ago", now - self.not_after),
+            _ if now < self.not_before => format!("is not valid for another {} s", self.not_before - now),
+            _ => return Ok(()),
+        };
+        Err(TlsFilesError::Validity { path: files.cert.clone(), when })
+    }
+}
+
+/// The certificates of a PEM file; at least one.
+pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFilesError> {
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let certificates = read.map_err(|error| file_error(path, error))?;
+    match certificates.is_empty() {
+        true => Err(file_error(path, "no certificate in PEM form (-----BEGIN CERTIFICATE-----)")),
+        false => Ok(certificates),
+    }
+}
+
+/// The private key of a PEM file.
+pub(super) fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsFilesError> {
+    use rustls::pki_types::pem::Error;
+    PrivateKeyDer::from_pem_file(path).map_err(|error| match error {
+        Error::NoItemsFound => file_error(path, "no private key in PEM form (-----BEGIN PRIVATE KEY-----)"),
+        error => file_error(path, error),
+    })
+}
+
+/// The authorities of a PEM file.
+pub(super) fn roots(path: &Path) -> Result<RootCertStore, TlsFilesError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        roots.add(certificate).map_err(|error| file_error(path, error))?;
+    }
+    Ok(roots)
+}
+
+fn file_error(path: &Path, cause: impl ToString) -> TlsFilesError {
+    TlsFilesError::File { path: path.to_owned(), cause: cause.to_string() }
+}
+
+fn validity(certificate: &CertificateDer<'_>) -> Result<(i64, i64), String> {
+    let (_, parsed) = X509Certificate::from_der(certificate).map_err(|error| error.to_string())?;
+    let validity = parsed.validity();
+    Ok((validity.not_before.timestamp(), validity.not_after.timestamp()))
+}

@@ -1,0 +1,309 @@
+//! TLS and mutual TLS of a real server, with certificates made for the test.
+
+use crate::support::{
+    Server,
+    certificates::{Authority, Pair, replace},
+    http1, http2, tls,
+};
+use rustls::ClientConfig;
+use std::{
+    net::Ipv4Addr,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    sync::Arc,
+    time::Duration,
+};
+use tempfile::TempDir;
+use tokio::{io::AsyncWriteExt as _, net::TcpStream};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const POLL: Duration = Duration::from_millis(20);
+const SERVER_NAMES: &[&str] = &["localhost", "127.0.0.1"];
+const SPIFFE: &str = "spiffe://cluster.local/ns/edge/sa/envoy";
+
+/// A folder of certificates, and the authority that signed them.
+struct Pki {
+    folder: TempDir,
+    authority: Authority,
+}
+
+impl Pki {
+    fn new() -> Self {
+        let authority = Authority::new("tests");
+        let pki = Self { folder: tempfile::tempdir().expect("a temporary folder"), authority };
+        pki.authority.issue(SERVER_NAMES).write(pki.folder.path(), "server");
+        replace(&pki.folder.path().join("ca.crt"), &pki.authority.pem);
+        pki
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Starts a server with TLS on the gRPC port.
+    fn start(&self, args: &[&str]) -> Server {
+        let (cert, key) = (self.path("server.crt"), self.path("server.key"));
+        let tls = ["--tls-cert", text(&cert), "--tls-key", text(&key), "--http-listen", "127.0.0.1:0"];
+        Server::start(&[&tls, args].concat())
+    }
+
+    /// Starts a server that requires client certificates.
+    fn start_mutual(&self, args: &[&str]) -> Server {
+        self.start(&[&["--tls-client-ca", text(&self.path("ca.crt"))], args].concat())
+    }
+
+    fn client(&self, own: Option<&Pair>) -> Arc<ClientConfig> {
+        tls::client(&self.authority, own)
+    }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("temporary paths are UTF-8")
+}
+
+/// `tidegate call` of the demo rules with further arguments.
+fn call(address: &str, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.args(["call", "demo", "api_key=a", "--addr", address]).args(args);
+    command.output().expect("the command runs")
+}
+
+async fn metrics(server: &Server) -> String {
+    let page = http1::fetch(Ipv4Addr::LOCALHOST, server.admin_port(), http::Request::get("/metrics")).await;
+    String::from_utf8(page.expect("a page").into_body()).expect("UTF-8")
+}
+
+/// Waits until the metrics have a line.
+async fn has_metric(server: &Server, line: &str) {
+    let mut page = String::new();
+    for _ in 0..PATIENCE.as_millis() / POLL.as_millis() {
+        page = metrics(server).await;
+        if page.lines().any(|found| found == line) {
+            return;
+        }
+        tokio::time::sleep(POLL).await;
+    }
+    panic!("no `{line}` in\n{page}");
+}
+
+fn handshakes(result: &str, count: u64) -> String {
+    format!("tidegate_tls_handshakes_total{{port=\"grpc\",result=\"{result}\"}} {count}")
+}
+
+/// The lines of the log with a text.
+fn logged(server: &Server, text: &str) -> usize {
+    server.log().iter().filter(|line| line.contains(text)).count()
+}
+
+#[tokio::test]
+async fn clients_with_tls_are_decided_and_those_without_are_refused_with_a_reason() {
+    let pki = Pki::new();
+    let server = pki.start(&[]);
+    let answer = tls::decide(server.address(), &pki.client(None)).await.expect("a decision");
+    assert_eq!(answer.grpc.expect("a status").code(), tonic::Code::Ok);
+    let called = call(server.address(), &["--tls-ca", text(&pki.path("ca.crt"))]);
+    assert!(called.status.success(), "{called:?}");
+
+    for _ in 0..3 {
+        let mut plain = TcpStream::connect(server.address()).await.expect("the server accepts");
+        plain.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.expect("the socket takes it");
+    }
+    has_metric(&server, &handshakes("not_tls", 3)).await;
+    has_metric(&server, &handshakes("completed", 2)).await;
+    assert_eq!(logged(&server, "client without TLS on a TLS port"), 1, "{:#?}", server.log());
+}
+
+#[tokio::test]
+async fn a_tls_client_on_a_port_without_tls_is_counted_and_has_a_remedy() {
+    let pki = Pki::new();
+    let server = Server::start(&["--http-listen", "127.0.0.1:0"]);
+    let called = call(server.address(), &["--tls-ca", text(&pki.path("ca.crt"))]);
+    let error = String::from_utf8_lossy(&called.stderr).into_owned();
+    assert!(!called.status.success() && error.contains("leave out the --tls flags"), "{error}");
+    has_metric(&server, &handshakes("tls_on_plaintext_port", 1)).await;
+    assert_eq!(logged(&server, "set --tls-cert and --tls-key"), 1, "{:#?}", server.log());
+}
+
+#[tokio::test]
+async fn mutual_tls_refuses_clients_by_reason() {
+    let pki = Pki::new();
+    let server = pki.start_mutual(&["--tls-allow-san", SPIFFE, "--tls-allow-san", "Edge.Test"]);
+    let other = Authority::new("another authority");
+    let refused = [
+        (None, "client_certificate_missing", "--tls-client-ca requires"),
+        (Some(pki.authority.issue_until(&[SPIFFE], 2021)), "client_certificate_expired", "renew it"),
+        (Some(other.issue(&[SPIFFE])), "client_certificate_unknown_ca", "not signed by an authority"),
+        (Some(pki.authority.issue(&["other.test"])), "client_san_not_allowed", "it has: other.test"),
+    ];
+    for (own, result, log) in refused {
+        let answer = tls::decide(server.address(), &pki.client(own.as_ref())).await;
+        assert!(answer.is_err(), "{result}: {answer:?}");
+        has_metric(&server, &handshakes(result, 1)).await;
+        assert_eq!(logged(&server, log), 1, "{result}: {:#?}", server.log());
+    }
+    for name in [SPIFFE, "edge.test"] {
+        let own = pki.authority.issue(&["more.test", name]);
+        tls::decide(server.address(), &pki.client(Some(&own))).await.expect("an allowed name");
+    }
+    let (cert, key) = pki.authority.issue(&[SPIFFE]).write(pki.folder.path(), "client");
+    let ca = pki.path("ca.crt");
+    let called =
+        call(server.address(), &["--tls-ca", text(&ca), "--tls-cert", text(&cert), "--tls-key", text(&key)]);
+    assert!(called.status.success(), "{called:?}");
+    has_metric(&server, &handshakes("completed", 3)).await;
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_trust_the_server_is_counted_and_has_a_remedy() {
+    let pki = Pki::new();
+    let server = pki.start(&[]);
+    let other = replace(&pki.path("other.crt"), &Authority::new("another authority").pem);
+    let called = call(server.address(), &["--tls-ca", text(&other)]);
+    let error = String::from_utf8_lossy(&called.stderr).into_owned();
+    assert!(error.contains("with --tls-ca"), "{error}");
+    has_metric(&server, &handshakes("refused_by_client", 1)).await;
+
+    let ca = pki.path("ca.crt");
+    let called = call(server.address(), &["--tls-ca", text(&ca), "--tls-server-name", "other.test"]);
+    let error = String::from_utf8_lossy(&called.stderr).into_owned();
+    assert!(error.contains("with --tls-server-name"), "{error}");
+    let called = call(server.address(), &["--tls-insecure"]);
+    assert!(called.status.success(), "{called:?}");
+}
+
+/// The end of the validity of the certificate in force, as the metrics have it.
+fn expires(year: i64) -> String {
+    // Leap days between 1970 and the years of these tests: 4,102,444,800 is 2100-01-01.
+    let seconds = match year {
+        2099 => 4_070_908_800_i64,
+        2100 => 4_102_444_800,
+        _ => unreachable!("a year of these tests"),
+    };
+    format!("tidegate_tls_certificate_not_after_timestamp_seconds{{port=\"grpc\"}} {seconds}")
+}
+
+#[tokio::test]
+async fn a_replaced_certificate_serves_new_connections_and_open_ones_stay() {
+    let pki = Pki::new();
+    let server = pki.start(&[]);
+    let stream = tls::connect(server.address(), &pki.client(None)).await.expect("a handshake");
+    let open = http2::Connection::over(stream).await.expect("HTTP/2");
+    tls::request(&open).await.expect("a decision");
+    has_metric(&server, &expires(2100)).await;
+
+    // A key without its certificate, a certificate without its key, and an expired pair leave the one in force.
+    let pem = pki.authority.issue(SERVER_NAMES).key;
+    replace(&pki.path("server.key"), &pem);
+    has_failed_reload(&server, "does not belong").await;
+    replace(&pki.path("server.crt"), "no PEM");
+    has_failed_reload(&server, "no certificate in PEM form").await;
+    pki.authority.issue_until(SERVER_NAMES, 2021).write(pki.folder.path(), "server");
+    has_failed_reload(&server, "expired").await;
+    tls::decide(server.address(), &pki.client(None)).await.expect("the former certificate serves");
+    has_metric(&server, &expires(2100)).await;
+
+    let next = Authority::new("next");
+    next.issue_until(SERVER_NAMES, 2099).write(pki.folder.path(), "server");
+    has_metric(&server, &expires(2099)).await;
+    assert!(tls::decide(server.address(), &pki.client(None)).await.is_err(), "the new certificate is served");
+    tls::decide(server.address(), &tls::client(&next, None)).await.expect("the new certificate serves");
+    tls::request(&open).await.expect("the open connection stays");
+}
+
+async fn has_failed_reload(server: &Server, cause: &str) {
+    for _ in 0..PATIENCE.as_millis() / POLL.as_millis() {
+        let is_line = |line: &&String| line.contains("certificate not reloaded") && line.contains(cause);
+        if server.log().iter().any(|line| is_line(&line)) {
+            return;
+        }
+        tokio::time::sleep(POLL).await;
+    }
+    panic!("no failed reload with `{cause}`: {:#?}", server.log());
+}
+
+#[tokio::test]
+async fn the_http_port_has_tls_of_its_own() {
+    let pki = Pki::new();
+    let (cert, key) = (pki.path("server.crt"), pki.path("server.key"));
+    let args = ["--http-listen", "127.0.0.1:0", "--http-tls-cert", text(&cert), "--http-tls-key", text(&key)];
+    let server = Server::start(&args);
+    let address = format!("127.0.0.1:{}", server.admin_port());
+    let mut config = Arc::unwrap_or_clone(pki.client(None));
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let mut stream = tls::connect(&address, &Arc::new(config)).await.expect("a handshake");
+    let request = b"GET /metrics HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n";
+    stream.write_all(request).await.expect("the server reads");
+    let mut page = String::new();
+    tokio::io::AsyncReadExt::read_to_string(&mut stream, &mut page).await.expect("the server answers");
+    assert!(page.starts_with("HTTP/1.1 200"), "{page}");
+    assert!(page.contains("tidegate_tls_handshakes_total{port=\"http\",result=\"completed\"} 1"), "{page}");
+    // The gRPC port has none.
+    server.client().await.hit("demo", &[("api_key", "a")]).await.expect("a decision");
+}
+
+#[test]
+fn files_that_cannot_be_used_end_the_start_with_the_reason() {
+    let pki = Pki::new();
+    let (cert, key) = (pki.path("server.crt"), pki.path("server.key"));
+    let other = pki.authority.issue(SERVER_NAMES).write(pki.folder.path(), "other").1;
+    let empty = replace(&pki.path("empty"), "");
+    let absent = pki.path("absent");
+    for (cert, key, reason) in [
+        (&cert, &other, "does not belong to the certificate"),
+        (&absent, &key, "absent: "),
+        (&empty, &key, "no certificate in PEM form"),
+        (&cert, &empty, "no private key in PEM form"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.args(["serve", "--listen", "127.0.0.1:0", "--tls-cert", text(cert), "--tls-key", text(key)]);
+        let ended = command.output().expect("the command runs");
+        let error = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert!(!ended.status.success() && error.contains(reason), "{error}");
+    }
+}
+
+/// Half handshakes of an attacker; `TIDEGATE_TEST_HANDSHAKES` raises it.
+fn half_handshakes() -> usize {
+    std::env::var("TIDEGATE_TEST_HANDSHAKES").map_or(300, |text| text.parse().expect("a number"))
+}
+
+/// Clients that complete no handshake locked others out, were there a bound without eviction.
+#[tokio::test]
+async fn half_handshakes_do_not_lock_others_out_and_end_in_time() {
+    let pki = Pki::new();
+    let server = pki.start(&["--tls-max-handshakes", "50", "--tls-handshake-timeout", "3s"]);
+    // A record header of a ClientHello, and nothing of it.
+    let hello = [0x16, 0x03, 0x01, 0x02, 0x00];
+    let mut half = Vec::new();
+    for _ in 0..half_handshakes() {
+        let mut socket = TcpStream::connect(server.address()).await.expect("the server accepts");
+        // An evicted one may be closed already.
+        let _ = socket.write_all(&hello).await;
+        half.push(socket);
+    }
+    tls::decide(server.address(), &pki.client(None)).await.expect("a decision");
+    let line = metrics(&server).await;
+    let evicted = line.lines().find(|line| line.contains("result=\"evicted\"")).expect("the metric");
+    let evicted: usize = evicted.rsplit(' ').next().and_then(|count| count.parse().ok()).expect("a count");
+    assert!(evicted >= half_handshakes().saturating_sub(50), "{evicted}");
+    // The others, and no more.
+    let rest = half_handshakes() + 1 - evicted - 1;
+    has_metric(&server, &handshakes("timed_out", rest as u64)).await;
+    assert_eq!(logged(&server, "handshake not complete within"), 1, "{:#?}", server.log());
+}
+
+#[test]
+fn bench_measures_a_server_with_tls() {
+    let pki = Pki::new();
+    let (cert, key) = pki.authority.issue(&[SPIFFE]).write(pki.folder.path(), "client");
+    let server = pki.start_mutual(&[]);
+    let ca = pki.path("ca.crt");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.args(["bench", server.address(), "-n", "20000", "-c", "2", "--json", "--tls-ca", text(&ca)]);
+    let measured = command.args(["--tls-cert", text(&cert), "--tls-key", text(&key)]).output();
+    let measured = measured.expect("the command runs");
+    assert!(measured.status.success(), "{measured:?}");
+    let report: serde_json::Value = serde_json::from_slice(&measured.stdout).expect("JSON");
+    let text = report.to_string();
+    assert!(text.contains("20000"), "{text}");
+}
