@@ -46,7 +46,7 @@
 //! | module | content |
 //! |---|---|
 //! | `service` | the application that every protocol calls: readiness, clock, limiter, response options, counts |
-//! | `config` | where rules come from; the one owner of the rules in force |
+//! | `config` | the feeds of rules, and the one owner of the rules in force |
 //! | `http2` | HTTP/2 for unary calls |
 //! | `transport` | TCP and Unix sockets, TLS |
 //! | `telemetry` | logs and metrics |

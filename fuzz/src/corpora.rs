@@ -44,7 +44,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// What servers send: settings, then answers, refusals, resets and farewells.
+/// Frames of a server: SETTINGS, then responses, refusals, RST_STREAM and GOAWAY.
 fn http2_answers() -> Vec<Vec<u8>> {
     let settings = frame(4, 0, 0, &[0, 3, 0, 0, 0, 100]);
     // :status 200 by its index; content-type by its index, to be remembered, with a value in Huffman code.
@@ -63,7 +63,7 @@ fn http2_answers() -> Vec<Vec<u8>> {
     ]
 }
 
-/// What clients send after the preface: settings, then calls that are answered at once, routed, given up or broken.
+/// Frames of a client after the preface: SETTINGS, then calls of the fast path, routed, cancelled or invalid ones.
 fn http2_calls() -> Vec<Vec<u8>> {
     let settings = frame(4, 0, 0, &[0, 4, 0, 1, 0, 0]);
     // :method POST and :scheme http by their indices, :path as a literal to be remembered, content-type and te likewise.

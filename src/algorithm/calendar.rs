@@ -76,8 +76,8 @@ impl Calendar {
         let instant = jiff::Timestamp::from_nanosecond(i128::from(now))
             .expect("2^64 nanoseconds end in the year 2554, a timestamp in 9999");
         let next = self.next(instant.to_zoned(self.zone.0.clone()).date()).to_datetime(Time::midnight());
-        // Where clocks are set back just after midnight, a day begins twice: from the hour before it, seen for the
-        // second time, the first of the two beginnings is past.
+        // If clocks are set back just after midnight, a day begins twice. In the repeated hour before the second
+        // beginning, the first one is past.
         let beginnings = self.zone.0.to_ambiguous_zoned(next);
         [beginnings.clone().compatible().and_then(|midnight| midnight.start_of_day()), beginnings.later()]
             .into_iter()
@@ -140,13 +140,13 @@ mod tests {
 
     #[test]
     fn a_day_without_midnight_begins_at_the_clock_change() {
-        // Cairo went from 23:59:59 to 01:00 on 2024-04-26.
+        // In Cairo 23:59:59 was followed by 01:00 on 2024-04-26.
         assert_eq!(next(Period::Day, "Africa/Cairo", "2024-04-25T20:00:00Z"), "2024-04-25T22:00:00Z");
     }
 
     #[test]
     fn a_day_that_begins_twice_does_not_end_in_the_past() {
-        // St. John's went from 00:01 on 2010-11-07 back to 23:01 on the 6th.
+        // In St. John's clocks were set back from 00:01 on 2010-11-07 to 23:01 on the 6th.
         let zone = "America/St_Johns";
         assert_eq!(next(Period::Day, zone, "2010-11-07T02:00:00Z"), "2010-11-07T02:30:00Z");
         assert_eq!(next(Period::Day, zone, "2010-11-07T02:40:00Z"), "2010-11-07T03:30:00Z");

@@ -53,7 +53,7 @@ struct Count {
 }
 
 impl Count {
-    /// The count as of `now`. If time went back before the window, its hits count as in it.
+    /// The count as of `now`. At a time before the window, its hits count as in it.
     #[inline]
     fn read(state: &State, now: Timestamp) -> Self {
         let [last, hits] = state.words();

@@ -1,7 +1,8 @@
 //! The leaky bucket as a meter (GCRA): hits fill it, it leaks at a steady rate, and hits that do not fit are not admitted.
 //!
-//! With a [`Queue`], hits that do not fit may be queued: they are added to the meter at once, above the burst, and released when
-//! the level, theirs included, has sunk to the burst. Later hits are behind them. This is only the arithmetic of positions;
+//! With a [`Queue`], hits that do not fit may be queued: they are added to the meter at once, above the burst, and released
+//! when the level, theirs included, has sunk to the burst. Later hits are behind them. This is only the arithmetic of
+//! positions;
 //! `limiter::queue` keeps the requests.
 //!
 //! Invariant: the level never exceeds the burst plus the queue, except by `charge: always`.
@@ -18,7 +19,7 @@ use std::time::Duration;
 pub struct LeakyBucket {
     /// Hits that fit at once. With 1, hits are admitted one by one, evenly spaced.
     pub burst: u32,
-    /// How fast it leaks.
+    /// Rate of leaking.
     pub rate: Rate,
     /// The queue for hits that do not fit, if there is one.
     pub queue: Option<Queue>,
@@ -107,7 +108,7 @@ impl LeakyBucket {
         self.rate.whole_hits(place.dry, now).min(hits)
     }
 
-    /// When the bucket would have run dry with `hits` more.
+    /// Time at which the bucket would be empty with `hits` more.
     fn dry_with(&self, state: &State, hits: u64, now: Timestamp) -> u128 {
         meter::dry_at(state).max(self.rate.parts(now)) + self.rate.weight(hits)
     }

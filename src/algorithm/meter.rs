@@ -11,7 +11,7 @@ use super::State;
 use crate::limit::{Timestamp, Window};
 use std::{num::NonZeroU32, time::Duration};
 
-/// How fast a meter drains.
+/// Rate at which a meter drains.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Rate {
     /// At least 1. Parts in a nanosecond.
@@ -82,7 +82,7 @@ impl Rate {
         let level = self.level(dry_at(state), now);
         let most = self.weight(u64::from(u32::MAX));
         let added = self.weight(hits.min(u64::from(u32::MAX)));
-        // A level above the most is that of a clock that went back: it must not fall by adding.
+        // A level above the maximum means that the clock was set back: adding must not lower it.
         dry_state(self.parts(now) + (level + added).min(most).max(level))
     }
 
@@ -98,7 +98,7 @@ impl Rate {
         self.moment(dry_at(state).saturating_sub(self.weight(hits))).since(now)
     }
 
-    /// When the meter will have run dry.
+    /// Time at which the meter is empty.
     pub(super) fn dries(&self, state: &State) -> Timestamp {
         self.moment(dry_at(state))
     }

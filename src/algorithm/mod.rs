@@ -6,8 +6,8 @@
 //! - hits, one or more, are admitted exactly when `hits <= remaining(state, now)`;
 //! - [`Algorithm::until_admits`] is the least wait after which that is so;
 //! - [`State::EMPTY`] is a counter without hits, and every state is equivalent to it from `expires` on;
-//! - a clock that goes back frees nothing: a counter is read no earlier than at the latest time in its state, and buckets,
-//!   whose state is the time at which they will be empty, are the fuller the earlier they are read;
+//! - a clock that is set back frees nothing: a counter is read no earlier than at the latest time in its state, and the
+//!   state of a bucket is the time at which it will be empty, so that it is the fuller the earlier it is read;
 //! - counts saturate at `u32::MAX`, which no limit exceeds; nothing overflows, whatever the hits and the time.
 //!
 //! docs/algorithms.md draws what each of them counts.
@@ -161,7 +161,7 @@ impl Algorithm {
         each!(self, algorithm => standing!(algorithm, algorithm.add(state, hits, now), now))
     }
 
-    /// Counts the hits if they fit, of a counter whose state is two words.
+    /// Counts the hits if they fit, for states of two words.
     #[inline]
     pub fn take(&self, words: [u64; 2], hits: u64, now: Timestamp) -> Taken {
         let state = State::Words(words);
@@ -246,7 +246,7 @@ impl Algorithm {
     }
 }
 
-/// When `hits` fit under `limit`, given the wait until at most so many are used; never if they are more than the limit.
+/// Wait until `hits` fit under `limit`, given the wait until at most a number are used; never for more than the limit.
 #[inline]
 fn until_room(limit: u32, hits: u64, until_at_most: impl FnOnce(u64) -> Duration) -> Reset {
     match u64::from(limit).checked_sub(hits) {

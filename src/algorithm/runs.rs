@@ -264,7 +264,7 @@ mod tests {
             }
             Step::Forget(before) => plain.retain(|run| run.0 > now.saturating_sub(before)),
             Step::JoinBeyond(kept) => {
-                // The newest run whose hits and all newer ones together are more than `kept`.
+                // The newest run that has, with all newer ones, more than `kept` hits.
                 let newest = (0..plain.len()).rev().find(|&run| total(&plain[run..]) > kept);
                 if let Some(newest) = newest {
                     let joined = total(&plain[..=newest]).min(u64::from(u32::MAX));

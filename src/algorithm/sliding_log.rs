@@ -29,8 +29,8 @@ impl SlidingLog {
         Timestamp::from_nanos(at).saturating_add_nanos(self.window.nanos().get())
     }
 
-    /// The instant whose hits, and all older ones, do not count any more: a window before `now`. None if no time is
-    /// that early. If time went back, it counts as standing still at the newest hit.
+    /// The latest time of hits that no longer count: a window before `now`. None if no time is that early. A time before the
+    /// newest hit is read as that of the newest hit.
     #[inline]
     fn forgotten(&self, runs: &Runs, now: Timestamp) -> Option<u64> {
         now.as_nanos().max(runs.newest()).checked_sub(self.window.nanos().get())

@@ -46,7 +46,7 @@ impl SlidingWindow {
         self.window.nanos().get()
     }
 
-    /// The buckets as of `now`. If time went back they are those of the state at the start of its window.
+    /// The buckets as of `now`. At an earlier time, those of the state at the start of its window.
     #[inline]
     fn buckets(&self, state: &State, now: Timestamp) -> Buckets {
         let [number, counts] = state.words();

@@ -23,7 +23,7 @@ use std::{num::NonZeroU64, time::Duration};
 pub struct SubWindows {
     /// Hits admitted in one window.
     pub limit: u32,
-    /// How many sub-windows a window has.
+    /// Number of sub-windows in a window.
     precision: u8,
     /// The length of a sub-window.
     length: NonZeroU64,
@@ -119,7 +119,7 @@ impl SubWindows {
         }
     }
 
-    /// The counter as of `now`; if time went back, as of the start of its current sub-window.
+    /// The counter as of `now`; at an earlier time, as of the start of its current sub-window.
     #[inline]
     fn view<'s>(&self, state: &'s State, now: Timestamp) -> View<'s> {
         let (number, hits) = self.counts(state);

@@ -13,11 +13,11 @@ use std::{num::NonZeroU32, time::Duration};
 pub struct TokenBucket {
     /// Tokens in a full bucket: the largest burst.
     pub size: u32,
-    /// How tokens are refilled.
+    /// Schedule of refills.
     pub refill: Refill,
 }
 
-/// How tokens are refilled.
+/// Schedule of refills.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Refill {
     /// One by one, evenly over time.
@@ -41,7 +41,7 @@ struct Missing {
 }
 
 impl Missing {
-    /// The missing tokens as of `now`; if time went back, as of the interval of the state.
+    /// The missing tokens as of `now`; at an earlier time, as of the interval of the state.
     #[inline]
     fn read(state: &State, refill: NonZeroU32, interval: Window, now: Timestamp) -> Self {
         let [number, tokens] = state.words();
@@ -57,7 +57,7 @@ impl Missing {
         if self.tokens == 0 { State::EMPTY } else { State::Words([self.number, u64::from(self.tokens)]) }
     }
 
-    /// When at most `target` tokens are missing.
+    /// Time from which at most `target` tokens are missing.
     fn at_most(self, target: u64, refill: NonZeroU32, interval: Window) -> Timestamp {
         let intervals = u64::from(self.tokens).saturating_sub(target).div_ceil(u64::from(refill.get()));
         if intervals == 0 {

@@ -1,7 +1,7 @@
 //! The protocols the server speaks: the RLS API over gRPC, health and reflection beside it, and HTTP for operators.
 //!
-//! Each turns bytes into a checked request of [`limit`](crate::limit), calls the service, and turns the decision into
-//! bytes. No protocol decides anything.
+//! Each decodes bytes to a checked request of [`limit`](crate::limit), calls the service, and encodes the decision. No
+//! protocol decides anything.
 
 pub(crate) mod grpc;
 pub mod http;

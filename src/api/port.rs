@@ -1,9 +1,9 @@
 //! The gRPC port: serves `ShouldRateLimit` on the fast path where it can, and routes every other request to tonic.
 //!
 //! The fast path takes the common form only: one uncompressed message that is complete and within the limits, decoded from
-//! where the connection put it; the response is encoded where the connection sends it from. Whenever a request turns out
+//! where the connection put it; the response is encoded where the connection sends it from. Whenever a request is found
 //! to be anything else, nothing was decided or charged, and the router gets it unchanged; so it does if a rule may queue
-//! it. Refusals are therefore made in one place, and a caller cannot tell which path served it.
+//! it. Refusals are therefore made in one place, and both paths respond alike.
 
 use super::{
     grpc::{

@@ -138,7 +138,7 @@ fn limit_line(applied: &AppliedLimit<'_>) -> String {
     format!("{}, {}{always}{replaced}", limit_text(limit), algorithm_text(limit))
 }
 
-/// What else is done when a limit is exceeded.
+/// Further effects of an exceeded limit.
 fn notes(applied: &Applied<'_>) -> Vec<String> {
     let Some(rule) = applied.rule() else { return Vec::new() };
     let mut notes = Vec::new();

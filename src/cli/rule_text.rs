@@ -14,7 +14,7 @@ pub(super) fn limit_text(limit: &RuleLimit) -> String {
     }
 }
 
-/// What becomes of the rule's denials, if they are not plain.
+/// Treatment of the rule's denials, if they are not plain.
 pub(super) fn on_deny_text(rule: &Rule) -> Option<String> {
     rule.info.on_deny.as_ref().map(|on_deny| on_deny.to_string())
 }

@@ -34,8 +34,8 @@ pub(super) struct Serve {
     rules: Vec<PathBuf>,
     #[command(flatten)]
     read_as: ReadAs,
-    /// How changes of rule files are found: by file events (with a look every 10 s), by looking every 2 s, or not at
-    /// all. SIGHUP reloads them in any case.
+    /// Detection of changed rule files: by file events (and a check every 10 s), by a check every 2 s, or off. SIGHUP
+    /// reloads them in any case.
     #[arg(long, env = "TIDEGATE_RULES_WATCH", default_value = "auto", value_name = "HOW")]
     rules_watch: WatchMode,
     /// Address of the gRPC port: host:port, unix:/path/of/socket, or systemd:NAME for sockets that systemd passes; repeatable.

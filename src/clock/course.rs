@@ -1,4 +1,4 @@
-//! How the process's time follows a wall clock that is corrected. Pure: readings in, a course out.
+//! The course by which the process's time follows a wall clock that is corrected. Pure: readings in, a course out.
 //!
 //! Invariants: time never runs backwards; while the wall clock is not corrected, it passes as fast as the monotonic clock.
 //!

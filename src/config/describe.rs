@@ -60,7 +60,7 @@ pub fn errors_to_json(errors: &RuleErrors) -> Value {
     errors.iter().map(one).collect()
 }
 
-/// What is in force, and how attempts to change it ended.
+/// The rules in force, and the results of attempts to change them.
 pub fn status_to_json(status: &RulesStatus) -> Value {
     let last = status.last.as_ref().map(|attempt| {
         let (result, errors) = match &attempt.result {

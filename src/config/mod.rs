@@ -1,4 +1,4 @@
-//! Where rules come from: the one owner of the rules in force, and the feeds that hand it declarations.
+//! Sources of rules: the one owner of the rules in force, and the feeds that pass declarations to it.
 //!
 //! A feed (the rule files, xDS, overrides) hands over everything it declares. The owner merges that with what the other
 //! feeds declared last, builds it upon the rules in force, and puts the result in force, or leaves the rules as they are
@@ -25,7 +25,7 @@ use crate::{
 };
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Where declarations come from. They are merged in this order.
+/// Sources of declarations, in the order in which they are merged.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Feed {
     /// Rule files.
@@ -140,7 +140,7 @@ impl Config {
         more
     }
 
-    /// What is in force, and how the last attempts to change it ended.
+    /// The rules in force, and the results of the last attempts to change them.
     pub fn status(&self) -> RulesStatus {
         self.status.lock().clone()
     }
@@ -150,7 +150,7 @@ impl Config {
         Arc::clone(&self.in_force.lock())
     }
 
-    /// The limiter whose rules these are.
+    /// The limiter that has these rules.
     pub fn limiter(&self) -> &Arc<Limiter> {
         &self.limiter
     }

@@ -35,7 +35,7 @@ const ERRORS_LOGGED_MAX: usize = 100;
 pub struct ReloadRequests(Arc<OnceLock<WatchHandle>>);
 
 impl ReloadRequests {
-    /// Asks for a reload; false if there is no feed of rule files.
+    /// Requests a reload; false if there is no feed of rule files.
     pub fn request(&self) -> bool {
         self.0.get().map(WatchHandle::request).is_some()
     }

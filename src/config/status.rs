@@ -7,12 +7,12 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// What is in force, and how attempts to change it ended.
+/// The rules in force, and the results of attempts to change them.
 #[derive(Clone, Debug, Default)]
 pub struct RulesStatus {
-    /// How many rule sets were put in force, the first included.
+    /// Number of rule sets put in force, including the first.
     pub generation: u64,
-    /// When the last of them was.
+    /// Time of the last of them.
     pub loaded_at: Timestamp,
     /// The documents that they were built from.
     pub sources: Arc<[SourceId]>,
@@ -35,15 +35,15 @@ pub struct RulesStatus {
 /// One attempt to change the rules.
 #[derive(Clone, Debug)]
 pub struct Attempt {
-    /// The feed whose declarations changed, or might have.
+    /// The feed with declarations that changed, or may have changed.
     pub feed: Feed,
-    /// When it ended.
+    /// Time of its end.
     pub at: Timestamp,
-    /// How it ended.
+    /// Its result.
     pub result: LoadResult,
 }
 
-/// How an attempt ended.
+/// Result of an attempt.
 #[derive(Clone, Debug)]
 pub enum LoadResult {
     /// Other rules are in force.

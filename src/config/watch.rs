@@ -3,7 +3,7 @@
 //! Events of the operating system are hints alone: whether something changed is decided by comparing what is on the disk
 //! with what was there at the last report. So a missed event is found by the next look, and an event too many has no
 //! effect. Files replaced by rename, symbolic links that change their target (the `..data` of a Kubernetes ConfigMap) and
-//! files that come and go in directories are found alike.
+//! files added to and removed from directories are found alike.
 
 mod events;
 mod snapshot;
@@ -12,24 +12,24 @@ use events::Events;
 use snapshot::FilesSnapshot;
 use std::{path::PathBuf, sync::mpsc, time::Duration};
 
-/// How changes of files are found.
+/// Detection of changed files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
 pub enum WatchMode {
-    /// By events of the operating system, and by looking now and then, for file systems that send none.
+    /// By events of the operating system, and by occasional checks, for file systems that send none.
     #[default]
     Auto,
-    /// By looking at short intervals.
+    /// By checks at short intervals.
     Poll,
-    /// Not at all: only on request.
+    /// Only on request.
     Off,
 }
 
 /// Settings of a [`Watch`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WatchSettings {
-    /// How changes are found.
+    /// Detection of changes.
     pub mode: WatchMode,
-    /// Time between two looks, if they are all there is.
+    /// Time between two checks without events.
     pub poll_interval: Duration,
     /// Changes are reported once nothing has changed for this long.
     pub settle: Duration,
@@ -86,7 +86,7 @@ pub struct Watch {
 pub struct WatchHandle(mpsc::Sender<Message>);
 
 impl WatchHandle {
-    /// Asks for a reload, whether files changed or not.
+    /// Requests a reload, whether files changed or not.
     pub fn request(&self) {
         // The watch may have ended.
         let _ = self.0.send(Message::Request);
@@ -129,7 +129,7 @@ impl Watch {
         }
     }
 
-    /// What is on the disk from now on is reported: no need to report it again.
+    /// Takes the present files as reported.
     fn requested(&mut self) -> Wake {
         self.seen = self.look_anew();
         Wake::Requested
@@ -182,7 +182,7 @@ impl Watch {
         if changed { Wake::Changed } else { Wake::Idle }
     }
 
-    /// What is on the disk, once all of its directories are watched.
+    /// Watches all directories, then reads the state of the files.
     fn look_anew(&mut self) -> FilesSnapshot {
         let is_lost = self.events.as_mut().is_some_and(|events| !events.watch(&self.paths));
         if is_lost {

@@ -137,7 +137,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Appends the header of a frame whose payload follows.
+/// Appends the header of a frame; the payload follows.
 pub(crate) fn write_header(length: usize, kind: u8, flags: u8, stream: u32, out: &mut Vec<u8>) {
     debug_assert!(length <= PAYLOAD_MAX);
     steps::add(steps::FRAME + steps::of_bytes(length));

@@ -170,7 +170,7 @@ impl<Q: Copy> RequestDecoder<Q> {
         self.decoder.decode(block, self.list_max, &mut self.fields)
     }
 
-    /// The request whose valid headers were decoded last; none if they are more than a map holds.
+    /// The request with the headers that were decoded last; none if they are more than a map can hold.
     pub(super) fn request(&self) -> Option<Request<()>> {
         let mut request = Request::new(());
         (*request.method_mut(), *request.uri_mut()) = self.target()?;
@@ -299,8 +299,8 @@ mod tests {
 
     const VALID: RequestHeaders<()> = RequestHeaders::Valid { fast_path: Some(()), content_length: None };
 
-    /// Envoy sends the cluster's name, and gRPC libraries what they make of a Unix socket's path. Before, a request whose
-    /// authority is no URI's was reset, and with Envoy every call failed.
+    /// Envoy sends the cluster's name, and gRPC libraries an encoded path of the Unix socket. A request with an authority
+    /// that no URI allows was reset, so that with such a cluster name every call of Envoy failed.
     #[test]
     fn any_field_value_is_an_authority() {
         for authority in [

@@ -151,14 +151,14 @@ fn write_block(stream: u32, block: &[u8], is_end: bool, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends the header of a DATA frame whose length [`end_data`] sets; where its payload starts.
+/// Appends the header of a DATA frame; [`end_data`] sets its length. Returns the start of its payload.
 #[inline]
 pub(super) fn start_data(stream: u32, out: &mut Vec<u8>) -> usize {
     write_header(0, frame::DATA, 0, stream, out);
     out.len()
 }
 
-/// Ends the DATA frame whose payload starts at `start`.
+/// Ends the DATA frame with the payload from `start`.
 #[inline]
 pub(super) fn end_data(start: usize, out: &mut [u8]) {
     let [_, length @ ..] = ((out.len() - start) as u32).to_be_bytes();

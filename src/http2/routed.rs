@@ -41,7 +41,7 @@ pub(super) enum TaskEvent {
 /// A piece of a request's body.
 pub(super) enum Piece {
     Data(Bytes),
-    /// Data whose bytes have been returned to the flow-control windows already.
+    /// Data already returned to the flow-control windows.
     Collected(Bytes),
     Trailers(HeaderMap),
     End,

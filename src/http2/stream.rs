@@ -19,7 +19,7 @@ pub(super) struct Stream<Q> {
     pub(super) unreleased: usize,
     /// Bytes of the body still to be received, if the request has a content-length.
     pub(super) content_left: Option<u64>,
-    /// When the stream was opened.
+    /// Time at which the stream was opened.
     pub(super) opened: Duration,
     /// Bytes of the response's body that may be sent.
     pub(super) send_window: StreamSendWindow,
@@ -35,11 +35,11 @@ pub(super) struct Stream<Q> {
     pub(super) task: Option<Task>,
 }
 
-/// State of a request whose headers have been received.
+/// State of a request after its headers.
 pub(super) enum RecvState<Q> {
     /// The body is buffered for the fast path.
     Buffering { fast_path: Q, head: Box<Request<()>>, body: Vec<u8> },
-    /// The body goes to the task.
+    /// The body is passed to the task.
     Routed(mpsc::UnboundedSender<Piece>),
     /// The response is sent; the rest of the body is checked and discarded. So many bytes of it have been.
     Discarding(usize),
@@ -88,7 +88,7 @@ impl<Q> Stream<Q> {
     }
 
     /// Whether no more of the request is waited for. A response that starts before the request's end makes it a
-    /// bidirectional stream, whose request may stay open until the response is complete.
+    /// bidirectional stream: the request may stay open until the response is complete.
     pub(super) fn has_whole_request(&self) -> bool {
         self.request_has_ended() || self.has_response && !self.is_discarding()
     }

@@ -54,8 +54,8 @@ impl<'r> Decision<'r> {
             .filter(move |&status| is_denied && is_over(status) && (quotas_deny || !is_quota(status)))
     }
 
-    /// How the denial is answered; none if the request is admitted. It is marked only if every descriptor that denies
-    /// has a rule that marks: one plain denial is enough to deny. Of several replies the first is given.
+    /// Content of the denial; none if the request is admitted. It is marked only if every descriptor that denies has a rule
+    /// with a mark: one plain denial is enough to deny. Of several bodies the first is sent.
     pub fn denial(&self) -> Option<Denial<'r>> {
         if self.code == Code::Ok {
             return None;
@@ -123,7 +123,7 @@ mod tests {
         RuleInfo { path, declared_at, quota, metadata: None, on_deny: on_deny.map(Box::new) }
     }
 
-    /// How a denial of these descriptors is answered: a rule that is over, or `ok` and a rule that is not.
+    /// Content of a denial of these descriptors: a rule that is over, or `ok` and a rule that is not.
     fn denial(descriptors: &[&str]) -> String {
         let rules: Vec<_> = descriptors.iter().map(|text| rule(text.trim_start_matches("ok "))).collect();
         let status = |(text, rule)| Status {

@@ -6,12 +6,12 @@ use crate::{
     rules::DomainRules,
 };
 
-/// How a request is decided. Batches and single decisions both start from it.
+/// The way in which a request is decided. Batches and single decisions both start from it.
 #[derive(Clone, Copy, Debug)]
 pub enum Class<'r> {
     /// Its domain has no rules: it is admitted.
     NoRules,
-    /// One descriptor with hits: for the fast path, unless its rule or its counter turns out to need more.
+    /// One descriptor with hits: for the fast path, unless its rule or its counter needs more.
     Single(&'r DomainRules),
     /// A few descriptors with hits: likewise, each with a counter of its own.
     Multi(&'r DomainRules),

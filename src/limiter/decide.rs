@@ -96,7 +96,7 @@ pub(super) struct Deciding<'d, 'r, 's> {
 }
 
 impl<'d, 'r, 's> Deciding<'d, 'r, 's> {
-    /// A plan whose counters are locked and not yet evaluated.
+    /// A plan with its counters locked, not yet evaluated.
     #[inline]
     pub(super) fn new(
         plan: &'d mut Plan<'r>,

@@ -64,7 +64,7 @@ pub(super) fn after_give_back<'s>(
     if hits.given == 0 { state } else { Cow::Owned(algorithm.give_back(state.into_owned(), hits.given, now)) }
 }
 
-/// The statuses of a request whose charges were reported.
+/// The statuses of a request, from the reports of its charges.
 #[inline]
 pub(super) fn statuses<'r>(plan: &Plan<'r>) -> SmallVec<[Status<'r>; 4]> {
     let mut statuses = SmallVec::new();

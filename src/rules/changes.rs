@@ -1,4 +1,4 @@
-//! What a reload changes, by limit.
+//! Changes made by a reload, by limit.
 
 use super::{LimitIdentity, Rule, RuleLimit, RuleSet};
 use foldhash::fast::FixedState;

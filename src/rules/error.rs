@@ -1,4 +1,4 @@
-//! Where rules are declared, and errors in them: place, what was found, remedy.
+//! Origins of rules, and errors in them: place, value found, remedy.
 
 use std::{cmp::Ordering, fmt, sync::Arc};
 
@@ -46,7 +46,7 @@ impl fmt::Display for SourceId {
     }
 }
 
-/// Where a rule is declared.
+/// Place at which a rule is declared.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Origin {
     /// The document.
@@ -72,7 +72,7 @@ pub struct RuleError {
     pub origin: Origin,
     /// The keys that lead to the value; empty for the whole document.
     pub path: String,
-    /// What was found, and the remedy.
+    /// The value found, and the remedy.
     pub message: String,
 }
 

@@ -18,7 +18,7 @@ pub struct ExplainedDescriptor<'e> {
     pub own_limit: Option<Override>,
 }
 
-/// How the rules apply to one descriptor of a request.
+/// Application of the rules to one descriptor of a request.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Applied<'r> {
     /// The rule of the descriptor and how it was found; none if the request's own limit stands in its place.
@@ -68,7 +68,7 @@ impl<'r> Applied<'r> {
 }
 
 impl DomainRules {
-    /// How these rules apply to a request with these descriptors.
+    /// Applies the rules to a request with these descriptors, and explains each step.
     pub fn explain_request(&self, descriptors: &[ExplainedDescriptor<'_>]) -> Vec<Applied<'_>> {
         let mut all: Vec<Applied<'_>> = descriptors.iter().map(|one| self.apply(one)).collect();
         let rules: Vec<&Rule> = all.iter().filter_map(Applied::rule).collect();
@@ -95,7 +95,7 @@ impl DomainRules {
     }
 }
 
-/// How a descriptor is matched, entry by entry: its rule, or why it has none.
+/// Explains the matching of a descriptor, entry by entry: its rule, or the reason why it has none.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Explanation<'r> {
     /// One for each entry that matched, in order.
@@ -111,13 +111,13 @@ pub struct Step<'r> {
     pub key: String,
     /// The entry's value.
     pub value: String,
-    /// How it matched.
+    /// The kind of match.
     pub matched: Matched<'r>,
     /// The rule that it selects.
     pub rule: &'r Rule,
 }
 
-/// How an entry matched.
+/// The kind of match of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Matched<'r> {
     /// Key and value.
@@ -141,7 +141,7 @@ pub enum Matched<'r> {
 }
 
 impl<'r> Matched<'r> {
-    /// The pattern whose values share one counter.
+    /// The pattern; its values share one counter.
     #[inline]
     pub(super) fn shared(self) -> Option<&'r Pattern> {
         match self {

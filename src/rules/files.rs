@@ -29,7 +29,7 @@ impl Source {
     }
 }
 
-/// How deep directories may be nested: symbolic links can make a loop of them.
+/// Maximum depth of nested directories: symbolic links can make a loop of them.
 const DEPTH_MAX: usize = 16;
 
 /// Reads the files, and all `.yaml` and `.yml` files in and below the directories. The path `-` is standard input.

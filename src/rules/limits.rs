@@ -19,7 +19,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use std::{fmt, sync::Arc};
 
-/// What makes a limit the same limit after a reload or a restart, however its numbers changed.
+/// Identity of a limit: equal after a reload or a restart, however its numbers changed.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct LimitIdentity {
     /// The domain.
@@ -37,12 +37,12 @@ impl fmt::Display for LimitIdentity {
     }
 }
 
-/// What a [`LimitId`] stands for.
+/// The limit that a [`LimitId`] refers to.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct LimitInfo {
     /// Which limit.
     pub identity: LimitIdentity,
-    /// How it counts, or counted. That of a request's own limit admits nothing: the number is the request's, and the
+    /// Its algorithm, present or last. For limits sent with requests it admits nothing: the number is in the request, and the
     /// meaning of a counter depends on the window alone.
     pub algorithm: Algorithm,
 }
@@ -54,7 +54,7 @@ pub struct LimitTable(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     known: RwLock<Known>,
-    /// Held by readers for whom no number may change its meaning meanwhile, and while numbers are freed.
+    /// Held by readers while no number may change its meaning, and while numbers are freed.
     pinned: Pin,
 }
 
@@ -94,7 +94,7 @@ struct Slot {
     info: Option<Arc<LimitInfo>>,
     /// The collection before which it was last registered.
     registered: u64,
-    /// How many limits the number stood for before this one.
+    /// Number of limits that the number referred to before this one.
     reuses: u32,
 }
 
@@ -296,7 +296,7 @@ impl PinnedLimits<'_> {
         self.table.0.known.read().freed
     }
 
-    /// How many limits each number stood for before its present one, by number. Two equal counts mean the same limit.
+    /// Number of limits that each number referred to before its present one, by number. Equal counts mean the same limit.
     pub fn reuses(&self) -> Vec<u32> {
         self.table.0.known.read().slots.iter().map(|slot| slot.reuses).collect()
     }

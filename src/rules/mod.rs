@@ -1,7 +1,7 @@
 //! Rules: parses YAML into a tree of compiled rules, and matches descriptors against it.
 //!
-//! [`read`] reads the files (the only IO here), `yaml` parses each into a tree of nodes with positions, `grammar` turns
-//! those into declared rules, and `tree` compiles the declared rules of each domain for matching.
+//! [`read`] reads the files (the only IO here), `yaml` parses each into a tree of nodes with positions, `grammar` reads
+//! declared rules from those, and `tree` compiles the declared rules of each domain for matching.
 //!
 //! Invariant: a [`RuleSet`] exists only if every document it was built from is valid. Matching cannot fail; it finds a
 //! rule or none.

@@ -7,7 +7,7 @@ use std::fmt;
 pub struct Pattern {
     /// The pattern as text, with runs of `*` made one.
     text: Box<str>,
-    /// What must come between the first and the last `*`, in this order; none is empty.
+    /// Texts between the first and the last `*`, in order; none is empty.
     middles: Box<[Box<str>]>,
     /// Bytes before the first `*`.
     prefix_len: usize,

@@ -1,4 +1,4 @@
-//! What one node of the rule tree says about the descriptors that reach it.
+//! A rule: the limits and options of one node of the rule tree, for the descriptors that match it.
 
 use super::Origin;
 use crate::{
@@ -10,23 +10,23 @@ use crate::{
 use smallvec::SmallVec;
 use std::num::NonZeroU32;
 
-/// What happens to a counter when its limit does not admit the hits.
+/// The requests whose hits are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Charge {
     /// Hits are counted only if the whole request is admitted.
     #[default]
     Admitted,
-    /// Hits are counted in any case, beyond the limit too: what was used is known only afterwards.
+    /// Hits are counted in any case, beyond the limit too: for costs that are known only afterwards.
     Always,
 }
 
-/// Whose answers to give where Tidegate's are better than the reference server's.
+/// Semantics of decisions where Tidegate and the reference server differ.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Semantics {
-    /// Exact resets; a peek tells whether one more hit would be admitted.
+    /// Exact resets; a peek reports whether one more hit would be admitted.
     #[default]
     Exact,
-    /// As the reference server: a reset is the end of the window, and a check passes at exactly the limit.
+    /// As the reference server: a reset is the end of the window, and a peek is admitted at exactly the limit.
     Reference,
 }
 
@@ -40,12 +40,12 @@ impl Semantics {
     }
 }
 
-/// The keys of a limit's counters, as far as its rule alone tells them.
+/// The part of the keys of a limit's counters that depends on its rule alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KeyPrefix {
-    /// What is hashed by then.
+    /// Hash of the prefix.
     pub fingerprint: Fingerprint,
-    /// How many keys and values of entries are in it, in their order. At least the first key: every rule has one.
+    /// Number of keys and values of entries in it, in order. At least the first key: every rule has one.
     pub texts: NonZeroU32,
 }
 
@@ -59,9 +59,9 @@ pub struct RuleLimit {
     pub tag: u32,
     /// Index of its name in [`RuleSet::limit_names`](super::RuleSet::limit_names): dense, and not stable across reloads.
     pub index: u32,
-    /// The name that answers and `replaces` use; may be empty.
+    /// The name in statuses and `replaces`; may be empty.
     pub name: Box<str>,
-    /// Hits per window, as answers report it.
+    /// Hits per window, as statuses report it.
     pub requests: u32,
     /// The time that `requests` are for.
     pub window: Window,
@@ -69,11 +69,11 @@ pub struct RuleLimit {
     pub unit: Option<Unit>,
     /// The arithmetic.
     pub algorithm: Algorithm,
-    /// What a denied request does to the counter.
+    /// Whether denied requests are charged.
     pub charge: Charge,
-    /// Ours, or the reference server's.
+    /// Tidegate's semantics, or those of the reference server.
     pub semantics: Semantics,
-    /// None until somebody who has the secret of the keys [starts](super::RuleSet::set_key_prefixes) them.
+    /// None until [`RuleSet::set_key_prefixes`](super::RuleSet::set_key_prefixes), which needs the secret of the keys.
     pub key_prefix: Option<KeyPrefix>,
 }
 
@@ -83,8 +83,7 @@ impl RuleLimit {
         CurrentLimit { name: &self.name, requests: self.requests, window: self.window, unit: self.unit }
     }
 
-    /// Whether it counts what is admitted and nothing else, in two words, denies at once what is not, and answers as
-    /// Tidegate does.
+    /// Whether it counts admitted hits only, in a state of two words, denies others at once, and has Tidegate's semantics.
     fn is_plain(&self) -> bool {
         let algorithm = &self.algorithm;
         self.charge == Charge::Admitted
@@ -94,25 +93,25 @@ impl RuleLimit {
     }
 }
 
-/// What a node of the tree says. A node that has no limits and is not unlimited only lists its descriptors: OK.
+/// A node of the tree. One that has no limits and is not unlimited only lists its descriptors: OK.
 ///
-/// What most decisions read comes first, side by side: of many rules none is in a near cache.
+/// The fields that most decisions read are first and adjacent: with many rules, none is in a near cache.
 #[derive(Clone, PartialEq, Debug)]
 #[repr(C)]
 pub struct Rule {
     /// All must admit. Empty for an unlimited or a merely listed descriptor.
     pub limits: SmallVec<[RuleLimit; 1]>,
-    /// See [`Rule::plain_limit`]; found out once, from what lies further off.
+    /// See [`Rule::plain_limit`]; computed once, from fields in other cache lines.
     pub(super) has_plain_limit: bool,
-    /// Nothing limits this, and the answer says so.
+    /// Not limited, and reported as such.
     pub unlimited: bool,
     /// Would-be denials are reported in metrics only.
     pub shadow: bool,
-    /// What answers can say of it, its path above all.
+    /// Description of the rule for responses: its path, and options.
     pub info: RuleInfo,
-    /// Where the descriptor is declared.
+    /// Place at which the descriptor is declared.
     pub origin: Origin,
-    /// Names of limits that do not apply to a request that reaches this rule.
+    /// Names of limits that do not apply to a request that matches this rule.
     pub replaces: Box<[Box<str>]>,
     /// Metrics show every value of the descriptor, not only those that the rule names.
     pub detailed_metric: bool,
@@ -121,28 +120,28 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// The same, knowing whether it has a plain limit.
+    /// The same rule with `has_plain_limit` computed.
     pub(super) fn with_plain_limit(mut self) -> Self {
         let is_plain = !self.shadow && !self.info.quota && !self.unlimited;
         self.has_plain_limit = is_plain && matches!(&*self.limits, [limit] if limit.is_plain());
         self
     }
 
-    /// Asks memory for what a decision reads of it, and does not wait.
+    /// Prefetches the fields that a decision reads.
     #[inline]
     pub(crate) fn prefetch(&self) {
         prefetch(&self.limits);
         prefetch(&self.has_plain_limit);
     }
 
-    /// The limit of a rule that does nothing but limit: it is alone, it denies what is over it, and only what is admitted
-    /// is counted, in two words.
+    /// The plain limit of a rule: its only limit, which denies requests over it and counts only admitted hits, in a state of
+    /// two words.
     #[inline]
     pub fn plain_limit(&self) -> Option<&RuleLimit> {
         if self.has_plain_limit { self.limits.first() } else { None }
     }
 
-    /// Whether it may hold an answer until its turn.
+    /// Whether it may queue requests.
     pub fn may_queue(&self) -> bool {
         !self.shadow && self.limits.iter().any(|limit| limit.algorithm.queueing().is_some())
     }

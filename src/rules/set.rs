@@ -14,11 +14,11 @@ use std::{
     sync::Arc,
 };
 
-/// How files are to be understood.
+/// Options for reading rule files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LoadOptions {
-    /// `Reference`: what a rule does not say is as in the reference server (fixed windows, everything charged), and
-    /// resets are as there in any case.
+    /// `Reference`: defaults of rules are those of the reference server (fixed windows, everything charged), and so are
+    /// resets in any case.
     pub semantics: Semantics,
     /// Several files may add to one domain. Without it, a domain in two files is an error.
     pub merge_domains: bool,
@@ -95,7 +95,7 @@ impl RuleSet {
         self.domains.get(name)
     }
 
-    /// Whether any rule may hold an answer until its turn.
+    /// Whether any rule may queue requests.
     pub fn may_queue(&self) -> bool {
         self.may_queue
     }
@@ -189,7 +189,7 @@ mod tests {
         }
     }
 
-    /// The limits of the one descriptor `k`, whose other lines these are.
+    /// The limits of a descriptor `k` with these further lines.
     fn limits(lines: &str, former: Option<&RuleSet>) -> (RuleSet, Vec<RuleLimit>) {
         let text = format!("domain: d\ndescriptors:\n- key: k\n  {lines}");
         let rules = parse(&text, Semantics::Exact, former).unwrap_or_else(|errors| panic!("{errors}"));

@@ -7,7 +7,7 @@ use smol_str::SmolStr;
 /// Up to this many, comparing each is as fast as hashing one, and saves the table.
 const FEW_MAX: usize = 2;
 
-/// What to find under each text. Strangers only ask, they never insert: no hash flooding, so the seed may be fixed.
+/// A map by text. Clients only look up and never insert, so that hash flooding is impossible and the seed may be fixed.
 #[derive(Clone, Debug)]
 pub(super) struct TextMap<V>(Texts<V>);
 
@@ -18,7 +18,7 @@ enum Texts<V> {
 }
 
 impl<V> TextMap<V> {
-    /// What lies under `text`.
+    /// The value of `text`.
     #[inline]
     pub(super) fn get(&self, text: &str) -> Option<&V> {
         match &self.0 {

@@ -1,9 +1,9 @@
 //! The compiled rules of a domain, and how a descriptor is matched against them.
 //!
 //! Each entry of the descriptor selects one of the nodes of its level: that with its exact key and value; else the first
-//! in the order of the file whose wildcard key or wildcard value matches; else that with its key and no value; else the
-//! descriptor has no rule. The selection is final: if the next entry finds nothing below it, no other node is tried. The
-//! rule is that of the last entry; rules of nodes above it do not apply.
+//! in the order of the file with a wildcard key or wildcard value that matches; else that with its key and no value; else
+//! the descriptor has no rule. The selection is final: if the next entry finds nothing below it, no other node is tried.
+//! The rule is that of the last entry; rules of nodes above it do not apply.
 //!
 //! Nodes with exact keys and values are found by hash; wildcards are tried one after another.
 
@@ -39,7 +39,7 @@ pub struct DomainRules {
 pub struct Found<'r> {
     /// The rule of the last entry.
     pub rule: &'r Rule,
-    /// Entries, by index, whose values share one counter: its key has this pattern in the place of the value.
+    /// Entries, by index, with a counter that all their values share: its key has this pattern instead of the value.
     pub shared: SharedPatterns<'r>,
 }
 
@@ -77,7 +77,7 @@ pub(super) enum Level {
     Wildcards(Box<WildcardLevel>),
 }
 
-/// The nodes of a level some of whose keys are wildcards.
+/// The nodes of a level in which some keys are wildcards.
 #[derive(Clone, Debug)]
 pub(super) struct WildcardLevel {
     /// The nodes with exact keys.
@@ -86,7 +86,7 @@ pub(super) struct WildcardLevel {
     wildcards: Box<[KeyWildcard]>,
 }
 
-/// A node whose key is a wildcard.
+/// A node with a wildcard key.
 #[derive(Clone, Debug)]
 struct KeyWildcard {
     key: Pattern,
@@ -150,7 +150,7 @@ impl DomainRules {
         rule
     }
 
-    /// How the entries are matched, step by step.
+    /// Explains the matching of the entries, step by step.
     pub fn explain(&self, entries: &[Entry<'_>]) -> Explanation<'_> {
         Explanation::new(&self.root, entries)
     }

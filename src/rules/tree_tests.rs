@@ -1,4 +1,4 @@
-//! Matching against an oracle that goes through the declared rules from top to bottom, and the promises one by one.
+//! Matching compared with an oracle that reads the declared rules from top to bottom, and each property by itself.
 
 use super::{DomainRules, LoadOptions, Matched, Outcome, RuleSet, Semantics, Source};
 use crate::limit::{Entry, Override, Unit};
@@ -15,7 +15,7 @@ fn entries(text: &str) -> Vec<Entry<'_>> {
     text.split(',').map(entry).map(|(key, value)| Entry { key, value }).collect()
 }
 
-/// The path of the rule that the entries reach, with the patterns that stand for values in the counter's key.
+/// The path of the rule that the entries match, with the patterns that replace values in the counter's key.
 fn reached(domain: &DomainRules, text: &str) -> Option<String> {
     let found = domain.find(&entries(text))?;
     let shared = found.shared.iter().map(|(index, pattern)| format!(" {index}:{pattern}"));

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-/// How often the wall clock is read.
+/// Interval between readings of the wall clock.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Smaller corrections, such as NTP makes all the time, are not logged.
 const LOGGED_MIN: Duration = Duration::from_millis(100);

@@ -48,7 +48,7 @@ struct Table {
     next_number: u64,
     /// Results of scans: of all connections, and of those of peers at their bound.
     scans: HashMap<Scope, Scan>,
-    /// When a refused connection was last logged.
+    /// Time at which a refused connection was last logged.
     refusal_logged: Option<Timestamp>,
 }
 
@@ -65,7 +65,7 @@ enum Scope {
 }
 
 struct Scan {
-    /// When it found no candidate, if it did not.
+    /// Time at which it found no candidate, if it did not.
     found_none: Option<Timestamp>,
     /// Numbers of connections and their ranks at the scan, the first to be evicted last.
     candidates: Vec<(u64, u64)>,

@@ -58,7 +58,7 @@ pub struct Settings {
     pub http_listen: Option<ListenAddress>,
     /// TLS of both ports.
     pub tls: TlsSettings,
-    /// The rules that the limiter has at the start, and where later ones come from.
+    /// The rules of the limiter at the start, and the sources of later ones.
     pub rules: RuleSettings,
     /// Worker threads.
     pub threads: NonZeroUsize,
@@ -82,16 +82,16 @@ pub struct Settings {
     pub snapshot_interval: Duration,
 }
 
-/// The rules that the limiter has at the start, and where later ones come from.
+/// The rules of the limiter at the start, and the sources of later ones.
 #[derive(Clone, Debug, Default)]
 pub struct RuleSettings {
-    /// How rule files are read.
+    /// Options for reading rule files.
     pub options: LoadOptions,
-    /// What the limiter's rules were built from.
+    /// The documents that the limiter's rules were built from.
     pub sources: Vec<Source>,
-    /// The files and directories to read again when they change; none if the rules do not come from files.
+    /// The files and directories to read again when they change; none if the rules are not from files.
     pub files: Vec<PathBuf>,
-    /// How changes are found.
+    /// Detection of changes.
     pub watch: WatchSettings,
     /// Requests to read the files again.
     pub reload: ReloadRequests,
@@ -124,7 +124,7 @@ pub enum ServeError {
         /// The operating system's error.
         source: io::Error,
     },
-    /// The drain went well, but changes since the last snapshot are lost.
+    /// The drain succeeded, but changes since the last snapshot are lost.
     #[error("the last snapshot could not be written: {0}")]
     LastSnapshot(DiskError),
 }
@@ -160,7 +160,7 @@ pub enum Start<E> {
 /// Restores the counters; called on a thread of its own.
 pub type Restore<E> = Box<dyn FnOnce() -> Result<(Limiter, Writer), E> + Send>;
 
-/// Serves until the future returned by `stop` completes, then drains: health turns NOT_SERVING, connections get GOAWAY,
+/// Serves until the future returned by `stop` completes, then drains: health is NOT_SERVING, connections get GOAWAY,
 /// requests in flight are finished, a last snapshot is written. `stop` is called before anything listens, so that no
 /// signal is missed.
 pub fn serve<S: Future<Output = ()>, E: From<ServeError> + Send + 'static>(

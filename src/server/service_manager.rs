@@ -89,7 +89,7 @@ impl ServiceManager {
     }
 }
 
-/// Opens a socket whose sends never block: a notification must not delay the server.
+/// Opens a non-blocking socket: a notification must not delay the server.
 fn connect(address: &OsString) -> io::Result<UnixDatagram> {
     let address = match address.as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,

@@ -52,7 +52,7 @@ impl RateLimitService {
         service
     }
 
-    /// A service whose counters are being restored: it is [`NotReady`] until [`Self::set_ready`].
+    /// A service while counters are restored: it is [`NotReady`] until [`Self::set_ready`].
     pub fn restoring(clock: Arc<dyn Clock>, request_limits: RequestLimits) -> Self {
         Self {
             limiter: Arc::default(),
@@ -178,7 +178,7 @@ impl RateLimitService {
         self.options.is_some() || decision.has_on_deny()
     }
 
-    /// What the response has besides the code and the statuses.
+    /// Content of the response besides the code and the statuses.
     pub fn additions<'d>(&self, request: &Request<'_>, decision: &Decision<'d>) -> Additions<'d> {
         let options = self.options.as_deref();
         let needs_limits = options.is_some_and(|options| options.headers.need_service_limits());

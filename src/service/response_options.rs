@@ -1,5 +1,5 @@
-//! What a response has besides its code and its statuses: what rules declare for their denials, and what the server is
-//! configured to add to every decision.
+//! Content of a response besides its code and its statuses: that which rules declare for their denials, and that which
+//! the server is configured to add to every decision.
 
 use super::{
     client_headers::{self, ResponseHeaders},
@@ -12,7 +12,7 @@ use crate::{
 use http::HeaderName;
 use serde_json::{Map, Value};
 
-/// What the server adds to every decision. The default adds nothing.
+/// Additions to every decision. The default adds nothing.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct ResponseOptions {
     /// The request, and the rules and limits that are over, as metadata for the proxy's logs and filters.

@@ -26,9 +26,9 @@ struct Line {
 /// The sums.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Totals {
-    /// Requests whose decision is OK.
+    /// Requests decided as OK.
     pub admitted: u64,
-    /// Requests whose decision is OVER_LIMIT.
+    /// Requests decided as OVER_LIMIT.
     pub denied: u64,
     /// Descriptors that no limit applied to: of an unknown domain, without a rule, or with a rule without limits.
     pub without_limit: u64,

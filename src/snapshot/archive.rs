@@ -36,7 +36,7 @@ impl Archive {
         Ok(found.map(|snapshot| Self { directory: directory.into(), disk, snapshot }))
     }
 
-    /// When it was committed, by the clock of the machine that wrote it.
+    /// Time of the commit, by the clock of the machine that wrote it.
     pub fn at(&self) -> Timestamp {
         self.snapshot.at
     }

@@ -1,8 +1,8 @@
-//! A disk whose writes end in time: they run on a thread, which is abandoned when one exceeds the timeout.
+//! A disk with a timeout for writes: they run on a thread, which is abandoned when one exceeds the timeout.
 //!
-//! sled 0.34 waits forever when one of its background writes fails at the wrong moment (its logger stores the error
-//! without waking the threads that wait for it), and a failing device can block any system call. Neither may keep snapshots from
-//! being retried, nor the process from ending. What always holds:
+//! sled 0.34 waits forever when one of its background writes fails at the wrong moment (its logger stores the error without
+//! waking the threads that wait for it), and a failing device can block any system call. Neither may keep snapshots from being
+//! retried, nor the process from ending. What always holds:
 //!
 //! - A write returns within the timeout. When it exceeds it, its thread is given no further work, its permit to replace
 //!   the manifest is revoked, and the next operation starts a new thread with a new disk. The generation of an abandoned

@@ -78,7 +78,7 @@ pub struct Started {
     pub writer: Writer,
     /// The result of restoring.
     pub restored: Restored,
-    /// Where a bad snapshot was moved to.
+    /// Path to which a bad snapshot was moved.
     pub moved_aside: Option<PathBuf>,
 }
 

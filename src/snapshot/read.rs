@@ -16,12 +16,12 @@ use std::io;
 /// A page names its shard in two bytes.
 const SHARDS_MAX: usize = 1 << 16;
 
-/// A committed snapshot whose counters are still to be read.
+/// A committed snapshot; its counters are still to be read.
 #[derive(Debug)]
 pub struct Snapshot {
     /// The secret of the keys.
     pub seed: Seed,
-    /// When it was committed, by the clock of the machine that wrote it.
+    /// Time of the commit, by the clock of the machine that wrote it.
     pub at: Timestamp,
     /// The limits that its counters refer to by their places.
     pub limits: Vec<LimitInfo>,

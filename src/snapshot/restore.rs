@@ -34,7 +34,7 @@ pub struct Restored {
     pub expired: u64,
     /// Whether the clock is behind the time of the snapshot: it was set back.
     pub from_the_future: bool,
-    /// When the snapshot was taken; none if there was none.
+    /// Time of the snapshot; none if there was none.
     pub at: Option<Timestamp>,
 }
 

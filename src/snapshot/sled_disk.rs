@@ -61,7 +61,7 @@ pub(super) struct SledDisk {
     /// Whether the directory must not be written to, not even by sled when it reads.
     is_read_only: bool,
     open: Option<OpenGeneration>,
-    /// Where a generation is read from, if not in place.
+    /// The copy from which a generation is read, if not in place.
     copy: Option<(u64, PrivateCopy)>,
     /// Whether space is reserved before sled writes; false in the test that shows why.
     reserves: bool,
@@ -73,7 +73,7 @@ pub(super) struct SledDisk {
 
 struct OpenGeneration {
     number: u64,
-    /// Where it was opened: in place, or a copy.
+    /// Path of the open database: in place, or a copy.
     path: PathBuf,
     database: sled::Db,
     /// Bytes read and written since it was opened.

@@ -1,6 +1,6 @@
 //! The bytes of a state within a page. Pure; reading never panics. The format never changes: every version must read it.
 //!
-//! Two words: a byte whose upper and lower four bits are the numbers of bytes of each word that follow, then those bytes, the
+//! Two words: a byte with the numbers of bytes of each word in its upper and lower four bits, then those bytes, the
 //! least significant first; ten million counters of small numbers take little room so. Any other state: the byte 255,
 //! how many bytes follow (4 bytes), and the state as [`State::encode`] has it.
 

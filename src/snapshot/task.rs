@@ -38,7 +38,7 @@ impl SnapshotCounts {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// When the last snapshot was written, in nanoseconds since the Unix epoch; 0 before the first.
+    /// Time of the last snapshot, in nanoseconds since the Unix epoch; 0 before the first.
     pub fn last_at_nanos(&self) -> u64 {
         self.last_at_nanos.load(Ordering::Relaxed)
     }

@@ -5,7 +5,7 @@
 
 use super::{Counter, Key, Shard, table::PAGE_SLOTS};
 
-/// Which keys of a shard a page holds: those whose place bits end in `bits`.
+/// The keys of a shard that a page holds: those with place bits that end in `bits`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PageKeys {
     /// Number of bits; at most [`PageKeys::DEPTH_MAX`].
@@ -18,10 +18,10 @@ impl PageKeys {
     /// Every key of the shard.
     pub const ALL: Self = Self { depth: 0, bits: 0 };
 
-    /// The deepest that a page lies.
+    /// Maximum depth of a page.
     pub const DEPTH_MAX: u32 = 31;
 
-    /// The keys among these whose next bit is `bit`.
+    /// The keys among these with `bit` as the next bit.
     pub(crate) const fn half(self, bit: bool) -> Self {
         Self { depth: self.depth + 1, bits: self.bits | (bit as u32) << self.depth }
     }

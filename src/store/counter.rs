@@ -34,7 +34,7 @@ impl Label {
 }
 
 impl Counter {
-    /// A counter whose state may be dropped from `expires` on.
+    /// A counter that may be dropped from `expires` on.
     #[inline]
     pub fn new(state: State, limit: LimitId, expires: Timestamp) -> Self {
         let expires_secs = whole_seconds(expires);

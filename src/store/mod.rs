@@ -111,7 +111,7 @@ impl Store {
         self.counters.load(Ordering::Relaxed)
     }
 
-    /// How many shards there are.
+    /// Number of shards.
     pub fn shard_count(&self) -> usize {
         SHARDS
     }

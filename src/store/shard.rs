@@ -48,7 +48,7 @@ impl Shard {
         self.insert_foreign(key, counter, now).expect("keys made under a secret are spread")
     }
 
-    /// As [`Shard::insert`], for a key from a file, whose author may have chosen it.
+    /// As [`Shard::insert`], for a key from a file, which its author may have chosen.
     pub fn insert_foreign(&mut self, key: Key, counter: Counter, now: Timestamp) -> Result<usize, Crowded> {
         self.counters.insert(key, counter, live_at(now))
     }

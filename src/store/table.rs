@@ -7,7 +7,7 @@
 //!
 //! Invariants:
 //!
-//! - All keys of a page agree in its bits, and every directory entry whose index ends in those bits names the page.
+//! - All keys of a page agree in its bits, and every directory entry with an index that ends in those bits is the page's.
 //! - Keys move only into pages that are marked as changed, and never to a page with a lower number than theirs.
 
 use super::{
@@ -35,8 +35,8 @@ const PAGES_SEARCHED_MAX: usize = 128;
 /// Pages that are visited under one lock.
 const PAGES_VISITED_MAX: usize = 32;
 
-/// Too many keys agree in the bits that distinguish pages. Keys made under a secret never do; chosen keys may, and the directory
-/// that distinguished them would outgrow any memory.
+/// Too many keys agree in the bits that distinguish pages. Keys made under a secret never do; chosen keys may, and the
+/// directory that distinguished them would outgrow any memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("too many keys end in the same bits: no secret made them")]
 pub struct Crowded;
@@ -261,7 +261,7 @@ impl<T: Default> Table<T> {
         }
     }
 
-    /// Moves the slots of a full page whose next bit is one to a page of their own.
+    /// Moves the slots of a full page that have one as the next bit to a page of their own.
     fn split(&mut self, number: usize) -> Result<(), Crowded> {
         let places_max = PLACES_PER_PAGE_MAX * (self.pages.len() + 1);
         let page = &mut self.pages[number];

@@ -23,7 +23,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-/// Where the figures are read. It exists once the counters are restored.
+/// Source of the figures. It exists once the counters are restored.
 #[derive(Clone)]
 pub struct Sources {
     /// The counts of decisions.

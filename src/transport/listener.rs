@@ -55,7 +55,7 @@ impl Listener {
         Ok(Self::Tcp { listener, address })
     }
 
-    /// A bound Unix socket whose file remains when the listener is dropped.
+    /// A bound Unix socket. Its file remains when the listener is dropped.
     pub(super) fn inherited_unix(listener: StdUnixListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let path = listener.local_addr()?.as_pathname().unwrap_or(Path::new("(unnamed)")).into();

@@ -12,7 +12,7 @@ pub(crate) enum Peer {
     Ip(IpAddr),
     /// The user id of a process on the other end of a Unix socket.
     User(u32),
-    /// A Unix socket whose credentials the kernel does not give.
+    /// A Unix socket for which the kernel does not give credentials.
     UnknownUser,
 }
 

@@ -1,4 +1,4 @@
-//! A machine whose clock was set between the stop of one server and the start of the next, with a real server.
+//! A clock that is set between the stop of one server and the start of the next, with a real server.
 //!
 //! The snapshot is written by a clock that is off; the server that starts with it has the machine's.
 
@@ -48,7 +48,7 @@ fn rules(window: Duration) -> String {
 }
 
 impl DataDir {
-    /// Written by a process whose clock stood at `then`. Of each limit, alice has used three and bob has used all.
+    /// Written by a process with the time `then`. Of each limit, alice has used three and bob has used all.
     fn written_at(then: Timestamp, window: Duration) -> Self {
         let (data, text) = (tempfile::tempdir().expect("a folder"), rules(window));
         let source = Source::file("rules.yaml", text.clone());
@@ -111,7 +111,7 @@ fn behind(by: Duration) -> Timestamp {
     Timestamp::from_nanos(now().as_nanos() - by.as_nanos() as u64)
 }
 
-/// A length from this one on, in whose windows on the clock now and `before` are in one, whose end is not near.
+/// A window length, at least this one, for which now and `before` are in one window on the clock that does not end soon.
 fn window_around_now(at_least: Duration, before: Duration) -> Duration {
     let now_secs = now().as_nanos() / 1_000_000_000;
     let is_around = |secs: &u64| (before.as_secs() + 20..secs - 120).contains(&(now_secs % secs));

@@ -159,7 +159,7 @@ async fn ask(client: &mut Client, random: &mut u64, clock: &dyn Clock, hits: &Mu
     is_there
 }
 
-/// When the last snapshot that is known to be committed began, in nanoseconds since the Unix epoch.
+/// Start of the last snapshot that is known to be committed, in nanoseconds since the Unix epoch.
 fn last_snapshot_began(log: &[String]) -> Option<u64> {
     let lines = log.iter().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     let written = lines.filter(|line| line["message"] == "snapshot written");

@@ -1,4 +1,4 @@
-//! What only tests of clients use: a server whose clock is set, and a server that misbehaves.
+//! Modes for tests of clients: a server with a clock that is set, and a server that misbehaves.
 
 use crate::support::{Client, Server, descriptor, rules_file};
 use std::{process::Command, time::Duration};

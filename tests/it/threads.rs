@@ -46,7 +46,7 @@ fn request<'v>(values: &[&'v str], hits: Hits) -> Request<'v> {
     request.checked(&RequestLimits::default()).expect("a good request")
 }
 
-/// Asks one hit of each of the values' counters, in this order, all at the same moment.
+/// Requests hits of each of the values' counters, in this order, all at the same time.
 fn ask(limiter: &Limiter, values: &[&str], hits: Hits) -> (Code, Vec<u32>) {
     let pinned = limiter.pin();
     let decision = pinned.decide(&request(values, hits), Timestamp::from_millis(1_700_006_400_000));
@@ -88,7 +88,7 @@ fn a_request_over_several_shards_is_charged_as_a_whole_or_not_at_all_by_any_numb
         let charged = in_threads(|thread| {
             let mut charged = 0;
             for round in 0..LIMIT {
-                // Three different counters, whose order depends on the thread.
+                // Three different counters, in an order that depends on the thread.
                 let first = (round * 5 + thread) % VALUES.len();
                 let mut values = [0, 1 + round % 4, 6].map(|step| VALUES[(first + step) % VALUES.len()]);
                 values.rotate_left(thread % 3);

@@ -353,7 +353,7 @@ fn every_scenario_has_the_expected_responses() {
     let scenarios = scenarios();
     assert!(scenarios.len() >= 60, "{} scenarios", scenarios.len());
     let failed = scenarios.iter().filter(|scenario| {
-        // All of those that fail are told, not only the first.
+        // All failures are reported, not only the first.
         std::panic::catch_unwind(|| scenario.play()).is_err()
     });
     assert_eq!(failed.count(), 0, "scenarios failed");

@@ -90,7 +90,7 @@ struct Snapshot {
     labels: BTreeMap<Key, Option<Label>>,
 }
 
-/// The part of a limit whose change converts its counters.
+/// The part of a limit that, if changed, converts its counters.
 #[derive(Clone)]
 struct Label {
     model: Model,
@@ -197,7 +197,7 @@ impl Naive {
         self.is_changed = at > start || at == 0;
     }
 
-    /// Decides a request whose caller waits at most `max_wait` nanoseconds.
+    /// Decides a request; its caller waits at most `max_wait` nanoseconds.
     pub fn decide(&mut self, descriptors: &[DescriptorHits], max_wait: u64, now: u64) -> Outcome {
         // If counters are scarce, the result depends on which expired ones are still stored.
         if self.settings.may_fill_up() {

@@ -91,7 +91,7 @@ fn best(work: impl Fn()) -> f64 {
     nanos.min().expect("there is at least one repeat") as f64 / DECISIONS as f64
 }
 
-/// How many times the decisions of one thread two threads make, on keys of their own.
+/// Decisions of two threads on keys of their own, as a multiple of those of one thread.
 fn two_threads_ratio() -> f64 {
     let limiter = limiter();
     let work = |first_key: u64| {

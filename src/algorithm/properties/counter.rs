@@ -71,7 +71,7 @@ fn case_of(which: usize, limit: u32, nanos: u64, precision: u8, hits: u32) -> Ca
             Model::LeakyBucket { burst: wide, hits, per: nanos },
         ),
     };
-    // As many gaps as a test makes stay within the year whose months the oracle knows.
+    // Short enough that all gaps of a test are within the year of the oracle's calendar.
     let nanos = if which == 5 { 5 * 86_400_000_000_000 } else { nanos };
     Case { algorithm, model, nanos }
 }
@@ -111,7 +111,7 @@ pub(super) enum Event {
     GiveBack(u64),
 }
 
-/// Events, and how long after the one before each comes: a share of the case's own length, give or take a nanosecond.
+/// Events, with the gap before each: a share of the length of the case, plus or minus a nanosecond.
 pub(super) fn events() -> impl Strategy<Value = Vec<(f64, i8, Event)>> {
     let gap = prop_oneof![4 => Just(0.0), 8 => 0.0..0.4f64, 2 => Just(1.0), 1 => 0.9..2.5f64];
     let event = prop_oneof![

@@ -10,14 +10,14 @@ use std::{
 };
 use tonic::Status;
 
-/// The methods whose calls stay open.
+/// The methods with calls that stay open.
 const METHODS: [&str; 3] = [
     "/grpc.health.v1.Health/Watch",
     "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
 ];
 
-/// How many calls may stay open. Each takes some 15 kB.
+/// Maximum numbers of calls that stay open. Each takes some 15 kB.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LongLivedBounds {
     /// Calls of all connections.

@@ -21,7 +21,7 @@ pub(in crate::api) struct OneMessage<B> {
 enum Progress {
     /// In the prefix of the message: its bytes so far.
     Prefix { bytes: [u8; PREFIX_BYTES], read: usize },
-    /// In the message: bytes to come. None left means that it is complete.
+    /// In the message: bytes still to be received. Zero means that it is complete.
     Message { left: u64 },
 }
 

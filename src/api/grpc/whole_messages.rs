@@ -11,7 +11,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-/// A body whose data frames end where messages end.
+/// A body with data frames that end where messages end.
 ///
 /// A message longer than the bound is passed on as it is received: the decoder refuses it by its prefix.
 pub(in crate::api) struct WholeMessages<B> {

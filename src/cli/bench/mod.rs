@@ -109,7 +109,7 @@ pub(super) struct Bench {
     /// Process id of a server on this machine, to report its CPU time per request.
     #[arg(long)]
     pid: Option<u32>,
-    /// Write latency by percentile as SVG to this file; - is standard output, and the report then goes to standard error.
+    /// Write latency by percentile as SVG to this file; - is standard output, and the report is then on standard error.
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
     /// Print the report as JSON.

@@ -2,7 +2,7 @@
 
 use std::{fs, io, path::PathBuf};
 
-/// A process whose CPU time is read.
+/// A server process.
 #[derive(Clone, Debug)]
 pub(super) struct ServerProcess {
     threads: PathBuf,

@@ -1,4 +1,4 @@
-//! What is on the disk below some paths: enough to see whether it changed.
+//! State of the files below some paths, sufficient to detect changes.
 
 use std::{
     collections::BTreeSet,
@@ -7,14 +7,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// How deep directories are looked into, as for rule files: symbolic links can make a loop of them.
+/// Maximum depth of directories, as for rule files: symbolic links can make a loop of them.
 const DEPTH_MAX: usize = 16;
 
 /// The files at and below some paths. Names in directories that begin with a dot are left out.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct FilesSnapshot(Vec<(PathBuf, Content)>);
 
-/// What is at a path; symbolic links are followed.
+/// The file at a path; symbolic links are followed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Content {
     File(FileVersion),

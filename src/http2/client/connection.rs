@@ -13,7 +13,7 @@ use crate::http2::{
 use hashbrown::HashMap;
 
 /// The largest body that can be sent. Half of the smallest window a server starts with: servers return window when half
-/// of it is used, so that a request never waits for room that cannot come.
+/// of it is used, so that a request never waits for window that is never returned.
 pub(crate) const BODY_MAX: usize = 32_767;
 
 /// This client's window for the whole connection; returned when half of it is used.
@@ -40,7 +40,7 @@ pub(crate) struct WindowTooSmall {
     body: usize,
 }
 
-/// A request whose stream has ended.
+/// A request after the end of its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Finished<R> {
     /// The token given to [`Connection::start`].
@@ -48,7 +48,7 @@ pub(crate) struct Finished<R> {
     pub(crate) end: StreamEnd<R>,
 }
 
-/// How a stream ended.
+/// The end of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StreamEnd<R> {
     /// With END_STREAM.

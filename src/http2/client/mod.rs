@@ -1,7 +1,7 @@
-//! The client half of HTTP/2 (RFC 9113), for requests whose body is known when they start.
+//! The client half of HTTP/2 (RFC 9113), for requests with a body that is known at their start.
 //!
-//! Does no IO: [`Connection`] turns bytes read into finished requests, and requests into bytes to write. The header block
-//! of a request is encoded once. Responses are decoded in full and handed to a [`Response`], field by field.
+//! Does no IO: [`Connection`] decodes finished requests from bytes read, and encodes requests to bytes to write. The header
+//! block of a request is encoded once. Responses are decoded in full and handed to a [`Response`], field by field.
 
 mod connection;
 mod request_encoder;

@@ -1,4 +1,4 @@
-//! Bounds on work that a client causes without asking for a decision.
+//! Bounds on work that a client causes without requesting a decision.
 
 use crate::http2::{ConnectionError, ErrorCode, Http2Settings};
 use std::time::Duration;
@@ -41,7 +41,7 @@ impl Budget {
         self.answers
     }
 
-    /// A control frame, or another frame that asks for nothing, was received.
+    /// A control frame, or another frame without a request, was received.
     pub(super) fn control_frame(&mut self, settings: &Http2Settings) -> Result<(), ConnectionError> {
         self.control_frames = self.control_frames.saturating_add(1);
         let earned = self.requests.saturating_mul(CONTROL_FRAMES_PER_REQUEST);

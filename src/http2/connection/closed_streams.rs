@@ -1,4 +1,4 @@
-//! What is remembered of streams that are closed, within fixed bounds.
+//! State of closed streams, within fixed bounds.
 
 use hashbrown::HashSet;
 use std::collections::VecDeque;

@@ -88,7 +88,7 @@ pub(super) struct Connection<S: Service> {
     time: time::Times,
 }
 
-/// Phase of the connection. It never goes back.
+/// Phase of the connection. Phases only advance.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Phase {
     /// No preface from the client yet.
@@ -300,7 +300,7 @@ impl<S: Service> Connection<S> {
         self.budget.reset(&self.settings)
     }
 
-    /// Resets the streams whose responses are complete and whose requests are not.
+    /// Resets streams with a complete response and an incomplete request.
     fn reset_discarding(&mut self) {
         let discarding = self.streams.iter().filter(|(_, stream)| stream.is_discarding());
         let discarding: Vec<u32> = discarding.map(|(&id, _)| id).collect();

@@ -152,7 +152,7 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Opens a stream for a call of the fast path whose body is not complete.
+    /// Opens a stream for a call of the fast path with an incomplete body.
     fn buffer(
         &mut self,
         id: u32,
@@ -177,7 +177,7 @@ impl<S: Service> Connection<S> {
         self.streams.entry(id).insert(stream).into_mut()
     }
 
-    /// Routes the request whose headers were decoded last.
+    /// Routes the request of the headers that were decoded last.
     fn route_headers(
         &mut self,
         id: u32,
@@ -249,7 +249,7 @@ impl<S: Service> Connection<S> {
         Ok(())
     }
 
-    /// HEADERS on a stream whose request has ended, or that was never opened.
+    /// HEADERS on a stream after the end of its request, or on one that was never opened.
     fn on_late_headers(&mut self, id: u32) -> Result<(), ConnectionError> {
         if self.closed.was_reset(id) {
             return self.budget.control_frame(&self.settings);
@@ -371,7 +371,7 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Responds to a buffered call whose body is complete.
+    /// Responds to a buffered call with a complete body.
     fn finish_buffered(&mut self, id: u32, service: &S) {
         let Some(stream) = self.streams.remove(&id) else { return };
         self.time.request_ended();

@@ -1,4 +1,4 @@
-//! Streams whose frames wait for a window, by the window they wait for. Every operation is O(1) or O(log n), so that a
+//! Streams with frames that wait for a window, by that window. Every operation is O(1) or O(log n), so that a
 //! client cannot make the server look at all streams by small changes of windows.
 
 use std::{

@@ -11,19 +11,19 @@ use std::time::Duration;
 #[derive(Default)]
 pub(super) struct Times {
     now: Duration,
-    /// When bytes were last received.
+    /// Time at which bytes were last received.
     last_read: Duration,
-    /// When a request last ended.
+    /// Time at which a request last ended.
     request_ended: Duration,
     /// The budget's count of responses at the last tick.
     responses: u32,
     /// Whether a request has been received whole.
     has_request: bool,
-    /// When a PING was sent to see whether the client is alive; none once it has been heard.
+    /// Time at which a PING was sent to check that the client is alive; none once bytes have been received since.
     pinged: Option<Duration>,
-    /// The bytes whose writing has a deadline.
+    /// The bytes that have a deadline for writing.
     pending_write: Option<PendingWrite>,
-    /// When the client was first asked to open no more streams.
+    /// Time of the first GOAWAY.
     drain_started: Option<Duration>,
     /// The stream of a header block that is not complete, and when it was first seen.
     partial_block: Option<(u32, Duration)>,
@@ -32,7 +32,7 @@ pub(super) struct Times {
 /// Bytes that were waiting to be written at some tick. Bytes added later are not part of it.
 struct PendingWrite {
     since: Duration,
-    /// How many of them are left.
+    /// Number of them still to be written.
     bytes: usize,
 }
 
@@ -100,7 +100,7 @@ impl<S: Service> Connection<S> {
         self.time.has_request
     }
 
-    /// When the last request ended, counted from the connection's start; none while there is one.
+    /// Time at which the last request ended, from the connection's start; none while there is one.
     pub(in crate::http2) fn idle_since(&self) -> Option<Duration> {
         self.streams.is_empty().then_some(self.time.request_ended)
     }
@@ -109,7 +109,7 @@ impl<S: Service> Connection<S> {
         self.time.now.saturating_sub(since) >= timeout
     }
 
-    /// Closes a connection whose client does not read what was waiting for it, not even the connection's end.
+    /// Closes a connection if its client does not read pending bytes, not even the GOAWAY.
     fn end_stalled_write(&mut self) {
         let (bytes, since) = (self.unwritten().len(), self.time.now);
         if bytes == 0 {
@@ -121,7 +121,7 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Resets streams whose requests do not end, and those whose responses wait for a window.
+    /// Resets streams with requests that do not end, or with responses that wait for a window.
     fn end_slow_streams(&mut self) {
         let slow = self.streams.iter().filter(|(_, stream)| {
             !stream.has_whole_request() && self.is_over(stream.opened, self.settings.body_timeout)
@@ -147,7 +147,7 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Ends a connection whose client sends a header block without end.
+    /// Ends a connection if its client sends a header block without end.
     fn end_slow_header_block(&mut self) {
         let stream = self.partial_block.as_ref().map(|block| block.stream);
         match (stream, self.time.partial_block) {

@@ -2,7 +2,7 @@
 
 use super::{huffman, static_table::STATIC_TABLE};
 
-/// Appends an integer whose first byte carries `pattern` above its `prefix_bits` low bits.
+/// Appends an integer, with `pattern` in the first byte above its `prefix_bits` low bits.
 fn write_integer(pattern: u8, prefix_bits: u32, value: usize, block: &mut Vec<u8>) {
     let mask = (1_usize << prefix_bits) - 1;
     if value < mask {

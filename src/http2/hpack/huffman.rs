@@ -74,7 +74,7 @@ impl Canonical {
 /// The longest code in [`SHORT`], which has all characters that are common in headers.
 const SHORT_BITS: usize = 8;
 
-/// For each eight bits: the symbol whose code they start with, and its length; zero if the code is longer.
+/// For each eight bits: the symbol of the code that they start with, and its length; zero if the code is longer.
 static SHORT: [(u8, u8); 1 << SHORT_BITS] = {
     let mut short = [(0, 0); 1 << SHORT_BITS];
     let mut symbol = 0;

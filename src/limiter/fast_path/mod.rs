@@ -1,4 +1,4 @@
-//! The fast path of most requests: hits for descriptors that each match one plain limit, whose counter exists.
+//! The fast path of most requests: hits for descriptors that each match one plain limit and have a counter already.
 //!
 //! [`single`] takes one descriptor, [`multi`] a few. Each decides exactly as the general path does, or returns none without
 //! having changed anything. A property sends random requests through both and compares decisions and counters.
@@ -18,7 +18,7 @@ use crate::{
     store::{Key, Shard, SlotIndex, Store},
 };
 
-/// Requests with more descriptors are decided in general form, whose overhead then matters little.
+/// Requests with more descriptors take the general path; its overhead is then a small part of the work.
 pub(super) const DESCRIPTORS_MAX: usize = 4;
 
 /// So few counters are in a near cache without prefetching.
@@ -71,7 +71,7 @@ pub(super) fn charge<'r>(
     charge_of(domain.find(&descriptor.entries).as_ref(), descriptor, domain, keys)
 }
 
-/// As [`charge`], for a descriptor whose rule is `found`.
+/// As [`charge`], for a descriptor with the rule `found`.
 #[inline]
 pub(super) fn charge_of<'r>(
     found: Option<&Found<'r>>,

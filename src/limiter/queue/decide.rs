@@ -1,7 +1,7 @@
-//! Deciding where requests may be queued: a request whose hits do not fit now, but will while its caller still waits, is
-//! charged now and answered then.
+//! Decisions with queues: a request with hits that do not fit now, but will before its caller's deadline, is charged now
+//! and answered then.
 //!
-//! What always holds:
+//! Invariants:
 //!
 //! - A queued request is charged like an admitted one: as a whole, on arrival. Later requests are behind it.
 //! - It is queued only if every limit that does not admit it now will, and is released when the last of them does.

@@ -15,13 +15,12 @@ use smallvec::SmallVec;
 use std::task::Waker;
 
 impl Limiter {
-    /// When a queued request is to be answered, as things are: it may change to an earlier time.
+    /// Present release time of a queued request; it may change to an earlier time.
     pub fn due(&self, ticket: &Ticket) -> Due {
         self.queues.lock().due(ticket)
     }
 
-    /// What to do with a queued request now. It is to be polled on arrival, at the time that the last poll returned, and
-    /// when `waker` is woken.
+    /// Polls a queued request: on arrival, at the time that the last poll returned, and when `waker` is woken.
     pub fn poll(&self, ticket: &Ticket, waker: &Waker, now: Timestamp) -> QueuePoll {
         let mut woken = Vec::new();
         let poll = self.queues.lock().poll(ticket, waker, now, &mut woken);

@@ -32,7 +32,7 @@ pub(super) struct Member {
 struct Entry {
     member: Member,
     is_removed: bool,
-    /// What `advances` summed up to here on arrival. Sums wrap; differences of them are exact.
+    /// Sum of `advances` up to here on arrival. Sums wrap; differences of them are exact.
     sum_on_arrival: u64,
     /// Hits by which it had advanced when its request was polled last.
     seen: u64,
@@ -80,7 +80,7 @@ impl Line {
         self.index(number).is_some()
     }
 
-    /// When a member is released by this bucket.
+    /// Time at which this bucket releases a member.
     pub(super) fn release_at(&self, number: u64) -> Option<Timestamp> {
         Some(self.bucket.release_at(self.position(self.index(number)?)))
     }

@@ -48,7 +48,7 @@ pub struct Ticket {
     pub(super) over: SmallVec<[u32; 2]>,
 }
 
-/// When a queued request is to be answered.
+/// Release time of a queued request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Due {
     /// At its release time.
@@ -57,10 +57,10 @@ pub enum Due {
     TooLate,
 }
 
-/// What the owner of a queued request has to do.
+/// Next step of the owner of a queued request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QueuePoll {
-    /// Release it: its release time has come.
+    /// Release it: it is due.
     Release,
     /// Poll again at this time, or when woken.
     Again(Timestamp),
@@ -153,7 +153,7 @@ impl Queues {
         Ticket { number, keys, over }
     }
 
-    /// When the request is to be answered, as things are.
+    /// Present release time of the request.
     pub(super) fn due(&self, ticket: &Ticket) -> Due {
         let request = self.requests.get(&ticket.number).expect(STILL_QUEUED);
         let releases = request.hits.iter().filter(|hits| hits.waits).filter_map(|hits| {

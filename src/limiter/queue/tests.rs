@@ -357,8 +357,8 @@ fn queued_requests_keep_their_release_times_when_the_rules_change_and_later_ones
     assert_eq!(world.limiter.queued(), 0);
 }
 
-/// A defect that the simulator found: where no rule had a queue any more, hits given back advanced no request, and a request that
-/// was cancelled then gave back a hit of another.
+/// A defect that the simulator found: where no rule had a queue any more, hits given back advanced no request, and a request
+/// that was cancelled then gave back a hit of another.
 #[test]
 fn hits_given_back_advance_requests_after_the_queue_was_removed_from_the_rule() {
     let mut world = World::new(ONE_A_SECOND);
@@ -540,7 +540,7 @@ fn a_request_that_waits_for_two_buckets_wakes_those_behind_it_in_either() {
     }
 }
 
-/// A response needs time to reach its caller: one released at the caller's deadline was charged, and came too late.
+/// A response needs time to reach its caller: one released at the caller's deadline was charged, and arrived too late.
 #[test]
 fn a_request_that_would_be_released_within_the_margin_of_its_deadline_is_denied_and_not_charged() {
     let margin = Duration::from_millis(2);

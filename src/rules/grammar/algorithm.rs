@@ -1,4 +1,4 @@
-//! How a limit counts: from the keys of a `rate_limit` to an [`Algorithm`].
+//! Algorithms of limits: from the keys of a `rate_limit` to an [`Algorithm`].
 //!
 //! To add an algorithm, write the function that reads its keys and give it a row in [`ALGORITHMS`].
 
@@ -16,14 +16,14 @@ use crate::{
 };
 use std::{num::NonZeroU32, time::Duration};
 
-/// An algorithm with what answers say of its limit.
+/// An algorithm, with the numbers that statuses report of its limit.
 pub(super) struct Counting {
     pub(super) requests: u32,
     pub(super) window: Window,
     pub(super) algorithm: Algorithm,
 }
 
-/// Reads the keys of one algorithm; none if they say nothing usable, which is reported.
+/// Reads the keys of one algorithm; none if they are invalid, which is reported.
 type Read = fn(&mut Fields<'_>, Semantics, &mut Report<'_>) -> Option<Counting>;
 
 const ALGORITHMS: [(&str, Read); 5] = [
@@ -37,16 +37,16 @@ const ALGORITHMS: [(&str, Read); 5] = [
 /// The largest limit of a sliding log: it remembers every hit that counts, in up to nine bytes.
 const LOG_LIMIT_MAX: u32 = 1_000_000;
 
-/// The longest that an answer may be held. Whoever asks holds a stream open meanwhile.
+/// The longest wait of a queued request. Its stream stays open meanwhile.
 const WAIT_MAX: Duration = Duration::from_secs(3_600);
 
-/// The most hits that may wait in one bucket. Whoever gives up moves all behind, one by one.
+/// The maximum number of hits queued in one bucket.
 const QUEUE_MAX: u32 = 10_000;
 
-/// Hits that may wait in one bucket unless said otherwise.
+/// The default maximum number of hits queued in one bucket.
 const QUEUE_DEFAULT: u32 = 100;
 
-/// The algorithm that a key belongs to, for those who wrote it beside another.
+/// The algorithm that a key belongs to, for an error where it is used with another.
 pub(super) fn home(key: &str) -> Option<&'static str> {
     match key {
         "precision" => Some("it goes with `algorithm: sliding_window`"),
@@ -57,7 +57,7 @@ pub(super) fn home(key: &str) -> Option<&'static str> {
     }
 }
 
-/// What `algorithm` and the keys that go with it say.
+/// Reads `algorithm` and the keys that belong to it.
 pub(super) fn counting(
     fields: &mut Fields<'_>,
     semantics: Semantics,
@@ -73,7 +73,7 @@ pub(super) fn counting(
     choice(&field, report, "an algorithm", &ALGORITHMS).unwrap_or(default)(fields, semantics, report)
 }
 
-/// What stands for the name that is written; what it is one of is reported if it is none of them.
+/// The choice of this name; reports the valid names if it is none of them.
 fn choice<T: Copy>(
     field: &Field<'_>,
     report: &mut Report<'_>,
@@ -167,7 +167,7 @@ fn calendar(
             zone
         }),
     };
-    // Seven days are no week, and thirty no month: a calendar is told by the name of its unit alone.
+    // A calendar applies to named units only: seven days are not a calendar week, and thirty days not a month.
     let is_named = fields.take("unit").is_some() && fields.take("unit_multiplier").is_none();
     let unit = Unit::of_window(window).filter(|_| is_named);
     let period = match unit {
@@ -203,7 +203,7 @@ fn leaky_bucket(fields: &mut Fields<'_>, semantics: Semantics, report: &mut Repo
     Some(Counting { requests, window, algorithm: Algorithm::LeakyBucket(bucket) })
 }
 
-/// Whether hits that do not fit may wait: they may if the longest wait is told.
+/// The queue for hits that do not fit, if `max_wait` is set.
 fn queue(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Option<Queue> {
     let (max_wait, max_queue) = (fields.take("max_wait"), fields.take("max_queue"));
     let hits_max = match &max_queue {
@@ -233,7 +233,7 @@ fn queue(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Option<Queue> {
     Some(Queue { wait_max, hits_max: hits_max? })
 }
 
-/// What both buckets have: so many requests in so much time, and how many fit at once.
+/// The parameters of both buckets: a rate, and a size.
 struct Bucket {
     requests: u32,
     window: Window,
@@ -241,7 +241,7 @@ struct Bucket {
     rate: NonZeroU32,
 }
 
-/// Reads a bucket whose size is under `name`, and as large as the requests of one unit if it is not given.
+/// Reads a bucket with the size in key `name`, by default the requests of one unit.
 fn bucket(
     name: &'static str,
     fields: &mut Fields<'_>,
@@ -253,7 +253,7 @@ fn bucket(
     if let (0, Some((Some(1..), field))) = (requests, &size) {
         field.reject(
             report,
-            "nothing comes back at 0 in a unit; write 1 or more in `requests_per_unit`, or 0 here",
+            "a bucket with 0 per unit is never refilled; write 1 or more in `requests_per_unit`, or 0 here",
         );
         return None;
     }
@@ -266,7 +266,7 @@ fn bucket(
     Some(Bucket { requests, window, size, rate })
 }
 
-/// So many requests in so much time. Both are read, so that the mistakes of both are told.
+/// Number of requests and window. Both are read before returning, so that errors in both are reported.
 fn requests_and_window(
     fields: &mut Fields<'_>,
     semantics: Semantics,

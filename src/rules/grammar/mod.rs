@@ -1,4 +1,4 @@
-//! The grammar of rule files: turns nodes into declared descriptors.
+//! The grammar of rule files: reads declared descriptors from nodes.
 //!
 //! A key is known exactly where it is read: the functions here take each by its name, and those left over are unknown.
 //! After an error reading continues with the rest, to find all errors; the result is then discarded.

@@ -13,7 +13,7 @@ const TEXT_BYTES_MAX: usize = 16 * 1024;
 /// Headers of one reply.
 const HEADERS_MAX: usize = 16;
 
-/// Headers that say how a message is framed and routed. A proxy sets them itself; a second one breaks the message.
+/// Headers for framing and routing of a message. A proxy sets them itself; a second one breaks the message.
 const OF_THE_PROXY: [&str; 9] = [
     "connection",
     "content-length",

@@ -11,7 +11,7 @@ use crate::{
     },
 };
 
-/// What a `rate_limit` says.
+/// The content of a `rate_limit`.
 pub(super) struct RateLimit<'n> {
     pub(super) unlimited: bool,
     pub(super) limit: Option<DeclaredLimit<'n>>,
@@ -27,17 +27,17 @@ pub(super) struct DeclaredLimit<'n> {
     pub(super) algorithm: Algorithm,
     pub(super) charge: Charge,
     pub(super) position: Position,
-    /// The way to it through the keys of the file.
+    /// Its path through the keys of the file.
     pub(super) path: String,
 }
 
-/// The name of a limit that does not apply, and where it stands.
+/// The name of a limit that does not apply, and its position.
 pub(super) struct Replaced<'n> {
     pub(super) name: &'n str,
     pub(super) field: Field<'n>,
 }
 
-/// The keys that say how a limit counts.
+/// The keys for counting.
 const COUNTING_KEYS: [&str; 14] = [
     "unit",
     "unit_multiplier",

@@ -109,7 +109,7 @@ fn length(text: &str) -> Result<Window, String> {
     })
 }
 
-/// What to write instead of a number with a unit that is none.
+/// The remedy for a number with an unknown unit.
 fn length_remedy(digits: &str, name: &str) -> String {
     let word = name.trim();
     let meant = match word {

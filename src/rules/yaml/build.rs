@@ -168,7 +168,7 @@ const _: () = assert!(DEPTH_MAX == 200, "TOO_DEEP names it");
 /// The path to an error after which parsing cannot continue, and its message.
 type Fatal = (String, String);
 
-/// A map or a list whose end has not been read.
+/// A map or a list before its end has been read.
 struct Open {
     position: Position,
     /// The parser's number for its anchor; 0 if it has none.

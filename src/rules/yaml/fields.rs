@@ -1,4 +1,4 @@
-//! Typed reading of a tree: a value of the wrong type is reported with its place and the remedy, and reading goes on.
+//! Typed reading of a tree: a value of the wrong type is reported with its place and the remedy, and reading continues.
 
 use super::{Kind, Node, Pair, Report, Scalar, join, nearest};
 use crate::rules::error::Position;
@@ -10,16 +10,16 @@ pub(in crate::rules) struct Field<'n> {
     path: String,
 }
 
-/// The pairs of a map while they are being read: each is taken by its name, and what nobody takes is unknown.
+/// The pairs of a map while they are read: each is taken by its name, and names that are not taken are unknown.
 pub(in crate::rules) struct Fields<'n> {
     position: Position,
     path: String,
     pairs: &'n [Pair],
-    /// The names that were asked for: those that are known here.
+    /// The names that were taken or looked for: those that are valid here.
     known: Vec<&'static str>,
 }
 
-/// A pair of a map whose names its author chooses.
+/// A pair of a map with free names.
 pub(in crate::rules) struct Named<'n> {
     pub(in crate::rules) name: &'n str,
     pub(in crate::rules) name_position: Position,
@@ -41,7 +41,7 @@ impl<'n> Field<'n> {
         Self { node, path: String::new() }
     }
 
-    /// Where the value begins.
+    /// Position of the value.
     pub(in crate::rules) fn position(&self) -> Position {
         self.node.position
     }
@@ -141,7 +141,7 @@ fn whole_remedy(scalar: &Scalar) -> String {
 }
 
 impl<'n> Fields<'n> {
-    /// Where the map begins.
+    /// Position of the map.
     pub(in crate::rules) fn position(&self) -> Position {
         self.position
     }
@@ -179,8 +179,8 @@ impl<'n> Fields<'n> {
         self.take(name).and_then(|field| field.boolean(report)).unwrap_or(false)
     }
 
-    /// Reports every name that nobody asked for, with the one that may be meant. `elsewhere` knows the names that are
-    /// at home in another place, and says where.
+    /// Reports every unknown name, with the valid one that may be meant. `elsewhere` returns the remedy for names that are
+    /// valid in another place.
     pub(in crate::rules) fn finish(
         self,
         report: &mut Report<'_>,

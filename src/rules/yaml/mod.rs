@@ -99,7 +99,7 @@ impl<'p> Report<'p> {
         self.problems.at(&self.origin(position), path, message);
     }
 
-    /// How many errors were noted, of this file and of those before it.
+    /// Number of errors noted in this file and in those before it.
     fn errors(&self) -> usize {
         self.problems.len()
     }

@@ -1,4 +1,4 @@
-//! What a plain text means: null, a boolean, a whole number, or itself.
+//! The value of a plain text: null, a boolean, a whole number, or itself.
 
 use super::{Kind, Node, Scalar};
 use serde_json::Value;
@@ -46,7 +46,7 @@ impl Scalar {
 }
 
 impl Node {
-    /// As JSON, for what is kept as it is. What YAML can say and JSON cannot becomes text.
+    /// As JSON, for values that are kept as they are. YAML values that JSON does not have become text.
     pub(super) fn json(&self) -> Value {
         match &self.kind {
             Kind::List(items) => items.iter().map(|item| item.json()).collect(),

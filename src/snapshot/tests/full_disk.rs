@@ -236,7 +236,7 @@ fn runs(runs: u64) -> Outcome {
     outcome
 }
 
-/// A server whose disk filled up during a snapshot wrote no further one, ignored SIGTERM, and counted no failure.
+/// When the disk filled up during a snapshot, a server wrote no further one, ignored SIGTERM, and counted no failure.
 #[test]
 #[ignore = "needs mount"]
 fn a_disk_that_fills_up_during_a_snapshot_hangs_nothing_and_loses_nothing() {
@@ -246,7 +246,7 @@ fn a_disk_that_fills_up_during_a_snapshot_hangs_nothing_and_loses_nothing() {
     assert!(outcome.failed > 0 && outcome.longest_stop < STOP_MAX, "{outcome:?}");
 }
 
-/// Where space is not reserved, sled waits forever on the full disk. Its thread is abandoned, and the same writer
+/// Without reserved space, sled waits forever on the full disk. Its thread is abandoned, and the same writer
 /// continues when there is space.
 #[test]
 #[ignore = "needs mount"]

@@ -1,4 +1,4 @@
-//! Well-formed gRPC whose message is wrong, or at the edge of what can be asked.
+//! Well-formed gRPC with a message that is invalid, or at the bounds of a request.
 
 use super::{MEGABYTE, Target, good, request};
 use crate::support::{

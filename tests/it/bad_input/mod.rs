@@ -42,7 +42,7 @@ fn untyped() -> Builder {
     Request::post(format!("http://test{SHOULD_RATE_LIMIT}"))
 }
 
-/// A server under attack, and two connections whose requests must still be served.
+/// A server under attack, and two connections that must still be served.
 struct Target {
     server: Server,
     client: Client,

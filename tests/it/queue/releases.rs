@@ -1,5 +1,5 @@
-//! The times of responses to queued requests, to the millisecond: the clock is that of the timers, and stands still while there is
-//! anything to do.
+//! The times of responses to queued requests, to the millisecond: the clock is that of the timers, and stands still while there
+//! is anything to do.
 
 use crate::support::{
     descriptor,
@@ -32,8 +32,8 @@ descriptors:
     rate_limit: {unit: second, requests_per_unit: 1, algorithm: leaky_bucket, burst: 1, max_wait: 10s, max_queue: 5}
 ";
 
-/// The time of a test whose runtime was started with its time paused: it stands still until nothing is left to do but to
-/// wait for a timer, and then it is that timer's.
+/// The time of a runtime started with paused time: it is fixed until all tasks wait for timers, then advances to the next
+/// timer.
 struct PausedTime(Instant);
 
 impl PausedTime {

@@ -45,7 +45,7 @@ pub struct Frame {
     pub payload: Vec<u8>,
 }
 
-/// A connection whose every byte the test writes.
+/// A connection with every byte written by the test.
 pub struct RawConnection(TcpStream);
 
 impl RawConnection {

@@ -1,4 +1,4 @@
-//! A server in this process, whose clock the test moves; the socket is a real one.
+//! A server in this process, with a clock that the test sets and a real socket.
 
 use super::{Client, limiter};
 use std::{num::NonZeroUsize, os::unix::net::UnixStream, sync::Arc, thread, time::Duration};

@@ -104,7 +104,7 @@ impl Server {
         Self { child, address, log }
     }
 
-    /// Where it listens: `host:port` or `unix:/path`.
+    /// Address it listens on: `host:port` or `unix:/path`.
     pub fn address(&self) -> &str {
         &self.address
     }

@@ -1,4 +1,5 @@
-//! Converts `tests/vectors/*.yaml` to `clients/conformance/cases/vectors.json`: the same scenarios in the vocabulary of the clients.
+//! Converts `tests/vectors/*.yaml` to `clients/conformance/cases/vectors.json`: the same scenarios in the vocabulary of the
+//! clients.
 //!
 //! The conversion resolves defaults, so that a runner needs no YAML parser and no knowledge of them. Integers beyond 2^53
 //! become strings, since JSON parsers of some languages round them.
@@ -12,7 +13,7 @@ const START_UNIX_MS: u64 = 1_700_006_400_000;
 /// Largest integer that every JSON parser keeps exactly.
 const EXACT_MAX: u64 = 1 << 53;
 
-/// Where the converted scenarios are, relative to the repository.
+/// Path of the converted scenarios, relative to the repository.
 pub(super) const CONVERTED: &str = "clients/conformance/cases/vectors.json";
 
 /// The text of the converted file.

@@ -301,7 +301,7 @@ mod tests {
         })
     }
 
-    /// What prost makes of the bytes, if it is a request that is answered.
+    /// The request that prost decodes from the bytes, if it is valid.
     fn check(bytes: &[u8], must_be_clear: bool) {
         let message = RateLimitRequest::decode(bytes);
         let expected = message.as_ref().ok().and_then(|message| decode::request(message, &LIMITS).ok());

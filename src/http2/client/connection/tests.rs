@@ -1,4 +1,4 @@
-//! The client half against a server whose frames the tests write.
+//! The client half against a server with frames written by the tests.
 
 use super::*;
 use crate::http2::hpack::write_literal;

@@ -1,4 +1,4 @@
-//! What a client cannot wear out.
+//! Bounds on the memory and work that a client can cause.
 
 use super::{
     client::{Received::*, *},
@@ -22,7 +22,7 @@ fn unread_bodies_are_bounded_by_the_windows() {
     assert_eq!(client.receives(), [Reset(stream, ErrorCode::FlowControl as u32)]);
 }
 
-/// Reflection, say, whose stream of small questions has large answers.
+/// A bidirectional stream with small requests and large responses, such as reflection.
 #[test]
 fn an_endless_response_waits_until_the_client_reads() {
     const WIDE: u32 = WINDOW_MAX - DEFAULT_WINDOW;

@@ -1,4 +1,4 @@
-//! The client, played frame by frame, and what it hears.
+//! A client that tests control frame by frame, and the frames it receives.
 
 use super::*;
 use crate::http2::{
@@ -8,7 +8,7 @@ use crate::http2::{
 };
 use tokio::sync::mpsc;
 
-/// What the server received, as a client reads it.
+/// A frame from the server, decoded.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Received {
     Settings,
@@ -26,7 +26,7 @@ use Received::*;
 
 pub(super) struct Client {
     pub(super) server: Connection<Echo>,
-    /// What its tasks would be told to tell it by.
+    /// Wake-ups of the connection by its tasks.
     _from_tasks: mpsc::UnboundedReceiver<(u32, TaskEvent)>,
     decoder: Decoder,
     pub(super) next_stream: u32,
@@ -59,7 +59,7 @@ impl Client {
         self.sends(&frame_bytes(kind, flags, stream, payload));
     }
 
-    /// Sends a head; its stream.
+    /// Sends HEADERS. Returns the stream.
     pub(super) fn opens(&mut self, path: &str, flags: u8) -> u32 {
         let stream = self.next_stream;
         self.next_stream += 2;
@@ -67,7 +67,7 @@ impl Client {
         stream
     }
 
-    /// Makes a call in the common form: head and body come together.
+    /// Makes a call in the common form: HEADERS and DATA in one read.
     pub(super) fn calls(&mut self, body: &[u8]) -> u32 {
         let stream = self.next_stream;
         self.next_stream += 2;
@@ -75,7 +75,7 @@ impl Client {
         stream
     }
 
-    /// What the server says, and reads on.
+    /// Returns the frames that the server has sent.
     pub(super) fn receives(&mut self) -> Vec<Received> {
         let bytes = self.server.unwritten().to_vec();
         self.server.wrote(bytes.len());
@@ -115,7 +115,7 @@ impl Client {
         }
     }
 
-    /// Holds that the server ended the connection with this error.
+    /// Asserts that the server ended the connection with this error.
     pub(super) fn fails_with(&mut self, code: ErrorCode) {
         assert!(matches!(self.receives().last(), Some(GoAway(_, received)) if *received == code as u32));
         assert!(self.server.is_finished() && self.server.failure().is_some());
@@ -164,7 +164,7 @@ pub(super) fn call_with(block: &[u8], stream: u32, body: &[u8]) -> Vec<u8> {
     .concat()
 }
 
-/// An answer that was made at once.
+/// A response of the fast path, as received.
 pub(super) fn response(stream: u32, body: &[u8]) -> Vec<Received> {
     let field = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     vec![

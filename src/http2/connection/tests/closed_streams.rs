@@ -1,4 +1,4 @@
-//! Frames on streams that are closed, or whose responses are complete.
+//! Frames on closed streams, and on streams with a complete response.
 
 use super::{
     client::{Received::*, *},
@@ -96,7 +96,7 @@ fn errors_after_the_response_are_reported_as_before_it() {
     }
 }
 
-/// A request whose response is complete is still received for a while, then reset without an error.
+/// A request with a complete response is still received for a while, then reset without an error.
 #[test]
 fn a_request_is_reset_when_much_of_it_follows_its_response() {
     let mut client = Client::new();

@@ -3,7 +3,7 @@
 use super::{client::*, *};
 use proptest::prelude::*;
 
-/// What a client might send, right or wrong.
+/// Bytes that a client might send, valid or not.
 fn anything() -> impl Strategy<Value = Vec<u8>> {
     let stream = prop_oneof![0..12_u32, any::<u32>()];
     let payload = prop_oneof![

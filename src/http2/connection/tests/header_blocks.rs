@@ -1,4 +1,4 @@
-//! Heads, and the tables that they are read and written by.
+//! Header blocks, and the dynamic tables of both directions.
 
 use super::{
     client::{Received::*, *},
@@ -6,7 +6,7 @@ use super::{
 };
 use crate::http2::hpack::{NEWEST, write_indexed, write_literal};
 
-/// A fuzzer's find: a head with a zero byte was answered if its body came with it, and refused if the body came later.
+/// Found by fuzzing: a request with a zero byte in a header was served if its body arrived in the same read, else refused.
 #[test]
 fn invalid_headers_are_refused_with_and_without_a_body() {
     let mut block = head("/fast");
@@ -46,7 +46,7 @@ fn a_valid_target_does_not_validate_another() {
     }
 }
 
-/// The map of headers that requests are routed with has a bound of its own, whatever `header_bytes_max` says.
+/// The header map of routed requests has a bound of its own, independent of `header_bytes_max`.
 #[test]
 fn more_headers_than_a_map_can_hold_reset_their_stream_only() {
     let mut client =

@@ -108,7 +108,7 @@ fn is_goaway(received: &Received) -> bool {
 
 #[test]
 fn a_connection_without_a_whole_request_is_ended() {
-    // A connection with a preface alone, and one whose request does not end.
+    // A connection with a preface alone, and one with a request that does not end.
     for starts_request in [false, true] {
         let mut client = Client::new();
         let stream = starts_request.then(|| client.opens("/other", 0));
@@ -173,7 +173,7 @@ fn a_streaming_response_that_moves_on_is_not_reset() {
     }
 }
 
-/// A client that read one byte now and then kept a connection whose responses it did not read.
+/// A client that read single bytes kept its connection without reading its responses.
 #[test]
 fn a_socket_drained_byte_by_byte_does_not_keep_the_connection() {
     let mut client = Client::with(patient(), &[]);

@@ -1,4 +1,4 @@
-//! Calls that are answered at once, and requests that are not.
+//! Calls of the fast path, and requests that are routed.
 
 use super::{
     client::{Received::*, *},
@@ -15,7 +15,7 @@ fn a_fast_path_call_leaves_no_stream() {
     assert!(client.server.streams.is_empty());
 }
 
-/// How often the connection allocates for calls with these header blocks, of which so many come together, after as many
+/// Number of allocations of the connection for `together` calls of one read with these header blocks, after as many
 /// others of their kind.
 fn allocations_of_calls(together: usize, block: impl Fn(u32) -> Vec<u8>) -> u64 {
     const CALLS: u32 = 240;
@@ -115,7 +115,7 @@ fn a_drain_finishes_requests_sent_before_the_goaway() {
     assert!(client.server.is_finished() && client.server.failure().is_none());
 }
 
-/// The server's SETTINGS came before the refusal, which a client of HTTP/1 then took for HTTP/0.9.
+/// The server sent SETTINGS before the refusal, which HTTP/1 clients took for HTTP/0.9.
 #[test]
 fn a_client_of_http_1_is_sent_nothing_but_a_refusal() {
     for piece in [1, 5, 100] {

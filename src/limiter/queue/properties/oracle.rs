@@ -54,7 +54,7 @@ impl Line {
         self.weight(hits) <= self.weight(self.burst.into()) + self.parts(nanos)
     }
 
-    /// When the hits of all entries have leaked, one after the other.
+    /// Time at which the hits of all entries have leaked, one after the other.
     fn dry<'e>(&self, entries: impl IntoIterator<Item = &'e Entry>) -> u128 {
         let standing = entries.into_iter().filter(|entry| entry.hits > 0);
         standing.fold(0, |dry, entry| dry.max(self.parts(entry.arrived)) + self.weight(entry.hits))
