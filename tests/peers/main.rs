@@ -19,6 +19,7 @@ mod peer;
 #[allow(dead_code, unused_imports, reason = "this target uses a part of it, tests/it the rest")]
 mod support;
 mod systemd;
+mod tls;
 
 use libtest_mimic::Arguments;
 use std::process::ExitCode;
@@ -36,6 +37,10 @@ fn main() -> ExitCode {
         h2spec::tests,
         kubernetes::tests,
         systemd::tests,
+        tls::envoy::tests,
+        tls::grpcurl::tests,
+        tls::openssl::tests,
+        tls::python::tests,
     ]
     .into_iter()
     .flat_map(|tests| tests());

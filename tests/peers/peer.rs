@@ -21,6 +21,12 @@ pub const ENVOY: Peer = Peer { name: "envoy", is_here: || envoy_binary().is_some
 /// The HTTP/2 conformance tests, on the PATH.
 pub const H2SPEC: Peer = Peer { name: "h2spec", is_here: || runs(Command::new("h2spec").arg("--version")) };
 
+/// The command line of OpenSSL, on the PATH.
+pub const OPENSSL: Peer = Peer { name: "openssl", is_here: || runs(Command::new("openssl").arg("version")) };
+
+/// The gRPC client for command lines, on the PATH.
+pub const GRPCURL: Peer = Peer { name: "grpcurl", is_here: || runs(Command::new("grpcurl").arg("-version")) };
+
 /// The right to mount a tmpfs, which takes root.
 pub const MOUNT: Peer = Peer { name: "mount", is_here: crate::full_disk::can_mount };
 
