@@ -27,6 +27,7 @@ use std::{num::NonZeroUsize, path::PathBuf, process::ExitCode, sync::Arc, time::
 /// Rule files are read again when they change, and at SIGHUP; one with an error leaves the rules as they are.
 /// SIGTERM and SIGINT drain: health becomes NOT_SERVING, calls in flight complete, the exit code is 0. A second one ends
 /// the process at once.
+/// Traces are exported where OTEL_EXPORTER_OTLP_ENDPOINT is set (docs/operations.md).
 #[derive(Args)]
 pub(super) struct Serve {
     /// Rule file, or directory of rule files; - is standard input; repeatable.

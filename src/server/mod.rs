@@ -30,9 +30,9 @@ use crate::{
     limit::RequestLimits,
     limiter::Limiter,
     rules::{LoadOptions, Source},
-    service::{RateLimitService, ResponseOptions, Tally},
+    service::{DecisionReader, RateLimitService, ResponseOptions, Tally},
     snapshot::{DiskError, SnapshotTask, Writer},
-    telemetry::Sources,
+    telemetry::{Sources, Traces, TracesError},
     transport::{self, Accepted, BindError, InheritedSockets, Listener},
 };
 use clock_follower::ClockFollower;
@@ -97,6 +97,9 @@ pub struct RuleSettings {
     pub reload: ReloadRequests,
 }
 
+/// Time that the export of the last spans may take at a stop.
+const TRACES_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Errors that keep the server from starting, or from stopping well.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
@@ -124,6 +127,9 @@ pub enum ServeError {
         /// The operating system's error.
         source: io::Error,
     },
+    /// The environment configures traces in a way that is not supported.
+    #[error(transparent)]
+    Traces(#[from] TracesError),
     /// The drain succeeded, but changes since the last snapshot are lost.
     #[error("the last snapshot could not be written: {0}")]
     LastSnapshot(DiskError),
@@ -291,6 +297,7 @@ struct Listening {
     tls: Tls,
     accepting: JoinSet<()>,
     drain: watch::Sender<bool>,
+    traces: Option<Traces>,
 }
 
 impl Listening {
@@ -310,6 +317,10 @@ impl Listening {
         }
         let service = RateLimitService::restoring(Arc::clone(clock), settings.request_limits)
             .with_response_options(settings.response_options.clone());
+        let traces = Traces::start()?;
+        let mut readers: Vec<Arc<dyn DecisionReader>> = Vec::new();
+        readers.extend(traces.clone().map(|traces| Arc::new(traces) as Arc<dyn DecisionReader>));
+        let service = service.with_readers(readers);
         let routes = RouteSettings { message_bytes_max: settings.message_bytes_max };
         let (mut routes, health) = api::routes(service.clone(), routes).await;
         if let Some(clock) = &settings.test_clock {
@@ -342,7 +353,7 @@ impl Listening {
             accepting.spawn(accept(listener, tls, ready));
             accepting.spawn(admin::serve(connections, http::router(admin.clone())));
         }
-        Ok(Self { service, health, admin, workers, tls, accepting, drain })
+        Ok(Self { service, health, admin, workers, tls, accepting, drain, traces })
     }
 
     /// Starts deciding requests.
@@ -368,6 +379,9 @@ impl Listening {
         self.tls.stop();
         if tokio::time::timeout(settings.drain_timeout, self.workers.finished()).await.is_err() {
             tracing::warn!(timeout = ?settings.drain_timeout, "drain timeout reached; closing the remaining connections");
+        }
+        if let Some(traces) = self.traces {
+            traces.finish(TRACES_TIMEOUT).await;
         }
     }
 }

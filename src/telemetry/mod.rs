@@ -1,11 +1,13 @@
-//! Logs and metrics of the server.
+//! Logs, metrics and traces of the server.
 
 mod exposition;
 mod metrics;
 mod tls_metrics;
+mod traces;
 
 pub use exposition::MetricsFormat;
 pub use metrics::{Metrics, Sources};
+pub use traces::{Traces, TracesError};
 
 use std::io::IsTerminal;
 use tracing_subscriber::{

@@ -20,6 +20,7 @@ mod peer;
 mod support;
 mod systemd;
 mod tls;
+mod traces;
 
 use libtest_mimic::Arguments;
 use std::process::ExitCode;
@@ -36,6 +37,8 @@ fn main() -> ExitCode {
         full_disk::tests,
         h2spec::tests,
         kubernetes::tests,
+        traces::tests,
+        traces::receiver::tests,
         systemd::tests,
         tls::envoy::tests,
         tls::grpcurl::tests,

@@ -43,6 +43,15 @@ pub const CHROOT: Peer = Peer { name: "chroot", is_here: crate::chroot::is_here 
 /// systemd's programs; none of them needs systemd to run the machine.
 pub const SYSTEMD: Peer = Peer { name: "systemd", is_here: crate::systemd::is_here };
 
+/// Python with the packages `grpcio` and `opentelemetry-proto`, as `python3` on the PATH.
+pub const PYTHON_OTLP: Peer = Peer {
+    name: "python-otlp",
+    is_here: || {
+        let import = "import grpc, opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc";
+        runs(Command::new("python3").args(["-c", import]))
+    },
+};
+
 /// Whether the command can be started and succeeds.
 pub fn runs(command: &mut Command) -> bool {
     let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();

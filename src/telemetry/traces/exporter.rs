@@ -1,0 +1,86 @@
+//! The exporter: OTLP over gRPC or HTTP. Failures are logged, once until an export succeeds again.
+
+use super::{TracesError, variables::Protocol};
+use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response, hyper::HyperClient};
+use opentelemetry_otlp::{SpanExporter as Otlp, WithExportConfig as _, WithHttpConfig as _};
+use opentelemetry_sdk::{
+    Resource,
+    error::OTelSdkResult,
+    trace::{SpanData, SpanExporter},
+};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+use tokio::runtime::Handle;
+
+/// Time limit of an HTTP request, beside that of the exporter.
+const HTTP_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Exports spans and logs failures.
+#[derive(Debug)]
+pub(super) struct Reported {
+    exporter: Otlp,
+    is_failing: AtomicBool,
+}
+
+impl Reported {
+    /// An exporter by this protocol; the runtime of the caller does its IO.
+    pub(super) fn new(protocol: Protocol) -> Result<Self, TracesError> {
+        let exporter = match protocol {
+            Protocol::Grpc => {
+                Otlp::builder().with_tonic().with_protocol(opentelemetry_otlp::Protocol::Grpc).build()?
+            }
+            Protocol::Http => {
+                let client = OnRuntime {
+                    runtime: Handle::current(),
+                    client: HyperClient::with_default_connector(HTTP_TIMEOUT, None),
+                };
+                let http = Otlp::builder().with_http().with_http_client(client);
+                http.with_protocol(opentelemetry_otlp::Protocol::HttpBinary).build()?
+            }
+        };
+        Ok(Self { exporter, is_failing: AtomicBool::new(false) })
+    }
+}
+
+impl SpanExporter for Reported {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        let spans = batch.len();
+        let exported = self.exporter.export(batch).await;
+        match &exported {
+            Ok(()) if self.is_failing.swap(false, Ordering::Relaxed) => {
+                tracing::info!("traces are exported again")
+            }
+            Ok(()) => {}
+            Err(error) if !self.is_failing.swap(true, Ordering::Relaxed) => {
+                tracing::warn!(%error, spans, "spans were not exported; further failures are not logged until one succeeds");
+            }
+            Err(_) => {}
+        }
+        exported
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.exporter.shutdown_with_timeout(timeout)
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.exporter.set_resource(resource);
+    }
+}
+
+/// Sends requests on a runtime: the thread that exports has none.
+#[derive(Clone, Debug)]
+struct OnRuntime {
+    runtime: Handle,
+    client: HyperClient,
+}
+
+#[tonic::async_trait]
+impl HttpClient for OnRuntime {
+    async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        let client = self.client.clone();
+        self.runtime.spawn(async move { client.send_bytes(request).await }).await?
+    }
+}
