@@ -1,4 +1,4 @@
-//! A descriptor as people write it: `key=value,key=value`.
+//! Descriptors on the command line: `key=value,key=value`.
 
 use std::str::FromStr;
 
@@ -6,10 +6,10 @@ use std::str::FromStr;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct DescriptorText(pub(super) Vec<(String, String)>);
 
-/// Why a text is no descriptor.
+/// The error for a text that is not a descriptor.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "`{0}` is no entry; write key=value, or key= for an empty value, with \\, for a comma and \\\\ for a backslash"
+    "`{0}` is not an entry; write key=value, or key= for an empty value, with \\, for a comma and \\\\ for a backslash"
 )]
 pub(super) struct DescriptorTextError(String);
 
@@ -38,7 +38,7 @@ impl std::fmt::Display for DescriptorText {
     }
 }
 
-/// Splits at commas that no backslash protects; takes the backslashes out.
+/// Splits at commas that are not escaped by a backslash; removes the backslashes.
 fn split(text: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut characters = text.chars();

@@ -1,4 +1,4 @@
-//! Rules in words, as every command shows them.
+//! Rules as text, for all commands.
 
 use crate::{
     algorithm::Queue,
@@ -19,13 +19,13 @@ pub(super) fn on_deny_text(rule: &Rule) -> Option<String> {
     rule.info.on_deny.as_ref().map(|on_deny| on_deny.to_string())
 }
 
-/// `leaky_bucket`, with what may wait in it.
+/// `leaky_bucket`, with the bounds of its queue.
 pub(super) fn algorithm_text(limit: &RuleLimit) -> String {
     let name = limit.algorithm.name();
     match limit.algorithm.queueing().and_then(|bucket| bucket.queue) {
         None => name.to_owned(),
         Some(Queue { wait_max, hits_max }) => {
-            format!("{name}, holds up to {hits_max} hits for up to {}", humantime::format_duration(wait_max))
+            format!("{name}, queues up to {hits_max} hits for up to {}", humantime::format_duration(wait_max))
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Values with wildcards: each `*` stands for zero or more characters.
+//! Wildcards: each `*` matches zero or more characters.
 
 use std::fmt;
 
-/// A wildcard value. Equal patterns match the same values: runs of `*` are one.
+/// A text with wildcards. Equal patterns match the same texts: runs of `*` count as one.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Pattern {
     /// The pattern as text, with runs of `*` made one.
@@ -16,7 +16,7 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// The pattern that a rule's value is, if it has a `*`.
+    /// The pattern of a rule's key or value, if it has a `*`.
     pub fn new(value: &str) -> Option<Self> {
         let (prefix, rest) = value.split_once('*')?;
         let (middle, suffix) = rest.rsplit_once('*').unwrap_or(("", rest));
@@ -36,10 +36,10 @@ impl Pattern {
         &self.text
     }
 
-    /// Whether the whole value fits.
+    /// Whether the pattern matches the whole value.
     ///
-    /// Each middle part is taken where it first occurs: if any way fits, this one does. So the value is gone through
-    /// once, however many `*` there are.
+    /// Each middle part is matched at its first occurrence: if any placement matches, this one does. So the value is
+    /// scanned once, however many `*` there are.
     pub fn matches(&self, value: &str) -> bool {
         let (prefix, suffix) =
             (&self.text[..self.prefix_len], &self.text[self.text.len() - self.suffix_len..]);
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// As naive as can be: every way to split is tried.
+    /// Naive: tries every split.
     fn oracle(pattern: &[char], value: &[char]) -> bool {
         match pattern {
             [] => value.is_empty(),
@@ -93,9 +93,9 @@ mod tests {
         assert_eq!(Pattern::new("a**b***").unwrap().as_str(), "a*b*");
     }
 
-    /// Backtracking would take longer than the universe has.
+    /// Backtracking would take exponential time.
     #[test]
-    fn many_stars_against_a_near_miss_end_at_once() {
+    fn many_stars_against_a_near_miss_take_linear_time() {
         let pattern = Pattern::new(&format!("{}b", "*a".repeat(100))).unwrap();
         assert!(!pattern.matches(&"a".repeat(8 * 1024)));
         assert!(pattern.matches(&format!("{}b", "a".repeat(8 * 1024))));
@@ -103,7 +103,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn matching_is_as_trying_every_split(pattern in "[ab*é]{0,7}", value in "[abé]{0,9}") {
+        fn matching_agrees_with_trying_every_split(pattern in "[ab*é]{0,7}", value in "[abé]{0,9}") {
             let chars = |text: &str| text.chars().collect::<Vec<_>>();
             if let Some(compiled) = Pattern::new(&pattern) {
                 prop_assert_eq!(compiled.matches(&value), oracle(&chars(&pattern), &chars(&value)));

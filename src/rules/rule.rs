@@ -13,7 +13,7 @@ use std::num::NonZeroU32;
 /// The requests whose hits are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Charge {
-    /// Hits are counted only if the whole request is admitted.
+    /// Hits of admitted requests.
     #[default]
     Admitted,
     /// Hits are counted in any case, beyond the limit too: for costs that are known only afterwards.
@@ -99,13 +99,13 @@ impl RuleLimit {
 #[derive(Clone, PartialEq, Debug)]
 #[repr(C)]
 pub struct Rule {
-    /// All must admit. Empty for an unlimited or a merely listed descriptor.
+    /// All must admit. Empty for an unlimited rule and for an allow-list entry.
     pub limits: SmallVec<[RuleLimit; 1]>,
     /// See [`Rule::plain_limit`]; computed once, from fields in other cache lines.
     pub(super) has_plain_limit: bool,
     /// Not limited, and reported as such.
     pub unlimited: bool,
-    /// Would-be denials are reported in metrics only.
+    /// Nothing is denied.
     pub shadow: bool,
     /// Description of the rule for responses: its path, and options.
     pub info: RuleInfo,

@@ -1,4 +1,4 @@
-//! All the rules there are: every domain of every file, and the limits by number.
+//! Rule sets: every domain of every document, and the limits by number.
 
 use super::{
     Charge, DomainRules, KeyPrefix, LimitIdentity, LimitInfo, LimitName, LimitTable, Rule, RuleEntry,
@@ -24,11 +24,11 @@ pub struct LoadOptions {
     pub merge_domains: bool,
 }
 
-/// The rules of all domains. Never changes; a reload makes another one.
+/// The rules of all domains. Immutable; a reload builds another one.
 #[derive(Clone, Debug, Default)]
 pub struct RuleSet {
     domains: TextMap<DomainRules>,
-    /// Whether any domain has a rule that may hold an answer.
+    /// Whether any domain has a rule that may queue requests.
     may_queue: bool,
     limits: LimitTable,
     /// By [`RuleLimit::index`]: keeps the limits' numbers.
@@ -100,7 +100,7 @@ impl RuleSet {
         self.may_queue
     }
 
-    /// The rules of a domain, if any of them may hold an answer. Costs nothing where none of all rules does.
+    /// The rules of a domain, if any of them may queue requests. Costs one branch if no rule of any domain does.
     #[inline]
     pub fn queueing_domain(&self, name: &str) -> Option<&DomainRules> {
         if self.may_queue { self.domain(name).filter(|domain| domain.may_queue()) } else { None }
@@ -148,7 +148,7 @@ impl RuleSet {
     }
 }
 
-/// The limit of requests that bring their own, but for the number of requests.
+/// The limit of requests that have their own, without its number of requests.
 fn override_template(
     domain: &Arc<str>,
     unit: Unit,
@@ -218,15 +218,15 @@ mod tests {
             - {key: a, rate_limit: {unit: second, requests_per_unit: 1}}\n\
             - {key: b, rate_limit: {unit: second, requests_per_unit: 1, algorithm: sliding_window, charge: admitted}}\n\
             - {key: c, rate_limit: {unit: second}}\n";
-        assert!(parse(text, Semantics::Exact, None).is_err(), "a missing number is told");
+        assert!(parse(text, Semantics::Exact, None).is_err(), "a missing number is an error");
         let rules = parse(text, Semantics::Reference, None).unwrap();
         let limits: Vec<_> =
             rules.domain("d").unwrap().rules().iter().map(|rule| rule.limits[0].clone()).collect();
-        let told =
+        let shown =
             |limit: &RuleLimit| (limit.algorithm.name(), limit.charge, limit.semantics, limit.requests);
-        assert_eq!(told(&limits[0]), ("fixed_window", Charge::Always, Semantics::Reference, 1));
-        assert_eq!(told(&limits[1]), ("sliding_window", Charge::Admitted, Semantics::Reference, 1));
-        assert_eq!(told(&limits[2]), ("fixed_window", Charge::Always, Semantics::Reference, 0));
+        assert_eq!(shown(&limits[0]), ("fixed_window", Charge::Always, Semantics::Reference, 1));
+        assert_eq!(shown(&limits[1]), ("sliding_window", Charge::Admitted, Semantics::Reference, 1));
+        assert_eq!(shown(&limits[2]), ("fixed_window", Charge::Always, Semantics::Reference, 0));
     }
 
     #[test]
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_order_mark_and_windows_line_ends_are_read_over() {
+    fn a_byte_order_mark_and_windows_line_ends_are_ignored() {
         let rules =
             parse("\u{feff}domain: d\r\ndescriptors:\r\n  - key: k\r\n", Semantics::Exact, None).unwrap();
         assert_eq!(&*rules.domain("d").unwrap().rules()[0].info.path, "k");
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_may_lie_as_deep_as_requests_are_long() {
+    fn descriptors_may_be_nested_as_deep_as_requests_have_entries() {
         let depth = 99;
         let text = format!(
             "domain: d\ndescriptors: {}[]{}",

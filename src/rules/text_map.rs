@@ -1,4 +1,4 @@
-//! A map from texts that is only ever read: a few are scanned, many are hashed.
+//! An immutable map from texts: few are scanned, many are hashed.
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -37,7 +37,7 @@ impl<V> TextMap<V> {
         few.chain(many.into_iter().flatten().map(|(key, value)| (key.as_str(), value)))
     }
 
-    /// The same, to be changed.
+    /// The same, with mutable values.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&str, &mut V)> {
         let (few, many) = match &mut self.0 {
             Texts::Few(pairs) => (Some(pairs.iter_mut()), None),
@@ -55,7 +55,7 @@ impl<V> Default for TextMap<V> {
 }
 
 impl<V> FromIterator<(SmolStr, V)> for TextMap<V> {
-    /// Texts are expected to differ; of two that do not, either may be found.
+    /// Texts are expected to differ; of two equal ones either may be found.
     fn from_iter<I: IntoIterator<Item = (SmolStr, V)>>(pairs: I) -> Self {
         let pairs: Vec<_> = pairs.into_iter().collect();
         Self(if pairs.len() <= FEW_MAX {

@@ -86,7 +86,7 @@ descriptors:
 }
 
 #[test]
-fn a_rule_is_reached_by_the_last_entry_only() {
+fn only_the_rule_of_the_last_entry_applies() {
     let yaml = "
 domain: d
 descriptors:
@@ -107,9 +107,9 @@ descriptors:
     );
 }
 
-/// As in the reference server: the exact value is taken, and that nothing below it fits does not lead back.
+/// As in the reference server: the exact value is selected, and there is no backtracking if nothing below it matches.
 #[test]
-fn a_choice_is_final() {
+fn a_selection_is_final() {
     let yaml = "
 domain: d
 descriptors:
@@ -222,7 +222,7 @@ struct Declared {
     below: Vec<Declared>,
 }
 
-/// Descriptors side by side, no two alike. A few letters, so that requests meet them.
+/// Descriptors of one level, all different. Few letters, so that requests match them.
 fn level() -> impl Strategy<Value = Vec<Declared>> {
     let leaf = ("k|l|k[*]|[*]|kl", "|[ab]{1,2}|[ab*]{0,2}[*]").prop_map(|(key, value)| Declared {
         key,
@@ -250,12 +250,12 @@ fn to_yaml(declared: &[Declared]) -> String {
     format!("[{}]", declared.iter().map(one).collect::<Vec<_>>().join(", "))
 }
 
-/// Every way to split is tried.
-fn fits(pattern: &str, value: &str) -> bool {
+/// Tries every split.
+fn matches(pattern: &str, value: &str) -> bool {
     match pattern.split_at_checked(1) {
         None => value.is_empty(),
-        Some(("*", rest)) => (0..=value.len()).any(|from| fits(rest, &value[from..])),
-        Some((first, rest)) => value.strip_prefix(first).is_some_and(|value| fits(rest, value)),
+        Some(("*", rest)) => (0..=value.len()).any(|from| matches(rest, &value[from..])),
+        Some((first, rest)) => value.strip_prefix(first).is_some_and(|value| matches(rest, value)),
     }
 }
 
@@ -267,8 +267,8 @@ fn oracle(mut level: &[Declared], entries: &[Entry<'_>]) -> Option<Vec<(String, 
         let exact = same_key().find(|one| !one.value.is_empty() && one.value == entry.value);
         let wildcard = || {
             level.iter().find(|one| {
-                let by_key = one.key.contains('*') && fits(&one.key, entry.key);
-                let by_value = one.value.contains('*') && fits(&one.value, entry.value);
+                let by_key = one.key.contains('*') && matches(&one.key, entry.key);
+                let by_value = one.value.contains('*') && matches(&one.value, entry.value);
                 match by_key {
                     true => by_value || one.value.is_empty() || one.value == entry.value,
                     false => by_value && one.key == entry.key,
@@ -285,7 +285,7 @@ fn oracle(mut level: &[Declared], entries: &[Entry<'_>]) -> Option<Vec<(String, 
 
 proptest! {
     #[test]
-    fn matching_is_as_going_through_the_rules_from_top_to_bottom(
+    fn matching_agrees_with_scanning_the_rules_from_top_to_bottom(
         declared in level(),
         requests in prop::collection::vec(prop::collection::vec(("[kl]{1,2}", "[ab]{0,3}"), 1..4), 20),
     ) {

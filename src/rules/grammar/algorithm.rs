@@ -49,10 +49,10 @@ const QUEUE_DEFAULT: u32 = 100;
 /// The algorithm that a key belongs to, for an error where it is used with another.
 pub(super) fn home(key: &str) -> Option<&'static str> {
     match key {
-        "precision" => Some("it goes with `algorithm: sliding_window`"),
-        "aligned" | "calendar" | "time_zone" => Some("it goes with `algorithm: fixed_window`"),
-        "size" | "refill" => Some("it goes with `algorithm: token_bucket`"),
-        "burst" | "max_wait" | "max_queue" => Some("it goes with `algorithm: leaky_bucket`"),
+        "precision" => Some("it belongs to `algorithm: sliding_window`"),
+        "aligned" | "calendar" | "time_zone" => Some("it belongs to `algorithm: fixed_window`"),
+        "size" | "refill" => Some("it belongs to `algorithm: token_bucket`"),
+        "burst" | "max_wait" | "max_queue" => Some("it belongs to `algorithm: leaky_bucket`"),
         _ => None,
     }
 }
@@ -221,13 +221,14 @@ fn queue(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Option<Queue> {
     };
     let Some(max_wait) = max_wait else {
         if let Some(max_queue) = max_queue {
-            max_queue.reject(report, "nobody waits without `max_wait`; write it too, such as `max_wait: 1s`");
+            max_queue
+                .reject(report, "has no effect without `max_wait`; write that too, such as `max_wait: 1s`");
         }
         return None;
     };
     let wait_max = window::of_length(&max_wait, report)?.duration();
     if wait_max > WAIT_MAX {
-        max_wait.reject(report, "an answer is held for at most 1h; write 1h or less");
+        max_wait.reject(report, "a request is queued for at most 1h; write 1h or less");
         return None;
     }
     Some(Queue { wait_max, hits_max: hits_max? })

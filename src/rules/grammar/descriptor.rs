@@ -116,7 +116,7 @@ impl Walk<'_, '_> {
         let mut rates = Rates::default();
         let (one, several) = (fields.take("rate_limit"), fields.take("rate_limits"));
         if let (Some(_), Some(several)) = (&one, &several) {
-            let message = "stands beside rate_limit; make that one more item of rate_limits";
+            let message = "is given beside rate_limit; make that one more item of rate_limits";
             several.reject(&mut self.report, message);
         }
         if let Some(one) = &one {

@@ -1,4 +1,4 @@
-//! `on_deny`: what becomes of the requests that a rule denies.
+//! `on_deny`: the response to requests that a rule denies.
 
 use super::{Home, Walk, home};
 use crate::{
@@ -31,8 +31,7 @@ impl Walk<'_, '_> {
     pub(super) fn on_deny(&mut self, fields: &mut Fields<'_>, is_limited: bool) -> Option<Box<OnDeny>> {
         let field = fields.take("on_deny")?;
         if !is_limited {
-            let message =
-                "nothing is limited here, so nothing is denied; it goes with `rate_limit` or `rate_limits`";
+            let message = "without a limit nothing is denied; write `rate_limit` or `rate_limits` too";
             field.reject(&mut self.report, message);
         }
         let mut fields = field.fields(&mut self.report)?;
@@ -40,9 +39,10 @@ impl Walk<'_, '_> {
         let mark = fields.take("mark");
         let own_words = [&body, &headers].into_iter().flatten().next();
         match (&mark, own_words) {
-            (None, None) => field.reject(&mut self.report, "says nothing; write `body`, `headers` or `mark`"),
+            (None, None) => field.reject(&mut self.report, "is empty; write `body`, `headers` or `mark`"),
             (Some(_), Some(words)) => {
-                let message = "stands beside `mark`, and a marked request gets no denial that could carry it; keep one of the two";
+                let message =
+                    "has no effect beside `mark`, since a marked request is not denied; keep one of the two";
                 words.reject(&mut self.report, message);
             }
             _ => {}

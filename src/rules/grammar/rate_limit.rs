@@ -1,4 +1,4 @@
-//! One `rate_limit`: how much, in what time, counted how, and what it does to others.
+//! One `rate_limit`.
 
 use super::{Home, Walk, algorithm, home};
 use crate::{
@@ -108,13 +108,15 @@ impl Walk<'_, '_> {
         replaces
     }
 
-    /// `requests_per_unit` may stand beside `unlimited`: the reference server takes no notice of it.
+    /// `requests_per_unit` is allowed beside `unlimited`: the reference server ignores it.
     fn nothing_else_limits(&mut self, fields: &mut Fields<'_>) {
         let _ = fields.take("requests_per_unit").and_then(|field| field.whole(&mut self.report));
         for name in COUNTING_KEYS {
             if let Some(field) = fields.take(name) {
-                field
-                    .reject(&mut self.report, "an unlimited rate counts nothing; remove this or `unlimited`");
+                field.reject(
+                    &mut self.report,
+                    "has no effect in an unlimited rate; remove this or `unlimited`",
+                );
             }
         }
     }
@@ -135,7 +137,8 @@ impl Walk<'_, '_> {
                     Some(meant) => format!("did you mean `{meant}`?"),
                     None => "write admitted or always".to_owned(),
                 };
-                field.reject(&mut self.report, format!("{} is not a way to charge; {meant}", quoted(other)));
+                field
+                    .reject(&mut self.report, format!("{} is not a value of charge; {meant}", quoted(other)));
                 default
             }
             None => default,

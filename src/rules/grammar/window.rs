@@ -1,11 +1,11 @@
-//! The time that a limit looks back on: `unit`, perhaps with `unit_multiplier`, or `per`.
+//! The window of a limit: `unit`, optionally with `unit_multiplier`, or `per`.
 
 use crate::{
     limit::{Unit, Window, WindowError},
     rules::yaml::{Field, Fields, Report, nearest, quoted},
 };
 
-/// The window; none if there is none that could be used, which is reported.
+/// The window; none if there is no valid one, which is reported.
 pub(super) fn window(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Option<Window> {
     let (unit, multiplier, per) = (fields.take("unit"), fields.take("unit_multiplier"), fields.take("per"));
     if let (None, Some(multiplier)) = (&unit, &multiplier) {
@@ -16,7 +16,7 @@ pub(super) fn window(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Option
         (Some(unit), None) => of_unit(&unit, multiplier.as_ref(), report),
         (None, Some(per)) => of_length(&per, report),
         (Some(_), Some(per)) => {
-            per.reject(report, "stands beside `unit`; keep one of the two");
+            per.reject(report, "is given beside `unit`; keep one of the two");
             None
         }
         (None, None) => {
@@ -44,7 +44,7 @@ fn of_unit(field: &Field<'_>, multiplier: Option<&Field<'_>>, report: &mut Repor
     };
     let units = multiplier.whole(report)?;
     if units == 0 {
-        multiplier.reject(report, "0 units are no time at all; write 1 or more");
+        multiplier.reject(report, "0 units are not a window; write 1 or more");
         return None;
     }
     match Window::from_secs(unit?.seconds().saturating_mul(units.into())) {
@@ -56,13 +56,13 @@ fn of_unit(field: &Field<'_>, multiplier: Option<&Field<'_>>, report: &mut Repor
     }
 }
 
-/// A length of time as long as a window may be; none if it is not one, which is reported.
+/// A duration within the bounds of a window; none if it is not valid, which is reported.
 pub(super) fn of_length(field: &Field<'_>, report: &mut Report<'_>) -> Option<Window> {
     let text = field.text(report)?;
     match length(text) {
         Ok(window) => Some(window),
         Err(remedy) => {
-            field.reject(report, format!("{} is not a length of time; {remedy}", quoted(text)));
+            field.reject(report, format!("{} is not a duration; {remedy}", quoted(text)));
             None
         }
     }
@@ -78,7 +78,7 @@ const SCALES: [(&str, u64); 6] = [
     ("w", 604_800_000_000_000),
 ];
 
-/// A length such as `10s`, `250ms` or `1h30m`; or what to write instead.
+/// A duration such as `10s`, `250ms` or `1h30m`, or the remedy.
 fn length(text: &str) -> Result<Window, String> {
     if let Some(unit) = Unit::from_name(text) {
         return Err(format!("write `unit: {unit}` instead of `per`"));

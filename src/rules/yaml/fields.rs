@@ -46,7 +46,7 @@ impl<'n> Field<'n> {
         self.node.position
     }
 
-    /// The way to it through the keys.
+    /// The keys and indices that lead to it.
     pub(in crate::rules) fn path(&self) -> &str {
         &self.path
     }
@@ -75,7 +75,7 @@ impl<'n> Field<'n> {
         }
     }
 
-    /// Yes or no.
+    /// A boolean.
     pub(in crate::rules) fn boolean(&self, report: &mut Report<'_>) -> Option<bool> {
         match &self.node.kind {
             Kind::Scalar(scalar) if let Some(boolean) = scalar.boolean() => Some(boolean),
@@ -114,7 +114,7 @@ impl<'n> Field<'n> {
         Some(Fields { position: self.node.position, path: self.path.clone(), pairs, known: Vec::new() })
     }
 
-    /// A map that is kept as it is.
+    /// A map as JSON.
     pub(in crate::rules) fn json(&self, report: &mut Report<'_>) -> Option<serde_json::Value> {
         match self.node.kind {
             Kind::Map(_) => Some(self.node.json()),
@@ -146,12 +146,12 @@ impl<'n> Fields<'n> {
         self.position
     }
 
-    /// The way to what lies, or would lie, under the name.
+    /// The path of the value of that name, whether it exists or not.
     pub(in crate::rules) fn path_of(&self, name: &str) -> String {
         join(&self.path, name)
     }
 
-    /// The value under the name; a name with nothing after it is as good as absent.
+    /// The value of the name; a name without a value counts as absent.
     pub(in crate::rules) fn take(&mut self, name: &'static str) -> Option<Field<'n>> {
         if !self.known.contains(&name) {
             self.known.push(name);
@@ -169,7 +169,7 @@ impl<'n> Fields<'n> {
         })
     }
 
-    /// A text under the name; none if there is none.
+    /// The text of the name, if it has a value.
     pub(in crate::rules) fn text(&mut self, name: &'static str, report: &mut Report<'_>) -> Option<&'n str> {
         self.take(name)?.text(report)
     }

@@ -8,7 +8,7 @@ impl Scalar {
         self.plain && matches!(&*self.text, "" | "~" | "null" | "Null" | "NULL")
     }
 
-    /// YAML 1.1 has several words for yes and no, and the reference server reads them all.
+    /// YAML 1.1 has several words for true and false; the reference server reads them all.
     pub(super) fn boolean(&self) -> Option<bool> {
         let is_one_of = |words: &[&str]| words.iter().any(|word| self.text.eq_ignore_ascii_case(word));
         match () {
@@ -21,7 +21,7 @@ impl Scalar {
 
     /// A whole number in decimal, or as `0x…`, `0o…`, `0b…`; `_` may part its digits.
     ///
-    /// A decimal number with a leading zero is none: YAML 1.1 reads it as octal, people do not.
+    /// A decimal number with a leading zero is not accepted: YAML 1.1 reads it as octal, people do not.
     pub(super) fn whole(&self) -> Option<i128> {
         if !self.plain {
             return None;
