@@ -1,7 +1,7 @@
-//! The wire is Envoy's: our messages against an independent witness, the prost types of the `envoy-types` crate.
+//! Wire compatibility with Envoy: our messages compared with the prost types of the `envoy-types` crate.
 //!
-//! For generated messages with every field set, the value is written down once in our types and once in the witness's;
-//! what one encodes the other must decode to its own writing-down of the same value.
+//! For generated messages with every field set, the value is built in our types and in those of `envoy-types`; the bytes
+//! that one encodes must decode to the value of the other.
 
 use envoy_types::pb::{envoy as theirs, google::protobuf as google};
 use proptest::{collection::vec, option, prelude::*};
@@ -11,7 +11,7 @@ use tidegate::api::pb::{common, core, service};
 type TheirRequest = theirs::service::ratelimit::v3::RateLimitRequest;
 type TheirResponse = theirs::service::ratelimit::v3::RateLimitResponse;
 
-/// Both writings of one value.
+/// One value in both types.
 type Both<A, B> = (A, B);
 
 fn entry() -> impl Strategy<
