@@ -8,6 +8,7 @@ mod check;
 mod completions;
 mod connection_flags;
 mod data_dir;
+mod decision_log_flags;
 mod descriptor;
 mod details;
 mod explain;

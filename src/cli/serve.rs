@@ -1,8 +1,8 @@
 //! `tidegate serve`: the server.
 
 use super::{
-    Failure, connection_flags::ConnectionFlags, data_dir::DataDir, response_options::ResponseOptions,
-    rule_files::ReadAs, signals, tls_flags::TlsFlags,
+    Failure, connection_flags::ConnectionFlags, data_dir::DataDir, decision_log_flags::DecisionLogFlags,
+    response_options::ResponseOptions, rule_files::ReadAs, signals, tls_flags::TlsFlags,
 };
 use crate::{
     api::TestClock,
@@ -88,6 +88,8 @@ pub(super) struct Serve {
     /// Time that connections have to complete their calls after GOAWAY.
     #[arg(long, env = "TIDEGATE_DRAIN_TIMEOUT", default_value = "10s", value_parser = humantime::parse_duration)]
     drain_timeout: Duration,
+    #[command(flatten)]
+    decision_log: DecisionLogFlags,
     /// Format of log lines.
     #[arg(long, env = "TIDEGATE_LOG_FORMAT", default_value = "text")]
     log_format: LogFormat,
@@ -146,6 +148,7 @@ impl Serve {
         let mut settings = self.settings()?;
         let rules = self.read_as.parse(&settings.rules.sources)?;
         let clock = self.clock(&mut settings)?;
+        settings.decision_log = self.decision_log.start(&clock)?;
         let counters_max = self.counters_max();
         let on_full = match self.on_full {
             OnFullChoice::Deny => OnFull::Deny,
@@ -159,7 +162,9 @@ impl Serve {
                 .with_queue_margin(margin)
         };
         let reload = settings.rules.reload.clone();
-        server::serve(&settings, &clock, self.data.start(build, &clock)?, || signals::stop(reload))?;
+        let decision_log = settings.decision_log.clone();
+        let stop = || signals::stop(reload, decision_log);
+        server::serve(&settings, &clock, self.data.start(build, &clock)?, stop)?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -219,6 +224,7 @@ impl Serve {
         Ok(Settings {
             listen: self.listen.clone(),
             test_clock: None,
+            decision_log: None,
             http_listen: self.http_listen.clone(),
             tls: self.tls.settings(),
             rules: self.rule_settings()?,

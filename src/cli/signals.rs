@@ -1,6 +1,6 @@
 //! Signals of `serve`, received on a thread of their own: they take effect whatever the server is doing.
 
-use crate::config::ReloadRequests;
+use crate::{config::ReloadRequests, telemetry::DecisionLog};
 use std::{io, sync::mpsc, thread};
 use tokio::{
     runtime,
@@ -11,9 +11,13 @@ use tokio::{
 /// Exit code of a process that a signal ends, less the signal's number.
 const EXIT_BY_SIGNAL: i32 = 128;
 
-/// Receives signals from now on. SIGHUP requests a reload of the rule files. The future completes at the first SIGTERM or SIGINT; a second one ends the process at
-/// once, without the rest of the drain and without a last snapshot.
-pub(super) fn stop(reload: ReloadRequests) -> io::Result<impl Future<Output = ()>> {
+/// Receives signals from now on. SIGHUP requests a reload of the rule files, SIGUSR2 opens the decision log again. The
+/// future completes at the first SIGTERM or SIGINT; a second one ends the process at once, without the rest of the drain
+/// and without a last snapshot.
+pub(super) fn stop(
+    reload: ReloadRequests,
+    decision_log: Option<DecisionLog>,
+) -> io::Result<impl Future<Output = ()>> {
     let (stop, stopped) = oneshot::channel();
     let (installed, is_installed) = mpsc::channel();
     thread::Builder::new().name("signals".into()).spawn(move || {
@@ -25,7 +29,7 @@ pub(super) fn stop(reload: ReloadRequests) -> io::Result<impl Future<Output = ()
             match Signals::install() {
                 Ok(signals) => {
                     let _ = installed.send(Ok(()));
-                    signals.receive(stop, &reload).await;
+                    signals.receive(stop, &reload, decision_log.as_ref()).await;
                 }
                 Err(error) => drop(installed.send(Err(error))),
             }
@@ -42,6 +46,7 @@ struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
+    user2: Signal,
 }
 
 impl Signals {
@@ -50,15 +55,28 @@ impl Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             hangup: signal(SignalKind::hangup())?,
+            user2: signal(SignalKind::user_defined2())?,
         })
     }
 
-    async fn receive(mut self, stop: oneshot::Sender<()>, reload: &ReloadRequests) {
+    async fn receive(
+        mut self,
+        stop: oneshot::Sender<()>,
+        reload: &ReloadRequests,
+        decision_log: Option<&DecisionLog>,
+    ) {
         let mut stop = Some(stop);
         loop {
             let (name, kind) = tokio::select! {
                 _ = self.terminate.recv() => ("SIGTERM", SignalKind::terminate()),
                 _ = self.interrupt.recv() => ("SIGINT", SignalKind::interrupt()),
+                _ = self.user2.recv() => {
+                    match decision_log {
+                        Some(log) => log.reopen(),
+                        None => tracing::warn!("SIGUSR2 ignored: there is no decision log to open again"),
+                    }
+                    continue;
+                }
                 _ = self.hangup.recv() => {
                     if reload.request() {
                         tracing::info!("SIGHUP: reading the rule files again");

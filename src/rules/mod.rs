@@ -13,6 +13,7 @@ mod files;
 mod grammar;
 mod limits;
 mod pattern;
+mod redaction;
 mod rule;
 mod set;
 mod text_map;
@@ -27,6 +28,7 @@ pub use explain::{Applied, AppliedLimit, ExplainedDescriptor, Explanation, Match
 pub use files::{Source, read};
 pub use limits::{LimitIdentity, LimitInfo, LimitName, LimitTable, PinnedLimits};
 pub use pattern::Pattern;
+pub use redaction::Redaction;
 pub use rule::{Charge, KeyPrefix, Rule, RuleLimit, Semantics};
 pub use set::{LoadOptions, RuleSet};
 pub use tree::{DomainRules, Found, RuleEntry, RuleValue};

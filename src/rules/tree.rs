@@ -13,6 +13,7 @@ use super::{
     explain::{Explanation, Matched},
     grammar::{Declared, DeclaredDomain, DeclaredKey, DeclaredValue},
     pattern::Pattern,
+    redaction::{Redaction, Redactions},
     text_map::TextMap,
 };
 use crate::limit::{Entry, Override, Unit};
@@ -32,6 +33,7 @@ pub struct DomainRules {
     overrides: [RuleLimit; Unit::ALL.len()],
     has_replaces: bool,
     may_queue: bool,
+    redactions: Redactions,
 }
 
 /// The rule of a descriptor.
@@ -173,6 +175,11 @@ impl DomainRules {
         RuleLimit { requests, algorithm, ..template.clone() }
     }
 
+    /// How the decision log writes values of this key; none if no descriptor declares it.
+    pub fn redaction(&self, key: &str) -> Option<Redaction> {
+        self.redactions.of(key)
+    }
+
     /// Every rule, in the order of the files.
     pub fn rules(&self) -> Vec<&Rule> {
         let mut rules = Vec::new();
@@ -196,8 +203,10 @@ impl DomainRules {
         overrides: [RuleLimit; Unit::ALL.len()],
         problems: &mut Problems,
     ) -> Self {
+        let redactions = Redactions::new(&declared.descriptors);
         let root = Level::compile(declared.descriptors, problems);
-        let mut rules = Self { name: declared.name, root, overrides, has_replaces: false, may_queue: false };
+        let (has_replaces, may_queue) = (false, false);
+        let mut rules = Self { name: declared.name, root, overrides, has_replaces, may_queue, redactions };
         rules.has_replaces = rules.rules().iter().any(|rule| !rule.replaces.is_empty());
         rules.may_queue = rules.rules().iter().any(|rule| rule.may_queue());
         rules
@@ -292,7 +301,7 @@ impl Level {
     fn compile(declared: Vec<Declared>, problems: &mut Problems) -> Self {
         let mut groups: BTreeMap<SmolStr, Group> = BTreeMap::new();
         let mut wildcards: Vec<KeyWildcard> = Vec::new();
-        for (Declared { key, value, rule, below, path_in_file }, order) in declared.into_iter().zip(0..) {
+        for (Declared { key, value, rule, below, path_in_file, .. }, order) in declared.into_iter().zip(0..) {
             let node = Node { rule, below: Self::compile(below, problems) };
             let origin = node.rule.origin.clone();
             let inserted = match key {

@@ -32,7 +32,7 @@ use crate::{
     rules::{LoadOptions, Source},
     service::{DecisionReader, RateLimitService, ResponseOptions, Tally},
     snapshot::{DiskError, SnapshotTask, Writer},
-    telemetry::{Sources, Traces, TracesError},
+    telemetry::{DecisionLog, Sources, Traces, TracesError},
     transport::{self, Accepted, BindError, InheritedSockets, Listener},
 };
 use clock_follower::ClockFollower;
@@ -60,6 +60,8 @@ pub struct Settings {
     pub tls: TlsSettings,
     /// The rules of the limiter at the start, and the sources of later ones.
     pub rules: RuleSettings,
+    /// The decision log, if any.
+    pub decision_log: Option<DecisionLog>,
     /// Worker threads.
     pub threads: NonZeroUsize,
     /// Bounds of a request message.
@@ -242,6 +244,7 @@ struct Background {
     clock_follower: ClockFollower,
     sweeper: Sweeper,
     snapshots: Option<SnapshotTask>,
+    decision_log: Option<DecisionLog>,
 }
 
 impl Background {
@@ -258,26 +261,40 @@ impl Background {
         let rule_files = (!files.is_empty()).then(start_files).transpose();
         let rule_files =
             rule_files.map_err(|source| ServeError::Start { what: "the rules thread", source })?;
+        let decision_log = settings.decision_log.clone();
+        if let Some(log) = &decision_log {
+            log.set_limiter(&limiter);
+        }
         let sweeper = Sweeper::start(&limiter, clock)?;
         let clock_follower = ClockFollower::start(clock)?;
         let snapshots = writer
             .map(|writer| SnapshotTask::start(writer, &limiter, clock, settings.snapshot_interval))
             .transpose()
             .map_err(|source| ServeError::Start { what: "the snapshots", source })?;
-        Ok(Self { limiter, config, rule_files, clock_follower, sweeper, snapshots })
+        Ok(Self { limiter, config, rule_files, clock_follower, sweeper, snapshots, decision_log })
     }
 
     fn sources(&self, tally: &Arc<Tally>, tls: &PortCounts) -> Sources {
         let snapshots = self.snapshots.as_ref().map(|snapshots| Arc::clone(snapshots.counts()));
         let (limiter, config) = (Arc::clone(&self.limiter), Arc::clone(&self.config));
         let tls = vec![("grpc", Arc::clone(&tls.grpc)), ("http", Arc::clone(&tls.http))];
-        Sources { tally: Arc::clone(tally), limiter, config, snapshots, tls }
+        Sources {
+            tally: Arc::clone(tally),
+            limiter,
+            config,
+            snapshots,
+            tls,
+            decision_log: self.decision_log.clone(),
+        }
     }
 
     /// Stops the threads and writes the last snapshot; called after the last decision.
     fn finish(self) -> Result<(), ServeError> {
         if let Some(rule_files) = self.rule_files {
             rule_files.stop();
+        }
+        if let Some(log) = self.decision_log {
+            log.finish();
         }
         self.sweeper.stop();
         self.clock_follower.stop();
@@ -320,6 +337,7 @@ impl Listening {
         let traces = Traces::start()?;
         let mut readers: Vec<Arc<dyn DecisionReader>> = Vec::new();
         readers.extend(traces.clone().map(|traces| Arc::new(traces) as Arc<dyn DecisionReader>));
+        readers.extend(settings.decision_log.clone().map(|log| Arc::new(log) as Arc<dyn DecisionReader>));
         let service = service.with_readers(readers);
         let routes = RouteSettings { message_bytes_max: settings.message_bytes_max };
         let (mut routes, health) = api::routes(service.clone(), routes).await;

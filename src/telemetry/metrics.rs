@@ -1,6 +1,7 @@
 //! The metrics, read at each request from where the figures are kept.
 
 use super::{
+    DecisionLog,
     exposition::{MetricsFormat, to_prometheus},
     tls_metrics,
 };
@@ -36,6 +37,8 @@ pub struct Sources {
     pub snapshots: Option<Arc<SnapshotCounts>>,
     /// TLS handshakes and certificates, with the names of the ports.
     pub tls: Vec<(&'static str, Arc<TlsCounts>)>,
+    /// The decision log, where there is one.
+    pub decision_log: Option<DecisionLog>,
 }
 
 /// The metrics.
@@ -87,11 +90,13 @@ impl Collector for Reader {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut page = Page(encoder);
         page.gauge_of("build", "Version of the server", &[("version", env!("CARGO_PKG_VERSION"))], 1_u64)?;
-        let Some(Sources { tally, limiter, config, snapshots, tls }) = self.0.get() else { return Ok(()) };
+        let Some(sources) = self.0.get() else { return Ok(()) };
+        let Sources { tally, limiter, config, snapshots, tls, decision_log } = sources;
         page.decisions(tally)?;
         page.counters(limiter)?;
         page.rules(&config.status())?;
         tls_metrics::encode(&mut page.0, tls)?;
+        decision_log.as_ref().map_or(Ok(()), |log| page.decision_log(log))?;
         snapshots.as_ref().map_or(Ok(()), |snapshots| page.snapshots(snapshots))
     }
 }
@@ -139,6 +144,15 @@ impl Page<'_> {
             ([("result", "failed")], status.failed),
         ];
         self.counters_of("rules_reloads", "Attempts to change the rules, by result", &results)
+    }
+
+    fn decision_log(&mut self, log: &DecisionLog) -> fmt::Result {
+        let results = [
+            ([("result", "written")], log.written()),
+            ([("result", "dropped")], log.dropped()),
+            ([("result", "failed")], log.failed()),
+        ];
+        self.counters_of("decision_log_lines", "Lines of the decision log, by result", &results)
     }
 
     fn snapshots(&mut self, snapshots: &SnapshotCounts) -> fmt::Result {

@@ -1,10 +1,12 @@
 //! Logs, metrics and traces of the server.
 
+mod decision_log;
 mod exposition;
 mod metrics;
 mod tls_metrics;
 mod traces;
 
+pub use decision_log::{DecisionLog, DecisionLogError, DecisionLogSettings, Rotation, SampleRate, Target};
 pub use exposition::MetricsFormat;
 pub use metrics::{Metrics, Sources};
 pub use traces::{Traces, TracesError};

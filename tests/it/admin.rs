@@ -105,3 +105,21 @@ async fn a_draining_server_is_not_ready() {
     assert_eq!(page(port, "/readyz").await.0, 503);
     assert_eq!(page(port, "/livez").await.0, 200);
 }
+
+#[tokio::test]
+async fn the_metrics_count_lines_of_the_decision_log() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().join("log");
+    let (server, port) = start(RULES, &["--decision-log", log.to_str().expect("UTF-8")]);
+    server.client().await.hit("demo", &[("api_key", "a")]).await.expect("an answer");
+    while std::fs::read_to_string(&log).expect("text").is_empty() {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    // A line is counted after it is written.
+    let name = |result: &str| format!("tidegate_decision_log_lines_total{{result=\"{result}\"}}");
+    while metrics(port).await[&name("written")] == 0.0 {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    let found = metrics(port).await;
+    assert_eq!(["written", "dropped", "failed"].map(|result| found[&name(result)]), [1.0, 0.0, 0.0]);
+}

@@ -7,6 +7,7 @@ mod bench;
 mod clock_changes;
 mod commands;
 mod connections;
+mod decision_log;
 mod deploy;
 mod explain;
 mod fast_path;

@@ -20,7 +20,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("snapshot", &["limit", "algorithm", "rules", "store", "limiter", "clock"]),
     ("service", &["limit", "limiter", "clock"]),
     ("config", &["limit", "algorithm", "limiter", "rules", "store", "clock", "sync"]),
-    ("telemetry", &["limit", "limiter", "store", "snapshot", "service", "config", "transport"]),
+    (
+        "telemetry",
+        &["limit", "limiter", "store", "snapshot", "service", "config", "transport", "rules", "clock"],
+    ),
     ("http2", &[]),
     ("transport", &[]),
     ("api", &["limit", "varint", "clock", "service", "http2", "telemetry", "config"]),

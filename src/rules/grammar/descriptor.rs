@@ -9,8 +9,9 @@ use crate::{
     rules::{
         limits::{LimitIdentity, LimitInfo, TAG_UNNAMED, tag_of_label},
         pattern::Pattern,
+        redaction::Redaction,
         rule::{Rule, RuleLimit},
-        yaml::{Field, Fields, quoted},
+        yaml::{Field, Fields, nearest, quoted},
     },
 };
 use smallvec::SmallVec;
@@ -56,6 +57,7 @@ impl Walk<'_, '_> {
         }
         let detailed_metric = fields.flag("detailed_metric", &mut self.report);
         let value_to_metric = fields.flag("value_to_metric", &mut self.report);
+        let redaction = self.redaction(&mut fields);
         let metadata = fields.take("metadata").and_then(|field| field.json(&mut self.report));
         let below = fields.take("descriptors").map(|list| self.descriptors(&list, &path)).unwrap_or_default();
         fields.finish(&mut self.report, |name| match home(name)? {
@@ -78,7 +80,7 @@ impl Walk<'_, '_> {
             has_plain_limit: false,
         };
         let rule = rule.with_plain_limit();
-        Some(Declared { key, value, rule, below, path_in_file: item.path().to_owned() })
+        Some(Declared { key, value, rule, below, redaction, path_in_file: item.path().to_owned() })
     }
 
     fn key(&mut self, fields: &mut Fields<'_>) -> DeclaredKey {
@@ -110,6 +112,23 @@ impl Walk<'_, '_> {
             (None, _) if value.is_empty() => DeclaredValue::Any,
             (None, _) => DeclaredValue::Exact(value.into()),
         }
+    }
+
+    /// `log`: how the decision log writes the values.
+    fn redaction(&mut self, fields: &mut Fields<'_>) -> Option<Redaction> {
+        let field = fields.take("log")?;
+        let text = field.text(&mut self.report)?;
+        let known = Redaction::NAMES.iter().find(|(name, _)| *name == text);
+        if known.is_none() {
+            let message = match nearest(text, &Redaction::NAMES.map(|(name, _)| name)) {
+                Some(meant) => {
+                    format!("{} is not plain, hash or omit; did you mean `{meant}`?", quoted(text))
+                }
+                None => format!("{} is not plain, hash or omit; write one of them", quoted(text)),
+            };
+            field.reject(&mut self.report, message);
+        }
+        known.map(|(_, redaction)| *redaction)
     }
 
     fn rates<'n>(&mut self, fields: &mut Fields<'n>) -> Rates<'n> {

@@ -14,6 +14,7 @@ use super::{
     files::Source,
     limits::Registrar,
     pattern::Pattern,
+    redaction::Redaction,
     rule::{Rule, Semantics},
     yaml::{self, Field, Report},
 };
@@ -32,6 +33,8 @@ pub(super) struct Declared {
     pub(super) value: DeclaredValue,
     pub(super) rule: Rule,
     pub(super) below: Vec<Declared>,
+    /// How the decision log writes values of the key; none if the descriptor does not declare it.
+    pub(super) redaction: Option<Redaction>,
     /// The keys and indices that lead to it in the file, for messages.
     pub(super) path_in_file: String,
 }
@@ -138,7 +141,7 @@ fn home(name: &str) -> Option<Home> {
     match name {
         "domain" => Some(Home::File),
         "key" | "value" | "descriptors" | "rate_limit" | "rate_limits" | "shadow_mode" | "quota_mode"
-        | "detailed_metric" | "value_to_metric" | "share_threshold" | "metadata" | "on_deny" => {
+        | "detailed_metric" | "value_to_metric" | "share_threshold" | "metadata" | "on_deny" | "log" => {
             Some(Home::Descriptor)
         }
         "unit" | "requests_per_unit" | "unit_multiplier" | "per" | "unlimited" | "name" | "replaces"

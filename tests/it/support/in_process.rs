@@ -36,6 +36,7 @@ impl InProcess {
         let socket = folder.path().join("tidegate.sock");
         let settings = Settings {
             test_clock: None,
+            decision_log: None,
             listen: vec![ListenAddress::Unix(socket.clone())],
             http_listen: None,
             tls: TlsSettings::default(),

@@ -1,0 +1,209 @@
+//! Lines of the decision log, version 1: `docs/decision-log.md` describes them.
+
+use super::record::{DescriptorRecord, LimitRecord, Record};
+use crate::{
+    limit::{Code, Hits, Reset},
+    rules::{Redaction, RuleSet},
+};
+use serde::{Serialize, Serializer};
+use sha2::{Digest, Sha256};
+use std::fmt;
+
+/// The version of the format. A change that a reader of the former version would misread raises it.
+pub(super) const VERSION: u32 = 1;
+
+/// How values are redacted.
+pub(super) struct Values<'s> {
+    /// None before any rules are in force.
+    pub(super) rules: Option<&'s RuleSet>,
+    /// For keys without a declaration.
+    pub(super) default: Redaction,
+    /// The secret of the hashes.
+    pub(super) salt: &'s [u8],
+}
+
+#[derive(Serialize)]
+struct DecisionLine<'r> {
+    v: u32,
+    time: Time,
+    domain: &'r str,
+    code: &'static str,
+    sample: f64,
+    latency_ns: u64,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    peer: &'r str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace_id: Option<Hex<16>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    span_id: Option<Hex<8>>,
+    descriptors: Vec<Descriptor<'r>>,
+}
+
+#[derive(Serialize)]
+struct Descriptor<'r> {
+    entries: Vec<Entry<'r>>,
+    hits: u64,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    give_back: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    own_limit: Option<OwnLimit>,
+    code: &'static str,
+    limit: Option<Limit<'r>>,
+    remaining: u32,
+    reset_ns: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct Entry<'r> {
+    key: &'r str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<&'r str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value_hash: Option<Hex<16>>,
+}
+
+#[derive(Serialize)]
+struct OwnLimit {
+    requests: u32,
+    unit: &'static str,
+}
+
+#[derive(Serialize)]
+struct Limit<'r> {
+    #[serde(skip_serializing_if = "str::is_empty")]
+    name: &'r str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    rule: &'r str,
+    requests: u32,
+    window_ns: u64,
+}
+
+#[derive(Serialize)]
+struct DroppedLine {
+    v: u32,
+    time: Time,
+    dropped: u64,
+}
+
+/// Nanoseconds since the Unix epoch, written as RFC 3339 with nine digits of a second.
+struct Time(u64);
+
+impl Serialize for Time {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match jiff::Timestamp::from_nanosecond(i128::from(self.0)) {
+            Ok(time) => serializer.collect_str(&format_args!("{time:.9}")),
+            // All 64 bits are within the range of the type.
+            Err(_) => serializer.serialize_none(),
+        }
+    }
+}
+
+/// Bytes in hexadecimal.
+struct Hex<const N: usize>([u8; N]);
+
+impl<const N: usize> fmt::Display for Hex<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl<const N: usize> Serialize for Hex<N> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// Appends the line of a decision.
+pub(super) fn decision(record: &Record<'_>, values: &Values<'_>, out: &mut Vec<u8>) {
+    let domain = values.rules.and_then(|rules| rules.domain(record.domain));
+    let redaction = |key: &str| domain.and_then(|domain| domain.redaction(key)).unwrap_or(values.default);
+    let descriptor = |descriptor: &DescriptorRecord<'_>| -> (u64, bool) {
+        match descriptor.hits {
+            Hits::Take(hits) => (hits.get(), false),
+            Hits::Peek => (0, false),
+            Hits::GiveBack(hits) => (hits.get(), true),
+        }
+    };
+    let descriptors = record.descriptors.iter().map(|of| {
+        let (hits, give_back) = descriptor(of);
+        let limit = of.limit.as_ref();
+        let shown = |key| redaction(key) == Redaction::Plain;
+        Descriptor {
+            entries: of
+                .entries
+                .iter()
+                .map(|(key, value)| entry(key, value, redaction(key), values.salt))
+                .collect(),
+            hits,
+            give_back,
+            own_limit: of.own_limit.map(|(requests, unit)| OwnLimit { requests, unit: unit.name() }),
+            code: code(of.code),
+            // The path of a rule contains values of the rule file, which are those of the request.
+            limit: limit.map(|limit| Limit {
+                rule: if of.entries.iter().all(|(key, _)| shown(key)) { limit.rule } else { "" },
+                ..self::limit(limit)
+            }),
+            remaining: of.remaining,
+            reset_ns: of.reset.and_then(nanos),
+        }
+    });
+    let line = DecisionLine {
+        v: VERSION,
+        time: Time(record.received),
+        domain: record.domain,
+        code: code(record.code),
+        sample: record.sample,
+        latency_ns: record.latency,
+        peer: record.peer,
+        trace_id: record.trace.map(|trace| Hex(trace.trace_id)),
+        span_id: record.trace.map(|trace| Hex(trace.span_id)),
+        descriptors: descriptors.collect(),
+    };
+    append(&line, out);
+}
+
+/// Appends a line that states how many decisions before it are missing.
+pub(super) fn dropped(count: u64, now: u64, out: &mut Vec<u8>) {
+    append(&DroppedLine { v: VERSION, time: Time(now), dropped: count }, out);
+}
+
+fn append(line: &impl Serialize, out: &mut Vec<u8>) {
+    serde_json::to_writer(&mut *out, line).expect("texts and numbers are JSON, and memory takes all bytes");
+    out.push(b'\n');
+}
+
+fn entry<'r>(key: &'r str, value: &'r str, redaction: Redaction, salt: &[u8]) -> Entry<'r> {
+    let (value, value_hash) = match redaction {
+        Redaction::Plain => (Some(value), None),
+        Redaction::Hash => (None, Some(hash(salt, value))),
+        Redaction::Omit => (None, None),
+    };
+    Entry { key, value, value_hash }
+}
+
+/// The first 16 bytes of SHA-256 over the salt and the value.
+fn hash(salt: &[u8], value: &str) -> Hex<16> {
+    let digest = Sha256::new().chain_update(salt).chain_update(value).finalize();
+    let mut first = [0; 16];
+    first.copy_from_slice(&digest[..16]);
+    Hex(first)
+}
+
+fn limit<'r>(limit: &LimitRecord<'r>) -> Limit<'r> {
+    Limit { name: limit.name, rule: limit.rule, requests: limit.requests, window_ns: limit.window }
+}
+
+fn code(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::OverLimit => "OVER_LIMIT",
+    }
+}
+
+/// None for never.
+fn nanos(reset: Reset) -> Option<u64> {
+    match reset {
+        Reset::After(wait) => u64::try_from(wait.as_nanos()).ok(),
+        Reset::Never => None,
+    }
+}

@@ -1,0 +1,334 @@
+//! The decision log: one JSON line for each decision, or for a sample of them.
+//!
+//! What always holds:
+//!
+//! - A decision never waits for the log. What the queue cannot hold, or the target does not take, is dropped and counted,
+//!   and the log contains the number.
+//! - Values that the rules redact are in memory only until their line is written.
+
+mod line;
+mod queue;
+mod record;
+mod sink;
+
+pub use sink::Rotation;
+
+use crate::{
+    clock::Clock,
+    limit::{Code, Request},
+    limiter::Limiter,
+    rules::Redaction,
+    service::{DecisionReader, Event},
+};
+use foldhash::fast::FixedState;
+use line::Values;
+use queue::{Appended, Queue};
+use sink::Sink;
+use std::{
+    fmt,
+    hash::{BuildHasher, Hasher},
+    io,
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc,
+    },
+    thread::Thread,
+    time::Duration,
+};
+
+/// Time between two writes.
+const INTERVAL: Duration = Duration::from_millis(50);
+
+/// Bytes of lines in one write.
+const WRITE_BYTES: usize = 256 * 1024;
+
+/// Time that the last lines have at the end of the process.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Where lines are written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Target {
+    /// Appended to this file.
+    File(PathBuf),
+    /// Standard output.
+    Stdout,
+    /// A Unix stream socket that a log collector listens on.
+    Socket(PathBuf),
+}
+
+impl std::str::FromStr for Target {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(match (text, text.strip_prefix("unix:")) {
+            ("-", _) => Self::Stdout,
+            (_, Some(path)) => Self::Socket(path.into()),
+            (path, None) => Self::File(path.into()),
+        })
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => path.display().fmt(f),
+            Self::Stdout => f.write_str("-"),
+            Self::Socket(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// The share of requests that is logged, chosen by their domain and values: of one client's requests all are logged, or
+/// none.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct SampleRate(f64);
+
+impl SampleRate {
+    /// Every request.
+    pub const ALL: Self = Self(1.0);
+
+    /// A share from 0 to 1.
+    pub fn new(share: f64) -> Option<Self> {
+        (0.0..=1.0).contains(&share).then_some(Self(share))
+    }
+
+    /// Whether a request with this hash is logged.
+    fn takes(self, hash: u64) -> bool {
+        // 53 bits are what a double holds exactly.
+        ((hash >> 11) as f64) < self.0 * (1_u64 << 53) as f64
+    }
+}
+
+/// Settings of the log.
+#[derive(Clone, Debug)]
+pub struct DecisionLogSettings {
+    /// Where lines are written.
+    pub target: Target,
+    /// The share of requests whose admissions are logged.
+    pub sample: SampleRate,
+    /// The share of requests whose denials are logged.
+    pub sample_denials: SampleRate,
+    /// Rotation of a file.
+    pub rotation: Rotation,
+    /// Capacity of the queue, for each worker.
+    pub queue_bytes: usize,
+    /// How values are written whose key no rule declares a redaction for.
+    pub values: Redaction,
+    /// The secret of the hashes of values.
+    pub salt: Vec<u8>,
+}
+
+/// The log cannot be started.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot open the decision log {target}: {source}")]
+pub struct DecisionLogError {
+    target: Target,
+    source: io::Error,
+}
+
+/// The running log. Clones share it.
+#[derive(Clone)]
+pub struct DecisionLog(Arc<Shared>);
+
+struct Shared {
+    queue: Queue,
+    sample: SampleRate,
+    sample_denials: SampleRate,
+    /// Whose rules redact.
+    limiter: OnceLock<Arc<Limiter>>,
+    writer: OnceLock<Thread>,
+    reopen: AtomicBool,
+    stop: AtomicBool,
+    /// Receives once, when everything is written.
+    finished: Mutex<Option<mpsc::Receiver<()>>>,
+    written: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl fmt::Debug for DecisionLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DecisionLog")
+    }
+}
+
+impl DecisionLog {
+    /// Opens the target and starts the thread that writes to it.
+    pub fn start(settings: DecisionLogSettings, clock: Arc<dyn Clock>) -> Result<Self, DecisionLogError> {
+        let failed = |source| DecisionLogError { target: settings.target.clone(), source };
+        let sink = Sink::open(&settings.target, settings.rotation).map_err(failed)?;
+        let (finished, receive_finished) = mpsc::channel();
+        let shared = Arc::new(Shared {
+            queue: Queue::new(settings.queue_bytes),
+            sample: settings.sample,
+            sample_denials: settings.sample_denials,
+            limiter: OnceLock::new(),
+            writer: OnceLock::new(),
+            reopen: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            finished: Mutex::new(Some(receive_finished)),
+            written: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+        });
+        let (values, salt) = (settings.values, settings.salt.clone());
+        let writer = Writer { shared: Arc::clone(&shared), sink, clock, values, salt, dropped_stated: 0 };
+        let thread = std::thread::Builder::new().name("decision-log".into()).spawn(move || {
+            writer.run();
+            // The receiver is gone if the process did not wait.
+            let _ = finished.send(());
+        });
+        let _ = shared.writer.set(thread.map_err(failed)?.thread().clone());
+        Ok(Self(shared))
+    }
+
+    /// Redacts by the rules of this limiter from now on; called before the first decision.
+    pub fn set_limiter(&self, limiter: &Arc<Limiter>) {
+        let _ = self.0.limiter.set(Arc::clone(limiter));
+    }
+
+    /// Opens the target again, for a file that was renamed.
+    pub fn reopen(&self) {
+        self.0.reopen.store(true, Ordering::Relaxed);
+        self.0.wake_writer();
+    }
+
+    /// Writes what is queued and ends the thread; gives up on a target that takes nothing.
+    pub fn finish(&self) {
+        self.0.stop.store(true, Ordering::Relaxed);
+        self.0.wake_writer();
+        let finished = self.0.finished.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if finished.is_some_and(|finished| finished.recv_timeout(FINISH_TIMEOUT).is_err()) {
+            tracing::warn!("the last lines of the decision log could not be written in time");
+        }
+    }
+
+    /// Lines written.
+    pub fn written(&self) -> u64 {
+        self.0.written.load(Ordering::Relaxed)
+    }
+
+    /// Decisions that the queue had no room for.
+    pub fn dropped(&self) -> u64 {
+        self.0.queue.dropped()
+    }
+
+    /// Lines that the target did not take.
+    pub fn failed(&self) -> u64 {
+        self.0.failed.load(Ordering::Relaxed)
+    }
+}
+
+impl Shared {
+    fn wake_writer(&self) {
+        if let Some(writer) = self.writer.get() {
+            writer.unpark();
+        }
+    }
+}
+
+impl DecisionReader for DecisionLog {
+    fn read(&self, event: &Event<'_, '_, '_>) {
+        let shared = &*self.0;
+        let rate = match event.decision.code {
+            Code::Ok => shared.sample,
+            Code::OverLimit => shared.sample_denials,
+        };
+        if rate != SampleRate::ALL && !rate.takes(hash(event.request)) {
+            return;
+        }
+        let appended =
+            shared.queue.append(record::bytes_max(event), |out| record::encode(event, rate.0, out));
+        if appended == Appended::HalfFull {
+            shared.wake_writer();
+        }
+    }
+}
+
+/// A hash of the domain and of all values, the same in every process of one version.
+fn hash(request: &Request<'_>) -> u64 {
+    let mut hasher = FixedState::with_seed(0).build_hasher();
+    hasher.write(request.domain().as_bytes());
+    for entry in request.descriptors().iter().flat_map(|descriptor| &descriptor.entries) {
+        hasher.write(entry.value.as_bytes());
+    }
+    hasher.finish()
+}
+
+/// The state of the thread that writes.
+struct Writer {
+    shared: Arc<Shared>,
+    sink: Sink,
+    clock: Arc<dyn Clock>,
+    values: Redaction,
+    salt: Vec<u8>,
+    /// Dropped decisions that the log states.
+    dropped_stated: u64,
+}
+
+impl Writer {
+    fn run(mut self) {
+        let mut taken = Vec::new();
+        loop {
+            // Read before the queue is taken: what was appended before the stop is written.
+            let is_last = self.shared.stop.load(Ordering::Relaxed);
+            if self.shared.reopen.swap(false, Ordering::Relaxed) {
+                match self.sink.reopen() {
+                    Ok(()) => tracing::info!("decision log opened again"),
+                    Err(error) => {
+                        tracing::error!(%error, "cannot open the decision log again; writing to the former file")
+                    }
+                }
+            }
+            self.shared.queue.take(&mut taken);
+            self.write(&taken);
+            if is_last {
+                return;
+            }
+            if taken.is_empty() {
+                std::thread::park_timeout(INTERVAL);
+            }
+        }
+    }
+
+    /// Writes the records of these buffers in the order of time, and how many were dropped before.
+    fn write(&mut self, taken: &[Vec<u8>]) {
+        let dropped = self.shared.queue.dropped();
+        let mut records: Vec<_> = taken.iter().flat_map(|bytes| record::decode_all(bytes)).collect();
+        records.sort_by_key(|record| record.received);
+        let rules = self.shared.limiter.get().map(|limiter| limiter.rules());
+        let (mut lines, mut count) = (Vec::new(), 0);
+        let salt = std::mem::take(&mut self.salt);
+        let values = Values { rules: rules.as_deref(), default: self.values, salt: &salt };
+        for record in &records {
+            line::decision(record, &values, &mut lines);
+            count += 1;
+            if lines.len() >= WRITE_BYTES {
+                self.write_lines(&mut lines, &mut count);
+            }
+        }
+        self.write_lines(&mut lines, &mut count);
+        self.salt = salt;
+        if dropped > self.dropped_stated {
+            line::dropped(dropped - self.dropped_stated, self.clock.now().as_nanos(), &mut lines);
+            if self.write_lines(&mut lines, &mut 0) {
+                self.dropped_stated = dropped;
+            }
+        }
+    }
+
+    /// Writes whole lines; false if the target does not take them.
+    fn write_lines(&mut self, lines: &mut Vec<u8>, count: &mut u64) -> bool {
+        if lines.is_empty() {
+            return true;
+        }
+        let written = self.sink.write(lines);
+        let counted = if written.is_ok() { &self.shared.written } else { &self.shared.failed };
+        counted.fetch_add(std::mem::take(count), Ordering::Relaxed);
+        lines.clear();
+        if let Err(error) = &written {
+            tracing::error!(%error, "the decision log takes no lines; they are dropped and counted");
+        }
+        written.is_ok()
+    }
+}

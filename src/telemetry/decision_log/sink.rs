@@ -1,0 +1,217 @@
+//! The places where lines are written: a file, standard output or a Unix socket.
+//!
+//! Whatever fails, a reader finds whole lines, except that the last one may be cut off where the process was killed.
+
+use super::Target;
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Read, Seek, SeekFrom, Write},
+    os::unix::{fs::OpenOptionsExt, net::UnixStream},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// Time that a socket's reader has to take bytes.
+const SOCKET_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Rotation of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Rotation {
+    /// Bytes at which a file is renamed to PATH.1; none to let it grow.
+    pub bytes_max: Option<u64>,
+    /// Renamed files that are kept.
+    pub files_kept: u32,
+}
+
+/// An open target.
+pub(super) enum Sink {
+    File(LogFile),
+    Stdout,
+    Socket { path: PathBuf, stream: Option<UnixStream> },
+}
+
+impl Sink {
+    /// Opens the target. A socket's reader may appear later.
+    pub(super) fn open(target: &Target, rotation: Rotation) -> io::Result<Self> {
+        match target {
+            Target::File(path) => LogFile::open(path.clone(), rotation).map(Self::File),
+            Target::Stdout => Ok(Self::Stdout),
+            Target::Socket(path) => Ok(Self::Socket { path: path.clone(), stream: None }),
+        }
+    }
+
+    /// Writes whole lines, all of them unless it fails.
+    pub(super) fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+        match self {
+            Self::File(file) => file.write(lines),
+            Self::Stdout => {
+                let mut stdout = io::stdout().lock();
+                stdout.write_all(lines).and_then(|()| stdout.flush())
+            }
+            Self::Socket { path, stream } => {
+                let mut open = match stream.take() {
+                    Some(open) => open,
+                    None => connect(path)?,
+                };
+                // A connection on which a line was cut off is not used again.
+                open.write_all(lines)?;
+                *stream = Some(open);
+                Ok(())
+            }
+        }
+    }
+
+    /// Opens a file by its path again, which another process may have renamed; connects to a socket again.
+    pub(super) fn reopen(&mut self) -> io::Result<()> {
+        match self {
+            Self::File(file) => file.reopen(),
+            Self::Stdout => Ok(()),
+            Self::Socket { stream, .. } => {
+                *stream = None;
+                Ok(())
+            }
+        }
+    }
+}
+
+fn connect(path: &Path) -> io::Result<UnixStream> {
+    let stream = UnixStream::connect(path)?;
+    stream.set_write_timeout(Some(SOCKET_TIMEOUT))?;
+    Ok(stream)
+}
+
+/// A file that lines are appended to.
+pub(super) struct LogFile {
+    path: PathBuf,
+    rotation: Rotation,
+    file: File,
+    /// Bytes of whole lines.
+    bytes: u64,
+    /// Whether a failed write may have left a part of a line behind them.
+    has_remnant: bool,
+}
+
+impl LogFile {
+    fn open(path: PathBuf, rotation: Rotation) -> io::Result<Self> {
+        let (file, bytes) = open_file(&path)?;
+        Ok(Self { path, rotation, file, bytes, has_remnant: false })
+    }
+
+    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+        if self.has_remnant {
+            self.file.set_len(self.bytes)?;
+            self.has_remnant = false;
+        }
+        if self.rotation.bytes_max.is_some_and(|max| self.bytes > 0 && self.bytes + lines.len() as u64 > max)
+        {
+            self.rotate()?;
+        }
+        if let Err(error) = self.file.write_all(lines) {
+            // A full disk takes a part. Shortening a file needs no space.
+            self.has_remnant = self.file.set_len(self.bytes).is_err();
+            return Err(error);
+        }
+        self.bytes += lines.len() as u64;
+        Ok(())
+    }
+
+    /// Renames PATH to PATH.1, PATH.1 to PATH.2 and so on, and starts PATH anew. The oldest file is replaced.
+    fn rotate(&mut self) -> io::Result<()> {
+        let numbered = |number: u32| {
+            let mut name = self.path.clone().into_os_string();
+            name.push(format!(".{number}"));
+            PathBuf::from(name)
+        };
+        let kept = self.rotation.files_kept;
+        for number in (1..kept).rev() {
+            rename_if_there(&numbered(number), &numbered(number + 1))?;
+        }
+        match kept {
+            0 => std::fs::remove_file(&self.path)?,
+            _ => rename_if_there(&self.path, &numbered(1))?,
+        }
+        self.reopen()
+    }
+
+    fn reopen(&mut self) -> io::Result<()> {
+        (self.file, self.bytes) = open_file(&self.path)?;
+        self.has_remnant = false;
+        Ok(())
+    }
+}
+
+fn rename_if_there(from: &Path, to: &Path) -> io::Result<()> {
+    match std::fs::rename(from, to) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        renamed => renamed,
+    }
+}
+
+/// The file and its length, at the end of a line: a part of a line that a killed process left gets a newline, so that it
+/// does not spoil the line after it.
+fn open_file(path: &Path) -> io::Result<(File, u64)> {
+    let options = OpenOptions::new().read(true).append(true).create(true).mode(0o640).clone();
+    let mut file = options.open(path)?;
+    let metadata = file.metadata()?;
+    // Pipes and devices have no last byte.
+    if !metadata.is_file() || metadata.len() == 0 {
+        return Ok((file, 0));
+    }
+    let mut bytes = metadata.len();
+    let mut last = [0];
+    file.seek(SeekFrom::Start(bytes - 1))?;
+    file.read_exact(&mut last)?;
+    if last != *b"\n" {
+        file.write_all(b"\n")?;
+        bytes += 1;
+    }
+    Ok((file, bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::read_to_string;
+
+    fn file(folder: &Path, bytes_max: Option<u64>) -> Sink {
+        let rotation = Rotation { bytes_max, files_kept: 2 };
+        Sink::open(&Target::File(folder.join("d.log")), rotation).expect("a new file")
+    }
+
+    #[test]
+    fn a_cut_off_line_does_not_spoil_the_next_one() {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("d.log"), "{\"v\":1}\n{\"v\":").expect("written");
+        file(folder.path(), None).write(b"{\"v\":1}\n").expect("written");
+        let text = read_to_string(folder.path().join("d.log")).expect("text");
+        assert_eq!(text, "{\"v\":1}\n{\"v\":\n{\"v\":1}\n");
+    }
+
+    #[test]
+    fn a_file_is_rotated_before_it_exceeds_its_size_and_the_oldest_is_replaced() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut sink = file(folder.path(), Some(8));
+        for line in ["one\n", "two\n", "three\n", "four\n", "five\n", "longer than all\n"] {
+            sink.write(line.as_bytes()).expect("written");
+        }
+        let read = |name: &str| read_to_string(folder.path().join(name)).ok();
+        assert_eq!(read("d.log").as_deref(), Some("longer than all\n"));
+        assert_eq!(read("d.log.1").as_deref(), Some("five\n"));
+        assert_eq!(read("d.log.2").as_deref(), Some("four\n"));
+        assert_eq!(read("d.log.3"), None);
+    }
+
+    #[test]
+    fn a_renamed_file_is_written_until_the_path_is_opened_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, old) = (folder.path().join("d.log"), folder.path().join("old"));
+        let mut sink = file(folder.path(), None);
+        sink.write(b"one\n").expect("written");
+        std::fs::rename(&path, &old).expect("renamed");
+        sink.write(b"two\n").expect("written");
+        sink.reopen().expect("opened");
+        sink.write(b"three\n").expect("written");
+        assert_eq!(read_to_string(old).expect("text"), "one\ntwo\n");
+        assert_eq!(read_to_string(path).expect("text"), "three\n");
+    }
+}
