@@ -5,10 +5,17 @@ use super::pb::{
     rate_limit_service_server::{RateLimitService, RateLimitServiceServer},
 };
 use std::{hint::black_box, io};
-use tokio::net::TcpListener;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpListener,
+};
+use tokio_stream::Stream;
 use tonic::{
     Request, Response, Status,
-    transport::{Server, server::TcpIncoming},
+    transport::{
+        Server,
+        server::{Connected, TcpIncoming},
+    },
 };
 
 struct Constant;
@@ -25,7 +32,13 @@ impl RateLimitService for Constant {
 }
 
 pub(super) async fn serve(listener: TcpListener) -> io::Result<()> {
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    serve_connections(TcpIncoming::from(listener).with_nodelay(Some(true))).await
+}
+
+pub(super) async fn serve_connections<I>(incoming: impl Stream<Item = io::Result<I>>) -> io::Result<()>
+where
+    I: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+{
     let service = RateLimitServiceServer::new(Constant);
     Server::builder().add_service(service).serve_with_incoming(incoming).await.map_err(io::Error::other)
 }

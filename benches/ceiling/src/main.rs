@@ -6,12 +6,13 @@
 mod bare;
 mod full;
 mod pb;
+mod secure;
 
 use pb::{
     RateLimitResponse,
     rate_limit_response::{Code, DescriptorStatus, RateLimit, rate_limit::Unit},
 };
-use std::{io, net::SocketAddr, process::ExitCode};
+use std::{io, net::SocketAddr, path::PathBuf, process::ExitCode};
 use tokio::net::TcpListener;
 
 #[global_allocator]
@@ -24,6 +25,12 @@ struct Arguments {
     transport: Transport,
     /// Address to listen on
     address: SocketAddr,
+    /// Certificate chain as PEM, for TLS
+    #[arg(long, requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Its private key
+    #[arg(long, requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -48,9 +55,14 @@ fn run(arguments: &Arguments) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let listener = TcpListener::bind(arguments.address).await?;
-        match arguments.transport {
-            Transport::Tonic => full::serve(listener).await,
-            Transport::Hyper => bare::serve(listener).await,
+        let tls = arguments.tls_cert.as_deref().zip(arguments.tls_key.as_deref());
+        match (arguments.transport, tls) {
+            (Transport::Tonic, None) => full::serve(listener).await,
+            (Transport::Tonic, Some((cert, key))) => {
+                full::serve_connections(secure::incoming(listener, cert, key)?).await
+            }
+            (Transport::Hyper, None) => bare::serve(listener).await,
+            (Transport::Hyper, Some(_)) => Err(io::Error::other("hyper serves without TLS here")),
         }
     })
 }

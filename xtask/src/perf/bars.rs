@@ -3,7 +3,7 @@
 use super::{
     in_process::{DECIDE_1_M_KEYS, DECIDE_1000_KEYS, LIMITER, TWO_THREADS},
     results::{Figure, Results, Spread},
-    scenario::{FEW_KEYS, FOUR_DESCRIPTORS, MANY_KEYS, MANY_RULES, OPEN, SATURATED, UNLOADED},
+    scenario::{FEW_KEYS, FOUR_DESCRIPTORS, MANY_KEYS, MANY_RULES, OPEN, SATURATED, TLS, UNLOADED},
 };
 use std::fmt;
 
@@ -38,6 +38,16 @@ pub(super) const BARS: &[Bar] = &[
         about: "CPU of a decision, against hyper",
         measure: Measure::Ratio(SATURATED, (SATURATED, "hyper"), Figure::CpuMicros),
         bound: Bound::AtMost(1.25),
+    },
+    Bar {
+        about: "CPU of a decision with TLS, against without",
+        measure: Measure::Ratio(TLS, (SATURATED, OURS), Figure::CpuMicros),
+        bound: Bound::AtMost(1.6),
+    },
+    Bar {
+        about: "CPU of a decision with TLS, against tonic with TLS",
+        measure: Measure::Ratio(TLS, (TLS, "tonic"), Figure::CpuMicros),
+        bound: Bound::AtMost(0.35),
     },
     Bar {
         about: "round trip unloaded, p50, against tonic",

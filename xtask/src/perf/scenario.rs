@@ -11,11 +11,14 @@ pub(super) struct Scenario {
     pub(super) load: &'static [&'static str],
     /// Number of sibling rules in the rule file.
     pub(super) sibling_rules: u32,
+    /// Whether the servers have TLS; the load then needs `--tls-insecure`.
+    pub(super) tls: bool,
     /// Number of counters created before the measurement.
     pub(super) counters_before: u64,
 }
 
 pub(super) const SATURATED: &str = "saturated";
+pub(super) const TLS: &str = "saturated, TLS 1.3";
 pub(super) const UNLOADED: &str = "unloaded";
 pub(super) const OPEN: &str = "open 20,000/s";
 pub(super) const FOUR_DESCRIPTORS: &str = "4 descriptors";
@@ -24,6 +27,7 @@ pub(super) const FEW_KEYS: &str = "1,000 keys";
 pub(super) const MANY_KEYS: &str = "1 M keys";
 
 const ALL: &[Server] = &[Server::Tidegate, Server::Tonic, Server::Hyper];
+const OURS_AND_TONIC: &[Server] = &[Server::Tidegate, Server::Tonic];
 const OURS: &[Server] = &[Server::Tidegate];
 const FOUR_BY_SIXTEEN: [&str; 4] = ["--connections", "4", "--streams", "16"];
 
@@ -32,6 +36,23 @@ const TWO_ENTRIES: [&str; 2] = ["--descriptor", "plan=plan-{key%10},remote_addre
 
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario { name: SATURATED, servers: ALL, load: &saturated(TWO_ENTRIES, "100000"), ..TEN_RULES },
+    Scenario {
+        name: TLS,
+        servers: OURS_AND_TONIC,
+        load: &[
+            "--connections",
+            "4",
+            "--streams",
+            "16",
+            "--keys",
+            "100000",
+            "--tls-insecure",
+            TWO_ENTRIES[0],
+            TWO_ENTRIES[1],
+        ],
+        tls: true,
+        ..TEN_RULES
+    },
     Scenario {
         name: UNLOADED,
         servers: ALL,
@@ -80,7 +101,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
 ];
 
 const TEN_RULES: Scenario =
-    Scenario { name: "", servers: OURS, load: &[], sibling_rules: 10, counters_before: 0 };
+    Scenario { name: "", servers: OURS, load: &[], sibling_rules: 10, tls: false, counters_before: 0 };
 
 const fn saturated(descriptor: [&'static str; 2], keys: &'static str) -> [&'static str; 8] {
     let [c, connections, s, streams] = FOUR_BY_SIXTEEN;

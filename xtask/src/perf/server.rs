@@ -58,6 +58,23 @@ impl Binaries {
     }
 }
 
+impl Binaries {
+    /// Writes a certificate for loopback and its key, both ECDSA P-256; returns their paths.
+    fn certificate(&self) -> Result<(PathBuf, PathBuf), Failure> {
+        let pair = rcgen::generate_simple_self_signed(vec!["localhost".to_owned(), "127.0.0.1".to_owned()])
+            .map_err(|error| format!("no certificate: {error}"))?;
+        let write = |name: &str, text: String| {
+            let path = self.scratch.join(name);
+            fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
+            Ok::<_, Failure>(path)
+        };
+        Ok((
+            write("perf-tls.crt", pair.cert.pem())?,
+            write("perf-tls.key", pair.signing_key.serialize_pem())?,
+        ))
+    }
+}
+
 /// A running server; killed when dropped.
 pub(super) struct Running {
     child: Child,
@@ -92,6 +109,10 @@ impl Running {
                 command
             }
         };
+        if scenario.tls {
+            let (cert, key) = binaries.certificate()?;
+            command.arg("--tls-cert").arg(cert).arg("--tls-key").arg(key);
+        }
         let child = command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
