@@ -16,10 +16,10 @@ mod pattern;
 mod redaction;
 mod rule;
 mod set;
+#[cfg(test)]
+mod tests;
 mod text_map;
 mod tree;
-#[cfg(test)]
-mod tree_tests;
 mod yaml;
 
 pub use changes::RuleChanges;

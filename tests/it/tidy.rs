@@ -187,6 +187,14 @@ fn locks_and_atomics_of_a_decision_are_those_of_the_sync_room() {
 }
 
 #[test]
+fn a_module_with_a_directory_is_its_mod_rs() {
+    let of_directory =
+        sources().into_iter().map(|(path, _)| path).filter(|path| path.with_extension("").is_dir());
+    let wrong: Vec<PathBuf> = of_directory.collect();
+    assert!(wrong.is_empty(), "beside the directory of the same name: {wrong:?}");
+}
+
+#[test]
 fn the_import_reader_sees_lists_and_paths() {
     let text =
         "use crate::{limit::{A, B}, rules};\nlet x = crate::store::Key; // crate::server\n// use crate::cli;";
