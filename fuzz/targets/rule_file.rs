@@ -11,7 +11,7 @@ use tidegate::{
 
 fuzz_target!(|text: &str| {
     for semantics in [Semantics::Exact, Semantics::Reference] {
-        let options = LoadOptions { semantics, merge_domains: false };
+        let options = LoadOptions { semantics, ..LoadOptions::default() };
         let source = [Source::file("fuzz.yaml", text)];
         match RuleSet::parse(&source, &options) {
             Ok(rules) => {

@@ -29,7 +29,7 @@ impl ReadAs {
             Some(Compat::Reference) => Semantics::Reference,
             None => Semantics::Exact,
         };
-        LoadOptions { semantics, merge_domains: self.merge_domains }
+        LoadOptions { semantics, merge_domains: self.merge_domains, ..LoadOptions::default() }
     }
 
     /// The rules of files and directories, or every error in them.

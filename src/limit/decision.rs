@@ -1,6 +1,6 @@
 //! A decision: the verdict on a request, and a status for each descriptor.
 
-use super::{OnDeny, Unit, Window};
+use super::{OnDeny, SeriesId, Unit, Window};
 use smallvec::SmallVec;
 use std::{sync::Arc, time::Duration};
 
@@ -59,6 +59,8 @@ pub struct RuleInfo {
     pub declared_at: Box<str>,
     /// Whether it denies only if every quota rule of the request is over its limit.
     pub quota: bool,
+    /// The entries whose values metrics show, the first one in the lowest bit.
+    pub shown_values: u64,
     /// The `metadata` of the rule, free for its author.
     pub metadata: Option<serde_json::Value>,
     /// The response to requests that it denies; none for a plain denial. Boxed because few rules have it.
@@ -78,13 +80,43 @@ pub struct Status<'r> {
     pub reset: Option<Reset>,
     /// The rule of the limit; none without a limit, or for a limit in the request.
     pub rule: Option<&'r RuleInfo>,
+    /// The series of the limit.
+    pub series: SeriesId,
+    /// Whether the hits did not fit. In shadow mode the code is OK nonetheless.
+    pub is_over: bool,
+    /// Whether metrics show values of the descriptor: see [`RuleInfo::shown_values`].
+    pub shows_values: bool,
 }
 
 impl Status<'_> {
     /// No limit applies: no rule matched, the rule only lists, or another rule replaced it.
-    pub const NO_LIMIT: Self = Self { code: Code::Ok, limit: None, remaining: 0, reset: None, rule: None };
+    pub const NO_LIMIT: Self = Self {
+        code: Code::Ok,
+        limit: None,
+        remaining: 0,
+        reset: None,
+        rule: None,
+        series: SeriesId::OTHER,
+        is_over: false,
+        shows_values: false,
+    };
     /// The rule has `unlimited: true`.
     pub const UNLIMITED: Self = Self { remaining: u32::MAX, ..Self::NO_LIMIT };
+}
+
+/// A limit that applied to a descriptor beside the one in its status, which is tighter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AppliedBeside {
+    /// Index of the descriptor.
+    pub descriptor: u32,
+    /// Hits that fit in one window.
+    pub requests: u32,
+    /// Hits that would be admitted now.
+    pub remaining: u32,
+    /// The series of the limit.
+    pub series: SeriesId,
+    /// Whether the hits did not fit.
+    pub is_over: bool,
 }
 
 /// The decision on one request.
@@ -94,4 +126,14 @@ pub struct Decision<'r> {
     pub code: Code,
     /// One for each descriptor, in the request's order.
     pub statuses: SmallVec<[Status<'r>; 4]>,
+    /// Limits that no status reports, for metrics: those of rules with several limits.
+    pub beside: SmallVec<[AppliedBeside; 2]>,
+}
+
+impl<'r> Decision<'r> {
+    /// A decision in which at most one limit applies to each descriptor.
+    #[inline]
+    pub fn new(code: Code, statuses: SmallVec<[Status<'r>; 4]>) -> Self {
+        Self { code, statuses, beside: SmallVec::new() }
+    }
 }

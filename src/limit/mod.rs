@@ -8,7 +8,7 @@ mod request;
 mod time;
 mod unit;
 
-pub use decision::{Code, CurrentLimit, Decision, Reset, RuleInfo, Status};
+pub use decision::{AppliedBeside, Code, CurrentLimit, Decision, Reset, RuleInfo, Status};
 pub use on_deny::{Denial, Header, OnDeny, Reply};
 pub use request::{Descriptor, Entry, Hits, Override, Request, RequestError, RequestLimits};
 pub use time::{Timestamp, Window, WindowError};
@@ -18,3 +18,17 @@ pub use unit::Unit;
 /// the rule's identity.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct LimitId(pub u32);
+
+/// A limit's series in metrics: limits of one name share it, and it is the same after a reload.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SeriesId {
+    /// Dense number; at most the configured maximum of series.
+    pub slot: u32,
+    /// How many names had the slot before this one.
+    pub use_number: u32,
+}
+
+impl SeriesId {
+    /// The series that limits beyond the maximum share.
+    pub const OTHER: Self = Self { slot: 0, use_number: 0 };
+}

@@ -120,7 +120,7 @@ mod tests {
         };
         let (path, declared_at) = ("k".into(), "rules.yaml:1:1".into());
         let quota = text.starts_with("quota");
-        RuleInfo { path, declared_at, quota, metadata: None, on_deny: on_deny.map(Box::new) }
+        RuleInfo { path, declared_at, quota, shown_values: 0, metadata: None, on_deny: on_deny.map(Box::new) }
     }
 
     /// Content of a denial of these descriptors: a rule that is over, or `ok` and a rule that is not.
@@ -132,7 +132,7 @@ mod tests {
             ..Status::NO_LIMIT
         };
         let statuses = descriptors.iter().copied().zip(&rules).map(status).collect();
-        match (Decision { code: Code::OverLimit, statuses }).denial() {
+        match (Decision::new(Code::OverLimit, statuses)).denial() {
             None => "admitted".to_owned(),
             Some(Denial::Told(reply)) => format!("denied {}", reply.map_or("", |reply| &reply.body)),
             Some(Denial::Marked(headers)) => {
@@ -167,7 +167,7 @@ mod tests {
     fn a_limit_that_the_request_brought_denies_plainly() {
         let (marks, over) = (rule("mark=a"), Status { code: Code::OverLimit, ..Status::NO_LIMIT });
         let statuses = [Status { rule: Some(&marks), ..over }, over].into_iter().collect();
-        let decision = Decision { code: Code::OverLimit, statuses };
+        let decision = Decision::new(Code::OverLimit, statuses);
         assert_eq!(decision.denial(), Some(Denial::Told(None)));
         assert_eq!(Decision { code: Code::Ok, ..decision }.denial(), None, "under global shadow");
     }

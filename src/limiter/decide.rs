@@ -8,7 +8,7 @@ use super::{
     fast_path,
     plan::{Charge, ChargeLimit, DescriptorPlan, Fit, HitSum, Plan},
     queue,
-    status::{Reading, after_give_back, report, statuses},
+    status::{Reading, after_give_back, report, reported_decision},
 };
 use crate::{
     algorithm::{Algorithm, Standing, State},
@@ -48,7 +48,7 @@ pub(super) fn decide_other<'p>(
     match class {
         Class::NoRules => {
             let statuses = smallvec![Status::NO_LIMIT; request.descriptors().len()];
-            Decision { code: Code::Ok, statuses }
+            Decision::new(Code::Ok, statuses)
         }
         Class::Multi(domain) => {
             let charges =
@@ -82,7 +82,7 @@ pub(super) fn decide_general<'p>(
     let (code, has_room) = deciding.conclude(&limiter.store, limiter.global_shadow);
     deciding.settle(code == Code::Ok, has_room);
     drop(shards);
-    Decision { code, statuses: statuses(&plan) }
+    reported_decision(code, &plan)
 }
 
 /// A request in the middle of its decision. See [`Plan`] for the first three fields.

@@ -3,7 +3,7 @@
 use super::plan::{Charge, DescriptorPlan, Fit, HitSum, Plan, Reached};
 use crate::{
     algorithm::{Algorithm, State},
-    limit::{Code, Hits, Reset, Status, Timestamp},
+    limit::{AppliedBeside, Code, Decision, Hits, Reset, Status, Timestamp},
     rules::Semantics,
 };
 use smallvec::SmallVec;
@@ -64,33 +64,60 @@ pub(super) fn after_give_back<'s>(
     if hits.given == 0 { state } else { Cow::Owned(algorithm.give_back(state.into_owned(), hits.given, now)) }
 }
 
-/// The statuses of a request, from the reports of its charges.
+/// The decision on a request, from the reports of its charges.
 #[inline]
-pub(super) fn statuses<'r>(plan: &Plan<'r>) -> SmallVec<[Status<'r>; 4]> {
-    let mut statuses = SmallVec::new();
+pub(super) fn reported_decision<'r>(code: Code, plan: &Plan<'r>) -> Decision<'r> {
+    let mut decision = Decision::new(code, SmallVec::new());
     let mut rest = plan.charges.as_slice();
     for descriptor in &plan.descriptors {
         let charges;
         (charges, rest) = rest.split_at(descriptor.charges as usize);
-        statuses.push(status(descriptor, charges));
+        let tightest = tightest(descriptor, charges);
+        if charges.len() > 1 {
+            let others = charges.iter().filter(|charge| tightest.is_none_or(|it| !std::ptr::eq(it, *charge)));
+            decision.beside.extend(others.map(beside));
+        }
+        decision.statuses.push(status(descriptor, tightest));
     }
-    statuses
+    decision
 }
 
-/// The status of one descriptor: that of its tightest limit, the first of equally tight ones.
+fn beside(charge: &Charge<'_>) -> AppliedBeside {
+    AppliedBeside {
+        descriptor: charge.descriptor,
+        requests: charge.limit.requests,
+        remaining: remaining(charge),
+        series: charge.limit.series,
+        is_over: charge.fit != Fit::Admitted,
+    }
+}
+
+fn remaining(charge: &Charge<'_>) -> u32 {
+    u32::try_from(charge.remaining).unwrap_or(u32::MAX)
+}
+
+/// The tightest limit of one descriptor, the first of equally tight ones.
 #[inline]
-fn status<'r>(descriptor: &DescriptorPlan<'r>, charges: &[Charge<'r>]) -> Status<'r> {
+fn tightest<'c, 'r>(descriptor: &DescriptorPlan<'r>, charges: &'c [Charge<'r>]) -> Option<&'c Charge<'r>> {
     let is_shadow = descriptor.reached.is_shadow();
-    let tightest = charges.iter().reduce(|tightest, next| tighter(tightest, next, is_shadow));
+    charges.iter().reduce(|tightest, next| tighter(tightest, next, is_shadow))
+}
+
+/// The status of one descriptor: that of its tightest limit.
+#[inline]
+fn status<'r>(descriptor: &DescriptorPlan<'r>, tightest: Option<&Charge<'r>>) -> Status<'r> {
     match (descriptor.reached, tightest) {
         (Reached::Unlimited(_), _) => Status::UNLIMITED,
         (_, None) => Status::NO_LIMIT,
         (_, Some(charge)) => Status {
-            code: code(charge, is_shadow),
+            code: code(charge, descriptor.reached.is_shadow()),
             limit: Some(charge.current()),
-            remaining: u32::try_from(charge.remaining).unwrap_or(u32::MAX),
+            remaining: remaining(charge),
             reset: charge.reset,
             rule: descriptor.reached.rule_info(),
+            series: charge.limit.series,
+            is_over: charge.fit != Fit::Admitted,
+            shows_values: matches!(descriptor.reached, Reached::Rule(rule) if rule.shows_values),
         },
     }
 }

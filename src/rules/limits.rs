@@ -10,9 +10,10 @@
 //! Numbers are collected: see [`LimitTable::collect`]. After each collection the table holds the limits of rule sets
 //! that are alive and those of live counters; it may grow to twice that before the next one is due.
 
+use super::series::{SeriesTable, UsedSeries};
 use crate::{
     algorithm::Algorithm,
-    limit::{LimitId, Unit},
+    limit::{LimitId, SeriesId, Unit},
     sync::{Mutex, MutexGuard, RwLock},
 };
 use foldhash::fast::FixedState;
@@ -54,6 +55,7 @@ pub struct LimitTable(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     known: RwLock<Known>,
+    series: RwLock<SeriesTable>,
     /// Held by readers while no number may change its meaning, and while numbers are freed.
     pinned: Pin,
 }
@@ -130,22 +132,40 @@ pub(super) struct Registrar {
     pub(super) used: Vec<Registered>,
     /// Those of `used`.
     pub(super) names: Vec<LimitName>,
+    /// Those of `used`.
+    pub(super) series: Vec<UsedSeries>,
+    series_max: usize,
 }
 
 impl Registrar {
-    /// Numbers from this table.
-    pub(super) fn new(table: LimitTable) -> Self {
-        Self { table, used: Vec::new(), names: Vec::new() }
+    /// Numbers from this table, in which at most so many names have a series of their own.
+    pub(super) fn new(table: LimitTable, series_max: usize) -> Self {
+        table.0.series.write().free_unused(series_max);
+        Self { table, used: Vec::new(), names: Vec::new(), series: Vec::new(), series_max }
     }
 
-    /// The number of this limit, and its index in the rule set.
-    pub(super) fn register(&mut self, info: LimitInfo, name: Arc<str>) -> (LimitId, u32) {
-        self.names.push(LimitName { domain: Arc::clone(&info.identity.domain), limit: name });
+    /// The numbers of this limit.
+    pub(super) fn register(&mut self, info: LimitInfo, name: Arc<str>) -> LimitNumbers {
+        let name = LimitName { domain: Arc::clone(&info.identity.domain), limit: name };
+        let series = self.table.0.series.write().register(&name, self.series_max);
         let registered = self.table.register_used(info);
-        let (id, index) = (registered.id, self.used.len() as u32);
+        let numbers = LimitNumbers { id: registered.id, index: self.used.len() as u32, series: series.id };
+        self.names.push(name);
+        self.series.push(series);
         self.used.push(registered);
-        (id, index)
+        numbers
     }
+}
+
+/// The numbers of one limit of a rule set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LimitNumbers {
+    /// Which limit a counter belongs to.
+    pub id: LimitId,
+    /// Index of its name in [`RuleSet::limit_names`](super::RuleSet::limit_names): dense, and not stable across reloads.
+    pub index: u32,
+    /// Its series in metrics.
+    pub series: SeriesId,
 }
 
 /// References to a limit that the table itself holds: its slot and the key of `ids`.
@@ -194,6 +214,11 @@ impl LimitTable {
         slot.registered = registered;
         known.ids.insert(Arc::clone(&info), id);
         Registered { id, info }
+    }
+
+    /// Every series of a name, those of names that no rule has any more too until their slots are reused.
+    pub fn series(&self) -> Vec<(SeriesId, Arc<LimitName>)> {
+        self.0.series.read().named()
     }
 
     /// Every limit with its number, by number.

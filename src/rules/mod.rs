@@ -15,6 +15,7 @@ mod limits;
 mod pattern;
 mod redaction;
 mod rule;
+mod series;
 mod set;
 #[cfg(test)]
 mod tests;
@@ -30,6 +31,7 @@ pub use limits::{LimitIdentity, LimitInfo, LimitName, LimitTable, PinnedLimits};
 pub use pattern::Pattern;
 pub use redaction::Redaction;
 pub use rule::{Charge, KeyPrefix, Rule, RuleLimit, Semantics};
+pub use series::SERIES_MAX_DEFAULT;
 pub use set::{LoadOptions, RuleSet};
 pub use tree::{DomainRules, Found, RuleEntry, RuleValue};
 

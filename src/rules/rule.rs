@@ -4,7 +4,7 @@ use super::Origin;
 use crate::{
     algorithm::{Algorithm, FixedWindow, SlidingWindow},
     key::Fingerprint,
-    limit::{CurrentLimit, LimitId, RuleInfo, Unit, Window},
+    limit::{CurrentLimit, LimitId, RuleInfo, SeriesId, Unit, Window},
     prefetch::prefetch,
 };
 use smallvec::SmallVec;
@@ -59,6 +59,8 @@ pub struct RuleLimit {
     pub tag: u32,
     /// Index of its name in [`RuleSet::limit_names`](super::RuleSet::limit_names): dense, and not stable across reloads.
     pub index: u32,
+    /// Its series in metrics: that of its name, and stable across reloads.
+    pub series: SeriesId,
     /// The name in statuses and `replaces`; may be empty.
     pub name: Box<str>,
     /// Hits per window, as statuses report it.
@@ -103,6 +105,8 @@ pub struct Rule {
     pub limits: SmallVec<[RuleLimit; 1]>,
     /// See [`Rule::plain_limit`]; computed once, from fields in other cache lines.
     pub(super) has_plain_limit: bool,
+    /// Whether [`RuleInfo::shown_values`] has any.
+    pub shows_values: bool,
     /// Not limited, and reported as such.
     pub unlimited: bool,
     /// Nothing is denied.

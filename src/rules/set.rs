@@ -5,23 +5,32 @@ use super::{
     RuleErrors, RuleLimit, Semantics, Source,
     error::Problems,
     grammar::{self, DeclaredDomain},
-    limits::{Registered, Registrar, tag_of_override},
+    limits::{LimitNumbers, Registered, Registrar, tag_of_override},
+    series::{SERIES_MAX_DEFAULT, UsedSeries},
     text_map::TextMap,
 };
-use crate::limit::Unit;
+use crate::limit::{SeriesId, Unit};
 use std::{
     collections::{BTreeMap, btree_map},
     sync::Arc,
 };
 
 /// Options for reading rule files.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LoadOptions {
     /// `Reference`: defaults of rules are those of the reference server (fixed windows, everything charged), and so are
     /// resets in any case.
     pub semantics: Semantics,
     /// Several files may add to one domain. Without it, a domain in two files is an error.
     pub merge_domains: bool,
+    /// Names of limits that have a series of their own in metrics.
+    pub series_max: usize,
+}
+
+impl Default for LoadOptions {
+    fn default() -> Self {
+        Self { semantics: Semantics::default(), merge_domains: false, series_max: SERIES_MAX_DEFAULT }
+    }
 }
 
 /// The rules of all domains. Immutable; a reload builds another one.
@@ -35,6 +44,8 @@ pub struct RuleSet {
     registered: Box<[Registered]>,
     /// By the same.
     names: Box<[LimitName]>,
+    /// By the same: keeps the slots of the series.
+    series: Box<[UsedSeries]>,
 }
 
 impl RuleSet {
@@ -51,7 +62,7 @@ impl RuleSet {
 
     fn build(sources: &[Source], options: &LoadOptions, limits: LimitTable) -> Result<Self, RuleErrors> {
         let mut problems = Problems::default();
-        let mut limits = Registrar::new(limits);
+        let mut limits = Registrar::new(limits, options.series_max);
         let mut domains: BTreeMap<Arc<str>, DeclaredDomain> = BTreeMap::new();
         for source in sources {
             let declared = grammar::domain(source, options.semantics, &mut limits, &mut problems);
@@ -79,13 +90,14 @@ impl RuleSet {
             may_queue |= rules.may_queue();
             compiled.push((name.into(), rules));
         }
-        let Registrar { table, used, names } = limits;
+        let Registrar { table, used, names, series, .. } = limits;
         problems.or(Self {
             domains: compiled.into_iter().collect(),
             may_queue,
             limits: table,
             registered: used.into(),
             names: names.into(),
+            series: series.into(),
         })
     }
 
@@ -131,6 +143,11 @@ impl RuleSet {
         &self.names[limit.index as usize]
     }
 
+    /// The number of limits that have no series of their own in metrics.
+    pub fn limits_without_series(&self) -> usize {
+        self.series.iter().filter(|series| series.id == SeriesId::OTHER).count()
+    }
+
     /// The identity of one of these rules' limits.
     pub(super) fn identity(&self, limit: &RuleLimit) -> &LimitIdentity {
         &self.registered[limit.index as usize].info.identity
@@ -165,9 +182,24 @@ fn override_template(
     // Rule paths never begin with a bracket.
     let path: Arc<str> = format!("(request's own limit per {unit})").into();
     let identity = LimitIdentity { domain: Arc::clone(domain), path: Arc::clone(&path), tag };
-    let (id, index) = limits.register(LimitInfo { identity, algorithm: algorithm.clone() }, path);
+    let LimitNumbers { id, index, series } =
+        limits.register(LimitInfo { identity, algorithm: algorithm.clone() }, path);
     let (name, requests, unit) = ("".into(), 0, Some(unit));
-    RuleLimit { id, tag, index, name, requests, window, unit, algorithm, charge, semantics, key_prefix: None }
+    let key_prefix = None;
+    RuleLimit {
+        id,
+        tag,
+        index,
+        series,
+        name,
+        requests,
+        window,
+        unit,
+        algorithm,
+        charge,
+        semantics,
+        key_prefix,
+    }
 }
 
 #[cfg(test)]
@@ -181,7 +213,7 @@ mod tests {
     }
 
     fn parse(text: &str, semantics: Semantics, former: Option<&RuleSet>) -> Result<RuleSet, RuleErrors> {
-        let options = LoadOptions { semantics, merge_domains: false };
+        let options = LoadOptions { semantics, ..LoadOptions::default() };
         let sources = [source("rules.yaml", text)];
         match former {
             None => RuleSet::parse(&sources, &options),

@@ -208,7 +208,7 @@ fn a_requests_own_limit_counts_by_its_unit_under_a_number_that_is_always_the_sam
 #[test]
 fn the_reference_servers_requests_own_limit_is_a_fixed_window() {
     let source = Source::file("r", "domain: d");
-    let options = LoadOptions { semantics: Semantics::Reference, merge_domains: false };
+    let options = LoadOptions { semantics: Semantics::Reference, ..LoadOptions::default() };
     let rules = RuleSet::parse(&[source], &options).unwrap();
     let limit = rules.domain("d").unwrap().override_limit(Override { requests: 7, unit: Unit::Day });
     assert_eq!(limit.algorithm.name(), "fixed_window");

@@ -341,7 +341,7 @@ mod tests {
     fn decision(statuses: &[Status<'static>]) -> Decision<'static> {
         let is_over = statuses.iter().any(|status| status.code == Code::OverLimit);
         let code = if is_over { Code::OverLimit } else { Code::Ok };
-        Decision { code, statuses: statuses.into() }
+        Decision::new(code, statuses.into())
     }
 
     /// Each header as `name: value`.

@@ -6,12 +6,15 @@
 mod client_headers;
 mod dynamic_metadata;
 mod event;
+mod limit_counts;
+mod lines;
 mod queued;
 mod response_options;
 mod tally;
 
 pub use client_headers::{PlainHeaders, ResponseHeaders, StructuredHeaders};
 pub use event::{CallOrigin, DecisionReader, Event, TraceContext};
+pub use limit_counts::{Counts, LimitCountSettings, LimitCounts, OTHER_VALUES, Outcome};
 pub use response_options::{Additions, ResponseOptions};
 pub use tally::{Tally, Totals};
 
@@ -42,6 +45,7 @@ pub struct RateLimitService {
     tally: Arc<Tally>,
     /// Empty where decisions are only counted: then a decision checks the length and no more.
     readers: Arc<[Arc<dyn DecisionReader>]>,
+    limit_counts: Arc<LimitCounts>,
 }
 
 impl RateLimitService {
@@ -61,6 +65,7 @@ impl RateLimitService {
             options: None,
             tally: Arc::default(),
             readers: Arc::new([]),
+            limit_counts: Arc::default(),
         }
     }
 
@@ -84,6 +89,16 @@ impl RateLimitService {
     #[inline]
     pub fn has_readers(&self) -> bool {
         !self.readers.is_empty()
+    }
+
+    /// The same service, which counts by limit with these settings.
+    pub fn with_limit_counts(self, settings: LimitCountSettings) -> Self {
+        Self { limit_counts: Arc::new(LimitCounts::new(settings)), ..self }
+    }
+
+    /// The counts of each limit.
+    pub fn limit_counts(&self) -> &Arc<LimitCounts> {
+        &self.limit_counts
     }
 
     /// The largest request that is decided.
@@ -116,7 +131,7 @@ impl RateLimitService {
         let now = self.clock.now();
         limiter.pin().decide_all(calls.iter().map(request), now, |index, decision| {
             let call = &calls[index];
-            self.record(decision, || (request(call), origin(call), now));
+            self.record(request(call), decision, false, || (origin(call), now));
             respond(call, decision);
         });
     }
@@ -131,38 +146,41 @@ impl RateLimitService {
     ) -> Result<T, NotReady> {
         let limiter = self.limiter.get().ok_or(NotReady)?;
         let received = self.clock.now();
-        let respond = |decision: &Decision<'_>| {
-            self.record(decision, || (request, origin, received));
+        let respond = |decision: &Decision<'_>, was_queued: bool| {
+            self.record(request, decision, was_queued, || (origin, received));
             respond(decision)
         };
         let ticket = match limiter.pin().decide_or_queue(request, wait_max, received) {
-            Verdict::Decided(decision) => return Ok(respond(&decision)),
+            Verdict::Decided(decision) => return Ok(respond(&decision, false)),
             Verdict::Queued(ticket) => ticket,
         };
         let released = queued::released(limiter, &*self.clock, ticket).await;
         let (rules, now): (Pinned<'_>, _) = (limiter.pin(), self.clock.now());
         Ok(match released {
             Some(ticket) => {
-                let response = respond(&rules.queued_decision(request, &ticket, now));
+                let response = respond(&rules.queued_decision(request, &ticket, now), true);
                 limiter.release(ticket);
                 response
             }
             // The server stops before the release. The request is decided once more, and not queued.
-            None => respond(&rules.decide(request, now)),
+            None => respond(&rules.decide(request, now), false),
         })
     }
 
     /// Records a decision that is sent as a response: counts it, and passes it to the readers. Every decision passes here
-    /// exactly once. `facts` returns the request, its call and the time at which it was received.
+    /// exactly once. `facts` returns the call of the request and the time at which it was received.
     #[inline]
     fn record<'e, 't: 'e>(
         &self,
+        request: &'e Request<'t>,
         decision: &Decision<'_>,
-        facts: impl FnOnce() -> (&'e Request<'t>, CallOrigin<'e>, Timestamp),
+        was_queued: bool,
+        facts: impl FnOnce() -> (CallOrigin<'e>, Timestamp),
     ) {
         self.tally.count(decision);
+        self.limit_counts.count(request, decision, was_queued);
         if self.has_readers() {
-            let (request, origin, received) = facts();
+            let (origin, received) = facts();
             self.pass_on(&Event { request, decision, origin, received, clock: &*self.clock });
         }
     }

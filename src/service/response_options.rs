@@ -97,6 +97,7 @@ mod tests {
             path: "k".into(),
             declared_at: "rules.yaml:1:1".into(),
             quota: false,
+            shown_values: 0,
             metadata: None,
             on_deny: Some(Box::new(OnDeny::Reply(reply))),
         };
@@ -105,7 +106,7 @@ mod tests {
         let reset = Some(Reset::After(Duration::from_secs(7)));
         let code = Code::OverLimit;
         let status = Status { code, limit: Some(limit), reset, rule: Some(&rule), ..Status::NO_LIMIT };
-        let decision = Decision { code, statuses: [status].into_iter().collect() };
+        let decision = Decision::new(code, [status].into_iter().collect());
         let headers = ResponseHeaders { plain: vec![PlainHeaders::X], retry_after: true, structured: None };
         let (window, effective_window) = (minute.window().duration(), Reset::After(Duration::from_secs(7)));
         let limits =

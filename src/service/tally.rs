@@ -1,15 +1,8 @@
 //! Counts of decisions.
-//!
-//! Each thread counts on a cache line of its own, so that two threads do not contend for one.
 
+use super::lines::{LINES, line};
 use crate::limit::{Code, Decision, Status};
-use std::{
-    cell::Cell,
-    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
-};
-
-/// Threads beyond this number share lines, which costs time but loses no count.
-const LINES: usize = 64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counts of decisions.
 pub struct Tally(Box<[Line]>);
@@ -32,24 +25,6 @@ pub struct Totals {
     pub denied: u64,
     /// Descriptors that no limit applied to: of an unknown domain, without a rule, or with a rule without limits.
     pub without_limit: u64,
-}
-
-/// Stands for the line of a thread that has none yet.
-const NONE: usize = usize::MAX;
-
-thread_local! {
-    static LINE: Cell<usize> = const { Cell::new(NONE) };
-}
-
-/// The line of this thread. Lines are assigned round robin.
-fn line() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    LINE.with(|line| {
-        if line.get() == NONE {
-            line.set(NEXT.fetch_add(1, Ordering::Relaxed) % LINES);
-        }
-        line.get()
-    })
 }
 
 impl Default for Tally {
@@ -92,7 +67,7 @@ mod tests {
     fn counts_of_many_threads_are_not_lost() {
         let tally = Tally::default();
         let decision =
-            |code| Decision { code, statuses: [Status::NO_LIMIT, Status::UNLIMITED].into_iter().collect() };
+            |code| Decision::new(code, [Status::NO_LIMIT, Status::UNLIMITED].into_iter().collect());
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {

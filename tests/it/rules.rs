@@ -47,7 +47,7 @@ fn files_of_the_reference_server_load_unchanged() {
     for semantics in [Semantics::Exact, Semantics::Reference] {
         let sources = read(&[in_repository("tests/rules/reference")]).unwrap();
         assert!(sources.len() >= 4);
-        let options = LoadOptions { semantics, merge_domains: false };
+        let options = LoadOptions { semantics, ..LoadOptions::default() };
         let rules = RuleSet::parse(&sources, &options).unwrap_or_else(|errors| panic!("{errors}"));
         assert_eq!(rules.domains().count(), sources.len());
     }

@@ -256,7 +256,7 @@ fn request<'n>(descriptors: &[DescriptorHits], names: &'n [(String, String)]) ->
     request.checked(&RequestLimits::default()).expect("a good request")
 }
 
-fn outcome(Decision { code, statuses }: &Decision<'_>) -> Outcome {
+fn outcome(Decision { code, statuses, .. }: &Decision<'_>) -> Outcome {
     let statuses = statuses.iter().map(|status| Status {
         is_over: status.code == Code::OverLimit,
         limit: status.limit.map(|_| Tightest {

@@ -80,7 +80,7 @@ mod tests {
 
     fn reset_on_wire(reset: Option<Reset>, precision: Precision) -> Option<(i64, i32)> {
         let status = Status { code: Code::OverLimit, reset, ..Status::NO_LIMIT };
-        let decision = Decision { code: Code::OverLimit, statuses: smallvec![status] };
+        let decision = Decision::new(Code::OverLimit, smallvec![status]);
         let message = response(&decision, precision);
         message.statuses[0].duration_until_reset.as_ref().map(|duration| (duration.seconds, duration.nanos))
     }

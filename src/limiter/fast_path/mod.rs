@@ -124,7 +124,16 @@ impl<'r> PlainCharge<'r> {
     fn status(&self, code: Code, remaining: u64, reset: Reset) -> Status<'r> {
         // A limit is at most u32::MAX, and so is `remaining`.
         let remaining = u32::try_from(remaining).unwrap_or(u32::MAX);
-        let (limit, rule) = (Some(self.limit.current()), Some(&self.rule.info));
-        Status { code, limit, remaining, reset: Some(reset), rule }
+        let PlainCharge { rule, limit, .. } = self;
+        Status {
+            code,
+            limit: Some(limit.current()),
+            remaining,
+            reset: Some(reset),
+            rule: Some(&rule.info),
+            series: limit.series,
+            is_over: code == Code::OverLimit,
+            shows_values: rule.shows_values,
+        }
     }
 }

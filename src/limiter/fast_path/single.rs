@@ -34,5 +34,5 @@ pub(in crate::limiter) fn decide<'r>(
 fn decision(charge: PlainCharge<'_>, code: Code, remaining: u64, reset: Reset) -> Decision<'_> {
     let mut statuses = SmallVec::new();
     statuses.push(charge.status(code, remaining, reset));
-    Decision { code, statuses }
+    Decision::new(code, statuses)
 }

@@ -18,7 +18,7 @@ use crate::{
         counters::{LockedShards, PlannedCounter, counters},
         decide::Deciding,
         plan::{Fit, Plan},
-        status::{Reading, after_give_back, report, statuses},
+        status::{Reading, after_give_back, report, reported_decision},
     },
     rules::DomainRules,
     store::Key,
@@ -75,7 +75,7 @@ pub(in crate::limiter) fn decide<'p>(
     woken.into_iter().for_each(Waker::wake);
     match ticket {
         Some(ticket) => Verdict::Queued(ticket),
-        None => Verdict::Decided(Decision { code, statuses: statuses(&plan) }),
+        None => Verdict::Decided(reported_decision(code, &plan)),
     }
 }
 
@@ -119,7 +119,7 @@ pub(in crate::limiter) fn decision<'p>(
         }
     }
     drop(shards);
-    Decision { code: Code::Ok, statuses: statuses(&plan) }
+    reported_decision(Code::Ok, &plan)
 }
 
 impl Deciding<'_, '_, '_> {

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     limit::{RuleInfo, Unit},
     rules::{
-        limits::{LimitIdentity, LimitInfo, TAG_UNNAMED, tag_of_label},
+        limits::{LimitIdentity, LimitInfo, LimitNumbers, TAG_UNNAMED, tag_of_label},
         pattern::Pattern,
         redaction::Redaction,
         rule::{Rule, RuleLimit},
@@ -59,7 +59,11 @@ impl Walk<'_, '_> {
         let value_to_metric = fields.flag("value_to_metric", &mut self.report);
         let redaction = self.redaction(&mut fields);
         let metadata = fields.take("metadata").and_then(|field| field.json(&mut self.report));
+        let above = self.above;
+        self.above = above.and(value_to_metric);
+        let shown_values = if detailed_metric { u64::MAX } else { self.above.mask };
         let below = fields.take("descriptors").map(|list| self.descriptors(&list, &path)).unwrap_or_default();
+        self.above = above;
         fields.finish(&mut self.report, |name| match home(name)? {
             Home::File => Some("it belongs to the file, beside the outermost `descriptors`"),
             Home::Descriptor => None,
@@ -70,13 +74,14 @@ impl Walk<'_, '_> {
         let declared_at = origin.to_string().into();
         let rule = Rule {
             limits: self.register(&rates, &path),
-            info: RuleInfo { path, declared_at, quota: is_quota, metadata, on_deny },
+            info: RuleInfo { path, declared_at, quota: is_quota, shown_values, metadata, on_deny },
             origin,
             unlimited: rates.unlimited,
             shadow,
             replaces: rates.replaces.iter().map(|replaced| replaced.name.into()).collect(),
             detailed_metric,
             value_to_metric,
+            shows_values: shown_values != 0,
             has_plain_limit: false,
         };
         let rule = rule.with_plain_limit();
@@ -199,11 +204,12 @@ impl Walk<'_, '_> {
                 name => name.into(),
             };
             let info = LimitInfo { identity, algorithm: declared.algorithm.clone() };
-            let (id, index) = self.limits.register(info, label);
+            let LimitNumbers { id, index, series } = self.limits.register(info, label);
             limits.push(RuleLimit {
                 id,
                 tag,
                 index,
+                series,
                 name: declared.name.into(),
                 requests: declared.requests,
                 window: declared.window,

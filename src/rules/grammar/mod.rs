@@ -85,6 +85,25 @@ struct Walk<'w, 'p> {
     limits: &'w mut Registrar,
     semantics: Semantics,
     domain: Arc<str>,
+    /// Of the descriptors that contain the one being read.
+    above: ShownValues,
+}
+
+/// The entries on the path to a descriptor whose values metrics show.
+#[derive(Clone, Copy, Default)]
+struct ShownValues {
+    /// Entries on the path.
+    entries: u32,
+    /// By entry, the first one in the lowest bit.
+    mask: u64,
+}
+
+impl ShownValues {
+    /// The same with one more entry. Values of entries beyond the 64th are never shown.
+    fn and(self, is_shown: bool) -> Self {
+        let bit = u64::from(is_shown).checked_shl(self.entries).unwrap_or(0);
+        Self { entries: self.entries + 1, mask: self.mask | bit }
+    }
 }
 
 /// The domain that a file declares; none if it declares no valid one, which is reported.
@@ -99,7 +118,7 @@ pub(super) fn domain(
     let mut fields = Field::root(&root).fields(&mut report)?;
     let name = fields.take("domain");
     let descriptors = fields.take("descriptors");
-    let mut walk = Walk { report, limits, semantics, domain: Arc::default() };
+    let mut walk = Walk { report, limits, semantics, domain: Arc::default(), above: ShownValues::default() };
     let named = match &name {
         None => {
             let message = "is missing; begin the file with `domain: NAME`";

@@ -190,9 +190,9 @@ mod tests {
             statuses in vec((code(), option::of(limit()), number(), option::of(reset())), 0..5),
             exact: bool,
         ) {
-            let status = |(code, limit, remaining, reset)| Status { code, limit, remaining, reset, rule: None };
+            let status = |(code, limit, remaining, reset)| Status { code, limit, remaining, reset, ..Status::NO_LIMIT };
             let decision =
-                Decision { code: overall, statuses: statuses.into_iter().map(status).collect() };
+                Decision::new(overall, statuses.into_iter().map(status).collect());
             let precision = if exact { Precision::Exact } else { Precision::Seconds };
             let message = prost::Message::encode_to_vec(&encode::response(&decision, precision));
             let mut out = b"before".to_vec();
@@ -208,8 +208,8 @@ mod tests {
         let limit =
             CurrentLimit { name: LONG, requests: 7, window: Unit::Hour.window(), unit: Some(Unit::Hour) };
         let reset = Some(Reset::After(Duration::new(2, 1)));
-        let status = Status { code: Code::Ok, limit: Some(limit), remaining: 3, reset, rule: None };
-        let decision = Decision { code: Code::Ok, statuses: [status; 4].into_iter().collect() };
+        let status = Status { limit: Some(limit), remaining: 3, reset, ..Status::NO_LIMIT };
+        let decision = Decision::new(Code::Ok, [status; 4].into_iter().collect());
         let mut out = Vec::with_capacity(4096);
         let allocated = allocation_counter::measure(|| framed(&decision, Precision::Exact, &mut out));
         assert_eq!(allocated.count_total, 0);

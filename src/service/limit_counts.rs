@@ -1,0 +1,426 @@
+//! Counts of hits and requests for each limit, by outcome.
+//!
+//! Each thread counts in memory of its own, without locks; readers add up. What always holds:
+//!
+//! - A count belongs to the name of its limit: it goes on when rules are reloaded, and it starts at zero when its slot is
+//!   given to another name.
+//! - Slots are bounded: limits beyond the bound share one, and so do values of descriptors.
+//!
+//! Limits whose rules show values in metrics are counted by value, under a lock that only scrapes contend for.
+
+use super::lines::{LINES, line};
+use crate::limit::{AppliedBeside, Code, Decision, Descriptor, Hits, Request, SeriesId, Status};
+use std::{
+    collections::HashMap,
+    fmt::Write,
+    sync::{
+        Mutex, MutexGuard, OnceLock, PoisonError, RwLock,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
+};
+
+/// Outcome of a descriptor's hits at one limit.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Outcome {
+    /// Admitted at once.
+    Admitted,
+    /// Those of `Admitted` and `Queued` that were used when little of the limit remained.
+    NearLimit,
+    /// Denied by this limit.
+    Denied,
+    /// Over this limit, which did not deny them: it is in shadow mode, or another quota admitted the request.
+    ShadowDenied,
+    /// Admitted after a wait in a queue.
+    Queued,
+    /// Within this limit, and not admitted by another one.
+    DeniedByOther,
+    /// Given back by the client.
+    GivenBack,
+}
+
+impl Outcome {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Admitted,
+        Self::NearLimit,
+        Self::Denied,
+        Self::ShadowDenied,
+        Self::Queued,
+        Self::DeniedByOther,
+        Self::GivenBack,
+    ];
+
+    /// The value of the label `outcome`.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Admitted => "admitted",
+            Self::NearLimit => "near_limit",
+            Self::Denied => "denied",
+            Self::ShadowDenied => "shadow_denied",
+            Self::Queued => "queued",
+            Self::DeniedByOther => "denied_by_other",
+            Self::GivenBack => "given_back",
+        }
+    }
+}
+
+/// What counts and how much of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LimitCountSettings {
+    /// Names of limits that are counted apart, and as many values of descriptors.
+    pub series_max: usize,
+    /// Percentage of a limit from which on admitted hits are near it.
+    pub near_limit_percent: u8,
+}
+
+impl Default for LimitCountSettings {
+    fn default() -> Self {
+        Self { series_max: 10_000, near_limit_percent: 80 }
+    }
+}
+
+/// Hits and requests, by outcome.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    hits: [u64; Outcome::ALL.len()],
+    requests: [u64; Outcome::ALL.len()],
+}
+
+impl Counts {
+    /// Hits with this outcome.
+    pub fn hits(&self, outcome: Outcome) -> u64 {
+        self.hits[outcome as usize]
+    }
+
+    /// Requests with this outcome: a request counts once for each of its descriptors that the limit applies to.
+    pub fn requests(&self, outcome: Outcome) -> u64 {
+        self.requests[outcome as usize]
+    }
+
+    fn add(&mut self, outcome: Outcome, hits: u64) {
+        let (sum, requests) = (&mut self.hits[outcome as usize], &mut self.requests[outcome as usize]);
+        *sum = sum.wrapping_add(hits);
+        *requests += 1;
+    }
+
+    fn plus(mut self, other: &Self) -> Self {
+        for (sum, more) in self.hits.iter_mut().zip(other.hits) {
+            *sum = sum.wrapping_add(more);
+        }
+        for (sum, more) in self.requests.iter_mut().zip(other.requests) {
+            *sum = sum.wrapping_add(more);
+        }
+        self
+    }
+}
+
+/// The counts of one limit and one thread.
+#[derive(Default)]
+#[repr(align(64))]
+struct Cells {
+    /// Of the [`SeriesId`] that is counted here.
+    use_number: AtomicU32,
+    hits: [AtomicU64; Outcome::ALL.len()],
+    requests: [AtomicU64; Outcome::ALL.len()],
+}
+
+impl Cells {
+    #[inline]
+    fn add(&self, outcome: Outcome, hits: u64) {
+        self.hits[outcome as usize].fetch_add(hits, Ordering::Relaxed);
+        self.requests[outcome as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Starts at zero for another name.
+    #[cold]
+    fn reset(&self, use_number: u32) {
+        self.hits.iter().chain(&self.requests).for_each(|count| count.store(0, Ordering::Relaxed));
+        self.use_number.store(use_number, Ordering::Relaxed);
+    }
+
+    fn counts(&self) -> Counts {
+        let read = |counts: &[AtomicU64; Outcome::ALL.len()]| {
+            std::array::from_fn(|outcome| counts[outcome].load(Ordering::Relaxed))
+        };
+        Counts { hits: read(&self.hits), requests: read(&self.requests) }
+    }
+}
+
+/// Slots that are allocated at once, when a thread first counts in one of them.
+const CHUNK: usize = 128;
+
+type Chunk = Box<[Cells; CHUNK]>;
+
+type ByValues = HashMap<SeriesId, HashMap<Box<str>, Counts>>;
+
+/// The counts of one thread.
+struct Line {
+    chunks: Box<[OnceLock<Chunk>]>,
+    by_values: Mutex<ByValues>,
+}
+
+/// Counts for each limit.
+pub struct LimitCounts {
+    settings: LimitCountSettings,
+    /// Whether anything reads the counts; else nothing is counted.
+    is_read: AtomicBool,
+    lines: Box<[Line]>,
+    /// The values that are counted apart, by series. Read when a thread sees values for the first time.
+    values: RwLock<KnownValues>,
+}
+
+#[derive(Default)]
+struct KnownValues {
+    number: usize,
+    by_series: HashMap<SeriesId, std::collections::HashSet<Box<str>>>,
+}
+
+/// Stands for the values beyond the bound.
+pub const OTHER_VALUES: &str = "other";
+
+impl Default for LimitCounts {
+    fn default() -> Self {
+        Self::new(LimitCountSettings::default())
+    }
+}
+
+impl LimitCounts {
+    /// Counts nothing until [`Self::start_reading`].
+    pub fn new(settings: LimitCountSettings) -> Self {
+        let chunks = settings.series_max / CHUNK + 1;
+        let line =
+            || Line { chunks: (0..chunks).map(|_| OnceLock::new()).collect(), by_values: Mutex::default() };
+        Self {
+            settings,
+            is_read: AtomicBool::new(false),
+            lines: (0..LINES).map(|_| line()).collect(),
+            values: RwLock::default(),
+        }
+    }
+
+    /// Counts from now on.
+    pub fn start_reading(&self) {
+        self.is_read.store(true, Ordering::Relaxed);
+    }
+
+    /// Counts a decision that is sent, if anything reads the counts.
+    #[inline]
+    pub fn count(&self, request: &Request<'_>, decision: &Decision<'_>, was_queued: bool) {
+        if self.is_read.load(Ordering::Relaxed) {
+            self.count_all(request, decision, was_queued);
+        }
+    }
+
+    fn count_all(&self, request: &Request<'_>, decision: &Decision<'_>, was_queued: bool) {
+        let line = &self.lines[line()];
+        for (descriptor, status) in request.descriptors().iter().zip(&decision.statuses) {
+            let Some(limit) = status.limit else { continue };
+            let applied = Applied {
+                series: status.series,
+                requests: limit.requests,
+                remaining: status.remaining,
+                is_over: status.is_over,
+            };
+            self.count_one(line, &applied, descriptor, status, decision.code, was_queued);
+        }
+        for beside in &decision.beside {
+            let index = beside.descriptor as usize;
+            self.count_one(
+                line,
+                &Applied::from(beside),
+                &request.descriptors()[index],
+                &decision.statuses[index],
+                decision.code,
+                was_queued,
+            );
+        }
+    }
+
+    #[inline]
+    fn count_one(
+        &self,
+        line: &Line,
+        applied: &Applied,
+        descriptor: &Descriptor<'_>,
+        status: &Status<'_>,
+        code: Code,
+        was_queued: bool,
+    ) {
+        let (hits, is_give_back) = match descriptor.hits {
+            Hits::Take(hits) => (hits.get(), false),
+            Hits::Peek => (0, false),
+            Hits::GiveBack(hits) => (hits.get(), true),
+        };
+        let outcome = match (applied.is_over, code) {
+            _ if is_give_back => Outcome::GivenBack,
+            (true, Code::OverLimit) if status.code == Code::OverLimit => Outcome::Denied,
+            (true, _) => Outcome::ShadowDenied,
+            (false, Code::Ok) if !status.is_over && was_queued => Outcome::Queued,
+            (false, Code::Ok) if !status.is_over => Outcome::Admitted,
+            (false, _) => Outcome::DeniedByOther,
+        };
+        let near = match outcome {
+            Outcome::Admitted | Outcome::Queued => self.near(applied, hits),
+            _ => 0,
+        };
+        if status.shows_values && applied.series != SeriesId::OTHER {
+            self.count_values(line, applied.series, descriptor, status, (outcome, hits), near);
+            return;
+        }
+        let cells = line.cells(applied.series);
+        cells.add(outcome, hits);
+        if near > 0 {
+            cells.add(Outcome::NearLimit, near);
+        }
+    }
+
+    /// Of `hits` that were admitted, those beyond the percentage at which a limit is near.
+    #[inline]
+    fn near(&self, applied: &Applied, hits: u64) -> u64 {
+        let requests = u64::from(applied.requests);
+        // Floored, as the reference server has it.
+        let threshold = requests * u64::from(self.settings.near_limit_percent) / 100;
+        (requests.saturating_sub(threshold)).saturating_sub(u64::from(applied.remaining)).min(hits)
+    }
+
+    #[cold]
+    fn count_values(
+        &self,
+        line: &Line,
+        series: SeriesId,
+        descriptor: &Descriptor<'_>,
+        status: &Status<'_>,
+        (outcome, hits): (Outcome, u64),
+        near: u64,
+    ) {
+        let values = shown_values(descriptor, status.rule.map_or(0, |rule| rule.shown_values));
+        let mut of_line = line.by_values();
+        let of_series = of_line.entry(series).or_default();
+        let values = if of_series.contains_key(&*values) || self.is_counted_apart(series, &values) {
+            &*values
+        } else {
+            OTHER_VALUES
+        };
+        if !of_series.contains_key(values) {
+            of_series.insert(values.into(), Counts::default());
+        }
+        if let Some(counts) = of_series.get_mut(values) {
+            counts.add(outcome, hits);
+            if near > 0 {
+                counts.add(Outcome::NearLimit, near);
+            }
+        }
+    }
+
+    /// Whether the values are among those that are counted apart, or can become one of them.
+    fn is_counted_apart(&self, series: SeriesId, values: &str) -> bool {
+        let is_known = |known: &KnownValues| {
+            known.by_series.get(&series).is_some_and(|of_series| of_series.contains(values))
+        };
+        {
+            let known = self.values.read().unwrap_or_else(PoisonError::into_inner);
+            if is_known(&known) || known.number >= self.settings.series_max {
+                return is_known(&known);
+            }
+        }
+        let mut known = self.values.write().unwrap_or_else(PoisonError::into_inner);
+        if known.number >= self.settings.series_max {
+            return is_known(&known);
+        }
+        let is_new = known.by_series.entry(series).or_default().insert(values.into());
+        known.number += usize::from(is_new);
+        true
+    }
+
+    /// The counts of one series.
+    pub fn counts(&self, series: SeriesId) -> Counts {
+        let cells = self.lines.iter().filter_map(|line| line.existing(series));
+        let of_series = cells.filter(|cells| cells.use_number.load(Ordering::Relaxed) == series.use_number);
+        of_series.fold(Counts::default(), |sum, cells| sum.plus(&cells.counts()))
+    }
+
+    /// The counts by values, and the number of values that are counted apart. Series that `is_alive` does not hold for are
+    /// dropped.
+    pub fn by_values(
+        &self,
+        is_alive: impl Fn(SeriesId) -> bool,
+    ) -> (HashMap<(SeriesId, Box<str>), Counts>, usize) {
+        let number = {
+            let mut known = self.values.write().unwrap_or_else(PoisonError::into_inner);
+            known.by_series.retain(|series, _| is_alive(*series));
+            known.number = known.by_series.values().map(|values| values.len()).sum();
+            known.number
+        };
+        let mut sums: HashMap<(SeriesId, Box<str>), Counts> = HashMap::new();
+        for line in &self.lines {
+            let mut of_line = line.by_values();
+            of_line.retain(|series, _| is_alive(*series));
+            for (series, of_series) in &*of_line {
+                for (values, counts) in of_series {
+                    let sum = sums.entry((*series, values.clone())).or_default();
+                    *sum = sum.plus(counts);
+                }
+            }
+        }
+        (sums, number)
+    }
+}
+
+impl Line {
+    fn by_values(&self) -> MutexGuard<'_, ByValues> {
+        self.by_values.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The cells of a series, for counting.
+    #[inline]
+    fn cells(&self, series: SeriesId) -> &Cells {
+        let slot = series.slot as usize;
+        // The slots of rules that were loaded with a larger bound share the first.
+        let (chunk, slot) = match self.chunks.get(slot / CHUNK) {
+            Some(chunk) => (chunk, slot % CHUNK),
+            None => (&self.chunks[0], 0),
+        };
+        let cells = &chunk.get_or_init(|| Box::new(std::array::from_fn(|_| Cells::default())))[slot];
+        if cells.use_number.load(Ordering::Relaxed) != series.use_number {
+            cells.reset(series.use_number);
+        }
+        cells
+    }
+
+    fn existing(&self, series: SeriesId) -> Option<&Cells> {
+        let slot = series.slot as usize;
+        Some(&self.chunks.get(slot / CHUNK)?.get()?[slot % CHUNK])
+    }
+}
+
+/// A limit as it applied to one descriptor.
+struct Applied {
+    series: SeriesId,
+    requests: u32,
+    remaining: u32,
+    is_over: bool,
+}
+
+impl From<&AppliedBeside> for Applied {
+    fn from(beside: &AppliedBeside) -> Self {
+        let AppliedBeside { series, requests, remaining, is_over, .. } = *beside;
+        Self { series, requests, remaining, is_over }
+    }
+}
+
+/// `key=value → key=value`, with the values of the entries in the mask.
+fn shown_values(descriptor: &Descriptor<'_>, mask: u64) -> String {
+    let mut text = String::new();
+    for (index, entry) in (0..).zip(&descriptor.entries) {
+        let separator = if index > 0 { " → " } else { "" };
+        // Writing to a string does not fail.
+        let _ = match mask.checked_shr(index).unwrap_or(0) & 1 {
+            0 => write!(text, "{separator}{}", entry.key),
+            _ => write!(text, "{separator}{}={}", entry.key, entry.value),
+        };
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;
