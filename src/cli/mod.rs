@@ -14,6 +14,7 @@ mod details;
 mod explain;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz_bridge;
+mod metrics_flags;
 mod progress;
 mod response_options;
 mod rule_files;

@@ -2,7 +2,8 @@
 
 use super::{
     Failure, connection_flags::ConnectionFlags, data_dir::DataDir, decision_log_flags::DecisionLogFlags,
-    response_options::ResponseOptions, rule_files::ReadAs, signals, tls_flags::TlsFlags,
+    metrics_flags::MetricsFlags, response_options::ResponseOptions, rule_files::ReadAs, signals,
+    tls_flags::TlsFlags,
 };
 use crate::{
     api::TestClock,
@@ -13,7 +14,7 @@ use crate::{
     },
     limit::RequestLimits,
     limiter::{self, Limiter},
-    rules::{self, Source},
+    rules::{self, LoadOptions, RuleSet, Source},
     server::{self, ListenAddress, RuleSettings, Settings},
     store::{self, OnFull, Seed, StoreSettings},
     telemetry::{self, LogFormat},
@@ -82,6 +83,8 @@ pub(super) struct Serve {
     tls: TlsFlags,
     #[command(flatten)]
     connections: ConnectionFlags,
+    #[command(flatten)]
+    metrics: MetricsFlags,
     /// Time between health becoming NOT_SERVING and GOAWAY on all connections.
     #[arg(long, env = "TIDEGATE_DRAIN_DELAY", default_value = "0s", value_parser = humantime::parse_duration)]
     drain_delay: Duration,
@@ -146,7 +149,7 @@ impl Serve {
 
     fn serve(self) -> Result<ExitCode, Failure> {
         let mut settings = self.settings()?;
-        let rules = self.read_as.parse(&settings.rules.sources)?;
+        let rules = RuleSet::parse(&settings.rules.sources, &settings.rules.options)?;
         let clock = self.clock(&mut settings)?;
         settings.decision_log = self.decision_log.start(&clock)?;
         let counters_max = self.counters_max();
@@ -189,7 +192,7 @@ impl Serve {
         // Standard input can be read once.
         let is_read_once = self.rules.iter().any(|path| path.as_os_str() == "-");
         Ok(RuleSettings {
-            options: self.read_as.options(),
+            options: LoadOptions { series_max: self.metrics.metrics_series_max, ..self.read_as.options() },
             sources: self.rule_sources()?,
             files: if is_read_once { Vec::new() } else { self.rules.clone() },
             watch: WatchSettings { mode: self.rules_watch, ..WatchSettings::default() },
@@ -235,6 +238,7 @@ impl Serve {
                 text_bytes_max: self.bounds.max_text_bytes,
             },
             response_options: self.response_options.options(self.read_as.compat)?,
+            limit_counts: self.metrics.limit_counts(),
             message_bytes_max: self.bounds.max_message_bytes,
             connections: self.connections.bounds(),
             long_lived_calls: self.connections.long_lived_calls(),

@@ -30,7 +30,7 @@ use crate::{
     limit::RequestLimits,
     limiter::Limiter,
     rules::{LoadOptions, Source},
-    service::{DecisionReader, RateLimitService, ResponseOptions, Tally},
+    service::{DecisionReader, LimitCountSettings, RateLimitService, ResponseOptions},
     snapshot::{DiskError, SnapshotTask, Writer},
     telemetry::{DecisionLog, Sources, Traces, TracesError},
     transport::{self, Accepted, BindError, InheritedSockets, Listener},
@@ -68,6 +68,8 @@ pub struct Settings {
     pub request_limits: RequestLimits,
     /// Optional content of responses besides the code and the statuses.
     pub response_options: ResponseOptions,
+    /// Counts of each limit.
+    pub limit_counts: LimitCountSettings,
     /// Bytes of one gRPC message before it is decoded.
     pub message_bytes_max: usize,
     /// Bounds on the number of connections.
@@ -274,18 +276,13 @@ impl Background {
         Ok(Self { limiter, config, rule_files, clock_follower, sweeper, snapshots, decision_log })
     }
 
-    fn sources(&self, tally: &Arc<Tally>, tls: &PortCounts) -> Sources {
+    fn sources(&self, service: &RateLimitService, tls: &PortCounts) -> Sources {
         let snapshots = self.snapshots.as_ref().map(|snapshots| Arc::clone(snapshots.counts()));
         let (limiter, config) = (Arc::clone(&self.limiter), Arc::clone(&self.config));
+        let (tally, limit_counts) = (Arc::clone(service.tally()), Arc::clone(service.limit_counts()));
         let tls = vec![("grpc", Arc::clone(&tls.grpc)), ("http", Arc::clone(&tls.http))];
-        Sources {
-            tally: Arc::clone(tally),
-            limiter,
-            config,
-            snapshots,
-            tls,
-            decision_log: self.decision_log.clone(),
-        }
+        let decision_log = self.decision_log.clone();
+        Sources { tally, limit_counts, limiter, config, snapshots, tls, decision_log }
     }
 
     /// Stops the threads and writes the last snapshot; called after the last decision.
@@ -313,6 +310,7 @@ struct Listening {
     workers: Workers,
     tls: Tls,
     accepting: JoinSet<()>,
+    has_http: bool,
     drain: watch::Sender<bool>,
     traces: Option<Traces>,
 }
@@ -333,7 +331,8 @@ impl Listening {
             );
         }
         let service = RateLimitService::restoring(Arc::clone(clock), settings.request_limits)
-            .with_response_options(settings.response_options.clone());
+            .with_response_options(settings.response_options.clone())
+            .with_limit_counts(settings.limit_counts);
         let traces = Traces::start()?;
         let mut readers: Vec<Arc<dyn DecisionReader>> = Vec::new();
         readers.extend(traces.clone().map(|traces| Arc::new(traces) as Arc<dyn DecisionReader>));
@@ -355,6 +354,7 @@ impl Listening {
             TlsOnPlaintext { counts: Arc::clone(&tls.counts().grpc), clock: Arc::clone(clock) };
         let workers = Workers::start(settings, clock, &port, &draining, &tls_on_plaintext)?;
         let (mut accepting, admin) = (JoinSet::new(), Admin::default());
+        let has_http = !admin_listeners.is_empty();
         for listener in listeners {
             let tls = tls.grpc(&listener);
             tracing::info!(address = %listener.address(), tls = tls.is_some(), "listening");
@@ -371,13 +371,15 @@ impl Listening {
             accepting.spawn(accept(listener, tls, ready));
             accepting.spawn(admin::serve(connections, http::router(admin.clone())));
         }
-        Ok(Self { service, health, admin, workers, tls, accepting, drain, traces })
+        Ok(Self { service, health, admin, workers, tls, accepting, has_http, drain, traces })
     }
 
     /// Starts deciding requests.
     async fn serve(&self, background: &Background) {
-        let sources = background.sources(self.service.tally(), self.tls.counts());
-        self.admin.metrics().start(sources);
+        // Without a port, nothing reads the metrics, and limits are not counted.
+        if self.has_http {
+            self.admin.metrics().start(background.sources(&self.service, self.tls.counts()));
+        }
         self.admin.set_config(Arc::clone(&background.config));
         self.service.set_ready(Arc::clone(&background.limiter));
         self.admin.set_serving(true);

@@ -29,9 +29,6 @@ pub(super) fn encode(
             }
         }
     }
-    if with_tls().next().is_none() {
-        return Ok(());
-    }
     let what = "Unix time at which the certificate in force expires";
     let name = "tls_certificate_not_after_timestamp_seconds";
     let mut family = encoder.encode_descriptor(name, what, None, MetricType::Gauge)?;

@@ -1,12 +1,16 @@
 //! The admin port of a real server: metrics and probes.
 
 use crate::support::{Server, http1, rules_file};
-use std::{collections::BTreeMap, net::Ipv4Addr};
+use std::{collections::BTreeMap, net::Ipv4Addr, path::Path};
 
 /// Starts a server; returns it with its admin port.
-fn start(rules: &str, args: &[&str]) -> (Server, u16) {
-    let rules = rules_file(rules);
-    let server = Server::with_rules(rules.path(), &[&["--http-listen", "127.0.0.1:0"], args].concat());
+pub fn start(rules: &str, args: &[&str]) -> (Server, u16) {
+    start_from(rules_file(rules).path(), args)
+}
+
+/// Starts a server with this rule file; returns it with its admin port.
+pub fn start_from(rules: &Path, args: &[&str]) -> (Server, u16) {
+    let server = Server::with_rules(rules, &[&["--http-listen", "127.0.0.1:0"], args].concat());
     let line =
         server.log().into_iter().find(|line| line.contains("admin port listening")).expect("it is logged");
     let line: serde_json::Value = serde_json::from_str(&line).expect("JSON");
@@ -14,14 +18,14 @@ fn start(rules: &str, args: &[&str]) -> (Server, u16) {
     (server, port.expect("an address"))
 }
 
-async fn page(port: u16, path: &str) -> (u16, String) {
+pub async fn get(port: u16, path: &str) -> (u16, String) {
     let answer = http1::fetch(Ipv4Addr::LOCALHOST, port, http::Request::get(path)).await.expect("an answer");
     (answer.status().as_u16(), String::from_utf8(answer.into_body()).expect("text"))
 }
 
 /// The metrics by their names and labels.
-async fn metrics(port: u16) -> BTreeMap<String, f64> {
-    let (status, text) = page(port, "/metrics").await;
+pub async fn metrics(port: u16) -> BTreeMap<String, f64> {
+    let (status, text) = get(port, "/metrics").await;
     assert_eq!((status, text.contains("# EOF")), (200, false));
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines
@@ -68,9 +72,9 @@ async fn the_metrics_count_decisions() {
         assert_eq!(found.get(name), Some(&value), "{name} of {found:#?}");
     }
     assert!(!found.keys().any(|name| name.contains("snapshot")), "there are no snapshots");
-    assert_eq!(page(port, "/livez").await, (200, "alive\n".to_owned()));
-    assert_eq!(page(port, "/readyz").await, (200, "serving\n".to_owned()));
-    assert_eq!(page(port, "/").await.0, 404);
+    assert_eq!(get(port, "/livez").await, (200, "alive\n".to_owned()));
+    assert_eq!(get(port, "/readyz").await, (200, "serving\n".to_owned()));
+    assert_eq!(get(port, "/").await.0, 404);
 }
 
 #[tokio::test]
@@ -101,9 +105,9 @@ async fn a_draining_server_is_not_ready() {
     let (server, port) = start(RULES, &["--drain-delay", "20s"]);
     server.signal(rustix::process::Signal::TERM);
     // The signal takes its time to arrive.
-    while page(port, "/readyz").await.0 == 200 {}
-    assert_eq!(page(port, "/readyz").await.0, 503);
-    assert_eq!(page(port, "/livez").await.0, 200);
+    while get(port, "/readyz").await.0 == 200 {}
+    assert_eq!(get(port, "/readyz").await.0, 503);
+    assert_eq!(get(port, "/livez").await.0, 200);
 }
 
 #[tokio::test]

@@ -1,0 +1,74 @@
+//! Figures of the server as a whole.
+
+use super::page::Page;
+use crate::{
+    config::RulesStatus,
+    limiter::Limiter,
+    service::{Tally, Totals},
+    snapshot::SnapshotCounts,
+    store::OnFull,
+    telemetry::DecisionLog,
+};
+use std::fmt;
+
+impl Page<'_> {
+    pub(super) fn decisions(&mut self, tally: &Tally) -> fmt::Result {
+        let Totals { admitted, denied, without_limit } = tally.totals();
+        self.counters_of(
+            "requests",
+            "Requests decided, by code",
+            &[([("code", "ok")], admitted), ([("code", "over_limit")], denied)],
+        )?;
+        let what = "Descriptors without a limit: of an unknown domain, or matched by no rule";
+        self.counter("descriptors_without_limit", what, without_limit)
+    }
+
+    pub(super) fn counters(&mut self, limiter: &Limiter) -> fmt::Result {
+        let store = limiter.store();
+        self.gauge("counters", "Counters in memory", store.counters() as u64)?;
+        self.gauge("counters_max", "Maximum number of counters in memory", store.counters_max() as u64)?;
+        let outcome = match store.on_full() {
+            OnFull::Deny => "denied",
+            OnFull::Allow => "admitted",
+        };
+        self.gauge("waiting", "Requests in the queues of leaky buckets", limiter.queued() as u64)?;
+        let what = "Requests that needed a new counter when there was no room, by outcome";
+        self.counters_of("no_room", what, &[([("outcome", outcome)], store.no_room() as u64)])
+    }
+
+    pub(super) fn rules(&mut self, status: &RulesStatus) -> fmt::Result {
+        self.gauge("rules_generation", "Rule sets put in force since the start", status.generation)?;
+        self.gauge("rules", "Rules in force", status.rules as u64)?;
+        self.gauge("rules_limits", "Limits in force", status.limits as u64)?;
+        self.gauge("rules_domains", "Domains in force", status.domains as u64)?;
+        let seconds = status.loaded_at.as_nanos() as f64 / 1e9;
+        self.gauge("rules_last_success_timestamp_seconds", "Unix time of the last successful load", seconds)?;
+        let results = [
+            ([("result", "succeeded")], status.succeeded),
+            ([("result", "unchanged")], status.unchanged),
+            ([("result", "failed")], status.failed),
+        ];
+        self.counters_of("rules_reloads", "Attempts to change the rules, by result", &results)
+    }
+
+    pub(super) fn decision_log(&mut self, log: &DecisionLog) -> fmt::Result {
+        let results = [
+            ([("result", "written")], log.written()),
+            ([("result", "dropped")], log.dropped()),
+            ([("result", "failed")], log.failed()),
+        ];
+        self.counters_of("decision_log_lines", "Lines of the decision log, by result", &results)
+    }
+
+    pub(super) fn snapshots(&mut self, snapshots: &SnapshotCounts) -> fmt::Result {
+        let results =
+            [([("result", "written")], snapshots.passes()), ([("result", "failed")], snapshots.failures())];
+        self.counters_of("snapshots", "Snapshots, by result", &results)?;
+        self.counter("snapshot_bytes", "Bytes of all snapshots written", snapshots.bytes())?;
+        let seconds = snapshots.last_at_nanos() as f64 / 1e9;
+        let what = "Unix time of the last snapshot; 0 before the first";
+        self.gauge("snapshot_last_timestamp_seconds", what, seconds)?;
+        let what = "Duration of the last snapshot";
+        self.gauge("snapshot_last_duration_seconds", what, snapshots.last_took().as_secs_f64())
+    }
+}
