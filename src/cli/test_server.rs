@@ -26,7 +26,7 @@ pub(super) struct TestServer {
     #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDR")]
     listen: ListenAddress,
     /// blackhole: reads and answers nothing. reset: resets the connection. unavailable: answers UNAVAILABLE. slow=TIME: admits
-    /// after that time. goaway: admits, then ends the connection. garbage: answers bytes that are no message.
+    /// after that time. goaway: admits one call, then sends GOAWAY. garbage: answers bytes that are no message.
     #[arg(long)]
     fault: Fault,
     /// Format of log lines.
@@ -106,9 +106,7 @@ async fn serve(stream: TcpStream, fault: Fault) -> io::Result<()> {
     stream.set_nodelay(true)?;
     if fault == Fault::Blackhole {
         let (mut read, _write) = stream.into_split();
-        let mut read_bytes = [0; 4096];
-        while read.read(&mut read_bytes).await? > 0 {}
-        return Ok(());
+        return discard(&mut read).await;
     }
     if fault == Fault::Reset {
         // Closing with unread or unsent bytes then resets.
@@ -136,7 +134,8 @@ async fn serve(stream: TcpStream, fault: Fault) -> io::Result<()> {
                     writer.response(frame.stream, ADMITTED).await?;
                     let no_error = [frame.stream.to_be_bytes(), [0; 4]].concat();
                     writer.frame(GOAWAY, 0, 0, &no_error).await?;
-                    return Ok(());
+                    // Streams after this one are excluded; the client closes the connection.
+                    return discard(&mut read).await;
                 }
                 Fault::Slow(time) => {
                     let writer = writer.clone();
@@ -151,6 +150,13 @@ async fn serve(stream: TcpStream, fault: Fault) -> io::Result<()> {
             }
         }
     }
+}
+
+/// Reads until the client closes the connection.
+async fn discard(read: &mut OwnedReadHalf) -> io::Result<()> {
+    let mut discarded = [0; 4096];
+    while read.read(&mut discarded).await? > 0 {}
+    Ok(())
 }
 
 struct Frame {

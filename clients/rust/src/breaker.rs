@@ -1,0 +1,133 @@
+//! A circuit breaker: a server that does not answer costs microseconds, not deadlines. Pure: time is an argument.
+
+use std::{
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+/// Opens after so many failures in a row, and lets one call through each time it has been open for long enough.
+#[derive(Debug)]
+pub(crate) struct Breaker {
+    failures_max: u32,
+    open_for: Duration,
+    /// A copy of what `state` says, so that calls take no lock while the breaker is closed.
+    is_troubled: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    failures: u32,
+    /// When a probe may be made; None while closed.
+    probe_at: Option<Duration>,
+    is_probing: bool,
+}
+
+/// Leave to make one call. If it is dropped without an outcome, the call was given up: neither a success nor a failure.
+#[derive(Debug)]
+pub(crate) struct Permit<'b> {
+    breaker: &'b Breaker,
+    is_probe: bool,
+    is_over: bool,
+}
+
+impl Breaker {
+    pub(crate) fn new(failures_max: u32, open_for: Duration) -> Self {
+        Self { failures_max, open_for, is_troubled: AtomicBool::new(false), state: Mutex::default() }
+    }
+
+    /// Returns leave to make a call, or None while the breaker is open.
+    pub(crate) fn enter(&self, now: Duration) -> Option<Permit<'_>> {
+        let permit = |is_probe| Some(Permit { breaker: self, is_probe, is_over: false });
+        if !self.is_troubled.load(Ordering::Acquire) {
+            return permit(false);
+        }
+        let mut state = self.state();
+        match state.probe_at {
+            None => permit(false),
+            Some(at) if state.is_probing || now < at => None,
+            Some(_) => {
+                state.is_probing = true;
+                permit(true)
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Permit<'_> {
+    /// Records that the call was answered.
+    pub(crate) fn succeeded(mut self) {
+        self.is_over = true;
+        if !self.breaker.is_troubled.load(Ordering::Acquire) {
+            return;
+        }
+        let mut state = self.breaker.state();
+        if self.is_probe || state.probe_at.is_none() {
+            *state = State::default();
+            self.breaker.is_troubled.store(false, Ordering::Release);
+        }
+    }
+
+    /// Records that the call was not answered.
+    pub(crate) fn failed(mut self, now: Duration) {
+        self.is_over = true;
+        let breaker = self.breaker;
+        if breaker.failures_max == 0 {
+            return;
+        }
+        let mut state = breaker.state();
+        if self.is_probe {
+            state.is_probing = false;
+            state.probe_at = Some(now + breaker.open_for);
+        } else if state.probe_at.is_none() {
+            state.failures += 1;
+            if state.failures >= breaker.failures_max {
+                state.probe_at = Some(now + breaker.open_for);
+            }
+        }
+        breaker.is_troubled.store(true, Ordering::Release);
+    }
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        if self.is_probe && !self.is_over {
+            self.breaker.state().is_probing = false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_probe_that_is_given_up_is_made_again() {
+        let breaker = Breaker::new(1, SECOND);
+        breaker.enter(Duration::ZERO).expect("closed").failed(Duration::ZERO);
+        assert!(breaker.enter(SECOND / 2).is_none());
+        drop(breaker.enter(SECOND).expect("a probe"));
+        let probe = breaker.enter(SECOND).expect("another probe");
+        assert!(breaker.enter(SECOND).is_none(), "one at a time");
+        probe.succeeded();
+        assert!(breaker.enter(SECOND).is_some());
+    }
+
+    #[test]
+    fn failures_count_in_a_row_only() {
+        let breaker = Breaker::new(2, SECOND);
+        for _ in 0..3 {
+            breaker.enter(Duration::ZERO).expect("closed").failed(Duration::ZERO);
+            breaker.enter(Duration::ZERO).expect("closed").succeeded();
+        }
+    }
+}

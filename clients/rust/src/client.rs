@@ -1,0 +1,495 @@
+//! The client: what is sent, and what becomes of answers and failures.
+
+use crate::{
+    breaker::{Breaker, Permit},
+    decision::{Decision, Limit, Reason, Status},
+    denials::LocalDenials,
+    proto::{
+        RateLimitRequest, RateLimitResponse,
+        rate_limit_response::{Code, HeaderValue, rate_limit::Unit as WireUnit},
+    },
+    request::{Request, Unit},
+};
+use http::uri::PathAndQuery;
+use std::{
+    error::Error as StdError,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+use tonic::{
+    Code as GrpcCode, Status as GrpcStatus, TimeoutExpired,
+    client::Grpc,
+    metadata::MetadataValue,
+    transport::{Channel, Endpoint},
+};
+use tonic_prost::ProstCodec;
+
+const METHOD: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+/// What becomes of a request when no answer arrives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum OnFailure {
+    /// It is allowed.
+    #[default]
+    Open,
+    /// It is denied.
+    Closed,
+}
+
+/// Why a request has no decision: retrying it cannot help, and failing open would let an overlong key pass every limit.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Error {
+    /// The request is incomplete.
+    #[error("{0}")]
+    Request(&'static str),
+    /// The server refused the request itself.
+    #[error("{code}: {message}")]
+    Refused {
+        /// The name of the gRPC status code.
+        code: &'static str,
+        /// The server's message.
+        message: String,
+    },
+}
+
+/// Why a client cannot be created.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// An address is malformed.
+    #[error("{address}: {source}")]
+    Address {
+        /// The address.
+        address: String,
+        /// What is wrong with it.
+        source: tonic::transport::Error,
+    },
+    /// The timeout is 0.
+    #[error("the timeout is 0; use more")]
+    Timeout,
+}
+
+type Observer = Arc<dyn Fn(&Decision, Duration) + Send + Sync>;
+type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;
+
+/// Settings of a client.
+#[must_use]
+pub struct Builder {
+    addresses: Vec<String>,
+    domain: String,
+    timeout: Duration,
+    connect_timeout: Duration,
+    on_failure: OnFailure,
+    local_denials: usize,
+    breaker_failures: u32,
+    breaker_open: Duration,
+    observer: Option<Observer>,
+    clock: Clock,
+    #[cfg(feature = "tls")]
+    tls: Option<tonic::transport::ClientTlsConfig>,
+}
+
+impl Builder {
+    /// Adds an address; all of them take turns.
+    pub fn address(mut self, address: impl Into<String>) -> Self {
+        self.addresses.push(address.into());
+        self
+    }
+
+    /// Sets the domain of requests that name none.
+    pub fn domain(self, domain: impl Into<String>) -> Self {
+        Self { domain: domain.into(), ..self }
+    }
+
+    /// Sets the time until an answer counts as missing; 50 ms if not set.
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// Sets the timeout of the first call, which opens the connection; 1 s if not set.
+    pub fn connect_timeout(self, connect_timeout: Duration) -> Self {
+        Self { connect_timeout, ..self }
+    }
+
+    /// Sets what becomes of requests that get no answer; [`OnFailure::Open`] if not set.
+    pub fn on_failure(self, on_failure: OnFailure) -> Self {
+        Self { on_failure, ..self }
+    }
+
+    /// Sets how many denials are kept until their reset; 10,000 if not set, 0 keeps none.
+    pub fn local_denials(self, local_denials: usize) -> Self {
+        Self { local_denials, ..self }
+    }
+
+    /// Sets after how many failures in a row calls fail at once, and for how long; 5 and 1 s if not set. 0 failures
+    /// switch it off.
+    pub fn breaker(self, failures: u32, open: Duration) -> Self {
+        Self { breaker_failures: failures, breaker_open: open, ..self }
+    }
+
+    /// Sets a function that is called with each decision and the time it took, for metrics.
+    pub fn observer(self, observer: impl Fn(&Decision, Duration) + Send + Sync + 'static) -> Self {
+        Self { observer: Some(Arc::new(observer)), ..self }
+    }
+
+    /// Sets the clock: the time since some moment. Of use in tests.
+    pub fn clock(self, clock: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
+        Self { clock: Arc::new(clock), ..self }
+    }
+
+    /// Encrypts connections, with a client certificate if the configuration has one.
+    #[cfg(feature = "tls")]
+    pub fn tls(self, tls: tonic::transport::ClientTlsConfig) -> Self {
+        Self { tls: Some(tls), ..self }
+    }
+
+    /// Creates the client. It must be called within a tokio runtime; the connection is opened by the first call.
+    pub fn build(self) -> Result<Tidegate, BuildError> {
+        if self.timeout.is_zero() {
+            return Err(BuildError::Timeout);
+        }
+        let endpoints = self.addresses.iter().map(|address| self.endpoint(address));
+        let endpoints: Vec<Endpoint> = endpoints.collect::<Result<_, _>>()?;
+        let channel = match endpoints.as_slice() {
+            [one] => one.connect_lazy(),
+            _ => Channel::balance_list(endpoints.into_iter()),
+        };
+        Ok(Tidegate(Arc::new(Inner {
+            channel,
+            domain: self.domain,
+            timeout: self.timeout,
+            first_timeout: self.timeout.max(self.connect_timeout),
+            is_warm: AtomicBool::new(false),
+            on_failure: self.on_failure,
+            denials: LocalDenials::new(self.local_denials),
+            breaker: Breaker::new(self.breaker_failures, self.breaker_open),
+            observer: self.observer,
+            clock: self.clock,
+        })))
+    }
+
+    fn endpoint(&self, address: &str) -> Result<Endpoint, BuildError> {
+        let failed = |source| BuildError::Address { address: address.to_owned(), source };
+        let has_scheme = address.contains("://") || address.starts_with("unix:");
+        let uri = if has_scheme { address.to_owned() } else { format!("{}://{address}", self.scheme()) };
+        let endpoint = Endpoint::from_shared(uri).map_err(failed)?;
+        #[cfg(feature = "tls")]
+        let endpoint = match &self.tls {
+            Some(tls) => endpoint.tls_config(tls.clone()).map_err(failed)?,
+            None => endpoint,
+        };
+        Ok(endpoint
+            .connect_timeout(self.connect_timeout.max(self.timeout))
+            .http2_keep_alive_interval(Duration::from_secs(30))
+            .keep_alive_timeout(Duration::from_secs(5))
+            .keep_alive_while_idle(true)
+            .tcp_nodelay(true))
+    }
+
+    #[cfg(feature = "tls")]
+    fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
+    }
+
+    #[cfg(not(feature = "tls"))]
+    fn scheme(&self) -> &'static str {
+        "http"
+    }
+}
+
+/// A client of a Tidegate server. Clones share its connections.
+#[derive(Clone)]
+pub struct Tidegate(Arc<Inner>);
+
+struct Inner {
+    channel: Channel,
+    domain: String,
+    timeout: Duration,
+    first_timeout: Duration,
+    /// Whether a call is over: the first one opens the connection.
+    is_warm: AtomicBool,
+    on_failure: OnFailure,
+    denials: LocalDenials,
+    breaker: Breaker,
+    observer: Option<Observer>,
+    clock: Clock,
+}
+
+impl fmt::Debug for Tidegate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tidegate").field("domain", &self.0.domain).finish_non_exhaustive()
+    }
+}
+
+impl Tidegate {
+    /// Returns the settings of a client of the server at an address: `host:port`, `unix:/path/of/socket`, or a URI.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one place that reads the clock; `Builder::clock` replaces it"
+    )]
+    pub fn builder(address: impl Into<String>) -> Builder {
+        let started = Instant::now();
+        Builder {
+            addresses: vec![address.into()],
+            domain: String::new(),
+            timeout: Duration::from_millis(50),
+            connect_timeout: Duration::from_secs(1),
+            on_failure: OnFailure::Open,
+            local_denials: 10_000,
+            breaker_failures: 5,
+            breaker_open: Duration::from_secs(1),
+            observer: None,
+            clock: Arc::new(move || started.elapsed()),
+            #[cfg(feature = "tls")]
+            tls: None,
+        }
+    }
+
+    /// Takes the hits of every limit that the request reaches, or none at all.
+    pub async fn limit(&self, request: impl Into<Request>) -> Result<Decision, Error> {
+        self.decide(&request.into()).await
+    }
+
+    /// Returns whether one more hit would be admitted, without taking it.
+    pub async fn peek(&self, request: impl Into<Request>) -> Result<Decision, Error> {
+        self.decide(&request.into().cost(0).without_local_denials()).await
+    }
+
+    /// Gives hits back that were taken. From then on this client keeps no denials for descriptors with the same keys.
+    pub async fn give_back(&self, request: impl Into<Request>) -> Result<Decision, Error> {
+        self.decide(&request.into().giving_back().without_local_denials()).await
+    }
+
+    /// Takes the hits as soon as they fit, waiting at most so long. Returns a denial at once if it cannot be over by then.
+    pub async fn wait_until_ready(
+        &self,
+        request: impl Into<Request>,
+        wait_max: Duration,
+    ) -> Result<Decision, Error> {
+        let request = request.into();
+        let until = self.now() + wait_max;
+        loop {
+            let decision = self.decide(&request).await?;
+            match decision.retry_after {
+                Some(wait) if !decision.allowed && self.now() + wait <= until => {
+                    tokio::time::sleep(wait).await
+                }
+                _ => return Ok(decision),
+            }
+        }
+    }
+
+    async fn decide(&self, request: &Request) -> Result<Decision, Error> {
+        let inner = &*self.0;
+        if let Some(problem) = request.problem() {
+            return Err(Error::Request(problem));
+        }
+        let domain = request.domain.as_deref().unwrap_or(&inner.domain);
+        if domain.is_empty() {
+            return Err(Error::Request("no domain; name it in the client or in the request"));
+        }
+        let sent = self.now();
+        let identity = (request.uses_local && inner.denials.is_on()).then(|| request.identity(domain));
+        if let Some(denial) =
+            identity.as_ref().and_then(|identity| inner.denials.find(request, identity, sent))
+        {
+            return Ok(self.observed(denial, sent));
+        }
+        if request.gives_back() {
+            inner.denials.end_for(request, domain);
+        }
+        let policy = request.on_failure.unwrap_or(inner.on_failure);
+        let Some(permit) = inner.breaker.enter(sent) else {
+            return Ok(self.without_answer(policy, "BREAKER_OPEN", sent));
+        };
+        let answer = self.call(request.message(domain.to_owned()), request.timeout).await;
+        let answer = answer.and_then(|answer| match answer.overall_code() {
+            Code::Unknown => Err(GrpcStatus::internal("an answer without a verdict")),
+            Code::Ok => Ok(decode(true, answer)),
+            Code::OverLimit => Ok(decode(false, answer)),
+        });
+        match answer {
+            Ok(decision) => {
+                if let Some(identity) = identity.filter(|_| !decision.allowed) {
+                    inner.denials.keep(request, domain, identity, &decision, sent);
+                }
+                permit.succeeded();
+                Ok(self.observed(decision, sent))
+            }
+            Err(status) => self.failed(&status, policy, permit, sent),
+        }
+    }
+
+    async fn call(
+        &self,
+        message: RateLimitRequest,
+        timeout: Option<Duration>,
+    ) -> Result<RateLimitResponse, GrpcStatus> {
+        let inner = &*self.0;
+        let is_warm = inner.is_warm.load(Ordering::Relaxed);
+        let timeout = timeout.unwrap_or(if is_warm { inner.timeout } else { inner.first_timeout });
+        let call = async {
+            loop {
+                let mut request = tonic::Request::new(message.clone());
+                request.metadata_mut().insert("tidegate-precision", MetadataValue::from_static("exact"));
+                request.set_timeout(timeout);
+                let mut grpc = Grpc::new(inner.channel.clone());
+                grpc.ready().await.map_err(|error| GrpcStatus::unavailable(error.to_string()))?;
+                let codec = ProstCodec::<RateLimitRequest, RateLimitResponse>::default();
+                match grpc.unary(request, PathAndQuery::from_static(METHOD), codec).await {
+                    // Sent to a connection that was ending: the next attempt opens another one.
+                    Err(status) if was_not_processed(&status) => {}
+                    answer => return answer,
+                }
+            }
+        };
+        let answer = tokio::time::timeout(timeout, call).await;
+        if !is_warm {
+            inner.is_warm.store(true, Ordering::Relaxed);
+        }
+        let late = || GrpcStatus::deadline_exceeded("no answer within the timeout");
+        match answer {
+            Ok(Ok(answer)) => Ok(answer.into_inner()),
+            // The channel has a timer of its own, whose status is CANCELLED.
+            Ok(Err(status)) if is_timeout(&status) => Err(late()),
+            Ok(Err(status)) => Err(status),
+            Err(_) => Err(late()),
+        }
+    }
+
+    fn failed(
+        &self,
+        status: &GrpcStatus,
+        policy: OnFailure,
+        permit: Permit<'_>,
+        sent: Duration,
+    ) -> Result<Decision, Error> {
+        use GrpcCode as C;
+        if let C::InvalidArgument
+        | C::OutOfRange
+        | C::Unimplemented
+        | C::Unauthenticated
+        | C::PermissionDenied = status.code()
+        {
+            permit.succeeded();
+            return Err(Error::Refused { code: name(status.code()), message: status.message().to_owned() });
+        }
+        permit.failed(self.now());
+        Ok(self.without_answer(policy, name(status.code()), sent))
+    }
+
+    fn without_answer(&self, policy: OnFailure, error: &'static str, sent: Duration) -> Decision {
+        let (allowed, reason) = match policy {
+            OnFailure::Open => (true, Reason::FailedOpen),
+            OnFailure::Closed => (false, Reason::FailedClosed),
+        };
+        self.observed(Decision { error: Some(error), ..Decision::new(allowed, reason, Vec::new()) }, sent)
+    }
+
+    fn observed(&self, decision: Decision, since: Duration) -> Decision {
+        if let Some(observer) = &self.0.observer {
+            observer(&decision, self.now().saturating_sub(since));
+        }
+        decision
+    }
+
+    fn now(&self) -> Duration {
+        (self.0.clock)()
+    }
+}
+
+/// Whether the channel's own timer ended the call.
+fn is_timeout(status: &GrpcStatus) -> bool {
+    any_cause(status, |error| error.is::<TimeoutExpired>())
+}
+
+/// Whether the server cannot have seen the call: the connection closed before it was sent, or its stream is one that a
+/// graceful GOAWAY excludes (RFC 9113, 6.8). Anything else is never repeated, since it may have been charged.
+fn was_not_processed(status: &GrpcStatus) -> bool {
+    any_cause(status, |error| {
+        let is_excluded = |error: &h2::Error| {
+            error.is_go_away() && error.is_remote() && error.reason() == Some(h2::Reason::NO_ERROR)
+        };
+        error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled)
+            || error.downcast_ref().is_some_and(is_excluded)
+    })
+}
+
+/// Whether any of the causes of a status has a property.
+fn any_cause(status: &GrpcStatus, has: impl Fn(&(dyn StdError + 'static)) -> bool) -> bool {
+    let mut cause = status.source();
+    while let Some(error) = cause {
+        if has(error) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+fn decode(allowed: bool, answer: RateLimitResponse) -> Decision {
+    let statuses = answer.statuses.into_iter().map(|status| {
+        let over_limit = status.code() == Code::OverLimit;
+        let limit = status.current_limit.map(|limit| {
+            let unit = unit(limit.unit());
+            Limit { requests: limit.requests_per_unit, unit, name: limit.name }
+        });
+        // A negative duration is none of this API's.
+        let reset_after = status.duration_until_reset.and_then(|reset| Duration::try_from(reset).ok());
+        Status { over_limit, limit, remaining: status.limit_remaining, reset_after }
+    });
+    let mut decision = Decision::new(allowed, Reason::Decided, statuses.collect());
+    let headers = |headers: Vec<HeaderValue>| headers.into_iter().map(header).collect();
+    decision.request_headers = headers(answer.request_headers_to_add);
+    decision.response_headers = headers(answer.response_headers_to_add);
+    decision.body = answer.raw_body.into();
+    decision
+}
+
+fn header(header: HeaderValue) -> (String, String) {
+    let value = if header.value.is_empty() {
+        header.raw_value.iter().copied().map(char::from).collect()
+    } else {
+        header.value
+    };
+    (header.key, value)
+}
+
+fn unit(unit: WireUnit) -> Option<Unit> {
+    Some(match unit {
+        WireUnit::Unknown => return None,
+        WireUnit::Second => Unit::Second,
+        WireUnit::Minute => Unit::Minute,
+        WireUnit::Hour => Unit::Hour,
+        WireUnit::Day => Unit::Day,
+        WireUnit::Week => Unit::Week,
+        WireUnit::Month => Unit::Month,
+        WireUnit::Year => Unit::Year,
+    })
+}
+
+/// The name of a code as the gRPC specification has it.
+fn name(code: GrpcCode) -> &'static str {
+    match code {
+        GrpcCode::Ok => "OK",
+        GrpcCode::Cancelled => "CANCELLED",
+        GrpcCode::Unknown => "UNKNOWN",
+        GrpcCode::InvalidArgument => "INVALID_ARGUMENT",
+        GrpcCode::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        GrpcCode::NotFound => "NOT_FOUND",
+        GrpcCode::AlreadyExists => "ALREADY_EXISTS",
+        GrpcCode::PermissionDenied => "PERMISSION_DENIED",
+        GrpcCode::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        GrpcCode::FailedPrecondition => "FAILED_PRECONDITION",
+        GrpcCode::Aborted => "ABORTED",
+        GrpcCode::OutOfRange => "OUT_OF_RANGE",
+        GrpcCode::Unimplemented => "UNIMPLEMENTED",
+        GrpcCode::Internal => "INTERNAL",
+        GrpcCode::Unavailable => "UNAVAILABLE",
+        GrpcCode::DataLoss => "DATA_LOSS",
+        GrpcCode::Unauthenticated => "UNAUTHENTICATED",
+    }
+}

@@ -1,0 +1,271 @@
+//! Decisions: values that hold the answer for one request.
+
+use crate::request::Unit;
+use bytes::Bytes;
+use http::{
+    HeaderMap, HeaderName, HeaderValue,
+    header::{Entry, RETRY_AFTER},
+};
+use std::time::Duration;
+
+/// What made a decision.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reason {
+    /// The server.
+    Decided,
+    /// An earlier denial of the server whose reset has not passed.
+    DeniedLocally,
+    /// The policy [`Open`](crate::OnFailure::Open), since no answer arrived.
+    FailedOpen,
+    /// The policy [`Closed`](crate::OnFailure::Closed), since no answer arrived.
+    FailedClosed,
+}
+
+impl Reason {
+    /// The reason as metrics and logs have it: `decided`, `denied_locally`, `failed_open`, `failed_closed`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Decided => "decided",
+            Self::DeniedLocally => "denied_locally",
+            Self::FailedOpen => "failed_open",
+            Self::FailedClosed => "failed_closed",
+        }
+    }
+}
+
+/// A number of requests per unit.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Limit {
+    /// Hits that fit into one window.
+    pub requests: u32,
+    /// The window; None if it is not one unit.
+    pub unit: Option<Unit>,
+    /// The limit's name in the rules; empty if it has none.
+    pub name: String,
+}
+
+/// The answer for one descriptor.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Status {
+    /// Whether the descriptor is over its limit.
+    pub over_limit: bool,
+    /// The tightest limit that applies; None if nothing limits the descriptor.
+    pub limit: Option<Limit>,
+    /// Hits that are left.
+    pub remaining: u32,
+    /// Time until the limit resets; None if no wait helps.
+    pub reset_after: Option<Duration>,
+}
+
+/// A header that the rules or the server add: its name and its value.
+pub type Header = (String, String);
+
+/// Whether a request may go on, and what is left of its limits.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Decision {
+    /// Whether the request may go on.
+    pub allowed: bool,
+    /// What made the decision.
+    pub reason: Reason,
+    /// Requests per unit of the governing limit; None if nothing limits the request.
+    pub limit: Option<u32>,
+    /// Hits left of the governing limit.
+    pub remaining: Option<u32>,
+    /// The name of the governing limit; empty if it has none.
+    pub rule: String,
+    /// Time until the governing limit resets; None if no wait helps.
+    pub reset_after: Option<Duration>,
+    /// Time after which a denied request would be admitted; None if allowed, or if no wait helps.
+    pub retry_after: Option<Duration>,
+    /// One status for each descriptor, in order; empty without an answer.
+    pub statuses: Vec<Status>,
+    /// Why no answer arrived: the name of a gRPC status code, or `BREAKER_OPEN`; None if one did.
+    pub error: Option<&'static str>,
+    /// Headers that the rules add to the request.
+    pub request_headers: Vec<Header>,
+    /// Headers that the rules or the server add to the response.
+    pub response_headers: Vec<Header>,
+    /// The body that the rules give a denial; empty for the caller's own.
+    pub body: Bytes,
+}
+
+impl Decision {
+    /// Creates the decision of an answer.
+    pub(crate) fn new(allowed: bool, reason: Reason, statuses: Vec<Status>) -> Self {
+        let mut decision = Self {
+            allowed,
+            reason,
+            limit: None,
+            remaining: None,
+            rule: String::new(),
+            reset_after: None,
+            retry_after: None,
+            statuses,
+            error: None,
+            request_headers: Vec::new(),
+            response_headers: Vec::new(),
+            body: Bytes::new(),
+        };
+        let limited = decision.statuses.iter().filter(|status| status.limit.is_some());
+        let governing = if allowed {
+            limited.min_by_key(|status| status.remaining)
+        } else {
+            let denying = decision.statuses.iter().filter(|status| status.over_limit);
+            decision.retry_after = longest(denying).and_then(|status| status.reset_after);
+            longest(limited.filter(|status| status.over_limit))
+        };
+        if let Some(Status { limit: Some(limit), remaining, reset_after, .. }) = governing {
+            decision.limit = Some(limit.requests);
+            decision.rule.clone_from(&limit.name);
+            decision.remaining = Some(*remaining);
+            decision.reset_after = *reset_after;
+        }
+        decision
+    }
+
+    /// Returns the same denial so much later, as decided locally.
+    pub(crate) fn after(&self, elapsed: Duration) -> Self {
+        let less = |wait: Option<Duration>| wait.map(|wait| wait.saturating_sub(elapsed));
+        let mut later = self.clone();
+        later.reason = Reason::DeniedLocally;
+        later.reset_after = less(later.reset_after);
+        later.retry_after = less(later.retry_after);
+        for status in &mut later.statuses {
+            status.reset_after = less(status.reset_after);
+        }
+        later
+    }
+
+    /// Returns the headers for the response: `RateLimit`, `RateLimit-Policy` and `Retry-After`. Headers of the server come
+    /// last and replace those of the same name.
+    pub fn headers(&self) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        let applying = distinct(self.statuses.iter());
+        if !applying.is_empty() {
+            insert(&mut headers, "ratelimit-policy", &joined(&applying, policy));
+            let shown = if self.allowed {
+                applying
+            } else {
+                distinct(self.statuses.iter().filter(|status| status.over_limit))
+            };
+            if !shown.is_empty() {
+                insert(&mut headers, "ratelimit", &joined(&shown, service_limit));
+            }
+        }
+        if let Some(wait) = self.retry_after {
+            insert(&mut headers, RETRY_AFTER.as_str(), &seconds(wait).to_string());
+        }
+        self.insert_own(&mut headers);
+        headers
+    }
+
+    /// Returns those of [`Self::headers`], and `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
+    pub fn legacy_headers(&self) -> HeaderMap {
+        let mut headers = self.headers();
+        if let (Some(limit), Some(remaining)) = (self.limit, self.remaining) {
+            insert(&mut headers, "x-ratelimit-limit", &limit.to_string());
+            insert(&mut headers, "x-ratelimit-remaining", &remaining.min(limit).to_string());
+            if let Some(reset) = self.reset_after {
+                insert(&mut headers, "x-ratelimit-reset", &seconds(reset).to_string());
+            }
+        }
+        self.insert_own(&mut headers);
+        headers
+    }
+
+    fn insert_own(&self, headers: &mut HeaderMap) {
+        for (name, value) in &self.response_headers {
+            insert(headers, name, value);
+        }
+    }
+}
+
+/// Inserts a header. One that HTTP does not allow is left out: the server has checked those of its rules.
+pub(crate) fn insert(headers: &mut HeaderMap, name: &str, value: &str) {
+    if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_str(value)) {
+        match headers.entry(name) {
+            Entry::Occupied(mut occupied) => _ = occupied.insert(value),
+            Entry::Vacant(vacant) => _ = vacant.insert(value),
+        }
+    }
+}
+
+/// The status with the longest wait, the first of equal ones; an absent wait is longer than any.
+fn longest<'s>(statuses: impl Iterator<Item = &'s Status>) -> Option<&'s Status> {
+    statuses.reduce(|longest, status| if is_longer(status, longest) { status } else { longest })
+}
+
+fn is_longer(status: &Status, than: &Status) -> bool {
+    match (status.reset_after, than.reset_after) {
+        (_, None) => false,
+        (None, Some(_)) => true,
+        (Some(wait), Some(than)) => wait > than,
+    }
+}
+
+/// Whole seconds, rounded up: waiting that long is long enough.
+fn seconds(wait: Duration) -> u64 {
+    wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
+}
+
+/// The limits of the statuses, each once with its tighter status.
+fn distinct<'s>(statuses: impl Iterator<Item = &'s Status>) -> Vec<(&'s Limit, &'s Status)> {
+    let mut distinct: Vec<(&Limit, &Status)> = Vec::new();
+    for (limit, status) in statuses.filter_map(|status| Some((status.limit.as_ref()?, status))) {
+        let is_same = |(known, _): &&mut (&Limit, &Status)| {
+            known.name == limit.name && (!known.name.is_empty() || **known == *limit)
+        };
+        match distinct.iter_mut().find(is_same) {
+            Some(known) if is_tighter(status, known.1) => *known = (limit, status),
+            Some(_) => {}
+            None => distinct.push((limit, status)),
+        }
+    }
+    distinct
+}
+
+fn is_tighter(status: &Status, than: &Status) -> bool {
+    match (status.over_limit, than.over_limit) {
+        (true, true) => is_longer(status, than),
+        (false, false) => status.remaining < than.remaining,
+        (is_over, _) => is_over,
+    }
+}
+
+fn joined(limits: &[(&Limit, &Status)], item: fn(&Limit, &Status) -> String) -> String {
+    limits.iter().map(|(limit, status)| item(limit, status)).collect::<Vec<_>>().join(", ")
+}
+
+fn policy(limit: &Limit, _: &Status) -> String {
+    let window = limit.unit.map(|unit| format!(";w={}", unit.seconds())).unwrap_or_default();
+    format!("{};q={}{window}", quoted(limit), limit.requests)
+}
+
+fn service_limit(limit: &Limit, status: &Status) -> String {
+    let reset = status.reset_after.map(|reset| format!(";t={}", seconds(reset))).unwrap_or_default();
+    format!("{};r={}{reset}", quoted(limit), status.remaining.min(limit.requests))
+}
+
+/// The limit's name as a structured String (RFC 9651).
+fn quoted(limit: &Limit) -> String {
+    let name = match (limit.name.as_str(), limit.unit) {
+        ("", Some(unit)) => format!("{}-per-{}", limit.requests, unit.name()),
+        ("", None) => limit.requests.to_string(),
+        (name, _) => name.to_owned(),
+    };
+    let mut text = String::from('"');
+    for byte in name.bytes() {
+        match byte {
+            b'"' | b'\\' => text.extend(['\\', char::from(byte)]),
+            b' '..=b'~' => text.push(char::from(byte)),
+            other => text += &format!("%{other:02X}"),
+        }
+    }
+    text.push('"');
+    text
+}
+
+#[cfg(test)]
+#[path = "decision_tests.rs"]
+mod tests;

@@ -1,0 +1,124 @@
+//! Denials that are kept until their reset. Pure: time is an argument.
+//!
+//! Invariant: a kept denial answers only requests that the server would deny as well, as long as no other process gives
+//! hits back.
+
+use crate::{decision::Decision, request::Request};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+/// A bounded map from requests to their denials; the least recently used one makes room.
+#[derive(Debug)]
+pub(crate) struct LocalDenials {
+    max: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    kept: HashMap<Arc<[u8]>, Kept>,
+    /// The identities by the number of their last use.
+    used: BTreeMap<u64, Arc<[u8]>>,
+    uses: u64,
+    /// Domains and keys for which hits were given back.
+    given_back: HashSet<Vec<u8>>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    costs: Vec<u64>,
+    decision: Arc<Decision>,
+    sent: Duration,
+    until: Duration,
+    last_use: u64,
+}
+
+impl LocalDenials {
+    pub(crate) fn new(max: usize) -> Self {
+        Self { max, state: Mutex::default() }
+    }
+
+    /// Whether any denial is ever kept.
+    pub(crate) fn is_on(&self) -> bool {
+        self.max > 0
+    }
+
+    /// Returns the denial of the request as of now, if it is kept.
+    pub(crate) fn find(&self, request: &Request, identity: &[u8], now: Duration) -> Option<Decision> {
+        let mut state = self.state();
+        let state = &mut *state;
+        let kept = state.kept.get_mut(identity)?;
+        if now >= kept.until {
+            state.used.remove(&kept.last_use);
+            state.kept.remove(identity);
+            return None;
+        }
+        // A smaller request may fit where a larger one does not.
+        if request.gives_back() || request.costs().zip(&kept.costs).any(|(cost, of_kept)| cost < *of_kept) {
+            return None;
+        }
+        state.uses += 1;
+        if let Some(identity) = state.used.remove(&kept.last_use) {
+            state.used.insert(state.uses, identity);
+        }
+        kept.last_use = state.uses;
+        let (decision, elapsed) = (Arc::clone(&kept.decision), now.saturating_sub(kept.sent));
+        Some(decision.after(elapsed))
+    }
+
+    /// Keeps a denial until its reset, counted from the moment its call was sent.
+    pub(crate) fn keep(
+        &self,
+        request: &Request,
+        domain: &str,
+        identity: Vec<u8>,
+        decision: &Decision,
+        sent: Duration,
+    ) {
+        let Some(wait) = decision.retry_after.filter(|wait| !wait.is_zero()) else { return };
+        let costs: Vec<u64> = request.costs().collect();
+        // A request of 0 hits is denied where one hit is: it does not stand for itself.
+        if !self.is_on() || request.gives_back() || costs.contains(&0) {
+            return;
+        }
+        let mut state = self.state();
+        let is_given_back = |shape: Vec<u8>| state.given_back.contains(&shape);
+        if !state.given_back.is_empty() && request.shapes(false, domain).any(is_given_back) {
+            return;
+        }
+        let identity: Arc<[u8]> = identity.into();
+        state.uses += 1;
+        let last_use = state.uses;
+        let kept = Kept { costs, decision: Arc::new(decision.clone()), sent, until: sent + wait, last_use };
+        if let Some(replaced) = state.kept.insert(Arc::clone(&identity), kept) {
+            state.used.remove(&replaced.last_use);
+        }
+        state.used.insert(last_use, identity);
+        if state.kept.len() > self.max
+            && let Some((_, oldest)) = state.used.pop_first()
+        {
+            state.kept.remove(&oldest);
+        }
+    }
+
+    /// Stops keeping denials for the keys of the descriptors that give back.
+    pub(crate) fn end_for(&self, request: &Request, domain: &str) {
+        let mut state = self.state();
+        let mut is_new = false;
+        for shape in request.shapes(true, domain) {
+            is_new |= state.given_back.insert(shape);
+        }
+        if is_new {
+            // Rare: once for each combination of keys.
+            state.kept.clear();
+            state.used.clear();
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,151 @@
+//! Keys: the entries that tell requests apart.
+
+use crate::request::Descriptor;
+use http::{Extensions, HeaderMap, Method, Uri};
+use std::{
+    fmt,
+    net::{IpAddr, Ipv6Addr, SocketAddr},
+    sync::Arc,
+};
+
+/// What becomes of a request that lacks the value of a key. There is no default: it is a decision about security.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Missing {
+    /// It is refused with 400 (gRPC: INVALID_ARGUMENT).
+    Reject,
+    /// It is not limited here.
+    Allow,
+    /// All such requests share one counter, with the empty value.
+    Shared,
+}
+
+/// What keys read of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestInfo<'r> {
+    /// The method.
+    pub method: &'r Method,
+    /// The URI; of gRPC its path is the full name of the method.
+    pub uri: &'r Uri,
+    /// The headers; of gRPC the metadata.
+    pub headers: &'r HeaderMap,
+    /// Values that layers before this one added, such as axum's `ConnectInfo`.
+    pub extensions: &'r Extensions,
+}
+
+type Read = Arc<dyn Fn(RequestInfo<'_>) -> Option<String> + Send + Sync>;
+
+/// One entry of a descriptor, read from requests.
+#[derive(Clone)]
+pub struct Key {
+    entry: String,
+    missing: Missing,
+    read: Read,
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Key")
+            .field("entry", &self.entry)
+            .field("missing", &self.missing)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Key {
+    /// Returns a key with a value that a function reads.
+    pub fn custom(
+        entry: impl Into<String>,
+        missing: Missing,
+        read: impl Fn(RequestInfo<'_>) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        Self { entry: entry.into(), missing, read: Arc::new(read) }
+    }
+
+    /// Returns a key with the same value for each request, such as the name of a route.
+    pub fn constant(entry: impl Into<String>, value: impl Into<String>) -> Self {
+        let value = value.into();
+        Self::custom(entry, Missing::Shared, move |_| Some(value.clone()))
+    }
+
+    /// Returns a key with the value of a header, the last one if it is repeated.
+    pub fn header(entry: impl Into<String>, header: &'static str, missing: Missing) -> Self {
+        Self::custom(entry, missing, move |request| {
+            let value = request.headers.get_all(header).iter().next_back()?;
+            value.to_str().ok().map(|value| value.trim().to_owned())
+        })
+    }
+
+    /// Returns a key with the client's address; see [`client_address`].
+    ///
+    /// `peer` reads the address of the other end of the connection from the request's extensions. In axum:
+    /// `|extensions| extensions.get::<ConnectInfo<SocketAddr>>().map(|connect| connect.0)`.
+    pub fn client_address(
+        entry: impl Into<String>,
+        trusted_proxies: usize,
+        peer: impl Fn(&Extensions) -> Option<SocketAddr> + Send + Sync + 'static,
+        missing: Missing,
+    ) -> Self {
+        Self::custom(entry, missing, move |request| {
+            let lines = request.headers.get_all("x-forwarded-for").iter();
+            let lines: Vec<&str> = lines.map(|line| line.to_str().unwrap_or_default()).collect();
+            let peer = peer(request.extensions).map(|address| address.ip().to_string());
+            client_address(peer.as_deref(), &lines, trusted_proxies)
+        })
+    }
+}
+
+/// Outcome of reading the keys of a request.
+pub(crate) enum Keys<'k> {
+    Limited(Descriptor),
+    NotLimited,
+    /// The request lacks this entry.
+    Rejected(&'k str),
+}
+
+pub(crate) fn read<'k>(keys: &'k [Key], request: RequestInfo<'_>) -> Keys<'k> {
+    let mut entries = Vec::with_capacity(keys.len());
+    for key in keys {
+        let value = (key.read)(request).unwrap_or_default();
+        if value.is_empty() {
+            match key.missing {
+                Missing::Reject => return Keys::Rejected(&key.entry),
+                Missing::Allow => return Keys::NotLimited,
+                Missing::Shared => {}
+            }
+        }
+        entries.push((key.entry.as_str(), value));
+    }
+    Keys::Limited(Descriptor::new(entries))
+}
+
+/// Returns the client's address for a peer and the `X-Forwarded-For` lines: IPv4, or the /64 network of IPv6.
+///
+/// `trusted_proxies` is how many proxies of your own append to the header on the way. With 0 it is not read at all, since
+/// any client can write it.
+///
+/// ```
+/// # use tidegate_client::client_address;
+/// let forwarded = ["198.51.100.66, 203.0.113.1"];
+/// assert_eq!(client_address(Some("10.0.0.1"), &forwarded, 1).as_deref(), Some("203.0.113.1"));
+/// assert_eq!(client_address(Some("2001:db8:1:2::9"), &forwarded, 0).as_deref(), Some("2001:db8:1:2::/64"));
+/// ```
+pub fn client_address(peer: Option<&str>, forwarded_for: &[&str], trusted_proxies: usize) -> Option<String> {
+    let Some(from_right) = trusted_proxies.checked_sub(1) else { return normalized(peer?) };
+    let written: Vec<&str> = forwarded_for.iter().flat_map(|line| line.split(',')).collect();
+    // Each trusted proxy has appended the address it saw; what stands left of them came from the client.
+    written.iter().rev().nth(from_right).copied().and_then(normalized)
+}
+
+fn normalized(address: &str) -> Option<String> {
+    let text = address.trim();
+    let text = match text.strip_prefix('[') {
+        Some(inside) => inside.split_once(']')?.0,
+        None if text.matches(':').count() == 1 => text.split_once(':')?.0,
+        None => text,
+    };
+    let text = text.split_once('%').map_or(text, |(address, _)| address);
+    Some(match text.parse::<IpAddr>().ok()?.to_canonical() {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => format!("{}/64", Ipv6Addr::from_bits(address.to_bits() & (!0 << 64))),
+    })
+}

@@ -1,0 +1,33 @@
+//! Rate limits that a Tidegate server decides.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use tidegate_client::Tidegate;
+//!
+//! let client = Tidegate::builder("127.0.0.1:8081").domain("demo").build()?;
+//! let decision = client.limit([("api_key", "alice")]).await?;
+//! println!("{} {:?} {:?}", decision.allowed, decision.remaining, decision.retry_after);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A denial is a value, not an error. If the server does not answer, the policy decides ([`OnFailure`]), and
+//! [`Decision::reason`] names it. [`RateLimitLayer`] limits services of tower, axum and tonic; [`Key`] tells their requests
+//! apart.
+
+mod breaker;
+mod client;
+mod decision;
+mod denials;
+mod keys;
+mod layer;
+mod proto {
+    include!("generated/tidegate.client.v1.rs");
+}
+mod request;
+
+pub use client::{BuildError, Builder, Error, OnFailure, Tidegate};
+pub use decision::{Decision, Header, Limit, Reason, Status};
+pub use keys::{Key, Missing, RequestInfo, client_address};
+pub use layer::{RateLimit, RateLimitLayer, ResponseFuture};
+pub use request::{Descriptor, Request, Unit};
