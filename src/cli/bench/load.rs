@@ -43,6 +43,8 @@ pub(super) struct Plan {
     pub(super) length: Length,
     /// `grpc-timeout` of each call.
     pub(super) timeout: Option<Duration>,
+    /// Whether each call has a `traceparent`, which differs from the others and is not sampled.
+    pub(super) traceparent: bool,
     pub(super) template: Template,
     pub(super) keys: Keys,
     pub(super) seed: u64,
@@ -186,6 +188,7 @@ impl<'a> Load<'a> {
             return Err(LoadError::RequestTooLarge(longest_message));
         }
         let headers = call_headers(authority(&plan.target.address), plan.timeout);
+        let headers = if plan.traceparent { headers.traced() } else { headers };
         let poll = Poll::new()?;
         let links = (0..plan.connections)
             .map(|position| open_link(&plan.target, &headers, &poll, position))

@@ -101,6 +101,9 @@ pub(super) struct Bench {
     /// grpc-timeout of each call; 0s sends none.
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = humantime::parse_duration)]
     timeout: Duration,
+    /// Send a traceparent header, which differs in each call and is not sampled.
+    #[arg(long)]
+    traceparent: bool,
     #[command(flatten)]
     tls: ClientTlsFlags,
     /// Poll without sleeping; always on with --rate.
@@ -169,6 +172,7 @@ impl Bench {
             rate: self.rate,
             warm_up: self.warm_up.unwrap_or(warm_up),
             length,
+            traceparent: self.traceparent,
             timeout: Some(self.timeout).filter(|timeout| !timeout.is_zero()),
             template: Template::new(&self.domain, &self.descriptors, self.hits),
             keys: match self.in_order {

@@ -15,6 +15,7 @@ const SCHEME_HTTP: usize = 6;
 pub(crate) struct RequestEncoder {
     blocks: Rc<Blocks>,
     next: Next,
+    traced: Option<Traced>,
 }
 
 struct Blocks {
@@ -26,6 +27,63 @@ struct Blocks {
     size_update: Vec<u8>,
     /// All fields are literals.
     plain: Vec<u8>,
+    /// The fields that are not in the dynamic table.
+    target: Vec<u8>,
+    /// Number of the others.
+    indexed: usize,
+    /// Their size in the dynamic table.
+    table_bytes: usize,
+}
+
+/// A `traceparent` that differs in each request and is not sampled, as Envoy encodes it: added to the dynamic table.
+#[derive(Clone, Default)]
+struct Traced {
+    requests: u64,
+    /// Number of entries of it in the table.
+    added: usize,
+    block: Vec<u8>,
+}
+
+const TRACEPARENT: &str = "traceparent";
+/// Size of one in the table; the value has 55 bytes.
+const TRACEPARENT_BYTES: usize = TRACEPARENT.len() + 55 + hpack::ENTRY_OVERHEAD;
+
+impl Traced {
+    /// The next block, where that of untraced requests is `untraced`.
+    fn block(&mut self, blocks: &Blocks, next: Next, untraced: &[u8]) -> &[u8] {
+        self.requests += 1;
+        // Digits as varied as those of random numbers: they have codes of different lengths.
+        let trace_id = u128::from(self.requests).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
+        let value = format!("00-{trace_id:032x}-{:016x}-00", (trace_id >> 64) as u64);
+        self.block.clear();
+        match next {
+            Next::Later
+                if blocks.table_bytes + (self.added + 1) * TRACEPARENT_BYTES <= hpack::DEFAULT_TABLE_SIZE =>
+            {
+                self.block.extend_from_slice(&blocks.target);
+                let oldest = hpack::NEWEST + self.added + blocks.indexed - 1;
+                (0..blocks.indexed)
+                    .for_each(|position| hpack::write_indexed(oldest - position, &mut self.block));
+                hpack::write_literal_of(hpack::NEWEST, value.as_bytes(), &mut self.block);
+                self.added += 1;
+            }
+            Next::First | Next::Later => {
+                if self.added > 0 {
+                    // A full table is started again. Envoy adds evicted fields again one by one.
+                    hpack::write_no_table(&mut self.block);
+                    hpack::write_table_size(hpack::DEFAULT_TABLE_SIZE, &mut self.block);
+                }
+                self.block.extend_from_slice(&blocks.first);
+                hpack::write_literal(TRACEPARENT.as_bytes(), value.as_bytes(), true, &mut self.block);
+                self.added = 1;
+            }
+            Next::SizeUpdate | Next::Plain => {
+                self.block.extend_from_slice(untraced);
+                hpack::write_literal(TRACEPARENT.as_bytes(), value.as_bytes(), false, &mut self.block);
+            }
+        }
+        &self.block
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -49,7 +107,16 @@ impl RequestEncoder {
         let mut size_update = Vec::new();
         hpack::write_no_table(&mut size_update);
         size_update.extend_from_slice(&plain);
-        Self { blocks: Rc::new(Blocks { first, later, size_update, plain }), next: Next::First }
+        let table_bytes =
+            fields.iter().map(|(name, value)| name.len() + value.len() + hpack::ENTRY_OVERHEAD).sum();
+        let (target, indexed) = (target(path), fields.len());
+        let blocks = Blocks { first, later, size_update, plain, target, indexed, table_bytes };
+        Self { blocks: Rc::new(blocks), next: Next::First, traced: None }
+    }
+
+    /// The same requests with a `traceparent` that differs in each and is not sampled.
+    pub(crate) fn traced(self) -> Self {
+        Self { traced: Some(Traced::default()), ..self }
     }
 
     /// Applies SETTINGS_HEADER_TABLE_SIZE. A table below the default is not used at all.
@@ -67,8 +134,11 @@ impl RequestEncoder {
             Next::SizeUpdate => (&self.blocks.size_update, Next::Plain),
             Next::Plain => (&self.blocks.plain, Next::Plain),
         };
-        self.next = next;
-        block
+        let current = std::mem::replace(&mut self.next, next);
+        match &mut self.traced {
+            None => block,
+            Some(traced) => traced.block(&self.blocks, current, block),
+        }
     }
 }
 
@@ -108,5 +178,27 @@ mod tests {
         encoder.table_resized(0);
         assert_eq!(read(&mut server, encoder.next()), first, "with a table size update");
         assert_eq!(read(&mut server, encoder.next()), first, "without the table");
+    }
+
+    #[test]
+    fn traced_requests_differ_in_their_traceparent_alone() {
+        let mut encoder =
+            RequestEncoder::new("/a.path", &[("te", "trailers"), ("grpc-timeout", "20m")]).traced();
+        let (mut server, mut fields) = (Decoder::new(), Fields::default());
+        let mut seen = std::collections::HashSet::new();
+        for request in 0..200 {
+            if request == 150 {
+                encoder.table_resized(0);
+            }
+            server.decode(encoder.next(), usize::MAX, &mut fields).expect("a valid block");
+            let names: Vec<_> = fields.iter().map(|(name, _)| name).collect();
+            assert_eq!(
+                names,
+                [&b":method"[..], b":scheme", b":path", b"te", b"grpc-timeout", b"traceparent"]
+            );
+            assert_eq!(fields.get(b"grpc-timeout"), Some(&b"20m"[..]));
+            let value = fields.get(b"traceparent").expect("it is there").to_vec();
+            assert!(value.len() == 55 && value.ends_with(b"-00") && seen.insert(value), "request {request}");
+        }
     }
 }

@@ -8,7 +8,7 @@ mod huffman;
 mod static_table;
 
 pub(crate) use decode::{Decoder, HpackError};
-pub(crate) use encode::{write_indexed, write_literal, write_no_table};
+pub(crate) use encode::{write_indexed, write_literal, write_literal_of, write_no_table, write_table_size};
 pub use fields::Fields;
 
 /// The default of SETTINGS_HEADER_TABLE_SIZE; both halves keep it.

@@ -9,6 +9,7 @@ use opentelemetry_sdk::{
     trace::{SpanData, SpanExporter},
 };
 use std::{
+    pin::Pin,
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
@@ -70,6 +71,8 @@ impl SpanExporter for Reported {
     }
 }
 
+type Sent = Result<Response<Bytes>, HttpError>;
+
 /// Sends requests on a runtime: the thread that exports has none.
 #[derive(Clone, Debug)]
 struct OnRuntime {
@@ -77,10 +80,18 @@ struct OnRuntime {
     client: HyperClient,
 }
 
-#[tonic::async_trait]
 impl HttpClient for OnRuntime {
-    async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+    // Written out: the trait is declared with a macro whose crate is no dependency of this one.
+    fn send_bytes<'s, 'f>(
+        &'s self,
+        request: Request<Bytes>,
+    ) -> Pin<Box<dyn Future<Output = Sent> + Send + 'f>>
+    where
+        's: 'f,
+        Self: 'f,
+    {
         let client = self.client.clone();
-        self.runtime.spawn(async move { client.send_bytes(request).await }).await?
+        let sent = self.runtime.spawn(async move { client.send_bytes(request).await });
+        Box::pin(async move { sent.await? })
     }
 }

@@ -3,7 +3,9 @@
 use super::{
     in_process::{DECIDE_1_M_KEYS, DECIDE_1000_KEYS, LIMITER, TWO_THREADS},
     results::{Figure, Results, Spread},
-    scenario::{FEW_KEYS, FOUR_DESCRIPTORS, MANY_KEYS, MANY_RULES, OPEN, SATURATED, TLS, UNLOADED},
+    scenario::{
+        FEW_KEYS, FOUR_DESCRIPTORS, MANY_KEYS, MANY_RULES, OPEN, SATURATED, TLS, TRACEPARENT, UNLOADED,
+    },
 };
 use std::fmt;
 
@@ -68,6 +70,11 @@ pub(super) const BARS: &[Bar] = &[
         about: "CPU with 10,000 sibling rules, against 10",
         measure: Measure::Ratio(MANY_RULES, (SATURATED, OURS), Figure::CpuMicros),
         bound: Bound::AtMost(1.05),
+    },
+    Bar {
+        about: "CPU with a traceparent that varies, unsampled, against none",
+        measure: Measure::Ratio(TRACEPARENT, (SATURATED, OURS), Figure::CpuMicros),
+        bound: Bound::AtMost(1.15),
     },
     Bar {
         about: "CPU with 1 M live keys, against 1,000",

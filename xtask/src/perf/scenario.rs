@@ -23,6 +23,7 @@ pub(super) const UNLOADED: &str = "unloaded";
 pub(super) const OPEN: &str = "open 20,000/s";
 pub(super) const FOUR_DESCRIPTORS: &str = "4 descriptors";
 pub(super) const MANY_RULES: &str = "10,000 rules";
+pub(super) const TRACEPARENT: &str = "traceparent";
 pub(super) const FEW_KEYS: &str = "1,000 keys";
 pub(super) const MANY_KEYS: &str = "1 M keys";
 
@@ -89,6 +90,21 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: MANY_RULES,
         load: &saturated(["--descriptor", "plan=plan-{key%10000},remote_address={ip}"], "100000"),
         sibling_rules: 10_000,
+        ..TEN_RULES
+    },
+    Scenario {
+        name: TRACEPARENT,
+        load: &[
+            "--connections",
+            "4",
+            "--streams",
+            "16",
+            "--keys",
+            "100000",
+            TWO_ENTRIES[0],
+            TWO_ENTRIES[1],
+            "--traceparent",
+        ],
         ..TEN_RULES
     },
     Scenario { name: FEW_KEYS, load: &saturated(TWO_ENTRIES, "1000"), counters_before: 1_000, ..TEN_RULES },
