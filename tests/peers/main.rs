@@ -15,6 +15,7 @@ mod full_disk;
 mod h2spec;
 mod kubernetes;
 mod peer;
+mod prometheus;
 #[path = "../it/support/mod.rs"]
 #[allow(dead_code, unused_imports, reason = "this target uses a part of it, tests/it the rest")]
 mod support;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         kubernetes::tests,
         traces::tests,
         traces::receiver::tests,
+        prometheus::tests,
         systemd::tests,
         tls::envoy::tests,
         tls::grpcurl::tests,

@@ -33,6 +33,9 @@ pub const MOUNT: Peer = Peer { name: "mount", is_here: crate::full_disk::can_mou
 /// Go, with the modules of `tests/peers/kubernetes` downloaded.
 pub const KUBERNETES: Peer = Peer { name: "kubernetes", is_here: crate::kubernetes::is_here };
 
+/// Prometheus, and promtool.
+pub const PROMETHEUS: Peer = Peer { name: "prometheus", is_here: crate::prometheus::is_here };
+
 /// Python with the package `grpcio`, as `python3` on the PATH.
 pub const PYTHON_GRPC: Peer =
     Peer { name: "python-grpc", is_here: || runs(Command::new("python3").args(["-c", "import grpc"])) };

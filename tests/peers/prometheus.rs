@@ -1,0 +1,206 @@
+//! The alerts and the dashboard of `deploy/`, against a real Prometheus that scrapes a server under load.
+
+use crate::support::{Server, rules_file};
+use serde_json::Value;
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+/// Prometheus and its tool.
+pub fn is_here() -> bool {
+    let tools = ["prometheus", "promtool"];
+    tools.iter().all(|tool| crate::peer::runs(Command::new(tool).arg("--version")))
+}
+
+/// Rules for which every outcome exists, but those of queues.
+const RULES: &str = "
+domain: shop
+descriptors:
+  - key: client
+    rate_limit: { name: per-client, unit: minute, requests_per_unit: 40 }
+  - key: path
+    shadow_mode: true
+    rate_limit: { name: per-path, unit: minute, requests_per_unit: 20 }
+";
+/// Attempts at half a second each, until a query has to return data.
+const ATTEMPTS: u32 = 80;
+
+fn deploy(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy").join(path)
+}
+
+/// A running Prometheus; killed when dropped.
+struct Prometheus {
+    process: Child,
+    url: String,
+    _folder: tempfile::TempDir,
+}
+
+impl Prometheus {
+    /// Starts one that scrapes `target` every half a second over TLS, as the job `tidegate`.
+    fn start(target: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a directory");
+        let config = folder.path().join("prometheus.yml");
+        let text = format!(
+            "global: {{ scrape_interval: 500ms, evaluation_interval: 500ms }}\n\
+             rule_files: ['{}']\n\
+             scrape_configs:\n\
+             - job_name: tidegate\n  \
+               scheme: https\n  \
+               tls_config: {{ insecure_skip_verify: true }}\n  \
+               static_configs: [{{ targets: ['{target}'] }}]\n",
+            deploy("prometheus/alerts.yaml").display()
+        );
+        fs::write(&config, text).expect("the config");
+        let mut process = Command::new("prometheus")
+            .arg(format!("--config.file={}", config.display()))
+            .arg(format!("--storage.tsdb.path={}", folder.path().join("data").display()))
+            .arg("--web.listen-address=127.0.0.1:0")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("Prometheus runs");
+        let mut lines = BufReader::new(process.stderr.take().expect("piped")).lines().map_while(Result::ok);
+        let mut log = Vec::new();
+        let url = lines.find_map(|line| {
+            let address =
+                line.split_once("msg=\"Listening on\" address=").map(|(_, address)| address.to_owned());
+            log.push(line);
+            address
+        });
+        let Some(address) = url else { panic!("Prometheus does not listen: {log:#?}") };
+        // It would end if it could not write its log.
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { process, url: format!("http://{address}"), _folder: folder }
+    }
+
+    /// The samples of an expression now, those that are no number left out.
+    fn query(&self, expression: &str) -> Vec<Value> {
+        let output = Command::new("promtool")
+            .args(["query", "instant", "-o", "json", &self.url, expression])
+            .output()
+            .expect("promtool runs");
+        if !output.status.success() {
+            // It is still starting.
+            return Vec::new();
+        }
+        let found: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let samples = found.as_array().cloned().unwrap_or_default();
+        samples.into_iter().filter(|sample| sample["value"][1] != "NaN").collect()
+    }
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The value that each alert compares with its threshold.
+fn alerts() -> BTreeMap<String, String> {
+    let text = fs::read_to_string(deploy("prometheus/alerts.yaml")).expect("the alerts");
+    let file: Value = serde_saphyr::from_str(&text).expect("YAML");
+    let rules = file["groups"].as_array().into_iter().flatten().flat_map(|group| group["rules"].as_array());
+    let value = |rule: &Value| {
+        let (name, expression) = (rule["alert"].as_str()?, rule["expr"].as_str()?);
+        let at = expression.rfind([' ']).and_then(|threshold| expression[..threshold].rfind(' '))?;
+        assert!(["<", ">"].contains(&expression[at..].split_whitespace().next()?), "{expression}");
+        Some((name.to_owned(), expression[..at].to_owned()))
+    };
+    rules.flatten().map(|rule| value(rule).expect("an alert with a comparison at its end")).collect()
+}
+
+/// The queries of each panel, with the dashboard's variables set to all servers and all domains.
+fn panels() -> BTreeMap<String, String> {
+    let text = fs::read_to_string(deploy("grafana/tidegate.json")).expect("the dashboard");
+    let dashboard: Value = serde_json::from_str(&text).expect("JSON");
+    let mut queries = BTreeMap::new();
+    for panel in dashboard["panels"].as_array().expect("panels") {
+        for target in panel["targets"].as_array().into_iter().flatten() {
+            let expression = target["expr"].as_str().expect("a query");
+            let expression = expression.replace("$instance", ".*").replace("$domain", ".*");
+            let expression = expression.replace("$job", "tidegate").replace("$__rate_interval", "1m");
+            assert!(!expression.contains('$'), "{expression}");
+            let title = panel["title"].as_str().expect("a title");
+            let id = target["refId"].as_str().expect("an id");
+            queries.insert(format!("{title} {id}"), expression);
+        }
+    }
+    queries
+}
+
+/// A server with everything on that has metrics, and the address of its HTTP port.
+fn server(folder: &tempfile::TempDir) -> (Server, String) {
+    let certificate = rcgen::generate_simple_self_signed(["localhost".into()]).expect("a certificate");
+    let path = |name: &str| folder.path().join(name).to_str().expect("temporary paths are UTF-8").to_owned();
+    let (cert, key, data) = (path("cert.pem"), path("key.pem"), path("data"));
+    fs::write(&cert, certificate.cert.pem()).expect("the certificate");
+    fs::write(&key, certificate.signing_key.serialize_pem()).expect("the key");
+    let rules = rules_file(RULES);
+    let server = Server::with_rules(
+        rules.path(),
+        &[
+            ["--http-listen", "127.0.0.1:0"],
+            ["--http-tls-cert", &cert],
+            ["--http-tls-key", &key],
+            ["--data", &data],
+            ["--snapshot-interval", "1s"],
+        ]
+        .concat(),
+    );
+    let line = server.log().into_iter().find(|line| line.contains("admin port listening"));
+    let line: Value = serde_json::from_str(&line.expect("it is logged")).expect("JSON");
+    let address = line["address"].as_str().expect("an address").to_owned();
+    (server, address)
+}
+
+async fn every_panel_and_every_alert_has_data_of_a_server_under_load() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let (server, address) = server(&folder);
+    let prometheus = Prometheus::start(&address);
+    let mut client = server.client().await;
+    let queries: BTreeMap<String, String> = alerts().into_iter().chain(panels()).collect();
+    assert!(queries.len() > 30, "only {} queries", queries.len());
+    let mut silent: Vec<&String> = queries.keys().collect();
+    for round in 0..ATTEMPTS {
+        for hit in 0..30 {
+            let (user, path) = (format!("{}", hit % 3), format!("/{}", round % 3));
+            client.hit("shop", &[("client", &user)]).await.expect("an answer");
+            client.hit("shop", &[("path", &path)]).await.expect("an answer");
+        }
+        client.hit("elsewhere", &[("client", "a")]).await.expect("an answer");
+        silent.retain(|name| prometheus.query(&queries[*name]).is_empty());
+        if silent.is_empty() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    let silent: Vec<_> = silent.into_iter().map(|name| format!("{name}: {}", queries[name])).collect();
+    panic!("no data for\n{}", silent.join("\n"));
+}
+
+async fn each_alert_fires_for_the_series_that_it_is_meant_for() {
+    for args in [["check", "rules", "alerts.yaml"], ["test", "rules", "alerts_test.yaml"]] {
+        let ran = Command::new("promtool").args(args).current_dir(deploy("prometheus")).output();
+        let ran = ran.expect("promtool runs");
+        let output = String::from_utf8_lossy(&[&*ran.stdout, &*ran.stderr].concat()).into_owned();
+        assert!(ran.status.success() && output.contains("SUCCESS"), "{output}");
+    }
+    let text = fs::read_to_string(deploy("prometheus/alerts_test.yaml")).expect("the tests of alerts");
+    for alert in alerts().keys() {
+        assert!(text.contains(&format!("alertname=\"{alert}\"")), "{alert} has no test");
+    }
+}
+
+crate::tests_with! {
+    PROMETHEUS:
+    every_panel_and_every_alert_has_data_of_a_server_under_load,
+    each_alert_fires_for_the_series_that_it_is_meant_for,
+}
