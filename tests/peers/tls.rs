@@ -26,8 +26,8 @@ const FAIL_CLOSED: u16 = 10001;
 
 /// The code block of the guide with a text.
 fn block(text: &str) -> &'static str {
-    let blocks = GUIDE.split("```").skip(1).step_by(2);
-    let block = blocks.filter(|block| block.contains(text)).next().expect("a block of the guide");
+    let mut blocks = GUIDE.split("```").skip(1).step_by(2);
+    let block = blocks.find(|block| block.contains(text)).expect("a block of the guide");
     block.split_once('\n').expect("a language").1
 }
 
