@@ -96,7 +96,7 @@ pub(super) struct Serve {
     /// Format of log lines.
     #[arg(long, env = "TIDEGATE_LOG_FORMAT", default_value = "text")]
     log_format: LogFormat,
-    /// Log level: error, warn, info, debug or trace, or a list of target=level.
+    /// Log level: error, warn, info, debug or trace, or a list of target=level. SIGUSR1 changes between it and debug.
     #[arg(long, env = "TIDEGATE_LOG", default_value = "info", value_name = "LEVEL")]
     log: String,
 }

@@ -1,6 +1,9 @@
 //! Signals of `serve`, received on a thread of their own: they take effect whatever the server is doing.
 
-use crate::{config::ReloadRequests, telemetry::DecisionLog};
+use crate::{
+    config::ReloadRequests,
+    telemetry::{self, DecisionLog},
+};
 use std::{io, sync::mpsc, thread};
 use tokio::{
     runtime,
@@ -11,8 +14,8 @@ use tokio::{
 /// Exit code of a process that a signal ends, less the signal's number.
 const EXIT_BY_SIGNAL: i32 = 128;
 
-/// Receives signals from now on. SIGHUP requests a reload of the rule files, SIGUSR2 opens the decision log again. The
-/// future completes at the first SIGTERM or SIGINT; a second one ends the process at once, without the rest of the drain
+/// Receives signals from now on. SIGHUP requests a reload of the rule files, SIGUSR1 changes the
+/// level of the log, SIGUSR2 opens the decision log again. The future completes at the first SIGTERM or SIGINT; a second one ends the process at once, without the rest of the drain
 /// and without a last snapshot.
 pub(super) fn stop(
     reload: ReloadRequests,
@@ -46,6 +49,7 @@ struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
+    user1: Signal,
     user2: Signal,
 }
 
@@ -55,6 +59,7 @@ impl Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             hangup: signal(SignalKind::hangup())?,
+            user1: signal(SignalKind::user_defined1())?,
             user2: signal(SignalKind::user_defined2())?,
         })
     }
@@ -70,6 +75,10 @@ impl Signals {
             let (name, kind) = tokio::select! {
                 _ = self.terminate.recv() => ("SIGTERM", SignalKind::terminate()),
                 _ = self.interrupt.recv() => ("SIGINT", SignalKind::interrupt()),
+                _ = self.user1.recv() => {
+                    telemetry::switch_log_level();
+                    continue;
+                }
                 _ = self.user2.recv() => {
                     match decision_log {
                         Some(log) => log.reopen(),

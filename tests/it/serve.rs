@@ -200,3 +200,12 @@ fn bad_rules_stop_the_start_with_every_error() {
     assert_eq!(server.status.code(), Some(1));
     assert!(stderr.contains(":4:25:") && stderr.contains(":5:5:"), "{stderr}");
 }
+
+#[test]
+fn sigusr1_changes_the_log_level_and_back() {
+    let server = Server::start(&[]);
+    for level in ["debug", "configured"] {
+        server.signal(rustix::process::Signal::USR1);
+        wait_for_log(&server, &format!("log level changed to {level}"));
+    }
+}

@@ -1,0 +1,194 @@
+//! The operational log: lines on standard error, as text or JSON.
+//!
+//! What clients or a failing machine can cause at any rate is logged at a bounded rate: of the warnings and errors of one
+//! place in the code, [`LINES_MAX`] in [`PERIOD`]; how many were suppressed is logged with the next one.
+
+use crate::clock::{Clock, SystemClock};
+use parking_lot::Mutex;
+use std::{
+    collections::HashMap,
+    fmt,
+    io::IsTerminal,
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use tracing::{Event, Level, Subscriber, callsite::Identifier, level_filters::LevelFilter};
+use tracing_subscriber::{
+    Registry,
+    filter::{ParseError, Targets},
+    fmt::{
+        FmtContext, FormatEvent, FormatFields,
+        format::Writer,
+        time::{FormatTime, SystemTime},
+    },
+    layer::SubscriberExt,
+    registry::LookupSpan,
+    reload,
+    util::SubscriberInitExt,
+};
+
+/// Lines of one place in the code in one period.
+const LINES_MAX: u32 = 50;
+
+/// See [`LINES_MAX`].
+const PERIOD: Duration = Duration::from_secs(10);
+
+/// Format of log lines.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum LogFormat {
+    /// Text.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// The level of the running log.
+struct Switch {
+    handle: reload::Handle<Targets, Registry>,
+    configured: Targets,
+    is_switched: AtomicBool,
+}
+
+static SWITCH: OnceLock<Switch> = OnceLock::new();
+
+/// Sends logs to standard error, those of panics included. `filter` is a level (`info`) or a list of `target=level`.
+pub fn start_logging(format: LogFormat, filter: &str) -> Result<(), ParseError> {
+    let configured: Targets = filter.parse()?;
+    let (filter, handle) = reload::Layer::new(configured.clone());
+    let _ = SWITCH.set(Switch { handle, configured, is_switched: AtomicBool::new(false) });
+    let registry = tracing_subscriber::registry().with(filter);
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => {
+            let lines = lines.with_ansi(std::io::stderr().is_terminal()).with_target(false);
+            registry.with(lines.map_event_format(|inner| BoundedRate::new(inner, format))).init();
+        }
+        LogFormat::Json => {
+            let lines = lines.json().flatten_event(true).with_current_span(false);
+            registry.with(lines.map_event_format(|inner| BoundedRate::new(inner, format))).init();
+            // A panic's default message is no JSON.
+            std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
+        }
+    }
+    Ok(())
+}
+
+/// Changes between the configured level and debug, or info where debug is configured.
+pub fn switch_log_level() {
+    let Some(switch) = SWITCH.get() else { return };
+    let is_switched = !switch.is_switched.fetch_xor(true, Ordering::Relaxed);
+    let info = Targets::new().with_default(LevelFilter::INFO);
+    let (filter, name) = match is_switched {
+        false => (switch.configured.clone(), "configured"),
+        true if switch.configured.would_enable("tidegate", &Level::DEBUG) => (info, "info"),
+        true => (info.with_target("tidegate", LevelFilter::DEBUG), "debug"),
+    };
+    match switch.handle.modify(|current| *current = filter) {
+        Ok(()) => tracing::info!("log level changed to {name}"),
+        Err(error) => tracing::error!(%error, "the log level cannot be changed"),
+    }
+}
+
+/// Writes the lines of another format, at a bounded rate.
+struct BoundedRate<F> {
+    inner: F,
+    format: LogFormat,
+    clock: SystemClock,
+    repeats: Mutex<Repeats<Identifier>>,
+}
+
+impl<F> BoundedRate<F> {
+    fn new(inner: F, format: LogFormat) -> Self {
+        Self { inner, format, clock: SystemClock::new(), repeats: Mutex::new(Repeats(HashMap::new())) }
+    }
+
+    fn write_suppressed(&self, count: u64, writer: &mut Writer<'_>) -> fmt::Result {
+        const MESSAGE: &str = "lines like the next one were suppressed";
+        match self.format {
+            LogFormat::Text => {
+                SystemTime.format_time(writer)?;
+                writeln!(writer, "  WARN {MESSAGE} suppressed={count}")
+            }
+            LogFormat::Json => {
+                write!(writer, "{{\"timestamp\":\"")?;
+                SystemTime.format_time(writer)?;
+                writeln!(writer, "\",\"level\":\"WARN\",\"message\":\"{MESSAGE}\",\"suppressed\":{count}}}")
+            }
+        }
+    }
+}
+
+impl<S, N, F> FormatEvent<S, N> for BoundedRate<F>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        if *event.metadata().level() <= Level::WARN {
+            let now = Duration::from_nanos(self.clock.now().as_nanos());
+            match self.repeats.lock().admit(event.metadata().callsite(), now) {
+                None => return Ok(()),
+                Some(0) => {}
+                Some(suppressed) => self.write_suppressed(suppressed, &mut writer)?,
+            }
+        }
+        self.inner.format_event(context, writer, event)
+    }
+}
+
+/// Lines by the place in the code that logs them, of which there are a few hundred.
+struct Repeats<K>(HashMap<K, Lines>);
+
+/// The lines of one place in its current period.
+struct Lines {
+    since: Duration,
+    written: u32,
+    suppressed: u64,
+}
+
+impl<K: std::hash::Hash + Eq> Repeats<K> {
+    /// Whether a line is written, and how many were suppressed before it.
+    fn admit(&mut self, place: K, now: Duration) -> Option<u64> {
+        let new = Lines { since: now, written: 0, suppressed: 0 };
+        let lines = self.0.entry(place).or_insert(new);
+        let mut suppressed = 0;
+        if now.saturating_sub(lines.since) >= PERIOD {
+            suppressed = lines.suppressed;
+            *lines = Lines { since: now, written: 0, suppressed: 0 };
+        }
+        if lines.written == LINES_MAX {
+            lines.suppressed += 1;
+            return None;
+        }
+        lines.written += 1;
+        Some(suppressed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeated_lines_are_suppressed_and_counted_with_the_next_one() {
+        let mut repeats = Repeats(HashMap::new());
+        let second = Duration::from_secs;
+        for _ in 0..LINES_MAX {
+            assert_eq!(repeats.admit("accept", second(100)), Some(0));
+        }
+        assert_eq!(repeats.admit("accept", second(101)), None);
+        assert_eq!(repeats.admit("accept", second(109)), None);
+        assert_eq!(repeats.admit("other", second(109)), Some(0), "places do not affect each other");
+        assert_eq!(repeats.admit("accept", second(110)), Some(2));
+        assert_eq!(repeats.admit("accept", second(110)), Some(0));
+    }
+}
