@@ -88,7 +88,7 @@ impl Container {
             let (name, value) = variable.split_once('=').expect("NAME=value");
             (name.to_owned(), value.to_owned())
         });
-        let mut unshare = Command::new("unshare")
+        let unshare = Command::new("unshare")
             .args(["--mount", "--pid", "--fork", "--kill-child", "sh", "-c", SCRIPT, "sh"])
             .args(words("ENTRYPOINT"))
             .args(words("CMD"))
@@ -105,8 +105,10 @@ impl Container {
             .stderr(Stdio::piped())
             .spawn()
             .expect("unshare runs");
+        // Killed and waited for when dropped.
+        let mut server = Self { unshare, address: String::new() };
         let mut log = Vec::new();
-        let lines = BufReader::new(unshare.stderr.take().expect("piped")).lines();
+        let lines = BufReader::new(server.unshare.stderr.take().expect("piped")).lines();
         let mut address = None;
         for line in lines.map_while(Result::ok) {
             let parsed: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
@@ -114,8 +116,8 @@ impl Container {
             if parsed["message"] == "listening" {
                 address = parsed["address"].as_str().map(str::to_owned);
             } else if parsed["message"] == "serving" {
-                let address = address.expect("it listens before it serves");
-                return Self { unshare, address };
+                server.address = address.expect("it listens before it serves");
+                return server;
             }
         }
         panic!("the server does not serve: {log:#?}");

@@ -28,6 +28,7 @@ use std::{borrow::Cow, task::Waker, time::Duration};
 
 /// The verdict on a request that may be queued.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "boxing a decision would allocate on its path")]
 pub enum Verdict<'r> {
     /// To be answered now.
     Decided(Decision<'r>),
