@@ -120,7 +120,9 @@ impl Container {
                 return server;
             }
         }
-        panic!("the server does not serve: {log:#?}");
+        // Its log ended, and so did the process.
+        let status = unshare.wait();
+        panic!("the server does not serve, {status:?}: {log:#?}");
     }
 
     /// The first process of the namespace, seen from outside.
