@@ -120,9 +120,8 @@ impl Container {
                 return server;
             }
         }
-        // Its log ended, and so did the process.
-        let status = unshare.wait();
-        panic!("the server does not serve, {status:?}: {log:#?}");
+        // Dropped here, which waits for the process: its log ended.
+        panic!("the server does not serve: {log:#?}");
     }
 
     /// The first process of the namespace, seen from outside.
