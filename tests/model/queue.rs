@@ -1,7 +1,7 @@
 //! A queue under many schedules: requests for two counters arrive, are queued and cancelled.
 
 use crate::{under_many_schedules, world::in_threads};
-use std::{sync::Arc, task::Waker, time::Duration};
+use std::{sync::Arc, time::Duration};
 use tidegate::{
     limit::{Code, Descriptor, Entry, Hits, Request, RequestLimits, Timestamp},
     limiter::{Due, Limiter, Ticket, Verdict},
