@@ -20,11 +20,11 @@ pub use test_clock::TestClock;
 #[expect(missing_docs, unused_qualifications, clippy::all, reason = "generated; the protos are documented")]
 pub mod pb {
     tonic::include_proto!("includes");
+    pub use self::tidegate::test::v1 as test;
     pub use envoy::{
         config::core::v3 as core, extensions::common::ratelimit::v3 as common,
         service::ratelimit::v3 as service, r#type::v3 as types,
     };
-    pub use tidegate::test::v1 as test;
     /// The descriptor set that reflection serves.
     pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 }
