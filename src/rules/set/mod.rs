@@ -1,0 +1,206 @@
+//! Rule sets: every domain of every document, and the limits by number.
+
+use super::{
+    Charge, DomainRules, KeyPrefix, LimitIdentity, LimitInfo, LimitName, LimitTable, Rule, RuleEntry,
+    RuleErrors, RuleLimit, Semantics, Source,
+    error::Problems,
+    grammar::{self, DeclaredDomain},
+    limits::{LimitNumbers, Registered, Registrar, tag_of_override},
+    series::{SERIES_MAX_DEFAULT, UsedSeries},
+    text_map::TextMap,
+};
+use crate::limit::{SeriesId, Unit};
+use std::{
+    collections::{BTreeMap, btree_map},
+    sync::Arc,
+};
+
+/// Options for reading rule files.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LoadOptions {
+    /// `Reference`: defaults of rules are those of the reference server (fixed windows, everything charged), and so are
+    /// resets in any case.
+    pub semantics: Semantics,
+    /// Several files may add to one domain. Without it, a domain in two files is an error.
+    pub merge_domains: bool,
+    /// Names of limits that have a series of their own in metrics.
+    pub series_max: usize,
+}
+
+impl Default for LoadOptions {
+    fn default() -> Self {
+        Self { semantics: Semantics::default(), merge_domains: false, series_max: SERIES_MAX_DEFAULT }
+    }
+}
+
+/// The rules of all domains. Immutable; a reload builds another one.
+#[derive(Clone, Debug, Default)]
+pub struct RuleSet {
+    domains: TextMap<DomainRules>,
+    /// Whether any domain has a rule that may queue requests.
+    may_queue: bool,
+    limits: LimitTable,
+    /// By [`RuleLimit::index`]: keeps the limits' numbers.
+    registered: Box<[Registered]>,
+    /// By the same.
+    names: Box<[LimitName]>,
+    /// By the same: keeps the slots of the series.
+    series: Box<[UsedSeries]>,
+}
+
+impl RuleSet {
+    /// Compiles the documents, or returns every error in them. The rules are the first ones of their [`LimitTable`].
+    pub fn parse(sources: &[Source], options: &LoadOptions) -> Result<Self, RuleErrors> {
+        Self::build(sources, options, LimitTable::default())
+    }
+
+    /// Compiles the documents into the rules that follow these: limits that did not change keep their numbers. Only
+    /// the owner of the rules in force can put the result in their place.
+    pub(crate) fn successor(&self, sources: &[Source], options: &LoadOptions) -> Result<Self, RuleErrors> {
+        Self::build(sources, options, self.limits.clone())
+    }
+
+    fn build(sources: &[Source], options: &LoadOptions, limits: LimitTable) -> Result<Self, RuleErrors> {
+        let mut problems = Problems::default();
+        let mut limits = Registrar::new(limits, options.series_max);
+        let mut domains: BTreeMap<Arc<str>, DeclaredDomain> = BTreeMap::new();
+        for source in sources {
+            let declared = grammar::domain(source, options.semantics, &mut limits, &mut problems);
+            let Some(declared) = declared else { continue };
+            match domains.entry(Arc::clone(&declared.name)) {
+                btree_map::Entry::Vacant(place) => _ = place.insert(declared),
+                btree_map::Entry::Occupied(mut first) if options.merge_domains => {
+                    first.get_mut().descriptors.extend(declared.descriptors);
+                }
+                btree_map::Entry::Occupied(first) => {
+                    let first = &first.get().origin;
+                    let message = format!(
+                        "{:?} is already declared at {first}; put its descriptors there, or load with --merge-domains",
+                        declared.name,
+                    );
+                    problems.at(&declared.origin, "domain", message);
+                }
+            }
+        }
+        let (mut compiled, mut may_queue) = (Vec::with_capacity(domains.len()), false);
+        for (name, declared) in domains {
+            let overrides =
+                Unit::ALL.map(|unit| override_template(&name, unit, options.semantics, &mut limits));
+            let rules = DomainRules::compile(declared, overrides, &mut problems);
+            may_queue |= rules.may_queue();
+            compiled.push((name.into(), rules));
+        }
+        let Registrar { table, used, names, series, .. } = limits;
+        problems.or(Self {
+            domains: compiled.into_iter().collect(),
+            may_queue,
+            limits: table,
+            registered: used.into(),
+            names: names.into(),
+            series: series.into(),
+        })
+    }
+
+    /// The rules of a domain.
+    #[inline]
+    pub fn domain(&self, name: &str) -> Option<&DomainRules> {
+        self.domains.get(name)
+    }
+
+    /// Whether any rule may queue requests.
+    pub fn may_queue(&self) -> bool {
+        self.may_queue
+    }
+
+    /// The rules of a domain, if any of them may queue requests. Costs one branch if no rule of any domain does.
+    #[inline]
+    pub fn queueing_domain(&self, name: &str) -> Option<&DomainRules> {
+        if self.may_queue { self.domain(name).filter(|domain| domain.may_queue()) } else { None }
+    }
+
+    /// Every domain, by name.
+    pub fn domains(&self) -> impl Iterator<Item = &DomainRules> {
+        let mut domains: Vec<_> = self.domains.iter().map(|(_, rules)| rules).collect();
+        domains.sort_unstable_by_key(|rules| rules.name());
+        domains.into_iter()
+    }
+
+    /// Keeps with each limit what `start` makes of the domain's name, the limit and the entries that lead to it.
+    pub fn set_key_prefixes(
+        &mut self,
+        mut start: impl FnMut(&str, &RuleLimit, &[RuleEntry<'_>]) -> Option<KeyPrefix>,
+    ) {
+        self.domains.iter_mut().for_each(|(_, domain)| domain.set_key_prefixes(&mut start));
+    }
+
+    /// The names of all limits of these rules, by [`RuleLimit::index`].
+    pub fn limit_names(&self) -> &[LimitName] {
+        &self.names
+    }
+
+    /// The name of one of these rules' limits.
+    pub fn limit_name(&self, limit: &RuleLimit) -> &LimitName {
+        &self.names[limit.index as usize]
+    }
+
+    /// The number of limits that have no series of their own in metrics.
+    pub fn limits_without_series(&self) -> usize {
+        self.series.iter().filter(|series| series.id == SeriesId::OTHER).count()
+    }
+
+    /// The identity of one of these rules' limits.
+    pub(super) fn identity(&self, limit: &RuleLimit) -> &LimitIdentity {
+        &self.registered[limit.index as usize].info.identity
+    }
+
+    /// Every limit with its rule, by domain and in the order of the files.
+    pub fn rule_limits(&self) -> impl Iterator<Item = (&Rule, &RuleLimit)> {
+        let rules = self.domains().flat_map(DomainRules::rules);
+        rules.flat_map(|rule| rule.limits.iter().map(move |limit| (rule, limit)))
+    }
+
+    /// Every limit by its number, including those of former rules.
+    pub fn limits(&self) -> &LimitTable {
+        &self.limits
+    }
+}
+
+/// The limit of requests that have their own, without its number of requests.
+fn override_template(
+    domain: &Arc<str>,
+    unit: Unit,
+    semantics: Semantics,
+    limits: &mut Registrar,
+) -> RuleLimit {
+    let window = unit.window();
+    let algorithm = semantics.algorithm(0, window);
+    let charge = match semantics {
+        Semantics::Exact => Charge::Admitted,
+        Semantics::Reference => Charge::Always,
+    };
+    let tag = tag_of_override(unit);
+    // Rule paths never begin with a bracket.
+    let path: Arc<str> = format!("(request's own limit per {unit})").into();
+    let identity = LimitIdentity { domain: Arc::clone(domain), path: Arc::clone(&path), tag };
+    let LimitNumbers { id, index, series } =
+        limits.register(LimitInfo { identity, algorithm: algorithm.clone() }, path);
+    let (name, requests, unit) = ("".into(), 0, Some(unit));
+    let key_prefix = None;
+    RuleLimit {
+        id,
+        tag,
+        index,
+        series,
+        name,
+        requests,
+        window,
+        unit,
+        algorithm,
+        charge,
+        semantics,
+        key_prefix,
+    }
+}
+
+#[cfg(test)]
+mod tests;

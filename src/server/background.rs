@@ -1,0 +1,75 @@
+//! The background threads, and the limiter they work on.
+
+use super::{
+    RuleSettings, ServeError, Settings, clock_follower::ClockFollower, sweeper::Sweeper, tls::PortCounts,
+};
+use crate::{
+    clock::Clock,
+    config::{Config, Feed, RuleFiles},
+    limiter::Limiter,
+    service::RateLimitService,
+    snapshot::{SnapshotTask, Writer},
+    telemetry::{DecisionLog, Sources},
+};
+use std::sync::Arc;
+
+/// The background threads, and the limiter they work on.
+pub(super) struct Background {
+    pub(super) limiter: Arc<Limiter>,
+    pub(super) config: Arc<Config>,
+    rule_files: Option<RuleFiles>,
+    clock_follower: ClockFollower,
+    sweeper: Sweeper,
+    snapshots: Option<SnapshotTask>,
+    decision_log: Option<DecisionLog>,
+}
+
+impl Background {
+    pub(super) fn start(
+        settings: &Settings,
+        clock: &Arc<dyn Clock>,
+        (limiter, writer): (Limiter, Option<Writer>),
+    ) -> Result<Self, ServeError> {
+        let limiter = Arc::new(limiter);
+        let RuleSettings { options, sources, files, watch, reload } = settings.rules.clone();
+        let config = Config::new(Arc::clone(&limiter), options, Feed::Files, sources, clock.now());
+        let config = Arc::new(config);
+        let start_files = || RuleFiles::start(&config, files.clone(), watch, clock, &reload);
+        let rule_files = (!files.is_empty()).then(start_files).transpose();
+        let rule_files =
+            rule_files.map_err(|source| ServeError::Start { what: "the rules thread", source })?;
+        let decision_log = settings.decision_log.clone();
+        if let Some(log) = &decision_log {
+            log.set_limiter(&limiter);
+        }
+        let sweeper = Sweeper::start(&limiter, clock)?;
+        let clock_follower = ClockFollower::start(clock)?;
+        let snapshots = writer
+            .map(|writer| SnapshotTask::start(writer, &limiter, clock, settings.snapshot_interval))
+            .transpose()
+            .map_err(|source| ServeError::Start { what: "the snapshots", source })?;
+        Ok(Self { limiter, config, rule_files, clock_follower, sweeper, snapshots, decision_log })
+    }
+
+    pub(super) fn sources(&self, service: &RateLimitService, tls: &PortCounts) -> Sources {
+        let snapshots = self.snapshots.as_ref().map(|snapshots| Arc::clone(snapshots.counts()));
+        let (limiter, config) = (Arc::clone(&self.limiter), Arc::clone(&self.config));
+        let (tally, limit_counts) = (Arc::clone(service.tally()), Arc::clone(service.limit_counts()));
+        let tls = vec![("grpc", Arc::clone(&tls.grpc)), ("http", Arc::clone(&tls.http))];
+        let decision_log = self.decision_log.clone();
+        Sources { tally, limit_counts, limiter, config, snapshots, tls, decision_log }
+    }
+
+    /// Stops the threads and writes the last snapshot; called after the last decision.
+    pub(super) fn finish(self) -> Result<(), ServeError> {
+        if let Some(rule_files) = self.rule_files {
+            rule_files.stop();
+        }
+        if let Some(log) = self.decision_log {
+            log.finish();
+        }
+        self.sweeper.stop();
+        self.clock_follower.stop();
+        self.snapshots.map_or(Ok(()), SnapshotTask::finish).map_err(ServeError::LastSnapshot)
+    }
+}

@@ -1,0 +1,62 @@
+//! Errors that keep the server from starting, or from stopping well.
+
+use crate::{
+    snapshot::DiskError,
+    telemetry::TracesError,
+    transport::{BindError, ListenAddress, TlsFilesError},
+};
+use std::io;
+
+/// Errors that keep the server from starting, or from stopping well.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// An address cannot be bound.
+    #[error("cannot listen on {address}: {source}{}", bind_remedy(source))]
+    Listen {
+        /// The address.
+        address: ListenAddress,
+        /// The operating system's error.
+        source: io::Error,
+    },
+    /// The certificate of a port cannot be used.
+    #[error("TLS of the {port} port: {source}{}", Self::tls_cause(source))]
+    Tls {
+        /// The port.
+        port: &'static str,
+        /// The cause.
+        source: TlsFilesError,
+    },
+    /// A thread or a runtime cannot be created.
+    #[error("cannot start {what}: {source}")]
+    Start {
+        /// The part that failed.
+        what: &'static str,
+        /// The operating system's error.
+        source: io::Error,
+    },
+    /// The environment configures traces in a way that is not supported.
+    #[error(transparent)]
+    Traces(#[from] TracesError),
+    /// The drain succeeded, but changes since the last snapshot are lost.
+    #[error("the last snapshot could not be written: {0}")]
+    LastSnapshot(DiskError),
+}
+
+impl From<BindError> for ServeError {
+    fn from(BindError { address, source }: BindError) -> Self {
+        Self::Listen { address, source }
+    }
+}
+
+/// Returns the remedy for an address that cannot be bound, as the end of an error message.
+fn bind_remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AlreadyExists => "; choose another path with --listen, or remove the file",
+        io::ErrorKind::AddrInUse => "; something listens there already: choose another with --listen",
+        io::ErrorKind::PermissionDenied => {
+            "; choose a port above 1023 or a directory you may write to, with --listen"
+        }
+        io::ErrorKind::AddrNotAvailable => "; this machine has no such address: choose another with --listen",
+        _ => "",
+    }
+}

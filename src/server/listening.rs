@@ -1,0 +1,148 @@
+//! The bound ports and the services behind them, from bind to drain.
+
+use super::{
+    ServeError, Settings, admin,
+    background::Background,
+    handshakes::Ready,
+    tls::{PortTls, Tls, TlsOnPlaintext},
+    workers::Workers,
+};
+use crate::{
+    api::{
+        self, GrpcPort, Health, RouteSettings,
+        http::{self, Admin},
+    },
+    clock::Clock,
+    service::{DecisionReader, RateLimitService},
+    telemetry::Traces,
+    transport::{self, Accepted, InheritedSockets, Listener},
+};
+use std::{sync::Arc, time::Duration};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+};
+
+/// Time that the export of the last spans may take at a stop.
+const TRACES_TIMEOUT: Duration = Duration::from_secs(5);
+/// Admin connections that wait to be served.
+const ADMIN_WAITING_MAX: usize = 64;
+
+/// The bound ports and the services behind them.
+pub(super) struct Listening {
+    service: RateLimitService,
+    health: Health,
+    admin: Admin,
+    pub(super) workers: Workers,
+    tls: Tls,
+    accepting: JoinSet<()>,
+    has_http: bool,
+    drain: watch::Sender<bool>,
+    traces: Option<Traces>,
+}
+
+impl Listening {
+    /// Listens on all ports, or on none. Requests are refused with UNAVAILABLE until [`Self::serve`].
+    pub(super) async fn start(
+        settings: &Settings,
+        clock: &Arc<dyn Clock>,
+        mut inherited: InheritedSockets,
+    ) -> Result<Self, ServeError> {
+        let tls = Tls::start(&settings.tls, clock)?;
+        let listeners = transport::bind(&settings.listen, &mut inherited)?;
+        let admin_listeners = transport::bind(settings.http_listen.as_slice(), &mut inherited)?;
+        for name in inherited.left() {
+            tracing::warn!(
+                "the socket `{name}` of systemd is not used; name it with --listen systemd:{name}"
+            );
+        }
+        let service = RateLimitService::restoring(Arc::clone(clock), settings.request_limits)
+            .with_response_options(settings.response_options.clone())
+            .with_limit_counts(settings.limit_counts);
+        let traces = Traces::start()?;
+        let mut readers: Vec<Arc<dyn DecisionReader>> = Vec::new();
+        readers.extend(traces.clone().map(|traces| Arc::new(traces) as Arc<dyn DecisionReader>));
+        readers.extend(settings.decision_log.clone().map(|log| Arc::new(log) as Arc<dyn DecisionReader>));
+        let service = service.with_readers(readers);
+        let routes = RouteSettings { message_bytes_max: settings.message_bytes_max };
+        let (mut routes, health) = api::routes(service.clone(), routes).await;
+        if let Some(clock) = &settings.test_clock {
+            routes = routes.add_service(clock.clone().service()).prepare();
+        }
+        let port = Arc::new(GrpcPort::new(
+            service.clone(),
+            routes,
+            settings.message_bytes_max,
+            settings.long_lived_calls,
+        ));
+        let (drain, draining) = watch::channel(false);
+        let tls_on_plaintext =
+            TlsOnPlaintext { counts: Arc::clone(&tls.counts().grpc), clock: Arc::clone(clock) };
+        let workers = Workers::start(settings, clock, &port, &draining, &tls_on_plaintext)?;
+        let (mut accepting, admin) = (JoinSet::new(), Admin::default());
+        let has_http = !admin_listeners.is_empty();
+        for listener in listeners {
+            let tls = tls.grpc(&listener);
+            tracing::info!(address = %listener.address(), tls = tls.is_some(), "listening");
+            let dispatcher = workers.dispatcher();
+            let ready: Ready = Arc::new(move |accepted| dispatcher.dispatch(accepted));
+            accepting.spawn(accept(listener, tls, ready));
+        }
+        for listener in admin_listeners {
+            let tls = tls.http(&listener);
+            tracing::info!(address = %listener.address(), tls = tls.is_some(), "admin port listening");
+            let (ready, connections) = mpsc::channel::<Accepted>(ADMIN_WAITING_MAX);
+            // One too many is closed.
+            let ready: Ready = Arc::new(move |accepted| _ = ready.try_send(accepted));
+            accepting.spawn(accept(listener, tls, ready));
+            accepting.spawn(admin::serve(connections, http::router(admin.clone())));
+        }
+        Ok(Self { service, health, admin, workers, tls, accepting, has_http, drain, traces })
+    }
+
+    /// Starts deciding requests.
+    pub(super) async fn serve(&self, background: &Background) {
+        // Without a port, nothing reads the metrics, and limits are not counted.
+        if self.has_http {
+            self.admin.metrics().start(background.sources(&self.service, self.tls.counts()));
+        }
+        self.admin.set_config(Arc::clone(&background.config));
+        self.service.set_ready(Arc::clone(&background.limiter));
+        self.admin.set_serving(true);
+        self.health.set_serving(true).await;
+        tracing::info!("serving");
+    }
+
+    /// New connections are accepted during the drain delay: health checkers need them.
+    pub(super) async fn drain(mut self, settings: &Settings) {
+        tracing::info!("draining: health is NOT_SERVING, finishing requests in flight");
+        self.admin.set_serving(false);
+        self.health.set_serving(false).await;
+        tokio::time::sleep(settings.drain_delay).await;
+        self.accepting.shutdown().await;
+        self.health.end_watches().await;
+        self.drain.send_replace(true);
+        self.tls.stop();
+        if tokio::time::timeout(settings.drain_timeout, self.workers.finished()).await.is_err() {
+            tracing::warn!(timeout = ?settings.drain_timeout, "drain timeout reached; closing the remaining connections");
+        }
+        if let Some(traces) = self.traces {
+            traces.finish(TRACES_TIMEOUT).await;
+        }
+    }
+}
+
+/// Accepts connections for as long as it is polled, and hands them over when they are ready.
+async fn accept(listener: Listener, tls: Option<PortTls>, ready: Ready) {
+    loop {
+        match (listener.accept().await, &tls) {
+            (Ok(accepted), None) => ready(accepted),
+            (Ok(accepted), Some(tls)) => tls.begin(accepted, &ready).await,
+            (Err(error), _) => {
+                // Out of file descriptors, most likely; open connections are not affected.
+                tracing::warn!(%error, "cannot accept a connection; retrying");
+                tokio::time::sleep(admin::ACCEPT_RETRY).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Settings of the server, and of its rules.
+
+use super::{ConnectionBounds, TlsSettings};
+use crate::{
+    api::{LongLivedBounds, TestClock},
+    config::{ReloadRequests, watch::WatchSettings},
+    http2::Http2Settings,
+    limit::RequestLimits,
+    rules::{LoadOptions, Source},
+    service::{LimitCountSettings, ResponseOptions},
+    telemetry::DecisionLog,
+    transport::ListenAddress,
+};
+use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
+
+/// Settings of the server.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Addresses of the gRPC port; at least one.
+    pub listen: Vec<ListenAddress>,
+    /// The service that sets the clock; in tests only.
+    pub test_clock: Option<TestClock>,
+    /// Address of the admin port (metrics and probes over HTTP), if any.
+    pub http_listen: Option<ListenAddress>,
+    /// TLS of both ports.
+    pub tls: TlsSettings,
+    /// The rules of the limiter at the start, and the sources of later ones.
+    pub rules: RuleSettings,
+    /// The decision log, if any.
+    pub decision_log: Option<DecisionLog>,
+    /// Worker threads.
+    pub threads: NonZeroUsize,
+    /// Bounds of a request message.
+    pub request_limits: RequestLimits,
+    /// Optional content of responses besides the code and the statuses.
+    pub response_options: ResponseOptions,
+    /// Counts of each limit.
+    pub limit_counts: LimitCountSettings,
+    /// Bytes of one gRPC message before it is decoded.
+    pub message_bytes_max: usize,
+    /// Bounds on the number of connections.
+    pub connections: ConnectionBounds,
+    /// Calls that stay open (Health/Watch, reflection).
+    pub long_lived_calls: LongLivedBounds,
+    /// Bounds of each connection.
+    pub http2: Http2Settings,
+    /// Time between health turning NOT_SERVING and GOAWAY.
+    pub drain_delay: Duration,
+    /// Time that connections have to end after GOAWAY.
+    pub drain_timeout: Duration,
+    /// Interval between snapshots, where there is a writer.
+    pub snapshot_interval: Duration,
+}
+
+/// The rules of the limiter at the start, and the sources of later ones.
+#[derive(Clone, Debug, Default)]
+pub struct RuleSettings {
+    /// Options for reading rule files.
+    pub options: LoadOptions,
+    /// The documents that the limiter's rules were built from.
+    pub sources: Vec<Source>,
+    /// The files and directories to read again when they change; none if the rules are not from files.
+    pub files: Vec<PathBuf>,
+    /// Detection of changes.
+    pub watch: WatchSettings,
+    /// Requests to read the files again.
+    pub reload: ReloadRequests,
+}
