@@ -1,0 +1,35 @@
+//! The TypeScript client: vitest, tsc, eslint, prettier.
+
+use super::Language;
+
+pub(super) const LANGUAGE: Language = Language {
+    name: "TypeScript",
+    toolchain: "node",
+    folder: "typescript",
+    probes: &[&["node", "--version"], &["npm", "--version"]],
+    prepare: &[&["npm", "ci", "--silent"], &["npm", "run", "--silent", "check"]],
+    test: &["npx", "vitest", "run", "--reporter=tap-flat"],
+    outcome: |line| {
+        let (rest, has_passed) = match line.strip_prefix("ok ") {
+            Some(rest) => (rest, true),
+            None => (line.strip_prefix("not ok ")?, false),
+        };
+        let is_skipped = rest.contains("# SKIP");
+        rest.split_once(" - ").filter(|_| !is_skipped).map(|(_, name)| (name, has_passed))
+    },
+};
+
+#[test]
+fn outcomes_of_vitest_are_read() {
+    super::check(
+        &LANGUAGE,
+        &[
+            ("ok 3 - test/conformance.test.ts > failures: 'reset' # time=5ms", Some(("failures", true))),
+            (
+                "not ok 4 - test/conformance.test.ts > client addresses: 'x'",
+                Some(("client addresses", false)),
+            ),
+            ("ok 5 - test/package.test.ts > the README # SKIP", None),
+        ],
+    );
+}
