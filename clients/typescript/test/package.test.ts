@@ -1,4 +1,4 @@
-import { execFileSync, spawn } from "node:child_process";
+import { execFileSync, spawn, spawnSync } from "node:child_process";
 import { mkdtempSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { createConnection } from "node:net";
 import { tmpdir } from "node:os";
@@ -10,14 +10,20 @@ import { kill, serve, start, unusedPort } from "./servers.js";
 const PACKAGE = resolve(import.meta.dirname, "..");
 const RULES =
   "{domain: demo, descriptors: [{key: api_key, rate_limit: {name: demo, unit: hour, requests_per_unit: 5, algorithm: token_bucket}}]}";
-const hasRegistry = (process.env["TIDEGATE_REQUIRE"] ?? "").split(",").includes("node");
+/** Whether a missing tool or registry fails the tests, instead of skipping some. */
+const isRequired = (process.env["TIDEGATE_REQUIRE"] ?? "").split(",").includes("node");
+
+/** An interpreter with grpcio-tools, if there is one. */
+const python = ["python3", join(PACKAGE, "../python/.venv/bin/python")].find((interpreter) => {
+  return spawnSync(interpreter, ["-m", "grpc_tools.protoc", "--version"]).status === 0;
+});
 
 function run(command: string, args: readonly string[], cwd: string): string {
   return execFileSync(command, args, { cwd, encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] });
 }
 
 beforeAll(() => {
-  run("npx", ["tsup", "--silent"], PACKAGE);
+  run("node", ["scripts/build.mjs"], PACKAGE);
 }, 120_000);
 
 async function isListening(port: number): Promise<boolean> {
@@ -65,14 +71,37 @@ describe.each(["express", "fastify", "hono"])("the sample of %s", (sample) => {
   }, 60_000);
 });
 
-test("the generated code is that of the protos", () => {
-  const output = mkdtempSync(join(tmpdir(), "tidegate-"));
-  run("node", ["scripts/generate.mjs", output], PACKAGE);
-  const generated = readFileSync(join(output, "rls_pb.ts"), "utf8");
-  expect(readFileSync(join(PACKAGE, "src/proto/rls_pb.ts"), "utf8")).toBe(generated);
-}, 60_000);
+test("the lock file has every optional package of its packages, those of other platforms included", () => {
+  // A registry that lacks packages of a platform gives a lock file with which `npm ci` fails elsewhere.
+  const text = readFileSync(join(PACKAGE, "package-lock.json"), "utf8");
+  const { packages } = JSON.parse(text) as {
+    packages: Record<string, { optionalDependencies?: Record<string, string>; resolved?: string }>;
+  };
+  const locked = new Set(Object.keys(packages).map((path) => path.split("node_modules/").at(-1)));
+  for (const [path, { optionalDependencies, resolved }] of Object.entries(packages)) {
+    expect(
+      Object.keys(optionalDependencies ?? {}).filter((name) => !locked.has(name)),
+      path,
+    ).toEqual([]);
+    expect(resolved ?? "https://registry.npmjs.org/", path).toMatch(/^https:\/\/registry\.npmjs\.org\//);
+  }
+});
 
-test.skipIf(!hasRegistry)(
+test.skipIf(!isRequired && python === undefined)(
+  "the generated code is that of the protos",
+  () => {
+    const output = mkdtempSync(join(tmpdir(), "tidegate-"));
+    execFileSync("node", ["scripts/generate.mjs", output], {
+      cwd: PACKAGE,
+      env: { ...process.env, PYTHON: python ?? "python3" },
+    });
+    const generated = readFileSync(join(output, "rls_pb.ts"), "utf8");
+    expect(readFileSync(join(PACKAGE, "src/proto/rls_pb.ts"), "utf8")).toBe(generated);
+  },
+  60_000,
+);
+
+test.skipIf(!isRequired)(
   "the README works with the packed package in an empty project, as a module and as CommonJS",
   async () => {
     const { address } = await start(["serve", "--listen", "127.0.0.1:0"]);
