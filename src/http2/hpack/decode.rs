@@ -83,11 +83,7 @@ impl Decoder {
                 0x20..0x40 if fields.list_bytes() > 0 => return Err(HpackError::LateResize),
                 0x20..0x40 => self.resize(integer(&mut block, 5)?)?,
                 // Without indexing, or never indexed: the same for an endpoint that forwards nothing.
-                ..0x20 => {
-                    let name_end = self.literal(&mut block, 4)?;
-                    let (name, value) = self.literal.split_at(name_end);
-                    fields.push(name, value, Source::Literal, list_max);
-                }
+                ..0x20 => self.not_indexed(&mut block, list_max, fields)?,
             }
             if fields.list_bytes() > list_max.saturating_mul(LIST_FACTOR_MAX) {
                 return Err(HpackError::ListTooLarge);
@@ -108,6 +104,31 @@ impl Decoder {
         if !fields.keep(source) {
             let (name, value) = self.entry(index)?;
             fields.push(name, value, source, list_max);
+        }
+        Ok(())
+    }
+
+    /// Adds a literal field that is not added to the table.
+    #[inline]
+    fn not_indexed(
+        &mut self,
+        block: &mut &[u8],
+        list_max: usize,
+        fields: &mut Fields,
+    ) -> Result<(), HpackError> {
+        if let Some(length) = fields.keep_literal(block) {
+            *block = &block[length..];
+            return Ok(());
+        }
+        let before = *block;
+        let name_index = integer(&mut { before }, 4)?;
+        let name_end = self.literal(block, 4)?;
+        let (name, value) = self.literal.split_at(name_end);
+        if name_index <= STATIC_TABLE.len() {
+            let coded = &before[..before.len() - block.len()];
+            fields.push_literal(name, value, coded, list_max);
+        } else {
+            fields.push(name, value, Source::Literal, list_max);
         }
         Ok(())
     }
@@ -288,11 +309,18 @@ mod tests {
         assert!(list.list_bytes() < 5 * LIST_MAX);
     }
 
-    /// The fields of a traced call: the last is added to the table, so that the indices of all others change with every call.
+    /// The fields of a traced call, as Envoy encodes them: the path is literal each time, and the trace is added to the table,
+    /// so that the indices of all other entries change with every call.
     fn traced(round: u32) -> Vec<u8> {
         let mut block = Vec::new();
         let trace = format!("00-{round:032x}-{round:016x}-00");
         write_indexed(3, &mut block);
+        write_literal(
+            b":path",
+            b"/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
+            false,
+            &mut block,
+        );
         if round == 0 {
             write_literal(b"te", b"trailers", true, &mut block);
         } else {
@@ -338,9 +366,17 @@ mod tests {
         }
     }
 
-    /// A field: its name, its value, and whether it is literal (0), literal and indexed (1) or an index (2).
+    /// A field: its name, its value, and whether it is literal (0), literal and indexed (1), an index (2), literal with the
+    /// name of an entry (3), or literal with a name of the static table (4).
     fn any_field() -> impl proptest::strategy::Strategy<Value = (u8, u8, u8)> {
-        (0..3_u8, 0..4_u8, 0..3_u8)
+        (0..3_u8, 0..4_u8, 0..5_u8)
+    }
+
+    /// Appends a literal field that is not indexed, with the name of an entry.
+    fn write_name_of_entry(index: usize, value: &[u8], block: &mut Vec<u8>) {
+        // The index is above that of the largest number in four bits.
+        block.extend([0x0f, (index - 15) as u8, value.len() as u8]);
+        block.extend_from_slice(value);
     }
 
     proptest::proptest! {
@@ -358,6 +394,10 @@ mod tests {
                         2 if reference.table.number(usize::from(name)).is_some() => {
                             write_indexed(NEWEST + usize::from(name), &mut block);
                         }
+                        3 if reference.table.number(usize::from(name)).is_some() => {
+                            write_name_of_entry(NEWEST + usize::from(name), &value, &mut block);
+                        }
+                        4 => write_literal([&b":path"[..], b"te", b"accept"][usize::from(name)], &value, false, &mut block),
                         _ => write_literal(&[b'a' + name], &value, kind == 1, &mut block),
                     }
                 }

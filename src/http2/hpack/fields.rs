@@ -2,6 +2,7 @@
 
 use super::ENTRY_OVERHEAD;
 use crate::http2::steps;
+use std::ops::Range;
 
 /// The entry of a table that a field is equal to: entries with the same number have the same name and value, also after
 /// others were added or evicted.
@@ -32,6 +33,8 @@ pub struct Fields {
     is_new: bool,
     /// The fields whose values alone differ from those of the block before.
     changed: Vec<usize>,
+    /// Encoded forms of literal fields, in the order of the fields.
+    coded: Vec<u8>,
 }
 
 /// Position of a field, which starts where the one before it ends.
@@ -40,6 +43,10 @@ struct Position {
     name_end: u32,
     end: u32,
     source: Source,
+    /// Start of its encoded form in `coded`, whose room ends where that of the next field starts.
+    coded: u32,
+    /// Length of its encoded form; zero if that is unknown, or depends on a table that changes.
+    coded_len: u32,
 }
 
 impl Fields {
@@ -81,6 +88,12 @@ impl Fields {
         position.checked_sub(1).map_or(0, |before| self.positions[before].end as usize)
     }
 
+    /// The place for the encoded form of the field at a position.
+    fn coded_room(&self, position: usize) -> Range<usize> {
+        let end = self.positions.get(position + 1).map_or(self.coded.len(), |next| next.coded as usize);
+        self.positions[position].coded as usize..end
+    }
+
     fn at(&self, position: usize) -> (&[u8], &[u8]) {
         let Position { name_end, end, .. } = self.positions[position];
         let (name_end, end) = (name_end as usize, end as usize);
@@ -107,6 +120,7 @@ impl Fields {
     fn truncate(&mut self, position: usize) {
         if position < self.positions.len() {
             self.bytes.truncate(self.start_of(position));
+            self.coded.truncate(self.positions[position].coded as usize);
             self.positions.truncate(position);
             self.is_new = true;
         }
@@ -119,10 +133,32 @@ impl Fields {
         if position.source != source {
             return false;
         }
-        steps::add(steps::FIELD);
-        self.list_bytes += position.end as usize - self.start_of(self.count) + ENTRY_OVERHEAD;
-        self.count += 1;
+        self.keep_next();
         true
+    }
+
+    /// Adds the literal field that `block` starts with, if the block before has it at the same position in the same encoded
+    /// form; the length of that form.
+    #[inline]
+    pub(super) fn keep_literal(&mut self, block: &[u8]) -> Option<usize> {
+        let position = self.positions.get(self.count)?;
+        let (start, length) = (position.coded as usize, position.coded_len as usize);
+        if position.source != Source::Literal
+            || length == 0
+            || !block.starts_with(&self.coded[start..start + length])
+        {
+            return None;
+        }
+        steps::add(steps::FIELD + steps::of_bytes(length));
+        self.keep_next();
+        Some(length)
+    }
+
+    fn keep_next(&mut self) {
+        steps::add(steps::FIELD);
+        let end = self.positions[self.count].end as usize;
+        self.list_bytes += end - self.start_of(self.count) + ENTRY_OVERHEAD;
+        self.count += 1;
     }
 
     /// Adds a field; one beyond the bound of the list is only counted.
@@ -145,9 +181,31 @@ impl Fields {
             let name_end = self.bytes.len() as u32;
             self.bytes.extend_from_slice(value);
             // A list within its bound is far below 4 GiB.
-            self.positions.push(Position { name_end, end: self.bytes.len() as u32, source });
+            let (end, coded) = (self.bytes.len() as u32, self.coded.len() as u32);
+            self.positions.push(Position { name_end, end, source, coded, coded_len: 0 });
         }
         self.count += 1;
+    }
+
+    /// Adds a literal field with its encoded form, which refers to no entry of the dynamic table.
+    pub(super) fn push_literal(&mut self, name: &[u8], value: &[u8], coded: &[u8], list_max: usize) {
+        let position = self.count;
+        self.push(name, value, Source::Literal, list_max);
+        if self.count == position {
+            return;
+        }
+        let room = self.coded_room(position);
+        let is_last = position + 1 == self.positions.len();
+        // A longer form than before has no room between others; the field is then decoded each time.
+        if is_last {
+            self.coded.truncate(room.start);
+            self.coded.extend_from_slice(coded);
+        } else if coded.len() <= room.len() {
+            self.coded[room.start..room.start + coded.len()].copy_from_slice(coded);
+        } else {
+            return;
+        }
+        self.positions[position].coded_len = coded.len() as u32;
     }
 
     /// Writes the value over that of the block before, if only the value differs and is as long.
@@ -164,7 +222,7 @@ impl Fields {
             self.changed.push(self.count);
         }
         let position = &mut self.positions[self.count];
-        position.source = source;
+        (position.source, position.coded_len) = (source, 0);
         self.bytes[position.name_end as usize..position.end as usize].copy_from_slice(value);
         true
     }

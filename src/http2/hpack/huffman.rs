@@ -93,42 +93,143 @@ static SHORT: [(u8, u8); 1 << SHORT_BITS] = {
     short
 };
 
-/// Appends the plain text of a Huffman-coded string.
-pub(super) fn decode(coded: &[u8], plain: &mut Vec<u8>) -> Result<(), HpackError> {
-    // Bits not yet decoded: the low `length` bits of `bits`.
-    let (mut bits, mut length, mut rest) = (0_u64, 0_usize, coded);
-    loop {
-        while length <= 56
-            && let Some((&byte, after)) = rest.split_first()
+/// Bits looked up at once in [`PAIRS`]: two codes of digits and most letters.
+const PAIR_BITS: usize = 12;
+
+/// The codes that some bits start with.
+#[derive(Clone, Copy)]
+struct Pair {
+    symbols: [u8; 2],
+    /// Number of symbols: two if both have short codes that fit, else one; zero if the first code is not short.
+    count: u8,
+    /// Length of their codes.
+    bits: u8,
+}
+
+/// For each twelve bits: the codes that they start with.
+static PAIRS: [Pair; 1 << PAIR_BITS] = {
+    let mut pairs = [Pair { symbols: [0; 2], count: 0, bits: 0 }; 1 << PAIR_BITS];
+    let mut bits = 0;
+    while bits < pairs.len() {
+        let (first, length) = SHORT[bits >> (PAIR_BITS - SHORT_BITS)];
+        if length > 0 {
+            let rest = (bits << length) & ((1 << PAIR_BITS) - 1);
+            let (second, more) = SHORT[rest >> (PAIR_BITS - SHORT_BITS)];
+            pairs[bits] = if more > 0 && (length + more) as usize <= PAIR_BITS {
+                Pair { symbols: [first, second], count: 2, bits: length + more }
+            } else {
+                Pair { symbols: [first, 0], count: 1, bits: length }
+            };
+        }
+        bits += 1;
+    }
+    pairs
+};
+
+/// The shortest code has five bits.
+const fn plain_bytes_max(coded_bytes: usize) -> usize {
+    coded_bytes * 8 / 5
+}
+
+/// Bits not yet decoded.
+struct Bits<'c> {
+    /// The next bits, the first one at the top.
+    window: u64,
+    /// Number of valid bits in `window`. Those after them are zeros, or the first bits of `rest`.
+    length: usize,
+    /// Bytes after `window`.
+    rest: &'c [u8],
+}
+
+impl Bits<'_> {
+    /// Moves bytes from `rest` to the window: all of them, or until it has more than 56 bits.
+    #[inline]
+    fn refill(&mut self) {
+        if let Some((word, _)) = self.rest.split_first_chunk::<8>() {
+            self.window |= u64::from_be_bytes(*word) >> self.length;
+            let bytes = (63 - self.length) / 8;
+            self.rest = &self.rest[bytes..];
+            self.length += 8 * bytes;
+            return;
+        }
+        while self.length <= 56
+            && let Some((&byte, after)) = self.rest.split_first()
         {
-            (bits, length, rest) = (bits << 8 | u64::from(byte), length + 8, after);
+            self.window |= u64::from(byte) << (56 - self.length);
+            (self.length, self.rest) = (self.length + 8, after);
         }
-        // The last code may be shorter than eight bits: missing bits are ones, like padding.
-        let next = if length >= SHORT_BITS {
-            (bits >> (length - SHORT_BITS)) as u8
-        } else {
-            ((bits << (SHORT_BITS - length)) as u8) | (0xff >> length)
-        };
-        let (symbol, used) = SHORT[usize::from(next)];
-        if used > 0 && usize::from(used) <= length {
-            plain.push(symbol);
-            length -= usize::from(used);
-        } else if length < SHORT_BITS && next == 0xff {
-            // Padding: fewer than eight bits, all ones.
-            return Ok(());
-        } else {
-            let (symbol, used) = long_code(bits, length).ok_or(HpackError::Huffman)?;
-            plain.push(symbol);
-            length -= used;
-        }
+    }
+
+    #[inline]
+    fn skip(&mut self, bits: usize) {
+        self.window <<= bits;
+        self.length -= bits;
+    }
+
+    /// The symbol of a code that is not short.
+    fn long_code(&mut self) -> Result<u8, HpackError> {
+        let (symbol, bits) = long_code(self.window, self.length).ok_or(HpackError::Huffman)?;
+        self.skip(bits);
+        Ok(symbol)
     }
 }
 
-/// The symbol of the code that the low `length` bits start with, and its own length. None if no symbol has such a code,
-/// or only the end of string, which no sender may send.
-fn long_code(bits: u64, length: usize) -> Option<(u8, usize)> {
+/// Appends the plain text of a Huffman-coded string.
+pub(super) fn decode(coded: &[u8], plain: &mut Vec<u8>) -> Result<(), HpackError> {
+    let start = plain.len();
+    // Two bytes are written for each pair, also where it has one symbol.
+    plain.resize(start + plain_bytes_max(coded.len()) + 1, 0);
+    let written = decode_into(coded, &mut plain[start..]);
+    plain.truncate(start + *written.as_ref().unwrap_or(&0));
+    written.map(|_| ())
+}
+
+/// Writes the plain text to `plain`, which has room for the longest possible one and a byte more; its length.
+fn decode_into(coded: &[u8], plain: &mut [u8]) -> Result<usize, HpackError> {
+    let (mut bits, mut at) = (Bits { window: 0, length: 0, rest: coded }, 0);
+    loop {
+        bits.refill();
+        while bits.length >= PAIR_BITS {
+            let Pair { symbols, count, bits: used } = PAIRS[(bits.window >> (64 - PAIR_BITS)) as usize];
+            if count > 0 {
+                plain[at..at + 2].copy_from_slice(&symbols);
+                at += usize::from(count);
+                bits.skip(usize::from(used));
+            } else if bits.length >= LONGEST || bits.rest.is_empty() {
+                plain[at] = bits.long_code()?;
+                at += 1;
+            } else {
+                break;
+            }
+        }
+        if bits.rest.is_empty() {
+            break;
+        }
+    }
+    while bits.length > 0 {
+        // Missing bits are ones, like padding.
+        let missing = 0xff_u8.checked_shr(bits.length as u32).unwrap_or(0);
+        let next = (bits.window >> (64 - SHORT_BITS)) as u8 | missing;
+        let (symbol, used) = SHORT[usize::from(next)];
+        if used > 0 && usize::from(used) <= bits.length {
+            plain[at] = symbol;
+            bits.skip(usize::from(used));
+        } else if bits.length < SHORT_BITS && next == 0xff {
+            // Padding: fewer than eight bits, all ones.
+            break;
+        } else {
+            plain[at] = bits.long_code()?;
+        }
+        at += 1;
+    }
+    Ok(at)
+}
+
+/// The symbol of the code that the first `length` bits of the window start with, and its own length. None if no symbol has
+/// such a code, or only the end of string, which no sender may send.
+fn long_code(window: u64, length: usize) -> Option<(u8, usize)> {
     for used in SHORT_BITS + 1..=LONGEST.min(length) {
-        let code = (bits >> (length - used)) as u32 & ((1 << used) - 1);
+        let code = (window >> (64 - used)) as u32;
         let nth = code.wrapping_sub(CODE.first_code[used]);
         if nth < u32::from(CODE.count[used]) {
             let symbol = CODE.symbols[usize::from(CODE.first_symbol[used]) + nth as usize];
@@ -200,5 +301,34 @@ mod tests {
         assert_eq!(plain(&[0xff]), Err(HpackError::Huffman), "eight bits of padding");
         assert_eq!(plain(&[0xff; 4]), Err(HpackError::Huffman), "the end of string itself");
         assert_eq!(plain(&[]), Ok(Vec::new()));
+    }
+
+    /// Decodes bit by bit, by the codes alone.
+    fn plain_by_codes(coded: &[u8]) -> Result<Vec<u8>, HpackError> {
+        let (mut decoded, mut code, mut length) = (Vec::new(), 0_u32, 0);
+        for bit in coded.iter().flat_map(|byte| (0..8).rev().map(move |bit| byte >> bit & 1)) {
+            (code, length) = (code << 1 | u32::from(bit), length + 1);
+            let has_code =
+                |symbol: &usize| usize::from(LENGTHS[*symbol]) == length && CODE.codes[*symbol] == code;
+            if let Some(symbol) = (0..LENGTHS.len()).find(has_code) {
+                decoded.push(u8::try_from(symbol).map_err(|_| HpackError::Huffman)?);
+                (code, length) = (0, 0);
+            }
+        }
+        let is_padding = length < 8 && code == (1 << length) - 1;
+        if is_padding { Ok(decoded) } else { Err(HpackError::Huffman) }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_decoded_as_by_their_codes(coded: Vec<u8>) {
+            proptest::prop_assert_eq!(plain(&coded), plain_by_codes(&coded));
+        }
+
+        #[test]
+        fn any_text_is_decoded_as_encoded(text: Vec<u8>, hex in "[0-9a-f-]{0,80}") {
+            proptest::prop_assert_eq!(plain(&coded(&text)), Ok(text));
+            proptest::prop_assert_eq!(plain(&coded(hex.as_bytes())), Ok(hex.into_bytes()));
+        }
     }
 }
