@@ -79,7 +79,7 @@ impl Listening {
         let tls_on_plaintext =
             TlsOnPlaintext { counts: Arc::clone(&tls.counts().grpc), clock: Arc::clone(clock) };
         let workers = Workers::start(settings, clock, &port, &draining, &tls_on_plaintext)?;
-        let (mut accepting, admin) = (JoinSet::new(), Admin::default());
+        let (mut accepting, admin) = (JoinSet::new(), Admin::new(service.clone()));
         let has_http = !admin_listeners.is_empty();
         for listener in listeners {
             let tls = tls.grpc(&listener);

@@ -13,6 +13,7 @@ mod explain;
 mod fast_path;
 mod flood;
 mod health;
+mod json;
 mod metrics;
 mod queue;
 mod reflection;

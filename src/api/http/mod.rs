@@ -1,27 +1,38 @@
-//! HTTP for operators: `/metrics`, `/livez`, `/readyz`, `/rules`, `/rules/status`.
+//! The HTTP port: figures, probes and rules for operators, and `POST /json` for clients without gRPC.
+
+mod json;
 
 use crate::{
     config::{Config, describe},
+    service::RateLimitService,
     telemetry::{Metrics, MetricsFormat},
 };
 use axum::{
     Router,
+    body::Bytes,
     extract::State,
     http::{
         HeaderMap, StatusCode,
         header::{ACCEPT, CONTENT_TYPE, VARY},
     },
     response::{IntoResponse, Response},
-    routing::get,
+    routing::{get, post},
 };
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
+/// Time that a queued request may wait.
+const WAIT_MAX: Duration = Duration::from_secs(10);
+
 /// State of the admin port.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Admin {
+    service: RateLimitService,
     metrics: Arc<Metrics>,
     is_serving: Arc<AtomicBool>,
     /// The rules; none until the counters are restored.
@@ -29,6 +40,11 @@ pub struct Admin {
 }
 
 impl Admin {
+    /// The state of a server that starts: it is not serving.
+    pub fn new(service: RateLimitService) -> Self {
+        Self { service, metrics: Arc::default(), is_serving: Arc::default(), config: Arc::default() }
+    }
+
     /// The metrics.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
@@ -49,6 +65,7 @@ impl Admin {
 pub fn router(admin: Admin) -> Router {
     Router::new()
         .route("/metrics", get(metrics))
+        .route("/json", post(should_rate_limit))
         .route("/livez", get(|| async { "alive\n" }))
         .route("/readyz", get(ready))
         .route("/rules", get(rules))
@@ -56,10 +73,14 @@ pub fn router(admin: Admin) -> Router {
         .fallback(|| async {
             (
                 StatusCode::NOT_FOUND,
-                "not found; there are /metrics, /livez, /readyz, /rules and /rules/status\n",
+                "not found; there are /json, /metrics, /livez, /readyz, /rules and /rules/status\n",
             )
         })
         .with_state(admin)
+}
+
+async fn should_rate_limit(State(admin): State<Admin>, headers: HeaderMap, body: Bytes) -> Response {
+    json::should_rate_limit(&admin.service, &headers, "", WAIT_MAX, &body).await
 }
 
 async fn metrics(State(admin): State<Admin>, headers: HeaderMap) -> impl IntoResponse {

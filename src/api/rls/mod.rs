@@ -3,6 +3,7 @@
 //! A malformed message is refused here with INVALID_ARGUMENT and a sentence; the resulting
 //! [`Request`](crate::limit::Request) is not checked again.
 
+mod call;
 mod decode;
 mod encode;
 pub(super) mod fast_path;
@@ -11,7 +12,8 @@ pub(crate) mod fuzz_bridge;
 mod response;
 mod tonic_service;
 
+pub(super) use call::{CallError, CallResponse, call, precision_of};
+pub use call::{PRECISION_HEADER, WINDOWS_HEADER};
 pub use encode::Precision;
 pub(super) use response::response;
-pub use tonic_service::{PRECISION_HEADER, WINDOWS_HEADER};
-pub(super) use tonic_service::{TonicService, precision_of};
+pub(super) use tonic_service::TonicService;

@@ -1,0 +1,85 @@
+//! A call outside the fast path: metadata and a request message to a response message. tonic and `POST /json` share it.
+
+use super::{decode, encode::Precision, response::response};
+use crate::{
+    api::{
+        grpc::timeout::{self, MalformedTimeout},
+        pb::service::{RateLimitRequest, RateLimitResponse},
+    },
+    limit::{self, Decision, RequestError},
+    service::{CallOrigin, NotReady, RateLimitService, TraceContext},
+};
+use http::{HeaderMap, HeaderValue};
+use std::time::Duration;
+
+/// A caller that sends this metadata with the value `exact` gets resets in nanoseconds.
+pub const PRECISION_HEADER: &str = "tidegate-precision";
+
+/// A caller that sends this metadata gets it back with the window of each status, separated by commas, and `-` where no limit
+/// applies. Envoy's message has a unit only, which a window such as 10 s does not have.
+pub const WINDOWS_HEADER: &str = "tidegate-windows";
+
+/// The response to a call.
+pub(in crate::api) struct CallResponse {
+    pub(in crate::api) message: RateLimitResponse,
+    /// The value of [`WINDOWS_HEADER`], if the caller requests it.
+    pub(in crate::api) windows: Option<HeaderValue>,
+}
+
+/// Reason why a call gets a status instead of a response. Nothing was decided.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::api) enum CallError {
+    #[error(
+        "metadata {PRECISION_HEADER} is neither `exact` nor `seconds`; send one of them, or leave it out"
+    )]
+    Precision,
+    #[error(transparent)]
+    Timeout(#[from] MalformedTimeout),
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    #[error(transparent)]
+    NotReady(#[from] NotReady),
+}
+
+/// Decides the request of `message`. Where a rule queues it, waits until its release, for at most `wait_max` and
+/// `grpc-timeout`.
+pub(in crate::api) async fn call(
+    service: &RateLimitService,
+    metadata: &HeaderMap,
+    peer: &str,
+    wait_max: Duration,
+    message: &RateLimitRequest,
+) -> Result<CallResponse, CallError> {
+    let traceparent = metadata.get("traceparent").filter(|_| service.has_readers());
+    let trace = traceparent.and_then(|value| TraceContext::from_traceparent(value.as_bytes()));
+    let with_windows = metadata.contains_key(WINDOWS_HEADER);
+    let (precision, wait_max) = (precision(metadata)?, timeout::timeout(metadata)?.min(wait_max));
+    let request = decode::request(message, service.request_limits())?;
+    let respond = |decision: &Decision<'_>| CallResponse {
+        message: response(service, &request, decision, precision),
+        windows: with_windows.then(|| windows(decision).parse().ok()).flatten(),
+    };
+    Ok(service.decide(&request, CallOrigin { peer, trace }, wait_max, respond).await?)
+}
+
+fn windows(decision: &Decision<'_>) -> String {
+    let window = |status: &limit::Status<'_>| {
+        status.limit.map_or_else(|| "-".to_owned(), |limit| limit.window.to_string())
+    };
+    decision.statuses.iter().map(window).collect::<Vec<_>>().join(",")
+}
+
+/// The precision of resets that the caller requests.
+fn precision(metadata: &HeaderMap) -> Result<Precision, CallError> {
+    let Some(value) = metadata.get(PRECISION_HEADER) else { return Ok(Precision::Seconds) };
+    precision_of(value.as_bytes()).ok_or(CallError::Precision)
+}
+
+/// The precision that a metadata value names.
+pub(in crate::api) fn precision_of(value: &[u8]) -> Option<Precision> {
+    match value {
+        b"seconds" => Some(Precision::Seconds),
+        b"exact" => Some(Precision::Exact),
+        _ => None,
+    }
+}
