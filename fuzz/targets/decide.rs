@@ -10,6 +10,8 @@ mod naive;
 mod naive_queue;
 #[path = "../../tests/sim/oracle.rs"]
 mod oracle;
+#[path = "../../tests/sim/outcome.rs"]
+mod outcome;
 #[path = "../../tests/sim/queue.rs"]
 mod queue;
 #[expect(dead_code, reason = "only the simulator starts from seeds")]

@@ -10,6 +10,7 @@ mod comparison;
 mod naive;
 mod naive_queue;
 mod oracle;
+mod outcome;
 mod queue;
 mod rng;
 mod rules;

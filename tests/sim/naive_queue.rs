@@ -2,8 +2,9 @@
 //! of its arrival and with its hits; hits before its own that are given back later are kept as a number.
 
 use crate::{
-    naive::{DescriptorHits, Key},
+    naive::Key,
     oracle::{Model, Oracle, first},
+    outcome::DescriptorHits,
 };
 
 /// All queued requests.

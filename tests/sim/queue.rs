@@ -1,9 +1,10 @@
 //! Queueing in the naive limiter: which requests are queued, the resets of those that are not, and how a wait ends.
 
 use crate::{
-    naive::{Charge, DescriptorHits, Key, Naive, Outcome, Wait, gives, is_over_at, sum, takes},
+    naive::{Charge, Key, Naive, is_over_at, sum},
     naive_queue::{QueuedCharge, QueuedRequest},
     oracle::{Oracle, first},
+    outcome::{DescriptorHits, Outcome, Wait, gives, takes},
     rules::QueueLimits,
 };
 

@@ -2,7 +2,7 @@
 //! process.
 
 use crate::{
-    naive::{DescriptorHits, Hits, Outcome, Status, Tightest, Wait},
+    outcome::{DescriptorHits, Hits, Outcome, Status, Tightest, Wait},
     rules::Rules,
     traffic::{Event, Step},
     world::Settings,

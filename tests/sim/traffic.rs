@@ -2,7 +2,8 @@
 //! restarts and sweeps in between.
 
 use crate::{
-    naive::{DescriptorHits, Hits, Naive, Outcome, Status},
+    naive::Naive,
+    outcome::{DescriptorHits, Hits, Outcome, Status},
     rng::Rng,
     rules::Rules,
     world::Settings,

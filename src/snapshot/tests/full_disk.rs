@@ -1,5 +1,5 @@
 //! A disk that fills up while a snapshot is written, at random points; on file systems in memory of several sizes.
-//! `TIDEGATE_DISK_FULL_RUNS` sets the number of runs.
+//! `TIDEGATE_DISK_FULL_RUNS` sets the number of runs. Compiled with the feature `mount`; mounting needs root.
 
 use super::{RULES, content, count, key, limiter, start_of_time};
 use crate::{
@@ -238,7 +238,6 @@ fn runs(runs: u64) -> Outcome {
 
 /// When the disk filled up during a snapshot, a server wrote no further one, ignored SIGTERM, and counted no failure.
 #[test]
-#[ignore = "needs mount"]
 fn a_disk_that_fills_up_during_a_snapshot_hangs_nothing_and_loses_nothing() {
     let number = std::env::var("TIDEGATE_DISK_FULL_RUNS");
     let outcome = runs(number.map_or(8, |text| text.parse().expect("a number of runs")));
@@ -249,7 +248,6 @@ fn a_disk_that_fills_up_during_a_snapshot_hangs_nothing_and_loses_nothing() {
 /// Without reserved space, sled waits forever on the full disk. Its thread is abandoned, and the same writer
 /// continues when there is space.
 #[test]
-#[ignore = "needs mount"]
 fn sled_waiting_forever_is_abandoned() {
     let (mounted, now) = (Arc::new(Mounted::new(24)), start_of_time());
     let (time, mut timeouts) = (SystemClock::new(), 0);

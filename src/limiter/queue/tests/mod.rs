@@ -1,5 +1,8 @@
 //! Scenarios of queued requests: arrival, release and cancellation.
 
+mod several_limits;
+mod wake;
+
 use super::*;
 use crate::limiter::{
     Limiter,
@@ -10,16 +13,7 @@ use crate::{
     rules::Semantics,
     store::{OnFull, Seed},
 };
-use line::steps::STEPS;
-use std::{
-    cell::Cell,
-    collections::BTreeMap,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    task::{Wake, Waker},
-};
+use std::collections::BTreeMap;
 
 /// A limiter, and its queued requests by the names that the scenario gives them.
 struct World {
@@ -35,16 +29,6 @@ fn request(text: &str) -> Request<'_> {
     let mut asked = Request::new("d");
     text.split("; ").for_each(|text| asked.push(descriptor(text)));
     asked.checked(&RequestLimits::default()).expect("a good request")
-}
-
-/// Counts how often it is woken.
-#[derive(Default)]
-struct Bell(AtomicUsize);
-
-impl Wake for Bell {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
 }
 
 impl World {
@@ -222,93 +206,6 @@ descriptors:
 ";
 
 #[test]
-fn a_request_in_several_queues_is_released_by_the_last_and_charged_to_all_at_once() {
-    let mut world = World::new(TWO_QUEUES);
-    assert_eq!(world.arrive("a", 0, "user=x; all=1"), ["ok 0", "ok 0"]);
-    assert_eq!(world.arrive("b", 0, "user=x; all=1"), ["queued until 1000"]);
-    assert_eq!(world.arrive("c", 0, "all=1; user=y"), ["queued until 200"]);
-    assert_eq!(world.arrive("peek", 0, "user=x ?"), ["over 0 2000"]);
-    assert_eq!(world.release("b", 1_000, "user=x; all=1"), ["ok 0", "ok 1"]);
-}
-
-#[test]
-fn a_quota_that_is_over_without_denying_is_reported_on_release_too() {
-    let quota = |key: &str, requests: u32| {
-        format!(
-            "  - key: {key}\n    quota_mode: true\n    \
-             rate_limit: {{unit: day, requests_per_unit: {requests}, algorithm: fixed_window}}\n"
-        )
-    };
-    let mut world = World::new(&(ONE_A_SECOND.to_owned() + &quota("own", 1) + &quota("team", 5)));
-    assert_eq!(world.arrive("a", 0, "user=x; own=x; team=x"), ["ok 0", "ok 0", "ok 4"]);
-    assert_eq!(world.arrive("b", 0, "user=x; own=x; team=x"), ["queued until 1000"]);
-    let statuses = world.release("b", 1_000, "user=x; own=x; team=x");
-    assert_eq!(statuses, ["ok 0", "over 0 86399000", "ok 3"]);
-}
-
-#[test]
-fn a_cancelled_request_gives_back_in_every_counter() {
-    let mut world = World::new(TWO_QUEUES);
-    for name in ["a", "b"] {
-        world.arrive(name, 0, "user=x; all=1");
-    }
-    world.arrive("c", 0, "all=1");
-    assert_eq!(world.release_times(["b", "c"]), [1_000, 200]);
-    world.cancel("b", 50);
-    assert_eq!(world.release_time("c"), 100);
-    // Of the four a day, one is used. The others are released one by one.
-    for (name, queued) in [("d", "queued until 1000"), ("e", "queued until 2000"), ("f", "queued until 3000")]
-    {
-        assert_eq!(world.arrive(name, 50, "user=x"), [queued]);
-    }
-    assert_eq!(world.arrive("g", 50, "user=x")[0], "over 0 86399950");
-}
-
-#[test]
-fn a_request_that_one_limit_denies_is_queued_by_no_other_and_changes_nothing() {
-    let mut world = World::new(TWO_QUEUES);
-    world.arrive("a", 0, "user=x +1");
-    // The slow bucket would queue it; the log does not admit it within a day.
-    for name in ["b", "c", "d"] {
-        world.arrive(name, 0, "user=x");
-    }
-    assert_eq!(world.arrive("e", 0, "user=x; all=1"), ["over 0 86400000", "ok 1"]);
-    assert_eq!(world.arrive("f", 0, "all=1"), ["ok 0"]);
-    assert_eq!(world.release_times(["b", "c", "d"]), [1_000, 2_000, 3_000]);
-}
-
-#[test]
-fn neither_a_shadow_nor_a_global_shadow_queues() {
-    let shadow = ONE_A_SECOND.replace("- key: user", "- key: user\n    shadow_mode: true");
-    // Another rule has a queue, so the domain does.
-    let mut world = World::new(
-        &(shadow + &ONE_A_SECOND[ONE_A_SECOND.find("  - key").unwrap()..].replace("user", "other")),
-    );
-    assert_eq!(world.arrive("a", 0, "user=x"), ["ok 0"]);
-    // Each is admitted and not counted.
-    assert_eq!(world.arrive("b", 0, "user=x"), ["ok 0"]);
-    assert_eq!(world.arrive("c", 1_000, "user=x"), ["ok 0"]);
-
-    let mut limiter = limiter(ONE_A_SECOND);
-    limiter.global_shadow = true;
-    let mut world = World::of(limiter);
-    assert_eq!(world.arrive("a", 0, "user=x"), ["ok 0"]);
-    assert_eq!(world.arrive("b", 0, "user=x"), ["over 0 1000"]);
-    assert_eq!(world.limiter.queued(), 0);
-}
-
-#[test]
-fn hits_with_charge_always_stay_charged_when_their_request_is_cancelled() {
-    let mut world = World::new(&ONE_A_SECOND.replace("burst: 1", "burst: 1, charge: always"));
-    for name in ["a", "b", "c"] {
-        world.arrive(name, 0, "user=x");
-    }
-    assert_eq!(world.release_times(["b", "c"]), [1_000, 2_000]);
-    world.cancel("b", 0);
-    assert_eq!(world.release_time("c"), 2_000);
-}
-
-#[test]
 fn no_more_requests_are_queued_than_the_bound_over_all_counters() {
     let mut world = World::of(limiter(ONE_A_SECOND).with_queued_max(2));
     for (name, asked) in [("a", "user=x"), ("b", "user=x"), ("c", "user=y"), ("d", "user=y")] {
@@ -428,116 +325,6 @@ fn without_room_for_a_new_counter_no_request_is_queued() {
     assert_eq!(world.arrive("b", 0, "user=x; all=1"), ["ok 0", "over full"]);
     assert_eq!(world.limiter.queued(), 0);
     assert_eq!(world.arrive("b", 0, "user=x"), ["queued until 1000"]);
-}
-
-/// Ten hits a second, and room for ten thousand requests in the queue.
-const LONG: &str = "
-domain: d
-descriptors:
-  - key: user
-    rate_limit: {unit: second, requests_per_unit: 10, algorithm: leaky_bucket, burst: 1, max_wait: 1h, max_queue: 10000}
-";
-
-/// Each visited all requests behind it: cancelling a thousand of ten thousand stalled a worker for 128 to 322 ms.
-#[test]
-fn cancelling_at_the_head_of_a_long_queue_takes_logarithmically_many_steps() {
-    const QUEUED: u64 = 10_000;
-    let mut world = World::of(limiter(LONG).with_queued_max(20_000));
-    world.arrive("first", 0, "user=x");
-    let tickets: Vec<Ticket> = (0..QUEUED)
-        .map(|_| match world.limiter.pin().decide_or_queue(&request("user=x"), Duration::MAX, at(0)) {
-            Verdict::Queued(ticket) => ticket,
-            Verdict::Decided(decision) => panic!("{decision:?}"),
-        })
-        .collect();
-    let polls = Arc::new(Bell::default());
-    for ticket in &tickets {
-        world.limiter.poll(ticket, &Waker::from(Arc::clone(&polls)), at(0));
-    }
-    let (mut most, mut tickets) = (0, tickets.into_iter());
-    for cancelled in 1..=1_000 {
-        let before = STEPS.with(Cell::get);
-        world.limiter.cancel(tickets.next().expect("one of ten thousand"), at(0));
-        let head = &tickets.as_slice()[0];
-        assert_eq!(world.limiter.due(head), Due::At(at(100)));
-        let last = &tickets.as_slice()[tickets.as_slice().len() - 1];
-        assert_eq!(world.limiter.due(last), Due::At(at(100 * (QUEUED - cancelled))));
-        most = most.max(STEPS.with(Cell::get) - before);
-        // Only the head is woken: the others follow one after the other.
-        assert_eq!(polls.0.swap(0, Ordering::Relaxed), 1);
-        world.limiter.poll(head, &Waker::from(Arc::clone(&polls)), at(0));
-    }
-    assert!(most <= 200, "{most} steps");
-    tickets.for_each(|ticket| world.limiter.release(ticket));
-}
-
-/// The others have timers from before the first was cancelled.
-#[test]
-fn requests_behind_a_cancelled_one_are_woken_one_after_the_other_in_time() {
-    let mut world = World::new(ONE_A_SECOND);
-    for name in ["a", "b", "c", "d"] {
-        world.arrive(name, 0, "user=x");
-    }
-    let bells: BTreeMap<_, _> = ["b", "c", "d"].map(|name| (name, Arc::new(Bell::default()))).into();
-    let poll = |world: &World, name: &str, millis| {
-        world.limiter.poll(&world.tickets[name], &Waker::from(Arc::clone(&bells[name])), at(millis))
-    };
-    for (name, millis) in [("b", 1_000), ("c", 2_000), ("d", 3_000)] {
-        assert_eq!(poll(&world, name, 0), QueuePoll::Again(at(millis)));
-    }
-    world.cancel("b", 0);
-    let woken = || ["c", "d"].map(|name| bells[name].0.load(Ordering::Relaxed));
-    assert_eq!(woken(), [1, 0]);
-    assert_eq!(poll(&world, "c", 0), QueuePoll::Again(at(1_000)));
-    assert_eq!(poll(&world, "c", 1_000), QueuePoll::Release);
-    assert_eq!(woken(), [1, 1]);
-    assert_eq!(poll(&world, "d", 1_000), QueuePoll::Again(at(2_000)));
-}
-
-/// The timer of the first is for its other bucket.
-#[test]
-fn a_request_that_waits_for_two_buckets_wakes_those_behind_it_in_either() {
-    let mut world = World::new(TWO_QUEUES);
-    for (name, asked) in
-        [("a", "user=x; all=1"), ("b", "all=1"), ("c", "user=x; all=1"), ("d", "all=1"), ("e", "all=1")]
-    {
-        world.arrive(name, 0, asked);
-    }
-    let bells: BTreeMap<_, _> = ["b", "c", "d", "e"].map(|name| (name, Arc::new(Bell::default()))).into();
-    let poll = |world: &World, name: &str, millis| {
-        world.limiter.poll(&world.tickets[name], &Waker::from(Arc::clone(&bells[name])), at(millis))
-    };
-    let names: Vec<&str> = world.tickets.keys().copied().collect();
-    names.iter().for_each(|name| _ = poll(&world, name, 0));
-    let before = world.release_times(["c", "d", "e"]);
-    world.cancel("b", 0);
-    let after = world.release_times(["c", "d", "e"]);
-    assert!(after[1] < before[1] && after[2] < before[2], "{before:?} {after:?}");
-    // Time passes a millisecond at a time; each is polled when it is woken or its timer expires.
-    let mut timers: BTreeMap<&str, u64> = ["c", "d", "e"].into_iter().zip(before).collect();
-    for millis in 0..=before[0] {
-        let mut polled = true;
-        while std::mem::take(&mut polled) {
-            for name in ["c", "d", "e"] {
-                if bells[name].0.swap(0, Ordering::Relaxed) > 0
-                    || timers.get(name).is_some_and(|&at| at <= millis)
-                {
-                    polled = true;
-                    match poll(&world, name, millis) {
-                        QueuePoll::Again(then) => {
-                            _ = timers.insert(name, then.since(at(0)).as_millis() as u64)
-                        }
-                        other => {
-                            assert_eq!(other, QueuePoll::Release);
-                            timers.remove(name);
-                        }
-                    }
-                }
-            }
-        }
-        let released = ["c", "d", "e"].map(|name| !timers.contains_key(name));
-        assert_eq!(released, after.map(|release| release <= millis), "at {millis} ms");
-    }
 }
 
 /// A response needs time to reach its caller: one released at the caller's deadline was charged, and arrived too late.

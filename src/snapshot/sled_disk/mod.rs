@@ -15,22 +15,23 @@
 //!   sled refuses to open with; it is removed then. Where the directory cannot be written to, a copy is read instead.
 //! - After an error the database is closed and not written to again; the next snapshot begins a new generation.
 
+mod database;
+
 use super::{
     deadline_disk::Permit,
     disk::{Disk, DiskError},
     durability::{Durability, Os, replace_file},
     private_copy::PrivateCopy,
-    space::{Reservation, Room, is_enough_to_read},
+    space::{Room, is_enough_to_read},
 };
+use database::{OpenGeneration, guarded};
 use std::{
     collections::{HashMap, HashSet},
     ffi::OsString,
-    fs::{self, File, OpenOptions},
+    fs::{self, OpenOptions},
     io,
-    panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
 };
 
 const MANIFEST: &str = "manifest";
@@ -40,18 +41,11 @@ const DATABASE_FILE: &str = "db";
 /// The name sled gives to the directory with what is too long for that file's segments, each in a file of its own.
 const BLOBS: &str = "blobs";
 
-/// sled's own cache; the records are read once and written once.
-const CACHE_BYTES: u64 = 8 << 20;
-
 /// Bytes that pass through an open database before it is closed to free its memory.
 const BYTES_UNTIL_REOPENED: usize = 24 << 20;
 
 /// Bytes of records that sled may buffer before it has to write them: a bound on the space to be reserved.
 const BYTES_UNTIL_FLUSHED: u64 = 1 << 20;
-
-/// Wait before trying again to open a database that was closed just now, and number of tries.
-const RELEASE_WAIT: Duration = Duration::from_millis(5);
-const RELEASE_WAITS_MAX: u32 = 2000;
 
 /// A data directory on a real disk.
 pub(super) struct SledDisk {
@@ -69,19 +63,6 @@ pub(super) struct SledDisk {
     longest: HashMap<u64, u64>,
     /// Blobs that are durable, by generation. sled never changes one.
     synced_blobs: HashSet<(u64, OsString)>,
-}
-
-struct OpenGeneration {
-    number: u64,
-    /// Path of the open database: in place, or a copy.
-    path: PathBuf,
-    database: sled::Db,
-    /// Bytes read and written since it was opened.
-    passed: usize,
-    /// The file with the data, and what is reserved of it; none before the first write.
-    reserved: Option<(File, Reservation)>,
-    /// Bytes of records that sled may not have written yet.
-    unflushed: u64,
 }
 
 impl SledDisk {
@@ -121,7 +102,7 @@ impl SledDisk {
     }
 
     /// Lets sled find out by itself that the disk is full.
-    #[cfg(test)]
+    #[cfg(all(test, feature = "mount"))]
     pub(super) fn without_reservations(mut self) -> Self {
         self.reserves = false;
         self
@@ -207,107 +188,10 @@ impl SledDisk {
     }
 }
 
-impl OpenGeneration {
-    /// Opens a generation, with room for a record if one is to be written: sled writes as soon as it has made its files.
-    fn open(number: u64, path: PathBuf, room: Option<Room>) -> sled::Result<Self> {
-        let mut reserved = None;
-        if let Some(room) = room {
-            fs::create_dir_all(&path)?;
-            let file =
-                OpenOptions::new().write(true).create(true).truncate(false).open(path.join(DATABASE_FILE))?;
-            let mut reservation = Reservation::default();
-            reservation.ensure(&file, room)?;
-            reserved = Some((file, reservation));
-        }
-        let database = open_database(&path)?;
-        Ok(Self { number, path, database, passed: 0, reserved, unflushed: 0 })
-    }
-
-    /// Reserves room for records to be appended.
-    fn reserve(&mut self, room: Room) -> io::Result<()> {
-        let (file, reservation) = match &mut self.reserved {
-            Some(reserved) => reserved,
-            None => {
-                let file = OpenOptions::new().write(true).open(self.path.join(DATABASE_FILE))?;
-                self.reserved.insert((file, Reservation::default()))
-            }
-        };
-        reservation.ensure(file, Room { record_bytes: self.unflushed + room.record_bytes, ..room })
-    }
-
-    fn flush(&mut self) -> sled::Result<()> {
-        self.database.flush()?;
-        self.unflushed = 0;
-        Ok(())
-    }
-}
-
-/// Opens the database once the process has released the lock of the one that it closed before. No other process has it:
-/// the directory is locked.
-fn open_database(path: &Path) -> sled::Result<sled::Db> {
-    let (mut waits_left, mut has_index) = (RELEASE_WAITS_MAX, true);
-    loop {
-        match try_open_database(path) {
-            Err(sled::Error::Io(error)) if waits_left > 0 && is_locked(&error) => {
-                waits_left -= 1;
-                std::thread::sleep(RELEASE_WAIT);
-            }
-            Err(sled::Error::Corruption { .. }) if has_index => {
-                remove_index(path)?;
-                has_index = false;
-            }
-            opened => return opened,
-        }
-    }
-}
-
-/// Removes the index that sled keeps beside its file: it reads that file from the start then.
-fn remove_index(path: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(path)? {
-        let entry = entry?;
-        if entry.file_name().to_string_lossy().starts_with("snap.") {
-            fs::remove_file(entry.path())?;
-        }
-    }
-    Ok(())
-}
-
-/// sled has no error kind for this.
-fn is_locked(error: &io::Error) -> bool {
-    error.to_string().contains("could not acquire lock")
-}
-
 /// Whether reading failed because sled could not write.
 fn is_about_writing(error: &io::Error) -> bool {
     use io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
     [PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull].contains(&error.kind())
-}
-
-fn try_open_database(path: &Path) -> sled::Result<sled::Db> {
-    sled::Config::new()
-        .path(path)
-        .cache_capacity(CACHE_BYTES)
-        .mode(sled::Mode::HighThroughput)
-        // Records are made durable by `sync`, all of a pass together.
-        .flush_every_ms(None)
-        .open()
-}
-
-/// Makes a panic in sled, and its own kind of error, an I/O error. `InvalidData` means that the files are at fault, not
-/// the disk.
-fn guarded<T>(work: impl FnOnce() -> sled::Result<T>) -> io::Result<T> {
-    match catch_unwind(AssertUnwindSafe(work)) {
-        Ok(Ok(done)) => Ok(done),
-        Ok(Err(sled::Error::Io(error))) if error.kind() == io::ErrorKind::UnexpectedEof => {
-            Err(io::Error::new(io::ErrorKind::InvalidData, error))
-        }
-        Ok(Err(sled::Error::Io(error))) => Err(error),
-        Ok(Err(error)) => Err(io::Error::new(io::ErrorKind::InvalidData, error)),
-        Err(_) => Err(io::Error::new(
-            io::ErrorKind::InvalidData,
-            "the database panicked on its files; the message is above",
-        )),
-    }
 }
 
 impl Disk for SledDisk {

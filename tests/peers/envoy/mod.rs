@@ -328,7 +328,7 @@ async fn a_sidecar_is_reached_over_a_unix_socket() {
 }
 
 async fn the_readmes_config_limits_the_demo() {
-    let readme = include_str!("../../README.md");
+    let readme = include_str!("../../../README.md");
     let config =
         readme.split("```yaml\n").find(|block| block.starts_with("admin:")).expect("an Envoy config");
     let config = config.split("```").next().expect("a block that ends");

@@ -1,0 +1,98 @@
+//! Levels from the descriptors that the files declare; duplicates are reported.
+
+use super::level::{KeyWildcard, Level, Node, Siblings, Wildcard, WildcardLevel};
+use crate::rules::{
+    Origin,
+    error::Problems,
+    grammar::{Declared, DeclaredKey, DeclaredValue},
+    pattern::Pattern,
+};
+use smol_str::SmolStr;
+use std::collections::{BTreeMap, btree_map};
+
+impl Level {
+    pub(super) fn compile(declared: Vec<Declared>, problems: &mut Problems) -> Self {
+        let mut groups: BTreeMap<SmolStr, Group> = BTreeMap::new();
+        let mut wildcards: Vec<KeyWildcard> = Vec::new();
+        for (Declared { key, value, rule, below, path_in_file, .. }, order) in declared.into_iter().zip(0..) {
+            let node = Node { rule, below: Self::compile(below, problems) };
+            let origin = node.rule.origin.clone();
+            let inserted = match key {
+                DeclaredKey::Exact(key) => groups.entry(key.into()).or_default().insert(value, order, node),
+                DeclaredKey::Wildcard(key) => insert_wildcard(&mut wildcards, key, value, order, node),
+            };
+            if let Err(first) = inserted {
+                let message = format!("the same key and value as at {first}; keep one of the two");
+                problems.at(&origin, path_in_file, message);
+            }
+        }
+        let mut levels = groups.into_iter().map(|(key, group)| (key, Siblings::from(group)));
+        let exact = match (levels.len(), levels.next()) {
+            (1, Some((key, siblings))) => Self::One(key, siblings),
+            (_, first) => Self::Many(first.into_iter().chain(levels).collect()),
+        };
+        if wildcards.is_empty() {
+            return exact;
+        }
+        Self::Wildcards(Box::new(WildcardLevel { exact, wildcards: wildcards.into() }))
+    }
+}
+
+/// Adds a node with a wildcard key, or returns where its duplicate is declared.
+fn insert_wildcard(
+    wildcards: &mut Vec<KeyWildcard>,
+    key: Pattern,
+    value: DeclaredValue,
+    order: u32,
+    node: Node,
+) -> Result<(), Origin> {
+    match wildcards.iter().find(|first| first.key == key && first.value.is_same(&value)) {
+        Some(first) => Err(first.node.rule.origin.clone()),
+        None => {
+            wildcards.push(KeyWildcard { key, value, order, node });
+            Ok(())
+        }
+    }
+}
+
+/// [`Siblings`] while they are collected.
+#[derive(Default)]
+struct Group {
+    exact: BTreeMap<SmolStr, Node>,
+    wildcards: Vec<Wildcard>,
+    alone: Option<Box<Node>>,
+}
+
+impl Group {
+    /// Adds the node, or returns where its duplicate is declared.
+    fn insert(&mut self, value: DeclaredValue, order: u32, node: Node) -> Result<(), Origin> {
+        let origin = |node: &Node| node.rule.origin.clone();
+        match value {
+            DeclaredValue::Any => match &self.alone {
+                Some(first) => return Err(origin(first)),
+                None => self.alone = Some(Box::new(node)),
+            },
+            DeclaredValue::Exact(value) => match self.exact.entry(value.into()) {
+                btree_map::Entry::Occupied(first) => return Err(origin(first.get())),
+                btree_map::Entry::Vacant(place) => _ = place.insert(node),
+            },
+            DeclaredValue::Wildcard { pattern, shared } => {
+                match self.wildcards.iter().find(|wildcard| wildcard.pattern == pattern) {
+                    Some(first) => return Err(origin(&first.node)),
+                    None => self.wildcards.push(Wildcard { pattern, shared, order, node }),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl From<Group> for Siblings {
+    fn from(group: Group) -> Self {
+        Self {
+            exact: group.exact.into_iter().collect(),
+            wildcards: group.wildcards.into(),
+            alone: group.alone,
+        }
+    }
+}

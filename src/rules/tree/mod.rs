@@ -1,0 +1,156 @@
+//! The compiled rules of a domain, and how a descriptor is matched against them.
+//!
+//! Each entry of the descriptor selects one of the nodes of its level: that with its exact key and value; else the first
+//! in the order of the file with a wildcard key or wildcard value that matches; else that with its key and no value; else
+//! the descriptor has no rule. The selection is final: if the next entry finds nothing below it, no other node is tried.
+//! The rule is that of the last entry; rules of nodes above it do not apply.
+//!
+//! Nodes with exact keys and values are found by hash; wildcards are tried one after another.
+
+mod compile;
+mod level;
+
+pub(super) use level::{Level, Siblings};
+
+use super::{
+    KeyPrefix, Rule, RuleLimit,
+    error::Problems,
+    explain::Explanation,
+    grammar::DeclaredDomain,
+    redaction::{Redaction, Redactions},
+};
+use crate::limit::{Entry, Override, Unit};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// The rules of one domain.
+#[derive(Clone, Debug)]
+pub struct DomainRules {
+    name: Arc<str>,
+    root: Level,
+    /// The limits of requests that have their own, one for each of [`Unit::ALL`]; the number of requests is theirs.
+    overrides: [RuleLimit; Unit::ALL.len()],
+    has_replaces: bool,
+    may_queue: bool,
+    redactions: Redactions,
+}
+
+/// The rule of a descriptor.
+#[derive(Clone, Debug)]
+pub struct Found<'r> {
+    /// The rule of the last entry.
+    pub rule: &'r Rule,
+    /// Entries, by index, with a counter that all their values share: its key has this pattern instead of the value.
+    pub shared: SharedPatterns<'r>,
+}
+
+/// Patterns, each with the index of its entry.
+type SharedPatterns<'r> = SmallVec<[(usize, &'r str); 1]>;
+
+/// An entry that leads to a rule.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RuleEntry<'r> {
+    /// The key; none if the rule has a wildcard in its place.
+    pub key: Option<&'r str>,
+    /// The values that match.
+    pub value: RuleValue<'r>,
+}
+
+/// The values of an entry that match a rule, and which of them share a counter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RuleValue<'r> {
+    /// This one.
+    Exact(&'r str),
+    /// All that match this pattern; they share one counter.
+    Shared(&'r str),
+    /// Several; each has a counter of its own.
+    Any,
+}
+
+impl DomainRules {
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The rule of a descriptor with these entries, if it has one.
+    #[inline]
+    pub fn find<'r>(&'r self, entries: &[Entry<'_>]) -> Option<Found<'r>> {
+        let mut shared = SmallVec::new();
+        let rule = self.follow(entries, &mut shared)?;
+        Some(Found { rule, shared })
+    }
+
+    /// The same; adds the patterns of shared values to `shared`. The result fits a register.
+    fn follow<'r>(&'r self, entries: &[Entry<'_>], shared: &mut SharedPatterns<'r>) -> Option<&'r Rule> {
+        let (mut level, mut rule) = (&self.root, None);
+        for (index, entry) in entries.iter().enumerate() {
+            let (matched, node) = level.step(entry)?;
+            if let Some(pattern) = matched.shared() {
+                shared.push((index, pattern.as_str()));
+            }
+            (level, rule) = (&node.below, Some(&node.rule));
+        }
+        rule
+    }
+
+    /// Explains the matching of the entries, step by step.
+    pub fn explain(&self, entries: &[Entry<'_>]) -> Explanation<'_> {
+        Explanation::new(&self.root, entries)
+    }
+
+    /// Whether any rule replaces limits of others.
+    pub fn has_replaces(&self) -> bool {
+        self.has_replaces
+    }
+
+    /// Whether any rule may queue requests. A shadow rule never does.
+    pub fn may_queue(&self) -> bool {
+        self.may_queue
+    }
+
+    /// The limit of a request that has its own, with the default algorithm of rules.
+    pub fn override_limit(&self, limit: Override) -> RuleLimit {
+        let Override { requests, unit } = limit;
+        let template = &self.overrides[unit as usize];
+        let algorithm = template.semantics.algorithm(requests, template.window);
+        RuleLimit { requests, algorithm, ..template.clone() }
+    }
+
+    /// How the decision log writes values of this key; none if no descriptor declares it.
+    pub fn redaction(&self, key: &str) -> Option<Redaction> {
+        self.redactions.of(key)
+    }
+
+    /// Every rule, in the order of the files.
+    pub fn rules(&self) -> Vec<&Rule> {
+        let mut rules = Vec::new();
+        self.root.add_rules(&mut rules);
+        rules.sort_by_key(|rule| &rule.origin);
+        rules
+    }
+
+    /// See [`RuleSet::set_key_prefixes`](super::RuleSet::set_key_prefixes).
+    pub(super) fn set_key_prefixes(
+        &mut self,
+        start: &mut impl FnMut(&str, &RuleLimit, &[RuleEntry<'_>]) -> Option<KeyPrefix>,
+    ) {
+        let name = &self.name;
+        self.root.set_key_prefixes(&mut Vec::new(), &mut |limit, way| start(name, limit, way));
+    }
+
+    /// Compiles the declarations of all files for the domain; duplicate descriptors are reported.
+    pub(super) fn compile(
+        declared: DeclaredDomain,
+        overrides: [RuleLimit; Unit::ALL.len()],
+        problems: &mut Problems,
+    ) -> Self {
+        let redactions = Redactions::new(&declared.descriptors);
+        let root = Level::compile(declared.descriptors, problems);
+        let (has_replaces, may_queue) = (false, false);
+        let mut rules = Self { name: declared.name, root, overrides, has_replaces, may_queue, redactions };
+        rules.has_replaces = rules.rules().iter().any(|rule| !rule.replaces.is_empty());
+        rules.may_queue = rules.rules().iter().any(|rule| rule.may_queue());
+        rules
+    }
+}

@@ -1,0 +1,67 @@
+//! Requests and their outcomes, in the terms of the naive limiter.
+
+/// A descriptor of a request, and its hits.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct DescriptorHits {
+    /// Number of the rule; the number of rules means that no rule matches.
+    pub rule: usize,
+    /// Number of the value.
+    pub value: usize,
+    pub hits: Hits,
+    /// A limit sent with the descriptor, per second.
+    pub own: Option<u32>,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Hits {
+    Take(u64),
+    Peek,
+    GiveBack(u64),
+}
+
+/// Result of a request.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Outcome {
+    /// Queued until its release.
+    Queued,
+    /// Whether it is over its limits, and the status of each descriptor.
+    Decided(bool, Vec<Status>),
+}
+
+/// Status of one descriptor.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Status {
+    pub is_over: bool,
+    /// Of the tightest limit; none if no limit applies to the descriptor.
+    pub limit: Option<Tightest>,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub struct Tightest {
+    pub remaining: u64,
+    pub reset: Wait,
+}
+
+/// Time until a reset, in ascending order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Wait {
+    /// Until there is room for a counter; the time is unknown.
+    Unknown,
+    /// In nanoseconds.
+    After(u64),
+    Never,
+}
+
+impl Wait {
+    pub fn known(self) -> Option<u64> {
+        if let Self::After(nanos) = self { Some(nanos) } else { None }
+    }
+}
+
+pub fn takes(hits: Hits) -> u64 {
+    if let Hits::Take(hits) = hits { hits } else { 0 }
+}
+
+pub fn gives(hits: Hits) -> u64 {
+    if let Hits::GiveBack(hits) = hits { hits } else { 0 }
+}
