@@ -67,7 +67,7 @@ async fn the_metrics_count_decisions() {
         ("tidegate_counters", 3.0),
         ("tidegate_counters_max", 3.0),
         (r#"tidegate_no_room_total{outcome="denied"}"#, 1.0),
-        ("tidegate_waiting", 0.0),
+        ("tidegate_queued", 0.0),
     ] {
         assert_eq!(found.get(name), Some(&value), "{name} of {found:#?}");
     }

@@ -31,7 +31,7 @@ impl Page<'_> {
             OnFull::Deny => "denied",
             OnFull::Allow => "admitted",
         };
-        self.gauge("waiting", "Requests in the queues of leaky buckets", limiter.queued() as u64)?;
+        self.gauge("queued", "Requests in the queues of leaky buckets", limiter.queued() as u64)?;
         let what = "Requests that needed a new counter when there was no room, by outcome";
         self.counters_of("no_room", what, &[([("outcome", outcome)], store.no_room() as u64)])
     }
