@@ -13,9 +13,9 @@ use super::{
     rls::{PRECISION_HEADER, Precision, WINDOWS_HEADER, fast_path, precision_of, response},
 };
 use crate::{
-    http2::{Fields, RequestBody, Responses, Service},
-    limit,
-    service::{CallOrigin, RateLimitService, TraceContext},
+    http2::{ClassCounts, Fields, RequestBody, Responses, Service},
+    limit::{self, Code, Timestamp},
+    service::{CallOrigin, CodeCounts, RateLimitService, TraceContext},
 };
 use http::{Request, Response};
 use std::sync::Arc;
@@ -71,6 +71,15 @@ impl GrpcPort {
             true => Arc::new(Self { peer: peer().into(), ..Self::clone(self) }),
             false => Arc::clone(self),
         }
+    }
+}
+
+/// The class of responses with this code.
+#[inline]
+fn class(code: Code) -> usize {
+    match code {
+        Code::Ok => 0,
+        Code::OverLimit => 1,
     }
 }
 
@@ -139,7 +148,7 @@ impl Service for GrpcPort {
             |call| &call.request,
             origin,
             |Call { request, head }, decision| {
-                responses.push(|out| {
+                responses.push(class(decision.code), |out| {
                     if self.service.has_additions(decision) {
                         let message = response(&self.service, request, decision, head.precision);
                         fast_path::framed_message(&message, out);
@@ -149,6 +158,16 @@ impl Service for GrpcPort {
                 });
             },
         );
+    }
+
+    #[inline]
+    fn measured_time(&self) -> Option<u64> {
+        self.service.measured_time().map(Timestamp::as_nanos)
+    }
+
+    #[inline]
+    fn on_written(&self, received: u64, [admitted, denied]: ClassCounts) {
+        self.service.count_written(Timestamp::from_nanos(received), CodeCounts { admitted, denied });
     }
 
     async fn route(self: Arc<Self>, request: Request<RequestBody>) -> Response<Body> {

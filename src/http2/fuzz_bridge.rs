@@ -28,7 +28,7 @@ impl Service for Echo {
 
     fn respond(&self, calls: &[&[u8]], responses: &mut impl Responses) {
         for body in calls {
-            responses.push(|out| out.extend_from_slice(body));
+            responses.push(0, |out| out.extend_from_slice(body));
         }
     }
 

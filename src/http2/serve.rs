@@ -1,7 +1,7 @@
 //! Drives a connection over a byte stream.
 
 use super::{
-    Activity, Http2Settings, LongLived, Service,
+    Activity, ClassCounts, Http2Settings, LongLived, Service,
     connection::{Connection, TLS_CLIENT_HELLO},
     routed::{self, TaskEvent, TaskSender},
 };
@@ -53,6 +53,7 @@ pub async fn serve<S: Service>(
         ticks,
         started: None,
         is_flushed: true,
+        unwritten: UnwrittenResponses::default(),
     };
     let (mut drain, mut evicted) = (pin!(drain), pin!(activity.evicted()));
     let (mut is_draining, mut is_evicted) = (false, false);
@@ -99,6 +100,31 @@ struct Driver<'a, I, S: Service> {
     started: Option<Instant>,
     /// Whether everything written was also flushed.
     is_flushed: bool,
+    unwritten: UnwrittenResponses,
+}
+
+/// Responses of the fast path that are measured, and not written yet.
+#[derive(Default)]
+struct UnwrittenResponses {
+    /// Time at which the bytes of their requests were read: of the first, while the client does not take its responses.
+    received: u64,
+    counts: ClassCounts,
+}
+
+impl UnwrittenResponses {
+    #[inline]
+    fn add(&mut self, received: u64, more: ClassCounts) {
+        if self.counts == ClassCounts::default() {
+            *self = Self { received, counts: more };
+        } else {
+            self.counts.iter_mut().zip(more).for_each(|(count, more)| *count += more);
+        }
+    }
+
+    #[inline]
+    fn take(&mut self) -> Option<Self> {
+        (self.counts != ClassCounts::default()).then(|| std::mem::take(self))
+    }
 }
 
 impl<I: AsyncRead + AsyncWrite + Unpin, S: Service> Driver<'_, I, S> {
@@ -148,7 +174,11 @@ impl<I: AsyncRead + AsyncWrite + Unpin, S: Service> Driver<'_, I, S> {
                 Poll::Ready(Err(error)) => Err(error),
                 Poll::Ready(Ok(())) => {
                     let bytes = buffer.filled();
+                    let received = self.service.measured_time();
                     self.connection.read(bytes, &self.service);
+                    if let Some(received) = received {
+                        self.unwritten.add(received, self.connection.responses());
+                    }
                     Ok(Poll::Ready(bytes.len()))
                 }
             }
@@ -168,7 +198,13 @@ impl<I: AsyncRead + AsyncWrite + Unpin, S: Service> Driver<'_, I, S> {
                 Poll::Ready(Err(error)) => return Err(error),
             }
         }
-        self.poll_flush(context)
+        self.poll_flush(context)?;
+        if self.is_flushed
+            && let Some(UnwrittenResponses { received, counts }) = self.unwritten.take()
+        {
+            self.service.on_written(received, counts);
+        }
+        Ok(())
     }
 
     /// Flushes the bytes that the stream buffers itself, as TLS does; a socket has none.

@@ -7,10 +7,16 @@ use http::{Request, Response};
 use http_body::Body;
 use std::{error::Error, sync::Arc};
 
+/// Number of classes of responses.
+pub const CLASSES: usize = 2;
+
+/// Numbers of responses by their class, whose meaning is the service's.
+pub type ClassCounts = [u32; CLASSES];
+
 /// Receives the responses to the calls of a batch, in the order of the calls.
 pub trait Responses {
-    /// Responds to the next call with the body that the function appends.
-    fn push(&mut self, body: impl FnOnce(&mut Vec<u8>));
+    /// Responds to the next call with the body that the function appends. `class` is below [`CLASSES`].
+    fn push(&mut self, class: usize, body: impl FnOnce(&mut Vec<u8>));
 }
 
 /// Responds to the requests of a connection.
@@ -41,6 +47,17 @@ pub trait Service: Send + Sync + 'static {
 
     /// Responds to the calls of a batch, in their order.
     fn respond(&self, calls: &[Self::Call<'_>], responses: &mut impl Responses);
+
+    /// The time in nanoseconds, if the service measures how long responses take.
+    #[inline]
+    fn measured_time(&self) -> Option<u64> {
+        None
+    }
+
+    /// Receives the number of responses that were written to the connection just now, to requests whose last bytes were
+    /// read at that time.
+    #[inline]
+    fn on_written(&self, _received: u64, _responses: ClassCounts) {}
 
     /// Responds to any other request. The future is dropped if the client cancels it.
     fn route(

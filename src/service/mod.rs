@@ -1,20 +1,26 @@
-//! The application: readiness, the clock, the limiter, response options and counts of decisions in one place.
+//! The application: readiness, the clock, the limiter, response options and figures of decisions in one place.
 //!
 //! Every protocol calls [`RateLimitService`]; nothing else decides a request of a client. Deciding does no IO, awaits
 //! nothing and does not allocate, except that [`RateLimitService::decide`] awaits the end of a queued request's wait.
 
 mod client_headers;
+mod durations;
 mod dynamic_metadata;
 mod event;
 mod limit_counts;
 mod lines;
+mod meters;
 mod queued;
+mod refusals;
 mod response_options;
 mod tally;
 
 pub use client_headers::{PlainHeaders, ResponseHeaders, StructuredHeaders};
+pub use durations::{BoundsError, CodeCounts, DurationBounds, Durations, Histogram};
 pub use event::{CallOrigin, DecisionReader, Event, TraceContext};
 pub use limit_counts::{Counts, LimitCountSettings, LimitCounts, OTHER_VALUES, Outcome};
+pub use meters::{MeterSettings, Meters};
+pub use refusals::{Refusal, Refusals};
 pub use response_options::{Additions, ResponseOptions};
 pub use tally::{Tally, Totals};
 
@@ -42,10 +48,9 @@ pub struct RateLimitService {
     request_limits: RequestLimits,
     /// None if no option is set: then a decision checks this pointer and no more.
     options: Option<Arc<ResponseOptions>>,
-    tally: Arc<Tally>,
+    meters: Arc<Meters>,
     /// Empty where decisions are only counted: then a decision checks the length and no more.
     readers: Arc<[Arc<dyn DecisionReader>]>,
-    limit_counts: Arc<LimitCounts>,
 }
 
 impl RateLimitService {
@@ -63,9 +68,8 @@ impl RateLimitService {
             clock,
             request_limits,
             options: None,
-            tally: Arc::default(),
+            meters: Arc::default(),
             readers: Arc::new([]),
-            limit_counts: Arc::default(),
         }
     }
 
@@ -91,14 +95,14 @@ impl RateLimitService {
         !self.readers.is_empty()
     }
 
-    /// The same service, which counts by limit with these settings.
-    pub fn with_limit_counts(self, settings: LimitCountSettings) -> Self {
-        Self { limit_counts: Arc::new(LimitCounts::new(settings)), ..self }
+    /// The same service with these settings of its figures.
+    pub fn with_meters(self, settings: MeterSettings) -> Self {
+        Self { meters: Arc::new(Meters::new(settings)), ..self }
     }
 
-    /// The counts of each limit.
-    pub fn limit_counts(&self) -> &Arc<LimitCounts> {
-        &self.limit_counts
+    /// The figures, for metrics.
+    pub fn meters(&self) -> &Arc<Meters> {
+        &self.meters
     }
 
     /// The largest request that is decided.
@@ -106,9 +110,16 @@ impl RateLimitService {
         &self.request_limits
     }
 
-    /// The counts of all decisions so far.
-    pub fn tally(&self) -> &Arc<Tally> {
-        &self.tally
+    /// The time, if anything reads how long responses take.
+    #[inline]
+    pub fn measured_time(&self) -> Option<Timestamp> {
+        self.meters.is_started().then(|| self.clock.now())
+    }
+
+    /// Counts responses that are written now, to requests received at that time.
+    #[inline]
+    pub fn count_written(&self, received: Timestamp, counts: CodeCounts) {
+        self.meters.count_responses(self.clock.now().since(received), counts);
     }
 
     /// Whether [`Self::decide_batch`] takes the request: the service is ready and no rule may queue the request.
@@ -151,13 +162,20 @@ impl RateLimitService {
             respond(decision)
         };
         let ticket = match limiter.pin().decide_or_queue(request, wait_max, received) {
-            Verdict::Decided(decision) => return Ok(respond(&decision, false)),
+            Verdict::Decided(decision) => {
+                let response = respond(&decision, false);
+                if let Some(now) = self.measured_time() {
+                    self.meters.count_response(now.since(received), decision.code);
+                }
+                return Ok(response);
+            }
             Verdict::Queued(ticket) => ticket,
         };
         let released = queued::released(limiter, &*self.clock, ticket).await;
         let (rules, now): (Pinned<'_>, _) = (limiter.pin(), self.clock.now());
         Ok(match released {
             Some(ticket) => {
+                self.meters.count_queue_wait(now.since(received));
                 let response = respond(&rules.queued_decision(request, &ticket, now), true);
                 limiter.release(ticket);
                 response
@@ -177,8 +195,7 @@ impl RateLimitService {
         was_queued: bool,
         facts: impl FnOnce() -> (CallOrigin<'e>, Timestamp),
     ) {
-        self.tally.count(decision);
-        self.limit_counts.count(request, decision, was_queued);
+        self.meters.count_decision(request, decision, was_queued);
         if self.has_readers() {
             let (origin, received) = facts();
             self.pass_on(&Event { request, decision, origin, received, clock: &*self.clock });

@@ -1,13 +1,13 @@
 //! Counts of decisions.
 
-use super::lines::{LINES, line};
+use super::lines::{LINES, ThreadLine};
 use crate::limit::{Code, Decision, Status};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counts of decisions.
 pub struct Tally(Box<[Line]>);
 
-/// The counts of some threads.
+/// The counts of one thread.
 #[derive(Default)]
 #[repr(align(128))]
 struct Line {
@@ -37,15 +37,16 @@ impl Tally {
     /// Counts a decision that is sent.
     #[inline]
     pub fn count(&self, decision: &Decision<'_>) {
-        let line = &self.0[line()];
+        let thread = ThreadLine::current();
+        let line = thread.of(&self.0);
         let by_code = match decision.code {
             Code::Ok => &line.admitted,
             Code::OverLimit => &line.denied,
         };
-        by_code.fetch_add(1, Ordering::Relaxed);
+        thread.add(by_code, 1);
         let without = decision.statuses.iter().filter(|status| **status == Status::NO_LIMIT).count();
         if without > 0 {
-            line.without_limit.fetch_add(without as u64, Ordering::Relaxed);
+            thread.add(&line.without_limit, without as u64);
         }
     }
 

@@ -26,7 +26,7 @@ impl Service for Reader {
 
     fn respond(&self, calls: &[()], responses: &mut impl Responses) {
         for () in calls {
-            responses.push(|out| out.extend_from_slice(b"fast"));
+            responses.push(0, |out| out.extend_from_slice(b"fast"));
         }
     }
 

@@ -70,8 +70,9 @@ struct InOrder<'c, S: Service, I> {
 
 impl<S: Service, I: Iterator<Item = (u32, StreamSendWindow)>> Responses for InOrder<'_, S, I> {
     #[inline]
-    fn push(&mut self, body: impl FnOnce(&mut Vec<u8>)) {
+    fn push(&mut self, class: usize, body: impl FnOnce(&mut Vec<u8>)) {
         if let Some((stream, send_window)) = self.streams.next() {
+            self.connection.responses[class] += 1;
             self.connection.write_response(stream, send_window, body);
         }
     }

@@ -20,7 +20,7 @@ mod tests;
 mod time;
 
 use super::{
-    ConnectionError, ErrorCode, Http2Settings, PartialHeaderBlock, ReadBuffer, RequestBody, Service,
+    ClassCounts, ConnectionError, ErrorCode, Http2Settings, PartialHeaderBlock, ReadBuffer, RequestBody, Service,
     flow_control::{DEFAULT_WINDOW, RecvWindow, SendWindow},
     frame::{self, Frame, PREFACE},
     request_headers::RequestDecoder,
@@ -86,6 +86,8 @@ pub(super) struct Connection<S: Service> {
     tasks: TaskSender,
     budget: Budget,
     time: time::Times,
+    /// Responses of the fast path to the bytes that were read last.
+    responses: ClassCounts,
 }
 
 /// Phase of the connection. Phases only advance.
@@ -131,6 +133,7 @@ impl<S: Service> Connection<S> {
             tasks,
             budget: Budget::default(),
             time: time::Times::default(),
+            responses: ClassCounts::default(),
         }
     }
 
@@ -185,12 +188,19 @@ impl<S: Service> Connection<S> {
             return;
         }
         self.time.on_read();
+        self.responses = ClassCounts::default();
         let mut incoming = std::mem::take(&mut self.incoming);
         let taken = incoming.read(bytes, |rest| self.take_frames(rest, service));
         self.incoming = incoming;
         if let Err(error) = taken {
             self.fail(error);
         }
+    }
+
+    /// The responses of the fast path to the bytes that were read last, by their class.
+    #[inline]
+    pub(super) fn responses(&self) -> ClassCounts {
+        self.responses
     }
 
     /// The next request to be routed.

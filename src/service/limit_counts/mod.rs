@@ -8,14 +8,14 @@
 //!
 //! Limits whose rules show values in metrics are counted by value, under a lock that only scrapes contend for.
 
-use super::lines::{LINES, line};
+use super::lines::{LINES, ThreadLine};
 use crate::limit::{AppliedBeside, Code, Decision, Descriptor, Hits, Request, SeriesId, Status};
 use std::{
     collections::HashMap,
     fmt::Write,
     sync::{
         Mutex, MutexGuard, OnceLock, PoisonError, RwLock,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicU32, AtomicU64, Ordering},
     },
 };
 
@@ -126,9 +126,9 @@ struct Cells {
 
 impl Cells {
     #[inline]
-    fn add(&self, outcome: Outcome, hits: u64) {
-        self.hits[outcome as usize].fetch_add(hits, Ordering::Relaxed);
-        self.requests[outcome as usize].fetch_add(1, Ordering::Relaxed);
+    fn add(&self, thread: ThreadLine, outcome: Outcome, hits: u64) {
+        thread.add(&self.hits[outcome as usize], hits);
+        thread.add(&self.requests[outcome as usize], 1);
     }
 
     /// Starts at zero for another name.
@@ -162,8 +162,6 @@ struct Line {
 /// Counts for each limit.
 pub struct LimitCounts {
     settings: LimitCountSettings,
-    /// Whether anything reads the counts; else nothing is counted.
-    is_read: AtomicBool,
     lines: Box<[Line]>,
     /// The values that are counted apart, by series. Read when a thread sees values for the first time.
     values: RwLock<KnownValues>,
@@ -185,34 +183,22 @@ impl Default for LimitCounts {
 }
 
 impl LimitCounts {
-    /// Counts nothing until [`Self::start_reading`].
+    /// Counts of nothing yet.
     pub fn new(settings: LimitCountSettings) -> Self {
         let chunks = settings.series_max / CHUNK + 1;
         let line =
             || Line { chunks: (0..chunks).map(|_| OnceLock::new()).collect(), by_values: Mutex::default() };
         Self {
             settings,
-            is_read: AtomicBool::new(false),
             lines: (0..LINES).map(|_| line()).collect(),
             values: RwLock::default(),
         }
     }
 
-    /// Counts from now on.
-    pub fn start_reading(&self) {
-        self.is_read.store(true, Ordering::Relaxed);
-    }
-
-    /// Counts a decision that is sent, if anything reads the counts.
-    #[inline]
+    /// Counts a decision that is sent.
     pub fn count(&self, request: &Request<'_>, decision: &Decision<'_>, was_queued: bool) {
-        if self.is_read.load(Ordering::Relaxed) {
-            self.count_all(request, decision, was_queued);
-        }
-    }
-
-    fn count_all(&self, request: &Request<'_>, decision: &Decision<'_>, was_queued: bool) {
-        let line = &self.lines[line()];
+        let thread = ThreadLine::current();
+        let line = (thread, thread.of(&self.lines));
         for (descriptor, status) in request.descriptors().iter().zip(&decision.statuses) {
             let Some(limit) = status.limit else { continue };
             let applied = Applied {
@@ -239,7 +225,7 @@ impl LimitCounts {
     #[inline]
     fn count_one(
         &self,
-        line: &Line,
+        (thread, line): (ThreadLine, &Line),
         applied: &Applied,
         descriptor: &Descriptor<'_>,
         status: &Status<'_>,
@@ -268,9 +254,9 @@ impl LimitCounts {
             return;
         }
         let cells = line.cells(applied.series);
-        cells.add(outcome, hits);
+        cells.add(thread, outcome, hits);
         if near > 0 {
-            cells.add(Outcome::NearLimit, near);
+            cells.add(thread, Outcome::NearLimit, near);
         }
     }
 

@@ -37,7 +37,6 @@ impl World {
         let store =
             StoreSettings { seed: Seed::from_bytes([7; 16]), counters_max: 100, on_full: OnFull::Deny };
         let counts = LimitCounts::new(settings);
-        counts.start_reading();
         Self { limiter: Limiter::new(rules, store, false), counts }
     }
 

@@ -1,0 +1,109 @@
+//! The figures of the service, for metrics.
+
+use super::{CodeCounts, DurationBounds, Durations, LimitCountSettings, LimitCounts, Refusal, Refusals, Tally};
+use crate::limit::{Code, Decision, Request};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+/// Settings of the figures.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct MeterSettings {
+    /// Counts of each limit.
+    pub limits: LimitCountSettings,
+    /// Buckets of the durations of responses.
+    pub bounds: DurationBounds,
+}
+
+/// The figures of the service. Nothing is counted until [`Self::start`].
+#[derive(Default)]
+pub struct Meters {
+    is_started: AtomicBool,
+    decisions: Tally,
+    limits: LimitCounts,
+    durations: Durations,
+    refusals: Refusals,
+}
+
+impl Meters {
+    /// Figures with these settings.
+    pub fn new(settings: MeterSettings) -> Self {
+        Self {
+            limits: LimitCounts::new(settings.limits),
+            durations: Durations::new(settings.bounds),
+            ..Self::default()
+        }
+    }
+
+    /// Counts from now on: something reads the figures.
+    pub fn start(&self) {
+        self.is_started.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether anything reads the figures.
+    #[inline]
+    pub fn is_started(&self) -> bool {
+        self.is_started.load(Ordering::Relaxed)
+    }
+
+    /// Counts of decisions.
+    pub fn decisions(&self) -> &Tally {
+        &self.decisions
+    }
+
+    /// Counts of each limit.
+    pub fn limits(&self) -> &LimitCounts {
+        &self.limits
+    }
+
+    /// Durations of responses and of waits in queues.
+    pub fn durations(&self) -> &Durations {
+        &self.durations
+    }
+
+    /// Counts of refused requests.
+    pub fn refusals(&self) -> &Refusals {
+        &self.refusals
+    }
+
+    /// Counts a decision that is sent.
+    #[inline]
+    pub(super) fn count_decision(&self, request: &Request<'_>, decision: &Decision<'_>, was_queued: bool) {
+        if self.is_started() {
+            self.decisions.count(decision);
+            self.limits.count(request, decision, was_queued);
+        }
+    }
+
+    /// Counts responses that took equally long.
+    #[inline]
+    pub(super) fn count_responses(&self, duration: Duration, counts: CodeCounts) {
+        self.durations.count_responses(duration, counts);
+    }
+
+    /// Counts a response that took so long off the fast path.
+    pub(super) fn count_response(&self, duration: Duration, code: Code) {
+        let counts = match code {
+            Code::Ok => CodeCounts { admitted: 1, denied: 0 },
+            Code::OverLimit => CodeCounts { admitted: 0, denied: 1 },
+        };
+        if self.is_started() {
+            self.durations.count_responses(duration, counts);
+        }
+    }
+
+    /// Counts the wait of a queued request that was released.
+    pub(super) fn count_queue_wait(&self, wait: Duration) {
+        if self.is_started() {
+            self.durations.count_queue_wait(wait);
+        }
+    }
+
+    /// Counts a request that is refused.
+    pub fn count_refusal(&self, refusal: Refusal) {
+        if self.is_started() {
+            self.refusals.count(refusal);
+        }
+    }
+}
