@@ -238,7 +238,7 @@ impl Serve {
                 text_bytes_max: self.bounds.max_text_bytes,
             },
             response_options: self.response_options.options(self.read_as.compat)?,
-            limit_counts: self.metrics.limit_counts(),
+            meters: self.metrics.meters()?,
             message_bytes_max: self.bounds.max_message_bytes,
             connections: self.connections.bounds(),
             long_lived_calls: self.connections.long_lived_calls(),

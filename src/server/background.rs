@@ -54,10 +54,10 @@ impl Background {
     pub(super) fn sources(&self, service: &RateLimitService, tls: &PortCounts) -> Sources {
         let snapshots = self.snapshots.as_ref().map(|snapshots| Arc::clone(snapshots.counts()));
         let (limiter, config) = (Arc::clone(&self.limiter), Arc::clone(&self.config));
-        let (tally, limit_counts) = (Arc::clone(service.tally()), Arc::clone(service.limit_counts()));
+        let meters = Arc::clone(service.meters());
         let tls = vec![("grpc", Arc::clone(&tls.grpc)), ("http", Arc::clone(&tls.http))];
         let decision_log = self.decision_log.clone();
-        Sources { tally, limit_counts, limiter, config, snapshots, tls, decision_log }
+        Sources { meters, limiter, config, snapshots, tls, decision_log }
     }
 
     /// Stops the threads and writes the last snapshot; called after the last decision.

@@ -58,7 +58,7 @@ impl Listening {
         }
         let service = RateLimitService::restoring(Arc::clone(clock), settings.request_limits)
             .with_response_options(settings.response_options.clone())
-            .with_limit_counts(settings.limit_counts);
+            .with_meters(settings.meters.clone());
         let traces = Traces::start()?;
         let mut readers: Vec<Arc<dyn DecisionReader>> = Vec::new();
         readers.extend(traces.clone().map(|traces| Arc::new(traces) as Arc<dyn DecisionReader>));

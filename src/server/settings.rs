@@ -7,7 +7,7 @@ use crate::{
     http2::Http2Settings,
     limit::RequestLimits,
     rules::{LoadOptions, Source},
-    service::{LimitCountSettings, ResponseOptions},
+    service::{MeterSettings, ResponseOptions},
     telemetry::DecisionLog,
     transport::ListenAddress,
 };
@@ -34,8 +34,8 @@ pub struct Settings {
     pub request_limits: RequestLimits,
     /// Optional content of responses besides the code and the statuses.
     pub response_options: ResponseOptions,
-    /// Counts of each limit.
-    pub limit_counts: LimitCountSettings,
+    /// The figures for metrics.
+    pub meters: MeterSettings,
     /// Bytes of one gRPC message before it is decoded.
     pub message_bytes_max: usize,
     /// Bounds on the number of connections.

@@ -46,8 +46,8 @@ impl DurationBounds {
     /// The bounds of queue waits: 1 ms to 10 s.
     fn of_queue_waits() -> Self {
         Self::of_micros(&[
-            1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000, 5_000_000,
-            10_000_000,
+            1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000,
+            5_000_000, 10_000_000,
         ])
     }
 
@@ -66,9 +66,7 @@ impl DurationBounds {
 impl Default for DurationBounds {
     /// 10 µs to 100 ms.
     fn default() -> Self {
-        Self::of_micros(&[
-            10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000,
-        ])
+        Self::of_micros(&[10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000])
     }
 }
 
@@ -168,7 +166,8 @@ impl Durations {
     }
 
     fn sum(&self, bounds: &DurationBounds, cells: impl Fn(&Line) -> &Cells) -> Histogram {
-        let sum = |count: &dyn Fn(&Cells) -> u64| self.lines.iter().map(|line| count(cells(line))).sum::<u64>();
+        let sum =
+            |count: &dyn Fn(&Cells) -> u64| self.lines.iter().map(|line| count(cells(line))).sum::<u64>();
         let bounds: Vec<f64> = bounds.in_seconds().collect();
         let bucket = |bucket: usize| sum(&|cells| cells.buckets[bucket].load(Ordering::Relaxed));
         let buckets = (0..=bounds.len()).map(bucket).collect();
@@ -204,7 +203,8 @@ mod tests {
         durations.count_queue_wait(Duration::from_millis(300));
         durations.count_queue_wait(Duration::from_secs(60));
         let waits = durations.queue_waits();
-        let found: Vec<_> = waits.bounds.iter().zip(&waits.buckets).filter(|(_, count)| **count > 0).collect();
+        let found: Vec<_> =
+            waits.bounds.iter().zip(&waits.buckets).filter(|(_, count)| **count > 0).collect();
         assert_eq!(found, [(&0.5, &1)]);
         assert_eq!((waits.buckets.last(), waits.sum), (Some(&1), 60.3));
     }

@@ -1,6 +1,8 @@
 //! The figures of the service, for metrics.
 
-use super::{CodeCounts, DurationBounds, Durations, LimitCountSettings, LimitCounts, Refusal, Refusals, Tally};
+use super::{
+    CodeCounts, DurationBounds, Durations, LimitCountSettings, LimitCounts, Refusal, Refusals, Tally,
+};
 use crate::limit::{Code, Decision, Request};
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -105,5 +107,40 @@ impl Meters {
         if self.is_started() {
             self.refusals.count(refusal);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::{Status, Timestamp};
+
+    /// Decides, refuses and times once.
+    fn use_once(meters: &Meters) {
+        let decision = Decision::new(Code::Ok, [Status::NO_LIMIT].into_iter().collect());
+        meters.count_decision(&Request::new("d"), &decision, false);
+        meters.count_response(Duration::from_micros(1), Code::Ok);
+        meters.count_queue_wait(Timestamp::from_millis(2).since(Timestamp::from_millis(1)));
+        meters.count_refusal(Refusal::NoDescriptors);
+    }
+
+    fn sums(meters: &Meters) -> [u64; 4] {
+        let durations = meters.durations();
+        [
+            meters.decisions().totals().admitted,
+            durations.responses(Code::Ok).buckets.iter().sum(),
+            durations.queue_waits().buckets.iter().sum(),
+            meters.refusals().sum(Refusal::NoDescriptors),
+        ]
+    }
+
+    #[test]
+    fn nothing_is_counted_until_something_reads() {
+        let meters = Meters::default();
+        use_once(&meters);
+        assert_eq!(sums(&meters), [0; 4]);
+        meters.start();
+        use_once(&meters);
+        assert_eq!(sums(&meters), [1; 4]);
     }
 }

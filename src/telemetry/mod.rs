@@ -4,7 +4,6 @@ mod decision_log;
 mod exposition;
 mod logging;
 mod metrics;
-mod tls_metrics;
 mod traces;
 
 pub use decision_log::{DecisionLog, DecisionLogError, DecisionLogSettings, Rotation, SampleRate, Target};

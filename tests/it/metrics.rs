@@ -2,9 +2,10 @@
 
 use crate::{
     admin::{get, metrics, start, start_from},
-    support::rules_file,
+    support::{descriptor, rules_file},
 };
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
+use tidegate::api::pb::service::RateLimitRequest;
 
 /// The families in docs/metrics.md with their types, and the labels of each.
 fn documented() -> BTreeMap<String, String> {
@@ -111,4 +112,70 @@ async fn counts_of_a_limit_go_on_across_a_reload_that_renumbers_it() {
         Some(&2.0),
         "{found:#?}"
     );
+}
+
+/// The metrics once `has` holds: a response is timed just after it is written.
+async fn metrics_when(port: u16, has: impl Fn(&BTreeMap<String, f64>) -> bool) -> BTreeMap<String, f64> {
+    let mut found = metrics(port).await;
+    for _ in 0..500 {
+        if has(&found) {
+            return found;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        found = metrics(port).await;
+    }
+    panic!("not in time: {found:#?}");
+}
+
+#[tokio::test]
+async fn each_response_is_timed_once_by_its_code() {
+    let (server, port) = start(RULES, &["--metrics-duration-buckets", "1us,1h"]);
+    let mut client = server.client().await;
+    for _ in 0..6 {
+        client.hit("shop", &[("user", "ann")]).await.expect("a response");
+    }
+    let series = |name: &str, labels: &str| format!("tidegate_decision_duration_seconds_{name}{{{labels}}}");
+    let found = metrics_when(port, |found| found[&series("count", "code=\"over_limit\"")] >= 2.0).await;
+    for (code, count) in [("ok", 4.0), ("over_limit", 2.0)] {
+        let of_code = format!("code=\"{code}\"");
+        assert_eq!(found[&series("count", &of_code)], count, "{found:#?}");
+        assert_eq!(found[&series("bucket", &format!("le=\"0.000001\",{of_code}"))], 0.0);
+        assert_eq!(found[&series("bucket", &format!("le=\"3600.0\",{of_code}"))], count);
+        let sum = found[&series("sum", &of_code)];
+        assert!(sum > count * 1e-6 && sum < 60.0, "{sum}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_off_the_fast_path_is_timed_too() {
+    let (server, port) = start(RULES, &[]);
+    let message = RateLimitRequest {
+        domain: "shop".into(),
+        descriptors: vec![descriptor(&[("user", "ann")])],
+        hits_addend: 1,
+    };
+    let mut request = tonic::Request::new(message);
+    request.metadata_mut().insert("tidegate-windows", "1".parse().expect("ASCII"));
+    server.client().await.0.should_rate_limit(request).await.expect("a response");
+    let count = r#"tidegate_decision_duration_seconds_count{code="ok"}"#;
+    metrics_when(port, |found| found[count] == 1.0).await;
+}
+
+#[tokio::test]
+async fn waits_in_queues_are_timed_apart() {
+    let rules = "
+domain: shop
+descriptors:
+  - { key: k, rate_limit: { unit: second, requests_per_unit: 20, algorithm: leaky_bucket, burst: 1, max_wait: 9s } }
+";
+    let (server, port) = start(rules, &[]);
+    let mut client = server.client().await;
+    for _ in 0..3 {
+        client.hit("shop", &[("k", "")]).await.expect("a response");
+    }
+    let (waits, responses) =
+        ("tidegate_queue_wait_seconds_count", r#"tidegate_decision_duration_seconds_count{code="ok"}"#);
+    let found = metrics_when(port, |found| found[waits] + found[responses] == 3.0).await;
+    assert!((1.0..=2.0).contains(&found[waits]), "{found:#?}");
+    assert!(found["tidegate_queue_wait_seconds_sum"] > 0.01);
 }

@@ -20,7 +20,8 @@ mod tests;
 mod time;
 
 use super::{
-    ClassCounts, ConnectionError, ErrorCode, Http2Settings, PartialHeaderBlock, ReadBuffer, RequestBody, Service,
+    ClassCounts, ConnectionError, ErrorCode, Http2Settings, PartialHeaderBlock, ReadBuffer, RequestBody,
+    Service,
     flow_control::{DEFAULT_WINDOW, RecvWindow, SendWindow},
     frame::{self, Frame, PREFACE},
     request_headers::RequestDecoder,

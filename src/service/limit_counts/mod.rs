@@ -188,11 +188,7 @@ impl LimitCounts {
         let chunks = settings.series_max / CHUNK + 1;
         let line =
             || Line { chunks: (0..chunks).map(|_| OnceLock::new()).collect(), by_values: Mutex::default() };
-        Self {
-            settings,
-            lines: (0..LINES).map(|_| line()).collect(),
-            values: RwLock::default(),
-        }
+        Self { settings, lines: (0..LINES).map(|_| line()).collect(), values: RwLock::default() }
     }
 
     /// Counts a decision that is sent.

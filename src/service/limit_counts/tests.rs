@@ -187,10 +187,11 @@ fn limits_beyond_the_bound_are_counted_together() {
 fn counts_start_at_zero_when_a_slot_has_another_name() {
     let counts = LimitCounts::default();
     let (former, later) = (SeriesId { slot: 5, use_number: 0 }, SeriesId { slot: 5, use_number: 1 });
-    counts.lines[line()].cells(former).add(Outcome::Denied, 3);
+    let thread = ThreadLine::current();
+    thread.of(&counts.lines).cells(former).add(thread, Outcome::Denied, 3);
     assert_eq!(counts.counts(former).hits(Outcome::Denied), 3);
     assert_eq!(counts.counts(later), Counts::default());
-    counts.lines[line()].cells(later).add(Outcome::Denied, 1);
+    thread.of(&counts.lines).cells(later).add(thread, Outcome::Denied, 1);
     assert_eq!(counts.counts(later).hits(Outcome::Denied), 1);
     assert_eq!(counts.counts(former), Counts::default());
 }
@@ -204,11 +205,4 @@ fn counts_of_many_threads_are_not_lost() {
         }
     });
     assert_eq!(world.counted(), ["ten admitted 10/10", "ten denied 390/390", "ten near_limit 2/2"]);
-}
-
-#[test]
-fn nothing_is_counted_while_nothing_reads() {
-    let world = World { counts: LimitCounts::default(), ..world() };
-    world.decide(&[("ten", hits(1))]);
-    assert!(world.counted().is_empty());
 }

@@ -3,15 +3,14 @@
 //! A limit of the rules has samples for `admitted` and `denied` from the start, so that rates are right from the first hit;
 //! all others appear once they are not zero.
 
-use super::page::Page;
+use super::{
+    page::Page,
+    sink::{Kind, Value},
+};
 use crate::{
     limit::SeriesId,
     rules::{LimitName, RuleSet},
     service::{Counts, LimitCounts, Outcome},
-};
-use prometheus_client::{
-    encoding::{MetricEncoder, NoLabelSet},
-    metrics::MetricType,
 };
 use std::{
     collections::{BTreeMap, HashMap},
@@ -35,76 +34,66 @@ struct Figures {
 impl Page<'_> {
     pub(super) fn limits(&mut self, counts: &LimitCounts, rules: &RuleSet) -> fmt::Result {
         let (figures, values) = figures(counts, rules);
-        let what = "Hits by limit and outcome";
-        self.by_outcome("limit_hits", what, &figures, Counts::hits)?;
-        let what = "Requests by limit and outcome, once for each descriptor that the limit applied to";
-        self.by_outcome("limit_requests", what, &figures, Counts::requests)?;
-        let what = "Hits that the limit admits in one window";
-        self.of_limits("limit_max_hits", what, &figures, |(requests, _)| f64::from(requests))?;
-        let what = "Length of the limit's window";
-        self.of_limits("limit_window_seconds", what, &figures, |(_, seconds)| seconds)?;
+        let help = "Hits by limit and outcome";
+        self.by_outcome("limit_hits", help, &figures, Counts::hits)?;
+        let help = "Requests by limit and outcome, once for each descriptor that the limit applied to";
+        self.by_outcome("limit_requests", help, &figures, Counts::requests)?;
+        let help = "Hits that the limit admits in one window";
+        self.of_limits("limit_max_hits", help, &figures, |(requests, _)| f64::from(requests))?;
+        let help = "Length of the limit's window";
+        self.of_limits("limit_window_seconds", help, &figures, |(_, seconds)| seconds)?;
         self.gauge("limit_series", "Names of limits with series of their own", figures.len() as u64)?;
-        let what = "Limits in force that share the series of limit=\"other\"";
-        self.gauge("limits_without_series", what, rules.limits_without_series() as u64)?;
+        let help = "Limits in force that share the series of limit=\"other\"";
+        self.gauge("limits_without_series", help, rules.limits_without_series() as u64)?;
         self.gauge("limit_value_series", "Values of descriptors with series of their own", values as u64)
     }
 
     fn by_outcome(
         &mut self,
         name: &str,
-        what: &str,
+        help: &str,
         figures: &BTreeMap<SeriesId, Figures>,
         read: fn(&Counts, Outcome) -> u64,
     ) -> fmt::Result {
-        let mut metric = self.0.encode_descriptor(name, what, None, MetricType::Counter)?;
-        for of_limit in figures.values() {
-            let LimitName { domain, limit } = &*of_limit.name;
-            for outcome in Outcome::ALL {
-                let is_expected = matches!(outcome, Outcome::Admitted | Outcome::Denied);
-                if of_limit.counts.requests(outcome) > 0 || (is_expected && of_limit.in_force.is_some()) {
-                    let labels = [("domain", &**domain), ("limit", limit), ("outcome", outcome.label())];
-                    sample(&mut metric, &labels, read(&of_limit.counts, outcome))?;
+        self.samples(name, help, Kind::Counter, &mut |samples| {
+            for of_limit in figures.values() {
+                let LimitName { domain, limit } = &*of_limit.name;
+                let (domain, limit) = (("domain", &**domain), ("limit", &**limit));
+                for outcome in Outcome::ALL {
+                    let is_expected = matches!(outcome, Outcome::Admitted | Outcome::Denied);
+                    if of_limit.counts.requests(outcome) > 0 || (is_expected && of_limit.in_force.is_some()) {
+                        let value = read(&of_limit.counts, outcome);
+                        samples.sample(&[domain, limit, ("outcome", outcome.label())], value.into())?;
+                    }
+                }
+                for (values, counts) in &of_limit.by_values {
+                    for outcome in Outcome::ALL.into_iter().filter(|outcome| counts.requests(*outcome) > 0) {
+                        let labels = [domain, limit, ("values", &**values), ("outcome", outcome.label())];
+                        samples.sample(&labels, read(counts, outcome).into())?;
+                    }
                 }
             }
-            for (values, counts) in &of_limit.by_values {
-                for outcome in Outcome::ALL.into_iter().filter(|outcome| counts.requests(*outcome) > 0) {
-                    let labels = [
-                        ("domain", &**domain),
-                        ("limit", limit),
-                        ("values", values),
-                        ("outcome", outcome.label()),
-                    ];
-                    sample(&mut metric, &labels, read(counts, outcome))?;
-                }
-            }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     fn of_limits(
         &mut self,
         name: &str,
-        what: &str,
+        help: &str,
         figures: &BTreeMap<SeriesId, Figures>,
         read: fn((u32, f64)) -> f64,
     ) -> fmt::Result {
-        let mut metric = self.0.encode_descriptor(name, what, None, MetricType::Gauge)?;
-        for Figures { name, in_force, .. } in figures.values() {
-            if let Some(in_force) = in_force {
-                let labels = [("domain", &*name.domain), ("limit", &*name.limit)];
-                metric.encode_family(&labels)?.encode_gauge(&read(*in_force))?;
+        self.samples(name, help, Kind::Gauge, &mut |samples| {
+            for Figures { name, in_force, .. } in figures.values() {
+                if let Some(in_force) = in_force {
+                    let labels = [("domain", &*name.domain), ("limit", &*name.limit)];
+                    samples.sample(&labels, Value::Float(read(*in_force)))?;
+                }
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
-}
-
-fn sample<const LABELS: usize>(
-    metric: &mut MetricEncoder<'_>,
-    labels: &[(&str, &str); LABELS],
-    value: u64,
-) -> fmt::Result {
-    metric.encode_family(labels)?.encode_counter::<NoLabelSet, _, u64>(&value, None)
 }
 
 /// The figures of all series, and the number of values that are counted apart.

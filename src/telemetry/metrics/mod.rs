@@ -4,19 +4,17 @@ mod limits;
 mod page;
 mod process;
 mod server;
+mod sink;
+mod text;
+mod tls;
 
-use self::{page::Page, process::Process};
+use self::{page::Page, sink::Sink, text::TextSink};
 use super::{
     DecisionLog,
     exposition::{MetricsFormat, to_prometheus},
-    tls_metrics,
 };
 use crate::{
-    config::Config,
-    limiter::Limiter,
-    service::{LimitCounts, Tally},
-    snapshot::SnapshotCounts,
-    transport::TlsCounts,
+    config::Config, limiter::Limiter, service::Meters, snapshot::SnapshotCounts, transport::TlsCounts,
 };
 use prometheus_client::{
     collector::Collector,
@@ -31,10 +29,8 @@ use std::{
 /// Source of the figures. It exists once the counters are restored.
 #[derive(Clone)]
 pub struct Sources {
-    /// The counts of decisions.
-    pub tally: Arc<Tally>,
-    /// The counts of each limit.
-    pub limit_counts: Arc<LimitCounts>,
+    /// The figures of decisions.
+    pub meters: Arc<Meters>,
     /// The counters.
     pub limiter: Arc<Limiter>,
     /// The rules.
@@ -58,15 +54,13 @@ impl Metrics {
     pub fn new() -> Self {
         let sources = Arc::new(OnceLock::new());
         let mut registry = Registry::default();
-        registry.register_collector(Box::new(Process));
-        let of_tidegate = registry.sub_registry_with_prefix("tidegate");
-        of_tidegate.register_collector(Box::new(Reader(Arc::clone(&sources))));
+        registry.register_collector(Box::new(Reader(Arc::clone(&sources))));
         Self { registry, sources }
     }
 
     /// Reads figures from these sources from now on. Only the first call has an effect.
     pub fn start(&self, sources: Sources) {
-        sources.limit_counts.start_reading();
+        sources.meters.start();
         let _ = self.sources.set(sources);
     }
 
@@ -97,16 +91,23 @@ impl fmt::Debug for Reader {
 
 impl Collector for Reader {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut page = Page(encoder);
-        page.gauge_of("build", "Version of the server", &[("version", env!("CARGO_PKG_VERSION"))], 1_u64)?;
-        let Some(sources) = self.0.get() else { return Ok(()) };
-        let Sources { tally, limit_counts, limiter, config, snapshots, tls, decision_log } = sources;
-        page.decisions(tally)?;
-        page.counters(limiter)?;
-        page.rules(&config.status())?;
-        tls_metrics::encode(&mut page.0, tls)?;
-        decision_log.as_ref().map_or(Ok(()), |log| page.decision_log(log))?;
-        page.limits(limit_counts, &limiter.rules())?;
-        snapshots.as_ref().map_or(Ok(()), |snapshots| page.snapshots(snapshots))
+        write(self.0.get(), &mut TextSink(encoder))
     }
+}
+
+/// Writes all metrics: those of the process alone where there are no sources yet.
+fn write(sources: Option<&Sources>, sink: &mut dyn Sink) -> fmt::Result {
+    Page::new(sink, "").process()?;
+    let mut page = Page::new(sink, "tidegate_");
+    page.gauge_of("build", "Version of the server", &[("version", env!("CARGO_PKG_VERSION"))], 1)?;
+    let Some(sources) = sources else { return Ok(()) };
+    let Sources { meters, limiter, config, snapshots, tls, decision_log } = sources;
+    page.decisions(meters.decisions())?;
+    page.durations(meters.durations())?;
+    page.counters(limiter)?;
+    page.rules(&config.status())?;
+    page.tls(tls)?;
+    decision_log.as_ref().map_or(Ok(()), |log| page.decision_log(log))?;
+    page.limits(meters.limits(), &limiter.rules())?;
+    snapshots.as_ref().map_or(Ok(()), |snapshots| page.snapshots(snapshots))
 }

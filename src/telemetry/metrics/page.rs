@@ -1,47 +1,72 @@
-//! Writing of samples, family by family.
+//! Writing of metrics, family by family.
 
-use prometheus_client::{
-    encoding::{DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, NoLabelSet},
-    metrics::MetricType,
-};
+use super::sink::{Family, Kind, Label, Samples, Sink, Value, WriteSamples};
 use std::fmt;
 
-/// The page that is written.
-pub(super) struct Page<'e>(pub(super) DescriptorEncoder<'e>);
+/// The metrics that are written to a sink.
+pub(super) struct Page<'s> {
+    sink: &'s mut dyn Sink,
+    /// Start of every name.
+    prefix: &'static str,
+}
 
-pub(super) type Label<'l> = (&'l str, &'l str);
-
-impl Page<'_> {
-    pub(super) fn gauge(&mut self, name: &str, what: &str, value: impl EncodeGaugeValue) -> fmt::Result {
-        self.0.encode_descriptor(name, what, None, MetricType::Gauge)?.encode_gauge(&value)
+impl<'s> Page<'s> {
+    /// Metrics with names that start with `prefix`.
+    pub(super) fn new(sink: &'s mut dyn Sink, prefix: &'static str) -> Self {
+        Self { sink, prefix }
     }
 
-    pub(super) fn gauge_of(
+    pub(super) fn gauge<'v>(&mut self, name: &str, help: &str, value: impl Into<Value<'v>>) -> fmt::Result {
+        self.family(name, help, Kind::Gauge, &[([], value.into())])
+    }
+
+    pub(super) fn gauge_of<'v>(
         &mut self,
         name: &str,
-        what: &str,
+        help: &str,
         labels: &[Label<'_>; 1],
-        value: impl EncodeGaugeValue,
+        value: impl Into<Value<'v>>,
     ) -> fmt::Result {
-        let mut metric = self.0.encode_descriptor(name, what, None, MetricType::Gauge)?;
-        metric.encode_family(labels)?.encode_gauge(&value)
+        self.family(name, help, Kind::Gauge, &[(*labels, value.into())])
     }
 
-    pub(super) fn counter(&mut self, name: &str, what: &str, value: impl EncodeCounterValue) -> fmt::Result {
-        let mut metric = self.0.encode_descriptor(name, what, None, MetricType::Counter)?;
-        metric.encode_counter::<NoLabelSet, _, u64>(&value, None)
+    pub(super) fn counter<'v>(&mut self, name: &str, help: &str, value: impl Into<Value<'v>>) -> fmt::Result {
+        self.family(name, help, Kind::Counter, &[([], value.into())])
     }
 
     pub(super) fn counters_of(
         &mut self,
         name: &str,
-        what: &str,
+        help: &str,
         values: &[([Label<'_>; 1], u64)],
     ) -> fmt::Result {
-        let mut metric = self.0.encode_descriptor(name, what, None, MetricType::Counter)?;
-        for (labels, value) in values {
-            metric.encode_family(labels)?.encode_counter::<NoLabelSet, _, u64>(value, None)?;
-        }
-        Ok(())
+        self.samples(name, help, Kind::Counter, &mut |samples| {
+            values.iter().try_for_each(|(labels, value)| samples.sample(labels, (*value).into()))
+        })
+    }
+
+    /// Writes a family with these samples.
+    pub(super) fn family<const LABELS: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        kind: Kind,
+        values: &[([Label<'_>; LABELS], Value<'_>)],
+    ) -> fmt::Result {
+        self.samples(name, help, kind, &mut |samples: &mut dyn Samples| {
+            values.iter().try_for_each(|(labels, value)| samples.sample(labels, *value))
+        })
+    }
+
+    /// Writes a family with the samples that `write` writes.
+    pub(super) fn samples(
+        &mut self,
+        name: &str,
+        help: &str,
+        kind: Kind,
+        write: WriteSamples<'_>,
+    ) -> fmt::Result {
+        let name = format!("{}{name}", self.prefix);
+        self.sink.family(Family { name: &name, help, kind }, write)
     }
 }

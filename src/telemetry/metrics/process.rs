@@ -1,14 +1,10 @@
 //! Figures of the process, under the names that Prometheus clients agree on. From `/proc`: there are none on other systems.
 
 use super::page::Page;
-use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 use std::{fmt, fs};
 
 /// Clock ticks per second in `/proc`: 100 on every architecture that Linux supports today.
 const TICKS: f64 = 100.0;
-
-#[derive(Debug)]
-pub(super) struct Process;
 
 /// The figures.
 #[derive(PartialEq, Debug, Default)]
@@ -20,9 +16,8 @@ struct Figures {
     start_seconds: f64,
 }
 
-impl Collector for Process {
-    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut page = Page(encoder);
+impl Page<'_> {
+    pub(super) fn process(&mut self) -> fmt::Result {
         let read = |path| fs::read_to_string(path).ok();
         let texts = (read("/proc/self/stat"), read("/proc/self/status"), read("/proc/stat"));
         let (Some(stat), Some(status), Some(machine)) = texts else { return Ok(()) };
@@ -30,18 +25,18 @@ impl Collector for Process {
         else {
             return Ok(());
         };
-        page.counter("process_cpu_seconds", "CPU time of the process, user and system", cpu_seconds)?;
-        page.gauge("process_resident_memory_bytes", "Memory of the process that is in RAM", resident_bytes)?;
-        page.gauge("process_threads", "Threads of the process", threads)?;
+        self.counter("process_cpu_seconds", "CPU time of the process, user and system", cpu_seconds)?;
+        self.gauge("process_resident_memory_bytes", "Memory of the process that is in RAM", resident_bytes)?;
+        self.gauge("process_threads", "Threads of the process", threads)?;
         if let Some(boot) = boot(&machine) {
             let what = "Unix time at which the process started";
-            page.gauge("process_start_time_seconds", what, boot + start_seconds)?;
+            self.gauge("process_start_time_seconds", what, boot + start_seconds)?;
         }
         let Ok(files) = fs::read_dir("/proc/self/fd") else { return Ok(()) };
-        page.gauge("process_open_fds", "Open file descriptors", files.count() as u64)?;
+        self.gauge("process_open_fds", "Open file descriptors", files.count() as u64)?;
         let limits = read("/proc/self/limits");
         let Some(most) = limits.as_deref().and_then(files_max) else { return Ok(()) };
-        page.gauge("process_max_fds", "Maximum number of open file descriptors", most)
+        self.gauge("process_max_fds", "Maximum number of open file descriptors", most)
     }
 }
 

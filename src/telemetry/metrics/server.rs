@@ -1,10 +1,11 @@
 //! Figures of the server as a whole.
 
-use super::page::Page;
+use super::{page::Page, sink::Kind};
 use crate::{
     config::RulesStatus,
+    limit::Code,
     limiter::Limiter,
-    service::{Tally, Totals},
+    service::{Durations, Tally, Totals},
     snapshot::SnapshotCounts,
     store::OnFull,
     telemetry::DecisionLog,
@@ -19,8 +20,20 @@ impl Page<'_> {
             "Requests decided, by code",
             &[([("code", "ok")], admitted), ([("code", "over_limit")], denied)],
         )?;
-        let what = "Descriptors without a limit: of an unknown domain, or matched by no rule";
-        self.counter("descriptors_without_limit", what, without_limit)
+        let help = "Descriptors without a limit: of an unknown domain, or matched by no rule";
+        self.counter("descriptors_without_limit", help, without_limit)
+    }
+
+    pub(super) fn durations(&mut self, durations: &Durations) -> fmt::Result {
+        let (admitted, denied) = (durations.responses(Code::Ok), durations.responses(Code::OverLimit));
+        self.family(
+            "decision_duration_seconds",
+            "Time from a request's last bytes read to its response written, by code",
+            Kind::Histogram,
+            &[([("code", "ok")], (&admitted).into()), ([("code", "over_limit")], (&denied).into())],
+        )?;
+        let help = "Time that queued requests waited until they were released";
+        self.family("queue_wait_seconds", help, Kind::Histogram, &[([], (&durations.queue_waits()).into())])
     }
 
     pub(super) fn counters(&mut self, limiter: &Limiter) -> fmt::Result {
@@ -32,8 +45,8 @@ impl Page<'_> {
             OnFull::Allow => "admitted",
         };
         self.gauge("queued", "Requests in the queues of leaky buckets", limiter.queued() as u64)?;
-        let what = "Requests that needed a new counter when there was no room, by outcome";
-        self.counters_of("no_room", what, &[([("outcome", outcome)], store.no_room() as u64)])
+        let help = "Requests that needed a new counter when there was no room, by outcome";
+        self.counters_of("no_room", help, &[([("outcome", outcome)], store.no_room() as u64)])
     }
 
     pub(super) fn rules(&mut self, status: &RulesStatus) -> fmt::Result {
@@ -66,9 +79,9 @@ impl Page<'_> {
         self.counters_of("snapshots", "Snapshots, by result", &results)?;
         self.counter("snapshot_bytes", "Bytes of all snapshots written", snapshots.bytes())?;
         let seconds = snapshots.last_at_nanos() as f64 / 1e9;
-        let what = "Unix time of the last snapshot; 0 before the first";
-        self.gauge("snapshot_last_timestamp_seconds", what, seconds)?;
-        let what = "Duration of the last snapshot";
-        self.gauge("snapshot_last_duration_seconds", what, snapshots.last_took().as_secs_f64())
+        let help = "Unix time of the last snapshot; 0 before the first";
+        self.gauge("snapshot_last_timestamp_seconds", help, seconds)?;
+        let help = "Duration of the last snapshot";
+        self.gauge("snapshot_last_duration_seconds", help, snapshots.last_took().as_secs_f64())
     }
 }

@@ -9,7 +9,7 @@ use tidegate::{
     http2::Http2Settings,
     limit::{RequestLimits, Timestamp},
     server::{self, ConnectionBounds, ListenAddress, RuleSettings, ServeError, Settings, Start, TlsSettings},
-    service::{LimitCountSettings, ResponseOptions},
+    service::{MeterSettings, ResponseOptions},
 };
 use tokio::sync::oneshot;
 use tonic::transport::{Channel, Endpoint};
@@ -44,7 +44,7 @@ impl InProcess {
             threads: NonZeroUsize::MIN,
             request_limits: RequestLimits::default(),
             response_options: ResponseOptions::default(),
-            limit_counts: LimitCountSettings::default(),
+            meters: MeterSettings::default(),
             message_bytes_max: 64 << 10,
             connections: ConnectionBounds { max: 16, per_peer_max: 16 },
             long_lived_calls: LongLivedBounds::default(),

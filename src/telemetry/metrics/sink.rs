@@ -1,0 +1,65 @@
+//! The interface between the metrics and what they are written to: a text page, statsd, OTLP.
+
+use crate::service::Histogram;
+use std::fmt;
+
+/// A label's name and value.
+pub(super) type Label<'l> = (&'l str, &'l str);
+
+/// Kind of a metric.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+/// Head of a metric family.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Family<'f> {
+    /// The whole name, without the suffix that counters have in texts.
+    pub(super) name: &'f str,
+    pub(super) help: &'f str,
+    pub(super) kind: Kind,
+}
+
+/// Value of one sample: its kind is that of its family.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Value<'v> {
+    Integer(u64),
+    Float(f64),
+    Histogram(&'v Histogram),
+}
+
+impl From<u64> for Value<'_> {
+    fn from(value: u64) -> Self {
+        Self::Integer(value)
+    }
+}
+
+impl From<f64> for Value<'_> {
+    fn from(value: f64) -> Self {
+        Self::Float(value)
+    }
+}
+
+impl<'v> From<&'v Histogram> for Value<'v> {
+    fn from(value: &'v Histogram) -> Self {
+        Self::Histogram(value)
+    }
+}
+
+/// Writes the samples of one family.
+pub(super) type WriteSamples<'w> = &'w mut dyn FnMut(&mut dyn Samples) -> fmt::Result;
+
+/// Receives metrics, family by family.
+pub(super) trait Sink {
+    /// Receives a family: calls `write` once.
+    fn family(&mut self, family: Family<'_>, write: WriteSamples<'_>) -> fmt::Result;
+}
+
+/// Receives the samples of one family.
+pub(super) trait Samples {
+    /// Receives a sample.
+    fn sample(&mut self, labels: &[Label<'_>], value: Value<'_>) -> fmt::Result;
+}

@@ -1,0 +1,52 @@
+//! Metrics of TLS: handshakes by result, reloads of certificates, and the end of their validity.
+
+use super::{
+    page::Page,
+    sink::{Kind, Value},
+};
+use crate::transport::{HandshakeResult, TlsCounts};
+use std::{fmt, sync::Arc};
+
+impl Page<'_> {
+    /// Writes the metrics of the ports. A port without TLS has only the count of clients that expect it.
+    pub(super) fn tls(&mut self, ports: &[(&'static str, Arc<TlsCounts>)]) -> fmt::Result {
+        let with_tls =
+            || ports.iter().filter_map(|(port, counts)| Some((*port, counts, counts.not_after()?)));
+        let help = "TLS handshakes, by port and result";
+        self.samples("tls_handshakes", help, Kind::Counter, &mut |samples| {
+            for (port, counts) in ports {
+                for result in HandshakeResult::ALL {
+                    // The HTTP port answers such clients by HTTP, and counts nothing.
+                    let is_shown = match result {
+                        HandshakeResult::TlsOnPlaintextPort => {
+                            *port == "grpc" && counts.not_after().is_none()
+                        }
+                        _ => counts.not_after().is_some(),
+                    };
+                    if is_shown {
+                        let labels = [("port", *port), ("result", result.label())];
+                        samples.sample(&labels, counts.handshakes(result).into())?;
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        let help = "Unix time at which the certificate in force expires";
+        let name = "tls_certificate_not_after_timestamp_seconds";
+        self.samples(name, help, Kind::Gauge, &mut |samples| {
+            with_tls().try_for_each(|(port, _, not_after)| {
+                samples.sample(&[("port", port)], Value::Float(not_after as f64))
+            })
+        })?;
+        let help = "Reloads of the certificate, by result; after a failed one the certificate in force stays";
+        self.samples("tls_certificate_reloads", help, Kind::Counter, &mut |samples| {
+            for (port, counts, _) in with_tls() {
+                for (result, count) in [("succeeded", counts.reloads()), ("failed", counts.failed_reloads())]
+                {
+                    samples.sample(&[("port", port), ("result", result)], count.into())?;
+                }
+            }
+            Ok(())
+        })
+    }
+}
