@@ -45,6 +45,7 @@
 //!
 //! | module | content |
 //! |---|---|
+//! | `shared` | counters shared between nodes: leases |
 //! | `service` | the application that every protocol calls: readiness, clock, limiter, response options, counts |
 //! | `config` | the feeds of rules, and the one owner of the rules in force |
 //! | `http2` | HTTP/2 for unary calls |
@@ -76,6 +77,8 @@ pub mod rules;
 pub mod server;
 #[cfg(feature = "server")]
 pub mod service;
+#[cfg(feature = "server")]
+pub mod shared;
 pub mod snapshot;
 pub mod store;
 mod sync;

@@ -18,6 +18,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("store", &["limit", "algorithm", "key", "prefetch", "sync"]),
     ("limiter", &["limit", "algorithm", "rules", "store", "sync"]),
     ("snapshot", &["limit", "algorithm", "rules", "store", "limiter", "clock"]),
+    ("shared", &["limit", "algorithm"]),
     ("service", &["limit", "limiter", "clock", "rules", "store"]),
     ("config", &["limit", "algorithm", "limiter", "rules", "store", "clock", "sync"]),
     (

@@ -1,0 +1,239 @@
+//! A node's side: the credits that it holds on one counter, and the denials that it keeps.
+
+use super::{
+    LeaseRequest, LeaseResponse, Monotonic, NodeId, Supply, Terms,
+    demand::Demand,
+    fault::{Fault, is_planted},
+};
+use std::time::Duration;
+
+/// The longest time for which a denial is kept: a give-back, reset or rule change elsewhere takes effect within it.
+const DENIAL_NANOS_MAX: u64 = 1_000_000_000;
+
+/// A node's clock may be slower than the store's by this part: 0.1 %, twice as fast as NTP slews a clock.
+const DRIFT_DIVISOR: u64 = 1024;
+
+/// The node's part in one counter.
+///
+/// Invariants: the credits, `spend_to - spent` before `deadline`, are at most those that the store counts as outstanding
+/// for this node; only the response to the last request changes them upwards.
+#[derive(Clone, Debug)]
+pub struct Holder {
+    demand: Demand,
+    /// Hits spent, in total.
+    spent: u64,
+    /// Total up to which hits may be spent.
+    spend_to: u64,
+    /// End of the credits.
+    deadline: Monotonic,
+    /// The part of `spent` that the store has acknowledged.
+    acknowledged: u64,
+    /// Credits after the last response.
+    allotted: u64,
+    /// Sequence number of the last request.
+    sequence: u64,
+    /// Time of the last request.
+    sent: Monotonic,
+    /// `spent` in the last request, until its response arrives.
+    pending: Option<u64>,
+    /// Time before which no request is due, except for a lost one.
+    next_request: Monotonic,
+    /// Whether the next request declares all credits to a store that may not know them.
+    declares: bool,
+    supply: Supply,
+    denial: Option<Denial>,
+    /// Hits that were free beyond all credits, at the last response.
+    free: u64,
+}
+
+/// A denial of the store.
+#[derive(Clone, Copy, Debug)]
+struct Denial {
+    /// As many hits, or more, are denied.
+    hits: u64,
+    until: Monotonic,
+}
+
+/// What a node does with hits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// Credits cover them.
+    Covered,
+    /// They are denied.
+    Denied {
+        /// The moment at which they may be admitted.
+        until: Monotonic,
+    },
+    /// The store has to decide.
+    AskStore,
+}
+
+impl Holder {
+    /// Without credits.
+    pub fn new(now: Monotonic) -> Self {
+        Self {
+            demand: Demand::new(now),
+            spent: 0,
+            spend_to: 0,
+            deadline: Monotonic::ORIGIN,
+            acknowledged: 0,
+            allotted: 0,
+            sequence: 0,
+            sent: Monotonic::ORIGIN,
+            pending: None,
+            next_request: Monotonic::ORIGIN,
+            declares: false,
+            supply: Supply::Ample,
+            denial: None,
+            free: 0,
+        }
+    }
+
+    /// Counts hits as demanded, and returns what to do with them. Does not spend them: a request with several counters spends
+    /// all or none.
+    #[inline]
+    pub fn evaluate(&mut self, terms: Terms<'_>, hits: u64, now: Monotonic) -> Verdict {
+        self.demand.record(hits, terms.settings.length_nanos(), now);
+        if hits <= self.credits(now) {
+            return Verdict::Covered;
+        }
+        if let Some(denial) = self.denial
+            && hits >= denial.hits
+            && now < denial.until
+        {
+            return Verdict::Denied { until: denial.until };
+        }
+        let is_scarce = self.supply == Supply::Scarce
+            && hits <= self.allotted.max(1)
+            && now < self.sent.plus(terms.settings.length);
+        if is_scarce { Verdict::Denied { until: self.next_poll(terms) } } else { Verdict::AskStore }
+    }
+
+    /// Spends credits that cover the hits.
+    #[inline]
+    pub fn spend(&mut self, hits: u64) {
+        self.spent += hits;
+    }
+
+    /// Spends the hits if credits cover them.
+    #[inline]
+    pub fn decide(&mut self, terms: Terms<'_>, hits: u64, now: Monotonic) -> Verdict {
+        let verdict = self.evaluate(terms, hits, now);
+        if verdict == Verdict::Covered {
+            self.spend(hits);
+        }
+        verdict
+    }
+
+    /// Hits that the node may spend.
+    #[inline]
+    pub fn credits(&self, now: Monotonic) -> u64 {
+        let is_valid = now < self.deadline || is_planted(Fault::IgnorePause);
+        if is_valid { self.spend_to.saturating_sub(self.spent) } else { 0 }
+    }
+
+    /// Hits that remained for all nodes, as of the last response, and those of this node.
+    pub fn remaining(&self, now: Monotonic) -> u64 {
+        self.free.saturating_add(self.credits(now))
+    }
+
+    /// Keeps a denial of the store: `hits` asked at `asked` are denied for `denied_for`.
+    pub fn keep_denial(&mut self, hits: u64, denied_for: Duration, asked: Monotonic) {
+        let nanos = u64::try_from(denied_for.as_nanos()).unwrap_or(u64::MAX);
+        self.denial =
+            (nanos > 0).then(|| Denial { hits, until: asked.plus_nanos(nanos.min(DENIAL_NANOS_MAX)) });
+    }
+
+    /// Drops the denial that is kept: hits were given back, the counter was reset, or its rule changed.
+    pub fn drop_denial(&mut self) {
+        self.denial = None;
+    }
+
+    /// The request that is due, if there is one.
+    pub fn poll(&mut self, terms: Terms<'_>, node: NodeId, now: Monotonic) -> Option<LeaseRequest> {
+        if !self.declares && now < self.next_poll(terms) {
+            return None;
+        }
+        let length = terms.settings.length_nanos();
+        let (demand, credits) = (self.demand.hits(length, now), self.credits(now));
+        let is_half_over = now.nanos_since(self.sent) >= length / 2;
+        if std::mem::take(&mut self.declares) {
+            return Some(self.send(node, credits, demand.max(1), now));
+        }
+        if demand < terms.settings.grant_min.saturating_mul(2) {
+            let reports = self.spent > self.acknowledged || credits > 0;
+            return (reports && (credits == 0 || is_half_over)).then(|| self.send(node, 0, 0, now));
+        }
+        let is_due = credits <= self.allotted / 2 || is_half_over || self.supply != Supply::Ample;
+        // As many as are spent before the response arrives; the store allots the rest anew.
+        is_due.then(|| self.send(node, credits.min(demand / 8 + 1), demand, now))
+    }
+
+    /// The earliest moment at which `poll` can return a request, unless one becomes due by a decision.
+    pub fn next_poll(&self, terms: Terms<'_>) -> Monotonic {
+        match self.pending {
+            // The response is lost, or will be ignored.
+            Some(_) => {
+                self.sent.plus_nanos((terms.settings.length_nanos() / 8).max(terms.report_nanos_min()))
+            }
+            None => self.next_request,
+        }
+    }
+
+    /// Gives up all credits: the node stops, or the counter's rule has changed.
+    pub fn release(&mut self, node: NodeId, now: Monotonic) -> Option<LeaseRequest> {
+        self.denial = None;
+        let reports = self.spent > self.acknowledged || self.credits(now) > 0;
+        reports.then(|| self.send(node, 0, 0, now))
+    }
+
+    /// The store is in another epoch: the next request declares the credits.
+    pub fn declare(&mut self) {
+        (self.declares, self.pending) = (true, None);
+    }
+
+    /// Takes a response; false if it is not the one to the last request.
+    pub fn accept(&mut self, terms: Terms<'_>, response: &LeaseResponse, now: Monotonic) -> bool {
+        let is_last = response.sequence == self.sequence || is_planted(Fault::AcceptOldResponses);
+        let Some(spent) = self.pending.filter(|_| is_last) else { return false };
+        self.pending = None;
+        self.acknowledged = spent;
+        self.spend_to = response.spend_to;
+        let valid_nanos = u64::try_from(response.valid_for.as_nanos()).unwrap_or(u64::MAX);
+        let from = if is_planted(Fault::ValidFromResponse) { now } else { self.sent };
+        self.deadline = from.plus_nanos(valid_nanos - valid_nanos.div_ceil(DRIFT_DIVISOR));
+        self.allotted = self.credits(now);
+        self.supply = response.supply;
+        self.free = response.free;
+        self.keep_denial(1, response.empty_for, self.sent);
+        let pause = match response.supply {
+            Supply::Ample | Supply::Scarce => terms.report_nanos_min(),
+            Supply::TooSmall | Supply::Learning => terms.settings.length_nanos() / 2,
+        };
+        self.next_request = self.sent.plus_nanos(pause);
+        if let Some(denial) = self.denial.filter(|_| self.allotted == 0) {
+            self.next_request = self.next_request.max(denial.until);
+        }
+        true
+    }
+
+    /// Whether a new holder would do the same.
+    pub fn is_idle(&self, terms: Terms<'_>, now: Monotonic) -> bool {
+        self.credits(now) == 0
+            && self.spent == self.acknowledged
+            && self.pending.is_none()
+            && self.denial.is_none_or(|denial| denial.until <= now)
+            && self.demand.hits(terms.settings.length_nanos(), now) == 0
+    }
+
+    /// Makes a request that keeps as many credits, and gives up all others.
+    fn send(&mut self, node: NodeId, kept: u64, demand: u64, now: Monotonic) -> LeaseRequest {
+        // Microseconds, so that the sequence ascends also from one holder to the next, and is exact as a double.
+        self.sequence = (self.sequence + 1).max(now.as_nanos() / 1_000);
+        self.sent = now;
+        self.spend_to = self.spent + kept;
+        self.pending = Some(self.spent);
+        let (sequence, spent, acknowledged) = (self.sequence, self.spent, self.acknowledged);
+        LeaseRequest { node, sequence, spent, acknowledged, kept, demand }
+    }
+}

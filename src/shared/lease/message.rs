@@ -1,0 +1,94 @@
+//! Messages between a node and the store, and the clock of a node.
+
+use std::time::Duration;
+
+/// A moment of a node's monotonic clock, in nanoseconds since any origin. Never compared with the store's time.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Monotonic(u64);
+
+impl Monotonic {
+    /// The clock's origin.
+    pub const ORIGIN: Self = Self(0);
+
+    /// From nanoseconds since the origin.
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the origin.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// This moment, that many nanoseconds later.
+    #[must_use]
+    pub const fn plus_nanos(self, nanos: u64) -> Self {
+        Self(self.0.saturating_add(nanos))
+    }
+
+    /// This moment, that much later.
+    #[must_use]
+    pub fn plus(self, wait: Duration) -> Self {
+        self.plus_nanos(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// Nanoseconds since `earlier`; zero if that is later.
+    pub const fn nanos_since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+/// A node from its start to its end, random: a node that restarts is another one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct NodeId(pub u64);
+
+/// Report of a node about one counter, and its claim to credits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LeaseRequest {
+    /// The sender.
+    pub node: NodeId,
+    /// Ascends with every request of the node for the counter: microseconds of its clock, below 2^53.
+    pub sequence: u64,
+    /// Hits spent since the node began with the counter.
+    pub spent: u64,
+    /// The part of `spent` that a response has acknowledged.
+    pub acknowledged: u64,
+    /// Credits that the node goes on to spend, whatever the response. It has already given up all others.
+    pub kept: u64,
+    /// Hits that the node expects in one lease length; zero ends the lease.
+    pub demand: u64,
+}
+
+/// How many credits the store has for the nodes that ask.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Supply {
+    /// Enough: a node whose credits are spent lets the store decide.
+    Ample,
+    /// Less than demanded: a node whose credits are spent denies until its next request.
+    Scarce,
+    /// Too few for leases to be worthwhile: the store decides.
+    TooSmall,
+    /// The store is in a learning phase, and grants nothing.
+    Learning,
+}
+
+/// The store's response to a [`LeaseRequest`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LeaseResponse {
+    /// That of the request.
+    pub sequence: u64,
+    /// Number of the store's epoch.
+    pub epoch: u64,
+    /// Total up to which the node may spend: `spent` of the request and all credits.
+    pub spend_to: u64,
+    /// Validity of the credits, from the moment at which the request was sent.
+    pub valid_for: Duration,
+    /// See [`Supply`].
+    pub supply: Supply,
+    /// Hits that are neither used nor granted.
+    pub free: u64,
+    /// Time for which nothing can be granted, whatever other nodes return; zero if something can.
+    pub empty_for: Duration,
+    /// Time until the whole limit would be free.
+    pub until_full: Duration,
+}
