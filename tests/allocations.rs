@@ -65,7 +65,7 @@ fn at(step: u64) -> Timestamp {
 }
 
 /// Requests that take, are denied, peek and give back, with one descriptor and several, one by one and in batches.
-fn ask_everything(limiter: &Limiter, steps: std::ops::Range<u64>) -> (u32, u32) {
+fn decide_all(limiter: &Limiter, steps: std::ops::Range<u64>) -> (u32, u32) {
     let (mut admitted, mut denied) = (0, 0);
     for step in steps {
         for hits in [Hits::ONE, Hits::new(Some(4), 0, false), Hits::Peek, Hits::new(Some(1), 0, true)] {
@@ -86,9 +86,9 @@ fn ask_everything(limiter: &Limiter, steps: std::ops::Range<u64>) -> (u32, u32) 
 #[test]
 fn a_decision_allocates_nothing_once_its_counters_exist() {
     let limiter = limiter(RULES);
-    ask_everything(&limiter, 0..1);
+    decide_all(&limiter, 0..1);
     let mut decided = (0, 0);
-    let allocations = measure(|| decided = ask_everything(&limiter, 1..50));
+    let allocations = measure(|| decided = decide_all(&limiter, 1..50));
     assert_eq!(allocations.count_total, 0, "{decided:?} were admitted and denied");
     assert!(decided.0 > 1_000 && decided.1 > 500, "{decided:?} were admitted and denied");
 }

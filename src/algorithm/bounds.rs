@@ -99,10 +99,10 @@ fn a_burst_at_the_end_of_a_sub_window_reaches_the_bound() {
 }
 
 /// Takes all hits that remain, or part of them, at moments near the edges of sub-windows and anywhere else.
-fn most_admitted(algorithm: &Algorithm, precision: u64, asked: &[(u64, i64, u64)]) -> u64 {
+fn most_admitted(algorithm: &Algorithm, precision: u64, arrivals: &[(u64, i64, u64)]) -> u64 {
     let part = NANOS / precision;
     let (mut state, mut now, mut admitted) = (State::EMPTY, start(), Vec::new());
-    for &(parts, offset, share) in asked {
+    for &(parts, offset, share) in arrivals {
         now = ((now / part + parts) * part).saturating_add_signed(offset).max(now);
         let moment = Timestamp::from_nanos(now);
         let hits = algorithm.remaining(&state, moment) * share / 4;
@@ -114,7 +114,7 @@ fn most_admitted(algorithm: &Algorithm, precision: u64, asked: &[(u64, i64, u64)
     most_in_any_window(&admitted)
 }
 
-fn asked() -> impl Strategy<Value = Vec<(u64, i64, u64)>> {
+fn arrivals() -> impl Strategy<Value = Vec<(u64, i64, u64)>> {
     let parts = prop_oneof![4 => 0..2u64, 2 => 2..12u64, 1 => 50..70u64];
     let offset = prop_oneof![Just(-1), Just(0), 0..1_200_000i64];
     prop::collection::vec((parts, offset, 1..=4u64), 1..150)
@@ -123,15 +123,15 @@ fn asked() -> impl Strategy<Value = Vec<(u64, i64, u64)>> {
 proptest! {
     #[test]
     fn no_requests_exceed_the_bound_of_a_sliding_window(
-        asked in asked(), limit in 1..400u32, precision in prop_oneof![Just(1_u8), Just(2), Just(8), Just(60)],
+        arrivals in arrivals(), limit in 1..400u32, precision in prop_oneof![Just(1_u8), Just(2), Just(8), Just(60)],
     ) {
         let bound = u64::from(limit + limit / u32::from(precision));
-        prop_assert!(most_admitted(&sliding(limit, precision), u64::from(precision), &asked) <= bound);
+        prop_assert!(most_admitted(&sliding(limit, precision), u64::from(precision), &arrivals) <= bound);
     }
 
     /// A fixed window admits two windows' hits around its end; a bucket its size and what is refilled.
     #[test]
-    fn no_requests_exceed_the_bounds_of_the_other_algorithms(asked in asked(), limit in 1..100u32, refill in 1..100u32) {
+    fn no_requests_exceed_the_bounds_of_the_other_algorithms(arrivals in arrivals(), limit in 1..100u32, refill in 1..100u32) {
         let rate = NonZeroU32::new(refill).unwrap();
         let (once, refilled) = (u64::from(limit), u64::from(refill));
         let leaky = LeakyBucket { burst: limit, rate: Rate::new(rate, window()), queue: None };
@@ -144,7 +144,7 @@ proptest! {
             (Algorithm::TokenBucket(TokenBucket::by_intervals(limit, rate, window())), once + refilled),
             (Algorithm::LeakyBucket(leaky), once + refilled - 1),
         ] {
-            prop_assert!(most_admitted(&algorithm, 1, &asked) <= bound, "{}", algorithm.name());
+            prop_assert!(most_admitted(&algorithm, 1, &arrivals) <= bound, "{}", algorithm.name());
         }
     }
 }

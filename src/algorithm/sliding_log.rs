@@ -198,11 +198,11 @@ mod tests {
         #[test]
         fn never_more_than_the_limit_in_any_window(
             limit in 0..8u32, nanos in Window::NANOS_MIN..Window::NANOS_MIN + 5,
-            asked in prop::collection::vec((0..Window::NANOS_MIN / 2, 1..4u64), 1..80),
+            arrivals in prop::collection::vec((0..Window::NANOS_MIN / 2, 1..4u64), 1..80),
         ) {
             let rule = SlidingLog { limit, window: Window::from_nanos(nanos).unwrap() };
             let (mut state, mut now, mut admitted) = (State::EMPTY, at(0), Vec::new());
-            for (after, hits) in asked {
+            for (after, hits) in arrivals {
                 now = now.saturating_add_nanos(after);
                 if hits <= rule.remaining(&state, now) {
                     state = rule.add(state, hits, now);

@@ -103,7 +103,7 @@ pub(super) struct ClientTlsFlags {
 }
 
 impl ClientTlsFlags {
-    /// The settings, if any flag asks for TLS.
+    /// The settings, if any flag enables TLS.
     pub(super) fn client(&self) -> Option<TlsClient> {
         let Self { tls_ca, tls_cert, tls_key, tls_server_name, tls_insecure } = self;
         let is_used = tls_ca.is_some() || tls_cert.is_some() || tls_server_name.is_some() || *tls_insecure;

@@ -85,6 +85,14 @@ impl Socket {
             Self::Detached => Err(io::ErrorKind::NotConnected.into()),
         }
     }
+
+    fn writes_vectored(&self) -> bool {
+        match self {
+            Self::Tcp(socket) => socket.is_write_vectored(),
+            Self::Unix(socket) => socket.is_write_vectored(),
+            Self::Detached => false,
+        }
+    }
 }
 
 /// Calls a method of the socket, whatever its kind.
@@ -98,53 +106,69 @@ macro_rules! of_socket {
     };
 }
 
-impl AsyncRead for Socket {
-    #[inline]
-    fn poll_read(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        of_socket!(self, socket => Pin::new(socket).poll_read(context, buffer))
-    }
-}
-
-impl AsyncWrite for Socket {
-    #[inline]
-    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        of_socket!(self, socket => Pin::new(socket).poll_write(context, bytes))
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        pieces: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        of_socket!(self, socket => Pin::new(socket).poll_write_vectored(context, pieces))
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        match self {
-            Self::Tcp(socket) => socket.is_write_vectored(),
-            Self::Unix(socket) => socket.is_write_vectored(),
-            Self::Detached => false,
+/// Implements reading and writing by the kinds of stream that a type consists of.
+macro_rules! forward_io {
+    ($type:ty, $forward:ident) => {
+        impl AsyncRead for $type {
+            #[inline]
+            fn poll_read(
+                self: Pin<&mut Self>,
+                context: &mut Context<'_>,
+                buffer: &mut ReadBuf<'_>,
+            ) -> Poll<io::Result<()>> {
+                $forward!(self, inner => Pin::new(inner).poll_read(context, buffer))
+            }
         }
-    }
 
-    #[inline]
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        of_socket!(self, socket => Pin::new(socket).poll_flush(context))
-    }
+        impl AsyncWrite for $type {
+            #[inline]
+            fn poll_write(
+                self: Pin<&mut Self>,
+                context: &mut Context<'_>,
+                bytes: &[u8],
+            ) -> Poll<io::Result<usize>> {
+                $forward!(self, inner => Pin::new(inner).poll_write(context, bytes))
+            }
 
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        of_socket!(self, socket => Pin::new(socket).poll_shutdown(context))
-    }
+            fn poll_write_vectored(
+                self: Pin<&mut Self>,
+                context: &mut Context<'_>,
+                pieces: &[IoSlice<'_>],
+            ) -> Poll<io::Result<usize>> {
+                $forward!(self, inner => Pin::new(inner).poll_write_vectored(context, pieces))
+            }
+
+            fn is_write_vectored(&self) -> bool {
+                self.writes_vectored()
+            }
+
+            #[inline]
+            fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+                $forward!(self, inner => Pin::new(inner).poll_flush(context))
+            }
+
+            fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+                $forward!(self, inner => Pin::new(inner).poll_shutdown(context))
+            }
+        }
+    };
 }
+
+forward_io!(Socket, of_socket);
 
 /// A connection's byte stream.
 pub(crate) enum Stream {
     Plain(Socket),
     Tls(Box<TlsStream<Socket>>),
+}
+
+impl Stream {
+    fn writes_vectored(&self) -> bool {
+        match self {
+            Self::Plain(socket) => socket.writes_vectored(),
+            Self::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
 }
 
 /// Calls a method of the stream, whatever its kind.
@@ -157,44 +181,4 @@ macro_rules! of_stream {
     };
 }
 
-impl AsyncRead for Stream {
-    #[inline]
-    fn poll_read(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        of_stream!(self, stream => Pin::new(stream).poll_read(context, buffer))
-    }
-}
-
-impl AsyncWrite for Stream {
-    #[inline]
-    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        of_stream!(self, stream => Pin::new(stream).poll_write(context, bytes))
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        pieces: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        of_stream!(self, stream => Pin::new(stream).poll_write_vectored(context, pieces))
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        match self {
-            Self::Plain(socket) => socket.is_write_vectored(),
-            Self::Tls(stream) => stream.is_write_vectored(),
-        }
-    }
-
-    #[inline]
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        of_stream!(self, stream => Pin::new(stream).poll_flush(context))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        of_stream!(self, stream => Pin::new(stream).poll_shutdown(context))
-    }
-}
+forward_io!(Stream, of_stream);

@@ -64,19 +64,19 @@ fn call_peeks_gives_back_and_prints_never() {
         "{domain: d, descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 5, algorithm: sliding_log}}]}",
     );
     let server = Server::with_rules(rules.path(), &[]);
-    let ask = |more: &[&str]| {
+    let call = |more: &[&str]| {
         let called =
             run(&[&["call", "--addr", server.address(), "--json", "d", "user=alice"], more].concat());
         serde_json::from_str::<Value>(&stdout(&called)).unwrap()["statuses"][0].clone()
     };
-    let first = ask(&["--hits", "5"]);
+    let first = call(&["--hits", "5"]);
     assert_eq!(
         (&first["remaining"], &first["limit"]["unit"], &first["limit"]["window"]),
         (&0.into(), &"DAY".into(), &"1d".into())
     );
-    assert_eq!(ask(&["--hits", "0"])["code"], "OVER_LIMIT");
-    assert_eq!(ask(&["--hits", "2", "--give-back"])["remaining"], 2);
-    let never = ask(&["--hits", "6"]);
+    assert_eq!(call(&["--hits", "0"])["code"], "OVER_LIMIT");
+    assert_eq!(call(&["--hits", "2", "--give-back"])["remaining"], 2);
+    let never = call(&["--hits", "6"]);
     assert_eq!((&never["code"], &never["reset_seconds"]), (&"OVER_LIMIT".into(), &Value::Null));
 }
 

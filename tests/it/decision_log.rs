@@ -87,7 +87,10 @@ async fn each_decision_has_a_line_with_everything_that_replay_needs() {
     let mut client = logged.server.client().await;
     for _ in 0..3 {
         client
-            .ask("edge", vec![descriptor(&[("user", "a \"b\"\n")]), descriptor(&[("stranger", "")])])
+            .should_rate_limit(
+                "edge",
+                vec![descriptor(&[("user", "a \"b\"\n")]), descriptor(&[("stranger", "")])],
+            )
             .await
             .expect("a decision");
     }

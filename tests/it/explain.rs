@@ -45,7 +45,7 @@ fn rule() -> impl Strategy<Value = String> {
 }
 
 /// One descriptor of a request: its key, and the requests of its own limit.
-fn asked() -> impl Strategy<Value = (usize, Option<u32>)> {
+fn entry_and_limit() -> impl Strategy<Value = (usize, Option<u32>)> {
     (0..KEYS + 1, prop_oneof![5 => Just(None), 1 => Just(Some(0)), 1 => Just(Some(7))])
 }
 
@@ -75,7 +75,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
     #[test]
     fn an_explanation_never_differs_from_the_decision(
-        rules in vec(rule(), KEYS), requested in vec(asked(), 1..5),
+        rules in vec(rule(), KEYS), requested in vec(entry_and_limit(), 1..5),
     ) {
         let descriptors = (0..).zip(&rules).map(|(key, rule): (usize, _)| format!("- {{key: k{key}, {rule}}}\n"));
         let limiter = limiter(&format!("domain: d\ndescriptors:\n{}", descriptors.collect::<String>()));

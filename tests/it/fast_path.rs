@@ -276,8 +276,8 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
         runtime.block_on(async {
             let limit = Some(RateLimitOverride { requests_per_unit: 5, unit: 2 });
-            let asked = RateLimitDescriptor { limit, hits_addend: Some(1), ..alice() };
-            let mut body = plain(&request(vec![asked, descriptor(&[("fixed", "")])]).encode_to_vec());
+            let requested = RateLimitDescriptor { limit, hits_addend: Some(1), ..alice() };
+            let mut body = plain(&request(vec![requested, descriptor(&[("fixed", "")])]).encode_to_vec());
             for (at, byte) in damage {
                 // Byte 0 is the compression flag, in which the two requests differ.
                 let at = 1 + at.index(body.len() - 1);

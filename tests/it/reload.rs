@@ -208,7 +208,9 @@ async fn call_until(end: &AtomicBool, mut client: Client, value: &str, counts: &
     let (mut hits, mut last) = (0, 0);
     while !end.load(Ordering::Relaxed) {
         let began = tokio::time::Instant::now();
-        let answer = client.ask("d", vec![descriptor(&[("k", value)]), descriptor(&[("l", value)])]).await;
+        let answer = client
+            .should_rate_limit("d", vec![descriptor(&[("k", value)]), descriptor(&[("l", value)])])
+            .await;
         let took = began.elapsed().as_micros() as u64;
         counts.slowest_micros.fetch_max(took, Ordering::Relaxed);
         counts.calls.fetch_add(1, Ordering::Relaxed);

@@ -97,7 +97,7 @@ fn to_json(metadata: Struct) -> Value {
 }
 
 fn metadata(answer: RateLimitResponse) -> Value {
-    to_json(answer.dynamic_metadata.expect("metadata was asked for"))
+    to_json(answer.dynamic_metadata.expect("metadata is configured"))
 }
 
 #[tokio::test]
@@ -111,8 +111,9 @@ async fn dynamic_metadata_has_the_request_the_rule_that_is_over_and_its_reset() 
         hits_addend: Some(2),
         ..descriptor(&[("own", "x")])
     };
-    let admitted = client.ask("edge", vec![user(), own(), descriptor(&[("team", "a")])]).await.unwrap();
-    let asked = json!([
+    let admitted =
+        client.should_rate_limit("edge", vec![user(), own(), descriptor(&[("team", "a")])]).await.unwrap();
+    let requested = json!([
         { "entries": ["plan=gold", "user=ann"], "hitsAddend": 1.0 },
         { "entries": ["own=x"], "limit": "requests_per_unit:5 unit:MINUTE", "hitsAddend": 2.0 },
         { "entries": ["team=a"], "hitsAddend": 1.0 },
@@ -121,16 +122,16 @@ async fn dynamic_metadata_has_the_request_the_rule_that_is_over_and_its_reset() 
         metadata(admitted),
         json!({
             "domain": "edge",
-            "descriptors": asked,
+            "descriptors": requested,
             "metadata": { "plan": { "name": "user", "weight": 7.0 }, "none": null, "list": [1.0, "x"] },
             "tidegate": { "marked": false, "over_limit": [] },
         })
     );
 
-    let denied = client.ask("edge", vec![user(), own()]).await.unwrap();
-    let mut told = metadata(denied);
-    assert_eq!(told["metadata"], Value::Null, "a rule that is over has no say in it");
-    let over = told["tidegate"]["over_limit"][0].take();
+    let denied = client.should_rate_limit("edge", vec![user(), own()]).await.unwrap();
+    let mut denial = metadata(denied);
+    assert_eq!(denial["metadata"], Value::Null, "a rule that is over contributes no metadata");
+    let over = denial["tidegate"]["over_limit"][0].take();
     let wait = over["reset_seconds"].as_f64().unwrap();
     assert!(wait > 0.0 && wait <= 3600.0, "{over}");
     let declared_at = format!("{}:7:9", rules.path().display());

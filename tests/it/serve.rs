@@ -38,7 +38,7 @@ async fn a_status_reports_the_limit_and_the_remaining_hits() {
     let server = Server::with_rules(rules.path(), &["--threads", "1"]);
     let mut client = server.client().await;
     let answer = client
-        .ask("edge", vec![descriptor(&[("user", "a")]), descriptor(&[("stranger", "a")])])
+        .should_rate_limit("edge", vec![descriptor(&[("user", "a")]), descriptor(&[("stranger", "a")])])
         .await
         .unwrap();
     let limit = answer.statuses[0].current_limit.as_ref().unwrap();
@@ -70,7 +70,7 @@ async fn concurrent_calls_of_one_connection_are_decided_in_order() {
         // Every other one has a descriptor beside it that nothing limits.
         let mut descriptors = vec![descriptor(&[("user", "a")])];
         descriptors.extend((calls.len() % 2 == 0).then(|| descriptor(&[("stranger", "a")])));
-        calls.spawn(async move { client.ask("edge", descriptors).await.unwrap() });
+        calls.spawn(async move { client.should_rate_limit("edge", descriptors).await.unwrap() });
     }
     let answers = calls.join_all().await;
     let admitted = answers.iter().filter(|answer| answer.overall_code() == Code::Ok);

@@ -36,7 +36,7 @@ fn letter(is_admitted: bool) -> char {
 #[test]
 fn through_the_library() {
     let limiter = limiter(RULES);
-    let ask = |second| {
+    let send = |second| {
         let mut request = Request::new("d");
         let entries = [Entry { key: "user", value: "a" }].into_iter().collect();
         request.push(Descriptor { entries, limit: None, hits: Hits::ONE });
@@ -45,7 +45,7 @@ fn through_the_library() {
         let decision = pinned.decide(&request, after(Duration::from_secs(second)));
         letter(decision.code == Code::Ok)
     };
-    assert_eq!((0..60).map(ask).collect::<String>(), expected());
+    assert_eq!((0..60).map(send).collect::<String>(), expected());
 }
 
 #[tokio::test]
@@ -66,7 +66,7 @@ async fn through_a_running_server() {
 async fn a_denial_through_the_server_ends_exactly_at_its_reset() {
     let server = InProcess::start(RULES, START);
     let mut client = server.client().await;
-    let ask = async |elapsed: Duration, client: &mut Client| -> RateLimitResponse {
+    let send = async |elapsed: Duration, client: &mut Client| -> RateLimitResponse {
         server.clock.advance_to(after(elapsed));
         let descriptors = vec![descriptor(&[("user", "a")])];
         let mut request =
@@ -75,14 +75,14 @@ async fn a_denial_through_the_server_ends_exactly_at_its_reset() {
         client.0.should_rate_limit(request).await.expect("an answer").into_inner()
     };
     for taken_at in 0..5 {
-        ask(Duration::from_millis(taken_at * 700), &mut client).await;
+        send(Duration::from_millis(taken_at * 700), &mut client).await;
     }
     let denied_at = Duration::new(3, 123_456_789);
-    let denial = ask(denied_at, &mut client).await;
+    let denial = send(denied_at, &mut client).await;
     let reset = denial.statuses[0].duration_until_reset.expect("a denial has a reset");
     let wait = Duration::try_from(reset).expect("a wait is not negative");
     assert_eq!(wait, Duration::from_secs(10) - denied_at);
-    let a_nanosecond_less = ask(denied_at + wait - Duration::from_nanos(1), &mut client).await;
+    let a_nanosecond_less = send(denied_at + wait - Duration::from_nanos(1), &mut client).await;
     assert_eq!(a_nanosecond_less.overall_code(), WireCode::OverLimit);
-    assert_eq!(ask(denied_at + wait, &mut client).await.overall_code(), WireCode::Ok);
+    assert_eq!(send(denied_at + wait, &mut client).await.overall_code(), WireCode::Ok);
 }

@@ -3,8 +3,9 @@
 use crate::support::{Server, rules_file};
 use std::{
     fs,
+    io::Read,
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
 };
 use tidegate::{
     limit::{Descriptor, Entry, Hits, Request},
@@ -74,6 +75,35 @@ async fn a_snapshot_is_inspected_verified_exported_and_imported_elsewhere() {
     let server = Server::with_rules(rules.path(), &["--data", text(&elsewhere)]);
     let answer = server.client().await.hit("d", &[("user", "alice")]).await.expect("an answer");
     assert_eq!(answer.statuses[0].limit_remaining, 997);
+}
+
+/// Runs a command with a terminal as standard error; returns what the terminal was sent.
+fn on_a_terminal(args: &[&str]) -> String {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudoterminal");
+    grantpt(&controller).and_then(|()| unlockpt(&controller)).expect("access to its other end");
+    let path = ptsname(&controller, Vec::new()).expect("its name").into_string().expect("ASCII");
+    let terminal = fs::OpenOptions::new().read(true).write(true).open(path).expect("its other end");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.arg("snapshot").args(args).env("TERM", "xterm").stdout(Stdio::null()).stderr(terminal);
+    let mut running = command.spawn().expect("the program runs");
+    drop(command);
+    let mut sent = Vec::new();
+    // The read fails with EIO once the program, which has the only other end, has ended.
+    let _ = fs::File::from(controller).read_to_end(&mut sent);
+    assert!(running.wait().expect("it ends").success());
+    String::from_utf8_lossy(&sent).into_owned()
+}
+
+#[test]
+fn progress_is_shown_on_a_terminal() {
+    let data = fixture("snapshot-v1/data");
+    for (args, bar) in
+        [(&["export", text(&data), "-"][..], "exporting ["), (&["verify", text(&data)], "reading [")]
+    {
+        let sent = on_a_terminal(args);
+        assert!(sent.contains(bar) && sent.contains("% ") && sent.contains(" counters ("), "{sent:?}");
+    }
 }
 
 #[test]

@@ -133,7 +133,9 @@ async fn load(server: &Server, clock: &Arc<SystemClock>, random: &mut u64) -> Lo
     for _ in 0..3 {
         let (mut client, mut seed) = (server.client().await, next(random));
         let (clock, hits) = (Arc::clone(clock), Arc::clone(&hits));
-        clients.push(tokio::spawn(async move { while ask(&mut client, &mut seed, &*clock, &hits).await {} }));
+        clients.push(tokio::spawn(async move {
+            while send_hits(&mut client, &mut seed, &*clock, &hits).await {}
+        }));
     }
     Load { hits, clients }
 }
@@ -148,7 +150,7 @@ impl Load {
 }
 
 /// Sends one hit; false when the server has ended.
-async fn ask(client: &mut Client, random: &mut u64, clock: &dyn Clock, hits: &Mutex<Vec<Hit>>) -> bool {
+async fn send_hits(client: &mut Client, random: &mut u64, clock: &dyn Clock, hits: &Mutex<Vec<Hit>>) -> bool {
     let number = next(random) as usize;
     let key: Key = (if number.is_multiple_of(8) { "tight" } else { "ample" }, number / 8 % KEYS);
     let value = key.1.to_string();
@@ -175,7 +177,8 @@ async fn used(server: &Server) -> HashMap<Key, u64> {
         descriptor.hits_addend = Some(0);
         descriptor
     };
-    let answer = client.ask("kill", keys().map(peek).collect()).await.expect("the server is there");
+    let answer =
+        client.should_rate_limit("kill", keys().map(peek).collect()).await.expect("the server is there");
     let limit = |key: Key| if key.0 == "tight" { TIGHT } else { AMPLE };
     keys()
         .zip(answer.statuses)

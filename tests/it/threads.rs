@@ -47,14 +47,14 @@ fn request<'v>(values: &[&'v str], hits: Hits) -> Request<'v> {
 }
 
 /// Requests hits of each of the values' counters, in this order, all at the same time.
-fn ask(limiter: &Limiter, values: &[&str], hits: Hits) -> (Code, Vec<u32>) {
+fn decide(limiter: &Limiter, values: &[&str], hits: Hits) -> (Code, Vec<u32>) {
     let pinned = limiter.pin();
     let decision = pinned.decide(&request(values, hits), Timestamp::from_millis(1_700_006_400_000));
     (decision.code, decision.statuses.iter().map(|status| status.remaining).collect())
 }
 
 fn used(limiter: &Limiter, value: &str) -> usize {
-    LIMIT - ask(limiter, &[value], Hits::Peek).1[0] as usize
+    LIMIT - decide(limiter, &[value], Hits::Peek).1[0] as usize
 }
 
 /// Sums over all threads.
@@ -72,8 +72,8 @@ fn many_threads_against_one_limit_admit_exactly_the_limit_in_every_algorithm() {
     for algorithm in ALGORITHMS {
         let limiter = limiter(algorithm);
         let admitted = in_threads(|_| {
-            let asked = (0..LIMIT).flat_map(|_| VALUES);
-            asked.filter(|value| ask(&limiter, &[value], Hits::ONE).0 == Code::Ok).count()
+            let values = (0..LIMIT).flat_map(|_| VALUES);
+            values.filter(|value| decide(&limiter, &[value], Hits::ONE).0 == Code::Ok).count()
         });
         assert_eq!(admitted, LIMIT * VALUES.len(), "{algorithm}");
     }
@@ -92,7 +92,7 @@ fn a_request_over_several_shards_is_charged_as_a_whole_or_not_at_all_by_any_numb
                 let first = (round * 5 + thread) % VALUES.len();
                 let mut values = [0, 1 + round % 4, 6].map(|step| VALUES[(first + step) % VALUES.len()]);
                 values.rotate_left(thread % 3);
-                if ask(&limiter, &values, Hits::ONE).0 == Code::Ok {
+                if decide(&limiter, &values, Hits::ONE).0 == Code::Ok {
                     charged += values.len();
                 }
             }
@@ -146,10 +146,10 @@ fn hits_given_back_while_others_are_taken_are_exact() {
             let mut kept = 0;
             for round in 0..LIMIT {
                 let value = [VALUES[round % 3]];
-                if ask(&limiter, &value, Hits::ONE).0 == Code::Ok {
+                if decide(&limiter, &value, Hits::ONE).0 == Code::Ok {
                     kept += 1;
                     if (round + thread) % 2 == 0 {
-                        ask(&limiter, &value, back);
+                        decide(&limiter, &value, back);
                         kept -= 1;
                     }
                 }

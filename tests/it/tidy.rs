@@ -67,7 +67,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ),
 ];
 
-fn sources() -> Vec<(PathBuf, String)> {
+/// The sources below a folder of the package.
+fn sources_below(folder: &str) -> Vec<(PathBuf, String)> {
     fn walk(folder: &Path, found: &mut Vec<(PathBuf, String)>) {
         for entry in fs::read_dir(folder).expect("a folder of sources") {
             let path = entry.expect("an entry").path();
@@ -80,9 +81,13 @@ fn sources() -> Vec<(PathBuf, String)> {
         }
     }
     let mut found = Vec::new();
-    walk(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut found);
+    walk(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), &mut found);
     assert!(found.len() > 20, "only {} sources were found", found.len());
     found
+}
+
+fn sources() -> Vec<(PathBuf, String)> {
+    sources_below("src")
 }
 
 /// The first name below `src`: the room.
@@ -191,8 +196,8 @@ fn locks_and_atomics_of_a_decision_are_those_of_the_sync_room() {
 
 #[test]
 fn a_module_with_a_directory_is_its_mod_rs() {
-    let of_directory =
-        sources().into_iter().map(|(path, _)| path).filter(|path| path.with_extension("").is_dir());
+    let sources = sources().into_iter().chain(sources_below("tests"));
+    let of_directory = sources.map(|(path, _)| path).filter(|path| path.with_extension("").is_dir());
     let wrong: Vec<PathBuf> = of_directory.collect();
     assert!(wrong.is_empty(), "beside the directory of the same name: {wrong:?}");
 }

@@ -321,8 +321,8 @@ impl ExpectedStatus {
         let expected = limit
             .as_ref()
             .map(|limit| (limit.name.as_str(), limit.requests_per_unit, Unit::from_name(&limit.unit)));
-        let told = status.limit.map(|CurrentLimit { name, requests, unit, .. }| (name, requests, unit));
-        if expected == told { Ok(()) } else { Err(format!("limit: {told:?} is not {expected:?}")) }
+        let actual = status.limit.map(|CurrentLimit { name, requests, unit, .. }| (name, requests, unit));
+        if expected == actual { Ok(()) } else { Err(format!("limit: {actual:?} is not {expected:?}")) }
     }
 }
 

@@ -53,7 +53,7 @@ fn of_two_crossing_requests_for_the_last_hit_one_is_charged_as_a_whole_under_eve
             let world = World::counting_by(algorithm, &[("a", LIMIT - 1), ("b", LIMIT - 1)]);
             let admitted = in_threads([["a", "b"], ["b", "a"]].map(|values| {
                 let world = world.clone();
-                move || world.ask(&values)
+                move || world.admits(&values)
             }));
             assert_eq!(admitted.iter().filter(|admitted| **admitted).count(), 1);
             assert_eq!((world.used("a"), world.used("b")), (LIMIT, LIMIT));
@@ -73,16 +73,16 @@ fn requests_are_charged_whole_and_never_beyond_the_limit_beside_sweeps_copies_an
             let world = world.clone();
             shuttle::thread::spawn(move || work(&world))
         });
-        let asked: [&[&str]; 5] =
+        let requests: [&[&str]; 5] =
             [&["a", "b", "c"], &["c", "b", "a"], &["b", "d", "a"], &["d", "c", "b"], &["b"]];
-        let admitted = in_threads(asked.map(|values| {
+        let admitted = in_threads(requests.map(|values| {
             let world = world.clone();
-            move || (0..2).filter(|_| world.ask(values)).count() as u32
+            move || (0..2).filter(|_| world.admits(values)).count() as u32
         }));
         background.into_iter().for_each(|thread| thread.join().expect("no thread panics"));
 
         let mut charged = BTreeMap::from([("a", 1), ("b", 0), ("c", 1), ("d", 0)]);
-        for (values, times) in asked.into_iter().zip(admitted) {
+        for (values, times) in requests.into_iter().zip(admitted) {
             values.iter().for_each(|&value| *charged.entry(value).or_default() += times);
         }
         for (value, charged) in charged {
@@ -106,17 +106,17 @@ fn there_are_never_more_counters_than_the_bound_and_none_is_lost_from_the_count(
             let world = world.clone();
             shuttle::thread::spawn(move || world.sweep())
         };
-        let asked = [["a", "b"], ["c", "d"], ["d", "e"], ["e", "a"]];
-        let admitted = in_threads(asked.map(|values| {
+        let requests = [["a", "b"], ["c", "d"], ["d", "e"], ["e", "a"]];
+        let admitted = in_threads(requests.map(|values| {
             let world = world.clone();
             move || {
-                let is_admitted = world.ask(&values);
+                let is_admitted = world.admits(&values);
                 assert!(world.counters() <= 4);
                 is_admitted
             }
         }));
         sweeper.join().expect("the sweeper does not panic");
-        let admitted = asked.into_iter().zip(admitted).filter(|(_, is_admitted)| *is_admitted);
+        let admitted = requests.into_iter().zip(admitted).filter(|(_, is_admitted)| *is_admitted);
         let mut charged = BTreeMap::from([("a", 1)]);
         admitted.flat_map(|(values, _)| values).for_each(|value| *charged.entry(value).or_default() += 1);
         world.sweep();

@@ -65,7 +65,7 @@ impl World {
         let store = StoreSettings { seed, counters_max, on_full: OnFull::Deny };
         let world = Self { limiter: Limiter::new(first, store, false), kept: Mutex::default() };
         for &(value, hits) in taken {
-            (0..hits).for_each(|_| assert!(world.ask(&[value])));
+            (0..hits).for_each(|_| assert!(world.admits(&[value])));
         }
         Arc::new(world)
     }
@@ -76,7 +76,7 @@ impl World {
     }
 
     /// Takes one hit of each counter, in this order; returns whether it is admitted.
-    pub fn ask(&self, values: &[&str]) -> bool {
+    pub fn admits(&self, values: &[&str]) -> bool {
         self.decide(values, Hits::ONE, NOW).0 == Code::Ok
     }
 

@@ -101,7 +101,7 @@ async fn hit_many(client: &mut Client, users: usize) {
     let users: Vec<String> = (0..users).map(|user| format!("user-{user}")).collect();
     for some in users.chunks(100) {
         let descriptors = some.iter().map(|user| descriptor(&[("user", user)])).collect();
-        client.ask("d", descriptors).await.expect("the server decides");
+        client.should_rate_limit("d", descriptors).await.expect("the server decides");
     }
 }
 

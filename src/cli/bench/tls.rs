@@ -18,7 +18,7 @@ pub(super) struct ClientTls {
 }
 
 impl ClientTls {
-    /// None if no flag asks for TLS.
+    /// None if no flag enables TLS.
     pub(super) fn new(flags: &ClientTlsFlags, address: &ListenAddress) -> Result<Option<Self>, Failure> {
         let Some(client) = flags.client() else { return Ok(None) };
         Ok(Some(Self { config: client.config()?, name: tls_name(&client, address)? }))

@@ -94,17 +94,17 @@ descriptors:
 #[test]
 fn a_limit_that_the_request_brings_takes_the_rules_place() {
     let limiter = limiter(TWO_RULES);
-    let ask = |requests, unit, expected: &str| {
+    let own_limit = |requests, unit, expected: &str| {
         let mut request = Request::new("d");
         request.push(Descriptor { limit: Some(Override { requests, unit }), ..descriptor("user=a") });
         let pinned = limiter.pin();
         let decision = pinned.decide(&request, Timestamp::from_millis(MIDNIGHT_MILLIS));
         assert_eq!(shown(&decision), [expected]);
     };
-    ask(2, Unit::Hour, "ok 1");
-    ask(2, Unit::Hour, "ok 0");
+    own_limit(2, Unit::Hour, "ok 1");
+    own_limit(2, Unit::Hour, "ok 0");
     // Used hits stay used when the next request has another number.
-    ask(3, Unit::Hour, "ok 0");
-    ask(3, Unit::Minute, "ok 2");
+    own_limit(3, Unit::Hour, "ok 0");
+    own_limit(3, Unit::Minute, "ok 2");
     check(&limiter, &[(0, "user=a", &["ok 4"])]);
 }

@@ -75,11 +75,11 @@ pub(super) fn shown(decision: &Decision<'_>) -> Vec<String> {
 
 /// Sends one request, descriptors separated by `;`, to domain `d`, so many milliseconds after midnight.
 fn send(limiter: &Limiter, millis: u64, request: &str) -> (Code, Vec<String>) {
-    let mut asked = Request::new("d");
-    request.split("; ").for_each(|text| asked.push(descriptor(text)));
-    let asked = asked.checked(&RequestLimits::default()).expect("a good request");
+    let mut wanted = Request::new("d");
+    request.split("; ").for_each(|text| wanted.push(descriptor(text)));
+    let wanted = wanted.checked(&RequestLimits::default()).expect("a good request");
     let pinned = limiter.pin();
-    let decision = pinned.decide(&asked, Timestamp::from_millis(MIDNIGHT_MILLIS + millis));
+    let decision = pinned.decide(&wanted, Timestamp::from_millis(MIDNIGHT_MILLIS + millis));
     (decision.code, shown(&decision))
 }
 

@@ -46,15 +46,15 @@ descriptors:
     rate_limit: { unit: second, requests_per_unit: 2, algorithm: fixed_window }
 ",
     );
-    let ask = |expected: Code, statuses: &[&str]| {
+    let check = |expected: Code, statuses: &[&str]| {
         assert_eq!(
             send(&limiter, 0, "a=x; b=x"),
             (expected, statuses.iter().map(|s| (*s).to_owned()).collect())
         );
     };
-    ask(Code::Ok, &["ok 0", "ok 1"]);
-    ask(Code::Ok, &["over 0 1000", "ok 0"]);
-    ask(Code::OverLimit, &["over 0 1000", "over 0 1000"]);
+    check(Code::Ok, &["ok 0", "ok 1"]);
+    check(Code::Ok, &["over 0 1000", "ok 0"]);
+    check(Code::OverLimit, &["over 0 1000", "over 0 1000"]);
 }
 
 #[test]

@@ -80,7 +80,7 @@ async fn the_bounds_of_a_request_are_settings() {
     let sentence = "descriptors[0].entries[0].value is 1048576 bytes long; at most 8192 are accepted";
     server.refuses(megabyte(), Code::InvalidArgument, sentence).await;
     let many = (0..10_000).map(|n| descriptor(&[("api_key", &n.to_string())])).collect();
-    assert_eq!(server.client.ask("demo", many).await.unwrap().statuses.len(), 10_000);
+    assert_eq!(server.client.should_rate_limit("demo", many).await.unwrap().statuses.len(), 10_000);
 
     let args = ["--max-message-bytes", "2097152", "--max-text-bytes", "1048576", "--max-entries", "1"];
     let mut server = Target::start(&args).await;
@@ -106,9 +106,9 @@ async fn numbers_at_their_extremes_are_decided() {
                 for is_negative_hits in [false, true] {
                     // A value of its own for each: nothing has been counted before.
                     let value = format!("{of_request} {hits_addend:?} {is_negative_hits}");
-                    let asked =
+                    let requested =
                         RateLimitDescriptor { hits_addend, is_negative_hits, ..descriptor(&[(key, &value)]) };
-                    let message = RateLimitRequest { hits_addend: of_request, ..request(vec![asked]) };
+                    let message = RateLimitRequest { hits_addend: of_request, ..request(vec![requested]) };
                     let answer = client.0.should_rate_limit(message).await.unwrap().into_inner();
                     let hits = hits_addend.unwrap_or(u64::from(of_request.max(1)));
                     let fits = match (key, is_negative_hits && hits > 0) {
@@ -125,11 +125,11 @@ async fn numbers_at_their_extremes_are_decided() {
     }
     for requests_per_unit in [0, 1, u32::MAX] {
         for unit in 1..=6 {
-            let asked = RateLimitDescriptor {
+            let requested = RateLimitDescriptor {
                 entries: vec![Entry { key: "own".into(), value: format!("{requests_per_unit} {unit}") }],
                 ..with_limit(requests_per_unit, unit)
             };
-            let answer = client.ask("demo", vec![asked]).await.unwrap();
+            let answer = client.should_rate_limit("demo", vec![requested]).await.unwrap();
             assert_eq!(answer.overall_code() == Verdict::Ok, requests_per_unit > 0);
             assert_eq!(answer.statuses[0].limit_remaining, requests_per_unit.saturating_sub(1));
         }

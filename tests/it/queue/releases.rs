@@ -76,7 +76,7 @@ impl Held {
     async fn send(&self, deadline: Option<&str>) -> (Code, u128) {
         let head =
             deadline.iter().fold(grpc(SHOULD_RATE_LIMIT), |head, text| head.header("grpc-timeout", *text));
-        let asked = RateLimitRequest {
+        let message = RateLimitRequest {
             domain: "d".into(),
             descriptors: vec![descriptor(&[("user", "x")])],
             hits_addend: 0,
@@ -89,7 +89,7 @@ impl Held {
         let asking = async {
             let head = head.body(()).expect("a well-formed head");
             let (response, mut stream) = requests.send_request(head, false).expect("a good head");
-            stream.send_data(plain(&asked.encode_to_vec()).into(), true).expect("it is taken");
+            stream.send_data(plain(&message.encode_to_vec()).into(), true).expect("it is taken");
             let mut body = response.await.expect("an answer").into_body();
             let framed = body.data().await.expect("a message").expect("a body that ends well");
             let answer = RateLimitResponse::decode(&framed[5..]).expect("an answer");
@@ -163,10 +163,10 @@ async fn hits_that_are_given_back_wake_queued_requests() {
         calls.push(held.call(None).await);
     }
     sleep(Duration::from_millis(300)).await;
-    let mut asked = Request::new("d");
+    let mut give_back = Request::new("d");
     let entries = [Entry { key: "user", value: "x" }].into_iter().collect();
-    asked.push(Descriptor { entries, limit: None, hits: Hits::GiveBack(NonZeroU64::MIN) });
-    held.limiter.pin().decide(&asked, held.time.now());
+    give_back.push(Descriptor { entries, limit: None, hits: Hits::GiveBack(NonZeroU64::MIN) });
+    held.limiter.pin().decide(&give_back, held.time.now());
     let turns = [0, 300, 1_000];
     for (call, turn) in calls.into_iter().zip(turns) {
         assert_eq!(call.await.unwrap(), (Code::Ok, turn));

@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// The time until one more hit fits, in seconds, by a peek.
 async fn seconds_until_room(client: &mut Client) -> i64 {
     let peek = RateLimitDescriptor { hits_addend: Some(0), ..descriptor(&[("user", "x")]) };
-    let answer = client.ask("d", vec![peek]).await.expect("an answer");
+    let answer = client.should_rate_limit("d", vec![peek]).await.expect("an answer");
     answer.statuses[0].duration_until_reset.as_ref().map_or(0, |wait| wait.seconds)
 }
 
@@ -68,14 +68,14 @@ async fn a_call_with_a_deadline_before_its_release_is_answered_in_time() {
     let server = Server::with_rules(rules.path(), &[]);
     let mut client = server.client().await;
     client.hit("d", &[("user", "x")]).await.unwrap();
-    let asked = tidegate::api::pb::service::RateLimitRequest {
+    let message = tidegate::api::pb::service::RateLimitRequest {
         domain: "d".into(),
         descriptors: vec![descriptor(&[("user", "x")])],
         hits_addend: 0,
     };
-    let mut asked = Request::new(asked);
-    asked.set_timeout(PATIENCE);
-    let answer = client.0.should_rate_limit(asked).await.expect("an answer, and no missed deadline");
+    let mut message = Request::new(message);
+    message.set_timeout(PATIENCE);
+    let answer = client.0.should_rate_limit(message).await.expect("an answer, and no missed deadline");
     assert_eq!(answer.get_ref().overall_code(), Code::OverLimit);
 }
 

@@ -186,11 +186,11 @@ pub struct Client(pub RateLimitServiceClient<Channel>);
 impl Client {
     /// Sends one hit of one descriptor.
     pub async fn hit(&mut self, domain: &str, entries: &[(&str, &str)]) -> Result<RateLimitResponse, Status> {
-        self.ask(domain, vec![descriptor(entries)]).await
+        self.should_rate_limit(domain, vec![descriptor(entries)]).await
     }
 
     /// Sends one hit of each descriptor.
-    pub async fn ask(
+    pub async fn should_rate_limit(
         &mut self,
         domain: &str,
         descriptors: Vec<RateLimitDescriptor>,

@@ -115,20 +115,20 @@ async fn envoys_logs_can_format_dynamic_metadata() {
     let config = std::fs::read_to_string(deployed("silent-drop.yaml")).expect("a config of deploy/envoy");
     // The formatter of log lines formats headers too, which a test can read.
     let metadata = "\"%DYNAMIC_METADATA(envoy.filters.http.ratelimit:tidegate)%\"";
-    let told = format!(
-        "name: edge\n                  response_headers_to_add: [{{ header: {{ key: x-told, value: {metadata} }} }}]\n                  virtual_hosts"
+    let route = format!(
+        "name: edge\n                  response_headers_to_add: [{{ header: {{ key: x-denial, value: {metadata} }} }}]\n                  virtual_hosts"
     );
-    let with_header = config.replace("name: edge\n                  virtual_hosts", &told);
+    let with_header = config.replace("name: edge\n                  virtual_hosts", &route);
     assert_ne!(with_header, config, "the config is no longer written as this test has it");
     let envoy = Envoy::start_with(&with_header, server.address(), &[(APPLICATION, application())]).await;
     let edge = Edge { server, envoy };
     let keyed = || Request::get("/").header("x-api-key", "alice");
     let (_, denied) = edge.first_denied(EDGE, ALICE, keyed).await;
-    let told: serde_json::Value = serde_json::from_str(header(&denied, "x-told").unwrap()).unwrap();
-    assert_eq!(told["marked"], false);
-    let over = &told["over_limit"][0];
+    let denial: serde_json::Value = serde_json::from_str(header(&denied, "x-denial").unwrap()).unwrap();
+    assert_eq!(denial["marked"], false);
+    let over = &denial["over_limit"][0];
     assert_eq!((&over["rule"], &over["limit"]["name"]), (&"api_key".into(), &"api-key".into()));
-    assert!(over["reset_seconds"].as_f64().is_some_and(|wait| wait > 0.0 && wait <= 60.0), "{told}");
+    assert!(over["reset_seconds"].as_f64().is_some_and(|wait| wait > 0.0 && wait <= 60.0), "{denial}");
 }
 
 crate::tests_with! { ENVOY:

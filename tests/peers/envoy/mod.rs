@@ -231,7 +231,7 @@ async fn a_charge_on_stream_done_is_applied_after_the_response_and_beyond_the_li
         let mut left = None;
         for _ in 0..PATIENCE.as_millis() / POLL.as_millis() {
             let peek = RateLimitDescriptor { hits_addend: Some(0), ..descriptor(&[("tokens_of", "alice")]) };
-            let status = client.ask("edge", vec![peek]).await.unwrap().statuses.remove(0);
+            let status = client.should_rate_limit("edge", vec![peek]).await.unwrap().statuses.remove(0);
             assert_eq!(status.code() == Code::Ok, status.limit_remaining > 0);
             left = Some(status.limit_remaining);
             if left == Some(left_afterwards) {

@@ -30,11 +30,11 @@ async fn three_at_once(timeout: &str) -> (Vec<u16>, Duration) {
     let envoy = Envoy::start_with(&config.replace("timeout: 0.25s", timeout), server.address(), &[]).await;
     let port = envoy.port(FAIL_OPEN);
     let started = Instant::now();
-    let ask = || async move {
+    let send = || async move {
         let response = http1::fetch(Ipv4Addr::LOCALHOST, port, Request::get("/search")).await;
         response.expect("Envoy responses").status().as_u16()
     };
-    let (one, two, three) = tokio::join!(ask(), ask(), ask());
+    let (one, two, three) = tokio::join!(send(), send(), send());
     let mut statuses = vec![one, two, three];
     statuses.sort_unstable();
     (statuses, started.elapsed())

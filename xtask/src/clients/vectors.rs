@@ -69,7 +69,7 @@ fn step(step: &Value) -> Value {
         "at": [step["at_ms"], step["at_ns"].as_u64().unwrap_or(0)],
         "times": step["times"].as_u64().unwrap_or(1),
         "every_ms": step["every_ms"].as_u64().unwrap_or(0),
-        "descriptors": descriptors.map(|asked| descriptor(asked, hits_addend)).collect::<Vec<_>>(),
+        "descriptors": descriptors.map(|hits| descriptor(hits, hits_addend)).collect::<Vec<_>>(),
         "decision": decision(&step["response"]),
     })
 }

@@ -32,27 +32,27 @@ fn an_endless_response_waits_until_the_client_reads() {
     let stream = client.opens("/other", 0);
     let (head, ()) = Response::new(()).into_parts();
     client.server.on_task(stream, TaskEvent::Head { head: Box::new(head), is_end: false });
-    let mut told = 0;
+    let mut produced = 0;
     let mut last_is_sent = loop {
         let (sent, mut is_sent) = oneshot::channel();
         client.server.on_task(stream, TaskEvent::Data(Bytes::from_static(&[0; PIECE]), sent));
-        told += PIECE;
+        produced += PIECE;
         if is_sent.try_recv() == Err(oneshot::error::TryRecvError::Empty) {
             break is_sent;
         }
-        assert!(told < 100 * PIECE, "the task is never told to wait");
+        assert!(produced < 100 * PIECE, "the task never has to wait");
     };
     assert!(client.server.unwritten().len() < UNREAD_MAX + 2 * frame::PAYLOAD_MAX);
     client.server.tick(SECOND * 10);
-    let mut heard = 0;
+    let mut received = 0;
     while !client.server.unwritten().is_empty() {
         let data = client.receives().into_iter().filter_map(|received| match received {
             Data(_, bytes) => Some(bytes.len()),
             _ => None,
         });
-        heard += data.sum::<usize>();
+        received += data.sum::<usize>();
     }
-    assert_eq!(heard, told);
+    assert_eq!(received, produced);
     assert_eq!(last_is_sent.try_recv(), Err(oneshot::error::TryRecvError::Closed), "the task goes on");
 }
 

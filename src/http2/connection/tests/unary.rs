@@ -101,8 +101,8 @@ fn a_drain_finishes_requests_sent_before_the_goaway() {
     let waiting = client.opens("/other", 0);
     client.server.start_drain();
     let last_possible = 0x7fff_ffff;
-    let [GoAway(told, 0), Ping(payload)] = &client.receives()[..] else { panic!("a drain starts so") };
-    assert_eq!(*told, last_possible);
+    let [GoAway(last, 0), Ping(payload)] = &client.receives()[..] else { panic!("a drain starts so") };
+    assert_eq!(*last, last_possible);
     let payload = payload.clone();
     let stream = client.calls(b"in time");
     assert_eq!(client.receives(), response(stream, b"in time"));

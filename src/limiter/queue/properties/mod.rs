@@ -49,14 +49,14 @@ fn moment(nanos: u64) -> Timestamp {
 }
 
 fn request(hits: [u64; 3]) -> Request<'static> {
-    let mut asked = Request::new("d");
+    let mut request = Request::new("d");
     for (key, hits) in KEYS.iter().zip(hits) {
         if let Some(hits) = NonZeroU64::new(hits) {
             let entries = [Entry { key, value: "x" }].into_iter().collect();
-            asked.push(Descriptor { entries, limit: None, hits: Hits::Take(hits) });
+            request.push(Descriptor { entries, limit: None, hits: Hits::Take(hits) });
         }
     }
-    asked.checked(&RequestLimits::default()).expect("a good request")
+    request.checked(&RequestLimits::default()).expect("a good request")
 }
 
 impl World {
@@ -305,12 +305,12 @@ proptest! {
     ) {
         let world = World::after(lines, events)?;
         let wait_max = Duration::from_millis(wait_max);
-        let (pinned, asked) = (world.limiter.pin(), request([hits, 0, 0]));
-        let is_denied = |now| match pinned.decide_or_queue(&asked, wait_max, moment(now)) {
+        let (pinned, wanted) = (world.limiter.pin(), request([hits, 0, 0]));
+        let is_denied = |now| match pinned.decide_or_queue(&wanted, wait_max, moment(now)) {
             Verdict::Decided(decision) => decision.code == Code::OverLimit,
             Verdict::Queued(_) => false,
         };
-        let Verdict::Decided(decision) = pinned.decide_or_queue(&asked, wait_max, moment(world.now)) else {
+        let Verdict::Decided(decision) = pinned.decide_or_queue(&wanted, wait_max, moment(world.now)) else {
             return Ok(());
         };
         prop_assume!(decision.code == Code::OverLimit);

@@ -26,9 +26,9 @@ fn at(millis: u64) -> Timestamp {
 }
 
 fn request(text: &str) -> Request<'_> {
-    let mut asked = Request::new("d");
-    text.split("; ").for_each(|text| asked.push(descriptor(text)));
-    asked.checked(&RequestLimits::default()).expect("a good request")
+    let mut request = Request::new("d");
+    text.split("; ").for_each(|text| request.push(descriptor(text)));
+    request.checked(&RequestLimits::default()).expect("a good request")
 }
 
 impl World {
@@ -41,19 +41,19 @@ impl World {
     }
 
     /// Sends a request; returns `queued until 1000`, or the status of each descriptor.
-    fn arrive(&mut self, name: &'static str, millis: u64, asked: &str) -> Vec<String> {
-        self.arrive_with_deadline(name, millis, asked, Duration::MAX)
+    fn arrive(&mut self, name: &'static str, millis: u64, descriptors: &str) -> Vec<String> {
+        self.arrive_with_deadline(name, millis, descriptors, Duration::MAX)
     }
 
     fn arrive_with_deadline(
         &mut self,
         name: &'static str,
         millis: u64,
-        asked: &str,
+        descriptors: &str,
         wait_max: Duration,
     ) -> Vec<String> {
         let pinned = self.limiter.pin();
-        match pinned.decide_or_queue(&request(asked), wait_max, at(millis)) {
+        match pinned.decide_or_queue(&request(descriptors), wait_max, at(millis)) {
             Verdict::Decided(decision) => shown(&decision),
             Verdict::Queued(ticket) => {
                 self.tickets.insert(name, ticket);
@@ -79,11 +79,11 @@ impl World {
     }
 
     /// Releases a queued request; returns the status of each descriptor.
-    fn release(&mut self, name: &str, millis: u64, asked: &str) -> Vec<String> {
+    fn release(&mut self, name: &str, millis: u64, descriptors: &str) -> Vec<String> {
         let ticket = self.tickets.remove(name).expect("queued");
-        let told = shown(&self.limiter.pin().queued_decision(&request(asked), &ticket, at(millis)));
+        let statuses = shown(&self.limiter.pin().queued_decision(&request(descriptors), &ticket, at(millis)));
         self.limiter.release(ticket);
-        told
+        statuses
     }
 }
 
@@ -208,8 +208,8 @@ descriptors:
 #[test]
 fn no_more_requests_are_queued_than_the_bound_over_all_counters() {
     let mut world = World::of(limiter(ONE_A_SECOND).with_queued_max(2));
-    for (name, asked) in [("a", "user=x"), ("b", "user=x"), ("c", "user=y"), ("d", "user=y")] {
-        world.arrive(name, 0, asked);
+    for (name, descriptors) in [("a", "user=x"), ("b", "user=x"), ("c", "user=y"), ("d", "user=y")] {
+        world.arrive(name, 0, descriptors);
     }
     assert_eq!(world.limiter.queued(), 2);
     // The reset is when it fits at once: when another leaves the queue is unknown.

@@ -89,10 +89,10 @@ fn requests_behind_a_cancelled_one_are_woken_one_after_the_other_in_time() {
 #[test]
 fn a_request_that_waits_for_two_buckets_wakes_those_behind_it_in_either() {
     let mut world = World::new(TWO_QUEUES);
-    for (name, asked) in
+    for (name, descriptors) in
         [("a", "user=x; all=1"), ("b", "all=1"), ("c", "user=x; all=1"), ("d", "all=1"), ("e", "all=1")]
     {
-        world.arrive(name, 0, asked);
+        world.arrive(name, 0, descriptors);
     }
     let bells: BTreeMap<_, _> = ["b", "c", "d", "e"].map(|name| (name, Arc::new(Bell::default()))).into();
     let poll = |world: &World, name: &str, millis| {
