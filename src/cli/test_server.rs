@@ -18,15 +18,16 @@ use tokio::{
     sync::Mutex,
 };
 
-/// Answers every gRPC call with one fault, to test what clients make of it.
+/// Responds to every gRPC call with one fault, to test how clients behave.
 #[derive(Args)]
 #[command(hide = true)]
 pub(super) struct TestServer {
     /// Address to listen on; loopback only.
     #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDR")]
     listen: ListenAddress,
-    /// blackhole: reads and answers nothing. reset: resets the connection. unavailable: answers UNAVAILABLE. slow=TIME: admits
-    /// after that time. goaway: admits one call, then sends GOAWAY. garbage: answers bytes that are no message.
+    /// blackhole: reads, and sends nothing. reset: resets the connection. unavailable: responds with UNAVAILABLE. slow=TIME:
+    /// admits after that time. goaway: admits one call, sends GOAWAY, and closes the connection at once. drain: admits one
+    /// call, sends GOAWAY, and lets the client close the connection. garbage: responds with bytes that are no message.
     #[arg(long)]
     fault: Fault,
     /// Format of log lines.
@@ -41,6 +42,7 @@ enum Fault {
     Unavailable,
     Slow(Duration),
     Goaway,
+    Drain,
     Garbage,
 }
 
@@ -56,8 +58,9 @@ impl FromStr for Fault {
             None if text == "reset" => Ok(Self::Reset),
             None if text == "unavailable" => Ok(Self::Unavailable),
             None if text == "goaway" => Ok(Self::Goaway),
+            None if text == "drain" => Ok(Self::Drain),
             None if text == "garbage" => Ok(Self::Garbage),
-            _ => Err("write blackhole, reset, unavailable, slow=TIME, goaway or garbage".into()),
+            _ => Err("write blackhole, reset, unavailable, slow=TIME, goaway, drain or garbage".into()),
         }
     }
 }
@@ -76,7 +79,7 @@ impl TestServer {
             tracing::info!("serving");
             loop {
                 let (stream, _) = listener.accept().await?;
-                // A client that breaks its connection off ends that connection alone.
+                // A failed connection ends alone; the others are still served.
                 tokio::spawn(serve(stream, self.fault));
             }
         })
@@ -99,7 +102,7 @@ const FRAME_HEADER_BYTES: usize = 9;
 
 /// A `RateLimitResponse` with the overall code OK.
 const ADMITTED: &[u8] = &[0x08, 0x01];
-/// A field of number 0, which no message has.
+/// A field with the number 0, which protobuf does not allow.
 const NO_MESSAGE: &[u8] = &[0x07, 0xff, 0xff];
 
 async fn serve(stream: TcpStream, fault: Fault) -> io::Result<()> {
@@ -130,12 +133,12 @@ async fn serve(stream: TcpStream, fault: Fault) -> io::Result<()> {
         if matches!(frame.kind, HEADERS | DATA) && frame.flags & END_STREAM != 0 {
             match fault {
                 Fault::Reset => return Ok(()),
-                Fault::Goaway => {
+                Fault::Goaway | Fault::Drain => {
                     writer.response(frame.stream, ADMITTED).await?;
                     let no_error = [frame.stream.to_be_bytes(), [0; 4]].concat();
                     writer.frame(GOAWAY, 0, 0, &no_error).await?;
-                    // Streams after this one are excluded; the client closes the connection.
-                    return discard(&mut read).await;
+                    // Streams after this one are excluded.
+                    return if fault == Fault::Drain { discard(&mut read).await } else { Ok(()) };
                 }
                 Fault::Slow(time) => {
                     let writer = writer.clone();

@@ -67,6 +67,7 @@ async fn each_fault_of_the_test_server_is_seen_by_its_client() {
         ("slow=10s", Err(&[GrpcCode::DeadlineExceeded, GrpcCode::Cancelled])),
         ("slow=1ms", Ok(Code::Ok)),
         ("goaway", Ok(Code::Ok)),
+        ("drain", Ok(Code::Ok)),
         ("garbage", Err(&[GrpcCode::Internal])),
     ] {
         let server = Server::misbehaving(fault);

@@ -9,6 +9,7 @@ use crate::{
         rate_limit_response::{Code, HeaderValue, rate_limit::Unit as WireUnit},
     },
     request::{Request, Unit},
+    transport::{self, Channels},
 };
 use http::uri::PathAndQuery;
 use std::{
@@ -21,10 +22,8 @@ use std::{
     time::{Duration, Instant},
 };
 use tonic::{
-    Code as GrpcCode, Status as GrpcStatus, TimeoutExpired,
-    client::Grpc,
-    metadata::MetadataValue,
-    transport::{Channel, Endpoint},
+    Code as GrpcCode, ConnectError, Status as GrpcStatus, TimeoutExpired, client::Grpc,
+    metadata::MetadataValue, transport::Channel,
 };
 use tonic_prost::ProstCodec;
 
@@ -151,14 +150,9 @@ impl Builder {
         if self.timeout.is_zero() {
             return Err(BuildError::Timeout);
         }
-        let endpoints = self.addresses.iter().map(|address| self.endpoint(address));
-        let endpoints: Vec<Endpoint> = endpoints.collect::<Result<_, _>>()?;
-        let channel = match endpoints.as_slice() {
-            [one] => one.connect_lazy(),
-            _ => Channel::balance_list(endpoints.into_iter()),
-        };
+        let channels = self.addresses.iter().map(|address| self.channel(address));
         Ok(Tidegate(Arc::new(Inner {
-            channel,
+            channels: Channels::new(channels.collect::<Result<_, _>>()?),
             domain: self.domain,
             timeout: self.timeout,
             first_timeout: self.timeout.max(self.connect_timeout),
@@ -171,14 +165,13 @@ impl Builder {
         })))
     }
 
-    fn endpoint(&self, address: &str) -> Result<Endpoint, BuildError> {
-        let failed = |source| BuildError::Address { address: address.to_owned(), source };
-        let has_scheme = address.contains("://") || address.starts_with("unix:");
-        let uri = if has_scheme { address.to_owned() } else { format!("{}://{address}", self.scheme()) };
-        let endpoint = Endpoint::from_shared(uri).map_err(failed)?;
+    fn channel(&self, address: &str) -> Result<Channel, BuildError> {
+        let (endpoint, connector) = transport::endpoint(address, self.scheme())?;
         #[cfg(feature = "tls")]
         let endpoint = match &self.tls {
-            Some(tls) => endpoint.tls_config(tls.clone()).map_err(failed)?,
+            Some(tls) => endpoint
+                .tls_config(tls.clone())
+                .map_err(|source| BuildError::Address { address: address.to_owned(), source })?,
             None => endpoint,
         };
         Ok(endpoint
@@ -186,7 +179,7 @@ impl Builder {
             .http2_keep_alive_interval(Duration::from_secs(30))
             .keep_alive_timeout(Duration::from_secs(5))
             .keep_alive_while_idle(true)
-            .tcp_nodelay(true))
+            .connect_with_connector_lazy(connector))
     }
 
     #[cfg(feature = "tls")]
@@ -205,7 +198,7 @@ impl Builder {
 pub struct Tidegate(Arc<Inner>);
 
 struct Inner {
-    channel: Channel,
+    channels: Channels,
     domain: String,
     timeout: Duration,
     first_timeout: Duration,
@@ -331,21 +324,7 @@ impl Tidegate {
         let inner = &*self.0;
         let is_warm = inner.is_warm.load(Ordering::Relaxed);
         let timeout = timeout.unwrap_or(if is_warm { inner.timeout } else { inner.first_timeout });
-        let call = async {
-            loop {
-                let mut request = tonic::Request::new(message.clone());
-                request.metadata_mut().insert("tidegate-precision", MetadataValue::from_static("exact"));
-                request.set_timeout(timeout);
-                let mut grpc = Grpc::new(inner.channel.clone());
-                grpc.ready().await.map_err(|error| GrpcStatus::unavailable(error.to_string()))?;
-                let codec = ProstCodec::<RateLimitRequest, RateLimitResponse>::default();
-                match grpc.unary(request, PathAndQuery::from_static(METHOD), codec).await {
-                    // Sent to a connection that was ending: the next attempt opens another one.
-                    Err(status) if was_not_processed(&status) => {}
-                    answer => return answer,
-                }
-            }
-        };
+        let call = self.attempts(message, timeout);
         let answer = tokio::time::timeout(timeout, call).await;
         if !is_warm {
             inner.is_warm.store(true, Ordering::Relaxed);
@@ -357,6 +336,37 @@ impl Tidegate {
             Ok(Err(status)) if is_timeout(&status) => Err(late()),
             Ok(Err(status)) => Err(status),
             Err(_) => Err(late()),
+        }
+    }
+
+    /// Sends a request until it is answered, or failed where it may have been processed.
+    async fn attempts(
+        &self,
+        message: RateLimitRequest,
+        timeout: Duration,
+    ) -> Result<tonic::Response<RateLimitResponse>, GrpcStatus> {
+        let channels = &self.0.channels;
+        let mut refusals = 0;
+        loop {
+            let address = channels.next(self.now());
+            let mut request = tonic::Request::new(message.clone());
+            request.metadata_mut().insert("tidegate-precision", MetadataValue::from_static("exact"));
+            request.set_timeout(timeout);
+            let mut grpc = Grpc::new(channels.channel(address));
+            grpc.ready().await.map_err(|error| GrpcStatus::unavailable(error.to_string()))?;
+            let codec = ProstCodec::<RateLimitRequest, RateLimitResponse>::default();
+            match grpc.unary(request, PathAndQuery::from_static(METHOD), codec).await {
+                // Sent to a connection that was ending: the next attempt opens another one.
+                Err(status) if was_not_processed(&status) => {}
+                Err(status) if is_refused(&status) => {
+                    channels.refused(address, self.now());
+                    refusals += 1;
+                    if refusals >= channels.len() {
+                        return Err(status);
+                    }
+                }
+                answer => return answer,
+            }
         }
     }
 
@@ -404,6 +414,11 @@ impl Tidegate {
 /// Whether the channel's own timer ended the call.
 fn is_timeout(status: &GrpcStatus) -> bool {
     any_cause(status, |error| error.is::<TimeoutExpired>())
+}
+
+/// Whether no connection could be opened.
+fn is_refused(status: &GrpcStatus) -> bool {
+    any_cause(status, |error| error.is::<ConnectError>())
 }
 
 /// Whether the server cannot have seen the call: the connection closed before it was sent, or its stream is one that a

@@ -91,8 +91,8 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// Creates the decision of an answer.
-    pub(crate) fn new(allowed: bool, reason: Reason, statuses: Vec<Status>) -> Self {
+    /// Creates the decision that a response of the server with these statuses has; of use in tests of applications.
+    pub fn new(allowed: bool, reason: Reason, statuses: Vec<Status>) -> Self {
         let mut decision = Self {
             allowed,
             reason,
@@ -265,7 +265,3 @@ fn quoted(limit: &Limit) -> String {
     text.push('"');
     text
 }
-
-#[cfg(test)]
-#[path = "decision_tests.rs"]
-mod tests;

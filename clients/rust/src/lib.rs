@@ -25,6 +25,7 @@ mod proto {
     include!("generated/tidegate.client.v1.rs");
 }
 mod request;
+mod transport;
 
 pub use client::{BuildError, Builder, Error, OnFailure, Tidegate};
 pub use decision::{Decision, Header, Limit, Reason, Status};

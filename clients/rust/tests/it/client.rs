@@ -180,3 +180,14 @@ async fn the_layer_lets_five_requests_pass_and_denies_the_sixth() {
     let closed = listen(layer(&refused, OnFailure::Closed)).await;
     assert_eq!(get_status(&closed, "x-api-key: alice\r\n").await.0, 503);
 }
+
+#[tokio::test]
+async fn an_address_that_refuses_connections_costs_no_call() {
+    let server = serve(HUNDRED, &[]);
+    let (_, refused) = misbehaving("refused");
+    let client = client(&refused).address(&server.address).local_denials(0).build().expect("a client");
+    for call in 1..=6 {
+        let decision = client.limit([("user", "a")]).await.expect("a decision");
+        assert_eq!((decision.error, decision.remaining), (None, Some(100 - call)));
+    }
+}

@@ -1,8 +1,9 @@
-//! The client against a real server: the conformance cases, and what they cannot say.
+//! The client against a real server, beyond the cases of `clients/conformance`.
 
 #![expect(clippy::disallowed_methods, reason = "tests measure real time")]
 
 mod client;
-mod conformance;
 mod generated;
+#[path = "../support/servers.rs"]
+#[expect(dead_code, reason = "tests/conformance uses the rest")]
 mod servers;

@@ -2,6 +2,7 @@
 
 mod go;
 mod python;
+mod rust;
 mod typescript;
 
 /// A client library and the commands that test it, run in `clients/FOLDER`.
@@ -24,7 +25,8 @@ pub(super) struct Language {
 /// A program and its arguments. A program with a `/` is relative to the language's folder.
 pub(super) type Command = &'static [&'static str];
 
-pub(super) const LANGUAGES: &[Language] = &[python::LANGUAGE, go::LANGUAGE, typescript::LANGUAGE];
+pub(super) const LANGUAGES: &[Language] =
+    &[python::LANGUAGE, go::LANGUAGE, typescript::LANGUAGE, rust::LANGUAGE];
 
 /// Columns of the table: groups of cases in `clients/conformance`, and each language's own tests.
 pub(super) const GROUPS: [&str; 6] =

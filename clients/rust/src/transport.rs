@@ -1,0 +1,245 @@
+//! Connections to the servers: addresses, round-robin, and bytes that arrived before a connection broke.
+//!
+//! Each address has one lazily connected channel. Calls use the addresses in order; an address that refused its last
+//! connection is skipped for [`SKIPPED`], as long as another one is left.
+
+use crate::client::BuildError;
+use http::Uri;
+use hyper_util::rt::TokioIo;
+use std::{
+    io::{self, ErrorKind, IoSlice},
+    path::PathBuf,
+    pin::Pin,
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::{TcpStream, UnixStream},
+};
+use tonic::transport::{Channel, Endpoint};
+use tower_service::Service;
+
+/// Time for which an address that refused its last connection is skipped.
+const SKIPPED: Duration = Duration::from_secs(1);
+
+/// The channels of all addresses.
+pub(crate) struct Channels {
+    addresses: Vec<Address>,
+    next: AtomicUsize,
+}
+
+struct Address {
+    channel: Channel,
+    /// Time, in nanoseconds of the client's clock, until which the address is skipped; 0 after it was connected.
+    skipped_until: AtomicU64,
+}
+
+impl Channels {
+    pub(crate) fn new(channels: Vec<Channel>) -> Self {
+        let address = |channel| Address { channel, skipped_until: AtomicU64::new(0) };
+        Self { addresses: channels.into_iter().map(address).collect(), next: AtomicUsize::new(0) }
+    }
+
+    /// Number of addresses.
+    pub(crate) fn len(&self) -> usize {
+        self.addresses.len()
+    }
+
+    /// Returns the next address that is not skipped, or the next one if all are.
+    pub(crate) fn next(&self, now: Duration) -> usize {
+        if self.addresses.len() == 1 {
+            return 0;
+        }
+        let start = self.next.fetch_add(1, Ordering::Relaxed);
+        let in_order =
+            (0..self.addresses.len()).map(|offset| (start.wrapping_add(offset)) % self.addresses.len());
+        let is_used =
+            |&index: &usize| self.addresses[index].skipped_until.load(Ordering::Relaxed) <= nanos(now);
+        in_order.clone().find(is_used).unwrap_or(start % self.addresses.len())
+    }
+
+    pub(crate) fn channel(&self, address: usize) -> Channel {
+        self.addresses[address].channel.clone()
+    }
+
+    /// Records that a connection to the address failed.
+    pub(crate) fn refused(&self, address: usize, now: Duration) {
+        self.addresses[address].skipped_until.store(nanos(now + SKIPPED), Ordering::Relaxed);
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Returns the endpoint and the connector for an address: `host:port`, `unix:/path/of/socket`, or a URI.
+pub(crate) fn endpoint(address: &str, scheme: &str) -> Result<(Endpoint, Connector), BuildError> {
+    let failed = |source| BuildError::Address { address: address.to_owned(), source };
+    if let Some(path) = address.strip_prefix("unix:") {
+        // The authority of requests; the connector does not read it.
+        let endpoint = Endpoint::from_shared(format!("{scheme}://localhost")).map_err(failed)?;
+        return Ok((endpoint, Connector { unix: Some(path.trim_start_matches("//").into()) }));
+    }
+    let uri = if address.contains("://") { address.to_owned() } else { format!("{scheme}://{address}") };
+    Ok((Endpoint::from_shared(uri).map_err(failed)?, Connector { unix: None }))
+}
+
+/// Opens connections, for the channel of one address.
+#[derive(Clone)]
+pub(crate) struct Connector {
+    /// The path of a Unix socket; TCP if None.
+    unix: Option<PathBuf>,
+}
+
+impl Service<Uri> for Connector {
+    type Response = TokioIo<Connection>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let unix = self.unix.clone();
+        Box::pin(async move {
+            let stream: Box<dyn Stream> = match unix {
+                Some(path) => Box::new(UnixStream::connect(path).await?),
+                None => {
+                    let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+                    let default_port = if uri.scheme_str() == Some("https") { 443 } else { 80 };
+                    let stream = TcpStream::connect((host, uri.port_u16().unwrap_or(default_port))).await?;
+                    stream.set_nodelay(true)?;
+                    Box::new(stream)
+                }
+            };
+            Ok(TokioIo::new(Connection { stream, is_closed_by_peer: false }))
+        })
+    }
+}
+
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+/// A connection whose received bytes are read before a failed write ends it.
+///
+/// A server that sends GOAWAY and closes at once resets a connection that has a request under way. HTTP/2 clients give up at
+/// the failed write, with the GOAWAY unread in the socket's buffer, and cannot know any more that the request was not
+/// processed. Here a write to a connection that the peer has closed succeeds without effect; the reads that follow
+/// return what had arrived, then the end or the error.
+pub(crate) struct Connection {
+    stream: Box<dyn Stream>,
+    is_closed_by_peer: bool,
+}
+
+impl Connection {
+    /// Replaces the failure of a write to a closed connection by a value.
+    fn written<T>(&mut self, result: io::Result<T>, if_closed: T) -> Poll<io::Result<T>> {
+        use ErrorKind::{BrokenPipe, ConnectionReset, NotConnected};
+        match result {
+            Err(error) if matches!(error.kind(), BrokenPipe | ConnectionReset | NotConnected) => {
+                self.is_closed_by_peer = true;
+                Poll::Ready(Ok(if_closed))
+            }
+            other => Poll::Ready(other),
+        }
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if self.is_closed_by_peer {
+            return Poll::Ready(Ok(bytes.len()));
+        }
+        let result = ready!(Pin::new(&mut self.stream).poll_write(context, bytes));
+        self.written(result, bytes.len())
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let all = slices.iter().map(|slice| slice.len()).sum();
+        if self.is_closed_by_peer {
+            return Poll::Ready(Ok(all));
+        }
+        let result = ready!(Pin::new(&mut self.stream).poll_write_vectored(context, slices));
+        self.written(result, all)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let result = ready!(Pin::new(&mut self.stream).poll_flush(context));
+        self.written(result, ())
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let result = ready!(Pin::new(&mut self.stream).poll_shutdown(context));
+        self.written(result, ())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
+
+    #[tokio::test]
+    async fn bytes_that_arrived_before_a_reset_are_read_after_a_failed_write() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let (_, mut connector) = endpoint(&address, "http").expect("an address");
+        let uri = format!("http://{address}").parse().expect("a URI");
+        let mut client = connector.call(uri).await.expect("a connection").into_inner();
+        let (mut server, _) = listener.accept().await.expect("a connection");
+        server.write_all(b"last words").await.expect("it is sent");
+        server.set_zero_linger().expect("it is set");
+        drop(server);
+        // The first write may still be accepted; one after the reset has arrived is not.
+        while !client.is_closed_by_peer {
+            client.write_all(b"request").await.expect("it succeeds without effect");
+        }
+        let mut received = Vec::new();
+        _ = client.read_to_end(&mut received).await;
+        assert_eq!(received, b"last words");
+    }
+
+    #[tokio::test]
+    async fn addresses_alternate_and_those_that_refused_are_skipped() {
+        let channel = || Endpoint::from_static("http://127.0.0.1:1").connect_lazy();
+        let channels = Channels::new(vec![channel(), channel(), channel()]);
+        let used = |now, calls| (0..calls).map(|_| channels.next(now)).collect::<Vec<_>>();
+        assert_eq!(used(Duration::ZERO, 4), [0, 1, 2, 0]);
+        channels.refused(1, Duration::ZERO);
+        assert_eq!(used(SKIPPED / 2, 2), [2, 2], "1 is skipped");
+        assert_eq!(used(SKIPPED, 3), [0, 1, 2]);
+        for address in 0..3 {
+            channels.refused(address, SKIPPED);
+        }
+        assert_eq!(used(SKIPPED, 3), [0, 1, 2], "all are skipped");
+    }
+}
