@@ -162,7 +162,7 @@ impl Algorithm {
     }
 
     /// Counts the hits if they fit, for states of two words.
-    #[inline]
+    #[inline(always)]
     pub fn take(&self, words: [u64; 2], hits: u64, now: Timestamp) -> Taken {
         let state = State::Words(words);
         each!(self, algorithm => {

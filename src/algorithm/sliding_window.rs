@@ -89,7 +89,7 @@ impl SlidingWindow {
         u64::from(self.limit).saturating_sub(self.used(state, now))
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn add(&self, state: State, hits: u64, now: Timestamp) -> State {
         let mut buckets = self.buckets(&state, now);
         buckets.current = saturating_count(buckets.current, hits);
@@ -109,12 +109,13 @@ impl SlidingWindow {
         until_room(self.limit, hits, |target| self.until_at_most(state, target, now))
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn until_full(&self, state: &State, now: Timestamp) -> Duration {
         self.until_at_most(state, 0, now)
     }
 
     /// The least wait after which the floored estimate is at most `target`, if no other hits arrive.
+    #[inline(always)]
     fn until_at_most(&self, state: &State, target: u64, now: Timestamp) -> Duration {
         let buckets = self.buckets(state, now);
         let start = buckets.number.saturating_mul(self.length());

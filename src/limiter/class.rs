@@ -23,7 +23,7 @@ pub enum Class<'r> {
 
 impl Pinned<'_> {
     /// The class of a request under these rules.
-    #[inline]
+    #[inline(always)]
     pub fn classify(&self, request: &Request<'_>) -> Class<'_> {
         let InForce { rules, queued_before, .. }: &InForce = &self.in_force;
         let Some(domain) = rules.domain(request.domain()) else { return Class::NoRules };

@@ -19,7 +19,7 @@ enum Texts<V> {
 
 impl<V> TextMap<V> {
     /// The value of `text`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn get(&self, text: &str) -> Option<&V> {
         match &self.0 {
             Texts::Few(pairs) => pairs.iter().find(|(key, _)| *key == *text).map(|(_, value)| value),

@@ -2,6 +2,9 @@
 //!
 //! [`single`] takes one descriptor, [`multi`] a few. Each decides exactly as the general path does, or returns none without
 //! having changed anything. A property sends random requests through both and compares decisions and counters.
+//!
+//! Functions on the fast path that have several callers are `inline(always)`: as calls, which the optimizer prefers, they
+//! cost a single decision a quarter more (docs/performance.md).
 
 mod multi;
 mod single;
@@ -112,7 +115,7 @@ pub(super) fn decide<'r>(
 
 impl<'r> PlainCharge<'r> {
     /// Its counter, if it exists, has a state of two words, and was counted under this limit.
-    #[inline]
+    #[inline(always)]
     fn find(&self, shard: &Shard) -> Option<FoundCounter> {
         let slot = shard.find(self.key)?;
         let counter = shard.get(slot);

@@ -71,11 +71,12 @@ impl Level {
     /// The node that the entry selects.
     #[inline]
     pub(in crate::rules) fn step(&self, entry: &Entry<'_>) -> Option<(Matched<'_>, &Node)> {
-        let siblings = match self {
-            Self::Wildcards(level) => return level.step(entry),
-            level => level.siblings(entry.key)?,
-        };
-        siblings.step(entry.value)
+        match self {
+            Self::One(only, siblings) if *only == *entry.key => siblings.step(entry.value),
+            Self::One(..) => None,
+            Self::Many(map) => map.get(entry.key)?.step(entry.value),
+            Self::Wildcards(level) => level.step(entry),
+        }
     }
 
     /// The nodes with exactly this key.
