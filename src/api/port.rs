@@ -14,12 +14,12 @@ use super::{
 };
 use crate::{
     http2::{ClassCounts, Fields, RequestBody, Responses, Service},
-    limit::{self, Code, Timestamp},
-    service::{CallOrigin, CodeCounts, RateLimitService, TraceContext},
+    limit::{self, Timestamp},
+    service::{CallOrigin, CodeCounts, RateLimitService, Refusal, TraceContext},
 };
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use std::sync::Arc;
-use tonic::{body::Body, codegen::Service as _, service::Routes};
+use tonic::{Code, Status, body::Body, codegen::Service as _, service::Routes};
 
 const SHOULD_RATE_LIMIT: &[u8] = b"/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
@@ -74,12 +74,21 @@ impl GrpcPort {
     }
 }
 
+/// The reason for which tonic refused the message, if it did. Other statuses have been counted.
+fn refusal_of_message(response: &Response<Body>) -> Option<Refusal> {
+    match Status::from_header_map(response.headers())?.code() {
+        Code::OutOfRange => Some(Refusal::LongMessage),
+        Code::Internal | Code::Unimplemented => Some(Refusal::UndecodableMessage),
+        _ => None,
+    }
+}
+
 /// The class of responses with this code.
 #[inline]
-fn class(code: Code) -> usize {
+fn class(code: limit::Code) -> usize {
     match code {
-        Code::Ok => 0,
-        Code::OverLimit => 1,
+        limit::Code::Ok => 0,
+        limit::Code::OverLimit => 1,
     }
 }
 
@@ -171,12 +180,18 @@ impl Service for GrpcPort {
     }
 
     async fn route(self: Arc<Self>, request: Request<RequestBody>) -> Response<Body> {
+        let count = |refusal| self.service.meters().count_refusal(refusal);
         if let Some(refusal) = refusal(&request) {
+            let is_grpc = refusal.status() == StatusCode::OK;
+            count(if is_grpc { Refusal::MalformedTimeout } else { Refusal::NotGrpc });
             return refusal;
         }
         let places = match self.long_lived.start(&request) {
             Ok(places) => places,
-            Err(refusal) => return refusal.into_http(),
+            Err(refusal) => {
+                count(Refusal::StreamingCalls);
+                return refusal.into_http();
+            }
         };
         // Reflection streams its requests; every other method takes one message.
         let is_unary = !request.uri().path().starts_with("/grpc.reflection.");
@@ -190,7 +205,11 @@ impl Service for GrpcPort {
             Ok(response) => response,
             Err(never) => match never {},
         };
-        explain_unknown_method(&mut response);
+        if explain_unknown_method(&mut response) {
+            count(Refusal::UnknownMethod);
+        } else if let Some(refusal) = refusal_of_message(&response) {
+            count(refusal);
+        }
         match places {
             Some(places) => places.keep(response),
             None => response,

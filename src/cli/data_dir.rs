@@ -5,7 +5,7 @@ use crate::{
     clock::Clock,
     limiter::Limiter,
     server::Start,
-    snapshot::{self, OnBadSnapshot, Restored, Writer},
+    snapshot::{self, OnBadSnapshot, RestoreFigures, Restored, Writer},
     store::Seed,
 };
 use clap::{Args, ValueEnum};
@@ -90,8 +90,9 @@ fn restore(
             "the clock was set back since the last snapshot: what was used then counts as used now"
         );
     }
-    let age = at.map_or(Duration::ZERO, |at| began.since(at));
+    let age = at.map(|at| began.since(at));
     let took = clock.now().since(began);
-    tracing::info!(directory = %directory.display(), counters, expired, ?age, ?took, "restored");
-    Ok((started.limiter, started.writer))
+    tracing::info!(directory = %directory.display(), counters, expired, age = ?age.unwrap_or_default(), ?took, "restored");
+    let writer = started.writer.with_restore(RestoreFigures { counters, took, age });
+    Ok((started.limiter, writer))
 }

@@ -10,6 +10,7 @@
 mod activity;
 pub(crate) mod client;
 mod connection;
+mod counts;
 mod error;
 pub(crate) mod flow_control;
 pub(crate) mod frame;
@@ -30,6 +31,7 @@ mod steps;
 mod stream;
 
 pub use activity::Activity;
+pub use counts::{CloseReason, ConnectionTotals, RefusedConnections, StreamRefusal, WorkerCounts};
 pub(crate) use error::{ConnectionError, ErrorCode, error_name};
 pub(crate) use header_block::PartialHeaderBlock;
 pub use long_lived::{LongLived, LongLivedCall};

@@ -1,8 +1,9 @@
 //! Drives a connection over a byte stream.
 
 use super::{
-    Activity, ClassCounts, Http2Settings, LongLived, Service,
+    Activity, ClassCounts, CloseReason, Http2Settings, LongLived, Service, WorkerCounts,
     connection::{Connection, TLS_CLIENT_HELLO},
+    counts::Publisher,
     routed::{self, TaskEvent, TaskSender},
 };
 use std::{
@@ -30,17 +31,20 @@ thread_local! {
 }
 
 /// Serves a connection until it ends. When `drain` completes, the client gets a GOAWAY and its requests are finished; when
-/// `activity` is evicted, likewise, but the client is not waited for.
+/// `activity` is evicted, likewise, but the client is not waited for. `counts` are those of the calling thread, where anything
+/// reads them.
 pub async fn serve<S: Service>(
     io: impl AsyncRead + AsyncWrite + Unpin,
     service: Arc<S>,
     settings: Http2Settings,
     activity: Arc<Activity>,
+    counts: Option<Arc<WorkerCounts>>,
     drain: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let (tasks, from_tasks) = mpsc::unbounded_channel();
     let mut ticks = interval(settings.tick());
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut publisher = Publisher::start(counts.as_deref());
     let mut driver = Driver {
         io,
         connection: Connection::new(settings, tasks.clone()),
@@ -57,22 +61,28 @@ pub async fn serve<S: Service>(
     };
     let (mut drain, mut evicted) = (pin!(drain), pin!(activity.evicted()));
     let (mut is_draining, mut is_evicted) = (false, false);
-    poll_fn(|context| {
+    let ended = poll_fn(|context| {
         if !is_draining && drain.as_mut().poll(context).is_ready() {
             is_draining = true;
-            driver.connection.start_drain();
+            driver.connection.start_drain(CloseReason::Drain);
         }
         if !is_evicted && evicted.as_mut().poll(context).is_ready() {
             is_evicted = true;
-            driver.connection.go_away();
+            driver.connection.go_away(CloseReason::Evicted);
         }
-        match driver.poll(context) {
+        let polled = driver.poll(context);
+        let (events, streams_open) = driver.connection.events();
+        publisher.publish(events, streams_open);
+        match polled {
             // The GOAWAY was offered to the socket; a client that does not take it must not keep its place.
             Poll::Pending if is_evicted && driver.connection.idle_since().is_some() => Poll::Ready(Ok(())),
             polled => polled,
         }
     })
-    .await
+    .await;
+    let by_client = if ended.is_ok() { CloseReason::Client } else { CloseReason::Io };
+    publisher.closed = driver.connection.end_reason().or(Some(by_client));
+    ended
 }
 
 /// The reason why a connection failed.

@@ -147,7 +147,7 @@ impl<'s> LockedShards<'s> {
         let Some(slot) = slot else {
             let Standing { state, expires, remaining, until_full } = change(State::EMPTY);
             let dropped = shard.insert(counter.key, Counter::new(state, limit.id, expires), now);
-            self.store.release(dropped);
+            self.store.release_expired(dropped);
             self.moved = true;
             return Reading { remaining, until_full };
         };

@@ -9,7 +9,7 @@ use crate::{
     limiter::Limiter,
     service::RateLimitService,
     snapshot::{SnapshotTask, Writer},
-    telemetry::{DecisionLog, Sources},
+    telemetry::{ConnectionSources, DecisionLog, Sources},
 };
 use std::sync::Arc;
 
@@ -51,13 +51,27 @@ impl Background {
         Ok(Self { limiter, config, rule_files, clock_follower, sweeper, snapshots, decision_log })
     }
 
-    pub(super) fn sources(&self, service: &RateLimitService, tls: &PortCounts) -> Sources {
+    pub(super) fn sources(
+        &self,
+        service: &RateLimitService,
+        tls: &PortCounts,
+        connections: ConnectionSources,
+    ) -> Sources {
         let snapshots = self.snapshots.as_ref().map(|snapshots| Arc::clone(snapshots.counts()));
         let (limiter, config) = (Arc::clone(&self.limiter), Arc::clone(&self.config));
         let meters = Arc::clone(service.meters());
         let tls = vec![("grpc", Arc::clone(&tls.grpc)), ("http", Arc::clone(&tls.http))];
         let decision_log = self.decision_log.clone();
-        Sources { meters, limiter, config, snapshots, tls, decision_log }
+        Sources {
+            meters,
+            connections,
+            memory_max: super::available_memory().map(|(bytes, _)| bytes),
+            limiter,
+            config,
+            snapshots,
+            tls,
+            decision_log,
+        }
     }
 
     /// Stops the threads and writes the last snapshot; called after the last decision.

@@ -3,7 +3,7 @@
 use super::tls::TlsOnPlaintext;
 use crate::{
     api::GrpcPort,
-    http2::{self, Activity, Http2Settings},
+    http2::{self, Activity, Http2Settings, WorkerCounts},
     transport::Accepted,
 };
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(super) async fn serve(
     accepted: Accepted,
     port: Arc<GrpcPort>,
     settings: Http2Settings,
-    activity: Arc<Activity>,
+    (activity, counts): (Arc<Activity>, Option<Arc<WorkerCounts>>),
     mut drain: Drain,
     tls_on_plaintext: TlsOnPlaintext,
 ) {
@@ -36,7 +36,7 @@ pub(super) async fn serve(
     };
     // Without randomness, ages have no jitter.
     let settings = settings.with_age_jitter(getrandom::u64().unwrap_or(1 << 63));
-    if let Err(error) = http2::serve(stream, port, settings, activity, drain).await {
+    if let Err(error) = http2::serve(stream, port, settings, activity, counts, drain).await {
         if http2::is_tls_client(&error) {
             tls_on_plaintext.report(peer);
         }

@@ -36,7 +36,6 @@ pub(super) struct Listening {
     pub(super) workers: Workers,
     tls: Tls,
     accepting: JoinSet<()>,
-    has_http: bool,
     drain: watch::Sender<bool>,
     traces: Option<Traces>,
 }
@@ -64,6 +63,9 @@ impl Listening {
         readers.extend(traces.clone().map(|traces| Arc::new(traces) as Arc<dyn DecisionReader>));
         readers.extend(settings.decision_log.clone().map(|log| Arc::new(log) as Arc<dyn DecisionReader>));
         let service = service.with_readers(readers);
+        if settings.is_measured() {
+            service.meters().start();
+        }
         let routes = RouteSettings { message_bytes_max: settings.message_bytes_max };
         let (mut routes, health) = api::routes(service.clone(), routes).await;
         if let Some(clock) = &settings.test_clock {
@@ -80,7 +82,6 @@ impl Listening {
             TlsOnPlaintext { counts: Arc::clone(&tls.counts().grpc), clock: Arc::clone(clock) };
         let workers = Workers::start(settings, clock, &port, &draining, &tls_on_plaintext)?;
         let (mut accepting, admin) = (JoinSet::new(), Admin::new(service.clone()));
-        let has_http = !admin_listeners.is_empty();
         for listener in listeners {
             let tls = tls.grpc(&listener);
             tracing::info!(address = %listener.address(), tls = tls.is_some(), "listening");
@@ -97,15 +98,13 @@ impl Listening {
             accepting.spawn(accept(listener, tls, ready));
             accepting.spawn(admin::serve(connections, http::router(admin.clone())));
         }
-        Ok(Self { service, health, admin, workers, tls, accepting, has_http, drain, traces })
+        Ok(Self { service, health, admin, workers, tls, accepting, drain, traces })
     }
 
     /// Starts deciding requests.
     pub(super) async fn serve(&self, background: &Background) {
-        // Without a port, nothing reads the metrics, and limits are not counted.
-        if self.has_http {
-            self.admin.metrics().start(background.sources(&self.service, self.tls.counts()));
-        }
+        let sources = background.sources(&self.service, self.tls.counts(), self.workers.connection_sources());
+        self.admin.metrics().start(sources);
         self.admin.set_config(Arc::clone(&background.config));
         self.service.set_ready(Arc::clone(&background.limiter));
         self.admin.set_serving(true);

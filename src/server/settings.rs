@@ -52,6 +52,13 @@ pub struct Settings {
     pub snapshot_interval: Duration,
 }
 
+impl Settings {
+    /// Whether anything reads the metrics; else nothing is counted.
+    pub(super) fn is_measured(&self) -> bool {
+        self.http_listen.is_some()
+    }
+}
+
 /// The rules of the limiter at the start, and the sources of later ones.
 #[derive(Clone, Debug, Default)]
 pub struct RuleSettings {

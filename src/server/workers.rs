@@ -6,7 +6,13 @@ use super::{
     connections::{Admission, Connections},
     tls::TlsOnPlaintext,
 };
-use crate::{api::GrpcPort, clock::Clock, http2::Http2Settings, transport::Accepted};
+use crate::{
+    api::GrpcPort,
+    clock::Clock,
+    http2::{Http2Settings, WorkerCounts},
+    telemetry::ConnectionSources,
+    transport::Accepted,
+};
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering},
@@ -16,6 +22,8 @@ use tokio::sync::{mpsc, oneshot};
 /// The workers, for as long as connections are dispatched to them.
 pub(super) struct Workers {
     dispatcher: Dispatcher,
+    /// The counts of each worker; none where nothing reads them.
+    counts: Vec<Arc<WorkerCounts>>,
     /// Receives nothing; closed when every worker and every connection has ended.
     finished: mpsc::Receiver<()>,
 }
@@ -50,7 +58,9 @@ impl Workers {
         tls_on_plaintext: &TlsOnPlaintext,
     ) -> Result<Self, ServeError> {
         let (alive, finished) = mpsc::channel(1);
-        let start_one = |number| -> Result<Worker, ServeError> {
+        let counts = || (0..settings.threads.get()).map(|_| Arc::default()).collect();
+        let counts: Vec<Arc<WorkerCounts>> = if settings.is_measured() { counts() } else { Vec::new() };
+        let start_one = |number: usize| -> Result<Worker, ServeError> {
             let (work, received) = mpsc::unbounded_channel();
             let load = Arc::new(AtomicUsize::new(0));
             let thread = WorkerThread {
@@ -58,6 +68,7 @@ impl Workers {
                 load: Arc::clone(&load),
                 port: Arc::clone(port),
                 http2: settings.http2,
+                counts: counts.get(number).cloned(),
                 drain: drain.clone(),
                 tls_on_plaintext: tls_on_plaintext.clone(),
                 alive: alive.clone(),
@@ -74,7 +85,13 @@ impl Workers {
         let workers = (0..settings.threads.get()).map(start_one).collect::<Result<_, _>>()?;
         let connections = Connections::new(settings.connections);
         let dispatcher = Dispatcher { workers, connections, clock: Arc::clone(clock) };
-        Ok(Self { dispatcher, finished })
+        Ok(Self { dispatcher, counts, finished })
+    }
+
+    /// The counts of connections.
+    pub(super) fn connection_sources(&self) -> ConnectionSources {
+        let refused = Arc::clone(self.dispatcher.connections.refused());
+        ConnectionSources { workers: self.counts.clone(), refused }
     }
 
     pub(super) fn dispatcher(&self) -> Dispatcher {
@@ -92,7 +109,7 @@ impl Workers {
 
     /// Completes when every connection has ended. Nothing is dispatched any more.
     pub(super) async fn finished(self) {
-        let Self { dispatcher, mut finished } = self;
+        let Self { dispatcher, mut finished, .. } = self;
         drop(dispatcher);
         while finished.recv().await.is_some() {}
     }
@@ -127,6 +144,7 @@ struct WorkerThread {
     load: Arc<AtomicUsize>,
     port: Arc<GrpcPort>,
     http2: Http2Settings,
+    counts: Option<Arc<WorkerCounts>>,
     drain: Drain,
     tls_on_plaintext: TlsOnPlaintext,
     alive: mpsc::Sender<()>,
@@ -164,12 +182,12 @@ impl WorkerThread {
     }
 
     fn serve(&self, accepted: Accepted, admission: Admission) -> impl Future<Output = ()> + use<> {
-        let activity = Arc::clone(admission.activity());
+        let shared = (Arc::clone(admission.activity()), self.counts.clone());
         let counted =
             Counted { load: Arc::clone(&self.load), _admission: admission, _alive: self.alive.clone() };
         let (drain, tls_on_plaintext) = (self.drain.clone(), self.tls_on_plaintext.clone());
         let port = Arc::clone(&self.port);
-        let serving = connection::serve(accepted, port, self.http2, activity, drain, tls_on_plaintext);
+        let serving = connection::serve(accepted, port, self.http2, shared, drain, tls_on_plaintext);
         async move {
             serving.await;
             drop(counted);

@@ -41,7 +41,7 @@ pub use disk::DiskError;
 pub use open::{OnBadSnapshot, OpenError, Started, start};
 pub use portable::{ExportError, ImportError, export, import};
 pub use read::{Progress, ReadError};
-pub use restore::{RestoreError, Restored};
+pub use restore::{RestoreError, RestoreFigures, Restored};
 pub use simulated_disk::{SimulatedDisk, start_simulated};
 pub use task::{SnapshotCounts, SnapshotTask};
 pub use write::{Pass, Writer};

@@ -24,6 +24,7 @@ use crate::{
     limiter::Limiter,
     store::{Counter, Crowded, Seed, Store},
 };
+use std::time::Duration;
 
 /// The result of restoring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -36,6 +37,17 @@ pub struct Restored {
     pub from_the_future: bool,
     /// Time of the snapshot; none if there was none.
     pub at: Option<Timestamp>,
+}
+
+/// Figures of a restore, for metrics.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RestoreFigures {
+    /// Counters restored.
+    pub counters: u64,
+    /// Duration of the restore.
+    pub took: Duration,
+    /// Age of the snapshot; none if there was none.
+    pub age: Option<Duration>,
 }
 
 /// The reason why an existing snapshot cannot be restored.
@@ -140,7 +152,7 @@ impl Filling<'_> {
             }
             let counter = Counter::new(state, self.limits[limit as usize], expires);
             let dropped = self.store.lock(Store::shard_of(key)).insert_foreign(key, counter, self.now)?;
-            self.store.release(dropped);
+            self.store.release_expired(dropped);
             self.restored.counters += 1;
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! The thread that writes a snapshot at every interval, and a last one when it is stopped.
 
-use super::{Pass, Writer, disk::DiskError};
+use super::{Pass, RestoreFigures, Writer, disk::DiskError};
 use crate::{clock::Clock, limiter::Limiter};
 use std::{
     io,
@@ -20,6 +20,7 @@ pub struct SnapshotCounts {
     bytes: AtomicU64,
     last_at_nanos: AtomicU64,
     last_took_nanos: AtomicU64,
+    restore: RestoreFigures,
 }
 
 impl SnapshotCounts {
@@ -41,6 +42,11 @@ impl SnapshotCounts {
     /// Time of the last snapshot, in nanoseconds since the Unix epoch; 0 before the first.
     pub fn last_at_nanos(&self) -> u64 {
         self.last_at_nanos.load(Ordering::Relaxed)
+    }
+
+    /// The restore before the first snapshot.
+    pub fn restore(&self) -> RestoreFigures {
+        self.restore
     }
 
     /// Duration of the last snapshot.
@@ -77,7 +83,7 @@ impl SnapshotTask {
     ) -> io::Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let (finish, finished) = mpsc::sync_channel(1);
-        let counts = Arc::new(SnapshotCounts::default());
+        let counts = Arc::new(SnapshotCounts { restore: writer.restore(), ..SnapshotCounts::default() });
         let (progress, timeout) = (writer.progress(), writer.timeout());
         let mut work = Work {
             writer,

@@ -9,6 +9,7 @@
 //!   committed. So the records on the disk are at most about three times those of the live counters.
 
 use super::{
+    RestoreFigures,
     deadline_disk::TIMEOUT_DEFAULT,
     disk::{Disk, DiskError},
     limit_record::LimitRecord,
@@ -55,6 +56,8 @@ pub struct Writer {
     timeout: Duration,
     /// Number of operations on the disk that succeeded.
     progress: Arc<AtomicU64>,
+    /// The restore that preceded it.
+    restore: RestoreFigures,
     /// None where a test's disk needs no lock.
     _lock: Option<DirectoryLock>,
 }
@@ -165,7 +168,17 @@ impl Writer {
         let progress = Arc::default();
         let may_be_named = !afresh;
         let timeout = TIMEOUT_DEFAULT;
-        Self { disk, seed, generation, afresh, may_be_named, timeout, progress, _lock: lock }
+        Self {
+            disk,
+            seed,
+            generation,
+            afresh,
+            may_be_named,
+            timeout,
+            progress,
+            restore: RestoreFigures::default(),
+            _lock: lock,
+        }
     }
 
     /// Gives up writes to the disk that take longer; 10 s unless set.
@@ -173,6 +186,15 @@ impl Writer {
         self.timeout = timeout;
         self.disk.set_timeout(timeout);
         self
+    }
+
+    /// Passes on the figures of the restore that preceded it.
+    pub fn with_restore(self, restore: RestoreFigures) -> Self {
+        Self { restore, ..self }
+    }
+
+    pub(super) fn restore(&self) -> RestoreFigures {
+        self.restore
     }
 
     /// The bound of every write to the disk.

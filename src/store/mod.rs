@@ -69,6 +69,8 @@ pub struct Store {
     vain_searches: VainSearches,
     /// Requests that found no room.
     no_room: AtomicUsize,
+    /// Counters dropped after they expired.
+    expired: AtomicUsize,
     settings: StoreSettings,
 }
 
@@ -87,6 +89,7 @@ impl Store {
             another: AtomicUsize::new(0),
             vain_searches: VainSearches::default(),
             no_room: AtomicUsize::new(0),
+            expired: AtomicUsize::new(0),
             settings,
         }
     }
@@ -139,8 +142,21 @@ impl Store {
         self.counters.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
     }
 
-    /// Gives back room that was reserved, or that expired counters held.
-    pub fn release(&self, counters: usize) {
+    /// Gives back the room of counters that expired and were dropped.
+    pub fn release_expired(&self, counters: usize) {
+        if counters > 0 {
+            self.expired.fetch_add(counters, Ordering::Relaxed);
+            self.release(counters);
+        }
+    }
+
+    /// Counters dropped after they expired, so far.
+    pub fn expired(&self) -> usize {
+        self.expired.load(Ordering::Relaxed)
+    }
+
+    /// Gives back room that was reserved.
+    fn release(&self, counters: usize) {
         self.counters.fetch_sub(counters, Ordering::Relaxed);
     }
 
@@ -169,7 +185,7 @@ impl Store {
     /// the shard has been gone through to its end.
     pub fn sweep(&self, shard: usize, pages_max: usize, now: Timestamp) -> Swept {
         let swept = self.lock(shard).sweep(pages_max, now);
-        self.release(swept.dropped);
+        self.release_expired(swept.dropped);
         swept
     }
 }

@@ -59,7 +59,7 @@ impl Store {
         if let Some(mut another) = self.shard(another).try_lock() {
             search(&mut another);
         }
-        self.release(dropped);
+        self.release_expired(dropped);
         if dropped == 0 {
             self.vain_searches.add(pages, now);
         }

@@ -9,5 +9,5 @@ mod traces;
 pub use decision_log::{DecisionLog, DecisionLogError, DecisionLogSettings, Rotation, SampleRate, Target};
 pub use exposition::MetricsFormat;
 pub use logging::{LogFormat, start_logging, switch_log_level};
-pub use metrics::{Metrics, Sources};
+pub use metrics::{ConnectionSources, Metrics, Sources};
 pub use traces::{Traces, TracesError};

@@ -70,6 +70,7 @@ async fn send(port: &Arc<GrpcPort>, head: Builder, pieces: Vec<Piece>) -> Respon
         Arc::clone(port),
         Http2Settings::default(),
         Arc::default(),
+        None,
         std::future::pending(),
     );
     let (mut requests, connection) = h2::client::handshake(client).await.expect("the server speaks HTTP/2");

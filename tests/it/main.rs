@@ -6,6 +6,7 @@ mod bad_input;
 mod bench;
 mod clock_changes;
 mod commands;
+mod connection_metrics;
 mod connections;
 mod decision_log;
 mod deploy;

@@ -115,7 +115,7 @@ async fn counts_of_a_limit_go_on_across_a_reload_that_renumbers_it() {
 }
 
 /// The metrics once `has` holds: a response is timed just after it is written.
-async fn metrics_when(port: u16, has: impl Fn(&BTreeMap<String, f64>) -> bool) -> BTreeMap<String, f64> {
+pub async fn metrics_when(port: u16, has: impl Fn(&BTreeMap<String, f64>) -> bool) -> BTreeMap<String, f64> {
     let mut found = metrics(port).await;
     for _ in 0..500 {
         if has(&found) {

@@ -66,6 +66,7 @@ async fn conforms(args: &'static [&'static str]) {
                 Arc::new(Reader),
                 Http2Settings::default(),
                 Arc::default(),
+                None,
                 never,
             ));
         }

@@ -65,16 +65,18 @@ pub(super) fn is_grpc(content_type: &[u8]) -> bool {
         .is_some_and(|rest| matches!(rest.first(), None | Some(b';')))
 }
 
-/// Adds a message to the response that the router has for an unknown service or method.
-pub(super) fn explain_unknown_method(response: &mut http::Response<Body>) {
+/// Adds a message to the response that the router has for an unknown service or method; whether it is that response.
+pub(super) fn explain_unknown_method(response: &mut http::Response<Body>) -> bool {
     const UNIMPLEMENTED: HeaderValue = HeaderValue::from_static("12");
     const MESSAGE: HeaderValue = HeaderValue::from_static(
         "unknown method; reflection lists the services, the rate limit method is \
          envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
     );
     let headers = response.headers_mut();
-    if headers.get(Status::GRPC_STATUS) == Some(&UNIMPLEMENTED) && !headers.contains_key(Status::GRPC_MESSAGE)
-    {
+    let is_unknown = headers.get(Status::GRPC_STATUS) == Some(&UNIMPLEMENTED)
+        && !headers.contains_key(Status::GRPC_MESSAGE);
+    if is_unknown {
         headers.insert(Status::GRPC_MESSAGE, MESSAGE);
     }
+    is_unknown
 }

@@ -7,7 +7,7 @@ use crate::{
         pb::{self, service::RateLimitRequest},
         rls::{CallError, CallResponse, WINDOWS_HEADER, call},
     },
-    service::RateLimitService,
+    service::{RateLimitService, Refusal},
 };
 use axum::{
     body::Bytes,
@@ -51,7 +51,10 @@ pub(super) async fn should_rate_limit(
 ) -> Response {
     let request = match decode(body) {
         Ok(request) => request,
-        Err(error) => return refusal(StatusCode::BAD_REQUEST, &error),
+        Err(error) => {
+            service.meters().count_refusal(Refusal::UndecodableMessage);
+            return refusal(StatusCode::BAD_REQUEST, &error);
+        }
     };
     match call(service, headers, peer, wait_max, &request).await {
         Ok(response) => encode(&response),

@@ -7,7 +7,7 @@ use crate::{
         pb::service::{RateLimitRequest, RateLimitResponse},
     },
     limit::{self, Decision, RequestError},
-    service::{CallOrigin, NotReady, RateLimitService, TraceContext},
+    service::{CallOrigin, NotReady, RateLimitService, Refusal, TraceContext},
 };
 use http::{HeaderMap, HeaderValue};
 use std::time::Duration;
@@ -41,9 +41,31 @@ pub(in crate::api) enum CallError {
     NotReady(#[from] NotReady),
 }
 
-/// Decides the request of `message`. Where a rule queues it, waits until its release, for at most `wait_max` and
+impl From<&CallError> for Refusal {
+    fn from(error: &CallError) -> Self {
+        match error {
+            CallError::Precision => Self::UnknownPrecision,
+            CallError::Timeout(_) => Self::MalformedTimeout,
+            CallError::Request(error) => error.into(),
+            CallError::NotReady(_) => Self::NotReady,
+        }
+    }
+}
+
+/// Decides the request of `message`, or counts it as refused. Where a rule queues it, waits until its release, for at most `wait_max` and
 /// `grpc-timeout`.
 pub(in crate::api) async fn call(
+    service: &RateLimitService,
+    metadata: &HeaderMap,
+    peer: &str,
+    wait_max: Duration,
+    message: &RateLimitRequest,
+) -> Result<CallResponse, CallError> {
+    let called = checked_call(service, metadata, peer, wait_max, message).await;
+    called.inspect_err(|error| service.meters().count_refusal(error.into()))
+}
+
+async fn checked_call(
     service: &RateLimitService,
     metadata: &HeaderMap,
     peer: &str,

@@ -1,6 +1,6 @@
 //! Bounds on work that a client causes without requesting a decision.
 
-use crate::http2::{ConnectionError, ErrorCode, Http2Settings};
+use crate::http2::{CloseReason, ConnectionError, ErrorCode, Http2Settings};
 use std::time::Duration;
 
 /// Time after which the counts start at zero.
@@ -10,6 +10,20 @@ const CONTROL_FRAMES_PER_REQUEST: u32 = 8;
 
 /// Bytes by which the list of fields of a usual request is larger than its encoded block.
 const USUAL_EXPANSION: usize = 2048;
+
+const CONTROL_FRAMES: &str = "too many control frames";
+const HEADER_FIELDS: &str = "too many header fields by index";
+const RESETS: &str = "too many RST_STREAM frames";
+
+/// The reason for which a connection with this error ends.
+pub(super) fn end_reason(error: &ConnectionError) -> CloseReason {
+    match error.why {
+        CONTROL_FRAMES => CloseReason::ControlFrames,
+        HEADER_FIELDS => CloseReason::HeaderFields,
+        RESETS => CloseReason::Resets,
+        _ => CloseReason::Protocol,
+    }
+}
 
 /// Counts since the last renewal.
 #[derive(Default)]
@@ -46,7 +60,7 @@ impl Budget {
         self.control_frames = self.control_frames.saturating_add(1);
         let earned = self.requests.saturating_mul(CONTROL_FRAMES_PER_REQUEST);
         if self.control_frames > settings.control_frames_max.saturating_add(earned) {
-            return Err(ConnectionError::new(ErrorCode::EnhanceYourCalm, "too many control frames"));
+            return Err(ConnectionError::new(ErrorCode::EnhanceYourCalm, CONTROL_FRAMES));
         }
         Ok(())
     }
@@ -64,7 +78,7 @@ impl Budget {
         let excess = new_bytes.saturating_sub(block_bytes + USUAL_EXPANSION) / 1024;
         self.expanded_kib = self.expanded_kib.saturating_add(excess as u32);
         if self.expanded_kib > settings.control_frames_max {
-            return Err(ConnectionError::new(ErrorCode::EnhanceYourCalm, "too many header fields by index"));
+            return Err(ConnectionError::new(ErrorCode::EnhanceYourCalm, HEADER_FIELDS));
         }
         Ok(())
     }
@@ -78,7 +92,7 @@ impl Budget {
     pub(super) fn reset(&mut self, settings: &Http2Settings) -> Result<(), ConnectionError> {
         self.resets = self.resets.saturating_add(1);
         if self.resets > settings.resets_max.saturating_add(self.answers) {
-            return Err(ConnectionError::new(ErrorCode::EnhanceYourCalm, "too many RST_STREAM frames"));
+            return Err(ConnectionError::new(ErrorCode::EnhanceYourCalm, RESETS));
         }
         Ok(())
     }

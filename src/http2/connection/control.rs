@@ -2,7 +2,7 @@
 
 use super::{Connection, Phase, send_queues::BlockedBy};
 use crate::http2::{
-    ConnectionError, ErrorCode, Service,
+    CloseReason, ConnectionError, ErrorCode, Service,
     flow_control::{DEFAULT_WINDOW, WINDOW_MAX, WindowOverflow},
     frame::{self, Frame, setting},
     steps,
@@ -33,8 +33,9 @@ impl<S: Service> Connection<S> {
 
     /// Starts a graceful shutdown: a GOAWAY with the largest stream id, then, once a PING after it is acknowledged, one
     /// with the last stream processed. Requests that the client sent before it knew are still processed.
-    pub(in crate::http2) fn start_drain(&mut self) {
+    pub(in crate::http2) fn start_drain(&mut self, reason: CloseReason) {
         if self.phase < Phase::Draining {
+            self.end_reason = Some(reason);
             self.write_preface();
             self.phase = Phase::Draining;
             self.reset_discarding();
@@ -53,7 +54,12 @@ impl<S: Service> Connection<S> {
             frame::PRIORITY => self.on_priority(frame),
             frame::GOAWAY if frame.stream != 0 => Err(ConnectionError::protocol("GOAWAY on a stream")),
             frame::PUSH_PROMISE => Err(ConnectionError::protocol("PUSH_PROMISE from a client")),
-            // A client's GOAWAY only refuses pushes. Unknown frame types must be ignored (RFC 9113, section 4.1).
+            frame::GOAWAY => {
+                // It only refuses pushes.
+                self.events.goaway_received();
+                Ok(())
+            }
+            // Unknown frame types must be ignored (RFC 9113, section 4.1).
             _ => Ok(()),
         }
     }
@@ -149,6 +155,7 @@ impl<S: Service> Connection<S> {
     fn on_reset(&mut self, frame: &Frame<'_>) -> Result<(), ConnectionError> {
         frame.number()?;
         self.must_not_be_idle(frame)?;
+        self.events.reset_received();
         self.budget.reset(&self.settings)?;
         self.close(frame.stream);
         Ok(())

@@ -20,8 +20,9 @@ mod tests;
 mod time;
 
 use super::{
-    ClassCounts, ConnectionError, ErrorCode, Http2Settings, PartialHeaderBlock, ReadBuffer, RequestBody,
-    Service,
+    ClassCounts, CloseReason, ConnectionError, ErrorCode, Http2Settings, PartialHeaderBlock, ReadBuffer,
+    RequestBody, Service, StreamRefusal,
+    counts::Events,
     flow_control::{DEFAULT_WINDOW, RecvWindow, SendWindow},
     frame::{self, Frame, PREFACE},
     request_headers::RequestDecoder,
@@ -69,6 +70,8 @@ pub(super) struct Connection<S: Service> {
     has_preface: bool,
     /// The reason why the connection failed, if it did.
     failure: Option<&'static str>,
+    /// The reason why the server ended the connection, or let it end.
+    end_reason: Option<CloseReason>,
     request_decoder: RequestDecoder<S::FastPath>,
     response_encoder: ResponseEncoder,
     streams: HashMap<u32, Stream<S::FastPath>, foldhash::fast::RandomState>,
@@ -89,6 +92,7 @@ pub(super) struct Connection<S: Service> {
     time: time::Times,
     /// Responses of the fast path to the bytes that were read last.
     responses: ClassCounts,
+    events: Events,
 }
 
 /// Phase of the connection. Phases only advance.
@@ -119,6 +123,7 @@ impl<S: Service> Connection<S> {
             written: 0,
             phase: Phase::AwaitingPreface,
             failure: None,
+            end_reason: None,
             has_preface: false,
             request_decoder: RequestDecoder::new(settings.header_bytes_max),
             response_encoder: ResponseEncoder::new(),
@@ -135,6 +140,7 @@ impl<S: Service> Connection<S> {
             budget: Budget::default(),
             time: time::Times::default(),
             responses: ClassCounts::default(),
+            events: Events::default(),
         }
     }
 
@@ -158,6 +164,17 @@ impl<S: Service> Connection<S> {
         self.failure
     }
 
+    /// The reason why the server ended the connection, or let it end; none if it did not.
+    pub(super) fn end_reason(&self) -> Option<CloseReason> {
+        self.end_reason
+    }
+
+    /// Events since they were last published, and the number of open streams.
+    #[inline]
+    pub(super) fn events(&mut self) -> (&mut Events, usize) {
+        (&mut self.events, self.streams.len())
+    }
+
     /// The bytes to be written next.
     pub(super) fn unwritten(&self) -> &[u8] {
         &self.outgoing[self.written..]
@@ -168,6 +185,7 @@ impl<S: Service> Connection<S> {
         let was_too_much = self.unwritten().len() >= UNREAD_MAX;
         self.written += count;
         self.time.on_write(count);
+        self.events.bytes_written += count;
         if self.written == self.outgoing.len() {
             self.outgoing.clear();
             // A connection that once had much to write keeps little of the capacity.
@@ -189,6 +207,7 @@ impl<S: Service> Connection<S> {
             return;
         }
         self.time.on_read();
+        self.events.bytes_read += bytes.len();
         self.responses = ClassCounts::default();
         let mut incoming = std::mem::take(&mut self.incoming);
         let taken = incoming.read(bytes, |rest| self.take_frames(rest, service));
@@ -289,6 +308,7 @@ impl<S: Service> Connection<S> {
             self.write_goaway(self.last_stream, error.code);
         }
         self.failure = Some(error.why);
+        self.end_reason = Some(budget::end_reason(&error));
         self.stop_reading();
     }
 
@@ -303,12 +323,24 @@ impl<S: Service> Connection<S> {
     fn write_goaway(&mut self, last_stream: u32, code: ErrorCode) {
         let payload = [last_stream.to_be_bytes(), (code as u32).to_be_bytes()].concat();
         frame::write(frame::GOAWAY, 0, 0, &payload, &mut self.outgoing);
+        self.events.goaway_sent();
     }
 
     /// Resets a stream because of an error of the client, which counts as if the client had reset it.
     fn reset_for(&mut self, stream: u32, code: ErrorCode) -> Result<(), ConnectionError> {
         self.reset(stream, code);
         self.budget.reset(&self.settings)
+    }
+
+    /// Resets the stream of a request that is refused.
+    fn refuse_stream(
+        &mut self,
+        stream: u32,
+        refusal: StreamRefusal,
+        code: ErrorCode,
+    ) -> Result<(), ConnectionError> {
+        self.events.refused(refusal);
+        self.reset_for(stream, code)
     }
 
     /// Resets streams with a complete response and an incomplete request.
@@ -323,6 +355,7 @@ impl<S: Service> Connection<S> {
     /// Sends RST_STREAM and closes the stream, if it is open.
     fn reset(&mut self, stream: u32, code: ErrorCode) {
         self.closed.on_reset(stream);
+        self.events.reset_sent();
         frame::write(frame::RST_STREAM, 0, stream, &(code as u32).to_be_bytes(), &mut self.outgoing);
         self.close(stream);
     }

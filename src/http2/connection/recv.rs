@@ -2,7 +2,7 @@
 
 use super::{Batch, Connection, Input, Phase};
 use crate::http2::{
-    ConnectionError, ErrorCode, PartialHeaderBlock, RequestBody, Service,
+    ConnectionError, ErrorCode, PartialHeaderBlock, RequestBody, Service, StreamRefusal,
     flow_control::StreamSendWindow,
     frame::{self, Frame},
     request_headers::{Decoded, RequestHeaders},
@@ -74,6 +74,7 @@ impl<S: Service> Connection<S> {
         }
         self.closed.on_open(self.last_stream, id);
         self.last_stream = id;
+        self.events.streams += 1;
         let is_full = self.streams.len() >= self.settings.streams_max as usize;
         if let RequestHeaders::Valid { fast_path: Some(fast_path), content_length } = headers
             && !ends_stream
@@ -89,11 +90,11 @@ impl<S: Service> Connection<S> {
         self.respond_to_batch(&mut input.batch, input.service);
         self.budget.decoded(decoded_bytes, block.len(), &self.settings)?;
         match headers {
-            _ if is_full => self.reset_for(id, ErrorCode::RefusedStream),
+            _ if is_full => self.refuse_stream(id, StreamRefusal::Streams, ErrorCode::RefusedStream),
             RequestHeaders::Valid { content_length, .. }
                 if ends_stream && content_length.is_some_and(|length| length > 0) =>
             {
-                self.reset_for(id, ErrorCode::Protocol)
+                self.refuse_stream(id, StreamRefusal::Malformed, ErrorCode::Protocol)
             }
             RequestHeaders::Valid { fast_path, content_length } => {
                 self.budget.request();
@@ -102,7 +103,9 @@ impl<S: Service> Connection<S> {
                     None => self.route_headers(id, content_length, ends_stream),
                 }
             }
-            RequestHeaders::Malformed => self.reset_for(id, ErrorCode::Protocol),
+            RequestHeaders::Malformed => {
+                self.refuse_stream(id, StreamRefusal::Malformed, ErrorCode::Protocol)
+            }
             RequestHeaders::TooLarge => {
                 self.refuse(id, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, ends_stream)
             }
@@ -216,6 +219,7 @@ impl<S: Service> Connection<S> {
 
     /// Responds with nothing but a status.
     fn refuse(&mut self, id: u32, status: StatusCode, ends_stream: bool) -> Result<(), ConnectionError> {
+        self.events.refused(StreamRefusal::HeaderBytes);
         self.response_encoder.write_head(id, status.as_u16(), &HeaderMap::new(), true, &mut self.outgoing);
         if ends_stream {
             return self.budget.reset(&self.settings);
@@ -231,7 +235,7 @@ impl<S: Service> Connection<S> {
         };
         let is_short = stream.content_left.is_some_and(|left| left > 0);
         let Some(trailers) = trailers.filter(|_| ends_stream && !is_short) else {
-            return self.reset_for(id, ErrorCode::Protocol);
+            return self.refuse_stream(id, StreamRefusal::Malformed, ErrorCode::Protocol);
         };
         match stream.request {
             RecvState::Discarding(_) => {
@@ -293,7 +297,7 @@ impl<S: Service> Connection<S> {
                     stream.content_left = Some(left);
                 }
             }
-            Some(_) => return self.reset_for(id, ErrorCode::Protocol),
+            Some(_) => return self.refuse_stream(id, StreamRefusal::Malformed, ErrorCode::Protocol),
         }
         self.take_content(id, content, whole, ends_stream, service);
         Ok(())

@@ -4,7 +4,7 @@
 //! written. A client that dribbles bytes is active, but does not move a deadline.
 
 use super::{Connection, Phase, control::ALIVE_PING};
-use crate::http2::{ConnectionError, ErrorCode, Service, frame};
+use crate::http2::{CloseReason, ConnectionError, ErrorCode, Service, StreamRefusal, frame};
 use std::time::Duration;
 
 /// Moments of a connection's life, each as of the tick before it, counted from its start.
@@ -117,7 +117,7 @@ impl<S: Service> Connection<S> {
         }
         let since = self.time.pending_write.get_or_insert(PendingWrite { since, bytes }).since;
         if self.is_over(since, self.settings.write_timeout) {
-            self.close_now("client does not read its responses");
+            self.close_now(CloseReason::WriteTimeout, "client does not read its responses");
         }
     }
 
@@ -127,8 +127,10 @@ impl<S: Service> Connection<S> {
             !stream.has_whole_request() && self.is_over(stream.opened, self.settings.body_timeout)
                 || stream.blocked_since.is_some_and(|since| self.is_over(since, self.settings.write_timeout))
         });
-        let slow: Vec<u32> = slow.map(|(&id, _)| id).collect();
-        for id in slow {
+        let slow: Vec<_> = slow.map(|(&id, stream)| (id, stream.has_whole_request())).collect();
+        for (id, has_request) in slow {
+            let refusal = if has_request { StreamRefusal::WriteTimeout } else { StreamRefusal::BodyTimeout };
+            self.events.refused(refusal);
             self.reset(id, ErrorCode::Cancel);
         }
     }
@@ -141,8 +143,9 @@ impl<S: Service> Connection<S> {
         match self.phase {
             Phase::AwaitingPreface | Phase::AwaitingSettings => {
                 self.fail(ConnectionError::protocol("no preface and SETTINGS in time"));
+                self.end_reason = Some(CloseReason::FirstRequestTimeout);
             }
-            Phase::Open | Phase::Draining => self.go_away(),
+            Phase::Open | Phase::Draining => self.go_away(CloseReason::FirstRequestTimeout),
             Phase::GoingAway | Phase::Closing | Phase::Closed => {}
         }
     }
@@ -155,6 +158,7 @@ impl<S: Service> Connection<S> {
             (Some(stream), Some((seen, since))) if stream == seen => {
                 if self.is_over(since, self.settings.body_timeout) {
                     self.fail(ConnectionError::protocol("header block not complete in time"));
+                    self.end_reason = Some(CloseReason::BodyTimeout);
                 }
             }
             (Some(stream), _) => self.time.partial_block = Some((stream, self.time.now)),
@@ -166,7 +170,7 @@ impl<S: Service> Connection<S> {
         if self.phase == Phase::Draining {
             let since = *self.time.drain_started.get_or_insert(self.time.now);
             if self.is_over(since, self.settings.keep_alive_timeout) {
-                self.go_away();
+                self.go_away(CloseReason::KeepAliveTimeout);
             }
         }
     }
@@ -175,7 +179,7 @@ impl<S: Service> Connection<S> {
     fn ping_if_silent(&mut self) {
         match self.time.pinged {
             Some(pinged) if self.is_over(pinged, self.settings.keep_alive_timeout) => {
-                self.close_now("client does not answer a PING");
+                self.close_now(CloseReason::KeepAliveTimeout, "client does not answer a PING");
             }
             None if self.is_over(self.time.last_read, self.settings.keep_alive_interval) => {
                 frame::write(frame::PING, 0, 0, ALIVE_PING, &mut self.outgoing);
@@ -190,7 +194,7 @@ impl<S: Service> Connection<S> {
             && self.streams.is_empty()
             && self.is_over(self.time.request_ended, self.settings.idle_timeout)
         {
-            self.start_drain();
+            self.start_drain(CloseReason::IdleTimeout);
         }
     }
 
@@ -199,19 +203,20 @@ impl<S: Service> Connection<S> {
     fn end_at_age_max(&mut self) {
         let Some(age_max) = self.settings.age_max.filter(|age| self.time.now >= *age) else { return };
         if self.is_over(age_max, self.settings.age_grace) {
-            self.go_away();
+            self.go_away(CloseReason::AgeMax);
             self.stop_reading();
         } else if self.phase == Phase::Open {
-            self.start_drain();
+            self.start_drain(CloseReason::AgeMax);
         }
     }
 
     /// Ends the connection as soon as the requests received whole are finished. Incomplete ones are reset, and streams
     /// that the client opens from now on are ignored; it may send them again elsewhere.
-    pub(in crate::http2) fn go_away(&mut self) {
+    pub(in crate::http2) fn go_away(&mut self, reason: CloseReason) {
         if self.phase >= Phase::GoingAway {
             return;
         }
+        self.end_reason.get_or_insert(reason);
         self.phase = Phase::GoingAway;
         self.write_preface();
         self.write_goaway(self.last_stream, ErrorCode::No);
@@ -223,7 +228,8 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    fn close_now(&mut self, why: &'static str) {
+    fn close_now(&mut self, reason: CloseReason, why: &'static str) {
+        self.end_reason = Some(reason);
         self.phase = Phase::Closed;
         self.failure = Some(why);
         self.streams.clear();

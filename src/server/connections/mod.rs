@@ -5,10 +5,14 @@
 //!
 //! Invariant: at most `max` connections are open, beside at most [`EVICTING_MAX`] that are being evicted.
 
-use crate::{http2::Activity, limit::Timestamp, transport::Peer};
+use crate::{
+    http2::{Activity, RefusedConnections},
+    limit::Timestamp,
+    transport::Peer,
+};
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
     time::Duration,
 };
 
@@ -34,6 +38,7 @@ pub struct ConnectionBounds {
 /// All open connections.
 pub(super) struct Connections {
     bounds: ConnectionBounds,
+    refused: Arc<RefusedConnections>,
     table: Mutex<Table>,
 }
 
@@ -92,13 +97,27 @@ impl Drop for Admission {
 
 impl Connections {
     pub(super) fn new(bounds: ConnectionBounds) -> Arc<Self> {
-        Arc::new(Self { bounds, table: Mutex::default() })
+        Arc::new(Self { bounds, refused: Arc::default(), table: Mutex::default() })
     }
 
     /// Admits a connection, evicting another one if there has to be room; none if there can be no room.
     pub(super) fn admit(self: &Arc<Self>, peer: Peer, now: Timestamp) -> Option<Admission> {
-        let (number, activity) = self.lock().admit(peer, &self.bounds, now)?;
+        let admitted = self.lock().admit(peer, &self.bounds, now);
+        let (number, activity) = admitted.map_err(|scope| self.count_refusal(scope)).ok()?;
         Some(Admission { number, activity, connections: Arc::clone(self) })
+    }
+
+    /// The counts of connections that were not admitted.
+    pub(super) fn refused(&self) -> &Arc<RefusedConnections> {
+        &self.refused
+    }
+
+    fn count_refusal(&self, scope: Scope) {
+        let count = match scope {
+            Scope::All => &self.refused.max,
+            Scope::Peer(_) => &self.refused.per_peer_max,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -108,12 +127,13 @@ impl Connections {
 }
 
 impl Table {
+    /// Admits a connection; an error is the scope that is full.
     fn admit(
         &mut self,
         peer: Peer,
         bounds: &ConnectionBounds,
         now: Timestamp,
-    ) -> Option<(u64, Arc<Activity>)> {
+    ) -> Result<(u64, Arc<Activity>), Scope> {
         let of_peer = self.per_peer.get(&peer).copied().unwrap_or(0);
         let full = if of_peer >= bounds.per_peer_max {
             Some(Scope::Peer(peer))
@@ -124,13 +144,13 @@ impl Table {
             && !self.evict_one(scope, now)
         {
             self.log_refusal(scope, bounds, now);
-            return None;
+            return Err(scope);
         }
         self.next_number += 1;
         let activity = Arc::new(Activity::new(Duration::from_nanos(now.as_nanos())));
         self.open.insert(self.next_number, Open { peer, activity: Arc::clone(&activity) });
         *self.per_peer.entry(peer).or_insert(0) += 1;
-        Some((self.next_number, activity))
+        Ok((self.next_number, activity))
     }
 
     /// Evicts the idlest connection; false if there is none, or too many are being evicted.

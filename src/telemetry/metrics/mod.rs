@@ -1,5 +1,6 @@
 //! The metrics, read at each request from where the figures are kept.
 
+mod connections;
 mod limits;
 mod page;
 mod process;
@@ -7,6 +8,8 @@ mod server;
 mod sink;
 mod text;
 mod tls;
+
+pub use connections::ConnectionSources;
 
 use self::{page::Page, sink::Sink, text::TextSink};
 use super::{
@@ -31,6 +34,10 @@ use std::{
 pub struct Sources {
     /// The figures of decisions.
     pub meters: Arc<Meters>,
+    /// The counts of connections.
+    pub connections: ConnectionSources,
+    /// Memory that the process may use, as far as it is known.
+    pub memory_max: Option<u64>,
     /// The counters.
     pub limiter: Arc<Limiter>,
     /// The rules.
@@ -60,7 +67,6 @@ impl Metrics {
 
     /// Reads figures from these sources from now on. Only the first call has an effect.
     pub fn start(&self, sources: Sources) {
-        sources.meters.start();
         let _ = self.sources.set(sources);
     }
 
@@ -101,10 +107,12 @@ fn write(sources: Option<&Sources>, sink: &mut dyn Sink) -> fmt::Result {
     let mut page = Page::new(sink, "tidegate_");
     page.gauge_of("build", "Version of the server", &[("version", env!("CARGO_PKG_VERSION"))], 1)?;
     let Some(sources) = sources else { return Ok(()) };
-    let Sources { meters, limiter, config, snapshots, tls, decision_log } = sources;
+    let Sources { meters, connections, memory_max, limiter, config, snapshots, tls, decision_log } = sources;
     page.decisions(meters.decisions())?;
     page.durations(meters.durations())?;
-    page.counters(limiter)?;
+    page.connections(connections)?;
+    page.refused_requests(meters.refusals(), connections)?;
+    page.counters(limiter, *memory_max)?;
     page.rules(&config.status())?;
     page.tls(tls)?;
     decision_log.as_ref().map_or(Ok(()), |log| page.decision_log(log))?;

@@ -6,8 +6,8 @@ use crate::{
     limit::Code,
     limiter::Limiter,
     service::{Durations, Tally, Totals},
-    snapshot::SnapshotCounts,
-    store::OnFull,
+    snapshot::{RestoreFigures, SnapshotCounts},
+    store::{COUNTER_BYTES, OnFull},
     telemetry::DecisionLog,
 };
 use std::fmt;
@@ -36,8 +36,15 @@ impl Page<'_> {
         self.family("queue_wait_seconds", help, Kind::Histogram, &[([], (&durations.queue_waits()).into())])
     }
 
-    pub(super) fn counters(&mut self, limiter: &Limiter) -> fmt::Result {
+    pub(super) fn counters(&mut self, limiter: &Limiter, memory_max: Option<u64>) -> fmt::Result {
         let store = limiter.store();
+        if let Some(bytes) = memory_max {
+            let help = "Memory that the process may use: the machine's, or the cgroup's limit";
+            self.gauge("memory_max_bytes", help, bytes)?;
+        }
+        let bytes = (store.counters_max() as u64).saturating_mul(COUNTER_BYTES);
+        self.gauge("counters_memory_max_bytes", "Memory of the maximum number of counters", bytes)?;
+        self.counter("counters_expired", "Counters dropped after they expired", store.expired() as u64)?;
         self.gauge("counters", "Counters in memory", store.counters() as u64)?;
         self.gauge("counters_max", "Maximum number of counters in memory", store.counters_max() as u64)?;
         let outcome = match store.on_full() {
@@ -74,6 +81,12 @@ impl Page<'_> {
     }
 
     pub(super) fn snapshots(&mut self, snapshots: &SnapshotCounts) -> fmt::Result {
+        let RestoreFigures { counters, took, age } = snapshots.restore();
+        self.gauge("restored_counters", "Counters restored at the start", counters)?;
+        self.gauge("restore_duration_seconds", "Duration of the restore at the start", took.as_secs_f64())?;
+        let help = "Age of the snapshot that was restored";
+        let age = age.map(|age| ([], age.as_secs_f64().into()));
+        self.family("restored_snapshot_age_seconds", help, Kind::Gauge, age.as_slice())?;
         let results =
             [([("result", "written")], snapshots.passes()), ([("result", "failed")], snapshots.failures())];
         self.counters_of("snapshots", "Snapshots, by result", &results)?;

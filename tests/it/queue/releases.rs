@@ -83,8 +83,14 @@ impl Held {
         };
         let (client, server) = tokio::io::duplex(1 << 12);
         let never = std::future::pending();
-        let serving =
-            http2::serve(server, Arc::clone(&self.front), Http2Settings::default(), Arc::default(), never);
+        let serving = http2::serve(
+            server,
+            Arc::clone(&self.front),
+            Http2Settings::default(),
+            Arc::default(),
+            None,
+            never,
+        );
         let (mut requests, connection) = h2::client::handshake(client).await.expect("HTTP/2");
         let asking = async {
             let head = head.body(()).expect("a well-formed head");

@@ -256,7 +256,7 @@ fn a_header_block_without_end_is_ended() {
 fn an_evicted_connection_finishes_whole_requests_and_ignores_later_ones() {
     let mut client = Client::new();
     let stream = client.opens("/other", frame::END_STREAM);
-    client.server.go_away();
+    client.server.go_away(CloseReason::Evicted);
     assert_eq!(client.receives(), [GoAway(stream, 0)]);
     client.opens("/other", frame::END_STREAM);
     assert_eq!(client.receives(), []);

@@ -99,7 +99,7 @@ fn other_requests_are_routed_in_order() {
 fn a_drain_finishes_requests_sent_before_the_goaway() {
     let mut client = Client::new();
     let waiting = client.opens("/other", 0);
-    client.server.start_drain();
+    client.server.start_drain(CloseReason::Drain);
     let last_possible = 0x7fff_ffff;
     let [GoAway(last, 0), Ping(payload)] = &client.receives()[..] else { panic!("a drain starts so") };
     assert_eq!(*last, last_possible);
