@@ -99,6 +99,7 @@ impl Service for GrpcPort {
 
     fn fast_path(&self, head: &Fields) -> Option<Head> {
         let (mut call, mut is_grpc_body, mut is_traced) = (Head::default(), false, false);
+        let propagators = self.service.propagators();
         for (name, value) in head.iter() {
             let is_common = match name {
                 b":method" => value == b"POST",
@@ -115,16 +116,19 @@ impl Service for GrpcPort {
                     call.precision = precision_of(value)?;
                     true
                 }
-                b"traceparent" if self.service.has_readers() => {
-                    call.trace = TraceContext::from_traceparent(value);
+                _ if propagators.is_some_and(|propagators| propagators.read(name)) => {
+                    is_traced = true;
                     // Which of several counts is decided on tonic's path alone.
-                    !std::mem::replace(&mut is_traced, true)
+                    head.iter().filter(|(other, _)| *other == name).count() == 1
                 }
                 _ => true,
             };
             if !is_common {
                 return None;
             }
+        }
+        if let Some(propagators) = propagators.filter(|_| is_traced) {
+            call.trace = propagators.context(|name| head.get(name.as_bytes()));
         }
         is_grpc_body.then_some(call)
     }
@@ -133,11 +137,13 @@ impl Service for GrpcPort {
         match name {
             b":method" | b":path" | b"content-type" | b"grpc-encoding" => None,
             b"grpc-timeout" => timeout::parse(value).map(|_| state),
-            b"traceparent" if self.service.has_readers() => {
-                Some(Head { trace: TraceContext::from_traceparent(value), ..state })
-            }
             _ if name == PRECISION_HEADER.as_bytes() => None,
-            _ => Some(state),
+            _ => match self.service.propagators() {
+                Some(propagators) if propagators.read(name) => {
+                    propagators.context_of(name, value).map(|trace| Head { trace, ..state })
+                }
+                _ => Some(state),
+            },
         }
     }
 

@@ -14,7 +14,7 @@ use crate::{
     },
     clock::Clock,
     service::{DecisionReader, RateLimitService},
-    telemetry::Traces,
+    telemetry::{self, Traces},
     transport::{self, Accepted, InheritedSockets, Listener},
 };
 use std::{sync::Arc, time::Duration};
@@ -62,7 +62,7 @@ impl Listening {
         let mut readers: Vec<Arc<dyn DecisionReader>> = Vec::new();
         readers.extend(traces.clone().map(|traces| Arc::new(traces) as Arc<dyn DecisionReader>));
         readers.extend(settings.decision_log.clone().map(|log| Arc::new(log) as Arc<dyn DecisionReader>));
-        let service = service.with_readers(readers);
+        let service = service.with_readers(readers).with_propagators(telemetry::propagators()?);
         if settings.is_measured() {
             service.meters().start();
         }

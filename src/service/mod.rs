@@ -14,15 +14,17 @@ mod queued;
 mod refusals;
 mod response_options;
 mod tally;
+mod trace_context;
 
 pub use client_headers::{PlainHeaders, ResponseHeaders, StructuredHeaders};
 pub use durations::{BoundsError, CodeCounts, DurationBounds, Durations, Histogram};
-pub use event::{CallOrigin, DecisionReader, Event, TraceContext};
+pub use event::{CallOrigin, DecisionReader, Event};
 pub use limit_counts::{Counts, LimitCountSettings, LimitCounts, OTHER_VALUES, Outcome};
 pub use meters::{MeterSettings, Meters};
 pub use refusals::{Refusal, Refusals};
 pub use response_options::{Additions, ResponseOptions};
 pub use tally::{Tally, Totals};
+pub use trace_context::{Propagators, TraceContext, UnknownPropagator};
 
 use crate::{
     clock::Clock,
@@ -51,6 +53,8 @@ pub struct RateLimitService {
     meters: Arc<Meters>,
     /// Empty where decisions are only counted: then a decision checks the length and no more.
     readers: Arc<[Arc<dyn DecisionReader>]>,
+    /// The formats of trace contexts that readers learn.
+    propagators: Propagators,
 }
 
 impl RateLimitService {
@@ -70,6 +74,7 @@ impl RateLimitService {
             options: None,
             meters: Arc::default(),
             readers: Arc::new([]),
+            propagators: Propagators::default(),
         }
     }
 
@@ -87,6 +92,17 @@ impl RateLimitService {
     /// The same service with readers of its decisions.
     pub fn with_readers(self, readers: Vec<Arc<dyn DecisionReader>>) -> Self {
         Self { readers: readers.into(), ..self }
+    }
+
+    /// The same service, which reads trace contexts in these formats.
+    pub fn with_propagators(self, propagators: Propagators) -> Self {
+        Self { propagators, ..self }
+    }
+
+    /// The formats in which trace contexts are read, if decisions have readers.
+    #[inline]
+    pub fn propagators(&self) -> Option<&Propagators> {
+        self.has_readers().then_some(&self.propagators)
     }
 
     /// Whether decisions have readers, so that their [`CallOrigin`] is needed.

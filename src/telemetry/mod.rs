@@ -10,4 +10,4 @@ pub use decision_log::{DecisionLog, DecisionLogError, DecisionLogSettings, Rotat
 pub use exposition::MetricsFormat;
 pub use logging::{LogFormat, start_logging, switch_log_level};
 pub use metrics::{ConnectionSources, Metrics, Sources};
-pub use traces::{Traces, TracesError};
+pub use traces::{Traces, TracesError, propagators};

@@ -1,10 +1,12 @@
 """Receives traces by OTLP, over gRPC and over HTTP, with the protocol's own classes.
 
-The first line printed holds both ports; every further line is one span, as JSON.
+The first line printed holds both ports; every further line is one span, as JSON. With two arguments, the paths of a
+certificate and of its key, both ports have TLS.
 """
 
 import http.server
 import json
+import ssl
 import sys
 import threading
 from concurrent import futures
@@ -67,9 +69,18 @@ class Http(http.server.BaseHTTPRequestHandler):
 
 server = grpc.server(futures.ThreadPoolExecutor(max_workers=2))
 services.add_TraceServiceServicer_to_server(Grpc(), server)
-grpc_port = server.add_insecure_port("127.0.0.1:0")
-server.start()
 web = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Http)
+if len(sys.argv) > 1:
+    certificate, key = sys.argv[1:]
+    with open(certificate, "rb") as cert_file, open(key, "rb") as key_file:
+        pair = [(key_file.read(), cert_file.read())]
+    grpc_port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials(pair))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+    web.socket = context.wrap_socket(web.socket, server_side=True)
+else:
+    grpc_port = server.add_insecure_port("127.0.0.1:0")
+server.start()
 threading.Thread(target=web.serve_forever, daemon=True).start()
 print(json.dumps({"grpc": grpc_port, "http": web.server_port}), flush=True)
 # Ends with the test that started it.

@@ -2,7 +2,11 @@
 
 use crate::{
     envoy_process::Envoy,
-    support::{Server, http1, rules_file},
+    support::{
+        Server,
+        certificates::{Authority, replace},
+        http1, rules_file,
+    },
 };
 use http::Request;
 use serde_json::{Value, json};
@@ -40,9 +44,14 @@ struct OtlpReceiver {
 
 impl OtlpReceiver {
     fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    fn start_with(args: &[&Path]) -> Self {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/otlp_receiver.py");
         let mut child = Command::new("python3")
             .arg(script)
+            .args(args)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -77,27 +86,37 @@ impl Drop for OtlpReceiver {
 
 /// Calls the server with a `traceparent`.
 async fn call(server: &Server, key: &str, traceparent: &str) {
+    call_with(server, key, &[("traceparent", traceparent)]).await;
+}
+
+/// Calls the server with metadata.
+async fn call_with(server: &Server, key: &str, metadata: &[(&'static str, &str)]) {
     let descriptor = RateLimitDescriptor {
         entries: vec![Entry { key: key.into(), value: "v".into() }],
         ..RateLimitDescriptor::default()
     };
     let request = RateLimitRequest { domain: "d".into(), descriptors: vec![descriptor], hits_addend: 0 };
     let mut request = tonic::Request::new(request);
-    request.metadata_mut().insert("traceparent", traceparent.parse().expect("ASCII"));
+    for (name, value) in metadata {
+        request.metadata_mut().insert(*name, value.parse().expect("ASCII"));
+    }
     let address = format!("http://{}", server.address());
     let mut client = RateLimitServiceClient::connect(address).await.expect("the server accepts");
     client.should_rate_limit(request).await.expect("a decision");
 }
 
 fn server(receiver: &OtlpReceiver, transport: &str, protocol: &str) -> Server {
+    server_with(&receiver.endpoint(transport), protocol, &[])
+}
+
+fn server_with(endpoint: &str, protocol: &str, more: &[(&str, &str)]) -> Server {
     let rules = rules_file(RULES);
     let variables = [
-        ("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.endpoint(transport)),
-        ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol.to_owned()),
-        ("OTEL_BSP_SCHEDULE_DELAY", "50".to_owned()),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol),
+        ("OTEL_BSP_SCHEDULE_DELAY", "50"),
     ];
-    let variables: Vec<_> = variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    Server::with_variables(rules.path(), &[], &variables)
+    Server::with_variables(rules.path(), &[], &[&variables, more].concat())
 }
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
@@ -133,6 +152,67 @@ async fn sampled_calls_have_spans_by_either_transport() {
         assert_eq!(span["attributes"]["tidegate.code"], "OK");
         assert_eq!(span["attributes"]["tidegate.limit"], "route");
         assert!(server.wait().success());
+    }
+}
+
+async fn a_collector_with_tls_is_trusted_by_its_authority_alone() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let authority = Authority::new("collector");
+    let (cert, key) = authority.issue(&["localhost"]).write(folder.path(), "collector");
+    let ca = replace(&folder.path().join("ca.crt"), &authority.pem);
+    let other = replace(&folder.path().join("other.crt"), &Authority::new("other").pem);
+    for (transport, protocol) in [("grpc", "grpc"), ("http", "http/protobuf")] {
+        let receiver = OtlpReceiver::start_with(&[&cert, &key]);
+        let endpoint = format!("https://localhost:{}", receiver.ports[transport]);
+        let server = |ca: &Path| {
+            let ca = ca.to_str().expect("temporary paths are UTF-8");
+            server_with(&endpoint, protocol, &[("OTEL_EXPORTER_OTLP_CERTIFICATE", ca)])
+        };
+        let distrusting = server(&other);
+        call(&distrusting, "k", &format!("00-{}-{SPAN}-01", "1".repeat(32))).await;
+        for _ in 0..1_000 {
+            if distrusting.log().iter().any(|line| line.contains("spans were not exported")) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let log = distrusting.log();
+        assert!(log.iter().any(|line| line.contains("spans were not exported")), "{log:#?}");
+        let trusting = server(&ca);
+        call(&trusting, "k", &format!("00-{TRACE}-{SPAN}-01")).await;
+        let span = receiver.next();
+        assert_eq!((&span["transport"], &span["trace"]), (&json!(transport), &json!(TRACE)));
+    }
+}
+
+async fn b3_headers_and_calls_without_context_have_spans_where_the_environment_selects_them() {
+    let receiver = OtlpReceiver::start();
+    let endpoint = receiver.endpoint("http");
+    let selected = [("OTEL_PROPAGATORS", "b3,b3multi"), ("OTEL_TRACES_SAMPLER", "parentbased_always_on")];
+    let server = server_with(&endpoint, "http/protobuf", &selected);
+    let single = format!("{TRACE}-{SPAN}-1");
+    let several = [("x-b3-traceid", TRACE), ("x-b3-spanid", SPAN), ("x-b3-sampled", "1")];
+    // The second call of each is not served on the fast path.
+    for more in [&[][..], &[("tidegate-windows", "yes")]] {
+        for headers in [&[("b3", single.as_str())][..], &several] {
+            call_with(&server, "k", &[headers, more].concat()).await;
+            let span = receiver.next();
+            assert_eq!(
+                (&span["trace"], &span["parent"]),
+                (&json!(TRACE), &json!(SPAN)),
+                "{headers:?} {more:?}"
+            );
+        }
+        call_with(&server, "k", &[&[("b3", format!("{TRACE}-{SPAN}-0").as_str())], more].concat()).await;
+        call_with(
+            &server,
+            "k",
+            &[&[("traceparent", format!("00-{TRACE}-{SPAN}-00").as_str())], more].concat(),
+        )
+        .await;
+        let span = receiver.next();
+        assert_eq!(span["parent"], "", "the unsampled call has no span, and traceparent is not read");
+        assert_ne!(span["trace"], TRACE);
     }
 }
 
@@ -213,10 +293,16 @@ async fn a_request_through_envoy_is_one_trace() {
 
 /// With Python's receiver alone.
 pub mod receiver {
-    use super::{sampled_calls_have_spans_by_either_transport, without_a_receiver_decisions_are_made};
+    use super::{
+        a_collector_with_tls_is_trusted_by_its_authority_alone,
+        b3_headers_and_calls_without_context_have_spans_where_the_environment_selects_them,
+        sampled_calls_have_spans_by_either_transport, without_a_receiver_decisions_are_made,
+    };
 
     crate::tests_with! { PYTHON_OTLP:
         sampled_calls_have_spans_by_either_transport,
+        a_collector_with_tls_is_trusted_by_its_authority_alone,
+        b3_headers_and_calls_without_context_have_spans_where_the_environment_selects_them,
         without_a_receiver_decisions_are_made,
     }
 }

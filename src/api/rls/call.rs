@@ -7,7 +7,7 @@ use crate::{
         pb::service::{RateLimitRequest, RateLimitResponse},
     },
     limit::{self, Decision, RequestError},
-    service::{CallOrigin, NotReady, RateLimitService, Refusal, TraceContext},
+    service::{CallOrigin, NotReady, RateLimitService, Refusal},
 };
 use http::{HeaderMap, HeaderValue};
 use std::time::Duration;
@@ -72,8 +72,8 @@ async fn checked_call(
     wait_max: Duration,
     message: &RateLimitRequest,
 ) -> Result<CallResponse, CallError> {
-    let traceparent = metadata.get("traceparent").filter(|_| service.has_readers());
-    let trace = traceparent.and_then(|value| TraceContext::from_traceparent(value.as_bytes()));
+    let header = |name: &str| metadata.get(name).map(|value| value.as_bytes());
+    let trace = service.propagators().and_then(|propagators| propagators.context(header));
     let with_windows = metadata.contains_key(WINDOWS_HEADER);
     let (precision, wait_max) = (precision(metadata)?, timeout::timeout(metadata)?.min(wait_max));
     let request = decode::request(message, service.request_limits())?;

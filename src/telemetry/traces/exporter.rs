@@ -1,19 +1,31 @@
 //! The exporter: OTLP over gRPC or HTTP. Failures are logged, once until an export succeeds again.
 
-use super::{TracesError, variables::Protocol};
+use super::{
+    TracesError,
+    variables::{Protocol, Variables},
+};
+use crate::transport::TlsClient;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::connect::HttpConnector;
 use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response, hyper::HyperClient};
-use opentelemetry_otlp::{SpanExporter as Otlp, WithExportConfig as _, WithHttpConfig as _};
+use opentelemetry_otlp::{
+    SpanExporter as Otlp, WithExportConfig as _, WithHttpConfig as _, WithTonicConfig as _,
+};
 use opentelemetry_sdk::{
     Resource,
     error::OTelSdkResult,
     trace::{SpanData, SpanExporter},
 };
 use std::{
+    error::Error,
+    fs, io,
+    path::Path,
     pin::Pin,
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 use tokio::runtime::Handle;
+use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 /// Time limit of an HTTP request, beside that of the exporter.
 const HTTP_TIMEOUT: Duration = Duration::from_secs(30);
@@ -26,16 +38,22 @@ pub(super) struct Reported {
 }
 
 impl Reported {
-    /// An exporter by this protocol; the runtime of the caller does its IO.
-    pub(super) fn new(protocol: Protocol) -> Result<Self, TracesError> {
-        let exporter = match protocol {
-            Protocol::Grpc => {
-                Otlp::builder().with_tonic().with_protocol(opentelemetry_otlp::Protocol::Grpc).build()?
+    /// An exporter to the collector; the runtime of the caller does its IO.
+    pub(super) fn new(variables: &Variables) -> Result<Self, TracesError> {
+        let failed = |source| TracesError::Tls { endpoint: variables.endpoint.clone(), source };
+        let exporter = match (variables.protocol, &variables.tls) {
+            (Protocol::Grpc, tls) => {
+                let grpc = Otlp::builder().with_tonic().with_protocol(opentelemetry_otlp::Protocol::Grpc);
+                match tls {
+                    None => grpc.build()?,
+                    Some(tls) => grpc.with_tls_config(grpc_tls(tls).map_err(failed)?).build()?,
+                }
             }
-            Protocol::Http => {
+            (Protocol::Http, tls) => {
+                let connector = connector(tls.as_ref()).map_err(failed)?;
                 let client = OnRuntime {
                     runtime: Handle::current(),
-                    client: HyperClient::with_default_connector(HTTP_TIMEOUT, None),
+                    client: HyperClient::new(connector, HTTP_TIMEOUT, None),
                 };
                 let http = Otlp::builder().with_http().with_http_client(client);
                 http.with_protocol(opentelemetry_otlp::Protocol::HttpBinary).build()?
@@ -43,6 +61,33 @@ impl Reported {
         };
         Ok(Self { exporter, is_failing: AtomicBool::new(false) })
     }
+}
+
+type AnyError = Box<dyn Error + Send + Sync>;
+
+/// TLS of a connection by gRPC. Without a file of authorities, those of the machine are trusted.
+fn grpc_tls(TlsClient { ca, cert_and_key, .. }: &TlsClient) -> Result<ClientTlsConfig, AnyError> {
+    let read = |path: &Path| {
+        fs::read(path).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+    };
+    let mut config = ClientTlsConfig::new();
+    config = match ca {
+        Some(path) => config.ca_certificate(Certificate::from_pem(read(path)?)),
+        None => config.with_native_roots(),
+    };
+    if let Some((cert, key)) = cert_and_key {
+        config = config.identity(Identity::from_pem(read(cert)?, read(key)?));
+    }
+    Ok(config)
+}
+
+/// Connects by HTTP with the TLS of an endpoint with `https`, or without.
+fn connector(tls: Option<&TlsClient>) -> Result<HttpsConnector<HttpConnector>, AnyError> {
+    let config = match tls {
+        Some(tls) => tls.config_or_system_authorities()?,
+        None => TlsClient::config_without_authorities()?,
+    };
+    Ok(HttpsConnectorBuilder::new().with_tls_config(config).https_or_http().enable_http1().build())
 }
 
 impl SpanExporter for Reported {
@@ -77,7 +122,7 @@ type Sent = Result<Response<Bytes>, HttpError>;
 #[derive(Clone, Debug)]
 struct OnRuntime {
     runtime: Handle,
-    client: HyperClient,
+    client: HyperClient<HttpsConnector<HttpConnector>>,
 }
 
 impl HttpClient for OnRuntime {

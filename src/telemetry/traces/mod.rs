@@ -1,17 +1,18 @@
 //! Traces: a span for each decision on a sampled call, exported by OTLP.
 //!
-//! The caller's trace context decides: a call that is not sampled, or not traced, has no span. Spans are queued, within a
+//! By default the caller's trace context decides: a call that is not sampled, or not traced, has no span. Spans are queued, within a
 //! bound, for a thread that exports them in batches; a full queue drops spans and delays no decision. Settings are the
 //! standard environment variables of OpenTelemetry.
 
 mod exporter;
+mod sampler;
 mod variables;
 
 pub use variables::TracesError;
 
 use crate::{
     limit::{Code, Decision, Status, Timestamp},
-    service::{DecisionReader, Event, TraceContext},
+    service::{DecisionReader, Event, Propagators, TraceContext},
 };
 use exporter::Reported;
 use opentelemetry::{
@@ -24,6 +25,7 @@ use opentelemetry_sdk::{
         BatchConfig, BatchSpanProcessor, IdGenerator as _, RandomIdGenerator, SpanData, SpanProcessor as _,
     },
 };
+use sampler::Sampler;
 use std::{
     sync::Arc,
     time::{Duration, SystemTime},
@@ -40,6 +42,7 @@ pub struct Traces(Arc<Inner>);
 struct Inner {
     processor: BatchSpanProcessor,
     ids: RandomIdGenerator,
+    sampler: Sampler,
     scope: InstrumentationScope,
 }
 
@@ -48,7 +51,7 @@ impl Traces {
     /// until [`Self::finish`] has completed.
     pub fn start() -> Result<Option<Self>, TracesError> {
         let Some(variables) = Variables::read(|name| std::env::var(name).ok())? else { return Ok(None) };
-        let exporter = Reported::new(variables.protocol)?;
+        let exporter = Reported::new(&variables)?;
         let mut processor = BatchSpanProcessor::new(exporter, BatchConfig::default());
         let mut resource =
             Resource::builder().with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")));
@@ -58,7 +61,8 @@ impl Traces {
         processor.set_resource(&resource.build());
         tracing::info!(endpoint = variables.endpoint, protocol = %variables.protocol, "exporting traces");
         let scope = InstrumentationScope::builder("tidegate").with_version(env!("CARGO_PKG_VERSION")).build();
-        Ok(Some(Self(Arc::new(Inner { processor, ids: RandomIdGenerator::default(), scope }))))
+        let (ids, sampler) = (RandomIdGenerator::default(), variables.sampler);
+        Ok(Some(Self(Arc::new(Inner { processor, ids, sampler, scope }))))
     }
 
     /// Exports the spans that are queued, for at most `timeout`.
@@ -73,30 +77,36 @@ impl Traces {
     }
 }
 
+/// The formats of trace contexts that the environment selects, for traces and for the decision log.
+pub fn propagators() -> Result<Propagators, TracesError> {
+    variables::propagators(|name| std::env::var(name).ok())
+}
+
 impl DecisionReader for Traces {
     fn read(&self, event: &Event<'_, '_, '_>) {
-        if let Some(parent) = event.origin.trace.filter(|trace| trace.is_sampled) {
-            let Inner { processor, ids, scope } = &*self.0;
+        let Inner { processor, ids, sampler, scope } = &*self.0;
+        let parent = event.origin.trace;
+        if let Some(trace) = sampler.trace(parent.as_ref(), || ids.new_trace_id()) {
             let end = event.received.saturating_add(event.elapsed());
             processor.on_end(SpanData {
                 instrumentation_scope: scope.clone(),
-                ..span(&parent, ids.new_span_id(), (event.received, end), event)
+                ..span(trace, parent, ids.new_span_id(), (event.received, end), event)
             });
         }
     }
 }
 
 fn span(
-    parent: &TraceContext,
+    trace: TraceId,
+    parent: Option<TraceContext>,
     id: SpanId,
     (start, end): (Timestamp, Timestamp),
     event: &Event<'_, '_, '_>,
 ) -> SpanData {
-    let trace = TraceId::from_bytes(parent.trace_id);
     SpanData {
         span_context: SpanContext::new(trace, id, TraceFlags::SAMPLED, false, TraceState::NONE),
-        parent_span_id: SpanId::from_bytes(parent.span_id),
-        parent_span_is_remote: true,
+        parent_span_id: parent.map_or(SpanId::INVALID, |parent| SpanId::from_bytes(parent.span_id)),
+        parent_span_is_remote: parent.is_some(),
         span_kind: SpanKind::Server,
         name: SPAN_NAME.into(),
         start_time: system_time(start),

@@ -5,15 +5,18 @@ use super::{
     files::{TlsFilesError, certificates, private_key, roots},
 };
 use rustls::{
-    ClientConfig, DigitallySignedStruct, Error, SignatureScheme,
-    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    ClientConfig, ConfigBuilder, DigitallySignedStruct, Error, RootCertStore, SignatureScheme, WantsVerifier,
+    client::{
+        WantsClientCert,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    },
     crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature},
     pki_types::{CertificateDer, InvalidDnsNameError, ServerName, UnixTime},
 };
 use std::{path::PathBuf, sync::Arc};
 
 /// Settings of a client's TLS.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct TlsClient {
     /// PEM file of the authorities that the server's certificate must be signed by.
     pub(crate) ca: Option<PathBuf>,
@@ -42,27 +45,55 @@ pub(crate) enum TlsClientError {
         "TLS needs --tls-ca, the authorities that sign the server's certificate, or --tls-insecure to accept any"
     )]
     NoAuthorities,
+    #[error("this machine has no certificate authorities; name a file of them")]
+    NoSystemAuthorities,
 }
 
 impl TlsClient {
     /// The configuration, which offers HTTP/2.
     pub(crate) fn config(&self) -> Result<Arc<ClientConfig>, TlsClientError> {
-        let provider = Arc::new(ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider));
-        let builder = builder.with_safe_default_protocol_versions()?;
-        let builder = match &self.ca {
+        let mut config = match &self.ca {
             _ if self.insecure => {
-                builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAny(provider)))
+                let verifier = Arc::new(AcceptAny(Arc::new(ring::default_provider())));
+                self.with_own_certificate(builder()?.dangerous().with_custom_certificate_verifier(verifier))?
             }
-            Some(path) => builder.with_root_certificates(roots(path)?),
+            Some(path) => self.with_own_certificate(builder()?.with_root_certificates(roots(path)?))?,
             None => return Err(TlsClientError::NoAuthorities),
-        };
-        let mut config = match &self.cert_and_key {
-            Some((cert, key)) => builder.with_client_auth_cert(certificates(cert)?, private_key(key)?)?,
-            None => builder.with_no_client_auth(),
         };
         config.alpn_protocols = vec![H2.to_vec()];
         Ok(Arc::new(config))
+    }
+
+    /// The configuration of a client of other services, without ALPN: it trusts the authorities of the machine where no file of
+    /// them is set.
+    pub(crate) fn config_or_system_authorities(&self) -> Result<ClientConfig, TlsClientError> {
+        let roots = match &self.ca {
+            Some(path) => roots(path)?,
+            None => {
+                let mut system = RootCertStore::empty();
+                system.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+                if system.is_empty() {
+                    return Err(TlsClientError::NoSystemAuthorities);
+                }
+                system
+            }
+        };
+        self.with_own_certificate(builder()?.with_root_certificates(roots))
+    }
+
+    /// The configuration of a client that makes no TLS connections.
+    pub(crate) fn config_without_authorities() -> Result<ClientConfig, TlsClientError> {
+        Ok(builder()?.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
+    }
+
+    fn with_own_certificate(
+        &self,
+        builder: ConfigBuilder<ClientConfig, WantsClientCert>,
+    ) -> Result<ClientConfig, TlsClientError> {
+        Ok(match &self.cert_and_key {
+            Some((cert, key)) => builder.with_client_auth_cert(certificates(cert)?, private_key(key)?)?,
+            None => builder.with_no_client_auth(),
+        })
     }
 
     /// The name to verify: the one set, or the host of `host:port`.
@@ -72,6 +103,11 @@ impl TlsClient {
         ServerName::try_from(name.to_owned())
             .map_err(|source| TlsClientError::ServerName { name: name.to_owned(), source })
     }
+}
+
+fn builder() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, Error> {
+    let provider = Arc::new(ring::default_provider());
+    ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()
 }
 
 /// Accepts every server certificate; signatures are verified.
