@@ -15,13 +15,13 @@ use std::{
 
 /// Tests the client libraries in `clients/` against a server built from this tree.
 ///
-/// A language whose toolchain is missing is skipped, unless TIDEGATE_REQUIRE lists it: python, go, node, rust.
+/// A language whose toolchain is missing is skipped, unless TIDEGATE_REQUIRE lists it: python, go, node, java, rust.
 #[derive(Args)]
 pub(super) struct Clients {
     /// Convert tests/vectors to the clients' conformance cases, and do nothing else.
     #[arg(long)]
     write_vectors: bool,
-    /// Languages to test (python, go, node, rust); by default all.
+    /// Languages to test (python, go, node, java, rust); by default all.
     #[arg(value_name = "LANGUAGE")]
     only: Vec<String>,
 }

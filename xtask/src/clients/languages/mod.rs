@@ -1,6 +1,7 @@
 //! Commands of each language: how its tests run, and how its results read.
 
 mod go;
+mod java;
 mod python;
 mod rust;
 mod typescript;
@@ -26,7 +27,7 @@ pub(super) struct Language {
 pub(super) type Command = &'static [&'static str];
 
 pub(super) const LANGUAGES: &[Language] =
-    &[python::LANGUAGE, go::LANGUAGE, typescript::LANGUAGE, rust::LANGUAGE];
+    &[python::LANGUAGE, go::LANGUAGE, typescript::LANGUAGE, java::LANGUAGE, rust::LANGUAGE];
 
 /// Columns of the table: groups of cases in `clients/conformance`, and each language's own tests.
 pub(super) const GROUPS: [&str; 6] =

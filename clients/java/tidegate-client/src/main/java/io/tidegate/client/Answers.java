@@ -1,0 +1,80 @@
+package io.tidegate.client;
+
+import com.google.protobuf.ByteString;
+import io.grpc.Status.Code;
+import io.tidegate.client.proto.RateLimitResponse;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.List;
+import java.util.Locale;
+import java.util.Set;
+
+/** Conversion of answers to decisions. */
+final class Answers {
+  /**
+   * Errors of the caller or of the configuration. Thrown, since failing open would otherwise let an
+   * overlong key pass every limit.
+   */
+  static final Set<Code> REJECTED =
+      Set.of(
+          Code.INVALID_ARGUMENT,
+          Code.OUT_OF_RANGE,
+          Code.UNIMPLEMENTED,
+          Code.UNAUTHENTICATED,
+          Code.PERMISSION_DENIED);
+
+  private Answers() {}
+
+  static Decision decode(RateLimitResponse response) {
+    List<Status> statuses = response.getStatusesList().stream().map(Answers::status).toList();
+    boolean allowed = response.getOverallCode() == RateLimitResponse.Code.OK;
+    return new Decision(
+        allowed,
+        Reason.DECIDED,
+        statuses,
+        new Decision.Additions(
+            headers(response.getRequestHeadersToAddList()),
+            headers(response.getResponseHeadersToAddList()),
+            response.getRawBody().toByteArray(),
+            null));
+  }
+
+  /** Whether the answer has a verdict. */
+  static boolean isComplete(RateLimitResponse response) {
+    return response.getOverallCode() == RateLimitResponse.Code.OK
+        || response.getOverallCode() == RateLimitResponse.Code.OVER_LIMIT;
+  }
+
+  private static Status status(RateLimitResponse.DescriptorStatus status) {
+    return new Status(
+        status.getCode() == RateLimitResponse.Code.OVER_LIMIT,
+        status.hasCurrentLimit() ? limit(status.getCurrentLimit()) : null,
+        Integer.toUnsignedLong(status.getLimitRemaining()),
+        status.hasDurationUntilReset()
+            ? Duration.ofSeconds(
+                status.getDurationUntilReset().getSeconds(),
+                status.getDurationUntilReset().getNanos())
+            : null);
+  }
+
+  private static Limit limit(RateLimitResponse.RateLimit limit) {
+    // A unit of a later version of the API has no name here.
+    String unit =
+        switch (limit.getUnit()) {
+          case UNKNOWN, UNRECOGNIZED -> "";
+          default -> limit.getUnit().name().toLowerCase(Locale.ROOT);
+        };
+    return new Limit(Integer.toUnsignedLong(limit.getRequestsPerUnit()), unit, limit.getName());
+  }
+
+  private static List<Header> headers(List<RateLimitResponse.HeaderValue> headers) {
+    return headers.stream().map(one -> new Header(one.getKey(), value(one))).toList();
+  }
+
+  private static String value(RateLimitResponse.HeaderValue header) {
+    ByteString raw = header.getRawValue();
+    return header.getValue().isEmpty()
+        ? raw.toString(StandardCharsets.ISO_8859_1)
+        : header.getValue();
+  }
+}

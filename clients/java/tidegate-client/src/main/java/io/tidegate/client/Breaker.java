@@ -1,0 +1,80 @@
+package io.tidegate.client;
+
+/**
+ * Opens after so many failures in a row, and lets one call through each time it has been open for
+ * long enough. Time is an argument, in monotonic nanoseconds. Thread-safe.
+ */
+final class Breaker {
+  /** Permission to call. */
+  enum Permit {
+    /** Not permitted: the breaker is open. */
+    NONE,
+    CALL,
+    /** The one call that finds out whether the server answers again. */
+    PROBE
+  }
+
+  private final int failuresMax;
+  private final long openNanos;
+  private int failures;
+
+  /** Read without the lock while closed, which is the common case. */
+  private volatile boolean isOpen;
+
+  private long probeAtNanos;
+  private boolean isProbing;
+
+  Breaker(int failuresMax, long openNanos) {
+    this.failuresMax = failuresMax;
+    this.openNanos = openNanos;
+  }
+
+  Permit enter(long nowNanos) {
+    if (!isOpen) {
+      return Permit.CALL;
+    }
+    synchronized (this) {
+      if (!isOpen) {
+        return Permit.CALL;
+      }
+      if (isProbing || nowNanos - probeAtNanos < 0) {
+        return Permit.NONE;
+      }
+      isProbing = true;
+      return Permit.PROBE;
+    }
+  }
+
+  synchronized void succeeded(Permit permit) {
+    if (permit == Permit.PROBE) {
+      isProbing = false;
+      isOpen = false;
+    }
+    if (!isOpen) {
+      failures = 0;
+    }
+  }
+
+  synchronized void failed(Permit permit, long nowNanos) {
+    if (failuresMax == 0) {
+      return;
+    }
+    if (permit == Permit.PROBE) {
+      isProbing = false;
+      probeAtNanos = nowNanos + openNanos;
+    } else if (!isOpen) {
+      failures++;
+      if (failures >= failuresMax) {
+        isOpen = true;
+        probeAtNanos = nowNanos + openNanos;
+      }
+    }
+  }
+
+  /** Records that the caller cancelled the call: neither a success nor a failure. */
+  synchronized void cancelled(Permit permit) {
+    if (permit == Permit.PROBE) {
+      isProbing = false;
+    }
+  }
+}

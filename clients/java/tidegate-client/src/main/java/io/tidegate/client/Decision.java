@@ -1,0 +1,196 @@
+package io.tidegate.client;
+
+import java.time.Duration;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.OptionalLong;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * Whether a request may proceed, and what is left of its limits. Immutable.
+ *
+ * <p>The governing status of a denial is the one over its limit with the longest reset; that of an
+ * admission is the one with the least hits left.
+ */
+public final class Decision {
+  private final boolean allowed;
+  private final Reason reason;
+  private final List<Status> statuses;
+  private final Additions additions;
+  private final Duration elapsed;
+  private final @Nullable Status governing;
+  private final @Nullable Duration retryAfter;
+
+  /** Headers, body and error of a decision. */
+  record Additions(
+      List<Header> requestHeaders,
+      List<Header> responseHeaders,
+      byte[] body,
+      @Nullable String error) {
+    static final Additions NONE = new Additions(List.of(), List.of(), new byte[0], null);
+  }
+
+  Decision(boolean allowed, Reason reason, List<Status> statuses, Additions additions) {
+    this(allowed, reason, statuses, additions, Duration.ZERO);
+  }
+
+  /** A decision whose statuses were true so long ago. */
+  private Decision(
+      boolean allowed,
+      Reason reason,
+      List<Status> statuses,
+      Additions additions,
+      Duration elapsed) {
+    this.allowed = allowed;
+    this.reason = reason;
+    this.statuses = statuses;
+    this.additions = additions;
+    this.elapsed = elapsed;
+    this.governing = allowed ? leastRemaining(statuses) : longestReset(statuses, true);
+    Status last = allowed ? null : longestReset(statuses, false);
+    this.retryAfter = last == null ? null : less(last.resetAfter());
+  }
+
+  /** Returns the same denial so much later, as decided locally. */
+  Decision after(Duration time) {
+    return new Decision(false, Reason.DENIED_LOCALLY, statuses, additions, time);
+  }
+
+  /** {@return whether the request may proceed} */
+  public boolean allowed() {
+    return allowed;
+  }
+
+  /** {@return the origin of the decision} */
+  public Reason reason() {
+    return reason;
+  }
+
+  /** {@return requests per unit of the governing limit; empty if no limit applies} */
+  public OptionalLong limit() {
+    return governing == null || governing.limit() == null
+        ? OptionalLong.empty()
+        : OptionalLong.of(governing.limit().requests());
+  }
+
+  /** {@return hits left of the governing limit; empty if no limit applies} */
+  public OptionalLong remaining() {
+    return governing == null ? OptionalLong.empty() : OptionalLong.of(governing.remaining());
+  }
+
+  /** {@return the name of the governing limit; empty if it has none} */
+  public String rule() {
+    return governing == null || governing.limit() == null ? "" : governing.limit().name();
+  }
+
+  /** {@return time until the governing limit resets, exact; empty if no wait helps} */
+  public Optional<Duration> resetAfter() {
+    return governing == null ? Optional.empty() : Optional.ofNullable(less(governing.resetAfter()));
+  }
+
+  /**
+   * {@return time after which a denied request would be admitted, exact; empty if allowed, or if no
+   * wait helps}
+   */
+  public Optional<Duration> retryAfter() {
+    return Optional.ofNullable(retryAfter);
+  }
+
+  /** {@return one status for each descriptor, in order; empty without an answer} */
+  public List<Status> statuses() {
+    if (elapsed.isZero()) {
+      return statuses;
+    }
+    return statuses.stream()
+        .map(
+            one ->
+                new Status(one.overLimit(), one.limit(), one.remaining(), less(one.resetAfter())))
+        .toList();
+  }
+
+  /**
+   * {@return why no answer arrived: the name of a gRPC status code, or {@code BREAKER_OPEN}; empty
+   * if one did}
+   */
+  public Optional<String> error() {
+    return Optional.ofNullable(additions.error());
+  }
+
+  /** {@return headers that the rules add to the request} */
+  public List<Header> requestHeaders() {
+    return additions.requestHeaders();
+  }
+
+  /** {@return headers that the rules or the server add to the response} */
+  public List<Header> responseHeaders() {
+    return additions.responseHeaders();
+  }
+
+  /** {@return the body that the rules give a denial; empty for the caller's own} */
+  public byte[] body() {
+    return additions.body().clone();
+  }
+
+  /**
+   * Returns the headers for the response: {@code RateLimit}, {@code RateLimit-Policy} and {@code
+   * Retry-After}. Headers of the server come last and replace those of the same name.
+   *
+   * @return values by name, in order
+   */
+  public Map<String, String> headers() {
+    return ResponseHeaders.of(this, false);
+  }
+
+  /**
+   * Returns {@link #headers()} with {@code X-RateLimit-Limit}, {@code X-RateLimit-Remaining} and
+   * {@code X-RateLimit-Reset} of the governing limit.
+   *
+   * @return values by name, in order
+   */
+  public Map<String, String> legacyHeaders() {
+    return ResponseHeaders.of(this, true);
+  }
+
+  @Override
+  public String toString() {
+    return "Decision[allowed=%s, reason=%s, limit=%s, remaining=%s, retryAfter=%s, rule=%s, error=%s]"
+        .formatted(
+            allowed, reason.label(), limit(), remaining(), retryAfter, rule(), additions.error());
+  }
+
+  private static @Nullable Status leastRemaining(List<Status> statuses) {
+    Status least = null;
+    for (Status status : statuses) {
+      if (status.limit() != null && (least == null || status.remaining() < least.remaining())) {
+        least = status;
+      }
+    }
+    return least;
+  }
+
+  private static @Nullable Status longestReset(List<Status> statuses, boolean isLimited) {
+    Status longest = null;
+    for (Status status : statuses) {
+      if (!status.overLimit() || (isLimited && status.limit() == null)) {
+        continue;
+      }
+      if (longest == null || isLonger(status.resetAfter(), longest.resetAfter())) {
+        longest = status;
+      }
+    }
+    return longest;
+  }
+
+  /** Compares waits; an absent one is longer than any. */
+  static boolean isLonger(@Nullable Duration wait, @Nullable Duration than) {
+    return than != null && (wait == null || wait.compareTo(than) > 0);
+  }
+
+  private @Nullable Duration less(@Nullable Duration wait) {
+    if (wait == null || elapsed.isZero()) {
+      return wait;
+    }
+    return wait.compareTo(elapsed) > 0 ? wait.minus(elapsed) : Duration.ZERO;
+  }
+}

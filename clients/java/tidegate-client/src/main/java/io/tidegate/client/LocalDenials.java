@@ -1,0 +1,94 @@
+package io.tidegate.client;
+
+import java.time.Duration;
+import java.util.HashSet;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.Set;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * Keeps denials until their reset; the least recently used one makes room. Thread-safe.
+ *
+ * <p>Invariant: a kept denial decides only requests that the server would deny as well, as long as
+ * no other process gives hits back.
+ */
+final class LocalDenials {
+  private record Kept(Request request, Decision decision, long sentNanos, long waitNanos) {}
+
+  private final int max;
+  private final Map<Request, Kept> kept;
+
+  /** Domains and keys for which hits were given back. */
+  private final Set<Request.Shape> givenBack = new HashSet<>();
+
+  LocalDenials(int max) {
+    this.max = max;
+    this.kept =
+        new LinkedHashMap<>(16, 0.75f, true) {
+          @Override
+          protected boolean removeEldestEntry(Map.Entry<Request, Kept> eldest) {
+            return size() > max;
+          }
+        };
+  }
+
+  boolean isEnabled() {
+    return max > 0;
+  }
+
+  /** Returns the kept denial of the request as of now. */
+  @Nullable Decision find(Request request, long nowNanos) {
+    Kept found;
+    synchronized (this) {
+      found = kept.get(request);
+      if (found == null) {
+        return null;
+      }
+      if (nowNanos - found.sentNanos >= found.waitNanos) {
+        kept.remove(request);
+        return null;
+      }
+    }
+    // A smaller request may fit where a larger one does not.
+    if (request.givesBack() || !request.costsAtLeast(found.request)) {
+      return null;
+    }
+    return found.decision.after(Duration.ofNanos(nowNanos - found.sentNanos));
+  }
+
+  /** Keeps a denial until its reset, counted from the moment its call was sent. */
+  void keep(Request request, Decision decision, long sentNanos) {
+    Duration wait = decision.retryAfter().orElse(Duration.ZERO);
+    // A request of 0 hits is denied where one hit is: its denial does not hold for itself.
+    if (wait.isZero() || request.givesBack() || request.hasZeroCost()) {
+      return;
+    }
+    long waitNanos = saturatedNanos(wait);
+    synchronized (this) {
+      if (!givenBack.isEmpty() && request.shapes(false).stream().anyMatch(givenBack::contains)) {
+        return;
+      }
+      // A map keeps the key of an entry that it replaces, and the costs are those of the key.
+      kept.remove(request);
+      kept.put(request, new Kept(request, decision, sentNanos, waitNanos));
+    }
+  }
+
+  /** Stops keeping denials for the keys of the descriptors that give back. */
+  synchronized void endFor(Request request) {
+    for (Request.Shape shape : request.shapes(true)) {
+      if (givenBack.add(shape)) {
+        // Rare: once for each combination of keys.
+        kept.clear();
+      }
+    }
+  }
+
+  /** Nanoseconds of a duration; about 292 years at most, as long as the clock is. */
+  static long saturatedNanos(Duration duration) {
+    return duration.getSeconds() >= Long.MAX_VALUE / 1_000_000_000L
+        ? Long.MAX_VALUE
+        : duration.toNanos();
+  }
+}

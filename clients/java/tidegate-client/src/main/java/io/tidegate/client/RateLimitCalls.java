@@ -1,0 +1,137 @@
+package io.tidegate.client;
+
+import io.grpc.CallOptions;
+import io.grpc.Channel;
+import io.grpc.ClientCall;
+import io.grpc.ClientInterceptor;
+import io.grpc.ForwardingClientCall.SimpleForwardingClientCall;
+import io.grpc.ManagedChannel;
+import io.grpc.Metadata;
+import io.grpc.MethodDescriptor;
+import io.grpc.Status;
+import io.grpc.StatusRuntimeException;
+import io.grpc.protobuf.ProtoUtils;
+import io.grpc.stub.ClientCallStreamObserver;
+import io.grpc.stub.ClientCalls;
+import io.grpc.stub.ClientResponseObserver;
+import io.tidegate.client.proto.RateLimitRequest;
+import io.tidegate.client.proto.RateLimitResponse;
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Consumer;
+import org.jspecify.annotations.Nullable;
+
+/** {@code ShouldRateLimit} over a channel, blocking and asynchronous. */
+final class RateLimitCalls {
+  private static final MethodDescriptor<RateLimitRequest, RateLimitResponse> METHOD =
+      MethodDescriptor.<RateLimitRequest, RateLimitResponse>newBuilder()
+          .setType(MethodDescriptor.MethodType.UNARY)
+          .setFullMethodName("envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit")
+          .setRequestMarshaller(ProtoUtils.marshaller(RateLimitRequest.getDefaultInstance()))
+          .setResponseMarshaller(ProtoUtils.marshaller(RateLimitResponse.getDefaultInstance()))
+          .build();
+  private static final Metadata.Key<String> PRECISION =
+      Metadata.Key.of("tidegate-precision", Metadata.ASCII_STRING_MARSHALLER);
+
+  private final ManagedChannel channel;
+
+  RateLimitCalls(ManagedChannel channel) {
+    this.channel = channel;
+  }
+
+  /** Adds the metadata of each call. */
+  static ClientInterceptor metadata(List<Consumer<Metadata>> sources) {
+    return new ClientInterceptor() {
+      @Override
+      public <Q, R> ClientCall<Q, R> interceptCall(
+          MethodDescriptor<Q, R> method, CallOptions options, Channel next) {
+        return new SimpleForwardingClientCall<>(next.newCall(method, options)) {
+          @Override
+          public void start(Listener<R> listener, Metadata headers) {
+            headers.put(PRECISION, "exact");
+            sources.forEach(source -> source.accept(headers));
+            super.start(listener, headers);
+          }
+        };
+      }
+    };
+  }
+
+  /**
+   * Calls and blocks until the answer.
+   *
+   * @throws StatusRuntimeException if there is none
+   */
+  RateLimitResponse blocking(RateLimitRequest request, Duration timeout) {
+    return ClientCalls.blockingUnaryCall(channel, METHOD, options(timeout), request);
+  }
+
+  /** Calls; a cancelled future cancels the call. */
+  CompletableFuture<RateLimitResponse> async(RateLimitRequest request, Duration timeout) {
+    Answer answer = new Answer();
+    ClientCalls.asyncUnaryCall(channel.newCall(METHOD, options(timeout)), request, answer);
+    return answer.future;
+  }
+
+  private static CallOptions options(Duration timeout) {
+    return CallOptions.DEFAULT.withDeadlineAfter(timeout.toNanos(), TimeUnit.NANOSECONDS);
+  }
+
+  /**
+   * Connects at once where gRPC would wait for longer: up to two minutes after several attempts.
+   */
+  void reconnect() {
+    channel.resetConnectBackoff();
+  }
+
+  void close() {
+    channel.shutdownNow();
+  }
+
+  /** The status of a failure; the cause's if the answer could not be decoded. */
+  static Status statusOf(Throwable failure) {
+    Status status = Status.fromThrowable(failure);
+    if (status.getCode() == Status.Code.CANCELLED
+        && status.getCause() instanceof StatusRuntimeException decoding) {
+      return decoding.getStatus();
+    }
+    return status;
+  }
+
+  private static final class Answer
+      implements ClientResponseObserver<RateLimitRequest, RateLimitResponse> {
+    private final CompletableFuture<RateLimitResponse> future = new CompletableFuture<>();
+    private @Nullable RateLimitResponse response;
+
+    @Override
+    public void beforeStart(ClientCallStreamObserver<RateLimitRequest> call) {
+      future.whenComplete(
+          (answered, failure) -> {
+            if (future.isCancelled()) {
+              call.cancel("cancelled by the caller", null);
+            }
+          });
+    }
+
+    @Override
+    public void onNext(RateLimitResponse message) {
+      response = message;
+    }
+
+    @Override
+    public void onError(Throwable failure) {
+      future.completeExceptionally(failure);
+    }
+
+    @Override
+    public void onCompleted() {
+      if (response == null) {
+        future.completeExceptionally(Status.INTERNAL.withDescription("no message").asException());
+      } else {
+        future.complete(response);
+      }
+    }
+  }
+}

@@ -1,0 +1,134 @@
+package io.tidegate.client;
+
+import com.google.protobuf.UInt64Value;
+import io.tidegate.client.proto.RateLimitDescriptor;
+import io.tidegate.client.proto.RateLimitRequest;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+
+/**
+ * One request: its message, and its identity among kept denials.
+ *
+ * <p>Two requests are equal if domain, entries and limits are; costs are compared by the keeper of
+ * denials.
+ */
+final class Request {
+  private final String domain;
+  private final List<Descriptor> descriptors;
+
+  /** Hits of each descriptor, unsigned. */
+  private final long[] costs;
+
+  private final int hash;
+  private final boolean givesBack;
+
+  Request(String domain, List<Descriptor> descriptors, long cost, boolean givesBack) {
+    if (domain.isEmpty()) {
+      throw new IllegalArgumentException("no domain; name it in the client or in the call");
+    }
+    if (descriptors.isEmpty()) {
+      throw new IllegalArgumentException(
+          "no descriptor; name one, such as Descriptor.of(\"api_key\", id)");
+    }
+    this.domain = domain;
+    this.descriptors =
+        givesBack
+            ? descriptors.stream().map(Descriptor::givingBack).toList()
+            : List.copyOf(descriptors);
+    this.costs = new long[descriptors.size()];
+    int hashed = domain.hashCode();
+    boolean anyGivesBack = false;
+    for (int index = 0; index < costs.length; index++) {
+      Descriptor descriptor = this.descriptors.get(index);
+      Long own = descriptor.cost();
+      costs[index] = own == null ? cost : own;
+      hashed = hashed * 31 + descriptor.identityHash();
+      anyGivesBack |= descriptor.givesBack();
+    }
+    this.hash = hashed;
+    this.givesBack = anyGivesBack;
+  }
+
+  boolean givesBack() {
+    return givesBack;
+  }
+
+  boolean hasZeroCost() {
+    for (long cost : costs) {
+      if (cost == 0) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  /** Whether every descriptor has at least as many hits as in the other request. */
+  boolean costsAtLeast(Request other) {
+    for (int index = 0; index < costs.length; index++) {
+      if (Long.compareUnsigned(costs[index], other.costs[index]) < 0) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  /** The domain and the keys of a descriptor, without its values. */
+  record Shape(String domain, List<String> keys) {}
+
+  /** Shapes of the descriptors, or only of those that give back. */
+  List<Shape> shapes(boolean onlyGivingBack) {
+    return descriptors.stream()
+        .filter(descriptor -> descriptor.givesBack() || !onlyGivingBack)
+        .map(one -> new Shape(domain, one.entries().stream().map(Map.Entry::getKey).toList()))
+        .toList();
+  }
+
+  RateLimitRequest message() {
+    RateLimitRequest.Builder message = RateLimitRequest.newBuilder().setDomain(domain);
+    for (int index = 0; index < costs.length; index++) {
+      Descriptor descriptor = descriptors.get(index);
+      RateLimitDescriptor.Builder built =
+          message.addDescriptorsBuilder().setIsNegativeHits(descriptor.givesBack());
+      for (Map.Entry<String, String> entry : descriptor.entries()) {
+        built.addEntriesBuilder().setKey(entry.getKey()).setValue(entry.getValue());
+      }
+      // An explicit 0 is a peek; an absent cost is 1.
+      if (costs[index] != 1) {
+        built.setHitsAddend(UInt64Value.of(costs[index]));
+      }
+      Limit limit = descriptor.limit();
+      if (limit != null) {
+        built
+            .getLimitBuilder()
+            .setRequestsPerUnit((int) limit.requests())
+            .setUnit(RateLimitDescriptor.Unit.valueOf(limit.unit().toUpperCase(Locale.ROOT)));
+      }
+    }
+    return message.build();
+  }
+
+  @Override
+  public boolean equals(Object other) {
+    if (this == other) {
+      return true;
+    }
+    if (!(other instanceof Request request)
+        || hash != request.hash
+        || !domain.equals(request.domain)
+        || descriptors.size() != request.descriptors.size()) {
+      return false;
+    }
+    for (int index = 0; index < costs.length; index++) {
+      if (!descriptors.get(index).hasIdentityOf(request.descriptors.get(index))) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  @Override
+  public int hashCode() {
+    return hash;
+  }
+}

@@ -1,0 +1,126 @@
+package io.tidegate.client;
+
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Objects;
+import java.util.stream.Collectors;
+
+/**
+ * Headers of a decision: {@code RateLimit} and {@code RateLimit-Policy} (IETF draft), and others.
+ */
+final class ResponseHeaders {
+  /** Seconds of each unit, as the server counts them. */
+  private static final Map<String, Long> UNIT_SECONDS =
+      Map.of(
+          "second", 1L,
+          "minute", 60L,
+          "hour", 3_600L,
+          "day", 86_400L,
+          "week", 604_800L,
+          "month", 2_592_000L,
+          "year", 31_536_000L);
+
+  private ResponseHeaders() {}
+
+  static Map<String, String> of(Decision decision, boolean isLegacy) {
+    Map<String, String> headers = new LinkedHashMap<>();
+    List<Status> statuses = decision.statuses();
+    Collection<Status> applying = distinct(statuses);
+    if (!applying.isEmpty()) {
+      headers.put("RateLimit-Policy", join(applying, ResponseHeaders::policy));
+      Collection<Status> shown =
+          decision.allowed()
+              ? applying
+              : distinct(statuses.stream().filter(Status::overLimit).toList());
+      if (!shown.isEmpty()) {
+        headers.put("RateLimit", join(shown, ResponseHeaders::serviceLimit));
+      }
+    }
+    if (isLegacy && decision.limit().isPresent()) {
+      long limit = decision.limit().getAsLong();
+      headers.put("X-RateLimit-Limit", Long.toString(limit));
+      long remaining = Math.min(decision.remaining().orElse(0), limit);
+      headers.put("X-RateLimit-Remaining", Long.toString(remaining));
+      decision.resetAfter().ifPresent(reset -> headers.put("X-RateLimit-Reset", seconds(reset)));
+    }
+    decision.retryAfter().ifPresent(wait -> headers.put("Retry-After", seconds(wait)));
+    for (Header header : decision.responseHeaders()) {
+      headers.keySet().removeIf(header.name()::equalsIgnoreCase);
+      headers.put(header.name(), header.value());
+    }
+    return headers;
+  }
+
+  private interface Rendering {
+    String of(Status status, Limit limit);
+  }
+
+  private static String join(Collection<Status> statuses, Rendering rendering) {
+    return statuses.stream()
+        .map(status -> rendering.of(status, Objects.requireNonNull(status.limit())))
+        .collect(Collectors.joining(", "));
+  }
+
+  /** The limits of the statuses, each once with its tighter status. */
+  private static Collection<Status> distinct(List<Status> statuses) {
+    Map<Object, Status> found = new LinkedHashMap<>();
+    for (Status status : statuses) {
+      Limit limit = status.limit();
+      if (limit != null) {
+        Object identity = limit.name().isEmpty() ? limit : limit.name();
+        found.merge(identity, status, (known, one) -> isTighter(one, known) ? one : known);
+      }
+    }
+    return new ArrayList<>(found.values());
+  }
+
+  private static boolean isTighter(Status status, Status than) {
+    if (status.overLimit() != than.overLimit()) {
+      return status.overLimit();
+    }
+    return status.overLimit()
+        ? Decision.isLonger(status.resetAfter(), than.resetAfter())
+        : status.remaining() < than.remaining();
+  }
+
+  private static String policy(Status status, Limit limit) {
+    Long window = UNIT_SECONDS.get(limit.unit());
+    return quoted(limit) + ";q=" + limit.requests() + (window == null ? "" : ";w=" + window);
+  }
+
+  private static String serviceLimit(Status status, Limit limit) {
+    Duration reset = status.resetAfter();
+    long remaining = Math.min(status.remaining(), limit.requests());
+    return quoted(limit) + ";r=" + remaining + (reset == null ? "" : ";t=" + seconds(reset));
+  }
+
+  /** Rounds up: waiting that long is always long enough. */
+  static String seconds(Duration wait) {
+    return Long.toString(wait.getSeconds() + (wait.getNano() > 0 ? 1 : 0));
+  }
+
+  /** The limit's name as a structured String (RFC 9651). */
+  private static String quoted(Limit limit) {
+    String name = limit.name();
+    if (name.isEmpty()) {
+      String requests = Long.toString(limit.requests());
+      name = limit.unit().isEmpty() ? requests : requests + "-per-" + limit.unit();
+    }
+    StringBuilder text = new StringBuilder("\"");
+    for (byte one : name.getBytes(StandardCharsets.UTF_8)) {
+      if (one == '"' || one == '\\') {
+        text.append('\\').append((char) one);
+      } else if (one >= 0x20 && one < 0x7f) {
+        text.append((char) one);
+      } else {
+        text.append("%%%02X".formatted(one & 0xff));
+      }
+    }
+    return text.append('"').toString();
+  }
+}

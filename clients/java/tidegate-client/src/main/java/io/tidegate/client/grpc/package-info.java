@@ -1,0 +1,5 @@
+/** An interceptor for gRPC servers. */
+@NullMarked
+package io.tidegate.client.grpc;
+
+import org.jspecify.annotations.NullMarked;

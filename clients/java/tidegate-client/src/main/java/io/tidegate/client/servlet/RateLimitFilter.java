@@ -1,0 +1,133 @@
+package io.tidegate.client.servlet;
+
+import io.tidegate.client.Decision;
+import io.tidegate.client.Header;
+import io.tidegate.client.Tidegate;
+import io.tidegate.client.middleware.Guard;
+import io.tidegate.client.middleware.Limits;
+import io.tidegate.client.middleware.Outcome;
+import io.tidegate.client.middleware.RequestInfo;
+import jakarta.servlet.DispatcherType;
+import jakarta.servlet.Filter;
+import jakarta.servlet.FilterChain;
+import jakarta.servlet.ServletException;
+import jakarta.servlet.ServletRequest;
+import jakarta.servlet.ServletResponse;
+import jakarta.servlet.http.HttpServletRequest;
+import jakarta.servlet.http.HttpServletRequestWrapper;
+import jakarta.servlet.http.HttpServletResponse;
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.Enumeration;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Set;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * Limits the requests of a servlet application.
+ *
+ * <p>A denied request is answered with 429, one without an answer under {@code CLOSED} with 503.
+ * The thread of the request blocks until the decision, for the client's timeout at most.
+ */
+public final class RateLimitFilter implements Filter {
+  /** The request attribute with the {@link Decision}. */
+  public static final String DECISION = "io.tidegate.client.decision";
+
+  private final Guard guard;
+
+  /**
+   * Creates a filter.
+   *
+   * @param client the client
+   * @param limits what is limited
+   */
+  public RateLimitFilter(Tidegate client, Limits limits) {
+    this.guard = new Guard(client, limits);
+  }
+
+  @Override
+  public void doFilter(ServletRequest request, ServletResponse response, FilterChain chain)
+      throws IOException, ServletException {
+    if (!(request instanceof HttpServletRequest http)
+        || !(response instanceof HttpServletResponse answer)
+        // Forwards, errors and resumed asynchronous requests were decided as requests.
+        || request.getDispatcherType() != DispatcherType.REQUEST) {
+      chain.doFilter(request, response);
+      return;
+    }
+    Outcome outcome = guard.decide(new ServletRequestInfo(http));
+    if (outcome instanceof Outcome.Refused refused) {
+      answer.setStatus(refused.status());
+      refused.headers().forEach(answer::setHeader);
+      answer.setContentLength(refused.body().length);
+      answer.getOutputStream().write(refused.body());
+    } else if (outcome instanceof Outcome.Admitted admitted) {
+      admitted.headers().forEach(answer::setHeader);
+      request.setAttribute(DECISION, admitted.decision());
+      List<Header> added = admitted.decision().requestHeaders();
+      chain.doFilter(added.isEmpty() ? request : new WithHeaders(http, added), response);
+    } else {
+      chain.doFilter(request, response);
+    }
+  }
+
+  private record ServletRequestInfo(HttpServletRequest nativeRequest) implements RequestInfo {
+    @Override
+    public @Nullable String peer() {
+      return nativeRequest.getRemoteAddr();
+    }
+
+    @Override
+    public String method() {
+      return nativeRequest.getMethod();
+    }
+
+    @Override
+    public String path() {
+      return nativeRequest.getRequestURI();
+    }
+
+    @Override
+    public List<String> header(String name) {
+      return Collections.list(nativeRequest.getHeaders(name));
+    }
+  }
+
+  /** A request with headers of the rules behind its own. */
+  private static final class WithHeaders extends HttpServletRequestWrapper {
+    private final List<Header> added;
+
+    WithHeaders(HttpServletRequest request, List<Header> added) {
+      super(request);
+      this.added = added;
+    }
+
+    @Override
+    public @Nullable String getHeader(String name) {
+      Enumeration<String> values = getHeaders(name);
+      return values.hasMoreElements() ? values.nextElement() : null;
+    }
+
+    @Override
+    public Enumeration<String> getHeaders(String name) {
+      List<String> values = new ArrayList<>(Collections.list(super.getHeaders(name)));
+      added.stream()
+          .filter(header -> header.name().equalsIgnoreCase(name))
+          .forEach(header -> values.add(header.value()));
+      return Collections.enumeration(values);
+    }
+
+    @Override
+    public Enumeration<String> getHeaderNames() {
+      Set<String> names = new LinkedHashSet<>(Collections.list(super.getHeaderNames()));
+      for (Header header : added) {
+        if (names.stream().noneMatch(header.name()::equalsIgnoreCase)) {
+          names.add(header.name());
+        }
+      }
+      return Collections.enumeration(names);
+    }
+  }
+}

@@ -1,0 +1,223 @@
+package io.tidegate.client;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.grpc.Metadata;
+import io.micrometer.core.instrument.simple.SimpleMeterRegistry;
+import io.opentelemetry.api.OpenTelemetry;
+import io.opentelemetry.api.trace.Span;
+import io.opentelemetry.api.trace.SpanContext;
+import io.opentelemetry.api.trace.TraceFlags;
+import io.opentelemetry.api.trace.TraceState;
+import io.opentelemetry.api.trace.propagation.W3CTraceContextPropagator;
+import io.opentelemetry.context.Scope;
+import io.opentelemetry.context.propagation.ContextPropagators;
+import io.tidegate.client.metrics.MicrometerObserver;
+import io.tidegate.client.tracing.TraceContext;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.HashSet;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Set;
+import java.util.concurrent.CancellationException;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.stream.IntStream;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+
+class TidegateTest {
+  private static final String HUNDRED =
+      "{domain: d, descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 100}}]}";
+  private static final String FAST =
+      "{domain: d, descriptors: [{key: user, rate_limit: {per: 200ms, requests_per_unit: 2,"
+          + " algorithm: token_bucket}}]}";
+  private static final Descriptor USER = Descriptor.of("user", "a");
+
+  private final Servers servers = new Servers();
+
+  @AfterEach
+  void close() throws Exception {
+    servers.close();
+  }
+
+  private static Tidegate.Builder builder(String... addresses) {
+    return Tidegate.builder(addresses).domain("d").timeout(Duration.ofSeconds(20));
+  }
+
+  @Test
+  void aThousandConcurrentCallsAdmitExactlyTheLimit() {
+    Tidegate client = servers.client(builder(servers.serve(HUNDRED).address()));
+    List<CompletableFuture<Decision>> calls =
+        IntStream.range(0, 1000).mapToObj(call -> client.limitAsync(USER)).toList();
+    List<Decision> decisions = calls.stream().map(CompletableFuture::join).toList();
+    assertEquals(100, decisions.stream().filter(Decision::allowed).count());
+    Set<Reason> expected = Set.of(Reason.DECIDED, Reason.DENIED_LOCALLY);
+    assertTrue(decisions.stream().map(Decision::reason).allMatch(expected::contains));
+  }
+
+  @Test
+  void eachCallIsAnsweredWhileTheServerIsRestarted() throws Exception {
+    Servers.Server server = servers.serve(HUNDRED);
+    Tidegate client =
+        servers.client(
+            builder(server.address())
+                .timeout(Duration.ofMillis(500))
+                .onFailure(OnFailure.CLOSED)
+                .breaker(5, Duration.ofMillis(100))
+                .localDenials(0));
+    Set<Reason> seen = new LinkedHashSet<>();
+    callUntil(client, Reason.DECIDED, seen);
+    server.kill();
+    callUntil(client, Reason.FAILED_CLOSED, seen);
+    servers.serveOn(server.address(), HUNDRED);
+    callUntil(client, Reason.DECIDED, seen);
+    assertEquals(List.of(Reason.DECIDED, Reason.FAILED_CLOSED), List.copyOf(seen));
+  }
+
+  private static void callUntil(Tidegate client, Reason reason, Set<Reason> seen)
+      throws InterruptedException {
+    long deadline = System.nanoTime() + Duration.ofSeconds(15).toNanos();
+    while (System.nanoTime() < deadline) {
+      Decision decision = client.limit(USER);
+      seen.add(decision.reason());
+      assertEquals(decision.reason() == Reason.DECIDED, decision.error().isEmpty());
+      if (decision.reason() == reason) {
+        return;
+      }
+      Thread.sleep(1);
+    }
+    throw new AssertionError("no decision is " + reason);
+  }
+
+  @Test
+  void waitingEndsWhenTheHitsFitOrAtOnceIfTheyCannot() throws Exception {
+    Tidegate client = servers.client(builder(servers.serve(FAST).address()));
+    CallOptions two = CallOptions.DEFAULT.cost(2);
+    assertTrue(client.limit(List.of(USER), two).allowed());
+    long started = System.nanoTime();
+    Duration patient = Duration.ofSeconds(5);
+    Decision waited = client.waitUntilReady(patient, List.of(USER), two);
+    assertTrue(waited.allowed());
+    assertEquals(Reason.DECIDED, waited.reason());
+    assertTrue(System.nanoTime() - started > 190_000_000);
+    assertTrue(client.waitUntilReadyAsync(patient, List.of(USER), two).get().allowed());
+    assertTrue(System.nanoTime() - started > 380_000_000);
+    assertFalse(client.waitUntilReady(Duration.ofMillis(50), List.of(USER), two).allowed());
+    CallOptions three = CallOptions.DEFAULT.cost(3);
+    List<Descriptor> other = List.of(Descriptor.of("user", "b"));
+    assertFalse(client.waitUntilReady(patient, other, three).allowed());
+  }
+
+  @Test
+  void aUnixSocketAndSeveralAddresses() throws Exception {
+    Path socket = Files.createTempDirectory("tidegate-").resolve("t.sock");
+    servers.serveOn("unix:" + socket, HUNDRED);
+    Tidegate overSocket = servers.client(builder("unix:" + socket));
+    assertEquals(99, overSocket.limit(USER).remaining().orElseThrow());
+
+    String one = servers.serve(HUNDRED).address();
+    String other = servers.serve(HUNDRED).address();
+    Tidegate client = servers.client(builder(one, other).localDenials(0));
+    Set<Long> remaining = new HashSet<>();
+    int calls = 0;
+    // The second connection may take a moment.
+    long deadline = System.nanoTime() + Duration.ofSeconds(5).toNanos();
+    for (; remaining.size() == calls && System.nanoTime() < deadline; calls++) {
+      remaining.add(client.limit(USER).remaining().orElseThrow());
+    }
+    assertTrue(remaining.size() < calls);
+    assertThrows(IllegalArgumentException.class, () -> Channels.target(List.of("a:1", "b:2")));
+    assertThrows(IllegalArgumentException.class, () -> Channels.target(List.of()));
+  }
+
+  @Test
+  void errorsOfTheCallerAreThrownAndNeverFailOpen() {
+    Tidegate client = servers.client(builder(servers.serve(HUNDRED).address()));
+    Descriptor overlong = Descriptor.of("user", "x".repeat(100_000));
+    RequestException refused = assertThrows(RequestException.class, () -> client.limit(overlong));
+    assertEquals(io.grpc.Status.Code.INVALID_ARGUMENT, refused.code());
+    ExecutionException later =
+        assertThrows(ExecutionException.class, () -> client.limitAsync(overlong).get());
+    assertInstanceOf(RequestException.class, later.getCause());
+    assertThrows(IllegalArgumentException.class, () -> CallOptions.DEFAULT.cost(-1));
+    assertThrows(IllegalArgumentException.class, client::limit);
+    CallOptions noDomain = CallOptions.DEFAULT.domain("");
+    assertThrows(IllegalArgumentException.class, () -> client.limit(List.of(USER), noDomain));
+    assertThrows(IllegalArgumentException.class, () -> USER.limit(1, "fortnight"));
+  }
+
+  @Test
+  void aCancelledCallIsNoFailure() throws Exception {
+    Set<Reason> seen = new HashSet<>();
+    Tidegate client =
+        servers.client(
+            builder(servers.misbehaving("slow=1s"))
+                .breaker(1, Duration.ofSeconds(60))
+                .observe((decision, taken) -> seen.add(decision.reason())));
+    CompletableFuture<Decision> call = client.limitAsync(USER);
+    call.cancel(false);
+    assertThrows(CancellationException.class, call::get);
+    Thread.currentThread().interrupt();
+    assertThrows(CancellationException.class, () -> client.limit(USER));
+    assertTrue(Thread.interrupted());
+    client.limit(USER);
+    assertEquals(Set.of(Reason.DECIDED), seen);
+  }
+
+  @Test
+  void observersSeeEachDecision() {
+    SimpleMeterRegistry registry = new SimpleMeterRegistry();
+    MicrometerObserver observer = new MicrometerObserver(registry);
+    Tidegate client = servers.client(builder(servers.serve(HUNDRED).address()).observe(observer));
+    client.limit(List.of(USER), CallOptions.DEFAULT.cost(100));
+    client.limit(USER);
+    client.limit(USER);
+    servers.client(builder("127.0.0.1:" + Servers.unusedPort()).observe(observer)).limit(USER);
+    assertEquals(1, count(registry, "true", "decided", ""));
+    assertEquals(1, count(registry, "false", "decided", ""));
+    assertEquals(1, count(registry, "false", "denied_locally", ""));
+    assertEquals(1, count(registry, "true", "failed_open", "UNAVAILABLE"));
+    assertEquals(
+        2, registry.get("tidegate.client.duration").tag("reason", "decided").timer().count());
+  }
+
+  private static double count(
+      SimpleMeterRegistry registry, String allowed, String reason, String error) {
+    return registry
+        .get("tidegate.client.decisions")
+        .tags("allowed", allowed, "reason", reason, "error", error)
+        .counter()
+        .count();
+  }
+
+  @Test
+  void theTraceContextIsPassedOn() {
+    OpenTelemetry openTelemetry =
+        OpenTelemetry.propagating(
+            ContextPropagators.create(W3CTraceContextPropagator.getInstance()));
+    Metadata.Key<String> traceparent =
+        Metadata.Key.of("traceparent", Metadata.ASCII_STRING_MARSHALLER);
+    Set<String> sent = new HashSet<>();
+    Tidegate client =
+        servers.client(
+            builder(servers.serve(HUNDRED).address())
+                .metadata(new TraceContext(openTelemetry))
+                .metadata(metadata -> sent.add(String.valueOf(metadata.get(traceparent)))));
+    String traceId = "0af7651916cd43dd8448eb211c80319c";
+    String spanId = "b7ad6b7169203331";
+    SpanContext caller =
+        SpanContext.create(traceId, spanId, TraceFlags.getSampled(), TraceState.getDefault());
+    try (Scope scope = Span.wrap(caller).makeCurrent()) {
+      client.limit(USER);
+    }
+    String expected = "00-" + traceId + "-" + spanId + "-01";
+    assertEquals(Set.of(expected), sent);
+  }
+}
