@@ -45,7 +45,7 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | `shared` | counters shared between nodes: leases |
+//! | `shared` | counters in a store that several servers share: exact decisions there, and leases |
 //! | `service` | the application that every protocol calls: readiness, clock, limiter, response options, counts |
 //! | `config` | the feeds of rules, and the one owner of the rules in force |
 //! | `http2` | HTTP/2 for unary calls |

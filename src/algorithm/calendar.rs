@@ -3,6 +3,7 @@
 //! The binary contains the IANA time zone database (of the `jiff` crate): two machines with the same binary agree on the end of
 //! a month, whatever else is installed on them.
 
+use crate::limit::Timestamp;
 use jiff::{
     ToSpan,
     civil::{Date, Time, Weekday},
@@ -69,6 +70,11 @@ impl Calendar {
     /// The time zone.
     pub const fn zone(&self) -> &Zone {
         &self.zone
+    }
+
+    /// The first moment after the period that `now` lies in.
+    pub fn end(&self, now: Timestamp) -> Timestamp {
+        Timestamp::from_nanos(self.last(now.as_nanos()).saturating_add(1))
     }
 
     /// The last nanosecond of the period that `now`, in nanoseconds since the epoch, lies in; never before `now`.

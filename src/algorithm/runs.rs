@@ -26,11 +26,11 @@ pub struct Runs {
 
 /// The hits of one instant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Run {
+pub struct Run {
     /// In nanoseconds since the epoch.
-    pub(super) at: u64,
+    pub at: u64,
     /// At least 1.
-    pub(super) hits: u32,
+    pub hits: u32,
 }
 
 /// Marks an integer as a number of hits.
@@ -67,7 +67,7 @@ impl Runs {
 
     /// The runs, oldest first.
     #[inline]
-    pub(super) fn iter(&self) -> impl Iterator<Item = Run> {
+    pub fn iter(&self) -> impl Iterator<Item = Run> {
         let mut bytes = self.bytes.iter().copied();
         let mut at = self.base;
         let mut ahead = varint::read(&mut bytes);
@@ -83,6 +83,18 @@ impl Runs {
             };
             Some(Run { at, hits })
         })
+    }
+
+    /// The runs, whose instants must ascend and whose hits must be at least one; none if they do not.
+    pub fn from_ascending(runs: impl IntoIterator<Item = Run>) -> Option<Self> {
+        let mut all = Self::default();
+        for Run { at, hits } in runs {
+            if hits == 0 || all.total > 0 && (at <= all.newest || at - all.newest > Window::NANOS_MAX) {
+                return None;
+            }
+            all.push(at, hits);
+        }
+        Some(all)
     }
 
     /// Adds hits, which must be at least one, at an instant that is not before the newest. An instant holds up to

@@ -39,6 +39,22 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// Hits of sub-windows, oldest first, the last of them the one of this number; none for a number of hits that no
+    /// precision has.
+    pub fn new(number: u64, hits: Box<[u32]>) -> Option<Self> {
+        (2..=usize::from(u8::MAX) + 1).contains(&hits.len()).then_some(Self { number, hits })
+    }
+
+    /// Number of the current sub-window: start / length.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Hits, oldest first: in the sub-window that the window is leaving, in those after it, in the current one.
+    pub fn hits(&self) -> &[u32] {
+        &self.hits
+    }
+
     /// Bytes held beyond the struct's own.
     pub(super) fn heap_bytes(&self) -> usize {
         size_of_val(&*self.hits)
@@ -58,8 +74,7 @@ impl Counts {
         while bytes.peek().is_some() {
             hits.push(u32::try_from(varint::read(&mut bytes)?).ok()?);
         }
-        let is_of_a_precision = (2..=usize::from(u8::MAX) + 1).contains(&hits.len());
-        is_of_a_precision.then(|| Self { number, hits: hits.into() })
+        Self::new(number, hits.into())
     }
 }
 

@@ -19,6 +19,8 @@ pub enum Class<'r> {
     General(&'r DomainRules),
     /// Touches the queues: it may be queued itself, or give back hits that others queue behind.
     Queued(&'r DomainRules),
+    /// Its counters are in a shared store, which decides. Without one it is decided in general form.
+    Remote(&'r DomainRules),
 }
 
 impl Pinned<'_> {
@@ -28,7 +30,9 @@ impl Pinned<'_> {
         let InForce { rules, queued_before, .. }: &InForce = &self.in_force;
         let Some(domain) = rules.domain(request.domain()) else { return Class::NoRules };
         let descriptors = request.descriptors();
-        if domain.may_queue() || (*queued_before && descriptors.iter().any(gives_back)) {
+        if domain.is_shared() {
+            Class::Remote(domain)
+        } else if domain.may_queue() || (*queued_before && descriptors.iter().any(gives_back)) {
             Class::Queued(domain)
         } else if self.limiter.global_shadow || !fast_path::may_take(descriptors, domain) {
             Class::General(domain)

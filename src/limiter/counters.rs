@@ -47,6 +47,28 @@ pub(super) struct LockedShards<'s> {
     moved: bool,
 }
 
+/// Access to the counters of a request while it is decided.
+pub(super) trait Counters {
+    /// Whether the counter exists.
+    fn has(&self, counter: &PlannedCounter) -> bool;
+
+    /// The state of the counter; empty if it does not exist.
+    fn state(&self, counter: &PlannedCounter) -> Cow<'_, State>;
+
+    /// Changes the state of the counter and returns its numbers. A counter that does not exist is created: the caller has
+    /// made room for it.
+    fn change(
+        &mut self,
+        counter: &PlannedCounter,
+        limit: &RuleLimit,
+        now: Timestamp,
+        change: impl FnOnce(State) -> Standing,
+    ) -> Reading;
+
+    /// Reserves room for the counters that are to be created; false if the store is full.
+    fn make_room(&mut self, counters: &[PlannedCounter], to_be_created: &[bool], now: Timestamp) -> bool;
+}
+
 /// The counters of a plan, in the order of their keys, not yet located.
 #[inline]
 pub(super) fn counters(plan: &Plan<'_>) -> SmallVec<[PlannedCounter; INLINE]> {
@@ -111,31 +133,29 @@ impl<'s> LockedShards<'s> {
         }
     }
 
-    /// Whether the counter exists.
-    #[inline]
-    pub(super) fn has(&self, counter: &PlannedCounter) -> bool {
-        self.slot(counter).is_some()
-    }
-
     /// The slot of the counter now.
     #[inline]
     fn slot(&self, counter: &PlannedCounter) -> Option<SlotIndex> {
         if self.moved { self.guards[counter.guard as usize].find(counter.key) } else { counter.slot }
     }
+}
 
-    /// The state of the counter; empty if it does not exist.
+impl Counters for LockedShards<'_> {
     #[inline]
-    pub(super) fn state(&self, counter: &PlannedCounter) -> Cow<'_, State> {
+    fn has(&self, counter: &PlannedCounter) -> bool {
+        self.slot(counter).is_some()
+    }
+
+    #[inline]
+    fn state(&self, counter: &PlannedCounter) -> Cow<'_, State> {
         match self.slot(counter) {
             Some(slot) => self.guards[counter.guard as usize].get(slot).state(),
             None => Cow::Owned(State::EMPTY),
         }
     }
 
-    /// Changes the state of the counter and returns its numbers. A counter that does not exist is created: the caller has
-    /// made room for it.
     #[inline]
-    pub(super) fn change(
+    fn change(
         &mut self,
         counter: &PlannedCounter,
         limit: &RuleLimit,
@@ -157,14 +177,8 @@ impl<'s> LockedShards<'s> {
         Reading { remaining, until_full }
     }
 
-    /// Reserves room for the counters that are to be created; false if the store is full.
     #[inline]
-    pub(super) fn make_room(
-        &mut self,
-        counters: &[PlannedCounter],
-        to_be_created: &[bool],
-        now: Timestamp,
-    ) -> bool {
+    fn make_room(&mut self, counters: &[PlannedCounter], to_be_created: &[bool], now: Timestamp) -> bool {
         let reserve = |shards: &Self| {
             let new = counters.iter().zip(to_be_created);
             let new = new.filter(|&(counter, &created)| created && !shards.has(counter)).count();

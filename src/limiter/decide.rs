@@ -2,9 +2,9 @@
 //! settle, which charges and reads each descriptor's status.
 
 use super::{
-    Pinned,
+    Limiter, Pinned,
     class::Class,
-    counters::{LockedShards, PlannedCounter, counters},
+    counters::{Counters, LockedShards, PlannedCounter, counters},
     fast_path,
     plan::{Charge, ChargeLimit, DescriptorPlan, Fit, HitSum, Plan},
     queue,
@@ -13,7 +13,7 @@ use super::{
 use crate::{
     algorithm::{Algorithm, Standing, State},
     limit::{Code, Decision, Hits, Request, Status, Timestamp},
-    rules::{DomainRules, RuleLimit, Semantics},
+    rules::{DomainRules, RuleLimit, RuleSet, Semantics},
     store::{OnFull, Store},
 };
 use smallvec::{SmallVec, smallvec};
@@ -61,7 +61,9 @@ pub(super) fn decide_other<'p>(
             }
             decide_general(pinned, domain, request, now)
         }
-        Class::Single(domain) | Class::General(domain) => decide_general(pinned, domain, request, now),
+        Class::Single(domain) | Class::General(domain) | Class::Remote(domain) => {
+            decide_general(pinned, domain, request, now)
+        }
         Class::Queued(domain) => queue::decide_unqueued(pinned, domain, request, now),
     }
 }
@@ -76,32 +78,44 @@ pub(super) fn decide_general<'p>(
     let Pinned { in_force, limiter } = pinned;
     let mut plan = Plan::new(domain, &in_force.keys, request);
     let mut counters = counters(&plan);
-    let mut shards = LockedShards::lock(&limiter.store, &mut counters, &plan, &in_force.rules, now);
-    let mut deciding = Deciding::new(&mut plan, &counters, &mut shards, now);
-    deciding.evaluate();
-    let (code, has_room) = deciding.conclude(&limiter.store, limiter.global_shadow);
-    deciding.settle(code == Code::Ok, has_room);
-    drop(shards);
+    let code = decide_plan(limiter, &in_force.rules, &mut plan, &mut counters, now);
     reported_decision(code, &plan)
 }
 
+/// Decides by the charges of a plan: evaluates all of its counters under their locks, and charges all or none.
+#[inline]
+pub(super) fn decide_plan(
+    limiter: &Limiter,
+    rules: &RuleSet,
+    plan: &mut Plan<'_>,
+    counters: &mut [PlannedCounter],
+    now: Timestamp,
+) -> Code {
+    let mut shards = LockedShards::lock(&limiter.store, counters, plan, rules, now);
+    let mut deciding = Deciding::new(plan, counters, &mut shards, now);
+    deciding.evaluate();
+    let (code, has_room) = deciding.conclude(&limiter.store, limiter.global_shadow);
+    deciding.settle(code == Code::Ok, has_room);
+    code
+}
+
 /// A request in the middle of its decision. See [`Plan`] for the first three fields.
-pub(super) struct Deciding<'d, 'r, 's> {
+pub(super) struct Deciding<'d, 'r, C> {
     pub(super) descriptors: &'d mut [DescriptorPlan<'r>],
     pub(super) charges: &'d mut [Charge<'r>],
     pub(super) by_key: &'d [u32],
     pub(super) counters: &'d [PlannedCounter],
-    pub(super) shards: &'d mut LockedShards<'s>,
+    pub(super) shards: &'d mut C,
     pub(super) now: Timestamp,
 }
 
-impl<'d, 'r, 's> Deciding<'d, 'r, 's> {
+impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
     /// A plan with its counters locked, not yet evaluated.
     #[inline]
     pub(super) fn new(
         plan: &'d mut Plan<'r>,
         counters: &'d [PlannedCounter],
-        shards: &'d mut LockedShards<'s>,
+        shards: &'d mut C,
         now: Timestamp,
     ) -> Self {
         let Plan { descriptors, charges, by_key } = plan;

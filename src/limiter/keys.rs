@@ -12,21 +12,36 @@ use crate::{
 };
 use std::num::NonZeroU32;
 
-/// Makes the keys under one secret.
+/// The secrets of keys.
+#[derive(Clone)]
+pub(super) struct Seeds {
+    /// Of counters in this process.
+    pub(super) local: Seed,
+    /// Of counters in a shared store.
+    pub(super) shared: Seed,
+}
+
+/// Makes the keys.
 pub(super) struct Keys {
-    seed: Seed,
+    seeds: Seeds,
 }
 
 impl Keys {
     /// Hashes the prefixes of all keys, and stores them in the rules.
-    pub(super) fn new(rules: &mut RuleSet, seed: &Seed) -> Self {
-        let keys = Self { seed: seed.clone() };
-        rules.set_key_prefixes(|domain, limit, way| keys.start(domain, limit, way));
+    pub(super) fn new(rules: &mut RuleSet, seeds: &Seeds) -> Self {
+        let keys = Self { seeds: seeds.clone() };
+        rules.set_key_prefixes(|domain, is_shared, limit, way| keys.start(domain, is_shared, limit, way));
         keys
     }
 
-    fn start(&self, domain: &str, limit: &RuleLimit, way: &[RuleEntry<'_>]) -> Option<KeyPrefix> {
-        let (mut fingerprint, mut texts) = (self.before_entries(domain, limit), 0);
+    fn start(
+        &self,
+        domain: &str,
+        is_shared: bool,
+        limit: &RuleLimit,
+        way: &[RuleEntry<'_>],
+    ) -> Option<KeyPrefix> {
+        let (mut fingerprint, mut texts) = (self.before_entries(domain, is_shared, limit), 0);
         for entry in way {
             // A wildcard key differs from request to request, and so does all that follows it.
             let Some(key) = entry.key else { break };
@@ -42,8 +57,9 @@ impl Keys {
         NonZeroU32::new(texts).map(|texts| KeyPrefix { fingerprint, texts })
     }
 
-    fn before_entries(&self, domain: &str, limit: &RuleLimit) -> Fingerprint {
-        let mut fingerprint = Fingerprint::new(&self.seed);
+    fn before_entries(&self, domain: &str, is_shared: bool, limit: &RuleLimit) -> Fingerprint {
+        let seed = if is_shared { &self.seeds.shared } else { &self.seeds.local };
+        let mut fingerprint = Fingerprint::new(seed);
         fingerprint.number(u64::from(limit.tag));
         fingerprint.text(domain);
         fingerprint
@@ -62,7 +78,7 @@ impl Keys {
         let (mut fingerprint, texts) = match limit.key_prefix {
             Some(start) => (start.fingerprint, start.texts.get() as usize),
             // A limit in the request, which has no rule.
-            None => (self.before_entries(domain.name(), limit), 0),
+            None => (self.before_entries(domain.name(), domain.is_shared(), limit), 0),
         };
         for (index, entry) in entries.iter().enumerate().skip(texts / 2) {
             if 2 * index >= texts {
@@ -121,7 +137,7 @@ descriptors:
         let mut rules =
             RuleSet::parse(&[source], &LoadOptions::default()).unwrap_or_else(|error| panic!("{error}"));
         let seed = Seed::from_bytes([5; 16]);
-        let keys = Keys::new(&mut rules, &seed);
+        let keys = Keys::new(&mut rules, &Seeds { local: seed.clone(), shared: seed });
         let domain = rules.domain("d").unwrap();
         let mut starts = Vec::new();
         for way in [

@@ -17,6 +17,7 @@ mod fast_path;
 mod keys;
 mod plan;
 mod queue;
+mod remote;
 mod service_limits;
 mod status;
 #[cfg(test)]
@@ -25,6 +26,7 @@ mod update;
 
 pub use class::Class;
 pub use queue::{Due, QueuePoll, Ticket, Verdict};
+pub use remote::{Denial, HeldRules, RemoteCharge, RemoteCounter, RemoteRequest, WithoutStore};
 pub use service_limits::ServiceLimit;
 pub use update::{NextRules, RetiredRules, RuleUpdate};
 
@@ -34,7 +36,7 @@ use crate::{
     store::{Seed, Store, StoreSettings},
     sync::{ArcSwap, Guard, Mutex},
 };
-use keys::Keys;
+use keys::{Keys, Seeds};
 use queue::Queues;
 use std::{sync::Arc, time::Duration};
 
@@ -44,6 +46,7 @@ pub struct Limiter {
     /// Held while the rules are replaced.
     updating: Mutex<()>,
     store: Store,
+    seeds: Seeds,
     global_shadow: bool,
     /// Taken after the locks of shards, never before.
     queues: Mutex<Queues>,
@@ -68,13 +71,13 @@ struct InForce {
 }
 
 impl InForce {
-    fn new(mut rules: RuleSet, seed: &Seed) -> Self {
-        Self { keys: Keys::new(&mut rules, seed), rules: Arc::new(rules), queued_before: false }
+    fn new(mut rules: RuleSet, seeds: &Seeds) -> Self {
+        Self { keys: Keys::new(&mut rules, seeds), rules: Arc::new(rules), queued_before: false }
     }
 
-    fn after(former: &Self, rules: RuleSet, seed: &Seed) -> Self {
+    fn after(former: &Self, rules: RuleSet, seeds: &Seeds) -> Self {
         let queued_before = former.queued_before || former.rules.may_queue();
-        Self { queued_before, ..Self::new(rules, seed) }
+        Self { queued_before, ..Self::new(rules, seeds) }
     }
 }
 
@@ -82,14 +85,24 @@ impl Limiter {
     /// A limiter without counters. With `global_shadow` every request is admitted, and statuses report what would have
     /// been denied.
     pub fn new(rules: RuleSet, store: StoreSettings, global_shadow: bool) -> Self {
+        let seeds = Seeds { local: store.seed.clone(), shared: store.seed.clone() };
         Self {
-            in_force: ArcSwap::from_pointee(InForce::new(rules, &store.seed)),
+            in_force: ArcSwap::from_pointee(InForce::new(rules, &seeds)),
+            seeds,
             store: Store::new(store),
             global_shadow,
             queues: Mutex::new(Queues::new(QUEUED_MAX_DEFAULT)),
             queue_margin: Duration::ZERO,
             updating: Mutex::new(()),
         }
+    }
+
+    /// Sets the secret of the keys in a shared store, which is common to all servers that use it.
+    pub fn with_shared_seed(mut self, seed: Seed) -> Self {
+        self.seeds.shared = seed;
+        let rules = RuleSet::clone(&self.in_force.load().rules);
+        self.in_force = ArcSwap::from_pointee(InForce::new(rules, &self.seeds));
+        self
     }
 
     /// Bounds the number of requests that are queued at once, over all counters.
@@ -157,10 +170,10 @@ impl Pinned<'_> {
         }
     }
 
-    /// Whether requests to this domain may be queued.
+    /// Whether decisions on requests to this domain may take time: they are queued, or a shared store makes them.
     #[inline]
-    pub fn may_queue(&self, domain: &str) -> bool {
-        self.in_force.rules.queueing_domain(domain).is_some()
+    pub fn may_wait(&self, domain: &str) -> bool {
+        self.in_force.rules.may_wait(domain)
     }
 
     /// The decision for a queued request on its release: admitted, with its counters as they are now. Its hits were

@@ -3,7 +3,7 @@
 
 use super::{
     Pinned,
-    counters::{LockedShards, counters},
+    counters::{Counters, LockedShards, PlannedCounter, counters},
     plan::{Charge, Plan},
 };
 use crate::{
@@ -39,21 +39,29 @@ impl Pinned<'_> {
         let plan = Plan::new(domain, &self.in_force.keys, request);
         let mut counters = counters(&plan);
         let shards = LockedShards::lock(&self.limiter.store, &mut counters, &plan, &self.in_force.rules, now);
-        let mut limits: Vec<(u32, ServiceLimit<'_>)> = Vec::with_capacity(plan.charges.len());
-        for counter in &counters {
-            for &index in &plan.by_key[counter.charges()] {
-                let charge = &plan.charges[index as usize];
-                if plan.descriptors[charge.descriptor as usize].reached.is_shadow() {
-                    continue;
-                }
-                let state = shards.state(counter);
-                limits.push((index, service_limit(charge, &state, now)));
-            }
-        }
-        drop(shards);
-        limits.sort_unstable_by_key(|(index, _)| *index);
-        limits.into_iter().map(|(_, limit)| limit).collect()
+        of(&plan, &counters, &shards, now)
     }
+}
+
+/// The limits of a plan with these counters, in the order of the request.
+pub(super) fn of<'r>(
+    plan: &Plan<'r>,
+    counters: &[PlannedCounter],
+    states: &impl Counters,
+    now: Timestamp,
+) -> Vec<ServiceLimit<'r>> {
+    let mut limits: Vec<(u32, ServiceLimit<'r>)> = Vec::with_capacity(plan.charges.len());
+    for counter in counters {
+        for &index in &plan.by_key[counter.charges()] {
+            let charge = &plan.charges[index as usize];
+            if plan.descriptors[charge.descriptor as usize].reached.is_shadow() {
+                continue;
+            }
+            limits.push((index, service_limit(charge, &states.state(counter), now)));
+        }
+    }
+    limits.sort_unstable_by_key(|(index, _)| *index);
+    limits.into_iter().map(|(_, limit)| limit).collect()
 }
 
 fn service_limit<'r>(charge: &Charge<'r>, state: &State, now: Timestamp) -> ServiceLimit<'r> {

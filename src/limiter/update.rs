@@ -59,7 +59,7 @@ impl<'l> RuleUpdate<'l> {
     /// Builds the next rules, or returns every error in their sources.
     pub fn build(self, sources: &[Source], options: &LoadOptions) -> Result<NextRules<'l>, RuleErrors> {
         let rules = self.former.rules.successor(sources, options)?;
-        let next = InForce::after(&self.former, rules, self.limiter.store.seed());
+        let next = InForce::after(&self.former, rules, &self.limiter.seeds);
         Ok(NextRules { update: self, next })
     }
 }

@@ -138,10 +138,11 @@ impl RateLimitService {
         self.meters.count_responses(self.clock.now().since(received), counts);
     }
 
-    /// Whether [`Self::decide_batch`] takes the request: the service is ready and no rule may queue the request.
+    /// Whether [`Self::decide_batch`] takes the request: the service is ready and the decision takes no time: no rule
+    /// may queue the request, and no shared store makes it.
     #[inline]
     pub fn decides_inline(&self, request: &Request<'_>) -> bool {
-        self.limiter.get().is_some_and(|limiter| !limiter.pin().may_queue(request.domain()))
+        self.limiter.get().is_some_and(|limiter| !limiter.pin().may_wait(request.domain()))
     }
 
     /// Decides the requests of `calls`, which are within the limits and which [`Self::decides_inline`], in order and at one

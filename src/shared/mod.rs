@@ -1,6 +1,11 @@
-//! Counters shared between nodes, on a store that all of them reach.
+//! Counters that several servers share, in a Redis or Valkey store.
 //!
-//! `lease` is the part without IO: how a node takes hits of a hot counter ahead of time and decides by itself, so that all
-//! nodes together never admit more than one exact limiter would.
+//! - `script` decides: a Lua script that the store runs, and the encoding of its arguments, states and reply. Pure.
+//! - `lease` is how a server takes hits of a hot counter ahead of time and decides by itself, so that all servers together never
+//!   admit more than one exact limiter would. Pure.
+//!
+//! What always holds: all counters of a request are charged or none; the store's clock alone counts; nothing is sent twice
+//! unless the store has stated that it did not run the first.
 
 pub mod lease;
+pub mod script;

@@ -18,8 +18,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("store", &["limit", "algorithm", "key", "prefetch", "sync"]),
     ("limiter", &["limit", "algorithm", "rules", "store", "sync"]),
     ("snapshot", &["limit", "algorithm", "rules", "store", "limiter", "clock"]),
-    ("shared", &["limit", "algorithm"]),
-    ("service", &["limit", "limiter", "clock", "rules", "store"]),
+    ("shared", &["limit", "algorithm", "limiter", "store", "clock", "sync"]),
+    ("service", &["limit", "limiter", "clock", "rules", "store", "shared"]),
     ("config", &["limit", "algorithm", "limiter", "rules", "store", "clock", "sync"]),
     (
         "telemetry",
@@ -54,6 +54,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "rules",
             "snapshot",
             "config",
+            "shared",
         ],
     ),
     ("fuzz_bridge", &["cli", "api", "http2", "snapshot"]),
@@ -74,6 +75,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "config",
             "transport",
             "server",
+            "shared",
         ],
     ),
 ];

@@ -16,6 +16,7 @@ mod h2spec;
 mod kubernetes;
 mod peer;
 mod prometheus;
+mod shared_store;
 #[path = "../it/support/mod.rs"]
 #[allow(dead_code, unused_imports, reason = "this target uses a part of it, tests/it the rest")]
 mod support;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         traces::tests,
         traces::receiver::tests,
         prometheus::tests,
+        shared_store::arithmetic::tests,
         systemd::tests,
         tls::envoy::tests,
         tls::grpcurl::tests,

@@ -55,6 +55,9 @@ pub const PYTHON_OTLP: Peer = Peer {
     },
 };
 
+/// A Redis or Valkey server, on the PATH.
+pub const REDIS: Peer = Peer { name: "redis", is_here: || crate::shared_store::redis_binary().is_some() };
+
 /// Whether the command can be started and succeeds.
 pub fn runs(command: &mut Command) -> bool {
     let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();

@@ -55,7 +55,9 @@ pub(super) fn decide_all<'r, 'q, 't: 'q>(
                     decided(index, &decide_general(pinned, domain, request, now));
                 }
             }
-            Class::General(domain) => decided(index, &decide_general(pinned, domain, request, now)),
+            Class::General(domain) | Class::Remote(domain) => {
+                decided(index, &decide_general(pinned, domain, request, now))
+            }
             Class::NoRules | Class::Queued(_) => {
                 decided(index, &decide_other(pinned, class, request, now));
             }

@@ -148,6 +148,7 @@ fn a_request_is_classified_by_its_domain_and_its_hits() {
             Class::Multi(_) => "multi",
             Class::General(_) => "general",
             Class::Queued(_) => "queued",
+            Class::Remote(_) => "remote",
         }
     };
     assert_eq!(class(RULES, "unknown", &["sliding=x"]), "no rules");

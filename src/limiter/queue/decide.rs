@@ -15,7 +15,7 @@ use crate::{
     limit::{Code, Decision, Hits, Request, Timestamp},
     limiter::{
         Limiter, Pinned,
-        counters::{LockedShards, PlannedCounter, counters},
+        counters::{Counters, LockedShards, PlannedCounter, counters},
         decide::Deciding,
         plan::{Fit, Plan},
         status::{Reading, after_give_back, report, reported_decision},
@@ -123,7 +123,7 @@ pub(in crate::limiter) fn decision<'p>(
     reported_decision(Code::Ok, &plan)
 }
 
-impl Deciding<'_, '_, '_> {
+impl<C: Counters> Deciding<'_, '_, C> {
     /// The bucket of a counter that may queue hits.
     fn queueing(&self, counter: &PlannedCounter) -> Option<&LeakyBucket> {
         let first = self.first(counter);

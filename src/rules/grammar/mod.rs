@@ -16,6 +16,7 @@ use super::{
     pattern::Pattern,
     redaction::Redaction,
     rule::{Rule, Semantics},
+    set::LoadOptions,
     yaml::{self, Field, Report},
 };
 use std::sync::Arc;
@@ -25,6 +26,8 @@ pub(super) struct DeclaredDomain {
     pub(super) name: Arc<str>,
     pub(super) origin: Origin,
     pub(super) descriptors: Vec<Declared>,
+    /// Whether its counters are in a shared store.
+    pub(super) is_shared: bool,
 }
 
 /// One descriptor with those below it.
@@ -84,6 +87,8 @@ struct Walk<'w, 'p> {
     report: Report<'p>,
     limits: &'w mut Registrar,
     semantics: Semantics,
+    /// Whether counters are in a shared store.
+    is_shared: bool,
     domain: Arc<str>,
     /// Of the descriptors that contain the one being read.
     above: ShownValues,
@@ -109,7 +114,7 @@ impl ShownValues {
 /// The domain that a file declares; none if it declares no valid one, which is reported.
 pub(super) fn domain(
     source: &Source,
-    semantics: Semantics,
+    options: &LoadOptions,
     limits: &mut Registrar,
     problems: &mut Problems,
 ) -> Option<DeclaredDomain> {
@@ -118,7 +123,19 @@ pub(super) fn domain(
     let mut fields = Field::root(&root).fields(&mut report)?;
     let name = fields.take("domain");
     let descriptors = fields.take("descriptors");
-    let mut walk = Walk { report, limits, semantics, domain: Arc::default(), above: ShownValues::default() };
+    let is_local = fields.take("counters").is_some_and(|field| {
+        let text = field.text(&mut report);
+        if text.is_some_and(|text| text != "local") {
+            field.reject(
+                &mut report,
+                "has one value: write `local`, or leave it out for the store of `--counters`",
+            );
+        }
+        text.is_some()
+    });
+    let (semantics, is_shared) = (options.semantics, options.shared_counters && !is_local);
+    let (domain, above) = (Arc::default(), ShownValues::default());
+    let mut walk = Walk { report, limits, semantics, is_shared, domain, above };
     let named = match &name {
         None => {
             let message = "is missing; begin the file with `domain: NAME`";
@@ -144,7 +161,7 @@ pub(super) fn domain(
         Home::RateLimit => Some("it belongs under `rate_limit` of a descriptor"),
         Home::OnDeny => Some("it belongs under `on_deny` of a descriptor"),
     });
-    Some(DeclaredDomain { name: walk.domain, origin: named?, descriptors })
+    Some(DeclaredDomain { name: walk.domain, origin: named?, descriptors, is_shared })
 }
 
 /// The kinds of map in a file.
@@ -158,7 +175,7 @@ enum Home {
 /// The kind of map that a key belongs to, for errors about keys one level too high or too low.
 fn home(name: &str) -> Option<Home> {
     match name {
-        "domain" => Some(Home::File),
+        "domain" | "counters" => Some(Home::File),
         "key" | "value" | "descriptors" | "rate_limit" | "rate_limits" | "shadow_mode" | "quota_mode"
         | "detailed_metric" | "value_to_metric" | "share_threshold" | "metadata" | "on_deny" | "log" => {
             Some(Home::Descriptor)

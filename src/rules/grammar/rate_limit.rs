@@ -70,7 +70,7 @@ impl Walk<'_, '_> {
                 name,
                 requests: counting.requests,
                 window: counting.window,
-                algorithm: counting.algorithm,
+                algorithm: self.shareable(field, counting.algorithm),
                 charge,
                 position: field.position(),
                 path: field.path().to_owned(),
@@ -83,6 +83,19 @@ impl Walk<'_, '_> {
             Home::OnDeny => Some("it belongs under `on_deny` of the descriptor, beside `rate_limit`"),
         });
         Some(RateLimit { unlimited, limit, replaces })
+    }
+
+    /// The algorithm as it counts in a shared store, if counters are in one; reports one that cannot.
+    fn shareable(&mut self, field: &Field<'_>, algorithm: Algorithm) -> Algorithm {
+        if !self.is_shared {
+            return algorithm;
+        }
+        algorithm.in_microseconds().unwrap_or_else(|reason| {
+            let remedy = "or write `counters: local` beside `domain`";
+            field
+                .reject(&mut self.report, format!("cannot be counted in a shared store: {reason}, {remedy}"));
+            algorithm
+        })
     }
 
     fn replaces<'n>(&mut self, fields: &mut Fields<'n>) -> Vec<Replaced<'n>> {

@@ -23,13 +23,20 @@ pub struct LoadOptions {
     pub semantics: Semantics,
     /// Several files may add to one domain. Without it, a domain in two files is an error.
     pub merge_domains: bool,
+    /// Counters are in a shared store, except those of domains with `counters: local`: rules that it cannot count are errors.
+    pub shared_counters: bool,
     /// Names of limits that have a series of their own in metrics.
     pub series_max: usize,
 }
 
 impl Default for LoadOptions {
     fn default() -> Self {
-        Self { semantics: Semantics::default(), merge_domains: false, series_max: SERIES_MAX_DEFAULT }
+        Self {
+            semantics: Semantics::default(),
+            merge_domains: false,
+            shared_counters: false,
+            series_max: SERIES_MAX_DEFAULT,
+        }
     }
 }
 
@@ -39,6 +46,8 @@ pub struct RuleSet {
     domains: TextMap<DomainRules>,
     /// Whether any domain has a rule that may queue requests.
     may_queue: bool,
+    /// Whether decisions of any domain may take time.
+    may_wait: bool,
     limits: LimitTable,
     /// By [`RuleLimit::index`]: keeps the limits' numbers.
     registered: Box<[Registered]>,
@@ -65,11 +74,18 @@ impl RuleSet {
         let mut limits = Registrar::new(limits, options.series_max);
         let mut domains: BTreeMap<Arc<str>, DeclaredDomain> = BTreeMap::new();
         for source in sources {
-            let declared = grammar::domain(source, options.semantics, &mut limits, &mut problems);
+            let declared = grammar::domain(source, options, &mut limits, &mut problems);
             let Some(declared) = declared else { continue };
             match domains.entry(Arc::clone(&declared.name)) {
                 btree_map::Entry::Vacant(place) => _ = place.insert(declared),
                 btree_map::Entry::Occupied(mut first) if options.merge_domains => {
+                    let first_origin = &first.get().origin;
+                    if first.get().is_shared != declared.is_shared {
+                        let message = format!(
+                            "differs from that of the same domain at {first_origin}; write it in both"
+                        );
+                        problems.at(&declared.origin, "counters", message);
+                    }
                     first.get_mut().descriptors.extend(declared.descriptors);
                 }
                 btree_map::Entry::Occupied(first) => {
@@ -82,18 +98,20 @@ impl RuleSet {
                 }
             }
         }
-        let (mut compiled, mut may_queue) = (Vec::with_capacity(domains.len()), false);
+        let (mut compiled, mut may_queue, mut may_wait) = (Vec::with_capacity(domains.len()), false, false);
         for (name, declared) in domains {
             let overrides =
                 Unit::ALL.map(|unit| override_template(&name, unit, options.semantics, &mut limits));
             let rules = DomainRules::compile(declared, overrides, &mut problems);
             may_queue |= rules.may_queue();
+            may_wait |= rules.may_wait();
             compiled.push((name.into(), rules));
         }
         let Registrar { table, used, names, series, .. } = limits;
         problems.or(Self {
             domains: compiled.into_iter().collect(),
             may_queue,
+            may_wait,
             limits: table,
             registered: used.into(),
             names: names.into(),
@@ -118,6 +136,12 @@ impl RuleSet {
         if self.may_queue { self.domain(name).filter(|domain| domain.may_queue()) } else { None }
     }
 
+    /// Whether decisions of this domain may take time. Costs one branch if those of no domain do.
+    #[inline]
+    pub fn may_wait(&self, domain: &str) -> bool {
+        self.may_wait && self.domain(domain).is_some_and(DomainRules::may_wait)
+    }
+
     /// Every domain, by name.
     pub fn domains(&self) -> impl Iterator<Item = &DomainRules> {
         let mut domains: Vec<_> = self.domains.iter().map(|(_, rules)| rules).collect();
@@ -125,10 +149,10 @@ impl RuleSet {
         domains.into_iter()
     }
 
-    /// Keeps with each limit what `start` makes of the domain's name, the limit and the entries that lead to it.
+    /// Keeps with each limit what `start` makes of the domain's name, whether it is shared, the limit and the entries that lead to it.
     pub fn set_key_prefixes(
         &mut self,
-        mut start: impl FnMut(&str, &RuleLimit, &[RuleEntry<'_>]) -> Option<KeyPrefix>,
+        mut start: impl FnMut(&str, bool, &RuleLimit, &[RuleEntry<'_>]) -> Option<KeyPrefix>,
     ) {
         self.domains.iter_mut().for_each(|(_, domain)| domain.set_key_prefixes(&mut start));
     }

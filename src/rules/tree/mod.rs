@@ -32,6 +32,7 @@ pub struct DomainRules {
     overrides: [RuleLimit; Unit::ALL.len()],
     has_replaces: bool,
     may_queue: bool,
+    is_shared: bool,
     redactions: Redactions,
 }
 
@@ -109,6 +110,18 @@ impl DomainRules {
         self.may_queue
     }
 
+    /// Whether its counters are in a shared store.
+    #[inline]
+    pub fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
+    /// Whether decisions of the domain may take time: they are queued, or a shared store makes them.
+    #[inline]
+    pub fn may_wait(&self) -> bool {
+        self.may_queue || self.is_shared
+    }
+
     /// The limit of a request that has its own, with the default algorithm of rules.
     pub fn override_limit(&self, limit: Override) -> RuleLimit {
         let Override { requests, unit } = limit;
@@ -133,10 +146,10 @@ impl DomainRules {
     /// See [`RuleSet::set_key_prefixes`](super::RuleSet::set_key_prefixes).
     pub(super) fn set_key_prefixes(
         &mut self,
-        start: &mut impl FnMut(&str, &RuleLimit, &[RuleEntry<'_>]) -> Option<KeyPrefix>,
+        start: &mut impl FnMut(&str, bool, &RuleLimit, &[RuleEntry<'_>]) -> Option<KeyPrefix>,
     ) {
-        let name = &self.name;
-        self.root.set_key_prefixes(&mut Vec::new(), &mut |limit, way| start(name, limit, way));
+        let (name, is_shared) = (&self.name, self.is_shared);
+        self.root.set_key_prefixes(&mut Vec::new(), &mut |limit, way| start(name, is_shared, limit, way));
     }
 
     /// Compiles the declarations of all files for the domain; duplicate descriptors are reported.
@@ -147,8 +160,9 @@ impl DomainRules {
     ) -> Self {
         let redactions = Redactions::new(&declared.descriptors);
         let root = Level::compile(declared.descriptors, problems);
-        let (has_replaces, may_queue) = (false, false);
-        let mut rules = Self { name: declared.name, root, overrides, has_replaces, may_queue, redactions };
+        let (has_replaces, may_queue, is_shared) = (false, false, declared.is_shared);
+        let name = declared.name;
+        let mut rules = Self { name, root, overrides, has_replaces, may_queue, is_shared, redactions };
         rules.has_replaces = rules.rules().iter().any(|rule| !rule.replaces.is_empty());
         rules.may_queue = rules.rules().iter().any(|rule| rule.may_queue());
         rules

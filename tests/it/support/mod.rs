@@ -8,6 +8,7 @@ mod in_process;
 mod limiter;
 mod server;
 pub mod tls;
+pub mod vectors;
 
 pub use in_process::InProcess;
 pub use limiter::{limiter, limiter_with_room};

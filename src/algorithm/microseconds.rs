@@ -1,0 +1,80 @@
+//! Algorithms in whole microseconds: the form in which counters of a shared store are computed.
+//!
+//! A store computes with doubles, which are exact up to 2^53: enough for microseconds since 1970, not for nanoseconds. An
+//! algorithm in this form has the same results there as here, at every whole microsecond.
+
+use super::{
+    Algorithm, FixedWindow, LeakyBucket, Rate, Refill, Schedule, SlidingLog, SubWindows, TokenBucket,
+};
+use crate::limit::Window;
+use std::num::NonZeroU64;
+
+const NANOS: u64 = 1_000;
+
+/// The largest sliding log of a shared store, which copies all of it for each decision.
+const LOG_LIMIT_MAX: u32 = 10_000;
+
+/// The longest time in which a full bucket of a shared store drains.
+const DRAIN_MICROS_MAX: u128 = 100 * 365 * 86_400 * 1_000_000;
+
+/// Reason why counters of a limit cannot be in a shared store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NotShareable {
+    /// A queue is the memory of one process.
+    #[error("requests are queued by one process and cannot share a queue; remove `max_wait`")]
+    Queue,
+    /// A log that is too large to be copied for each decision.
+    #[error(
+        "a shared log holds at most {LOG_LIMIT_MAX} hits; write `algorithm: sliding_window` and `precision: 60`"
+    )]
+    Log,
+    /// A bucket whose times exceed what doubles represent exactly.
+    #[error("a shared bucket drains within 100 years; write a smaller burst or a higher rate")]
+    Bucket,
+    /// A window that is not a whole number of microseconds.
+    #[error("a shared window is a whole number of microseconds")]
+    Window,
+}
+
+impl Algorithm {
+    /// The algorithm in whole microseconds. Only sub-windows differ: each is rounded up.
+    pub fn in_microseconds(&self) -> Result<Self, NotShareable> {
+        let whole = |window: Window| match window.nanos().get() % NANOS {
+            0 => Ok(()),
+            _ => Err(NotShareable::Window),
+        };
+        match self {
+            Self::SlidingWindow(sliding) => whole(sliding.window)?,
+            Self::SubWindows(sub) => {
+                let length =
+                    sub.length_nanos().get().checked_next_multiple_of(NANOS).and_then(NonZeroU64::new);
+                let sub =
+                    length.and_then(|length| SubWindows::from_parts(sub.limit, sub.precision(), length));
+                return sub.map(Self::SubWindows).ok_or(NotShareable::Window);
+            }
+            Self::SlidingLog(SlidingLog { limit, window }) => {
+                whole(*window)?;
+                if *limit > LOG_LIMIT_MAX {
+                    return Err(NotShareable::Log);
+                }
+            }
+            Self::FixedWindow(FixedWindow { schedule, .. }) => match schedule {
+                Schedule::Clock(window) | Schedule::FirstHit(window) => whole(*window)?,
+                Schedule::Calendar(_) => {}
+            },
+            Self::TokenBucket(TokenBucket { refill: Refill::Intervals { interval, .. }, .. }) => {
+                whole(*interval)?
+            }
+            Self::TokenBucket(TokenBucket { size, refill: Refill::Greedy(rate) }) => drains(*rate, *size)?,
+            Self::LeakyBucket(LeakyBucket { queue: Some(_), .. }) => return Err(NotShareable::Queue),
+            Self::LeakyBucket(LeakyBucket { burst, rate, queue: None }) => drains(*rate, *burst)?,
+        }
+        Ok(self.clone())
+    }
+}
+
+fn drains(rate: Rate, size: u32) -> Result<(), NotShareable> {
+    let (hits, nanos) = rate.to_parts();
+    let micros = u128::from(size) * u128::from(nanos) / u128::from(hits) / u128::from(NANOS);
+    if micros <= DRAIN_MICROS_MAX { Ok(()) } else { Err(NotShareable::Bucket) }
+}

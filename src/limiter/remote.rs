@@ -1,0 +1,285 @@
+//! Decisions over counters that a shared store holds: what the store is to evaluate, and the decision from what it returns.
+//!
+//! The store reads the counters of a request, evaluates, and charges all or none, at one moment of its own clock. It returns
+//! that moment and the states that it read; from these the same steps as for local counters yield the same verdict, and the
+//! numbers of the statuses.
+
+use super::{
+    InForce, Limiter, Pinned, ServiceLimit,
+    counters::{Counters, PlannedCounter, counters},
+    decide::{Deciding, decide_plan},
+    plan::{Charge, Fit, INLINE, Plan},
+    service_limits,
+    status::{Reading, reported_decision},
+};
+use crate::{
+    algorithm::{Algorithm, Standing, State},
+    limit::{Code, Decision, Hits, Request, Timestamp},
+    rules::{RuleLimit, Semantics},
+    store::Key,
+};
+use smallvec::SmallVec;
+use std::{borrow::Cow, num::NonZeroU64, sync::Arc};
+
+/// The rules of one moment, for a decision that takes time.
+pub struct HeldRules<'l> {
+    in_force: Arc<InForce>,
+    limiter: &'l Limiter,
+}
+
+/// A request to a domain whose counters are in a shared store.
+pub struct RemoteRequest<'h> {
+    held: &'h HeldRules<'h>,
+    plan: Plan<'h>,
+    counters: SmallVec<[PlannedCounter; INLINE]>,
+}
+
+/// One counter of a remote request.
+pub struct RemoteCounter<'p> {
+    /// Its key.
+    pub key: Key,
+    /// Its limit; all charges of a counter have it, but for the number of a limit that the request brings along.
+    pub limit: &'p RuleLimit,
+    /// Hits that the request gives back to it.
+    pub given: u64,
+}
+
+/// The hits of one descriptor for a counter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RemoteCharge {
+    /// Index of the descriptor.
+    pub descriptor: u32,
+    /// What follows if it does not fit.
+    pub denial: Denial,
+    /// Whether its hits are counted even if the request is denied.
+    pub is_always: bool,
+    /// It fits if the hits used plus these are at most `used_max`; none if it always fits.
+    pub need: Option<u64>,
+    /// See `need`.
+    pub used_max: u64,
+    /// Hits to be counted.
+    pub taken: u64,
+    /// Hits to be given back.
+    pub given: u64,
+}
+
+/// What follows if a charge does not fit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Denial {
+    /// The request is denied.
+    Always,
+    /// Nothing: the rule is in shadow mode.
+    Never,
+    /// The request is denied if every quota of it is over its limit.
+    Quota,
+}
+
+/// What is decided if the store does not decide.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WithoutStore {
+    /// Deny.
+    Deny,
+    /// Admit without counting.
+    Allow,
+    /// Decide over local counters, by an equal share of each limit for each of so many servers.
+    Local {
+        /// Servers that share the store, this one included.
+        servers: u32,
+    },
+}
+
+impl Limiter {
+    /// The rules as they are now, for a decision that takes time.
+    pub fn hold(&self) -> HeldRules<'_> {
+        HeldRules { in_force: Arc::clone(&self.in_force.load()), limiter: self }
+    }
+}
+
+impl HeldRules<'_> {
+    /// The request as the store is to decide it; none if its domain's counters are local.
+    pub fn remote(&self, request: &Request<'_>) -> Option<RemoteRequest<'_>> {
+        let domain = self.in_force.rules.domain(request.domain()).filter(|domain| domain.is_shared())?;
+        let plan = Plan::new(domain, &self.in_force.keys, request);
+        let counters = counters(&plan);
+        Some(RemoteRequest { held: self, plan, counters })
+    }
+}
+
+impl<'h> RemoteRequest<'h> {
+    /// Whether no counter is to be read, so that the decision needs no store.
+    pub fn needs_no_store(&self) -> bool {
+        self.counters.is_empty()
+    }
+
+    /// The counters, in the order in which [`Self::decide`] expects their states, each with its charges.
+    pub fn counters(
+        &self,
+    ) -> impl ExactSizeIterator<Item = (RemoteCounter<'_>, impl ExactSizeIterator<Item = RemoteCharge>)> {
+        self.counters.iter().map(move |counter| {
+            let of_counter = &self.plan.by_key[counter.charges()];
+            let first = &self.plan.charges[of_counter[0] as usize];
+            let remote = RemoteCounter { key: counter.key, limit: &first.limit, given: counter.hits.given };
+            let taken = counter.hits.taken;
+            (
+                remote,
+                of_counter.iter().map(move |&charge| self.charge(&self.plan.charges[charge as usize], taken)),
+            )
+        })
+    }
+
+    /// Number of quotas that must all be over their limits for one of them to deny.
+    pub fn quotas(&self) -> usize {
+        let quotas = self.plan.descriptors.iter().filter(|descriptor| descriptor.reached.is_quota());
+        if self.quotas_deny() { quotas.count() } else { 0 }
+    }
+
+    /// Whether quotas can deny at all: not if one of them is in shadow mode, which is never over.
+    fn quotas_deny(&self) -> bool {
+        let mut quotas = self.plan.descriptors.iter().filter(|descriptor| descriptor.reached.is_quota());
+        !self.held.limiter.global_shadow && !quotas.any(|descriptor| descriptor.reached.is_shadow())
+    }
+
+    fn charge(&self, charge: &Charge<'_>, taken_of_counter: u64) -> RemoteCharge {
+        let reached = self.plan.descriptors[charge.descriptor as usize].reached;
+        let denial = if self.held.limiter.global_shadow || reached.is_shadow() {
+            Denial::Never
+        } else if reached.is_quota() {
+            if self.quotas_deny() { Denial::Quota } else { Denial::Never }
+        } else {
+            Denial::Always
+        };
+        let admitted = admitted(&charge.limit.algorithm);
+        let (need, used_max) = match (charge.hits, charge.limit.semantics) {
+            (Hits::Take(_), _) => (Some(taken_of_counter), admitted),
+            (Hits::Peek, Semantics::Exact) => (Some(1), admitted),
+            (Hits::Peek, Semantics::Reference) => (Some(0), u64::from(charge.limit.requests)),
+            (Hits::GiveBack(_), _) => (None, 0),
+        };
+        let (taken, given) = match charge.hits {
+            Hits::Take(hits) => (hits.get(), 0),
+            Hits::GiveBack(hits) => (0, hits.get()),
+            Hits::Peek => (0, 0),
+        };
+        let is_always = charge.is_always();
+        RemoteCharge { descriptor: charge.descriptor, denial, is_always, need, used_max, taken, given }
+    }
+
+    /// The decision of the store, which read these states at `now`, one for each counter. With `with_limits`, the service
+    /// limits of the request too, as of after the decision.
+    pub fn decide(
+        mut self,
+        states: SmallVec<[State; INLINE]>,
+        now: Timestamp,
+        with_limits: bool,
+    ) -> (Decision<'h>, Vec<ServiceLimit<'h>>) {
+        debug_assert_eq!(states.len(), self.counters.len());
+        let keys = self.counters.iter().map(|counter| counter.key);
+        let mut fetched = Fetched { states: keys.zip(states).collect() };
+        let mut deciding = Deciding::new(&mut self.plan, &self.counters, &mut fetched, now);
+        deciding.evaluate();
+        let code = if self.held.limiter.global_shadow { Code::Ok } else { deciding.verdict() };
+        deciding.settle(code == Code::Ok, true);
+        let limits = match with_limits {
+            true => service_limits::of(&self.plan, &self.counters, &fetched, now),
+            false => Vec::new(),
+        };
+        (reported_decision(code, &self.plan), limits)
+    }
+
+    /// The decision if the store does not decide.
+    pub fn decide_without_store(mut self, how: WithoutStore, now: Timestamp) -> Decision<'h> {
+        match how {
+            WithoutStore::Allow => reported_decision(Code::Ok, &self.plan),
+            WithoutStore::Deny => {
+                for charge in &mut self.plan.charges {
+                    if !matches!(charge.hits, Hits::GiveBack(_)) {
+                        charge.fit = Fit::NoRoom;
+                        self.plan.descriptors[charge.descriptor as usize].is_over = true;
+                    }
+                }
+                let mut nothing = Fetched { states: SmallVec::new() };
+                let code = Deciding::new(&mut self.plan, &[], &mut nothing, now).verdict();
+                let code = if self.held.limiter.global_shadow { Code::Ok } else { code };
+                reported_decision(code, &self.plan)
+            }
+            WithoutStore::Local { servers } => self.decide_locally(servers, now),
+        }
+    }
+
+    /// Decides over local counters. An equal share of a limit is enforced by counting each hit as often as there are
+    /// servers: the states of counters do not depend on their number, which may change. A limit below that number admits
+    /// one hit.
+    fn decide_locally(mut self, servers: u32, now: Timestamp) -> Decision<'h> {
+        let weight = |charge: &Charge<'_>| {
+            NonZeroU64::new(u64::from(servers).min(admitted(&charge.limit.algorithm)))
+                .unwrap_or(NonZeroU64::MIN)
+        };
+        for charge in &mut self.plan.charges {
+            let weight = weight(charge);
+            charge.hits = match charge.hits {
+                Hits::Take(hits) => Hits::Take(hits.saturating_mul(weight)),
+                Hits::GiveBack(hits) => Hits::GiveBack(hits.saturating_mul(weight)),
+                Hits::Peek => Hits::Peek,
+            };
+        }
+        self.counters = counters(&self.plan);
+        let Self { held: HeldRules { in_force, limiter }, mut plan, mut counters } = self;
+        let code = decide_plan(limiter, &in_force.rules, &mut plan, &mut counters, now);
+        for charge in &mut plan.charges {
+            charge.remaining /= weight(charge);
+        }
+        reported_decision(code, &plan)
+    }
+}
+
+impl Pinned<'_> {
+    /// Whether a shared store is to decide requests to this domain.
+    pub fn is_remote(&self, domain: &str) -> bool {
+        self.in_force.rules.may_wait(domain)
+            && self.in_force.rules.domain(domain).is_some_and(|domain| domain.is_shared())
+    }
+}
+
+/// The most hits that an empty counter admits.
+fn admitted(algorithm: &Algorithm) -> u64 {
+    algorithm.remaining(&State::EMPTY, Timestamp::EPOCH)
+}
+
+/// The counters of one request as the store returned them, in ascending order of keys.
+pub(super) struct Fetched {
+    states: SmallVec<[(Key, State); INLINE]>,
+}
+
+impl Fetched {
+    fn index(&self, counter: &PlannedCounter) -> usize {
+        let found = self.states.binary_search_by_key(&counter.key, |(key, _)| *key);
+        found.expect("the counters of the request are those that were fetched")
+    }
+}
+
+impl Counters for Fetched {
+    fn has(&self, counter: &PlannedCounter) -> bool {
+        self.states[self.index(counter)].1 != State::EMPTY
+    }
+
+    fn state(&self, counter: &PlannedCounter) -> Cow<'_, State> {
+        Cow::Borrowed(&self.states[self.index(counter)].1)
+    }
+
+    fn change(
+        &mut self,
+        counter: &PlannedCounter,
+        _: &RuleLimit,
+        _: Timestamp,
+        change: impl FnOnce(State) -> Standing,
+    ) -> Reading {
+        let index = self.index(counter);
+        let Standing { state, remaining, until_full, .. } = change(std::mem::take(&mut self.states[index].1));
+        self.states[index].1 = state;
+        Reading { remaining, until_full }
+    }
+
+    fn make_room(&mut self, _: &[PlannedCounter], _: &[bool], _: Timestamp) -> bool {
+        true
+    }
+}

@@ -1,0 +1,153 @@
+//! Arguments of the script: a batch of requests, with each counter and each limit named once.
+
+use super::{
+    COUNTERS_MAX,
+    signature::{Bytes, parameters},
+};
+use crate::{
+    limit::Timestamp,
+    limiter::{Denial, RemoteCharge, RemoteRequest},
+    store::Key,
+};
+use hashbrown::HashMap;
+use smallvec::SmallVec;
+
+/// The largest whole number that a double and its neighbours represent exactly.
+const EXACT_MAX: u64 = (1 << 53) - 1;
+
+/// A request as the script reads it, but for the places of its keys and limits in a batch.
+#[derive(Clone, Debug)]
+pub struct EncodedRequest {
+    quotas: u16,
+    counters: SmallVec<[EncodedCounter; 2]>,
+}
+
+#[derive(Clone, Debug)]
+struct EncodedCounter {
+    key: Key,
+    limit: Bytes,
+    given: u64,
+    charges: SmallVec<[RemoteCharge; 1]>,
+}
+
+impl EncodedRequest {
+    /// Encodes a request, at this time of this machine; none if it has more counters than one call of the script takes.
+    pub fn new(request: &RemoteRequest<'_>, now: Timestamp) -> Option<Self> {
+        let counters = request.counters();
+        if counters.len() > COUNTERS_MAX {
+            return None;
+        }
+        let counters = counters.map(|(counter, charges)| EncodedCounter {
+            key: counter.key,
+            limit: parameters(&counter.limit.algorithm, now),
+            given: counter.given,
+            charges: charges.collect(),
+        });
+        Some(Self { quotas: u16::try_from(request.quotas()).ok()?, counters: counters.collect() })
+    }
+
+    /// Number of its counters.
+    pub fn counters(&self) -> usize {
+        self.counters.len()
+    }
+}
+
+/// Requests for one call of the script.
+#[derive(Debug, Default)]
+pub struct Batch {
+    keys: Vec<Key>,
+    places: HashMap<Key, u16, foldhash::fast::FixedState>,
+    limits: Vec<Bytes>,
+    requests: Vec<u8>,
+    /// Number of counters of each request.
+    counters: Vec<usize>,
+}
+
+impl Batch {
+    /// Whether the request still fits.
+    pub fn has_room(&self, request: &EncodedRequest) -> bool {
+        self.keys.len() + request.counters() <= COUNTERS_MAX
+    }
+
+    /// Adds a request, which must fit.
+    pub fn push(&mut self, request: &EncodedRequest) {
+        self.counters.push(request.counters.len());
+        write_u16(&mut self.requests, request.counters.len());
+        self.requests.extend_from_slice(&request.quotas.to_le_bytes());
+        for counter in &request.counters {
+            let (key, limit) = (self.key(counter.key), self.limit(&counter.limit));
+            let out = &mut self.requests;
+            write_u16(out, key);
+            write_u16(out, limit);
+            write_u16(out, counter.charges.len());
+            write_number(out, counter.given);
+            counter.charges.iter().for_each(|charge| write_charge(out, charge));
+        }
+    }
+
+    /// The keys of the counters.
+    pub fn keys(&self) -> &[Key] {
+        &self.keys
+    }
+
+    /// The second argument of the script; the first one is the layout.
+    pub fn requests(&self) -> &[u8] {
+        &self.requests
+    }
+
+    /// The arguments after it.
+    pub fn limits(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.limits.iter().map(|limit| &limit[..])
+    }
+
+    /// Number of counters of each request.
+    pub fn counters(&self) -> &[usize] {
+        &self.counters
+    }
+
+    /// The place of a counter among the keys of the call. The first key is that of the layout, and numbers begin with 1.
+    fn key(&mut self, key: Key) -> usize {
+        let Self { keys, places, .. } = self;
+        let place = *places.entry(key).or_insert_with(|| {
+            keys.push(key);
+            u16::try_from(keys.len() + 1).expect("a batch has far fewer counters")
+        });
+        usize::from(place)
+    }
+
+    /// The place of a limit. Requests of one batch have few limits.
+    fn limit(&mut self, limit: &Bytes) -> usize {
+        let known = self.limits.iter().position(|known| known == limit);
+        known.unwrap_or_else(|| {
+            self.limits.push(limit.clone());
+            self.limits.len() - 1
+        }) + 1
+    }
+}
+
+fn write_charge(out: &mut Vec<u8>, charge: &RemoteCharge) {
+    let class = match charge.denial {
+        Denial::Always => 0,
+        Denial::Never => 1,
+        Denial::Quota => 2,
+    };
+    write_u16(out, charge.descriptor as usize);
+    out.push(class + if charge.is_always { 4 } else { 0 });
+    let need = charge.need.map_or(-1.0, to_double);
+    out.extend_from_slice(&need.to_le_bytes());
+    [charge.used_max, charge.taken, charge.given].into_iter().for_each(|number| write_number(out, number));
+}
+
+fn write_u16(out: &mut Vec<u8>, number: usize) {
+    let number = u16::try_from(number).expect("a batch is bounded, and a request by its message");
+    out.extend_from_slice(&number.to_le_bytes());
+}
+
+fn write_number(out: &mut Vec<u8>, number: u64) {
+    out.extend_from_slice(&to_double(number).to_le_bytes());
+}
+
+/// More hits than a double represents exactly are more than any limit admits.
+fn to_double(number: u64) -> f64 {
+    number.min(EXACT_MAX) as f64
+}

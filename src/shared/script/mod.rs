@@ -1,0 +1,39 @@
+//! The script that decides in the store, with the encoding of its arguments and its reply. Pure: no connection, no clock.
+//!
+//! One call of the script decides a batch of requests at one moment of the store's clock. It reads each counter once, evaluates
+//! the requests in order, charges all counters of a request or none, and returns the moment and the states that each request
+//! read. The arithmetic is that of [`Algorithm`](crate::algorithm::Algorithm) in whole microseconds.
+//!
+//! docs/shared.md describes the layout of keys and states.
+
+mod batch;
+mod reply;
+mod signature;
+mod state;
+
+pub use batch::{Batch, EncodedRequest};
+pub use reply::{Reply, ReplyError, Verdict};
+pub use state::decode as decode_state;
+
+/// The version of the layout of keys and states. Servers with different versions cannot share a store.
+pub const LAYOUT_VERSION: u32 = 1;
+
+/// The most counters of one call: the store pushes their keys on the stack of its interpreter.
+pub const COUNTERS_MAX: usize = 4_000;
+
+/// The script.
+pub const SCRIPT: &str = include_str!("decide.lua");
+
+/// The lines of the script that read the clock.
+const READS_CLOCK: &str = "local time = redis.call('TIME')\nlocal now = time[1] * 1000000 + time[2]\n";
+
+/// The lines of the script that set the time that keys outlive their counters.
+const SETS_SLACK: &str = "local SLACK_MS = 1000\n";
+
+/// The script for tests, which reads the time in microseconds from its last argument, and whose keys outlive their counters by
+/// an hour of the store's clock, which is another one.
+pub fn script_with_argument_clock() -> String {
+    assert!(SCRIPT.contains(READS_CLOCK) && SCRIPT.contains(SETS_SLACK), "the lines are those of the script");
+    let with_clock = SCRIPT.replace(READS_CLOCK, "local now = ARGV[#ARGV] + 0\n");
+    with_clock.replace(SETS_SLACK, "local SLACK_MS = 3600000\n")
+}

@@ -1,0 +1,65 @@
+//! States of counters as the store keeps them: the signature of their limit, then numbers.
+
+use super::signature::{MicroRate, NANOS, meter, signature};
+use crate::algorithm::{Algorithm, Counts, Refill, Run, Runs, State, TokenBucket};
+
+/// Decodes the state of a counter that counts by this algorithm; none if the bytes are of another one, or damaged. No bytes are
+/// an empty counter.
+pub fn decode(bytes: &[u8], algorithm: &Algorithm) -> Option<State> {
+    if bytes.is_empty() {
+        return Some(State::EMPTY);
+    }
+    let mut numbers = Numbers(bytes.strip_prefix(&signature(algorithm)[..])?);
+    let state = match algorithm {
+        Algorithm::SlidingWindow(_) => {
+            let (number, previous, current) = (numbers.double()?, numbers.count()?, numbers.count()?);
+            State::Words([number, u64::from(previous) << 32 | u64::from(current)])
+        }
+        Algorithm::FixedWindow(_) => {
+            let (end, hits) = (numbers.double()?, numbers.count()?);
+            State::Words([end.checked_mul(NANOS)?.checked_sub(1)?, u64::from(hits)])
+        }
+        Algorithm::TokenBucket(TokenBucket { refill: Refill::Intervals { .. }, .. }) => {
+            let (number, tokens) = (numbers.double()?, numbers.count()?);
+            State::Words([number, u64::from(tokens)])
+        }
+        Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_) => {
+            let MicroRate { hits, parts, .. } = meter(algorithm)?;
+            let (dry, part) = (numbers.double()?, numbers.double()?);
+            let dry = (u128::from(dry) * u128::from(hits) + u128::from(part)) * u128::from(parts);
+            State::Words([dry as u64, (dry >> 64) as u64])
+        }
+        Algorithm::SubWindows(sub) => {
+            let (number, _allowance) = (numbers.double()?, numbers.count()?);
+            let hits: Option<Vec<u32>> = (0..=sub.precision()).map(|_| numbers.count()).collect();
+            State::Counts(Box::new(Counts::new(number, hits?.into())?))
+        }
+        Algorithm::SlidingLog(_) => {
+            let _total = numbers.double()?;
+            let mut runs = Vec::with_capacity(numbers.0.len() / 12);
+            while !numbers.0.is_empty() {
+                runs.push(Run { at: numbers.double()?.checked_mul(NANOS)?, hits: numbers.count()? });
+            }
+            State::Log(Box::new(Runs::from_ascending(runs)?))
+        }
+    };
+    numbers.0.is_empty().then_some(state)
+}
+
+/// The numbers that are left.
+struct Numbers<'b>(&'b [u8]);
+
+impl Numbers<'_> {
+    fn double(&mut self) -> Option<u64> {
+        let (bytes, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        let number = f64::from_le_bytes(*bytes);
+        (number >= 0.0 && number < 9_007_199_254_740_992.0 && number.fract() == 0.0).then_some(number as u64)
+    }
+
+    fn count(&mut self) -> Option<u32> {
+        let (bytes, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u32::from_le_bytes(*bytes))
+    }
+}

@@ -1,0 +1,369 @@
+//! The script in a real store against the algorithms here: the same requests at the same times have the same decisions.
+
+use super::RedisServer;
+use crate::{
+    support::vectors::{START_UNIX_MS, Scenario, scenarios},
+    tests_with,
+};
+use std::{collections::BTreeMap, env};
+use tidegate::{
+    limit::{Decision, Descriptor, Entry, Hits, Override, Request, RequestLimits, Timestamp, Unit},
+    limiter::Limiter,
+    rules::{LoadOptions, RuleSet, Source},
+    shared::script::{Batch, EncodedRequest, Reply, script_with_argument_clock},
+    store::{OnFull, Seed, StoreSettings},
+};
+
+tests_with! { REDIS: vectors_have_the_same_responses, random_requests_have_the_same_decisions }
+
+const LAYOUT: &str = "layout of a test";
+
+/// The script in a store, at times of the test's choice.
+struct Store {
+    connection: redis::Connection,
+    sha: String,
+    prefix: String,
+}
+
+impl Store {
+    fn new(server: &RedisServer, prefix: String) -> Self {
+        let mut connection = server.connection();
+        let load = redis::cmd("SCRIPT").arg("LOAD").arg(script_with_argument_clock()).query(&mut connection);
+        Self { connection, sha: load.expect("the script compiles"), prefix }
+    }
+
+    /// The decisions of the store on requests at one moment.
+    fn decide<'h>(
+        &mut self,
+        held: &'h tidegate::limiter::HeldRules<'h>,
+        requests: &[Request<'_>],
+        now: Timestamp,
+    ) -> Vec<Decision<'h>> {
+        let remote = requests.iter().map(|request| held.remote(request).expect("the domain is shared"));
+        let remote: Vec<_> = remote.collect();
+        let mut batch = Batch::default();
+        for request in &remote {
+            batch.push(&EncodedRequest::new(request, now).expect("a small request"));
+        }
+        let mut call = redis::cmd("EVALSHA");
+        call.arg(&self.sha).arg(batch.keys().len() + 1).arg(format!("{}layout", self.prefix));
+        for key in batch.keys() {
+            let (high, low) = key.halves();
+            call.arg(format!("{}{high:016x}{low:016x}", self.prefix));
+        }
+        call.arg(LAYOUT).arg(batch.requests());
+        batch.limits().for_each(|limit| _ = call.arg(limit));
+        call.arg(now.as_nanos() / 1_000);
+        let items: Vec<Vec<u8>> = call.query(&mut self.connection).expect("the script runs");
+        let reply = Reply::new(items, batch.counters()).expect("a reply of the script");
+        assert_eq!(reply.now, now);
+        let verdicts = remote.into_iter().zip(&reply.verdicts);
+        verdicts.map(|(request, verdict)| verdict.decide(request, false).expect("a verdict").0).collect()
+    }
+}
+
+fn limiter(sources: &[Source], options: &LoadOptions) -> Option<Limiter> {
+    let options = LoadOptions { shared_counters: true, ..*options };
+    let rules = RuleSet::parse(sources, &options).ok()?;
+    let settings =
+        StoreSettings { seed: Seed::from_bytes([5; 16]), counters_max: 100_000, on_full: OnFull::Deny };
+    Some(Limiter::new(rules, settings, false))
+}
+
+fn replace_rules(limiter: &Limiter, sources: &[Source], options: &LoadOptions) -> bool {
+    let options = LoadOptions { shared_counters: true, ..*options };
+    limiter.update_rules().build(sources, &options).map(|next| drop(next.put_in_force())).is_ok()
+}
+
+#[derive(Default, Debug)]
+struct VectorCounts {
+    scenarios: u32,
+    requests: u32,
+    on_the_grid: u32,
+    refused: u32,
+}
+
+async fn vectors_have_the_same_responses() {
+    let server = RedisServer::start();
+    let mut counts = VectorCounts::default();
+    for scenario in &scenarios() {
+        play(&server, scenario, &mut counts);
+    }
+    println!(
+        "vectors: {} scenarios, {} requests ({} at whole microseconds), 0 deviations; {} scenarios have queues, which are not shared",
+        counts.scenarios, counts.requests, counts.on_the_grid, counts.refused
+    );
+    assert!(counts.scenarios >= 50, "{counts:?}");
+}
+
+/// Plays a scenario. At whole microseconds the responses are the expected ones; at other times, those of the algorithms at the
+/// microsecond before.
+fn play(server: &RedisServer, scenario: &Scenario, counts: &mut VectorCounts) {
+    let (sources, options) = scenario.rule_sources(&scenario.rules);
+    let Some(limiter) = limiter(&sources, &options) else {
+        assert!(scenario.rules.contains("max_wait"), "{} is refused", scenario.name);
+        counts.refused += 1;
+        return;
+    };
+    counts.scenarios += 1;
+    let mut store = Store::new(server, format!("{}:", scenario.name));
+    let start = Timestamp::from_millis(scenario.start_unix_ms.unwrap_or(START_UNIX_MS));
+    for (number, step) in scenario.steps.iter().enumerate() {
+        if let Some(rules) = &step.rules {
+            let (sources, options) = scenario.rule_sources(rules);
+            assert!(replace_rules(&limiter, &sources, &options));
+        }
+        let Some(request) = &step.request else { continue };
+        for time in 0..step.times.unwrap_or(1) {
+            let millis = step.at_ms + time * step.every_ms;
+            let now = start.saturating_add_nanos(millis * 1_000_000 + step.at_ns / 1_000 * 1_000);
+            let (held, pinned) = (limiter.hold(), limiter.pin());
+            let shared = store.decide(&held, &[request.as_request()], now).remove(0);
+            let local = pinned.decide(&request.as_request(), now);
+            assert_eq!(shared, local, "{}, step {number} at {millis} ms", scenario.name);
+            let is_exact = |status: &tidegate::limit::Status<'_>| match status.reset {
+                Some(tidegate::limit::Reset::After(wait)) => wait.subsec_nanos() % 1_000 == 0,
+                _ => true,
+            };
+            counts.requests += 1;
+            let expected = step.response.as_ref().expect("a request that is not queued");
+            let has_parts = expected.statuses.iter().any(|status| status.reset_ns % 1_000 != 0);
+            if step.at_ns % 1_000 == 0 && !has_parts && shared.statuses.iter().all(is_exact) {
+                counts.on_the_grid += 1;
+                expected.is(&shared).unwrap_or_else(|difference| {
+                    panic!("{}, step {number} at {millis} ms: {difference}", scenario.name)
+                });
+            }
+        }
+    }
+}
+
+/// Pseudo-random numbers (SplitMix64) of a seed.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    fn one_in(&mut self, number: u64) -> bool {
+        self.below(number) == 0
+    }
+
+    fn choose<'t, T>(&mut self, items: &'t [T]) -> &'t T {
+        &items[self.below(items.len() as u64) as usize]
+    }
+}
+
+/// The kinds of limits, each with its keys in a rule file.
+const KINDS: [(&str, &str); 11] = [
+    ("sliding_window", ""),
+    ("sliding_window precision", "precision: "),
+    ("sliding_log", "algorithm: sliding_log, "),
+    ("fixed_window clock", "algorithm: fixed_window, "),
+    ("fixed_window first_hit", "algorithm: fixed_window, aligned: first_hit, "),
+    ("fixed_window calendar", "calendar"),
+    ("token_bucket greedy", "algorithm: token_bucket, "),
+    ("token_bucket intervals", "algorithm: token_bucket, refill: intervals, "),
+    ("leaky_bucket", "algorithm: leaky_bucket, "),
+    ("reference", "reference"),
+    ("all, with changes of rules", "all"),
+];
+
+const UNITS: [Unit; 4] = [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day];
+
+/// The longest window, in microseconds, of meters that count hits beyond their limit.
+const LONGEST_FEW: u64 = 10_800_000_000;
+
+fn is_meter(kind: usize) -> bool {
+    (6..=8).contains(&kind) || kind == KINDS.len() - 1
+}
+
+/// A limit of a kind, and its window in microseconds.
+fn limit(random: &mut Random, kind: usize) -> (String, u64) {
+    let kind = if kind == KINDS.len() - 1 { random.below(9) as usize } else { kind };
+    let windows = ["1ms", "7ms", "250ms", "1s", "10s", "90s", "7m", "3h", "11d", "900d", "3650d"];
+    let micros =
+        [1, 7, 250, 1_000, 10_000, 90_000, 420_000, 10_800_000, 950_400_000, 77_760_000_000, 315_360_000_000];
+    let index = random.below(windows.len() as u64) as usize;
+    let many = random.one_in(6);
+    let requests = if many { 1 + random.below(u64::from(u32::MAX)) } else { random.below(30) };
+    let (keys, requests) = match kind {
+        1 => (format!("precision: {}, ", 2 + random.below(254)), requests),
+        2 => (KINDS[2].1.to_owned(), requests.min(40)),
+        5 => {
+            let (unit, days) = *random.choose(&[("day", 1), ("week", 7), ("month", 30), ("year", 365)]);
+            let zone = random.choose(&["UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata"]);
+            let keys = format!(
+                "algorithm: fixed_window, calendar: true, time_zone: {zone}, unit: {unit}, requests_per_unit: {requests}"
+            );
+            return (keys, days * 86_400_000_000);
+        }
+        // A bucket has to drain within 100 years.
+        6..=8 => {
+            let requests = if many { requests } else { requests.max(1) };
+            let size = if many { requests.min(1 + random.below(1_000)) } else { 1 + random.below(40) };
+            let name = if kind == 8 { "burst" } else { "size" };
+            let size = size.min(10 * requests);
+            (format!("{}{name}: {size}, ", KINDS[kind].1), requests)
+        }
+        9 => (String::new(), requests),
+        _ => (KINDS[kind].1.to_owned(), requests),
+    };
+    (format!("{keys}per: {}, requests_per_unit: {requests}", windows[index]), micros[index] * 1_000)
+}
+
+/// Rules of a domain, and a window of one of them in microseconds.
+fn rules(random: &mut Random, kind: usize) -> (String, u64) {
+    let mut text = "domain: d\ndescriptors:\n".to_owned();
+    let mut window = 1;
+    for key in ["a", "b", "c"] {
+        text += &format!("- key: {key}\n");
+        if random.one_in(8) {
+            text += "  shadow_mode: true\n";
+        }
+        if random.one_in(4) {
+            text += "  quota_mode: true\n";
+        }
+        let several = if random.one_in(4) { 2 } else { 1 };
+        text += "  rate_limits:\n";
+        for index in 0..several {
+            let keys;
+            (keys, window) = limit(random, kind);
+            // A meter holds 126 years of draining at most: only hits beyond the limit exceed that.
+            let is_bounded = !is_meter(kind) || window <= LONGEST_FEW;
+            let always = if is_bounded && random.one_in(5) { ", charge: always" } else { "" };
+            text += &format!("  - {{name: {key}{index}, {keys}{always}}}\n");
+        }
+    }
+    (text, window)
+}
+
+/// A request as data: hits of descriptors, each with a key, a value and perhaps a limit.
+type Sketch = Vec<(usize, usize, Hits, Option<Override>)>;
+
+fn sketch(random: &mut Random, has_few_hits: bool) -> Sketch {
+    let count = if random.one_in(2) { 1 } else { 1 + random.below(4) };
+    let one = |random: &mut Random| {
+        let (key, value) = (random.below(3) as usize, random.below(2) as usize);
+        let number = match random.below(12) {
+            0 | 1 if has_few_hits => 1 + random.below(100),
+            0 => random.next() >> random.below(64),
+            1 => 1 + random.below(u64::from(u32::MAX)),
+            _ => 1 + random.below(5),
+        };
+        let hits = match random.below(10) {
+            0 => Hits::Peek,
+            1 => Hits::new(Some(number), 0, true),
+            _ => Hits::new(Some(number), 0, false),
+        };
+        let own = random
+            .one_in(10)
+            .then(|| Override { requests: random.below(9) as u32, unit: *random.choose(&UNITS) });
+        (key, value, hits, own)
+    };
+    (0..count).map(|_| one(random)).collect()
+}
+
+fn request(sketch: &Sketch) -> Request<'static> {
+    let mut request = Request::new("d");
+    for &(key, value, hits, limit) in sketch {
+        let entry = Entry { key: ["a", "b", "c"][key], value: ["x", "y"][value] };
+        request.push(Descriptor { entries: [entry].into_iter().collect(), limit, hits });
+    }
+    request.checked(&RequestLimits::default()).expect("a good request")
+}
+
+/// The next time, in microseconds: usually later, by a part of the window or a little; sometimes the clock is set back.
+fn later(random: &mut Random, now: u64, window: u64) -> u64 {
+    let next = match random.below(20) {
+        0 => now.saturating_sub(random.below(window)),
+        1..=4 => now,
+        5..=8 => now + random.below(3),
+        9..=17 => now + random.below(1 + window / 8),
+        18 => now + random.below(3 * window),
+        _ => (now / window + 1) * window - random.below(2),
+    };
+    // The store's time is good to 2255, and a calendar's day is known from the time before it.
+    next.clamp(1_000_000_000_000_000, 4_000_000_000_000_000)
+}
+
+/// Requests of each kind; `TIDEGATE_SHARED_CASES` raises the number, `TIDEGATE_SHARED_SEED` chooses others.
+async fn random_requests_have_the_same_decisions() {
+    let variable =
+        |name: &str, default| env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default);
+    let (cases, seed) =
+        (variable("TIDEGATE_SHARED_CASES", 1_500_u64), variable("TIDEGATE_SHARED_SEED", 1_u64));
+    let server = RedisServer::start();
+    let mut outcomes: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    for (kind, (name, _)) in KINDS.iter().enumerate() {
+        let (mut done, mut round) = (0, 0);
+        while done < cases {
+            round += 1;
+            let world = seed << 32 | (kind as u64) << 24 | round;
+            let (decided, denied) = play_world(&server, kind, world);
+            done += decided;
+            let outcome = outcomes.entry(name).or_default();
+            *outcome = (outcome.0 + decided, outcome.1 + denied);
+        }
+    }
+    for (name, (decided, denied)) in &outcomes {
+        println!("{name}: {decided} decisions, {denied} denials, 0 deviations");
+        assert!(
+            *denied > decided / 50 && *denied < decided - decided / 50,
+            "{name}: the requests are one-sided"
+        );
+    }
+}
+
+/// Plays requests under random rules; returns how many were decided and denied.
+fn play_world(server: &RedisServer, kind: usize, world: u64) -> (u64, u64) {
+    let mut random = Random(world);
+    let semantics = match KINDS[kind].1 {
+        "reference" => tidegate::rules::Semantics::Reference,
+        _ => tidegate::rules::Semantics::Exact,
+    };
+    let options = LoadOptions { semantics, ..LoadOptions::default() };
+    let (mut text, mut window) = rules(&mut random, kind);
+    let Some(limiter) = limiter(&[Source::file("random.yaml", text.clone())], &options) else {
+        // A bucket that does not drain in time.
+        return (0, 0);
+    };
+    let mut store = Store::new(server, format!("{world:x}:"));
+    let mut now = 1_700_006_400_000_000 + random.below(1 << 45);
+    let (mut decided, mut denied) = (0, 0);
+    let mut history = Vec::new();
+    for _ in 0..60 {
+        if KINDS[kind].1 == "all" && random.one_in(12) {
+            let (next, of_rules) = rules(&mut random, kind);
+            if replace_rules(&limiter, &[Source::file("random.yaml", next.clone())], &options) {
+                history.push(next.clone());
+                (text, window) = (next, of_rules);
+            }
+        }
+        now = later(&mut random, now, window);
+        let has_few_hits = is_meter(kind) && text.contains("always");
+        let batch = if random.one_in(3) { 1 + random.below(8) } else { 1 };
+        let sketches: Vec<_> = (0..batch).map(|_| sketch(&mut random, has_few_hits)).collect();
+        let requests: Vec<_> = sketches.iter().map(request).collect();
+        let at = Timestamp::from_nanos(now * 1_000);
+        let (held, pinned) = (limiter.hold(), limiter.pin());
+        let shared = store.decide(&held, &requests, at);
+        for (request, shared) in requests.iter().zip(shared) {
+            let local = pinned.decide(request, at);
+            history.push(format!("{now}: {request:?}"));
+            assert_eq!(shared, local, "world {world:#x} under\n{text}{}", history.join("\n"));
+            decided += 1;
+            denied += u64::from(local.code == tidegate::limit::Code::OverLimit);
+        }
+    }
+    (decided, denied)
+}

@@ -1,0 +1,91 @@
+//! A store in a process of its own.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+/// Time limit of a start before the test fails.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// `valkey-server` or `redis-server` on the PATH.
+pub fn redis_binary() -> Option<&'static str> {
+    ["redis-server", "valkey-server"]
+        .into_iter()
+        .find(|name| crate::peer::runs(Command::new(name).arg("--version")))
+}
+
+/// A running store, on a free port of loopback and on a Unix socket; killed when dropped.
+pub struct RedisServer {
+    child: Child,
+    directory: TempDir,
+}
+
+impl RedisServer {
+    /// Starts an empty store that writes nothing to disk.
+    pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// The same with further arguments.
+    pub fn start_with(args: &[&str]) -> Self {
+        let port = free_port();
+        Self::start_on(port, args)
+    }
+
+    /// The same on a given port.
+    pub fn start_on(port: u16, args: &[&str]) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let child = Command::new(redis_binary().expect("the test declares its peer"))
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+            .arg("--unixsocket")
+            .arg(directory.path().join("socket"))
+            .arg("--dir")
+            .arg(directory.path())
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the store starts");
+        let store = Self { child, directory };
+        let deadline = Instant::now() + PATIENCE;
+        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() || !store.socket().exists() {
+            assert!(Instant::now() < deadline, "the store does not listen");
+            thread::sleep(Duration::from_millis(5));
+        }
+        store
+    }
+
+    /// Its Unix socket.
+    pub fn socket(&self) -> PathBuf {
+        self.directory.path().join("socket")
+    }
+
+    /// A blocking connection.
+    pub fn connection(&self) -> redis::Connection {
+        connection(&self.socket())
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        // It may have been killed by the test.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn connection(socket: &Path) -> redis::Connection {
+    let url = format!("unix://{}", socket.display());
+    redis::Client::open(url).and_then(|client| client.get_connection()).expect("the store listens")
+}
+
+/// A port of loopback that was free a moment ago.
+pub fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("it is bound").port()
+}
