@@ -14,6 +14,7 @@ mod details;
 mod explain;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz_bridge;
+mod http_flags;
 mod metrics_flags;
 mod progress;
 mod response_options;
@@ -27,6 +28,7 @@ mod table;
 mod target;
 mod test_server;
 mod tls_flags;
+mod token;
 
 use clap::{Parser, Subcommand};
 use std::{fmt, process::ExitCode, time::Duration};
@@ -51,6 +53,7 @@ enum Command {
     Bench(bench::Bench),
     Completions(completions::Completions),
     TestServer(test_server::TestServer),
+    Token(token::Token),
 }
 
 /// A failed command, as a message for users.
@@ -89,6 +92,7 @@ pub fn run() -> ExitCode {
         Command::Bench(bench) => bench.run(),
         Command::Completions(completions) => completions.run(),
         Command::TestServer(test_server) => test_server.run(),
+        Command::Token(token) => token.run(),
     };
     match done {
         Ok(code) => code,

@@ -2,8 +2,8 @@
 
 use super::{
     Failure, connection_flags::ConnectionFlags, data_dir::DataDir, decision_log_flags::DecisionLogFlags,
-    metrics_flags::MetricsFlags, response_options::ResponseOptions, rule_files::ReadAs, signals,
-    tls_flags::TlsFlags,
+    http_flags::HttpFlags, metrics_flags::MetricsFlags, response_options::ResponseOptions,
+    rule_files::ReadAs, signals, tls_flags::TlsFlags,
 };
 use crate::{
     api::TestClock,
@@ -49,9 +49,6 @@ pub(super) struct Serve {
         default_value = "127.0.0.1:8081"
     )]
     listen: Vec<ListenAddress>,
-    /// Address of the HTTP port with /metrics, /livez and /readyz; by default there is none.
-    #[arg(long, env = "TIDEGATE_HTTP_LISTEN", value_name = "ADDR")]
-    http_listen: Option<ListenAddress>,
     /// For tests: time stands still until a client of tidegate.test.v1.Clock moves it.
     #[arg(long, hide = true)]
     test_clock: bool,
@@ -81,6 +78,8 @@ pub(super) struct Serve {
     bounds: Bounds,
     #[command(flatten)]
     tls: TlsFlags,
+    #[command(flatten)]
+    http: HttpFlags,
     #[command(flatten)]
     connections: ConnectionFlags,
     #[command(flatten)]
@@ -228,7 +227,8 @@ impl Serve {
             listen: self.listen.clone(),
             test_clock: None,
             decision_log: None,
-            http_listen: self.http_listen.clone(),
+            http_listen: self.http.http_listen.clone(),
+            http: self.http.settings(),
             tls: self.tls.settings(),
             rules: self.rule_settings()?,
             threads: self.threads.unwrap_or(cores),

@@ -1,5 +1,6 @@
 //! Errors that keep the server from starting, or from stopping well.
 
+use super::TokenFileError;
 use crate::{
     snapshot::DiskError,
     telemetry::TracesError,
@@ -26,6 +27,9 @@ pub enum ServeError {
         /// The cause.
         source: TlsFilesError,
     },
+    /// The bearer tokens of the HTTP port cannot be used.
+    #[error("--http-token-file {0}")]
+    Tokens(#[source] TokenFileError),
     /// A thread or a runtime cannot be created.
     #[error("cannot start {what}: {source}")]
     Start {

@@ -1,43 +1,69 @@
 //! The bound ports and the services behind them, from bind to drain.
 
 use super::{
-    ServeError, Settings, admin,
+    ServeError, Settings,
     background::Background,
     handshakes::Ready,
+    http_port::{self, HttpPort},
     tls::{PortTls, Tls, TlsOnPlaintext},
+    token_file::TokenFile,
     workers::Workers,
 };
 use crate::{
-    api::{
-        self, GrpcPort, Health, RouteSettings,
-        http::{self, Admin},
-    },
+    api::{self, GrpcPort, Health, RouteSettings, http::HttpState},
     clock::Clock,
     service::{DecisionReader, RateLimitService},
     telemetry::{self, Traces},
-    transport::{self, Accepted, InheritedSockets, Listener},
+    transport::{self, InheritedSockets, Listener},
 };
 use std::{sync::Arc, time::Duration};
-use tokio::{
-    sync::{mpsc, watch},
-    task::JoinSet,
-};
+use tokio::{sync::watch, task::JoinSet};
 
 /// Time that the export of the last spans may take at a stop.
 const TRACES_TIMEOUT: Duration = Duration::from_secs(5);
-/// Admin connections that wait to be served.
-const ADMIN_WAITING_MAX: usize = 64;
 
 /// The bound ports and the services behind them.
 pub(super) struct Listening {
     service: RateLimitService,
     health: Health,
-    admin: Admin,
+    http: Http,
     pub(super) workers: Workers,
     tls: Tls,
     accepting: JoinSet<()>,
     drain: watch::Sender<bool>,
     traces: Option<Traces>,
+}
+
+/// The state of the HTTP port, and the port if there is one.
+struct Http {
+    state: HttpState,
+    port: Option<HttpPort>,
+    tokens: Option<TokenFile>,
+}
+
+impl Http {
+    fn start(
+        settings: &Settings,
+        service: &RateLimitService,
+        tls: TlsOnPlaintext,
+    ) -> Result<Self, ServeError> {
+        let has_port = settings.http_listen.is_some();
+        let tokens = settings.http.token_file.as_deref().filter(|_| has_port);
+        let tokens = tokens.map(TokenFile::start).transpose()?;
+        let in_force = tokens.as_ref().map(TokenFile::tokens);
+        let state = HttpState::new(service.clone(), settings.http.bounds, in_force);
+        let port = has_port.then(|| HttpPort::start(state.clone(), tls)).transpose()?;
+        Ok(Self { state, port, tokens })
+    }
+
+    async fn stop(self, time: Duration) {
+        if let Some(port) = self.port {
+            port.stop(time).await;
+        }
+        if let Some(tokens) = self.tokens {
+            tokens.stop();
+        }
+    }
 }
 
 impl Listening {
@@ -49,7 +75,7 @@ impl Listening {
     ) -> Result<Self, ServeError> {
         let tls = Tls::start(&settings.tls, clock)?;
         let listeners = transport::bind(&settings.listen, &mut inherited)?;
-        let admin_listeners = transport::bind(settings.http_listen.as_slice(), &mut inherited)?;
+        let http_listeners = transport::bind(settings.http_listen.as_slice(), &mut inherited)?;
         for name in inherited.left() {
             tracing::warn!(
                 "the socket `{name}` of systemd is not used; name it with --listen systemd:{name}"
@@ -78,10 +104,9 @@ impl Listening {
             settings.long_lived_calls,
         ));
         let (drain, draining) = watch::channel(false);
-        let tls_on_plaintext =
-            TlsOnPlaintext { counts: Arc::clone(&tls.counts().grpc), clock: Arc::clone(clock) };
+        let tls_on_plaintext = tls.on_plaintext("grpc", clock);
         let workers = Workers::start(settings, clock, &port, &draining, &tls_on_plaintext)?;
-        let (mut accepting, admin) = (JoinSet::new(), Admin::new(service.clone()));
+        let mut accepting = JoinSet::new();
         for listener in listeners {
             let tls = tls.grpc(&listener);
             tracing::info!(address = %listener.address(), tls = tls.is_some(), "listening");
@@ -89,25 +114,24 @@ impl Listening {
             let ready: Ready = Arc::new(move |accepted| dispatcher.dispatch(accepted));
             accepting.spawn(accept(listener, tls, ready));
         }
-        for listener in admin_listeners {
-            let tls = tls.http(&listener);
-            tracing::info!(address = %listener.address(), tls = tls.is_some(), "admin port listening");
-            let (ready, connections) = mpsc::channel::<Accepted>(ADMIN_WAITING_MAX);
-            // One too many is closed.
-            let ready: Ready = Arc::new(move |accepted| _ = ready.try_send(accepted));
-            accepting.spawn(accept(listener, tls, ready));
-            accepting.spawn(admin::serve(connections, http::router(admin.clone())));
+        let http = Http::start(settings, &service, tls.on_plaintext("http", clock))?;
+        if let Some(port) = &http.port {
+            for listener in http_listeners {
+                let tls = tls.http(&listener);
+                tracing::info!(address = %listener.address(), tls = tls.is_some(), "HTTP port listening");
+                accepting.spawn(accept(listener, tls, port.ready()));
+            }
         }
-        Ok(Self { service, health, admin, workers, tls, accepting, drain, traces })
+        Ok(Self { service, health, http, workers, tls, accepting, drain, traces })
     }
 
     /// Starts deciding requests.
     pub(super) async fn serve(&self, background: &Background) {
         let sources = background.sources(&self.service, self.tls.counts(), self.workers.connection_sources());
-        self.admin.metrics().start(sources);
-        self.admin.set_config(Arc::clone(&background.config));
+        self.http.state.metrics().start(sources);
+        self.http.state.set_config(Arc::clone(&background.config));
         self.service.set_ready(Arc::clone(&background.limiter));
-        self.admin.set_serving(true);
+        self.http.state.set_serving(true);
         self.health.set_serving(true).await;
         tracing::info!("serving");
     }
@@ -115,14 +139,16 @@ impl Listening {
     /// New connections are accepted during the drain delay: health checkers need them.
     pub(super) async fn drain(mut self, settings: &Settings) {
         tracing::info!("draining: health is NOT_SERVING, finishing requests in flight");
-        self.admin.set_serving(false);
+        self.http.state.set_serving(false);
         self.health.set_serving(false).await;
         tokio::time::sleep(settings.drain_delay).await;
         self.accepting.shutdown().await;
         self.health.end_watches().await;
         self.drain.send_replace(true);
         self.tls.stop();
-        if tokio::time::timeout(settings.drain_timeout, self.workers.finished()).await.is_err() {
+        let http_ends = self.http.stop(settings.drain_timeout);
+        let workers_end = tokio::time::timeout(settings.drain_timeout, self.workers.finished());
+        if tokio::join!(workers_end, http_ends).0.is_err() {
             tracing::warn!(timeout = ?settings.drain_timeout, "drain timeout reached; closing the remaining connections");
         }
         if let Some(traces) = self.traces {
@@ -140,7 +166,7 @@ async fn accept(listener: Listener, tls: Option<PortTls>, ready: Ready) {
             (Err(error), _) => {
                 // Out of file descriptors, most likely; open connections are not affected.
                 tracing::warn!(%error, "cannot accept a connection; retrying");
-                tokio::time::sleep(admin::ACCEPT_RETRY).await;
+                tokio::time::sleep(http_port::ACCEPT_RETRY).await;
             }
         }
     }

@@ -3,27 +3,29 @@
 //! One thread accepts connections and dispatches each to the worker with the fewest. A worker is a thread with a runtime
 //! of its own, so that a decision never crosses threads. Workers share state through the sharded store alone.
 
-mod admin;
 mod background;
 mod clock_follower;
 mod connection;
 mod connections;
 mod error;
 mod handshakes;
+mod http_port;
 mod listening;
 mod memory;
 mod service_manager;
 mod settings;
 mod sweeper;
 mod tls;
+mod token_file;
 mod workers;
 
 pub use crate::transport::{ListenAddress, ListenAddressError, TlsFiles, TlsFilesError};
 pub use connections::ConnectionBounds;
 pub use error::ServeError;
 pub use memory::available as available_memory;
-pub use settings::{RuleSettings, Settings};
+pub use settings::{HttpSettings, RuleSettings, Settings};
 pub use tls::TlsSettings;
+pub use token_file::TokenFileError;
 
 use crate::{clock::Clock, limiter::Limiter, snapshot::Writer, transport::InheritedSockets};
 use background::Background;

@@ -2,7 +2,7 @@
 
 use super::{ConnectionBounds, TlsSettings};
 use crate::{
-    api::{LongLivedBounds, TestClock},
+    api::{LongLivedBounds, TestClock, http::HttpBounds},
     config::{ReloadRequests, watch::WatchSettings},
     http2::Http2Settings,
     limit::RequestLimits,
@@ -20,8 +20,10 @@ pub struct Settings {
     pub listen: Vec<ListenAddress>,
     /// The service that sets the clock; in tests only.
     pub test_clock: Option<TestClock>,
-    /// Address of the admin port (metrics and probes over HTTP), if any.
+    /// Address of the HTTP port, if any.
     pub http_listen: Option<ListenAddress>,
+    /// The HTTP port.
+    pub http: HttpSettings,
     /// TLS of both ports.
     pub tls: TlsSettings,
     /// The rules of the limiter at the start, and the sources of later ones.
@@ -57,6 +59,15 @@ impl Settings {
     pub(super) fn is_measured(&self) -> bool {
         self.http_listen.is_some()
     }
+}
+
+/// The HTTP port.
+#[derive(Clone, Debug, Default)]
+pub struct HttpSettings {
+    /// Bounds on its clients.
+    pub bounds: HttpBounds,
+    /// The file of bearer tokens; none if requests need no token.
+    pub token_file: Option<PathBuf>,
 }
 
 /// The rules of the limiter at the start, and the sources of later ones.

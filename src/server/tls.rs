@@ -90,6 +90,12 @@ impl Tls {
         &self.counts
     }
 
+    /// Reports TLS clients of a port, `grpc` or `http`, that has no TLS.
+    pub(super) fn on_plaintext(&self, port: &'static str, clock: &Arc<dyn Clock>) -> TlsOnPlaintext {
+        let counts = if port == "http" { &self.counts.http } else { &self.counts.grpc };
+        TlsOnPlaintext { port, counts: Arc::clone(counts), clock: Arc::clone(clock) }
+    }
+
     /// TLS of a listener of the gRPC port; none on a Unix socket, which other machines cannot reach.
     pub(super) fn grpc(&self, listener: &Listener) -> Option<PortTls> {
         self.grpc.clone().filter(|_| listener.is_tcp())
@@ -162,11 +168,12 @@ fn reload(port: &TlsPort, now: Duration) {
     }
 }
 
-/// Counts and logs clients that send TLS to the gRPC port although it has none.
+/// Counts and logs clients that send TLS to a port although it has none.
 #[derive(Clone)]
 pub(super) struct TlsOnPlaintext {
-    pub(super) counts: Arc<TlsCounts>,
-    pub(super) clock: Arc<dyn Clock>,
+    port: &'static str,
+    counts: Arc<TlsCounts>,
+    clock: Arc<dyn Clock>,
 }
 
 impl TlsOnPlaintext {
@@ -174,7 +181,7 @@ impl TlsOnPlaintext {
         let result = HandshakeResult::TlsOnPlaintextPort;
         if let Some(count) = self.counts.count(result, now(&*self.clock)) {
             let (result, remedy) = (result.label(), result.remedy());
-            tracing::warn!(port = "grpc", %peer, result, count, "connection refused: {remedy}");
+            tracing::warn!(port = self.port, %peer, result, count, "connection refused: {remedy}");
         }
     }
 }

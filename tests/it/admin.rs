@@ -12,7 +12,7 @@ pub fn start(rules: &str, args: &[&str]) -> (Server, u16) {
 pub fn start_from(rules: &Path, args: &[&str]) -> (Server, u16) {
     let server = Server::with_rules(rules, &[&["--http-listen", "127.0.0.1:0"], args].concat());
     let line =
-        server.log().into_iter().find(|line| line.contains("admin port listening")).expect("it is logged");
+        server.log().into_iter().find(|line| line.contains("HTTP port listening")).expect("it is logged");
     let line: serde_json::Value = serde_json::from_str(&line).expect("JSON");
     let port = line["address"].as_str().and_then(|address| address.rsplit(':').next()?.parse().ok());
     (server, port.expect("an address"))
@@ -74,6 +74,11 @@ async fn the_metrics_count_decisions() {
     assert!(!found.keys().any(|name| name.contains("snapshot")), "there are no snapshots");
     assert_eq!(get(port, "/livez").await, (200, "alive\n".to_owned()));
     assert_eq!(get(port, "/readyz").await, (200, "serving\n".to_owned()));
+    assert_eq!(get(port, "/healthcheck").await, (200, "OK".to_owned()));
+    assert_eq!(
+        get(port, "/version").await.1,
+        format!("{{\"name\":\"tidegate\",\"version\":\"{}\"}}", env!("CARGO_PKG_VERSION"))
+    );
     assert_eq!(get(port, "/").await.0, 404);
 }
 
@@ -107,6 +112,7 @@ async fn a_draining_server_is_not_ready() {
     // The signal takes its time to arrive.
     while get(port, "/readyz").await.0 == 200 {}
     assert_eq!(get(port, "/readyz").await.0, 503);
+    assert_eq!(get(port, "/healthcheck").await.0, 500);
     assert_eq!(get(port, "/livez").await.0, 200);
 }
 

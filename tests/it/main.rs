@@ -14,6 +14,8 @@ mod explain;
 mod fast_path;
 mod flood;
 mod health;
+mod http_bounds;
+mod http_tokens;
 mod json;
 mod metrics;
 mod queue;

@@ -50,7 +50,7 @@ fn limit(requests: u32) -> String {
 fn start(path: &Path, args: &[&str]) -> (Server, u16) {
     let server = Server::with_rules(path, &[&["--http-listen", "127.0.0.1:0"], args].concat());
     let log = server.log();
-    let line = log.iter().find(|line| line.contains("admin port listening")).expect("it is logged");
+    let line = log.iter().find(|line| line.contains("HTTP port listening")).expect("it is logged");
     let line: Value = serde_json::from_str(line).expect("JSON");
     let port = line["address"].as_str().and_then(|address| address.rsplit(':').next()?.parse().ok());
     (server, port.expect("an address"))

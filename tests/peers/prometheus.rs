@@ -155,7 +155,7 @@ fn server(folder: &tempfile::TempDir) -> (Server, String) {
         ]
         .concat(),
     );
-    let line = server.log().into_iter().find(|line| line.contains("admin port listening"));
+    let line = server.log().into_iter().find(|line| line.contains("HTTP port listening"));
     let line: Value = serde_json::from_str(&line.expect("it is logged")).expect("JSON");
     let address = line["address"].as_str().expect("an address").to_owned();
     (server, address)

@@ -1,23 +1,32 @@
-//! The HTTP port: figures, probes and rules for operators, and `POST /json` for clients without gRPC.
+//! The HTTP port: metrics, rules and probes for operators, and `POST /json` for clients without gRPC.
+//!
+//! Invariants: every route but the probes requires a bearer token if tokens are set, and is refused before its body is read; no
+//! client holds more than the bounds allow, and none longer than the times, each of which measures complete work.
 
+mod authorization;
+mod connection;
 mod json;
+mod operators;
+mod probes;
+mod timed_stream;
+mod tokens;
+mod whole_body;
 
-use crate::{
-    config::{Config, describe},
-    service::RateLimitService,
-    telemetry::{Metrics, MetricsFormat},
-};
+pub(crate) use connection::serve_connection;
+pub(crate) use timed_stream::Progress;
+pub use tokens::{NewToken, TokenName, Tokens, TokensError};
+
+use crate::{config::Config, service::RateLimitService, telemetry::Metrics};
+use arc_swap::ArcSwap;
 use axum::{
     Router,
-    body::Bytes,
-    extract::State,
-    http::{
-        HeaderMap, StatusCode,
-        header::{ACCEPT, CONTENT_TYPE, VARY},
-    },
+    extract::{DefaultBodyLimit, Extension, State},
+    http::{HeaderMap, StatusCode},
+    middleware,
     response::{IntoResponse, Response},
-    routing::{get, post},
+    routing::{MethodRouter, get, post},
 };
+use bytes::Bytes;
 use std::{
     sync::{
         Arc, OnceLock,
@@ -26,28 +35,67 @@ use std::{
     time::Duration,
 };
 
-/// Time that a queued request may wait.
-const WAIT_MAX: Duration = Duration::from_secs(10);
+/// Bounds on the clients of the port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HttpBounds {
+    /// Connections at once. Beyond it, the one that has been without a request for longest is closed.
+    pub connections_max: usize,
+    /// Bytes of the line and the headers of a request.
+    pub header_bytes_max: usize,
+    /// Bytes of the body of a request.
+    pub body_bytes_max: usize,
+    /// Time for each of: the headers, the body, the queueing of a request by its rule, the writing of a response.
+    pub timeout: Duration,
+    /// Time that a connection may stay open between two requests.
+    pub idle_timeout: Duration,
+}
 
-/// State of the admin port.
+impl Default for HttpBounds {
+    fn default() -> Self {
+        Self {
+            connections_max: 256,
+            header_bytes_max: 16 << 10,
+            body_bytes_max: 512 << 10,
+            timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(120),
+        }
+    }
+}
+
+/// State of the HTTP port.
 #[derive(Clone)]
-pub struct Admin {
+pub struct HttpState {
     service: RateLimitService,
+    bounds: HttpBounds,
+    /// None if requests need no token.
+    tokens: Option<Arc<ArcSwap<Tokens>>>,
     metrics: Arc<Metrics>,
     is_serving: Arc<AtomicBool>,
     /// The rules; none until the counters are restored.
     config: Arc<OnceLock<Arc<Config>>>,
 }
 
-impl Admin {
+impl HttpState {
     /// The state of a server that starts: it is not serving.
-    pub fn new(service: RateLimitService) -> Self {
-        Self { service, metrics: Arc::default(), is_serving: Arc::default(), config: Arc::default() }
+    pub fn new(service: RateLimitService, bounds: HttpBounds, tokens: Option<Arc<ArcSwap<Tokens>>>) -> Self {
+        Self {
+            service,
+            bounds,
+            tokens,
+            metrics: Arc::default(),
+            is_serving: Arc::default(),
+            config: Arc::default(),
+        }
     }
 
     /// The metrics.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    /// The bounds on clients.
+    pub fn bounds(&self) -> &HttpBounds {
+        &self.bounds
     }
 
     /// Sets the owner of the rules. Only the first call has an effect.
@@ -61,65 +109,65 @@ impl Admin {
     }
 }
 
-/// The routes of the admin port.
-pub fn router(admin: Admin) -> Router {
-    Router::new()
-        .route("/metrics", get(metrics))
-        .route("/json", post(should_rate_limit))
-        .route("/livez", get(|| async { "alive\n" }))
-        .route("/readyz", get(ready))
-        .route("/rules", get(rules))
-        .route("/rules/status", get(rules_status))
-        .fallback(|| async {
-            (
-                StatusCode::NOT_FOUND,
-                "not found; there are /json, /metrics, /livez, /readyz, /rules and /rules/status\n",
-            )
-        })
-        .with_state(admin)
+/// Access to a route where tokens are set.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Access {
+    /// Probes of orchestrators and load balancers send no token.
+    Open,
+    Token,
 }
 
-async fn should_rate_limit(State(admin): State<Admin>, headers: HeaderMap, body: Bytes) -> Response {
-    json::should_rate_limit(&admin.service, &headers, "", WAIT_MAX, &body).await
+struct Route {
+    path: &'static str,
+    access: Access,
+    handler: fn() -> MethodRouter<HttpState>,
 }
 
-async fn metrics(State(admin): State<Admin>, headers: HeaderMap) -> impl IntoResponse {
-    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
-    let format = MetricsFormat::negotiate(accept);
-    ([(CONTENT_TYPE, format.content_type()), (VARY, "accept")], admin.metrics.text(format))
+/// Every route. `docs/openapi.yaml` describes them.
+const ROUTES: [Route; 8] = [
+    Route { path: "/json", access: Access::Token, handler: || post(should_rate_limit) },
+    Route { path: "/metrics", access: Access::Token, handler: || get(operators::metrics) },
+    Route { path: "/rules", access: Access::Token, handler: || get(operators::rules) },
+    Route { path: "/rules/status", access: Access::Token, handler: || get(operators::rules_status) },
+    Route { path: "/version", access: Access::Token, handler: || get(operators::version) },
+    Route { path: "/livez", access: Access::Open, handler: || get(probes::live) },
+    Route { path: "/readyz", access: Access::Open, handler: || get(probes::ready) },
+    Route { path: "/healthcheck", access: Access::Open, handler: || get(probes::healthcheck) },
+];
+
+/// The routes of the port.
+pub fn router(state: HttpState) -> Router {
+    let routes = |access| {
+        let of_access = ROUTES.iter().filter(|route| route.access == access);
+        of_access.fold(Router::new(), |router, route| router.route(route.path, (route.handler)()))
+    };
+    // A layer added later is passed earlier: the token is checked before the body is received.
+    let whole_body = middleware::from_fn_with_state(state.clone(), whole_body::receive);
+    let token = middleware::from_fn_with_state(state.clone(), authorization::require_token);
+    routes(Access::Token)
+        .route_layer(whole_body.clone())
+        .route_layer(token)
+        .merge(routes(Access::Open).route_layer(whole_body))
+        .layer(DefaultBodyLimit::disable())
+        .fallback(not_found)
+        .with_state(state)
 }
 
-/// The rules in force: JSON, or the YAML they were built from where `Accept` names it.
-async fn rules(State(admin): State<Admin>, headers: HeaderMap) -> Response {
-    let Some(config) = admin.config.get().cloned() else { return starting() };
-    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
-    let is_yaml = accept.is_some_and(|accept| accept.contains("yaml"));
-    let content_type = if is_yaml { "application/yaml" } else { "application/json" };
-    // On a thread of its own: a hundred thousand rules take longer than connections should wait to be accepted.
-    let text = tokio::task::spawn_blocking(move || match is_yaml {
-        true => describe::sources_to_yaml(&config.sources()),
-        false => describe::rules_to_json(&config.limiter().rules()).to_string(),
-    });
-    match text.await {
-        Ok(text) => ([(CONTENT_TYPE, content_type), (VARY, "accept")], text).into_response(),
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-    }
+async fn not_found() -> impl IntoResponse {
+    let paths: Vec<&str> = ROUTES.iter().map(|route| route.path).collect();
+    (StatusCode::NOT_FOUND, format!("not found; there are {}\n", paths.join(", ")))
 }
 
-async fn rules_status(State(admin): State<Admin>) -> Response {
-    let Some(config) = admin.config.get() else { return starting() };
-    let status = describe::status_to_json(&config.status());
-    ([(CONTENT_TYPE, "application/json")], status.to_string()).into_response()
-}
+/// The client of a connection, in the extensions of its requests. See [`CallOrigin::peer`](crate::service::CallOrigin).
+#[derive(Clone)]
+struct ClientAddress(Arc<str>);
 
-fn starting() -> Response {
-    (StatusCode::SERVICE_UNAVAILABLE, "starting: the counters are being restored\n").into_response()
-}
-
-async fn ready(State(admin): State<Admin>) -> impl IntoResponse {
-    if admin.is_serving.load(Ordering::Relaxed) {
-        (StatusCode::OK, "serving\n")
-    } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "not serving: starting, restoring the counters, or draining\n")
-    }
+async fn should_rate_limit(
+    State(state): State<HttpState>,
+    client: Option<Extension<ClientAddress>>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let client = client.as_ref().map_or("", |Extension(ClientAddress(address))| address);
+    json::should_rate_limit(&state.service, &headers, client, state.bounds.timeout, &body).await
 }

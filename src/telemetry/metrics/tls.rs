@@ -16,14 +16,8 @@ impl Page<'_> {
         self.samples("tls_handshakes", help, Kind::Counter, &mut |samples| {
             for (port, counts) in ports {
                 for result in HandshakeResult::ALL {
-                    // The HTTP port answers such clients by HTTP, and counts nothing.
-                    let is_shown = match result {
-                        HandshakeResult::TlsOnPlaintextPort => {
-                            *port == "grpc" && counts.not_after().is_none()
-                        }
-                        _ => counts.not_after().is_some(),
-                    };
-                    if is_shown {
+                    let has_tls = counts.not_after().is_some();
+                    if has_tls == (result != HandshakeResult::TlsOnPlaintextPort) {
                         let labels = [("port", *port), ("result", result.label())];
                         samples.sample(&labels, counts.handshakes(result).into())?;
                     }

@@ -76,7 +76,8 @@ impl HandshakeResult {
             Self::Completed => "TLS handshake completed",
             Self::NotTls => "client without TLS on a TLS port; configure TLS on the client",
             Self::TlsOnPlaintextPort => {
-                "client with TLS on a port without TLS; set --tls-cert and --tls-key, or remove TLS from the client"
+                "client with TLS on a port without TLS; set --tls-cert and --tls-key (--http-tls-cert and --http-tls-key for the \
+                 HTTP port), or remove TLS from the client"
             }
             Self::Incompatible => {
                 "no common TLS version, cipher suite or ALPN protocol; TLS 1.2 and 1.3 are served"

@@ -8,7 +8,10 @@ use tidegate::{
     clock::{Clock, ManualClock},
     http2::Http2Settings,
     limit::{RequestLimits, Timestamp},
-    server::{self, ConnectionBounds, ListenAddress, RuleSettings, ServeError, Settings, Start, TlsSettings},
+    server::{
+        self, ConnectionBounds, HttpSettings, ListenAddress, RuleSettings, ServeError, Settings, Start,
+        TlsSettings,
+    },
     service::{MeterSettings, ResponseOptions},
 };
 use tokio::sync::oneshot;
@@ -39,6 +42,7 @@ impl InProcess {
             decision_log: None,
             listen: vec![ListenAddress::Unix(socket.clone())],
             http_listen: None,
+            http: HttpSettings::default(),
             tls: TlsSettings::default(),
             rules: RuleSettings::default(),
             threads: NonZeroUsize::MIN,

@@ -111,7 +111,7 @@ impl Server {
 
     /// The port of `--http-listen`.
     pub fn admin_port(&self) -> u16 {
-        let is_line = |line: &String| line.contains("admin port listening");
+        let is_line = |line: &String| line.contains("HTTP port listening");
         let line = self.log().into_iter().find(is_line).expect("it is logged");
         let line: serde_json::Value = serde_json::from_str(&line).expect("JSON");
         let address = line["address"].as_str().expect("an address");

@@ -1,0 +1,68 @@
+//! Bearer tokens (RFC 6750): a request without a token of the file is refused with 401.
+
+use super::HttpState;
+use axum::{
+    extract::{Request, State},
+    http::{
+        HeaderMap, StatusCode,
+        header::{AUTHORIZATION, WWW_AUTHENTICATE},
+    },
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+
+/// A request without a token gets no error code, as RFC 6750 requires.
+const NO_TOKEN: (&str, &str) =
+    (r#"Bearer realm="tidegate""#, "send a token: `authorization: Bearer TOKEN`\n");
+
+const INVALID_TOKEN: (&str, &str) = (
+    r#"Bearer realm="tidegate", error="invalid_token""#,
+    "the token has no line in the file of --http-token-file\n",
+);
+
+pub(super) async fn require_token(State(state): State<HttpState>, request: Request, next: Next) -> Response {
+    let Some(tokens) = &state.tokens else { return next.run(request).await };
+    let (challenge, reason) = match bearer_token(request.headers()) {
+        None => NO_TOKEN,
+        Some(token) => match tokens.load().name_of(token) {
+            Some(name) => {
+                tracing::trace!(name, path = request.uri().path(), "request with a token");
+                return next.run(request).await;
+            }
+            None => INVALID_TOKEN,
+        },
+    };
+    (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, challenge)], reason).into_response()
+}
+
+/// The credentials of the scheme `Bearer`, whose name is case-insensitive. None if there are several headers: which of them
+/// counts is not defined.
+fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let (value, None) = (values.next()?.as_bytes(), values.next()) else { return None };
+    let (scheme, token) = value.split_at_checked("Bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then_some(token.trim_ascii())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(values: &[&'static str]) -> Option<String> {
+        let headers = values.iter().map(|value| (AUTHORIZATION, value.parse().expect("a header value")));
+        bearer_token(&headers.collect()).map(|token| String::from_utf8_lossy(token).into_owned())
+    }
+
+    #[test]
+    fn one_header_of_the_scheme_bearer_has_a_token() {
+        assert_eq!(token(&["Bearer abc"]).as_deref(), Some("abc"));
+        assert_eq!(token(&["bearer  abc"]).as_deref(), Some("abc"));
+        for values in [&[][..], &["Basic abc"], &["Bearer"], &["abc"], &["Bearerabc def"]] {
+            assert_eq!(token(values), None, "{values:?}");
+        }
+        let mut two = HeaderMap::new();
+        two.append(AUTHORIZATION, "Bearer a".parse().unwrap());
+        two.append(AUTHORIZATION, "Bearer b".parse().unwrap());
+        assert_eq!(bearer_token(&two), None);
+    }
+}

@@ -1,0 +1,51 @@
+//! Routes for operators: metrics, the rules in force, the version.
+
+use super::HttpState;
+use crate::{config::describe, telemetry::MetricsFormat};
+use axum::{
+    extract::State,
+    http::{
+        HeaderMap, StatusCode,
+        header::{ACCEPT, CONTENT_TYPE, VARY},
+    },
+    response::{IntoResponse, Response},
+};
+use serde_json::json;
+
+pub(super) async fn metrics(State(state): State<HttpState>, headers: HeaderMap) -> impl IntoResponse {
+    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
+    let format = MetricsFormat::negotiate(accept);
+    ([(CONTENT_TYPE, format.content_type()), (VARY, "accept")], state.metrics.text(format))
+}
+
+/// The rules in force: JSON, or the YAML they were built from where `Accept` names it.
+pub(super) async fn rules(State(state): State<HttpState>, headers: HeaderMap) -> Response {
+    let Some(config) = state.config.get().cloned() else { return starting() };
+    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
+    let is_yaml = accept.is_some_and(|accept| accept.contains("yaml"));
+    let content_type = if is_yaml { "application/yaml" } else { "application/json" };
+    // On a thread of its own: a hundred thousand rules take longer than other requests should wait.
+    let text = tokio::task::spawn_blocking(move || match is_yaml {
+        true => describe::sources_to_yaml(&config.sources()),
+        false => describe::rules_to_json(&config.limiter().rules()).to_string(),
+    });
+    match text.await {
+        Ok(text) => ([(CONTENT_TYPE, content_type), (VARY, "accept")], text).into_response(),
+        Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "the rules could not be written\n").into_response(),
+    }
+}
+
+pub(super) async fn rules_status(State(state): State<HttpState>) -> Response {
+    let Some(config) = state.config.get() else { return starting() };
+    let status = describe::status_to_json(&config.status());
+    ([(CONTENT_TYPE, "application/json")], status.to_string()).into_response()
+}
+
+pub(super) async fn version() -> impl IntoResponse {
+    let version = json!({ "name": "tidegate", "version": env!("CARGO_PKG_VERSION") });
+    ([(CONTENT_TYPE, "application/json")], version.to_string())
+}
+
+fn starting() -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, "starting: the counters are being restored\n").into_response()
+}

@@ -1,0 +1,198 @@
+//! Bearer tokens and their file: a line `NAME:SHA-256` for each token, as `tidegate token` writes it.
+//!
+//! The file has hashes alone: who reads it learns no token. A token is 32 random bytes, so that a plain hash cannot be reversed
+//! by guessing.
+
+use sha2::{Digest, Sha256};
+use std::{fmt, str::FromStr};
+use subtle::ConstantTimeEq;
+
+/// Bytes of randomness in a token.
+const TOKEN_BYTES: usize = 32;
+/// Found by scanners of leaked secrets.
+const PREFIX: &str = "tidegate_";
+const NAME_BYTES_MAX: usize = 64;
+
+type Hash = [u8; 32];
+
+/// The tokens of a file; at least one.
+#[derive(Debug)]
+pub struct Tokens(Vec<(TokenName, Hash)>);
+
+/// The name of a token: 1 to 64 of `A-Z a-z 0-9 . _ -`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TokenName(String);
+
+/// A token that was just made. Its text is not stored anywhere.
+pub struct NewToken {
+    name: TokenName,
+    text: String,
+}
+
+/// Reasons why a token file is refused, each with its line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TokensError(Vec<(usize, String)>);
+
+impl Tokens {
+    /// Parses a file. Empty lines and lines that begin with `#` are skipped.
+    pub fn parse(text: &str) -> Result<Self, TokensError> {
+        let (mut tokens, mut errors) = (Vec::<(TokenName, Hash)>::new(), Vec::new());
+        for (number, line) in (1..).zip(text.lines()) {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            match parse_line(line) {
+                Ok((name, _)) if tokens.iter().any(|(other, _)| *other == name) => {
+                    errors.push((number, format!("the name {name} occurs twice; choose another")));
+                }
+                Ok(token) => tokens.push(token),
+                Err(error) => errors.push((number, error)),
+            }
+        }
+        if tokens.is_empty() && errors.is_empty() {
+            errors.push((0, "no token; add a line with `tidegate token NAME`".into()));
+        }
+        if errors.is_empty() { Ok(Self(tokens)) } else { Err(TokensError(errors)) }
+    }
+
+    /// The name of a token. The time does not depend on which one it is, or how much of one it resembles.
+    pub(super) fn name_of(&self, token: &[u8]) -> Option<&str> {
+        let hash = hash(token);
+        let mut found = None;
+        for (name, expected) in &self.0 {
+            if bool::from(hash.ct_eq(expected)) {
+                found = Some(&*name.0);
+            }
+        }
+        found
+    }
+
+    /// Number of tokens.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl NewToken {
+    /// Makes a token.
+    pub fn generate(name: TokenName) -> Result<Self, getrandom::Error> {
+        let mut bytes = [0; TOKEN_BYTES];
+        getrandom::fill(&mut bytes)?;
+        Ok(Self { name, text: format!("{PREFIX}{}", to_hex(&bytes)) })
+    }
+
+    /// The text that a client sends.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Its line in the token file.
+    pub fn line(&self) -> String {
+        format!("{}:{}", self.name, to_hex(&hash(self.text.as_bytes())))
+    }
+}
+
+fn hash(token: &[u8]) -> Hash {
+    Sha256::digest(token).into()
+}
+
+fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn parse_line(line: &str) -> Result<(TokenName, Hash), String> {
+    let form = "write NAME:SHA-256, as `tidegate token NAME` prints it";
+    let (name, digits) = line.split_once(':').ok_or(form)?;
+    let name = name.trim().parse::<TokenName>()?;
+    let hash = hash_of_hex(digits.trim()).ok_or_else(|| {
+        // The line may hold a token by mistake, and errors are logged.
+        format!("the text after the colon is not 64 hexadecimal digits; {form}")
+    })?;
+    Ok((name, hash))
+}
+
+fn hash_of_hex(digits: &str) -> Option<Hash> {
+    let mut hash = Hash::default();
+    if digits.len() != 2 * hash.len() || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return None;
+    }
+    for (byte, at) in hash.iter_mut().zip((0..).step_by(2)) {
+        *byte = u8::from_str_radix(&digits[at..at + 2], 16).ok()?;
+    }
+    Some(hash)
+}
+
+impl FromStr for TokenName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let is_of_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        if (1..=NAME_BYTES_MAX).contains(&text.len()) && text.chars().all(is_of_name) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err("the name is not 1 to 64 of A-Z a-z 0-9 . _ -".into())
+        }
+    }
+}
+
+impl fmt::Display for TokenName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for TokensError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines = self.0.iter().map(|(line, error)| match line {
+            0 => error.clone(),
+            line => format!("line {line}: {error}"),
+        });
+        f.write_str(&lines.collect::<Vec<_>>().join("; "))
+    }
+}
+
+impl std::error::Error for TokensError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn new(name: &str) -> NewToken {
+        NewToken::generate(name.parse().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_token_is_found_by_its_text_and_by_nothing_else() {
+        let (one, other) = (new("one"), new("other"));
+        let file = format!(
+            "# tokens\n\n{}\n  {}  \r\n",
+            one.line(),
+            other.line().to_uppercase().replace("OTHER", "other")
+        );
+        let tokens = Tokens::parse(&file).unwrap();
+        assert_eq!(tokens.count(), 2);
+        assert_eq!(tokens.name_of(one.text().as_bytes()), Some("one"));
+        assert_eq!(tokens.name_of(other.text().as_bytes()), Some("other"));
+        let hash_as_token = one.line().rsplit(':').next().unwrap().to_owned();
+        for wrong in [hash_as_token, String::new(), one.text().to_uppercase(), one.text()[1..].to_owned()] {
+            assert_eq!(tokens.name_of(wrong.as_bytes()), None, "{wrong}");
+        }
+        assert!(!file.contains(one.text()) && one.text() != other.text());
+    }
+
+    #[test]
+    fn every_line_with_an_error_is_reported_and_shows_no_secret() {
+        let line = new("one").line();
+        let file = format!("{line}\nsecret\nname:secret\n{line}\na b:{}\n", "0".repeat(64));
+        let error = Tokens::parse(&file).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "line 2: write NAME:SHA-256, as `tidegate token NAME` prints it; line 3: the text after the colon is not 64 \
+             hexadecimal digits; write NAME:SHA-256, as `tidegate token NAME` prints it; line 4: the name one occurs twice; \
+             choose another; line 5: the name is not 1 to 64 of A-Z a-z 0-9 . _ -"
+        );
+        let empty = Tokens::parse("# none yet\n").unwrap_err();
+        assert_eq!(empty.to_string(), "no token; add a line with `tidegate token NAME`");
+    }
+}

@@ -1,0 +1,54 @@
+//! Flags of the HTTP port.
+
+use crate::{
+    api::http::HttpBounds,
+    server::{HttpSettings, ListenAddress},
+};
+use clap::Args;
+use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
+
+/// The HTTP port: metrics, rules and probes for operators, and decisions for clients without gRPC.
+#[derive(Args)]
+#[command(next_help_heading = "HTTP")]
+pub(super) struct HttpFlags {
+    /// Address of the HTTP port (docs/openapi.yaml lists its routes); by default there is none.
+    #[arg(long, env = "TIDEGATE_HTTP_LISTEN", value_name = "ADDR")]
+    pub(super) http_listen: Option<ListenAddress>,
+    /// File of bearer tokens, as `tidegate token` writes it. Requests then need a token, except those of probes. Read again when
+    /// it changes.
+    #[arg(long, env = "TIDEGATE_HTTP_TOKEN_FILE", value_name = "FILE", requires = "http_listen")]
+    http_token_file: Option<PathBuf>,
+    /// Maximum number of HTTP connections. Beyond it the idlest one is closed.
+    #[arg(long, env = "TIDEGATE_HTTP_MAX_CONNECTIONS", value_name = "N", default_value = "256")]
+    http_max_connections: NonZeroUsize,
+    /// Maximum bytes of the line and the headers of an HTTP request; a longer head is refused with 431.
+    #[arg(long, env = "TIDEGATE_HTTP_MAX_HEADER_BYTES", value_name = "BYTES", default_value_t = HttpBounds::default().header_bytes_max)]
+    http_max_header_bytes: usize,
+    /// Maximum bytes of the body of an HTTP request; a longer one is refused with 413.
+    #[arg(long, env = "TIDEGATE_HTTP_MAX_BODY_BYTES", value_name = "BYTES", default_value_t = HttpBounds::default().body_bytes_max)]
+    http_max_body_bytes: usize,
+    /// Time for each of: the headers of an HTTP request, its body, its wait in a queue of its rule, the writing of its response.
+    #[arg(
+        long, env = "TIDEGATE_HTTP_TIMEOUT", value_name = "TIME", value_parser = super::interval, default_value = "10s"
+    )]
+    http_timeout: Duration,
+    /// Time after which an HTTP connection without requests is closed.
+    #[arg(
+        long, env = "TIDEGATE_HTTP_IDLE_TIMEOUT", value_name = "TIME", value_parser = super::interval,
+        default_value = "2m"
+    )]
+    http_idle_timeout: Duration,
+}
+
+impl HttpFlags {
+    pub(super) fn settings(&self) -> HttpSettings {
+        let bounds = HttpBounds {
+            connections_max: self.http_max_connections.get(),
+            header_bytes_max: self.http_max_header_bytes,
+            body_bytes_max: self.http_max_body_bytes,
+            timeout: self.http_timeout,
+            idle_timeout: self.http_idle_timeout,
+        };
+        HttpSettings { bounds, token_file: self.http_token_file.clone() }
+    }
+}

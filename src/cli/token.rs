@@ -1,0 +1,36 @@
+//! `tidegate token`: makes a bearer token of the HTTP port.
+
+use super::Failure;
+use crate::api::http::{NewToken, TokenName};
+use clap::Args;
+use std::{fs::OpenOptions, io::Write, os::unix::fs::OpenOptionsExt, path::PathBuf, process::ExitCode};
+
+/// Makes a bearer token for the HTTP port of `serve --http-token-file`.
+///
+/// The token is printed once and stored nowhere; the file has its hash. Without --file, the line for the file is printed as well.
+#[derive(Args)]
+pub(super) struct Token {
+    /// Name of the token, for people: 1 to 64 of A-Z a-z 0-9 . _ -
+    name: TokenName,
+    /// File to append the line to. It is created if it does not exist, readable by its owner alone.
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+impl Token {
+    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+        let token = NewToken::generate(self.name)?;
+        match &self.file {
+            None => println!("token: {}\nline:  {}", token.text(), token.line()),
+            Some(path) => {
+                let options = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
+                // One write: a server that watches the file reads the whole line.
+                let line = format!("{}\n", token.line());
+                let written = options.and_then(|mut file| file.write_all(line.as_bytes()));
+                written.map_err(|error| Failure(format!("{}: {error}", path.display())))?;
+                println!("{}", token.text());
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

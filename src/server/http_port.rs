@@ -1,0 +1,160 @@
+//! The HTTP port: a thread with a runtime of its own, so that long pages and many clients delay neither accepting nor decisions.
+//!
+//! Invariant: at most `connections_max` connections are open. Beyond it, the one without a request in progress whose last request
+//! is the longest ago is closed; if there is none, the new one.
+
+use super::{ServeError, handshakes::Ready, tls::TlsOnPlaintext};
+use crate::{
+    api::http::{self, HttpState, Progress},
+    transport::Accepted,
+};
+use std::{
+    collections::HashMap,
+    sync::{Arc, atomic::AtomicU64},
+    time::Duration,
+};
+use tokio::{
+    sync::{mpsc, watch},
+    task::{AbortHandle, Id, JoinSet},
+    time::timeout,
+};
+
+/// Pause after a failed accept: the process is most likely out of file descriptors.
+pub(super) const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+/// Accepted connections that wait for the thread.
+const WAITING_MAX: usize = 64;
+
+/// The running port.
+pub(super) struct HttpPort {
+    connections: mpsc::Sender<Accepted>,
+    /// The time that requests in progress have to end, once the port stops.
+    stop: watch::Sender<Option<Duration>>,
+    /// Receives nothing; closed when the thread ends.
+    finished: mpsc::Receiver<()>,
+}
+
+impl HttpPort {
+    pub(super) fn start(state: HttpState, tls_on_plaintext: TlsOnPlaintext) -> Result<Self, ServeError> {
+        let failed = |source| ServeError::Start { what: "the HTTP thread", source };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let (connections, accepted) = mpsc::channel(WAITING_MAX);
+        let (stop, stopped) = watch::channel(None);
+        let (alive, finished) = mpsc::channel(1);
+        let thread = PortThread {
+            state,
+            tls_on_plaintext,
+            open: HashMap::new(),
+            opened: 0,
+            requests: Arc::default(),
+            stopped,
+        };
+        let run = move || {
+            runtime.block_on(thread.run(accepted));
+            // Ends the tasks that are left.
+            drop(runtime);
+            drop(alive);
+        };
+        std::thread::Builder::new().name("http".into()).spawn(run).map_err(failed)?;
+        Ok(Self { connections, stop, finished })
+    }
+
+    /// Takes connections that are ready to be served. One too many is closed.
+    pub(super) fn ready(&self) -> Ready {
+        let connections = self.connections.clone();
+        Arc::new(move |accepted| _ = connections.try_send(accepted))
+    }
+
+    /// Accepts nothing more, and completes when every request has ended, or after `time` at the latest.
+    pub(super) async fn stop(mut self, time: Duration) {
+        self.stop.send_replace(Some(time));
+        while self.finished.recv().await.is_some() {}
+    }
+}
+
+/// An open connection.
+struct Open {
+    opened: u64,
+    progress: Arc<Progress>,
+    task: AbortHandle,
+}
+
+/// The state of the thread.
+struct PortThread {
+    state: HttpState,
+    tls_on_plaintext: TlsOnPlaintext,
+    open: HashMap<Id, Open>,
+    /// Number of connections so far.
+    opened: u64,
+    /// Number of requests so far.
+    requests: Arc<AtomicU64>,
+    stopped: watch::Receiver<Option<Duration>>,
+}
+
+impl PortThread {
+    async fn run(mut self, mut accepted: mpsc::Receiver<Accepted>) {
+        let router = http::router(self.state.clone());
+        let mut tasks = JoinSet::new();
+        let mut stopped = self.stopped.clone();
+        let time = loop {
+            tokio::select! {
+                // An error means that the server was dropped.
+                stopped = stopped.wait_for(Option::is_some) => {
+                    break stopped.map_or(None, |time| *time).unwrap_or_default();
+                }
+                Some(accepted) = accepted.recv() => self.serve(accepted, &router, &mut tasks),
+                Some(ended) = tasks.join_next_with_id() => {
+                    let id = ended.map_or_else(|error| error.id(), |(id, ())| id);
+                    self.open.remove(&id);
+                }
+            }
+        };
+        // Requests that are left are dropped with the runtime, and their responses not sent.
+        let _ = timeout(time, async { while tasks.join_next().await.is_some() {} }).await;
+    }
+
+    fn serve(&mut self, accepted: Accepted, router: &axum::Router, tasks: &mut JoinSet<()>) {
+        if self.open.len() >= self.state.bounds().connections_max && !self.evict() {
+            tracing::warn!(peer = %accepted.peer, "all HTTP connections are busy; closing a new one (--http-max-connections)");
+            return;
+        }
+        let peer = accepted.peer;
+        let stream = match accepted.register() {
+            Ok(stream) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "cannot register an HTTP connection with its runtime; closing it");
+                return;
+            }
+        };
+        let progress = Arc::<Progress>::default();
+        let (bounds, router, requests) = (*self.state.bounds(), router.clone(), Arc::clone(&self.requests));
+        let (of_task, tls_on_plaintext) = (Arc::clone(&progress), self.tls_on_plaintext.clone());
+        let mut stopped = self.stopped.clone();
+        let task = tasks.spawn(async move {
+            let drain = async {
+                // An error means that the port was dropped, which ends the connection too.
+                let _ = stopped.wait_for(Option::is_some).await;
+            };
+            let client = peer.to_string().into();
+            let served =
+                http::serve_connection(stream, client, router, bounds, Arc::clone(&of_task), requests, drain);
+            if let Err(error) = served.await {
+                tracing::debug!(%error, %peer, "HTTP connection failed");
+            }
+            if of_task.sent_tls() {
+                tls_on_plaintext.report(peer);
+            }
+        });
+        self.opened += 1;
+        self.open.insert(task.id(), Open { opened: self.opened, progress, task });
+    }
+
+    /// Closes the idlest connection. False if every one has a request in progress.
+    fn evict(&mut self) -> bool {
+        let idle = self.open.iter().filter(|(_, open)| open.progress.is_idle());
+        let idlest = idle.min_by_key(|(_, open)| (open.progress.recency(), open.opened)).map(|(id, _)| *id);
+        let Some(evicted) = idlest.and_then(|id| self.open.remove(&id)) else { return false };
+        evicted.task.abort();
+        true
+    }
+}

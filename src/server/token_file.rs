@@ -1,0 +1,98 @@
+//! The file of bearer tokens: read at the start, and again when it changes.
+
+use super::ServeError;
+use crate::{
+    api::http::{Tokens, TokensError},
+    config::watch::{Wake, Watch, WatchHandle, WatchSettings},
+};
+use arc_swap::ArcSwap;
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+/// Interval of a [`Watch`]'s own checks.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The thread that reads the file again when it changes.
+pub(super) struct TokenFile {
+    tokens: Arc<ArcSwap<Tokens>>,
+    watch: WatchHandle,
+    thread: JoinHandle<()>,
+}
+
+/// Reasons why a token file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenFileError {
+    /// It cannot be read.
+    #[error("{}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's error.
+        source: io::Error,
+    },
+    /// It has errors.
+    #[error("{}: {source}", path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// The errors.
+        source: TokensError,
+    },
+}
+
+impl TokenFile {
+    pub(super) fn start(path: &Path) -> Result<Self, ServeError> {
+        let path = path.to_owned();
+        let tokens = read(&path).map_err(ServeError::Tokens)?;
+        tracing::info!(tokens = tokens.count(), "HTTP requests need a bearer token");
+        let tokens = Arc::new(ArcSwap::from_pointee(tokens));
+        let mut watch = Watch::new(vec![path.clone()], WatchSettings::default());
+        let (handle, in_force) = (watch.handle(), Arc::clone(&tokens));
+        let run = move || {
+            loop {
+                match watch.wait(LOOK_INTERVAL) {
+                    Wake::Stopped => return,
+                    Wake::Changed | Wake::Requested => reload(&path, &in_force),
+                    Wake::Idle => {}
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("tokens".into()).spawn(run);
+        let thread = thread.map_err(|source| ServeError::Start { what: "the tokens thread", source })?;
+        Ok(Self { tokens, watch: handle, thread })
+    }
+
+    /// The tokens in force.
+    pub(super) fn tokens(&self) -> Arc<ArcSwap<Tokens>> {
+        Arc::clone(&self.tokens)
+    }
+
+    pub(super) fn stop(self) {
+        self.watch.stop();
+        // A panic was reported where it occurred.
+        let _ = self.thread.join();
+    }
+}
+
+fn read(path: &Path) -> Result<Tokens, TokenFileError> {
+    let path = path.to_owned();
+    match fs::read_to_string(&path) {
+        Err(source) => Err(TokenFileError::Read { path, source }),
+        Ok(text) => Tokens::parse(&text).map_err(|source| TokenFileError::Parse { path, source }),
+    }
+}
+
+fn reload(path: &Path, in_force: &ArcSwap<Tokens>) {
+    match read(path) {
+        Ok(tokens) => {
+            tracing::info!(tokens = tokens.count(), "HTTP tokens reloaded");
+            in_force.store(Arc::new(tokens));
+        }
+        Err(error) => tracing::error!(%error, "HTTP tokens not reloaded; those in force stay"),
+    }
+}

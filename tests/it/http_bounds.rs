@@ -1,0 +1,158 @@
+//! Bounds on the clients of the HTTP port, and clients that use TLS on it although it has none.
+
+use crate::{admin::start, support::Server};
+use std::{io, time::Duration};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::timeout,
+};
+
+const RULES: &str =
+    "{ domain: demo, descriptors: [{ key: api_key, rate_limit: { unit: day, requests_per_unit: 2 } }] }";
+/// Longer than any bound of these tests: a server that enforces none exceeds it.
+const PATIENCE: Duration = Duration::from_secs(20);
+const LIVE: &[u8] = b"GET /livez HTTP/1.1\r\nhost: test\r\n\r\n";
+
+async fn connect(port: u16) -> TcpStream {
+    TcpStream::connect(("127.0.0.1", port)).await.expect("the port accepts")
+}
+
+/// Everything until the server closes the connection.
+async fn rest(stream: &mut TcpStream) -> String {
+    let mut text = Vec::new();
+    let read =
+        timeout(PATIENCE, stream.read_to_end(&mut text)).await.expect("the server ends the connection");
+    if let Err(error) = read {
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{error}");
+    }
+    String::from_utf8(text).expect("text")
+}
+
+async fn response_to(port: u16, request: &str) -> String {
+    let mut stream = connect(port).await;
+    stream.write_all(request.as_bytes()).await.expect("the server reads");
+    rest(&mut stream).await
+}
+
+/// Sends a request on an open connection, and reads its response.
+async fn is_live(stream: &mut TcpStream) -> bool {
+    if stream.write_all(LIVE).await.is_err() {
+        return false;
+    }
+    let mut response = [0; 1024];
+    let length =
+        timeout(PATIENCE, stream.read(&mut response)).await.expect("a response or an end").unwrap_or(0);
+    response[..length].starts_with(b"HTTP/1.1 200")
+}
+
+/// Sends a byte now and then until the server ends the connection.
+async fn trickle(stream: &mut TcpStream, byte: &[u8]) {
+    let send = async {
+        while stream.write_all(byte).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, send).await.expect("the server ends the connection");
+}
+
+#[tokio::test]
+async fn long_heads_and_bodies_are_refused_and_charge_nothing() {
+    let (_server, port) = start(RULES, &["--http-max-header-bytes", "1000", "--http-max-body-bytes", "100"]);
+    let long = "x".repeat(2000);
+    let refused = response_to(port, &format!("GET /livez HTTP/1.1\r\nhost: test\r\nx: {long}\r\n\r\n")).await;
+    assert!(refused.starts_with("HTTP/1.1 431"), "{refused}");
+    let claimed = "POST /json HTTP/1.1\r\nhost: test\r\ncontent-length: 101\r\n\r\n";
+    let refused = response_to(port, claimed).await;
+    assert!(refused.starts_with("HTTP/1.1 413") && refused.contains("--http-max-body-bytes"), "{refused}");
+    let chunk = format!("{:x}\r\n{}\r\n", 60, "x".repeat(60));
+    let chunked =
+        format!("POST /json HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n{chunk}{chunk}");
+    let refused = response_to(port, &chunked).await;
+    assert!(refused.starts_with("HTTP/1.1 413"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_head_that_is_never_complete_ends_the_connection_however_often_a_byte_arrives() {
+    let (_server, port) = start(RULES, &["--http-timeout", "200ms"]);
+    let mut stream = connect(port).await;
+    stream.write_all(b"GET /livez HTTP/1.1\r\nx-slow: ").await.expect("the server reads");
+    trickle(&mut stream, b"x").await;
+    // The second request of a connection likewise.
+    let mut stream = connect(port).await;
+    assert!(is_live(&mut stream).await);
+    stream.write_all(b"GET ").await.expect("the server reads");
+    trickle(&mut stream, b"/").await;
+    // One that sends nothing at all.
+    assert_eq!(rest(&mut connect(port).await).await, "");
+}
+
+#[tokio::test]
+async fn a_body_that_is_never_complete_gets_408() {
+    let (_server, port) = start(RULES, &["--http-timeout", "200ms"]);
+    let refused =
+        response_to(port, "POST /json HTTP/1.1\r\nhost: test\r\ncontent-length: 99\r\n\r\n{\"domain\"").await;
+    assert!(refused.starts_with("HTTP/1.1 408") && refused.contains("connection: close"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_client_that_reads_no_responses_is_disconnected() {
+    let (_server, port) = start(RULES, &["--http-timeout", "200ms"]);
+    let mut stream = connect(port).await;
+    let requests = b"GET /metrics HTTP/1.1\r\nhost: test\r\n\r\n".repeat(100);
+    // Ends only when the server closes: else the writes block once all buffers are full.
+    let send = async { while stream.write_all(&requests).await.is_ok() {} };
+    timeout(PATIENCE, send).await.expect("the server ends the connection");
+}
+
+#[tokio::test]
+async fn an_idle_connection_ends_after_the_idle_timeout_and_not_before() {
+    let (_server, port) = start(RULES, &["--http-timeout", "50ms", "--http-idle-timeout", "1s"]);
+    let mut stream = connect(port).await;
+    assert!(is_live(&mut stream).await);
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(is_live(&mut stream).await, "the time of a head is not that of an idle connection");
+    assert_eq!(rest(&mut stream).await, "");
+}
+
+#[tokio::test]
+async fn connections_that_send_nothing_lock_no_one_out() {
+    let (_server, port) = start(RULES, &["--http-max-connections", "4"]);
+    let mut used = connect(port).await;
+    assert!(is_live(&mut used).await);
+    let mut silent = Vec::new();
+    for _ in 0..20 {
+        silent.push(connect(port).await);
+    }
+    for mut evicted in silent.drain(..16) {
+        assert_eq!(rest(&mut evicted).await, "");
+    }
+    assert!(is_live(&mut connect(port).await).await);
+    assert!(is_live(&mut used).await, "those without any request are closed first");
+}
+
+fn log_lines(server: &Server, text: &str) -> usize {
+    server.log().iter().filter(|line| line.contains(text)).count()
+}
+
+#[tokio::test]
+async fn clients_with_tls_on_a_plaintext_port_are_logged_once_with_the_remedy_and_counted() {
+    let (server, port) = start(RULES, &[]);
+    for _ in 0..3 {
+        let mut stream = connect(port).await;
+        stream.write_all(&[0x16, 0x03, 0x01, 0x02, 0x00, 0x01]).await.expect("the server reads");
+        assert_eq!(rest(&mut stream).await, "");
+    }
+    let count = "tidegate_tls_handshakes_total{port=\"http\",result=\"tls_on_plaintext_port\"} 3";
+    let metrics = "GET /metrics HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n";
+    let reported = async {
+        while !response_to(port, metrics).await.contains(count)
+            || log_lines(&server, "client with TLS on a port without TLS") == 0
+        {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(PATIENCE, reported).await.expect("they are counted and logged");
+    assert_eq!(log_lines(&server, "client with TLS on a port without TLS"), 1, "{:#?}", server.log());
+    assert_eq!(log_lines(&server, "--http-tls-cert"), 1, "{:#?}", server.log());
+}

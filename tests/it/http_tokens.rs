@@ -1,0 +1,135 @@
+//! Bearer tokens of the HTTP port, and the command that makes them.
+
+use crate::{
+    admin::start,
+    support::{Server, http1, rules_file},
+};
+use http::Request;
+use std::{
+    fs,
+    net::Ipv4Addr,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::{Command, Output},
+    time::Duration,
+};
+
+const RULES: &str = "{ domain: demo, descriptors: [] }";
+
+fn run(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tidegate")).args(args).output().expect("the command runs")
+}
+
+/// Makes a token with a line in the file.
+fn token(name: &str, file: &Path) -> String {
+    let made = run(&["token", name, "--file", file.to_str().expect("UTF-8")]);
+    assert!(made.status.success(), "{made:?}");
+    String::from_utf8(made.stdout).expect("text").trim().to_owned()
+}
+
+fn start_with_tokens(file: &Path) -> (Server, u16) {
+    start(RULES, &["--http-token-file", file.to_str().expect("UTF-8")])
+}
+
+/// The status and the challenge of a request with these credentials.
+async fn get(port: u16, path: &str, authorization: Option<&str>) -> (u16, String) {
+    let mut request = Request::get(path);
+    if let Some(authorization) = authorization {
+        request = request.header("authorization", authorization);
+    }
+    let response = http1::fetch(Ipv4Addr::LOCALHOST, port, request).await.expect("a response");
+    let challenge =
+        response.headers().get("www-authenticate").map(|value| value.to_str().expect("ASCII").to_owned());
+    (response.status().as_u16(), challenge.unwrap_or_default())
+}
+
+/// Waits until requests with the token have the status.
+async fn becomes(port: u16, token: &str, status: u16) {
+    let authorization = format!("Bearer {token}");
+    let wait = async {
+        while get(port, "/version", Some(&authorization)).await.0 != status {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), wait).await.expect("the file is read again");
+}
+
+#[tokio::test]
+async fn every_route_but_the_probes_needs_a_token() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("tokens");
+    let token = token("prometheus", &file);
+    assert_eq!(fs::metadata(&file).expect("made").permissions().mode() & 0o777, 0o600);
+    assert!(!fs::read_to_string(&file).expect("text").contains(&token), "the file has hashes alone");
+    let (_server, port) = start_with_tokens(&file);
+    let right = format!("Bearer {token}");
+    for path in ["/metrics", "/rules", "/rules/status", "/version"] {
+        assert_eq!(get(port, path, None).await, (401, r#"Bearer realm="tidegate""#.into()), "{path}");
+        let invalid = (401, r#"Bearer realm="tidegate", error="invalid_token""#.into());
+        assert_eq!(get(port, path, Some("Bearer tidegate_0000")).await, invalid, "{path}");
+        assert_eq!(get(port, path, Some(&right)).await, (200, String::new()), "{path}");
+    }
+    for path in ["/livez", "/readyz", "/healthcheck"] {
+        assert_eq!(get(port, path, None).await.0, 200, "{path}");
+    }
+    // Refused before the body is received: no byte of it was sent.
+    let request = Request::post("/json").header("content-length", "1000");
+    assert_eq!(http1::fetch(Ipv4Addr::LOCALHOST, port, request).await.expect("a response").status(), 401);
+}
+
+#[tokio::test]
+async fn tokens_are_added_and_revoked_while_the_server_runs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("tokens");
+    let first = token("first", &file);
+    let (server, port) = start_with_tokens(&file);
+    let second = token("second", &file);
+    becomes(port, &second, 200).await;
+    becomes(port, &first, 200).await;
+    let lines = fs::read_to_string(&file).expect("text");
+    fs::write(&file, lines.lines().find(|line| line.starts_with("second:")).expect("its line"))
+        .expect("written");
+    becomes(port, &first, 401).await;
+    // With an error, the tokens in force stay.
+    fs::write(&file, "broken").expect("written");
+    let logged = async {
+        while !server.log().iter().any(|line| line.contains("HTTP tokens not reloaded")) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), logged).await.expect("the error is logged");
+    becomes(port, &second, 200).await;
+}
+
+#[test]
+fn a_token_file_with_an_error_ends_the_start_with_its_lines() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let rules = rules_file(RULES);
+    for (text, reason) in [
+        (Some("name:secret"), "line 1: the text after the colon is not 64 hexadecimal digits"),
+        (Some(""), "no token; add a line with `tidegate token NAME`"),
+        (None, "No such file"),
+    ] {
+        let file = folder.path().join("tokens");
+        match text {
+            Some(text) => fs::write(&file, text).expect("written"),
+            None => fs::remove_file(&file).expect("it exists"),
+        }
+        let serve = ["serve", "--rules", rules.path().to_str().expect("UTF-8"), "--listen", "127.0.0.1:0"];
+        let http = ["--http-listen", "127.0.0.1:0", "--http-token-file", file.to_str().expect("UTF-8")];
+        let ended = run(&[&serve[..], &http].concat());
+        let error = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert!(!ended.status.success() && error.contains(reason), "{error}");
+        assert!(error.contains("--http-token-file") && !error.contains("secret"), "{error}");
+    }
+}
+
+#[test]
+fn the_token_command_prints_a_token_and_its_line() {
+    let made = run(&["token", "ci.1"]);
+    let text = String::from_utf8(made.stdout).expect("text");
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].starts_with("token: tidegate_") && lines[1].starts_with("line:  ci.1:"), "{text}");
+    let refused = run(&["token", "two words"]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("1 to 64 of A-Z"), "{refused:?}");
+}
