@@ -1,16 +1,20 @@
 //! `cargo xtask clients`: the client libraries against the server.
 
+mod bench;
+mod faults;
 mod languages;
+mod process;
 mod vectors;
 
 use super::Failure;
 use clap::Args;
 use comfy_table::Table;
 use languages::{GROUPS, LANGUAGES, Language};
+use process::{Place, build_server, succeeds};
 use std::{
     env, fs,
-    path::{Path, PathBuf},
-    process::{Command, ExitCode, Stdio},
+    path::Path,
+    process::{ExitCode, Stdio},
 };
 
 /// Tests the client libraries in `clients/` against a server built from this tree.
@@ -21,6 +25,12 @@ pub(super) struct Clients {
     /// Convert tests/vectors to the clients' conformance cases, and do nothing else.
     #[arg(long)]
     write_vectors: bool,
+    /// Measure each client beside the bare gRPC stub of its language, against a release build (TIDEGATE_BIN: that server).
+    #[arg(long, conflicts_with = "faults")]
+    bench: bool,
+    /// Plant faults into copies of the clients' sources, and check that the conformance cases find each of them.
+    #[arg(long)]
+    faults: bool,
     /// Languages to test (python, go, node, java, rust); by default all.
     #[arg(value_name = "LANGUAGE")]
     only: Vec<String>,
@@ -29,19 +39,40 @@ pub(super) struct Clients {
 /// Results of one language: tests that passed and all tests, by group.
 type Counts = [(usize, usize); GROUPS.len()];
 
+/// Runs one language, and returns its row of the table and what failed.
+type Run = fn(&Language, &Place<'_>) -> Result<(Vec<String>, Vec<String>), Failure>;
+
 impl Clients {
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
         let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let repository = fs::canonicalize(&repository).map_err(|error| error.to_string())?;
         if self.write_vectors {
             let path = repository.join(vectors::CONVERTED);
             fs::write(&path, vectors::convert(&repository)?)
                 .map_err(|error| format!("{}: {error}", path.display()))?;
             return Ok(ExitCode::SUCCESS);
         }
-        let server = build_server(&repository)?;
+        let server = match env::var_os("TIDEGATE_BIN") {
+            Some(path) if self.bench => path.into(),
+            _ => build_server(&repository, self.bench)?,
+        };
+        let (header, run): (Vec<&str>, Run) = match (self.bench, self.faults) {
+            (true, _) => (bench::HEADER.to_vec(), bench::run),
+            (_, true) => (faults::header(), faults::run),
+            _ => ([&["client"], &GROUPS[..]].concat(), test),
+        };
+        let place = Place { repository: &repository, server: &server };
+        self.each_language(&header, |language| run(language, &place))
+    }
+
+    fn each_language(
+        &self,
+        header: &[&str],
+        run: impl Fn(&Language) -> Result<(Vec<String>, Vec<String>), Failure>,
+    ) -> Result<ExitCode, Failure> {
         let required = env::var("TIDEGATE_REQUIRE").unwrap_or_default();
         let mut table = Table::new();
-        table.set_header(["client"].iter().chain(&GROUPS));
+        table.set_header(header);
         let mut failed = Vec::new();
         for language in LANGUAGES {
             if !self.only.is_empty() && !self.only.iter().any(|only| only == language.toolchain) {
@@ -54,80 +85,46 @@ impl Clients {
                 table.add_row([language.name, "skipped: no toolchain"]);
                 continue;
             }
-            match test(language, &repository, &server) {
-                Ok((counts, has_passed)) => {
-                    let cells = counts.map(|(passed, all)| format!("{passed} of {all}"));
+            match run(language) {
+                Ok((cells, failures)) => {
                     table.add_row([language.name.to_owned()].into_iter().chain(cells));
-                    if !has_passed {
-                        failed.push(format!("{}: tests failed", language.name));
-                    }
+                    failed
+                        .extend(failures.into_iter().map(|failure| format!("{}: {failure}", language.name)));
                 }
                 Err(failure) => {
-                    table.add_row([language.name, "failed before its tests"]);
+                    table.add_row([language.name, "failed"]);
                     failed.push(format!("{}: {failure}", language.name));
                 }
             }
         }
         println!("{table}");
-        if failed.is_empty() { Ok(ExitCode::SUCCESS) } else { Err(failed.join("; ")) }
+        if failed.is_empty() { Ok(ExitCode::SUCCESS) } else { Err(failed.join("\n")) }
     }
 }
 
-/// Builds the server, and returns its path.
-fn build_server(repository: &Path) -> Result<PathBuf, Failure> {
-    let cargo = env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-    let built = Command::new(cargo)
-        .args(["build", "--locked", "--message-format=json-render-diagnostics"])
-        .current_dir(repository)
-        .stderr(Stdio::inherit())
-        .output()
-        .map_err(|error| format!("cargo build: {error}"))?;
-    let messages = String::from_utf8_lossy(&built.stdout).into_owned();
-    let executables = messages.lines().filter_map(|line| {
-        let message: serde_json::Value = serde_json::from_str(line).ok()?;
-        Some(PathBuf::from(message["executable"].as_str()?))
-    });
-    let mut servers = executables.filter(|path| path.file_stem().is_some_and(|name| name == "tidegate"));
-    servers.next().ok_or_else(|| "cargo build made no server".into())
-}
-
-fn succeeds(command: &[&str]) -> bool {
-    let [program, arguments @ ..] = command else { return false };
-    let run = Command::new(program).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).status();
-    run.is_ok_and(|status| status.success())
-}
-
-/// Prepares and tests one language: the counts, and whether the tests succeeded as a whole.
-fn test(language: &Language, repository: &Path, server: &Path) -> Result<(Counts, bool), Failure> {
-    let folder = repository.join("clients").join(language.folder);
-    for command in language.prepare {
-        let status = in_folder(command, &folder, server)?.status();
-        let status = status.map_err(|error| format!("{}: {error}", command.join(" ")))?;
-        if !status.success() {
-            return Err(format!("`{}` failed", command.join(" ")));
-        }
-    }
-    let output = in_folder(language.test, &folder, server)?.stderr(Stdio::inherit()).output();
-    let output = output.map_err(|error| format!("{}: {error}", language.test.join(" ")))?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    if !output.status.success() {
+/// Prepares and tests one language.
+fn test(language: &Language, place: &Place<'_>) -> Result<(Vec<String>, Vec<String>), Failure> {
+    let folder = place.repository.join("clients").join(language.folder);
+    place.prepare(language.install, &folder)?;
+    place.prepare(language.check, &folder)?;
+    let (text, has_succeeded) = place.output(language.test, &folder, Stdio::inherit())?;
+    if !has_succeeded {
         eprintln!("{text}");
     }
+    let counts = count(language, &text);
+    let cells = counts.map(|(passed, all)| format!("{passed} of {all}"));
+    let is_complete = counts.iter().all(|(_, all)| *all > 0);
+    let failures = if has_succeeded && is_complete { vec![] } else { vec!["tests failed".to_owned()] };
+    Ok((cells.to_vec(), failures))
+}
+
+/// Counts the tests of a run.
+fn count(language: &Language, text: &str) -> Counts {
     let mut counts = Counts::default();
     for (name, has_passed) in text.lines().filter_map(language.outcome) {
         let (passed, all) = &mut counts[languages::group(name)];
         *passed += usize::from(has_passed);
         *all += 1;
     }
-    let is_complete = counts.iter().all(|(_, all)| *all > 0);
-    Ok((counts, output.status.success() && is_complete))
-}
-
-/// A command in a folder; programs with a `/` are relative to it.
-fn in_folder(command: &[&str], folder: &Path, server: &Path) -> Result<Command, Failure> {
-    let [program, arguments @ ..] = command else { return Err("an empty command".into()) };
-    let program = if program.contains('/') { folder.join(program) } else { PathBuf::from(program) };
-    let mut command = Command::new(program);
-    command.args(arguments).current_dir(folder).env("TIDEGATE_BIN", server);
-    Ok(command)
+    counts
 }

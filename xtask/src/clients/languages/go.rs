@@ -1,13 +1,15 @@
 //! The Go client: go test, gofmt, go vet.
 
 use super::Language;
+use crate::clients::{bench::Bench, faults::Faults};
 
 pub(super) const LANGUAGE: Language = Language {
     name: "Go",
     toolchain: "go",
     folder: "go",
     probes: &[&["go", "version"]],
-    prepare: &[&["sh", "-c", "test -z \"$(gofmt -l .)\""], &["go", "vet", "./..."]],
+    install: &[],
+    check: &[&["sh", "-c", "test -z \"$(gofmt -l .)\""], &["go", "vet", "./..."]],
     test: &["go", "test", "-count=1", "-v", "./..."],
     outcome: |line| {
         let line = line.trim_start();
@@ -17,6 +19,20 @@ pub(super) const LANGUAGE: Language = Language {
         };
         rest.split_once(' ').map(|(name, _)| (name, has_passed))
     },
+    faults: Some(Faults {
+        planted: [
+            ("client.go", "c.denials.endFor(r)", "_ = c.denials.endFor"),
+            ("decision.go", "if wait%time.Second > 0 {", "if false {"),
+        ],
+        test: &["go", "test", "-count=1", "-v", "-vet=off", "-run", "^(TestHeaders|TestLocalDenials)$", "."],
+        linked: &[],
+        complete: |_, _| Ok(()),
+    }),
+    bench: Some(Bench {
+        prepare: &[&["go", "build", "-o", "../../target/client-bench-go", "./internal/bench"]],
+        run: &["../../target/client-bench-go"],
+        local_denial_us_max: 2.0,
+    }),
 };
 
 #[test]

@@ -7,7 +7,8 @@ pub(super) const LANGUAGE: Language = Language {
     toolchain: "java",
     folder: "java",
     probes: &[&["javac", "--version"], &["mvn", "--version"]],
-    prepare: &[],
+    install: &[],
+    check: &[],
     // Formatting, lints and Javadoc are phases of it, and the last module tests what it installed.
     test: &["mvn", "--batch-mode", "--no-transfer-progress", "install"],
     outcome: |line| {
@@ -17,6 +18,8 @@ pub(super) const LANGUAGE: Language = Language {
         };
         rest.split_once(" - ").map(|(_, name)| (name, has_passed))
     },
+    faults: None,
+    bench: None,
 };
 
 #[test]

@@ -6,6 +6,8 @@ mod python;
 mod rust;
 mod typescript;
 
+use super::{bench::Bench, faults::Faults};
+
 /// A client library and the commands that test it, run in `clients/FOLDER`.
 pub(super) struct Language {
     /// Name in the table.
@@ -15,12 +17,18 @@ pub(super) struct Language {
     pub(super) folder: &'static str,
     /// Commands that succeed where the toolchain is installed.
     pub(super) probes: &'static [Command],
-    /// Commands that install dependencies, check formatting, lint, and build the API reference.
-    pub(super) prepare: &'static [Command],
+    /// Commands that install dependencies.
+    pub(super) install: &'static [Command],
+    /// Commands that check formatting, lint, and build the API reference.
+    pub(super) check: &'static [Command],
     /// Command that runs the tests, one line of output each.
     pub(super) test: Command,
     /// Reads the outcome of one test from a line, if it is one.
     pub(super) outcome: fn(&str) -> Option<(&str, bool)>,
+    /// What `--faults` plants.
+    pub(super) faults: Option<Faults>,
+    /// What `--bench` measures.
+    pub(super) bench: Option<Bench>,
 }
 
 /// A program and its arguments. A program with a `/` is relative to the language's folder.

@@ -1,16 +1,19 @@
 //! The Python client: pytest, ruff, mypy, pdoc.
 
 use super::Language;
+use crate::clients::{bench::Bench, faults::Faults};
 
 pub(super) const LANGUAGE: Language = Language {
     name: "Python",
     toolchain: "python",
     folder: "python",
     probes: &[&["python3", "--version"]],
-    prepare: &[
+    install: &[
         &["python3", "-m", "venv", ".venv"],
         &[".venv/bin/pip", "install", "--quiet", "--disable-pip-version-check", "--upgrade", "pip>=25.1"],
         &[".venv/bin/pip", "install", "--quiet", "--group", "dev", "--editable", "."],
+    ],
+    check: &[
         &[".venv/bin/ruff", "format", "--check", "--quiet", "."],
         &[".venv/bin/ruff", "check", "--quiet", "."],
         &[".venv/bin/mypy"],
@@ -24,6 +27,30 @@ pub(super) const LANGUAGE: Language = Language {
             _ => None,
         }
     },
+    faults: Some(Faults {
+        planted: [
+            ("src/tidegate/_engine.py", "self._denials.end_for(request)", "pass"),
+            ("src/tidegate/_decision.py", "return -(-nanos // _NANOS)", "return nanos // _NANOS"),
+        ],
+        test: &[
+            "env",
+            "PYTHONPATH=src",
+            ".venv/bin/pytest",
+            "--verbose",
+            "--verbose",
+            "--color=no",
+            "-k",
+            "headers or local_denials",
+            "tests/test_conformance.py",
+        ],
+        linked: &[".venv"],
+        complete: |_, _| Ok(()),
+    }),
+    bench: Some(Bench {
+        prepare: &[],
+        run: &[".venv/bin/python", "scripts/bench.py"],
+        local_denial_us_max: 5.0,
+    }),
 };
 
 #[test]

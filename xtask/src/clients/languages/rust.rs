@@ -1,13 +1,16 @@
 //! The Rust client: cargo test, rustfmt, clippy, rustdoc.
 
 use super::Language;
+use crate::clients::{bench::Bench, faults::Faults};
+use std::{fs, io, path::Path};
 
 pub(super) const LANGUAGE: Language = Language {
     name: "Rust",
     toolchain: "rust",
     folder: "rust",
     probes: &[&["cargo", "--version"]],
-    prepare: &[
+    install: &[],
+    check: &[
         &["cargo", "fmt", "--check"],
         &["cargo", "clippy", "--quiet", "--locked", "--all-features", "--all-targets", "--", "-Dwarnings"],
     ],
@@ -20,7 +23,51 @@ pub(super) const LANGUAGE: Language = Language {
             _ => None,
         }
     },
+    faults: Some(Faults {
+        planted: [
+            ("src/client.rs", "inner.denials.end_for(request, domain);", ""),
+            ("src/decision.rs", "u64::from(wait.subsec_nanos() > 0)", "0"),
+        ],
+        test: &[
+            "env",
+            "CARGO_TARGET_DIR=../../..",
+            "cargo",
+            "test",
+            "--quiet",
+            "--all-features",
+            "--test=conformance",
+            "--",
+            "--format=pretty",
+            "--skip=vectors",
+            "--skip=failures",
+            "--skip=client_addresses",
+        ],
+        linked: &[],
+        complete: complete_workspace,
+    }),
+    bench: Some(Bench {
+        prepare: &[&["cargo", "build", "--quiet", "--locked", "--profile=clients", "--example=bench"]],
+        run: &["../../target/clients/examples/bench"],
+        local_denial_us_max: 2.0,
+    }),
 };
+
+/// Writes the manifest of a workspace with the copied client alone, with the lints and profiles of the repository.
+fn complete_workspace(repository: &Path, copy: &Path) -> io::Result<()> {
+    let manifest = fs::read_to_string(repository.join("Cargo.toml"))?;
+    let mut is_kept = false;
+    let sections = manifest.lines().filter(|line| {
+        if line.starts_with('[') {
+            is_kept = line.starts_with("[workspace.lints") || line.starts_with("[profile.dev");
+        }
+        is_kept
+    });
+    let sections: Vec<_> = sections.collect();
+    let members = "[workspace]\nmembers = [\"clients/rust\"]\nresolver = \"3\"\n\n";
+    fs::write(copy.join("Cargo.toml"), members.to_owned() + &sections.join("\n") + "\n")?;
+    fs::copy(repository.join("Cargo.lock"), copy.join("Cargo.lock"))?;
+    Ok(())
+}
 
 #[test]
 fn outcomes_of_cargo_test_are_read() {

@@ -1,13 +1,15 @@
 //! The TypeScript client: vitest, tsc, eslint, prettier.
 
 use super::Language;
+use crate::clients::faults::Faults;
 
 pub(super) const LANGUAGE: Language = Language {
     name: "TypeScript",
     toolchain: "node",
     folder: "typescript",
     probes: &[&["node", "--version"], &["npm", "--version"]],
-    prepare: &[&["npm", "ci", "--silent"], &["npm", "run", "--silent", "check"]],
+    install: &[&["npm", "ci", "--silent"]],
+    check: &[&["npm", "run", "--silent", "check"]],
     test: &["npx", "vitest", "run", "--reporter=tap-flat"],
     outcome: |line| {
         let (rest, has_passed) = match line.strip_prefix("ok ") {
@@ -17,6 +19,28 @@ pub(super) const LANGUAGE: Language = Language {
         let is_skipped = rest.contains("# SKIP");
         rest.split_once(" - ").filter(|_| !is_skipped).map(|(_, name)| (name, has_passed))
     },
+    faults: Some(Faults {
+        planted: [
+            ("src/client.ts", "this.#denials.endFor(request);", ""),
+            (
+                "src/decision.ts",
+                "(wait + NANOS_PER_SECOND - 1n) / NANOS_PER_SECOND",
+                "wait / NANOS_PER_SECOND",
+            ),
+        ],
+        test: &[
+            "npx",
+            "vitest",
+            "run",
+            "--reporter=tap-flat",
+            "-t",
+            "headers|local denials",
+            "test/conformance.test.ts",
+        ],
+        linked: &["node_modules"],
+        complete: |_, _| Ok(()),
+    }),
+    bench: None,
 };
 
 #[test]

@@ -1,0 +1,115 @@
+//! `cargo xtask clients --faults`: faults planted into copies of the clients' sources, which the conformance cases must find.
+//!
+//! A suite that passes whatever a client does shows nothing. Each fault is one changed line; cases of its group must fail,
+//! and those of the other group must not. The same copy without a fault passes.
+
+use super::{
+    count,
+    languages::{Command, GROUPS, Language},
+    process::Place,
+};
+use crate::Failure;
+use std::{
+    fs, io,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::{self, Stdio},
+};
+
+/// The faults, and the groups of cases that must find them.
+const FAULTS: [(&str, &str); 2] =
+    [("local denials survive a give-back", "local denials"), ("seconds are rounded down", "headers")];
+
+/// How faults are planted into a language's client.
+pub(super) struct Faults {
+    /// For each of [`FAULTS`]: a file, a text that it has once, and its replacement.
+    pub(super) planted: [(&'static str, &'static str, &'static str); FAULTS.len()],
+    /// Command that runs the cases of headers and local denials in a copy of the folder.
+    pub(super) test: Command,
+    /// Directories that the copy links to instead, such as installed dependencies.
+    pub(super) linked: &'static [&'static str],
+    /// Completes a copy, given the repository and the copy of it.
+    pub(super) complete: fn(&Path, &Path) -> io::Result<()>,
+}
+
+pub(super) fn header() -> Vec<&'static str> {
+    [&["client", "no fault"], &FAULTS.map(|(name, _)| name)[..]].concat()
+}
+
+pub(super) fn run(language: &Language, place: &Place<'_>) -> Result<(Vec<String>, Vec<String>), Failure> {
+    let Some(faults) = &language.faults else { return Ok((vec!["not tested".to_owned()], vec![])) };
+    let copy = place.repository.join("target/client-faults");
+    let original = place.repository.join("clients").join(language.folder);
+    place.prepare(language.install, &original)?;
+    let (mut cells, mut failures) = (Vec::new(), Vec::new());
+    for planted in [None].into_iter().chain((0..FAULTS.len()).map(Some)) {
+        copy_client(language, faults, place.repository, &copy)?;
+        let folder = copy.join("clients").join(language.folder);
+        if let Some(fault) = planted {
+            plant(&folder, faults.planted[fault])?;
+        }
+        let (text, _) = place.output(faults.test, &folder, Stdio::null())?;
+        let counts = count(language, &text);
+        let mut failing = Vec::new();
+        for (_, group) in FAULTS {
+            let (passed, all) =
+                GROUPS.iter().zip(counts).find(|(name, _)| **name == group).map_or((0, 0), |found| found.1);
+            if all == 0 {
+                return Err(format!("no case of {group} ran:\n{text}"));
+            }
+            let is_expected = planted.is_some_and(|fault| FAULTS[fault].1 == group);
+            if (passed < all) != is_expected {
+                let name = planted.map_or("no fault", |fault| FAULTS[fault].0);
+                failures.push(format!("{name}: {} of {all} cases of {group} fail", all - passed));
+            }
+            if passed < all {
+                failing.push(format!("{} of {all} {group}", all - passed));
+            }
+        }
+        cells.push(if failing.is_empty() { "passes".to_owned() } else { failing.join(", ") + " fail" });
+    }
+    Ok((cells, failures))
+}
+
+/// Copies a client and the conformance cases.
+fn copy_client(language: &Language, faults: &Faults, repository: &Path, copy: &Path) -> Result<(), Failure> {
+    let in_copy = |error: io::Error| format!("{}: {error}", copy.display());
+    match fs::remove_dir_all(copy) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(in_copy(error)),
+        _ => {}
+    }
+    for path in sources(language, repository)? {
+        let target = copy.join(&path);
+        fs::create_dir_all(target.parent().unwrap_or(copy)).map_err(in_copy)?;
+        fs::copy(repository.join(&path), &target).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    let folder = Path::new("clients").join(language.folder);
+    for linked in faults.linked {
+        symlink(repository.join(&folder).join(linked), copy.join(&folder).join(linked)).map_err(in_copy)?;
+    }
+    (faults.complete)(repository, copy).map_err(in_copy)
+}
+
+/// Returns the files that git knows of a client and of the cases, relative to the repository.
+fn sources(language: &Language, repository: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let output = process::Command::new("git")
+        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate", "--"])
+        .args([&format!("clients/{}", language.folder), "clients/conformance", "clients/proto"])
+        .current_dir(repository)
+        .output()
+        .map_err(|error| format!("git ls-files: {error}"))?;
+    let text = String::from_utf8(output.stdout).map_err(|error| error.to_string())?;
+    let paths = text.split_terminator('\0').map(PathBuf::from);
+    Ok(paths.filter(|path| repository.join(path).is_file()).collect())
+}
+
+/// Replaces a text that occurs once.
+fn plant(folder: &Path, (file, text, replacement): (&str, &str, &str)) -> Result<(), Failure> {
+    let path = folder.join(file);
+    let source = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    if source.matches(text).count() != 1 {
+        return Err(format!("{file} does not have `{text}` once; adapt the fault to the source"));
+    }
+    fs::write(&path, source.replace(text, replacement))
+        .map_err(|error| format!("{}: {error}", path.display()))
+}
