@@ -192,7 +192,10 @@ fn decode_into(coded: &[u8], plain: &mut [u8]) -> Result<usize, HpackError> {
         while bits.length >= PAIR_BITS {
             let Pair { symbols, count, bits: used } = PAIRS[(bits.window >> (64 - PAIR_BITS)) as usize];
             if count > 0 {
-                plain[at..at + 2].copy_from_slice(&symbols);
+                // The length of the slice is that of an array, so that the copy is one store and no call.
+                if let Some(two) = plain.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
+                    *two = symbols;
+                }
                 at += usize::from(count);
                 bits.skip(usize::from(used));
             } else if bits.length >= LONGEST || bits.rest.is_empty() {
