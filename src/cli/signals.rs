@@ -14,9 +14,9 @@ use tokio::{
 /// Exit code of a process that a signal ends, less the signal's number.
 const EXIT_BY_SIGNAL: i32 = 128;
 
-/// Receives signals from now on. SIGHUP requests a reload of the rule files, SIGUSR1 changes the
-/// level of the log, SIGUSR2 opens the decision log again. The future completes at the first SIGTERM or SIGINT; a second one ends the process at once, without the rest of the drain
-/// and without a last snapshot.
+/// Receives signals from now on. SIGHUP requests a reload of rule files and certificates, SIGUSR1 changes the level of the log,
+/// SIGUSR2 opens the decision log again. The future completes at the first SIGTERM or SIGINT; a second one ends the process at
+/// once, without the rest of the drain and without a last snapshot.
 pub(super) fn stop(
     reload: ReloadRequests,
     decision_log: Option<DecisionLog>,
@@ -88,9 +88,9 @@ impl Signals {
                 }
                 _ = self.hangup.recv() => {
                     if reload.request() {
-                        tracing::info!("SIGHUP: reading the rule files again");
+                        tracing::info!("SIGHUP: reading rule files and certificates again");
                     } else {
-                        tracing::warn!("SIGHUP ignored: there are no rule files to read again");
+                        tracing::warn!("SIGHUP ignored: there are no rule files and no certificates to read again");
                     }
                     continue;
                 }

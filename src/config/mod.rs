@@ -8,13 +8,15 @@
 //! hands over takes effect; two feeds at once take effect one after the other.
 
 pub mod describe;
+mod reload_requests;
 mod rule_files;
 mod status;
 #[cfg(test)]
 mod tests;
 pub mod watch;
 
-pub use rule_files::{ReloadRequests, RuleFiles};
+pub use reload_requests::ReloadRequests;
+pub use rule_files::RuleFiles;
 pub use status::{Attempt, LoadResult, RulesStatus};
 
 use crate::{

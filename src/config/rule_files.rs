@@ -1,7 +1,7 @@
 //! The feed of rule files: a thread that reads them when they change or on request, and hands them to the owner.
 
 use super::{
-    Config, Feed,
+    Config, Feed, ReloadRequests,
     watch::{Wake, Watch, WatchHandle, WatchSettings},
 };
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
 use std::{
     io,
     path::PathBuf,
-    sync::{Arc, OnceLock},
+    sync::Arc,
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -21,6 +21,9 @@ const FREE_INTERVAL: Duration = Duration::from_secs(1);
 /// The same, while decisions still refer to replaced rules.
 const FREE_INTERVAL_SHORT: Duration = Duration::from_millis(50);
 
+/// Added to the nice value of the thread: where cores are scarce, decisions have them first.
+const NICE: i32 = 10;
+
 /// Readings of the files at most until two agree. Files that change all the time are taken as the last reading has them.
 const READINGS_MAX: usize = 20;
 
@@ -29,17 +32,6 @@ const NAMES_LOGGED_MAX: usize = 20;
 
 /// Errors of one load in the log.
 const ERRORS_LOGGED_MAX: usize = 100;
-
-/// Requests to read the rule files again, which may be made before there is a feed.
-#[derive(Clone, Debug, Default)]
-pub struct ReloadRequests(Arc<OnceLock<WatchHandle>>);
-
-impl ReloadRequests {
-    /// Requests a reload; false if there is no feed of rule files.
-    pub fn request(&self) -> bool {
-        self.0.get().map(WatchHandle::request).is_some()
-    }
-}
 
 /// The running feed.
 pub struct RuleFiles {
@@ -59,8 +51,7 @@ impl RuleFiles {
         let (config, clock) = (Arc::clone(config), Arc::clone(clock));
         let watch = Watch::new(paths.clone(), settings);
         let handle = watch.handle();
-        // Set once: a process has one feed of rule files.
-        let _ = requests.0.set(handle.clone());
+        requests.register(handle.clone());
         let feed = Files { config, paths, settings, clock };
         let thread = thread::Builder::new().name("rules".into()).spawn(move || feed.run(watch))?;
         Ok(Self { watch: handle, thread })
@@ -83,6 +74,8 @@ struct Files {
 
 impl Files {
     fn run(self, mut watch: Watch) {
+        // On Linux a priority belongs to a thread. Without it, building rules competes with decisions.
+        let _ = rustix::process::setpriority_process(None, NICE);
         self.load(false);
         let mut timeout = FREE_INTERVAL;
         loop {

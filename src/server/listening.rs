@@ -73,7 +73,7 @@ impl Listening {
         clock: &Arc<dyn Clock>,
         mut inherited: InheritedSockets,
     ) -> Result<Self, ServeError> {
-        let tls = Tls::start(&settings.tls, clock)?;
+        let tls = Tls::start(&settings.tls, clock, &settings.rules.reload)?;
         let listeners = transport::bind(&settings.listen, &mut inherited)?;
         let http_listeners = transport::bind(settings.http_listen.as_slice(), &mut inherited)?;
         for name in inherited.left() {

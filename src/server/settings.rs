@@ -81,6 +81,6 @@ pub struct RuleSettings {
     pub files: Vec<PathBuf>,
     /// Detection of changes.
     pub watch: WatchSettings,
-    /// Requests to read the files again.
+    /// Requests to read these files, and certificates, again.
     pub reload: ReloadRequests,
 }

@@ -1,4 +1,4 @@
-//! TLS of the ports: certificates that are read again when their files change, and the thread of handshakes.
+//! TLS of the ports: certificates that are read again when their files change or on request, and the thread of handshakes.
 
 use super::{
     ServeError,
@@ -6,7 +6,10 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    config::watch::{Wake, Watch, WatchHandle, WatchSettings},
+    config::{
+        ReloadRequests,
+        watch::{Wake, Watch, WatchHandle, WatchSettings},
+    },
     transport::{
         Accepted, H2, HTTP_1_1, HandshakeResult, Listener, Peer, TlsCounts, TlsFiles, TlsFilesError, TlsPort,
     },
@@ -17,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-/// Time between two looks of a certificate's thread whether it has to look at the files.
+/// Time that a certificate's thread waits before it considers checking the files.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// TLS of the ports.
@@ -66,7 +69,11 @@ pub(super) struct PortTls {
 }
 
 impl Tls {
-    pub(super) fn start(settings: &TlsSettings, clock: &Arc<dyn Clock>) -> Result<Self, ServeError> {
+    pub(super) fn start(
+        settings: &TlsSettings,
+        clock: &Arc<dyn Clock>,
+        requests: &ReloadRequests,
+    ) -> Result<Self, ServeError> {
         let counts = PortCounts::default();
         let mut tls = Self { counts: counts.clone(), grpc: None, http: None, certificates: Vec::new() };
         if settings.grpc.is_none() && settings.http.is_none() {
@@ -78,7 +85,7 @@ impl Tls {
             let Some(files) = files else { return Ok(None) };
             let port = TlsPort::load(name, files.clone(), protocols, counts, now(&**clock));
             let port = Arc::new(port.map_err(|source| ServeError::Tls { port: name, source })?);
-            tls.certificates.push(CertificateWatch::start(&port, settings.watch, clock)?);
+            tls.certificates.push(CertificateWatch::start(&port, settings.watch, clock, requests)?);
             Ok::<_, ServeError>(Some(PortTls { port, handshakes: handshakes.clone() }))
         };
         tls.grpc = load("grpc", &settings.grpc, &[H2], &counts.grpc)?;
@@ -129,10 +136,12 @@ impl CertificateWatch {
         port: &Arc<TlsPort>,
         settings: WatchSettings,
         clock: &Arc<dyn Clock>,
+        requests: &ReloadRequests,
     ) -> Result<Self, ServeError> {
         let (port, clock) = (Arc::clone(port), Arc::clone(clock));
         let mut watch = Watch::new(port.paths(), settings);
         let handle = watch.handle();
+        requests.register(handle.clone());
         let run = move || {
             loop {
                 match watch.wait(LOOK_INTERVAL) {

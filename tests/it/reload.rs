@@ -195,25 +195,43 @@ fn generation(number: u32) -> String {
 
 #[derive(Default)]
 struct Counts {
-    calls: AtomicU64,
     failures: AtomicU64,
     mixtures: AtomicU64,
-    slowest_micros: AtomicU64,
+    /// Whether the rules are being reloaded now.
+    is_reloading: AtomicBool,
+    end: AtomicBool,
+}
+
+/// Latencies of calls in microseconds, in ascending order once all callers' are merged.
+#[derive(Default)]
+struct Latencies(Vec<u32>);
+
+impl Latencies {
+    fn merged(all: impl Iterator<Item = Self>) -> Self {
+        let mut merged: Vec<u32> = all.flat_map(|Self(micros)| micros).collect();
+        merged.sort_unstable();
+        Self(merged)
+    }
+
+    fn percentile(&self, percent: f64) -> f64 {
+        let index = (self.0.len() as f64 * percent / 100.0) as usize;
+        self.0.get(index.min(self.0.len().saturating_sub(1))).map_or(0.0, |&micros| f64::from(micros) / 1e3)
+    }
 }
 
 /// Calls until the end, and checks every answer: both statuses are of one generation, generations never go back, no hit
-/// is lost or counted twice.
+/// is lost or counted twice. Returns the latencies without and with reloads.
 #[expect(clippy::disallowed_methods, reason = "measures the time of real calls")]
-async fn call_until(end: &AtomicBool, mut client: Client, value: &str, counts: &Counts) {
+async fn call_until_end(mut client: Client, value: &str, counts: &Counts) -> [Latencies; 2] {
     let (mut hits, mut last) = (0, 0);
-    while !end.load(Ordering::Relaxed) {
+    let mut latencies = [Latencies::default(), Latencies::default()];
+    while !counts.end.load(Ordering::Relaxed) {
+        let is_reloading = counts.is_reloading.load(Ordering::Relaxed);
         let began = tokio::time::Instant::now();
         let answer = client
             .should_rate_limit("d", vec![descriptor(&[("k", value)]), descriptor(&[("l", value)])])
             .await;
-        let took = began.elapsed().as_micros() as u64;
-        counts.slowest_micros.fetch_max(took, Ordering::Relaxed);
-        counts.calls.fetch_add(1, Ordering::Relaxed);
+        latencies[usize::from(is_reloading)].0.push(began.elapsed().as_micros() as u32);
         let Ok(answer) = answer else {
             counts.failures.fetch_add(1, Ordering::Relaxed);
             continue;
@@ -234,13 +252,23 @@ async fn call_until(end: &AtomicBool, mut client: Client, value: &str, counts: &
             _ => _ = counts.mixtures.fetch_add(1, Ordering::Relaxed),
         }
     }
+    latencies
 }
 
 fn variable(name: &str, default: u32) -> u32 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// Ten reloads a second under load, for TIDEGATE_RELOAD_SECONDS, of files with TIDEGATE_RELOAD_RULES more rules.
+/// Reloads may make calls later by so many milliseconds at [`LATER_PERCENTILE`], or twice as late where the machine is so loaded
+/// that calls take longer than that without reloads.
+const LATER_MILLIS_MAX: f64 = 1.0;
+
+/// The median, unless TIDEGATE_RELOAD_PERCENTILE sets another percentile: the slower calls are those that other processes delay,
+/// and vary more from second to second than by reloads where tests have to share two cores.
+const LATER_PERCENTILE: u32 = 50;
+
+/// Ten reloads a second under load, for TIDEGATE_RELOAD_SECONDS, of files with TIDEGATE_RELOAD_RULES more rules. Between the
+/// seconds the same load continues without reloads, for comparison.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_answer_during_reloads_is_right_under_the_rules_before_or_after() {
     let (seconds, more) = (variable("TIDEGATE_RELOAD_SECONDS", 3), variable("TIDEGATE_RELOAD_RULES", 100));
@@ -252,46 +280,68 @@ async fn every_answer_during_reloads_is_right_under_the_rules_before_or_after() 
     let file = |number: u32| generation(number) + &more_rules;
     let rules = Rules::new(&file(0));
     let (server, port) = start(&rules.file(), &["--threads", "2"]);
-    let (end, counts) = (Arc::new(AtomicBool::new(false)), Arc::new(Counts::default()));
+    let counts = Arc::new(Counts::default());
     let mut callers = Vec::new();
     for caller in 0..8 {
-        let (end, counts, client) = (Arc::clone(&end), Arc::clone(&counts), server.client().await);
+        let (counts, client) = (Arc::clone(&counts), server.client().await);
         callers.push(tokio::spawn(async move {
-            call_until(&end, client, &format!("caller {caller}"), &counts).await;
+            call_until_end(client, &format!("caller {caller}"), &counts).await
         }));
     }
-    let mut ticks = tokio::time::interval(Duration::from_millis(100));
-    for number in 1..=seconds * 10 {
-        ticks.tick().await;
-        rules.replace(&file(number));
-        server.signal(rustix::process::Signal::HUP);
-    }
-    let last = seconds * 10 + FIRST;
-    until(port, "at the last generation", |status| status["last_attempt"]["result"] != "failed").await;
     let mut client = server.client().await;
-    for _ in 0..500 {
-        if limit_of(&mut client, "other").await == Some(last) {
-            break;
+    let mut ticks = tokio::time::interval(Duration::from_millis(100));
+    for second in 0..seconds {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        counts.is_reloading.store(true, Ordering::Relaxed);
+        ticks.reset();
+        for number in 1..=10 {
+            ticks.tick().await;
+            rules.replace(&file(second * 10 + number));
+            server.signal(rustix::process::Signal::HUP);
         }
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        let last = FIRST + (second + 1) * 10;
+        for _ in 0..500 {
+            if limit_of(&mut client, "other").await == Some(last) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!(limit_of(&mut client, "other").await, Some(last));
+        counts.is_reloading.store(false, Ordering::Relaxed);
     }
-    assert_eq!(limit_of(&mut client, "other").await, Some(last));
-    end.store(true, Ordering::Relaxed);
+    until(port, "without a failure", |status| status["last_attempt"]["result"] != "failed").await;
+    counts.end.store(true, Ordering::Relaxed);
+    let (mut quiet, mut reloading) = (Vec::new(), Vec::new());
     for caller in callers {
-        caller.await.expect("no caller panics");
+        let [without, with] = caller.await.expect("no caller panics");
+        quiet.push(without);
+        reloading.push(with);
     }
+    let [quiet, reloading] = [quiet, reloading].map(|all| Latencies::merged(all.into_iter()));
     let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
     let reloads = status(port).await["reloads"]["succeeded"].as_u64().expect("a number");
     println!(
-        "reload of {} rules: {} calls, {reloads} reloads in {seconds} s, {} failures, {} mixtures, slowest call {:.1} ms",
+        "reload of {} rules: {} calls, {reloads} reloads in {seconds} s, {} failures, {} mixtures; slowest decision {:.1} ms with \
+         and {:.1} ms without reloads, p99.9 {:.2} and {:.2} ms, p99 {:.2} and {:.2} ms, p50 {:.2} and {:.2} ms",
         more + 2,
-        of(&counts.calls),
+        quiet.0.len() + reloading.0.len(),
         of(&counts.failures),
         of(&counts.mixtures),
-        of(&counts.slowest_micros) as f64 / 1e3,
+        reloading.percentile(100.0),
+        quiet.percentile(100.0),
+        reloading.percentile(99.9),
+        quiet.percentile(99.9),
+        reloading.percentile(99.0),
+        quiet.percentile(99.0),
+        reloading.percentile(50.0),
+        quiet.percentile(50.0),
     );
     assert_eq!((of(&counts.failures), of(&counts.mixtures)), (0, 0));
-    assert!(more > 1_000 || reloads >= u64::from(seconds) * 5, "{reloads} reloads in {seconds} s");
+    let percentile = f64::from(variable("TIDEGATE_RELOAD_PERCENTILE", LATER_PERCENTILE));
+    let later = reloading.percentile(percentile) - quiet.percentile(percentile);
+    let later_max = LATER_MILLIS_MAX.max(quiet.percentile(percentile));
+    assert!(later <= later_max, "p{percentile} is {later:.2} ms later with reloads");
+    assert!(more > 1_000 || reloads >= u64::from(seconds), "{reloads} reloads in {seconds} s");
     assert!(server.terminate().success());
 }
 

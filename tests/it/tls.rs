@@ -179,7 +179,7 @@ fn expires(year: i64) -> String {
         2100 => 4_102_444_800,
         _ => unreachable!("a year of these tests"),
     };
-    format!("tidegate_tls_certificate_not_after_timestamp_seconds{{port=\"grpc\"}} {seconds}")
+    format!("tidegate_tls_certificate_not_after_timestamp_seconds{{port=\"grpc\"}} {seconds}.0")
 }
 
 #[tokio::test]
@@ -208,6 +208,21 @@ async fn a_replaced_certificate_serves_new_connections_and_open_ones_stay() {
     assert!(tls::decide(server.address(), &pki.client(None)).await.is_err(), "the new certificate is served");
     tls::decide(server.address(), &tls::client(&next, None)).await.expect("the new certificate serves");
     tls::request(&open).await.expect("the open connection stays");
+}
+
+/// SIGHUP read the rule files alone.
+#[tokio::test]
+async fn sighup_reads_the_certificates_again() {
+    let pki = Pki::new();
+    let server = pki.start(&[]);
+    let reloads = |count| {
+        format!("tidegate_tls_certificate_reloads_total{{port=\"grpc\",result=\"succeeded\"}} {count}")
+    };
+    has_metric(&server, &reloads(0)).await;
+    server.signal(rustix::process::Signal::HUP);
+    has_metric(&server, &reloads(1)).await;
+    tls::decide(server.address(), &pki.client(None)).await.expect("the certificate serves");
+    assert_eq!(logged(&server, "certificate reloaded; open connections stay"), 1, "{:#?}", server.log());
 }
 
 async fn has_failed_reload(server: &Server, cause: &str) {
@@ -290,6 +305,74 @@ async fn half_handshakes_do_not_lock_others_out_and_end_in_time() {
     let rest = half_handshakes() + 1 - evicted - 1;
     has_metric(&server, &handshakes("timed_out", rest as u64)).await;
     assert_eq!(logged(&server, "handshake not complete within"), 1, "{:#?}", server.log());
+}
+
+/// The 99th percentile in microseconds of the latency of calls on an open connection, made one by one until `is_done` and at
+/// least so many.
+#[expect(clippy::disallowed_methods, reason = "measures the time of real calls")]
+async fn p99_micros(connection: &http2::Connection, calls_min: usize, is_done: impl Fn() -> bool) -> u64 {
+    let mut micros = Vec::new();
+    while micros.len() < calls_min || !is_done() {
+        let began = tokio::time::Instant::now();
+        tls::request(connection).await.expect("a decision");
+        micros.push(began.elapsed().as_micros() as u64);
+    }
+    micros.sort_unstable();
+    micros[micros.len() * 99 / 100]
+}
+
+/// The first flight of a client: the server computes a key exchange and a signature for it.
+fn client_hello(config: Arc<ClientConfig>) -> Vec<u8> {
+    let name = rustls::pki_types::ServerName::try_from("localhost").expect("a DNS name");
+    let mut client = rustls::ClientConnection::new(config, name).expect("a client");
+    let mut hello = Vec::new();
+    client.write_tls(&mut hello).expect("memory takes it");
+    hello
+}
+
+/// Sends the hello on new connections and never completes a handshake.
+fn start_half_handshakes(address: &str, hello: &[u8], count: usize) -> std::thread::JoinHandle<()> {
+    let (address, hello) = (address.to_owned(), hello.to_vec());
+    std::thread::spawn(move || {
+        let mut open = std::collections::VecDeque::new();
+        for _ in 0..count {
+            let mut socket = std::net::TcpStream::connect(&address).expect("the server accepts");
+            // An evicted one may be closed already.
+            let _ = std::io::Write::write_all(&mut socket, &hello);
+            open.push_back(socket);
+            // As many as are in progress at once by default; the server has ended older ones.
+            if open.len() > 1_000 {
+                open.pop_front();
+            }
+        }
+    })
+}
+
+/// Handshakes were completed on the threads that decide. `TIDEGATE_TEST_HANDSHAKES=5000` makes as many of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn half_handshakes_leave_the_latency_of_open_connections_within_twice() {
+    const CALLS: usize = 300;
+    /// Latencies of a loaded machine vary from run to run, whatever the server does.
+    const ATTEMPTS: usize = 4;
+    const NOISE_MICROS: u64 = 500;
+    let pki = Pki::new();
+    let server = pki.start(&["--threads", "1"]);
+    let hello = client_hello(pki.client(None));
+    let stream = tls::connect(server.address(), &pki.client(None)).await.expect("a handshake");
+    let open = http2::Connection::over(stream).await.expect("HTTP/2");
+    let mut seen = Vec::new();
+    for _ in 0..ATTEMPTS {
+        let before = p99_micros(&open, CALLS, || true).await;
+        let attack = start_half_handshakes(server.address(), &hello, half_handshakes());
+        let during = p99_micros(&open, CALLS, || attack.is_finished()).await;
+        attack.join().expect("the server accepts all");
+        println!("{} half handshakes: p99 {during} us, before {before} us", half_handshakes());
+        if during <= 2 * before + NOISE_MICROS {
+            return;
+        }
+        seen.push((before, during));
+    }
+    panic!("p99 in microseconds before and during {} half handshakes: {seen:?}", half_handshakes());
 }
 
 #[test]
