@@ -1,7 +1,7 @@
 import tseslint from "typescript-eslint";
 
 export default tseslint.config(
-  { ignores: ["dist", "docs", "src/proto", "*.config.*", "scripts"] },
+  { ignores: ["dist", "docs", "src/proto", "*.config.*", "scripts", "samples/nextjs"] },
   ...tseslint.configs.strictTypeChecked,
   { languageOptions: { parserOptions: { project: "./tsconfig.json" } } },
   {

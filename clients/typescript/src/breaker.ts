@@ -1,4 +1,4 @@
-/** Whether a call may be made: not at all, as usual, or as the one call that finds out whether the server answers again. */
+/** Permission to call: none, as usual, or as the one call that finds out whether the server answers again. */
 export type Permit = "none" | "call" | "probe";
 
 /** Opens after so many failures in a row, and lets one call through each time it has been open for long enough. */
@@ -56,7 +56,7 @@ export class Breaker {
     }
   }
 
-  /** Records that a call was given up by its caller: neither a success nor a failure. */
+  /** Records that the caller cancelled the call: neither a success nor a failure. */
   abandoned(permit: Permit): void {
     if (permit === "probe") {
       this.#isProbing = false;

@@ -13,7 +13,7 @@ const UNIT_SECONDS: Readonly<Record<string, number>> = {
 };
 
 /**
- * What made a decision: the server (`decided`), an earlier denial whose reset has not passed (`denied_locally`), or the
+ * The origin of a decision: the server (`decided`), an earlier denial whose reset has not passed (`denied_locally`), or the
  * policy, since no answer arrived (`failed_open`, `failed_closed`).
  */
 export type Reason = "decided" | "denied_locally" | "failed_open" | "failed_closed";
@@ -28,11 +28,11 @@ export interface Limit {
   readonly name: string;
 }
 
-/** The answer for one descriptor. */
+/** The result for one descriptor. */
 export interface Status {
   /** Whether the descriptor is over its limit. */
   readonly overLimit: boolean;
-  /** The tightest limit that applies; undefined if nothing limits the descriptor. */
+  /** The tightest limit that applies; undefined if no limit applies. */
   readonly limit: Limit | undefined;
   /** Hits that are left. */
   readonly remaining: number;
@@ -43,7 +43,7 @@ export interface Status {
 /** A header that the rules or the server add. */
 export type Header = readonly [name: string, value: string];
 
-/** What a decision has besides its statuses. */
+/** Parts of a decision beside its statuses. */
 export interface Extras {
   readonly error?: string | undefined;
   readonly requestHeaders?: readonly Header[];
@@ -51,13 +51,13 @@ export interface Extras {
   readonly body?: Uint8Array;
 }
 
-/** Whether a request may go on, and what is left of its limits. */
+/** Whether a request may proceed, and what is left of its limits. */
 export class Decision {
-  /** Whether the request may go on. */
+  /** Whether the request may proceed. */
   readonly allowed: boolean;
-  /** What made the decision. */
+  /** The origin of the decision. */
   readonly reason: Reason;
-  /** Requests per unit of the governing limit; undefined if nothing limits the request. */
+  /** Requests per unit of the governing limit; undefined if no limit applies. */
   readonly limit: number | undefined;
   /** Hits left of the governing limit. */
   readonly remaining: number | undefined;
@@ -67,13 +67,13 @@ export class Decision {
   readonly resetAfterNs: bigint | undefined;
   /** Nanoseconds after which a denied request would be admitted; undefined if allowed, or if no wait helps. */
   readonly retryAfterNs: bigint | undefined;
-  /** Why no answer arrived: the name of a gRPC status code, or `BREAKER_OPEN`; undefined if one did. */
+  /** Cause of a missing answer: the name of a gRPC status code, or `BREAKER_OPEN`; undefined if one did. */
   readonly error: string | undefined;
   /** Headers that the rules add to the request. */
   readonly requestHeaders: readonly Header[];
   /** Headers that the rules or the server add to the response. */
   readonly responseHeaders: readonly Header[];
-  /** The body that the rules give a denial; empty for the caller's own. */
+  /** The body that the rules give a denial; empty if they give none. */
   readonly body: Uint8Array;
   readonly #statuses: readonly Status[];
   readonly #elapsedNs: bigint;

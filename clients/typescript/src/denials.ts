@@ -11,7 +11,7 @@ interface Kept {
 /**
  * Keeps denials until their reset; the least recently used one makes room.
  *
- * A kept denial answers only requests that the server would deny as well, as long as no other process gives hits back.
+ * A kept denial decides only requests that the server would deny as well, as long as no other process gives hits back.
  */
 export class LocalDenials {
   readonly #max: number;
@@ -52,7 +52,7 @@ export class LocalDenials {
   /** Keeps a denial until its reset, counted from the moment its call was sent. */
   keep(request: Request, decision: Decision, sentNs: bigint): void {
     const wait = decision.retryAfterNs;
-    // A request of 0 hits is denied where one hit is: it does not stand for itself.
+    // A request of 0 hits is denied where one hit is: its denial does not hold for itself.
     if (!this.isOn || wait === undefined || wait === 0n || request.givesBack || request.costs.includes(0n)) {
       return;
     }

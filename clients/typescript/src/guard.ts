@@ -1,11 +1,12 @@
-import type { Tidegate } from "./client.js";
 import type { Decision } from "./decision.js";
+import type { RateLimiter } from "./engine.js";
 import type { Key, RequestInfo } from "./keys.js";
 import { Descriptor, type Cost } from "./request.js";
 
-/** What middleware limits. `T` is the framework's own request. */
+/** The requests that middleware limits, and how. `T` is the framework's own request. */
 export interface RateLimitOptions<T> {
-  readonly client: Tidegate;
+  /** The client, over gRPC or HTTP. */
+  readonly client: RateLimiter;
   /** The entries of the descriptor, in order; at least one. */
   readonly keys: readonly Key<T>[];
   /** Hits of a request, or a function of it; 1 unless set. */
@@ -23,7 +24,7 @@ export interface Refusal {
   readonly body: string;
 }
 
-/** What becomes of a request: it is refused, it goes on with a decision, or it is not limited. */
+/** The result for a request: refused, admitted with a decision, or (undefined) not limited. */
 export type Outcome =
   | { readonly refusal: Refusal }
   | { readonly decision: Decision; readonly headers: Readonly<Record<string, string>> }
@@ -37,7 +38,7 @@ export class Guard<T> {
 
   constructor(options: RateLimitOptions<T>) {
     if (options.keys.length === 0) {
-      throw new TypeError('keys is empty; name at least one, such as constant("route", "all")');
+      throw new TypeError('keys is empty; use at least one, such as constant("route", "all")');
     }
     this.#options = options;
   }

@@ -4,7 +4,8 @@
  * @packageDocumentation
  */
 
-export { RequestError, Tidegate, type CallOptions, type OnFailure, type TidegateOptions } from "./client.js";
+export { Tidegate, type TidegateOptions } from "./client.js";
+export { RateLimiter, RequestError, type CallOptions, type ClientOptions, type OnFailure } from "./engine.js";
 export { Decision, type Extras, type Header, type Limit, type Reason, type Status } from "./decision.js";
 export {
   addressOf,

@@ -1,12 +1,10 @@
-import { isIPv4, isIPv6 } from "node:net";
-
 /**
- * What becomes of a request that lacks the value of a key: it is refused with 400 (`reject`), not limited here (`allow`), or
- * shares one counter with all such requests (`shared`). There is no default: it is a decision about security.
+ * The treatment of a request without the value of a key: refused with 400 (`reject`), not limited here (`allow`), or one
+ * counter shared by all such requests (`shared`). There is no default: it is a decision about security.
  */
 export type Missing = "reject" | "allow" | "shared";
 
-/** What keys read of a request, whatever the framework. `T` is the framework's own request. */
+/** The parts of a request that keys read, for any framework. `T` is the framework's own request. */
 export interface RequestInfo<T> {
   /** The address of the other end of the connection; undefined if it has none. */
   readonly peer: string | undefined;
@@ -75,7 +73,7 @@ export function addressOf(
   if (trustedProxies === 0) {
     return peer === undefined ? undefined : normalized(peer);
   }
-  // Each trusted proxy has appended the address it saw; what stands left of them came from the client.
+  // Each trusted proxy appended the address that it saw; the client wrote everything left of them.
   const written = forwardedFor.flatMap((line) => line.split(","));
   const address = written.at(-trustedProxies);
   return address === undefined ? undefined : normalized(address);
@@ -89,13 +87,13 @@ function normalized(address: string): string | undefined {
     text = text.split(":")[0] ?? "";
   }
   text = text.split("%")[0] ?? "";
-  if (isIPv4(text)) {
-    return text;
-  }
-  if (!isIPv6(text)) {
-    return undefined;
+  if (!text.includes(":")) {
+    return octetsOf(text) === undefined ? undefined : text;
   }
   const groups = groupsOf(text);
+  if (groups === undefined) {
+    return undefined;
+  }
   if (groups.slice(0, 5).every((group) => group === 0) && groups[5] === 0xffff) {
     return groups
       .slice(6)
@@ -105,21 +103,37 @@ function normalized(address: string): string | undefined {
   return `${network(groups.slice(0, 4))}/64`;
 }
 
-/** The eight groups of a valid IPv6 address. */
-function groupsOf(address: string): number[] {
-  const dotted = /^(.*:)(\d+)\.(\d+)\.(\d+)\.(\d+)$/.exec(address);
-  let text = address;
-  if (dotted !== null) {
-    const [a = 0, b = 0, c = 0, d = 0] = dotted.slice(2).map(Number);
-    text = `${dotted[1] ?? ""}${((a << 8) | b).toString(16)}:${((c << 8) | d).toString(16)}`;
+/** The octets of an IPv4 address, without leading zeros; undefined if the text is none. */
+function octetsOf(text: string): [number, number, number, number] | undefined {
+  const parts = text.split(".");
+  if (parts.length !== 4 || !parts.every((part) => /^(0|[1-9]\d{0,2})$/.test(part) && Number(part) <= 255)) {
+    return undefined;
   }
-  const [left = "", right] = text.split("::");
-  const parse = (part: string): number[] =>
-    part === "" ? [] : part.split(":").map((group) => Number.parseInt(group, 16));
-  const before = parse(left);
-  const after = right === undefined ? [] : parse(right);
-  const zeros = right === undefined ? 0 : 8 - before.length - after.length;
-  return [...before, ...new Array<number>(zeros).fill(0), ...after];
+  return parts.map(Number) as [number, number, number, number];
+}
+
+/** The eight groups of an IPv6 address; undefined if the text is none. */
+function groupsOf(address: string): number[] | undefined {
+  let text = address;
+  if (address.includes(".")) {
+    // The last two groups are written as an IPv4 address.
+    const start = address.lastIndexOf(":") + 1;
+    const octets = octetsOf(address.slice(start));
+    if (octets === undefined) {
+      return undefined;
+    }
+    const [a, b, c, d] = octets;
+    text = `${address.slice(0, start)}${((a << 8) | b).toString(16)}:${((c << 8) | d).toString(16)}`;
+  }
+  const [left = "", right, more] = text.split("::");
+  const parts = [left, right ?? ""].map((half) => (half === "" ? [] : half.split(":")));
+  const written = parts.flat();
+  const isComplete = right === undefined ? written.length === 8 : written.length < 8;
+  if (more !== undefined || !isComplete || !written.every((group) => /^[\da-f]{1,4}$/i.test(group))) {
+    return undefined;
+  }
+  const [before = [], after = []] = parts.map((half) => half.map((group) => Number.parseInt(group, 16)));
+  return [...before, ...new Array<number>(8 - written.length).fill(0), ...after];
 }
 
 /**

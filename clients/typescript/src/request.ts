@@ -18,7 +18,7 @@ export type Entries = Readonly<Record<string, string>> | readonly (readonly [key
 /** Hits: a whole number of 0 or more; bigint beyond 2^53. */
 export type Cost = number | bigint;
 
-/** One thing to be limited, with more than its entries. */
+/** The subject of a limit, with more than its entries. */
 export class Descriptor {
   readonly entries: readonly (readonly [key: string, value: string])[];
   /** Hits of this descriptor; undefined for those of the call. */
@@ -56,10 +56,10 @@ export class Descriptor {
   }
 }
 
-/** What calls accept for a descriptor. */
+/** A descriptor, or the entries of one. */
 export type DescriptorLike = Descriptor | Readonly<Record<string, string>>;
 
-/** One request: what is sent, and what names it among kept denials. */
+/** One request: its message, and its identity among kept denials. */
 export class Request {
   readonly #domain: string;
   readonly #descriptors: readonly Descriptor[];
@@ -98,7 +98,7 @@ export class Request {
     return this.#identity;
   }
 
-  /** A text for the domain and the keys of each descriptor; only of those that give back, if so wanted. */
+  /** A text for the domain and the keys of each descriptor; optionally only of those that give back. */
   shapes(isGivingBack: boolean): string[] {
     return this.#descriptors
       .filter((descriptor) => descriptor.givesBack || !isGivingBack)

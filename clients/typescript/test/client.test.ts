@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, onTestFinished, test } from "vitest";
 import { Descriptor, RequestError, Tidegate, type Reason, type TidegateOptions } from "../src/index.js";
-import { target } from "../src/transport.js";
+import { target } from "../src/grpc.js";
 import { misbehaving, serve, unusedPort } from "./servers.js";
 
 const HUNDRED = "{domain: d, descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 100}}]}";

@@ -5,12 +5,14 @@ import {
   Descriptor,
   Tidegate,
   type CallOptions,
+  type RateLimiter,
   type Header,
   type OnFailure,
   type Reason,
   type TidegateOptions,
 } from "../src/index.js";
-import { cases, clockOf, misbehaving, serve } from "./servers.js";
+import { Tidegate as HttpTidegate } from "../src/http.js";
+import { cases, clockOf, misbehaving, serve, type Server } from "./servers.js";
 
 type Time = readonly [milliseconds: number, nanoseconds: number] | null;
 
@@ -55,6 +57,22 @@ function clientOf(address: string, options: TidegateOptions): Tidegate {
   return client;
 }
 
+/** Both transports; a server has a port for each. */
+const TRANSPORTS = ["gRPC", "HTTP"] as const;
+
+function clientOver(transport: (typeof TRANSPORTS)[number], server: Server, options: TidegateOptions): RateLimiter {
+  return transport === "gRPC"
+    ? clientOf(server.address, options)
+    : new HttpTidegate(server.url, { domain: "d", timeoutMs: 5_000, ...options });
+}
+
+/** Each case with each transport. */
+function overBoth<T extends object>(given: readonly T[]): (T & { readonly transport: (typeof TRANSPORTS)[number] })[] {
+  return TRANSPORTS.flatMap((transport) => given.map((one) => ({ ...one, transport })));
+}
+
+const HTTP_PORT = ["--http-listen", "127.0.0.1:0"];
+
 interface Scenario {
   readonly name: string;
   readonly needs: readonly string[];
@@ -76,13 +94,13 @@ interface Scenario {
   }[];
 }
 
-test.each(cases<Scenario>("vectors", "scenarios").filter(({ needs }) => needs.length === 0))(
-  "vectors: $name",
+test.each(overBoth(cases<Scenario>("vectors", "scenarios").filter(({ needs }) => needs.length === 0)))(
+  "vectors: $name over $transport",
   async (scenario) => {
     const compat = scenario.compat === null ? [] : ["--compat", scenario.compat];
-    const { address } = await serve(scenario.rules, ["--test-clock", ...compat]);
-    const setClock = clockOf(address);
-    const client = clientOf(address, { localDenials: 0 });
+    const server = await serve(scenario.rules, ["--test-clock", ...HTTP_PORT, ...compat]);
+    const setClock = clockOf(server.address);
+    const client = clientOver(scenario.transport, server, { localDenials: 0 });
     for (const [number, step] of scenario.steps.entries()) {
       for (let repetition = 0; repetition < step.times; repetition++) {
         const millis = BigInt(scenario.start_unix_ms + step.at[0] + repetition * step.every_ms);
@@ -168,12 +186,15 @@ interface DenialCase {
   }[];
 }
 
-test.each(cases<DenialCase>("local_denials"))("local denials: $name", async (given) => {
+test.each(overBoth(cases<DenialCase>("local_denials")))("local denials: $name over $transport", async (given) => {
   const startNs = 1_700_006_400_000_000_000n;
-  const { address } = await serve(given.rules, ["--test-clock"]);
-  const setClock = clockOf(address);
+  const server = await serve(given.rules, ["--test-clock", ...HTTP_PORT]);
+  const setClock = clockOf(server.address);
   let nowNs = 0n;
-  const client = clientOf(address, { localDenials: given.client.local_denials_max ?? 10_000, clock: () => nowNs });
+  const client = clientOver(given.transport, server, {
+    localDenials: given.client.local_denials_max ?? 10_000,
+    clock: () => nowNs,
+  });
   for (const [number, step] of given.steps.entries()) {
     nowNs = nanos(step.at) ?? 0n;
     await setClock(startNs + nowNs);

@@ -1,5 +1,5 @@
 import { execFileSync, spawn, spawnSync } from "node:child_process";
-import { mkdtempSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { cpSync, mkdtempSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { createConnection } from "node:net";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
@@ -99,6 +99,49 @@ test.skipIf(!isRequired && python === undefined)(
     expect(readFileSync(join(PACKAGE, "src/proto/rls_pb.ts"), "utf8")).toBe(generated);
   },
   60_000,
+);
+
+test.skipIf(!isRequired)(
+  "the sample of Next.js with the packed package: five requests pass and the sixth is denied",
+  async () => {
+    const { url } = await serve(RULES, ["--http-listen", "127.0.0.1:0"]);
+    const project = mkdtempSync(join(tmpdir(), "tidegate-"));
+    cpSync(join(PACKAGE, "samples/nextjs"), project, { recursive: true });
+    run("npm", ["pack", "--pack-destination", project], PACKAGE);
+    const packed = readdirSync(project).filter((name) => name.endsWith(".tgz"));
+    run("npm", ["install", "--no-audit", "--no-fund", ...packed.map((name) => join(project, name))], project);
+    const port = await unusedPort();
+    const child = spawn(
+      process.execPath,
+      ["node_modules/next/dist/bin/next", "dev", "-p", String(port), "-H", "127.0.0.1"],
+      // A group of its own, so that the processes which it starts end with it.
+      {
+        cwd: project,
+        env: { ...process.env, TIDEGATE_URL: url, NEXT_TELEMETRY_DISABLED: "1" },
+        stdio: "ignore",
+        detached: true,
+      },
+    );
+    onTestFinished(async () => {
+      process.kill(-(child.pid ?? 0), "SIGKILL");
+      await kill(child);
+    });
+    for (let wait = 0; wait < 600 && !(await isListening(port)); wait++) {
+      await sleep(50);
+    }
+    const get = (headers: Record<string, string>): Promise<Response> => fetch(`http://127.0.0.1:${port}/`, { headers });
+    for (let remaining = 4; remaining >= 0; remaining--) {
+      const response = await get({ "x-api-key": "alice" });
+      expect([response.status, await response.text()]).toEqual([200, expect.stringContaining("<p>hello</p>")]);
+      expect(response.headers.get("ratelimit")).toMatch(`"demo";r=${remaining};t=`);
+    }
+    const denied = await get({ "x-api-key": "alice" });
+    expect(denied.status).toBe(429);
+    expect(denied.headers.get("ratelimit-policy")).toBe('"demo";q=5;w=3600');
+    expect(Number(denied.headers.get("retry-after"))).toBeGreaterThan(600);
+    expect((await get({})).status).toBe(400);
+  },
+  240_000,
 );
 
 test.skipIf(!isRequired)(

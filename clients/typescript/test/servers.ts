@@ -15,6 +15,8 @@ const BINARY = process.env["TIDEGATE_BIN"] ?? join(REPOSITORY, "target/debug/tid
 /** A `tidegate` process that listens on a free port of loopback; it ends with the test. */
 export interface Server {
   readonly address: string;
+  /** URL of the HTTP port; empty without `--http-listen`. */
+  readonly url: string;
   kill(): Promise<void>;
 }
 
@@ -23,14 +25,17 @@ export async function start(args: readonly string[]): Promise<Server> {
   onTestFinished(() => kill(child));
   const log: string[] = [];
   let address = "";
+  let url = "";
   for await (const line of createInterface(child.stderr)) {
     log.push(line);
     const event = line.startsWith("{") ? (JSON.parse(line) as { message?: string; address?: string }) : {};
     if (event.message === "listening") {
       address = event.address ?? "";
+    } else if (event.message === "admin port listening") {
+      url = `http://${event.address ?? ""}`;
     } else if (event.message === "serving") {
       child.stderr.resume();
-      return { address, kill: () => kill(child) };
+      return { address, url, kill: () => kill(child) };
     }
   }
   throw new Error(`the server does not serve: ${log.join("\n")}`);

@@ -1,0 +1,280 @@
+import { Breaker, type Permit } from "./breaker.js";
+import { Decision, type Header, type Limit, type Status } from "./decision.js";
+import { LocalDenials } from "./denials.js";
+import { RateLimitResponse_Code as Code, RateLimitResponse_RateLimit_Unit as Unit } from "./proto/rls_pb.js";
+import type { RateLimitResponse, RateLimitResponse_HeaderValue as HeaderValue } from "./proto/rls_pb.js";
+import { Request, type Cost, type DescriptorLike } from "./request.js";
+import { CallError, type Transport } from "./transport.js";
+
+/** The decision about a request for which no answer arrives: `open` allows it, `closed` denies it. */
+export type OnFailure = "open" | "closed";
+
+/** Settings of every client. */
+export interface ClientOptions {
+  /** The domain of calls that name none. */
+  readonly domain?: string;
+  /** Time until the server is considered not to answer; 50 unless set. */
+  readonly timeoutMs?: number;
+  /** The same for the first call, which opens the connection; 1,000 unless set. */
+  readonly connectTimeoutMs?: number;
+  /** The decision about requests without an answer; `open` unless set. */
+  readonly onFailure?: OnFailure;
+  /** Denials that are kept until their reset; 10,000 unless set, 0 keeps none. */
+  readonly localDenials?: number;
+  /** Failures in a row after which calls fail at once; 5 unless set, 0 switches this off. */
+  readonly breakerFailures?: number;
+  /** Time until another call is tried; 1,000 unless set. */
+  readonly breakerOpenMs?: number;
+  /** Called with each decision and the milliseconds it took, for metrics. */
+  readonly onDecision?: (decision: Decision, tookMs: number) => void;
+  /** Returns metadata (headers over HTTP) for a call, such as the trace context. */
+  readonly metadata?: () => Readonly<Record<string, string>>;
+  /** Monotonic nanoseconds; of use in tests. */
+  readonly clock?: () => bigint;
+}
+
+/** Settings of a call. */
+export interface CallOptions {
+  /** Hits to take or to give back; 1 unless set. */
+  readonly cost?: Cost;
+  /** The domain, instead of the client's. */
+  readonly domain?: string;
+  /** The policy, instead of the client's. */
+  readonly onFailure?: OnFailure;
+  /** The timeout, instead of the client's. */
+  readonly timeoutMs?: number;
+  /** Whether a kept denial may be used; true unless set. */
+  readonly localDenials?: boolean;
+  /** Cancels the call: it rejects with the signal's reason. */
+  readonly signal?: AbortSignal;
+}
+
+/**
+ * The server refused the request itself: retrying it cannot help, and failing open would let an overlong key pass every
+ * limit.
+ */
+export class RequestError extends Error {
+  /** The name of the gRPC status code. */
+  readonly code: string;
+
+  constructor(code: string, message: string) {
+    super(`${code}: ${message}`);
+    this.name = "RequestError";
+    this.code = code;
+  }
+}
+
+const REJECTED: ReadonlySet<string> = new Set([
+  "INVALID_ARGUMENT",
+  "OUT_OF_RANGE",
+  "UNIMPLEMENTED",
+  "UNAUTHENTICATED",
+  "PERMISSION_DENIED",
+]);
+
+/** The calls of a client, over any transport. */
+export class RateLimiter {
+  readonly #options: ClientOptions;
+  readonly #transport: Transport;
+  readonly #denials: LocalDenials;
+  readonly #breaker: Breaker;
+  readonly #clock: () => bigint;
+  readonly #timeoutMs: number;
+  /** Whether no call has ended yet: the first one opens the connection. */
+  #isFirst = true;
+
+  protected constructor(transport: Transport, options: ClientOptions) {
+    const timeoutMs = options.timeoutMs ?? 50;
+    if (!(timeoutMs > 0)) {
+      throw new RangeError(`timeoutMs is ${timeoutMs}; use more than 0`);
+    }
+    this.#options = options;
+    this.#timeoutMs = timeoutMs;
+    this.#transport = transport;
+    this.#denials = new LocalDenials(options.localDenials ?? 10_000);
+    const openNs = BigInt(Math.round((options.breakerOpenMs ?? 1_000) * 1e6));
+    this.#breaker = new Breaker(options.breakerFailures ?? 5, openNs);
+    this.#clock = options.clock ?? monotonicNs;
+  }
+
+  /**
+   * Takes hits of every limit that the request reaches, or none at all: `limit({ api_key: id })`. Several descriptors are
+   * decided as one request. Rejects with {@link RequestError} if the server refuses the request itself.
+   */
+  async limit(descriptors: DescriptorLike | readonly DescriptorLike[], options: CallOptions = {}): Promise<Decision> {
+    return this.#decide(
+      this.#request(descriptors, options.cost ?? 1, options, false),
+      options,
+      options.localDenials ?? true,
+    );
+  }
+
+  /** Returns whether one more hit would be admitted, without taking it. */
+  async peek(
+    descriptors: DescriptorLike | readonly DescriptorLike[],
+    options: Omit<CallOptions, "cost" | "localDenials"> = {},
+  ): Promise<Decision> {
+    return this.#decide(this.#request(descriptors, 0, options, false), options, false);
+  }
+
+  /** Gives hits back that were taken. From then on this client keeps no denials for descriptors with the same keys. */
+  async giveBack(
+    descriptors: DescriptorLike | readonly DescriptorLike[],
+    options: Omit<CallOptions, "localDenials"> = {},
+  ): Promise<Decision> {
+    return this.#decide(this.#request(descriptors, options.cost ?? 1, options, true), options, false);
+  }
+
+  /** Takes hits as soon as they fit, waiting at most `waitMaxMs`. Returns a denial at once if it does not end by then. */
+  async waitUntilReady(
+    descriptors: DescriptorLike | readonly DescriptorLike[],
+    options: CallOptions & { readonly waitMaxMs: number },
+  ): Promise<Decision> {
+    const untilNs = this.#clock() + BigInt(Math.round(options.waitMaxMs * 1e6));
+    for (;;) {
+      const decision = await this.limit(descriptors, options);
+      const wait = decision.retryAfterNs;
+      if (decision.allowed || wait === undefined || this.#clock() + wait > untilNs) {
+        return decision;
+      }
+      // A timer may be early by a millisecond.
+      await sleep((decision.retryAfterMs ?? 0) + 1, options.signal);
+    }
+  }
+
+  /** Closes the connections. */
+  close(): void {
+    this.#transport.close();
+  }
+
+  #request(
+    descriptors: DescriptorLike | readonly DescriptorLike[],
+    cost: Cost,
+    options: CallOptions,
+    giveBack: boolean,
+  ): Request {
+    return new Request(options.domain ?? this.#options.domain ?? "", descriptors, cost, giveBack);
+  }
+
+  async #decide(request: Request, options: CallOptions, isLocal: boolean): Promise<Decision> {
+    options.signal?.throwIfAborted();
+    const sentNs = this.#clock();
+    const isKeeping = isLocal && this.#denials.isOn;
+    if (isKeeping) {
+      const denial = this.#denials.find(request, sentNs);
+      if (denial !== undefined) {
+        return this.#observed(denial, sentNs);
+      }
+    }
+    if (request.givesBack) {
+      this.#denials.endFor(request);
+    }
+    const policy = options.onFailure ?? this.#options.onFailure ?? "open";
+    const permit = this.#breaker.enter(sentNs);
+    if (permit === "none") {
+      return this.#withoutAnswer(policy, "BREAKER_OPEN", sentNs);
+    }
+    let response: RateLimitResponse;
+    try {
+      response = await this.#transport.call(request.message(), {
+        timeoutMs: options.timeoutMs ?? this.#defaultTimeoutMs,
+        metadata: this.#options.metadata?.(),
+        signal: options.signal,
+      });
+      if (response.overallCode === Code.UNKNOWN) {
+        throw new CallError("INTERNAL", "the answer has no overall code");
+      }
+    } catch (error) {
+      this.#isFirst = false;
+      return this.#failed(error, policy, permit, sentNs, options.signal);
+    }
+    this.#isFirst = false;
+    const decision = decode(response);
+    if (isKeeping && !decision.allowed) {
+      this.#denials.keep(request, decision, sentNs);
+    }
+    this.#breaker.succeeded(permit);
+    return this.#observed(decision, sentNs);
+  }
+
+  get #defaultTimeoutMs(): number {
+    return this.#isFirst ? Math.max(this.#timeoutMs, this.#options.connectTimeoutMs ?? 1_000) : this.#timeoutMs;
+  }
+
+  #failed(
+    error: unknown,
+    policy: OnFailure,
+    permit: Permit,
+    sentNs: bigint,
+    signal: AbortSignal | undefined,
+  ): Decision {
+    if (signal?.aborted === true || !(error instanceof CallError)) {
+      this.#breaker.abandoned(permit);
+      signal?.throwIfAborted();
+      throw error;
+    }
+    if (REJECTED.has(error.code)) {
+      this.#breaker.succeeded(permit);
+      throw new RequestError(error.code, error.message);
+    }
+    this.#breaker.failed(permit, this.#clock());
+    return this.#withoutAnswer(policy, error.code, sentNs);
+  }
+
+  #withoutAnswer(policy: OnFailure, error: string, sentNs: bigint): Decision {
+    const isOpen = policy === "open";
+    return this.#observed(new Decision(isOpen, isOpen ? "failed_open" : "failed_closed", [], { error }), sentNs);
+  }
+
+  #observed(decision: Decision, sinceNs: bigint): Decision {
+    this.#options.onDecision?.(decision, Number(this.#clock() - sinceNs) / 1e6);
+    return decision;
+  }
+}
+
+/** Monotonic nanoseconds, by a clock that every runtime has. */
+function monotonicNs(): bigint {
+  return BigInt(Math.round(performance.now() * 1e6));
+}
+
+function decode(response: RateLimitResponse): Decision {
+  const statuses = response.statuses.map((status): Status => {
+    const limit = status.currentLimit;
+    const reset = status.durationUntilReset;
+    return {
+      overLimit: status.code === Code.OVER_LIMIT,
+      limit: limit && decodeLimit(limit.requestsPerUnit, limit.unit, limit.name),
+      remaining: status.limitRemaining,
+      resetAfterNs: reset && reset.seconds * 1_000_000_000n + BigInt(reset.nanos),
+    };
+  });
+  return new Decision(response.overallCode === Code.OK, "decided", statuses, {
+    requestHeaders: response.requestHeadersToAdd.map(decodeHeader),
+    responseHeaders: response.responseHeadersToAdd.map(decodeHeader),
+    body: response.rawBody,
+  });
+}
+
+function decodeLimit(requests: number, unit: Unit, name: string): Limit {
+  // A unit of a later version of the API has no name here.
+  const unitName = (Unit[unit] as string | undefined) ?? "UNKNOWN";
+  return { requests, unit: unitName === "UNKNOWN" ? "" : unitName.toLowerCase(), name };
+}
+
+function decodeHeader(header: HeaderValue): Header {
+  return [header.key, header.value || String.fromCharCode(...header.rawValue)];
+}
+
+function sleep(milliseconds: number, signal: AbortSignal | undefined): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const abort = (): void => {
+      clearTimeout(timer);
+      reject(signal?.reason as Error);
+    };
+    const timer = setTimeout(() => {
+      signal?.removeEventListener("abort", abort);
+      resolve();
+    }, milliseconds);
+    signal?.addEventListener("abort", abort, { once: true });
+  });
+}

@@ -1,0 +1,97 @@
+/**
+ * The client over `POST /json` by `fetch`, for runtimes without HTTP/2 clients, such as edge runtimes.
+ *
+ * @packageDocumentation
+ */
+import { fromJson, toJson, type JsonValue } from "@bufbuild/protobuf";
+import { RateLimiter, type ClientOptions } from "./engine.js";
+import {
+  RateLimitRequestSchema,
+  RateLimitResponseSchema,
+  type RateLimitRequest,
+  type RateLimitResponse,
+} from "./proto/rls_pb.js";
+import { CallError, type CallSettings, type Transport } from "./transport.js";
+
+export { RateLimiter, RequestError, type CallOptions, type ClientOptions, type OnFailure } from "./engine.js";
+export { Decision, type Extras, type Header, type Limit, type Reason, type Status } from "./decision.js";
+export { clientAddress, constant, custom, header, type Key, type Missing, type RequestInfo } from "./keys.js";
+export { Descriptor, type Cost, type DescriptorLike, type Entries } from "./request.js";
+
+/** Settings of a client over HTTP. */
+export interface TidegateOptions extends ClientOptions {
+  /** Headers of each request, such as credentials for a proxy in front of the server. */
+  readonly headers?: Readonly<Record<string, string>>;
+  /** The function that sends requests; the global `fetch` unless set. */
+  readonly fetch?: typeof fetch;
+}
+
+/** A client of a Tidegate server over its HTTP port (`--http-listen`). */
+export class Tidegate extends RateLimiter {
+  /**
+   * Creates a client.
+   *
+   * @param url - The server's HTTP port, such as `http://127.0.0.1:8082`.
+   * @param options - The settings.
+   */
+  constructor(url = "http://127.0.0.1:8082", options: TidegateOptions = {}) {
+    super(new HttpTransport(new URL("/json", url), options), options);
+  }
+}
+
+/** Refusals of the request or of the configuration, by HTTP status. Every other status is a failure of the server. */
+const CODES: Readonly<Record<number, string>> = {
+  400: "INVALID_ARGUMENT",
+  401: "UNAUTHENTICATED",
+  403: "PERMISSION_DENIED",
+  404: "UNIMPLEMENTED",
+  405: "UNIMPLEMENTED",
+  413: "OUT_OF_RANGE",
+};
+
+class HttpTransport implements Transport {
+  readonly #url: URL;
+  readonly #options: TidegateOptions;
+
+  constructor(url: URL, options: TidegateOptions) {
+    this.#url = url;
+    this.#options = options;
+  }
+
+  async call(message: RateLimitRequest, { timeoutMs, metadata, signal }: CallSettings): Promise<RateLimitResponse> {
+    const timeout = AbortSignal.timeout(timeoutMs);
+    const send = this.#options.fetch ?? fetch;
+    let response: Response;
+    let body: string;
+    try {
+      response = await send(this.#url, {
+        method: "POST",
+        headers: {
+          ...this.#options.headers,
+          ...metadata,
+          "content-type": "application/json",
+          "tidegate-precision": "exact",
+        },
+        body: JSON.stringify(toJson(RateLimitRequestSchema, message)),
+        signal: signal === undefined ? timeout : AbortSignal.any([signal, timeout]),
+      });
+      body = await response.text();
+    } catch (error) {
+      throw new CallError(timeout.aborted ? "DEADLINE_EXCEEDED" : "UNAVAILABLE", String(error));
+    }
+    // 429 is OVER_LIMIT, with a message like that of 200.
+    if (response.status !== 200 && response.status !== 429) {
+      throw new CallError(CODES[response.status] ?? "UNAVAILABLE", body.trim() || `HTTP status ${response.status}`);
+    }
+    try {
+      return fromJson(RateLimitResponseSchema, JSON.parse(body) as JsonValue, { ignoreUnknownFields: true });
+    } catch (error) {
+      throw new CallError("INTERNAL", `the answer is not a RateLimitResponse: ${String(error)}`);
+    }
+  }
+
+  /** Nothing to close: the runtime owns the connections. */
+  close(): void {
+    return;
+  }
+}

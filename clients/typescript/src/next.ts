@@ -1,0 +1,51 @@
+/**
+ * Middleware for Next.js. Use the client of `@tidegate/client/http` in edge runtimes.
+ *
+ * @packageDocumentation
+ */
+import { Guard, type RateLimitOptions } from "./guard.js";
+import type { RequestInfo } from "./keys.js";
+
+export type { RateLimitOptions } from "./guard.js";
+
+/** Settings of the middleware. */
+export interface NextRateLimitOptions extends RateLimitOptions<Request> {
+  /** Passes a request on: `(init) => NextResponse.next(init)`, of `next/server`. */
+  readonly next: (init: { readonly request: { readonly headers: Headers } }) => Response;
+  /** Returns the peer of a request, where the platform knows it; `clientAddress` with 0 trusted proxies reads it. */
+  readonly peer?: (request: Request) => string | undefined;
+}
+
+/** Returns the function to export as `middleware` (`proxy` since Next.js 16). */
+export function rateLimit(options: NextRateLimitOptions): (request: Request) => Promise<Response> {
+  const guard = new Guard(options);
+  return async (request) => {
+    const outcome = await guard.decide(infoOf(request, options.peer?.(request)));
+    if (outcome !== undefined && "refusal" in outcome) {
+      const { body, status, headers } = outcome.refusal;
+      return new Response(body, { status, headers });
+    }
+    const headers = new Headers(request.headers);
+    for (const [name, value] of outcome?.decision.requestHeaders ?? []) {
+      headers.set(name, value);
+    }
+    const response = options.next({ request: { headers } });
+    for (const [name, value] of Object.entries(outcome?.headers ?? {})) {
+      response.headers.set(name, value);
+    }
+    return response;
+  };
+}
+
+function infoOf(request: Request, peer: string | undefined): RequestInfo<Request> {
+  return {
+    peer,
+    method: request.method,
+    path: new URL(request.url).pathname,
+    native: request,
+    header: (name) => {
+      const value = request.headers.get(name);
+      return value === null ? [] : [value];
+    },
+  };
+}
