@@ -3,6 +3,9 @@
 #[cfg(feature = "server")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     const PROTOS: &[&str] = &["envoy/service/ratelimit/v3/rls.proto"];
+    // Of the server as a client of control planes: compiled, but not among what reflection lists.
+    const CLIENT_PROTOS: &[&str] =
+        &["envoy/service/discovery/v3/ads.proto", "ratelimit/config/ratelimit/v3/rls_conf.proto"];
     // For tests: compiled, but not among what reflection lists.
     const TEST_PROTOS: &[&str] = &["tidegate/test/v1/clock.proto"];
     println!("cargo:rerun-if-changed=proto");
@@ -11,7 +14,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     std::fs::write(out.join("descriptors.bin"), prost::Message::encode_to_vec(&descriptors))?;
     tonic_prost_build::configure()
         .include_file("includes.rs")
-        .compile_fds(protox::compile([PROTOS, TEST_PROTOS].concat(), ["proto"])?)?;
+        .compile_fds(protox::compile([PROTOS, CLIENT_PROTOS, TEST_PROTOS].concat(), ["proto"])?)?;
     Ok(())
 }
 

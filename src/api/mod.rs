@@ -3,18 +3,22 @@
 //! Each decodes bytes to a checked request of [`limit`](crate::limit), calls the service, and encodes the decision. No
 //! protocol decides anything.
 
+pub(crate) mod channel;
 pub(crate) mod grpc;
 pub mod http;
 mod port;
+pub(crate) mod protobuf_struct;
 pub mod rls;
 mod routes;
 mod test_clock;
+mod xds;
 
 pub use grpc::LongLivedBounds;
 pub use port::GrpcPort;
 pub use rls::{PRECISION_HEADER, Precision, WINDOWS_HEADER};
 pub use routes::{Health, RouteSettings, routes};
 pub use test_clock::TestClock;
+pub use xds::{XdsFeed, XdsSettings};
 
 /// The generated messages and services, in the modules of their protobuf packages.
 #[expect(missing_docs, unused_qualifications, clippy::all, reason = "generated; the protos are documented")]
@@ -23,8 +27,10 @@ pub mod pb {
     pub use self::tidegate::test::v1 as test;
     pub use envoy::{
         config::core::v3 as core, extensions::common::ratelimit::v3 as common,
-        service::ratelimit::v3 as service, r#type::v3 as types,
+        service::discovery::v3 as discovery, service::ratelimit::v3 as service, r#type::v3 as types,
     };
+    pub use google::rpc;
+    pub use ratelimit::config::ratelimit::v3 as rules;
     /// The descriptor set that reflection serves.
     pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 }

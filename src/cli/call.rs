@@ -4,6 +4,7 @@ use super::{Failure, descriptor::DescriptorText, details, table, target, tls_fla
 use crate::{
     api::{
         PRECISION_HEADER, WINDOWS_HEADER,
+        channel::root_cause,
         pb::{
             common::{RateLimitDescriptor, rate_limit_descriptor::Entry},
             service::{
@@ -97,7 +98,7 @@ impl Call {
             Some(cause) if cause.is::<tonic::transport::Error>() => Failure(format!(
                 "{} does not answer in HTTP/2 without TLS: {}; give the address of a gRPC server",
                 self.addr,
-                target::root_cause(cause)
+                root_cause(cause)
             )),
             _ => Failure(format!("{} answered {:?}: {}", self.addr, status.code(), status.message())),
         }

@@ -1,7 +1,9 @@
 //! Parts of a response beyond its verdict and statuses: headers, body and metadata, as lines or as JSON.
 
-use crate::api::pb::{core::HeaderValue, service::RateLimitResponse};
-use prost_types::{Struct, value::Kind};
+use crate::api::{
+    pb::{core::HeaderValue, service::RateLimitResponse},
+    protobuf_struct::to_object,
+};
 use serde_json::{Map, Value};
 
 /// One line per part.
@@ -11,7 +13,10 @@ pub(super) fn lines(response: &RateLimitResponse) -> Vec<String> {
     let to_request = response.request_headers_to_add.iter().map(|added| header("request header", added));
     let to_client = response.response_headers_to_add.iter().map(|added| header("response header", added));
     let body = body(response).map(|body| format!("body {}", body.trim_end()));
-    let metadata = response.dynamic_metadata.as_ref().map(|fields| format!("metadata {}", object(fields)));
+    let metadata = response
+        .dynamic_metadata
+        .as_ref()
+        .map(|fields| format!("metadata {}", Value::Object(to_object(fields))));
     to_request.chain(to_client).chain(body).chain(metadata).collect()
 }
 
@@ -25,26 +30,11 @@ pub(super) fn to_json(response: &RateLimitResponse) -> Map<String, Value> {
         ("request_headers", headers(&response.request_headers_to_add)),
         ("response_headers", headers(&response.response_headers_to_add)),
         ("body", body(response).map(Value::from)),
-        ("metadata", response.dynamic_metadata.as_ref().map(object)),
+        ("metadata", response.dynamic_metadata.as_ref().map(to_object).map(Value::Object)),
     ];
     parts.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
 }
 
 fn body(response: &RateLimitResponse) -> Option<String> {
     (!response.raw_body.is_empty()).then(|| String::from_utf8_lossy(&response.raw_body).into_owned())
-}
-
-fn object(fields: &Struct) -> Value {
-    Value::Object(fields.fields.iter().map(|(key, field)| (key.clone(), value(field))).collect())
-}
-
-fn value(from: &prost_types::Value) -> Value {
-    match &from.kind {
-        None | Some(Kind::NullValue(_)) => Value::Null,
-        Some(Kind::NumberValue(number)) => (*number).into(),
-        Some(Kind::StringValue(text)) => text.as_str().into(),
-        Some(Kind::BoolValue(boolean)) => (*boolean).into(),
-        Some(Kind::StructValue(fields)) => object(fields),
-        Some(Kind::ListValue(list)) => list.values.iter().map(value).collect(),
-    }
 }

@@ -11,9 +11,9 @@ use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
 #[derive(Args)]
 #[command(next_help_heading = "HTTP")]
 pub(super) struct HttpFlags {
-    /// Address of the HTTP port (docs/openapi.yaml lists its routes); by default there is none.
-    #[arg(long, env = "TIDEGATE_HTTP_LISTEN", value_name = "ADDR")]
-    pub(super) http_listen: Option<ListenAddress>,
+    /// Address of the HTTP port (docs/openapi.yaml lists its routes); by default there is none; repeatable.
+    #[arg(long, env = "TIDEGATE_HTTP_LISTEN", value_name = "ADDR", value_delimiter = ',')]
+    pub(super) http_listen: Vec<ListenAddress>,
     /// File of bearer tokens, as `tidegate token` writes it. Requests then need a token, except those of probes. Read again when
     /// it changes.
     #[arg(long, env = "TIDEGATE_HTTP_TOKEN_FILE", value_name = "FILE", requires = "http_listen")]

@@ -19,6 +19,7 @@ mod metrics_flags;
 mod progress;
 mod response_options;
 mod rule_files;
+mod rule_flags;
 mod rule_text;
 mod serve;
 mod signals;

@@ -3,24 +3,20 @@
 use super::{
     Failure, connection_flags::ConnectionFlags, data_dir::DataDir, decision_log_flags::DecisionLogFlags,
     http_flags::HttpFlags, metrics_flags::MetricsFlags, response_options::ResponseOptions,
-    rule_files::ReadAs, signals, tls_flags::TlsFlags,
+    rule_files::ReadAs, rule_flags::RuleFlags, signals, tls_flags::TlsFlags,
 };
 use crate::{
     api::TestClock,
     clock::{Clock, ManualClock, SystemClock},
-    config::{
-        ReloadRequests,
-        watch::{WatchMode, WatchSettings},
-    },
     limit::RequestLimits,
     limiter::{self, Limiter},
-    rules::{self, LoadOptions, RuleSet, Source},
-    server::{self, ListenAddress, RuleSettings, Settings},
+    rules::{LoadOptions, RuleSet},
+    server::{self, ListenAddress, Settings},
     store::{self, OnFull, Seed, StoreSettings},
     telemetry::{self, LogFormat},
 };
 use clap::{Args, ValueEnum};
-use std::{num::NonZeroUsize, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+use std::{num::NonZeroUsize, process::ExitCode, sync::Arc, time::Duration};
 
 /// Serves rate limit decisions over gRPC.
 ///
@@ -31,15 +27,10 @@ use std::{num::NonZeroUsize, path::PathBuf, process::ExitCode, sync::Arc, time::
 /// Traces are exported where OTEL_EXPORTER_OTLP_ENDPOINT is set (docs/operations.md).
 #[derive(Args)]
 pub(super) struct Serve {
-    /// Rule file, or directory of rule files; - is standard input; repeatable.
-    #[arg(long, env = "TIDEGATE_RULES", value_name = "PATH", value_delimiter = ':')]
-    rules: Vec<PathBuf>,
+    #[command(flatten)]
+    rules: RuleFlags,
     #[command(flatten)]
     read_as: ReadAs,
-    /// Detection of changed rule files: by file events (and a check every 10 s), by a check every 2 s, or off. SIGHUP
-    /// reloads them in any case.
-    #[arg(long, env = "TIDEGATE_RULES_WATCH", default_value = "auto", value_name = "HOW")]
-    rules_watch: WatchMode,
     /// Address of the gRPC port: host:port, unix:/path/of/socket, or systemd:NAME for sockets that systemd passes; repeatable.
     #[arg(
         long,
@@ -147,8 +138,7 @@ impl Serve {
     }
 
     fn serve(self) -> Result<ExitCode, Failure> {
-        let mut settings = self.settings()?;
-        let rules = RuleSet::parse(&settings.rules.sources, &settings.rules.options)?;
+        let (mut settings, rules) = self.settings()?;
         let clock = self.clock(&mut settings)?;
         settings.decision_log = self.decision_log.start(&clock)?;
         let counters_max = self.counters_max();
@@ -187,29 +177,6 @@ impl Serve {
         Ok(clock)
     }
 
-    fn rule_settings(&self) -> Result<RuleSettings, Failure> {
-        // Standard input can be read once.
-        let is_read_once = self.rules.iter().any(|path| path.as_os_str() == "-");
-        Ok(RuleSettings {
-            options: LoadOptions { series_max: self.metrics.metrics_series_max, ..self.read_as.options() },
-            sources: self.rule_sources()?,
-            files: if is_read_once { Vec::new() } else { self.rules.clone() },
-            watch: WatchSettings { mode: self.rules_watch, ..WatchSettings::default() },
-            reload: ReloadRequests::default(),
-        })
-    }
-
-    fn rule_sources(&self) -> Result<Vec<Source>, Failure> {
-        if !self.rules.is_empty() {
-            return Ok(rules::read(&self.rules)?);
-        }
-        tracing::warn!(
-            "no --rules: serving the demo rules only (domain `demo`, 5 per 10s for each `api_key`); every other request \
-             is admitted. Set --rules or TIDEGATE_RULES to limit your own traffic"
-        );
-        Ok(vec![Source::file("demo.yaml", rules::DEMO)])
-    }
-
     fn counters_max(&self) -> usize {
         let (counters_max, because) = match (self.max_counters, server::available_memory()) {
             (Some(counters), _) => (counters.get(), "--max-counters"),
@@ -221,16 +188,18 @@ impl Serve {
         counters_max
     }
 
-    fn settings(&self) -> Result<Settings, Failure> {
+    fn settings(&self) -> Result<(Settings, RuleSet), Failure> {
         let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-        Ok(Settings {
+        let series_max = self.metrics.metrics_series_max;
+        let (rule_settings, rules) = self.rules.load(LoadOptions { series_max, ..self.read_as.options() })?;
+        let settings = Settings {
             listen: self.listen.clone(),
             test_clock: None,
             decision_log: None,
             http_listen: self.http.http_listen.clone(),
             http: self.http.settings(),
             tls: self.tls.settings(),
-            rules: self.rule_settings()?,
+            rules: rule_settings,
             threads: self.threads.unwrap_or(cores),
             request_limits: RequestLimits {
                 descriptors_max: self.bounds.max_descriptors,
@@ -246,6 +215,7 @@ impl Serve {
             drain_delay: self.drain_delay,
             drain_timeout: self.drain_timeout,
             snapshot_interval: self.data.snapshot_interval(),
-        })
+        };
+        Ok((settings, rules))
     }
 }

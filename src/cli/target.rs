@@ -2,28 +2,13 @@
 
 use super::{Failure, tls_flags::ClientTlsFlags};
 use crate::{
+    api::channel::{LISTEN_ONLY, TlsConnections, root_cause, tls_endpoint},
     server::ListenAddress,
     transport::{TlsClient, TlsClientError},
 };
-use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
-use std::{
-    error::Error,
-    io,
-    os::unix::fs::FileTypeExt as _,
-    pin::Pin,
-    task::{Context, Poll},
-    time::Duration,
-};
-use tokio::net::{TcpStream, UnixStream};
-use tokio_rustls::{TlsConnector, client::TlsStream};
-use tonic::{
-    codegen::{Service, http::Uri},
-    transport::{Channel, Endpoint},
-};
-
-/// The reason why no client connects to `systemd:NAME`.
-pub(super) const LISTEN_ONLY: &str = ": it is an address of `tidegate serve` alone";
+use std::{error::Error, io, os::unix::fs::FileTypeExt as _, time::Duration};
+use tonic::transport::{Channel, Endpoint};
 
 /// Connects to a gRPC server.
 pub(super) async fn connect(
@@ -55,9 +40,9 @@ async fn connect_tls(
     timeout: Duration,
 ) -> Result<Channel, Failure> {
     let (config, name, authority) = (client.config()?, tls_name(client, address)?, tls_authority(address));
-    let connector = Connector { address: address.clone(), tls: config.into(), name };
-    let endpoint = Endpoint::from_shared(format!("http://{authority}"))?.connect_timeout(timeout);
-    let endpoint = endpoint.origin(format!("https://{authority}").parse()?);
+    let connector = TlsConnections { address: address.clone(), tls: config.into(), name };
+    let endpoint =
+        tls_endpoint(authority).map_err(|error| Failure(error.to_string()))?.connect_timeout(timeout);
     endpoint.connect_with_connector(connector).await.map_err(|error| {
         let cause = io_cause(&error);
         let remedy = cause.map(|cause| connect_remedy(address, cause)).unwrap_or_default();
@@ -77,41 +62,6 @@ fn tls_authority(address: &ListenAddress) -> &str {
     match address {
         ListenAddress::Tcp(address) => address,
         ListenAddress::Unix(_) | ListenAddress::Systemd(_) => "localhost",
-    }
-}
-
-/// Opens TLS connections for a channel.
-struct Connector {
-    address: ListenAddress,
-    tls: TlsConnector,
-    name: ServerName<'static>,
-}
-
-trait Bytes: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin {}
-
-impl<T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin> Bytes for T {}
-
-impl Service<Uri> for Connector {
-    type Response = TokioIo<TlsStream<Box<dyn Bytes>>>;
-    type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, _: Uri) -> Self::Future {
-        let (address, tls, name) = (self.address.clone(), self.tls.clone(), self.name.clone());
-        Box::pin(async move {
-            let socket: Box<dyn Bytes> = match address {
-                ListenAddress::Tcp(address) => Box::new(TcpStream::connect(address).await?),
-                ListenAddress::Unix(path) => Box::new(UnixStream::connect(path).await?),
-                ListenAddress::Systemd(_) => {
-                    return Err(io::Error::other(LISTEN_ONLY.trim_start_matches([':', ' '])));
-                }
-            };
-            tls.connect(name, socket).await.map(TokioIo::new)
-        })
     }
 }
 
@@ -164,15 +114,6 @@ pub(super) fn io_cause<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e io::E
         next = error.source();
     }
     None
-}
-
-/// The innermost cause of `error`, in words.
-pub(super) fn root_cause(error: &(dyn Error + 'static)) -> String {
-    let mut innermost = error;
-    while let Some(cause) = innermost.source() {
-        innermost = cause;
-    }
-    innermost.to_string()
 }
 
 #[cfg(test)]

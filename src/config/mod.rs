@@ -8,6 +8,7 @@
 //! hands over takes effect; two feeds at once take effect one after the other.
 
 pub mod describe;
+mod load;
 mod reload_requests;
 mod rule_files;
 mod status;
@@ -15,6 +16,7 @@ mod status;
 mod tests;
 pub mod watch;
 
+pub use load::load;
 pub use reload_requests::ReloadRequests;
 pub use rule_files::RuleFiles;
 pub use status::{Attempt, LoadResult, RulesStatus};

@@ -91,6 +91,12 @@ impl fmt::Display for RuleError {
 pub struct RuleErrors(Vec<RuleError>);
 
 impl RuleErrors {
+    /// The error that a document as a whole is unusable.
+    pub fn of_source(source: SourceId, message: impl Into<String>) -> Self {
+        let origin = Origin { source, position: None };
+        Self(vec![RuleError { origin, path: String::new(), message: message.into() }])
+    }
+
     /// The errors; at least one.
     pub fn iter(&self) -> std::slice::Iter<'_, RuleError> {
         self.0.iter()

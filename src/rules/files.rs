@@ -32,82 +32,115 @@ impl Source {
 /// Maximum depth of nested directories: symbolic links can make a loop of them.
 const DEPTH_MAX: usize = 16;
 
+/// Files and directories of rule files, and which files of a directory are read.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RuleFilePaths {
+    /// The files and directories; `-` is standard input.
+    pub paths: Vec<PathBuf>,
+    /// Every file of a directory; else those that end in `.yaml` or `.yml`. A directory may then have none.
+    pub every_file: bool,
+    /// Files whose names begin with a dot too, but not with two.
+    pub dot_files: bool,
+}
+
 /// Reads the files, and all `.yaml` and `.yml` files in and below the directories. The path `-` is standard input.
 pub fn read(paths: &[PathBuf]) -> Result<Vec<Source>, RuleErrors> {
-    let mut problems = Problems::default();
-    let mut sources = Vec::new();
-    for path in paths {
+    RuleFilePaths { paths: paths.to_vec(), ..RuleFilePaths::default() }.read()
+}
+
+impl RuleFilePaths {
+    /// Reads the files, or returns every error.
+    pub fn read(&self) -> Result<Vec<Source>, RuleErrors> {
+        let mut reader = Reader { of: self, sources: Vec::new(), problems: Problems::default() };
+        self.paths.iter().for_each(|path| reader.read(path));
+        reader.problems.or(reader.sources)
+    }
+
+    fn selects(&self, path: &Path) -> bool {
+        self.every_file || path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
+    }
+
+    fn is_hidden(&self, path: &Path) -> bool {
+        let begin: &[u8] = if self.dot_files { b".." } else { b"." };
+        path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(begin))
+    }
+}
+
+/// The sources read so far, and the errors.
+struct Reader<'p> {
+    of: &'p RuleFilePaths,
+    sources: Vec<Source>,
+    problems: Problems,
+}
+
+impl Reader<'_> {
+    fn read(&mut self, path: &Path) {
         if path.as_os_str() == "-" {
             let mut bytes = Vec::new();
             let read = io::stdin().read_to_end(&mut bytes).map(|_| bytes);
-            add_source(SourceId::file("<stdin>"), read, &mut sources, &mut problems);
+            self.add(SourceId::file("<stdin>"), read);
         } else if path.is_dir() {
-            let before = sources.len();
-            match read_directory(path, 0, &mut sources, &mut problems) {
-                Ok(()) if sources.len() > before => {}
-                Ok(()) => problems.of_source(source_id(path), "has no .yaml or .yml file that could be read"),
-                Err(error) => problems.of_source(source_id(path), format!("cannot be listed: {error}")),
+            let before = self.sources.len();
+            match self.read_directory(path, 0) {
+                Ok(()) if self.of.every_file || self.sources.len() > before => {}
+                Ok(()) => {
+                    self.problems.of_source(source_id(path), "has no .yaml or .yml file that could be read")
+                }
+                Err(error) => self.problems.of_source(source_id(path), format!("cannot be listed: {error}")),
             }
         } else {
-            read_file(path, &mut sources, &mut problems);
+            self.read_file(path);
         }
     }
-    problems.or(sources)
+
+    fn read_directory(&mut self, directory: &Path, depth: usize) -> io::Result<()> {
+        if depth > DEPTH_MAX {
+            let message =
+                format!("is more than {DEPTH_MAX} directories deep; does a symbolic link point back up?");
+            self.problems.of_source(source_id(directory), message);
+            return Ok(());
+        }
+        let mut paths = fs::read_dir(directory)?
+            .map(|entry| entry.map(|entry| entry.path()))
+            .collect::<io::Result<Vec<_>>>()?;
+        paths.sort();
+        for path in paths {
+            if self.of.is_hidden(&path) {
+                continue;
+            }
+            // Follows symbolic links.
+            if path.is_dir() {
+                if let Err(error) = self.read_directory(&path, depth + 1) {
+                    self.problems.of_source(source_id(&path), format!("cannot be listed: {error}"));
+                }
+            } else if self.of.selects(&path) {
+                self.read_file(&path);
+            }
+        }
+        Ok(())
+    }
+
+    fn read_file(&mut self, path: &Path) {
+        self.add(source_id(path), fs::read(path));
+    }
+
+    fn add(&mut self, id: SourceId, read: io::Result<Vec<u8>>) {
+        match read {
+            Err(error) => self.problems.of_source(id, format!("cannot be read: {error}")),
+            Ok(bytes) => match String::from_utf8(bytes) {
+                Ok(text) => self.sources.push(Source { id, text }),
+                Err(error) => {
+                    let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+                    let line = 1 + good.iter().filter(|byte| **byte == b'\n').count();
+                    self.problems.of_source(id, format!("line {line} is not UTF-8; save the file as UTF-8"));
+                }
+            },
+        }
+    }
 }
 
 fn source_id(path: &Path) -> SourceId {
     SourceId::file(path.display().to_string())
-}
-
-fn read_directory(
-    directory: &Path,
-    depth: usize,
-    sources: &mut Vec<Source>,
-    problems: &mut Problems,
-) -> io::Result<()> {
-    if depth > DEPTH_MAX {
-        let message =
-            format!("is more than {DEPTH_MAX} directories deep; does a symbolic link point back up?");
-        problems.of_source(source_id(directory), message);
-        return Ok(());
-    }
-    let mut paths = fs::read_dir(directory)?
-        .map(|entry| entry.map(|entry| entry.path()))
-        .collect::<io::Result<Vec<_>>>()?;
-    paths.sort();
-    for path in paths {
-        let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-        if hidden {
-            continue;
-        }
-        // Follows symbolic links.
-        if path.is_dir() {
-            if let Err(error) = read_directory(&path, depth + 1, sources, problems) {
-                problems.of_source(source_id(&path), format!("cannot be listed: {error}"));
-            }
-        } else if path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml") {
-            read_file(&path, sources, problems);
-        }
-    }
-    Ok(())
-}
-
-fn read_file(path: &Path, sources: &mut Vec<Source>, problems: &mut Problems) {
-    add_source(source_id(path), fs::read(path), sources, problems);
-}
-
-fn add_source(id: SourceId, read: io::Result<Vec<u8>>, sources: &mut Vec<Source>, problems: &mut Problems) {
-    match read {
-        Err(error) => problems.of_source(id, format!("cannot be read: {error}")),
-        Ok(bytes) => match String::from_utf8(bytes) {
-            Ok(text) => sources.push(Source { id, text }),
-            Err(error) => {
-                let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-                let line = 1 + good.iter().filter(|byte| **byte == b'\n').count();
-                problems.of_source(id, format!("line {line} is not UTF-8; save the file as UTF-8"));
-            }
-        },
-    }
 }
 
 #[cfg(test)]
@@ -129,6 +162,20 @@ mod tests {
             fs::write(dir.path().join(name), "domain: d").unwrap();
         }
         assert_eq!(names(&read(&[dir.path().into()]).unwrap()), ["a.yml", "b.yaml", "d.yaml"]);
+    }
+
+    #[test]
+    fn every_file_and_dot_files_are_read_on_request() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["b.yaml", "rules", ".hidden", "..generation"] {
+            fs::write(dir.path().join(name), "domain: d").unwrap();
+        }
+        let paths = RuleFilePaths { paths: vec![dir.path().into()], every_file: true, dot_files: false };
+        assert_eq!(names(&paths.read().unwrap()), ["b.yaml", "rules"]);
+        let paths = RuleFilePaths { dot_files: true, ..paths };
+        assert_eq!(names(&paths.read().unwrap()), [".hidden", "b.yaml", "rules"]);
+        let empty = tempfile::tempdir().unwrap();
+        assert_eq!(RuleFilePaths { paths: vec![empty.path().into()], ..paths }.read(), Ok(Vec::new()));
     }
 
     #[cfg(unix)]

@@ -26,7 +26,7 @@ mod yaml;
 pub use changes::RuleChanges;
 pub use error::{Origin, Position, RuleError, RuleErrors, SourceId};
 pub use explain::{Applied, AppliedLimit, ExplainedDescriptor, Explanation, Matched, Outcome, Step};
-pub use files::{Source, read};
+pub use files::{RuleFilePaths, Source, read};
 pub use limits::{LimitIdentity, LimitInfo, LimitName, LimitTable, PinnedLimits};
 pub use pattern::Pattern;
 pub use redaction::Redaction;

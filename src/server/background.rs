@@ -4,6 +4,7 @@ use super::{
     RuleSettings, ServeError, Settings, clock_follower::ClockFollower, sweeper::Sweeper, tls::PortCounts,
 };
 use crate::{
+    api::XdsFeed,
     clock::Clock,
     config::{Config, Feed, RuleFiles},
     limiter::Limiter,
@@ -11,13 +12,17 @@ use crate::{
     snapshot::{SnapshotTask, Writer},
     telemetry::{ConnectionSources, DecisionLog, Sources},
 };
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
+
+/// Time between two looks for the first rules.
+const FIRST_RULES_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The background threads, and the limiter they work on.
 pub(super) struct Background {
     pub(super) limiter: Arc<Limiter>,
     pub(super) config: Arc<Config>,
     rule_files: Option<RuleFiles>,
+    xds: Option<XdsFeed>,
     clock_follower: ClockFollower,
     sweeper: Sweeper,
     snapshots: Option<SnapshotTask>,
@@ -31,13 +36,15 @@ impl Background {
         (limiter, writer): (Limiter, Option<Writer>),
     ) -> Result<Self, ServeError> {
         let limiter = Arc::new(limiter);
-        let RuleSettings { options, sources, files, watch, reload } = settings.rules.clone();
+        let RuleSettings { options, sources, files, watch, reload, xds, first: _ } = settings.rules.clone();
         let config = Config::new(Arc::clone(&limiter), options, Feed::Files, sources, clock.now());
         let config = Arc::new(config);
         let start_files = || RuleFiles::start(&config, files.clone(), watch, clock, &reload);
-        let rule_files = (!files.is_empty()).then(start_files).transpose();
+        let rule_files = (!files.paths.is_empty()).then(start_files).transpose();
         let rule_files =
             rule_files.map_err(|source| ServeError::Start { what: "the rules thread", source })?;
+        let xds = xds.map(|xds| XdsFeed::start(&config, xds, clock)).transpose();
+        let xds = xds.map_err(|source| ServeError::Start { what: "the xDS thread", source })?;
         let decision_log = settings.decision_log.clone();
         if let Some(log) = &decision_log {
             log.set_limiter(&limiter);
@@ -48,7 +55,14 @@ impl Background {
             .map(|writer| SnapshotTask::start(writer, &limiter, clock, settings.snapshot_interval))
             .transpose()
             .map_err(|source| ServeError::Start { what: "the snapshots", source })?;
-        Ok(Self { limiter, config, rule_files, clock_follower, sweeper, snapshots, decision_log })
+        Ok(Self { limiter, config, rule_files, xds, clock_follower, sweeper, snapshots, decision_log })
+    }
+
+    /// Completes when a feed has put rules in force.
+    pub(super) async fn first_rules(&self) {
+        while self.config.status().succeeded == 0 {
+            tokio::time::sleep(FIRST_RULES_INTERVAL).await;
+        }
     }
 
     pub(super) fn sources(
@@ -78,6 +92,9 @@ impl Background {
     pub(super) fn finish(self) -> Result<(), ServeError> {
         if let Some(rule_files) = self.rule_files {
             rule_files.stop();
+        }
+        if let Some(xds) = self.xds {
+            xds.stop();
         }
         if let Some(log) = self.decision_log {
             log.finish();

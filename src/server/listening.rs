@@ -47,7 +47,7 @@ impl Http {
         service: &RateLimitService,
         tls: TlsOnPlaintext,
     ) -> Result<Self, ServeError> {
-        let has_port = settings.http_listen.is_some();
+        let has_port = !settings.http_listen.is_empty();
         let tokens = settings.http.token_file.as_deref().filter(|_| has_port);
         let tokens = tokens.map(TokenFile::start).transpose()?;
         let in_force = tokens.as_ref().map(TokenFile::tokens);
@@ -75,7 +75,7 @@ impl Listening {
     ) -> Result<Self, ServeError> {
         let tls = Tls::start(&settings.tls, clock, &settings.rules.reload)?;
         let listeners = transport::bind(&settings.listen, &mut inherited)?;
-        let http_listeners = transport::bind(settings.http_listen.as_slice(), &mut inherited)?;
+        let http_listeners = transport::bind(&settings.http_listen, &mut inherited)?;
         for name in inherited.left() {
             tracing::warn!(
                 "the socket `{name}` of systemd is not used; name it with --listen systemd:{name}"
@@ -125,15 +125,27 @@ impl Listening {
         Ok(Self { service, health, http, workers, tls, accepting, drain, traces })
     }
 
+    /// Shows metrics and rules before the first rules are loaded.
+    pub(super) async fn await_rules(&self, background: &Background, is_healthy: bool) {
+        self.show(background);
+        self.http.state.set_serving(is_healthy);
+        self.health.set_serving(is_healthy).await;
+        tracing::info!(is_healthy, "waiting for rules; requests are refused with UNAVAILABLE");
+    }
+
     /// Starts deciding requests.
     pub(super) async fn serve(&self, background: &Background) {
-        let sources = background.sources(&self.service, self.tls.counts(), self.workers.connection_sources());
-        self.http.state.metrics().start(sources);
-        self.http.state.set_config(Arc::clone(&background.config));
+        self.show(background);
         self.service.set_ready(Arc::clone(&background.limiter));
         self.http.state.set_serving(true);
         self.health.set_serving(true).await;
         tracing::info!("serving");
+    }
+
+    fn show(&self, background: &Background) {
+        let sources = background.sources(&self.service, self.tls.counts(), self.workers.connection_sources());
+        self.http.state.metrics().start(sources);
+        self.http.state.set_config(Arc::clone(&background.config));
     }
 
     /// New connections are accepted during the drain delay: health checkers need them.

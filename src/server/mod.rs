@@ -23,7 +23,7 @@ pub use crate::transport::{ListenAddress, ListenAddressError, TlsFiles, TlsFiles
 pub use connections::ConnectionBounds;
 pub use error::ServeError;
 pub use memory::available as available_memory;
-pub use settings::{HttpSettings, RuleSettings, Settings};
+pub use settings::{FirstRules, HttpSettings, RuleSettings, Settings};
 pub use tls::TlsSettings;
 pub use token_file::TokenFileError;
 
@@ -73,11 +73,18 @@ pub fn serve<S: Future<Output = ()>, E: From<ServeError> + Send + 'static>(
             }
         };
         let background = Background::start(settings, clock, limiter)?;
-        listening.serve(&background).await;
-        service_manager.notify(State::Serving);
+        let serve = async {
+            if let FirstRules::Awaited { is_healthy } = settings.rules.first {
+                listening.await_rules(&background, is_healthy).await;
+                background.first_rules().await;
+            }
+            listening.serve(&background).await;
+            service_manager.notify(State::Serving);
+            service_manager.ping_watchdog(async || listening.workers.all_respond().await).await
+        };
         tokio::select! {
             () = stop => {}
-            never = service_manager.ping_watchdog(async || listening.workers.all_respond().await) => match never {},
+            never = serve => match never {},
         }
         service_manager.notify(State::Draining);
         // Queued requests do not delay the stop: those due after its end are denied now.

@@ -2,11 +2,11 @@
 
 use super::{ConnectionBounds, TlsSettings};
 use crate::{
-    api::{LongLivedBounds, TestClock, http::HttpBounds},
+    api::{LongLivedBounds, TestClock, XdsSettings, http::HttpBounds},
     config::{ReloadRequests, watch::WatchSettings},
     http2::Http2Settings,
     limit::RequestLimits,
-    rules::{LoadOptions, Source},
+    rules::{LoadOptions, RuleFilePaths, Source},
     service::{MeterSettings, ResponseOptions},
     telemetry::DecisionLog,
     transport::ListenAddress,
@@ -20,8 +20,8 @@ pub struct Settings {
     pub listen: Vec<ListenAddress>,
     /// The service that sets the clock; in tests only.
     pub test_clock: Option<TestClock>,
-    /// Address of the HTTP port, if any.
-    pub http_listen: Option<ListenAddress>,
+    /// Addresses of the HTTP port, if any.
+    pub http_listen: Vec<ListenAddress>,
     /// The HTTP port.
     pub http: HttpSettings,
     /// TLS of both ports.
@@ -57,7 +57,7 @@ pub struct Settings {
 impl Settings {
     /// Whether anything reads the metrics; else nothing is counted.
     pub(super) fn is_measured(&self) -> bool {
-        self.http_listen.is_some()
+        !self.http_listen.is_empty()
     }
 }
 
@@ -78,9 +78,26 @@ pub struct RuleSettings {
     /// The documents that the limiter's rules were built from.
     pub sources: Vec<Source>,
     /// The files and directories to read again when they change; none if the rules are not from files.
-    pub files: Vec<PathBuf>,
+    pub files: RuleFilePaths,
     /// Detection of changes.
     pub watch: WatchSettings,
     /// Requests to read these files, and certificates, again.
     pub reload: ReloadRequests,
+    /// A control plane that sends rules, if any.
+    pub xds: Option<XdsSettings>,
+    /// What the server does before the first load.
+    pub first: FirstRules,
+}
+
+/// Whether the limiter has rules at the start. Until it has, requests are refused with UNAVAILABLE.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum FirstRules {
+    /// It has.
+    #[default]
+    Loaded,
+    /// A feed will load them.
+    Awaited {
+        /// Whether health is SERVING meanwhile.
+        is_healthy: bool,
+    },
 }

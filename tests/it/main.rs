@@ -38,3 +38,4 @@ mod threads;
 mod tidy;
 mod tls;
 mod vectors;
+mod xds;

@@ -38,7 +38,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ),
     ("http2", &[]),
     ("transport", &[]),
-    ("api", &["limit", "varint", "clock", "service", "http2", "telemetry", "config"]),
+    ("api", &["limit", "varint", "clock", "service", "http2", "telemetry", "config", "rules", "transport"]),
     (
         "server",
         &[

@@ -1,10 +1,7 @@
 //! Connections to the server.
 
 use super::tls::{ClientTls, TlsSocket};
-use crate::{
-    cli::target::{LISTEN_ONLY, connect_remedy},
-    server::ListenAddress,
-};
+use crate::{api::channel::LISTEN_ONLY, cli::target::connect_remedy, server::ListenAddress};
 use mio::event::Source;
 use rustls::ClientConnection;
 use std::{

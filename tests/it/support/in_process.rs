@@ -41,7 +41,7 @@ impl InProcess {
             test_clock: None,
             decision_log: None,
             listen: vec![ListenAddress::Unix(socket.clone())],
-            http_listen: None,
+            http_listen: Vec::new(),
             http: HttpSettings::default(),
             tls: TlsSettings::default(),
             rules: RuleSettings::default(),

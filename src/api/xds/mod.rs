@@ -1,0 +1,80 @@
+//! The xDS feed: rules from a control plane, as a client of the aggregated discovery service (state of the world).
+//!
+//! Each response holds all resources of type `ratelimit.config.ratelimit.v3.RateLimitConfig`; they replace those of the
+//! response before. Good ones are put in force and acknowledged. If any is bad, all are refused with every error, and the
+//! rules in force stay, as they do while there is no connection.
+//!
+//! Invariants: at most one response is processed at a time; a response is bounded by `message_bytes_max` before it is
+//! decoded; the wait between two attempts to connect, and between two refusals of the same version, is bounded from below.
+
+mod backoff;
+mod connect;
+mod resource;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+use crate::{
+    clock::Clock,
+    config::Config,
+    transport::{TlsClient, TlsClientError},
+};
+use std::{
+    io,
+    sync::Arc,
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+use tokio::sync::watch;
+
+/// A control plane, and how to connect to it.
+#[derive(Clone, Debug)]
+pub struct XdsSettings {
+    /// Its `host:port`.
+    pub server: String,
+    /// Id of this client: control planes keep resources by it.
+    pub node: String,
+    /// Metadata of this client.
+    pub node_metadata: Vec<(String, String)>,
+    /// Request headers of the stream, such as credentials.
+    pub headers: Vec<(String, String)>,
+    /// Bounds of the wait before connecting again.
+    pub backoff: (Duration, Duration),
+    /// Bytes of one response.
+    pub message_bytes_max: usize,
+    /// TLS, if the control plane is reached by it. The files are read again for each connection.
+    pub(crate) tls: Option<TlsClient>,
+}
+
+impl XdsSettings {
+    /// Reads the files of TLS once, so that a wrong path is an error at the start.
+    pub(crate) fn check(&self) -> Result<(), TlsClientError> {
+        self.tls.as_ref().map_or(Ok(()), |tls| tls.config().and(tls.server_name(&self.server)).map(drop))
+    }
+}
+
+/// The running feed.
+pub struct XdsFeed {
+    stop: watch::Sender<bool>,
+    thread: JoinHandle<()>,
+}
+
+impl XdsFeed {
+    /// Connects in the background, and from then on passes every good response to the owner of the rules.
+    pub fn start(config: &Arc<Config>, settings: XdsSettings, clock: &Arc<dyn Clock>) -> io::Result<Self> {
+        let (config, clock) = (Arc::clone(config), Arc::clone(clock));
+        let (stop, stopped) = watch::channel(false);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let feed = stream::Feed::new(config, clock, settings);
+        let thread =
+            thread::Builder::new().name("xds".into()).spawn(move || runtime.block_on(feed.run(stopped)))?;
+        Ok(Self { stop, thread })
+    }
+
+    /// Ends the thread; an update that is being built is finished.
+    pub fn stop(self) {
+        self.stop.send_replace(true);
+        // A panic was reported where it occurred.
+        let _ = self.thread.join();
+    }
+}

@@ -1,0 +1,123 @@
+//! A resource as a document of the rules' grammar.
+//!
+//! The message has no fields for what the reference server lacks (algorithms, several limits, queues, `on_deny`). Those
+//! keys are read from `metadata.tidegate` of a descriptor: keys of a descriptor apply to it, all others to its
+//! `rate_limit`.
+
+use crate::{
+    api::{
+        pb::rules::{RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitUnit},
+        protobuf_struct::to_object,
+    },
+    rules::{Source, SourceId},
+};
+use prost::Message as _;
+use prost_types::Any;
+use serde_json::{Map, Value, json};
+
+/// Type of the resources.
+pub(super) const TYPE_URL: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
+
+/// The key of `metadata` with keys of rule files.
+const EXTENSIONS: &str = "tidegate";
+
+/// Keys of `metadata.tidegate` that belong to the descriptor.
+const DESCRIPTOR_KEYS: [&str; 5] = ["log", "on_deny", "rate_limits", "share_threshold", "value_to_metric"];
+
+/// The document of a resource, or why it is none.
+pub(super) fn source(resource: &Any) -> Result<Source, String> {
+    if resource.type_url != TYPE_URL {
+        return Err(format!("a resource of type {:?}; send {TYPE_URL}", resource.type_url));
+    }
+    let config = RateLimitConfig::decode(&*resource.value)
+        .map_err(|error| format!("a resource of type {TYPE_URL} cannot be decoded: {error}"))?;
+    let document = json!({ "domain": config.domain, "descriptors": descriptors(&config.descriptors) });
+    // The name is optional; the domain identifies a resource too.
+    let name = if config.name.is_empty() { config.domain } else { config.name };
+    Ok(Source { id: SourceId::Xds(name.into()), text: format!("{document:#}\n") })
+}
+
+fn descriptors(declared: &[RateLimitDescriptor]) -> Vec<Value> {
+    declared.iter().map(descriptor).collect()
+}
+
+fn descriptor(declared: &RateLimitDescriptor) -> Value {
+    let mut keys = Map::new();
+    keys.insert("key".into(), declared.key.as_str().into());
+    if !declared.value.is_empty() {
+        keys.insert("value".into(), declared.value.as_str().into());
+    }
+    for (key, is_set) in [
+        ("shadow_mode", declared.shadow_mode),
+        ("detailed_metric", declared.detailed_metric),
+        ("quota_mode", declared.quota_mode),
+    ] {
+        if is_set {
+            keys.insert(key.into(), true.into());
+        }
+    }
+    let mut limit = declared.rate_limit.as_ref().map(rate_limit);
+    let mut metadata = declared.metadata.as_ref().map(to_object).unwrap_or_default();
+    match metadata.remove(EXTENSIONS) {
+        None => {}
+        Some(Value::Object(extensions)) => extend(extensions, &mut keys, &mut limit),
+        // Reported as an unknown key, with its value.
+        Some(other) => _ = keys.insert(EXTENSIONS.into(), other),
+    }
+    if !metadata.is_empty() {
+        keys.insert("metadata".into(), metadata.into());
+    }
+    keys.extend(limit.map(|limit| ("rate_limit".to_owned(), Value::Object(limit))));
+    if !declared.descriptors.is_empty() {
+        keys.insert("descriptors".into(), descriptors(&declared.descriptors).into());
+    }
+    Value::Object(keys)
+}
+
+/// Adds the keys of `metadata.tidegate`.
+fn extend(
+    extensions: Map<String, Value>,
+    keys: &mut Map<String, Value>,
+    limit: &mut Option<Map<String, Value>>,
+) {
+    for (key, value) in extensions {
+        if key == "rate_limits" {
+            // In place of the only limit that the message can have.
+            *limit = None;
+        }
+        if DESCRIPTOR_KEYS.contains(&&*key) {
+            keys.insert(key, value);
+            continue;
+        }
+        let limit = limit.get_or_insert_default();
+        if key == "per" {
+            limit.remove("unit");
+        }
+        limit.insert(key, value);
+    }
+}
+
+fn rate_limit(declared: &RateLimitPolicy) -> Map<String, Value> {
+    let mut limit = Map::new();
+    if !declared.name.is_empty() {
+        limit.insert("name".into(), declared.name.as_str().into());
+    }
+    if !declared.replaces.is_empty() {
+        let names = declared.replaces.iter().map(|replaced| json!({ "name": replaced.name }));
+        limit.insert("replaces".into(), names.collect());
+    }
+    let unit = match RateLimitUnit::try_from(declared.unit) {
+        Ok(unit) => unit.as_str_name().to_ascii_lowercase(),
+        Err(_) => declared.unit.to_string(),
+    };
+    if declared.unlimited {
+        limit.insert("unlimited".into(), true.into());
+        if declared.unit != RateLimitUnit::Unknown as i32 {
+            limit.insert("unit".into(), unit.into());
+        }
+    } else {
+        limit.insert("unit".into(), unit.into());
+        limit.insert("requests_per_unit".into(), declared.requests_per_unit.into());
+    }
+    limit
+}

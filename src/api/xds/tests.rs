@@ -1,0 +1,153 @@
+//! Resources as documents, and the acceptance and refusal of responses.
+
+use super::{
+    resource::{TYPE_URL, source},
+    stream::State,
+};
+use crate::{
+    api::{
+        pb::{
+            discovery::DiscoveryResponse,
+            rules::{RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitReplace, RateLimitUnit},
+        },
+        protobuf_struct::to_struct,
+    },
+    rules::{LoadOptions, RuleSet, Source},
+};
+use prost::Message as _;
+use prost_types::Any;
+use std::time::Duration;
+
+fn resource(name: &str, descriptors: Vec<RateLimitDescriptor>) -> Any {
+    let config = RateLimitConfig { name: name.into(), domain: "d".into(), descriptors };
+    Any { type_url: TYPE_URL.into(), value: config.encode_to_vec() }
+}
+
+fn descriptor(key: &str, rate_limit: Option<RateLimitPolicy>) -> RateLimitDescriptor {
+    RateLimitDescriptor { key: key.into(), rate_limit, ..RateLimitDescriptor::default() }
+}
+
+fn policy(requests_per_unit: u32, unit: RateLimitUnit) -> Option<RateLimitPolicy> {
+    Some(RateLimitPolicy { requests_per_unit, unit: unit.into(), ..RateLimitPolicy::default() })
+}
+
+fn with_metadata(mut descriptor: RateLimitDescriptor, json: serde_json::Value) -> RateLimitDescriptor {
+    let serde_json::Value::Object(object) = json else { panic!("an object") };
+    descriptor.metadata = Some(to_struct(object));
+    descriptor
+}
+
+fn parse(resource: &Any) -> Result<RuleSet, String> {
+    let source: Source = source(resource)?;
+    RuleSet::parse(&[source], &LoadOptions::default()).map_err(|errors| errors.to_string())
+}
+
+/// Limits of the only domain, as `path: requests per window, algorithm`.
+fn limits(resource: &Any) -> Vec<String> {
+    let rules = parse(resource).expect("a good resource");
+    let limits = rules.rule_limits();
+    let shown = |(rule, limit): (&crate::rules::Rule, &crate::rules::RuleLimit)| {
+        let algorithm = limit.algorithm.name();
+        format!("{}: {} per {}, {algorithm}", rule.info.path, limit.requests, limit.window)
+    };
+    limits.map(shown).collect()
+}
+
+#[test]
+fn every_field_of_a_resource_has_its_meaning() {
+    let nested = RateLimitDescriptor {
+        value: "gold".into(),
+        descriptors: vec![RateLimitDescriptor {
+            shadow_mode: true,
+            detailed_metric: true,
+            ..descriptor("user", policy(3, RateLimitUnit::Hour))
+        }],
+        ..descriptor("plan", None)
+    };
+    let unlimited = RateLimitPolicy { unlimited: true, ..RateLimitPolicy::default() };
+    let replacing = RateLimitPolicy {
+        name: "burst".into(),
+        replaces: vec![RateLimitReplace { name: "daily".into() }],
+        ..policy(5, RateLimitUnit::Week).unwrap_or_default()
+    };
+    let quota = RateLimitDescriptor { quota_mode: true, ..descriptor("quota", Some(replacing)) };
+    let resource = resource("r", vec![nested, descriptor("free", Some(unlimited)), quota]);
+    let rules = parse(&resource).expect("a good resource");
+    let domain = rules.domain("d").expect("its domain");
+    let [_, user, free, quota] = &domain.rules()[..] else { panic!("four rules") };
+    assert!(user.shadow && user.detailed_metric && free.unlimited && quota.info.quota);
+    assert_eq!((&*quota.limits[0].name, &*quota.replaces[0]), ("burst", "daily"));
+    assert_eq!(
+        limits(&resource),
+        ["plan=gold → user: 3 per 1h, sliding_window", "quota: 5 per 7d, sliding_window"]
+    );
+    assert!(user.origin.to_string().starts_with("xds:r:"), "{}", user.origin);
+}
+
+#[test]
+fn metadata_of_tidegate_adds_keys_of_rule_files() {
+    let bucket = serde_json::json!({ "tidegate": { "algorithm": "leaky_bucket", "burst": 7 }, "team": "a" });
+    let several = serde_json::json!({ "tidegate": { "rate_limits": [
+        { "name": "burst", "per": "10s", "requests_per_unit": 2 },
+        { "name": "daily", "unit": "day", "requests_per_unit": 9 },
+    ] } });
+    let window = serde_json::json!({ "tidegate": { "per": "90s" } });
+    let resource = resource(
+        "r",
+        vec![
+            with_metadata(descriptor("a", policy(5, RateLimitUnit::Second)), bucket),
+            with_metadata(descriptor("b", policy(5, RateLimitUnit::Second)), several),
+            with_metadata(descriptor("c", policy(5, RateLimitUnit::Second)), window),
+        ],
+    );
+    assert_eq!(
+        limits(&resource),
+        [
+            "a: 5 per 1s, leaky_bucket",
+            "b: 2 per 10s, sliding_window",
+            "b: 9 per 1d, sliding_window",
+            "c: 5 per 90s, sliding_window",
+        ]
+    );
+    let rules = parse(&resource).expect("a good resource");
+    let domain = rules.domain("d").expect("its domain");
+    assert_eq!(domain.rules()[0].info.metadata, Some(serde_json::json!({ "team": "a" })));
+}
+
+#[test]
+fn errors_name_the_resource_the_path_the_value_and_the_remedy() {
+    let error = |descriptors| parse(&resource("r", descriptors)).expect_err("a bad resource");
+    let unit = error(vec![descriptor("a", policy(5, RateLimitUnit::Unknown))]);
+    assert!(
+        unit.starts_with("xds:r:") && unit.contains("descriptors[0].rate_limit.unit: \"unknown\""),
+        "{unit}"
+    );
+    let both = RateLimitPolicy { unlimited: true, ..policy(5, RateLimitUnit::Day).unwrap_or_default() };
+    assert!(error(vec![descriptor("a", Some(both))]).contains("descriptors[0].rate_limit.unit"));
+    let tidegate = with_metadata(descriptor("a", None), serde_json::json!({ "tidegate": 5 }));
+    assert!(error(vec![tidegate]).contains("descriptors[0].tidegate"));
+    let other = Any { type_url: "type.googleapis.com/a.B".into(), value: Vec::new() };
+    assert!(parse(&other).expect_err("not a config").contains("a.B"));
+    let cut = Any { type_url: TYPE_URL.into(), value: vec![0x0a, 0x05] };
+    assert!(parse(&cut).expect_err("not a message").contains("cannot be decoded"));
+}
+
+#[test]
+fn a_version_that_is_sent_again_is_refused_later() {
+    let response = |version: &str| DiscoveryResponse {
+        version_info: version.into(),
+        nonce: format!("nonce of {version}"),
+        ..DiscoveryResponse::default()
+    };
+    let (mut state, random) = (State::default(), u32::MAX);
+    assert_eq!(state.accept(&response("1")).version_info, "1");
+    let (refusal, wait) = state.refuse(&response("2"), "bad".into(), random);
+    assert_eq!((refusal.version_info.as_str(), refusal.response_nonce.as_str()), ("1", "nonce of 2"));
+    assert_eq!(refusal.error_detail.map(|detail| detail.message), Some("bad".into()));
+    assert_eq!(wait, Duration::ZERO);
+    let mut again = || state.refuse(&response("2"), String::new(), random).1.as_secs();
+    assert_eq!([again(), again(), again()], [1, 2, 4]);
+    assert_eq!(state.refuse(&response("3"), String::new(), random).1, Duration::ZERO);
+    state.accept(&response("4"));
+    assert_eq!(state.refuse(&response("3"), String::new(), random).1, Duration::ZERO);
+}

@@ -1,0 +1,88 @@
+//! One load of a feed: reads its declarations, passes them to the owner, and logs the result.
+
+use super::{Config, Feed};
+use crate::{
+    clock::Clock,
+    rules::{RuleChanges, RuleErrors, Source},
+};
+use std::sync::Arc;
+
+/// Names in one log line; the others are counted.
+const NAMES_LOGGED_MAX: usize = 20;
+
+/// Errors of one load in the log.
+const ERRORS_LOGGED_MAX: usize = 100;
+
+/// Puts the declarations that `read` returns in the place of those the feed handed over before. After an error, of `read`
+/// too, the rules stay. `is_requested` logs also that nothing changed.
+pub fn load(
+    config: &Config,
+    feed: Feed,
+    read: impl FnOnce() -> Result<Vec<Source>, RuleErrors>,
+    clock: &dyn Clock,
+    is_requested: bool,
+) -> Result<(), Arc<RuleErrors>> {
+    let (started, feed_name) = (clock.now(), feed.name());
+    let generation = config.status().generation;
+    let result = match read() {
+        Ok(sources) => config.replace(feed, sources, clock.now()),
+        Err(errors) => Err(config.failed(feed, errors, clock.now())),
+    };
+    let status = config.status();
+    match &result {
+        Ok(changes) if status.generation != generation => {
+            let took = clock.now().since(started);
+            let RuleChanges { added, removed, changed } = changes;
+            let [added, removed, changed] = [added, removed, changed].map(|names| listed(names));
+            let (generation, rules, limits) = (status.generation, status.rules, status.limits);
+            tracing::info!(
+                generation,
+                rules,
+                limits,
+                added,
+                removed,
+                changed,
+                ?took,
+                feed = feed_name,
+                "rules reloaded"
+            );
+        }
+        Ok(_) if is_requested => tracing::info!(generation, "rules unchanged"),
+        Ok(_) => {}
+        Err(errors) => log_errors(errors, generation),
+    }
+    result.map(drop)
+}
+
+fn log_errors(errors: &RuleErrors, generation: u64) {
+    let count = errors.iter().count();
+    tracing::error!(errors = count, generation, "rules not reloaded; those in force stay");
+    for error in errors.iter().take(ERRORS_LOGGED_MAX) {
+        tracing::error!("{error}");
+    }
+    if count > ERRORS_LOGGED_MAX {
+        tracing::error!("{} more errors; `tidegate check` prints all", count - ERRORS_LOGGED_MAX);
+    }
+}
+
+/// `edge: a, edge: b and 3 more`.
+fn listed(names: &[String]) -> String {
+    let shown = names[..names.len().min(NAMES_LOGGED_MAX)].join(", ");
+    match names.len().saturating_sub(NAMES_LOGGED_MAX) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lists_of_names_are_cut() {
+        let names = |count: usize| (0..count).map(|number| format!("d: {number}")).collect::<Vec<_>>();
+        assert_eq!(listed(&names(0)), "");
+        assert_eq!(listed(&names(2)), "d: 0, d: 1");
+        assert!(listed(&names(30)).ends_with("d: 19 and 10 more"));
+    }
+}

@@ -1,0 +1,270 @@
+//! Rules from a control plane: a state-of-the-world server in this process, and a real `tidegate serve`.
+
+use crate::support::{Client, Server};
+use prost::Message as _;
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use tidegate::api::pb::{
+    discovery::{
+        DiscoveryRequest, DiscoveryResponse,
+        aggregated_discovery_service_server::{AggregatedDiscoveryService, AggregatedDiscoveryServiceServer},
+    },
+    rules::{RateLimitConfig, RateLimitDescriptor, RateLimitPolicy},
+};
+use tokio::{net::TcpListener, runtime, sync::watch};
+use tokio_stream::{StreamExt as _, wrappers::ReceiverStream, wrappers::TcpListenerStream};
+use tonic::{Code, Request, Response, Status, Streaming};
+
+const TYPE_URL: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
+
+/// Time limit of each change.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A limit of so many requests a day for each value of `k`; the unit is a number of the enum.
+fn limit(requests_per_unit: u32, unit: i32) -> Vec<RateLimitConfig> {
+    let rate_limit = Some(RateLimitPolicy { requests_per_unit, unit, ..RateLimitPolicy::default() });
+    let descriptor = RateLimitDescriptor { key: "k".into(), rate_limit, ..RateLimitDescriptor::default() };
+    vec![RateLimitConfig { name: "first".into(), domain: "d".into(), descriptors: vec![descriptor] }]
+}
+
+const DAY: i32 = 4;
+
+/// Answers each stream with the resources of the newest version, unless the client has accepted it.
+#[derive(Clone)]
+struct ControlPlane {
+    newest: watch::Sender<DiscoveryResponse>,
+    requests: Arc<Mutex<Vec<DiscoveryRequest>>>,
+}
+
+impl ControlPlane {
+    fn new(resources: Vec<RateLimitConfig>) -> Self {
+        let plane =
+            Self { newest: watch::Sender::new(DiscoveryResponse::default()), requests: Arc::default() };
+        plane.set("1", resources);
+        plane
+    }
+
+    fn set(&self, version: &str, resources: Vec<RateLimitConfig>) {
+        let any = |resource: RateLimitConfig| prost_types::Any {
+            type_url: TYPE_URL.into(),
+            value: resource.encode_to_vec(),
+        };
+        self.newest.send_replace(DiscoveryResponse {
+            version_info: version.into(),
+            resources: resources.into_iter().map(any).collect(),
+            type_url: TYPE_URL.into(),
+            nonce: format!("nonce {version}"),
+        });
+    }
+
+    /// Serves on a port, 0 for any. A runtime of its own ends all connections when it is shut down.
+    fn serve(&self, port: u16) -> (u16, Serving) {
+        let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let listener = std::net::TcpListener::bind(("127.0.0.1", port)).expect("a port");
+        listener.set_nonblocking(true).expect("it is set");
+        let port = listener.local_addr().expect("its address").port();
+        let service = AggregatedDiscoveryServiceServer::new(self.clone());
+        runtime.spawn(async move {
+            let listener = TcpListener::from_std(listener).expect("a listener");
+            let server = tonic::transport::Server::builder().add_service(service);
+            server.serve_with_incoming(TcpListenerStream::new(listener)).await.expect("it serves");
+        });
+        (port, Serving(Some(runtime)))
+    }
+
+    fn count(&self, is_it: impl Fn(&DiscoveryRequest) -> bool) -> usize {
+        self.requests.lock().expect("no panic").iter().filter(|request| is_it(request)).count()
+    }
+
+    fn accepted(&self, version: &str) -> bool {
+        self.count(|request| request.version_info == version && request.error_detail.is_none()) > 0
+    }
+
+    /// The messages of refusals.
+    fn refusals(&self) -> Vec<String> {
+        let requests = self.requests.lock().expect("no panic");
+        requests.iter().filter_map(|request| Some(request.error_detail.as_ref()?.message.clone())).collect()
+    }
+}
+
+/// A control plane that serves; ended when dropped.
+struct Serving(Option<runtime::Runtime>);
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.0.take().expect("dropped once").shutdown_background();
+    }
+}
+
+#[tonic::async_trait]
+impl AggregatedDiscoveryService for ControlPlane {
+    type StreamAggregatedResourcesStream = ReceiverStream<Result<DiscoveryResponse, Status>>;
+
+    async fn stream_aggregated_resources(
+        &self,
+        request: Request<Streaming<DiscoveryRequest>>,
+    ) -> Result<Response<Self::StreamAggregatedResourcesStream>, Status> {
+        let (sender, receiver) = tokio::sync::mpsc::channel(1);
+        let (mut requests, plane) = (request.into_inner(), self.clone());
+        let mut newest = self.newest.subscribe();
+        tokio::spawn(async move {
+            while let Some(Ok(request)) = requests.next().await {
+                plane.requests.lock().expect("no panic").push(request.clone());
+                let is_new = |response: &DiscoveryResponse| {
+                    let is_refused =
+                        request.error_detail.is_some() && request.response_nonce == response.nonce;
+                    response.version_info != request.version_info && !is_refused
+                };
+                let Ok(response) = newest.wait_for(is_new).await.map(|response| response.clone()) else {
+                    return;
+                };
+                if sender.send(Ok(response)).await.is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+}
+
+async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let polls = async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    assert!(tokio::time::timeout(PATIENCE, polls).await.is_ok(), "not within {PATIENCE:?}: {what}");
+}
+
+fn start(port: u16, args: &[&str]) -> Server {
+    let rules = format!("xds://127.0.0.1:{port}?node=test");
+    let xds = ["--rules", &rules, "--xds-backoff", "20ms", "--xds-backoff-max", "100ms"];
+    Server::start(&[&xds, args].concat())
+}
+
+/// The limit in force for `k`; none if there is no rule.
+async fn limit_in_force(client: &mut Client) -> Option<u32> {
+    let response = client.hit("d", &[("k", "probe")]).await.expect("a decision");
+    response.statuses[0].current_limit.as_ref().map(|limit| limit.requests_per_unit)
+}
+
+#[tokio::test]
+async fn rules_follow_the_control_plane_and_stay_when_it_errs_or_ends() {
+    let plane = ControlPlane::new(limit(1_000_001, DAY));
+    let (port, serving) = plane.serve(0);
+    let server = start(port, &["--xds-node-metadata", "zone=a"]);
+    let mut client = server.client().await;
+    assert_eq!(limit_in_force(&mut client).await, Some(1_000_001));
+    let node = plane.requests.lock().expect("no panic")[0].node.clone().expect("the first request has it");
+    assert_eq!((node.id.as_str(), node.user_agent_name.as_str()), ("test", "tidegate"));
+    assert!(node.metadata.expect("metadata").fields.contains_key("zone"));
+    eventually("an ACK", async || plane.accepted("1")).await;
+
+    // Calls go on throughout; none may fail.
+    let (is_over, mut other) = (Arc::new(AtomicBool::new(false)), client.clone());
+    let calls = tokio::spawn({
+        let is_over = Arc::clone(&is_over);
+        async move {
+            let mut calls = 0_u32;
+            while !is_over.load(Ordering::Relaxed) {
+                other.hit("d", &[("k", "load")]).await.expect("no call fails");
+                calls += 1;
+            }
+            calls
+        }
+    });
+
+    plane.set("2", limit(1_000_002, DAY));
+    eventually("an update", async || limit_in_force(&mut client).await == Some(1_000_002)).await;
+
+    plane.set("3", limit(1_000_003, 0));
+    eventually("a NACK", async || !plane.refusals().is_empty()).await;
+    let refusal = plane.refusals().remove(0);
+    assert!(
+        refusal.contains("xds:first:") && refusal.contains("descriptors[0].rate_limit.unit"),
+        "{refusal}"
+    );
+    assert_eq!(limit_in_force(&mut client).await, Some(1_000_002));
+    assert_eq!(plane.count(|request| request.error_detail.is_some() && request.version_info != "2"), 0);
+
+    plane.set("4", limit(1_000_004, DAY));
+    eventually("the next update", async || limit_in_force(&mut client).await == Some(1_000_004)).await;
+
+    drop(serving);
+    assert_eq!(limit_in_force(&mut client).await, Some(1_000_004));
+    plane.set("5", limit(1_000_005, DAY));
+    let (_, serving) = plane.serve(port);
+    eventually("an update after a restart", async || limit_in_force(&mut client).await == Some(1_000_005))
+        .await;
+    // The first request of the new stream has the version in force, and no nonce of another stream.
+    let is_resumed =
+        |request: &DiscoveryRequest| request.version_info == "4" && request.response_nonce.is_empty();
+    assert!(plane.count(is_resumed) > 0);
+
+    plane.set("6", Vec::new());
+    eventually("the removal", async || limit_in_force(&mut client).await.is_none()).await;
+    is_over.store(true, Ordering::Relaxed);
+    println!("{} calls, failed 0", calls.await.expect("no call failed"));
+    drop((serving, client));
+    assert!(server.terminate().success());
+}
+
+#[tokio::test]
+async fn a_response_beyond_the_bound_ends_the_stream_and_the_rules_stay() {
+    let plane = ControlPlane::new(limit(7, DAY));
+    let (port, _serving) = plane.serve(0);
+    let server = start(port, &["--xds-max-message-bytes", "10000"]);
+    let mut client = server.client().await;
+    let long = RateLimitConfig { name: "x".repeat(20_000), ..limit(8, DAY).remove(0) };
+    plane.set("2", vec![long]);
+    let is_ended =
+        async || server.log().iter().any(|line| line.contains("the stream of the control plane ended"));
+    eventually("the end of the stream", is_ended).await;
+    assert_eq!(limit_in_force(&mut client).await, Some(7));
+    plane.set("3", limit(9, DAY));
+    eventually("a good response", async || limit_in_force(&mut client).await == Some(9)).await;
+}
+
+#[tokio::test]
+async fn requests_are_refused_until_the_first_rules_arrive() {
+    let unused = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let port = unused.local_addr().expect("its address").port();
+    drop(unused);
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("socket");
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["serve", "--rules", &format!("xds://127.0.0.1:{port}?node=n"), "--xds-backoff", "20ms"])
+        .args(["--healthy-without-rules", "--listen", &format!("unix:{}", socket.display())])
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .expect("it starts");
+    eventually("a socket", async || socket.exists()).await;
+    let endpoint =
+        tonic::transport::Endpoint::from_shared(format!("unix:{}", socket.display())).expect("a path");
+    let channel = endpoint.connect().await.expect("it listens");
+    let mut client = Client(
+        tidegate::api::pb::service::rate_limit_service_client::RateLimitServiceClient::new(channel.clone()),
+    );
+    let mut health = tonic_health::pb::health_client::HealthClient::new(channel);
+    eventually("health", async || {
+        let checked = health.check(tonic_health::pb::HealthCheckRequest { service: String::new() }).await;
+        checked.is_ok_and(|answer| answer.into_inner().status == 1)
+    })
+    .await;
+    let refused = client.hit("d", &[("k", "a")]).await.expect_err("there are no rules yet");
+    assert_eq!(refused.code(), Code::Unavailable);
+    let plane = ControlPlane::new(limit(7, DAY));
+    let (_, _serving) = plane.serve(port);
+    eventually("the first rules", async || client.hit("d", &[("k", "a")]).await.is_ok()).await;
+    assert_eq!(limit_in_force(&mut client).await, Some(7));
+    drop((client, health));
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it is there");
+    assert!(child.wait().expect("it ends").success());
+}
