@@ -73,11 +73,16 @@ impl Decoder {
         fields.start(list_max);
         while let Some(&first) = block.first() {
             match first {
-                0x80.. => self.indexed(integer(&mut block, 7)?, list_max, fields)?,
+                // An index in one byte is all of its field.
+                0x80..0xff => {
+                    block = &block[1..];
+                    self.indexed(usize::from(first & 0x7f), list_max, fields)?;
+                }
+                0xff => self.indexed(integer(&mut block, 7)?, list_max, fields)?,
                 0x40..0x80 => {
                     let name_end = self.literal(&mut block, 6)?;
+                    let number = self.table.insert(&self.literal, name_end);
                     let (name, value) = self.literal.split_at(name_end);
-                    let number = self.table.insert(name, value);
                     fields.push(name, value, Source::Dynamic(number), list_max);
                 }
                 0x20..0x40 if fields.list_bytes() > 0 => return Err(HpackError::LateResize),

@@ -131,49 +131,6 @@ const fn plain_bytes_max(coded_bytes: usize) -> usize {
     coded_bytes * 8 / 5
 }
 
-/// Bits not yet decoded.
-struct Bits<'c> {
-    /// The next bits, the first one at the top.
-    window: u64,
-    /// Number of valid bits in `window`. Those after them are zeros, or the first bits of `rest`.
-    length: usize,
-    /// Bytes after `window`.
-    rest: &'c [u8],
-}
-
-impl Bits<'_> {
-    /// Moves bytes from `rest` to the window: all of them, or until it has more than 56 bits.
-    #[inline]
-    fn refill(&mut self) {
-        if let Some((word, _)) = self.rest.split_first_chunk::<8>() {
-            self.window |= u64::from_be_bytes(*word) >> self.length;
-            let bytes = (63 - self.length) / 8;
-            self.rest = &self.rest[bytes..];
-            self.length += 8 * bytes;
-            return;
-        }
-        while self.length <= 56
-            && let Some((&byte, after)) = self.rest.split_first()
-        {
-            self.window |= u64::from(byte) << (56 - self.length);
-            (self.length, self.rest) = (self.length + 8, after);
-        }
-    }
-
-    #[inline]
-    fn skip(&mut self, bits: usize) {
-        self.window <<= bits;
-        self.length -= bits;
-    }
-
-    /// The symbol of a code that is not short.
-    fn long_code(&mut self) -> Result<u8, HpackError> {
-        let (symbol, bits) = long_code(self.window, self.length).ok_or(HpackError::Huffman)?;
-        self.skip(bits);
-        Ok(symbol)
-    }
-}
-
 /// Appends the plain text of a Huffman-coded string.
 pub(super) fn decode(coded: &[u8], plain: &mut Vec<u8>) -> Result<(), HpackError> {
     let start = plain.len();
@@ -186,50 +143,63 @@ pub(super) fn decode(coded: &[u8], plain: &mut Vec<u8>) -> Result<(), HpackError
 
 /// Writes the plain text to `plain`, which has room for the longest possible one and a byte more; its length.
 fn decode_into(coded: &[u8], plain: &mut [u8]) -> Result<usize, HpackError> {
-    let (mut bits, mut at) = (Bits { window: 0, length: 0, rest: coded }, 0);
+    // The next bits, the first one at the top, of which `length` are valid. Those after them are zeros, or the first bits of `rest`.
+    let (mut window, mut length, mut rest, mut at) = (0_u64, 0_usize, coded, 0);
     loop {
-        bits.refill();
-        while bits.length >= PAIR_BITS {
-            let Pair { symbols, count, bits: used } = PAIRS[(bits.window >> (64 - PAIR_BITS)) as usize];
+        if let Some((word, _)) = rest.split_first_chunk::<8>() {
+            window |= u64::from_be_bytes(*word) >> length;
+            let bytes = (63 - length) / 8;
+            (length, rest) = (length + 8 * bytes, &rest[bytes..]);
+        }
+        while length <= 56
+            && rest.len() < 8
+            && let Some((&byte, after)) = rest.split_first()
+        {
+            window |= u64::from(byte) << (56 - length);
+            (length, rest) = (length + 8, after);
+        }
+        while length >= PAIR_BITS {
+            let Pair { symbols, count, bits } = PAIRS[(window >> (64 - PAIR_BITS)) as usize];
             if count > 0 {
-                // The length of the slice is that of an array, so that the copy is one store and no call.
-                if let Some(two) = plain.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
+                // Constant lengths, so that the copy is one store and no call.
+                if let Some(two) = plain[at..].first_chunk_mut() {
                     *two = symbols;
                 }
-                at += usize::from(count);
-                bits.skip(usize::from(used));
-            } else if bits.length >= LONGEST || bits.rest.is_empty() {
-                plain[at] = bits.long_code()?;
-                at += 1;
+                (window, length, at) = (window << bits, length - usize::from(bits), at + usize::from(count));
+            } else if length >= LONGEST || rest.is_empty() {
+                let (symbol, bits) = long_code(window, length).ok_or(HpackError::Huffman)?;
+                plain[at] = symbol;
+                (window, length, at) = (window << bits, length - bits, at + 1);
             } else {
                 break;
             }
         }
-        if bits.rest.is_empty() {
+        if rest.is_empty() {
             break;
         }
     }
-    while bits.length > 0 {
+    while length > 0 {
         // Missing bits are ones, like padding.
-        let missing = 0xff_u8.checked_shr(bits.length as u32).unwrap_or(0);
-        let next = (bits.window >> (64 - SHORT_BITS)) as u8 | missing;
-        let (symbol, used) = SHORT[usize::from(next)];
-        if used > 0 && usize::from(used) <= bits.length {
-            plain[at] = symbol;
-            bits.skip(usize::from(used));
-        } else if bits.length < SHORT_BITS && next == 0xff {
-            // Padding: fewer than eight bits, all ones.
-            break;
-        } else {
-            plain[at] = bits.long_code()?;
+        let missing = 0xff_u8.checked_shr(length as u32).unwrap_or(0);
+        let next = (window >> (64 - SHORT_BITS)) as u8 | missing;
+        let (mut symbol, short) = SHORT[usize::from(next)];
+        let mut bits = usize::from(short);
+        if bits == 0 || bits > length {
+            if length < SHORT_BITS && next == 0xff {
+                // Padding: fewer than eight bits, all ones.
+                break;
+            }
+            (symbol, bits) = long_code(window, length).ok_or(HpackError::Huffman)?;
         }
-        at += 1;
+        plain[at] = symbol;
+        (window, length, at) = (window << bits, length - bits, at + 1);
     }
     Ok(at)
 }
 
 /// The symbol of the code that the first `length` bits of the window start with, and its own length. None if no symbol has
 /// such a code, or only the end of string, which no sender may send.
+#[cold]
 fn long_code(window: u64, length: usize) -> Option<(u8, usize)> {
     for used in SHORT_BITS + 1..=LONGEST.min(length) {
         let code = (window >> (64 - used)) as u32;
