@@ -1,0 +1,108 @@
+package io.tidegate.spring;
+
+import io.tidegate.client.OnFailure;
+import io.tidegate.client.middleware.Key;
+import io.tidegate.client.middleware.Missing;
+import java.io.File;
+import java.time.Duration;
+import java.util.List;
+import org.jspecify.annotations.Nullable;
+import org.springframework.boot.context.properties.ConfigurationProperties;
+import org.springframework.boot.context.properties.bind.DefaultValue;
+
+/**
+ * The properties {@code tidegate.*}.
+ *
+ * @param address addresses of the server
+ * @param domain the domain of calls that name none
+ * @param timeout time until the server is considered not to answer
+ * @param connectTimeout timeout of the first call, which opens the connection
+ * @param onFailure the decision for the case that no answer arrives
+ * @param localDenials denials that are kept until their reset; 0 for none
+ * @param breaker when calls fail at once
+ * @param tls certificates
+ * @param web limits of all HTTP requests
+ */
+@ConfigurationProperties("tidegate")
+public record TidegateProperties(
+    @DefaultValue("127.0.0.1:8081") List<String> address,
+    @DefaultValue("") String domain,
+    @DefaultValue("50ms") Duration timeout,
+    @DefaultValue("5s") Duration connectTimeout,
+    @DefaultValue("open") OnFailure onFailure,
+    @DefaultValue("10000") int localDenials,
+    @DefaultValue Breaker breaker,
+    @DefaultValue Tls tls,
+    @DefaultValue Web web) {
+
+  /**
+   * The properties {@code tidegate.breaker.*}.
+   *
+   * @param failures failures in a row after which calls fail at once; 0 to switch it off
+   * @param open time until another call is tried
+   */
+  public record Breaker(@DefaultValue("5") int failures, @DefaultValue("1s") Duration open) {}
+
+  /**
+   * The properties {@code tidegate.tls.*}: TLS is used if any of the files is set.
+   *
+   * @param ca certificates of the authorities that sign the server's; the system's if not set
+   * @param cert the client's certificates, for mutual TLS
+   * @param key the key of the client's certificate
+   * @param authority the name that the server's certificate has to have, if not the address's
+   * @param enabled whether TLS is used, without any file too
+   */
+  public record Tls(
+      @Nullable File ca,
+      @Nullable File cert,
+      @Nullable File key,
+      @Nullable String authority,
+      @DefaultValue("false") boolean enabled) {}
+
+  /**
+   * The properties {@code tidegate.web.*}.
+   *
+   * @param keys the entries of the descriptor, in order; without any, requests are not limited
+   * @param legacyHeaders whether {@code X-RateLimit-…} headers are sent as well
+   */
+  public record Web(
+      @DefaultValue List<KeyProperties> keys, @DefaultValue("false") boolean legacyHeaders) {}
+
+  /**
+   * The properties {@code tidegate.web.keys[0].*}: exactly one of header, value and trusted
+   * proxies.
+   *
+   * @param entry the entry's key, as in the rules
+   * @param missing the treatment of requests without a value
+   * @param header the header with the value
+   * @param value the same value for each request
+   * @param trustedProxies the value is the client's address behind so many trusted proxies
+   */
+  public record KeyProperties(
+      String entry,
+      @Nullable Missing missing,
+      @Nullable String header,
+      @Nullable String value,
+      @Nullable Integer trustedProxies) {
+
+    /** {@return the key} */
+    Key toKey() {
+      if (value != null && header == null && trustedProxies == null) {
+        return Key.constant(entry, value);
+      }
+      if (value != null || (header == null) == (trustedProxies == null)) {
+        throw new IllegalArgumentException(
+            "tidegate.web.keys: "
+                + entry
+                + " needs exactly one of header, value and trusted-proxies");
+      }
+      if (missing == null) {
+        throw new IllegalArgumentException(
+            "tidegate.web.keys: " + entry + " needs missing: reject, allow or shared");
+      }
+      return header == null
+          ? Key.clientAddress(trustedProxies, entry, missing)
+          : Key.header(header, entry, missing);
+    }
+  }
+}

@@ -1,0 +1,49 @@
+package io.tidegate.spring;
+
+import io.tidegate.client.Tidegate;
+import io.tidegate.client.middleware.Limits;
+import io.tidegate.client.servlet.RateLimitFilter;
+import jakarta.servlet.Filter;
+import org.springframework.boot.autoconfigure.AutoConfiguration;
+import org.springframework.boot.autoconfigure.condition.ConditionalOnBean;
+import org.springframework.boot.autoconfigure.condition.ConditionalOnClass;
+import org.springframework.boot.autoconfigure.condition.ConditionalOnMissingBean;
+import org.springframework.boot.autoconfigure.condition.ConditionalOnWebApplication;
+import org.springframework.context.annotation.Bean;
+import org.springframework.core.Ordered;
+import org.springframework.core.annotation.Order;
+
+/** Configures the filter of Spring MVC applications. */
+@AutoConfiguration(after = TidegateAutoConfiguration.class)
+@ConditionalOnClass(Filter.class)
+@ConditionalOnWebApplication(type = ConditionalOnWebApplication.Type.SERVLET)
+public class TidegateServletAutoConfiguration {
+  /** Creates the configuration. */
+  public TidegateServletAutoConfiguration() {}
+
+  /**
+   * Returns the filter, before those that the application orders by default.
+   *
+   * @param client the client
+   * @param limits what is limited
+   * @return the filter
+   */
+  @Bean
+  @Order(Ordered.HIGHEST_PRECEDENCE + 100)
+  @ConditionalOnBean(Limits.class)
+  @ConditionalOnMissingBean
+  public RateLimitFilter tidegateFilter(Tidegate client, Limits limits) {
+    return new RateLimitFilter(client, limits);
+  }
+
+  /**
+   * Returns the handler of denials by {@link RateLimited} methods.
+   *
+   * @return the handler
+   */
+  @Bean
+  @ConditionalOnMissingBean
+  public RateLimitedAdvice rateLimitedAdvice() {
+    return new RateLimitedAdvice();
+  }
+}

@@ -1,0 +1,278 @@
+package io.tidegate.spring;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.micrometer.core.instrument.MeterRegistry;
+import io.micrometer.core.instrument.simple.SimpleMeterRegistry;
+import io.tidegate.client.Servers;
+import io.tidegate.client.Tidegate;
+import io.tidegate.client.middleware.Missing;
+import java.net.URI;
+import java.net.http.HttpClient;
+import java.net.http.HttpRequest;
+import java.net.http.HttpResponse;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+import org.springframework.boot.WebApplicationType;
+import org.springframework.boot.autoconfigure.EnableAutoConfiguration;
+import org.springframework.boot.builder.SpringApplicationBuilder;
+import org.springframework.context.ConfigurableApplicationContext;
+import org.springframework.context.annotation.Bean;
+import org.springframework.context.annotation.Configuration;
+import org.springframework.context.annotation.Import;
+import org.springframework.context.support.GenericApplicationContext;
+import org.springframework.web.bind.annotation.GetMapping;
+import org.springframework.web.bind.annotation.RequestHeader;
+import org.springframework.web.bind.annotation.RequestParam;
+import org.springframework.web.bind.annotation.RestController;
+import reactor.core.publisher.Flux;
+import reactor.core.publisher.Mono;
+
+class StarterTest {
+  private static final String RULES =
+      """
+      domain: demo
+      descriptors:
+        - key: api_key
+          rate_limit: {name: five, unit: hour, requests_per_unit: 5, algorithm: token_bucket}
+        - key: user
+          rate_limit: {name: tokens, unit: hour, requests_per_unit: 100}
+        - key: marked
+          rate_limit: {unit: hour, requests_per_unit: 1}
+          on_deny: {mark: {header: x-over, value: "yes"}}
+      """;
+
+  private final Servers servers = new Servers();
+
+  @AfterEach
+  void close() throws Exception {
+    servers.close();
+  }
+
+  /** A bean with limited methods. */
+  static class Model {
+    @RateLimited(
+        value = @RateLimited.Entry(key = "user", value = "#user", missing = Missing.REJECT),
+        cost = "#tokens")
+    public String complete(String user, long tokens) {
+      return "completed";
+    }
+
+    @RateLimited(
+        value = @RateLimited.Entry(key = "user", value = "#user", missing = Missing.REJECT),
+        cost = "#tokens")
+    public Mono<String> completeMono(String user, long tokens) {
+      return Mono.just("completed");
+    }
+
+    @RateLimited(
+        value = @RateLimited.Entry(key = "user", value = "#user", missing = Missing.REJECT),
+        cost = "#tokens")
+    public Flux<String> completeFlux(String user, long tokens) {
+      return Flux.just("comple", "ted");
+    }
+
+    @RateLimited(
+        value = @RateLimited.Entry(key = "user", value = "#user", missing = Missing.REJECT),
+        cost = "#tokens")
+    public CompletableFuture<String> completeLater(String user, long tokens) {
+      return CompletableFuture.completedFuture("completed");
+    }
+  }
+
+  @Configuration
+  @EnableAutoConfiguration
+  @Import(Controller.class)
+  static class Application {
+    @Bean
+    Model model() {
+      return new Model();
+    }
+
+    @Bean
+    MeterRegistry registry() {
+      return new SimpleMeterRegistry();
+    }
+  }
+
+  @RestController
+  static class Controller {
+    private final Model model;
+
+    Controller(Model model) {
+      this.model = model;
+    }
+
+    @GetMapping("/")
+    String home() {
+      return "hello";
+    }
+
+    @GetMapping("/marked")
+    String marked(@RequestHeader(name = "x-over", defaultValue = "not marked") String over) {
+      return over;
+    }
+
+    @GetMapping("/complete")
+    String complete(@RequestParam("user") String user, @RequestParam("tokens") long tokens) {
+      return model.complete(user, tokens);
+    }
+  }
+
+  private ConfigurableApplicationContext start(WebApplicationType type, String... more) {
+    List<String> properties =
+        new ArrayList<>(
+            List.of(
+                "server.port=0",
+                "spring.main.banner-mode=off",
+                "logging.level.root=warn",
+                "tidegate.address=" + servers.serve(RULES).address(),
+                "tidegate.domain=demo",
+                "tidegate.timeout=5s"));
+    properties.addAll(List.of(more));
+    return servers.closing(
+        new SpringApplicationBuilder(Application.class)
+            .web(type)
+            .properties(properties.toArray(String[]::new))
+            .run());
+  }
+
+  private static final String[] BY_API_KEY = {
+    "tidegate.web.keys[0].entry=api_key",
+    "tidegate.web.keys[0].header=x-api-key",
+    "tidegate.web.keys[0].missing=reject",
+    "tidegate.web.legacy-headers=true"
+  };
+
+  private static HttpResponse<String> get(
+      ConfigurableApplicationContext application, String path, String... headers) throws Exception {
+    String port = application.getEnvironment().getProperty("local.server.port");
+    HttpRequest.Builder request =
+        HttpRequest.newBuilder(URI.create("http://127.0.0.1:" + port + path));
+    if (headers.length > 0) {
+      request.headers(headers);
+    }
+    return HttpClient.newHttpClient().send(request.build(), HttpResponse.BodyHandlers.ofString());
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"SERVLET", "REACTIVE"})
+  void theFilterAdmitsFiveRequestsAndDeniesTheSixth(String type) throws Exception {
+    ConfigurableApplicationContext application =
+        start(WebApplicationType.valueOf(type), BY_API_KEY);
+    for (int remaining = 4; remaining >= 0; remaining--) {
+      HttpResponse<String> response = get(application, "/", "x-api-key", "alice");
+      assertEquals(200, response.statusCode());
+      assertEquals("hello", response.body());
+      String header = response.headers().firstValue("ratelimit").orElse("");
+      assertTrue(header.startsWith("\"five\";r=" + remaining + ";t="), header);
+      assertEquals("5", response.headers().firstValue("x-ratelimit-limit").orElse(""));
+    }
+    HttpResponse<String> denied = get(application, "/", "x-api-key", "alice");
+    assertEquals(429, denied.statusCode());
+    assertEquals("Too Many Requests\n", denied.body());
+    assertEquals("\"five\";q=5;w=3600", denied.headers().firstValue("ratelimit-policy").orElse(""));
+    long retryAfter = denied.headers().firstValueAsLong("retry-after").orElse(0);
+    assertTrue(retryAfter >= 700 && retryAfter <= 720, retryAfter + " s");
+    assertEquals(200, get(application, "/", "x-api-key", "bob").statusCode());
+    assertEquals(400, get(application, "/").statusCode());
+    MeterRegistry registry = application.getBean(MeterRegistry.class);
+    assertEquals(
+        6,
+        registry
+            .get("tidegate.client.decisions")
+            .tags("allowed", "true", "reason", "decided", "error", "")
+            .counter()
+            .count());
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"SERVLET", "REACTIVE"})
+  void aRequestIsAnsweredWith429IfALimitedMethodIsDenied(String type) throws Exception {
+    ConfigurableApplicationContext application = start(WebApplicationType.valueOf(type));
+    assertEquals("completed", get(application, "/complete?user=ann&tokens=60").body());
+    HttpResponse<String> denied = get(application, "/complete?user=ann&tokens=60");
+    assertEquals(429, denied.statusCode());
+    assertEquals("Too Many Requests\n", denied.body());
+    assertEquals(
+        "\"tokens\";q=100;w=3600", denied.headers().firstValue("ratelimit-policy").orElse(""));
+    assertTrue(denied.headers().firstValueAsLong("retry-after").orElse(0) > 0);
+    assertEquals(400, get(application, "/complete?user=&tokens=1").statusCode());
+    assertEquals("completed", get(application, "/complete?user=ann&tokens=40").body());
+  }
+
+  @Test
+  void limitedMethodsOfEachKindTakeTheirCost() {
+    Model model = start(WebApplicationType.NONE).getBean(Model.class);
+    assertEquals("completed", model.complete("a", 25));
+    Mono<String> mono = model.completeMono("a", 25);
+    assertEquals("completed", mono.block());
+    assertEquals("completed", model.completeLater("a", 25).join());
+    assertEquals("completed", String.join("", model.completeFlux("a", 20).toIterable()));
+    RateLimitedException denied =
+        assertThrows(RateLimitedException.class, () -> model.complete("a", 6));
+    assertEquals(429, denied.status());
+    assertEquals(5, denied.decision().orElseThrow().remaining().orElseThrow());
+    // Each subscription is a call.
+    assertThrows(RateLimitedException.class, mono::block);
+    assertThrows(
+        RateLimitedException.class, () -> model.completeFlux("a", 25).collectList().block());
+    CompletionException later =
+        assertThrows(CompletionException.class, () -> model.completeLater("a", 25).join());
+    assertEquals(RateLimitedException.class, later.getCause().getClass());
+    assertEquals("completed", model.complete("a", 5));
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"SERVLET", "REACTIVE"})
+  void theFilterAddsTheHeadersOfTheRulesToTheRequest(String type) throws Exception {
+    ConfigurableApplicationContext application =
+        start(
+            WebApplicationType.valueOf(type),
+            "tidegate.web.keys[0].entry=marked",
+            "tidegate.web.keys[0].value=all");
+    assertEquals("not marked", get(application, "/marked").body());
+    assertEquals("yes", get(application, "/marked").body());
+  }
+
+  @Test
+  void aKeyWithoutAChoiceForMissingValuesIsRefused() {
+    Throwable refused =
+        assertThrows(
+            RuntimeException.class,
+            () ->
+                start(
+                    WebApplicationType.NONE,
+                    "tidegate.web.keys[0].entry=api_key",
+                    "tidegate.web.keys[0].header=x-api-key"));
+    while (refused.getCause() != null) {
+      refused = refused.getCause();
+    }
+    assertEquals(
+        "tidegate.web.keys: api_key needs missing: reject, allow or shared", refused.getMessage());
+  }
+
+  @Test
+  void theClientOfTheApplicationReplacesTheConfiguredOne() {
+    Tidegate own = servers.client(Tidegate.builder("127.0.0.1:1").domain("own"));
+    ConfigurableApplicationContext application =
+        servers.closing(
+            new SpringApplicationBuilder(Application.class)
+                .web(WebApplicationType.NONE)
+                .properties("spring.main.banner-mode=off", "logging.level.root=warn")
+                .initializers(
+                    context ->
+                        ((GenericApplicationContext) context)
+                            .registerBean("own", Tidegate.class, () -> own))
+                .run());
+    assertEquals(own, application.getBean(Tidegate.class));
+  }
+}
