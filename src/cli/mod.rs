@@ -22,6 +22,7 @@ mod rule_files;
 mod rule_flags;
 mod rule_text;
 mod serve;
+mod shared_flags;
 mod signals;
 mod snapshot;
 pub mod svg;

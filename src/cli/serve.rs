@@ -3,7 +3,7 @@
 use super::{
     Failure, connection_flags::ConnectionFlags, data_dir::DataDir, decision_log_flags::DecisionLogFlags,
     http_flags::HttpFlags, metrics_flags::MetricsFlags, response_options::ResponseOptions,
-    rule_files::ReadAs, rule_flags::RuleFlags, signals, tls_flags::TlsFlags,
+    rule_files::ReadAs, rule_flags::RuleFlags, shared_flags::SharedFlags, signals, tls_flags::TlsFlags,
 };
 use crate::{
     api::TestClock,
@@ -74,6 +74,8 @@ pub(super) struct Serve {
     #[command(flatten)]
     connections: ConnectionFlags,
     #[command(flatten)]
+    shared: SharedFlags,
+    #[command(flatten)]
     metrics: MetricsFlags,
     /// Time between health becoming NOT_SERVING and GOAWAY on all connections.
     #[arg(long, env = "TIDEGATE_DRAIN_DELAY", default_value = "0s", value_parser = humantime::parse_duration)]
@@ -141,6 +143,8 @@ impl Serve {
         let (mut settings, rules) = self.settings()?;
         let clock = self.clock(&mut settings)?;
         settings.decision_log = self.decision_log.start(&clock)?;
+        settings.shared_store = self.shared.connect()?;
+        let shared_seed = settings.shared_store.as_ref().map(|store| store.seed().clone());
         let counters_max = self.counters_max();
         let on_full = match self.on_full {
             OnFullChoice::Deny => OnFull::Deny,
@@ -149,9 +153,13 @@ impl Serve {
         let (global_shadow, max_queued, margin) = (self.global_shadow, self.max_queued, self.queue_margin);
         let build = move |seed: Seed| {
             let store = StoreSettings { seed, counters_max, on_full };
-            Limiter::new(rules.clone(), store, global_shadow)
+            let limiter = Limiter::new(rules.clone(), store, global_shadow)
                 .with_queued_max(max_queued)
-                .with_queue_margin(margin)
+                .with_queue_margin(margin);
+            match &shared_seed {
+                Some(seed) => limiter.with_shared_seed(seed.clone()),
+                None => limiter,
+            }
         };
         let reload = settings.rules.reload.clone();
         let decision_log = settings.decision_log.clone();
@@ -191,11 +199,16 @@ impl Serve {
     fn settings(&self) -> Result<(Settings, RuleSet), Failure> {
         let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         let series_max = self.metrics.metrics_series_max;
-        let (rule_settings, rules) = self.rules.load(LoadOptions { series_max, ..self.read_as.options() })?;
+        let (rule_settings, rules) = self.rules.load(LoadOptions {
+            series_max,
+            shared_counters: self.shared.is_shared(),
+            ..self.read_as.options()
+        })?;
         let settings = Settings {
             listen: self.listen.clone(),
             test_clock: None,
             decision_log: None,
+            shared_store: None,
             http_listen: self.http.http_listen.clone(),
             http: self.http.settings(),
             tls: self.tls.settings(),

@@ -119,6 +119,24 @@ pub struct AppliedBeside {
     pub is_over: bool,
 }
 
+/// One limit that applies to a descriptor, and its counter at one moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ServiceLimit<'r> {
+    /// Index of the descriptor in the request.
+    pub descriptor: usize,
+    /// The limit, as a status reports it.
+    pub limit: CurrentLimit<'r>,
+    /// The most hits that are ever available at once: the burst of a bucket, else the hits of a window.
+    pub quota: u32,
+    /// The time in which `quota` hits become available: of a bucket the time to refill it, else the window.
+    pub window: Duration,
+    /// Hits available now. At most `quota`.
+    pub available: u32,
+    /// The effective window: how long no more than `available` hits can be used. It is `window` if nothing is used.
+    /// Never for a limit that admits nothing.
+    pub effective_window: Reset,
+}
+
 /// The decision on one request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Decision<'r> {
@@ -128,12 +146,14 @@ pub struct Decision<'r> {
     pub statuses: SmallVec<[Status<'r>; 4]>,
     /// Limits that no status reports, for metrics: those of rules with several limits.
     pub beside: SmallVec<[AppliedBeside; 2]>,
+    /// The limits that apply, where the counters are not in this process and responses report them.
+    pub service_limits: Option<Box<Vec<ServiceLimit<'r>>>>,
 }
 
 impl<'r> Decision<'r> {
     /// A decision in which at most one limit applies to each descriptor.
     #[inline]
     pub fn new(code: Code, statuses: SmallVec<[Status<'r>; 4]>) -> Self {
-        Self { code, statuses, beside: SmallVec::new() }
+        Self { code, statuses, beside: SmallVec::new(), service_limits: None }
     }
 }

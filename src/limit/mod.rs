@@ -8,7 +8,7 @@ mod request;
 mod time;
 mod unit;
 
-pub use decision::{AppliedBeside, Code, CurrentLimit, Decision, Reset, RuleInfo, Status};
+pub use decision::{AppliedBeside, Code, CurrentLimit, Decision, Reset, RuleInfo, ServiceLimit, Status};
 pub use on_deny::{Denial, Header, OnDeny, Reply};
 pub use request::{Descriptor, Entry, Hits, Override, Request, RequestError, RequestLimits};
 pub use time::{Timestamp, Window, WindowError};

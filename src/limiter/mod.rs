@@ -27,7 +27,6 @@ mod update;
 pub use class::Class;
 pub use queue::{Due, QueuePoll, Ticket, Verdict};
 pub use remote::{Denial, HeldRules, RemoteCharge, RemoteCounter, RemoteRequest, WithoutStore};
-pub use service_limits::ServiceLimit;
 pub use update::{NextRules, RetiredRules, RuleUpdate};
 
 use crate::{

@@ -5,7 +5,7 @@
 //! numbers of the statuses.
 
 use super::{
-    InForce, Limiter, Pinned, ServiceLimit,
+    InForce, Limiter, Pinned,
     counters::{Counters, PlannedCounter, counters},
     decide::{Deciding, decide_plan},
     plan::{Charge, Fit, INLINE, Plan},
@@ -171,7 +171,7 @@ impl<'h> RemoteRequest<'h> {
         states: SmallVec<[State; INLINE]>,
         now: Timestamp,
         with_limits: bool,
-    ) -> (Decision<'h>, Vec<ServiceLimit<'h>>) {
+    ) -> Decision<'h> {
         debug_assert_eq!(states.len(), self.counters.len());
         let keys = self.counters.iter().map(|counter| counter.key);
         let mut fetched = Fetched { states: keys.zip(states).collect() };
@@ -179,11 +179,12 @@ impl<'h> RemoteRequest<'h> {
         deciding.evaluate();
         let code = if self.held.limiter.global_shadow { Code::Ok } else { deciding.verdict() };
         deciding.settle(code == Code::Ok, true);
-        let limits = match with_limits {
-            true => service_limits::of(&self.plan, &self.counters, &fetched, now),
-            false => Vec::new(),
-        };
-        (reported_decision(code, &self.plan), limits)
+        let mut decision = reported_decision(code, &self.plan);
+        if with_limits && !self.held.limiter.global_shadow {
+            let limits = service_limits::of(&self.plan, &self.counters, &fetched, now);
+            decision.service_limits = Some(Box::new(limits));
+        }
+        decision
     }
 
     /// The decision if the store does not decide.

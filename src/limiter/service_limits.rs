@@ -8,28 +8,10 @@ use super::{
 };
 use crate::{
     algorithm::{Algorithm, State},
-    limit::{CurrentLimit, Request, Reset, Timestamp},
+    limit::{Request, Reset, ServiceLimit, Timestamp},
     rules::RuleLimit,
 };
 use std::time::Duration;
-
-/// One limit that applies to a descriptor, and its counter at one moment.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ServiceLimit<'r> {
-    /// Index of the descriptor in the request.
-    pub descriptor: usize,
-    /// The limit, as a status reports it.
-    pub limit: CurrentLimit<'r>,
-    /// The most hits that are ever available at once: the burst of a bucket, else the hits of a window.
-    pub quota: u32,
-    /// The time in which `quota` hits become available: of a bucket the time to refill it, else the window.
-    pub window: Duration,
-    /// Hits available now. At most `quota`.
-    pub available: u32,
-    /// The effective window: how long no more than `available` hits can be used. It is `window` if nothing is used.
-    /// Never for a limit that admits nothing.
-    pub effective_window: Reset,
-}
 
 impl Pinned<'_> {
     /// The limits that apply to a request, in its order and that of its rules, without those of shadow rules. Charges

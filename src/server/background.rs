@@ -9,6 +9,7 @@ use crate::{
     config::{Config, Feed, RuleFiles},
     limiter::Limiter,
     service::RateLimitService,
+    shared::store::Keeper,
     snapshot::{SnapshotTask, Writer},
     telemetry::{ConnectionSources, DecisionLog, Sources},
 };
@@ -26,6 +27,7 @@ pub(super) struct Background {
     clock_follower: ClockFollower,
     sweeper: Sweeper,
     snapshots: Option<SnapshotTask>,
+    keeper: Option<Keeper>,
     decision_log: Option<DecisionLog>,
 }
 
@@ -55,7 +57,20 @@ impl Background {
             .map(|writer| SnapshotTask::start(writer, &limiter, clock, settings.snapshot_interval))
             .transpose()
             .map_err(|source| ServeError::Start { what: "the snapshots", source })?;
-        Ok(Self { limiter, config, rule_files, xds, clock_follower, sweeper, snapshots, decision_log })
+        let keeper = settings.shared_store.as_ref().map(Keeper::start).transpose();
+        let keeper =
+            keeper.map_err(|source| ServeError::Start { what: "the thread of the shared store", source })?;
+        Ok(Self {
+            limiter,
+            config,
+            rule_files,
+            xds,
+            clock_follower,
+            sweeper,
+            snapshots,
+            keeper,
+            decision_log,
+        })
     }
 
     /// Completes when a feed has put rules in force.
@@ -85,6 +100,7 @@ impl Background {
             snapshots,
             tls,
             decision_log,
+            shared_store: service.shared_store().cloned(),
         }
     }
 
@@ -98,6 +114,9 @@ impl Background {
         }
         if let Some(log) = self.decision_log {
             log.finish();
+        }
+        if let Some(keeper) = self.keeper {
+            keeper.stop();
         }
         self.sweeper.stop();
         self.clock_follower.stop();

@@ -83,6 +83,7 @@ impl Listening {
         }
         let service = RateLimitService::restoring(Arc::clone(clock), settings.request_limits)
             .with_response_options(settings.response_options.clone())
+            .with_shared_store(settings.shared_store.clone())
             .with_meters(settings.meters.clone());
         let traces = Traces::start()?;
         let mut readers: Vec<Arc<dyn DecisionReader>> = Vec::new();

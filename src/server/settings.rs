@@ -8,6 +8,7 @@ use crate::{
     limit::RequestLimits,
     rules::{LoadOptions, RuleFilePaths, Source},
     service::{MeterSettings, ResponseOptions},
+    shared::store::SharedStore,
     telemetry::DecisionLog,
     transport::ListenAddress,
 };
@@ -38,6 +39,8 @@ pub struct Settings {
     pub response_options: ResponseOptions,
     /// The figures for metrics.
     pub meters: MeterSettings,
+    /// The store of shared counters, if there is one.
+    pub shared_store: Option<SharedStore>,
     /// Bytes of one gRPC message before it is decoded.
     pub message_bytes_max: usize,
     /// Bounds on the number of connections.

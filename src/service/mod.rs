@@ -12,6 +12,7 @@ mod lines;
 mod meters;
 mod queued;
 mod refusals;
+mod remote;
 mod response_options;
 mod tally;
 mod trace_context;
@@ -30,6 +31,7 @@ use crate::{
     clock::Clock,
     limit::{Decision, Request, RequestLimits, Timestamp},
     limiter::{Limiter, Pinned, Verdict},
+    shared::store::SharedStore,
 };
 use std::{
     sync::{Arc, OnceLock},
@@ -55,6 +57,8 @@ pub struct RateLimitService {
     readers: Arc<[Arc<dyn DecisionReader>]>,
     /// The formats of trace contexts that readers learn.
     propagators: Propagators,
+    /// The store of shared counters, if there is one.
+    shared: Option<SharedStore>,
 }
 
 impl RateLimitService {
@@ -75,6 +79,7 @@ impl RateLimitService {
             meters: Arc::default(),
             readers: Arc::new([]),
             propagators: Propagators::default(),
+            shared: None,
         }
     }
 
@@ -97,6 +102,16 @@ impl RateLimitService {
     /// The same service, which reads trace contexts in these formats.
     pub fn with_propagators(self, propagators: Propagators) -> Self {
         Self { propagators, ..self }
+    }
+
+    /// The same service, for which this store decides requests to domains with shared counters.
+    pub fn with_shared_store(self, shared: Option<SharedStore>) -> Self {
+        Self { shared, ..self }
+    }
+
+    /// The store of shared counters, if there is one.
+    pub fn shared_store(&self) -> Option<&SharedStore> {
+        self.shared.as_ref()
     }
 
     /// The formats in which trace contexts are read, if decisions have readers.
@@ -164,7 +179,8 @@ impl RateLimitService {
         });
     }
 
-    /// Decides one request within the limits. Where a rule queues it, waits up to `wait_max` for its release.
+    /// Decides one request within the limits. Where a rule queues it, waits up to `wait_max` for its release; where its counters are
+    /// shared, for the decision of the store.
     pub async fn decide<'q, 't, T>(
         &self,
         request: &'q Request<'t>,
@@ -174,6 +190,12 @@ impl RateLimitService {
     ) -> Result<T, NotReady> {
         let limiter = self.limiter.get().ok_or(NotReady)?;
         let received = self.clock.now();
+        if let Some(store) = self.store_of(request.domain()) {
+            let held = limiter.hold();
+            return Ok(self
+                .decide_remotely(store, &held, request, (origin, received), wait_max, respond)
+                .await);
+        }
         let respond = |decision: &Decision<'_>, was_queued: bool| {
             self.record(request, decision, was_queued, || (origin, received));
             respond(decision)
@@ -233,6 +255,9 @@ impl RateLimitService {
     /// Content of the response besides the code and the statuses.
     pub fn additions<'d>(&self, request: &Request<'_>, decision: &Decision<'d>) -> Additions<'d> {
         let options = self.options.as_deref();
+        if let Some(limits) = &decision.service_limits {
+            return Additions::new(options, request, decision, limits);
+        }
         let needs_limits = options.is_some_and(|options| options.headers.need_service_limits());
         // Under a global shadow no limit denies, so none is reported.
         let limiter = self.limiter.get().filter(|limiter| needs_limits && !limiter.is_global_shadow());

@@ -5,10 +5,7 @@ use super::{
     client_headers::{self, ResponseHeaders},
     dynamic_metadata,
 };
-use crate::{
-    limit::{Code, Decision, Denial, Header, Request},
-    limiter::ServiceLimit,
-};
+use crate::limit::{Code, Decision, Denial, Header, Request, ServiceLimit};
 use http::HeaderName;
 use serde_json::{Map, Value};
 

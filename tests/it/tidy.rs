@@ -34,11 +34,26 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "rules",
             "clock",
             "http2",
+            "shared",
         ],
     ),
     ("http2", &[]),
     ("transport", &[]),
-    ("api", &["limit", "varint", "clock", "service", "http2", "telemetry", "config", "rules", "transport"]),
+    (
+        "api",
+        &[
+            "limit",
+            "varint",
+            "clock",
+            "service",
+            "http2",
+            "telemetry",
+            "config",
+            "rules",
+            "transport",
+            "shared",
+        ],
+    ),
     (
         "server",
         &[

@@ -43,6 +43,8 @@ fn main() -> ExitCode {
         traces::receiver::tests,
         prometheus::tests,
         shared_store::arithmetic::tests,
+        shared_store::envoy::tests,
+        shared_store::faults::tests,
         systemd::tests,
         tls::envoy::tests,
         tls::grpcurl::tests,

@@ -1,6 +1,10 @@
 //! Probes of orchestrators and load balancers. They need no token.
 
 use super::HttpState;
+use crate::{
+    service::RateLimitService,
+    shared::store::{Health, SharedStore},
+};
 use axum::{extract::State, http::StatusCode, response::IntoResponse};
 use std::sync::atomic::Ordering;
 
@@ -9,17 +13,29 @@ pub(super) async fn live() -> impl IntoResponse {
 }
 
 pub(super) async fn ready(State(state): State<HttpState>) -> impl IntoResponse {
-    serving(&state, "serving\n", StatusCode::SERVICE_UNAVAILABLE)
+    let shared_store = shared_store(&state.service);
+    serving(&state, format!("serving\n{shared_store}"), StatusCode::SERVICE_UNAVAILABLE)
+}
+
+/// The state of the shared store as a line, if there is one. Without the store the server still serves.
+fn shared_store(service: &RateLimitService) -> String {
+    match service.shared_store().map(SharedStore::health) {
+        None => String::new(),
+        Some(Health { is_available: true, servers, .. }) => {
+            format!("shared store: available, {servers} servers\n")
+        }
+        Some(Health { failure, .. }) => format!("shared store: unavailable: {failure}\n"),
+    }
 }
 
 /// The reference server's probe, with its status codes.
 pub(super) async fn healthcheck(State(state): State<HttpState>) -> impl IntoResponse {
-    serving(&state, "OK", StatusCode::INTERNAL_SERVER_ERROR)
+    serving(&state, "OK".to_owned(), StatusCode::INTERNAL_SERVER_ERROR)
 }
 
-fn serving(state: &HttpState, yes: &'static str, no: StatusCode) -> impl IntoResponse + use<> {
+fn serving(state: &HttpState, yes: String, no: StatusCode) -> impl IntoResponse + use<> {
     match state.is_serving.load(Ordering::Relaxed) {
         true => (StatusCode::OK, yes),
-        false => (no, "not serving: starting, restoring the counters, or draining\n"),
+        false => (no, "not serving: starting, restoring the counters, or draining\n".to_owned()),
     }
 }

@@ -8,10 +8,7 @@
 //! - Limits that do not deny (`shadow_mode`, `--global-shadow`) are in no header: clients must not slow down for them.
 //! - A marked request gets no header: the service behind the proxy decides what its client learns.
 
-use crate::{
-    limit::{Code, CurrentLimit, Decision, Denial, Reset, Status},
-    limiter::ServiceLimit,
-};
+use crate::limit::{Code, CurrentLimit, Decision, Denial, Reset, ServiceLimit, Status};
 use http::{HeaderName, header::RETRY_AFTER};
 use std::{borrow::Cow, time::Duration};
 

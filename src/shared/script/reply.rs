@@ -3,7 +3,7 @@
 use super::{signature::NANOS, state};
 use crate::{
     limit::{Code, Decision, Timestamp},
-    limiter::{RemoteRequest, ServiceLimit},
+    limiter::RemoteRequest,
 };
 use smallvec::SmallVec;
 
@@ -71,12 +71,12 @@ impl Reply {
 }
 
 impl Verdict {
-    /// The decision on a request, and with `with_limits` its service limits.
+    /// The decision on a request, with its service limits if `with_limits`.
     pub fn decide<'h>(
         &self,
         request: RemoteRequest<'h>,
         with_limits: bool,
-    ) -> Result<(Decision<'h>, Vec<ServiceLimit<'h>>), ReplyError> {
+    ) -> Result<Decision<'h>, ReplyError> {
         let counters = request.counters();
         if counters.len() != self.states.len() {
             return Err(ReplyError::Malformed);
@@ -85,7 +85,7 @@ impl Verdict {
             .zip(&self.states)
             .map(|((counter, _), state)| state::decode(state, &counter.limit.algorithm));
         let states = states.collect::<Option<_>>().ok_or(ReplyError::State)?;
-        let (decision, limits) = request.decide(states, self.now, with_limits);
-        if decision.code == self.code { Ok((decision, limits)) } else { Err(ReplyError::Disagreement) }
+        let decision = request.decide(states, self.now, with_limits);
+        if decision.code == self.code { Ok(decision) } else { Err(ReplyError::Disagreement) }
     }
 }

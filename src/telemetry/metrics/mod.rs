@@ -5,6 +5,7 @@ mod limits;
 mod page;
 mod process;
 mod server;
+mod shared_store;
 mod sink;
 mod text;
 mod tls;
@@ -17,7 +18,8 @@ use super::{
     exposition::{MetricsFormat, to_prometheus},
 };
 use crate::{
-    config::Config, limiter::Limiter, service::Meters, snapshot::SnapshotCounts, transport::TlsCounts,
+    config::Config, limiter::Limiter, service::Meters, shared::store::SharedStore, snapshot::SnapshotCounts,
+    transport::TlsCounts,
 };
 use prometheus_client::{
     collector::Collector,
@@ -48,6 +50,8 @@ pub struct Sources {
     pub tls: Vec<(&'static str, Arc<TlsCounts>)>,
     /// The decision log, where there is one.
     pub decision_log: Option<DecisionLog>,
+    /// The store of shared counters, where there is one.
+    pub shared_store: Option<SharedStore>,
 }
 
 /// The metrics.
@@ -107,7 +111,17 @@ fn write(sources: Option<&Sources>, sink: &mut dyn Sink) -> fmt::Result {
     let mut page = Page::new(sink, "tidegate_");
     page.gauge_of("build", "Version of the server", &[("version", env!("CARGO_PKG_VERSION"))], 1)?;
     let Some(sources) = sources else { return Ok(()) };
-    let Sources { meters, connections, memory_max, limiter, config, snapshots, tls, decision_log } = sources;
+    let Sources {
+        meters,
+        connections,
+        memory_max,
+        limiter,
+        config,
+        snapshots,
+        tls,
+        decision_log,
+        shared_store,
+    } = sources;
     page.decisions(meters.decisions())?;
     page.durations(meters.durations())?;
     page.connections(connections)?;
@@ -116,6 +130,7 @@ fn write(sources: Option<&Sources>, sink: &mut dyn Sink) -> fmt::Result {
     page.rules(&config.status())?;
     page.tls(tls)?;
     decision_log.as_ref().map_or(Ok(()), |log| page.decision_log(log))?;
+    shared_store.as_ref().map_or(Ok(()), |store| page.shared_store(store))?;
     page.limits(meters.limits(), &limiter.rules())?;
     snapshots.as_ref().map_or(Ok(()), |snapshots| page.snapshots(snapshots))
 }

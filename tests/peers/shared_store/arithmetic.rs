@@ -58,7 +58,7 @@ impl Store {
         let reply = Reply::new(items, batch.counters()).expect("a reply of the script");
         assert_eq!(reply.now, now);
         let verdicts = remote.into_iter().zip(&reply.verdicts);
-        verdicts.map(|(request, verdict)| verdict.decide(request, false).expect("a verdict").0).collect()
+        verdicts.map(|(request, verdict)| verdict.decide(request, false).expect("a verdict")).collect()
     }
 }
 

@@ -1,6 +1,9 @@
 //! A real Redis or Valkey: the script's arithmetic, and servers that share counters in it.
 
 pub mod arithmetic;
+pub mod envoy;
+pub mod faults;
 mod process;
+mod proxy;
 
 pub use process::{RedisServer, redis_binary};

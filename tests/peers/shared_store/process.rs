@@ -65,6 +65,11 @@ impl RedisServer {
         self.directory.path().join("socket")
     }
 
+    /// The process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// A blocking connection.
     pub fn connection(&self) -> redis::Connection {
         connection(&self.socket())

@@ -1,0 +1,113 @@
+//! Flags of the shared store.
+
+use super::Failure;
+use crate::shared::store::{OnFailure, SharedSettings, SharedStore, StoreTls};
+use clap::{Args, ValueEnum};
+use std::{fs, path::PathBuf, time::Duration};
+
+/// Counters in a Redis or Valkey store that several servers share.
+#[derive(Args)]
+#[command(next_help_heading = "Shared counters")]
+pub(super) struct SharedFlags {
+    /// Store for the counters: redis://host:port, rediss://host:port (TLS) or unix:/path, with user:password@ and /database
+    /// where needed. By default counters are local, as those of rule files with `counters: local` are in any case.
+    #[arg(long, env = "TIDEGATE_COUNTERS", value_name = "URL", hide_env_values = true)]
+    counters: Option<String>,
+    /// Beginning of all keys in the store. Servers with the same one share counters.
+    #[arg(
+        long,
+        env = "TIDEGATE_COUNTERS_PREFIX",
+        value_name = "TEXT",
+        default_value = "tidegate:",
+        requires = "counters"
+    )]
+    counters_prefix: String,
+    /// File with the password for the store.
+    #[arg(long, env = "TIDEGATE_COUNTERS_PASSWORD_FILE", value_name = "FILE", requires = "counters")]
+    counters_password_file: Option<PathBuf>,
+    /// Authorities of the store's certificate, as PEM; by default those of the system.
+    #[arg(long, env = "TIDEGATE_COUNTERS_CA", value_name = "FILE", requires = "counters")]
+    counters_ca: Option<PathBuf>,
+    /// Certificate chain of this server for the store, as PEM.
+    #[arg(long, env = "TIDEGATE_COUNTERS_CERT", value_name = "FILE", requires = "counters_key")]
+    counters_cert: Option<PathBuf>,
+    /// Private key of --counters-cert, as PEM.
+    #[arg(long, env = "TIDEGATE_COUNTERS_KEY", value_name = "FILE", requires = "counters_cert")]
+    counters_key: Option<PathBuf>,
+    /// Time limit of a decision of the store. Envoy waits 20 ms by default.
+    #[arg(
+        long, env = "TIDEGATE_COUNTERS_TIMEOUT", value_name = "TIME", value_parser = super::interval, default_value = "10ms",
+        requires = "counters"
+    )]
+    counters_timeout: Duration,
+    /// Accept a store that may evict counters when its memory is full, so that limits are exceeded.
+    #[arg(long, env = "TIDEGATE_COUNTERS_ALLOW_EVICTION", requires = "counters")]
+    counters_allow_eviction: bool,
+    /// Decision while the store does not decide.
+    #[arg(long, env = "TIDEGATE_ON_STORE_FAILURE", default_value = "local", requires = "counters")]
+    on_store_failure: OnFailureChoice,
+}
+
+/// Decision while the store does not decide.
+#[derive(Clone, Copy, ValueEnum)]
+enum OnFailureChoice {
+    /// Deny.
+    Deny,
+    /// Admit without counting.
+    Allow,
+    /// Decide over local counters, by an equal share of each limit for each server that shares the store.
+    Local,
+}
+
+impl SharedFlags {
+    /// Whether counters are in a store.
+    pub(super) fn is_shared(&self) -> bool {
+        self.counters.is_some()
+    }
+
+    /// Connects to the store, if there is one.
+    pub(super) fn connect(&self) -> Result<Option<SharedStore>, Failure> {
+        let Some(settings) = self.settings()? else { return Ok(None) };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| Failure(format!("cannot start the runtime: {error}")))?;
+        let store = runtime.block_on(SharedStore::connect(settings));
+        let store = store.map_err(|error| Failure(format!("--counters: {error}")))?;
+        tracing::info!(?store, "counters are in the shared store");
+        Ok(Some(store))
+    }
+
+    fn settings(&self) -> Result<Option<SharedSettings>, Failure> {
+        let Some(url) = &self.counters else { return Ok(None) };
+        let mut address =
+            SharedSettings::address(url).map_err(|error| Failure(format!("--counters: {error}")))?;
+        if let Some(path) = &self.counters_password_file {
+            let password = read(path)?;
+            let password = String::from_utf8(password)
+                .map_err(|_| Failure(format!("{}: the password is not UTF-8", path.display())))?;
+            let settings =
+                address.redis_settings().clone().set_password(password.trim_end_matches(['\r', '\n']));
+            address = address.set_redis_settings(settings);
+        }
+        let authorities = self.counters_ca.as_ref().map(read).transpose()?;
+        let identity = match (&self.counters_cert, &self.counters_key) {
+            (Some(certificate), Some(key)) => Some((read(certificate)?, read(key)?)),
+            _ => None,
+        };
+        Ok(Some(SharedSettings {
+            address,
+            tls: StoreTls { authorities, identity },
+            prefix: self.counters_prefix.clone(),
+            timeout: self.counters_timeout,
+            on_failure: match self.on_store_failure {
+                OnFailureChoice::Deny => OnFailure::Deny,
+                OnFailureChoice::Allow => OnFailure::Allow,
+                OnFailureChoice::Local => OnFailure::Local,
+            },
+            allow_eviction: self.counters_allow_eviction,
+        }))
+    }
+}
+
+fn read(path: &PathBuf) -> Result<Vec<u8>, Failure> {
+    fs::read(path).map_err(|error| Failure(format!("{}: {error}", path.display())))
+}

@@ -1,0 +1,66 @@
+//! Decisions of a shared store, and what is decided while it does not decide.
+
+use super::{CallOrigin, RateLimitService};
+use crate::{
+    limit::{Decision, Request, Timestamp},
+    limiter::{HeldRules, RemoteRequest},
+    shared::store::SharedStore,
+};
+use smallvec::SmallVec;
+use std::time::Duration;
+
+impl RateLimitService {
+    /// The shared store that decides requests to this domain, if one does.
+    pub(super) fn store_of(&self, domain: &str) -> Option<&SharedStore> {
+        let store = self.shared.as_ref()?;
+        self.limiter.get().is_some_and(|limiter| limiter.pin().is_remote(domain)).then_some(store)
+    }
+
+    /// Decides one request by the store, for a caller that waits up to `wait_max`.
+    pub(super) async fn decide_remotely<'q, 't, T>(
+        &self,
+        store: &SharedStore,
+        held: &HeldRules<'_>,
+        request: &'q Request<'t>,
+        (origin, received): (CallOrigin<'q>, Timestamp),
+        wait_max: Duration,
+        respond: impl FnOnce(&Decision<'_>) -> T,
+    ) -> T {
+        let respond = |decision: &Decision<'_>| {
+            self.record(request, decision, false, || (origin, received));
+            let response = respond(decision);
+            if let Some(now) = self.measured_time() {
+                self.meters.count_response(now.since(received), decision.code);
+            }
+            response
+        };
+        let Some(plan) = held.remote(request) else {
+            // The rules have changed since, and the domain has local counters now.
+            let rules = self.limiter.get().expect("the service is ready").pin();
+            return respond(&rules.decide(request, received));
+        };
+        if plan.needs_no_store() {
+            return respond(&plan.decide(SmallVec::new(), received, false));
+        }
+        match store.decide(&plan, received, wait_max).await {
+            Ok(verdict) => match verdict.decide(plan, self.needs_service_limits()) {
+                Ok(decision) => respond(&decision),
+                Err(error) => {
+                    store.disagreed(&error);
+                    let plan = held.remote(request).expect("it was planned before");
+                    respond(&self.decide_without(store, plan))
+                }
+            },
+            Err(_) => respond(&self.decide_without(store, plan)),
+        }
+    }
+
+    fn decide_without<'h>(&self, store: &SharedStore, plan: RemoteRequest<'h>) -> Decision<'h> {
+        plan.decide_without_store(store.without_store(), self.clock.now())
+    }
+
+    /// Whether responses report the limits of a request besides those of its statuses.
+    fn needs_service_limits(&self) -> bool {
+        self.options.as_deref().is_some_and(|options| options.headers.need_service_limits())
+    }
+}

@@ -1,0 +1,94 @@
+//! Figures of the calls to a store.
+
+use super::Failure;
+use crate::shared::script::Verdict;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Upper bounds of the classes of batch sizes; the last class has none.
+pub const BATCH_BOUNDS: [u64; 7] = [1, 2, 4, 8, 16, 32, 64];
+
+/// Figures of the calls to a store.
+#[derive(Debug, Default)]
+pub struct Counts {
+    verdicts: AtomicU64,
+    unavailable: AtomicU64,
+    timeouts: AtomicU64,
+    failed: AtomicU64,
+    disagreements: AtomicU64,
+    outages: AtomicU64,
+    round_trips: AtomicU64,
+    repeated: AtomicU64,
+    batches: [AtomicU64; BATCH_BOUNDS.len() + 1],
+}
+
+/// The figures at one moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CountsNow {
+    /// Decisions of the store.
+    pub verdicts: u64,
+    /// Calls that failed at once, because the store was unavailable.
+    pub unavailable: u64,
+    /// Calls without a response in time.
+    pub timeouts: u64,
+    /// Calls that failed otherwise.
+    pub failed: u64,
+    /// Replies from which no decision follows.
+    pub disagreements: u64,
+    /// Times that the store became unavailable.
+    pub outages: u64,
+    /// Calls of the script.
+    pub round_trips: u64,
+    /// Calls of the script repeated with its text, because the store did not know it.
+    pub repeated: u64,
+    /// Calls of the script by number of decisions: see [`BATCH_BOUNDS`].
+    pub batches: [u64; BATCH_BOUNDS.len() + 1],
+}
+
+impl Counts {
+    pub(super) fn decided(&self, result: &Result<Verdict, Failure>) {
+        add(match result {
+            Ok(_) => &self.verdicts,
+            Err(Failure::Unavailable) => &self.unavailable,
+            Err(Failure::Timeout) => &self.timeouts,
+            Err(Failure::Failed | Failure::TooLarge) => &self.failed,
+        });
+    }
+
+    pub(super) fn disagreed(&self) {
+        add(&self.disagreements);
+    }
+
+    pub(super) fn became_unavailable(&self) {
+        add(&self.outages);
+    }
+
+    pub(super) fn sent(&self, decisions: usize) {
+        add(&self.round_trips);
+        let class = BATCH_BOUNDS.iter().position(|&bound| decisions as u64 <= bound);
+        add(&self.batches[class.unwrap_or(BATCH_BOUNDS.len())]);
+    }
+
+    pub(super) fn repeated(&self) {
+        add(&self.repeated);
+    }
+
+    /// The figures now.
+    pub fn now(&self) -> CountsNow {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        CountsNow {
+            verdicts: read(&self.verdicts),
+            unavailable: read(&self.unavailable),
+            timeouts: read(&self.timeouts),
+            failed: read(&self.failed),
+            disagreements: read(&self.disagreements),
+            outages: read(&self.outages),
+            round_trips: read(&self.round_trips),
+            repeated: read(&self.repeated),
+            batches: std::array::from_fn(|class| read(&self.batches[class])),
+        }
+    }
+}
+
+fn add(count: &AtomicU64) {
+    count.fetch_add(1, Ordering::Relaxed);
+}

@@ -1,0 +1,152 @@
+//! The keeper: a thread that registers this server in the store, counts those that share it, and reaches it again after an
+//! outage.
+
+use super::{Inner, SharedStore};
+use crate::shared::script::Batch;
+use redis::{RedisError, aio::MultiplexedConnection, cmd, pipe};
+use std::{
+    io,
+    sync::{Arc, atomic::Ordering},
+    thread::JoinHandle,
+    time::Duration,
+};
+use tokio::sync::oneshot;
+
+/// Interval between signs of life of a server.
+const INTERVAL: Duration = Duration::from_secs(2);
+
+/// Time after its last sign of life in which a server counts as one that shares the store.
+const ALIVE: Duration = Duration::from_secs(10);
+
+/// Times between two attempts to reach the store, the first and the longest.
+const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+
+/// Time limit of an attempt, where that of a decision is shorter.
+const ATTEMPT: Duration = Duration::from_millis(100);
+
+/// The running keeper.
+pub struct Keeper {
+    stop: oneshot::Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Keeper {
+    /// Starts the thread.
+    pub fn start(store: &SharedStore) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (stop, stopped) = oneshot::channel();
+        let inner = Arc::clone(&store.0);
+        let thread = std::thread::Builder::new().name("shared-store".into()).spawn(move || {
+            runtime.block_on(async {
+                let mut server = Server::new(inner);
+                tokio::select! {
+                    never = server.run() => match never {},
+                    // The sender was dropped: the server stops.
+                    _ = stopped => {}
+                }
+                server.leave().await;
+            });
+        })?;
+        Ok(Self { stop, thread })
+    }
+
+    /// Ends the thread, after it has removed this server from those that share the store.
+    pub fn stop(self) {
+        drop(self.stop);
+        // A panic was printed when it happened, and does not prevent the stop.
+        let _ = self.thread.join();
+    }
+}
+
+/// This server among those that share the store.
+struct Server {
+    store: Arc<Inner>,
+    /// Its name there: random, so that no two servers have the same.
+    name: String,
+    connection: Option<MultiplexedConnection>,
+}
+
+impl Server {
+    fn new(store: Arc<Inner>) -> Self {
+        Self { store, name: format!("{:016x}", random()), connection: None }
+    }
+
+    async fn run(&mut self) -> std::convert::Infallible {
+        let mut pause = RETRY.0;
+        loop {
+            if self.store.is_available.load(Ordering::Relaxed) {
+                pause = RETRY.0;
+                if let Err(error) = self.sign().await {
+                    self.connection = None;
+                    self.store.fail(&error);
+                    continue;
+                }
+                tokio::select! {
+                    () = tokio::time::sleep(INTERVAL) => {}
+                    () = self.store.failed.notified() => {}
+                }
+            } else {
+                // Half to all of the pause: servers that lost the store together do not return together.
+                let share = Duration::from_nanos(random() % (pause.as_nanos() as u64 / 2));
+                tokio::time::sleep(pause / 2 + share).await;
+                pause = (pause * 2).min(RETRY.1);
+                self.connection = None;
+                match self.attempt().await {
+                    Ok(()) => self.store.recovered(),
+                    Err(error) => self.store.fail(&error),
+                }
+            }
+        }
+    }
+
+    /// Reaches the store, and calls the script there in the time that decisions have.
+    async fn attempt(&mut self) -> Result<(), RedisError> {
+        let limit = self.store.settings.timeout.max(ATTEMPT);
+        let mut connection = self.store.connection(limit).await?;
+        // A call that has to write, so that a replica or a full store fails it. The first one may be slow: it loads the script.
+        let batch = Batch::default();
+        self.store.evaluate(&mut connection, &batch).await?;
+        connection.set_response_timeout(self.store.settings.timeout);
+        self.store.evaluate(&mut connection, &batch).await?;
+        connection.set_response_timeout(limit);
+        self.connection = Some(connection);
+        Ok(())
+    }
+
+    /// Writes a sign of life, and counts the servers with recent ones.
+    async fn sign(&mut self) -> Result<(), RedisError> {
+        let connection = match &mut self.connection {
+            Some(connection) => connection,
+            none => none.insert(self.store.connection(ATTEMPT * 10).await?),
+        };
+        let (seconds, _): (u64, u64) = cmd("TIME").query_async(connection).await?;
+        let key = format!("{}servers", self.store.settings.prefix);
+        let (servers,): (u32,) = pipe()
+            .zadd(&key, &self.name, seconds)
+            .ignore()
+            .cmd("ZREMRANGEBYSCORE")
+            .arg(&key)
+            .arg("-inf")
+            .arg(seconds.saturating_sub(ALIVE.as_secs()))
+            .ignore()
+            .expire(&key, ALIVE.as_secs() as i64 * 6)
+            .ignore()
+            .zcard(&key)
+            .query_async(connection)
+            .await?;
+        self.store.servers.store(servers.max(1), Ordering::Relaxed);
+        Ok(())
+    }
+
+    async fn leave(&mut self) {
+        let Some(connection) = &mut self.connection else { return };
+        let key = format!("{}servers", self.store.settings.prefix);
+        // A store that is gone forgets the server after a while.
+        let _: Result<u32, RedisError> = cmd("ZREM").arg(&key).arg(&self.name).query_async(connection).await;
+    }
+}
+
+/// A random number; zero in the unlikely case that the operating system has none.
+fn random() -> u64 {
+    getrandom::u64().unwrap_or(0)
+}

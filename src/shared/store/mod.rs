@@ -1,0 +1,225 @@
+//! The way to the store: connections, batches of calls, deadlines, and what follows when it fails.
+//!
+//! What always holds:
+//!
+//! - A call ends by its deadline, with the store's verdict or with a failure.
+//! - Nothing is sent twice, except where the store has stated that it did not run the first (NOSCRIPT).
+//! - While the store is unavailable, calls fail at once, and one thread alone tries to reach it.
+
+mod batches;
+mod connect;
+mod counts;
+mod keeper;
+mod settings;
+
+pub use connect::ConnectError;
+pub use counts::{BATCH_BOUNDS, Counts, CountsNow};
+pub use keeper::Keeper;
+pub use settings::{OnFailure, SharedSettings, StoreTls};
+
+use super::script::{EncodedRequest, ReplyError, Verdict};
+use crate::{
+    limit::Timestamp,
+    limiter::{RemoteRequest, WithoutStore},
+    store::Seed,
+};
+use batches::{Call, Links};
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+use tokio::sync::{Notify, oneshot};
+
+/// A shared store. Clones are the same one.
+#[derive(Clone)]
+pub struct SharedStore(Arc<Inner>);
+
+struct Inner {
+    settings: SharedSettings,
+    client: redis::Client,
+    /// The digest of the script, as the store returned it.
+    script_digest: String,
+    /// Key and value that hold the layout's version and the secret of keys.
+    layout_key: String,
+    layout: String,
+    seed: Seed,
+    /// Distinguishes the stores of one process.
+    number: u64,
+    is_available: AtomicBool,
+    /// Times that it became unavailable: connections made before are closed.
+    outages: AtomicU64,
+    /// Calls without an answer in time, since the last answer.
+    timeouts: AtomicU32,
+    /// Wakes the keeper when the store becomes unavailable.
+    failed: Notify,
+    /// The last failure, in words.
+    failure: Mutex<String>,
+    /// Servers that share the store, when last known.
+    servers: AtomicU32,
+    counts: Counts,
+}
+
+/// Calls in a row without an answer in time, after which the store is unavailable.
+const TIMEOUTS_MAX: u32 = 5;
+
+/// Reason why the store did not decide.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Failure {
+    /// It was unavailable before the call.
+    #[error("the store is unavailable")]
+    Unavailable,
+    /// No answer in time. The store may have charged the request.
+    #[error("the store did not respond in time")]
+    Timeout,
+    /// The call failed.
+    #[error("the call to the store failed")]
+    Failed,
+    /// The request has too many counters for one call.
+    #[error("the request has too many counters for the store")]
+    TooLarge,
+}
+
+/// State of the store, for operators.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Health {
+    /// Whether decisions are made there.
+    pub is_available: bool,
+    /// The last failure; empty if there was none.
+    pub failure: String,
+    /// Servers that share it, when last known.
+    pub servers: u32,
+}
+
+impl SharedStore {
+    /// The decision on a request, by the deadline of the settings or that of its caller. `now` is the time of this machine.
+    pub async fn decide(
+        &self,
+        request: &RemoteRequest<'_>,
+        now: Timestamp,
+        wait_max: Duration,
+    ) -> Result<Verdict, Failure> {
+        let result = self.call(request, now, wait_max).await;
+        self.0.counts.decided(&result);
+        result
+    }
+
+    async fn call(
+        &self,
+        request: &RemoteRequest<'_>,
+        now: Timestamp,
+        wait_max: Duration,
+    ) -> Result<Verdict, Failure> {
+        let Self(inner) = self;
+        if !inner.is_available.load(Ordering::Relaxed) {
+            return Err(Failure::Unavailable);
+        }
+        let request = EncodedRequest::new(request, now).ok_or(Failure::TooLarge)?;
+        let (reply, verdict) = oneshot::channel();
+        Links::send(inner, Call { request, reply });
+        let timeout = inner.settings.timeout.min(wait_max);
+        match tokio::time::timeout(timeout, verdict).await {
+            Ok(Ok(result)) => result,
+            // The link has ended with its runtime.
+            Ok(Err(_)) => Err(Failure::Failed),
+            Err(_) => {
+                // A caller in a hurry is no sign of a slow store.
+                if timeout == inner.settings.timeout {
+                    inner.timed_out();
+                }
+                Err(Failure::Timeout)
+            }
+        }
+    }
+
+    /// What is decided while the store does not.
+    pub fn without_store(&self) -> WithoutStore {
+        match self.0.settings.on_failure {
+            OnFailure::Deny => WithoutStore::Deny,
+            OnFailure::Allow => WithoutStore::Allow,
+            OnFailure::Local => {
+                WithoutStore::Local { servers: self.0.servers.load(Ordering::Relaxed).max(1) }
+            }
+        }
+    }
+
+    /// The secret of the keys in the store.
+    pub fn seed(&self) -> &Seed {
+        &self.0.seed
+    }
+
+    /// Its state.
+    pub fn health(&self) -> Health {
+        let Self(inner) = self;
+        Health {
+            is_available: inner.is_available.load(Ordering::Relaxed),
+            failure: inner.failure.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone(),
+            servers: inner.servers.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The figures of calls.
+    pub fn counts(&self) -> &Counts {
+        &self.0.counts
+    }
+
+    /// A reply from which no decision follows: the store and this server differ in their arithmetic.
+    pub fn disagreed(&self, error: &ReplyError) {
+        self.0.counts.disagreed();
+        tracing::error!(%error, "a reply of the shared store is not used");
+    }
+}
+
+impl Inner {
+    /// Calls fail at once from now on, until the keeper has reached the store again.
+    fn fail(&self, reason: &dyn fmt::Display) {
+        let reason = reason.to_string();
+        if self.is_available.swap(false, Ordering::Relaxed) {
+            self.outages.fetch_add(1, Ordering::Relaxed);
+            self.counts.became_unavailable();
+            tracing::error!(%reason, policy = %self.settings.on_failure, "shared store unavailable");
+            self.failed.notify_one();
+        }
+        *self.failure.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = reason;
+    }
+
+    fn timed_out(&self) {
+        if self.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS_MAX {
+            self.fail(&format_args!(
+                "{TIMEOUTS_MAX} calls in a row had no response in {}",
+                Milliseconds(self.settings.timeout)
+            ));
+        }
+    }
+
+    fn responded(&self) {
+        if self.timeouts.load(Ordering::Relaxed) > 0 {
+            self.timeouts.store(0, Ordering::Relaxed);
+        }
+    }
+
+    fn recovered(&self) {
+        self.timeouts.store(0, Ordering::Relaxed);
+        if !self.is_available.swap(true, Ordering::Relaxed) {
+            tracing::info!("shared store available");
+        }
+    }
+}
+
+struct Milliseconds(Duration);
+
+impl fmt::Display for Milliseconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ms", self.0.as_millis())
+    }
+}
+
+/// Prints neither the secret nor the password.
+impl fmt::Debug for SharedStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedStore").field("settings", &self.0.settings).finish_non_exhaustive()
+    }
+}

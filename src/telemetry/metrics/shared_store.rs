@@ -1,0 +1,51 @@
+//! Metrics of a shared store.
+
+use super::{page::Page, sink::Kind};
+use crate::shared::store::{BATCH_BOUNDS, CountsNow, Health, SharedStore};
+use std::fmt;
+
+impl Page<'_> {
+    pub(super) fn shared_store(&mut self, store: &SharedStore) -> fmt::Result {
+        let (Health { is_available, servers, .. }, counts) = (store.health(), store.counts().now());
+        let CountsNow {
+            verdicts,
+            unavailable,
+            timeouts,
+            failed,
+            disagreements,
+            outages,
+            round_trips,
+            repeated,
+            batches,
+        } = counts;
+        self.gauge("shared_store_up", "Whether the shared store decides: 1 or 0", u64::from(is_available))?;
+        self.gauge(
+            "shared_store_servers",
+            "Servers that share the store, when last known",
+            u64::from(servers),
+        )?;
+        self.counter("shared_store_outages", "Times that the shared store became unavailable", outages)?;
+        self.counters_of(
+            "shared_decisions",
+            "Calls for a decision of the shared store, by result",
+            &[
+                ([("result", "decided")], verdicts),
+                ([("result", "unavailable")], unavailable),
+                ([("result", "timeout")], timeouts),
+                ([("result", "failed")], failed),
+                ([("result", "unusable")], disagreements),
+            ],
+        )?;
+        self.counter("shared_store_round_trips", "Calls of the script in the shared store", round_trips)?;
+        let help = "Calls of the script that were repeated with its text, which the store did not have";
+        self.counter("shared_store_script_loads", help, repeated)?;
+        let help = "Calls of the script by number of decisions, up to `decisions`";
+        let bounds = BATCH_BOUNDS.map(|bound| bound.to_string());
+        self.samples("shared_store_batches", help, Kind::Counter, &mut |samples| {
+            let labels = bounds.iter().map(String::as_str).chain(["more"]);
+            labels
+                .zip(batches)
+                .try_for_each(|(bound, count)| samples.sample(&[("decisions", bound)], count.into()))
+        })
+    }
+}

@@ -1,0 +1,77 @@
+//! A proxy between servers and their store, which delays responses or cuts connections.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, copy},
+    net::{TcpListener, TcpStream},
+};
+
+/// A running proxy; it ends with its runtime.
+pub struct Proxy {
+    port: u16,
+    faults: Arc<Faults>,
+}
+
+#[derive(Default)]
+struct Faults {
+    delay_ms: AtomicU64,
+    cuts: AtomicBool,
+}
+
+impl Proxy {
+    /// Forwards connections to this port of loopback.
+    pub async fn start(to: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let port = listener.local_addr().expect("it is bound").port();
+        let faults = Arc::new(Faults::default());
+        let of_connections = Arc::clone(&faults);
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                tokio::spawn(forward(client, to, Arc::clone(&of_connections)));
+            }
+        });
+        Self { port, faults }
+    }
+
+    /// Its port on loopback.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Delays each response from now on.
+    pub fn delay(&self, delay: Duration) {
+        self.faults.delay_ms.store(delay.as_millis() as u64, Ordering::Relaxed);
+    }
+
+    /// From now on, closes each connection after half of its next response; or does so no more.
+    pub fn cut(&self, cuts: bool) {
+        self.faults.cuts.store(cuts, Ordering::Relaxed);
+    }
+}
+
+async fn forward(client: TcpStream, to: u16, faults: Arc<Faults>) {
+    let Ok(store) = TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], to))).await else { return };
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_store, mut to_store) = store.into_split();
+    let requests = tokio::spawn(async move { copy(&mut from_client, &mut to_store).await });
+    let mut buffer = vec![0; 1 << 16];
+    while let Ok(length @ 1..) = from_store.read(&mut buffer).await {
+        let delay = faults.delay_ms.load(Ordering::Relaxed);
+        if delay > 0 {
+            tokio::time::sleep(Duration::from_millis(delay)).await;
+        }
+        let cuts = faults.cuts.load(Ordering::Relaxed);
+        let passed = if cuts { length / 2 } else { length };
+        if to_client.write_all(&buffer[..passed]).await.is_err() || cuts {
+            break;
+        }
+    }
+    requests.abort();
+}
