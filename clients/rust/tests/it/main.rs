@@ -7,3 +7,5 @@ mod generated;
 #[path = "../support/servers.rs"]
 #[expect(dead_code, reason = "tests/conformance uses the rest")]
 mod servers;
+#[cfg(feature = "tls")]
+mod tls;

@@ -1,0 +1,62 @@
+"""TLS and mTLS against a server that requires client certificates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+import trustme
+
+from tests.driver import CLIENTS
+from tests.servers import Server, serve
+from tidegate import Decision, Reason
+
+RULES = "{domain: d, descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 100}}]}"
+
+
+@contextmanager
+def serve_with_tls(authority: trustme.CA, folder: Path) -> Iterator[Server]:
+    """Start a server that requires certificates of the authority."""
+    certificate, key, clients = folder / "server.crt", folder / "server.key", folder / "clients.crt"
+    issued = authority.issue_cert("localhost", "127.0.0.1")
+    issued.cert_chain_pems[0].write_to_path(certificate)
+    issued.private_key_pem.write_to_path(key)
+    authority.cert_pem.write_to_path(clients)
+    key.chmod(0o600)
+    with serve(RULES, "--tls-cert", str(certificate), "--tls-key", str(key), "--tls-client-ca", str(clients)) as server:
+        yield server
+
+
+@pytest.mark.parametrize("kind", CLIENTS)
+def test_certificates_of_both_sides_are_verified(kind: str, tmp_path: Path) -> None:
+    authority, other = trustme.CA(), trustme.CA()
+
+    def credentials(roots: trustme.CA, issuer: trustme.CA | None) -> grpc.ChannelCredentials:
+        if issuer is None:
+            return grpc.ssl_channel_credentials(roots.cert_pem.bytes())
+        own = issuer.issue_cert("client.example")
+        return grpc.ssl_channel_credentials(
+            roots.cert_pem.bytes(), own.private_key_pem.bytes(), own.cert_chain_pems[0].bytes()
+        )
+
+    with serve_with_tls(authority, tmp_path) as server:
+
+        def decide(credentials: grpc.ChannelCredentials | None) -> Decision:
+            client = CLIENTS[kind](server.address, domain="d", timeout=5, credentials=credentials)
+            decision = client.call("limit", {"user": "a"})
+            client.close()
+            return decision
+
+        verified = decide(credentials(authority, authority))
+        assert (verified.reason, verified.remaining) == (Reason.DECIDED, 99)
+        for refused in (
+            credentials(other, authority),
+            credentials(authority, other),
+            credentials(authority, None),
+            None,
+        ):
+            decision = decide(refused)
+            assert (decision.reason, decision.error) == (Reason.FAILED_OPEN, "UNAVAILABLE")

@@ -1,0 +1,73 @@
+//! TLS and mTLS against a server that requires client certificates.
+
+use crate::servers::serve;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+use std::fs;
+use tidegate_client::{Decision, Reason, Tidegate};
+use tonic::transport::{Certificate, ClientTlsConfig, Identity};
+
+const RULES: &str =
+    "{domain: d, descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 100}}]}";
+
+type Authority = CertifiedIssuer<'static, KeyPair>;
+
+fn authority() -> Authority {
+    let mut params = CertificateParams::new(vec![]).expect("no names");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("a certificate")
+}
+
+/// A certificate for loopback, for servers and clients, and its key.
+fn issue(authority: &Authority) -> (String, String) {
+    let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+    let mut params = CertificateParams::new(names).expect("names");
+    params.extended_key_usages =
+        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    let key = KeyPair::generate().expect("a key");
+    (params.signed_by(&key, authority).expect("a certificate").pem(), key.serialize_pem())
+}
+
+fn config(trusted: &Authority, issuer: Option<&Authority>) -> ClientTlsConfig {
+    let config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(trusted.pem()));
+    match issuer.map(issue) {
+        Some((certificate, key)) => config.identity(Identity::from_pem(certificate, key)),
+        None => config,
+    }
+}
+
+async fn decide(address: &str, tls: Option<ClientTlsConfig>) -> Decision {
+    let builder = Tidegate::builder(address).domain("d").timeout(std::time::Duration::from_secs(5));
+    let builder = match tls {
+        Some(tls) => builder.tls(tls),
+        None => builder,
+    };
+    builder.build().expect("a client").limit([("user", "a")]).await.expect("a decision")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificates_of_both_sides_are_verified() {
+    let (trusted, other) = (authority(), authority());
+    let folder = tempfile::tempdir().expect("a directory");
+    let write = |name: &str, text: String| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).expect("a file");
+        path.to_str().expect("UTF-8").to_owned()
+    };
+    let (certificate, key) = issue(&trusted);
+    let (certificate, key) = (write("server.crt", certificate), write("server.key", key));
+    let clients = write("clients.crt", trusted.pem());
+    let files = ["--tls-cert", &certificate, "--tls-key", &key, "--tls-client-ca", &clients];
+    let server = serve(RULES, &files);
+
+    let verified = decide(&server.address, Some(config(&trusted, Some(&trusted)))).await;
+    assert_eq!((verified.reason, verified.remaining), (Reason::Decided, Some(99)), "{verified:?}");
+    for refused in [
+        Some(config(&other, Some(&trusted))),
+        Some(config(&trusted, Some(&other))),
+        Some(config(&trusted, None)),
+        None,
+    ] {
+        let decision = decide(&server.address, refused).await;
+        assert_eq!(decision.reason, Reason::FailedOpen, "{decision:?}");
+    }
+}
