@@ -1,26 +1,29 @@
 package tidegate
 
 import (
+	"archive/zip"
+	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 )
 
-// TestTheReadmeWorksInAnEmptyModule builds the README's first lines in a module of their own and runs them.
-func TestTheReadmeWorksInAnEmptyModule(t *testing.T) {
+const modulePath = "github.com/tidegate/tidegate/clients/go"
+
+// TestTheReadmeWorksWithTheModuleInAnEmptyOne packs the module as a module proxy serves it, installs it from there in an
+// empty module, and runs the README's first lines.
+func TestTheReadmeWorksWithTheModuleInAnEmptyOne(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	lines := regexp.MustCompile("(?s)```go\n(.*?)```").FindSubmatch(readme)[1]
 	server := start(t, "serve", "--listen", "127.0.0.1:0")
-	here, err := filepath.Abs(".")
-	if err != nil {
-		t.Fatal(err)
-	}
 	program := `package main
 
 import (
@@ -28,7 +31,7 @@ import (
 	"fmt"
 	"log"
 
-	tidegate "github.com/tidegate/tidegate/clients/go"
+	tidegate "` + modulePath + `"
 )
 
 func main() {
@@ -37,29 +40,86 @@ func main() {
 	fmt.Println(decision.Allowed, decision.Remaining, err)
 }
 `
-	folder := t.TempDir()
-	sums, err := os.ReadFile("go.sum")
+	version := time.Now().UTC().Format("v0.0.0-20060102150405-") + "000000000000"
+	proxy, folder := t.TempDir(), t.TempDir()
+	pack(t, filepath.Join(proxy, modulePath, "@v"), version)
+	write(t, filepath.Join(folder, "main.go"), program)
+	write(t, filepath.Join(folder, "go.mod"), "module empty\n\ngo 1.25.0\n\nrequire "+modulePath+" "+version+"\n")
+	env := append(os.Environ(),
+		"GOPROXY=file://"+proxy+","+goEnv(t, "GOPROXY"), "GONOSUMDB="+modulePath, "GOFLAGS=-mod=mod -modcacherw")
+	t.Cleanup(func() {
+		_ = os.RemoveAll(filepath.Join(goEnv(t, "GOMODCACHE"), modulePath+"@"+version))
+		_ = os.RemoveAll(filepath.Join(goEnv(t, "GOMODCACHE"), "cache/download", modulePath))
+	})
+	for _, expected := range []string{"true 4 <nil>", "true 3 <nil>"} {
+		run := exec.Command("go", "run", ".")
+		run.Dir, run.Env = folder, env
+		output, err := run.Output()
+		if err != nil || strings.TrimSpace(string(output)) != expected {
+			var stderr []byte
+			if exit, isExit := err.(*exec.ExitError); isExit {
+				stderr = exit.Stderr
+			}
+			t.Fatalf("%s%s: %v", output, stderr, err)
+		}
+	}
+}
+
+func goEnv(t *testing.T, name string) string {
+	t.Helper()
+	value, err := exec.Command("go", "env", name).Output()
 	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(value))
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// pack writes the files of a module proxy for this module.
+func pack(t *testing.T, folder, version string) {
+	t.Helper()
+	if err := os.MkdirAll(folder, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	module, err := os.ReadFile("go.mod")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, requirements, _ := strings.Cut(string(module), "go 1.25.0\n")
-	module = []byte("module empty\n\ngo 1.25.0\n\nrequire github.com/tidegate/tidegate/clients/go v0.0.0\n\n" +
-		"replace github.com/tidegate/tidegate/clients/go => " + here + "\n" + requirements)
-	for name, text := range map[string][]byte{"main.go": []byte(program), "go.mod": module, "go.sum": sums} {
-		if err := os.WriteFile(filepath.Join(folder, name), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+	write(t, filepath.Join(folder, version+".mod"), string(module))
+	write(t, filepath.Join(folder, version+".info"), fmt.Sprintf(`{"Version": %q, "Time": "2026-01-01T00:00:00Z"}`, version))
+	file, err := os.Create(filepath.Join(folder, version+".zip"))
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, expected := range []string{"true 4 <nil>", "true 3 <nil>"} {
-		run := exec.Command("go", "run", "-mod=mod", ".")
-		run.Dir = folder
-		output, err := run.CombinedOutput()
-		if err != nil || strings.TrimSpace(string(output)) != expected {
-			t.Fatalf("%s: %v", output, err)
+	archive := zip.NewWriter(file)
+	err = filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
 		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		packed, err := archive.Create(modulePath + "@" + version + "/" + filepath.ToSlash(path))
+		if err != nil {
+			return err
+		}
+		_, err = packed.Write(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := archive.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -22,8 +22,10 @@ use std::{
     time::{Duration, Instant},
 };
 use tonic::{
-    Code as GrpcCode, ConnectError, Status as GrpcStatus, TimeoutExpired, client::Grpc,
-    metadata::MetadataValue, transport::Channel,
+    Code as GrpcCode, ConnectError, Status as GrpcStatus, TimeoutExpired,
+    client::Grpc,
+    metadata::{MetadataMap, MetadataValue},
+    transport::Channel,
 };
 use tonic_prost::ProstCodec;
 
@@ -72,6 +74,7 @@ pub enum BuildError {
 }
 
 type Observer = Arc<dyn Fn(&Decision, Duration) + Send + Sync>;
+type MetadataSource = Arc<dyn Fn(&mut MetadataMap) + Send + Sync>;
 type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;
 
 /// Settings of a client.
@@ -85,7 +88,8 @@ pub struct Builder {
     local_denials: usize,
     breaker_failures: u32,
     breaker_open: Duration,
-    observer: Option<Observer>,
+    observers: Vec<Observer>,
+    metadata: Vec<MetadataSource>,
     clock: Clock,
     #[cfg(feature = "tls")]
     tls: Option<tonic::transport::ClientTlsConfig>,
@@ -129,9 +133,29 @@ impl Builder {
         Self { breaker_failures: failures, breaker_open: open, ..self }
     }
 
-    /// Sets a function that is called with each decision and the time it took, for metrics.
-    pub fn observer(self, observer: impl Fn(&Decision, Duration) + Send + Sync + 'static) -> Self {
-        Self { observer: Some(Arc::new(observer)), ..self }
+    /// Adds a function that is called with each decision and the time it took, for metrics.
+    pub fn observer(mut self, observer: impl Fn(&Decision, Duration) + Send + Sync + 'static) -> Self {
+        self.observers.push(Arc::new(observer));
+        self
+    }
+
+    /// Adds a function that completes the metadata of each call.
+    pub fn metadata(mut self, source: impl Fn(&mut MetadataMap) + Send + Sync + 'static) -> Self {
+        self.metadata.push(Arc::new(source));
+        self
+    }
+
+    /// Counts decisions with the crate `metrics`: `tidegate_client_decisions_total`, with the labels `allowed`, `reason` and
+    /// `error`, and the histogram `tidegate_client_seconds`.
+    #[cfg(feature = "metrics")]
+    pub fn metrics(self) -> Self {
+        self.observer(crate::telemetry::record)
+    }
+
+    /// Passes the current OpenTelemetry context on with each call, as the global propagator writes it.
+    #[cfg(feature = "opentelemetry")]
+    pub fn trace_context(self) -> Self {
+        self.metadata(crate::telemetry::inject)
     }
 
     /// Sets the clock: the time since some moment. Of use in tests.
@@ -160,7 +184,8 @@ impl Builder {
             on_failure: self.on_failure,
             denials: LocalDenials::new(self.local_denials),
             breaker: Breaker::new(self.breaker_failures, self.breaker_open),
-            observer: self.observer,
+            observers: self.observers,
+            metadata: self.metadata,
             clock: self.clock,
         })))
     }
@@ -207,7 +232,8 @@ struct Inner {
     on_failure: OnFailure,
     denials: LocalDenials,
     breaker: Breaker,
-    observer: Option<Observer>,
+    observers: Vec<Observer>,
+    metadata: Vec<MetadataSource>,
     clock: Clock,
 }
 
@@ -234,7 +260,8 @@ impl Tidegate {
             local_denials: 10_000,
             breaker_failures: 5,
             breaker_open: Duration::from_secs(1),
-            observer: None,
+            observers: Vec::new(),
+            metadata: Vec::new(),
             clock: Arc::new(move || started.elapsed()),
             #[cfg(feature = "tls")]
             tls: None,
@@ -351,6 +378,7 @@ impl Tidegate {
             let address = channels.next(self.now());
             let mut request = tonic::Request::new(message.clone());
             request.metadata_mut().insert("tidegate-precision", MetadataValue::from_static("exact"));
+            self.0.metadata.iter().for_each(|source| source(request.metadata_mut()));
             request.set_timeout(timeout);
             let mut grpc = Grpc::new(channels.channel(address));
             grpc.ready().await.map_err(|error| GrpcStatus::unavailable(error.to_string()))?;
@@ -400,8 +428,9 @@ impl Tidegate {
     }
 
     fn observed(&self, decision: Decision, since: Duration) -> Decision {
-        if let Some(observer) = &self.0.observer {
-            observer(&decision, self.now().saturating_sub(since));
+        if !self.0.observers.is_empty() {
+            let taken = self.now().saturating_sub(since);
+            self.0.observers.iter().for_each(|observer| observer(&decision, taken));
         }
         decision
     }

@@ -25,6 +25,8 @@ mod proto {
     include!("generated/tidegate.client.v1.rs");
 }
 mod request;
+#[cfg(any(feature = "metrics", feature = "opentelemetry"))]
+mod telemetry;
 mod transport;
 
 pub use client::{BuildError, Builder, Error, OnFailure, Tidegate};

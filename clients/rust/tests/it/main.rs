@@ -4,8 +4,11 @@
 
 mod client;
 mod generated;
+mod package;
 #[path = "../support/servers.rs"]
 #[expect(dead_code, reason = "tests/conformance uses the rest")]
 mod servers;
+#[cfg(all(feature = "metrics", feature = "opentelemetry"))]
+mod telemetry;
 #[cfg(feature = "tls")]
 mod tls;

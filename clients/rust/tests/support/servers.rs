@@ -33,7 +33,7 @@ fn program() -> PathBuf {
     env::var_os("TIDEGATE_BIN").map_or_else(built, PathBuf::from)
 }
 
-fn start(arguments: &[&str], rules: Option<NamedTempFile>) -> Server {
+pub fn start(arguments: &[&str], rules: Option<NamedTempFile>) -> Server {
     let mut command = Command::new(program());
     command.args(arguments).args(["--log-format", "json"]).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child =

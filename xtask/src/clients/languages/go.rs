@@ -9,7 +9,11 @@ pub(super) const LANGUAGE: Language = Language {
     folder: "go",
     probes: &[&["go", "version"]],
     install: &[],
-    check: &[&["sh", "-c", "test -z \"$(gofmt -l .)\""], &["go", "vet", "./..."]],
+    check: &[
+        &["sh", "-c", "test -z \"$(gofmt -l .)\""],
+        &["go", "vet", "./..."],
+        &["go", "run", "honnef.co/go/tools/cmd/staticcheck@v0.8.2", "./..."],
+    ],
     test: &["go", "test", "-count=1", "-v", "./..."],
     outcome: |line| {
         let line = line.trim_start();
