@@ -1,10 +1,11 @@
-//! The protocols the server speaks: the RLS API over gRPC, health and reflection beside it, and HTTP for operators.
+//! The protocols the server speaks: the RLS API over gRPC, health and reflection beside it, and HTTP.
 //!
 //! Each decodes bytes to a checked request of [`limit`](crate::limit), calls the service, and encodes the decision. No
 //! protocol decides anything.
 
 pub(crate) mod channel;
 pub(crate) mod grpc;
+mod health;
 pub mod http;
 mod port;
 pub(crate) mod protobuf_struct;
@@ -14,9 +15,10 @@ mod test_clock;
 mod xds;
 
 pub use grpc::LongLivedBounds;
+pub use health::Health;
 pub use port::GrpcPort;
 pub use rls::{PRECISION_HEADER, Precision, WINDOWS_HEADER};
-pub use routes::{Health, RouteSettings, routes};
+pub use routes::{RouteSettings, routes};
 pub use test_clock::TestClock;
 pub use xds::{XdsFeed, XdsSettings};
 
@@ -30,6 +32,7 @@ pub mod pb {
         service::discovery::v3 as discovery, service::ratelimit::v3 as service, r#type::v3 as types,
     };
     pub use google::rpc;
+    pub use grpc::health::v1 as health;
     pub use ratelimit::config::ratelimit::v3 as rules;
     /// The descriptor set that reflection serves.
     pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

@@ -94,7 +94,7 @@ impl Listening {
             service.meters().start();
         }
         let routes = RouteSettings { message_bytes_max: settings.message_bytes_max };
-        let (mut routes, health) = api::routes(service.clone(), routes).await;
+        let (mut routes, health) = api::routes(service.clone(), routes);
         if let Some(clock) = &settings.test_clock {
             routes = routes.add_service(clock.clone().service()).prepare();
         }
@@ -127,19 +127,19 @@ impl Listening {
     }
 
     /// Shows metrics and rules before the first rules are loaded.
-    pub(super) async fn await_rules(&self, background: &Background, is_healthy: bool) {
+    pub(super) fn await_rules(&self, background: &Background, is_healthy: bool) {
         self.show(background);
         self.http.state.set_serving(is_healthy);
-        self.health.set_serving(is_healthy).await;
+        self.health.set_serving(is_healthy);
         tracing::info!(is_healthy, "waiting for rules; requests are refused with UNAVAILABLE");
     }
 
     /// Starts deciding requests.
-    pub(super) async fn serve(&self, background: &Background) {
+    pub(super) fn serve(&self, background: &Background) {
         self.show(background);
         self.service.set_ready(Arc::clone(&background.limiter));
         self.http.state.set_serving(true);
-        self.health.set_serving(true).await;
+        self.health.set_serving(true);
         tracing::info!("serving");
     }
 
@@ -153,10 +153,10 @@ impl Listening {
     pub(super) async fn drain(mut self, settings: &Settings) {
         tracing::info!("draining: health is NOT_SERVING, finishing requests in flight");
         self.http.state.set_serving(false);
-        self.health.set_serving(false).await;
+        self.health.set_serving(false);
         tokio::time::sleep(settings.drain_delay).await;
         self.accepting.shutdown().await;
-        self.health.end_watches().await;
+        self.health.end_watches();
         self.drain.send_replace(true);
         self.tls.stop();
         let http_ends = self.http.stop(settings.drain_timeout);

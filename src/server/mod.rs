@@ -75,10 +75,10 @@ pub fn serve<S: Future<Output = ()>, E: From<ServeError> + Send + 'static>(
         let background = Background::start(settings, clock, limiter)?;
         let serve = async {
             if let FirstRules::Awaited { is_healthy } = settings.rules.first {
-                listening.await_rules(&background, is_healthy).await;
+                listening.await_rules(&background, is_healthy);
                 background.first_rules().await;
             }
-            listening.serve(&background).await;
+            listening.serve(&background);
             service_manager.notify(State::Serving);
             service_manager.ping_watchdog(async || listening.workers.all_respond().await).await
         };

@@ -1,12 +1,12 @@
 //! `grpc.health.v1`: Check and Watch, overall and by service.
 
 use crate::support::Server;
-use tokio_stream::StreamExt;
-use tonic::Code;
-use tonic_health::pb::{
-    HealthCheckRequest, HealthCheckResponse, health_check_response::ServingStatus,
+use tidegate::api::pb::health::{
+    HealthCheckRequest, HealthCheckResponse, HealthListRequest, health_check_response::ServingStatus,
     health_client::HealthClient,
 };
+use tokio_stream::StreamExt;
+use tonic::Code;
 
 const OVERALL: &str = "";
 const RATE_LIMIT_SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
@@ -25,6 +25,29 @@ async fn check_reports_serving_overall_and_by_service_and_not_found_otherwise() 
     }
     let refusal = health.check(of("no.such.Service")).await.unwrap_err();
     assert_eq!(refusal.code(), Code::NotFound);
+}
+
+#[tokio::test]
+async fn list_has_every_name_that_check_knows() {
+    let server = Server::start(&[]);
+    let mut health = HealthClient::new(server.channel().await);
+    let statuses = health.list(HealthListRequest {}).await.unwrap().into_inner().statuses;
+    let mut names: Vec<_> = statuses.keys().map(String::as_str).collect();
+    names.sort_unstable();
+    assert_eq!(names, [OVERALL, RATE_LIMIT_SERVICE]);
+    for (name, listed) in &statuses {
+        assert_eq!(health.check(of(name)).await.unwrap().get_ref(), listed, "`{name}`");
+    }
+}
+
+#[tokio::test]
+async fn watching_an_unknown_service_reports_it_as_unknown_once() {
+    let server = Server::start(&["--drain-delay", "200ms"]);
+    let mut health = HealthClient::new(server.channel().await);
+    let mut watch = health.watch(of("no.such.Service")).await.unwrap().into_inner();
+    assert_eq!(next(&mut watch).await, Some(ServingStatus::ServiceUnknown));
+    server.signal(rustix::process::Signal::TERM);
+    assert_eq!(next(&mut watch).await, None);
 }
 
 #[tokio::test]

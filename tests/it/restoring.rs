@@ -2,6 +2,10 @@
 
 use crate::support::{InProcess, limiter};
 use std::sync::mpsc;
+use tidegate::api::pb::health::{
+    HealthCheckRequest, HealthCheckResponse, health_check_response::ServingStatus,
+    health_client::HealthClient,
+};
 use tidegate::{
     limit::Timestamp,
     server::{ServeError, Start},
@@ -9,10 +13,6 @@ use tidegate::{
     store::Seed,
 };
 use tonic::{Code, transport::Channel};
-use tonic_health::pb::{
-    HealthCheckRequest, HealthCheckResponse, health_check_response::ServingStatus,
-    health_client::HealthClient,
-};
 
 const RULES: &str = "
 domain: demo

@@ -5,11 +5,11 @@ use std::{
     process::Command,
     time::{Duration, Instant},
 };
-use tidegate::api::pb::service::rate_limit_response::{Code, rate_limit::Unit};
-use tokio_stream::StreamExt;
-use tonic_health::pb::{
+use tidegate::api::pb::health::{
     HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
 };
+use tidegate::api::pb::service::rate_limit_response::{Code, rate_limit::Unit};
+use tokio_stream::StreamExt;
 
 const RULES: &str = "
 domain: edge

@@ -5,8 +5,8 @@ use crate::support::{
     Server,
     frames::{DATA, END_HEADERS, END_STREAM, HEADERS, RawConnection, call_headers},
 };
+use tidegate::api::pb::health::{HealthCheckRequest, health_client::HealthClient};
 use tonic::Code;
-use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
 const REFLECTION: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
 const REFLECTION_ALPHA: &str = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";

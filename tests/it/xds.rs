@@ -251,9 +251,10 @@ async fn requests_are_refused_until_the_first_rules_arrive() {
     let mut client = Client(
         tidegate::api::pb::service::rate_limit_service_client::RateLimitServiceClient::new(channel.clone()),
     );
-    let mut health = tonic_health::pb::health_client::HealthClient::new(channel);
+    let mut health = tidegate::api::pb::health::health_client::HealthClient::new(channel);
     eventually("health", async || {
-        let checked = health.check(tonic_health::pb::HealthCheckRequest { service: String::new() }).await;
+        let checked =
+            health.check(tidegate::api::pb::health::HealthCheckRequest { service: String::new() }).await;
         checked.is_ok_and(|answer| answer.into_inner().status == 1)
     })
     .await;
