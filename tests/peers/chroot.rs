@@ -1,5 +1,6 @@
 //! The image of `deploy/docker`, as far as it can be run without a container runtime: its layout in a chroot with a read-only
-//! root, as its user, without privileges, as the first process of a PID namespace.
+//! root, as its user, without privileges, as the first process of a PID namespace, and under the default seccomp profile of
+//! container runtimes.
 
 use crate::support::Client;
 use std::{
@@ -22,6 +23,18 @@ pub fn is_here() -> bool {
     let tools = ["setpriv", "ldd", "chroot"];
     let have_tools = tools.iter().all(|tool| crate::peer::runs(Command::new(tool).arg("--version")));
     have_tools && crate::peer::runs(Command::new("unshare").args(["--mount", "--pid", "--fork", "true"]))
+}
+
+/// The list of system calls that container runtimes allow: a file of the Debian package `golang-github-containers-common`.
+fn seccomp_profile() -> PathBuf {
+    let default = "/usr/share/containers/seccomp.json".into();
+    std::env::var_os("TIDEGATE_SECCOMP_PROFILE").unwrap_or(default).into()
+}
+
+/// Whether the profile is there, and Python's package `seccomp`, as `/usr/bin/python3` has it on Debian.
+pub fn has_seccomp() -> bool {
+    seccomp_profile().is_file()
+        && crate::peer::runs(Command::new("/usr/bin/python3").args(["-c", "import seccomp"]))
 }
 
 /// Instructions of the last stage of the Dockerfile.
@@ -73,23 +86,34 @@ struct Container {
 }
 
 impl Container {
+    /// Without a seccomp filter.
     fn start(root: &Path, data: &Path) -> Self {
+        Self::start_in(root, data, "chroot --groups= --userspec=\"$IDS\" \"$ROOT\"")
+    }
+
+    fn start_under_seccomp(root: &Path, data: &Path) -> Self {
+        Self::start_in(root, data, "/usr/bin/python3 \"$SECCOMP\" \"$PROFILE\" \"$ROOT\" \"$IDS\"")
+    }
+
+    /// Starts the image's program by a command that changes the root and the user.
+    fn start_in(root: &Path, data: &Path, change_root: &str) -> Self {
         // As `docker run --read-only --cap-drop ALL --security-opt no-new-privileges`.
-        const SCRIPT: &str = r#"
+        let script = r#"
             set -e
             mount --bind "$ROOT" "$ROOT"
             mount --bind "$DATA" "$ROOT/var/lib/tidegate"
             mount -o remount,ro,bind "$ROOT"
             mount -t proc proc "$ROOT/proc"
             exec setpriv --no-new-privs --bounding-set=-all,+sys_chroot,+setuid,+setgid \
-                chroot --groups= --userspec="$IDS" "$ROOT" "$@"
+                CHANGE_ROOT "$@"
         "#;
+        let script = script.replace("CHANGE_ROOT", change_root);
         let environment = instructions("ENV").into_iter().map(|variable| {
             let (name, value) = variable.split_once('=').expect("NAME=value");
             (name.to_owned(), value.to_owned())
         });
         let unshare = Command::new("unshare")
-            .args(["--mount", "--pid", "--fork", "--kill-child", "sh", "-c", SCRIPT, "sh"])
+            .args(["--mount", "--pid", "--fork", "--kill-child", "sh", "-c", &script, "sh"])
             .args(words("ENTRYPOINT"))
             .args(words("CMD"))
             .env_clear()
@@ -100,7 +124,8 @@ impl Container {
             .envs([("TIDEGATE_RULES", "/etc/tidegate/rules"), ("TIDEGATE_DATA", "/var/lib/tidegate")])
             .env("TIDEGATE_LOG_FORMAT", "json")
             .env("IDS", instruction("USER"))
-            .envs([("ROOT", root), ("DATA", data)])
+            .envs([("ROOT", root), ("DATA", data), ("PROFILE", &seccomp_profile())])
+            .env("SECCOMP", Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/under_seccomp.py"))
             .stdin(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
@@ -185,6 +210,30 @@ async fn the_image_runs_unprivileged_on_a_read_only_root_and_keeps_its_counters(
     let restarted = Container::start(&root, &data);
     assert_eq!(restarted.calls(2).await, [1, 2], "the first call is remembered");
     assert!(restarted.terminate().success());
+}
+
+/// Snapshots, threads, sockets, timers and signals of the server need no system call that the profile denies.
+async fn the_image_runs_under_the_default_seccomp_profile() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let root = image(&folder, &words("ENTRYPOINT")[0]);
+    let data = folder.path().join("data");
+    fs::create_dir(&data).expect("a directory");
+    chown(&data, Some(USER), Some(USER)).expect("root may");
+    let container = Container::start_under_seccomp(&root, &data);
+    assert_eq!(container.status("Seccomp"), "2", "a filter is in force");
+    let ids = [USER.to_string(), USER.to_string(), USER.to_string(), USER.to_string()].join(" ");
+    assert_eq!((container.status("Uid"), container.status("CapEff")), (ids, "0000000000000000".into()));
+    assert_eq!(container.calls(1).await, [1]);
+    assert!(container.terminate().success());
+    let restarted = Container::start_under_seccomp(&root, &data);
+    assert_eq!(restarted.calls(2).await, [1, 2], "the first call is remembered");
+    assert!(restarted.terminate().success());
+}
+
+/// Tests that need a profile.
+pub mod seccomp {
+    use super::the_image_runs_under_the_default_seccomp_profile;
+    crate::tests_with! { CHROOT, SECCOMP: the_image_runs_under_the_default_seccomp_profile }
 }
 
 crate::tests_with! { CHROOT: the_image_runs_unprivileged_on_a_read_only_root_and_keeps_its_counters }

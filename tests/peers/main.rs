@@ -14,6 +14,7 @@ mod envoy_process;
 mod full_disk;
 mod h2spec;
 mod kubernetes;
+mod openapi;
 mod peer;
 mod prometheus;
 mod shared_store;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         authority::envoy::tests,
         authority::python::tests,
         chroot::tests,
+        chroot::seccomp::tests,
         compose::tests,
         envoy::tests,
         envoy::denials::tests,
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
         full_disk::tests,
         h2spec::tests,
         kubernetes::tests,
+        openapi::tests,
         traces::tests,
         traces::receiver::tests,
         prometheus::tests,

@@ -43,6 +43,9 @@ pub const PYTHON_GRPC: Peer =
 /// The right to make namespaces and mount file systems, and the programs that do it.
 pub const CHROOT: Peer = Peer { name: "chroot", is_here: crate::chroot::is_here };
 
+/// A seccomp profile of container runtimes, and the program that applies it.
+pub const SECCOMP: Peer = Peer { name: "seccomp", is_here: crate::chroot::has_seccomp };
+
 /// systemd's programs; none of them needs systemd to run the machine.
 pub const SYSTEMD: Peer = Peer { name: "systemd", is_here: crate::systemd::is_here };
 
@@ -57,6 +60,12 @@ pub const PYTHON_OTLP: Peer = Peer {
 
 /// A Redis or Valkey server, on the PATH.
 pub const REDIS: Peer = Peer { name: "redis", is_here: || crate::shared_store::redis_binary().is_some() };
+
+/// Python with the package `openapi-spec-validator`, as `python3` on the PATH.
+pub const PYTHON_OPENAPI: Peer = Peer {
+    name: "python-openapi",
+    is_here: || runs(Command::new("python3").args(["-c", "import openapi_spec_validator"])),
+};
 
 /// Whether the command can be started and succeeds.
 pub fn runs(command: &mut Command) -> bool {

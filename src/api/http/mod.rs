@@ -171,3 +171,27 @@ async fn should_rate_limit(
     let client = client.as_ref().map_or("", |Extension(ClientAddress(address))| address);
     json::should_rate_limit(&state.service, &headers, client, state.bounds.timeout, &body).await
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    /// Routes that `docs/openapi.yaml` describes, and whether they need a token.
+    fn described() -> BTreeMap<String, bool> {
+        let text = include_str!("../../../docs/openapi.yaml");
+        let document: serde_json::Value = serde_saphyr::from_str(text).expect("YAML");
+        let operations = document["paths"].as_object().expect("paths").iter();
+        let needs_token = |methods: &serde_json::Value| {
+            let mut methods = methods.as_object().expect("methods").values();
+            methods.any(|operation| operation["security"] != serde_json::json!([]))
+        };
+        operations.map(|(path, methods)| (path.clone(), needs_token(methods))).collect()
+    }
+
+    #[test]
+    fn the_openapi_file_describes_every_route_and_no_other() {
+        let routes = ROUTES.iter().map(|route| (route.path.to_owned(), route.access == Access::Token));
+        assert_eq!(described(), routes.collect());
+    }
+}
