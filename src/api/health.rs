@@ -12,7 +12,8 @@ use tokio::sync::watch;
 use tokio_stream::{StreamExt, wrappers::WatchStream};
 use tonic::{Request, Response, Status, codegen::BoxStream};
 
-const NAMES: [&str; 2] = ["", SERVICE_NAME];
+/// The server as a whole, its service, and the name that the reference server has.
+const NAMES: [&str; 3] = ["", SERVICE_NAME, "ratelimit"];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {

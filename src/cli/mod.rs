@@ -17,6 +17,7 @@ pub(crate) mod fuzz_bridge;
 mod http_flags;
 mod metrics_flags;
 mod progress;
+mod reference_env;
 mod response_options;
 mod rule_files;
 mod rule_flags;
@@ -33,7 +34,7 @@ mod tls_flags;
 mod token;
 
 use clap::{Parser, Subcommand};
-use std::{fmt, process::ExitCode, time::Duration};
+use std::{ffi::OsString, fmt, process::ExitCode, time::Duration};
 
 /// Rate limit server for Envoy's rate limit API.
 ///
@@ -85,7 +86,17 @@ fn interval(text: &str) -> Result<Duration, String> {
 
 /// Parses the arguments of the process and runs the command.
 pub fn run() -> ExitCode {
-    let done = match Cli::parse().command {
+    let args: Result<Vec<String>, _> = std::env::args_os().map(OsString::into_string).collect();
+    let cli = match args.map(|args| reference_env::expand(args, &reference_env::variables())) {
+        Ok(Ok(args)) => Cli::parse_from(args),
+        Ok(Err(failure)) => {
+            eprintln!("error: {failure}");
+            return ExitCode::FAILURE;
+        }
+        // Paths need not be UTF-8.
+        Err(_) => Cli::parse(),
+    };
+    let done = match cli.command {
         Command::Serve(serve) => serve.run(),
         Command::Check(check) => check.run(),
         Command::Explain(explain) => explain.run(),

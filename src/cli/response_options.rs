@@ -95,7 +95,7 @@ fn add_variables(
 }
 
 /// A boolean as the reference server parses it.
-fn boolean(name: &str, value: Option<&str>) -> Result<bool, Failure> {
+pub(super) fn boolean(name: &str, value: Option<&str>) -> Result<bool, Failure> {
     match value {
         None | Some("" | "0" | "f" | "F" | "false" | "False" | "FALSE") => Ok(false),
         Some("1" | "t" | "T" | "true" | "True" | "TRUE") => Ok(true),

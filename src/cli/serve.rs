@@ -2,7 +2,7 @@
 
 use super::{
     Failure, connection_flags::ConnectionFlags, data_dir::DataDir, decision_log_flags::DecisionLogFlags,
-    http_flags::HttpFlags, metrics_flags::MetricsFlags, response_options::ResponseOptions,
+    http_flags::HttpFlags, metrics_flags::MetricsFlags, reference_env, response_options::ResponseOptions,
     rule_files::ReadAs, rule_flags::RuleFlags, shared_flags::SharedFlags, signals, tls_flags::TlsFlags,
 };
 use crate::{
@@ -27,6 +27,10 @@ use std::{num::NonZeroUsize, process::ExitCode, sync::Arc, time::Duration};
 /// Traces are exported where OTEL_EXPORTER_OTLP_ENDPOINT is set (docs/operations.md).
 #[derive(Args)]
 pub(super) struct Serve {
+    /// Set flags by the environment variables of another server: the reference server, envoyproxy/ratelimit
+    /// (docs/reference-environment.md). Selected also by the program name `ratelimit`.
+    #[arg(long, env = "TIDEGATE_ENV", value_name = "SERVER")]
+    env: Option<EnvChoice>,
     #[command(flatten)]
     rules: RuleFlags,
     #[command(flatten)]
@@ -110,6 +114,13 @@ struct Bounds {
     max_message_bytes: usize,
 }
 
+/// Servers whose environment variables are read.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum EnvChoice {
+    /// envoyproxy/ratelimit.
+    Reference,
+}
+
 /// Verdict when there is no room for a new counter.
 #[derive(Clone, Copy, ValueEnum)]
 enum OnFullChoice {
@@ -140,6 +151,10 @@ impl Serve {
     }
 
     fn serve(self) -> Result<ExitCode, Failure> {
+        if self.env == Some(EnvChoice::Reference) {
+            let warnings = reference_env::warnings(&reference_env::variables());
+            warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+        }
         let (mut settings, rules) = self.settings()?;
         let clock = self.clock(&mut settings)?;
         settings.decision_log = self.decision_log.start(&clock)?;

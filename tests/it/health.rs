@@ -9,6 +9,8 @@ use tokio_stream::StreamExt;
 use tonic::Code;
 
 const OVERALL: &str = "";
+/// The name that the reference server has.
+const REFERENCE: &str = "ratelimit";
 const RATE_LIMIT_SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
 
 fn of(service: &str) -> HealthCheckRequest {
@@ -19,7 +21,7 @@ fn of(service: &str) -> HealthCheckRequest {
 async fn check_reports_serving_overall_and_by_service_and_not_found_otherwise() {
     let server = Server::start(&[]);
     let mut health = HealthClient::new(server.channel().await);
-    for service in [OVERALL, RATE_LIMIT_SERVICE] {
+    for service in [OVERALL, RATE_LIMIT_SERVICE, REFERENCE] {
         let answer = health.check(of(service)).await.unwrap();
         assert_eq!(answer.get_ref().status(), ServingStatus::Serving, "`{service}`");
     }
@@ -34,7 +36,7 @@ async fn list_has_every_name_that_check_knows() {
     let statuses = health.list(HealthListRequest {}).await.unwrap().into_inner().statuses;
     let mut names: Vec<_> = statuses.keys().map(String::as_str).collect();
     names.sort_unstable();
-    assert_eq!(names, [OVERALL, RATE_LIMIT_SERVICE]);
+    assert_eq!(names, [OVERALL, RATE_LIMIT_SERVICE, REFERENCE]);
     for (name, listed) in &statuses {
         assert_eq!(health.check(of(name)).await.unwrap().get_ref(), listed, "`{name}`");
     }

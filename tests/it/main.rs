@@ -19,6 +19,7 @@ mod http_tokens;
 mod json;
 mod metrics;
 mod queue;
+mod reference_env;
 mod reflection;
 mod reload;
 mod response_options;

@@ -1,5 +1,5 @@
 //! Protobuf types, generated from `proto/`.
-#![allow(missing_docs, unused_qualifications, clippy::all, reason = "generated")]
+#![allow(dead_code, missing_docs, unused_qualifications, clippy::all, reason = "generated")]
 
 tonic::include_proto!("includes");
 pub(crate) use envoy::service::ratelimit::v3::*;

@@ -1,0 +1,130 @@
+//! A server that is configured by the environment variables of the reference server alone.
+
+use crate::support::{Client, http1};
+use rustix::process::{Pid, Signal, kill_process};
+use std::{
+    fs,
+    net::{Ipv4Addr, TcpListener},
+    os::unix::fs::symlink,
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+use tidegate::api::pb::{
+    health::{HealthCheckRequest, health_client::HealthClient},
+    service::{rate_limit_response::Code, rate_limit_service_client::RateLimitServiceClient},
+};
+use tonic::transport::Endpoint;
+
+const RULES: &str =
+    "domain: d\ndescriptors:\n  - key: k\n    rate_limit: {unit: hour, requests_per_unit: 2}\n";
+
+/// A running server; killed when dropped.
+struct Ratelimit {
+    child: Child,
+    grpc: u16,
+    http: u16,
+    debug: u16,
+}
+
+impl Drop for Ratelimit {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Ports that are free now.
+fn free_ports<const N: usize>() -> [u16; N] {
+    let bound = [(); N].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port"));
+    bound.map(|listener| listener.local_addr().expect("its address").port())
+}
+
+impl Ratelimit {
+    /// Starts `FOLDER/ratelimit` with these variables and those of its ports, and no others.
+    fn start(folder: &Path, variables: &[(&str, &str)]) -> Self {
+        let program = folder.join("ratelimit");
+        symlink(env!("CARGO_BIN_EXE_tidegate"), &program).expect("a link");
+        let [grpc, http, debug] = free_ports();
+        let child = Command::new(program)
+            .env_clear()
+            .envs([("HOST", "127.0.0.1"), ("GRPC_HOST", "127.0.0.1"), ("DEBUG_HOST", "127.0.0.1")])
+            .envs(
+                [("PORT", http), ("GRPC_PORT", grpc), ("DEBUG_PORT", debug)]
+                    .map(|(name, port)| (name, port.to_string())),
+            )
+            .envs(variables.iter().copied())
+            .stderr(fs::File::create(folder.join("log")).expect("a log"))
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("it starts");
+        Self { child, grpc, http, debug }
+    }
+
+    async fn status(&self, port: u16, path: &str) -> Option<u16> {
+        let answer = http1::fetch(Ipv4Addr::LOCALHOST, port, http::Request::get(path)).await;
+        answer.ok().map(|answer| answer.status().as_u16())
+    }
+}
+
+async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let polls = async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    assert!(tokio::time::timeout(Duration::from_secs(20), polls).await.is_ok(), "not within 20 s: {what}");
+}
+
+#[tokio::test]
+async fn the_variables_of_the_reference_server_alone_configure_a_server() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("data/ratelimit/config");
+    fs::create_dir_all(&config).expect("a folder");
+    fs::write(config.join("rules.conf"), "domain: d\ndescriptors: [{key: k, rate_limit: 5}]\n")
+        .expect("a file");
+    let root = folder.path().join("data");
+    let server = Ratelimit::start(
+        folder.path(),
+        &[
+            ("RUNTIME_ROOT", root.to_str().expect("UTF-8")),
+            ("RUNTIME_SUBDIRECTORY", "ratelimit"),
+            ("RUNTIME_IGNOREDOTFILES", "true"),
+            ("RUNTIME_WATCH_ROOT", "false"),
+            ("LOG_LEVEL", "info"),
+            ("USE_STATSD", "false"),
+            ("REDIS_SOCKET_TYPE", "tcp"),
+            ("REDIS_URL", "redis:6379"),
+            ("SOMETHING_ELSE", "1"),
+        ],
+    );
+    // A bad file: the server starts, and refuses requests.
+    eventually("the health check", async || server.status(server.http, "/healthcheck").await == Some(200))
+        .await;
+    assert_eq!(server.status(server.debug, "/metrics").await, Some(200));
+    let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{}", server.grpc)).expect("an address");
+    let channel = endpoint.connect().await.expect("it listens");
+    let mut client = Client(RateLimitServiceClient::new(channel.clone()));
+    let refused = client.hit("d", &[("k", "a")]).await.expect_err("there are no rules");
+    assert_eq!(refused.code(), tonic::Code::Unavailable);
+    let mut health = HealthClient::new(channel);
+    let named = HealthCheckRequest { service: "ratelimit".into() };
+    assert_eq!(health.check(named).await.expect("the name is known").into_inner().status, 1);
+
+    // A good file, whatever its extension.
+    fs::write(config.join("rules.conf"), RULES).expect("a file");
+    eventually("the rules", async || client.hit("d", &[("other", "a")]).await.is_ok()).await;
+    let mut codes = Vec::new();
+    for _ in 0..3 {
+        codes.push(client.hit("d", &[("k", "a")]).await.expect("a decision").overall_code());
+    }
+    assert_eq!(codes, [Code::Ok, Code::Ok, Code::OverLimit]);
+
+    drop((client, health));
+    kill_process(Pid::from_child(&server.child), Signal::TERM).expect("it is there");
+    eventually("its end", async || server.status(server.http, "/healthcheck").await.is_none()).await;
+    let log = fs::read_to_string(folder.path().join("log")).expect("a log");
+    let ignored = log.lines().filter(|line| line.contains("without effect here")).collect::<Vec<_>>();
+    assert!(matches!(&ignored[..], [line] if line.ends_with("REDIS_SOCKET_TYPE, USE_STATSD")), "{ignored:?}");
+    assert!(log.contains("REDIS_URL is not used") && log.contains("rate_limit"), "{log}");
+}
