@@ -5,10 +5,12 @@ use super::Supply;
 /// Demands of all nodes for one counter, in hits.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Claims {
-    /// Hits that each node expects until the end of a lease granted now.
+    /// Hits that each node expects in the time for which credits are granted.
     pub(super) wants: Vec<u64>,
     /// Hits that all nodes expect until their next report, at its shortest.
     pub(super) need: u64,
+    /// Hits that become free until then, if all are used.
+    pub(super) freed: u64,
 }
 
 /// Credits of one node.
@@ -30,9 +32,11 @@ impl Claims {
         let half = available / 2;
         let pool = if wanted <= half { wanted } else { half.max(self.need.min(available - available / 16)) };
         let credits = want.min(water_level(&self.wants, pool));
-        let supply = if credits < want && credits < grant_min {
+        // At times nothing is free. What becomes free, divided by demand, decides whether waiting for it is worthwhile.
+        let freed = u128::from(self.freed) * u128::from(want) / u128::from(wanted.max(1));
+        let supply = if credits < want && u128::from(credits).max(freed) < u128::from(grant_min) {
             return Share { credits: 0, supply: Supply::TooSmall };
-        } else if self.need > pool {
+        } else if pool < wanted && pool < self.need {
             Supply::Scarce
         } else {
             Supply::Ample
@@ -70,7 +74,7 @@ mod tests {
 
     #[test]
     fn half_stays_free_unless_the_next_report_needs_it() {
-        let claims = Claims { wants: vec![100, 100], need: 10 };
+        let claims = Claims { wants: vec![100, 100], need: 10, freed: 0 };
         assert_eq!(claims.share(100, 1_000, 4), Share { credits: 100, supply: Supply::Ample });
         assert_eq!(claims.share(100, 80, 4), Share { credits: 20, supply: Supply::Ample });
         assert_eq!(claims.share(100, 16, 4), Share { credits: 5, supply: Supply::Ample });
@@ -82,7 +86,7 @@ mod tests {
     proptest! {
         #[test]
         fn all_shares_together_fit(wants in prop::collection::vec(0..2_000_u64, 1..12), need in 0..5_000_u64, available in 0..9_000_u64) {
-            let claims = Claims { wants: wants.clone(), need };
+            let claims = Claims { wants: wants.clone(), need, freed: 0 };
             let shares = wants.iter().map(|&want| claims.share(want, available, 1).credits);
             prop_assert!(shares.sum::<u64>() <= available);
         }

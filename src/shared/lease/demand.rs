@@ -13,11 +13,13 @@ pub(super) struct Demand {
     /// Hits after `since`.
     newer: u64,
     since: Monotonic,
+    /// Time of the first hit.
+    began: Monotonic,
 }
 
 impl Demand {
     pub(super) fn new(now: Monotonic) -> Self {
-        Self { average: 0, newer: 0, since: now }
+        Self { average: 0, newer: 0, since: now, began: now }
     }
 
     /// Counts hits that were demanded, admitted or not.
@@ -30,7 +32,16 @@ impl Demand {
         self.newer = self.newer.saturating_add(hits);
     }
 
-    /// Hits in a lease length.
+    /// Hits that are expected in one lease length. In the first one, those before it are not known to be none: the rate
+    /// so far is taken, of a sixteenth of the length at least.
+    pub(super) fn expected(&self, length_nanos: u64, now: Monotonic) -> u64 {
+        let (hits, age) = (self.hits(length_nanos, now), now.nanos_since(self.began));
+        let known = age.max(length_nanos / 16).max(1);
+        let expected = u128::from(hits) * u128::from(length_nanos) / u128::from(known);
+        if age < length_nanos { u64::try_from(expected).unwrap_or(u64::MAX) } else { hits }
+    }
+
+    /// Hits in the last lease length, about.
     pub(super) fn hits(&self, length_nanos: u64, now: Monotonic) -> u64 {
         let mut at_now = *self;
         at_now.advance(length_nanos, now);
@@ -40,12 +51,15 @@ impl Demand {
     fn advance(&mut self, length_nanos: u64, now: Monotonic) {
         let (elapsed, length) = (u128::from(now.nanos_since(self.since)), u128::from(length_nanos.max(1)));
         let newer = u128::from(self.newer.min(u64::from(u32::MAX))) << FRACTION_BITS;
-        let average = if elapsed < length {
+        let average = if now.nanos_since(self.began) <= length_nanos {
+            // All hits so far are in the last lease length.
+            u128::from(self.average) + newer
+        } else if elapsed < length {
             u128::from(self.average) * (length - elapsed) / length + newer
         } else {
             newer * length / elapsed
         };
-        *self = Self { average: u64::try_from(average).unwrap_or(u64::MAX), newer: 0, since: now };
+        *self = Self { average: u64::try_from(average).unwrap_or(u64::MAX), newer: 0, since: now, ..*self };
     }
 }
 
@@ -67,6 +81,16 @@ mod tests {
         }
         let hits = demand.hits(LENGTH, at(2_000));
         assert!((540..=660).contains(&hits), "{hits} instead of 600");
+    }
+
+    #[test]
+    fn the_demand_for_a_new_counter_is_not_taken_for_a_low_one() {
+        let mut demand = Demand::new(at(0));
+        for millis in 0..20 {
+            demand.record(3, LENGTH, at(millis));
+        }
+        let hits = demand.expected(LENGTH, at(20));
+        assert!((500..=700).contains(&hits), "{hits} instead of 600");
     }
 
     #[test]

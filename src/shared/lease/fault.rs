@@ -21,6 +21,10 @@ pub(super) enum Fault {
     NotClipped,
     /// A grant opens a window from the first hit.
     GrantOpensWindow,
+    /// A give-back closes a window from the first hit while credits are out.
+    GiveBackClosesWindow,
+    /// Exact decisions take no account of the credits that are out.
+    IgnoreCredits,
 }
 
 #[cfg(test)]

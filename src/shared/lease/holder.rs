@@ -4,14 +4,13 @@ use super::{
     LeaseRequest, LeaseResponse, Monotonic, NodeId, Supply, Terms,
     demand::Demand,
     fault::{Fault, is_planted},
+    message::less_drift,
+    terms::REPORT_NANOS_MIN,
 };
 use std::time::Duration;
 
 /// The longest time for which a denial is kept: a give-back, reset or rule change elsewhere takes effect within it.
 const DENIAL_NANOS_MAX: u64 = 1_000_000_000;
-
-/// A node's clock may be slower than the store's by this part: 0.1 %, twice as fast as NTP slews a clock.
-const DRIFT_DIVISOR: u64 = 1024;
 
 /// The node's part in one counter.
 ///
@@ -22,6 +21,8 @@ pub struct Holder {
     demand: Demand,
     /// Hits spent, in total.
     spent: u64,
+    /// Time of the last of them.
+    spent_at: Monotonic,
     /// Total up to which hits may be spent.
     spend_to: u64,
     /// End of the credits.
@@ -38,6 +39,8 @@ pub struct Holder {
     pending: Option<u64>,
     /// Time before which no request is due, except for a lost one.
     next_request: Monotonic,
+    /// Nanoseconds from one request to the next, if fewer than half of the credits are spent.
+    report_after: u64,
     /// Whether the next request declares all credits to a store that may not know them.
     declares: bool,
     supply: Supply,
@@ -74,6 +77,7 @@ impl Holder {
         Self {
             demand: Demand::new(now),
             spent: 0,
+            spent_at: Monotonic::ORIGIN,
             spend_to: 0,
             deadline: Monotonic::ORIGIN,
             acknowledged: 0,
@@ -82,6 +86,7 @@ impl Holder {
             sent: Monotonic::ORIGIN,
             pending: None,
             next_request: Monotonic::ORIGIN,
+            report_after: 0,
             declares: false,
             supply: Supply::Ample,
             denial: None,
@@ -111,8 +116,9 @@ impl Holder {
 
     /// Spends credits that cover the hits.
     #[inline]
-    pub fn spend(&mut self, hits: u64) {
+    pub fn spend(&mut self, hits: u64, now: Monotonic) {
         self.spent += hits;
+        self.spent_at = now;
     }
 
     /// Spends the hits if credits cover them.
@@ -120,7 +126,7 @@ impl Holder {
     pub fn decide(&mut self, terms: Terms<'_>, hits: u64, now: Monotonic) -> Verdict {
         let verdict = self.evaluate(terms, hits, now);
         if verdict == Verdict::Covered {
-            self.spend(hits);
+            self.spend(hits, now);
         }
         verdict
     }
@@ -130,6 +136,11 @@ impl Holder {
     pub fn credits(&self, now: Monotonic) -> u64 {
         let is_valid = now < self.deadline || is_planted(Fault::IgnorePause);
         if is_valid { self.spend_to.saturating_sub(self.spent) } else { 0 }
+    }
+
+    /// Hits spent, in total.
+    pub fn spent(&self) -> u64 {
+        self.spent
     }
 
     /// Hits that remained for all nodes, as of the last response, and those of this node.
@@ -156,15 +167,16 @@ impl Holder {
         }
         let length = terms.settings.length_nanos();
         let (demand, credits) = (self.demand.hits(length, now), self.credits(now));
-        let is_half_over = now.nanos_since(self.sent) >= length / 2;
+        let is_time = now.nanos_since(self.sent) >= self.report_after;
         if std::mem::take(&mut self.declares) {
             return Some(self.send(node, credits, demand.max(1), now));
         }
         if demand < terms.settings.grant_min.saturating_mul(2) {
             let reports = self.spent > self.acknowledged || credits > 0;
-            return (reports && (credits == 0 || is_half_over)).then(|| self.send(node, 0, 0, now));
+            return (reports && (credits == 0 || is_time)).then(|| self.send(node, 0, 0, now));
         }
-        let is_due = credits <= self.allotted / 2 || is_half_over || self.supply != Supply::Ample;
+        let demand = self.demand.expected(length, now);
+        let is_due = credits <= self.allotted / 2 || is_time || self.supply != Supply::Ample;
         // As many as are spent before the response arrives; the store allots the rest anew.
         is_due.then(|| self.send(node, credits.min(demand / 8 + 1), demand, now))
     }
@@ -173,9 +185,7 @@ impl Holder {
     pub fn next_poll(&self, terms: Terms<'_>) -> Monotonic {
         match self.pending {
             // The response is lost, or will be ignored.
-            Some(_) => {
-                self.sent.plus_nanos((terms.settings.length_nanos() / 8).max(terms.report_nanos_min()))
-            }
+            Some(_) => self.sent.plus_nanos((terms.settings.length_nanos() / 8).max(REPORT_NANOS_MIN)),
             None => self.next_request,
         }
     }
@@ -201,19 +211,22 @@ impl Holder {
         self.spend_to = response.spend_to;
         let valid_nanos = u64::try_from(response.valid_for.as_nanos()).unwrap_or(u64::MAX);
         let from = if is_planted(Fault::ValidFromResponse) { now } else { self.sent };
-        self.deadline = from.plus_nanos(valid_nanos - valid_nanos.div_ceil(DRIFT_DIVISOR));
+        self.deadline = from.plus_nanos(less_drift(valid_nanos));
         self.allotted = self.credits(now);
         self.supply = response.supply;
         self.free = response.free;
+        self.report_after = u64::try_from(response.report_after.as_nanos()).unwrap_or(u64::MAX);
         self.keep_denial(1, response.empty_for, self.sent);
         let pause = match response.supply {
-            Supply::Ample | Supply::Scarce => terms.report_nanos_min(),
+            Supply::Scarce if self.allotted == 0 => {
+                self.report_after.clamp(REPORT_NANOS_MIN, DENIAL_NANOS_MAX)
+            }
+            // Demand may rise by much before half of a lease is over.
+            Supply::Ample => terms.report_nanos_min().min(terms.settings.length_nanos() / 8),
+            Supply::Scarce => terms.report_nanos_min(),
             Supply::TooSmall | Supply::Learning => terms.settings.length_nanos() / 2,
         };
         self.next_request = self.sent.plus_nanos(pause);
-        if let Some(denial) = self.denial.filter(|_| self.allotted == 0) {
-            self.next_request = self.next_request.max(denial.until);
-        }
         true
     }
 
@@ -234,6 +247,7 @@ impl Holder {
         self.spend_to = self.spent + kept;
         self.pending = Some(self.spent);
         let (sequence, spent, acknowledged) = (self.sequence, self.spent, self.acknowledged);
-        LeaseRequest { node, sequence, spent, acknowledged, kept, demand }
+        let spent_ago = now.nanos_since(self.spent_at);
+        LeaseRequest { node, sequence, spent, acknowledged, spent_ago, kept, demand }
     }
 }

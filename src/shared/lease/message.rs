@@ -38,6 +38,14 @@ impl Monotonic {
     }
 }
 
+/// Clocks of nodes and of the store differ in speed by at most this part: 0.1 %, twice as much as NTP slews a clock.
+const DRIFT_DIVISOR: u64 = 1024;
+
+/// The part of an interval on one clock that has certainly passed on any other.
+pub(super) const fn less_drift(nanos: u64) -> u64 {
+    nanos - nanos.div_ceil(DRIFT_DIVISOR)
+}
+
 /// A node from its start to its end, random: a node that restarts is another one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct NodeId(pub u64);
@@ -53,6 +61,8 @@ pub struct LeaseRequest {
     pub spent: u64,
     /// The part of `spent` that a response has acknowledged.
     pub acknowledged: u64,
+    /// Nanoseconds from the last of these hits to the sending of the request, by the node's clock.
+    pub spent_ago: u64,
     /// Credits that the node goes on to spend, whatever the response. It has already given up all others.
     pub kept: u64,
     /// Hits that the node expects in one lease length; zero ends the lease.
@@ -85,6 +95,9 @@ pub struct LeaseResponse {
     pub valid_for: Duration,
     /// See [`Supply`].
     pub supply: Supply,
+    /// Time after which the node reports again, from the moment at which the request was sent; earlier if half of its credits
+    /// are spent. Without credits: time until there are some to grant.
+    pub report_after: Duration,
     /// Hits that are neither used nor granted.
     pub free: u64,
     /// Time for which nothing can be granted, whatever other nodes return; zero if something can.

@@ -14,9 +14,9 @@
 //! would hold, none of them dated earlier:
 //!
 //! - Outstanding credits count as hits of the present moment, from the grant on, whether they are spent or not.
-//! - Hits that a node reports as spent are dated at the time of the report, which is after they were spent. Credits of a node
-//!   that is silent until the end of its lease are dated at that end, all of them. Dating at the grant would free the
-//!   hits of a sliding window or a bucket too early.
+//! - Hits that a node reports as spent are dated at the last of them: the time of the report, less the time that the node
+//!   says has passed since, less an allowance for drift (of a bucket, at the time of the report). Credits of a node that is silent until the end of its lease are
+//!   dated at that end, all of them. Dating at the grant would free the hits of a sliding window or a bucket too early.
 //! - Every algorithm admits less if hits are more or later, and giving back the newest hits of both keeps that order. Fixed
 //!   windows end where they end: a lease is clipped to the window. A window from the first hit is opened by an exact
 //!   decision only, so that it begins at a true time, and give-backs do not close it while it was leased.
@@ -46,6 +46,11 @@ mod holder;
 mod message;
 mod shared_counter;
 mod terms;
+
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod tests;
 
 pub use epoch::Epoch;
 pub use holder::{Holder, Verdict};

@@ -37,9 +37,16 @@ pub struct SharedCounter {
     /// Hits that are used.
     state: State,
     leases: Vec<Lease>,
-    /// Hits in the state that may not have been spent: those of leases that expired without a report, in a window from the
-    /// first hit that is still open.
-    unconfirmed: u64,
+    /// Of the hits in a window from the first hit, those that exact decisions admitted: they certainly are in it.
+    exact: u64,
+}
+
+/// Credits for one node.
+struct Grant {
+    /// Beyond those that it keeps.
+    credits: u64,
+    supply: Supply,
+    report_after: Duration,
 }
 
 /// Result of an exact decision.
@@ -68,7 +75,7 @@ pub enum ExactDecision {
 impl SharedCounter {
     /// A counter with these hits, of which no credits are out.
     pub fn new(state: State) -> Self {
-        Self { state, leases: Vec::new(), unconfirmed: 0 }
+        Self { state, leases: Vec::new(), exact: 0 }
     }
 
     /// The hits that are used.
@@ -88,10 +95,12 @@ impl SharedCounter {
             return ExactDecision::Learning;
         }
         let free = self.free(terms, now);
-        if hits <= free {
+        let ignored = if is_planted(Fault::IgnoreCredits) { self.outstanding() } else { 0 };
+        if hits <= free + ignored {
             self.add(terms, hits, now);
+            self.exact += hits;
             let until_full = terms.algorithm.until_full(&self.state, now);
-            return ExactDecision::Admitted { free: free - hits, until_full };
+            return ExactDecision::Admitted { free: free.saturating_sub(hits), until_full };
         }
         let all_spent = terms.algorithm.add(self.state.clone(), self.outstanding(), now);
         let reset = terms.algorithm.until_admits(&all_spent, hits, now);
@@ -104,20 +113,18 @@ impl SharedCounter {
 
     /// Gives back the newest hits, and returns their number.
     ///
-    /// A window from the first hit is not closed while credits are out, or while hits in it may not have been spent: a true
-    /// first hit is then not known.
+    /// A window from the first hit is not closed once it was leased: how many of the hits that nodes report, or of those
+    /// that expired with a lease, are in this window is not known, and so neither whether the give-back leaves any.
     pub fn give_back(&mut self, terms: Terms<'_>, hits: u64, now: Timestamp) -> u64 {
         self.expire_leases(terms, now);
         let used = terms.algorithm.used(&self.state, now);
-        let is_leased = !self.leases.is_empty() || self.unconfirmed > 0;
-        let most = if terms.is_from_first_hit() && is_leased {
-            used.saturating_sub(self.unconfirmed + 1)
-        } else {
-            used
-        };
+        let is_leased = self.outstanding() > 0 || used > self.exact;
+        let stays_open = terms.is_from_first_hit() && is_leased && !is_planted(Fault::GiveBackClosesWindow);
+        let most = if stays_open { self.exact.saturating_sub(1) } else { used };
         let given = hits.min(most);
         if given > 0 {
             self.state = terms.algorithm.give_back(std::mem::take(&mut self.state), given, now);
+            self.exact = self.exact.saturating_sub(given);
         }
         given
     }
@@ -151,13 +158,14 @@ impl SharedCounter {
         // Without an end no credits are possible; those that the node keeps have passed with their window.
         let kept = if end.is_some() { kept } else { 0 };
         let free = self.free(terms, now).saturating_sub(kept);
-        let (granted, supply) = match end {
-            _ if is_learning => (0, Supply::Learning),
-            Some(end) => self.grant(terms, request, kept, free, end.since(now)),
-            None => (0, Supply::TooSmall),
+        let none = |supply| Grant { credits: 0, supply, report_after: terms.settings.length / 2 };
+        let granted = match end {
+            _ if is_learning => none(Supply::Learning),
+            Some(end) => self.grant(terms, request, kept, free, (now, end)),
+            None => none(Supply::TooSmall),
         };
         let end_or_now = end.unwrap_or(now);
-        let outstanding = kept + granted;
+        let outstanding = kept + granted.credits;
         if request.demand > 0 || outstanding > 0 {
             let (node, sequence) = (request.node, request.sequence);
             let end = if outstanding > 0 { end_or_now } else { self.silent_end(terms, now) };
@@ -169,8 +177,9 @@ impl SharedCounter {
             epoch: epoch.id,
             spend_to: request.spent + outstanding,
             valid_for: end_or_now.since(now),
-            supply,
-            free: free - granted,
+            supply: granted.supply,
+            report_after: granted.report_after,
+            free: free - granted.credits,
             empty_for: self.empty_for(terms, now),
             until_full: terms.algorithm.until_full(&self.state, now),
         })
@@ -199,10 +208,9 @@ impl SharedCounter {
                 continue;
             }
             self.add(terms, lease.outstanding, self.dated(terms, &lease, lease.end));
-            self.unconfirmed += lease.outstanding;
         }
         if !terms.is_from_first_hit() || terms.algorithm.used(&self.state, now) == 0 {
-            self.unconfirmed = 0;
+            self.exact = 0;
         }
     }
 
@@ -237,34 +245,57 @@ impl SharedCounter {
         }
         let lease = self.leases.swap_remove(index);
         let spent = request.spent.saturating_sub(lease.settled);
-        self.add(terms, spent, self.dated(terms, &lease, now));
+        self.add(terms, spent, self.dated(terms, &lease, terms.spent_at(request.spent_ago, now)));
         let rest = lease.outstanding.saturating_sub(spent);
         Some(if is_learning { request.kept } else { request.kept.min(rest) })
     }
 
-    /// Credits that are granted beyond those kept, for a lease that is `valid_for` that long.
+    /// Credits that are granted beyond those kept, for a lease from `now` to `end` at most.
     fn grant(
         &self,
         terms: Terms<'_>,
         request: &LeaseRequest,
         kept: u64,
         free: u64,
-        valid_for: Duration,
-    ) -> (u64, Supply) {
-        let length = u128::from(terms.settings.length_nanos().max(1));
-        let scaled = |demand: u64, nanos: u128| (u128::from(demand) * nanos / length) as u64;
-        // Demand varies: a quarter is added for the lease, a half for the shorter time until the next report.
-        let want = |demand: u64| scaled(demand, valid_for.as_nanos()).saturating_mul(5) / 4 + 1;
-        let need = |demand: u64| scaled(demand, u128::from(terms.report_nanos_min()) * 3 / 2) + 1;
+        (now, end): (Timestamp, Timestamp),
+    ) -> Grant {
+        let length = terms.settings.length_nanos();
         let demands = || self.leases.iter().map(|lease| lease.demand).chain([request.demand]);
         let demands = || demands().filter(|&demand| demand > 0);
-        let claims = Claims { wants: demands().map(want).collect(), need: demands().map(need).sum() };
+        let horizon = terms.horizon_nanos(demands().sum());
+        let report_after = Duration::from_nanos(horizon / 2);
         if request.demand == 0 {
-            return (0, Supply::Ample);
+            return Grant { credits: 0, supply: Supply::Ample, report_after };
         }
+        let part =
+            |demand: u64, nanos: u64| u128::from(demand) * u128::from(nanos) / u128::from(length.max(1));
+        let granted_for = u64::try_from(end.since(now).as_nanos()).unwrap_or(u64::MAX).min(horizon);
+        // Demand varies: a quarter is added for the lease, a half for the shorter time until the next report.
+        let want = |demand: u64| (part(demand, granted_for) * 5 / 4 + 1) as u64;
+        let need = |demand: u64| (part(demand, terms.report_nanos_min()) * 3 / 2 + 1) as u64;
+        let claims = Claims {
+            wants: demands().map(want).collect(),
+            need: demands().map(need).sum(),
+            freed: terms.freed_per_report(),
+        };
         let available = free + kept + self.outstanding();
         let share = claims.share(want(request.demand), available, terms.settings.grant_min);
-        (share.credits.saturating_sub(kept).min(free), share.supply)
+        let credits = share.credits.saturating_sub(kept).min(free);
+        let report_after = if kept + credits == 0 && share.supply == Supply::Scarce {
+            self.until_worthwhile(terms, now)
+        } else {
+            report_after
+        };
+        Grant { credits, supply: share.supply, report_after }
+    }
+
+    /// Time after which half as many hits are free as become free between two reports, if no credits are returned.
+    fn until_worthwhile(&self, terms: Terms<'_>, now: Timestamp) -> Duration {
+        let hits = self.outstanding().saturating_add(terms.freed_per_report() / 2 + 1);
+        match terms.algorithm.until_admits(&self.state, hits, now) {
+            Reset::After(wait) => wait,
+            Reset::Never => terms.settings.length / 2,
+        }
     }
 
     /// Time for which nothing can be granted: the wait of the hits that are used alone.

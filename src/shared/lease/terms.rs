@@ -1,6 +1,9 @@
 //! Terms of leases on one counter: what its algorithm permits, and how often nodes must report.
 
-use super::fault::{Fault, is_planted};
+use super::{
+    fault::{Fault, is_planted},
+    message::less_drift,
+};
 use crate::{
     algorithm::{Algorithm, FixedWindow, LeakyBucket, Rate, Refill, Schedule, State, TokenBucket},
     limit::Timestamp,
@@ -30,11 +33,11 @@ impl Settings {
 }
 
 /// The part of a window after which a node reports if credits are scarce. The hits of a sliding window count for that much
-/// longer than they should, so that it bounds what is lost to below one percent.
-const WINDOW_PER_REPORT: u64 = 128;
+/// longer than they should. At a 256th, and four times as much demand as the limit, 97 % of it is admitted (`simulation`).
+const WINDOW_PER_REPORT: u64 = 256;
 
 /// The shortest time between two reports of a node about a counter: several round trips.
-const REPORT_NANOS_MIN: u64 = 2_000_000;
+pub(super) const REPORT_NANOS_MIN: u64 = 2_000_000;
 
 /// The algorithm of a counter, with the settings.
 #[derive(Clone, Copy, Debug)]
@@ -88,6 +91,32 @@ impl<'a> Terms<'a> {
         (self.span_nanos() / WINDOW_PER_REPORT).max(REPORT_NANOS_MIN).min(longest)
     }
 
+    /// Time for which nodes are granted credits, if they demand `demand` hits in one lease length together.
+    ///
+    /// Unspent credits, and hits that are reported late, are missing from a sliding window or a bucket. They take half of
+    /// the hits that the demand leaves free, but at least two reports' worth. A fixed window forgets late hits at its end.
+    pub(super) fn horizon_nanos(&self, demand: u64) -> u64 {
+        let length = self.settings.length_nanos();
+        let reports = 2 * self.report_nanos_min();
+        let is_fixed = matches!(self.algorithm, Algorithm::FixedWindow(_));
+        let least = if is_fixed { reports.max(length / 4) } else { reports }.min(length);
+        let (demand, limit) = (u128::from(demand.max(1)), u128::from(self.limit()));
+        let used = demand * u128::from(self.span_nanos()) / u128::from(length);
+        let horizon = limit.saturating_sub(used) * u128::from(length) / (2 * demand);
+        u64::try_from(horizon).unwrap_or(u64::MAX).clamp(least, length)
+    }
+
+    /// Hits that become free between two reports, if all are used.
+    pub(super) fn freed_per_report(&self) -> u64 {
+        let freed = u128::from(self.limit()) * u128::from(self.report_nanos_min());
+        (freed / u128::from(self.span_nanos().max(1))) as u64
+    }
+
+    /// Hits that an empty counter admits.
+    fn limit(&self) -> u64 {
+        self.algorithm.remaining(&State::EMPTY, Timestamp::EPOCH)
+    }
+
     /// The end of a lease that is granted now. Of a fixed window, no later than its last nanosecond, so that hits dated at the
     /// end are in it. None if nothing can be granted: a window from the first hit has to be opened by an exact decision.
     pub(super) fn end(&self, state: &State, now: Timestamp) -> Option<Timestamp> {
@@ -102,6 +131,17 @@ impl<'a> Terms<'a> {
         }
         let window_end = now.saturating_add(fixed.until_window_ends(state, now)).as_nanos();
         Some(end.min(Timestamp::from_nanos(window_end - 1))).filter(|&end| end > now)
+    }
+
+    /// The date of hits that a node reports now, the last of which it spent that many nanoseconds before.
+    ///
+    /// The request arrived after it was sent, so that they are not dated before the last of them. Hits of a bucket are dated
+    /// at the report: had hits been given back meanwhile, the bucket would have drained by both.
+    pub(super) fn spent_at(&self, spent_ago: u64, now: Timestamp) -> Timestamp {
+        match self.algorithm {
+            Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_) => now,
+            _ => Timestamp::from_nanos(now.as_nanos().saturating_sub(less_drift(spent_ago))),
+        }
     }
 
     /// Whether windows begin with their first hit.
