@@ -1,7 +1,7 @@
 import tseslint from "typescript-eslint";
 
 export default tseslint.config(
-  { ignores: ["dist", "docs", "src/proto", "*.config.*", "scripts", "samples/nextjs"] },
+  { ignores: ["dist", "docs", "src/proto", "*.config.*", "scripts", "samples/nextjs", "bench"] },
   ...tseslint.configs.strictTypeChecked,
   { languageOptions: { parserOptions: { project: "./tsconfig.json" } } },
   {

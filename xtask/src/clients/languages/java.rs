@@ -1,6 +1,7 @@
 //! The Java client: JUnit by Maven, google-java-format, javac -Xlint, Javadoc.
 
 use super::Language;
+use crate::clients::{bench::Bench, faults::Faults};
 
 pub(super) const LANGUAGE: Language = Language {
     name: "Java",
@@ -18,8 +19,50 @@ pub(super) const LANGUAGE: Language = Language {
         };
         rest.split_once(" - ").map(|(_, name)| (name, has_passed))
     },
-    faults: None,
-    bench: None,
+    faults: Some(Faults {
+        planted: [
+            (
+                "tidegate-client/src/main/java/io/tidegate/client/Tidegate.java",
+                "denials.endFor(request);",
+                "",
+            ),
+            (
+                "tidegate-client/src/main/java/io/tidegate/client/ResponseHeaders.java",
+                "wait.getSeconds() + (wait.getNano() > 0 ? 1 : 0)",
+                "wait.getSeconds()",
+            ),
+        ],
+        test: &[
+            "mvn",
+            "--batch-mode",
+            "--no-transfer-progress",
+            "--projects=tidegate-client",
+            "-Dspotless.check.skip",
+            "-Dtest=ConformanceTest#headers+localDenials",
+            "test",
+        ],
+        linked: &[],
+        complete: |_, _| Ok(()),
+    }),
+    bench: Some(Bench {
+        prepare: &[&[
+            "mvn",
+            "--batch-mode",
+            "--no-transfer-progress",
+            "--quiet",
+            "--projects=tidegate-client",
+            "test-compile",
+            "dependency:build-classpath",
+            "-Dmdep.outputFile=target/classpath",
+        ]],
+        run: &[
+            "sh",
+            "-c",
+            "cd tidegate-client/target && exec java -XX:+UseSerialGC -Xmx512m \
+             -cp \"test-classes:classes:$(cat classpath)\" io.tidegate.client.Bench",
+        ],
+        local_denial_us_max: 2.0,
+    }),
 };
 
 #[test]

@@ -1,7 +1,7 @@
-//! The TypeScript client: vitest, tsc, eslint, prettier.
+//! The TypeScript client: vitest, tsc, eslint, prettier, typedoc.
 
 use super::Language;
-use crate::clients::faults::Faults;
+use crate::clients::{bench::Bench, faults::Faults};
 
 pub(super) const LANGUAGE: Language = Language {
     name: "TypeScript",
@@ -9,7 +9,7 @@ pub(super) const LANGUAGE: Language = Language {
     folder: "typescript",
     probes: &[&["node", "--version"], &["npm", "--version"]],
     install: &[&["npm", "ci", "--silent"]],
-    check: &[&["npm", "run", "--silent", "check"]],
+    check: &[&["npm", "run", "--silent", "check"], &["npm", "run", "--silent", "docs"]],
     test: &["npx", "vitest", "run", "--reporter=tap-flat"],
     outcome: |line| {
         let (rest, has_passed) = match line.strip_prefix("ok ") {
@@ -21,7 +21,7 @@ pub(super) const LANGUAGE: Language = Language {
     },
     faults: Some(Faults {
         planted: [
-            ("src/client.ts", "this.#denials.endFor(request);", ""),
+            ("src/engine.ts", "this.#denials.endFor(request);", ""),
             (
                 "src/decision.ts",
                 "(wait + NANOS_PER_SECOND - 1n) / NANOS_PER_SECOND",
@@ -40,7 +40,11 @@ pub(super) const LANGUAGE: Language = Language {
         linked: &["node_modules"],
         complete: |_, _| Ok(()),
     }),
-    bench: None,
+    bench: Some(Bench {
+        prepare: &[&["npm", "ci", "--silent"], &["npm", "run", "--silent", "build"]],
+        run: &["node", "bench/bench.mjs"],
+        local_denial_us_max: 5.0,
+    }),
 };
 
 #[test]
