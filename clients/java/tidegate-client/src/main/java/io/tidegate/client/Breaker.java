@@ -16,9 +16,11 @@ final class Breaker {
 
   private final int failuresMax;
   private final long openNanos;
-  private int failures;
 
-  /** Read without the lock while closed, which is the common case. */
+  /** Failures in a row. Read without the lock by calls that succeed, which is the common case. */
+  private volatile int failures;
+
+  /** Read without the lock by calls that begin. */
   private volatile boolean isOpen;
 
   private long probeAtNanos;
@@ -45,7 +47,13 @@ final class Breaker {
     }
   }
 
-  synchronized void succeeded(Permit permit) {
+  void succeeded(Permit permit) {
+    if (permit != Permit.CALL || failures != 0) {
+      reset(permit);
+    }
+  }
+
+  private synchronized void reset(Permit permit) {
     if (permit == Permit.PROBE) {
       isProbing = false;
       isOpen = false;
@@ -63,7 +71,7 @@ final class Breaker {
       isProbing = false;
       probeAtNanos = nowNanos + openNanos;
     } else if (!isOpen) {
-      failures++;
+      failures = failures + 1;
       if (failures >= failuresMax) {
         isOpen = true;
         probeAtNanos = nowNanos + openNanos;
