@@ -3,7 +3,7 @@
 use super::Failure;
 use crate::api::http::{NewToken, TokenName};
 use clap::Args;
-use std::{fs::OpenOptions, io::Write, os::unix::fs::OpenOptionsExt, path::PathBuf, process::ExitCode};
+use std::{fs::OpenOptions, io::Write, path::PathBuf, process::ExitCode};
 
 /// Makes a bearer token for the HTTP port of `serve --http-token-file`.
 ///
@@ -12,7 +12,7 @@ use std::{fs::OpenOptions, io::Write, os::unix::fs::OpenOptionsExt, path::PathBu
 pub(super) struct Token {
     /// Name of the token, for people: 1 to 64 of A-Z a-z 0-9 . _ -
     name: TokenName,
-    /// File to append the line to. It is created if it does not exist, readable by its owner alone.
+    /// File to append the line to; created if it does not exist.
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
 }
@@ -23,7 +23,7 @@ impl Token {
         match &self.file {
             None => println!("token: {}\nline:  {}", token.text(), token.line()),
             Some(path) => {
-                let options = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
+                let options = OpenOptions::new().append(true).create(true).open(path);
                 // One write: a server that watches the file reads the whole line.
                 let line = format!("{}\n", token.line());
                 let written = options.and_then(|mut file| file.write_all(line.as_bytes()));

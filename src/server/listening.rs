@@ -49,7 +49,7 @@ impl Http {
     ) -> Result<Self, ServeError> {
         let has_port = !settings.http_listen.is_empty();
         let tokens = settings.http.token_file.as_deref().filter(|_| has_port);
-        let tokens = tokens.map(TokenFile::start).transpose()?;
+        let tokens = tokens.map(|path| TokenFile::start(path, &settings.rules.reload)).transpose()?;
         let in_force = tokens.as_ref().map(TokenFile::tokens);
         let state = HttpState::new(service.clone(), settings.http.bounds, in_force);
         let port = has_port.then(|| HttpPort::start(state.clone(), tls)).transpose()?;

@@ -3,7 +3,10 @@
 use super::ServeError;
 use crate::{
     api::http::{Tokens, TokensError},
-    config::watch::{Wake, Watch, WatchHandle, WatchSettings},
+    config::{
+        ReloadRequests,
+        watch::{Wake, Watch, WatchHandle, WatchSettings},
+    },
 };
 use arc_swap::ArcSwap;
 use std::{
@@ -46,13 +49,14 @@ pub enum TokenFileError {
 }
 
 impl TokenFile {
-    pub(super) fn start(path: &Path) -> Result<Self, ServeError> {
+    pub(super) fn start(path: &Path, requests: &ReloadRequests) -> Result<Self, ServeError> {
         let path = path.to_owned();
         let tokens = read(&path).map_err(ServeError::Tokens)?;
         tracing::info!(tokens = tokens.count(), "HTTP requests need a bearer token");
         let tokens = Arc::new(ArcSwap::from_pointee(tokens));
         let mut watch = Watch::new(vec![path.clone()], WatchSettings::default());
         let (handle, in_force) = (watch.handle(), Arc::clone(&tokens));
+        requests.register(handle.clone());
         let run = move || {
             loop {
                 match watch.wait(LOOK_INTERVAL) {

@@ -13,6 +13,7 @@ mod envoy;
 mod envoy_process;
 mod full_disk;
 mod h2spec;
+mod handbook;
 mod kubernetes;
 mod openapi;
 mod peer;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         envoy::queueing::tests,
         full_disk::tests,
         h2spec::tests,
+        handbook::tests,
         kubernetes::tests,
         openapi::tests,
         traces::tests,

@@ -21,6 +21,9 @@ pub const ENVOY: Peer = Peer { name: "envoy", is_here: || envoy_binary().is_some
 /// The HTTP/2 conformance tests, on the PATH.
 pub const H2SPEC: Peer = Peer { name: "h2spec", is_here: || runs(Command::new("h2spec").arg("--version")) };
 
+/// curl, on the PATH.
+pub const CURL: Peer = Peer { name: "curl", is_here: crate::handbook::has_curl };
+
 /// The command line of OpenSSL, on the PATH.
 pub const OPENSSL: Peer = Peer { name: "openssl", is_here: || runs(Command::new("openssl").arg("version")) };
 
