@@ -1,7 +1,7 @@
 //! Flags of the shared store.
 
 use super::Failure;
-use crate::shared::store::{OnFailure, SharedSettings, SharedStore, StoreTls};
+use crate::shared::store::{OnFailure, SharedSettings, SharedStore, StoreAddress, StoreTls};
 use clap::{Args, ValueEnum};
 use std::{fs, path::PathBuf, time::Duration};
 
@@ -9,7 +9,8 @@ use std::{fs, path::PathBuf, time::Duration};
 #[derive(Args)]
 #[command(next_help_heading = "Shared counters")]
 pub(super) struct SharedFlags {
-    /// Store for the counters: redis://host:port, rediss://host:port (TLS) or unix:/path, with user:password@ and /database
+    /// Store for the counters: redis://host:port, rediss://host:port (TLS), unix:/path, or
+    /// redis+sentinel://host:port,host:port/group, with user:password@ and /database
     /// where needed. By default counters are local, as those of rule files with `counters: local` are in any case.
     #[arg(long, env = "TIDEGATE_COUNTERS", value_name = "URL", hide_env_values = true)]
     counters: Option<String>,
@@ -78,15 +79,12 @@ impl SharedFlags {
 
     fn settings(&self) -> Result<Option<SharedSettings>, Failure> {
         let Some(url) = &self.counters else { return Ok(None) };
-        let mut address =
-            SharedSettings::address(url).map_err(|error| Failure(format!("--counters: {error}")))?;
+        let mut address: StoreAddress =
+            url.parse().map_err(|error| Failure(format!("--counters: {error}")))?;
         if let Some(path) = &self.counters_password_file {
-            let password = read(path)?;
-            let password = String::from_utf8(password)
+            let password = String::from_utf8(read(path)?)
                 .map_err(|_| Failure(format!("{}: the password is not UTF-8", path.display())))?;
-            let settings =
-                address.redis_settings().clone().set_password(password.trim_end_matches(['\r', '\n']));
-            address = address.set_redis_settings(settings);
+            address = address.with_password(password.trim_end_matches(['\r', '\n']));
         }
         let authorities = self.counters_ca.as_ref().map(read).transpose()?;
         let identity = match (&self.counters_cert, &self.counters_key) {

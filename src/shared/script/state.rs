@@ -3,6 +3,9 @@
 use super::signature::{MicroRate, NANOS, meter, signature};
 use crate::algorithm::{Algorithm, Counts, Refill, Run, Runs, State, TokenBucket};
 
+/// Doubles below represent every whole number.
+const EXACT_BELOW: f64 = 9_007_199_254_740_992.0;
+
 /// Decodes the state of a counter that counts by this algorithm; none if the bytes are of another one, or damaged. No bytes are
 /// an empty counter.
 pub fn decode(bytes: &[u8], algorithm: &Algorithm) -> Option<State> {
@@ -54,7 +57,7 @@ impl Numbers<'_> {
         let (bytes, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
         let number = f64::from_le_bytes(*bytes);
-        (number >= 0.0 && number < 9_007_199_254_740_992.0 && number.fract() == 0.0).then_some(number as u64)
+        ((0.0..EXACT_BELOW).contains(&number) && number.fract() == 0.0).then_some(number as u64)
     }
 
     fn count(&mut self) -> Option<u32> {

@@ -13,7 +13,11 @@ use std::{
     cell::RefCell,
     collections::VecDeque,
     fmt::Write as _,
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 use tokio::{
     sync::{mpsc, oneshot},
@@ -28,6 +32,9 @@ const DECISIONS_ENOUGH: usize = 16;
 
 /// Batches of one worker in flight at once.
 const IN_FLIGHT_MAX: usize = 4;
+
+/// Time limit of a connection, where that of a decision is shorter. Calls do not wait that long for it.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A request for the store.
 pub(super) struct Call {
@@ -62,11 +69,20 @@ impl Links {
     }
 }
 
-/// A worker's connection to the store.
+/// A connection of a link.
+#[derive(Clone)]
+struct Connection {
+    commands: MultiplexedConnection,
+    /// Outages of the store before it was made.
+    outages: u64,
+    /// Whether it has ended, as a call has found.
+    has_ended: Arc<AtomicBool>,
+}
+
+/// A worker's way to the store.
 struct Link {
     store: Arc<Inner>,
-    /// The connection, and the number of outages before it was made.
-    connection: Option<(MultiplexedConnection, u64)>,
+    connection: Option<Connection>,
     waiting: VecDeque<Call>,
     in_flight: JoinSet<()>,
 }
@@ -135,21 +151,24 @@ impl Link {
         (batch, replies)
     }
 
-    /// The connection, made if there is none since the last outage; none if that fails.
-    async fn connection(&mut self) -> Option<MultiplexedConnection> {
-        let outages = self.store.outages.load(Ordering::Relaxed);
-        if let Some((connection, before)) = &self.connection
-            && *before == outages
-        {
+    /// The connection, made anew after an outage or if it has ended; none if that fails.
+    async fn connection(&mut self) -> Option<Connection> {
+        let outages = || self.store.outages.load(Ordering::Relaxed);
+        let is_good = |connection: &Connection| {
+            connection.outages == outages() && !connection.has_ended.load(Ordering::Relaxed)
+        };
+        if let Some(connection) = self.connection.as_ref().filter(|connection| is_good(connection)) {
             return Some(connection.clone());
         }
         self.connection = None;
         if !self.store.is_available.load(Ordering::Relaxed) {
             return None;
         }
-        match self.store.connection(self.store.settings.timeout).await {
-            Ok(connection) => {
-                self.connection = Some((connection.clone(), outages));
+        match self.store.connection(self.store.settings.timeout.max(CONNECT_TIMEOUT)).await {
+            Ok(mut commands) => {
+                commands.set_response_timeout(self.store.settings.timeout);
+                let connection = Connection { commands, outages: outages(), has_ended: Arc::default() };
+                self.connection = Some(connection.clone());
                 Some(connection)
             }
             Err(error) => {
@@ -171,12 +190,12 @@ impl Inner {
     /// Calls the script for a batch, and passes the verdicts on.
     async fn send(
         &self,
-        mut connection: MultiplexedConnection,
+        mut connection: Connection,
         batch: &Batch,
         replies: Vec<oneshot::Sender<Result<Verdict, Failure>>>,
     ) {
         self.counts.sent(replies.len());
-        match self.evaluate(&mut connection, batch).await {
+        match self.evaluate(&mut connection.commands, batch).await {
             Ok(reply) => {
                 self.responded();
                 if reply.is_new_store {
@@ -187,8 +206,12 @@ impl Inner {
                 }
             }
             Err(error) => {
-                // Timeouts are counted by the callers. Clocks that differ matter to calendars alone.
-                if !error.is_timeout() && error.code() != Some("TIDEGATECLOCK") {
+                if error.is_io_error() && !error.is_timeout() {
+                    // The store may have closed an idle connection: whether it is gone, the next one shows.
+                    connection.has_ended.store(true, Ordering::Relaxed);
+                    self.no_response(&error);
+                } else if !error.is_timeout() && error.code() != Some("TIDEGATECLOCK") {
+                    // Callers count timeouts, and clocks that differ matter to calendars alone.
                     self.fail(&error);
                 }
                 fail(replies);

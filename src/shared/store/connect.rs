@@ -1,18 +1,18 @@
 //! Connections, and the checks that a store must pass before it counts.
 
-use super::{Counts, Inner, SharedSettings, SharedStore, StoreTls};
+use super::{Counts, Inner, SharedSettings, SharedStore, StoreAddress, StoreTls};
 use crate::{
     shared::script::{LAYOUT_VERSION, SCRIPT},
     store::Seed,
 };
 use redis::{
-    AsyncConnectionConfig, Client, ClientTlsConfig, RedisError, TlsCertificates, aio::MultiplexedConnection,
-    cmd,
+    AsyncConnectionConfig, Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, ErrorKind,
+    IntoConnectionInfo, RedisError, TlsCertificates, aio::MultiplexedConnection, cmd,
 };
 use std::{
     fmt::Write as _,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
@@ -68,10 +68,9 @@ pub enum ConnectError {
 impl SharedStore {
     /// Connects, checks the store, and agrees with other servers on the secret of keys.
     pub async fn connect(settings: SharedSettings) -> Result<Self, ConnectError> {
-        let address = settings.address.addr().to_string();
+        let address = settings.address.to_string();
         let failed = |error| ConnectError::Store { address: address.clone(), error };
-        let client = client(&settings).map_err(failed)?;
-        let mut connection = connection(&client, START_TIMEOUT).await.map_err(failed)?;
+        let mut connection = connect(&settings, START_TIMEOUT).await.map_err(failed)?;
         let info: String = cmd("INFO").query_async(&mut connection).await.map_err(failed)?;
         check(&info, &settings)?;
         let script_digest =
@@ -90,7 +89,6 @@ impl SharedStore {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         Ok(Self(Arc::new(Inner {
             settings,
-            client,
             script_digest,
             layout_key,
             layout: found,
@@ -98,9 +96,8 @@ impl SharedStore {
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             is_available: AtomicBool::new(true),
             outages: AtomicU64::new(0),
-            timeouts: AtomicU32::new(0),
+            without_response: AtomicU32::new(0),
             failed: Notify::new(),
-            failure: Mutex::default(),
             servers: AtomicU32::new(1),
             counts: Counts::default(),
         })))
@@ -110,24 +107,66 @@ impl SharedStore {
 impl Inner {
     /// A new connection.
     pub(super) async fn connection(&self, timeout: Duration) -> Result<MultiplexedConnection, RedisError> {
-        connection(&self.client, timeout).await
+        connect(&self.settings, timeout).await
     }
 }
 
-async fn connection(client: &Client, timeout: Duration) -> Result<MultiplexedConnection, RedisError> {
+/// A connection to the store, or to the primary that the first reachable Sentinel names.
+async fn connect(settings: &SharedSettings, timeout: Duration) -> Result<MultiplexedConnection, RedisError> {
+    match &settings.address {
+        StoreAddress::One(one) => connection(one.clone(), &settings.tls, timeout).await,
+        StoreAddress::Sentinels { sentinels, group, redis } => {
+            let mut last = RedisError::from((ErrorKind::EmptySentinelList, "no Sentinel was asked"));
+            for sentinel in sentinels {
+                match primary(sentinel, group, &settings.tls, timeout).await {
+                    Ok(primary) => {
+                        let primary = primary.set_redis_settings(redis.clone());
+                        return connection(primary, &settings.tls, timeout).await;
+                    }
+                    Err(error) => last = error,
+                }
+            }
+            Err(last)
+        }
+    }
+}
+
+/// The primary that a Sentinel names, without user and password.
+async fn primary(
+    sentinel: &ConnectionInfo,
+    group: &str,
+    tls: &StoreTls,
+    timeout: Duration,
+) -> Result<ConnectionInfo, RedisError> {
+    let mut connection = connection(sentinel.clone(), tls, timeout).await?;
+    let address: Option<(String, u16)> =
+        cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(group).query_async(&mut connection).await?;
+    let Some((host, port)) = address else {
+        return Err((ErrorKind::MasterNameNotFoundBySentinel, "the Sentinel does not know the group").into());
+    };
+    let scheme = if matches!(sentinel.addr(), ConnectionAddr::TcpTls { .. }) { "rediss" } else { "redis" };
+    let host = if host.contains(':') { format!("[{host}]") } else { host };
+    format!("{scheme}://{host}:{port}").into_connection_info()
+}
+
+async fn connection(
+    address: ConnectionInfo,
+    tls: &StoreTls,
+    timeout: Duration,
+) -> Result<MultiplexedConnection, RedisError> {
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(timeout))
         .set_response_timeout(Some(timeout));
-    client.get_multiplexed_async_connection_with_config(&config).await
+    client(address, tls)?.get_multiplexed_async_connection_with_config(&config).await
 }
 
-fn client(settings: &SharedSettings) -> Result<Client, RedisError> {
-    let StoreTls { authorities, identity } = settings.tls.clone();
+fn client(address: ConnectionInfo, tls: &StoreTls) -> Result<Client, RedisError> {
+    let StoreTls { authorities, identity } = tls.clone();
     if authorities.is_none() && identity.is_none() {
-        return Client::open(settings.address.clone());
+        return Client::open(address);
     }
     let client_tls = identity.map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
-    Client::build_with_tls(settings.address.clone(), TlsCertificates { client_tls, root_cert: authorities })
+    Client::build_with_tls(address, TlsCertificates { client_tls, root_cert: authorities })
 }
 
 /// Checks the version, and whether counters could be dropped.
@@ -137,7 +176,8 @@ fn check(info: &str, settings: &SharedSettings) -> Result<(), ConnectError> {
         lines.find(|(field, _)| *field == name).map(|(_, value)| value.trim())
     };
     let version = field("redis_version").unwrap_or("unknown");
-    if !version.split('.').next().and_then(|major| major.parse().ok()).is_some_and(|major: u32| major >= 7) {
+    let major: Option<u32> = version.split('.').next().and_then(|major| major.parse().ok());
+    if major.is_none_or(|major| major < 7) {
         return Err(ConnectError::Version { version: version.to_owned() });
     }
     if field("cluster_enabled") == Some("1") {

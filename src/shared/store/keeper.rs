@@ -76,8 +76,7 @@ impl Server {
         loop {
             if self.store.is_available.load(Ordering::Relaxed) {
                 pause = RETRY.0;
-                if let Err(error) = self.sign().await {
-                    self.connection = None;
+                if let Err(error) = self.sign_anew().await {
                     self.store.fail(&error);
                     continue;
                 }
@@ -111,6 +110,17 @@ impl Server {
         connection.set_response_timeout(limit);
         self.connection = Some(connection);
         Ok(())
+    }
+
+    /// Signs, once more with another connection if the present one has ended.
+    async fn sign_anew(&mut self) -> Result<(), RedisError> {
+        let had_connection = self.connection.is_some();
+        let Err(error) = self.sign().await else { return Ok(()) };
+        self.connection = None;
+        if !had_connection {
+            return Err(error);
+        }
+        self.sign().await.inspect_err(|_| self.connection = None)
     }
 
     /// Writes a sign of life, and counts the servers with recent ones.

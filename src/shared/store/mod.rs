@@ -6,12 +6,14 @@
 //! - Nothing is sent twice, except where the store has stated that it did not run the first (NOSCRIPT).
 //! - While the store is unavailable, calls fail at once, and one thread alone tries to reach it.
 
+mod address;
 mod batches;
 mod connect;
 mod counts;
 mod keeper;
 mod settings;
 
+pub use address::StoreAddress;
 pub use connect::ConnectError;
 pub use counts::{BATCH_BOUNDS, Counts, CountsNow};
 pub use keeper::Keeper;
@@ -27,7 +29,7 @@ use batches::{Call, Links};
 use std::{
     fmt,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
@@ -40,7 +42,6 @@ pub struct SharedStore(Arc<Inner>);
 
 struct Inner {
     settings: SharedSettings,
-    client: redis::Client,
     /// The digest of the script, as the store returned it.
     script_digest: String,
     /// Key and value that hold the layout's version and the secret of keys.
@@ -52,19 +53,17 @@ struct Inner {
     is_available: AtomicBool,
     /// Times that it became unavailable: connections made before are closed.
     outages: AtomicU64,
-    /// Calls without an answer in time, since the last answer.
-    timeouts: AtomicU32,
+    /// Calls without a response, since the last response.
+    without_response: AtomicU32,
     /// Wakes the keeper when the store becomes unavailable.
     failed: Notify,
-    /// The last failure, in words.
-    failure: Mutex<String>,
     /// Servers that share the store, when last known.
     servers: AtomicU32,
     counts: Counts,
 }
 
-/// Calls in a row without an answer in time, after which the store is unavailable.
-const TIMEOUTS_MAX: u32 = 5;
+/// Calls in a row without a response, after which the store is unavailable.
+const WITHOUT_RESPONSE_MAX: u32 = 5;
 
 /// Reason why the store did not decide.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -72,7 +71,7 @@ pub enum Failure {
     /// It was unavailable before the call.
     #[error("the store is unavailable")]
     Unavailable,
-    /// No answer in time. The store may have charged the request.
+    /// No response in time. The store may have charged the request.
     #[error("the store did not respond in time")]
     Timeout,
     /// The call failed.
@@ -84,12 +83,10 @@ pub enum Failure {
 }
 
 /// State of the store, for operators.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Health {
     /// Whether decisions are made there.
     pub is_available: bool,
-    /// The last failure; empty if there was none.
-    pub failure: String,
     /// Servers that share it, when last known.
     pub servers: u32,
 }
@@ -128,7 +125,7 @@ impl SharedStore {
             Err(_) => {
                 // A caller in a hurry is no sign of a slow store.
                 if timeout == inner.settings.timeout {
-                    inner.timed_out();
+                    inner.no_response(&format_args!("in {} ms", timeout.as_millis()));
                 }
                 Err(Failure::Timeout)
             }
@@ -156,7 +153,6 @@ impl SharedStore {
         let Self(inner) = self;
         Health {
             is_available: inner.is_available.load(Ordering::Relaxed),
-            failure: inner.failure.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone(),
             servers: inner.servers.load(Ordering::Relaxed),
         }
     }
@@ -176,44 +172,32 @@ impl SharedStore {
 impl Inner {
     /// Calls fail at once from now on, until the keeper has reached the store again.
     fn fail(&self, reason: &dyn fmt::Display) {
-        let reason = reason.to_string();
         if self.is_available.swap(false, Ordering::Relaxed) {
             self.outages.fetch_add(1, Ordering::Relaxed);
             self.counts.became_unavailable();
             tracing::error!(%reason, policy = %self.settings.on_failure, "shared store unavailable");
             self.failed.notify_one();
         }
-        *self.failure.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = reason;
     }
 
-    fn timed_out(&self) {
-        if self.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS_MAX {
-            self.fail(&format_args!(
-                "{TIMEOUTS_MAX} calls in a row had no response in {}",
-                Milliseconds(self.settings.timeout)
-            ));
+    /// Counts a call without a response: it was late, or its connection ended.
+    fn no_response(&self, reason: &dyn fmt::Display) {
+        if self.without_response.fetch_add(1, Ordering::Relaxed) + 1 >= WITHOUT_RESPONSE_MAX {
+            self.fail(&format_args!("{WITHOUT_RESPONSE_MAX} calls in a row without a response: {reason}"));
         }
     }
 
     fn responded(&self) {
-        if self.timeouts.load(Ordering::Relaxed) > 0 {
-            self.timeouts.store(0, Ordering::Relaxed);
+        if self.without_response.load(Ordering::Relaxed) > 0 {
+            self.without_response.store(0, Ordering::Relaxed);
         }
     }
 
     fn recovered(&self) {
-        self.timeouts.store(0, Ordering::Relaxed);
+        self.responded();
         if !self.is_available.swap(true, Ordering::Relaxed) {
             tracing::info!("shared store available");
         }
-    }
-}
-
-struct Milliseconds(Duration);
-
-impl fmt::Display for Milliseconds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ms", self.0.as_millis())
     }
 }
 

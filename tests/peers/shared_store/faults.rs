@@ -1,7 +1,13 @@
 //! Two servers and their store, which fails: admissions beyond the limit, calls without a decision of the store, and the time
 //! until it decides again. Each test prints a row of a table.
 
-use super::{RedisServer, process::free_port, proxy::Proxy};
+#![expect(clippy::disallowed_methods, reason = "the time of real processes is measured")]
+
+use super::{
+    RedisServer,
+    process::{Sentinel, free_port},
+    proxy::Proxy,
+};
 use crate::{
     support::{Client, Server, http1, rules_file},
     tests_with,
@@ -28,6 +34,7 @@ tests_with! {
     connections_are_cut_within_responses,
     while_the_store_is_gone_each_server_admits_its_share,
     while_the_store_is_gone_requests_are_allowed_if_configured_so,
+    sentinel_promotes_the_replica_of_a_killed_store,
     a_store_that_evicts_counters_is_refused,
     a_store_with_another_layout_is_refused,
 }
@@ -69,14 +76,24 @@ impl World {
         let port = free_port();
         let store = RedisServer::start_on(port, &[]);
         let proxy = Proxy::start(port).await;
+        let url = format!("redis://127.0.0.1:{}", proxy.port());
+        Self::start_with(store, port, proxy, &url, policy, timeout).await
+    }
+
+    async fn start_with(
+        store: RedisServer,
+        port: u16,
+        proxy: Proxy,
+        url: &str,
+        policy: &str,
+        timeout: &str,
+    ) -> Self {
         let rules = rules_file(&format!(
             "domain: d\ndescriptors: [{{key: k, rate_limit: {{unit: day, requests_per_unit: {LIMIT}}}}}]"
         ));
-        let url = format!("redis://127.0.0.1:{}", proxy.port());
-        let args = ["--counters", &url, "--on-store-failure", policy, "--http-listen", "127.0.0.1:0"];
-        let start =
-            || Server::with_rules(rules.path(), &[&args[..], &["--counters-timeout", timeout]].concat());
-        let servers = vec![start(), start()];
+        let policy = ["--on-store-failure", policy, "--counters-timeout", timeout];
+        let args = [&["--counters", url, "--http-listen", "127.0.0.1:0"][..], &policy].concat();
+        let servers = vec![Server::with_rules(rules.path(), &args), Server::with_rules(rules.path(), &args)];
         let clients = vec![servers[0].client().await, servers[1].client().await];
         Self { store: Some(store), port, proxy, servers, clients, _rules: rules }
     }
@@ -148,7 +165,17 @@ async fn play(
     fault: impl AsyncFnOnce(&mut World),
     heal: impl AsyncFnOnce(&mut World),
 ) -> [Results; 3] {
-    let mut world = World::start("deny", timeout).await;
+    play_in(World::start("deny", timeout).await, name, timeout, fault, heal).await
+}
+
+/// The same in a given world.
+async fn play_in(
+    mut world: World,
+    name: &str,
+    timeout: &str,
+    fault: impl AsyncFnOnce(&mut World),
+    heal: impl AsyncFnOnce(&mut World),
+) -> [Results; 3] {
     let before = world.call(CALLS[0]).await;
     fault(&mut world).await;
     let during = world.call(CALLS[1]).await;
@@ -294,6 +321,31 @@ async fn while_the_store_is_gone_requests_are_allowed_if_configured_so() {
     drop(world.store.take());
     let results = world.call(LIMIT + 50).await;
     assert_eq!(results.admitted, LIMIT + 50);
+}
+
+async fn sentinel_promotes_the_replica_of_a_killed_store() {
+    let port = free_port();
+    let primary = RedisServer::start_on(port, &["--repl-diskless-sync-delay", "0"]);
+    let replica = RedisServer::start_with(&["--replicaof", &format!("127.0.0.1 {port}")]);
+    replica.wait_until_it_follows();
+    // A Sentinel looks for replicas when it starts, and then every ten seconds.
+    let sentinel = Sentinel::start(port);
+    sentinel.wait_for_replica();
+    let url = format!("redis+sentinel://127.0.0.1:{}/main", sentinel.port());
+    let proxy = Proxy::start(port).await;
+    let world = World::start_with(primary, port, proxy, &url, "deny", TIMEOUT).await;
+    let kill = async |world: &mut World| {
+        // What the replica has not received is lost: here it has received everything. WAIT waits for the writes of its own
+        // connection, and for all those before them.
+        let mut connection = world.store().connection();
+        let _: () = redis::cmd("SET").arg("last").arg("write").query(&mut connection).expect("it is written");
+        let received: u32 = redis::cmd("WAIT").arg(1).arg(10_000).query(&mut connection).expect("a number");
+        assert_eq!(received, 1, "the replica follows");
+        drop(world.store.take());
+    };
+    let results = play_in(world, "primary killed, Sentinel promotes", TIMEOUT, kill, async |_| {}).await;
+    let admitted: u32 = results.iter().map(|phase| phase.admitted).sum();
+    assert_eq!(admitted, LIMIT, "{results:?}");
 }
 
 /// The error of a server that does not start.

@@ -1,6 +1,9 @@
 //! A store in a process of its own.
 
+#![expect(clippy::disallowed_methods, reason = "the time of real processes is measured")]
+
 use std::{
+    fs,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
@@ -9,7 +12,7 @@ use std::{
 use tempfile::TempDir;
 
 /// Time limit of a start before the test fails.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// `valkey-server` or `redis-server` on the PATH.
 pub fn redis_binary() -> Option<&'static str> {
@@ -70,6 +73,15 @@ impl RedisServer {
         self.child.id()
     }
 
+    /// Waits until it has the data of its primary, as a replica.
+    pub fn wait_until_it_follows(&self) {
+        wait_until("the replica does not follow", || {
+            let info: String =
+                redis::cmd("INFO").arg("replication").query(&mut self.connection()).expect("a text");
+            info.contains("master_link_status:up")
+        });
+    }
+
     /// A blocking connection.
     pub fn connection(&self) -> redis::Connection {
         connection(&self.socket())
@@ -84,6 +96,58 @@ impl Drop for RedisServer {
     }
 }
 
+/// A Sentinel that watches one group, `main`; killed when dropped.
+pub struct Sentinel {
+    child: Child,
+    _directory: TempDir,
+    port: u16,
+}
+
+impl Sentinel {
+    /// Starts it for the group of the primary on this port.
+    pub fn start(primary: u16) -> Self {
+        let (port, directory) = (free_port(), tempfile::tempdir().expect("a temporary directory"));
+        let config = directory.path().join("sentinel.conf");
+        let text = format!(
+            "port {port}\nbind 127.0.0.1\nsentinel monitor main 127.0.0.1 {primary} 1\n\
+             sentinel down-after-milliseconds main 300\nsentinel failover-timeout main 2000\n"
+        );
+        fs::write(&config, text).expect("the config is written");
+        let child = Command::new(redis_binary().expect("the test declares its peer"))
+            .arg(config)
+            .arg("--sentinel")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the Sentinel starts");
+        Self { child, _directory: directory, port }
+    }
+
+    /// Its port on loopback.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Waits until it knows a replica.
+    pub fn wait_for_replica(&self) {
+        wait_until("the Sentinel knows no replica", || {
+            let client = redis::Client::open(format!("redis://127.0.0.1:{}", self.port)).expect("an address");
+            let Ok(mut sentinel) = client.get_connection() else { return false };
+            let replicas: redis::RedisResult<Vec<redis::Value>> =
+                redis::cmd("SENTINEL").arg("REPLICAS").arg("main").query(&mut sentinel);
+            replicas.is_ok_and(|replicas| replicas.len() == 1)
+        });
+    }
+}
+
+impl Drop for Sentinel {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 fn connection(socket: &Path) -> redis::Connection {
     let url = format!("unix://{}", socket.display());
     redis::Client::open(url).and_then(|client| client.get_connection()).expect("the store listens")
@@ -93,4 +157,12 @@ fn connection(socket: &Path) -> redis::Connection {
 pub fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("it is bound").port()
+}
+
+fn wait_until(otherwise: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "{otherwise}");
+        thread::sleep(Duration::from_millis(20));
+    }
 }

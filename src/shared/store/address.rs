@@ -1,0 +1,139 @@
+//! The address of a store: the store itself, or Sentinels that know which one is the primary.
+
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
+use std::{fmt, str::FromStr};
+
+/// The address of a store, with user, password and database.
+#[derive(Clone)]
+pub enum StoreAddress {
+    /// One store.
+    One(ConnectionInfo),
+    /// The primary of a group that Sentinels watch.
+    Sentinels {
+        /// The Sentinels, which are asked in order.
+        sentinels: Vec<ConnectionInfo>,
+        /// The name of the group.
+        group: String,
+        /// User, password and database of the primary.
+        redis: RedisConnectionInfo,
+    },
+}
+
+impl StoreAddress {
+    /// The same address with this password.
+    pub fn with_password(self, password: &str) -> Self {
+        match self {
+            Self::One(one) => {
+                let redis = one.redis_settings().clone().set_password(password);
+                Self::One(one.set_redis_settings(redis))
+            }
+            Self::Sentinels { sentinels, group, redis } => {
+                Self::Sentinels { sentinels, group, redis: redis.set_password(password) }
+            }
+        }
+    }
+}
+
+/// `redis://` and `rediss://` (TLS) with host, port, user, password and database; `unix:` with the path of a socket;
+/// `redis+sentinel://` and `rediss+sentinel://` with a list of hosts and ports, then the name of the group as the path, and
+/// perhaps the database.
+impl FromStr for StoreAddress {
+    type Err = String;
+
+    fn from_str(url: &str) -> Result<Self, String> {
+        let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
+        match scheme {
+            "redis" | "rediss" => parse(url).map(Self::One),
+            "unix" => {
+                let address = parse(&format!("unix://{}", rest.trim_start_matches("//")))?;
+                match address.addr() {
+                    ConnectionAddr::Unix(path) if !path.is_absolute() => {
+                        Err("the path of the socket is not absolute".to_owned())
+                    }
+                    _ => Ok(Self::One(address)),
+                }
+            }
+            "redis+sentinel" => sentinels("redis", rest),
+            "rediss+sentinel" => sentinels("rediss", rest),
+            "redis+cluster" => Err("clusters are not supported; write the address of one store".to_owned()),
+            _ => Err(
+                "write redis://host:port, rediss://host:port, redis+sentinel://host:port/group or unix:/path"
+                    .to_owned(),
+            ),
+        }
+    }
+}
+
+fn parse(url: &str) -> Result<ConnectionInfo, String> {
+    url.into_connection_info().map_err(|error| error.to_string())
+}
+
+fn sentinels(scheme: &str, rest: &str) -> Result<StoreAddress, String> {
+    const FORM: &str = "write redis+sentinel://host:port,host:port/group";
+    let (authority, path) = rest.trim_start_matches("//").split_once('/').ok_or(FORM)?;
+    let (user, hosts) = authority.rsplit_once('@').map_or(("", authority), |(user, hosts)| (user, hosts));
+    let (group, database) = path.split_once('/').unwrap_or((path, "0"));
+    if group.is_empty() || hosts.is_empty() {
+        return Err(FORM.to_owned());
+    }
+    let with_port = |host: &str| match host.rsplit_once(':') {
+        Some((_, port)) if port.parse::<u16>().is_ok() => host.to_owned(),
+        _ => format!("{host}:26379"),
+    };
+    let sentinels = hosts.split(',').map(|host| parse(&format!("{scheme}://{}", with_port(host))));
+    let of_primary =
+        parse(&format!("redis://{user}{}primary/{database}", if user.is_empty() { "" } else { "@" }))?;
+    Ok(StoreAddress::Sentinels {
+        sentinels: sentinels.collect::<Result<_, _>>()?,
+        group: group.to_owned(),
+        redis: of_primary.redis_settings().clone(),
+    })
+}
+
+/// Without user and password.
+impl fmt::Display for StoreAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::One(one) => write!(f, "{}", one.addr()),
+            Self::Sentinels { sentinels, group, .. } => {
+                write!(f, "{group} of")?;
+                sentinels.iter().try_for_each(|sentinel| write!(f, " {}", sentinel.addr()))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_of_a_store_is_a_url_or_the_path_of_a_socket() {
+        let shown = |url: &str| url.parse::<StoreAddress>().map(|address| address.to_string());
+        assert_eq!(shown("redis://user:word@store.example/3").as_deref(), Ok("store.example:6379"));
+        assert_eq!(shown("rediss://store.example:7000").as_deref(), Ok("store.example:7000"));
+        assert_eq!(shown("unix:/run/store.sock").as_deref(), Ok("/run/store.sock"));
+        assert_eq!(shown("unix:///run/store.sock").as_deref(), Ok("/run/store.sock"));
+        let shown_sentinels = shown("redis+sentinel://user:word@a.example,b.example:7000/main/2");
+        assert_eq!(shown_sentinels.as_deref(), Ok("main of a.example:26379 b.example:7000"));
+        for refused in [
+            "unix:store.sock",
+            "store.example:6379",
+            "http://store.example",
+            "redis+cluster://a,b",
+            "redis+sentinel://a.example",
+            "redis+sentinel:///main",
+            "",
+        ] {
+            assert!(shown(refused).is_err(), "{refused}");
+        }
+    }
+
+    #[test]
+    fn user_password_and_database_of_a_group_are_those_of_its_primary() {
+        let Ok(StoreAddress::Sentinels { redis, .. }) = "redis+sentinel://user:word@a/main/2".parse() else {
+            panic!("an address of Sentinels");
+        };
+        assert_eq!((redis.username(), redis.password(), redis.db()), (Some("user"), Some("word"), 2));
+    }
+}
