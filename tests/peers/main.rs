@@ -9,6 +9,7 @@
 mod authority;
 mod chroot;
 mod compose;
+mod control_plane;
 mod envoy;
 mod envoy_process;
 mod full_disk;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         chroot::tests,
         chroot::seccomp::tests,
         compose::tests,
+        control_plane::tests,
         envoy::tests,
         envoy::denials::tests,
         envoy::queueing::tests,

@@ -36,6 +36,9 @@ pub const MOUNT: Peer = Peer { name: "mount", is_here: crate::full_disk::can_mou
 /// Go, with the modules of `tests/peers/kubernetes` downloaded.
 pub const KUBERNETES: Peer = Peer { name: "kubernetes", is_here: crate::kubernetes::is_here };
 
+/// Go, with the modules of `tests/peers/control_plane` downloaded.
+pub const CONTROL_PLANE: Peer = Peer { name: "control-plane", is_here: crate::control_plane::is_here };
+
 /// Prometheus, and promtool.
 pub const PROMETHEUS: Peer = Peer { name: "prometheus", is_here: crate::prometheus::is_here };
 
