@@ -31,7 +31,7 @@ export async function start(args: readonly string[]): Promise<Server> {
     const event = line.startsWith("{") ? (JSON.parse(line) as { message?: string; address?: string }) : {};
     if (event.message === "listening") {
       address = event.address ?? "";
-    } else if (event.message === "admin port listening") {
+    } else if (event.message === "HTTP port listening") {
       url = `http://${event.address ?? ""}`;
     } else if (event.message === "serving") {
       child.stderr.resume();
