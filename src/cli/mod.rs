@@ -26,6 +26,7 @@ mod serve;
 mod shared_flags;
 mod signals;
 mod snapshot;
+mod store;
 pub mod svg;
 mod table;
 mod target;
@@ -53,6 +54,7 @@ enum Command {
     Explain(explain::Explain),
     Call(call::Call),
     Snapshot(snapshot::Snapshot),
+    Store(store::Store),
     Bench(bench::Bench),
     Completions(completions::Completions),
     TestServer(test_server::TestServer),
@@ -102,6 +104,7 @@ pub fn run() -> ExitCode {
         Command::Explain(explain) => explain.run(),
         Command::Call(call) => call.run(),
         Command::Snapshot(snapshot) => snapshot.run(),
+        Command::Store(store) => store.run(),
         Command::Bench(bench) => bench.run(),
         Command::Completions(completions) => completions.run(),
         Command::TestServer(test_server) => test_server.run(),

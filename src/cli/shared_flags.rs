@@ -14,6 +14,25 @@ pub(super) struct SharedFlags {
     /// where needed. By default counters are local, as those of rule files with `counters: local` are in any case.
     #[arg(long, env = "TIDEGATE_COUNTERS", value_name = "URL", hide_env_values = true)]
     counters: Option<String>,
+    #[command(flatten)]
+    store: StoreFlags,
+    /// Time limit of a decision of the store. Envoy waits 20 ms by default.
+    #[arg(
+        long, env = "TIDEGATE_COUNTERS_TIMEOUT", value_name = "TIME", value_parser = super::interval, default_value = "10ms",
+        requires = "counters"
+    )]
+    counters_timeout: Duration,
+    /// Accept a store that may evict counters when its memory is full, so that limits are exceeded.
+    #[arg(long, env = "TIDEGATE_COUNTERS_ALLOW_EVICTION", requires = "counters")]
+    counters_allow_eviction: bool,
+    /// Decision while the store does not decide.
+    #[arg(long, env = "TIDEGATE_ON_STORE_FAILURE", default_value = "local", requires = "counters")]
+    on_store_failure: OnFailureChoice,
+}
+
+/// Flags of every command that connects to a store.
+#[derive(Args)]
+pub(super) struct StoreFlags {
     /// Beginning of all keys in the store. Servers with the same one share counters.
     #[arg(
         long,
@@ -35,18 +54,6 @@ pub(super) struct SharedFlags {
     /// Private key of --counters-cert, as PEM.
     #[arg(long, env = "TIDEGATE_COUNTERS_KEY", value_name = "FILE", requires = "counters_cert")]
     counters_key: Option<PathBuf>,
-    /// Time limit of a decision of the store. Envoy waits 20 ms by default.
-    #[arg(
-        long, env = "TIDEGATE_COUNTERS_TIMEOUT", value_name = "TIME", value_parser = super::interval, default_value = "10ms",
-        requires = "counters"
-    )]
-    counters_timeout: Duration,
-    /// Accept a store that may evict counters when its memory is full, so that limits are exceeded.
-    #[arg(long, env = "TIDEGATE_COUNTERS_ALLOW_EVICTION", requires = "counters")]
-    counters_allow_eviction: bool,
-    /// Decision while the store does not decide.
-    #[arg(long, env = "TIDEGATE_ON_STORE_FAILURE", default_value = "local", requires = "counters")]
-    on_store_failure: OnFailureChoice,
 }
 
 /// Decision while the store does not decide.
@@ -79,8 +86,21 @@ impl SharedFlags {
 
     fn settings(&self) -> Result<Option<SharedSettings>, Failure> {
         let Some(url) = &self.counters else { return Ok(None) };
+        let on_failure = match self.on_store_failure {
+            OnFailureChoice::Deny => OnFailure::Deny,
+            OnFailureChoice::Allow => OnFailure::Allow,
+            OnFailureChoice::Local => OnFailure::Local,
+        };
+        let (timeout, allow_eviction) = (self.counters_timeout, self.counters_allow_eviction);
+        Ok(Some(SharedSettings { timeout, on_failure, allow_eviction, ..self.store.settings(url)? }))
+    }
+}
+
+impl StoreFlags {
+    /// The settings for a store, with defaults for decisions.
+    pub(super) fn settings(&self, url: &str) -> Result<SharedSettings, Failure> {
         let mut address: StoreAddress =
-            url.parse().map_err(|error| Failure(format!("--counters: {error}")))?;
+            url.parse().map_err(|error| Failure(format!("the address of the store: {error}")))?;
         if let Some(path) = &self.counters_password_file {
             let password = String::from_utf8(read(path)?)
                 .map_err(|_| Failure(format!("{}: the password is not UTF-8", path.display())))?;
@@ -91,18 +111,14 @@ impl SharedFlags {
             (Some(certificate), Some(key)) => Some((read(certificate)?, read(key)?)),
             _ => None,
         };
-        Ok(Some(SharedSettings {
+        Ok(SharedSettings {
             address,
             tls: StoreTls { authorities, identity },
             prefix: self.counters_prefix.clone(),
-            timeout: self.counters_timeout,
-            on_failure: match self.on_store_failure {
-                OnFailureChoice::Deny => OnFailure::Deny,
-                OnFailureChoice::Allow => OnFailure::Allow,
-                OnFailureChoice::Local => OnFailure::Local,
-            },
-            allow_eviction: self.counters_allow_eviction,
-        }))
+            timeout: Duration::from_millis(10),
+            on_failure: OnFailure::Local,
+            allow_eviction: false,
+        })
     }
 }
 

@@ -13,7 +13,7 @@ mod state;
 
 pub use batch::{Batch, EncodedRequest};
 pub use reply::{Reply, ReplyError, Verdict};
-pub use state::decode as decode_state;
+pub use state::{algorithm_of, decode as decode_state};
 
 /// The version of the layout of keys and states. Servers with different versions cannot share a store.
 pub const LAYOUT_VERSION: u32 = 1;

@@ -49,6 +49,25 @@ pub fn decode(bytes: &[u8], algorithm: &Algorithm) -> Option<State> {
     numbers.0.is_empty().then_some(state)
 }
 
+/// The algorithm that a state is of, by its signature; none if the bytes are no state.
+pub fn algorithm_of(bytes: &[u8]) -> Option<&'static str> {
+    let (&length, rest) = bytes.split_first()?;
+    let (signature, numbers) = rest.split_at_checked(usize::from(length))?;
+    let (&kind, parameters) = signature.split_first()?;
+    let (algorithm, fits) = match (kind, parameters.len(), numbers.len()) {
+        (b'W', 8, length) => ("sliding_window", length == 16),
+        (b'S', 9, length) => ("sliding_window", length == 8 + 4 * (usize::from(parameters[8]) + 2)),
+        (b'G', 8, length) => ("sliding_log", length >= 20 && length % 12 == 8),
+        (b'C' | b'H', 8, length) => ("fixed_window", length == 12),
+        (b'K', 2.., length) => ("fixed_window", length == 12),
+        (b'T', 16, length) => ("token_bucket", length == 16),
+        (b'I', 16, length) => ("token_bucket", length == 12),
+        (b'L', 16, length) => ("leaky_bucket", length == 16),
+        _ => return None,
+    };
+    fits.then_some(algorithm)
+}
+
 /// The numbers that are left.
 struct Numbers<'b>(&'b [u8]);
 

@@ -20,7 +20,7 @@ use std::{
 use tokio::sync::Notify;
 
 /// Time limit of each step of a start.
-const START_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const START_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Reason why a store cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -112,7 +112,10 @@ impl Inner {
 }
 
 /// A connection to the store, or to the primary that the first reachable Sentinel names.
-async fn connect(settings: &SharedSettings, timeout: Duration) -> Result<MultiplexedConnection, RedisError> {
+pub(super) async fn connect(
+    settings: &SharedSettings,
+    timeout: Duration,
+) -> Result<MultiplexedConnection, RedisError> {
     match &settings.address {
         StoreAddress::One(one) => connection(one.clone(), &settings.tls, timeout).await,
         StoreAddress::Sentinels { sentinels, group, redis } => {
@@ -171,24 +174,31 @@ fn client(address: ConnectionInfo, tls: &StoreTls) -> Result<Client, RedisError>
 
 /// Checks the version, and whether counters could be dropped.
 fn check(info: &str, settings: &SharedSettings) -> Result<(), ConnectError> {
-    let field = |name: &str| {
-        let mut lines = info.lines().filter_map(|line| line.split_once(':'));
-        lines.find(|(field, _)| *field == name).map(|(_, value)| value.trim())
-    };
-    let version = field("redis_version").unwrap_or("unknown");
+    let version = version(info).unwrap_or("unknown");
     let major: Option<u32> = version.split('.').next().and_then(|major| major.parse().ok());
     if major.is_none_or(|major| major < 7) {
         return Err(ConnectError::Version { version: version.to_owned() });
     }
-    if field("cluster_enabled") == Some("1") {
+    if field(info, "cluster_enabled") == Some("1") {
         return Err(ConnectError::Cluster);
     }
-    let policy = field("maxmemory_policy").unwrap_or("noeviction");
-    let is_bounded = field("maxmemory").is_some_and(|bytes| bytes != "0");
+    let policy = field(info, "maxmemory_policy").unwrap_or("noeviction");
+    let is_bounded = field(info, "maxmemory").is_some_and(|bytes| bytes != "0");
     if is_bounded && policy != "noeviction" && !settings.allow_eviction {
         return Err(ConnectError::Eviction { policy: policy.to_owned() });
     }
     Ok(())
+}
+
+/// One field of the reply to INFO.
+pub(super) fn field<'i>(info: &'i str, name: &str) -> Option<&'i str> {
+    let mut lines = info.lines().filter_map(|line| line.split_once(':'));
+    lines.find(|(field, _)| *field == name).map(|(_, value)| value.trim())
+}
+
+/// The version of the store.
+pub(super) fn version(info: &str) -> Option<&str> {
+    field(info, "redis_version")
 }
 
 /// The value that holds the version of the layout and the secret of keys.
@@ -201,7 +211,7 @@ fn layout(seed: &Seed) -> String {
 }
 
 /// The secret in it, if it is of this version.
-fn seed(layout: &str) -> Option<Seed> {
+pub(super) fn seed(layout: &str) -> Option<Seed> {
     let digits = layout.strip_prefix(&format!("tidegate {LAYOUT_VERSION} "))?;
     let bytes = (digits.len() == 32).then(|| u128::from_str_radix(digits, 16).ok())??;
     Some(Seed::from_bytes(bytes.to_be_bytes()))

@@ -9,12 +9,14 @@
 mod address;
 mod batches;
 mod connect;
+mod contents;
 mod counts;
 mod keeper;
 mod settings;
 
 pub use address::StoreAddress;
 pub use connect::ConnectError;
+pub use contents::Contents;
 pub use counts::{BATCH_BOUNDS, Counts, CountsNow};
 pub use keeper::Keeper;
 pub use settings::{OnFailure, SharedSettings, StoreTls};

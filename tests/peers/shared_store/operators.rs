@@ -1,0 +1,72 @@
+//! The commands for operators of a shared store.
+
+use super::RedisServer;
+use crate::{
+    support::{Server, rules_file},
+    tests_with,
+};
+use serde_json::Value;
+use std::process::{Command, Output};
+
+tests_with! { REDIS: the_status_of_a_store_has_its_counters_by_algorithm, damaged_counters_are_found }
+
+const RULES: &str = "
+domain: d
+descriptors:
+  - {key: window, rate_limit: {unit: day, requests_per_unit: 5}}
+  - {key: precise, rate_limit: {unit: day, requests_per_unit: 5, precision: 8}}
+  - {key: log, rate_limit: {unit: day, requests_per_unit: 5, algorithm: sliding_log}}
+  - {key: fixed, rate_limit: {unit: day, requests_per_unit: 5, algorithm: fixed_window, calendar: true}}
+  - {key: tokens, rate_limit: {unit: day, requests_per_unit: 5, algorithm: token_bucket}}
+  - {key: refilled, rate_limit: {unit: day, requests_per_unit: 5, algorithm: token_bucket, refill: intervals}}
+  - {key: leaky, rate_limit: {unit: day, requests_per_unit: 5, algorithm: leaky_bucket}}
+";
+
+fn store(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tidegate")).arg("store").args(args).output().expect("it runs")
+}
+
+/// A store with one counter of each kind of state.
+async fn used_store() -> (RedisServer, Server, String) {
+    let redis = RedisServer::start();
+    let url = format!("unix:{}", redis.socket().display());
+    let rules = rules_file(RULES);
+    let server = Server::with_rules(rules.path(), &["--counters", &url, "--counters-timeout", "2s"]);
+    let mut client = server.client().await;
+    for key in ["window", "precise", "log", "fixed", "tokens", "refilled", "leaky"] {
+        client.hit("d", &[(key, "v")]).await.expect("a decision");
+    }
+    (redis, server, url)
+}
+
+async fn the_status_of_a_store_has_its_counters_by_algorithm() {
+    let (_redis, _server, url) = used_store().await;
+    let output = store(&["status", &url, "--json"]);
+    let status: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(status["layout"], true);
+    assert_eq!(status["damaged"], 0);
+    let counters = [
+        ("sliding_window", 2),
+        ("sliding_log", 1),
+        ("fixed_window", 1),
+        ("token_bucket", 2),
+        ("leaky_bucket", 1),
+    ];
+    for (algorithm, count) in counters {
+        assert_eq!(status["counters"][algorithm], count, "{status}");
+    }
+    let shown = String::from_utf8_lossy(&store(&["status", &url]).stdout).into_owned();
+    assert!(shown.contains("sliding_log"), "{shown}");
+}
+
+async fn damaged_counters_are_found() {
+    let (redis, _server, url) = used_store().await;
+    let verify = || store(&["verify", &url]);
+    assert!(verify().status.success(), "{:?}", verify());
+    let key = format!("tidegate:{}", "0".repeat(32));
+    let _: () = redis::cmd("SET").arg(key).arg("no state").query(&mut redis.connection()).expect("it is set");
+    let output = verify();
+    assert_eq!(output.status.code(), Some(1));
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(shown.starts_with("7 counters are good, 1 are not, 1 never expire"), "{shown}");
+}
