@@ -1,8 +1,8 @@
 //! `cargo xtask clients --bench`: each client beside the bare gRPC stub of its language.
 //!
 //! Each language has a program that measures itself against the server at `TIDEGATE_ADDR`, whose rules are [`RULES`], and
-//! prints one line of JSON, [`Figures`]. Stub and client alternate in short rounds, so that other load on the machine
-//! affects both. Both send the same message and metadata, built for each call, with the same deadline.
+//! prints one line of JSON, [`Figures`]. Stub and client alternate in short rounds and the best round of each counts, so
+//! that other load on the machine affects neither. Both send the same message and metadata, built for each call, with the same deadline.
 
 use super::{
     languages::{Command, Language},
@@ -59,7 +59,7 @@ struct Figures {
     /// Calls per second of 64 concurrent callers.
     stub_per_s: f64,
     client_per_s: f64,
-    /// Mean time of a denial without a call, in microseconds.
+    /// Time of a denial without a call, in microseconds: the least mean of a round.
     local_denial_us: f64,
 }
 

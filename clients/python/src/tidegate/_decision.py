@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
+
+from tidegate._proto import rls_pb2 as pb
 
 _NANOS: Final = 1_000_000_000
 
@@ -18,6 +20,12 @@ _UNIT_SECONDS: Final = {
     "month": 2_592_000,
     "year": 31_536_000,
 }
+
+
+_LIMIT_UNITS: Final = {
+    number: "" if name == "UNKNOWN" else name.lower() for name, number in pb.RateLimitResponse.RateLimit.Unit.items()
+}
+_OVER_LIMIT: Final = pb.RateLimitResponse.OVER_LIMIT
 
 
 class Reason(str, Enum):
@@ -102,6 +110,7 @@ class Decision:
 
     __slots__ = (
         "_elapsed_ns",
+        "_response",
         "_statuses",
         "allowed",
         "body",
@@ -131,16 +140,45 @@ class Decision:
         self.allowed = allowed
         #: What made the decision.
         self.reason = reason
-        #: Why no answer arrived: the name of a gRPC status code, or `BREAKER_OPEN`; None if one did.
+        #: Why there is no response: the name of a gRPC status code, or `BREAKER_OPEN`; None if there is one.
         self.error = error
+        self._response: pb.RateLimitResponse | None = None
         #: Headers that the rules add to the request.
         self.request_headers = request_headers
         #: Headers that the rules or the server add to the response.
         self.response_headers = response_headers
         #: The body that the rules give a denial; empty for the caller's own.
         self.body = body
-        self._statuses = statuses
         self._elapsed_ns = 0
+        self._set_statuses(statuses)
+
+    @classmethod
+    def _of_response(cls, allowed: bool, response: pb.RateLimitResponse) -> Decision:
+        """Return the decision of a response, which is read when an attribute beyond `allowed` is first used."""
+        decision = cls.__new__(cls)
+        decision.allowed = allowed
+        decision.reason = Reason.DECIDED
+        decision.error = None
+        decision._response = response
+        decision._elapsed_ns = 0
+        return decision
+
+    if not TYPE_CHECKING:
+        # The others are known to type checkers from `__init__`.
+
+        def __getattr__(self, name: str) -> Any:
+            """Read the response, and return the attribute that it sets."""
+            if name not in _OF_RESPONSE:
+                raise AttributeError(name)
+            response = self._response
+            self.request_headers = _headers(response.request_headers_to_add)
+            self.response_headers = _headers(response.response_headers_to_add)
+            self.body = response.raw_body
+            self._set_statuses([_status(status) for status in response.statuses])
+            return getattr(self, name)
+
+    def _set_statuses(self, statuses: Sequence[Status]) -> None:
+        self._statuses = statuses
         #: Requests per unit of the governing limit; None if nothing limits the request.
         self.limit: int | None = None
         #: Hits left of the governing limit.
@@ -187,6 +225,7 @@ class Decision:
         later.allowed = False
         later.reason = Reason.DENIED_LOCALLY
         later.error = None
+        later._response = None
         later.request_headers = self.request_headers
         later.response_headers = self.response_headers
         later.body = self.body
@@ -252,6 +291,26 @@ class Decision:
             f"remaining={self.remaining}, reset_after={self.reset_after}, "
             f"retry_after={self.retry_after}, rule={self.rule!r}, error={self.error!r})"
         )
+
+
+#: Attributes that are set when a response is read.
+_OF_RESPONSE: Final = frozenset(Decision.__slots__) - {"_elapsed_ns", "_response", "allowed", "error", "reason"}
+
+
+def _status(status: pb.RateLimitResponse.DescriptorStatus) -> Status:
+    limit = None
+    if status.HasField("current_limit"):
+        current = status.current_limit
+        limit = Limit(current.requests_per_unit, _LIMIT_UNITS.get(current.unit, ""), current.name)
+    reset_ns = None
+    if status.HasField("duration_until_reset"):
+        reset = status.duration_until_reset
+        reset_ns = reset.seconds * _NANOS + reset.nanos
+    return Status(status.code == _OVER_LIMIT, limit, status.limit_remaining, reset_ns)
+
+
+def _headers(headers: Iterable[pb.RateLimitResponse.HeaderValue]) -> Sequence[tuple[str, str]]:
+    return tuple((header.key, header.value or header.raw_value.decode("latin-1")) for header in headers)
 
 
 def _remaining(status: Status) -> int:

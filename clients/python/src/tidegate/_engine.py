@@ -14,7 +14,7 @@ from typing import Final, Literal, TypeAlias
 from google.protobuf.message import DecodeError
 
 from tidegate._breaker import Breaker, Permit
-from tidegate._decision import Decision, Limit, Reason, Status
+from tidegate._decision import Decision, Reason
 from tidegate._denials import LocalDenials
 from tidegate._proto import rls_pb2 as pb
 from tidegate._request import DescriptorLike, Request
@@ -37,9 +37,6 @@ _NANOS: Final = 1_000_000_000
 _RAISED: Final = frozenset(
     ("INVALID_ARGUMENT", "OUT_OF_RANGE", "UNIMPLEMENTED", "UNAUTHENTICATED", "PERMISSION_DENIED")
 )
-_LIMIT_UNITS: Final = {
-    number: "" if name == "UNKNOWN" else name.lower() for name, number in pb.RateLimitResponse.RateLimit.Unit.items()
-}
 _OK: Final = pb.RateLimitResponse.OK
 _OVER_LIMIT: Final = pb.RateLimitResponse.OVER_LIMIT
 
@@ -170,9 +167,9 @@ class Engine:
         if response is None:
             return self.failed(call, "INTERNAL", "an answer that cannot be decoded")
         if response.overall_code == _OK:
-            decision = _decision(True, response)
+            decision = Decision._of_response(True, response)
         elif response.overall_code == _OVER_LIMIT:
-            decision = _decision(False, response)
+            decision = Decision._of_response(False, response)
             if call.uses_local:
                 self._denials.keep(call.request, decision, call.sent_ns)
         else:
@@ -236,29 +233,3 @@ def _policy(on_failure: OnFailure) -> OnFailure:
     if on_failure not in ("open", "closed"):
         raise ValueError(f'on_failure is {on_failure!r}; use "open" or "closed"')
     return on_failure
-
-
-def _decision(allowed: bool, response: pb.RateLimitResponse) -> Decision:
-    statuses = []
-    for status in response.statuses:
-        limit = None
-        if status.HasField("current_limit"):
-            current = status.current_limit
-            limit = Limit(current.requests_per_unit, _LIMIT_UNITS.get(current.unit, ""), current.name)
-        reset_ns = None
-        if status.HasField("duration_until_reset"):
-            reset = status.duration_until_reset
-            reset_ns = reset.seconds * _NANOS + reset.nanos
-        statuses.append(Status(status.code == _OVER_LIMIT, limit, status.limit_remaining, reset_ns))
-    decision = Decision(allowed, Reason.DECIDED, statuses)
-    if response.request_headers_to_add:
-        decision.request_headers = _headers(response.request_headers_to_add)
-    if response.response_headers_to_add:
-        decision.response_headers = _headers(response.response_headers_to_add)
-    if response.raw_body:
-        decision.body = response.raw_body
-    return decision
-
-
-def _headers(headers: Iterable[pb.RateLimitResponse.HeaderValue]) -> Sequence[tuple[str, str]]:
-    return tuple((header.key, header.value or header.raw_value.decode("latin-1")) for header in headers)

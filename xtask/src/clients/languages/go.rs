@@ -12,6 +12,7 @@ pub(super) const LANGUAGE: Language = Language {
     check: &[
         &["sh", "-c", "test -z \"$(gofmt -l .)\""],
         &["go", "vet", "./..."],
+        &["go", "doc", "-all", "."],
         &["go", "run", "honnef.co/go/tools/cmd/staticcheck@v0.8.2", "./..."],
     ],
     test: &["go", "test", "-count=1", "-v", "./..."],

@@ -13,6 +13,16 @@ pub(super) const LANGUAGE: Language = Language {
     check: &[
         &["cargo", "fmt", "--check"],
         &["cargo", "clippy", "--quiet", "--locked", "--all-features", "--all-targets", "--", "-Dwarnings"],
+        &[
+            "env",
+            "RUSTDOCFLAGS=-Dwarnings",
+            "cargo",
+            "doc",
+            "--quiet",
+            "--locked",
+            "--no-deps",
+            "--all-features",
+        ],
     ],
     test: &["cargo", "test", "--quiet", "--locked", "--all-features", "--", "--format=pretty"],
     outcome: |line| {
