@@ -114,10 +114,15 @@ pub(super) fn expand(
     if !is_named && !is_selected {
         return Ok(args);
     }
-    let is_given = |flag: &str| {
+    let is_flag = |flag: &str| {
         let with_value = format!("{flag}=");
-        let variable = format!("TIDEGATE_{}", flag[2..].replace('-', "_").to_uppercase());
-        own.iter().any(|arg| arg == flag || arg.starts_with(&with_value)) || variables.contains_key(&variable)
+        own.iter().any(|arg| arg == flag || arg.starts_with(&with_value))
+    };
+    let own_variable = |flag: &str| format!("TIDEGATE_{}", flag[2..].replace('-', "_").to_uppercase());
+    // Images set TIDEGATE_LISTEN; a variable that names the port overrides that.
+    let names_port = ["GRPC_HOST", "GRPC_PORT", "GRPC_UDS"].iter().any(|name| variables.contains_key(*name));
+    let is_given = |flag: &str| {
+        is_flag(flag) || !(flag == "--listen" && names_port) && variables.contains_key(&own_variable(flag))
     };
     let mut expanded = vec!["tidegate".to_owned(), "serve".to_owned()];
     if !is_selected {
@@ -349,6 +354,14 @@ mod tests {
         let expanded = expanded(&args, &[("TIDEGATE_RULES", "/r"), ("LOG_LEVEL", "debug")]).unwrap();
         assert!(expanded.ends_with("--log-format=text --listen 127.0.0.1:0 --log=info"), "{expanded}");
         assert!(!expanded.contains("--rules=") && !expanded.contains("debug"), "{expanded}");
+    }
+
+    #[test]
+    fn a_port_of_the_environment_overrides_that_of_an_image() {
+        let listen = ("TIDEGATE_LISTEN", "0.0.0.0:8081");
+        assert!(!expanded(&["ratelimit"], &[listen]).unwrap().contains("--listen="));
+        let named = expanded(&["ratelimit"], &[listen, ("GRPC_PORT", "9000")]).unwrap();
+        assert!(named.contains("--listen=0.0.0.0:9000 "), "{named}");
     }
 
     #[test]

@@ -120,6 +120,11 @@ async fn the_variables_of_the_reference_server_alone_configure_a_server() {
     }
     assert_eq!(codes, [Code::Ok, Code::Ok, Code::OverLimit]);
 
+    assert_eq!(server.status(server.debug, "/stats").await, Some(200));
+    let limits = http1::fetch(Ipv4Addr::LOCALHOST, server.debug, http::Request::get("/rlconfig")).await;
+    let limits = String::from_utf8(limits.expect("an answer").into_body()).expect("UTF-8");
+    assert_eq!(limits, "d.k: unit=HOUR requests_per_unit=2, shadow_mode: false, quota_mode: false\n");
+
     drop((client, health));
     kill_process(Pid::from_child(&server.child), Signal::TERM).expect("it is there");
     eventually("its end", async || server.status(server.http, "/healthcheck").await.is_none()).await;

@@ -16,7 +16,7 @@ from openapi_spec_validator import validate
 # Responses of a start that restores counters, and of faults that have no cause outside.
 NOT_REACHED = {
     ("post", "/json", "500"), ("post", "/json", "503"), ("get", "/rules", "500"), ("get", "/rules", "503"),
-    ("get", "/rules/status", "503"),
+    ("get", "/rules/status", "503"), ("get", "/rlconfig", "500"), ("get", "/rlconfig", "503"),
 }
 DRAINING = {("get", "/readyz", "503"), ("get", "/healthcheck", "500")}
 
@@ -43,6 +43,8 @@ SERVING = [
     ("get", "/rules", {"accept": "application/yaml"}, None, "200"),
     ("get", "/rules/status", {}, None, "200"),
     ("get", "/version", {}, None, "200"),
+    ("get", "/rlconfig", {}, None, "200"),
+    ("get", "/stats", {}, None, "200"),
     ("get", "/livez", {}, None, "200"),
     ("get", "/readyz", {}, None, "200"),
     ("get", "/healthcheck", {}, None, "200"),

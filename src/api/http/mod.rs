@@ -8,6 +8,7 @@ mod connection;
 mod json;
 mod operators;
 mod probes;
+mod reference;
 mod timed_stream;
 mod tokens;
 mod whole_body;
@@ -124,12 +125,14 @@ struct Route {
 }
 
 /// Every route. `docs/openapi.yaml` describes them.
-const ROUTES: [Route; 8] = [
+const ROUTES: [Route; 10] = [
     Route { path: "/json", access: Access::Token, handler: || post(should_rate_limit) },
     Route { path: "/metrics", access: Access::Token, handler: || get(operators::metrics) },
     Route { path: "/rules", access: Access::Token, handler: || get(operators::rules) },
     Route { path: "/rules/status", access: Access::Token, handler: || get(operators::rules_status) },
     Route { path: "/version", access: Access::Token, handler: || get(operators::version) },
+    Route { path: "/rlconfig", access: Access::Token, handler: || get(reference::rlconfig) },
+    Route { path: "/stats", access: Access::Token, handler: || get(reference::stats) },
     Route { path: "/livez", access: Access::Open, handler: || get(probes::live) },
     Route { path: "/readyz", access: Access::Open, handler: || get(probes::ready) },
     Route { path: "/healthcheck", access: Access::Open, handler: || get(probes::healthcheck) },

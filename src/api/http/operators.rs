@@ -46,6 +46,6 @@ pub(super) async fn version() -> impl IntoResponse {
     ([(CONTENT_TYPE, "application/json")], version.to_string())
 }
 
-fn starting() -> Response {
+pub(super) fn starting() -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, "starting: the counters are being restored\n").into_response()
 }

@@ -1,0 +1,77 @@
+//! Routes of the reference server's debug port.
+
+use super::{HttpState, operators::starting};
+use crate::{
+    rules::{Rule, RuleLimit, RuleSet},
+    telemetry::MetricsFormat,
+};
+use axum::{
+    extract::State,
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+
+/// `/rlconfig`: the limits in force, one a line.
+pub(super) async fn rlconfig(State(state): State<HttpState>) -> Response {
+    let Some(config) = state.config.get().cloned() else { return starting() };
+    // On a thread of its own: a hundred thousand rules take longer than other requests should wait.
+    match tokio::task::spawn_blocking(move || limits(&config.limiter().rules())).await {
+        Ok(text) => text.into_response(),
+        Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "the rules could not be written\n").into_response(),
+    }
+}
+
+/// `/stats`: the metrics as `name: value`.
+pub(super) async fn stats(State(state): State<HttpState>) -> String {
+    stats_of(&state.metrics.text(MetricsFormat::Prometheus))
+}
+
+fn limits(rules: &RuleSet) -> String {
+    let domains = rules.domains().flat_map(|domain| {
+        let rules = domain.rules().into_iter();
+        rules.flat_map(|rule| rule.limits.iter().map(|limit| line(domain.name(), rule, limit)))
+    });
+    domains.collect()
+}
+
+/// `domain.key_value.key: unit=HOUR requests_per_unit=2, shadow_mode: false, quota_mode: false`.
+fn line(domain: &str, rule: &Rule, limit: &RuleLimit) -> String {
+    let path = rule.info.path.replace(" → ", ".").replace('=', "_");
+    let unit = limit.unit.map_or_else(|| limit.window.to_string(), |unit| unit.name().to_uppercase());
+    let (requests, shadow, quota) = (limit.requests, rule.shadow, rule.info.quota);
+    format!(
+        "{domain}.{path}: unit={unit} requests_per_unit={requests}, shadow_mode: {shadow}, quota_mode: {quota}\n"
+    )
+}
+
+fn stats_of(page: &str) -> String {
+    let samples = page.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+    let lines = samples.filter_map(|sample| sample.rsplit_once(' '));
+    lines.map(|(name, value)| format!("{name}: {value}\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::{LoadOptions, Source};
+
+    #[test]
+    fn limits_are_written_as_the_reference_server_does() {
+        let text = "domain: d\ndescriptors:\n- key: plan\n  value: gold\n  descriptors:\n  - key: user\n    \
+                    shadow_mode: true\n    rate_limit: {unit: hour, requests_per_unit: 2}\n- key: ip\n  \
+                    rate_limit: {per: 10s, requests_per_unit: 3}\n";
+        let rules =
+            RuleSet::parse(&[Source::file("r.yaml", text)], &LoadOptions::default()).expect("good rules");
+        assert_eq!(
+            limits(&rules),
+            "d.plan_gold.user: unit=HOUR requests_per_unit=2, shadow_mode: true, quota_mode: false\n\
+             d.ip: unit=10s requests_per_unit=3, shadow_mode: false, quota_mode: false\n"
+        );
+    }
+
+    #[test]
+    fn stats_are_names_and_values() {
+        let page = "# HELP a A.\n# TYPE a counter\na_total{b=\"c d\"} 5\n\ne 0.5\n";
+        assert_eq!(stats_of(page), "a_total{b=\"c d\"}: 5\ne: 0.5\n");
+    }
+}
