@@ -128,6 +128,31 @@ proptest! {
         }
     }
 
+    /// The ground of leases (`shared::lease`): hits that are counted later, or more of them, never leave more room.
+    #[test]
+    fn hits_that_are_counted_later_leave_no_more_room(
+        case in case(), hits in prop::collection::vec((0.0..0.4f64, 0.0..0.6f64, 1..5u64), 1..20), share in 0.0..2.0f64,
+    ) {
+        // Such a window begins with its first hit, wherever that is.
+        prop_assume!(!matches!(case.model, Model::FirstHitWindow { .. }));
+        let (mut on_time, mut late) = (Counter::new(case.clone()), Counter::new(case));
+        let nanos = on_time.case.nanos as f64;
+        let (mut now, mut delayed) = (on_time.now, Vec::new());
+        for (gap, delay, hits) in hits {
+            now += (nanos * gap) as u64;
+            on_time.now = now;
+            on_time.apply(Event::Charge(hits));
+            delayed.push((now + (nanos * delay) as u64, hits));
+        }
+        delayed.sort_unstable();
+        for (at, hits) in delayed {
+            late.now = at;
+            late.apply(Event::Charge(hits));
+        }
+        let at = late.now.max(on_time.now) + (nanos * share) as u64;
+        prop_assert!(late.remaining(at) <= on_time.remaining(at));
+    }
+
     #[test]
     fn used_hits_stay_used_under_another_rule(from in case(), to in case(), events in events()) {
         let mut counter = Counter::after(from.clone(), &events);

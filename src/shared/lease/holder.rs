@@ -18,6 +18,8 @@ const DENIAL_NANOS_MAX: u64 = 1_000_000_000;
 /// for this node; only the response to the last request changes them upwards.
 #[derive(Clone, Debug)]
 pub struct Holder {
+    /// Microseconds of the clock when it was made: a node drops an idle holder, and may make another.
+    id: u64,
     demand: Demand,
     /// Hits spent, in total.
     spent: u64,
@@ -75,6 +77,7 @@ impl Holder {
     /// Without credits.
     pub fn new(now: Monotonic) -> Self {
         Self {
+            id: now.as_nanos() / 1_000,
             demand: Demand::new(now),
             spent: 0,
             spent_at: Monotonic::ORIGIN,
@@ -136,6 +139,11 @@ impl Holder {
     pub fn credits(&self, now: Monotonic) -> u64 {
         let is_valid = now < self.deadline || is_planted(Fault::IgnorePause);
         if is_valid { self.spend_to.saturating_sub(self.spent) } else { 0 }
+    }
+
+    /// Its number among the holders of the node.
+    pub fn id(&self) -> u64 {
+        self.id
     }
 
     /// Hits spent, in total.
@@ -248,6 +256,6 @@ impl Holder {
         self.pending = Some(self.spent);
         let (sequence, spent, acknowledged) = (self.sequence, self.spent, self.acknowledged);
         let spent_ago = now.nanos_since(self.spent_at);
-        LeaseRequest { node, sequence, spent, acknowledged, spent_ago, kept, demand }
+        LeaseRequest { node, holder: self.id, sequence, spent, acknowledged, spent_ago, kept, demand }
     }
 }

@@ -55,9 +55,11 @@ pub struct NodeId(pub u64);
 pub struct LeaseRequest {
     /// The sender.
     pub node: NodeId,
+    /// Number of the sender's holder of the counter: microseconds of its clock when it was made.
+    pub holder: u64,
     /// Ascends with every request of the node for the counter: microseconds of its clock, below 2^53.
     pub sequence: u64,
-    /// Hits spent since the node began with the counter.
+    /// Hits spent since the holder was made.
     pub spent: u64,
     /// The part of `spent` that a response has acknowledged.
     pub acknowledged: u64,

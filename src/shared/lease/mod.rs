@@ -19,7 +19,7 @@
 //!   dated at that end, all of them. Dating at the grant would free the hits of a sliding window or a bucket too early.
 //! - Every algorithm admits less if hits are more or later, and giving back the newest hits of both keeps that order. Fixed
 //!   windows end where they end: a lease is clipped to the window. A window from the first hit is opened by an exact
-//!   decision only, so that it begins at a true time, and give-backs do not close it while it was leased.
+//!   decision only, so that it begins at a true time: hits of leases open none, and give-backs do not close it once it was leased.
 //! - A node counts the validity of credits from the time at which it *sent* the request, by its monotonic clock, less an
 //!   allowance for drift: its deadline is before the store's end of the lease. A node that was stopped finds its
 //!   deadline passed.

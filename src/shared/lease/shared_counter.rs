@@ -17,8 +17,10 @@ use std::time::Duration;
 /// Credits of one node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lease {
-    /// The holder.
+    /// The node.
     pub node: NodeId,
+    /// Number of its holder.
+    pub holder: u64,
     /// Sequence number of its last request.
     pub sequence: u64,
     /// Its total of spent hits, as far as they are counted as used.
@@ -167,10 +169,18 @@ impl SharedCounter {
         let end_or_now = end.unwrap_or(now);
         let outstanding = kept + granted.credits;
         if request.demand > 0 || outstanding > 0 {
-            let (node, sequence) = (request.node, request.sequence);
+            let (node, holder, sequence) = (request.node, request.holder, request.sequence);
             let end = if outstanding > 0 { end_or_now } else { self.silent_end(terms, now) };
             let demand = request.demand;
-            self.leases.push(Lease { node, sequence, settled: request.spent, outstanding, end, demand });
+            self.leases.push(Lease {
+                node,
+                holder,
+                sequence,
+                settled: request.spent,
+                outstanding,
+                end,
+                demand,
+            });
         }
         Some(LeaseResponse {
             sequence: request.sequence,
@@ -207,7 +217,7 @@ impl SharedCounter {
             if is_planted(Fault::FreeExpiredCredits) {
                 continue;
             }
-            self.add(terms, lease.outstanding, self.dated(terms, &lease, lease.end));
+            self.add_leased(terms, lease.outstanding, self.dated(terms, &lease, lease.end));
         }
         if !terms.is_from_first_hit() || terms.algorithm.used(&self.state, now) == 0 {
             self.exact = 0;
@@ -231,7 +241,9 @@ impl SharedCounter {
         is_learning: bool,
         now: Timestamp,
     ) -> Option<u64> {
-        let Some(index) = self.leases.iter().position(|lease| lease.node == request.node) else {
+        let Some(index) =
+            self.leases.iter().position(|lease| (lease.node, lease.holder) == (request.node, request.holder))
+        else {
             // The lease has ended, and all of its credits count as used. Or it was lost: then the declaration applies, but
             // not to windows from the first hit, which only an exact decision opens.
             if is_learning && !terms.is_from_first_hit() {
@@ -245,7 +257,7 @@ impl SharedCounter {
         }
         let lease = self.leases.swap_remove(index);
         let spent = request.spent.saturating_sub(lease.settled);
-        self.add(terms, spent, self.dated(terms, &lease, terms.spent_at(request.spent_ago, now)));
+        self.add_leased(terms, spent, self.dated(terms, &lease, terms.spent_at(request.spent_ago, now)));
         let rest = lease.outstanding.saturating_sub(spent);
         Some(if is_learning { request.kept } else { request.kept.min(rest) })
     }
@@ -309,6 +321,13 @@ impl SharedCounter {
     /// The end of the record of a node without credits: its demand is considered for that long.
     fn silent_end(&self, terms: Terms<'_>, now: Timestamp) -> Timestamp {
         now.saturating_add_nanos(terms.settings.length_nanos())
+    }
+
+    /// Counts hits of a lease. Where no window from the first hit is open, they are of an earlier one: they open none.
+    fn add_leased(&mut self, terms: Terms<'_>, hits: u64, at: Timestamp) {
+        if !terms.is_from_first_hit() || terms.algorithm.used(&self.state, at) > 0 {
+            self.add(terms, hits, at);
+        }
     }
 
     fn add(&mut self, terms: Terms<'_>, hits: u64, at: Timestamp) {

@@ -195,6 +195,7 @@ fn a_window_from_the_first_hit_is_opened_by_the_store_and_not_closed_while_lease
     let mut counter = SharedCounter::default();
     let request = LeaseRequest {
         node: NODE,
+        holder: 0,
         sequence: 1,
         spent: 0,
         acknowledged: 0,
@@ -213,6 +214,31 @@ fn a_window_from_the_first_hit_is_opened_by_the_store_and_not_closed_while_lease
     let request = LeaseRequest { sequence: 3, ..request };
     let response = counter.lease(terms(&algorithm), OLD, &request, at(59_960)).unwrap();
     assert_eq!(response.valid_for, Duration::from_nanos(50 * MILLIS - 1));
+}
+
+/// A late request makes the store forget how much of the total it has counted. The rest, spent in a window that is over, would
+/// otherwise begin the next one too early.
+#[test]
+fn hits_of_an_earlier_window_open_none() {
+    let schedule = Schedule::FirstHit(minute());
+    let algorithm = Algorithm::FixedWindow(FixedWindow { limit: 1_000, schedule });
+    let (terms, mut counter) = (terms(&algorithm), SharedCounter::default());
+    let request = |sequence, spent, spent_ago| LeaseRequest {
+        node: NODE,
+        holder: 0,
+        sequence,
+        spent,
+        acknowledged: 0,
+        spent_ago,
+        kept: 0,
+        demand: 100,
+    };
+    assert!(matches!(counter.decide(terms, OLD, 1, at(0)), ExactDecision::Admitted { .. }));
+    assert!(counter.lease(terms, OLD, &request(2, 0, 0), at(10)).unwrap().spend_to >= 3);
+    // The lease and the window are over.
+    counter.lease(terms, OLD, &request(1, 0, 0), at(60_500)).unwrap();
+    counter.lease(terms, OLD, &request(3, 3, 60_450 * MILLIS), at(60_550)).unwrap();
+    assert_eq!(free(&mut counter, terms, at(60_600)), 1_000);
 }
 
 #[test]

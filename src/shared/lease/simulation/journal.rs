@@ -17,8 +17,8 @@ pub(super) enum Change {
 pub(super) enum By {
     /// The store, in the write of that number.
     Store { write: u64 },
-    /// A node, with its total of spent hits.
-    Node { node: u64, spent: u64 },
+    /// A node and its holder, with the total of spent hits.
+    Node { holder: (u64, u64), spent: u64 },
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -16,11 +16,11 @@ pub(super) struct Store {
     /// The counters after each of the last writes; empty if no write is ever lost.
     copies: VecDeque<(u64, Vec<SharedCounter>)>,
     copies_max: usize,
-    /// Reports of nodes: by counter and node, the write, the sequence number and the total.
-    reports: BTreeMap<(usize, u64), Vec<(u64, u64, u64)>>,
+    /// Reports of nodes: by counter, node and holder, the write, the sequence number and the total.
+    reports: BTreeMap<(usize, (u64, u64)), Vec<(u64, u64, u64)>>,
     /// Nodes to which lost writes may have granted credits, with the sequence number and the total of the last report that was
     /// not lost.
-    undeclared: BTreeMap<(usize, u64), (u64, u64)>,
+    undeclared: BTreeMap<(usize, (u64, u64)), (u64, u64)>,
 }
 
 impl Store {
@@ -77,7 +77,7 @@ impl Store {
         let response =
             self.counters[counter].lease(terms, self.epoch, request, Timestamp::from_nanos(now))?;
         self.written();
-        let key = (counter, request.node.0);
+        let key = (counter, (request.node.0, request.holder));
         self.reports.entry(key).or_default().push((self.write, request.sequence, request.spent));
         if self.undeclared.get(&key).is_some_and(|&(sequence, _)| request.sequence > sequence) {
             self.undeclared.remove(&key);
@@ -114,8 +114,8 @@ impl Store {
             Change::Admitted { by: By::Store { write }, .. } => write > kept,
             // Credits may have been granted for the room that it made.
             Change::GivenBack { .. } => false,
-            Change::Admitted { by: By::Node { node, spent }, .. } => known
-                .get(&(counter, node))
+            Change::Admitted { by: By::Node { holder, spent }, .. } => known
+                .get(&(counter, holder))
                 .is_some_and(|&(reported, last_reported)| spent > reported && spent <= last_reported),
         });
     }
@@ -124,8 +124,8 @@ impl Store {
     pub(super) fn end_learning(&mut self, journal: &mut Journal) {
         let undeclared = std::mem::take(&mut self.undeclared);
         journal.lose(|counter, change| match change {
-            Change::Admitted { by: By::Node { node, spent }, .. } => {
-                undeclared.get(&(counter, node)).is_some_and(|&(_, reported)| spent > reported)
+            Change::Admitted { by: By::Node { holder, spent }, .. } => {
+                undeclared.get(&(counter, holder)).is_some_and(|&(_, reported)| spent > reported)
             }
             _ => false,
         });

@@ -243,7 +243,8 @@ impl<'c> World<'c> {
         match holder.holders[counter].decide(terms(self.conditions, counter), hits, clock) {
             Verdict::Covered => {
                 self.tally.by_credits += hits;
-                let by = By::Node { node: holder.id, spent: holder.holders[counter].spent() };
+                let spender = &holder.holders[counter];
+                let by = By::Node { holder: (holder.id, spender.id()), spent: spender.spent() };
                 self.journal.push(self.now, counter, Change::Admitted { hits, by });
             }
             Verdict::Denied { .. } => {}
