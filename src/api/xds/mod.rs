@@ -27,6 +27,9 @@ use std::{
 };
 use tokio::sync::watch;
 
+/// Added to the nice value of the thread: where cores are scarce, decisions have them first.
+const NICE: i32 = 10;
+
 /// A control plane, and how to connect to it.
 #[derive(Clone, Debug)]
 pub struct XdsSettings {
@@ -66,8 +69,12 @@ impl XdsFeed {
         let (stop, stopped) = watch::channel(false);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let feed = stream::Feed::new(config, clock, settings);
-        let thread =
-            thread::Builder::new().name("xds".into()).spawn(move || runtime.block_on(feed.run(stopped)))?;
+        let run = move || {
+            // On Linux a priority belongs to a thread. Without it, building rules competes with decisions.
+            let _ = rustix::process::setpriority_process(None, NICE);
+            runtime.block_on(feed.run(stopped));
+        };
+        let thread = thread::Builder::new().name("xds".into()).spawn(run)?;
         Ok(Self { stop, thread })
     }
 
