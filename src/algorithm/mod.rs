@@ -27,7 +27,7 @@ mod token_bucket;
 #[cfg(test)]
 mod bounds;
 #[cfg(test)]
-mod properties;
+pub(crate) mod properties;
 
 pub use calendar::{Calendar, Period, Zone};
 pub use fixed_window::{FixedWindow, Schedule};

@@ -10,7 +10,7 @@ use std::num::NonZeroU32;
 mod counter;
 #[expect(dead_code, reason = "the rest serves the simulator")]
 #[path = "../../../tests/sim/oracle.rs"]
-mod oracle;
+pub(crate) mod oracle;
 
 proptest! {
     #[test]

@@ -1,9 +1,9 @@
 //! Leases: a node takes credits of a hot counter from the store and decides by itself until they are spent or expire.
-//! Pure: time and messages are arguments; no sockets, clocks or locks.
+//! Pure: time and messages are arguments; no sockets, clocks or locks. Not used by the server yet.
 //!
 //! ```text
 //! node (Holder, one for each counter)                      store (SharedCounter, one for each counter)
-//!   decide(hits) → Spent | Denied | AskStore
+//!   decide(hits) → Covered | Denied | AskStore
 //!   poll → LeaseRequest { spent, kept, demand }  ────────▶  dates the spent hits, allots credits
 //!   accept ◀──────── LeaseResponse { spend_to, valid_for, supply }
 //!   AskStore → an exact decision of the store    ────────▶  admits what neither hits nor credits of leases use
@@ -14,12 +14,14 @@
 //! would hold, none of them dated earlier:
 //!
 //! - Outstanding credits count as hits of the present moment, from the grant on, whether they are spent or not.
-//! - Hits that a node reports as spent are dated at the last of them: the time of the report, less the time that the node
-//!   says has passed since, less an allowance for drift (of a bucket, at the time of the report). Credits of a node that is silent until the end of its lease are
-//!   dated at that end, all of them. Dating at the grant would free the hits of a sliding window or a bucket too early.
+//! - Hits that a node reports as spent are dated at the last of them: the time of the report, less the time since then by the
+//!   node's clock, less an allowance for drift (those of a bucket, at the time of the report). Credits of a node that is
+//!   silent until the end of its lease are dated at that end, all of them. Dating at the grant would free the hits of a
+//!   sliding window or a bucket too early.
 //! - Every algorithm admits less if hits are more or later, and giving back the newest hits of both keeps that order. Fixed
 //!   windows end where they end: a lease is clipped to the window. A window from the first hit is opened by an exact
-//!   decision only, so that it begins at a true time: hits of leases open none, and give-backs do not close it once it was leased.
+//!   decision only, so that it begins at a true time: hits of leases open none, and give-backs do not close it once it
+//!   was leased.
 //! - A node counts the validity of credits from the time at which it *sent* the request, by its monotonic clock, less an
 //!   allowance for drift: its deadline is before the store's end of the lease. A node that was stopped finds its
 //!   deadline passed.

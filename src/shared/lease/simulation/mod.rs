@@ -7,9 +7,6 @@
 mod conditions;
 mod journal;
 #[expect(dead_code, reason = "the rest serves the simulator of decisions")]
-#[path = "../../../../tests/sim/oracle.rs"]
-mod oracle;
-#[expect(dead_code, reason = "the rest serves the simulator of decisions")]
 #[path = "../../../../tests/sim/rng.rs"]
 mod rng;
 mod rule;
@@ -18,6 +15,7 @@ mod usefulness;
 mod world;
 
 use super::fault::{Fault, plant};
+use crate::algorithm::properties::oracle;
 use conditions::Conditions;
 use rng::Rng;
 use std::env;

@@ -9,6 +9,9 @@ use super::{
 use crate::limit::Timestamp;
 use std::collections::{BTreeMap, VecDeque};
 
+/// The counter, the node and the number of its holder.
+type HolderKey = (usize, (u64, u64));
+
 pub(super) struct Store {
     counters: Vec<SharedCounter>,
     pub(super) epoch: Epoch,
@@ -16,11 +19,11 @@ pub(super) struct Store {
     /// The counters after each of the last writes; empty if no write is ever lost.
     copies: VecDeque<(u64, Vec<SharedCounter>)>,
     copies_max: usize,
-    /// Reports of nodes: by counter, node and holder, the write, the sequence number and the total.
-    reports: BTreeMap<(usize, (u64, u64)), Vec<(u64, u64, u64)>>,
+    /// For each holder, the write, the sequence number and the total of its reports.
+    reports: BTreeMap<HolderKey, Vec<(u64, u64, u64)>>,
     /// Nodes to which lost writes may have granted credits, with the sequence number and the total of the last report that was
     /// not lost.
-    undeclared: BTreeMap<(usize, (u64, u64)), (u64, u64)>,
+    undeclared: BTreeMap<HolderKey, (u64, u64)>,
 }
 
 impl Store {
