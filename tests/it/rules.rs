@@ -54,6 +54,31 @@ fn files_of_the_reference_server_load_unchanged() {
 }
 
 #[test]
+fn limits_that_a_shared_store_cannot_count_are_refused_with_the_reason() {
+    let options = LoadOptions { shared_counters: true, ..LoadOptions::default() };
+    let load = |counters: &str, limit: &str| {
+        let text =
+            format!("domain: d\n{counters}descriptors: [{{key: k, rate_limit: {{unit: day, {limit}}}}}]\n");
+        let rules = RuleSet::parse(&[Source::file("rules.yaml", text)], &options);
+        rules.map(|rules| rules.domain("d").unwrap().is_shared()).map_err(|errors| errors.to_string())
+    };
+    assert_eq!(load("", "requests_per_unit: 1"), Ok(true));
+    assert_eq!(load("counters: local\n", "requests_per_unit: 1"), Ok(false));
+    for (limit, reason) in [
+        ("requests_per_unit: 1, algorithm: leaky_bucket, max_wait: 1s", "cannot share a queue"),
+        ("requests_per_unit: 1, algorithm: leaky_bucket, burst: 100000", "drains within 100 years"),
+        ("requests_per_unit: 20000, algorithm: sliding_log", "at most 10000 hits"),
+    ] {
+        let error = load("", limit).unwrap_err();
+        assert!(
+            error.contains(reason) && error.contains("write `counters: local` beside `domain`"),
+            "{error}"
+        );
+        assert_eq!(load("counters: local\n", limit), Ok(false));
+    }
+}
+
+#[test]
 fn every_example_loads() {
     for file in yaml_files("examples") {
         let sources = read(&[file]).unwrap();
