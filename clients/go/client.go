@@ -21,7 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Policy is what becomes of a request when no answer arrives.
+// Policy is the decision for a request without a response.
 type Policy int
 
 const (
@@ -31,7 +31,7 @@ const (
 	FailClosed
 )
 
-// Client asks a Tidegate server for decisions. It is safe for concurrent use, and its calls share one connection for each
+// Client requests decisions from a Tidegate server. It is safe for concurrent use, and its calls share one connection for each
 // address.
 type Client struct {
 	domain  string
@@ -79,7 +79,7 @@ func WithConnectTimeout(timeout time.Duration) Option {
 	return func(s *settings) { s.connectTimeout = timeout }
 }
 
-// WithPolicy sets what becomes of requests that get no answer, [FailOpen] if not given.
+// WithPolicy sets the decision for requests without a response, [FailOpen] if not given.
 func WithPolicy(policy Policy) Option { return func(s *settings) { s.policy = policy } }
 
 // WithLocalDenials sets how many denials are kept until their reset, 10,000 if not given; 0 keeps none.
@@ -101,7 +101,7 @@ func WithTLS(transport credentials.TransportCredentials) Option {
 	return func(s *settings) { s.credentials = transport }
 }
 
-// WithAddresses adds addresses; all of them take turns.
+// WithAddresses adds addresses; calls use all of them, round-robin.
 func WithAddresses(addresses ...string) Option {
 	return func(s *settings) { s.addresses = append(s.addresses, addresses...) }
 }
@@ -111,7 +111,7 @@ func WithDialOptions(options ...grpc.DialOption) Option {
 	return func(s *settings) { s.dialOptions = append(s.dialOptions, options...) }
 }
 
-// New creates a client. The address is host:port (all addresses of a DNS name take turns), unix:/path/of/socket, or any other
+// New creates a client. The address is host:port (round-robin over all addresses of a DNS name), unix:/path/of/socket, or any other
 // target of gRPC. The connection is opened by the first call.
 func New(address string, options ...Option) (*Client, error) {
 	started := time.Now()

@@ -52,7 +52,7 @@ type Header struct{ Name, Value string }
 
 // Decision is the answer for one request.
 type Decision struct {
-	// Allowed is whether the request may go on.
+	// Allowed is whether the request is admitted.
 	Allowed bool
 	// Reason is what made the decision.
 	Reason Reason

@@ -6,7 +6,7 @@
 //	}
 //	decision, err := client.Allow(ctx, tidegate.Key("api_key", "alice"))
 //
-// A denial is a value: [Decision.Allowed] is false and [Decision.RetryAfter] says how long to wait. An error means that the
+// A denial is a value: [Decision.Allowed] is false and [Decision.RetryAfter] is the time to wait. An error means that the
 // caller gave up, or that the request itself is at fault. If the server does not answer, the policy decides ([FailOpen],
 // [FailClosed]), and [Decision.Reason] names it.
 //

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// Missing is what becomes of a request that lacks the value of a key. There is no default: it is a decision about security.
+// Missing is the treatment of a request without the value of a key. There is no default: it is a decision about security.
 type Missing int
 
 const (
@@ -25,7 +25,7 @@ const (
 	Shared
 )
 
-// Request is what keys read of a request over HTTP or gRPC.
+// Request has the parts of a request over HTTP or gRPC that keys read.
 type Request struct {
 	// Peer is the address of the other end of the connection, with or without port; empty if it has none.
 	Peer string

@@ -82,7 +82,7 @@ func Timeout(timeout time.Duration) CallOption {
 // OnFailure sets the policy of a call, instead of the client's.
 func OnFailure(policy Policy) CallOption { return callOption(func(r *request) { r.policy = policy }) }
 
-// WithoutLocalDenials makes a call ask the server in any case.
+// WithoutLocalDenials sends a call to the server in any case.
 func WithoutLocalDenials() CallOption {
 	return callOption(func(r *request) { r.usesLocal = false })
 }

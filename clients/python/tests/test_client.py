@@ -1,4 +1,4 @@
-"""What the cases cannot say: concurrency, restarts, waiting, observers, errors of the caller."""
+"""Tests beyond the conformance cases: concurrency, restarts, waiting, observers, errors of the caller."""
 
 from __future__ import annotations
 

@@ -36,6 +36,8 @@ const CALLS_PER_CALLER: usize = 100;
 const LOCAL_DENIALS: u32 = 10_000;
 const TIMEOUT: Duration = Duration::from_secs(5);
 
+type Failure = Box<dyn Error + Send + Sync>;
+
 /// A caller of the server: the stub or the client.
 #[derive(Clone)]
 enum Caller {
@@ -72,7 +74,12 @@ impl Caller {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> Result<(), Failure> {
+    // On a worker thread, as the handlers of a server are.
+    tokio::spawn(measure()).await?
+}
+
+async fn measure() -> Result<(), Failure> {
     let address = env::var("TIDEGATE_ADDR")?;
     let channel = Endpoint::from_shared(format!("http://{address}"))?.connect_lazy();
     let client = Tidegate::builder(address).domain("bench").timeout(TIMEOUT).build()?;
@@ -106,7 +113,7 @@ async fn sequential(callers: &[Caller; 2]) -> [f64; 2] {
 }
 
 /// Returns the numbers of calls per second, each of its best round.
-async fn concurrent(callers: &[Caller; 2]) -> Result<[f64; 2], Box<dyn Error>> {
+async fn concurrent(callers: &[Caller; 2]) -> Result<[f64; 2], Failure> {
     let mut best = [0_f64; 2];
     for _ in 0..ROUNDS {
         for (caller, best) in callers.iter().zip(&mut best) {

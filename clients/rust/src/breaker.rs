@@ -13,7 +13,7 @@ use std::{
 pub(crate) struct Breaker {
     failures_max: u32,
     open_for: Duration,
-    /// A copy of what `state` says, so that calls take no lock while the breaker is closed.
+    /// Whether `state` is not that of no failures, so that calls take no lock while the breaker is closed.
     is_troubled: AtomicBool,
     state: Mutex<State>,
 }
@@ -26,7 +26,7 @@ struct State {
     is_probing: bool,
 }
 
-/// Leave to make one call. If it is dropped without an outcome, the call was given up: neither a success nor a failure.
+/// Permission to make one call. Dropped without an outcome, the call was cancelled: neither a success nor a failure.
 #[derive(Debug)]
 pub(crate) struct Permit<'b> {
     breaker: &'b Breaker,
@@ -39,7 +39,7 @@ impl Breaker {
         Self { failures_max, open_for, is_troubled: AtomicBool::new(false), state: Mutex::default() }
     }
 
-    /// Returns leave to make a call, or None while the breaker is open.
+    /// Returns permission to make a call, or None while the breaker is open.
     pub(crate) fn enter(&self, now: Duration) -> Option<Permit<'_>> {
         let permit = |is_probe| Some(Permit { breaker: self, is_probe, is_over: false });
         if !self.is_troubled.load(Ordering::Acquire) {
@@ -111,7 +111,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn a_probe_that_is_given_up_is_made_again() {
+    fn a_cancelled_probe_is_repeated() {
         let breaker = Breaker::new(1, SECOND);
         breaker.enter(Duration::ZERO).expect("closed").failed(Duration::ZERO);
         assert!(breaker.enter(SECOND / 2).is_none());

@@ -1,4 +1,4 @@
-//! The client: what is sent, and what becomes of answers and failures.
+//! The client: sends requests, and makes decisions of responses and failures.
 
 use crate::{
     breaker::{Breaker, Permit},
@@ -31,7 +31,7 @@ use tonic_prost::ProstCodec;
 
 const METHOD: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// What becomes of a request when no answer arrives.
+/// The decision for a request without a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum OnFailure {
     /// It is allowed.
@@ -96,7 +96,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Adds an address; all of them take turns.
+    /// Adds an address; calls use all of them, round-robin.
     pub fn address(mut self, address: impl Into<String>) -> Self {
         self.addresses.push(address.into());
         self
@@ -117,7 +117,7 @@ impl Builder {
         Self { connect_timeout, ..self }
     }
 
-    /// Sets what becomes of requests that get no answer; [`OnFailure::Open`] if not set.
+    /// Sets the decision for requests without a response; [`OnFailure::Open`] if not set.
     pub fn on_failure(self, on_failure: OnFailure) -> Self {
         Self { on_failure, ..self }
     }

@@ -60,11 +60,11 @@ pub struct Status {
 /// A header that the rules or the server add: its name and its value.
 pub type Header = (String, String);
 
-/// Whether a request may go on, and what is left of its limits.
+/// The decision on a request, and the state of its limits.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Decision {
-    /// Whether the request may go on.
+    /// Whether the request is admitted.
     pub allowed: bool,
     /// What made the decision.
     pub reason: Reason,

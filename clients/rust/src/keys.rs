@@ -1,4 +1,4 @@
-//! Keys: the entries that tell requests apart.
+//! Keys: the entries of a descriptor, read from requests.
 
 use crate::request::Descriptor;
 use http::{Extensions, HeaderMap, Method, Uri};
@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-/// What becomes of a request that lacks the value of a key. There is no default: it is a decision about security.
+/// The treatment of a request without the value of a key. There is no default: it is a decision about security.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Missing {
     /// It is refused with 400 (gRPC: INVALID_ARGUMENT).
@@ -19,7 +19,7 @@ pub enum Missing {
     Shared,
 }
 
-/// What keys read of a request.
+/// The parts of a request that keys read.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestInfo<'r> {
     /// The method.

@@ -11,9 +11,8 @@
 //! # }
 //! ```
 //!
-//! A denial is a value, not an error. If the server does not answer, the policy decides ([`OnFailure`]), and
-//! [`Decision::reason`] names it. [`RateLimitLayer`] limits services of tower, axum and tonic; [`Key`] tells their requests
-//! apart.
+//! A denial is a value, not an error. Without a response the policy decides ([`OnFailure`]), and [`Decision::reason`] names
+//! it. [`RateLimitLayer`] limits services of tower, axum and tonic by the entries that each [`Key`] reads.
 
 mod breaker;
 mod client;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// The window of a limit.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[expect(missing_docs, reason = "the names say it")]
+#[expect(missing_docs, reason = "the names suffice")]
 pub enum Unit {
     Second,
     Minute,
@@ -146,7 +146,7 @@ impl Request {
         Self { timeout: Some(timeout), ..self }
     }
 
-    /// Makes the call ask the server in any case.
+    /// Sends the call to the server in any case.
     #[must_use]
     pub fn without_local_denials(self) -> Self {
         Self { uses_local: false, ..self }

@@ -9,7 +9,7 @@ print(decision.allowed, decision.remaining, decision.retry_after)
 ```
 
 `tidegate.aio` has the same client for asyncio; `tidegate.asgi`, `tidegate.fastapi`, `tidegate.django`,
-`tidegate.flask` and `tidegate.grpc` apply decisions to requests; `tidegate.keys` tells requests apart;
+`tidegate.flask` and `tidegate.grpc` apply decisions to requests; `tidegate.keys` reads descriptors from requests;
 `tidegate.metrics` counts decisions.
 """
 

@@ -103,7 +103,7 @@ class Status:
 
 
 class Decision:
-    """Whether a request may go on, and until when what is left of its limits.
+    """The decision on a request, and the state of its limits.
 
     A decision is true if the request is allowed, so that `if client.limit(…):` reads as it should.
     """
@@ -136,7 +136,7 @@ class Decision:
         response_headers: Sequence[tuple[str, str]] = (),
         body: bytes = b"",
     ) -> None:
-        #: Whether the request may go on.
+        #: Whether the request is admitted.
         self.allowed = allowed
         #: What made the decision.
         self.reason = reason

@@ -1,4 +1,4 @@
-"""The client without its transport: what is sent, and what becomes of answers and failures.
+"""The client without its transport: requests, and the decisions of responses and failures.
 
 Both clients, the blocking one and that of asyncio, drive this in the same order: `begin`, one call, then exactly one of
 `answered`, `failed` and `abandoned`.
@@ -21,7 +21,7 @@ from tidegate._request import DescriptorLike, Request
 
 _logger = logging.getLogger("tidegate")
 
-#: What becomes of a request when no answer arrives.
+#: The decision for a request without a response.
 OnFailure: TypeAlias = Literal["open", "closed"]
 #: Called with each decision and the seconds it took.
 Observer: TypeAlias = Callable[[Decision, float], None]

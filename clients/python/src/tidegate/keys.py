@@ -1,4 +1,4 @@
-"""Keys: the entries that tell requests apart.
+"""Keys: the entries of a descriptor, read from requests.
 
 A key reads one entry of a descriptor from a request. Middleware takes a list of them:
 
@@ -8,7 +8,7 @@ from tidegate import keys
 [keys.constant("route", "search"), keys.header("x-api-key", entry="api_key", missing="reject")]
 ```
 
-`missing` has no default: what becomes of a request without the value is a decision about security.
+`missing` has no default: the treatment of a request without the value is a decision about security.
 
 - `"reject"`: the request is refused with 400 (gRPC: INVALID_ARGUMENT).
 - `"allow"`: the request is not limited here.
