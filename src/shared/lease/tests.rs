@@ -234,10 +234,12 @@ fn hits_of_an_earlier_window_open_none() {
         demand: 100,
     };
     assert!(matches!(counter.decide(terms, OLD, 1, at(0)), ExactDecision::Admitted { .. }));
-    assert!(counter.lease(terms, OLD, &request(2, 0, 0), at(10)).unwrap().spend_to >= 3);
-    // The lease and the window are over.
+    assert!(counter.lease(terms, OLD, &request(2, 0, 0), at(59_800)).unwrap().spend_to >= 3);
+    // The lease and the window are over, and the next window is closed again.
     counter.lease(terms, OLD, &request(1, 0, 0), at(60_500)).unwrap();
-    counter.lease(terms, OLD, &request(3, 3, 60_450 * MILLIS), at(60_550)).unwrap();
+    assert!(matches!(counter.decide(terms, OLD, 1, at(60_510)), ExactDecision::Admitted { .. }));
+    assert_eq!(counter.give_back(terms, 1, at(60_520)), 1);
+    counter.lease(terms, OLD, &request(3, 3, 650 * MILLIS), at(60_550)).unwrap();
     assert_eq!(free(&mut counter, terms, at(60_600)), 1_000);
 }
 
