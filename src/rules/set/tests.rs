@@ -172,20 +172,20 @@ const VALID: &str = "\
 domain: d
 descriptors:
   - key: plan
-value: 'go*d'
-share_threshold: true
-metadata: {a: [1, 2]}
-rate_limit: &limit {name: n, unit: minute, unit_multiplier: 5, requests_per_unit: 10, replaces: [{name: o}]}
+    value: 'go*d'
+    share_threshold: true
+    metadata: {a: [1, 2]}
+    rate_limit: &limit {name: n, unit: minute, unit_multiplier: 5, requests_per_unit: 10, replaces: [{name: o}]}
   - key: plan
-rate_limits:
-  - <<: *limit
-    name: other
-    charge: always
-  - {per: 1h30m, requests_per_unit: 0x10, algorithm: fixed_window}
-descriptors:
-  - key: \"user\"
-    shadow_mode: yes
-    rate_limit: {unlimited: true}
+    rate_limits:
+      - <<: *limit
+        name: other
+        charge: always
+      - {per: 1h30m, requests_per_unit: 0x10, algorithm: fixed_window}
+    descriptors:
+      - key: \"user\"
+        shadow_mode: yes
+        rate_limit: {unlimited: true}
 ";
 
 proptest! {
