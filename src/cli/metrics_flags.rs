@@ -1,8 +1,11 @@
 //! Flags of metrics.
 
-use super::Failure;
-use crate::service::{DurationBounds, LimitCountSettings, MeterSettings};
-use clap::Args;
+use super::{Failure, interval};
+use crate::{
+    service::{DurationBounds, LimitCountSettings, MeterSettings},
+    telemetry::{StatsdFormat, StatsdSettings},
+};
+use clap::{Args, ValueEnum};
 use std::time::Duration;
 
 /// What is counted, and how much of it.
@@ -35,9 +38,77 @@ pub(super) struct MetricsFlags {
         value_parser = humantime::parse_duration
     )]
     metrics_duration_buckets: Vec<Duration>,
+    /// Statsd server to push metrics to, over UDP; by default there is none.
+    #[arg(long, env = "TIDEGATE_STATSD", value_name = "HOST:PORT", value_parser = host_and_port)]
+    statsd: Option<String>,
+    /// Dialect of statsd.
+    #[arg(long, env = "TIDEGATE_STATSD_FORMAT", default_value = "statsd", requires = "statsd")]
+    statsd_format: StatsdFormatChoice,
+    /// Time between pushes to statsd.
+    #[arg(long, env = "TIDEGATE_STATSD_INTERVAL", default_value = "10s", value_parser = interval, requires = "statsd")]
+    statsd_interval: Duration,
+    /// First part of the names in statsd, in place of `tidegate_`.
+    #[arg(
+        long,
+        env = "TIDEGATE_STATSD_PREFIX",
+        default_value = "tidegate",
+        value_name = "TEXT",
+        requires = "statsd"
+    )]
+    statsd_prefix: String,
+    /// Tags of every metric, key:value, separated by commas; with --statsd-format dogstatsd.
+    #[arg(
+        long,
+        env = "TIDEGATE_STATSD_TAGS",
+        value_name = "TAGS",
+        value_delimiter = ',',
+        value_parser = tag,
+        requires = "statsd"
+    )]
+    statsd_tags: Vec<(String, String)>,
+}
+
+/// Dialect of statsd.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum StatsdFormatChoice {
+    /// Labels are parts of the name.
+    Statsd,
+    /// Labels are tags, as Datadog's agent reads them.
+    Dogstatsd,
+}
+
+fn host_and_port(text: &str) -> Result<String, String> {
+    let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);
+    match text.rsplit_once(':') {
+        Some((host, port)) if !host.is_empty() && is_port(port) => Ok(text.to_owned()),
+        _ => Err("write host:port, for example 127.0.0.1:8125".to_owned()),
+    }
+}
+
+fn tag(text: &str) -> Result<(String, String), String> {
+    let is_text = |text: &str| !text.is_empty() && !text.contains(['|', '#', '@']);
+    match text.split_once(':') {
+        Some((key, value)) if is_text(key) && is_text(value) => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("write key:value, for example env:prod".to_owned()),
+    }
 }
 
 impl MetricsFlags {
+    pub(super) fn statsd(&self) -> Result<Option<StatsdSettings>, Failure> {
+        let Some(address) = self.statsd.clone() else { return Ok(None) };
+        let format = match self.statsd_format {
+            StatsdFormatChoice::Statsd if !self.statsd_tags.is_empty() => {
+                return Err(Failure(
+                    "--statsd-tags: add --statsd-format dogstatsd; statsd has no tags".to_owned(),
+                ));
+            }
+            StatsdFormatChoice::Statsd => StatsdFormat::Statsd,
+            StatsdFormatChoice::Dogstatsd => StatsdFormat::DogStatsd,
+        };
+        let (prefix, tags) = (self.statsd_prefix.clone(), self.statsd_tags.clone());
+        Ok(Some(StatsdSettings { address, format, interval: self.statsd_interval, prefix, tags }))
+    }
+
     pub(super) fn meters(&self) -> Result<MeterSettings, Failure> {
         let bounds = DurationBounds::new(&*self.metrics_duration_buckets);
         Ok(MeterSettings {

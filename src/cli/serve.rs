@@ -13,7 +13,7 @@ use crate::{
     rules::{LoadOptions, RuleSet},
     server::{self, ListenAddress, Settings},
     store::{self, OnFull, Seed, StoreSettings},
-    telemetry::{self, LogFormat},
+    telemetry::{self, LogFormat, OtlpSettings},
 };
 use clap::{Args, ValueEnum};
 use std::{num::NonZeroUsize, process::ExitCode, sync::Arc, time::Duration};
@@ -24,7 +24,7 @@ use std::{num::NonZeroUsize, process::ExitCode, sync::Arc, time::Duration};
 /// Rule files are read again when they change, and at SIGHUP; one with an error leaves the rules as they are.
 /// SIGTERM and SIGINT drain: health becomes NOT_SERVING, calls in flight complete, the exit code is 0. A second one ends
 /// the process at once.
-/// Traces are exported where OTEL_EXPORTER_OTLP_ENDPOINT is set (docs/operations.md).
+/// Traces and metrics are exported where OTEL_EXPORTER_OTLP_ENDPOINT is set (docs/operations.md).
 #[derive(Args)]
 pub(super) struct Serve {
     /// Set flags by the environment variables of another server: the reference server, envoyproxy/ratelimit
@@ -236,6 +236,8 @@ impl Serve {
             },
             response_options: self.response_options.options(self.read_as.compat)?,
             meters: self.metrics.meters()?,
+            statsd: self.metrics.statsd()?,
+            otlp_metrics: OtlpSettings::from_env().map_err(|error| Failure(error.to_string()))?,
             message_bytes_max: self.bounds.max_message_bytes,
             connections: self.connections.bounds(),
             long_lived_calls: self.connections.long_lived_calls(),

@@ -5,6 +5,7 @@ use super::{
     background::Background,
     handshakes::Ready,
     http_port::{self, HttpPort},
+    pushes::Pushes,
     tls::{PortTls, Tls, TlsOnPlaintext},
     token_file::TokenFile,
     workers::Workers,
@@ -32,6 +33,7 @@ pub(super) struct Listening {
     accepting: JoinSet<()>,
     drain: watch::Sender<bool>,
     traces: Option<Traces>,
+    pushes: Pushes,
 }
 
 /// The state of the HTTP port, and the port if there is one.
@@ -116,6 +118,7 @@ impl Listening {
             accepting.spawn(accept(listener, tls, ready));
         }
         let http = Http::start(settings, &service, tls.on_plaintext("http", clock))?;
+        let pushes = Pushes::start(settings, http.state.metrics(), clock)?;
         if let Some(port) = &http.port {
             for listener in http_listeners {
                 let tls = tls.http(&listener);
@@ -123,7 +126,7 @@ impl Listening {
                 accepting.spawn(accept(listener, tls, port.ready()));
             }
         }
-        Ok(Self { service, health, http, workers, tls, accepting, drain, traces })
+        Ok(Self { service, health, http, workers, tls, accepting, drain, traces, pushes })
     }
 
     /// Shows metrics and rules before the first rules are loaded.
@@ -164,6 +167,8 @@ impl Listening {
         if tokio::join!(workers_end, http_ends).0.is_err() {
             tracing::warn!(timeout = ?settings.drain_timeout, "drain timeout reached; closing the remaining connections");
         }
+        // Waits for threads.
+        let _ = tokio::task::spawn_blocking(|| self.pushes.stop()).await;
         if let Some(traces) = self.traces {
             traces.finish(TRACES_TIMEOUT).await;
         }

@@ -12,6 +12,7 @@ mod handshakes;
 mod http_port;
 mod listening;
 mod memory;
+mod pushes;
 mod service_manager;
 mod settings;
 mod sweeper;

@@ -9,7 +9,7 @@ use crate::{
     rules::{LoadOptions, RuleFilePaths, Source},
     service::{MeterSettings, ResponseOptions},
     shared::store::SharedStore,
-    telemetry::DecisionLog,
+    telemetry::{DecisionLog, OtlpSettings, StatsdSettings},
     transport::ListenAddress,
 };
 use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
@@ -41,6 +41,10 @@ pub struct Settings {
     pub meters: MeterSettings,
     /// The store of shared counters, if there is one.
     pub shared_store: Option<SharedStore>,
+    /// Push of metrics to statsd, if any.
+    pub statsd: Option<StatsdSettings>,
+    /// Push of metrics by OTLP, if any.
+    pub otlp_metrics: Option<OtlpSettings>,
     /// Bytes of one gRPC message before it is decoded.
     pub message_bytes_max: usize,
     /// Bounds on the number of connections.
@@ -60,7 +64,7 @@ pub struct Settings {
 impl Settings {
     /// Whether anything reads the metrics; else nothing is counted.
     pub(super) fn is_measured(&self) -> bool {
-        !self.http_listen.is_empty()
+        !self.http_listen.is_empty() || self.statsd.is_some() || self.otlp_metrics.is_some()
     }
 }
 

@@ -1,5 +1,6 @@
 //! Logs, metrics and traces of the server.
 
+mod collector;
 mod decision_log;
 mod exposition;
 mod logging;
@@ -9,5 +10,8 @@ mod traces;
 pub use decision_log::{DecisionLog, DecisionLogError, DecisionLogSettings, Rotation, SampleRate, Target};
 pub use exposition::MetricsFormat;
 pub use logging::{LogFormat, start_logging, switch_log_level};
-pub use metrics::{ConnectionSources, Metrics, Sources};
+pub use metrics::{
+    ConnectionSources, Metrics, OtlpMetrics, OtlpSettings, OtlpVariableError, Sources, Statsd, StatsdFormat,
+    StatsdSettings,
+};
 pub use traces::{Traces, TracesError, propagators};

@@ -31,6 +31,7 @@ mod sliding_log;
 mod snapshot_commands;
 mod snapshot_faults;
 mod snapshot_kill;
+mod statsd;
 mod streaming_calls;
 #[allow(dead_code, unused_imports, reason = "tests/peers uses the rest")]
 mod support;

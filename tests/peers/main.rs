@@ -17,6 +17,8 @@ mod h2spec;
 mod handbook;
 mod kubernetes;
 mod openapi;
+mod metrics_page;
+mod otlp_metrics;
 mod peer;
 mod prometheus;
 mod shared_store;
@@ -46,6 +48,9 @@ fn main() -> ExitCode {
         handbook::tests,
         kubernetes::tests,
         openapi::tests,
+        metrics_page::tests,
+        metrics_page::python::tests,
+        otlp_metrics::tests,
         traces::tests,
         traces::receiver::tests,
         prometheus::tests,

@@ -46,6 +46,12 @@ pub const PROMETHEUS: Peer = Peer { name: "prometheus", is_here: crate::promethe
 pub const PYTHON_GRPC: Peer =
     Peer { name: "python-grpc", is_here: || runs(Command::new("python3").args(["-c", "import grpc"])) };
 
+/// Python with the package `prometheus_client`, as `python3` on the PATH.
+pub const PYTHON_PROMETHEUS: Peer = Peer {
+    name: "python-prometheus",
+    is_here: || runs(Command::new("python3").args(["-c", "import prometheus_client"])),
+};
+
 /// The right to make namespaces and mount file systems, and the programs that do it.
 pub const CHROOT: Peer = Peer { name: "chroot", is_here: crate::chroot::is_here };
 
@@ -59,7 +65,8 @@ pub const SYSTEMD: Peer = Peer { name: "systemd", is_here: crate::systemd::is_he
 pub const PYTHON_OTLP: Peer = Peer {
     name: "python-otlp",
     is_here: || {
-        let import = "import grpc, opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc";
+        let import = "import grpc, opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc, \
+                      opentelemetry.proto.collector.metrics.v1.metrics_service_pb2_grpc";
         runs(Command::new("python3").args(["-c", import]))
     },
 };

@@ -36,21 +36,23 @@ descriptors:
 ";
 
 /// A receiver of traces; ends with its standard input.
-struct OtlpReceiver {
+pub struct OtlpReceiver {
     child: Child,
-    ports: Value,
+    pub ports: Value,
     spans: Receiver<Value>,
 }
 
 impl OtlpReceiver {
     fn start() -> Self {
-        Self::start_with(&[])
+        Self::start_with("traces", &[])
     }
 
-    fn start_with(args: &[&Path]) -> Self {
+    /// Starts one that prints one signal: `traces` or `metrics`. With the paths of a certificate and its key it has TLS.
+    pub fn start_with(signal: &str, args: &[&Path]) -> Self {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/otlp_receiver.py");
         let mut child = Command::new("python3")
             .arg(script)
+            .arg(signal)
             .args(args)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -68,12 +70,12 @@ impl OtlpReceiver {
         Self { child, ports, spans }
     }
 
-    fn endpoint(&self, transport: &str) -> String {
+    pub fn endpoint(&self, transport: &str) -> String {
         format!("http://127.0.0.1:{}", self.ports[transport])
     }
 
-    fn next(&self) -> Value {
-        self.spans.recv_timeout(PATIENCE).expect("a span arrives")
+    pub fn next(&self) -> Value {
+        self.spans.recv_timeout(PATIENCE).expect("a span or a metric arrives")
     }
 }
 
@@ -162,7 +164,7 @@ async fn a_collector_with_tls_is_trusted_by_its_authority_alone() {
     let ca = replace(&folder.path().join("ca.crt"), &authority.pem);
     let other = replace(&folder.path().join("other.crt"), &Authority::new("other").pem);
     for (transport, protocol) in [("grpc", "grpc"), ("http", "http/protobuf")] {
-        let receiver = OtlpReceiver::start_with(&[&cert, &key]);
+        let receiver = OtlpReceiver::start_with("traces", &[&cert, &key]);
         let endpoint = format!("https://localhost:{}", receiver.ports[transport]);
         let server = |ca: &Path| {
             let ca = ca.to_str().expect("temporary paths are UTF-8");

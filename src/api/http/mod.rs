@@ -90,7 +90,7 @@ impl HttpState {
     }
 
     /// The metrics.
-    pub fn metrics(&self) -> &Metrics {
+    pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
     }
 

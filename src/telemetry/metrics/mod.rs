@@ -2,15 +2,19 @@
 
 mod connections;
 mod limits;
+mod otlp;
 mod page;
 mod process;
 mod server;
 mod shared_store;
 mod sink;
+mod statsd;
 mod text;
 mod tls;
 
 pub use connections::ConnectionSources;
+pub use otlp::{OtlpMetrics, OtlpSettings, OtlpVariableError};
+pub use statsd::{Statsd, StatsdFormat, StatsdSettings};
 
 use self::{page::Page, sink::Sink, text::TextSink};
 use super::{
@@ -72,6 +76,11 @@ impl Metrics {
     /// Reads figures from these sources from now on. Only the first call has an effect.
     pub fn start(&self, sources: Sources) {
         let _ = self.sources.set(sources);
+    }
+
+    /// Writes all metrics.
+    fn write(&self, sink: &mut dyn Sink) -> fmt::Result {
+        write(self.sources.get(), sink)
     }
 
     /// All metrics as text.

@@ -4,9 +4,7 @@ use super::{
     TracesError,
     variables::{Protocol, Variables},
 };
-use crate::transport::TlsClient;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::connect::HttpConnector;
+use crate::telemetry::collector::{Connector, connector, grpc_tls};
 use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response, hyper::HyperClient};
 use opentelemetry_otlp::{
     SpanExporter as Otlp, WithExportConfig as _, WithHttpConfig as _, WithTonicConfig as _,
@@ -17,15 +15,11 @@ use opentelemetry_sdk::{
     trace::{SpanData, SpanExporter},
 };
 use std::{
-    error::Error,
-    fs, io,
-    path::Path,
     pin::Pin,
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 use tokio::runtime::Handle;
-use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 /// Time limit of an HTTP request, beside that of the exporter.
 const HTTP_TIMEOUT: Duration = Duration::from_secs(30);
@@ -63,33 +57,6 @@ impl Reported {
     }
 }
 
-type AnyError = Box<dyn Error + Send + Sync>;
-
-/// TLS of a connection by gRPC. Without a file of authorities, those of the machine are trusted.
-fn grpc_tls(TlsClient { ca, cert_and_key, .. }: &TlsClient) -> Result<ClientTlsConfig, AnyError> {
-    let read = |path: &Path| {
-        fs::read(path).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
-    };
-    let mut config = ClientTlsConfig::new();
-    config = match ca {
-        Some(path) => config.ca_certificate(Certificate::from_pem(read(path)?)),
-        None => config.with_native_roots(),
-    };
-    if let Some((cert, key)) = cert_and_key {
-        config = config.identity(Identity::from_pem(read(cert)?, read(key)?));
-    }
-    Ok(config)
-}
-
-/// Connects by HTTP with the TLS of an endpoint with `https`, or without.
-fn connector(tls: Option<&TlsClient>) -> Result<HttpsConnector<HttpConnector>, AnyError> {
-    let config = match tls {
-        Some(tls) => tls.config_or_system_authorities()?,
-        None => TlsClient::config_without_authorities()?,
-    };
-    Ok(HttpsConnectorBuilder::new().with_tls_config(config).https_or_http().enable_http1().build())
-}
-
 impl SpanExporter for Reported {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let spans = batch.len();
@@ -122,7 +89,7 @@ type Sent = Result<Response<Bytes>, HttpError>;
 #[derive(Clone, Debug)]
 struct OnRuntime {
     runtime: Handle,
-    client: HyperClient<HttpsConnector<HttpConnector>>,
+    client: HyperClient<Connector>,
 }
 
 impl HttpClient for OnRuntime {

@@ -50,6 +50,8 @@ impl InProcess {
             request_limits: RequestLimits::default(),
             response_options: ResponseOptions::default(),
             meters: MeterSettings::default(),
+            statsd: None,
+            otlp_metrics: None,
             message_bytes_max: 64 << 10,
             connections: ConnectionBounds { max: 16, per_peer_max: 16 },
             long_lived_calls: LongLivedBounds::default(),

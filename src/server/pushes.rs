@@ -1,0 +1,39 @@
+//! Threads that push metrics.
+
+use super::{ServeError, Settings};
+use crate::{
+    clock::Clock,
+    telemetry::{Metrics, OtlpMetrics, Statsd},
+};
+use std::sync::Arc;
+
+/// The running pushes.
+pub(super) struct Pushes {
+    statsd: Option<Statsd>,
+    otlp: Option<OtlpMetrics>,
+}
+
+impl Pushes {
+    /// Starts those that the settings name.
+    pub(super) fn start(
+        settings: &Settings,
+        metrics: &Arc<Metrics>,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Self, ServeError> {
+        let failed = |source| ServeError::Start { what: "a push of metrics", source };
+        let statsd = settings.statsd.clone().map(|settings| Statsd::start(settings, Arc::clone(metrics)));
+        let otlp = settings.otlp_metrics.clone();
+        let otlp = otlp.map(|settings| OtlpMetrics::start(settings, Arc::clone(metrics), clock));
+        Ok(Self { statsd: statsd.transpose().map_err(failed)?, otlp: otlp.transpose().map_err(failed)? })
+    }
+
+    /// Pushes once more, and ends the threads.
+    pub(super) fn stop(self) {
+        if let Some(statsd) = self.statsd {
+            statsd.stop();
+        }
+        if let Some(otlp) = self.otlp {
+            otlp.stop();
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Metrics pushed by OTLP, over gRPC or HTTP, as the environment variables of OpenTelemetry configure it.
+//!
+//! OpenTelemetry's SDK cannot export histograms that were counted elsewhere, so its messages are made here, and sent by its
+//! clients.
+
+mod messages;
+mod variables;
+
+pub use variables::{OtlpSettings, OtlpVariableError};
+
+use super::Metrics;
+use crate::{
+    clock::Clock,
+    telemetry::collector::{AnyError, Connector, connector, grpc_tls},
+};
+use messages::{OtlpSink, Period, attribute};
+use opentelemetry_http::{Bytes, HttpClient, hyper::HyperClient};
+use opentelemetry_proto::tonic::{
+    collector::metrics::v1::{ExportMetricsServiceRequest, metrics_service_client::MetricsServiceClient},
+    common::v1::InstrumentationScope,
+    metrics::v1::{Metric, ResourceMetrics, ScopeMetrics},
+    resource::v1::Resource,
+};
+use prost::Message;
+use std::{io, sync::Arc, thread::JoinHandle, time::Duration};
+use tokio::sync::oneshot;
+use tonic::{
+    metadata::MetadataMap,
+    transport::{Channel, Endpoint},
+};
+use variables::Protocol;
+
+/// Longest time of each message at the stop, which waits for it.
+const LAST_PUSH_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The thread that pushes.
+pub struct OtlpMetrics {
+    stop: oneshot::Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl OtlpMetrics {
+    /// Starts to push.
+    pub fn start(settings: OtlpSettings, metrics: Arc<Metrics>, clock: &Arc<dyn Clock>) -> io::Result<Self> {
+        let OtlpSettings { endpoint, protocol, interval, .. } = &settings;
+        tracing::info!(endpoint, %protocol, ?interval, "pushing metrics by OTLP");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let client = {
+            // The channel starts its task on the runtime.
+            let _entered = runtime.enter();
+            Client::new(&settings).map_err(io::Error::other)?
+        };
+        let clock = Arc::clone(clock);
+        let (start, resource) = (clock.now().as_nanos(), resource(&settings));
+        let mut pusher = Pusher { settings, metrics, clock, start, resource, client, is_failing: false };
+        let (stop, mut stopped) = oneshot::channel();
+        let run = move || {
+            runtime.block_on(async {
+                while tokio::time::timeout(pusher.settings.interval, &mut stopped).await.is_err() {
+                    pusher.push().await;
+                }
+                pusher.settings.timeout = pusher.settings.timeout.min(LAST_PUSH_TIMEOUT);
+                pusher.push().await;
+            });
+        };
+        let thread = std::thread::Builder::new().name("otlp-metrics".into()).spawn(run)?;
+        Ok(Self { stop, thread })
+    }
+
+    /// Pushes once more, and ends.
+    pub fn stop(self) {
+        drop(self.stop);
+        // A panic of the thread was printed when it happened, and does not prevent the stop.
+        let _ = self.thread.join();
+    }
+}
+
+/// Attributes of the process, as OpenTelemetry's variables and its SDK state them.
+fn resource(settings: &OtlpSettings) -> Resource {
+    let mut resource = opentelemetry_sdk::Resource::builder()
+        .with_attribute(opentelemetry::KeyValue::new("service.version", env!("CARGO_PKG_VERSION")));
+    if !settings.has_service_name {
+        resource = resource.with_service_name("tidegate");
+    }
+    let resource = resource.build();
+    let attributes = resource.iter().map(|(key, value)| attribute(key.as_str(), &value.as_str())).collect();
+    Resource { attributes, ..Resource::default() }
+}
+
+enum Client {
+    Grpc(MetricsServiceClient<Channel>),
+    Http(HyperClient<Connector>),
+}
+
+impl Client {
+    fn new(settings: &OtlpSettings) -> Result<Self, AnyError> {
+        Ok(match settings.protocol {
+            Protocol::Grpc => {
+                let mut endpoint = Endpoint::from_shared(settings.endpoint.clone())?;
+                if let Some(tls) = &settings.tls {
+                    endpoint = endpoint.tls_config(grpc_tls(tls)?)?;
+                }
+                Self::Grpc(MetricsServiceClient::new(endpoint.connect_lazy()))
+            }
+            Protocol::Http => {
+                Self::Http(HyperClient::new(connector(settings.tls.as_ref())?, settings.timeout, None))
+            }
+        })
+    }
+
+    async fn send(
+        &mut self,
+        message: ExportMetricsServiceRequest,
+        settings: &OtlpSettings,
+    ) -> Result<(), AnyError> {
+        match self {
+            Self::Grpc(client) => {
+                let headers =
+                    settings.headers.iter().map(|(name, value)| Ok((name.parse()?, value.parse()?)));
+                let headers: http::HeaderMap = headers.collect::<Result<_, http::Error>>()?;
+                let metadata = MetadataMap::from_headers(headers);
+                let request = tonic::Request::from_parts(metadata, Default::default(), message);
+                client.export(request).await?;
+            }
+            Self::Http(client) => {
+                let mut request = http::Request::post(&*settings.endpoint)
+                    .header(http::header::CONTENT_TYPE, "application/x-protobuf");
+                for (name, value) in &settings.headers {
+                    request = request.header(name, value);
+                }
+                let response = client.send_bytes(request.body(Bytes::from(message.encode_to_vec()))?).await?;
+                if !response.status().is_success() {
+                    return Err(format!("the receiver responded {}", response.status()).into());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Pusher {
+    settings: OtlpSettings,
+    metrics: Arc<Metrics>,
+    clock: Arc<dyn Clock>,
+    /// Time since which counters count, in nanoseconds since the Unix epoch.
+    start: u64,
+    resource: Resource,
+    client: Client,
+    is_failing: bool,
+}
+
+impl Pusher {
+    async fn push(&mut self) {
+        match self.try_push().await {
+            Ok(()) if std::mem::take(&mut self.is_failing) => {
+                tracing::info!("metrics are pushed by OTLP again")
+            }
+            Ok(()) => {}
+            Err(error) if !std::mem::replace(&mut self.is_failing, true) => tracing::warn!(
+                error,
+                endpoint = self.settings.endpoint,
+                "metrics were not pushed by OTLP; further failures are not logged until a push succeeds"
+            ),
+            Err(_) => {}
+        }
+    }
+
+    async fn try_push(&mut self) -> Result<(), AnyError> {
+        let mut sink = OtlpSink::new(Period { start: self.start, now: self.clock.now().as_nanos() });
+        self.metrics.write(&mut sink)?;
+        for metrics in sink.messages {
+            let message = self.message(metrics);
+            let limit: Duration = self.settings.timeout;
+            tokio::time::timeout(limit, self.client.send(message, &self.settings)).await??;
+        }
+        Ok(())
+    }
+
+    fn message(&self, metrics: Vec<Metric>) -> ExportMetricsServiceRequest {
+        let scope = InstrumentationScope {
+            name: "tidegate".into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            ..InstrumentationScope::default()
+        };
+        let scope_metrics = vec![ScopeMetrics { scope: Some(scope), metrics, ..ScopeMetrics::default() }];
+        let resource = Some(self.resource.clone());
+        let resource_metrics =
+            vec![ResourceMetrics { resource, scope_metrics, ..ResourceMetrics::default() }];
+        ExportMetricsServiceRequest { resource_metrics }
+    }
+}

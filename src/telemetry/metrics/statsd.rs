@@ -1,0 +1,237 @@
+//! Metrics pushed to a statsd server over UDP, by cadence.
+//!
+//! Counters are sent as what they have grown by since the last push, gauges as they are. Each bucket of a histogram that has
+//! grown is one value, its upper bound, with a sample rate of one over the growth.
+
+use super::{
+    Metrics,
+    sink::{Family, Kind, Label, Samples, Sink, Value, WriteSamples},
+};
+use cadence::{
+    BufferedUdpMetricSink, Metric, MetricBuilder, MetricError, MetricResult, StatsdClient, prelude::*,
+};
+use std::{
+    collections::HashMap,
+    fmt,
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket},
+    sync::{Arc, mpsc},
+    time::Duration,
+};
+
+/// Bytes of a packet: what fits an Ethernet frame.
+const PACKET_BYTES: usize = 1432;
+
+/// Time that the last push may take.
+const LAST_PUSH_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Start of the names that the prefix replaces.
+const OWN_PREFIX: &str = "tidegate_";
+
+/// Dialect of statsd.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StatsdFormat {
+    /// Labels are parts of the name.
+    Statsd,
+    /// Labels are DogStatsD tags.
+    DogStatsd,
+}
+
+/// Settings of the push.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StatsdSettings {
+    /// Host and port; the name is resolved at each push.
+    pub address: String,
+    /// The dialect.
+    pub format: StatsdFormat,
+    /// Time between pushes.
+    pub interval: Duration,
+    /// First part of every name.
+    pub prefix: String,
+    /// Tags of every metric; DogStatsD only.
+    pub tags: Vec<(String, String)>,
+}
+
+/// The thread that pushes.
+pub struct Statsd {
+    stop: mpsc::Sender<()>,
+    /// Closed at the end of the thread.
+    ended: mpsc::Receiver<()>,
+}
+
+impl Statsd {
+    /// Starts to push.
+    pub fn start(settings: StatsdSettings, metrics: Arc<Metrics>) -> std::io::Result<Self> {
+        tracing::info!(address = settings.address, interval = ?settings.interval, "pushing metrics to statsd");
+        let (stop, stopped) = mpsc::channel();
+        let mut pusher = Pusher { settings, metrics, sent: Sent::default(), is_failing: false };
+        let (alive, ended) = mpsc::channel();
+        std::thread::Builder::new().name("statsd".into()).spawn(move || {
+            let _alive: mpsc::Sender<()> = alive;
+            while stopped.recv_timeout(pusher.settings.interval) == Err(mpsc::RecvTimeoutError::Timeout) {
+                pusher.push();
+            }
+            pusher.push();
+        })?;
+        Ok(Self { stop, ended })
+    }
+
+    /// Pushes once more, and ends. Does not wait for long: the host's name may not be resolved in time.
+    pub fn stop(self) {
+        drop(self.stop);
+        let _ = self.ended.recv_timeout(LAST_PUSH_TIMEOUT);
+    }
+}
+
+/// Values of the last push.
+#[derive(Default)]
+struct Sent {
+    counters: HashMap<String, u64>,
+    histograms: HashMap<String, Vec<u64>>,
+}
+
+struct Pusher {
+    settings: StatsdSettings,
+    metrics: Arc<Metrics>,
+    sent: Sent,
+    is_failing: bool,
+}
+
+impl Pusher {
+    fn push(&mut self) {
+        match self.try_push() {
+            Ok(()) if std::mem::take(&mut self.is_failing) => {
+                tracing::info!("metrics are pushed to statsd again")
+            }
+            Ok(()) => {}
+            Err(error) if !std::mem::replace(&mut self.is_failing, true) => {
+                let address = &self.settings.address;
+                tracing::warn!(
+                    %error,
+                    address,
+                    "metrics were not pushed to statsd; further failures are not logged until a push succeeds"
+                );
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn try_push(&mut self) -> MetricResult<()> {
+        let client = client(&self.settings)?;
+        let mut sink =
+            StatsdSink { client, format: self.settings.format, sent: &mut self.sent, result: Ok(()) };
+        // Errors are in the result.
+        let _ = self.metrics.write(&mut sink);
+        sink.result?;
+        sink.client.flush()
+    }
+}
+
+fn client(settings: &StatsdSettings) -> MetricResult<StatsdClient> {
+    let mut addresses = settings.address.to_socket_addrs()?;
+    let unknown = || MetricError::from((cadence::ErrorKind::InvalidInput, "the host has no address"));
+    let address = addresses.next().ok_or_else(unknown)?;
+    let any: SocketAddr = match address {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    let sink = BufferedUdpMetricSink::with_capacity(address, UdpSocket::bind(any)?, PACKET_BYTES)?;
+    let mut client = StatsdClient::builder(&settings.prefix, sink);
+    for (key, value) in &settings.tags {
+        client = client.with_tag(key, value);
+    }
+    Ok(client.build())
+}
+
+struct StatsdSink<'p> {
+    client: StatsdClient,
+    format: StatsdFormat,
+    sent: &'p mut Sent,
+    result: MetricResult<()>,
+}
+
+impl Sink for StatsdSink<'_> {
+    fn family(&mut self, family: Family<'_>, write: WriteSamples<'_>) -> fmt::Result {
+        let name = family.name.strip_prefix(OWN_PREFIX).unwrap_or(family.name);
+        write(&mut StatsdSamples { sink: self, name, kind: family.kind })
+    }
+}
+
+struct StatsdSamples<'s, 'p> {
+    sink: &'s mut StatsdSink<'p>,
+    name: &'s str,
+    kind: Kind,
+}
+
+impl Samples for StatsdSamples<'_, '_> {
+    fn sample(&mut self, labels: &[Label<'_>], value: Value<'_>) -> fmt::Result {
+        let StatsdSink { client, format, sent, result } = &mut *self.sink;
+        let texts: Vec<(&str, String)> =
+            labels.iter().map(|(name, value)| (*name, cleaned(value, *format))).collect();
+        // Also identifies the sample from push to push.
+        let dotted = texts.iter().fold(self.name.to_owned(), |mut dotted, (name, value)| {
+            dotted.extend([".", name, ".", value]);
+            dotted
+        });
+        let (name, tags) = match format {
+            StatsdFormat::Statsd => (&*dotted, &[][..]),
+            StatsdFormat::DogStatsd => (self.name, &texts[..]),
+        };
+        *result = match (self.kind, value) {
+            (Kind::Counter, Value::Integer(value)) => {
+                let before = sent.counters.insert(dotted.clone(), value).unwrap_or(0);
+                // A limit that is counted anew has a smaller count.
+                match value.checked_sub(before).unwrap_or(value) {
+                    0 => return Ok(()),
+                    growth => send(client.count_with_tags(name, growth), tags),
+                }
+            }
+            (_, Value::Integer(value)) => send(client.gauge_with_tags(name, value), tags),
+            // Counts are whole numbers in statsd: seconds of CPU time are sent as a gauge.
+            (_, Value::Float(value)) => send(client.gauge_with_tags(name, value), tags),
+            (_, Value::Histogram(histogram)) => {
+                let before = sent.histograms.entry(dotted.clone()).or_default();
+                before.resize(histogram.buckets.len(), 0);
+                let last = histogram.bounds.last();
+                let bounds = histogram.bounds.iter().chain(last);
+                let mut buckets = bounds.zip(&histogram.buckets).zip(before);
+                buckets.try_for_each(|((bound, count), before)| {
+                    let growth = *count - std::mem::replace(before, *count);
+                    let value = client.histogram_with_tags(name, *bound);
+                    match growth {
+                        0 => Ok(()),
+                        1 => send(value, tags),
+                        _ => send(value.with_sampling_rate(1.0 / growth as f64), tags),
+                    }
+                })
+            }
+        };
+        if result.is_ok() { Ok(()) } else { Err(fmt::Error) }
+    }
+}
+
+fn send<'m, T: Metric + From<String>>(
+    metric: MetricBuilder<'m, '_, T>,
+    tags: &'m [(&'m str, String)],
+) -> MetricResult<()> {
+    tags.iter().fold(metric, |metric, (name, value)| metric.with_tag(name, value)).try_send().map(drop)
+}
+
+/// A label's value without the characters that have a meaning where it is written.
+fn cleaned(value: &str, format: StatsdFormat) -> String {
+    let is_allowed = |character: char| match format {
+        StatsdFormat::Statsd => character.is_alphanumeric() || "_-".contains(character),
+        StatsdFormat::DogStatsd => !",|#@".contains(character) && !character.is_control(),
+    };
+    value.chars().map(|character| if is_allowed(character) { character } else { '_' }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn characters_of_the_protocol_are_replaced_in_values_of_labels() {
+        assert_eq!(cleaned("api key → a.b|c", StatsdFormat::Statsd), "api_key___a_b_c");
+        assert_eq!(cleaned("api key → a.b|c,d\ne", StatsdFormat::DogStatsd), "api key → a.b_c_d_e");
+    }
+}

@@ -1,0 +1,123 @@
+//! Metrics that a real server pushes to statsd.
+
+use crate::support::{Server, rules_file};
+use std::{collections::BTreeMap, net::UdpSocket, time::Duration};
+
+const RULES: &str = "
+domain: shop
+descriptors:
+  - { key: user, rate_limit: { name: per_user, unit: day, requests_per_unit: 4 } }
+";
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A statsd server that adds counters up, and keeps the last of each gauge.
+struct Receiver {
+    socket: UdpSocket,
+    sums: BTreeMap<String, f64>,
+}
+
+impl Receiver {
+    fn new() -> Self {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        socket.set_read_timeout(Some(PATIENCE)).expect("not zero");
+        Self { socket, sums: BTreeMap::new() }
+    }
+
+    fn address(&self) -> String {
+        self.socket.local_addr().expect("it is bound").to_string()
+    }
+
+    /// Receives packets until the value of this line, its name with its tags, is that.
+    fn receive_until(&mut self, name: &str, value: f64) {
+        while self.sums.get(name) != Some(&value) {
+            let mut packet = [0; 4096];
+            let bytes = self.socket.recv(&mut packet);
+            let bytes = bytes.unwrap_or_else(|error| panic!("{name} {value}: {error}; {:#?}", self.sums));
+            assert!(bytes <= 1432, "longer than a frame: {bytes}");
+            std::str::from_utf8(&packet[..bytes]).expect("UTF-8").lines().for_each(|line| self.line(line));
+        }
+    }
+
+    fn line(&mut self, line: &str) {
+        let (name, rest) = line.split_once(':').expect("name:value");
+        let parts: Vec<&str> = rest.split('|').collect();
+        let value: f64 = parts[0].parse().unwrap_or_else(|_| panic!("a number: {line}"));
+        let part = |start: &str| parts.iter().find_map(|part| part.strip_prefix(start));
+        let name = part("#").map_or(name.to_owned(), |tags| format!("{name} {tags}"));
+        match parts[1] {
+            "c" => *self.sums.entry(name).or_default() += value,
+            "g" => _ = self.sums.insert(name, value),
+            // The number of values.
+            "h" => {
+                let rate: f64 = part("@").map_or(1.0, |rate| rate.parse().expect("a rate"));
+                *self.sums.entry(name).or_default() += (1.0 / rate).round();
+            }
+            other => panic!("{other}: {line}"),
+        }
+    }
+}
+
+async fn hit(server: &Server, times: usize) {
+    let mut client = server.client().await;
+    for _ in 0..times {
+        client.hit("shop", &[("user", "ann")]).await.expect("a response");
+    }
+}
+
+fn start(receiver: &Receiver, args: &[&str]) -> Server {
+    let pushed = ["--statsd", &receiver.address(), "--statsd-interval", "50ms"];
+    Server::with_rules(rules_file(RULES).path(), &[&pushed, args].concat())
+}
+
+#[tokio::test]
+async fn statsd_receives_growth_of_counters_gauges_and_histograms() {
+    let mut receiver = Receiver::new();
+    let server = start(&receiver, &[]);
+    hit(&server, 6).await;
+    let denied = "tidegate.limit_hits.domain.shop.limit.per_user.outcome.denied";
+    receiver.receive_until(denied, 2.0);
+    receiver.receive_until("tidegate.decision_duration_seconds.code.ok", 4.0);
+    hit(&server, 3).await;
+    receiver.receive_until(denied, 5.0);
+    receiver.receive_until("tidegate.decision_duration_seconds.code.over_limit", 5.0);
+    receiver.receive_until("tidegate.limit_max_hits.domain.shop.limit.per_user", 4.0);
+    assert!(receiver.sums["tidegate.process_resident_memory_bytes"] > 1e6);
+}
+
+#[tokio::test]
+async fn dogstatsd_receives_labels_as_tags_and_the_last_values_at_the_stop() {
+    let mut receiver = Receiver::new();
+    let args = [
+        ["--statsd-format", "dogstatsd"],
+        ["--statsd-tags", "env:test,zone:b"],
+        ["--statsd-prefix", "limits"],
+        ["--statsd-interval", "1h"],
+    ];
+    let address = receiver.address();
+    let args = [&["--statsd", &address], &*args.concat()].concat();
+    let server = Server::with_rules(rules_file(RULES).path(), &args);
+    hit(&server, 6).await;
+    assert_eq!(server.terminate().code(), Some(0));
+    receiver.receive_until("limits.requests env:test,zone:b,code:over_limit", 2.0);
+    let name = "limits.limit_hits env:test,zone:b,domain:shop,limit:per_user,outcome:denied";
+    receiver.receive_until(name, 2.0);
+}
+
+#[tokio::test]
+async fn a_server_whose_statsd_cannot_be_resolved_serves() {
+    // Too long for a name, so that no resolver is called.
+    let host = format!("{}.invalid:8125", "x".repeat(70));
+    let args = ["--statsd", &host, "--statsd-interval", "10ms"];
+    let server = Server::with_rules(rules_file(RULES).path(), &args);
+    hit(&server, 1).await;
+    for _ in 0..2_000 {
+        let warnings = server.log().iter().filter(|line| line.contains("were not pushed to statsd")).count();
+        if warnings > 0 {
+            assert_eq!(warnings, 1);
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("not logged: {:#?}", server.log());
+}
