@@ -10,14 +10,15 @@ mod authority;
 mod chroot;
 mod compose;
 mod control_plane;
+mod dashboard;
 mod envoy;
 mod envoy_process;
 mod full_disk;
 mod h2spec;
 mod handbook;
 mod kubernetes;
-mod openapi;
 mod metrics_page;
+mod openapi;
 mod otlp_metrics;
 mod peer;
 mod prometheus;
@@ -47,9 +48,9 @@ fn main() -> ExitCode {
         h2spec::tests,
         handbook::tests,
         kubernetes::tests,
-        openapi::tests,
         metrics_page::tests,
         metrics_page::python::tests,
+        openapi::tests,
         otlp_metrics::tests,
         traces::tests,
         traces::receiver::tests,

@@ -1,6 +1,9 @@
 //! The alerts and the dashboard of `deploy/`, against a real Prometheus that scrapes a server under load.
 
-use crate::support::{Server, rules_file};
+use crate::{
+    dashboard::{self, Panel},
+    support::{Client, Server, rules_file},
+};
 use serde_json::Value;
 use std::{
     collections::BTreeMap,
@@ -17,7 +20,7 @@ pub fn is_here() -> bool {
     tools.iter().all(|tool| crate::peer::runs(Command::new(tool).arg("--version")))
 }
 
-/// Rules for which every outcome exists, but those of queues.
+/// Rules for which every outcome exists.
 const RULES: &str = "
 domain: shop
 descriptors:
@@ -26,7 +29,11 @@ descriptors:
   - key: path
     shadow_mode: true
     rate_limit: { name: per-path, unit: minute, requests_per_unit: 20 }
+  - key: job
+    rate_limit: { name: per-job, unit: second, requests_per_unit: 200, algorithm: leaky_bucket, burst: 1, max_wait: 5s }
 ";
+/// Rounds of load for the picture, at half a second each.
+const PICTURE_ROUNDS: u32 = 100;
 /// Attempts at half a second each, until a query has to return data.
 const ATTEMPTS: u32 = 80;
 
@@ -96,6 +103,18 @@ impl Prometheus {
     }
 }
 
+impl Prometheus {
+    /// The samples of an expression since the start.
+    fn range(&self, expression: &str) -> Value {
+        let output = Command::new("promtool")
+            .args(["query", "range", "-o", "json", "--step", "1s", &self.url, expression])
+            .output()
+            .expect("promtool runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+}
+
 impl Drop for Prometheus {
     fn drop(&mut self) {
         let _ = self.process.kill();
@@ -117,23 +136,18 @@ fn alerts() -> BTreeMap<String, String> {
     rules.flatten().map(|rule| value(rule).expect("an alert with a comparison at its end")).collect()
 }
 
-/// The queries of each panel, with the dashboard's variables set to all servers and all domains.
-fn panels() -> BTreeMap<String, String> {
+fn panels() -> Vec<Panel> {
     let text = fs::read_to_string(deploy("grafana/tidegate.json")).expect("the dashboard");
-    let dashboard: Value = serde_json::from_str(&text).expect("JSON");
-    let mut queries = BTreeMap::new();
-    for panel in dashboard["panels"].as_array().expect("panels") {
-        for target in panel["targets"].as_array().into_iter().flatten() {
-            let expression = target["expr"].as_str().expect("a query");
-            let expression = expression.replace("$instance", ".*").replace("$domain", ".*");
-            let expression = expression.replace("$job", "tidegate").replace("$__rate_interval", "1m");
-            assert!(!expression.contains('$'), "{expression}");
-            let title = panel["title"].as_str().expect("a title");
-            let id = target["refId"].as_str().expect("an id");
-            queries.insert(format!("{title} {id}"), expression);
-        }
-    }
-    queries
+    dashboard::panels(&serde_json::from_str(&text).expect("JSON"))
+}
+
+/// The queries of all panels, by title and number.
+fn queries() -> BTreeMap<String, String> {
+    let of_panel = |panel: Panel| {
+        let title = panel.title;
+        panel.queries.into_iter().map(move |query| (format!("{title} {}", query.id), query.expression))
+    };
+    panels().into_iter().flat_map(of_panel).collect()
 }
 
 /// A server with everything on that has metrics, and the address of its HTTP port.
@@ -161,23 +175,50 @@ fn server(folder: &tempfile::TempDir) -> (Server, String) {
     (server, address)
 }
 
+/// Some requests of every kind.
+async fn load(client: &mut Client, round: u32) {
+    for hit in 0..30 {
+        let (user, path) = (format!("{}", hit % 3), format!("/{}", round % 3));
+        client.hit("shop", &[("client", &user)]).await.expect("a response");
+        client.hit("shop", &[("path", &path)]).await.expect("a response");
+        client.hit("shop", &[("job", "")]).await.expect("a response");
+    }
+    client.hit("elsewhere", &[("client", "a")]).await.expect("a response");
+    client.hit("", &[("client", "a")]).await.expect_err("a domain is required");
+}
+
+/// Draws the dashboard after some more load, to the path in `TIDEGATE_DASHBOARD_PICTURE` if it is set.
+async fn picture(prometheus: &Prometheus, server: &Server, client: &mut Client) {
+    let Some(path) = std::env::var_os("TIDEGATE_DASHBOARD_PICTURE") else { return };
+    for round in 0..PICTURE_ROUNDS {
+        let others = (0..round % 5).map(|_| server.client());
+        for other in others {
+            load(&mut other.await, round).await;
+        }
+        load(client, round).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    let drawn = panels().into_iter().map(|panel| {
+        let lines = panel.queries.iter().flat_map(|query| query.lines(&prometheus.range(&query.expression)));
+        let lines = lines.collect();
+        (panel, lines)
+    });
+    fs::write(&path, dashboard::svg(&drawn.collect::<Vec<_>>())).expect("the picture can be written");
+}
+
 async fn every_panel_and_every_alert_has_data_of_a_server_under_load() {
     let folder = tempfile::tempdir().expect("a directory");
     let (server, address) = server(&folder);
     let prometheus = Prometheus::start(&address);
     let mut client = server.client().await;
-    let queries: BTreeMap<String, String> = alerts().into_iter().chain(panels()).collect();
+    let queries: BTreeMap<String, String> = alerts().into_iter().chain(queries()).collect();
     assert!(queries.len() > 30, "only {} queries", queries.len());
     let mut silent: Vec<&String> = queries.keys().collect();
     for round in 0..ATTEMPTS {
-        for hit in 0..30 {
-            let (user, path) = (format!("{}", hit % 3), format!("/{}", round % 3));
-            client.hit("shop", &[("client", &user)]).await.expect("an answer");
-            client.hit("shop", &[("path", &path)]).await.expect("an answer");
-        }
-        client.hit("elsewhere", &[("client", "a")]).await.expect("an answer");
+        load(&mut client, round).await;
         silent.retain(|name| prometheus.query(&queries[*name]).is_empty());
         if silent.is_empty() {
+            picture(&prometheus, &server, &mut client).await;
             return;
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
