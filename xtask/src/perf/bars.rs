@@ -4,7 +4,8 @@ use super::{
     in_process::{DECIDE_1_M_KEYS, DECIDE_1000_KEYS, LIMITER, TWO_THREADS},
     results::{Figure, Results, Spread},
     scenario::{
-        FEW_KEYS, FOUR_DESCRIPTORS, MANY_KEYS, MANY_RULES, OPEN, SATURATED, TLS, TRACEPARENT, UNLOADED,
+        FEW_KEYS, FOUR_DESCRIPTORS, MANY_KEYS, MANY_RULES, MANY_SERIES, METRICS, OPEN, SATURATED,
+        THOUSAND_LIMITS, TLS, TRACEPARENT, UNLOADED,
     },
 };
 use std::fmt;
@@ -75,6 +76,16 @@ pub(super) const BARS: &[Bar] = &[
         about: "CPU with a traceparent that varies, unsampled, against none",
         measure: Measure::Ratio(TRACEPARENT, (SATURATED, OURS), Figure::CpuMicros),
         bound: Bound::AtMost(1.15),
+    },
+    Bar {
+        about: "CPU with metrics of 1,000 limits, against none",
+        measure: Measure::Ratio(METRICS, (THOUSAND_LIMITS, OURS), Figure::CpuMicros),
+        bound: Bound::AtMost(1.03),
+    },
+    Bar {
+        about: "scrape with 10,000 limits under load, ms",
+        measure: Measure::Value(MANY_SERIES, OURS, Figure::ScrapeMillis),
+        bound: Bound::AtMost(50.0),
     },
     Bar {
         about: "CPU with 1 M live keys, against 1,000",

@@ -4,6 +4,7 @@ use super::{
     machine::{CoreUse, Machine},
     results::Figure,
     scenario::Scenario,
+    scrape::Scraper,
     server::{Binaries, Running, Server},
 };
 use crate::Failure;
@@ -19,6 +20,8 @@ pub(super) struct Run {
     p999_micros: f64,
     /// Resident memory of the server before the first request, in MiB.
     resident_mib: f64,
+    /// Longest scrape of the metrics, if they were scraped.
+    scrape_millis: Option<f64>,
     /// Share of the core that other processes used during the run.
     pub(super) disturbance: f64,
 }
@@ -35,8 +38,8 @@ impl Run {
         )
     }
 
-    pub(super) fn figures(&self) -> [(Figure, f64); 7] {
-        [
+    pub(super) fn figures(&self) -> Vec<(Figure, f64)> {
+        let figures = [
             (Figure::PerSecond, self.per_second),
             (Figure::CpuMicros, self.cpu_micros),
             (Figure::P50Micros, self.p50_micros),
@@ -44,7 +47,8 @@ impl Run {
             (Figure::P999Micros, self.p999_micros),
             (Figure::ResidentMib, self.resident_mib),
             (Figure::Disturbance, self.disturbance),
-        ]
+        ];
+        figures.into_iter().chain(self.scrape_millis.map(|millis| (Figure::ScrapeMillis, millis))).collect()
     }
 }
 
@@ -64,8 +68,10 @@ pub(super) fn measure(
         bench(&running, machine, binaries, scenario.load, &["--in-order", "--requests", &count])?;
     }
     let before = CoreUse::read(machine.core(0), running.pid())?;
+    let scraper = running.http.map(Scraper::start);
     let duration = format!("{seconds}s");
     let report = bench(&running, machine, binaries, scenario.load, &["--duration", &duration])?;
+    let scrape_millis = scraper.map(Scraper::finish).transpose()?;
     let disturbance = CoreUse::read(machine.core(0), running.pid())?.others_since(&before);
 
     let number = |pointer: &str| {
@@ -81,6 +87,7 @@ pub(super) fn measure(
         p99_micros: number("/latency_us/p99")?,
         p999_micros: number("/latency_us/p99.9")?,
         resident_mib,
+        scrape_millis,
         disturbance,
     })
 }

@@ -11,6 +11,7 @@ mod machine;
 mod plot;
 mod results;
 mod scenario;
+mod scrape;
 mod server;
 
 use crate::Failure;

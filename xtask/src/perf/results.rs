@@ -13,6 +13,7 @@ pub(super) enum Figure {
     P999Micros,
     ResidentMib,
     Disturbance,
+    ScrapeMillis,
     Nanos,
     Ratio,
 }
@@ -27,6 +28,7 @@ impl Figure {
             Self::P999Micros => "p99.9_us",
             Self::ResidentMib => "resident_mib",
             Self::Disturbance => "core_share_of_others",
+            Self::ScrapeMillis => "scrape_ms",
             Self::Nanos => "ns",
             Self::Ratio => "ratio",
         }

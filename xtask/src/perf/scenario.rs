@@ -13,6 +13,8 @@ pub(super) struct Scenario {
     pub(super) sibling_rules: u32,
     /// Whether the servers have TLS; the load then needs `--tls-insecure`.
     pub(super) tls: bool,
+    /// Whether the server has an HTTP port, whose metrics are scraped during the load.
+    pub(super) metrics: bool,
     /// Number of counters created before the measurement.
     pub(super) counters_before: u64,
 }
@@ -23,6 +25,9 @@ pub(super) const UNLOADED: &str = "unloaded";
 pub(super) const OPEN: &str = "open 20,000/s";
 pub(super) const FOUR_DESCRIPTORS: &str = "4 descriptors";
 pub(super) const MANY_RULES: &str = "10,000 rules";
+pub(super) const THOUSAND_LIMITS: &str = "1,000 limits";
+pub(super) const METRICS: &str = "1,000 limits, metrics";
+pub(super) const MANY_SERIES: &str = "10,000 limits, metrics";
 pub(super) const TRACEPARENT: &str = "traceparent";
 pub(super) const FEW_KEYS: &str = "1,000 keys";
 pub(super) const MANY_KEYS: &str = "1 M keys";
@@ -34,6 +39,9 @@ const FOUR_BY_SIXTEEN: [&str; 4] = ["--connections", "4", "--streams", "16"];
 
 /// One descriptor of two entries, uniform over the rules.
 const TWO_ENTRIES: [&str; 2] = ["--descriptor", "plan=plan-{key%10},remote_address={ip}"];
+
+/// The same, uniform over a thousand rules.
+const THOUSAND_PLANS: [&str; 2] = ["--descriptor", "plan=plan-{key%1000},remote_address={ip}"];
 
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario { name: SATURATED, servers: ALL, load: &saturated(TWO_ENTRIES, "100000"), ..TEN_RULES },
@@ -93,6 +101,26 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         ..TEN_RULES
     },
     Scenario {
+        name: THOUSAND_LIMITS,
+        load: &saturated(THOUSAND_PLANS, "100000"),
+        sibling_rules: 1_000,
+        ..TEN_RULES
+    },
+    Scenario {
+        name: METRICS,
+        load: &saturated(THOUSAND_PLANS, "100000"),
+        sibling_rules: 1_000,
+        metrics: true,
+        ..TEN_RULES
+    },
+    Scenario {
+        name: MANY_SERIES,
+        load: &saturated(["--descriptor", "plan=plan-{key%10000},remote_address={ip}"], "100000"),
+        sibling_rules: 10_000,
+        metrics: true,
+        ..TEN_RULES
+    },
+    Scenario {
         name: TRACEPARENT,
         load: &[
             "--connections",
@@ -116,8 +144,15 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-const TEN_RULES: Scenario =
-    Scenario { name: "", servers: OURS, load: &[], sibling_rules: 10, tls: false, counters_before: 0 };
+const TEN_RULES: Scenario = Scenario {
+    name: "",
+    servers: OURS,
+    load: &[],
+    sibling_rules: 10,
+    tls: false,
+    metrics: false,
+    counters_before: 0,
+};
 
 const fn saturated(descriptor: [&'static str; 2], keys: &'static str) -> [&'static str; 8] {
     let [c, connections, s, streams] = FOUR_BY_SIXTEEN;

@@ -75,10 +75,19 @@ impl Binaries {
     }
 }
 
+/// A port that is free now. Another process could take it before the server binds it; unlikely enough here.
+fn free_port() -> Result<SocketAddr, Failure> {
+    TcpListener::bind("127.0.0.1:0")
+        .and_then(|listener| listener.local_addr())
+        .map_err(|error| format!("there is no free port: {error}"))
+}
+
 /// A running server; killed when dropped.
 pub(super) struct Running {
     child: Child,
     pub(super) address: SocketAddr,
+    /// Address of the HTTP port, if there is one.
+    pub(super) http: Option<SocketAddr>,
 }
 
 impl Running {
@@ -89,10 +98,8 @@ impl Running {
         machine: &Machine,
         binaries: &Binaries,
     ) -> Result<Self, Failure> {
-        // Another process could take the port before the server binds it; unlikely enough here.
-        let address = TcpListener::bind("127.0.0.1:0")
-            .and_then(|listener| listener.local_addr())
-            .map_err(|error| format!("there is no free port: {error}"))?;
+        let address = free_port()?;
+        let http = scenario.metrics.then(free_port).transpose()?;
         let mut command = match server {
             Server::Tidegate => {
                 let rules = binaries.scratch.join("perf-rules.yaml");
@@ -101,6 +108,9 @@ impl Running {
                 let mut command = machine.on_core(0, &binaries.tidegate);
                 command.args(["serve", "--threads", "1", "--listen"]).arg(address.to_string());
                 command.arg("--rules").arg(rules);
+                if let Some(http) = http {
+                    command.arg("--http-listen").arg(http.to_string());
+                }
                 command
             }
             Server::Tonic | Server::Hyper => {
@@ -119,7 +129,7 @@ impl Running {
             .stderr(Stdio::null())
             .spawn()
             .map_err(|error| format!("{} cannot be started: {error}", server.name()))?;
-        let mut running = Self { child, address };
+        let mut running = Self { child, address, http };
         running.wait_until_it_listens().map_err(|failure| format!("{} {failure}", server.name()))?;
         Ok(running)
     }
