@@ -89,7 +89,7 @@ fn resource(settings: &OtlpSettings) -> Resource {
 
 enum Client {
     Grpc(MetricsServiceClient<Channel>),
-    Http(HyperClient<Connector>),
+    Http(Box<HyperClient<Connector>>),
 }
 
 impl Client {
@@ -103,7 +103,8 @@ impl Client {
                 Self::Grpc(MetricsServiceClient::new(endpoint.connect_lazy()))
             }
             Protocol::Http => {
-                Self::Http(HyperClient::new(connector(settings.tls.as_ref())?, settings.timeout, None))
+                let connector = connector(settings.tls.as_ref())?;
+                Self::Http(Box::new(HyperClient::new(connector, settings.timeout, None)))
             }
         })
     }
