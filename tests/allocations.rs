@@ -99,3 +99,62 @@ fn a_new_counter_allocates_so_that_the_count_is_known_to_count() {
     let request = request(&["sliding_window"], Hits::ONE);
     assert!(measure(|| _ = limiter.pin().decide(&request, at(0))).count_total > 0);
 }
+
+/// Decisions that are logged, or left out of the sample.
+#[cfg(feature = "server")]
+mod logged {
+    use super::{limiter, measure, request};
+    use std::{path::PathBuf, sync::Arc};
+    use tidegate::{
+        clock::{Clock, SystemClock},
+        limit::{Hits, Request, RequestLimits},
+        rules::Redaction,
+        service::{CallOrigin, RateLimitService},
+        telemetry::{DecisionLog, DecisionLogSettings, Rotation, SampleRate, Target},
+    };
+
+    /// Allocations of the thread that decides, for so many decisions of which a share is logged, and the number of lines written.
+    fn allocations(share: f64, decisions: usize) -> (u64, u64) {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let sample = SampleRate::new(share).expect("a share");
+        let settings = DecisionLogSettings {
+            target: Target::File(PathBuf::from("/dev/null")),
+            sample,
+            sample_denials: sample,
+            rotation: Rotation::default(),
+            queue_bytes: 1 << 20,
+            values: Redaction::Plain,
+            salt: Vec::new(),
+        };
+        let log = DecisionLog::start(settings, Arc::clone(&clock)).expect("a device that takes all");
+        let limiter = Arc::new(limiter(super::RULES));
+        log.set_limiter(&limiter);
+        let service = RateLimitService::new(limiter, clock, RequestLimits::default())
+            .with_readers(vec![Arc::new(log.clone())]);
+        let calls: Vec<Request<'_>> =
+            ["sliding_window", "several", "no_rule"].map(|key| request(&[key], Hits::ONE)).into();
+        let decide = |decisions: usize| {
+            for _ in 0..decisions / calls.len() {
+                service.decide_batch(&calls, |call| call, |_| CallOrigin::default(), |_, _| {});
+            }
+        };
+        // Makes the counters, and the memory of the queue: the writer exchanges its two halves.
+        decide(100_000);
+        let counted = measure(|| decide(decisions)).count_total;
+        log.finish();
+        (counted, log.written())
+    }
+
+    #[test]
+    fn a_decision_that_is_not_in_the_sample_allocates_nothing() {
+        assert_eq!(allocations(0.0, 30_000), (0, 0));
+    }
+
+    /// Its facts are copied to memory of the queue that is reused.
+    #[test]
+    fn a_logged_decision_allocates_nothing() {
+        let (counted, written) = allocations(1.0, 3_000);
+        assert!(written > 1_000, "{written} lines");
+        assert_eq!(counted, 0);
+    }
+}

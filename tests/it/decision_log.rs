@@ -1,11 +1,12 @@
 //! The decision log of a real server: its lines, redaction, sampling, rotation, and what it survives.
 
-use crate::support::{Client, Server, descriptor, rules_file};
+use crate::support::{Client, Server, descriptor, http1, rules_file};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::{
     fs::read_to_string,
     io::{BufRead, BufReader},
+    net::Ipv4Addr,
     os::unix::net::UnixListener,
     path::Path,
     time::Duration,
@@ -288,6 +289,48 @@ async fn a_target_that_takes_nothing_delays_no_decision_and_loses_counted_lines(
     let missing = tokio::task::spawn_blocking(move || missing.recv_timeout(Duration::from_secs(20)));
     let missing = missing.await.expect("it ends").expect("the number of missing decisions");
     assert!((1..=300).contains(&missing), "{missing}");
+}
+
+/// The lines that the metrics count under a result.
+async fn counted(server: &Server, result: &str) -> u64 {
+    let page = http1::fetch(Ipv4Addr::LOCALHOST, server.admin_port(), http::Request::get("/metrics")).await;
+    let page = String::from_utf8(page.expect("a page").into_body()).expect("UTF-8");
+    let series = format!("tidegate_decision_log_lines_total{{result=\"{result}\"}} ");
+    let line = page.lines().find_map(|line| line.strip_prefix(&series)).unwrap_or_else(|| panic!("{page}"));
+    line.parse().expect("a number")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_loses_counted_lines_and_delays_no_decision_and_the_log_recovers() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("log");
+    // A device that takes no byte: ENOSPC.
+    std::os::unix::fs::symlink("/dev/full", &path).expect("linked");
+    let rules = rules_file(RULES);
+    let log = path.to_str().expect("temporary paths are UTF-8");
+    let server = Server::with_rules(rules.path(), &["--http-listen", "127.0.0.1:0", "--decision-log", log]);
+    let mut client = server.client().await;
+    let mut decided = 0;
+    while counted(&server, "failed").await == 0 {
+        let entries = [("user", "a")];
+        let decision = tokio::time::timeout(Duration::from_secs(5), client.hit("edge", &entries));
+        decision.await.expect("a decision does not wait for the log").expect("a decision");
+        decided += 1;
+        assert!(decided < 10_000, "no line failed");
+    }
+    assert_eq!(counted(&server, "written").await, 0);
+    assert!(
+        server.log().iter().any(|line| line.contains("the decision log takes no lines")),
+        "{:#?}",
+        server.log()
+    );
+    std::fs::remove_file(&path).expect("removed");
+    server.signal(Signal::USR2);
+    wait_for(|| path.exists().then_some(()));
+    client.hit("edge", &[("user", "after")]).await.expect("a decision");
+    let lines = wait_for(|| Some(lines_of(&path)).filter(|lines| users(lines).contains(&"after")));
+    assert!(counted(&server, "written").await >= lines.len() as u64 - 1);
+    assert!(server.terminate().success());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -143,6 +143,36 @@ async fn a_disk_that_fills_up_during_a_large_snapshot_delays_neither_stop_nor_st
     logged_more(&server, "snapshot written", 0).await;
 }
 
+async fn the_decision_log_is_written_again_once_its_full_disk_has_room() {
+    let (disk, rules) = (SmallDisk::mount("size=1m").expect("mounting works"), rules_file(RULES));
+    let (path, filler) = (disk.0.path().join("log"), disk.0.path().join("filler"));
+    let log = path.to_str().expect("temporary paths are UTF-8");
+    let server = Server::with_rules(rules.path(), &["--decision-log", log]);
+    let mut client = server.client().await;
+    assert!(fs::write(&filler, vec![1; 2 << 20]).is_err(), "the disk is not full");
+    let mut left = 1_000;
+    while messages(&server, "the decision log takes no lines") == 0 {
+        left -= 1;
+        assert_eq!(hit(&mut client, "alice").await, left, "a full disk changes no decision");
+        assert!(left > 0, "writing to a full disk never failed: {:#?}", server.log());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    fs::remove_file(&filler).unwrap();
+    hit(&mut client, "bob").await;
+    for _ in 0..1000 {
+        if fs::read_to_string(&path).is_ok_and(|text| text.contains("bob")) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(server.terminate().success());
+    let text = fs::read_to_string(&path).expect("text");
+    assert!(text.contains("bob") && text.ends_with('\n'), "{text}");
+    for line in text.lines() {
+        serde_json::from_str::<serde_json::Value>(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    }
+}
+
 /// Whether this process may mount file systems.
 pub fn can_mount() -> bool {
     SmallDisk::mount("size=1m").is_some()
@@ -151,4 +181,5 @@ pub fn can_mount() -> bool {
 crate::tests_with! { MOUNT:
     decisions_continue_on_a_full_disk_and_snapshots_recover,
     a_disk_that_fills_up_during_a_large_snapshot_delays_neither_stop_nor_start,
+    the_decision_log_is_written_again_once_its_full_disk_has_room,
 }

@@ -61,6 +61,7 @@ fn main() -> ExitCode {
         shared_store::operators::tests,
         systemd::tests,
         tls::envoy::tests,
+        tls::grpc_go::tests,
         tls::grpcurl::tests,
         tls::openssl::tests,
         tls::python::tests,

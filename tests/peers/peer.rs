@@ -38,6 +38,8 @@ pub const KUBERNETES: Peer = Peer { name: "kubernetes", is_here: crate::kubernet
 
 /// Go, with the modules of `tests/peers/control_plane` downloaded.
 pub const CONTROL_PLANE: Peer = Peer { name: "control-plane", is_here: crate::control_plane::is_here };
+/// Go, with the modules of `tests/peers/grpc_go` downloaded.
+pub const GO: Peer = Peer { name: "go", is_here: crate::tls::grpc_go::is_here };
 
 /// Prometheus, and promtool.
 pub const PROMETHEUS: Peer = Peer { name: "prometheus", is_here: crate::prometheus::is_here };

@@ -144,6 +144,9 @@ async fn s_client_negotiates_both_versions_and_is_refused_without_a_certificate(
     panic!("{expected:#?} are not all in\n{page}");
 }
 
+/// A request of the domain `demo`, with one descriptor: api_key = a.
+const MESSAGE: &str = "0a0464656d6f120e0a0c0a076170695f6b6579120161";
+
 /// Makes a call over mutual TLS.
 const PYTHON: &str = "
 import grpc, sys
@@ -157,12 +160,26 @@ with grpc.secure_channel(target, credentials) as channel:
 
 async fn grpc_python_calls_over_mutual_tls() {
     let mutual = Mutual::start(&["--tls-allow-san", "envoy"]);
-    // Domain `demo`, and one descriptor: api_key = a.
-    let message = "0a0464656d6f120e0a0c0a076170695f6b6579120161";
     let mut command = Command::new("python3");
     let target = format!("localhost:{}", mutual.port());
-    command.args(["-c", PYTHON, &target, text(mutual.folder.path()), message]);
+    command.args(["-c", PYTHON, &target, text(mutual.folder.path()), MESSAGE]);
     let response = succeeded(&command.output().expect("python3 can be run"));
+    assert!(response.starts_with("0801"), "OK is field 1: {response}");
+}
+
+fn grpc_go() -> Command {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/grpc_go");
+    let mut command = Command::new("go");
+    command.current_dir(folder).env("GOPROXY", "off");
+    command
+}
+
+async fn grpc_go_calls_over_mutual_tls() {
+    let mutual = Mutual::start(&["--tls-allow-san", "envoy"]);
+    let target = format!("localhost:{}", mutual.port());
+    let mut command = grpc_go();
+    command.args(["run", ".", &target, text(mutual.folder.path()), MESSAGE]);
+    let response = succeeded(&command.output().expect("go can be run"));
     assert!(response.starts_with("0801"), "OK is field 1: {response}");
 }
 
@@ -271,6 +288,16 @@ pub mod python {
 pub mod grpcurl {
     use super::grpcurl_calls_over_mutual_tls_by_reflection;
     crate::tests_with! { GRPCURL: grpcurl_calls_over_mutual_tls_by_reflection }
+}
+
+pub mod grpc_go {
+    use super::grpc_go_calls_over_mutual_tls;
+    crate::tests_with! { GO: grpc_go_calls_over_mutual_tls }
+
+    /// Whether Go is installed and the modules of its program have been downloaded (`go mod download`).
+    pub fn is_here() -> bool {
+        crate::peer::runs(super::grpc_go().args(["list", "-deps", "./..."]))
+    }
 }
 
 pub mod envoy {

@@ -31,7 +31,7 @@ pub fn compare(world: &World) -> Result<(), Difference> {
         if found != expected {
             return differs(format!("{expected} counters"), format!("{found}"));
         }
-        let (expected, found) = (naive.remaining_waits(step.now), server.remaining_waits(step.now));
+        let (expected, found) = (naive.remaining_waits(step.end()), server.remaining_waits(step.end()));
         if found.as_ref() != Ok(&expected) {
             return differs(format!("waits {expected:?}"), format!("{found:?}"));
         }

@@ -25,19 +25,34 @@ use world::World;
 /// Seeds of an ordinary test run.
 const SEEDS: u64 = 1_000;
 
+/// The same of worlds with reloads.
+const SEEDS_WITH_RELOADS: u64 = 500;
+
 #[test]
 fn every_decision_equals_that_of_the_naive_limiter() {
+    check_seeds(SEEDS, World::random);
+}
+
+/// Checks the worlds of so many seeds, unless the environment sets their number.
+fn check_seeds(seeds: u64, world: fn(&mut Rng) -> World) {
     let number = |name: &str| env::var(name).ok().map(|text| text.parse::<u64>().expect("a whole number"));
     let (first, seeds) =
-        (number("TIDEGATE_SIM_FIRST").unwrap_or(0), number("TIDEGATE_SIM_SEEDS").unwrap_or(SEEDS));
+        (number("TIDEGATE_SIM_FIRST").unwrap_or(0), number("TIDEGATE_SIM_SEEDS").unwrap_or(seeds));
     for seed in first..first + seeds {
         // A panic of the limiter or of the oracle is a failure too; its own message has the location.
-        let checked = catch_unwind(|| World::random(&mut Rng::of_seed(seed)).check());
+        let checked = catch_unwind(|| world(&mut Rng::of_seed(seed)).check());
         if let Err(difference) = checked.unwrap_or_else(|_| Err("it panicked, see above".into())) {
             panic!("seed {seed}\n{difference}");
         }
     }
     println!("{seeds} seeds from {first} on");
+}
+
+/// Rules are reloaded while decisions are made and snapshots are written; some files have errors, and some processes are killed
+/// while they read them.
+#[test]
+fn every_decision_around_reloads_equals_that_of_the_naive_limiter() {
+    check_seeds(SEEDS_WITH_RELOADS, |rng| World::random_with(rng, true));
 }
 
 /// The fuzzer's seed inputs, and those that once failed.

@@ -89,6 +89,18 @@ impl Naive {
             Event::Release => return self.release_all(*now),
             Event::EndQueues(after) => return self.end_queue(now + after, *now),
             Event::ChangeRules(rules) => self.rules = rules.clone(),
+            Event::Reload { rules, meanwhile } => {
+                let mut outcomes = Vec::new();
+                for step in meanwhile {
+                    if let (Event::Crash(_), Some(rules)) = (&step.event, rules) {
+                        self.rules = rules.clone();
+                    }
+                    outcomes.extend(self.play(step));
+                }
+                self.rules = rules.clone().unwrap_or_else(|| self.rules.clone());
+                return outcomes;
+            }
+            Event::FreeLimits => {}
             Event::Sweep => self.sweep(*now),
             Event::Snapshot => self.write_snapshot(*now),
             Event::Restart(start) => {

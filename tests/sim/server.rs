@@ -30,7 +30,7 @@ pub struct Server {
     settings: Settings,
     rules: Rules,
     disk: SimulatedDisk,
-    limiter: Limiter,
+    limiter: Arc<Limiter>,
     writer: Writer,
     /// In the order of arrival.
     queued: Vec<Call>,
@@ -89,6 +89,8 @@ impl Server {
                 let next = self.limiter.update_rules().build(&sources, &options);
                 drop(next.unwrap_or_else(|errors| panic!("{errors}")).put_in_force());
             }
+            Event::Reload { rules, meanwhile } => return self.reload(rules.as_ref(), meanwhile),
+            Event::FreeLimits => _ = self.limiter.collect_limits(),
             Event::Sweep => self.sweep(*now),
             Event::Snapshot => self.write_snapshot(*now),
             Event::Restart(start) => {
@@ -101,6 +103,32 @@ impl Server {
             Event::Crash(start) => self.restart(*start),
         }
         Vec::new()
+    }
+
+    /// Builds rules, or finds the error in them, and puts them in force after the steps that occur meanwhile.
+    fn reload(&mut self, rules: Option<&Rules>, meanwhile: &[Step]) -> Vec<Outcome> {
+        let limiter = Arc::clone(&self.limiter);
+        let (mut sources, options) = rule_sources(self.settings, rules.unwrap_or(&self.rules));
+        if rules.is_none() {
+            sources = [Source::file("sim.yaml", self.rules.yaml() + "no_such_key: 1\n")];
+        }
+        let next = limiter.update_rules().build(&sources, &options);
+        let mut outcomes = Vec::new();
+        for step in meanwhile {
+            if let (Event::Crash(_), Some(rules)) = (&step.event, rules) {
+                self.rules = rules.clone();
+            }
+            outcomes.extend(self.play(step));
+        }
+        match (rules, next) {
+            (Some(rules), Ok(next)) => {
+                self.rules = rules.clone();
+                drop(next.put_in_force());
+            }
+            (None, Err(_)) => {}
+            (_, next) => panic!("unexpected result of a reload: {:?}", next.err()),
+        }
+        outcomes
     }
 
     fn decide(&mut self, descriptors: &[DescriptorHits], max_wait: u64, now: u64) -> Outcome {
@@ -206,7 +234,7 @@ impl Server {
 }
 
 /// Starts a process from the disk.
-fn start(settings: Settings, rules: &Rules, disk: &SimulatedDisk, now: u64) -> (Limiter, Writer) {
+fn start(settings: Settings, rules: &Rules, disk: &SimulatedDisk, now: u64) -> (Arc<Limiter>, Writer) {
     let on_full = if settings.denies_when_full { OnFull::Deny } else { OnFull::Allow };
     let build = |seed| {
         let store = StoreSettings { seed, counters_max: settings.counters_max, on_full };
@@ -214,7 +242,7 @@ fn start(settings: Settings, rules: &Rules, disk: &SimulatedDisk, now: u64) -> (
     };
     let started = start_simulated(disk, Seed::from_bytes([3; 16]), build, moment(now));
     let (limiter, writer, _) = started.expect("event was written can be restored");
-    (limiter, writer)
+    (Arc::new(limiter), writer)
 }
 
 fn rule_sources(settings: Settings, rules: &Rules) -> ([Source; 1], LoadOptions) {

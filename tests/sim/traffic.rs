@@ -32,6 +32,14 @@ pub enum Event {
     /// Queueing ends after so many nanoseconds; requests that cannot be released before are decided at once.
     EndQueues(u64),
     ChangeRules(Rules),
+    /// Rules are built, and put in force after the steps that occur meanwhile: those are under the rules before. None if the
+    /// files have an error, so that the rules stay. A crash meanwhile starts with the new rules.
+    Reload {
+        rules: Option<Rules>,
+        meanwhile: Vec<Step>,
+    },
+    /// Numbers of limits that nothing uses are freed.
+    FreeLimits,
     /// Changes are written to the snapshot.
     Snapshot,
     /// A clean stop, and a start of the next process at this time.
@@ -40,6 +48,16 @@ pub enum Event {
     Crash(u64),
     /// Expired counters are dropped.
     Sweep,
+}
+
+impl Step {
+    /// The time of the last event.
+    pub fn end(&self) -> u64 {
+        match &self.event {
+            Event::Reload { meanwhile, .. } => meanwhile.last().map_or(self.now, |step| step.now),
+            _ => self.now,
+        }
+    }
 }
 
 /// 10 January 2024, within the calendar that the oracle has.
@@ -82,13 +100,20 @@ pub fn random(rng: &mut Rng, settings: Settings, rules: &Rules) -> Vec<Step> {
         if rng.once_in(40) {
             now = set_back(rng, &rules, now).max(started);
         }
-        let step = Step { now, event: random_step(rng, settings, &rules, &naive, now) };
+        let event = match settings.has_reloads && rng.once_in(5) {
+            true => random_reload(rng, settings, &rules, &naive, now),
+            false => random_step(rng, settings, &rules, &naive, now),
+        };
+        let step = Step { now, event };
+        now = step.end();
         let outcomes = naive.play(&step);
         if let Some(longest) = outcomes.iter().filter_map(longest_reset).max() {
             reset = longest;
         }
         match &step.event {
-            Event::ChangeRules(changed) => rules = changed.clone(),
+            Event::ChangeRules(changed) | Event::Reload { rules: Some(changed), .. } => {
+                rules = changed.clone()
+            }
             Event::Restart(start) | Event::Crash(start) => (now, started) = (*start, *start),
             _ => {}
         }
@@ -119,6 +144,30 @@ fn random_step(rng: &mut Rng, settings: Settings, rules: &Rules, naive: &Naive, 
             Event::Request { descriptors, max_wait }
         }
     }
+}
+
+/// A reload, and up to three steps while the rules are built.
+fn random_reload(rng: &mut Rng, settings: Settings, rules: &Rules, naive: &Naive, mut now: u64) -> Event {
+    if rng.once_in(8) {
+        return Event::FreeLimits;
+    }
+    let changed = (!rng.once_in(4)).then(|| rules.with_one_limit_changed(rng, settings));
+    let (mut naive, mut meanwhile) = (naive.clone(), Vec::new());
+    for _ in 0..rng.below(4) {
+        let length = rules.some_length(rng);
+        now = (now + rng.below(length)).min(END);
+        let event = match random_step(rng, settings, rules, &naive, now) {
+            Event::ChangeRules(_) | Event::Restart(_) | Event::Crash(_) => Event::Snapshot,
+            event => event,
+        };
+        let step = Step { now, event };
+        naive.play(&step);
+        meanwhile.push(step);
+    }
+    if changed.is_some() && rng.once_in(8) {
+        meanwhile.push(Step { now, event: Event::Crash(now) });
+    }
+    Event::Reload { rules: changed, meanwhile }
 }
 
 /// The longest reset of a decision; none if the request was queued.

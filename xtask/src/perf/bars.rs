@@ -4,7 +4,7 @@ use super::{
     in_process::{DECIDE_1_M_KEYS, DECIDE_1000_KEYS, LIMITER, TWO_THREADS},
     results::{Figure, Results, Spread},
     scenario::{
-        FEW_KEYS, FOUR_DESCRIPTORS, MANY_KEYS, MANY_RULES, MANY_SERIES, METRICS, OPEN, SATURATED,
+        DECISION_LOG, FEW_KEYS, FOUR_DESCRIPTORS, MANY_KEYS, MANY_RULES, MANY_SERIES, METRICS, OPEN, SATURATED,
         THOUSAND_LIMITS, TLS, TRACEPARENT, UNLOADED,
     },
 };
@@ -86,6 +86,11 @@ pub(super) const BARS: &[Bar] = &[
         about: "scrape with 10,000 limits under load, ms",
         measure: Measure::Value(MANY_SERIES, OURS, Figure::ScrapeMillis),
         bound: Bound::AtMost(50.0),
+    },
+    Bar {
+        about: "CPU with a decision log of 1 %, against none",
+        measure: Measure::Ratio(DECISION_LOG, (SATURATED, OURS), Figure::CpuMicros),
+        bound: Bound::AtMost(1.1),
     },
     Bar {
         about: "CPU with 1 M live keys, against 1,000",

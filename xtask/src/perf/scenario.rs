@@ -17,6 +17,8 @@ pub(super) struct Scenario {
     pub(super) metrics: bool,
     /// Number of counters created before the measurement.
     pub(super) counters_before: u64,
+    /// Further arguments of `tidegate serve`.
+    pub(super) serve: &'static [&'static str],
 }
 
 pub(super) const SATURATED: &str = "saturated";
@@ -29,6 +31,7 @@ pub(super) const THOUSAND_LIMITS: &str = "1,000 limits";
 pub(super) const METRICS: &str = "1,000 limits, metrics";
 pub(super) const MANY_SERIES: &str = "10,000 limits, metrics";
 pub(super) const TRACEPARENT: &str = "traceparent";
+pub(super) const DECISION_LOG: &str = "decision log at 1 %";
 pub(super) const FEW_KEYS: &str = "1,000 keys";
 pub(super) const MANY_KEYS: &str = "1 M keys";
 
@@ -135,6 +138,13 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         ],
         ..TEN_RULES
     },
+    Scenario {
+        name: DECISION_LOG,
+        load: &saturated(TWO_ENTRIES, "100000"),
+        // A file system would be measured as well.
+        serve: &["--decision-log", "/dev/null", "--decision-log-sample", "0.01"],
+        ..TEN_RULES
+    },
     Scenario { name: FEW_KEYS, load: &saturated(TWO_ENTRIES, "1000"), counters_before: 1_000, ..TEN_RULES },
     Scenario {
         name: MANY_KEYS,
@@ -152,6 +162,7 @@ const TEN_RULES: Scenario = Scenario {
     tls: false,
     metrics: false,
     counters_before: 0,
+    serve: &[],
 };
 
 const fn saturated(descriptor: [&'static str; 2], keys: &'static str) -> [&'static str; 8] {

@@ -107,7 +107,7 @@ impl Running {
                     .map_err(|error| format!("{}: {error}", rules.display()))?;
                 let mut command = machine.on_core(0, &binaries.tidegate);
                 command.args(["serve", "--threads", "1", "--listen"]).arg(address.to_string());
-                command.arg("--rules").arg(rules);
+                command.arg("--rules").arg(rules).args(scenario.serve);
                 if let Some(http) = http {
                     command.arg("--http-listen").arg(http.to_string());
                 }
