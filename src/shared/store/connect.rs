@@ -213,7 +213,9 @@ fn layout(seed: &Seed) -> String {
 /// The secret in it, if it is of this version.
 pub(super) fn seed(layout: &str) -> Option<Seed> {
     let digits = layout.strip_prefix(&format!("tidegate {LAYOUT_VERSION} "))?;
-    let bytes = (digits.len() == 32).then(|| u128::from_str_radix(digits, 16).ok())??;
+    // The parser of numbers would accept a sign.
+    let is_complete = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let bytes = is_complete.then(|| u128::from_str_radix(digits, 16).ok())??;
     Some(Seed::from_bytes(bytes.to_be_bytes()))
 }
 

@@ -2,13 +2,22 @@
 
 use super::RedisServer;
 use crate::{
-    support::{Server, rules_file},
+    support::{Server, http1, rules_file},
     tests_with,
 };
 use serde_json::Value;
-use std::process::{Command, Output};
+use std::{
+    collections::BTreeSet,
+    net::Ipv4Addr,
+    process::{Command, Output},
+};
 
-tests_with! { REDIS: the_status_of_a_store_has_its_counters_by_algorithm, damaged_counters_are_found }
+tests_with! {
+    REDIS:
+    the_status_of_a_store_has_its_counters_by_algorithm,
+    damaged_counters_are_found,
+    the_metrics_of_a_shared_store_are_those_documented,
+}
 
 const RULES: &str = "
 domain: d
@@ -31,7 +40,8 @@ async fn used_store() -> (RedisServer, Server, String) {
     let redis = RedisServer::start();
     let url = format!("unix:{}", redis.socket().display());
     let rules = rules_file(RULES);
-    let server = Server::with_rules(rules.path(), &["--counters", &url, "--counters-timeout", "2s"]);
+    let args = ["--counters", &url, "--counters-timeout", "2s", "--http-listen", "127.0.0.1:0"];
+    let server = Server::with_rules(rules.path(), &args);
     let mut client = server.client().await;
     for key in ["window", "precise", "log", "fixed", "tokens", "refilled", "leaky"] {
         client.hit("d", &[(key, "v")]).await.expect("a decision");
@@ -69,4 +79,21 @@ async fn damaged_counters_are_found() {
     assert_eq!(output.status.code(), Some(1));
     let shown = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(shown.starts_with("7 counters are good, 1 are not, 1 never expire"), "{shown}");
+}
+
+async fn the_metrics_of_a_shared_store_are_those_documented() {
+    let (_redis, server, _) = used_store().await;
+    let page = http1::fetch(Ipv4Addr::LOCALHOST, server.admin_port(), http::Request::get("/metrics"));
+    let page = page.await.expect("a response");
+    let page = String::from_utf8_lossy(page.body()).into_owned();
+    let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+    let found: BTreeSet<&str> =
+        types.map(|(name, _)| name).filter(|name| name.starts_with("tidegate_shared_")).collect();
+    let rows = include_str!("../../../docs/metrics.md").lines().filter_map(|line| line.strip_prefix("| `"));
+    let documented: BTreeSet<&str> = rows
+        .filter_map(|row| row.split(['`', '{']).next())
+        .filter(|name| name.starts_with("tidegate_shared_"))
+        .collect();
+    assert_eq!(found, documented);
+    assert!(page.contains("tidegate_shared_decisions_total{result=\"decided\"} 7"), "{page}");
 }
