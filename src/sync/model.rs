@@ -13,6 +13,7 @@ pub(crate) use shuttle::sync::{
 /// Why a lock can be taken.
 const NOT_POISONED: &str = "the model ends with the first panic";
 
+#[derive(Default)]
 pub(crate) struct Mutex<T>(sync::Mutex<T>);
 
 impl<T> Mutex<T> {
