@@ -40,6 +40,7 @@
 //! | [`store`] | the sharded counters |
 //! | [`limiter`] | the decision |
 //! | [`snapshot`] | counters on disk |
+//! | [`replay`] | logged requests, decided again under other rules |
 //!
 //! With the feature `server`:
 //!
@@ -72,6 +73,7 @@ mod key;
 pub mod limit;
 pub mod limiter;
 mod prefetch;
+pub mod replay;
 pub mod rules;
 #[cfg(feature = "server")]
 pub mod server;

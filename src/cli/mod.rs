@@ -18,6 +18,7 @@ mod http_flags;
 mod metrics_flags;
 mod progress;
 mod reference_env;
+mod replay;
 mod response_options;
 mod rule_files;
 mod rule_flags;
@@ -52,6 +53,7 @@ enum Command {
     Serve(Box<serve::Serve>),
     Check(check::Check),
     Explain(explain::Explain),
+    Replay(replay::Replay),
     Call(call::Call),
     Snapshot(snapshot::Snapshot),
     Store(store::Store),
@@ -102,6 +104,7 @@ pub fn run() -> ExitCode {
         Command::Serve(serve) => serve.run(),
         Command::Check(check) => check.run(),
         Command::Explain(explain) => explain.run(),
+        Command::Replay(replay) => replay.run(),
         Command::Call(call) => call.run(),
         Command::Snapshot(snapshot) => snapshot.run(),
         Command::Store(store) => store.run(),

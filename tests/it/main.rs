@@ -22,6 +22,7 @@ mod queue;
 mod reference_env;
 mod reflection;
 mod reload;
+mod replay;
 mod response_options;
 mod restoring;
 mod rules;

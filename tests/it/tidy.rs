@@ -18,6 +18,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("store", &["limit", "algorithm", "key", "prefetch", "sync"]),
     ("limiter", &["limit", "algorithm", "rules", "store", "sync"]),
     ("snapshot", &["limit", "algorithm", "rules", "store", "limiter", "clock"]),
+    ("replay", &["limit", "limiter", "rules", "store"]),
     ("shared", &["limit", "algorithm", "limiter", "store", "clock", "sync"]),
     ("service", &["limit", "limiter", "clock", "rules", "store", "shared"]),
     ("config", &["limit", "algorithm", "limiter", "rules", "store", "clock", "sync"]),
@@ -91,6 +92,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "transport",
             "server",
             "shared",
+            "replay",
         ],
     ),
 ];

@@ -1,0 +1,155 @@
+//! Decision logs as files: plain or compressed by gzip, or standard input. Bad lines are counted, and reading continues.
+
+use crate::{
+    cli::Failure,
+    replay::{Event, Line, parse_line},
+};
+use flate2::bufread::MultiGzDecoder;
+use indicatif::ProgressBar;
+use std::{
+    cell::RefCell,
+    fmt,
+    fs::File,
+    io::{self, BufRead, BufReader, Read},
+    path::Path,
+    rc::Rc,
+};
+
+/// Bytes of a line. The largest request that a server accepts by default makes a much shorter one.
+const LINE_BYTES_MAX: usize = 4 << 20;
+
+/// Bad lines of which the place and the reason are kept.
+const BAD_LINES_SHOWN: usize = 5;
+
+/// The first two bytes of a file that gzip made.
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// Lines of all logs that are no decisions.
+#[derive(Default)]
+pub(super) struct LineCounts {
+    /// Lines that cannot be read.
+    pub(super) bad: u64,
+    /// The first of them: `file:line: reason`.
+    pub(super) first_bad: Vec<String>,
+    /// Decisions without a value that the rules of the server omit.
+    pub(super) omitted: u64,
+    /// Decisions that the log states to be missing.
+    pub(super) dropped: u64,
+}
+
+impl LineCounts {
+    fn add_bad(&mut self, name: &str, line: u64, reason: impl fmt::Display) {
+        self.bad += 1;
+        if self.first_bad.len() < BAD_LINES_SHOWN {
+            self.first_bad.push(format!("{name}:{line}: {reason}"));
+        }
+    }
+}
+
+/// Whether the argument means standard input.
+pub(super) fn is_standard(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+/// The decisions of one log.
+pub(super) struct LogFile {
+    name: String,
+    reader: Box<dyn BufRead>,
+    /// Number of the line that was read last.
+    line_number: u64,
+    line: Vec<u8>,
+    counts: Rc<RefCell<LineCounts>>,
+}
+
+/// A line as it is in the file.
+enum ReadLine {
+    Whole,
+    /// At the end of the file, without a line feed: a server may be about to write the rest.
+    Unfinished,
+    TooLong,
+    End,
+}
+
+impl LogFile {
+    pub(super) fn open(
+        path: &Path,
+        bar: &ProgressBar,
+        counts: Rc<RefCell<LineCounts>>,
+    ) -> Result<Self, Failure> {
+        let name = path.display().to_string();
+        let failed = |error: io::Error| Failure(format!("{name}: {error}"));
+        let input: Box<dyn Read> = if is_standard(path) {
+            Box::new(io::stdin().lock())
+        } else {
+            let file = File::open(path).map_err(failed)?;
+            bar.inc_length(file.metadata().map_err(failed)?.len());
+            Box::new(file)
+        };
+        let reader = decompressed(bar.wrap_read(input)).map_err(failed)?;
+        Ok(Self { name, reader, line_number: 0, line: Vec::new(), counts })
+    }
+
+    fn read_line(&mut self) -> io::Result<ReadLine> {
+        self.line.clear();
+        self.line_number += 1;
+        let mut bounded = (&mut self.reader).take(LINE_BYTES_MAX as u64);
+        let bytes = bounded.read_until(b'\n', &mut self.line)?;
+        Ok(match self.line.last() {
+            None => ReadLine::End,
+            Some(b'\n') => ReadLine::Whole,
+            Some(_) if bytes < LINE_BYTES_MAX => ReadLine::Unfinished,
+            Some(_) => {
+                self.reader.skip_until(b'\n')?;
+                ReadLine::TooLong
+            }
+        })
+    }
+
+    fn next_event(&mut self) -> io::Result<Option<Event>> {
+        loop {
+            let read = self.read_line()?;
+            let (name, mut counts) = (&self.name, self.counts.borrow_mut());
+            match read {
+                ReadLine::End => return Ok(None),
+                ReadLine::TooLong => {
+                    let reason = format_args!("longer than {LINE_BYTES_MAX} bytes");
+                    counts.add_bad(name, self.line_number, reason);
+                    continue;
+                }
+                ReadLine::Whole | ReadLine::Unfinished => {}
+            }
+            match parse_line(&self.line) {
+                Ok(Line::Decision(event)) => return Ok(Some(event)),
+                Ok(Line::Omitted) => counts.omitted += 1,
+                Ok(Line::Dropped(count)) => counts.dropped += count,
+                Err(_) if matches!(read, ReadLine::Unfinished) || self.line.trim_ascii().is_empty() => {}
+                Err(error) => counts.add_bad(name, self.line_number, error),
+            }
+        }
+    }
+}
+
+impl Iterator for LogFile {
+    type Item = Result<Event, Failure>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let next = self.next_event().map_err(|error| Failure(format!("{}: {error}", self.name)));
+        next.transpose()
+    }
+}
+
+/// The content of a log, decompressed if it is compressed. Rotated logs that were concatenated are read to the end.
+fn decompressed(input: impl Read + 'static) -> io::Result<Box<dyn BufRead>> {
+    let mut first = Vec::new();
+    let mut input = input;
+    (&mut input).take(GZIP_MAGIC.len() as u64).read_to_end(&mut first)?;
+    let is_compressed = first == GZIP_MAGIC;
+    let whole = BufReader::with_capacity(BUFFER_BYTES, io::Cursor::new(first).chain(input));
+    Ok(if is_compressed {
+        Box::new(BufReader::with_capacity(BUFFER_BYTES, MultiGzDecoder::new(whole)))
+    } else {
+        Box::new(whole)
+    })
+}

@@ -1,0 +1,151 @@
+//! The report of a replay, as tables or as one JSON object.
+
+use super::input::LineCounts;
+use crate::{
+    cli::table,
+    limit::Timestamp,
+    replay::{Key, Keys, Report, RuleRow, Share, Side},
+};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Prints the report.
+pub(super) fn print(report: &Report, counts: &LineCounts, no_room: usize, as_json: bool) {
+    if as_json {
+        table::print_line(to_json(report, counts, no_room));
+        return;
+    }
+    let current = if report.is_current_recorded { "recorded" } else { "current" };
+    let span = report.first.zip(report.last).map_or(Duration::ZERO, |(first, last)| last.since(first));
+    table::print_line(format_args!(
+        "{} requests from {} to {} ({})\n",
+        report.requests,
+        report.first.map(time).unwrap_or_default(),
+        report.last.map(time).unwrap_or_default(),
+        humantime::format_duration(whole_millis(span)),
+    ));
+    print_sides(report, current);
+    print_shares(report, current);
+    print_keys("Newly denied", report.newly_denied, &report.keys_newly_denied);
+    print_keys("Newly admitted", report.newly_admitted, &report.keys_newly_admitted);
+    for note in notes(report, counts, no_room) {
+        table::print_line(format_args!("note: {note}"));
+    }
+}
+
+fn to_json(report: &Report, counts: &LineCounts, no_room: usize) -> Value {
+    json!({
+        "report": report,
+        "lines": { "bad": counts.bad, "first_bad": counts.first_bad, "omitted": counts.omitted, "dropped": counts.dropped },
+        "no_room": no_room,
+    })
+}
+
+fn print_sides(report: &Report, current: &str) {
+    let header = ["decisions", "admitted", "denied", "worst minute", "longest wait", "never admitted"];
+    let mut shown = table::table(header);
+    for (name, side) in [("proposed", &report.proposed), (current, &report.current)] {
+        let Side { admitted, denied, worst_minute, longest_wait, never_admitted } = side;
+        let worst = worst_minute
+            .map(|minute| format!("{}: {} of {} denied", time(minute.start), minute.denied, minute.requests));
+        let share = Share { all: admitted + denied, denied: *denied };
+        shown.add_row([
+            name,
+            &admitted.to_string(),
+            &share_text(share),
+            worst.as_deref().unwrap_or("none"),
+            &longest_wait
+                .map_or("none".into(), |wait| humantime::format_duration(whole_millis(wait)).to_string()),
+            &never_admitted.to_string(),
+        ]);
+    }
+    table::print_line(format_args!("{shown}\n"));
+}
+
+/// Tables by domain and by rule.
+fn print_shares(report: &Report, current: &str) {
+    let denied = [format!("denied, {current}"), "denied, proposed".to_owned()];
+    let mut shown = table::table(["domain", "requests", &denied[0], &denied[1]]);
+    for row in &report.domains {
+        let requests = row.proposed.all.to_string();
+        shown.add_row([plain(&row.domain), requests, share_text(row.current), share_text(row.proposed)]);
+    }
+    table::print_line(format_args!("{shown}\n"));
+    let mut shown = table::table(["domain", "rule", "descriptors", &denied[0], &denied[1]]);
+    for RuleRow { domain, rule, proposed, current } in &report.rules {
+        let descriptors = proposed.all.max(current.all).to_string();
+        shown.add_row([plain(domain), plain(rule), descriptors, share_text(*current), share_text(*proposed)]);
+    }
+    table::print_line(format_args!("{shown}\n"));
+}
+
+fn print_keys(title: &str, requests: u64, keys: &Keys) {
+    let Keys { all, top } = keys;
+    table::print_line(format_args!("{title} requests: {requests}, keys: {all}"));
+    if !top.is_empty() {
+        let mut shown = table::table(["domain", "key", "requests", "per minute"]);
+        for row in top {
+            let Key { domain, entries } = &row.key;
+            let entries: Vec<String> = entries.iter().map(|(key, value)| format!("{key}={value}")).collect();
+            let per_minute = format!("{:.1}", row.per_minute);
+            shown.add_row([plain(domain), plain(&entries.join(",")), row.requests.to_string(), per_minute]);
+        }
+        table::print_line(shown);
+    }
+    table::print_line("");
+}
+
+/// Facts that limit the meaning of the report.
+fn notes(report: &Report, counts: &LineCounts, no_room: usize) -> Vec<String> {
+    let samples = report.samples;
+    let all = [
+        (counts.bad > 0, format!("{} lines could not be read", counts.bad)),
+        (counts.dropped > 0, format!("the server dropped {} decisions, which are not in the log", counts.dropped)),
+        (counts.omitted > 0, format!("{} decisions lack an omitted value and were not replayed", counts.omitted)),
+        (
+            report.with_hashes > 0,
+            format!(
+                "{} requests have hashes of values, which match no rule for a particular value",
+                report.with_hashes
+            ),
+        ),
+        (
+            report.out_of_order > 0,
+            format!("{} requests are older than one before them, and were decided at its time", report.out_of_order),
+        ),
+        (
+            samples.least < 1.0,
+            format!(
+                "the log is a sample (shares from {} to {}): counters of several clients have fewer hits than they had",
+                samples.least, samples.greatest
+            ),
+        ),
+        (
+            samples.least != samples.greatest,
+            "denials and admissions have different shares: some clients have denials only, so admissions are too many"
+                .into(),
+        ),
+        (no_room > 0, format!("{no_room} counters had no room; raise --max-counters")),
+    ];
+    all.into_iter().filter(|(applies, _)| *applies).map(|(_, note)| note).collect()
+}
+
+/// `12 (3.4%)`.
+fn share_text(share: Share) -> String {
+    format!("{} ({:.1}%)", share.denied, 100.0 * share.of_denied())
+}
+
+/// A text of a client, without control characters that a terminal would obey.
+fn plain(text: &str) -> String {
+    text.chars().map(|character| if character.is_control() { '\u{fffd}' } else { character }).collect()
+}
+
+/// RFC 3339, to the second.
+fn time(time: Timestamp) -> String {
+    let second = i64::try_from(time.as_nanos() / 1_000_000_000).unwrap_or(i64::MAX);
+    jiff::Timestamp::from_second(second).map(|time| time.to_string()).unwrap_or_default()
+}
+
+fn whole_millis(time: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,245 @@
+//! Lines of the decision log, version 1, read: `docs/decision-log.md` describes them.
+
+use super::{Event, EventDescriptor, RecordedStatus};
+use crate::limit::{Code, Hits, Override, RequestError, RequestLimits, Reset, Timestamp, Unit};
+use serde::Deserialize;
+use smol_str::SmolStr;
+use std::{num::NonZeroU64, time::Duration};
+
+/// The version that is read.
+const VERSION: u32 = 1;
+
+/// The server that wrote the log has decided these requests: whatever their size, it was within its limits.
+const ANY_SIZE: RequestLimits =
+    RequestLimits { descriptors_max: usize::MAX, entries_max: usize::MAX, text_bytes_max: usize::MAX };
+
+/// Content of a line.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Line {
+    /// A decision.
+    Decision(Event),
+    /// A decision without the value of an entry, which the rules of the server omit: its counters are unknown.
+    Omitted,
+    /// The number of decisions before this line that are missing.
+    Dropped(u64),
+}
+
+/// Reason why a line cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message is its own documentation")]
+pub enum LineError {
+    #[error("{reason} (column {column})")]
+    Syntax { reason: String, column: usize },
+    #[error("version {0}; this program reads version 1")]
+    Version(u32),
+    #[error("the field `{0}` is missing")]
+    Missing(&'static str),
+    #[error("time is {0:?}; it must be a time in RFC 3339")]
+    Time(SmolStr),
+    #[error("descriptors[{descriptor}].own_limit.unit is {unit:?}; it must be a unit such as minute")]
+    Unit { descriptor: usize, unit: SmolStr },
+    #[error(transparent)]
+    Request(#[from] RequestError),
+}
+
+#[derive(Deserialize)]
+struct LoggedLine {
+    v: u32,
+    time: SmolStr,
+    dropped: Option<u64>,
+    domain: Option<SmolStr>,
+    code: Option<LoggedCode>,
+    sample: Option<f64>,
+    descriptors: Option<Vec<LoggedDescriptor>>,
+}
+
+/// The part of a line that every version has.
+#[derive(Deserialize)]
+struct LoggedVersion {
+    v: u32,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+enum LoggedCode {
+    Ok,
+    OverLimit,
+}
+
+#[derive(Deserialize)]
+struct LoggedDescriptor {
+    entries: Vec<LoggedEntry>,
+    hits: u64,
+    #[serde(default)]
+    give_back: bool,
+    own_limit: Option<LoggedOwnLimit>,
+    code: LoggedCode,
+    limit: Option<LoggedLimit>,
+    remaining: u32,
+    reset_ns: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct LoggedEntry {
+    key: SmolStr,
+    value: Option<SmolStr>,
+    value_hash: Option<SmolStr>,
+}
+
+#[derive(Deserialize)]
+struct LoggedOwnLimit {
+    requests: u32,
+    unit: SmolStr,
+}
+
+#[derive(Deserialize)]
+struct LoggedLimit {
+    #[serde(default)]
+    rule: SmolStr,
+}
+
+impl From<LoggedCode> for Code {
+    fn from(code: LoggedCode) -> Self {
+        match code {
+            LoggedCode::Ok => Self::Ok,
+            LoggedCode::OverLimit => Self::OverLimit,
+        }
+    }
+}
+
+/// Reads one line, with or without its line feed.
+pub fn parse_line(line: &[u8]) -> Result<Line, LineError> {
+    let logged: LoggedLine = serde_json::from_slice(line).map_err(|error| {
+        // A line of another version may differ in any field but `v`.
+        match serde_json::from_slice::<LoggedVersion>(line) {
+            Ok(LoggedVersion { v }) if v != VERSION => LineError::Version(v),
+            _ => syntax(&error),
+        }
+    })?;
+    if logged.v != VERSION {
+        return Err(LineError::Version(logged.v));
+    }
+    if let Some(count) = logged.dropped {
+        return Ok(Line::Dropped(count));
+    }
+    let time = time(&logged.time).ok_or(LineError::Time(logged.time))?;
+    let domain = logged.domain.ok_or(LineError::Missing("domain"))?;
+    let code = logged.code.ok_or(LineError::Missing("code"))?.into();
+    let logged_descriptors = logged.descriptors.ok_or(LineError::Missing("descriptors"))?;
+    let (mut is_hashed, mut is_omitted) = (false, false);
+    for entry in logged_descriptors.iter().flat_map(|descriptor| &descriptor.entries) {
+        is_hashed |= entry.value.is_none() && entry.value_hash.is_some();
+        is_omitted |= entry.value.is_none() && entry.value_hash.is_none();
+    }
+    let descriptors = logged_descriptors.into_iter().enumerate().map(|(at, logged)| descriptor(at, logged));
+    let descriptors = descriptors.collect::<Result<Vec<_>, _>>()?;
+    let event = Event { time, domain, descriptors, code, sample: logged.sample.unwrap_or(1.0), is_hashed };
+    event.request().check(&ANY_SIZE)?;
+    Ok(if is_omitted { Line::Omitted } else { Line::Decision(event) })
+}
+
+fn descriptor(at: usize, logged: LoggedDescriptor) -> Result<EventDescriptor, LineError> {
+    let own_limit = logged.own_limit.map(|LoggedOwnLimit { requests, unit }| match Unit::from_name(&unit) {
+        Some(unit) => Ok(Override { requests, unit }),
+        None => Err(LineError::Unit { descriptor: at, unit }),
+    });
+    let hits = match (NonZeroU64::new(logged.hits), logged.give_back) {
+        (None, _) => Hits::Peek,
+        (Some(hits), false) => Hits::Take(hits),
+        (Some(hits), true) => Hits::GiveBack(hits),
+    };
+    let value = |value: Option<SmolStr>, hash: Option<SmolStr>| value.or(hash).unwrap_or_default();
+    let reset = logged.reset_ns.map_or(Reset::Never, |nanos| Reset::After(Duration::from_nanos(nanos)));
+    Ok(EventDescriptor {
+        entries: logged
+            .entries
+            .into_iter()
+            .map(|entry| (entry.key, value(entry.value, entry.value_hash)))
+            .collect(),
+        hits,
+        own_limit: own_limit.transpose()?,
+        recorded: RecordedStatus {
+            code: logged.code.into(),
+            remaining: logged.remaining,
+            reset: logged.limit.is_some().then_some(reset),
+            rule: logged.limit.map(|limit| limit.rule),
+        },
+    })
+}
+
+/// A time of RFC 3339, if it is one that a server can have.
+fn time(text: &str) -> Option<Timestamp> {
+    let time: jiff::Timestamp = text.parse().ok()?;
+    u64::try_from(time.as_nanosecond()).ok().map(Timestamp::from_nanos)
+}
+
+/// The message without its `at line 1 column 7`: the line is not that of the file.
+fn syntax(error: &serde_json::Error) -> LineError {
+    let text = error.to_string();
+    let reason = text.rsplit_once(" at line ").map_or(&*text, |(reason, _)| reason);
+    LineError::Syntax { reason: reason.to_owned(), column: error.column() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(line: &str) -> String {
+        parse_line(line.as_bytes()).expect_err("not a line").to_string()
+    }
+
+    fn with_descriptors(descriptors: &str) -> String {
+        format!(
+            r#"{{"v":1,"time":"2026-03-01T12:00:00.000000001Z","domain":"d","code":"OK","new":[],"descriptors":{descriptors}}}"#
+        )
+    }
+
+    const STATUS: &str = r#""code":"OVER_LIMIT","limit":{"rule":"user","requests":2},"remaining":0"#;
+
+    #[test]
+    fn a_line_has_hits_own_limits_and_the_recorded_status() {
+        let line = with_descriptors(&format!(
+            r#"[{{"entries":[{{"key":"user","value":"\u00e9\n"}}],"hits":3,"give_back":true,"own_limit":{{"requests":5,"unit":"hour"}},{STATUS},"reset_ns":7}},
+               {{"entries":[{{"key":"user","value_hash":"ab"}}],"hits":0,{STATUS},"reset_ns":null}}]"#
+        ));
+        let Line::Decision(event) = parse_line(line.as_bytes()).unwrap() else { panic!("a decision") };
+        assert_eq!(event.time.as_nanos() % 1_000_000_000, 1);
+        assert!(event.is_hashed);
+        let [first, second] = &event.descriptors[..] else { panic!("two descriptors") };
+        assert_eq!(first.entries, [("user".into(), "é\n".into())]);
+        assert_eq!(first.hits, Hits::GiveBack(NonZeroU64::new(3).unwrap()));
+        assert_eq!(first.own_limit, Some(Override { requests: 5, unit: Unit::Hour }));
+        assert_eq!(first.recorded.reset, Some(Reset::After(Duration::from_nanos(7))));
+        assert_eq!(second.hits, Hits::Peek);
+        assert_eq!(second.entries[0].1, "ab");
+        assert_eq!(second.recorded.reset, Some(Reset::Never));
+        assert_eq!(second.recorded.rule.as_deref(), Some("user"));
+    }
+
+    #[test]
+    fn a_decision_without_a_value_is_not_replayed_and_a_dropped_line_is_a_number() {
+        let line = with_descriptors(&format!(r#"[{{"entries":[{{"key":"token"}}],"hits":1,{STATUS}}}]"#));
+        assert_eq!(parse_line(line.as_bytes()).unwrap(), Line::Omitted);
+        let dropped = parse_line(br#"{"v":1,"time":"2026-03-01T12:00:00Z","dropped":42}"#);
+        assert_eq!(dropped.unwrap(), Line::Dropped(42));
+    }
+
+    #[test]
+    fn the_reason_of_a_bad_line_names_the_place() {
+        assert_eq!(error("{\"v\":1,\"time\":"), "EOF while parsing a value (column 14)");
+        assert_eq!(error("{\"v\":2,\"time\":7}"), "version 2; this program reads version 1");
+        assert_eq!(error("{\"v\":1,\"time\":\"noon\"}"), "time is \"noon\"; it must be a time in RFC 3339");
+        assert_eq!(error("{\"v\":1,\"time\":\"2026-03-01T12:00:00Z\"}"), "the field `domain` is missing");
+        assert!(error(&with_descriptors("[]")).contains("at least one descriptor"));
+        let own = r#"[{"entries":[{"key":"k","value":""}],"hits":1,"own_limit":{"requests":1,"unit":"eon"},"#;
+        assert!(error(&with_descriptors(&format!("{own}{STATUS}}}]"))).contains("own_limit.unit is \"eon\""));
+        assert!(parse_line(b"\xff\xfe").is_err());
+    }
+
+    #[test]
+    fn a_time_before_the_epoch_or_after_the_last_representable_one_is_refused() {
+        for text in ["1969-12-31T23:59:59Z", "2999-01-01T00:00:00Z"] {
+            assert_eq!(time(text), None, "{text}");
+        }
+    }
+}

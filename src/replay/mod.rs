@@ -1,0 +1,23 @@
+//! Replay: the requests of a decision log are decided again, under proposed rules, at the times of the log. Events in, a report
+//! out.
+//!
+//! What always holds:
+//!
+//! - The result depends on the rules and the events alone: there is no clock, no random secret, and every list has an order.
+//! - Time never runs backwards: an event that is older than the one before it is decided at the time of that one, and counted.
+//! - A replay starts without counters, as a server without a snapshot does.
+
+mod event;
+mod line;
+mod order;
+mod report;
+mod run;
+mod tally;
+#[cfg(test)]
+mod tests;
+
+pub use event::{Event, EventDescriptor, RecordedStatus};
+pub use line::{Line, LineError, parse_line};
+pub use order::in_order_of_time;
+pub use report::{DeniedMinute, DomainRow, Key, KeyRow, Keys, Report, RuleRow, Samples, Share, Side};
+pub use run::Replay;

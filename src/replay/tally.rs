@@ -1,0 +1,284 @@
+//! Counts of decisions, from which the report is made.
+
+use super::{
+    DeniedMinute, DomainRow, Event, Key, KeyRow, Keys, Report, RuleRow, Samples, Share, Side,
+    report::KEYS_LISTED_MAX,
+};
+use crate::limit::{Code, Decision, Reset, Status, Timestamp};
+use foldhash::fast::RandomState;
+use smallvec::SmallVec;
+use smol_str::SmolStr;
+use std::time::Duration;
+
+/// Its order is never seen: what is reported is sorted.
+type HashMap<K, V> = hashbrown::HashMap<K, V, RandomState>;
+
+/// Nanoseconds of a minute.
+const MINUTE: u64 = 60_000_000_000;
+
+/// Stands for a rule where no limit applies to a descriptor.
+const NO_LIMIT: &str = "(no limit)";
+/// Stands for a rule where the limit is the request's own.
+const OWN_LIMIT: &str = "(limit of the request)";
+/// Stands for a rule that the log leaves out.
+const REDACTED: &str = "(redacted)";
+
+/// How a request was decided, whether by rules or in the log.
+pub(super) struct Outcome<'a> {
+    code: Code,
+    statuses: SmallVec<[DescriptorOutcome<'a>; 4]>,
+}
+
+#[derive(Clone, Copy)]
+struct DescriptorOutcome<'a> {
+    code: Code,
+    remaining: u32,
+    reset: Option<Reset>,
+    rule: &'a str,
+}
+
+impl<'a> Outcome<'a> {
+    /// A decision by rules.
+    pub(super) fn decided(decision: &Decision<'a>) -> Self {
+        let rule = |status: &Status<'a>| match (status.limit, status.rule) {
+            (None, _) => NO_LIMIT,
+            (Some(_), Some(rule)) => &rule.path,
+            (Some(_), None) => OWN_LIMIT,
+        };
+        let statuses = decision.statuses.iter().map(|status| DescriptorOutcome {
+            code: status.code,
+            remaining: status.remaining,
+            reset: status.reset,
+            rule: rule(status),
+        });
+        Self { code: decision.code, statuses: statuses.collect() }
+    }
+
+    /// The decision in the log.
+    pub(super) fn recorded(event: &'a Event) -> Self {
+        let statuses = event.descriptors.iter().map(|descriptor| {
+            let recorded = &descriptor.recorded;
+            let rule = match recorded.rule.as_deref() {
+                None => NO_LIMIT,
+                Some("") if descriptor.own_limit.is_some() => OWN_LIMIT,
+                Some("") => REDACTED,
+                Some(path) => path,
+            };
+            DescriptorOutcome {
+                code: recorded.code,
+                remaining: recorded.remaining,
+                reset: recorded.reset,
+                rule,
+            }
+        });
+        Self { code: event.code, statuses: statuses.collect() }
+    }
+
+    /// Whether a client would be sent the same response. The names of rules do not matter.
+    fn is_same_response(&self, other: &Outcome<'_>) -> bool {
+        let facts = |status: &DescriptorOutcome<'_>| (status.code, status.remaining, status.reset);
+        self.code == other.code && self.statuses.iter().map(facts).eq(other.statuses.iter().map(facts))
+    }
+}
+
+/// Counts of all decisions so far.
+pub(super) struct Tally {
+    requests: u64,
+    first: Option<Timestamp>,
+    last: Option<Timestamp>,
+    is_current_recorded: bool,
+    proposed: SideTally,
+    current: SideTally,
+    newly_denied: u64,
+    newly_admitted: u64,
+    responses_changed: u64,
+    domains: HashMap<String, DomainTally>,
+    keys_newly_denied: HashMap<Key, u64>,
+    keys_newly_admitted: HashMap<Key, u64>,
+    with_hashes: u64,
+    out_of_order: u64,
+    samples: Option<Samples>,
+}
+
+#[derive(Default)]
+struct DomainTally {
+    proposed: Share,
+    current: Share,
+    /// Under the proposed and the current rules.
+    rules: HashMap<String, (Share, Share)>,
+}
+
+impl Tally {
+    pub(super) fn new(is_current_recorded: bool) -> Self {
+        Self {
+            requests: 0,
+            first: None,
+            last: None,
+            is_current_recorded,
+            proposed: SideTally::default(),
+            current: SideTally::default(),
+            newly_denied: 0,
+            newly_admitted: 0,
+            responses_changed: 0,
+            domains: HashMap::default(),
+            keys_newly_denied: HashMap::default(),
+            keys_newly_admitted: HashMap::default(),
+            with_hashes: 0,
+            out_of_order: 0,
+            samples: None,
+        }
+    }
+
+    /// Counts a request that was decided at `now`.
+    pub(super) fn add(
+        &mut self,
+        event: &Event,
+        proposed: &Outcome<'_>,
+        current: &Outcome<'_>,
+        now: Timestamp,
+    ) {
+        self.requests += 1;
+        self.first.get_or_insert(now);
+        self.last = Some(now);
+        self.with_hashes += u64::from(event.is_hashed);
+        self.out_of_order += u64::from(event.time < now);
+        let sample = event.sample;
+        let samples = self.samples.get_or_insert(Samples { least: sample, greatest: sample });
+        samples.least = samples.least.min(sample);
+        samples.greatest = samples.greatest.max(sample);
+        self.proposed.add(proposed, now);
+        self.current.add(current, now);
+        self.add_to_domain(event, proposed, current);
+        self.responses_changed += u64::from(!proposed.is_same_response(current));
+        match (current.code, proposed.code) {
+            (Code::Ok, Code::OverLimit) => {
+                self.newly_denied += 1;
+                add_keys(&mut self.keys_newly_denied, event, proposed, current);
+            }
+            (Code::OverLimit, Code::Ok) => {
+                self.newly_admitted += 1;
+                add_keys(&mut self.keys_newly_admitted, event, current, proposed);
+            }
+            (Code::Ok, Code::Ok) | (Code::OverLimit, Code::OverLimit) => {}
+        }
+    }
+
+    fn add_to_domain(&mut self, event: &Event, proposed: &Outcome<'_>, current: &Outcome<'_>) {
+        let domain = self.domains.entry_ref(event.domain.as_str()).or_default();
+        domain.proposed.add(proposed.code);
+        domain.current.add(current.code);
+        for status in &proposed.statuses {
+            domain.rules.entry_ref(status.rule).or_default().0.add(status.code);
+        }
+        for status in &current.statuses {
+            domain.rules.entry_ref(status.rule).or_default().1.add(status.code);
+        }
+    }
+
+    pub(super) fn into_report(self) -> Report {
+        let span = self.first.zip(self.last).map_or(Duration::ZERO, |(first, last)| last.since(first));
+        let (mut domains, mut rules) = (Vec::new(), Vec::new());
+        for (domain, tally) in self.domains {
+            let domain = SmolStr::from(domain);
+            rules.extend(tally.rules.into_iter().map(|(rule, (proposed, current))| RuleRow {
+                domain: domain.clone(),
+                rule: rule.into(),
+                proposed,
+                current,
+            }));
+            domains.push(DomainRow { domain, proposed: tally.proposed, current: tally.current });
+        }
+        domains.sort_by(|one, other| one.domain.cmp(&other.domain));
+        rules.sort_by(|one, other| (&one.domain, &one.rule).cmp(&(&other.domain, &other.rule)));
+        Report {
+            requests: self.requests,
+            first: self.first,
+            last: self.last,
+            is_current_recorded: self.is_current_recorded,
+            proposed: self.proposed.into_side(),
+            current: self.current.into_side(),
+            newly_denied: self.newly_denied,
+            newly_admitted: self.newly_admitted,
+            responses_changed: self.responses_changed,
+            domains,
+            rules,
+            keys_newly_denied: keys(self.keys_newly_denied, span),
+            keys_newly_admitted: keys(self.keys_newly_admitted, span),
+            with_hashes: self.with_hashes,
+            out_of_order: self.out_of_order,
+            samples: self.samples.unwrap_or(Samples { least: 1.0, greatest: 1.0 }),
+        }
+    }
+}
+
+impl Share {
+    fn add(&mut self, code: Code) {
+        self.all += 1;
+        self.denied += u64::from(code == Code::OverLimit);
+    }
+}
+
+/// Counts the descriptors that are denied on one side only, for a request that is denied there only.
+fn add_keys(keys: &mut HashMap<Key, u64>, event: &Event, denied: &Outcome<'_>, admitted: &Outcome<'_>) {
+    let both = denied.statuses.iter().zip(&admitted.statuses);
+    for (descriptor, (there, here)) in event.descriptors.iter().zip(both) {
+        if there.code == Code::OverLimit && here.code == Code::Ok {
+            let key = Key { domain: event.domain.clone(), entries: descriptor.entries.clone() };
+            *keys.entry(key).or_default() += 1;
+        }
+    }
+}
+
+/// The keys with the most requests. A log shorter than a minute counts as a minute.
+fn keys(counts: HashMap<Key, u64>, span: Duration) -> Keys {
+    let all = counts.len() as u64;
+    let minutes = (span.as_secs_f64() / 60.0).max(1.0);
+    let mut counts: Vec<(Key, u64)> = counts.into_iter().collect();
+    counts.sort_by(|(key, count), (other_key, other)| other.cmp(count).then_with(|| key.cmp(other_key)));
+    counts.truncate(KEYS_LISTED_MAX);
+    let row = |(key, requests)| KeyRow { key, requests, per_minute: requests as f64 / minutes };
+    Keys { all, top: counts.into_iter().map(row).collect() }
+}
+
+/// One side, with the minute of the latest request, which is not complete.
+#[derive(Default)]
+struct SideTally {
+    side: Side,
+    minute: Option<DeniedMinute>,
+}
+
+impl SideTally {
+    fn add(&mut self, outcome: &Outcome<'_>, now: Timestamp) {
+        let start = Timestamp::from_nanos(now.as_nanos() / MINUTE * MINUTE);
+        if self.minute.is_none_or(|minute| minute.start != start) {
+            self.end_minute();
+        }
+        let minute = self.minute.get_or_insert(DeniedMinute { start, requests: 0, denied: 0 });
+        minute.requests += 1;
+        if outcome.code == Code::Ok {
+            self.side.admitted += 1;
+            return;
+        }
+        minute.denied += 1;
+        self.side.denied += 1;
+        let over = outcome.statuses.iter().filter(|status| status.code == Code::OverLimit);
+        // All descriptors that are over have to be admitted: the latest of them decides.
+        match over.filter_map(|status| status.reset).max() {
+            Some(Reset::After(wait)) => self.side.longest_wait = self.side.longest_wait.max(Some(wait)),
+            Some(Reset::Never) => self.side.never_admitted += 1,
+            None => {}
+        }
+    }
+
+    fn end_minute(&mut self) {
+        let Some(minute) = self.minute.take().filter(|minute| minute.denied > 0) else { return };
+        if self.side.worst_minute.is_none_or(|worst| minute.denied > worst.denied) {
+            self.side.worst_minute = Some(minute);
+        }
+    }
+
+    fn into_side(mut self) -> Side {
+        self.end_minute();
+        self.side
+    }
+}
