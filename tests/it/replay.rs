@@ -20,8 +20,8 @@ use tokio::task::JoinSet;
 const RULES: &str = "
 domain: every
 descriptors:
-  - { key: sliding, rate_limit: { per: 200ms, requests_per_unit: 5 } }
-  - { key: sub_windows, rate_limit: { per: 200ms, requests_per_unit: 5, precision: 8 } }
+  - { key: sliding, rate_limit: { per: 200ms, requests_per_unit: 5, algorithm: sliding_window } }
+  - { key: sub_windows, rate_limit: { per: 200ms, requests_per_unit: 5, algorithm: sliding_window, precision: 8 } }
   - { key: log, rate_limit: { per: 200ms, requests_per_unit: 5, algorithm: sliding_log } }
   - { key: fixed, rate_limit: { per: 200ms, requests_per_unit: 5, algorithm: fixed_window } }
   - { key: first_hit, rate_limit: { per: 200ms, requests_per_unit: 5, algorithm: fixed_window, aligned: first_hit } }
@@ -194,6 +194,20 @@ async fn the_log_of_a_server_replayed_under_its_rules_reproduces_every_decision(
     assert_eq!(against["report"]["is_current_recorded"].take(), json!(false));
     against["report"]["is_current_recorded"] = json!(true);
     assert_eq!(against, changed);
+}
+
+/// A hash takes the place of its value in the key of a counter.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_of_hashed_values_is_reproduced_and_so_are_the_semantics_of_the_reference() {
+    let args = ["--threads", "1", "--compat", "reference", "--decision-log-values", "hash"];
+    let logged = Logged::run(&args, 1_200).await;
+    let (rules, log) = (text(logged.rules.path()), logged.folder.path().join("log"));
+    let replayed = report(&["--compat", "reference", "--rules", rules, text(&log)]);
+    let of = &replayed["report"];
+    assert_eq!((&of["requests"], &of["with_hashes"]), (&json!(logged.requests), &json!(logged.requests)));
+    assert_eq!((&of["newly_denied"], &of["responses_changed"]), (&json!(0), &json!(0)), "{replayed}");
+    let exact = report(&["--rules", rules, text(&log)]);
+    assert!(exact["report"]["responses_changed"].as_u64() > Some(0), "the semantics differ: {exact}");
 }
 
 /// Lines of a log, with the fields that a replay needs.
