@@ -218,11 +218,14 @@ impl Share {
     }
 }
 
-/// Counts the descriptors that are denied on one side only, for a request that is denied there only.
+/// Counts the keys of a request that is denied on one side only: descriptors that are over their limit there only, or, if
+/// there is none, as after a change of `quota_mode`, all that are over their limit there.
 fn add_keys(keys: &mut HashMap<Key, u64>, event: &Event, denied: &Outcome<'_>, admitted: &Outcome<'_>) {
-    let both = denied.statuses.iter().zip(&admitted.statuses);
-    for (descriptor, (there, here)) in event.descriptors.iter().zip(both) {
-        if there.code == Code::OverLimit && here.code == Code::Ok {
+    let both = || event.descriptors.iter().zip(denied.statuses.iter().zip(&admitted.statuses));
+    let is_over = |status: &DescriptorOutcome<'_>| status.code == Code::OverLimit;
+    let differs = both().any(|(_, (there, here))| is_over(there) && !is_over(here));
+    for (descriptor, (there, here)) in both() {
+        if is_over(there) && !(differs && is_over(here)) {
             let key = Key { domain: event.domain.clone(), entries: descriptor.entries.clone() };
             *keys.entry(key).or_default() += 1;
         }

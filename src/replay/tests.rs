@@ -112,6 +112,15 @@ fn hits_beyond_the_limit_are_never_admitted() {
     assert_eq!(report.newly_denied, 1);
 }
 
+/// As where `quota_mode` is removed from a rule.
+#[test]
+fn a_request_whose_descriptors_are_over_on_both_sides_has_a_key() {
+    let mut event = event(0, "user", "a");
+    event.descriptors[0].recorded.code = Code::OverLimit;
+    let report = replayed(0, None, &[event]);
+    assert_eq!((report.newly_denied, report.keys_newly_denied.all), (1, 1));
+}
+
 #[test]
 fn a_full_store_is_reported() {
     let mut replay = Replay::new(rules(1), None, 2);
