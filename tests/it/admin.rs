@@ -11,9 +11,8 @@ pub fn start(rules: &str, args: &[&str]) -> (Server, u16) {
 /// Starts a server with this rule file; returns it with its admin port.
 pub fn start_from(rules: &Path, args: &[&str]) -> (Server, u16) {
     let server = Server::with_rules(rules, &[&["--http-listen", "127.0.0.1:0"], args].concat());
-    let line =
-        server.log().into_iter().find(|line| line.contains("HTTP port listening")).expect("it is logged");
-    let line: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+    let line: serde_json::Value =
+        serde_json::from_str(&server.logged("HTTP port listening")[0]).expect("JSON");
     let port = line["address"].as_str().and_then(|address| address.rsplit(':').next()?.parse().ok());
     (server, port.expect("an address"))
 }

@@ -49,9 +49,7 @@ fn limit(requests: u32) -> String {
 
 fn start(path: &Path, args: &[&str]) -> (Server, u16) {
     let server = Server::with_rules(path, &[&["--http-listen", "127.0.0.1:0"], args].concat());
-    let log = server.log();
-    let line = log.iter().find(|line| line.contains("HTTP port listening")).expect("it is logged");
-    let line: Value = serde_json::from_str(line).expect("JSON");
+    let line: Value = serde_json::from_str(&server.logged("HTTP port listening")[0]).expect("JSON");
     let port = line["address"].as_str().and_then(|address| address.rsplit(':').next()?.parse().ok());
     (server, port.expect("an address"))
 }
@@ -103,8 +101,7 @@ async fn an_edited_rule_file_takes_effect_and_counters_keep_what_was_used() {
         fs::write(rules.file(), limit(30)).expect("it is written");
         until(port, "reloaded", |status| status["generation"] == 3).await;
         assert_eq!(limit_of(&mut client, "a").await, Some(30));
-        let log = server.log();
-        let line = log.iter().find(|line| line.contains("rules reloaded")).expect("it is logged");
+        let line = &server.logged("rules reloaded")[0];
         assert!(line.contains(r#""changed":"d: k""#), "{line}");
     }
 }
@@ -127,12 +124,8 @@ async fn a_bad_file_leaves_the_rules_and_every_error_is_reported() {
     let metrics = page(port, "/metrics").await;
     assert!(!metrics.contains("tidegate_rules_reloads_total{result=\"failed\"} 0"), "{metrics}");
     assert!(metrics.contains("tidegate_rules_generation 1"), "{metrics}");
-    let log = server.log().join("\n");
-    assert!(log.contains("b.yaml:2:1: unit: the key is not known here"), "{log}");
-    assert!(
-        log.contains("b.yaml:3:16: descriptors[0].kee: the key is not known; did you mean `key`?"),
-        "{log}"
-    );
+    server.logged("b.yaml:2:1: unit: the key is not known here");
+    server.logged("b.yaml:3:16: descriptors[0].kee: the key is not known; did you mean `key`?");
     fs::remove_file(rules.folder.path().join("b.yaml")).unwrap();
     until(port, "reloaded", |status| status["generation"] == 2).await;
     assert_eq!(limit_of(&mut client, "a").await, Some(20));

@@ -141,23 +141,12 @@ fn an_interrupt_drains_too() {
     assert!(server.wait().success());
 }
 
-/// Reads on in the server's log until a line contains the text.
-fn wait_for_log(server: &Server, text: &str) {
-    for _ in 0..2000 {
-        if server.log().iter().any(|line| line.contains(text)) {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("no {text:?} in {:#?}", server.log());
-}
-
 /// SIGHUP ended the process without a last snapshot.
 #[tokio::test]
 async fn sighup_without_rule_files_is_ignored_with_a_log_line() {
     let server = Server::start(&[]);
     server.signal(rustix::process::Signal::HUP);
-    wait_for_log(&server, "SIGHUP ignored");
+    server.logged("SIGHUP ignored");
     let answer = server.client().await.hit("demo", &[("api_key", "a")]).await.unwrap();
     assert_eq!(answer.overall_code(), Code::Ok);
     let status = tokio::task::spawn_blocking(move || server.terminate()).await.unwrap();
@@ -169,7 +158,7 @@ fn a_second_signal_ends_a_drain_at_once() {
     for (second, code) in [(rustix::process::Signal::INT, 130), (rustix::process::Signal::TERM, 143)] {
         let mut server = Server::start(&["--drain-delay", "10m"]);
         server.signal(rustix::process::Signal::INT);
-        wait_for_log(&server, "draining");
+        server.logged("draining");
         server.signal(second);
         assert_eq!(server.wait().code(), Some(code));
     }
@@ -206,6 +195,6 @@ fn sigusr1_changes_the_log_level_and_back() {
     let server = Server::start(&[]);
     for level in ["debug", "configured"] {
         server.signal(rustix::process::Signal::USR1);
-        wait_for_log(&server, &format!("log level changed to {level}"));
+        server.logged(&format!("log level changed to {level}"));
     }
 }

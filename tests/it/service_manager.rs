@@ -67,7 +67,7 @@ fn without_a_watchdog_there_are_no_pings() {
 fn a_service_manager_that_is_gone_keeps_no_server_from_serving() {
     let rules = rules_file(RULES);
     let server = Server::with_variables(rules.path(), &[], &[("NOTIFY_SOCKET", "/nowhere/notify")]);
-    assert!(server.log().iter().any(|line| line.contains("cannot reach the service manager")));
+    server.logged("cannot reach the service manager");
     assert!(server.terminate().success());
 }
 

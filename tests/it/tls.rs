@@ -91,10 +91,6 @@ fn handshakes(result: &str, count: u64) -> String {
 }
 
 /// The lines of the log with a text.
-fn logged(server: &Server, text: &str) -> usize {
-    server.log().iter().filter(|line| line.contains(text)).count()
-}
-
 #[tokio::test]
 async fn clients_with_tls_are_decided_and_those_without_are_refused_with_a_reason() {
     let pki = Pki::new();
@@ -110,7 +106,7 @@ async fn clients_with_tls_are_decided_and_those_without_are_refused_with_a_reaso
     }
     has_metric(&server, &handshakes("not_tls", 3)).await;
     has_metric(&server, &handshakes("completed", 2)).await;
-    assert_eq!(logged(&server, "client without TLS on a TLS port"), 1, "{:#?}", server.log());
+    assert_eq!(server.logged("client without TLS on a TLS port").len(), 1, "{:#?}", server.log());
 }
 
 #[tokio::test]
@@ -121,7 +117,7 @@ async fn a_tls_client_on_a_port_without_tls_is_counted_and_has_a_remedy() {
     let error = String::from_utf8_lossy(&called.stderr).into_owned();
     assert!(!called.status.success() && error.contains("leave out the --tls flags"), "{error}");
     has_metric(&server, &handshakes("tls_on_plaintext_port", 1)).await;
-    assert_eq!(logged(&server, "set --tls-cert and --tls-key"), 1, "{:#?}", server.log());
+    assert_eq!(server.logged("set --tls-cert and --tls-key").len(), 1, "{:#?}", server.log());
 }
 
 #[tokio::test]
@@ -139,7 +135,7 @@ async fn mutual_tls_refuses_clients_by_reason() {
         let answer = tls::decide(server.address(), &pki.client(own.as_ref())).await;
         assert!(answer.is_err(), "{result}: {answer:?}");
         has_metric(&server, &handshakes(result, 1)).await;
-        assert_eq!(logged(&server, log), 1, "{result}: {:#?}", server.log());
+        assert_eq!(server.logged(log).len(), 1, "{result}: {:#?}", server.log());
     }
     for name in [SPIFFE, "edge.test"] {
         let own = pki.authority.issue(&["more.test", name]);
@@ -222,7 +218,7 @@ async fn sighup_reads_the_certificates_again() {
     server.signal(rustix::process::Signal::HUP);
     has_metric(&server, &reloads(1)).await;
     tls::decide(server.address(), &pki.client(None)).await.expect("the certificate serves");
-    assert_eq!(logged(&server, "certificate reloaded; open connections stay"), 1, "{:#?}", server.log());
+    assert_eq!(server.logged("certificate reloaded; open connections stay").len(), 1, "{:#?}", server.log());
 }
 
 async fn has_failed_reload(server: &Server, cause: &str) {
@@ -304,7 +300,7 @@ async fn half_handshakes_do_not_lock_others_out_and_end_in_time() {
     // The others, and no more.
     let rest = half_handshakes() + 1 - evicted - 1;
     has_metric(&server, &handshakes("timed_out", rest as u64)).await;
-    assert_eq!(logged(&server, "handshake not complete within"), 1, "{:#?}", server.log());
+    assert_eq!(server.logged("handshake not complete within").len(), 1, "{:#?}", server.log());
 }
 
 /// The 99th percentile in microseconds of the latency of calls on an open connection, made one by one until `is_done` and at

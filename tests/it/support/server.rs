@@ -128,6 +128,18 @@ impl Server {
         self.log.lock().expect("no thread panics while holding it").clone()
     }
 
+    /// The lines of the log that contain the text. Waits for the first: a line may arrive after what it reports.
+    pub fn logged(&self, text: &str) -> Vec<String> {
+        for _ in 0..PATIENCE.as_millis() / 10 {
+            let lines: Vec<String> = self.log().into_iter().filter(|line| line.contains(text)).collect();
+            if !lines.is_empty() {
+                return lines;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        panic!("no {text:?} in {:#?}", self.log());
+    }
+
     /// A connection, for clients of any service.
     pub async fn channel(&self) -> Channel {
         let endpoint = Endpoint::from_shared(format!("http://{}", self.address)).expect("host:port");
