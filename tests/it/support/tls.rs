@@ -38,6 +38,8 @@ pub fn client(trusted: &Authority, own: Option<&Pair>) -> Arc<ClientConfig> {
 pub async fn connect(address: &str, config: &Arc<ClientConfig>) -> io::Result<TlsStream<TcpStream>> {
     let name = ServerName::try_from("localhost").expect("a DNS name");
     let socket = TcpStream::connect(address).await?;
+    // HEADERS and DATA are written apart: the second would wait for a delayed acknowledgement of the first.
+    socket.set_nodelay(true)?;
     TlsConnector::from(Arc::clone(config)).connect(name, socket).await
 }
 
