@@ -108,7 +108,7 @@ async fn the_restore_at_the_start_is_measured() {
 
 /// Connections that end for these reasons.
 async fn end_connections(server: &Server) -> Vec<&'static str> {
-    drop(RawConnection::open(server.address()).await);
+    RawConnection::open(server.address()).await.leave().await;
     let mut malformed = RawConnection::open(server.address()).await;
     malformed.send(DATA, 0, 0, &[]).await;
     malformed.end().await;

@@ -108,6 +108,12 @@ impl RawConnection {
         }
     }
 
+    /// Closes the connection as a client does that has read everything: unread bytes would reset it.
+    pub async fn leave(mut self) {
+        self.0.shutdown().await.expect("the connection stands");
+        self.end().await;
+    }
+
     /// Reads on until the server has closed; the error code of its last GOAWAY, if one arrived.
     pub async fn end(&mut self) -> Option<u32> {
         let mut code_sent = None;
