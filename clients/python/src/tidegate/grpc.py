@@ -29,7 +29,8 @@ else:
     _ServerInterceptor = grpc.ServerInterceptor
     _AioServerInterceptor = grpc.aio.ServerInterceptor
 
-_Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
+# A handler or None; its stub is generic where the class is not, which generators of documentation evaluate.
+_Handler: TypeAlias = Any
 
 
 class GrpcRequest:
@@ -145,7 +146,7 @@ class AioRateLimitInterceptor(_Interceptor, _AioServerInterceptor):
         self,
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[_Handler]],
         handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler[Any, Any]:
+    ) -> _Handler:
         """Wrap the handler of a call."""
         handler = await continuation(handler_call_details)
         method = handler_call_details.method
@@ -190,7 +191,7 @@ def _details(refusal: Refusal, decision: Decision) -> str:
     return text if wait is None else f"{text}; retry after {wait} s"
 
 
-def _rewrapped(handler: Any, wrap: Callable[[Any], Any]) -> grpc.RpcMethodHandler[Any, Any]:
+def _rewrapped(handler: Any, wrap: Callable[[Any], Any]) -> _Handler:
     """Return a handler of the same kind with another function."""
     makers = {
         (False, False): (grpc.unary_unary_rpc_method_handler, handler.unary_unary),
