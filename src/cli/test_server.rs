@@ -27,7 +27,8 @@ pub(super) struct TestServer {
     listen: ListenAddress,
     /// blackhole: reads, and sends nothing. reset: resets the connection. unavailable: responds with UNAVAILABLE. slow=TIME:
     /// admits after that time. goaway: admits one call, sends GOAWAY, and closes the connection at once. drain: admits one
-    /// call, sends GOAWAY, and lets the client close the connection. garbage: responds with bytes that are no message.
+    /// call, sends GOAWAY, and lets the client close the connection. exclude: admits the first call of a connection, and excludes
+    /// the second by a GOAWAY. garbage: responds with bytes that are no message.
     #[arg(long)]
     fault: Fault,
     /// Format of log lines.
@@ -43,8 +44,11 @@ enum Fault {
     Slow(Duration),
     Goaway,
     Drain,
+    Exclude,
     Garbage,
 }
+
+const FAULTS: &str = "write blackhole, reset, unavailable, slow=TIME, goaway, drain, exclude or garbage";
 
 impl FromStr for Fault {
     type Err = String;
@@ -59,8 +63,9 @@ impl FromStr for Fault {
             None if text == "unavailable" => Ok(Self::Unavailable),
             None if text == "goaway" => Ok(Self::Goaway),
             None if text == "drain" => Ok(Self::Drain),
+            None if text == "exclude" => Ok(Self::Exclude),
             None if text == "garbage" => Ok(Self::Garbage),
-            _ => Err("write blackhole, reset, unavailable, slow=TIME, goaway, drain or garbage".into()),
+            _ => Err(FAULTS.into()),
         }
     }
 }
@@ -119,6 +124,7 @@ async fn serve(stream: TcpStream, fault: Fault) -> io::Result<()> {
     let writer = Writer(Arc::new(Mutex::new(write)));
     read.read_exact(&mut [0; PREFACE_BYTES]).await?;
     writer.frame(SETTINGS, 0, 0, &[]).await?;
+    let mut admitted = 0;
     loop {
         let frame = Frame::read(&mut read).await?;
         match frame.kind {
@@ -135,10 +141,16 @@ async fn serve(stream: TcpStream, fault: Fault) -> io::Result<()> {
                 Fault::Reset => return Ok(()),
                 Fault::Goaway | Fault::Drain => {
                     writer.response(frame.stream, ADMITTED).await?;
-                    let no_error = [frame.stream.to_be_bytes(), [0; 4]].concat();
-                    writer.frame(GOAWAY, 0, 0, &no_error).await?;
-                    // Streams after this one are excluded.
+                    writer.go_away(frame.stream).await?;
                     return if fault == Fault::Drain { discard(&mut read).await } else { Ok(()) };
+                }
+                Fault::Exclude if admitted == 0 => {
+                    writer.response(frame.stream, ADMITTED).await?;
+                    admitted = frame.stream;
+                }
+                Fault::Exclude => {
+                    writer.go_away(admitted).await?;
+                    return discard(&mut read).await;
                 }
                 Fault::Slow(time) => {
                     let writer = writer.clone();
@@ -199,6 +211,11 @@ impl Writer {
             frame(HEADERS, END_HEADERS | END_STREAM, stream, &field("grpc-status", "0")),
         ];
         self.0.lock().await.write_all(&frames.concat()).await
+    }
+
+    /// A GOAWAY without an error, which excludes the streams after one.
+    async fn go_away(&self, last: u32) -> io::Result<()> {
+        self.frame(GOAWAY, 0, 0, &[last.to_be_bytes(), [0; 4]].concat()).await
     }
 
     async fn unavailable(&self, stream: u32) -> io::Result<()> {

@@ -145,17 +145,17 @@ def test_failures(case: Any, make: Callable[..., Client]) -> None:
             if "advance_ms" in expected:
                 own.now_ns += expected["advance_ms"] * 1_000_000
                 continue
-            lost = 0
+            was_unread = False
             for number in range(expected["calls"]):
                 decision = client.call("limit", {"user": "a"})
                 where = f"call {number}: {decision}"
-                if decision.error == "UNAVAILABLE" and lost < expected.get("lost_max", 0):
-                    lost += 1
-                    continue
-                assert decision.allowed == expected["allowed"], where
-                assert decision.reason.value == expected["reason"], where
-                if expected["errors"]:
-                    assert decision.error in expected["errors"], where
+                # The C core closes a connection at a failed write, with a GOAWAY unread. The next call has another one.
+                was_unread = "if_goaway_unread" in expected and decision.error is not None and not was_unread
+                outcome = expected["if_goaway_unread"] if was_unread else expected
+                assert decision.allowed == outcome["allowed"], where
+                assert decision.reason.value == outcome["reason"], where
+                if outcome["errors"]:
+                    assert decision.error in outcome["errors"], where
                 else:
                     assert decision.error is None, where
         elapsed_ms = (time.monotonic() - started) * 1000
