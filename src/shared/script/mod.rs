@@ -22,7 +22,7 @@ pub const LAYOUT_VERSION: u32 = 1;
 pub const COUNTERS_MAX: usize = 4_000;
 
 /// The script.
-pub const SCRIPT: &str = include_str!("decide.lua");
+pub const SCRIPT: &str = concat!(include_str!("arithmetic.lua"), include_str!("decide.lua"));
 
 /// The lines of the script that read the clock.
 const READS_CLOCK: &str = "local time = redis.call('TIME')\nlocal now = time[1] * 1000000 + time[2]\n";
