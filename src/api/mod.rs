@@ -26,7 +26,7 @@ pub use xds::{XdsFeed, XdsSettings};
 #[expect(missing_docs, unused_qualifications, clippy::all, reason = "generated; the protos are documented")]
 pub mod pb {
     tonic::include_proto!("includes");
-    pub use self::tidegate::test::v1 as test;
+    pub use self::tidegate::{test::v1 as test, v1 as control};
     pub use envoy::{
         config::core::v3 as core, extensions::common::ratelimit::v3 as common,
         service::discovery::v3 as discovery, service::ratelimit::v3 as service, r#type::v3 as types,
