@@ -73,6 +73,8 @@ mod key;
 pub mod limit;
 pub mod limiter;
 mod prefetch;
+#[cfg(feature = "server")]
+mod priority;
 pub mod replay;
 pub mod rules;
 #[cfg(feature = "server")]

@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{
     clock::Clock,
+    priority::lower_priority,
     rules::{RuleErrors, RuleFilePaths, Source},
 };
 use std::{
@@ -19,9 +20,6 @@ use std::{
 const FREE_INTERVAL: Duration = Duration::from_secs(1);
 /// The same, while decisions still refer to replaced rules.
 const FREE_INTERVAL_SHORT: Duration = Duration::from_millis(50);
-
-/// Added to the nice value of the thread: where cores are scarce, decisions have them first.
-const NICE: i32 = 10;
 
 /// Readings of the files at most until two agree. Files that change all the time are taken as the last reading has them.
 const READINGS_MAX: usize = 20;
@@ -67,8 +65,7 @@ struct Files {
 
 impl Files {
     fn run(self, mut watch: Watch) {
-        // On Linux a priority belongs to a thread. Without it, building rules competes with decisions.
-        let _ = rustix::process::setpriority_process(None, NICE);
+        lower_priority();
         self.load(false);
         let mut timeout = FREE_INTERVAL;
         loop {

@@ -6,6 +6,7 @@
 use super::ServeError;
 use crate::{
     clock::Clock,
+    priority::lower_priority,
     transport::{Accepted, HandshakeError, HandshakeResult, Peer, TlsPort},
 };
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -17,9 +18,6 @@ use tokio::{
 
 /// Accepted connections that wait for the thread. More wait in the backlog of the listener.
 const WAITING_MAX: usize = 64;
-
-/// Added to the nice value of the thread: where cores are scarce, decisions have them first.
-const NICE: i32 = 10;
 
 /// Bounds on handshakes.
 #[derive(Clone, Copy, Debug)]
@@ -48,8 +46,7 @@ impl Handshakes {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let clock = Arc::clone(clock);
         let run = move || {
-            // On Linux a priority belongs to a thread. Without it, handshakes compete with decisions.
-            let _ = rustix::process::setpriority_process(None, NICE);
+            lower_priority();
             runtime.block_on(Running { bounds, clock, started: BTreeMap::new(), next: 0 }.run(received));
         };
         std::thread::Builder::new().name("tls-handshakes".into()).spawn(run).map_err(failed)?;

@@ -7,11 +7,11 @@ mod logging;
 mod metrics;
 mod traces;
 
+pub use collector::OtlpVariableError;
 pub use decision_log::{DecisionLog, DecisionLogError, DecisionLogSettings, Rotation, SampleRate, Target};
 pub use exposition::MetricsFormat;
 pub use logging::{LogFormat, start_logging, switch_log_level};
 pub use metrics::{
-    ConnectionSources, Metrics, OtlpMetrics, OtlpSettings, OtlpVariableError, Sources, Statsd, StatsdFormat,
-    StatsdSettings,
+    ConnectionSources, Metrics, OtlpMetrics, OtlpSettings, Sources, Statsd, StatsdFormat, StatsdSettings,
 };
 pub use traces::{Traces, TracesError, propagators};

@@ -17,6 +17,7 @@ mod tests;
 use crate::{
     clock::Clock,
     config::Config,
+    priority::lower_priority,
     transport::{TlsClient, TlsClientError},
 };
 use std::{
@@ -26,9 +27,6 @@ use std::{
     time::Duration,
 };
 use tokio::sync::watch;
-
-/// Added to the nice value of the thread: where cores are scarce, decisions have them first.
-const NICE: i32 = 10;
 
 /// A control plane, and how to connect to it.
 #[derive(Clone, Debug)]
@@ -70,8 +68,7 @@ impl XdsFeed {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let feed = stream::Feed::new(config, clock, settings);
         let run = move || {
-            // On Linux a priority belongs to a thread. Without it, building rules competes with decisions.
-            let _ = rustix::process::setpriority_process(None, NICE);
+            lower_priority();
             runtime.block_on(feed.run(stopped));
         };
         let thread = thread::Builder::new().name("xds".into()).spawn(run)?;

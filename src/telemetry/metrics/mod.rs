@@ -13,7 +13,7 @@ mod text;
 mod tls;
 
 pub use connections::ConnectionSources;
-pub use otlp::{OtlpMetrics, OtlpSettings, OtlpVariableError};
+pub use otlp::{OtlpMetrics, OtlpSettings};
 pub use statsd::{Statsd, StatsdFormat, StatsdSettings};
 
 use self::{page::Page, sink::Sink, text::TextSink};

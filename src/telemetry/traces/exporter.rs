@@ -1,10 +1,7 @@
 //! The exporter: OTLP over gRPC or HTTP. Failures are logged, once until an export succeeds again.
 
-use super::{
-    TracesError,
-    variables::{Protocol, Variables},
-};
-use crate::telemetry::collector::{Connector, connector, grpc_tls};
+use super::TracesError;
+use crate::telemetry::collector::{Connector, Export, Protocol, connector, grpc_tls};
 use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response, hyper::HyperClient};
 use opentelemetry_otlp::{
     SpanExporter as Otlp, WithExportConfig as _, WithHttpConfig as _, WithTonicConfig as _,
@@ -33,9 +30,9 @@ pub(super) struct Reported {
 
 impl Reported {
     /// An exporter to the collector; the runtime of the caller does its IO.
-    pub(super) fn new(variables: &Variables) -> Result<Self, TracesError> {
-        let failed = |source| TracesError::Tls { endpoint: variables.endpoint.clone(), source };
-        let exporter = match (variables.protocol, &variables.tls) {
+    pub(super) fn new(export: &Export) -> Result<Self, TracesError> {
+        let failed = |source| TracesError::Tls { endpoint: export.endpoint.clone(), source };
+        let exporter = match (export.protocol, &export.tls) {
             (Protocol::Grpc, tls) => {
                 let grpc = Otlp::builder().with_tonic().with_protocol(opentelemetry_otlp::Protocol::Grpc);
                 match tls {

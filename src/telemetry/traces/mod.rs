@@ -13,17 +13,15 @@ pub use variables::TracesError;
 use crate::{
     limit::{Code, Decision, Status, Timestamp},
     service::{DecisionReader, Event, Propagators, TraceContext},
+    telemetry::collector::resource,
 };
 use exporter::Reported;
 use opentelemetry::{
     InstrumentationScope, KeyValue, SpanId, TraceFlags, TraceId,
     trace::{SpanContext, SpanKind, Status as SpanStatus, TraceState},
 };
-use opentelemetry_sdk::{
-    Resource,
-    trace::{
-        BatchConfig, BatchSpanProcessor, IdGenerator as _, RandomIdGenerator, SpanData, SpanProcessor as _,
-    },
+use opentelemetry_sdk::trace::{
+    BatchConfig, BatchSpanProcessor, IdGenerator as _, RandomIdGenerator, SpanData, SpanProcessor as _,
 };
 use sampler::Sampler;
 use std::{
@@ -51,17 +49,13 @@ impl Traces {
     /// until [`Self::finish`] has completed.
     pub fn start() -> Result<Option<Self>, TracesError> {
         let Some(variables) = Variables::read(|name| std::env::var(name).ok())? else { return Ok(None) };
-        let exporter = Reported::new(&variables)?;
+        let Variables { export, sampler } = variables;
+        let exporter = Reported::new(&export)?;
         let mut processor = BatchSpanProcessor::new(exporter, BatchConfig::default());
-        let mut resource =
-            Resource::builder().with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")));
-        if !variables.has_service_name {
-            resource = resource.with_service_name("tidegate");
-        }
-        processor.set_resource(&resource.build());
-        tracing::info!(endpoint = variables.endpoint, protocol = %variables.protocol, "exporting traces");
+        processor.set_resource(&resource(&export));
+        tracing::info!(endpoint = export.endpoint, protocol = %export.protocol, "exporting traces");
         let scope = InstrumentationScope::builder("tidegate").with_version(env!("CARGO_PKG_VERSION")).build();
-        let (ids, sampler) = (RandomIdGenerator::default(), variables.sampler);
+        let ids = RandomIdGenerator::default();
         Ok(Some(Self(Arc::new(Inner { processor, ids, sampler, scope }))))
     }
 

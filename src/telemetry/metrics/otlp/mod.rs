@@ -6,12 +6,12 @@
 mod messages;
 mod variables;
 
-pub use variables::{OtlpSettings, OtlpVariableError};
+pub use variables::OtlpSettings;
 
 use super::Metrics;
 use crate::{
     clock::Clock,
-    telemetry::collector::{AnyError, Connector, connector, grpc_tls},
+    telemetry::collector::{self, AnyError, Connector, Export, Protocol, connector, grpc_tls},
 };
 use messages::{OtlpSink, Period, attribute};
 use opentelemetry_http::{Bytes, HttpClient, hyper::HyperClient};
@@ -28,7 +28,6 @@ use tonic::{
     metadata::MetadataMap,
     transport::{Channel, Endpoint},
 };
-use variables::Protocol;
 
 /// Longest time of each message at the stop, which waits for it.
 const LAST_PUSH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -42,8 +41,8 @@ pub struct OtlpMetrics {
 impl OtlpMetrics {
     /// Starts to push.
     pub fn start(settings: OtlpSettings, metrics: Arc<Metrics>, clock: &Arc<dyn Clock>) -> io::Result<Self> {
-        let OtlpSettings { endpoint, protocol, interval, .. } = &settings;
-        tracing::info!(endpoint, %protocol, ?interval, "pushing metrics by OTLP");
+        let OtlpSettings { export, url, interval, .. } = &settings;
+        tracing::info!(endpoint = url, protocol = %export.protocol, ?interval, "pushing metrics by OTLP");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let client = {
             // The channel starts its task on the runtime.
@@ -51,7 +50,7 @@ impl OtlpMetrics {
             Client::new(&settings).map_err(io::Error::other)?
         };
         let clock = Arc::clone(clock);
-        let (start, resource) = (clock.now().as_nanos(), resource(&settings));
+        let (start, resource) = (clock.now().as_nanos(), resource(export));
         let mut pusher = Pusher { settings, metrics, clock, start, resource, client, is_failing: false };
         let (stop, mut stopped) = oneshot::channel();
         let run = move || {
@@ -75,14 +74,9 @@ impl OtlpMetrics {
     }
 }
 
-/// Attributes of the process, as OpenTelemetry's variables and its SDK state them.
-fn resource(settings: &OtlpSettings) -> Resource {
-    let mut resource = opentelemetry_sdk::Resource::builder()
-        .with_attribute(opentelemetry::KeyValue::new("service.version", env!("CARGO_PKG_VERSION")));
-    if !settings.has_service_name {
-        resource = resource.with_service_name("tidegate");
-    }
-    let resource = resource.build();
+/// Attributes of the process, in a message.
+fn resource(export: &Export) -> Resource {
+    let resource = collector::resource(export);
     let attributes = resource.iter().map(|(key, value)| attribute(key.as_str(), &value.as_str())).collect();
     Resource { attributes, ..Resource::default() }
 }
@@ -94,16 +88,16 @@ enum Client {
 
 impl Client {
     fn new(settings: &OtlpSettings) -> Result<Self, AnyError> {
-        Ok(match settings.protocol {
+        Ok(match settings.export.protocol {
             Protocol::Grpc => {
-                let mut endpoint = Endpoint::from_shared(settings.endpoint.clone())?;
-                if let Some(tls) = &settings.tls {
+                let mut endpoint = Endpoint::from_shared(settings.url.clone())?;
+                if let Some(tls) = &settings.export.tls {
                     endpoint = endpoint.tls_config(grpc_tls(tls)?)?;
                 }
                 Self::Grpc(MetricsServiceClient::new(endpoint.connect_lazy()))
             }
             Protocol::Http => {
-                let connector = connector(settings.tls.as_ref())?;
+                let connector = connector(settings.export.tls.as_ref())?;
                 Self::Http(Box::new(HyperClient::new(connector, settings.timeout, None)))
             }
         })
@@ -124,7 +118,7 @@ impl Client {
                 client.export(request).await?;
             }
             Self::Http(client) => {
-                let mut request = http::Request::post(&*settings.endpoint)
+                let mut request = http::Request::post(&*settings.url)
                     .header(http::header::CONTENT_TYPE, "application/x-protobuf");
                 for (name, value) in &settings.headers {
                     request = request.header(name, value);
@@ -159,7 +153,7 @@ impl Pusher {
             Ok(()) => {}
             Err(error) if !std::mem::replace(&mut self.is_failing, true) => tracing::warn!(
                 error,
-                endpoint = self.settings.endpoint,
+                endpoint = self.settings.url,
                 "metrics were not pushed by OTLP; further failures are not logged until a push succeeds"
             ),
             Err(_) => {}

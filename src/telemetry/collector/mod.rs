@@ -1,8 +1,15 @@
-//! Connections to a collector of OpenTelemetry, for traces and metrics.
+//! The collector of OpenTelemetry that traces and metrics are exported to: its variables, connections, and the attributes of this
+//! process.
+
+mod variables;
+
+pub use variables::OtlpVariableError;
+pub(super) use variables::{Environment, Export, Protocol, Signal};
 
 use crate::transport::TlsClient;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
+use opentelemetry_sdk::Resource;
 use std::{error::Error, fs, io, path::Path};
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
@@ -35,4 +42,14 @@ pub(super) fn connector(tls: Option<&TlsClient>) -> Result<Connector, AnyError> 
         None => TlsClient::config_without_authorities()?,
     };
     Ok(HttpsConnectorBuilder::new().with_tls_config(config).https_or_http().enable_http1().build())
+}
+
+/// Attributes of the process, as OpenTelemetry's variables and its SDK state them.
+pub(super) fn resource(export: &Export) -> Resource {
+    let resource = Resource::builder()
+        .with_attribute(opentelemetry::KeyValue::new("service.version", env!("CARGO_PKG_VERSION")));
+    match export.has_service_name {
+        true => resource.build(),
+        false => resource.with_service_name("tidegate").build(),
+    }
 }
