@@ -21,11 +21,7 @@ pub(super) const LANGUAGE: Language = Language {
     },
     faults: Some(Faults {
         planted: [
-            (
-                "tidegate-client/src/main/java/io/tidegate/client/Tidegate.java",
-                "denials.endFor(request);",
-                "",
-            ),
+            ("tidegate-client/src/main/java/io/tidegate/client/Decider.java", "denials.endFor(request);", ""),
             (
                 "tidegate-client/src/main/java/io/tidegate/client/ResponseHeaders.java",
                 "wait.getSeconds() + (wait.getNano() > 0 ? 1 : 0)",

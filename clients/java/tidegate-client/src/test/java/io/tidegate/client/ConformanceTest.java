@@ -203,8 +203,7 @@ class ConformanceTest {
         String where = "call " + call + ": " + decision;
         // Netty closes a connection at a failed write, with a GOAWAY unread. The next call has
         // another connection.
-        wasUnread =
-            expected.has("if_goaway_unread") && decision.error().isPresent() && !wasUnread;
+        wasUnread = expected.has("if_goaway_unread") && decision.error().isPresent() && !wasUnread;
         JsonNode outcome = wasUnread ? expected.get("if_goaway_unread") : expected;
         assertEquals(outcome.get("allowed").asBoolean(), decision.allowed(), where);
         assertEquals(outcome.get("reason").asText(), decision.reason().label(), where);
@@ -236,7 +235,7 @@ class ConformanceTest {
         });
   }
 
-  private static Tidegate.Builder builder(String address) {
+  private static TidegateBuilder builder(String address) {
     return Tidegate.builder(address).domain("d").timeout(Duration.ofSeconds(5));
   }
 

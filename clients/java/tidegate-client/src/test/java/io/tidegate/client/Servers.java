@@ -125,7 +125,7 @@ public final class Servers implements AutoCloseable {
   }
 
   /** Builds a client that ends with the test. */
-  public Tidegate client(Tidegate.Builder builder) {
+  public Tidegate client(TidegateBuilder builder) {
     Tidegate client = builder.build();
     open.push(client);
     return client;

@@ -47,7 +47,7 @@ class TidegateTest {
     servers.close();
   }
 
-  private static Tidegate.Builder builder(String... addresses) {
+  private static TidegateBuilder builder(String... addresses) {
     return Tidegate.builder(addresses).domain("d").timeout(Duration.ofSeconds(20));
   }
 

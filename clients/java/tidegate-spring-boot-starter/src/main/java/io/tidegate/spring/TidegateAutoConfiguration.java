@@ -4,6 +4,7 @@ import io.grpc.TlsChannelCredentials;
 import io.micrometer.core.instrument.MeterRegistry;
 import io.opentelemetry.api.OpenTelemetry;
 import io.tidegate.client.Tidegate;
+import io.tidegate.client.TidegateBuilder;
 import io.tidegate.client.metrics.MicrometerObserver;
 import io.tidegate.client.middleware.Limits;
 import io.tidegate.client.tracing.TraceContext;
@@ -41,7 +42,7 @@ public class TidegateAutoConfiguration {
   @ConditionalOnMissingBean
   public Tidegate tidegate(
       TidegateProperties properties, ObjectProvider<TidegateCustomizer> customizers) {
-    Tidegate.Builder builder =
+    TidegateBuilder builder =
         Tidegate.builder(properties.address().toArray(String[]::new))
             .domain(properties.domain())
             .timeout(properties.timeout())

@@ -1,6 +1,6 @@
 package io.tidegate.spring;
 
-import io.tidegate.client.Tidegate;
+import io.tidegate.client.TidegateBuilder;
 
 /**
  * Changes the settings of the auto-configured client; all beans of this type are called in order.
@@ -12,5 +12,5 @@ public interface TidegateCustomizer {
    *
    * @param builder the builder, with the settings of the properties
    */
-  void customize(Tidegate.Builder builder);
+  void customize(TidegateBuilder builder);
 }
