@@ -13,6 +13,7 @@ use std::process::ExitCode;
 #[derive(Parser)]
 enum Task {
     Perf(perf::Perf),
+    PerfShared(perf::shared::PerfShared),
     Fuzz(fuzz::Fuzz),
     Accuracy(accuracy::Accuracy),
     Dependencies(dependencies::Dependencies),
@@ -25,6 +26,7 @@ type Failure = String;
 fn main() -> ExitCode {
     let done = match Task::parse() {
         Task::Perf(perf) => perf.run(),
+        Task::PerfShared(perf) => perf.run(),
         Task::Fuzz(fuzz) => fuzz.run(),
         Task::Accuracy(accuracy) => accuracy.run(),
         Task::Dependencies(dependencies) => dependencies.run(),

@@ -13,11 +13,11 @@ use std::fmt;
 /// A figure and its bound.
 pub(super) struct Bar {
     pub(super) about: &'static str,
-    measure: Measure,
+    pub(super) measure: Measure,
     pub(super) bound: Bound,
 }
 
-enum Measure {
+pub(super) enum Measure {
     /// Tidegate's figure in the first scenario over that of the server in the second.
     Ratio(&'static str, (&'static str, &'static str), Figure),
     /// A figure itself.

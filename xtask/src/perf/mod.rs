@@ -13,9 +13,10 @@ mod results;
 mod scenario;
 mod scrape;
 mod server;
+pub(crate) mod shared;
 
 use crate::Failure;
-use bars::BARS;
+use bars::{BARS, Bar};
 use clap::Args;
 use comfy_table::{Table, presets};
 use machine::Machine;
@@ -62,7 +63,7 @@ impl Perf {
             measure_round(round, seconds, &machine, &binaries, &mut results)?;
             in_process::measure(round, &binaries, &mut results)?;
         }
-        println!("{}\n\n{}", figures(&results).trim_fmt(), bars(&results).trim_fmt());
+        println!("{}\n\n{}", figures(&results).trim_fmt(), bars(BARS, &results).trim_fmt());
         if self.quick {
             return Ok(ExitCode::SUCCESS);
         }
@@ -149,9 +150,9 @@ fn figures(results: &Results) -> Table {
     table
 }
 
-fn bars(results: &Results) -> Table {
+fn bars(bars: &[Bar], results: &Results) -> Table {
     let mut table = table(["figure", "bar", "measured", "spread", ""]);
-    for bar in BARS {
+    for bar in bars {
         let (measured, spread) = match bar.measured(results) {
             Some(spread) => {
                 (format!("{:.2}", spread.median), format!("{:.2} – {:.2}", spread.least, spread.most))

@@ -8,6 +8,8 @@ use std::fmt::Write as _;
 pub(super) enum Figure {
     PerSecond,
     CpuMicros,
+    /// CPU time of the store of shared counters.
+    StoreMicros,
     P50Micros,
     P99Micros,
     P999Micros,
@@ -19,10 +21,11 @@ pub(super) enum Figure {
 }
 
 impl Figure {
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::PerSecond => "requests_per_second",
             Self::CpuMicros => "server_cpu_us",
+            Self::StoreMicros => "store_cpu_us",
             Self::P50Micros => "p50_us",
             Self::P99Micros => "p99_us",
             Self::P999Micros => "p99.9_us",

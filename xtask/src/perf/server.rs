@@ -40,7 +40,7 @@ pub(super) struct Binaries {
     ceiling: PathBuf,
     pub(super) in_process: PathBuf,
     /// Directory for rule files.
-    scratch: PathBuf,
+    pub(super) scratch: PathBuf,
 }
 
 impl Binaries {
@@ -76,7 +76,7 @@ impl Binaries {
 }
 
 /// A port that is free now. Another process could take it before the server binds it; unlikely enough here.
-fn free_port() -> Result<SocketAddr, Failure> {
+pub(super) fn free_port() -> Result<SocketAddr, Failure> {
     TcpListener::bind("127.0.0.1:0")
         .and_then(|listener| listener.local_addr())
         .map_err(|error| format!("there is no free port: {error}"))

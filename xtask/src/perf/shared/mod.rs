@@ -1,0 +1,269 @@
+//! `cargo xtask perf-shared`: cost of a decision over counters in a store, against stated bars.
+//!
+//! Store, servers and load are pinned to cores and measured in interleaved rounds, with a fresh store for each measurement. CPU is
+//! that of the process, by the kernel's accounting; the load runs once for each process whose CPU is measured. The comparator is
+//! the reference server, which increments a counter in the same store without deciding in it.
+
+mod probe;
+mod process;
+
+use super::{
+    bars::{Bar, Bound, Measure},
+    build,
+    machine::Machine,
+    results::{Figure, Results},
+    server::Binaries,
+    table,
+};
+use crate::Failure;
+use clap::Args;
+use comfy_table::Table;
+use probe::Probe;
+use process::{Process, Reference, Store};
+use serde_json::Value;
+use std::{fs, path::PathBuf, process::ExitCode};
+
+const EXACT: &str = "exact, cold keys";
+const LOCAL: &str = "local counters";
+const UNLOADED: &str = "exact, unloaded";
+const UNLOADED_LOCAL: &str = "local, unloaded";
+const PING: &str = "PING";
+const BATCH: &str = "batches of 16";
+const ADDED: &str = "added latency";
+
+const OURS: &str = "tidegate";
+const REFERENCE: &str = "reference";
+const CLIENT: &str = "client";
+
+const BARS: &[Bar] = &[
+    Bar {
+        about: "CPU of the store per exact decision, against the reference",
+        measure: Measure::Ratio(EXACT, (EXACT, REFERENCE), Figure::StoreMicros),
+        bound: Bound::AtMost(0.5),
+    },
+    Bar {
+        about: "CPU of the server per exact decision, µs",
+        measure: Measure::Value(EXACT, OURS, Figure::CpuMicros),
+        bound: Bound::AtMost(5.0),
+    },
+    Bar {
+        about: "latency that the store adds, unloaded p50, against a PING",
+        measure: Measure::Value(ADDED, OURS, Figure::Ratio),
+        bound: Bound::AtMost(1.5),
+    },
+    Bar {
+        about: "CPU of the store per decision in batches of 16, µs",
+        measure: Measure::Value(BATCH, CLIENT, Figure::StoreMicros),
+        bound: Bound::AtMost(4.0),
+    },
+];
+
+/// Measures decisions over counters in a store, and compares the figures with their bars. Needs redis-server, and Go for the
+/// comparator.
+#[derive(Args)]
+pub(crate) struct PerfShared {
+    /// Rounds over all measurements.
+    #[arg(long, default_value_t = 3)]
+    rounds: u32,
+    /// Seconds per measurement.
+    #[arg(long, default_value_t = 3)]
+    seconds: u32,
+    /// One short round as a smoke test: writes nothing, and no bar can fail.
+    #[arg(long)]
+    quick: bool,
+    /// Folder with built programs, instead of a release build.
+    #[arg(long, value_name = "FOLDER")]
+    programs: Option<PathBuf>,
+    /// The reference server, instead of one built with Go.
+    #[arg(long, value_name = "FILE")]
+    reference: Option<PathBuf>,
+    /// Measures a client of this store; started by the command itself on a core of its own.
+    #[arg(long, value_name = "URL", hide = true)]
+    probe: Option<String>,
+}
+
+impl PerfShared {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        if let Some(url) = &self.probe {
+            return probe::run(url, self.seconds);
+        }
+        let (rounds, seconds) = if self.quick { (1, 1) } else { (self.rounds.max(1), self.seconds.max(1)) };
+        let machine = Machine::here()?;
+        let binaries = match &self.programs {
+            Some(folder) => Binaries::in_folder(folder)?,
+            None => build()?,
+        };
+        let reference = Reference::find(self.reference.as_deref(), &binaries);
+        println!("{machine}");
+        if let Err(failure) = &reference {
+            println!("The reference server is not measured: {failure}");
+        }
+        let mut measurements = Measurements {
+            machine: &machine,
+            binaries: &binaries,
+            reference: reference.ok(),
+            seconds,
+            results: Results::default(),
+        };
+        for round in 1..=rounds {
+            eprintln!("round {round} of {rounds}");
+            measurements.round(round)?;
+        }
+        let results = measurements.results;
+        println!("{}\n\n{}", figures(&results).trim_fmt(), super::bars(BARS, &results).trim_fmt());
+        if self.quick {
+            return Ok(ExitCode::SUCCESS);
+        }
+        let path = super::root().join(format!("docs/perf/shared-{}-{}.csv", machine.date, machine.commit));
+        fs::write(&path, results.to_csv(&machine)).map_err(|error| format!("{}: {error}", path.display()))?;
+        let missed = BARS.iter().filter(|bar| bar.is_missed(&results)).count();
+        println!("wrote {}\n{missed} of {} bars missed", path.display(), BARS.len());
+        Ok(if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+/// The load of many connections, and that of one call after the other.
+const SATURATED: &[&str] = &["--connections", "4", "--streams", "16", "--keys", "1000000"];
+const ONE_BY_ONE: &[&str] = &["--connections", "1", "--streams", "1", "--busy", "--keys", "1000000"];
+
+struct Measurements<'m> {
+    machine: &'m Machine,
+    binaries: &'m Binaries,
+    reference: Option<Reference>,
+    seconds: u32,
+    results: Results,
+}
+
+impl Measurements<'_> {
+    fn round(&mut self, round: u32) -> Result<(), Failure> {
+        self.saturated(round, EXACT, OURS, |store, this| {
+            Process::tidegate(this.machine, this.binaries, Some(store))
+        })?;
+        if self.reference.is_some() {
+            self.saturated(round, EXACT, REFERENCE, |store, this| {
+                let reference = this.reference.as_ref().expect("it was checked");
+                reference.start(this.machine, this.binaries, store)
+            })?;
+        }
+        self.saturated(round, LOCAL, OURS, |_, this| Process::tidegate(this.machine, this.binaries, None))?;
+        self.latency(round)?;
+        let store = Store::start(self.machine)?;
+        let probe = Probe::run(self.machine, &store, self.seconds)?;
+        self.add(round, BATCH, CLIENT, &[(Figure::StoreMicros, probe.batch_micros)]);
+        Ok(())
+    }
+
+    /// CPU of the server and of the store under the load of many connections.
+    fn saturated(
+        &mut self,
+        round: u32,
+        scenario: &'static str,
+        name: &'static str,
+        start: impl FnOnce(&Store, &Self) -> Result<Process, Failure>,
+    ) -> Result<(), Failure> {
+        let store = Store::start(self.machine)?;
+        let server = start(&store, self)?;
+        let report = self.bench(&server, SATURATED, server.pid())?;
+        let figures = [
+            (Figure::PerSecond, number(&report, "/per_second")?),
+            (Figure::CpuMicros, number(&report, "/server_cpu_us_per_request")?),
+            (Figure::P50Micros, number(&report, "/latency_us/p50")?),
+            (Figure::P99Micros, number(&report, "/latency_us/p99")?),
+        ];
+        self.add(round, scenario, name, &figures);
+        if scenario != LOCAL {
+            let report = self.bench(&server, SATURATED, store.pid())?;
+            let micros = number(&report, "/server_cpu_us_per_request")?;
+            self.add(round, scenario, name, &[(Figure::StoreMicros, micros)]);
+        }
+        Ok(())
+    }
+
+    /// The latency of single decisions, with a store and without, and of a PING.
+    fn latency(&mut self, round: u32) -> Result<(), Failure> {
+        let store = Store::start(self.machine)?;
+        let exact =
+            self.p50(round, UNLOADED, &Process::tidegate(self.machine, self.binaries, Some(&store))?)?;
+        let local =
+            self.p50(round, UNLOADED_LOCAL, &Process::tidegate(self.machine, self.binaries, None)?)?;
+        let ping = Probe::run(self.machine, &store, self.seconds)?.ping_micros;
+        self.add(round, PING, CLIENT, &[(Figure::P50Micros, ping)]);
+        self.add(round, ADDED, OURS, &[(Figure::Ratio, (exact - local) / ping)]);
+        Ok(())
+    }
+
+    fn p50(&mut self, round: u32, scenario: &'static str, server: &Process) -> Result<f64, Failure> {
+        let report = self.bench(server, ONE_BY_ONE, server.pid())?;
+        let p50 = number(&report, "/latency_us/p50")?;
+        let figures = [
+            (Figure::PerSecond, number(&report, "/per_second")?),
+            (Figure::CpuMicros, number(&report, "/server_cpu_us_per_request")?),
+            (Figure::P50Micros, p50),
+            (Figure::P99Micros, number(&report, "/latency_us/p99")?),
+        ];
+        self.add(round, scenario, OURS, &figures);
+        Ok(p50)
+    }
+
+    /// Runs `tidegate bench` on the second core, and reads its report with the CPU of one process.
+    fn bench(&self, server: &Process, load: &[&str], pid: u32) -> Result<Value, Failure> {
+        let mut command = self.machine.on_core(1, &self.binaries.tidegate);
+        command.arg("bench").arg(server.address.to_string()).args(load);
+        command.args(["--domain", "edge", "--descriptor", "remote_address={ip}"]);
+        command.args(["--json", "--timeout", "5s", "--duration", &format!("{}s", self.seconds)]);
+        let output = command.arg("--pid").arg(pid.to_string()).output();
+        let output = output.map_err(|error| format!("tidegate bench cannot be run: {error}"))?;
+        if !output.status.success() {
+            return Err(format!("tidegate bench failed: {}", String::from_utf8_lossy(&output.stderr).trim()));
+        }
+        let report: Value = serde_json::from_slice(&output.stdout)
+            .map_err(|error| format!("tidegate bench printed no JSON: {error}"))?;
+        if number(&report, "/errors")? > 0.0 || number(&report, "/over_limit")? > 0.0 {
+            return Err(format!("not every request was admitted: {report}"));
+        }
+        Ok(report)
+    }
+
+    fn add(&mut self, round: u32, scenario: &'static str, server: &'static str, figures: &[(Figure, f64)]) {
+        for (figure, value) in figures {
+            eprintln!("  {scenario:<18} {server:<10} {:<24} {value:.2}", figure.name());
+        }
+        self.results.add(round, scenario, server, figures);
+    }
+}
+
+fn number(report: &Value, pointer: &str) -> Result<f64, Failure> {
+    report.pointer(pointer).and_then(Value::as_f64).ok_or_else(|| format!("the report lacks {pointer}"))
+}
+
+/// Medians of the measurements.
+fn figures(results: &Results) -> Table {
+    let mut table =
+        table(["measurement", "of", "requests/s", "server CPU µs", "store CPU µs", "p50 µs", "p99 µs"]);
+    let rows = [
+        (EXACT, OURS),
+        (EXACT, REFERENCE),
+        (LOCAL, OURS),
+        (UNLOADED, OURS),
+        (UNLOADED_LOCAL, OURS),
+        (PING, CLIENT),
+        (BATCH, CLIENT),
+    ];
+    for (scenario, server) in rows {
+        let median = |figure, digits: usize| {
+            results
+                .median(scenario, server, figure)
+                .map_or(String::new(), |value| format!("{value:.digits$}"))
+        };
+        table.add_row([
+            scenario.to_owned(),
+            server.to_owned(),
+            median(Figure::PerSecond, 0),
+            median(Figure::CpuMicros, 2),
+            median(Figure::StoreMicros, 2),
+            median(Figure::P50Micros, 0),
+            median(Figure::P99Micros, 0),
+        ]);
+    }
+    table
+}

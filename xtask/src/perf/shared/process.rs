@@ -1,0 +1,166 @@
+//! Processes of a measurement: the store, the server, and the reference server.
+
+use crate::{
+    Failure,
+    perf::{
+        machine::Machine,
+        server::{Binaries, free_port},
+    },
+};
+use std::{
+    fs,
+    net::{SocketAddr, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread::sleep,
+    time::Duration,
+};
+
+/// The measured version of the reference server.
+const REFERENCE: &str =
+    "github.com/envoyproxy/ratelimit/src/service_cmd@v1.4.1-0.20260122083618-3fb702589d36";
+
+/// The name of the program in it.
+const REFERENCE_PROGRAM: &str = "service_cmd";
+
+/// One limit that no load reaches, for each address.
+const RULES: &str = "domain: edge
+descriptors:
+  - key: remote_address
+    rate_limit: { unit: day, requests_per_unit: 4000000000 }
+";
+
+const START_POLLS: u32 = 500;
+const START_POLL: Duration = Duration::from_millis(10);
+
+/// A running process that listens on a port of loopback; killed when dropped.
+pub(super) struct Process {
+    child: Child,
+    pub(super) address: SocketAddr,
+}
+
+impl Process {
+    /// Starts the command, and waits until it listens.
+    fn start(name: &str, mut command: Command, address: SocketAddr) -> Result<Self, Failure> {
+        let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().map_err(|error| format!("{name} cannot be started: {error}"))?;
+        let mut process = Self { child, address };
+        for _ in 0..START_POLLS {
+            if TcpStream::connect(address).is_ok() {
+                return Ok(process);
+            }
+            if let Ok(Some(status)) = process.child.try_wait() {
+                return Err(format!("{name} ended at once: {status}"));
+            }
+            sleep(START_POLL);
+        }
+        Err(format!("{name} does not listen"))
+    }
+
+    /// Tidegate on the first core, with counters in the store or its own.
+    pub(super) fn tidegate(
+        machine: &Machine,
+        binaries: &Binaries,
+        store: Option<&Store>,
+    ) -> Result<Self, Failure> {
+        let rules = binaries.scratch.join("perf-shared.yaml");
+        write(&rules, RULES)?;
+        let address = free_port()?;
+        let mut command = machine.on_core(0, &binaries.tidegate);
+        command.args(["serve", "--threads", "1", "--listen"]).arg(address.to_string());
+        command.arg("--rules").arg(rules);
+        if let Some(store) = store {
+            // A decision of another kind than the store's fails the measurement: it denies.
+            command.args(["--on-store-failure", "deny", "--counters-timeout", "2s"]);
+            command.args(["--counters", &store.url()]);
+        }
+        Self::start("tidegate", command, address)
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // The process may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// An empty store on the third core, if there are three; else on that of the load.
+pub(super) struct Store(Process);
+
+impl Store {
+    pub(super) fn start(machine: &Machine) -> Result<Self, Failure> {
+        let address = free_port()?;
+        let mut command = machine.on_core(2, Path::new("redis-server"));
+        command.args(["--bind", "127.0.0.1", "--port"]).arg(address.port().to_string());
+        command.args(["--save", "", "--appendonly", "no"]);
+        Process::start("redis-server", command, address).map(Self)
+    }
+
+    pub(super) fn url(&self) -> String {
+        format!("redis://{}", self.0.address)
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.0.pid()
+    }
+}
+
+/// The program of the reference server.
+pub(super) struct Reference(PathBuf);
+
+impl Reference {
+    /// The given program, or one that is built with Go.
+    pub(super) fn find(given: Option<&Path>, binaries: &Binaries) -> Result<Self, Failure> {
+        if let Some(given) = given {
+            return Ok(Self(given.to_owned()));
+        }
+        let program = binaries.scratch.join(REFERENCE_PROGRAM);
+        if !program.is_file() {
+            let mut go = Command::new("go");
+            go.args(["install", REFERENCE]).env("GOBIN", &binaries.scratch);
+            let status = go.status().map_err(|error| format!("go cannot be run: {error}"))?;
+            if !status.success() {
+                return Err(format!("`go install {REFERENCE}` failed"));
+            }
+        }
+        Ok(Self(program))
+    }
+
+    /// Starts it on the first core, with its defaults but for the metrics, which it does not send.
+    pub(super) fn start(
+        &self,
+        machine: &Machine,
+        binaries: &Binaries,
+        store: &Store,
+    ) -> Result<Process, Failure> {
+        let root = binaries.scratch.join("perf-reference");
+        let config = root.join("ratelimit/config");
+        fs::create_dir_all(&config).map_err(|error| format!("{}: {error}", config.display()))?;
+        write(&config.join("rules.yaml"), RULES)?;
+        let address = free_port()?;
+        let mut command = machine.on_core(0, &self.0);
+        command
+            .env("USE_STATSD", "false")
+            .env("LOG_LEVEL", "error")
+            .env("RUNTIME_ROOT", root)
+            .env("RUNTIME_SUBDIRECTORY", "ratelimit")
+            .env("RUNTIME_WATCH_ROOT", "false")
+            .env("REDIS_SOCKET_TYPE", "tcp")
+            .env("REDIS_URL", store.0.address.to_string())
+            .env("GRPC_PORT", address.port().to_string())
+            .env("PORT", free_port()?.port().to_string())
+            .env("DEBUG_PORT", free_port()?.port().to_string())
+            .env("GOMAXPROCS", "1");
+        Process::start("the reference server", command, address)
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
+}
