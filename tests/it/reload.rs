@@ -256,9 +256,8 @@ fn variable(name: &str, default: u32) -> u32 {
 /// that calls take longer than that without reloads.
 const LATER_MILLIS_MAX: f64 = 1.0;
 
-/// The median, unless TIDEGATE_RELOAD_PERCENTILE sets another percentile: the slower calls are those that other processes delay,
-/// and vary more from second to second than by reloads where tests have to share two cores.
-const LATER_PERCENTILE: u32 = 50;
+/// The percentile that is compared, unless TIDEGATE_RELOAD_PERCENTILE sets another.
+const LATER_PERCENTILE: u32 = 99;
 
 /// Ten reloads a second under load, for TIDEGATE_RELOAD_SECONDS, of files with TIDEGATE_RELOAD_RULES more rules. Between the
 /// seconds the same load continues without reloads, for comparison.
@@ -334,7 +333,7 @@ async fn every_answer_during_reloads_is_right_under_the_rules_before_or_after() 
     let later = reloading.percentile(percentile) - quiet.percentile(percentile);
     let later_max = LATER_MILLIS_MAX.max(quiet.percentile(percentile));
     assert!(later <= later_max, "p{percentile} is {later:.2} ms later with reloads");
-    assert!(more > 1_000 || reloads >= u64::from(seconds), "{reloads} reloads in {seconds} s");
+    assert!(more > 1_000 || reloads >= u64::from(seconds) * 5, "{reloads} reloads in {seconds} s");
     assert!(server.terminate().success());
 }
 
