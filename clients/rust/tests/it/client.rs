@@ -1,24 +1,16 @@
-//! Concurrency, waiting, restarts, errors of the caller, and the layer under real HTTP.
+//! Concurrency, waiting, restarts, errors of the caller.
 
 use crate::servers::{misbehaving, serve, serve_on};
-use axum::{Router, routing::get};
 use std::{
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
-use tidegate_client::{
-    Builder, Descriptor, Error, Key, Missing, OnFailure, RateLimitLayer, Reason, Tidegate, Unit,
-};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
-    time::sleep,
-};
+use tidegate_client::{Builder, Descriptor, Error, OnFailure, Reason, Tidegate, Unit};
+use tokio::time::sleep;
 
 const HUNDRED: &str =
     "{domain: d, descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 100}}]}";
 const FAST: &str = "{domain: d, descriptors: [{key: user, rate_limit: {per: 200ms, requests_per_unit: 2, algorithm: token_bucket}}]}";
-const FIVE: &str = "{domain: d, descriptors: [{key: api_key, rate_limit: {name: demo, unit: hour, requests_per_unit: 5, algorithm: token_bucket}}]}";
 
 fn client(address: &str) -> Builder {
     Tidegate::builder(address).domain("d").timeout(Duration::from_secs(10))
@@ -131,54 +123,6 @@ async fn a_dropped_call_is_no_failure_and_observers_see_decisions() {
     assert!(dropped.is_err());
     client.limit([("user", "a")]).await.expect("a decision");
     assert_eq!(*seen.lock().expect("no panic"), [Reason::Decided]);
-}
-
-/// Sends a request; the status, and the headers in lower case.
-async fn get_status(address: &str, headers: &str) -> (u16, String) {
-    let mut stream = TcpStream::connect(address).await.expect("it listens");
-    let request = format!("GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}\r\n");
-    stream.write_all(request.as_bytes()).await.expect("it is sent");
-    let mut response = String::new();
-    stream.read_to_string(&mut response).await.expect("a response");
-    let status = response.split(' ').nth(1).expect("a status").parse().expect("a number");
-    (status, response.to_lowercase())
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_layer_lets_five_requests_pass_and_denies_the_sixth() {
-    let server = serve(FIVE, &[]);
-    let layer = |address: &str, policy| {
-        let client = client(address).on_failure(policy).build().expect("a client");
-        RateLimitLayer::new(client, [Key::header("api_key", "x-api-key", Missing::Reject)])
-    };
-    let listen = async |layer| {
-        let app = Router::new().route("/", get(|| async { "hello" })).layer(layer);
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = listener.local_addr().expect("an address").to_string();
-        tokio::spawn(async move { axum::serve(listener, app).await });
-        address
-    };
-    let address = listen(layer(&server.address, OnFailure::Open)).await;
-    for remaining in (0..5).rev() {
-        let (status, response) = get_status(&address, "x-api-key: alice\r\n").await;
-        assert_eq!(status, 200, "{response}");
-        assert!(response.contains(&format!("ratelimit: \"demo\";r={remaining};t=")), "{response}");
-    }
-    for _ in 0..2 {
-        let (status, response) = get_status(&address, "x-api-key: alice\r\n").await;
-        assert_eq!(status, 429, "{response}");
-        assert!(response.contains("ratelimit-policy: \"demo\";q=5;w=3600"), "{response}");
-        assert!(response.contains("retry-after: 7"), "{response}");
-        assert!(response.ends_with("too many requests\n"), "{response}");
-    }
-    assert_eq!(get_status(&address, "x-api-key: bob\r\n").await.0, 200);
-    assert_eq!(get_status(&address, "").await.0, 400);
-    let (_, response) = get_status(&address, "x-api-key: alice\r\ncontent-type: application/grpc\r\n").await;
-    assert!(response.contains("grpc-status: 8"), "{response}");
-
-    let (_, refused) = misbehaving("refused");
-    let closed = listen(layer(&refused, OnFailure::Closed)).await;
-    assert_eq!(get_status(&closed, "x-api-key: alice\r\n").await.0, 503);
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@
 
 mod client;
 mod generated;
+mod layer;
 mod package;
 #[path = "../support/servers.rs"]
 #[expect(dead_code, reason = "tests/conformance uses the rest")]
