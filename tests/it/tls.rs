@@ -273,9 +273,11 @@ fn files_that_cannot_be_used_end_the_start_with_the_reason() {
     }
 }
 
-/// Half handshakes of an attacker; `TIDEGATE_TEST_HANDSHAKES` raises it.
+/// Half handshakes of an attacker where `TIDEGATE_TEST_HANDSHAKES` does not raise it.
+const HALF_HANDSHAKES: usize = 300;
+
 fn half_handshakes() -> usize {
-    std::env::var("TIDEGATE_TEST_HANDSHAKES").map_or(300, |text| text.parse().expect("a number"))
+    std::env::var("TIDEGATE_TEST_HANDSHAKES").map_or(HALF_HANDSHAKES, |text| text.parse().expect("a number"))
 }
 
 /// Clients that complete no handshake locked others out, were there a bound without eviction.
@@ -344,13 +346,15 @@ fn start_half_handshakes(address: &str, hello: &[u8], count: usize) -> std::thre
     })
 }
 
-/// Handshakes were completed on the threads that decide. `TIDEGATE_TEST_HANDSHAKES=5000` makes as many of them.
+/// Handshakes were completed on the threads that decide. `TIDEGATE_TEST_HANDSHAKES=5000`, on a machine without other load, makes
+/// as many of them, and allows nothing beyond twice the latency.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn half_handshakes_leave_the_latency_of_open_connections_within_twice() {
     const CALLS: usize = 300;
     /// Latencies of a loaded machine vary from run to run, whatever the server does.
     const ATTEMPTS: usize = 4;
     const NOISE_MICROS: u64 = 500;
+    let allowance = if half_handshakes() > HALF_HANDSHAKES { 0 } else { NOISE_MICROS };
     let pki = Pki::new();
     let server = pki.start(&["--threads", "1"]);
     let hello = client_hello(pki.client(None));
@@ -363,7 +367,7 @@ async fn half_handshakes_leave_the_latency_of_open_connections_within_twice() {
         let during = p99_micros(&open, CALLS, || attack.is_finished()).await;
         attack.join().expect("the server accepts all");
         println!("{} half handshakes: p99 {during} us, before {before} us", half_handshakes());
-        if during <= 2 * before + NOISE_MICROS {
+        if during <= 2 * before + allowance {
             return;
         }
         seen.push((before, during));
