@@ -1,6 +1,8 @@
 package tidegate
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"net"
 	"net/http"
@@ -50,16 +52,18 @@ func sample(t *testing.T, name, tidegate string) string {
 	return ""
 }
 
+// get sends a request with curl.
 func get(t *testing.T, address, key string) *http.Response {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address, nil)
+	arguments := []string{"--silent", "--include", "http://" + address}
+	if key != "" {
+		arguments = append(arguments, "--header", "X-Api-Key: "+key)
+	}
+	printed, err := exec.CommandContext(t.Context(), "curl", arguments...).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if key != "" {
-		request.Header.Set("X-Api-Key", key)
-	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(printed)), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

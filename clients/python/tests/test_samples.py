@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import socket
 import subprocess
@@ -54,30 +53,31 @@ def running(sample: str, address: str) -> Iterator[int]:
         process.wait()
 
 
-def get(port: int, headers: dict[str, str]) -> tuple[int, dict[str, str]]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-    connection.request("GET", "/", headers=headers)
-    response = connection.getresponse()
-    response.read()
-    connection.close()
-    return response.status, {name.lower(): value for name, value in response.getheaders()}
+def curl(port: int, headers: dict[str, str]) -> tuple[int, dict[str, str]]:
+    """Send a GET request with curl: the status, and the headers by their names in lower case."""
+    sent = [argument for name, value in headers.items() for argument in ("--header", f"{name}: {value}")]
+    command = ["curl", "--silent", "--include", "--max-time", "10", *sent, f"http://127.0.0.1:{port}/"]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    status_line, *lines = printed.replace("\r", "").partition("\n\n")[0].split("\n")
+    pairs = (line.partition(":") for line in lines)
+    return int(status_line.split()[1]), {name.lower(): value.strip() for name, _, value in pairs}
 
 
 @pytest.mark.parametrize("sample", ["fastapi_app", "starlette_app", "flask_app", "django_app"])
 def test_five_requests_pass_and_the_sixth_is_denied(sample: str) -> None:
     with serve(RULES) as server, running(sample, server.address) as port:
         for remaining in (4, 3, 2, 1, 0):
-            status, headers = get(port, {"x-api-key": "alice"})
+            status, headers = curl(port, {"x-api-key": "alice"})
             assert status == 200
             assert headers["ratelimit"].startswith(f'"demo";r={remaining};t=')
             assert "retry-after" not in headers
         for _ in range(2):
-            status, headers = get(port, {"x-api-key": "alice"})
+            status, headers = curl(port, {"x-api-key": "alice"})
             assert status == 429
             assert headers["ratelimit-policy"] == '"demo";q=5;w=3600'
             assert 715 <= int(headers["retry-after"]) <= 720
-        assert get(port, {"x-api-key": "bob"})[0] == 200
-        assert get(port, {})[0] == 400
+        assert curl(port, {"x-api-key": "bob"})[0] == 200
+        assert curl(port, {})[0] == 400
 
 
 def test_five_calls_pass_and_the_sixth_is_denied() -> None:

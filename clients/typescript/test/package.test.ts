@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { beforeAll, describe, expect, onTestFinished, test } from "vitest";
-import { kill, serve, start, unusedPort } from "./servers.js";
+import { curl, kill, serve, start, unusedPort } from "./servers.js";
 
 const PACKAGE = resolve(import.meta.dirname, "..");
 const RULES =
@@ -52,7 +52,7 @@ describe.each(["express", "fastify", "hono"])("the sample of %s", (sample) => {
     for (let wait = 0; wait < 400 && !(await isListening(port)); wait++) {
       await sleep(50);
     }
-    const get = (headers: Record<string, string>): Promise<Response> => fetch(`http://127.0.0.1:${port}/`, { headers });
+    const get = (headers: Record<string, string>): Promise<Response> => curl(`http://127.0.0.1:${port}/`, headers);
     for (let remaining = 4; remaining >= 0; remaining--) {
       const response = await get({ "x-api-key": "alice" });
       expect(response.status).toBe(200);
@@ -129,7 +129,7 @@ test.skipIf(!isRequired)(
     for (let wait = 0; wait < 600 && !(await isListening(port)); wait++) {
       await sleep(50);
     }
-    const get = (headers: Record<string, string>): Promise<Response> => fetch(`http://127.0.0.1:${port}/`, { headers });
+    const get = (headers: Record<string, string>): Promise<Response> => curl(`http://127.0.0.1:${port}/`, headers);
     for (let remaining = 4; remaining >= 0; remaining--) {
       const response = await get({ "x-api-key": "alice" });
       expect([response.status, await response.text()]).toEqual([200, expect.stringContaining("<p>hello</p>")]);

@@ -1,7 +1,7 @@
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { BytesValueSchema, TimestampSchema } from "@bufbuild/protobuf/wkt";
 import { Client, credentials } from "@grpc/grpc-js";
-import { spawn, type ChildProcess } from "node:child_process";
+import { execFile, spawn, type ChildProcess } from "node:child_process";
 import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
@@ -73,6 +73,37 @@ export function unusedPort(): Promise<number> {
       });
     });
   });
+}
+
+/** Runs a program in the package's folder, and returns its output. */
+export function run(
+  program: string,
+  args: readonly string[],
+  environment: Record<string, string> = {},
+): Promise<string> {
+  const options = { cwd: resolve(import.meta.dirname, ".."), env: { ...process.env, ...environment } };
+  return new Promise((done, fail) => {
+    execFile(program, args, options, (error, stdout) => {
+      if (error === null) {
+        done(stdout);
+      } else {
+        fail(new Error(`${program}: ${error.message}`));
+      }
+    });
+  });
+}
+
+/** Sends a GET request with curl. */
+export async function curl(url: string, headers: Record<string, string>): Promise<Response> {
+  const sent = Object.entries(headers).flatMap(([name, value]) => ["--header", `${name}: ${value}`]);
+  const printed = await run("curl", ["--silent", "--include", ...sent, url]);
+  const [head = "", ...body] = printed.split("\r\n\r\n");
+  const [statusLine = "", ...lines] = head.split("\r\n");
+  const pairs = lines.map((line): [string, string] => {
+    const colon = line.indexOf(":");
+    return [line.slice(0, colon), line.slice(colon + 1).trim()];
+  });
+  return new Response(body.join("\r\n\r\n"), { status: Number(statusLine.split(" ")[1]), headers: pairs });
 }
 
 /** Returns a function that sets the clock of a server with --test-clock. */

@@ -1,38 +1,15 @@
 import { credentials, type ChannelCredentials } from "@grpc/grpc-js";
-import { execFileSync } from "node:child_process";
-import { chmodSync, mkdtempSync, readFileSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { once } from "node:events";
+import { readFileSync } from "node:fs";
+import { request } from "node:http";
+import { createServer } from "node:https";
+import { resolve } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
 import { Tidegate, type Decision } from "../src/index.js";
-import { serve } from "./servers.js";
+import { certificate, type Certificate } from "./certificates.js";
+import { run, serve } from "./servers.js";
 
 const RULES = "{domain: d, descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 100}}]}";
-
-/** Paths of a certificate and its key. */
-interface Certificate {
-  readonly path: string;
-  readonly key: string;
-}
-
-/** Makes a certificate with `openssl`: of an authority, or one that an authority signs. */
-function certificate(name: string, issuer?: Certificate): Certificate {
-  const folder = mkdtempSync(join(tmpdir(), "tidegate-"));
-  const made = { path: join(folder, "certificate.pem"), key: join(folder, "key.pem") };
-  const signed = issuer === undefined ? [] : ["-CA", issuer.path, "-CAkey", issuer.key];
-  execFileSync(
-    "openssl",
-    [
-      ...["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"],
-      ...["-subj", `/CN=${name}`, "-keyout", made.key, "-out", made.path],
-      ...["-addext", `basicConstraints=critical,CA:${issuer === undefined ? "TRUE" : "FALSE"}`],
-      ...["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", ...signed],
-    ],
-    { stdio: "ignore", env: { ...process.env, OPENSSL_CONF: "/dev/null" } },
-  );
-  chmodSync(made.key, 0o600);
-  return made;
-}
 
 test("certificates of both sides are verified", async () => {
   const [authority, other] = [certificate("authority"), certificate("other")];
@@ -65,3 +42,35 @@ test("certificates of both sides are verified", async () => {
     expect([decision.reason, decision.error]).toEqual(["failed_open", "UNAVAILABLE"]);
   }
 });
+
+test("the client over HTTP verifies the certificate of a proxy that terminates TLS", async () => {
+  const authority = certificate("authority");
+  const own = certificate("proxy", authority);
+  const { url } = await serve(RULES, ["--http-listen", "127.0.0.1:0"]);
+  const proxy = createServer({ cert: readFileSync(own.path), key: readFileSync(own.key) }, (received, response) => {
+    const { method, headers } = received;
+    const forwarded = request(new URL(received.url ?? "/", url), { method, headers }, (answer) => {
+      response.writeHead(answer.statusCode ?? 502, answer.headers);
+      answer.pipe(response);
+    });
+    received.pipe(forwarded);
+  }).listen(0, "127.0.0.1");
+  onTestFinished(() => {
+    proxy.closeAllConnections();
+    proxy.close();
+  });
+  await once(proxy, "listening");
+  const address = proxy.address();
+  const port = typeof address === "object" && address !== null ? address.port : 0;
+  const program = `
+    import { Tidegate } from ${JSON.stringify(resolve(import.meta.dirname, "../src/http.ts"))};
+    const client = new Tidegate("https://127.0.0.1:${port}", { domain: "d", timeoutMs: 10_000, connectTimeoutMs: 0 });
+    const { reason, remaining, error } = await client.limit({ user: "a" });
+    console.log(reason, remaining, error);
+  `;
+  // Node.js reads the authorities that `fetch` trusts when it starts.
+  const decide = (environment: Record<string, string>): Promise<string> =>
+    run(process.execPath, ["--import", "tsx", "--input-type=module", "--eval", program], environment);
+  expect(await decide({ NODE_EXTRA_CA_CERTS: authority.path })).toBe("decided 99 undefined\n");
+  expect(await decide({})).toBe("failed_open undefined UNAVAILABLE\n");
+}, 60_000);
