@@ -25,6 +25,12 @@ pub(super) const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// Accepted connections that wait for the thread.
 const WAITING_MAX: usize = 64;
 
+/// Added to the nice value of the threads that write long texts, such as the metrics of ten thousand limits.
+const LONG_TEXT_NICE: i32 = 10;
+
+/// Long texts that are written at once. Each takes some megabytes.
+const LONG_TEXTS_MAX: usize = 2;
+
 /// The running port.
 pub(super) struct HttpPort {
     connections: mpsc::Sender<Accepted>,
@@ -37,7 +43,12 @@ pub(super) struct HttpPort {
 impl HttpPort {
     pub(super) fn start(state: HttpState, tls_on_plaintext: TlsOnPlaintext) -> Result<Self, ServeError> {
         let failed = |source| ServeError::Start { what: "the HTTP thread", source };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_all().max_blocking_threads(LONG_TEXTS_MAX).on_thread_start(|| {
+            // On Linux a priority belongs to a thread. Without it, long texts compete with decisions.
+            let _ = rustix::process::setpriority_process(None, LONG_TEXT_NICE);
+        });
+        let runtime = runtime.build().map_err(failed)?;
         let (connections, accepted) = mpsc::channel(WAITING_MAX);
         let (stop, stopped) = watch::channel(None);
         let (alive, finished) = mpsc::channel(1);

@@ -20,7 +20,7 @@ mod trace_context;
 pub use client_headers::{PlainHeaders, ResponseHeaders, StructuredHeaders};
 pub use durations::{BoundsError, CodeCounts, DurationBounds, Durations, Histogram};
 pub use event::{CallOrigin, DecisionReader, Event};
-pub use limit_counts::{Counts, LimitCountSettings, LimitCounts, OTHER_VALUES, Outcome};
+pub use limit_counts::{Counts, CountsReader, LimitCountSettings, LimitCounts, OTHER_VALUES, Outcome};
 pub use meters::{MeterSettings, Meters};
 pub use refusals::{Refusal, Refusals};
 pub use response_options::{Additions, ResponseOptions};

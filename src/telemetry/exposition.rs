@@ -37,27 +37,6 @@ impl MetricsFormat {
     }
 }
 
-/// OpenMetrics text as Prometheus text: families of counters have the suffix of their samples, and there is no end mark.
-pub(super) fn to_prometheus(openmetrics: &str) -> String {
-    let mut text = String::with_capacity(openmetrics.len());
-    let mut lines = openmetrics.lines().peekable();
-    while let Some(line) = lines.next() {
-        let Some(help) = line.strip_prefix("# HELP ") else {
-            if line != "# EOF" && !line.starts_with("# UNIT ") {
-                text.push_str(line);
-                text.push('\n');
-            }
-            continue;
-        };
-        let (name, help) = help.split_once(' ').unwrap_or((help, ""));
-        let kind = lines.next_if(|line| line.starts_with("# TYPE "));
-        let kind = kind.and_then(|line| line.rsplit(' ').next()).unwrap_or("untyped");
-        let suffix = if kind == "counter" { "_total" } else { "" };
-        text += &format!("# HELP {name}{suffix} {help}\n# TYPE {name}{suffix} {kind}\n");
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -83,14 +62,5 @@ mod tests {
         {
             assert_eq!(MetricsFormat::negotiate(Some(accept)), MetricsFormat::OpenMetrics, "{accept}");
         }
-    }
-
-    #[test]
-    fn counters_keep_the_names_of_their_samples_in_the_text_format() {
-        let openmetrics = "# HELP t_requests Requests.\n# TYPE t_requests counter\nt_requests_total{code=\"ok\"} 6\n\
-                           # HELP t_size Size.\n# TYPE t_size gauge\nt_size 3\n# EOF\n";
-        let text = "# HELP t_requests_total Requests.\n# TYPE t_requests_total counter\nt_requests_total{code=\"ok\"} 6\n\
-                    # HELP t_size Size.\n# TYPE t_size gauge\nt_size 3\n";
-        assert_eq!(to_prometheus(openmetrics), text);
     }
 }

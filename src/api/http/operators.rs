@@ -12,10 +12,11 @@ use axum::{
 };
 use serde_json::json;
 
-pub(super) async fn metrics(State(state): State<HttpState>, headers: HeaderMap) -> impl IntoResponse {
+pub(super) async fn metrics(State(state): State<HttpState>, headers: HeaderMap) -> Response {
     let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
     let format = MetricsFormat::negotiate(accept);
-    ([(CONTENT_TYPE, format.content_type()), (VARY, "accept")], state.metrics.text(format))
+    let text = long_text("the metrics", move || state.metrics.text(format)).await;
+    text.map(|text| ([(CONTENT_TYPE, format.content_type()), (VARY, "accept")], text)).into_response()
 }
 
 /// The rules in force: JSON, or the YAML they were built from where `Accept` names it.
@@ -24,15 +25,21 @@ pub(super) async fn rules(State(state): State<HttpState>, headers: HeaderMap) ->
     let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
     let is_yaml = accept.is_some_and(|accept| accept.contains("yaml"));
     let content_type = if is_yaml { "application/yaml" } else { "application/json" };
-    // On a thread of its own: a hundred thousand rules take longer than other requests should wait.
-    let text = tokio::task::spawn_blocking(move || match is_yaml {
+    let text = long_text("the rules", move || match is_yaml {
         true => describe::sources_to_yaml(&config.sources()),
         false => describe::rules_to_json(&config.limiter().rules()).to_string(),
     });
-    match text.await {
-        Ok(text) => ([(CONTENT_TYPE, content_type), (VARY, "accept")], text).into_response(),
-        Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "the rules could not be written\n").into_response(),
-    }
+    text.await.map(|text| ([(CONTENT_TYPE, content_type), (VARY, "accept")], text)).into_response()
+}
+
+/// Writes a text that may have tens of thousands of lines, on a thread with low priority: neither decisions nor other requests
+/// of the port wait for it.
+pub(super) async fn long_text(
+    about: &str,
+    write: impl FnOnce() -> String + Send + 'static,
+) -> Result<String, (StatusCode, String)> {
+    let failed = |_| (StatusCode::INTERNAL_SERVER_ERROR, format!("{about} could not be written\n"));
+    tokio::task::spawn_blocking(write).await.map_err(failed)
 }
 
 pub(super) async fn rules_status(State(state): State<HttpState>) -> Response {

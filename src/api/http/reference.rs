@@ -1,29 +1,28 @@
 //! Routes of the reference server's debug port.
 
-use super::{HttpState, operators::starting};
+use super::{
+    HttpState,
+    operators::{long_text, starting},
+};
 use crate::{
     rules::{Rule, RuleLimit, RuleSet},
     telemetry::MetricsFormat,
 };
 use axum::{
     extract::State,
-    http::StatusCode,
     response::{IntoResponse, Response},
 };
 
 /// `/rlconfig`: the limits in force, one a line.
 pub(super) async fn rlconfig(State(state): State<HttpState>) -> Response {
     let Some(config) = state.config.get().cloned() else { return starting() };
-    // On a thread of its own: a hundred thousand rules take longer than other requests should wait.
-    match tokio::task::spawn_blocking(move || limits(&config.limiter().rules())).await {
-        Ok(text) => text.into_response(),
-        Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "the rules could not be written\n").into_response(),
-    }
+    long_text("the rules", move || limits(&config.limiter().rules())).await.into_response()
 }
 
 /// `/stats`: the metrics as `name: value`.
-pub(super) async fn stats(State(state): State<HttpState>) -> String {
-    stats_of(&state.metrics.text(MetricsFormat::Prometheus))
+pub(super) async fn stats(State(state): State<HttpState>) -> Response {
+    let text = long_text("the metrics", move || stats_of(&state.metrics.text(MetricsFormat::Prometheus)));
+    text.await.into_response()
 }
 
 fn limits(rules: &RuleSet) -> String {

@@ -314,11 +314,10 @@ impl LimitCounts {
         true
     }
 
-    /// The counts of one series.
-    pub fn counts(&self, series: SeriesId) -> Counts {
-        let cells = self.lines.iter().filter_map(|line| line.existing(series));
-        let of_series = cells.filter(|cells| cells.use_number.load(Ordering::Relaxed) == series.use_number);
-        of_series.fold(Counts::default(), |sum, cells| sum.plus(&cells.counts()))
+    /// Reads the counts of series.
+    pub fn reader(&self) -> CountsReader<'_> {
+        let has_counted = |line: &&Line| line.chunks.iter().any(|chunk| chunk.get().is_some());
+        CountsReader(self.lines.iter().filter(has_counted).collect())
     }
 
     /// The counts by values, and the number of values that are counted apart. Series that `is_alive` does not hold for are
@@ -345,6 +344,18 @@ impl LimitCounts {
             }
         }
         (sums, number)
+    }
+}
+
+/// Reads counts of the threads that have counted until it was made.
+pub struct CountsReader<'c>(Vec<&'c Line>);
+
+impl CountsReader<'_> {
+    /// The counts of one series.
+    pub fn counts(&self, series: SeriesId) -> Counts {
+        let cells = self.0.iter().filter_map(|line| line.existing(series));
+        let of_series = cells.filter(|cells| cells.use_number.load(Ordering::Relaxed) == series.use_number);
+        of_series.fold(Counts::default(), |sum, cells| sum.plus(&cells.counts()))
     }
 }
 

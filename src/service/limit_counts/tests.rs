@@ -68,9 +68,9 @@ impl World {
             }
         };
         for (series, name) in &named {
-            add(&name.limit, &self.counts.counts(*series));
+            add(&name.limit, &self.counts.reader().counts(*series));
         }
-        add("other", &self.counts.counts(SeriesId::OTHER));
+        add("other", &self.counts.reader().counts(SeriesId::OTHER));
         for ((series, values), counts) in self.counts.by_values(|_| true).0 {
             let name = named.iter().find(|(id, _)| *id == series).map(|(_, name)| &*name.limit);
             add(&format!("{} [{values}]", name.unwrap_or_default()), &counts);
@@ -189,11 +189,11 @@ fn counts_start_at_zero_when_a_slot_has_another_name() {
     let (former, later) = (SeriesId { slot: 5, use_number: 0 }, SeriesId { slot: 5, use_number: 1 });
     let thread = ThreadLine::current();
     thread.of(&counts.lines).cells(former).add(thread, Outcome::Denied, 3);
-    assert_eq!(counts.counts(former).hits(Outcome::Denied), 3);
-    assert_eq!(counts.counts(later), Counts::default());
+    assert_eq!(counts.reader().counts(former).hits(Outcome::Denied), 3);
+    assert_eq!(counts.reader().counts(later), Counts::default());
     thread.of(&counts.lines).cells(later).add(thread, Outcome::Denied, 1);
-    assert_eq!(counts.counts(later).hits(Outcome::Denied), 1);
-    assert_eq!(counts.counts(former), Counts::default());
+    assert_eq!(counts.reader().counts(later).hits(Outcome::Denied), 1);
+    assert_eq!(counts.reader().counts(former), Counts::default());
 }
 
 #[test]

@@ -17,22 +17,17 @@ pub use otlp::{OtlpMetrics, OtlpSettings};
 pub use statsd::{Statsd, StatsdFormat, StatsdSettings};
 
 use self::{page::Page, sink::Sink, text::TextSink};
-use super::{
-    DecisionLog,
-    exposition::{MetricsFormat, to_prometheus},
-};
+use super::{DecisionLog, exposition::MetricsFormat};
 use crate::{
     config::Config, limiter::Limiter, service::Meters, shared::store::SharedStore, snapshot::SnapshotCounts,
     transport::TlsCounts,
 };
-use prometheus_client::{
-    collector::Collector,
-    encoding::{DescriptorEncoder, text::encode},
-    registry::Registry,
-};
 use std::{
     fmt,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 /// Source of the figures. It exists once the counters are restored.
@@ -59,20 +54,14 @@ pub struct Sources {
 }
 
 /// The metrics.
+#[derive(Default)]
 pub struct Metrics {
-    registry: Registry,
-    sources: Arc<OnceLock<Sources>>,
+    sources: OnceLock<Sources>,
+    /// Length of the last page, for which the next one has room from the start.
+    page_bytes: AtomicUsize,
 }
 
 impl Metrics {
-    /// Metrics without figures.
-    pub fn new() -> Self {
-        let sources = Arc::new(OnceLock::new());
-        let mut registry = Registry::default();
-        registry.register_collector(Box::new(Reader(Arc::clone(&sources))));
-        Self { registry, sources }
-    }
-
     /// Reads figures from these sources from now on. Only the first call has an effect.
     pub fn start(&self, sources: Sources) {
         let _ = self.sources.set(sources);
@@ -85,32 +74,12 @@ impl Metrics {
 
     /// All metrics as text.
     pub fn text(&self, format: MetricsFormat) -> String {
-        let mut text = String::new();
-        encode(&mut text, &self.registry).expect("writing to a string does not fail");
-        match format {
-            MetricsFormat::OpenMetrics => text,
-            MetricsFormat::Prometheus => to_prometheus(&text),
-        }
-    }
-}
-
-impl Default for Metrics {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-struct Reader(Arc<OnceLock<Sources>>);
-
-impl fmt::Debug for Reader {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Reader")
-    }
-}
-
-impl Collector for Reader {
-    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        write(self.0.get(), &mut TextSink(encoder))
+        let last = self.page_bytes.load(Ordering::Relaxed);
+        let mut sink = TextSink::new(format, last + last / 16);
+        self.write(&mut sink).expect("writing to a string does not fail");
+        let page = sink.finish();
+        self.page_bytes.store(page.len(), Ordering::Relaxed);
+        page
     }
 }
 

@@ -1,52 +1,236 @@
-//! Metrics as text, by prometheus-client.
+//! Metrics as text, in the format of Prometheus or in OpenMetrics, written to one buffer without further allocations: a page
+//! has tens of thousands of lines.
 
 use super::sink::{Family, Kind, Label, Samples, Sink, Value, WriteSamples};
-use prometheus_client::{
-    encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet},
-    metrics::MetricType,
-};
-use std::fmt;
+use crate::{service::Histogram, telemetry::MetricsFormat};
+use std::fmt::{self, Write};
 
-/// Writes metrics to an encoder of prometheus-client.
-pub(super) struct TextSink<'e>(pub(super) DescriptorEncoder<'e>);
+/// The last line of an OpenMetrics page.
+const OPENMETRICS_END: &str = "# EOF\n";
 
-impl Sink for TextSink<'_> {
-    fn family(&mut self, Family { name, help, kind }: Family<'_>, write: WriteSamples<'_>) -> fmt::Result {
-        let metric_type = match kind {
-            Kind::Counter => MetricType::Counter,
-            Kind::Gauge => MetricType::Gauge,
-            Kind::Histogram => MetricType::Histogram,
-        };
-        let metric = self.0.encode_descriptor(name, help, None, metric_type)?;
-        write(&mut TextSamples { metric, kind })
+/// Writes metrics as lines of text.
+pub(super) struct TextSink {
+    text: String,
+    format: MetricsFormat,
+}
+
+impl TextSink {
+    /// An empty page with room for so many bytes.
+    pub(super) fn new(format: MetricsFormat, capacity: usize) -> Self {
+        Self { text: String::with_capacity(capacity), format }
+    }
+
+    /// The whole page.
+    pub(super) fn finish(mut self) -> String {
+        if self.format == MetricsFormat::OpenMetrics {
+            self.text.push_str(OPENMETRICS_END);
+        }
+        self.text
     }
 }
 
-struct TextSamples<'e> {
-    metric: MetricEncoder<'e>,
-    kind: Kind,
+impl Sink for TextSink {
+    fn family(&mut self, Family { name, help, kind }: Family<'_>, write: WriteSamples<'_>) -> fmt::Result {
+        let (kind_name, suffix) = match kind {
+            Kind::Counter => ("counter", "_total"),
+            Kind::Gauge => ("gauge", ""),
+            Kind::Histogram => ("histogram", ""),
+        };
+        // A counter's family has the suffix of its samples in the format of Prometheus only.
+        let (family_suffix, escapes_quotes) = match self.format {
+            MetricsFormat::Prometheus => (suffix, false),
+            MetricsFormat::OpenMetrics => ("", true),
+        };
+        let text = &mut self.text;
+        push_all(text, &["# HELP ", name, family_suffix, " "]);
+        push_escaped(text, help, escapes_quotes);
+        push_all(text, &["\n# TYPE ", name, family_suffix, " ", kind_name, "\n"]);
+        write(&mut TextSamples { text, name, suffix })
+    }
+}
+
+struct TextSamples<'s> {
+    text: &'s mut String,
+    /// Name of the family, without a suffix.
+    name: &'s str,
+    /// Suffix of its samples, unless they are those of a histogram.
+    suffix: &'static str,
 }
 
 impl Samples for TextSamples<'_> {
     fn sample(&mut self, labels: &[Label<'_>], value: Value<'_>) -> fmt::Result {
-        match labels {
-            [] => encode(&mut self.metric, self.kind, value),
-            _ => encode(&mut self.metric.encode_family(&labels)?, self.kind, value),
+        match value {
+            Value::Integer(value) => {
+                self.start(self.suffix, None, labels);
+                push_integer(self.text, value);
+            }
+            Value::Float(value) => {
+                self.start(self.suffix, None, labels);
+                push_float(self.text, value)?;
+            }
+            Value::Histogram(histogram) => return self.histogram(labels, histogram),
+        }
+        self.text.push('\n');
+        Ok(())
+    }
+}
+
+impl TextSamples<'_> {
+    /// Writes a sample up to its value. `bound` is that of a histogram's bucket.
+    fn start(&mut self, suffix: &str, bound: Option<&str>, labels: &[Label<'_>]) {
+        push_all(self.text, &[self.name, suffix]);
+        let bound = bound.map(|bound| ("le", bound));
+        let mut separator = "{";
+        for (name, value) in bound.iter().chain(labels) {
+            push_all(self.text, &[separator, name, "=\""]);
+            push_escaped(self.text, value, true);
+            self.text.push('"');
+            separator = ",";
+        }
+        self.text.push_str(if separator == "{" { " " } else { "} " });
+    }
+
+    fn histogram(&mut self, labels: &[Label<'_>], histogram: &Histogram) -> fmt::Result {
+        self.start("_sum", None, labels);
+        push_float(self.text, histogram.sum)?;
+        self.text.push('\n');
+        let mut count = 0;
+        let mut bound_text = String::new();
+        for (index, in_bucket) in histogram.buckets.iter().enumerate() {
+            bound_text.clear();
+            match histogram.bounds.get(index) {
+                Some(bound) => push_float(&mut bound_text, *bound)?,
+                None => bound_text.push_str("+Inf"),
+            }
+            count += in_bucket;
+            self.start("_bucket", Some(&bound_text), labels);
+            push_integer(self.text, count);
+            self.text.push('\n');
+        }
+        self.start("_count", None, labels);
+        push_integer(self.text, count);
+        self.text.push('\n');
+        Ok(())
+    }
+}
+
+#[inline]
+fn push_all(text: &mut String, parts: &[&str]) {
+    parts.iter().for_each(|part| text.push_str(part));
+}
+
+/// Appends a text in which backslashes, line feeds and, where a quote would end it, quotes are escaped.
+#[inline]
+fn push_escaped(text: &mut String, value: &str, escapes_quotes: bool) {
+    // No branches and no early end, so that the compiler can take several bytes at once.
+    let is_special = value.bytes().fold(false, |found, byte| found | matches!(byte, b'\\' | b'\n' | b'"'));
+    if !is_special {
+        text.push_str(value);
+        return;
+    }
+    for character in value.chars() {
+        match character {
+            '\\' => text.push_str("\\\\"),
+            '\n' => text.push_str("\\n"),
+            '"' if escapes_quotes => text.push_str("\\\""),
+            other => text.push(other),
         }
     }
 }
 
-fn encode(metric: &mut MetricEncoder<'_>, kind: Kind, value: Value<'_>) -> fmt::Result {
-    match (kind, value) {
-        (Kind::Gauge, Value::Integer(value)) => metric.encode_gauge(&value),
-        (Kind::Gauge, Value::Float(value)) => metric.encode_gauge(&value),
-        (_, Value::Integer(value)) => metric.encode_counter::<NoLabelSet, _, u64>(&value, None),
-        (_, Value::Float(value)) => metric.encode_counter::<NoLabelSet, _, u64>(&value, None),
-        (_, Value::Histogram(histogram)) => {
-            let bounds = histogram.bounds.iter().copied().chain([f64::INFINITY]);
-            let buckets: Vec<(f64, u64)> = bounds.zip(histogram.buckets.iter().copied()).collect();
-            let count = histogram.buckets.iter().sum();
-            metric.encode_histogram::<NoLabelSet>(histogram.sum, count, &buckets, None)
+/// Digits of the largest number.
+const DIGITS_MAX: usize = 20;
+
+#[inline]
+fn push_integer(text: &mut String, mut value: u64) {
+    let (mut digits, mut start) = ([0; DIGITS_MAX], DIGITS_MAX);
+    loop {
+        start -= 1;
+        digits[start] = b'0' + (value % 10) as u8;
+        value /= 10;
+        if value == 0 {
+            break;
+        }
+    }
+    text.extend(digits[start..].iter().map(|digit| char::from(*digit)));
+}
+
+/// Appends a number with a decimal point, as OpenMetrics requires of the bounds of buckets.
+fn push_float(text: &mut String, value: f64) -> fmt::Result {
+    /// Every whole number below is a double.
+    const EXACT_MAX: f64 = (1_u64 << 53) as f64;
+    if value.fract() == 0.0 && (0.0..EXACT_MAX).contains(&value) {
+        push_integer(text, value as u64);
+        text.push_str(".0");
+        return Ok(());
+    }
+    write!(text, "{value}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::page::Page, *};
+
+    fn page(format: MetricsFormat) -> String {
+        let mut sink = TextSink::new(format, 0);
+        let histogram = Histogram { bounds: vec![0.000_01, 1.0], buckets: vec![2, 0, 3], sum: 7.25 };
+        let mut page = Page::new(&mut sink, "t_");
+        page.counters_of("requests", "With code=\"x\"", &[([("code", "a\"b\\c\nd é")], 6)])
+            .and_then(|()| page.gauge("size", "Size", u64::MAX))
+            .and_then(|()| page.gauge("age", "Line\nfeed", 1_700_000_000.5))
+            .and_then(|()| page.family("none", "None", Kind::Gauge, &[] as &[([Label<'_>; 0], _)]))
+            .and_then(|()| {
+                page.family("took", "Took", Kind::Histogram, &[([("k", "v")], (&histogram).into())])
+            })
+            .expect("a text takes everything");
+        sink.finish()
+    }
+
+    const SAMPLES: [&str; 3] = [
+        "t_requests_total{code=\"a\\\"b\\\\c\\nd é\"} 6\n",
+        "t_size 18446744073709551615\n",
+        "t_age 1700000000.5\n",
+    ];
+    const HISTOGRAM: &str = "# HELP t_took Took\n# TYPE t_took histogram\nt_took_sum{k=\"v\"} 7.25\n\
+                             t_took_bucket{le=\"0.00001\",k=\"v\"} 2\nt_took_bucket{le=\"1.0\",k=\"v\"} 2\n\
+                             t_took_bucket{le=\"+Inf\",k=\"v\"} 5\nt_took_count{k=\"v\"} 5\n";
+
+    #[test]
+    fn counters_keep_the_names_of_their_samples_in_the_format_of_prometheus() {
+        let [requests, size, age] = SAMPLES;
+        let expected = format!(
+            "# HELP t_requests_total With code=\"x\"\n# TYPE t_requests_total counter\n{requests}\
+             # HELP t_size Size\n# TYPE t_size gauge\n{size}# HELP t_age Line\\nfeed\n# TYPE t_age gauge\n{age}\
+             # HELP t_none None\n# TYPE t_none gauge\n{HISTOGRAM}"
+        );
+        assert_eq!(page(MetricsFormat::Prometheus), expected);
+    }
+
+    /// Quotes in the help were not escaped.
+    #[test]
+    fn openmetrics_has_families_without_suffix_escaped_help_and_an_end() {
+        let [requests, size, age] = SAMPLES;
+        let expected = format!(
+            "# HELP t_requests With code=\\\"x\\\"\n# TYPE t_requests counter\n{requests}\
+             # HELP t_size Size\n# TYPE t_size gauge\n{size}# HELP t_age Line\\nfeed\n# TYPE t_age gauge\n{age}\
+             # HELP t_none None\n# TYPE t_none gauge\n{HISTOGRAM}# EOF\n"
+        );
+        assert_eq!(page(MetricsFormat::OpenMetrics), expected);
+    }
+
+    #[test]
+    fn numbers_are_written_as_they_are_read() {
+        for value in [0, 9, 10, 99, 100, 12_345_678_901, u64::MAX] {
+            let mut text = String::new();
+            push_integer(&mut text, value);
+            assert_eq!(text, value.to_string());
+        }
+        for (value, expected) in
+            [(0.0, "0.0"), (600.0, "600.0"), (1e-6, "0.000001"), (-1.5, "-1.5"), (f64::INFINITY, "inf")]
+        {
+            let mut text = String::new();
+            push_float(&mut text, value).expect("a text takes everything");
+            assert_eq!(text, expected);
         }
     }
 }
