@@ -73,17 +73,15 @@ impl Decoder {
         fields.start(list_max);
         while let Some(&first) = block.first() {
             match first {
-                // An index in one byte is all of its field.
-                0x80..0xff => {
-                    block = &block[1..];
-                    self.indexed(usize::from(first & 0x7f), list_max, fields)?;
-                }
-                0xff => self.indexed(integer(&mut block, 7)?, list_max, fields)?,
+                0x80.. => match fields.keep_indexed(block, self.table.sources()) {
+                    0 => self.indexed(integer(&mut block, 7)?, list_max, fields)?,
+                    kept => block = &block[kept..],
+                },
                 0x40..0x80 => {
                     let name_end = self.literal(&mut block, 6)?;
                     let number = self.table.insert(&self.literal, name_end);
                     let (name, value) = self.literal.split_at(name_end);
-                    fields.push(name, value, Source::Dynamic(number), list_max);
+                    fields.push(name, value, Source::of_dynamic(number), list_max);
                 }
                 0x20..0x40 if fields.list_bytes() > 0 => return Err(HpackError::LateResize),
                 0x20..0x40 => self.resize(integer(&mut block, 5)?)?,
@@ -99,17 +97,10 @@ impl Decoder {
     }
 
     /// Adds the field of an entry.
-    #[inline]
     fn indexed(&self, index: usize, list_max: usize, fields: &mut Fields) -> Result<(), HpackError> {
-        let position = index.checked_sub(1).ok_or(HpackError::Index)?;
-        let source = match position.checked_sub(STATIC_TABLE.len()) {
-            None => Source::Static(position),
-            Some(position) => Source::Dynamic(self.table.number(position).ok_or(HpackError::Index)?),
-        };
-        if !fields.keep(source) {
-            let (name, value) = self.entry(index)?;
-            fields.push(name, value, source, list_max);
-        }
+        let source = self.table.sources().of(index as u64).ok_or(HpackError::Index)?;
+        let (name, value) = self.entry(index)?;
+        fields.push(name, value, source, list_max);
         Ok(())
     }
 
@@ -133,7 +124,7 @@ impl Decoder {
             let coded = &before[..before.len() - block.len()];
             fields.push_literal(name, value, coded, list_max);
         } else {
-            fields.push(name, value, Source::Literal, list_max);
+            fields.push(name, value, Source::LITERAL, list_max);
         }
         Ok(())
     }
@@ -396,10 +387,10 @@ mod tests {
                 for (name, value, kind) in fields {
                     let value = [b'v', value].repeat(1 + usize::from(value) / 2);
                     match kind {
-                        2 if reference.table.number(usize::from(name)).is_some() => {
+                        2 if reference.table.get(usize::from(name)).is_some() => {
                             write_indexed(NEWEST + usize::from(name), &mut block);
                         }
-                        3 if reference.table.number(usize::from(name)).is_some() => {
+                        3 if reference.table.get(usize::from(name)).is_some() => {
                             write_name_of_entry(NEWEST + usize::from(name), &value, &mut block);
                         }
                         4 => write_literal([&b":path"[..], b"te", b"accept"][usize::from(name)], &value, false, &mut block),

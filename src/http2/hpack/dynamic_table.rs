@@ -3,7 +3,7 @@
 //! Invariant: the size is within the capacity, and that within [`DEFAULT_TABLE_SIZE`]. Names and values are in one buffer
 //! no longer than that, so that adding and evicting entries does not allocate.
 
-use super::{DEFAULT_TABLE_SIZE, ENTRY_OVERHEAD};
+use super::{DEFAULT_TABLE_SIZE, ENTRY_OVERHEAD, fields::Sources};
 use std::collections::VecDeque;
 
 pub(super) struct DynamicTable {
@@ -51,10 +51,10 @@ impl DynamicTable {
         self.generation
     }
 
-    /// Number, among all entries ever added, of the entry at a position, where the newest is at 0.
+    /// The entries, by their numbers among all that were ever added.
     #[inline]
-    pub(super) fn number(&self, position: usize) -> Option<u64> {
-        (position < self.entries.len()).then(|| self.added - 1 - position as u64)
+    pub(super) fn sources(&self) -> Sources {
+        Sources { next: self.added, entries: self.entries.len() as u64 }
     }
 
     /// Name and value of an entry, where the newest is at 0.

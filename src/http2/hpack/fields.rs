@@ -1,18 +1,50 @@
 //! The fields of a header block, in one buffer that is reused for every block.
 
-use super::ENTRY_OVERHEAD;
+use super::{ENTRY_OVERHEAD, static_table::STATIC_TABLE};
 use crate::http2::steps;
 use std::ops::Range;
 
 /// The entry of a table that a field is equal to: entries with the same number have the same name and value, also after
 /// others were added or evicted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Source {
+pub(super) struct Source(u64);
+
+/// The first index of the dynamic table.
+const FIRST_DYNAMIC: u64 = STATIC_TABLE.len() as u64 + 1;
+
+impl Source {
     /// No entry.
-    Literal,
-    Static(usize),
-    /// Number of the entry among all that were ever added to the dynamic table.
-    Dynamic(u64),
+    pub(super) const LITERAL: Self = Self(u64::MAX);
+
+    /// The entry of the static table with this index, from 1.
+    pub(super) const fn of_static(index: u64) -> Self {
+        Self(index)
+    }
+
+    /// The entry with this number among all that were ever added to the dynamic table.
+    pub(super) const fn of_dynamic(number: u64) -> Self {
+        Self(FIRST_DYNAMIC + number)
+    }
+}
+
+/// Sources of the indices of both tables, as they are now.
+#[derive(Clone, Copy)]
+pub(super) struct Sources {
+    /// Number of the entry that is added next to the dynamic table.
+    pub(super) next: u64,
+    /// Number of its entries.
+    pub(super) entries: u64,
+}
+
+impl Sources {
+    /// The source of an index; none if no table has it.
+    #[inline]
+    pub(super) fn of(self, index: u64) -> Option<Source> {
+        match index.checked_sub(FIRST_DYNAMIC) {
+            None => (index > 0).then_some(Source::of_static(index)),
+            Some(position) => (position < self.entries).then(|| Source::of_dynamic(self.next - 1 - position)),
+        }
+    }
 }
 
 /// Names and values in their order.
@@ -126,15 +158,17 @@ impl Fields {
         }
     }
 
-    /// Adds the field of an entry, if the block before has it at the same position.
+    /// Adds the fields that `block` starts with, as long as each is an index in one byte of the entry that the block before has
+    /// at the same position; their number, which is that of their bytes.
     #[inline]
-    pub(super) fn keep(&mut self, source: Source) -> bool {
-        let Some(position) = self.positions.get(self.count) else { return false };
-        if position.source != source {
-            return false;
-        }
-        self.keep_next();
-        true
+    pub(super) fn keep_indexed(&mut self, block: &[u8], sources: Sources) -> usize {
+        let known = self.positions.get(self.count..).unwrap_or_default();
+        let is_kept = |(&byte, position): (&u8, &Position)| {
+            (0x80..0xff).contains(&byte) && sources.of(u64::from(byte & 0x7f)) == Some(position.source)
+        };
+        let kept = block.iter().zip(known).take_while(|field| is_kept(*field)).count();
+        self.keep_next(kept);
+        kept
     }
 
     /// Adds the literal field that `block` starts with, if the block before has it at the same position in the same encoded
@@ -143,22 +177,25 @@ impl Fields {
     pub(super) fn keep_literal(&mut self, block: &[u8]) -> Option<usize> {
         let position = self.positions.get(self.count)?;
         let (start, length) = (position.coded as usize, position.coded_len as usize);
-        if position.source != Source::Literal
+        if position.source != Source::LITERAL
             || length == 0
             || !block.starts_with(&self.coded[start..start + length])
         {
             return None;
         }
         steps::add(steps::FIELD + steps::of_bytes(length));
-        self.keep_next();
+        self.keep_next(1);
         Some(length)
     }
 
-    fn keep_next(&mut self) {
-        steps::add(steps::FIELD);
-        let end = self.positions[self.count].end as usize;
-        self.list_bytes += end - self.start_of(self.count) + ENTRY_OVERHEAD;
-        self.count += 1;
+    /// Adds so many fields as they are in the block before.
+    #[inline]
+    fn keep_next(&mut self, kept: usize) {
+        let Some(last) = (self.count + kept).checked_sub(1).filter(|_| kept > 0) else { return };
+        steps::add(kept * steps::FIELD);
+        let end = self.positions[last].end as usize;
+        self.list_bytes += end - self.start_of(self.count) + kept * ENTRY_OVERHEAD;
+        self.count += kept;
     }
 
     /// Adds a field; one beyond the bound of the list is only counted.
@@ -190,7 +227,7 @@ impl Fields {
     /// Adds a literal field with its encoded form, which refers to no entry of the dynamic table.
     pub(super) fn push_literal(&mut self, name: &[u8], value: &[u8], coded: &[u8], list_max: usize) {
         let position = self.count;
-        self.push(name, value, Source::Literal, list_max);
+        self.push(name, value, Source::LITERAL, list_max);
         if self.count == position {
             return;
         }

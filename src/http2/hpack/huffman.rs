@@ -96,19 +96,37 @@ static SHORT: [(u8, u8); 1 << SHORT_BITS] = {
 /// Bits looked up at once in [`PAIRS`]: two codes of digits and most letters.
 const PAIR_BITS: usize = 12;
 
-/// The codes that some bits start with.
+/// The codes that some bits start with, in one word: their two symbols, their number, and their length.
 #[derive(Clone, Copy)]
-struct Pair {
-    symbols: [u8; 2],
+struct Pair(u32);
+
+impl Pair {
+    const fn new(symbols: [u8; 2], count: u8, bits: u8) -> Self {
+        Self(u32::from_le_bytes([symbols[0], symbols[1], count, bits]))
+    }
+
+    /// The second is zero where there is one.
+    #[inline]
+    fn symbols(self) -> [u8; 2] {
+        (self.0 as u16).to_le_bytes()
+    }
+
     /// Number of symbols: two if both have short codes that fit, else one; zero if the first code is not short.
-    count: u8,
+    #[inline]
+    fn count(self) -> usize {
+        (self.0 >> 16 & 0xff) as usize
+    }
+
     /// Length of their codes.
-    bits: u8,
+    #[inline]
+    fn bits(self) -> usize {
+        (self.0 >> 24) as usize
+    }
 }
 
 /// For each twelve bits: the codes that they start with.
 static PAIRS: [Pair; 1 << PAIR_BITS] = {
-    let mut pairs = [Pair { symbols: [0; 2], count: 0, bits: 0 }; 1 << PAIR_BITS];
+    let mut pairs = [Pair(0); 1 << PAIR_BITS];
     let mut bits = 0;
     while bits < pairs.len() {
         let (first, length) = SHORT[bits >> (PAIR_BITS - SHORT_BITS)];
@@ -116,9 +134,9 @@ static PAIRS: [Pair; 1 << PAIR_BITS] = {
             let rest = (bits << length) & ((1 << PAIR_BITS) - 1);
             let (second, more) = SHORT[rest >> (PAIR_BITS - SHORT_BITS)];
             pairs[bits] = if more > 0 && (length + more) as usize <= PAIR_BITS {
-                Pair { symbols: [first, second], count: 2, bits: length + more }
+                Pair::new([first, second], 2, length + more)
             } else {
-                Pair { symbols: [first, 0], count: 1, bits: length }
+                Pair::new([first, 0], 1, length)
             };
         }
         bits += 1;
@@ -141,58 +159,104 @@ pub(super) fn decode(coded: &[u8], plain: &mut Vec<u8>) -> Result<(), HpackError
     written.map(|_| ())
 }
 
+/// The bits of a string that are not decoded yet.
+struct Bits<'c> {
+    /// The next bits, the first one at the top, of which `length` are valid. Those after them are zeros, or the first bits of
+    /// `rest`.
+    window: u64,
+    length: usize,
+    rest: &'c [u8],
+}
+
+impl Bits<'_> {
+    /// Bits after [`Self::refill`], unless these are all.
+    const REFILLED: usize = 56;
+
+    #[inline]
+    fn refill(&mut self) {
+        let room = (63 - self.length) / 8;
+        let (word, bytes) = match self.rest.first_chunk::<8>() {
+            Some(word) => (*word, room),
+            None => {
+                let mut word = [0; 8];
+                word[..self.rest.len()].copy_from_slice(self.rest);
+                (word, room.min(self.rest.len()))
+            }
+        };
+        self.window |= u64::from_be_bytes(word) >> self.length;
+        (self.length, self.rest) = (self.length + 8 * bytes, &self.rest[bytes..]);
+    }
+
+    #[inline]
+    fn pair(&self) -> Pair {
+        PAIRS[(self.window >> (64 - PAIR_BITS)) as usize]
+    }
+
+    #[inline]
+    fn skip(&mut self, bits: usize) {
+        self.window <<= bits;
+        self.length -= bits;
+    }
+
+    fn long_code(&mut self) -> Result<u8, HpackError> {
+        let (symbol, bits) = long_code(self.window, self.length).ok_or(HpackError::Huffman)?;
+        self.skip(bits);
+        Ok(symbol)
+    }
+}
+
 /// Writes the plain text to `plain`, which has room for the longest possible one and a byte more; its length.
 fn decode_into(coded: &[u8], plain: &mut [u8]) -> Result<usize, HpackError> {
-    // The next bits, the first one at the top, of which `length` are valid. Those after them are zeros, or the first bits of `rest`.
-    let (mut window, mut length, mut rest, mut at) = (0_u64, 0_usize, coded, 0);
+    /// Pairs in the bits of a window after a refill, at least.
+    const PAIRS_AT_ONCE: usize = Bits::REFILLED / PAIR_BITS;
+    let (mut bits, mut at) = (Bits { window: 0, length: 0, rest: coded }, 0);
     loop {
-        if let Some((word, _)) = rest.split_first_chunk::<8>() {
-            window |= u64::from_be_bytes(*word) >> length;
-            let bytes = (63 - length) / 8;
-            (length, rest) = (length + 8 * bytes, &rest[bytes..]);
-        }
-        while length <= 56
-            && rest.len() < 8
-            && let Some((&byte, after)) = rest.split_first()
-        {
-            window |= u64::from(byte) << (56 - length);
-            (length, rest) = (length + 8, after);
-        }
-        while length >= PAIR_BITS {
-            let Pair { symbols, count, bits } = PAIRS[(window >> (64 - PAIR_BITS)) as usize];
-            if count > 0 {
-                // Constant lengths, so that the copy is one store and no call.
-                if let Some(two) = plain[at..].first_chunk_mut() {
-                    *two = symbols;
-                }
-                (window, length, at) = (window << bits, length - usize::from(bits), at + usize::from(count));
-            } else if length >= LONGEST || rest.is_empty() {
-                let (symbol, bits) = long_code(window, length).ok_or(HpackError::Huffman)?;
-                plain[at] = symbol;
-                (window, length, at) = (window << bits, length - bits, at + 1);
-            } else {
-                break;
-            }
-        }
-        if rest.is_empty() {
+        bits.refill();
+        if bits.length < Bits::REFILLED {
             break;
         }
-    }
-    while length > 0 {
-        // Missing bits are ones, like padding.
-        let missing = 0xff_u8.checked_shr(length as u32).unwrap_or(0);
-        let next = (window >> (64 - SHORT_BITS)) as u8 | missing;
-        let (mut symbol, short) = SHORT[usize::from(next)];
-        let mut bits = usize::from(short);
-        if bits == 0 || bits > length {
-            if length < SHORT_BITS && next == 0xff {
-                // Padding: fewer than eight bits, all ones.
+        let before = at;
+        for _ in 0..PAIRS_AT_ONCE {
+            let pair = bits.pair();
+            if pair.count() == 0 {
                 break;
             }
-            (symbol, bits) = long_code(window, length).ok_or(HpackError::Huffman)?;
+            // Constant lengths, so that the copy is one store and no call.
+            if let Some(two) = plain[at..].first_chunk_mut() {
+                *two = pair.symbols();
+            }
+            bits.skip(pair.bits());
+            at += pair.count();
         }
-        plain[at] = symbol;
-        (window, length, at) = (window << bits, length - bits, at + 1);
+        if at == before {
+            plain[at] = bits.long_code()?;
+            at += 1;
+        }
+    }
+    // All bits are in the window.
+    while bits.length >= PAIR_BITS && bits.pair().count() > 0 {
+        let pair = bits.pair();
+        if let Some(two) = plain[at..].first_chunk_mut() {
+            *two = pair.symbols();
+        }
+        bits.skip(pair.bits());
+        at += pair.count();
+    }
+    while bits.length > 0 {
+        // Missing bits are ones, like padding.
+        let missing = 0xff_u8.checked_shr(bits.length as u32).unwrap_or(0);
+        let next = (bits.window >> (64 - SHORT_BITS)) as u8 | missing;
+        let (symbol, length) = SHORT[usize::from(next)];
+        plain[at] = if (1..=bits.length).contains(&usize::from(length)) {
+            bits.skip(usize::from(length));
+            symbol
+        } else if bits.length < SHORT_BITS && next == 0xff {
+            // Padding: fewer than eight bits, all ones.
+            break;
+        } else {
+            bits.long_code()?
+        };
+        at += 1;
     }
     Ok(at)
 }

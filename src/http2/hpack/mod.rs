@@ -1,6 +1,8 @@
 //! HPACK (RFC 7541): decodes any header block, and encodes the kinds of field that are used here.
 
 mod decode;
+#[cfg(test)]
+mod differential;
 mod dynamic_table;
 mod encode;
 mod fields;
