@@ -101,28 +101,24 @@ export class RateLimiter {
    * Takes hits of every limit that the request reaches, or none at all: `limit({ api_key: id })`. Several descriptors are
    * decided as one request. Rejects with {@link RequestError} if the server refuses the request itself.
    */
-  async limit(descriptors: DescriptorLike | readonly DescriptorLike[], options: CallOptions = {}): Promise<Decision> {
-    return this.#decide(
-      this.#request(descriptors, options.cost ?? 1, options, false),
-      options,
-      options.localDenials ?? true,
-    );
+  limit(descriptors: DescriptorLike | readonly DescriptorLike[], options: CallOptions = {}): Promise<Decision> {
+    return this.#decide(descriptors, options.cost ?? 1, options, false, options.localDenials ?? true);
   }
 
   /** Returns whether one more hit would be admitted, without taking it. */
-  async peek(
+  peek(
     descriptors: DescriptorLike | readonly DescriptorLike[],
     options: Omit<CallOptions, "cost" | "localDenials"> = {},
   ): Promise<Decision> {
-    return this.#decide(this.#request(descriptors, 0, options, false), options, false);
+    return this.#decide(descriptors, 0, options, false, false);
   }
 
   /** Gives hits back that were taken. From then on this client keeps no denials for descriptors with the same keys. */
-  async giveBack(
+  giveBack(
     descriptors: DescriptorLike | readonly DescriptorLike[],
     options: Omit<CallOptions, "localDenials"> = {},
   ): Promise<Decision> {
-    return this.#decide(this.#request(descriptors, options.cost ?? 1, options, true), options, false);
+    return this.#decide(descriptors, options.cost ?? 1, options, true, false);
   }
 
   /** Takes hits as soon as they fit, waiting at most `waitMaxMs`. Returns a denial at once if it does not end by then. */
@@ -147,16 +143,15 @@ export class RateLimiter {
     this.#transport.close();
   }
 
-  #request(
+  async #decide(
     descriptors: DescriptorLike | readonly DescriptorLike[],
     cost: Cost,
     options: CallOptions,
     giveBack: boolean,
-  ): Request {
-    return new Request(options.domain ?? this.#options.domain ?? "", descriptors, cost, giveBack);
-  }
-
-  async #decide(request: Request, options: CallOptions, isLocal: boolean): Promise<Decision> {
+    isLocal: boolean,
+  ): Promise<Decision> {
+    const domain = options.domain ?? this.#options.domain ?? "";
+    const request = new Request(domain, descriptors, cost, giveBack);
     options.signal?.throwIfAborted();
     const sentNs = this.#clock();
     const isKeeping = isLocal && this.#denials.isOn;

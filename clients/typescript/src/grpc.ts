@@ -1,5 +1,5 @@
 import { fromBinary, toBinary } from "@bufbuild/protobuf";
-import { Client, credentials, Metadata, status, type ChannelCredentials, type ServiceError } from "@grpc/grpc-js";
+import { Channel, credentials, Metadata, status, type ChannelCredentials } from "@grpc/grpc-js";
 import {
   RateLimitRequestSchema,
   RateLimitResponseSchema,
@@ -10,16 +10,20 @@ import { CallError, type CallSettings, type Transport } from "./transport.js";
 
 const METHOD = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/** Calls over gRPC: one connection for each address, kept alive while idle, and reconnected within a second. */
+/**
+ * Calls over gRPC: one connection for each address, kept alive while idle, and reconnected within a second.
+ *
+ * Calls are made on the channel itself: a `Client` adds a stack trace, an event emitter and interceptors to each of them.
+ */
 export class GrpcTransport implements Transport {
-  readonly #client: Client;
+  readonly #channel: Channel;
 
   constructor(
     address: string | readonly string[],
     channelCredentials: ChannelCredentials | undefined,
     options: Readonly<Record<string, string | number>>,
   ) {
-    this.#client = new Client(target(address), channelCredentials ?? credentials.createInsecure(), {
+    this.#channel = new Channel(target(address), channelCredentials ?? credentials.createInsecure(), {
       "grpc.service_config": '{"loadBalancingConfig": [{"round_robin": {}}]}',
       "grpc.keepalive_time_ms": 30_000,
       "grpc.keepalive_timeout_ms": 5_000,
@@ -37,42 +41,55 @@ export class GrpcTransport implements Transport {
     for (const [key, value] of Object.entries(settings.metadata ?? {})) {
       metadata.set(key, value);
     }
+    const bytes = toBinary(RateLimitRequestSchema, message);
     return new Promise((resolve, reject) => {
       const { signal } = settings;
+      const call = this.#channel.createCall(METHOD, Date.now() + settings.timeoutMs, null, null, null);
       const abort = (): void => {
-        call.cancel();
+        call.cancelWithStatus(status.CANCELLED, "aborted by the caller");
       };
-      const call = this.#client.makeUnaryRequest(
-        METHOD,
-        serialize,
-        deserialize,
-        message,
-        metadata,
-        { deadline: Date.now() + settings.timeoutMs },
-        (error: ServiceError | null, response?: RateLimitResponse) => {
+      let received: Uint8Array | null = null;
+      call.start(metadata, {
+        onReceiveMetadata: () => undefined,
+        onReceiveMessage: (one: Uint8Array | null) => {
+          received = one;
+        },
+        onReceiveStatus: ({ code, details }) => {
           signal?.removeEventListener("abort", abort);
-          if (response !== undefined && error === null) {
-            resolve(response);
+          if (code !== status.OK) {
+            reject(new CallError(status[code], details));
           } else {
-            reject(new CallError(status[error?.code ?? status.INTERNAL], error?.details ?? "no response"));
+            settle(received, resolve, reject);
           }
         },
-      );
+      });
+      call.startRead();
+      call.sendMessageWithContext({}, Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength));
+      call.halfClose();
       signal?.addEventListener("abort", abort, { once: true });
     });
   }
 
   close(): void {
-    this.#client.close();
+    this.#channel.close();
   }
 }
 
-function serialize(message: RateLimitRequest): Buffer {
-  return Buffer.from(toBinary(RateLimitRequestSchema, message));
-}
-
-function deserialize(bytes: Buffer): RateLimitResponse {
-  return fromBinary(RateLimitResponseSchema, bytes);
+/** Decodes the message of a call that ended with OK. */
+function settle(
+  received: Uint8Array | null,
+  resolve: (response: RateLimitResponse) => void,
+  reject: (error: CallError) => void,
+): void {
+  if (received === null) {
+    reject(new CallError("INTERNAL", "no response"));
+    return;
+  }
+  try {
+    resolve(fromBinary(RateLimitResponseSchema, received));
+  } catch (error) {
+    reject(new CallError("INTERNAL", `the answer is not a RateLimitResponse: ${String(error)}`));
+  }
 }
 
 /** The gRPC target of one address, or of several IP addresses, to which calls are distributed round-robin. */

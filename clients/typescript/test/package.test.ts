@@ -40,7 +40,8 @@ async function isListening(port: number): Promise<boolean> {
 }
 
 describe.each(["express", "fastify", "hono"])("the sample of %s", (sample) => {
-  test("five requests pass and the sixth is denied", async () => {
+  // Samples have the timeout of 50 ms, which a machine under load exceeds: such a run is repeated.
+  test("five requests pass and the sixth is denied", { retry: 2, timeout: 60_000 }, async () => {
     const { address } = await serve(RULES);
     const port = await unusedPort();
     const child = spawn(process.execPath, ["--import", "tsx", `samples/${sample}.ts`, String(port)], {
@@ -68,7 +69,7 @@ describe.each(["express", "fastify", "hono"])("the sample of %s", (sample) => {
     }
     expect((await get({ "x-api-key": "bob" })).status).toBe(200);
     expect((await get({})).status).toBe(400);
-  }, 60_000);
+  });
 });
 
 test("the lock file has every optional package of its packages, those of other platforms included", () => {
