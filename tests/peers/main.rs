@@ -58,6 +58,7 @@ fn main() -> ExitCode {
         shared_store::arithmetic::tests,
         shared_store::envoy::tests,
         shared_store::faults::tests,
+        shared_store::leases::tests,
         shared_store::operators::tests,
         systemd::tests,
         tls::envoy::tests,

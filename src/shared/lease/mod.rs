@@ -57,5 +57,5 @@ mod tests;
 pub use epoch::Epoch;
 pub use holder::{Holder, Verdict};
 pub use message::{LeaseRequest, LeaseResponse, Monotonic, NodeId, Supply};
-pub use shared_counter::{ExactDecision, Lease, SharedCounter};
-pub use terms::{Settings, Terms};
+pub use shared_counter::{ExactDecision, Lease, SharedCounter, StoreGrant};
+pub use terms::{Settings, Terms, TermsNumbers};

@@ -271,24 +271,22 @@ impl SharedCounter {
         free: u64,
         (now, end): (Timestamp, Timestamp),
     ) -> Grant {
-        let length = terms.settings.length_nanos();
+        let numbers = terms.numbers();
         let demands = || self.leases.iter().map(|lease| lease.demand).chain([request.demand]);
         let demands = || demands().filter(|&demand| demand > 0);
-        let horizon = terms.horizon_nanos(demands().sum());
-        let report_after = Duration::from_nanos(horizon / 2);
+        let horizon = numbers.horizon(demands().sum());
+        let report_after = Duration::from_micros(horizon / 2);
         if request.demand == 0 {
             return Grant { credits: 0, supply: Supply::Ample, report_after };
         }
-        let part =
-            |demand: u64, nanos: u64| u128::from(demand) * u128::from(nanos) / u128::from(length.max(1));
-        let granted_for = u64::try_from(end.since(now).as_nanos()).unwrap_or(u64::MAX).min(horizon);
+        let granted_for = u64::try_from(end.since(now).as_micros()).unwrap_or(u64::MAX).min(horizon);
         // Demand varies: a quarter is added for the lease, a half for the shorter time until the next report.
-        let want = |demand: u64| (part(demand, granted_for) * 5 / 4 + 1) as u64;
-        let need = |demand: u64| (part(demand, terms.report_nanos_min()) * 3 / 2 + 1) as u64;
+        let want = |demand: u64| numbers.part(demand, granted_for) * 5 / 4 + 1;
+        let need = |demand: u64| numbers.part(demand, numbers.report_min) * 3 / 2 + 1;
         let claims = Claims {
             wants: demands().map(want).collect(),
             need: demands().map(need).sum(),
-            freed: terms.freed_per_report(),
+            freed: numbers.freed_per_report,
         };
         let available = free + kept + self.outstanding();
         let share = claims.share(want(request.demand), available, terms.settings.grant_min);
@@ -303,19 +301,12 @@ impl SharedCounter {
 
     /// Time after which half as many hits are free as become free between two reports, if no credits are returned.
     fn until_worthwhile(&self, terms: Terms<'_>, now: Timestamp) -> Duration {
-        let hits = self.outstanding().saturating_add(terms.freed_per_report() / 2 + 1);
-        match terms.algorithm.until_admits(&self.state, hits, now) {
-            Reset::After(wait) => wait,
-            Reset::Never => terms.settings.length / 2,
-        }
+        until_worthwhile(terms, &self.state, self.outstanding(), now)
     }
 
     /// Time for which nothing can be granted: the wait of the hits that are used alone.
     fn empty_for(&self, terms: Terms<'_>, now: Timestamp) -> Duration {
-        match terms.algorithm.until_admits(&self.state, 1, now) {
-            Reset::After(wait) => wait,
-            Reset::Never => Duration::MAX,
-        }
+        empty_for(terms, &self.state, now)
     }
 
     /// The end of the record of a node without credits: its demand is considered for that long.
@@ -344,5 +335,68 @@ impl SharedCounter {
     /// Hits that are neither used nor granted.
     fn free(&self, terms: Terms<'_>, now: Timestamp) -> u64 {
         terms.algorithm.remaining(&self.state, now).saturating_sub(self.outstanding())
+    }
+}
+
+/// Time after which half as many hits are free as become free between two reports, if no credits are returned.
+fn until_worthwhile(terms: Terms<'_>, state: &State, outstanding: u64, now: Timestamp) -> Duration {
+    let hits = outstanding.saturating_add(terms.numbers().freed_per_report / 2 + 1);
+    match terms.algorithm.until_admits(state, hits, now) {
+        Reset::After(wait) => wait,
+        Reset::Never => terms.settings.length / 2,
+    }
+}
+
+/// Time for which nothing can be granted: the wait of the hits that are used alone.
+fn empty_for(terms: Terms<'_>, state: &State, now: Timestamp) -> Duration {
+    match terms.algorithm.until_admits(state, 1, now) {
+        Reset::After(wait) => wait,
+        Reset::Never => Duration::MAX,
+    }
+}
+
+/// The script's part of a response: the rest follows from the state of the counter.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StoreGrant {
+    /// See [`LeaseResponse`].
+    pub spend_to: u64,
+    /// See [`LeaseResponse`].
+    pub valid_for: Duration,
+    /// See [`Supply`].
+    pub supply: Supply,
+    /// Time until the next report if there are credits.
+    pub report_after: Duration,
+    /// Credits of all nodes that are out.
+    pub outstanding: u64,
+    /// The hits that are used.
+    pub state: State,
+}
+
+impl StoreGrant {
+    /// The response to a request, of a store at this time.
+    pub fn response(
+        &self,
+        terms: Terms<'_>,
+        request: &LeaseRequest,
+        epoch: u64,
+        now: Timestamp,
+    ) -> LeaseResponse {
+        let (state, algorithm) = (&self.state, terms.algorithm);
+        let is_waiting = self.spend_to == request.spent && self.supply == Supply::Scarce;
+        let report_after = match is_waiting {
+            true => until_worthwhile(terms, state, self.outstanding, now),
+            false => self.report_after,
+        };
+        LeaseResponse {
+            sequence: request.sequence,
+            epoch,
+            spend_to: self.spend_to,
+            valid_for: self.valid_for,
+            supply: self.supply,
+            report_after,
+            free: algorithm.remaining(state, now).saturating_sub(self.outstanding),
+            empty_for: empty_for(terms, state, now),
+            until_full: algorithm.until_full(state, now),
+        }
     }
 }

@@ -39,6 +39,51 @@ const WINDOW_PER_REPORT: u64 = 256;
 /// The shortest time between two reports of a node about a counter: several round trips.
 pub(super) const REPORT_NANOS_MIN: u64 = 2_000_000;
 
+const MICRO: u64 = 1_000;
+
+/// Hits that count for longer than ten years count for ten years where demand is compared with the limit.
+const SPAN_MICROS_MAX: u64 = 10 * 366 * 86_400 * 1_000_000;
+
+/// The shortest lease: several times that between two reports.
+const LENGTH_NANOS_MIN: u64 = 5 * REPORT_NANOS_MIN;
+
+/// The numbers of a counter's terms of which the store computes grants. Times are microseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TermsNumbers {
+    /// Length of a lease.
+    pub length: u64,
+    /// See [`Settings::grant_min`].
+    pub grant_min: u64,
+    /// Hits that an empty counter admits.
+    pub limit: u64,
+    /// Time that a hit counts.
+    pub span: u64,
+    /// The shortest time between two reports of a node.
+    pub report_min: u64,
+    /// The shortest time for which credits are granted.
+    pub horizon_min: u64,
+    /// Hits that become free between two reports, if all are used.
+    pub freed_per_report: u64,
+}
+
+impl TermsNumbers {
+    /// Time for which nodes are granted credits, if they demand `demand` hits in one lease length together.
+    ///
+    /// Unspent credits, and hits that are reported late, are missing from a sliding window or a bucket. They take half of
+    /// the hits that the demand leaves free, but at least two reports' worth. A fixed window forgets late hits at its end.
+    pub(super) fn horizon(&self, demand: u64) -> u64 {
+        let (demand, length) = (u128::from(demand.max(1)), u128::from(self.length));
+        let used = demand * u128::from(self.span) / length.max(1);
+        let horizon = u128::from(self.limit).saturating_sub(used) * length / (2 * demand);
+        u64::try_from(horizon).unwrap_or(u64::MAX).clamp(self.horizon_min, self.length)
+    }
+
+    /// The part of a demand per lease length that falls into so many microseconds.
+    pub(super) fn part(&self, demand: u64, micros: u64) -> u64 {
+        (u128::from(demand) * u128::from(micros) / u128::from(self.length.max(1))) as u64
+    }
+}
+
 /// The algorithm of a counter, with the settings.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms<'a> {
@@ -54,7 +99,8 @@ impl<'a> Terms<'a> {
         let terms = Self { algorithm, settings };
         let is_leased = terms.settings.length > Duration::ZERO
             && algorithm.queueing().is_none()
-            && terms.span_nanos() >= settings.length_nanos();
+            && terms.span_nanos() >= settings.length_nanos()
+            && settings.length_nanos() >= LENGTH_NANOS_MIN;
         is_leased.then_some(terms)
     }
 
@@ -87,37 +133,35 @@ impl<'a> Terms<'a> {
 
     /// The shortest time between two reports of a node.
     pub fn report_nanos_min(&self) -> u64 {
-        let longest = (self.settings.length_nanos() / 2).max(1);
-        (self.span_nanos() / WINDOW_PER_REPORT).max(REPORT_NANOS_MIN).min(longest)
+        self.report_micros_min() * MICRO
     }
 
-    /// Time for which nodes are granted credits, if they demand `demand` hits in one lease length together.
-    ///
-    /// Unspent credits, and hits that are reported late, are missing from a sliding window or a bucket. They take half of
-    /// the hits that the demand leaves free, but at least two reports' worth. A fixed window forgets late hits at its end.
-    pub(super) fn horizon_nanos(&self, demand: u64) -> u64 {
-        let length = self.settings.length_nanos();
-        let reports = 2 * self.report_nanos_min();
+    fn length_micros(&self) -> u64 {
+        self.settings.length_nanos() / MICRO
+    }
+
+    fn span_micros(&self) -> u64 {
+        (self.span_nanos() / MICRO).min(SPAN_MICROS_MAX)
+    }
+
+    fn report_micros_min(&self) -> u64 {
+        let longest = (self.length_micros() / 2).max(1);
+        (self.span_micros() / WINDOW_PER_REPORT).max(REPORT_NANOS_MIN / MICRO).min(longest)
+    }
+
+    /// The numbers of which the store computes grants.
+    pub fn numbers(&self) -> TermsNumbers {
+        let (length, span, report_min) = (self.length_micros(), self.span_micros(), self.report_micros_min());
+        let limit = self.algorithm.remaining(&State::EMPTY, Timestamp::EPOCH);
         let is_fixed = matches!(self.algorithm, Algorithm::FixedWindow(_));
-        let least = if is_fixed { reports.max(length / 4) } else { reports }.min(length);
-        let (demand, limit) = (u128::from(demand.max(1)), u128::from(self.limit()));
-        let used = demand * u128::from(self.span_nanos()) / u128::from(length);
-        let horizon = limit.saturating_sub(used) * u128::from(length) / (2 * demand);
-        u64::try_from(horizon).unwrap_or(u64::MAX).clamp(least, length)
+        let reports = 2 * report_min;
+        let horizon_min = if is_fixed { reports.max(length / 4) } else { reports }.min(length);
+        let freed_per_report = (u128::from(limit) * u128::from(report_min) / u128::from(span.max(1))) as u64;
+        let grant_min = self.settings.grant_min;
+        TermsNumbers { length, grant_min, limit, span, report_min, horizon_min, freed_per_report }
     }
 
-    /// Hits that become free between two reports, if all are used.
-    pub(super) fn freed_per_report(&self) -> u64 {
-        let freed = u128::from(self.limit()) * u128::from(self.report_nanos_min());
-        (freed / u128::from(self.span_nanos().max(1))) as u64
-    }
-
-    /// Hits that an empty counter admits.
-    fn limit(&self) -> u64 {
-        self.algorithm.remaining(&State::EMPTY, Timestamp::EPOCH)
-    }
-
-    /// The end of a lease that is granted now. Of a fixed window, no later than its last nanosecond, so that hits dated at the
+    /// The end of a lease that is granted now. Of a fixed window, no later than its last microsecond, so that hits dated at the
     /// end are in it. None if nothing can be granted: a window from the first hit has to be opened by an exact decision.
     pub(super) fn end(&self, state: &State, now: Timestamp) -> Option<Timestamp> {
         let end = now.saturating_add_nanos(self.settings.length_nanos());
@@ -130,7 +174,7 @@ impl<'a> Terms<'a> {
             return Some(end);
         }
         let window_end = now.saturating_add(fixed.until_window_ends(state, now)).as_nanos();
-        Some(end.min(Timestamp::from_nanos(window_end - 1))).filter(|&end| end > now)
+        Some(end.min(Timestamp::from_nanos(window_end - MICRO))).filter(|&end| end > now)
     }
 
     /// The date of hits that a node reports now, the last of which it spent that many nanoseconds before.
@@ -140,7 +184,8 @@ impl<'a> Terms<'a> {
     pub(super) fn spent_at(&self, spent_ago: u64, now: Timestamp) -> Timestamp {
         match self.algorithm {
             Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_) => now,
-            _ => Timestamp::from_nanos(now.as_nanos().saturating_sub(less_drift(spent_ago))),
+            // In whole microseconds, as the store counts: rounded to the later one.
+            _ => Timestamp::from_nanos(now.as_nanos().saturating_sub(less_drift(spent_ago) / MICRO * MICRO)),
         }
     }
 

@@ -213,7 +213,7 @@ fn a_window_from_the_first_hit_is_opened_by_the_store_and_not_closed_while_lease
     // Near its end, the lease ends with the window.
     let request = LeaseRequest { sequence: 3, ..request };
     let response = counter.lease(terms(&algorithm), OLD, &request, at(59_960)).unwrap();
-    assert_eq!(response.valid_for, Duration::from_nanos(50 * MILLIS - 1));
+    assert_eq!(response.valid_for, Duration::from_nanos(50 * MILLIS - 1_000));
 }
 
 /// A late request makes the store forget how much of the total it has counted. The rest, spent in a window that is over, would

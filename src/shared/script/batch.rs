@@ -7,6 +7,7 @@ use super::{
 use crate::{
     limit::Timestamp,
     limiter::{Denial, RemoteCharge, RemoteRequest},
+    shared::lease::{LeaseRequest, Terms},
     store::Key,
 };
 use hashbrown::HashMap;
@@ -14,6 +15,9 @@ use smallvec::SmallVec;
 
 /// The largest whole number that a double and its neighbours represent exactly.
 const EXACT_MAX: u64 = (1 << 53) - 1;
+
+/// Hits in one lease length, beyond which a demand is not told apart.
+const DEMAND_MAX: u64 = 1 << 32;
 
 /// A request as the script reads it, but for the places of its keys and limits in a batch.
 #[derive(Clone, Debug)]
@@ -61,6 +65,8 @@ pub struct Batch {
     requests: Vec<u8>,
     /// Number of counters of each request.
     counters: Vec<usize>,
+    lease_requests: Vec<u8>,
+    leases: usize,
 }
 
 impl Batch {
@@ -85,17 +91,44 @@ impl Batch {
         }
     }
 
+    /// Adds a request for credits of a counter, for which there must be room. All of a batch are for leases of one length. `now`
+    /// is the time of this machine.
+    pub fn push_lease(&mut self, key: Key, terms: Terms<'_>, request: &LeaseRequest, now: Timestamp) {
+        let (key, limit) = (self.key(key), self.limit(&parameters(terms.algorithm, now)));
+        let (out, numbers) = (&mut self.lease_requests, terms.numbers());
+        self.leases += 1;
+        write_u16(out, key);
+        write_u16(out, limit);
+        out.extend_from_slice(&request.node.0.to_le_bytes());
+        let LeaseRequest { holder, sequence, spent, acknowledged, spent_ago, kept, demand, .. } = *request;
+        [holder, sequence, spent, acknowledged, spent_ago, kept, demand.min(DEMAND_MAX)]
+            .into_iter()
+            .chain([numbers.grant_min, numbers.limit, numbers.span])
+            .chain([numbers.report_min, numbers.horizon_min, numbers.freed_per_report])
+            .for_each(|number| write_number(out, number));
+    }
+
     /// The keys of the counters.
     pub fn keys(&self) -> &[Key] {
         &self.keys
     }
 
-    /// The second argument of the script; the first one is the layout.
+    /// The second argument of the script; the first one is the layout, the third the run of the store.
     pub fn requests(&self) -> &[u8] {
         &self.requests
     }
 
-    /// The arguments after it.
+    /// The fourth argument of the script.
+    pub fn lease_requests(&self) -> &[u8] {
+        &self.lease_requests
+    }
+
+    /// Number of requests for credits.
+    pub fn leases(&self) -> usize {
+        self.leases
+    }
+
+    /// The arguments after them.
     pub fn limits(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.limits.iter().map(|limit| &limit[..])
     }

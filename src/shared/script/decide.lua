@@ -2,50 +2,124 @@
 --
 -- All reads precede all writes, and an error precedes every write.
 
+-- Bytes of one charge.
+local CHARGE_BYTES = 35
+local LEASE_REQUEST = '<HHc8ddddddddddddd'
+local REQUEST_FIELDS = { 'node', 'holder', 'sequence', 'spent', 'acknowledged', 'spent_ago', 'kept', 'demand' }
+local TERMS_FIELDS = { 'grant_min', 'limit', 'span', 'report_min', 'horizon_min', 'freed' }
+
 local states = redis.call('MGET', unpack(KEYS))
-local layout = ARGV[1]
-local is_new_store = ''
+local layout, run = ARGV[1], ARGV[3]
+-- The first key holds the layout and, where servers take leases, the epoch: its beginning and the run of the store that it is of.
+-- Another run, or a key that is gone, means that acknowledged writes may be lost.
+local is_new_store, header, began, is_learning, lease_length = '', nil, '', false, 0
 if layout ~= '' then
-  if not states[1] then
-    is_new_store = 'new'
-  elseif states[1] ~= layout then
-    return redis.error_reply('TIDEGATELAYOUT the keys of the store are of another layout or secret: ' .. states[1])
+  local found = states[1]
+  if not found then
+    is_new_store, header = 'n', layout
+  elseif sub(found, 1, #layout) ~= layout then
+    return redis.error_reply('TIDEGATELAYOUT the keys of the store are of another layout or secret: ' .. found)
+  end
+  if run ~= '' then
+    lease_length, run = unpack_from('<d', run), sub(run, 9)
+    local known_began, known_run = string.match(found or '', '^ (%d+) (.*)$', #layout + 1)
+    if known_run ~= run or now < known_began + 0 then
+      known_began = string.format('%.0f', now)
+      header = layout .. ' ' .. known_began .. ' ' .. run
+    end
+    began, is_learning = known_began, now <= known_began + lease_length
   end
 end
 
 local requests, limits = ARGV[2], {}
-local reply, verdicts, changed = { string.format('%.0f', now), '', is_new_store }, {}, {}
+local reply = { string.format('%.0f', now), '', is_new_store .. (is_learning and 'l' or '') .. began }
+local verdicts, changed = {}, {}
+-- Of counters with leases: these, and their limits.
+local leased, limits_of = {}, {}
 local position, size, replied = 1, #requests, 3
 -- Of one request. Counters: key, limit, state, number of charges. Charges: descriptor, flags, hits taken, hits given.
 local keys, kinds, before, counts = {}, {}, {}, {}
 local descriptors, flags, takes, gives = {}, {}, {}, {}
 
+-- The limit among the arguments; nil if the clock of the client is too far from that of the store.
+local function limit_at(index)
+  local limit = limits[index]
+  if not limit then
+    limit = read_limit(ARGV[index + 4], true)
+    local ends = limit.ends
+    if ends and (now < ends[1] or now >= ends[4]) then return nil end
+    limits[index] = limit
+  end
+  return limit
+end
+
+local function clock_error()
+  return redis.error_reply('TIDEGATECLOCK the clocks of the store and of the client are more than an hour apart')
+end
+
+-- The state of a counter with leases, of which those that have ended are counted; and its leases, nil if none are left.
+local function open_leased(key, limit)
+  local state, leases = states[key], leased[key]
+  if not leases then
+    state, leases = split_value(state)
+    leased[key], limits_of[key] = leases, limit
+  end
+  local unchanged = state
+  if state ~= '' and sub(state, 1, #limit.signature) ~= limit.signature then
+    state, limits_of[key] = convert_leased(limit, state, leases), limit
+  end
+  state = expire_leases(limit, state, leases)
+  states[key] = state
+  if #leases == 0 and (limit.kind ~= FIRST_HIT or leases.exact >= used_of(limit, state)) then
+    changed[key] = state ~= '' and expiry_of(limit, state, leases) or 0
+    leases, leased[key] = nil, nil
+  elseif state ~= unchanged then
+    changed[key] = 0
+  end
+  return state, leases
+end
+
+-- The store decides nothing while it learns which credits are out.
+while is_learning and position <= size do
+  local counters, _, after_head = unpack_from('<HH', requests, position)
+  position = after_head
+  for _ = 1, counters do
+    local _, _, charges, _, after = unpack_from('<HHHd', requests, position)
+    position, replied = after + charges * CHARGE_BYTES, replied + 1
+    reply[replied] = ''
+  end
+  verdicts[#verdicts + 1] = '2'
+end
+
 while position <= size do
   local counters, quotas
   counters, quotas, position = unpack_from('<HH', requests, position)
+  local has_credits = false
   local is_denied, quotas_over, over, charge = false, 0, {}, 0
   for i = 1, counters do
     local key, index, charges, given
     key, index, charges, given, position = unpack_from('<HHHd', requests, position)
-    local limit = limits[index]
-    if not limit then
-      limit = read_limit(ARGV[index + 2], true)
-      local ends = limit.ends
-      if ends and (now < ends[1] or now >= ends[4]) then
-        return redis.error_reply('TIDEGATECLOCK the clocks of the store and of the client are more than an hour apart')
-      end
-      limits[index] = limit
-    end
-    local state = states[key] or ''
-    if state ~= '' and sub(state, 1, #limit.signature) ~= limit.signature then
+    local limit = limits[index] or limit_at(index)
+    if not limit then return clock_error() end
+    local state, leases = states[key] or '', leased[key]
+    if leases or byte(state, 1) == 0 then
+      state, leases = open_leased(key, limit)
+    elseif state ~= '' and sub(state, 1, #limit.signature) ~= limit.signature then
       -- Stored in any case: converted at each read instead, its hits would count as taken at the time of the read.
       local expires
       state, expires = convert(limit, state)
       states[key], changed[key] = state, expires or 0
     end
+    keys[i], kinds[i], before[i], counts[i] = key, limit, state, charges
+    if leases then
+      -- The client sees credits that are out as hits, and as many hits as it would give back beyond those that can be.
+      local out = outstanding_of(leases)
+      local beyond = given > 0 and max(0, given - most_given(limit, state, leases)) or 0
+      if out + beyond > 0 then state = add(limit, state, out + beyond) end
+      has_credits = has_credits or out > 0
+    end
     replied = replied + 1
     reply[replied] = state
-    keys[i], kinds[i], before[i], counts[i] = key, limit, state, charges
     local used = used_of(limit, given > 0 and give_back(limit, state, given) or state)
     for _ = 1, charges do
       charge = charge + 1
@@ -62,7 +136,8 @@ while position <= size do
     end
   end
   if quotas > 0 and quotas_over == quotas then is_denied = true end
-  verdicts[#verdicts + 1] = is_denied and '1' or '0'
+  -- Denied, or denied while credits are out, which may be returned.
+  verdicts[#verdicts + 1] = is_denied and (has_credits and '3' or '1') or '0'
   charge = 0
   for i = 1, counters do
     local taken, given = 0, 0
@@ -73,6 +148,11 @@ while position <= size do
       end
     end
     local state, expires, key = before[i], nil, keys[i]
+    local leases = leased[key]
+    if leases then
+      given = given > 0 and min(given, most_given(kinds[i], state, leases)) or 0
+      leases.exact = max(0, leases.exact - given) + taken
+    end
     if given > 0 and state ~= '' then state, expires = give_back(kinds[i], state, given) end
     if taken > 0 then state, expires = add(kinds[i], state, taken) end
     if state ~= before[i] then
@@ -81,10 +161,44 @@ while position <= size do
   end
 end
 
-if is_new_store ~= '' then redis.call('SET', KEYS[1], layout) end
+local leasing = ARGV[4]
+position, size = 1, #leasing
+while position <= size do
+  local fields = { unpack_from(LEASE_REQUEST, leasing, position) }
+  local key, index, request, terms = fields[1], fields[2], {}, { length = lease_length }
+  for i, name in ipairs(REQUEST_FIELDS) do request[name] = fields[i + 2] end
+  for i, name in ipairs(TERMS_FIELDS) do terms[name] = fields[i + 10] end
+  position = fields[17]
+  local limit = limit_at(index)
+  if not limit then return clock_error() end
+  local state, leases = states[key] or '', leased[key]
+  if leases or byte(state, 1) == 0 then
+    state, leases = open_leased(key, limit)
+  elseif state ~= '' and sub(state, 1, #limit.signature) ~= limit.signature then
+    state = convert(limit, state)
+  end
+  if not leases then
+    leases = { exact = limit.kind == FIRST_HIT and used_of(limit, state) or 0 }
+    leased[key], limits_of[key] = leases, limit
+  end
+  local granted
+  state, granted = lease(limit, state, leases, request, terms, is_learning)
+  if granted then states[key], changed[key] = state, 0 end
+  reply[replied + 1], reply[replied + 2] = granted or '', granted and state or ''
+  replied = replied + 2
+end
+
+if header then redis.call('SET', KEYS[1], header) end
 for key, expires in pairs(changed) do
+  local leases, state = leased[key], states[key]
+  if leases then
+    local limit = limits_of[key]
+    local is_leased = #leases > 0 or (limit.kind == FIRST_HIT and leases.exact < used_of(limit, state))
+    expires = (is_leased or state ~= '') and expiry_of(limit, state, leases) or 0
+    if is_leased then state = join_value(state, leases) end
+  end
   if expires > now then
-    redis.call('SET', KEYS[key], states[key], 'PX', math.ceil((expires - now) / 1000) + SLACK_MS)
+    redis.call('SET', KEYS[key], state, 'PX', math.ceil((expires - now) / 1000) + SLACK_MS)
   else
     redis.call('DEL', KEYS[key])
   end

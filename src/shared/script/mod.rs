@@ -12,17 +12,18 @@ mod signature;
 mod state;
 
 pub use batch::{Batch, EncodedRequest};
-pub use reply::{Reply, ReplyError, Verdict};
+pub use reply::{EncodedGrant, Reply, ReplyError, Verdict};
 pub use state::{algorithm_of, decode as decode_state};
 
 /// The version of the layout of keys and states. Servers with different versions cannot share a store.
-pub const LAYOUT_VERSION: u32 = 1;
+pub const LAYOUT_VERSION: u32 = 2;
 
 /// The most counters of one call: the store pushes their keys on the stack of its interpreter.
 pub const COUNTERS_MAX: usize = 4_000;
 
 /// The script.
-pub const SCRIPT: &str = concat!(include_str!("arithmetic.lua"), include_str!("decide.lua"));
+pub const SCRIPT: &str =
+    concat!(include_str!("arithmetic.lua"), include_str!("lease.lua"), include_str!("decide.lua"));
 
 /// The lines of the script that read the clock.
 const READS_CLOCK: &str = "local time = redis.call('TIME')\nlocal now = time[1] * 1000000 + time[2]\n";

@@ -1,11 +1,14 @@
 //! The reply of the script: the time, a verdict for each request, and the states that each request read.
 
-use super::{signature::NANOS, state};
+use super::{batch::Batch, signature::NANOS, state};
 use crate::{
+    algorithm::Algorithm,
     limit::{Code, Decision, Timestamp},
     limiter::RemoteRequest,
+    shared::lease::{StoreGrant, Supply},
 };
 use smallvec::SmallVec;
+use std::time::Duration;
 
 /// The reply to a batch.
 #[derive(Debug)]
@@ -14,9 +17,25 @@ pub struct Reply {
     pub now: Timestamp,
     /// Whether the store was empty: a new one, or one that lost its keys.
     pub is_new_store: bool,
-    /// One for each request, in order.
-    pub verdicts: Vec<Verdict>,
+    /// Whether the store learns which credits are out, and decides nothing.
+    pub is_learning: bool,
+    /// The store's epoch, where servers take leases: the microsecond in which it began.
+    pub epoch: u64,
+    /// One for each request, in order; none in a learning phase.
+    pub verdicts: Vec<Option<Verdict>>,
+    /// One for each request for credits, in order; none for one that is not newer than the last.
+    pub grants: Vec<Option<EncodedGrant>>,
 }
+
+/// A grant as the store encodes it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EncodedGrant {
+    numbers: [u8; GRANT_BYTES],
+    state: Vec<u8>,
+}
+
+/// Four doubles and the supply.
+const GRANT_BYTES: usize = 33;
 
 /// The verdict on one request.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,7 +44,9 @@ pub struct Verdict {
     pub now: Timestamp,
     /// The code.
     pub code: Code,
-    /// The states of its counters when they were read.
+    /// Whether it was denied while credits of its counters were out, which may be returned.
+    pub has_credits: bool,
+    /// The states of its counters when they were read, with credits that are out as hits.
     pub states: SmallVec<[Vec<u8>; 2]>,
 }
 
@@ -44,29 +65,71 @@ pub enum ReplyError {
 }
 
 impl Reply {
-    /// From the items of the script's reply, where each request has so many counters.
-    pub fn new(items: Vec<Vec<u8>>, counters: &[usize]) -> Result<Self, ReplyError> {
+    /// From the items of the script's reply to a batch in which each request has so many counters.
+    pub fn new(items: Vec<Vec<u8>>, batch: &Batch) -> Result<Self, ReplyError> {
         let mut items = items.into_iter();
         let mut next = || items.next().ok_or(ReplyError::Malformed);
-        let (now, codes, new) = (next()?, next()?, next()?);
-        let micros: u64 =
-            str::from_utf8(&now).ok().and_then(|text| text.parse().ok()).ok_or(ReplyError::Malformed)?;
-        let now = Timestamp::from_nanos(micros.checked_mul(NANOS).ok_or(ReplyError::Malformed)?);
-        if codes.len() != counters.len() {
+        let (now, codes, flags) = (next()?, next()?, next()?);
+        let now = number(&now).and_then(|micros| micros.checked_mul(NANOS)).ok_or(ReplyError::Malformed)?;
+        let now = Timestamp::from_nanos(now);
+        let letters = flags.iter().take_while(|byte| byte.is_ascii_alphabetic()).count();
+        let (letters, epoch) = flags.split_at(letters);
+        let epoch = if epoch.is_empty() { 0 } else { number(epoch).ok_or(ReplyError::Malformed)? };
+        if codes.len() != batch.counters().len() {
             return Err(ReplyError::Malformed);
         }
-        let verdict = |(code, &counters): (u8, &usize)| {
-            let code = match code {
-                b'0' => Code::Ok,
-                b'1' => Code::OverLimit,
-                _ => return Err(ReplyError::Malformed),
-            };
-            let states =
-                (0..counters).map(|_| items.next().ok_or(ReplyError::Malformed)).collect::<Result<_, _>>()?;
-            Ok(Verdict { now, code, states })
+        let mut verdict = |(code, &counters): (u8, &usize)| {
+            let states = (0..counters).map(|_| next()).collect::<Result<_, _>>()?;
+            let code_of = |code, has_credits| Ok(Some(Verdict { now, code, has_credits, states }));
+            match code {
+                b'0' => code_of(Code::Ok, false),
+                b'1' => code_of(Code::OverLimit, false),
+                b'2' => Ok(None),
+                b'3' => code_of(Code::OverLimit, true),
+                _ => Err(ReplyError::Malformed),
+            }
         };
-        let verdicts = codes.into_iter().zip(counters).map(verdict).collect::<Result<_, _>>()?;
-        Ok(Self { now, is_new_store: !new.is_empty(), verdicts })
+        let verdicts = codes.into_iter().zip(batch.counters()).map(&mut verdict).collect::<Result<_, _>>()?;
+        let mut grant = |_| {
+            let (numbers, state) = (next()?, next()?);
+            if numbers.is_empty() {
+                return Ok(None);
+            }
+            let numbers = numbers.try_into().map_err(|_| ReplyError::Malformed)?;
+            Ok(Some(EncodedGrant { numbers, state }))
+        };
+        let grants = (0..batch.leases()).map(&mut grant).collect::<Result<_, _>>()?;
+        let (is_new_store, is_learning) = (letters.contains(&b'n'), letters.contains(&b'l'));
+        Ok(Self { now, is_new_store, is_learning, epoch, verdicts, grants })
+    }
+}
+
+fn number(digits: &[u8]) -> Option<u64> {
+    str::from_utf8(digits).ok()?.parse().ok()
+}
+
+impl EncodedGrant {
+    /// Decodes a grant of credits of a counter that counts by this algorithm.
+    pub fn decode(&self, algorithm: &Algorithm) -> Result<StoreGrant, ReplyError> {
+        let double = |at: usize| {
+            let bytes = self.numbers[at..].first_chunk().expect("the numbers have this many bytes");
+            state::whole(*bytes).ok_or(ReplyError::Malformed)
+        };
+        let supply = match self.numbers[16] {
+            0 => Supply::Ample,
+            1 => Supply::Scarce,
+            2 => Supply::TooSmall,
+            3 => Supply::Learning,
+            _ => return Err(ReplyError::Malformed),
+        };
+        Ok(StoreGrant {
+            spend_to: double(0)?,
+            valid_for: Duration::from_micros(double(8)?),
+            supply,
+            report_after: Duration::from_micros(double(17)?),
+            outstanding: double(25)?,
+            state: state::decode(&self.state, algorithm).ok_or(ReplyError::State)?,
+        })
     }
 }
 

@@ -49,8 +49,13 @@ pub fn decode(bytes: &[u8], algorithm: &Algorithm) -> Option<State> {
     numbers.0.is_empty().then_some(state)
 }
 
-/// The algorithm that a state is of, by its signature; none if the bytes are no state.
-pub fn algorithm_of(bytes: &[u8]) -> Option<&'static str> {
+/// The algorithm that the value of a counter is of, by the signature of its state, `empty` if it has leases and no hits yet; none
+/// if the bytes are no such value.
+pub fn algorithm_of(value: &[u8]) -> Option<&'static str> {
+    let bytes = match without_leases(value)? {
+        ([], leases) if leases > 0 => return Some("empty"),
+        (state, _) => state,
+    };
     let (&length, rest) = bytes.split_first()?;
     let (signature, numbers) = rest.split_at_checked(usize::from(length))?;
     let (&kind, parameters) = signature.split_first()?;
@@ -68,6 +73,26 @@ pub fn algorithm_of(bytes: &[u8]) -> Option<&'static str> {
     fits.then_some(algorithm)
 }
 
+/// Bytes of one lease in the value of a counter, and of what precedes the leases: a zero byte, their number, and the hits of
+/// exact decisions.
+const LEASE_BYTES: usize = 56;
+const LEASES_HEAD: usize = 11;
+
+/// The state in the value of a counter, and the number of leases on it; none if the value is damaged.
+fn without_leases(value: &[u8]) -> Option<(&[u8], usize)> {
+    if value.first() != Some(&0) {
+        return Some((value, 0));
+    }
+    let leases = usize::from(u16::from_le_bytes([*value.get(1)?, *value.get(2)?]));
+    Some((value.get(LEASES_HEAD + leases * LEASE_BYTES..)?, leases))
+}
+
+/// The whole number in a double, if it is one.
+pub(super) fn whole(bytes: [u8; 8]) -> Option<u64> {
+    let number = f64::from_le_bytes(bytes);
+    ((0.0..EXACT_BELOW).contains(&number) && number.fract() == 0.0).then_some(number as u64)
+}
+
 /// The numbers that are left.
 struct Numbers<'b>(&'b [u8]);
 
@@ -75,8 +100,7 @@ impl Numbers<'_> {
     fn double(&mut self) -> Option<u64> {
         let (bytes, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
-        let number = f64::from_le_bytes(*bytes);
-        ((0.0..EXACT_BELOW).contains(&number) && number.fract() == 0.0).then_some(number as u64)
+        whole(*bytes)
     }
 
     fn count(&mut self) -> Option<u32> {

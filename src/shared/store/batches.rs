@@ -202,7 +202,7 @@ impl Inner {
                     tracing::warn!("the shared store has lost its keys: counters begin anew");
                 }
                 for (reply, verdict) in replies.into_iter().zip(reply.verdicts) {
-                    let _ = reply.send(Ok(verdict));
+                    let _ = reply.send(verdict.ok_or(Failure::Learning));
                 }
             }
             Err(error) => {
@@ -241,7 +241,7 @@ impl Inner {
             _ => None,
         });
         let items: Option<Vec<Vec<u8>>> = items.collect();
-        Reply::new(items.ok_or_else(malformed)?, batch.counters()).map_err(|_| malformed())
+        Reply::new(items.ok_or_else(malformed)?, batch).map_err(|_| malformed())
     }
 
     fn command(&self, name: &str, script: &str, batch: &Batch) -> Cmd {
@@ -253,7 +253,7 @@ impl Inner {
             self.write_key(*key, &mut name);
             command.arg(&name);
         }
-        command.arg(&self.layout).arg(batch.requests());
+        command.arg(&self.layout).arg(batch.requests()).arg("").arg(batch.lease_requests());
         batch.limits().for_each(|limit| _ = command.arg(limit));
         command
     }

@@ -91,7 +91,7 @@ impl SharedStore {
             settings,
             script_digest,
             layout_key,
-            layout: found,
+            layout: layout(&seed),
             seed,
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             is_available: AtomicBool::new(true),
@@ -212,7 +212,9 @@ fn layout(seed: &Seed) -> String {
 
 /// The secret in it, if it is of this version.
 pub(super) fn seed(layout: &str) -> Option<Seed> {
-    let digits = layout.strip_prefix(&format!("tidegate {LAYOUT_VERSION} "))?;
+    let fields = layout.strip_prefix(&format!("tidegate {LAYOUT_VERSION} "))?;
+    // The epoch may follow.
+    let digits = fields.split_once(' ').map_or(fields, |(digits, _)| digits);
     // The parser of numbers would accept a sign.
     let is_complete = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     let bytes = is_complete.then(|| u128::from_str_radix(digits, 16).ok())??;

@@ -50,7 +50,7 @@ impl Counts {
             Ok(_) => &self.verdicts,
             Err(Failure::Unavailable) => &self.unavailable,
             Err(Failure::Timeout) => &self.timeouts,
-            Err(Failure::Failed | Failure::TooLarge) => &self.failed,
+            Err(Failure::Failed | Failure::Learning | Failure::TooLarge) => &self.failed,
         });
     }
 

@@ -79,6 +79,9 @@ pub enum Failure {
     /// The call failed.
     #[error("the call to the store failed")]
     Failed,
+    /// The store decides nothing until it knows which credits are out.
+    #[error("the store learns which credits are out")]
+    Learning,
     /// The request has too many counters for one call.
     #[error("the request has too many counters for the store")]
     TooLarge,

@@ -10,7 +10,7 @@ use tidegate::{
     limit::{Decision, Descriptor, Entry, Hits, Override, Request, RequestLimits, Timestamp, Unit},
     limiter::Limiter,
     rules::{LoadOptions, RuleSet, Source},
-    shared::script::{Batch, EncodedRequest, Reply, script_with_argument_clock},
+    shared::script::{Batch, EncodedRequest, Reply, Verdict, script_with_argument_clock},
     store::{OnFull, Seed, StoreSettings},
 };
 
@@ -51,14 +51,17 @@ impl Store {
             let (high, low) = key.halves();
             call.arg(format!("{}{high:016x}{low:016x}", self.prefix));
         }
-        call.arg(LAYOUT).arg(batch.requests());
+        call.arg(LAYOUT).arg(batch.requests()).arg("").arg(batch.lease_requests());
         batch.limits().for_each(|limit| _ = call.arg(limit));
         call.arg(now.as_nanos() / 1_000);
         let items: Vec<Vec<u8>> = call.query(&mut self.connection).expect("the script runs");
-        let reply = Reply::new(items, batch.counters()).expect("a reply of the script");
+        let reply = Reply::new(items, &batch).expect("a reply of the script");
         assert_eq!(reply.now, now);
         let verdicts = remote.into_iter().zip(&reply.verdicts);
-        verdicts.map(|(request, verdict)| verdict.decide(request, false).expect("a verdict")).collect()
+        let decided = |verdict: &Option<Verdict>| verdict.clone().expect("the store does not learn");
+        verdicts
+            .map(|(request, verdict)| decided(verdict).decide(request, false).expect("a verdict"))
+            .collect()
     }
 }
 
@@ -139,10 +142,10 @@ fn play(server: &RedisServer, scenario: &Scenario, counts: &mut VectorCounts) {
 }
 
 /// Pseudo-random numbers (SplitMix64) of a seed.
-struct Random(u64);
+pub struct Random(pub u64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -150,15 +153,15 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    fn below(&mut self, end: u64) -> u64 {
+    pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
 
-    fn one_in(&mut self, number: u64) -> bool {
+    pub fn one_in(&mut self, number: u64) -> bool {
         self.below(number) == 0
     }
 
-    fn choose<'t, T>(&mut self, items: &'t [T]) -> &'t T {
+    pub fn choose<'t, T>(&mut self, items: &'t [T]) -> &'t T {
         &items[self.below(items.len() as u64) as usize]
     }
 }

@@ -3,6 +3,7 @@
 pub mod arithmetic;
 pub mod envoy;
 pub mod faults;
+pub mod leases;
 pub mod operators;
 mod process;
 mod proxy;

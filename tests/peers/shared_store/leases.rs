@@ -1,0 +1,444 @@
+//! The script's leases in a real store against the functions that the simulation verifies: the same messages at the same times
+//! have the same results.
+
+use super::{RedisServer, arithmetic::Random};
+use crate::tests_with;
+use std::{env, time::Duration};
+use tidegate::{
+    algorithm::Algorithm,
+    limit::{Code, Descriptor, Entry, Hits, Request, Reset, Timestamp},
+    limiter::{HeldRules, Limiter},
+    rules::{LoadOptions, RuleSet, Source},
+    shared::{
+        lease::{
+            Epoch, ExactDecision, LeaseRequest, LeaseResponse, NodeId, Settings, SharedCounter, Supply, Terms,
+        },
+        script::{Batch, EncodedRequest, Reply, Verdict, script_with_argument_clock},
+    },
+    store::{Key, OnFull, Seed, StoreSettings},
+};
+
+tests_with! { REDIS: leases_of_the_script_are_those_of_the_simulation, a_changed_rule_leaves_credits_out }
+
+const LAYOUT: &str = "layout of a test";
+const SETTINGS: Settings = Settings { length: Duration::from_millis(200), grant_min: 4 };
+const LENGTH: u64 = 200_000;
+const DAY: u64 = 86_400_000_000;
+/// The script knows the ends of a calendar's windows from an hour ago on.
+const CALENDAR_STEP: u64 = 1_200_000_000;
+
+/// The kinds of limits, each with its keys in a rule file.
+const KINDS: [(&str, &str); 9] = [
+    ("sliding_window", ""),
+    ("sliding_window precision", "precision: 7, "),
+    ("sliding_log", "algorithm: sliding_log, "),
+    ("fixed_window clock", "algorithm: fixed_window, "),
+    ("fixed_window first_hit", "algorithm: fixed_window, aligned: first_hit, "),
+    ("fixed_window calendar", "calendar"),
+    ("token_bucket greedy", "algorithm: token_bucket, "),
+    ("token_bucket intervals", "algorithm: token_bucket, refill: intervals, "),
+    ("leaky_bucket", "algorithm: leaky_bucket, "),
+];
+
+/// The script in a store, at times of the test's choice.
+struct Store {
+    connection: redis::Connection,
+    sha: String,
+    prefix: String,
+    /// The run that the store is said to be of.
+    run: String,
+}
+
+impl Store {
+    fn new(server: &RedisServer, prefix: String) -> Self {
+        let mut connection = server.connection();
+        let load = redis::cmd("SCRIPT").arg("LOAD").arg(script_with_argument_clock()).query(&mut connection);
+        Self { connection, sha: load.expect("the script compiles"), prefix, run: "run 1".into() }
+    }
+
+    fn call(&mut self, batch: &Batch, now: u64) -> Reply {
+        let mut call = redis::cmd("EVALSHA");
+        call.arg(&self.sha).arg(batch.keys().len() + 1).arg(format!("{}layout", self.prefix));
+        for key in batch.keys() {
+            let (high, low) = key.halves();
+            call.arg(format!("{}{high:016x}{low:016x}", self.prefix));
+        }
+        let run = [&(LENGTH as f64).to_le_bytes()[..], self.run.as_bytes()].concat();
+        call.arg(LAYOUT).arg(batch.requests()).arg(run).arg(batch.lease_requests());
+        batch.limits().for_each(|limit| _ = call.arg(limit));
+        let items: Vec<Vec<u8>> = call.arg(now).query(&mut self.connection).expect("the script runs");
+        let reply = Reply::new(items, batch).expect("a reply of the script");
+        assert_eq!(reply.now, at(now));
+        reply
+    }
+
+    fn lease(
+        &mut self,
+        key: Key,
+        terms: Terms<'_>,
+        request: &LeaseRequest,
+        now: u64,
+    ) -> Option<LeaseResponse> {
+        let mut batch = Batch::default();
+        batch.push_lease(key, terms, request, at(now));
+        let reply = self.call(&batch, now);
+        let grant = reply.grants[0].as_ref()?.decode(terms.algorithm).expect("a grant");
+        Some(grant.response(terms, request, reply.epoch, reply.now))
+    }
+
+    fn decide(&mut self, held: &HeldRules<'_>, request: &Request<'_>, now: u64) -> Option<Outcome> {
+        let remote = held.remote(request).expect("the domain is shared");
+        let mut batch = Batch::default();
+        batch.push(&EncodedRequest::new(&remote, at(now)).expect("a small request"));
+        let verdict: Verdict = self.call(&batch, now).verdicts.remove(0)?;
+        let has_credits = verdict.has_credits;
+        let decision = verdict.decide(remote, false).expect("a verdict");
+        let status = &decision.statuses[decision.statuses.len() - 1];
+        Some(Outcome { code: decision.code, remaining: status.remaining, reset: status.reset, has_credits })
+    }
+}
+
+/// A decision, with the status of the last descriptor.
+#[derive(Debug)]
+struct Outcome {
+    code: Code,
+    remaining: u32,
+    reset: Option<Reset>,
+    has_credits: bool,
+}
+
+fn at(micros: u64) -> Timestamp {
+    Timestamp::from_nanos(micros * 1_000)
+}
+
+fn is_fixed(algorithm: &Algorithm) -> bool {
+    matches!(algorithm, Algorithm::FixedWindow(_))
+}
+
+fn request(hits: &[Hits]) -> Request<'static> {
+    let mut request = Request::new("d");
+    for &hits in hits {
+        let entries = [Entry { key: "k", value: "v" }].into_iter().collect();
+        request.push(Descriptor { entries, limit: None, hits });
+    }
+    request
+}
+
+fn take(hits: u64) -> Hits {
+    Hits::new(Some(hits), 0, false)
+}
+
+fn give(hits: u64) -> Hits {
+    Hits::new(Some(hits), 0, true)
+}
+
+fn rules(limit: &str) -> Vec<Source> {
+    vec![Source::file("r.yaml", format!("domain: d\ndescriptors: [{{key: k, rate_limit: {{{limit}}}}}]"))]
+}
+
+fn limiter(limit: &str) -> Limiter {
+    let options = LoadOptions { shared_counters: true, ..LoadOptions::default() };
+    let rules = RuleSet::parse(&rules(limit), &options).expect("good rules");
+    let store = StoreSettings { seed: Seed::from_bytes([5; 16]), counters_max: 10, on_full: OnFull::Deny };
+    Limiter::new(rules, store, false)
+}
+
+/// The key and the algorithm of the only counter.
+fn counter(held: &HeldRules<'_>) -> (Key, Algorithm) {
+    let request = request(&[take(1)]);
+    let remote = held.remote(&request).expect("the domain is shared");
+    let (counter, _) = remote.counters().next().expect("a counter");
+    (counter.key, counter.limit.algorithm.clone())
+}
+
+/// A rule of a kind, and its window in microseconds.
+fn rule(random: &mut Random, kind: usize) -> (String, u64) {
+    let limit = match random.below(3) {
+        0 => 1 + random.below(30),
+        1 => 100 + random.below(3_000),
+        _ => 10_000,
+    };
+    let (window, micros) = *random.choose(&[
+        ("250ms", 250_000),
+        ("1s", 1_000_000),
+        ("7s", 7_000_000),
+        ("90s", 90_000_000),
+        ("3h", 10_800_000_000),
+    ]);
+    if KINDS[kind].1 == "calendar" {
+        let limit = format!(
+            "algorithm: fixed_window, calendar: true, time_zone: Europe/Berlin, unit: day, requests_per_unit: {limit}"
+        );
+        return (limit, CALENDAR_STEP);
+    }
+    (format!("{}per: {window}, requests_per_unit: {limit}", KINDS[kind].1), micros)
+}
+
+/// Messages of each kind; `TIDEGATE_SHARED_CASES` raises the number, `TIDEGATE_SHARED_SEED` chooses others.
+async fn leases_of_the_script_are_those_of_the_simulation() {
+    let variable =
+        |name: &str, default| env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default);
+    let (cases, seed) =
+        (variable("TIDEGATE_SHARED_CASES", 1_500_u64), variable("TIDEGATE_SHARED_SEED", 1_u64));
+    let server = RedisServer::start();
+    for (kind, (name, _)) in KINDS.iter().enumerate() {
+        let (mut seen, mut round) = (Seen::default(), 0);
+        while seen.messages < cases {
+            round += 1;
+            play(&server, kind, seed << 32 | (kind as u64) << 24 | round, &mut seen);
+        }
+        println!("{name}: {seen:?}, 0 deviations");
+        let few = seen.messages / 100;
+        assert!(
+            [seen.granted, seen.denied, seen.ignored, seen.scarce, seen.learning]
+                .iter()
+                .all(|&count| count > few / 4),
+            "{name}: the messages are one-sided"
+        );
+    }
+}
+
+#[derive(Default, Debug)]
+struct Seen {
+    messages: u64,
+    granted: u64,
+    scarce: u64,
+    denied: u64,
+    ignored: u64,
+    learning: u64,
+}
+
+/// The messages of one node for the counter.
+#[derive(Clone, Copy)]
+struct Node {
+    sequence: u64,
+    spent: u64,
+    spend_to: u64,
+    acknowledged: u64,
+}
+
+/// A counter in the store, the same counter here, and what led to their states.
+struct World {
+    random: Random,
+    store: Store,
+    model: SharedCounter,
+    epoch: Epoch,
+    nodes: [Node; 4],
+    now: u64,
+    history: Vec<String>,
+}
+
+fn play(server: &RedisServer, kind: usize, world: u64, seen: &mut Seen) {
+    let mut random = Random(world);
+    let (limit, window) = rule(&mut random, kind);
+    let limiter = limiter(&limit);
+    let held = limiter.hold();
+    let (key, algorithm) = counter(&held);
+    let Some(terms) = Terms::of(&algorithm, SETTINGS) else { return };
+    let mut now = 1_700_000_000_000_000 + random.below(1_000_000_000_000);
+    if KINDS[kind].1 == "calendar" {
+        // Around midnight in Berlin.
+        now = now / DAY * DAY + 23 * DAY / 24 - random.below(DAY / 12);
+    }
+    let began = now - if random.one_in(4) { random.below(LENGTH) } else { 10 * LENGTH };
+    let mut store = Store::new(server, format!("leases{world:x}:"));
+    store.call(&Batch::default(), began);
+    let node = Node { sequence: 0, spent: 0, spend_to: 0, acknowledged: 0 };
+    let mut world = World {
+        random,
+        store,
+        model: SharedCounter::default(),
+        epoch: Epoch { id: began, began: at(began) },
+        nodes: [node; 4],
+        now,
+        history: vec![limit],
+    };
+    for _ in 0..60 {
+        world.pass_time(window);
+        match world.random.below(8) {
+            0 | 1 => world.exact_decision(&held, terms, seen),
+            2 => world.exchange(&held, terms),
+            _ => world.lease(key, terms, seen),
+        }
+        seen.messages += 1;
+    }
+}
+
+impl World {
+    /// Moves the time on, rarely back, and rarely gives the store another run.
+    fn pass_time(&mut self, window: u64) {
+        let random = &mut self.random;
+        self.now += match random.below(20) {
+            0..=5 => random.below(5_000),
+            6..=13 => random.below(LENGTH / 2),
+            14..=16 => random.below(2 * LENGTH),
+            17 => random.below(2 * window),
+            18 => window - self.now % window - random.below(2),
+            _ => 0,
+        };
+        if random.one_in(30) {
+            self.now -= random.below(LENGTH);
+        }
+        if random.one_in(60) {
+            self.store.run = format!("run {}", random.below(1_000_000));
+            self.epoch = Epoch { id: self.now, began: at(self.now) };
+        }
+        if at(self.now) < self.epoch.began {
+            self.epoch = Epoch { id: self.now, began: at(self.now) };
+        }
+    }
+
+    fn note(&mut self, text: String) {
+        self.history.push(format!("{}: {text}", self.now));
+    }
+
+    fn history(&self) -> String {
+        self.history.join("\n")
+    }
+
+    fn exact_decision(&mut self, held: &HeldRules<'_>, terms: Terms<'_>, seen: &mut Seen) {
+        let hits =
+            if self.random.one_in(5) { 1 + self.random.below(2_000) } else { 1 + self.random.below(9) };
+        self.note(format!("decide {hits}"));
+        let shared = self.store.decide(held, &request(&[take(hits)]), self.now);
+        let has_credits = |model: &SharedCounter| model.leases().iter().any(|lease| lease.outstanding > 0);
+        match (self.model.decide(terms, self.epoch, hits, at(self.now)), shared) {
+            (ExactDecision::Learning, None) => seen.learning += 1,
+            (ExactDecision::Admitted { free, until_full }, Some(shared)) => {
+                assert_eq!(
+                    (shared.code, u64::from(shared.remaining)),
+                    (Code::Ok, free),
+                    "{}",
+                    self.history()
+                );
+                if !has_credits(&self.model) {
+                    assert_eq!(shared.reset, Some(Reset::After(until_full)), "{}", self.history());
+                }
+            }
+            (ExactDecision::Denied { free, reset, denied_for }, Some(shared)) => {
+                seen.denied += 1;
+                let expected = (Code::OverLimit, free, Some(reset), has_credits(&self.model));
+                let found = (shared.code, u64::from(shared.remaining), shared.reset, shared.has_credits);
+                assert_eq!(found, expected, "{}", self.history());
+                if !shared.has_credits && reset != Reset::Never {
+                    assert_eq!(reset, Reset::After(denied_for), "a denial that may be kept");
+                }
+            }
+            (model, shared) => panic!("{model:?}, but {shared:?}\n{}", self.history()),
+        }
+    }
+
+    /// Gives hits back, and perhaps takes others in the same request.
+    fn exchange(&mut self, held: &HeldRules<'_>, terms: Terms<'_>) {
+        let (given, taken) = (1 + self.random.below(300), self.random.below(40));
+        self.note(format!("give {given} back, take {taken}"));
+        let hits = if taken == 0 { vec![give(given)] } else { vec![give(given), take(taken)] };
+        let shared = self.store.decide(held, &request(&hits), self.now);
+        if self.epoch.is_learning(LENGTH * 1_000, at(self.now)) {
+            assert!(shared.is_none(), "{}", self.history());
+            return;
+        }
+        let mut changed = self.model.clone();
+        changed.give_back(terms, 0, at(self.now));
+        if changed.leases().is_empty() && !is_fixed(terms.algorithm) {
+            // Without leases the script gives back as the algorithm does, also hits that no longer count in full.
+            let state = terms.algorithm.give_back(changed.state().clone(), given, at(self.now));
+            changed = SharedCounter::new(state);
+        } else {
+            changed.give_back(terms, given, at(self.now));
+        }
+        let admitted = taken == 0
+            || matches!(
+                changed.decide(terms, self.epoch, taken, at(self.now)),
+                ExactDecision::Admitted { .. }
+            );
+        let code = shared.expect("the store decides").code;
+        assert_eq!(code == Code::Ok, admitted, "{}", self.history());
+        if admitted {
+            self.model = changed;
+        }
+    }
+
+    /// A request of a node that behaves, is late, or sends what no node would.
+    fn lease(&mut self, key: Key, terms: Terms<'_>, seen: &mut Seen) {
+        let number = self.random.below(4) as usize;
+        let random = &mut self.random;
+        let node = &mut self.nodes[number];
+        let credits = node.spend_to.saturating_sub(node.spent);
+        node.spent += match random.below(6) {
+            0 => 0,
+            1 => random.below(50),
+            _ => random.below(credits + 1),
+        };
+        let is_old = random.one_in(12);
+        node.sequence += u64::from(!is_old) * (1 + random.below(3));
+        let credits = node.spend_to.saturating_sub(node.spent);
+        let request = LeaseRequest {
+            node: NodeId(number as u64),
+            holder: 1 + random.below(8) / 7,
+            sequence: node.sequence.saturating_sub(u64::from(is_old)),
+            spent: node.spent,
+            acknowledged: node.acknowledged.min(node.spent),
+            spent_ago: random.below(400_000_000),
+            kept: if random.one_in(9) { random.below(90) } else { random.below(credits / 4 + 1) },
+            demand: match random.below(8) {
+                0 => 0,
+                1 => random.below(200_000),
+                2 | 3 => random.below(30),
+                _ => random.below(2_000),
+            },
+        };
+        self.note(format!("{request:?}"));
+        let shared = self.store.lease(key, terms, &request, self.now);
+        let model = self.model.lease(terms, self.epoch, &request, at(self.now));
+        assert_eq!(shared, model, "{}", self.history());
+        let Some(response) = model else {
+            seen.ignored += 1;
+            return;
+        };
+        seen.granted += u64::from(response.spend_to > request.spent);
+        seen.scarce += u64::from(response.supply == Supply::Scarce);
+        seen.learning += u64::from(response.supply == Supply::Learning);
+        let node = &mut self.nodes[number];
+        (node.spend_to, node.acknowledged) = (response.spend_to, request.spent);
+    }
+}
+
+/// Credits of a former rule stay out until their end, and those that expired count from the conversion on.
+async fn a_changed_rule_leaves_credits_out() {
+    let server = RedisServer::start();
+    let limits =
+        ["per: 90s, requests_per_unit: 1000", "algorithm: token_bucket, per: 90s, requests_per_unit: 1000"];
+    let limiter = limiter(limits[0]);
+    let start = 1_700_000_000_000_000;
+    let mut store = Store::new(&server, "rules:".into());
+    store.call(&Batch::default(), start - 2 * LENGTH);
+    let credits = {
+        let held = limiter.hold();
+        let (key, algorithm) = counter(&held);
+        let request = LeaseRequest {
+            node: NodeId(1),
+            holder: 1,
+            sequence: 1,
+            spent: 0,
+            acknowledged: 0,
+            spent_ago: 0,
+            kept: 0,
+            demand: 100,
+        };
+        let terms = Terms::of(&algorithm, SETTINGS).expect("it is leased");
+        store.lease(key, terms, &request, start).expect("a response").spend_to as u32
+    };
+    assert!(credits > 100);
+    let options = LoadOptions { shared_counters: true, ..LoadOptions::default() };
+    drop(limiter.update_rules().build(&rules(limits[1]), &options).expect("good rules").put_in_force());
+    let held = limiter.hold();
+    let remaining = |store: &mut Store, now| {
+        store.decide(&held, &request(&[Hits::Peek]), now).expect("a decision").remaining
+    };
+    assert_eq!(remaining(&mut store, start + 1), 1_000 - credits);
+    assert_eq!(remaining(&mut store, start + LENGTH), 1_000 - credits);
+    let drained = start + LENGTH + u64::from(credits) * 90_000;
+    assert_eq!(remaining(&mut store, drained - 1), 999);
+    assert_eq!(remaining(&mut store, drained), 1_000);
+}
