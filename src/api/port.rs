@@ -3,7 +3,7 @@
 //! The fast path takes the common form only: one uncompressed message that is complete and within the limits, decoded from
 //! where the connection put it; the response is encoded where the connection sends it from. Whenever a request is found
 //! to be anything else, nothing was decided or charged, and the router gets it unchanged; so it does if a rule may queue
-//! it. Refusals are therefore made in one place, and both paths respond alike.
+//! it. Responses to calls that a shared store decides are deferred. Refusals are therefore made in one place, and both paths respond alike.
 
 use super::{
     grpc::{
@@ -13,13 +13,17 @@ use super::{
     rls::{PRECISION_HEADER, Precision, WINDOWS_HEADER, fast_path, precision_of, response},
 };
 use crate::{
-    http2::{ClassCounts, Fields, RequestBody, Responses, Service},
+    http2::{ClassCounts, DeferredBody, Fields, RequestBody, Responses, Service},
     limit::{self, Timestamp},
-    service::{CallOrigin, CodeCounts, RateLimitService, Refusal, TraceContext},
+    service::{CallOrigin, CodeCounts, Course, RateLimitService, Refusal, TraceContext},
 };
+use bytes::Bytes;
 use http::{Request, Response, StatusCode};
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 use tonic::{Code, Status, body::Body, codegen::Service as _, service::Routes};
+
+/// Bytes of most responses.
+const RESPONSE_BYTES: usize = 64;
 
 const SHOULD_RATE_LIMIT: &[u8] = b"/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
@@ -29,6 +33,8 @@ pub struct Head {
     precision: Precision,
     /// None where decisions have no readers.
     trace: Option<TraceContext>,
+    /// Time that the caller waits, if it sends one.
+    timeout: Option<Duration>,
 }
 
 /// A decoded call of the common form.
@@ -36,12 +42,16 @@ pub struct Head {
 pub struct Call<'b> {
     request: limit::Request<'b>,
     head: Head,
+    /// The message, if the response is deferred.
+    deferred: Option<&'b [u8]>,
 }
 
 /// Serves every request of the port, for the connections of one peer.
 #[derive(Clone)]
 pub struct GrpcPort {
     service: RateLimitService,
+    /// The same service, for tasks.
+    of_tasks: Arc<RateLimitService>,
     routes: Routes,
     message_bytes_max: usize,
     long_lived: LongLivedCalls,
@@ -62,7 +72,8 @@ impl GrpcPort {
         long_lived: LongLivedBounds,
     ) -> Self {
         let long_lived = LongLivedCalls::new(long_lived);
-        Self { service, routes, message_bytes_max, long_lived, peer: Arc::default() }
+        let of_tasks = Arc::new(service.clone());
+        Self { service, of_tasks, routes, message_bytes_max, long_lived, peer: Arc::default() }
     }
 
     /// The same port for connections of this peer, if decisions have readers that learn it.
@@ -71,6 +82,58 @@ impl GrpcPort {
             true => Arc::new(Self { peer: peer().into(), ..Self::clone(self) }),
             false => Arc::clone(self),
         }
+    }
+}
+
+impl GrpcPort {
+    #[inline]
+    fn respond_inline(&self, calls: &[Call<'_>], responses: &mut impl Responses) {
+        let origin = |call: &Call<'_>| CallOrigin { peer: &self.peer, trace: call.head.trace };
+        self.service.decide_batch(
+            calls,
+            |call| &call.request,
+            origin,
+            |Call { request, head, .. }, decision| {
+                responses
+                    .push(class(decision.code), |out| encode(&self.service, request, *head, decision, out));
+            },
+        );
+    }
+
+    /// The response to a call that takes time, from a copy of its message.
+    fn deferred(&self, call: &Call<'_>) -> DeferredBody {
+        let (service, peer, head) = (Arc::clone(&self.of_tasks), Arc::clone(&self.peer), call.head);
+        let message: Box<[u8]> = call.deferred.unwrap_or_default().into();
+        Box::pin(async move {
+            let mut request = limit::Request::default();
+            fast_path::read(&message, service.request_limits(), &mut request)
+                .expect("the message was decoded before");
+            let (origin, wait_max) =
+                (CallOrigin { peer: &peer, trace: head.trace }, head.timeout.unwrap_or(Duration::MAX));
+            let respond = |decision: &limit::Decision<'_>| {
+                let mut body = Vec::with_capacity(RESPONSE_BYTES);
+                encode(&service, &request, head, decision, &mut body);
+                Bytes::from(body)
+            };
+            service.decide(&request, origin, wait_max, respond).await.expect("the service was ready before")
+        })
+    }
+}
+
+/// Appends the response to a call.
+#[inline]
+fn encode(
+    service: &RateLimitService,
+    request: &limit::Request<'_>,
+    head: Head,
+    decision: &limit::Decision<'_>,
+    out: &mut Vec<u8>,
+) {
+    if service.has_additions(decision) {
+        let message = response(service, request, decision, head.precision);
+        fast_path::framed_message(&message, out);
+    } else {
+        fast_path::framed(decision, head.precision, out);
     }
 }
 
@@ -111,7 +174,10 @@ impl Service for GrpcPort {
                 // The router decodes other encodings, or refuses them.
                 b"grpc-encoding" => value == b"identity",
                 _ if name == WINDOWS_HEADER.as_bytes() => false,
-                b"grpc-timeout" => timeout::parse(value).is_some(),
+                b"grpc-timeout" => {
+                    call.timeout = timeout::parse(value);
+                    call.timeout.is_some()
+                }
                 _ if name == PRECISION_HEADER.as_bytes() => {
                     call.precision = precision_of(value)?;
                     true
@@ -136,7 +202,7 @@ impl Service for GrpcPort {
     fn fast_path_after(&self, state: Head, name: &[u8], value: &[u8]) -> Option<Head> {
         match name {
             b":method" | b":path" | b"content-type" | b"grpc-encoding" => None,
-            b"grpc-timeout" => timeout::parse(value).map(|_| state),
+            b"grpc-timeout" => timeout::parse(value).map(|timeout| Head { timeout: Some(timeout), ..state }),
             _ if name == PRECISION_HEADER.as_bytes() => None,
             _ => match self.service.propagators() {
                 Some(propagators) if propagators.read(name) => {
@@ -151,28 +217,28 @@ impl Service for GrpcPort {
     fn decode<'b>(&self, head: Head, body: &'b [u8], call: &mut Call<'b>) -> bool {
         let Some(message) = one_message(body, self.message_bytes_max) else { return false };
         call.head = head;
-        fast_path::read(message, self.service.request_limits(), &mut call.request).is_ok()
-            && self.service.decides_inline(&call.request)
+        if fast_path::read(message, self.service.request_limits(), &mut call.request).is_err() {
+            return false;
+        }
+        match self.service.course(&call.request) {
+            Some(Course::Inline) => true,
+            Some(Course::Remote) => {
+                call.deferred = Some(message);
+                true
+            }
+            Some(Course::Queue) | None => false,
+        }
     }
 
     #[inline]
     fn respond(&self, calls: &[Call<'_>], responses: &mut impl Responses) {
-        let origin = |call: &Call<'_>| CallOrigin { peer: &self.peer, trace: call.head.trace };
-        self.service.decide_batch(
-            calls,
-            |call| &call.request,
-            origin,
-            |Call { request, head }, decision| {
-                responses.push(class(decision.code), |out| {
-                    if self.service.has_additions(decision) {
-                        let message = response(&self.service, request, decision, head.precision);
-                        fast_path::framed_message(&message, out);
-                    } else {
-                        fast_path::framed(decision, head.precision, out);
-                    }
-                });
-            },
-        );
+        for calls in calls.chunk_by(|call, next| call.deferred.is_some() == next.deferred.is_some()) {
+            if calls.iter().any(|call| call.deferred.is_some()) {
+                calls.iter().for_each(|call| responses.defer(self.deferred(call)));
+            } else {
+                self.respond_inline(calls, responses);
+            }
+        }
     }
 
     #[inline]

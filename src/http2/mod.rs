@@ -39,5 +39,5 @@ pub(crate) use read_buffer::ReadBuffer;
 pub use routed::{BodyError, RequestBody};
 pub(crate) use serve::is_tls_client;
 pub use serve::serve;
-pub use service::{CLASSES, ClassCounts, Fields, Responses, Service};
+pub use service::{CLASSES, ClassCounts, DeferredBody, Fields, Responses, Service};
 pub use settings::Http2Settings;

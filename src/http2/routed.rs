@@ -1,6 +1,7 @@
-//! Requests off the fast path: their bodies, their tasks, and the events that tasks send to the connection.
+//! Requests off the fast path, and responses that it defers: their bodies, their tasks, and the events that tasks send to the
+//! connection.
 
-use super::Service;
+use super::{DeferredBody, Service};
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, response};
 use http_body::{Body, Frame};
@@ -30,6 +31,8 @@ pub(super) enum TaskEvent {
     },
     /// A piece of the response's body. The sender is dropped once the piece was sent; the task waits for that.
     Data(Bytes, oneshot::Sender<()>),
+    /// The whole response to a call of the fast path.
+    FastPath(Bytes),
     /// The end of the response, with trailers.
     Trailers(HeaderMap),
     /// The end of the response, without trailers.
@@ -123,6 +126,16 @@ pub(super) fn start<S: Service>(
     to: &TaskSender,
 ) -> Task {
     let responding = respond(Arc::clone(service), stream, request, to.clone());
+    Task(tokio::spawn(responding).abort_handle())
+}
+
+/// Starts the task that responds to a call of the fast path.
+pub(super) fn start_deferred(stream: u32, body: DeferredBody, to: &TaskSender) -> Task {
+    let sender = ResponseSender { stream, to: to.clone(), has_ended: false };
+    let responding = async move {
+        let body = body.await;
+        sender.end(TaskEvent::FastPath(body));
+    };
     Task(tokio::spawn(responding).abort_handle())
 }
 

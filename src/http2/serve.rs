@@ -249,5 +249,8 @@ impl<I: AsyncRead + AsyncWrite + Unpin, S: Service> Driver<'_, I, S> {
             let task = routed::start(&self.service, stream, request, &self.tasks);
             self.connection.set_task(stream, task);
         }
+        while let Some((stream, body)) = self.connection.take_deferred() {
+            self.connection.set_task(stream, routed::start_deferred(stream, body, &self.tasks));
+        }
     }
 }

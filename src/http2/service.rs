@@ -5,7 +5,7 @@ use super::routed::RequestBody;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
-use std::{error::Error, sync::Arc};
+use std::{error::Error, pin::Pin, sync::Arc};
 
 /// Number of classes of responses.
 pub const CLASSES: usize = 2;
@@ -17,7 +17,14 @@ pub type ClassCounts = [u32; CLASSES];
 pub trait Responses {
     /// Responds to the next call with the body that the function appends. `class` is below [`CLASSES`].
     fn push(&mut self, class: usize, body: impl FnOnce(&mut Vec<u8>));
+
+    /// Responds to the next call with the body that the future returns. Its class is not counted. The future is dropped if the
+    /// client cancels the call.
+    fn defer(&mut self, body: DeferredBody);
 }
+
+/// The body of a response that takes time.
+pub type DeferredBody = Pin<Box<dyn Future<Output = Bytes> + Send>>;
 
 /// Responds to the requests of a connection.
 ///
@@ -45,7 +52,7 @@ pub trait Service: Send + Sync + 'static {
     /// Decodes a complete call in place; false if it has to be routed. Must have no other effect.
     fn decode<'b>(&self, fast_path: Self::FastPath, body: &'b [u8], call: &mut Self::Call<'b>) -> bool;
 
-    /// Responds to the calls of a batch, in their order.
+    /// Responds to the calls of a batch, or defers their responses, in their order.
     fn respond(&self, calls: &[Self::Call<'_>], responses: &mut impl Responses);
 
     /// The time in nanoseconds, if the service measures how long responses take.

@@ -43,6 +43,17 @@ use std::{
 #[error("the counters are being restored; retry shortly")]
 pub struct NotReady;
 
+/// How long a decision takes, and therefore how it is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Course {
+    /// At once: [`RateLimitService::decide_batch`] takes it.
+    Inline,
+    /// The shared store decides.
+    Remote,
+    /// A rule may queue the request.
+    Queue,
+}
+
 /// Decides requests. Clones share everything.
 #[derive(Clone)]
 pub struct RateLimitService {
@@ -153,14 +164,18 @@ impl RateLimitService {
         self.meters.count_responses(self.clock.now().since(received), counts);
     }
 
-    /// Whether [`Self::decide_batch`] takes the request: the service is ready and the decision takes no time: no rule
-    /// may queue the request, and no shared store makes it.
+    /// The way to decide the request; none while the service is not ready.
     #[inline]
-    pub fn decides_inline(&self, request: &Request<'_>) -> bool {
-        self.limiter.get().is_some_and(|limiter| !limiter.pin().may_wait(request.domain()))
+    pub fn course(&self, request: &Request<'_>) -> Option<Course> {
+        let limiter = self.limiter.get()?.pin();
+        if !limiter.may_wait(request.domain()) {
+            return Some(Course::Inline);
+        }
+        let is_remote = self.shared.is_some() && limiter.is_remote(request.domain());
+        Some(if is_remote { Course::Remote } else { Course::Queue })
     }
 
-    /// Decides the requests of `calls`, which are within the limits and which [`Self::decides_inline`], in order and at one
+    /// Decides the requests of `calls`, which are within the limits and of [`Course::Inline`], in order and at one
     /// moment. Calls `respond` with each call and its decision.
     #[inline]
     pub fn decide_batch<'q, 't: 'q, C>(
@@ -170,7 +185,7 @@ impl RateLimitService {
         origin: impl Fn(&'q C) -> CallOrigin<'q>,
         mut respond: impl FnMut(&'q C, &Decision<'_>),
     ) {
-        let limiter = self.limiter.get().expect("decides_inline holds only when it is set");
+        let limiter = self.limiter.get().expect("a request has a course only when it is set");
         let now = self.clock.now();
         limiter.pin().decide_all(calls.iter().map(request), now, |index, decision| {
             let call = &calls[index];

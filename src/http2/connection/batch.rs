@@ -2,7 +2,7 @@
 
 use super::Connection;
 use crate::http2::{
-    Responses, Service,
+    DeferredBody, Responses, Service,
     flow_control::StreamSendWindow,
     frame,
     response_headers::{end_data, start_data},
@@ -74,6 +74,14 @@ impl<S: Service, I: Iterator<Item = (u32, StreamSendWindow)>> Responses for InOr
         if let Some((stream, send_window)) = self.streams.next() {
             self.connection.responses[class] += 1;
             self.connection.write_response(stream, send_window, body);
+        }
+    }
+
+    fn defer(&mut self, body: DeferredBody) {
+        if let Some((stream, send_window)) = self.streams.next() {
+            // A client that keeps to its bound on streams has room for this one.
+            self.connection.open(stream, RecvState::Ended, send_window);
+            self.connection.deferred.push((stream, body));
         }
     }
 }

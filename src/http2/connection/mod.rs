@@ -3,8 +3,8 @@
 //! No IO and no clock: time is an argument of [`Connection::tick`]. Invariants:
 //! - the memory that a client can make the connection use is bounded, as [`Http2Settings`] adds it up;
 //! - the work per byte received is bounded (`tests/cost.rs`);
-//! - a call of the fast path is decided within the [`Connection::read`] that completes it; its response waits for nothing
-//!   but the client's windows;
+//! - a call of the fast path is decided within the [`Connection::read`] that completes it, unless the service defers its response,
+//!   which waits for nothing else but the client's windows;
 //! - a stream's task lives no longer than its stream;
 //! - the errors that a client is sent do not depend on how its bytes were cut, nor on when responses were ready.
 
@@ -20,8 +20,8 @@ mod tests;
 mod time;
 
 use super::{
-    ClassCounts, CloseReason, ConnectionError, ErrorCode, Http2Settings, PartialHeaderBlock, ReadBuffer,
-    RequestBody, Service, StreamRefusal,
+    ClassCounts, CloseReason, ConnectionError, DeferredBody, ErrorCode, Http2Settings, PartialHeaderBlock,
+    ReadBuffer, RequestBody, Service, StreamRefusal,
     counts::Events,
     flow_control::{DEFAULT_WINDOW, RecvWindow, SendWindow},
     frame::{self, Frame, PREFACE},
@@ -87,6 +87,8 @@ pub(super) struct Connection<S: Service> {
     initial_window: u32,
     /// Requests to be given tasks, in the order received.
     to_route: VecDeque<(u32, Request<RequestBody>)>,
+    /// Deferred responses to be given tasks.
+    deferred: Vec<(u32, DeferredBody)>,
     tasks: TaskSender,
     budget: Budget,
     time: time::Times,
@@ -136,6 +138,7 @@ impl<S: Service> Connection<S> {
             send_window: SendWindow::new(DEFAULT_WINDOW),
             initial_window: DEFAULT_WINDOW,
             to_route: VecDeque::new(),
+            deferred: Vec::new(),
             tasks,
             budget: Budget::default(),
             time: time::Times::default(),
@@ -228,7 +231,12 @@ impl<S: Service> Connection<S> {
         self.to_route.pop_front()
     }
 
-    /// Gives a routed request its task.
+    /// The next deferred response.
+    pub(super) fn take_deferred(&mut self) -> Option<(u32, DeferredBody)> {
+        self.deferred.pop()
+    }
+
+    /// Gives a request its task.
     pub(super) fn set_task(&mut self, stream: u32, task: Task) {
         if let Some(stream) = self.streams.get_mut(&stream) {
             stream.task = Some(task);
@@ -317,6 +325,7 @@ impl<S: Service> Connection<S> {
         self.phase = Phase::Closing;
         self.streams.clear();
         self.to_route.clear();
+        self.deferred.clear();
         self.incoming = ReadBuffer::default();
     }
 

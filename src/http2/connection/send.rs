@@ -34,6 +34,12 @@ impl<S: Service> Connection<S> {
                 stream.send_queue.push_back(SendItem::Data(bytes, Some(sent)));
                 self.flush(id);
             }
+            TaskEvent::FastPath(body) => {
+                stream.has_response = true;
+                stream.send_queue.extend([SendItem::Data(body, None), SendItem::FastPathTrailers]);
+                self.response_encoder.write_fast_path_headers(id, &mut self.outgoing);
+                self.flush(id);
+            }
             TaskEvent::Trailers(trailers) => {
                 stream.send_queue.push_back(SendItem::Trailers(trailers));
                 self.flush(id);
