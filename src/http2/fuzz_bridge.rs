@@ -5,7 +5,8 @@ use http::{Request, Response};
 use std::{future::pending, sync::Arc};
 use tokio::sync::mpsc;
 
-/// Echoes the bodies of calls to `/fast`, except `route`, which is routed. Routed requests have no response.
+/// Echoes the bodies of calls to `/fast`, except `route`, which is routed, and `defer`, whose response is deferred. Routed and
+/// deferred calls have no response.
 pub(super) struct Echo;
 
 impl Service for Echo {
@@ -28,7 +29,10 @@ impl Service for Echo {
 
     fn respond(&self, calls: &[&[u8]], responses: &mut impl Responses) {
         for body in calls {
-            responses.push(0, |out| out.extend_from_slice(body));
+            match *body {
+                b"defer" => responses.defer(Box::pin(pending())),
+                body => responses.push(0, |out| out.extend_from_slice(body)),
+            }
         }
     }
 

@@ -4,6 +4,7 @@ use super::{
     client::{Received::*, *},
     *,
 };
+use crate::http2::routed::TaskEvent;
 use std::slice;
 
 /// Sends all of this in one read. Returns the server's frames.
@@ -93,5 +94,37 @@ fn a_batch_shares_the_connections_window() {
     assert_eq!(in_window, DEFAULT_WINDOW as usize);
     client.sends_frame(frame::WINDOW_UPDATE, 0, 0, &100_000_u32.to_be_bytes());
     assert_eq!(bytes_of_data(&client.receives()), 5 * BODY - in_window);
+    assert!(client.server.streams.is_empty());
+}
+
+#[test]
+fn a_deferred_response_is_written_when_it_is_there() {
+    let mut client = Client::new();
+    let sent = [call(1, b"before"), call(3, b"defer"), call(5, b"defer"), call(7, b"after")];
+    let expected = [response(1, b"before"), response(7, b"after")].concat();
+    assert_eq!(receives(&mut client, &sent), expected);
+    let deferred: Vec<_> = std::iter::from_fn(|| client.server.take_deferred()).map(|(id, _)| id).collect();
+    assert_eq!(deferred, [5, 3]);
+    assert_eq!(client.server.streams.len(), 2);
+
+    let cancelled = frame_bytes(frame::RST_STREAM, 0, 3, &8_u32.to_be_bytes());
+    assert_eq!(receives(&mut client, &[cancelled]), []);
+    for stream in [5, 3] {
+        client.server.on_task(stream, TaskEvent::FastPath("later".into()));
+    }
+    assert_eq!(client.receives(), response(5, b"later"));
+    assert!(client.server.streams.is_empty());
+}
+
+#[test]
+fn a_deferred_response_waits_for_the_windows() {
+    let mut client = Client::with(Http2Settings::default(), &[(4, 3)]);
+    assert_eq!(receives(&mut client, &[call(1, b"defer")]), []);
+    client.server.on_task(1, TaskEvent::FastPath("later".into()));
+    let written = client.receives();
+    assert_eq!(written.last(), Some(&Data(1, b"lat".to_vec())));
+    let raised = frame_bytes(frame::WINDOW_UPDATE, 0, 1, &9_u32.to_be_bytes());
+    let written = receives(&mut client, &[raised]);
+    assert_eq!(written.first(), Some(&Data(1, b"er".to_vec())));
     assert!(client.server.streams.is_empty());
 }
