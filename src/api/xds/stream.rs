@@ -49,10 +49,10 @@ pub(super) struct Feed {
     state: State,
 }
 
-/// The part of the protocol's state that outlives a connection.
+/// The protocol's state. That of refusals outlives a connection.
 #[derive(Debug)]
 pub(super) struct State {
-    /// The version accepted last; empty before the first.
+    /// The version accepted last on this stream; empty before the first.
     accepted: String,
     /// The version refused last, until another is accepted.
     refused: Option<String>,
@@ -66,6 +66,13 @@ impl Default for State {
 }
 
 impl State {
+    /// The first request of a stream. It has no version: a control plane that restarts may count versions from the beginning,
+    /// and would leave a client that claims to have its version without its resources.
+    pub(super) fn subscribe(&mut self) -> DiscoveryRequest {
+        self.accepted.clear();
+        self.request("")
+    }
+
     /// The request that accepts a response.
     pub(super) fn accept(&mut self, response: &DiscoveryResponse) -> DiscoveryRequest {
         self.accepted.clone_from(&response.version_info);
@@ -161,7 +168,7 @@ impl Feed {
         let mut client = AggregatedDiscoveryServiceClient::new(channel)
             .max_decoding_message_size(self.settings.message_bytes_max);
         let (requests, outgoing) = mpsc::channel(1);
-        let mut first = self.state.request("");
+        let mut first = self.state.subscribe();
         first.node = Some(self.node());
         let mut request = Request::new(ReceiverStream::new(outgoing));
         self.add_headers(&mut request)?;
