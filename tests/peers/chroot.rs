@@ -59,7 +59,7 @@ fn words(name: &str) -> Vec<String> {
 }
 
 /// The root of a container: the image's binary and its libraries, and the directories that a container runtime makes.
-fn image(folder: &TempDir, entry_point: &str) -> PathBuf {
+pub fn image(folder: &TempDir, entry_point: &str) -> PathBuf {
     let root = folder.path().join("root");
     for directory in ["proc", "etc/tidegate/rules", "var/lib/tidegate"] {
         fs::create_dir_all(root.join(directory)).expect("a directory");

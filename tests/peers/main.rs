@@ -12,6 +12,7 @@ mod compose;
 mod control_plane;
 mod dashboard;
 mod envoy;
+mod envoy_gateway;
 mod envoy_process;
 mod full_disk;
 mod h2spec;
@@ -44,6 +45,8 @@ fn main() -> ExitCode {
         envoy::tests,
         envoy::denials::tests,
         envoy::queueing::tests,
+        envoy_gateway::tests,
+        envoy_gateway::deployment::tests,
         full_disk::tests,
         h2spec::tests,
         handbook::tests,

