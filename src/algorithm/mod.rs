@@ -41,8 +41,8 @@ pub use state::{State, StateError};
 pub use sub_windows::{Counts, SubWindows};
 pub use token_bucket::{Refill, TokenBucket};
 
-use crate::limit::{Reset, Timestamp};
-use std::time::Duration;
+use crate::limit::{Reset, Timestamp, Window};
+use std::{num::NonZeroU32, time::Duration};
 
 /// An algorithm with its parameters: the whole arithmetic of one limit.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -231,6 +231,33 @@ impl Algorithm {
         match former.used(&state, now) {
             0 => State::EMPTY,
             used => self.add(State::EMPTY, used, now),
+        }
+    }
+
+    /// The same algorithm for another number of requests per window. A bucket as large as its requests per window stays so;
+    /// another size is kept.
+    pub fn with_requests(&self, requests: u32, former: u32, window: Window) -> Self {
+        let size = |size: u32| if size == former { requests } else { size };
+        let rate = NonZeroU32::new(requests).unwrap_or(NonZeroU32::MIN);
+        match self {
+            Self::SlidingWindow(sliding) => {
+                Self::SlidingWindow(SlidingWindow { limit: requests, ..*sliding })
+            }
+            Self::SubWindows(sub_windows) => Self::SubWindows(sub_windows.with_limit(requests)),
+            Self::SlidingLog(log) => Self::SlidingLog(SlidingLog { limit: requests, ..*log }),
+            Self::FixedWindow(fixed) => Self::FixedWindow(FixedWindow { limit: requests, ..fixed.clone() }),
+            Self::TokenBucket(bucket) => {
+                let of_refill = match bucket.refill {
+                    Refill::Greedy(_) => TokenBucket::greedy,
+                    Refill::Intervals { .. } => TokenBucket::by_intervals,
+                };
+                Self::TokenBucket(of_refill(size(bucket.size), rate, window))
+            }
+            Self::LeakyBucket(bucket) => Self::LeakyBucket(LeakyBucket {
+                burst: size(bucket.burst),
+                rate: Rate::new(rate, window),
+                queue: bucket.queue,
+            }),
         }
     }
 

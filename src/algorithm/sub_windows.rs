@@ -88,6 +88,11 @@ struct View<'s> {
 }
 
 impl SubWindows {
+    /// The same with another limit.
+    pub(super) fn with_limit(&self, limit: u32) -> Self {
+        Self { limit, ..*self }
+    }
+
     /// A window cut into `precision` sub-windows, at least one. A sub-window is rounded up to a
     /// whole nanosecond, so that the window is longer by less than `precision` nanoseconds.
     pub const fn new(limit: u32, window: Window, precision: u8) -> Self {

@@ -29,8 +29,8 @@ pub struct EventDescriptor {
     pub hits: Hits,
     /// The limit in the request.
     pub own_limit: Option<Override>,
-    /// The recorded status.
-    pub recorded: RecordedStatus,
+    /// The recorded status; none in a log that has the verdict on the whole request only.
+    pub recorded: Option<RecordedStatus>,
 }
 
 /// The status of a descriptor, as the log has it.

@@ -1,6 +1,6 @@
 //! Lines of the decision log, version 1, read: `docs/decision-log.md` describes them.
 
-use super::{Event, EventDescriptor, RecordedStatus};
+use super::{Event, EventDescriptor, RecordedStatus, fast_line};
 use crate::limit::{Code, Hits, Override, RequestError, RequestLimits, Reset, Timestamp, Unit};
 use serde::Deserialize;
 use smol_str::SmolStr;
@@ -10,7 +10,7 @@ use std::{num::NonZeroU64, time::Duration};
 const VERSION: u32 = 1;
 
 /// The server that wrote the log has decided these requests: whatever their size, it was within its limits.
-const ANY_SIZE: RequestLimits =
+pub(super) const ANY_SIZE: RequestLimits =
     RequestLimits { descriptors_max: usize::MAX, entries_max: usize::MAX, text_bytes_max: usize::MAX };
 
 /// Content of a line.
@@ -22,6 +22,8 @@ pub enum Line {
     Omitted,
     /// The number of decisions before this line that are missing.
     Dropped(u64),
+    /// A request of an access log to which no descriptor applies, because fields are absent.
+    WithoutDescriptors,
 }
 
 /// Reason why a line cannot be read.
@@ -33,11 +35,19 @@ pub enum LineError {
     #[error("version {0}; this program reads version 1")]
     Version(u32),
     #[error("the field `{0}` is missing")]
-    Missing(&'static str),
+    Missing(SmolStr),
     #[error("time is {0:?}; it must be a time in RFC 3339")]
     Time(SmolStr),
     #[error("descriptors[{descriptor}].own_limit.unit is {unit:?}; it must be a unit such as minute")]
     Unit { descriptor: usize, unit: SmolStr },
+    #[error("the field `{field}` is {text:?}; it must be a whole number")]
+    Number { field: SmolStr, text: SmolStr },
+    #[error("{0} fields; the header has {1}")]
+    Columns(usize, usize),
+    #[error("a quoted field is not closed")]
+    OpenQuote,
+    #[error("the line is not UTF-8")]
+    NotUtf8,
     #[error(transparent)]
     Request(#[from] RequestError),
 }
@@ -109,6 +119,14 @@ impl From<LoggedCode> for Code {
 
 /// Reads one line, with or without its line feed.
 pub fn parse_line(line: &[u8]) -> Result<Line, LineError> {
+    match fast_line::parse(line) {
+        Some(event) => Ok(Line::Decision(event)),
+        None => parse_json(line),
+    }
+}
+
+/// Reads a line whatever the order of its fields.
+pub(super) fn parse_json(line: &[u8]) -> Result<Line, LineError> {
     let logged: LoggedLine = serde_json::from_slice(line).map_err(|error| {
         // A line of another version may differ in any field but `v`.
         match serde_json::from_slice::<LoggedVersion>(line) {
@@ -123,9 +141,9 @@ pub fn parse_line(line: &[u8]) -> Result<Line, LineError> {
         return Ok(Line::Dropped(count));
     }
     let time = time(&logged.time).ok_or(LineError::Time(logged.time))?;
-    let domain = logged.domain.ok_or(LineError::Missing("domain"))?;
-    let code = logged.code.ok_or(LineError::Missing("code"))?.into();
-    let logged_descriptors = logged.descriptors.ok_or(LineError::Missing("descriptors"))?;
+    let domain = logged.domain.ok_or_else(|| missing("domain"))?;
+    let code = logged.code.ok_or_else(|| missing("code"))?.into();
+    let logged_descriptors = logged.descriptors.ok_or_else(|| missing("descriptors"))?;
     let (mut is_hashed, mut is_omitted) = (false, false);
     for entry in logged_descriptors.iter().flat_map(|descriptor| &descriptor.entries) {
         is_hashed |= entry.value.is_none() && entry.value_hash.is_some();
@@ -158,23 +176,27 @@ fn descriptor(at: usize, logged: LoggedDescriptor) -> Result<EventDescriptor, Li
             .collect(),
         hits,
         own_limit: own_limit.transpose()?,
-        recorded: RecordedStatus {
+        recorded: Some(RecordedStatus {
             code: logged.code.into(),
             remaining: logged.remaining,
             reset: logged.limit.is_some().then_some(reset),
             rule: logged.limit.map(|limit| limit.rule),
-        },
+        }),
     })
 }
 
+fn missing(field: &'static str) -> LineError {
+    LineError::Missing(SmolStr::new_static(field))
+}
+
 /// A time of RFC 3339, if it is one that a server can have.
-fn time(text: &str) -> Option<Timestamp> {
+pub(super) fn time(text: &str) -> Option<Timestamp> {
     let time: jiff::Timestamp = text.parse().ok()?;
     u64::try_from(time.as_nanosecond()).ok().map(Timestamp::from_nanos)
 }
 
 /// The message without its `at line 1 column 7`: the line is not that of the file.
-fn syntax(error: &serde_json::Error) -> LineError {
+pub(super) fn syntax(error: &serde_json::Error) -> LineError {
     let text = error.to_string();
     let reason = text.rsplit_once(" at line ").map_or(&*text, |(reason, _)| reason);
     LineError::Syntax { reason: reason.to_owned(), column: error.column() }
@@ -209,11 +231,12 @@ mod tests {
         assert_eq!(first.entries, [("user".into(), "é\n".into())]);
         assert_eq!(first.hits, Hits::GiveBack(NonZeroU64::new(3).unwrap()));
         assert_eq!(first.own_limit, Some(Override { requests: 5, unit: Unit::Hour }));
-        assert_eq!(first.recorded.reset, Some(Reset::After(Duration::from_nanos(7))));
+        let recorded = |descriptor: &EventDescriptor| descriptor.recorded.clone().expect("a status");
+        assert_eq!(recorded(first).reset, Some(Reset::After(Duration::from_nanos(7))));
         assert_eq!(second.hits, Hits::Peek);
         assert_eq!(second.entries[0].1, "ab");
-        assert_eq!(second.recorded.reset, Some(Reset::Never));
-        assert_eq!(second.recorded.rule.as_deref(), Some("user"));
+        assert_eq!(recorded(second).reset, Some(Reset::Never));
+        assert_eq!(recorded(second).rule.as_deref(), Some("user"));
     }
 
     #[test]

@@ -1,5 +1,4 @@
-//! Replay: the requests of a decision log are decided again, under proposed rules, at the times of the log. Events in, a report
-//! out.
+//! Replay: the requests of a log are decided again, under proposed rules, at the times of the log. Events in, a report out.
 //!
 //! What always holds:
 //!
@@ -7,17 +6,24 @@
 //! - Time never runs backwards: an event that is older than the one before it is decided at the time of that one, and counted.
 //! - A replay starts without counters, as a server without a snapshot does.
 
+mod access_log;
 mod event;
+mod fast_line;
 mod line;
 mod order;
 mod report;
 mod run;
+mod series;
+mod suggest;
 mod tally;
 #[cfg(test)]
 mod tests;
 
+pub use access_log::{Columns, Mapping, MappingError};
 pub use event::{Event, EventDescriptor, RecordedStatus};
 pub use line::{Line, LineError, parse_line};
 pub use order::in_order_of_time;
 pub use report::{DeniedMinute, DomainRow, Key, KeyRow, Keys, Report, RuleRow, Samples, Share, Side};
 pub use run::Replay;
+pub use series::{Point, Series};
+pub use suggest::{Demand, DeniedAt, Percentiles, ShareOf, Suggestion, UnknownRule};

@@ -1,5 +1,6 @@
 //! The report of a replay: the proposed decisions against the current ones, which are those of other rules or of the log.
 
+use super::Series;
 use crate::limit::Timestamp;
 use serde::{Serialize, Serializer};
 use smol_str::SmolStr;
@@ -45,6 +46,8 @@ pub struct Report {
     pub out_of_order: u64,
     /// Shares of requests in the log.
     pub samples: Samples,
+    /// Requests and denials by time.
+    pub over_time: Series,
 }
 
 /// Requests under one set of rules.
@@ -155,7 +158,7 @@ pub struct Samples {
 }
 
 /// RFC 3339.
-fn time<S: Serializer>(time: &Option<Timestamp>, serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn time<S: Serializer>(time: &Option<Timestamp>, serializer: S) -> Result<S::Ok, S::Error> {
     match time {
         Some(time) => exact_time(time, serializer),
         None => serializer.serialize_none(),

@@ -1,7 +1,7 @@
 //! One replay: decides each event under the proposed rules, and under the current ones if there are any.
 
 use super::{
-    Event, Report,
+    Demand, Event, Report, Suggestion,
     tally::{Outcome, Tally},
 };
 use crate::{
@@ -29,6 +29,7 @@ pub struct Replay {
     now: Timestamp,
     decided: u64,
     tally: Tally,
+    demand: Option<Demand>,
 }
 
 impl Replay {
@@ -46,13 +47,22 @@ impl Replay {
             current: current.map(limiter),
             now: Timestamp::EPOCH,
             decided: 0,
+            demand: None,
         }
+    }
+
+    /// Collects the hits of some rules from now on, for [`Demand::suggestions`].
+    pub fn collect_demand(&mut self, demand: Demand) {
+        self.demand = Some(demand);
     }
 
     /// Decides one event at its time.
     pub fn decide(&mut self, event: &Event) {
         self.now = self.now.max(event.time);
         let (request, now) = (event.request(), self.now);
+        if let Some(demand) = &mut self.demand {
+            demand.add(&request, now);
+        }
         let rules = self.proposed.pin();
         let proposed = rules.decide(&request, now);
         let proposed = Outcome::decided(&proposed);
@@ -80,9 +90,10 @@ impl Replay {
         self.limiters().map(|limiter| limiter.store().no_room()).sum()
     }
 
-    /// The report on all events.
-    pub fn into_report(self) -> Report {
-        self.tally.into_report()
+    /// The report on all events, and the suggestions if demand was collected.
+    pub fn into_report(self) -> (Report, Vec<Suggestion>) {
+        let suggestions = self.demand.map(|demand| demand.suggestions()).unwrap_or_default();
+        (self.tally.into_report(), suggestions)
     }
 
     fn limiters(&self) -> impl Iterator<Item = &Limiter> {

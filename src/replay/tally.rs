@@ -1,7 +1,7 @@
 //! Counts of decisions, from which the report is made.
 
 use super::{
-    DeniedMinute, DomainRow, Event, Key, KeyRow, Keys, Report, RuleRow, Samples, Share, Side,
+    DeniedMinute, DomainRow, Event, Key, KeyRow, Keys, Report, RuleRow, Samples, Series, Share, Side,
     report::KEYS_LISTED_MAX,
 };
 use crate::limit::{Code, Decision, Reset, Status, Timestamp};
@@ -22,6 +22,9 @@ const NO_LIMIT: &str = "(no limit)";
 const OWN_LIMIT: &str = "(limit of the request)";
 /// Stands for a rule that the log leaves out.
 const REDACTED: &str = "(redacted)";
+
+/// Stands for a rule where the log has the verdict on the request only.
+const NOT_RECORDED: &str = "(not recorded)";
 
 /// How a request was decided, whether by rules or in the log.
 pub(super) struct Outcome<'a> {
@@ -57,7 +60,9 @@ impl<'a> Outcome<'a> {
     /// The decision in the log.
     pub(super) fn recorded(event: &'a Event) -> Self {
         let statuses = event.descriptors.iter().map(|descriptor| {
-            let recorded = &descriptor.recorded;
+            let Some(recorded) = &descriptor.recorded else {
+                return DescriptorOutcome { code: event.code, remaining: 0, reset: None, rule: NOT_RECORDED };
+            };
             let rule = match recorded.rule.as_deref() {
                 None => NO_LIMIT,
                 Some("") if descriptor.own_limit.is_some() => OWN_LIMIT,
@@ -75,8 +80,14 @@ impl<'a> Outcome<'a> {
     }
 
     /// Whether a client would be sent the same response. The names of rules do not matter.
+    /// Without recorded statuses, verdicts are compared.
     fn is_same_response(&self, other: &Outcome<'_>) -> bool {
         let facts = |status: &DescriptorOutcome<'_>| (status.code, status.remaining, status.reset);
+        let has_statuses =
+            |outcome: &Outcome<'_>| outcome.statuses.iter().all(|status| status.rule != NOT_RECORDED);
+        if !has_statuses(self) || !has_statuses(other) {
+            return self.code == other.code;
+        }
         self.code == other.code && self.statuses.iter().map(facts).eq(other.statuses.iter().map(facts))
     }
 }
@@ -98,6 +109,7 @@ pub(super) struct Tally {
     with_hashes: u64,
     out_of_order: u64,
     samples: Option<Samples>,
+    over_time: Series,
 }
 
 #[derive(Default)]
@@ -126,6 +138,7 @@ impl Tally {
             with_hashes: 0,
             out_of_order: 0,
             samples: None,
+            over_time: Series::default(),
         }
     }
 
@@ -148,6 +161,7 @@ impl Tally {
         samples.greatest = samples.greatest.max(sample);
         self.proposed.add(proposed, now);
         self.current.add(current, now);
+        self.over_time.add(now, proposed.code, current.code);
         self.add_to_domain(event, proposed, current);
         self.responses_changed += u64::from(!proposed.is_same_response(current));
         match (current.code, proposed.code) {
@@ -207,6 +221,7 @@ impl Tally {
             with_hashes: self.with_hashes,
             out_of_order: self.out_of_order,
             samples: self.samples.unwrap_or(Samples { least: 1.0, greatest: 1.0 }),
+            over_time: self.over_time,
         }
     }
 }

@@ -14,11 +14,20 @@ pub(super) fn event(time: u64, key: &str, value: &str) -> Event {
     Event {
         time: Timestamp::from_nanos(time),
         domain: "d".into(),
-        descriptors: vec![EventDescriptor { entries, hits: Hits::ONE, own_limit: None, recorded }],
+        descriptors: vec![EventDescriptor {
+            entries,
+            hits: Hits::ONE,
+            own_limit: None,
+            recorded: Some(recorded),
+        }],
         code: Code::Ok,
         sample: 1.0,
         is_hashed: false,
     }
+}
+
+fn record(event: &mut Event) -> &mut RecordedStatus {
+    event.descriptors[0].recorded.as_mut().expect("a status")
 }
 
 fn rules(limit: u32) -> RuleSet {
@@ -32,7 +41,7 @@ fn rules(limit: u32) -> RuleSet {
 fn replayed(proposed: u32, current: Option<u32>, events: &[Event]) -> Report {
     let mut replay = Replay::new(rules(proposed), current.map(rules), 1_000);
     events.iter().for_each(|event| replay.decide(event));
-    replay.into_report()
+    replay.into_report().0
 }
 
 const SECOND: u64 = 1_000_000_000;
@@ -85,7 +94,7 @@ fn without_current_rules_the_log_is_the_comparison() {
     let mut events = two_minutes();
     for event in &mut events {
         event.code = Code::OverLimit;
-        event.descriptors[0].recorded.code = Code::OverLimit;
+        record(event).code = Code::OverLimit;
     }
     let report = replayed(100, None, &events);
     assert!(report.is_current_recorded);
@@ -116,7 +125,7 @@ fn hits_beyond_the_limit_are_never_admitted() {
 #[test]
 fn a_request_whose_descriptors_are_over_on_both_sides_has_a_key() {
     let mut event = event(0, "user", "a");
-    event.descriptors[0].recorded.code = Code::OverLimit;
+    record(&mut event).code = Code::OverLimit;
     let report = replayed(0, None, &[event]);
     assert_eq!((report.newly_denied, report.keys_newly_denied.all), (1, 1));
 }

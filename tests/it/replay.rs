@@ -168,7 +168,10 @@ async fn the_log_of_a_server_replayed_under_its_rules_reproduces_every_decision(
     let replayed = report(&[&["--rules", text(logged.rules.path())], &logs[..]].concat());
     let of = &replayed["report"];
     assert_eq!(of["requests"], logged.requests);
-    assert_eq!(replayed["lines"], json!({"bad": 0, "first_bad": [], "omitted": 0, "dropped": 0}));
+    assert_eq!(
+        replayed["lines"],
+        json!({"bad": 0, "first_bad": [], "omitted": 0, "dropped": 0, "without_descriptors": 0})
+    );
     let differences =
         ["newly_denied", "newly_admitted", "responses_changed", "out_of_order"].map(|key| &of[key]);
     assert_eq!(differences, [0, 0, 0, 0], "{replayed}");
@@ -285,6 +288,101 @@ fn bad_lines_are_counted_with_their_place_and_do_not_stop_a_replay() {
     assert!(shown.contains("note: 3 lines could not be read"), "{shown}");
     assert!(shown.contains("note: the server dropped 42 decisions"), "{shown}");
     assert!(shown.contains("Newly denied requests: 1, keys: 1"), "{shown}");
+}
+
+/// An access log with a line a second: users 1 to 9, user n with n requests, the last of each denied.
+fn access_log(line: impl Fn(u64, u64, u64) -> String) -> String {
+    let users = (1..=9_u64).flat_map(|user| (1..=user).map(move |hit| (user, hit)));
+    users
+        .enumerate()
+        .map(|(second, (user, hit))| {
+            let code = if hit == user { 429 } else { 200 };
+            line(1_772_366_400 + second as u64, user, code)
+        })
+        .collect()
+}
+
+#[test]
+fn access_logs_of_envoy_and_csv_are_replayed_by_a_mapping_of_fields() {
+    let (folder, rules) = (tempfile::tempdir().expect("a folder"), user_rules(3));
+    let [json_log, csv_log] = ["access.json", "access.csv"].map(|name| folder.path().join(name));
+    let json_lines = access_log(|second, user, code| {
+        let time = jiff::Timestamp::from_second(second as i64).expect("a time");
+        json!({"start_time": time.to_string(), "x_user": user, "path": null, "response_code": code})
+            .to_string()
+            + "\n"
+    });
+    fs::write(&json_log, json_lines + "{\"start_time\":\"2026-03-01T12:00:00Z\"}\nnot JSON\n")
+        .expect("written");
+    let csv = access_log(|second, user, code| format!("{code},\"{user}\",{second}.5\n"));
+    fs::write(&csv_log, format!("response_code,x_user,start_time\n{csv}")).expect("written");
+    let mapping = ["--domain", "d", "--descriptor", "user=x_user", "--rules", text(rules.path())];
+    for (format, log, bad, unmapped) in [("json", &json_log, 1, 1), ("csv", &csv_log, 0, 0)] {
+        let replayed = report(&[&mapping[..], &["--format", format, text(log)]].concat());
+        let of = &replayed["report"];
+        assert_eq!((&of["requests"], &of["current"]["denied"]), (&json!(45), &json!(9)), "{replayed}");
+        // Of each of the users 4 to 9, three hits are admitted.
+        assert_eq!(of["proposed"]["admitted"], 1 + 2 + 7 * 3, "{format}");
+        let lines = &replayed["lines"];
+        assert_eq!((&lines["bad"], &lines["without_descriptors"]), (&json!(bad), &json!(unmapped)));
+    }
+    let wrong = replay(
+        &[
+            &["--format", "csv", "--domain", "d", "--descriptor", "user=name", "--rules", text(rules.path())]
+                [..],
+            &[text(&csv_log)],
+        ]
+        .concat(),
+    );
+    let error = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    assert_eq!(wrong.status.code(), Some(1));
+    assert!(error.contains("access.csv:1: there is no column `name`"), "{error}");
+    assert_eq!(
+        replay(&["--format", "csv", "--rules", text(rules.path()), text(&csv_log)]).status.code(),
+        Some(2)
+    );
+}
+
+#[test]
+fn a_limit_is_suggested_and_the_page_with_plots_refers_to_no_other_file() {
+    let (folder, rules) = (tempfile::tempdir().expect("a folder"), user_rules(1));
+    let [log, page] = ["access.csv", "report.html"].map(|name| folder.path().join(name));
+    let csv = access_log(|second, user, _| format!("{second},\"<script>{user}\u{202e}\"\n"));
+    fs::write(&log, format!("start_time,user\n{csv}")).expect("written");
+    let args = [
+        "--format",
+        "csv",
+        "--domain",
+        "d",
+        "--descriptor",
+        "user=user",
+        "--denied",
+        "=",
+        "--rules",
+        text(rules.path()),
+        "--suggest",
+        "user",
+        "--suggest-share",
+        "0.25",
+        "--html",
+        text(&page),
+        text(&log),
+    ];
+    let replayed = report(&args);
+    let suggestion = &replayed["suggestions"][0];
+    assert_eq!(suggestion["suggested"], json!({"requests": 7, "keys": 2, "hits": 3}), "{replayed}");
+    assert_eq!(suggestion["per_key_and_window"]["max"], 9);
+    let shown = replay(&args);
+    let shown = String::from_utf8_lossy(&shown.stdout);
+    assert!(shown.contains("d: user") && shown.contains("2 of 9 keys"), "{shown}");
+    let html = fs::read_to_string(&page).expect("written");
+    assert!(html.contains("&lt;script&gt;9") && html.contains("<polyline"), "{html}");
+    for forbidden in ["<script", "src=", "href=", "url(", "@import", "\u{202e}"] {
+        assert!(!html.contains(forbidden), "{forbidden}");
+    }
+    let unknown = replay(&["--rules", text(rules.path()), "--suggest", "usr", text(&log)]);
+    let error = String::from_utf8_lossy(&unknown.stderr);
+    assert!(error.contains("no rule with a limit has the path \"usr\"; there are user"), "{error}");
 }
 
 #[test]

@@ -18,7 +18,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("store", &["limit", "algorithm", "key", "prefetch", "sync"]),
     ("limiter", &["limit", "algorithm", "rules", "store", "sync"]),
     ("snapshot", &["limit", "algorithm", "rules", "store", "limiter", "clock"]),
-    ("replay", &["limit", "limiter", "rules", "store"]),
+    ("replay", &["limit", "algorithm", "limiter", "rules", "store"]),
     ("shared", &["limit", "algorithm", "limiter", "store", "clock", "sync"]),
     ("service", &["limit", "limiter", "clock", "rules", "store", "shared"]),
     ("config", &["limit", "algorithm", "limiter", "priority", "rules", "store", "clock", "sync"]),

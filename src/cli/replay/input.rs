@@ -1,8 +1,8 @@
-//! Decision logs as files: plain or compressed by gzip, or standard input. Bad lines are counted, and reading continues.
+//! Logs as files: plain or compressed by gzip, or standard input. Bad lines are counted, and reading continues.
 
 use crate::{
     cli::Failure,
-    replay::{Event, Line, parse_line},
+    replay::{Columns, Event, Line, LineError, Mapping, parse_line},
 };
 use flate2::bufread::MultiGzDecoder;
 use indicatif::ProgressBar;
@@ -37,6 +37,8 @@ pub(super) struct LineCounts {
     pub(super) omitted: u64,
     /// Decisions that the log states to be missing.
     pub(super) dropped: u64,
+    /// Requests of access logs to which no descriptor applies.
+    pub(super) without_descriptors: u64,
 }
 
 impl LineCounts {
@@ -53,9 +55,23 @@ pub(super) fn is_standard(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// The decisions of one log.
+/// The lines of logs.
+#[derive(Clone)]
+pub(super) enum Format {
+    /// Of the decision log.
+    Decisions,
+    /// JSON objects with fields.
+    Json(Rc<Mapping>),
+    /// Records of CSV, after a line with the names of the columns.
+    Csv(Rc<Mapping>),
+}
+
+/// The requests of one log.
 pub(super) struct LogFile {
     name: String,
+    format: Format,
+    /// None before the first line of CSV.
+    columns: Option<Columns>,
     reader: Box<dyn BufRead>,
     /// Number of the line that was read last.
     line_number: u64,
@@ -75,6 +91,7 @@ enum ReadLine {
 impl LogFile {
     pub(super) fn open(
         path: &Path,
+        format: Format,
         bar: &ProgressBar,
         counts: Rc<RefCell<LineCounts>>,
     ) -> Result<Self, Failure> {
@@ -88,7 +105,25 @@ impl LogFile {
             Box::new(file)
         };
         let reader = decompressed(bar.wrap_read(input)).map_err(failed)?;
-        Ok(Self { name, reader, line_number: 0, line: Vec::new(), counts })
+        let mut log = Self { name, format, columns: None, reader, line_number: 0, line: Vec::new(), counts };
+        if let Format::Csv(mapping) = log.format.clone() {
+            log.read_line().map_err(|error| Failure(format!("{}: {error}", log.name)))?;
+            let columns =
+                Columns::parse(&log.line).map_err(|error| Failure(format!("{}:1: {error}", log.name)))?;
+            if let [first, ..] = &*mapping.missing(&columns) {
+                return Err(Failure(format!("{}:1: there is no column `{first}`", log.name)));
+            }
+            log.columns = Some(columns);
+        }
+        Ok(log)
+    }
+
+    fn parse(&self) -> Result<Line, LineError> {
+        match (&self.format, &self.columns) {
+            (Format::Json(mapping), _) => mapping.json_line(&self.line),
+            (Format::Csv(mapping), Some(columns)) => mapping.csv_line(columns, &self.line),
+            (Format::Decisions | Format::Csv(_), _) => parse_line(&self.line),
+        }
     }
 
     fn read_line(&mut self) -> io::Result<ReadLine> {
@@ -120,8 +155,9 @@ impl LogFile {
                 }
                 ReadLine::Whole | ReadLine::Unfinished => {}
             }
-            match parse_line(&self.line) {
+            match self.parse() {
                 Ok(Line::Decision(event)) => return Ok(Some(event)),
+                Ok(Line::WithoutDescriptors) => counts.without_descriptors += 1,
                 Ok(Line::Omitted) => counts.omitted += 1,
                 Ok(Line::Dropped(count)) => counts.dropped += count,
                 Err(_) if matches!(read, ReadLine::Unfinished) || self.line.trim_ascii().is_empty() => {}

@@ -4,18 +4,24 @@ use super::input::LineCounts;
 use crate::{
     cli::table,
     limit::Timestamp,
-    replay::{Key, Keys, Report, RuleRow, Share, Side},
+    replay::{DeniedAt, Key, Keys, Report, RuleRow, Share, ShareOf, Side, Suggestion},
 };
 use serde_json::{Value, json};
 use std::time::Duration;
 
 /// Prints the report.
-pub(super) fn print(report: &Report, counts: &LineCounts, no_room: usize, as_json: bool) {
+pub(super) fn print(
+    report: &Report,
+    suggestions: &[Suggestion],
+    counts: &LineCounts,
+    no_room: usize,
+    as_json: bool,
+) {
     if as_json {
-        table::print_line(to_json(report, counts, no_room));
+        table::print_line(to_json(report, suggestions, counts, no_room));
         return;
     }
-    let current = if report.is_current_recorded { "recorded" } else { "current" };
+    let current = current_name(report);
     let span = report.first.zip(report.last).map_or(Duration::ZERO, |(first, last)| last.since(first));
     table::print_line(format_args!(
         "{} requests from {} to {} ({})\n",
@@ -28,15 +34,23 @@ pub(super) fn print(report: &Report, counts: &LineCounts, no_room: usize, as_jso
     print_shares(report, current);
     print_keys("Newly denied", report.newly_denied, &report.keys_newly_denied);
     print_keys("Newly admitted", report.newly_admitted, &report.keys_newly_admitted);
+    print_suggestions(suggestions);
     for note in notes(report, counts, no_room) {
         table::print_line(format_args!("note: {note}"));
     }
 }
 
-fn to_json(report: &Report, counts: &LineCounts, no_room: usize) -> Value {
+/// The name of the side that the proposed rules are compared with.
+pub(super) fn current_name(report: &Report) -> &'static str {
+    if report.is_current_recorded { "recorded" } else { "current" }
+}
+
+fn to_json(report: &Report, suggestions: &[Suggestion], counts: &LineCounts, no_room: usize) -> Value {
     json!({
         "report": report,
-        "lines": { "bad": counts.bad, "first_bad": counts.first_bad, "omitted": counts.omitted, "dropped": counts.dropped },
+        "suggestions": suggestions,
+        "lines": { "bad": counts.bad, "first_bad": counts.first_bad, "omitted": counts.omitted, "dropped": counts.dropped,
+            "without_descriptors": counts.without_descriptors },
         "no_room": no_room,
     })
 }
@@ -95,13 +109,64 @@ fn print_keys(title: &str, requests: u64, keys: &Keys) {
     table::print_line("");
 }
 
+fn print_suggestions(suggestions: &[Suggestion]) {
+    if suggestions.is_empty() {
+        return;
+    }
+    let mut shown = table::table([
+        "rule",
+        "limit now",
+        "denied now",
+        "suggested",
+        "denied then",
+        "hits per key and window: p50",
+        "p95",
+        "p99",
+        "max",
+    ]);
+    for suggestion in suggestions {
+        let percentiles = suggestion.per_key_and_window;
+        let window = humantime::format_duration(Duration::from_nanos(suggestion.window_ns));
+        shown.add_row([
+            plain(&limit_name(suggestion)),
+            format!("{} per {window}", suggestion.present.requests),
+            denied_text(suggestion, suggestion.present),
+            suggestion.suggested.map_or("none".into(), |at| at.requests.to_string()),
+            suggestion.suggested.map_or(String::new(), |at| denied_text(suggestion, at)),
+            percentiles.p50.to_string(),
+            percentiles.p95.to_string(),
+            percentiles.p99.to_string(),
+            percentiles.max.to_string(),
+        ]);
+    }
+    table::print_line(format_args!("{shown}\n"));
+}
+
+/// The domain and the rule, with the name of the limit if it has one.
+pub(super) fn limit_name(suggestion: &Suggestion) -> String {
+    let Suggestion { domain, rule, limit, .. } = suggestion;
+    if limit.is_empty() { format!("{domain}: {rule}") } else { format!("{domain}: {rule} ({limit})") }
+}
+
+/// `3 of 100 keys`, or of hits.
+pub(super) fn denied_text(suggestion: &Suggestion, at: DeniedAt) -> String {
+    match suggestion.of {
+        ShareOf::Keys => format!("{} of {} keys", at.keys, suggestion.keys),
+        ShareOf::Hits => format!("{} of {} hits", at.hits, suggestion.hits),
+    }
+}
+
 /// Facts that limit the meaning of the report.
-fn notes(report: &Report, counts: &LineCounts, no_room: usize) -> Vec<String> {
+pub(super) fn notes(report: &Report, counts: &LineCounts, no_room: usize) -> Vec<String> {
     let samples = report.samples;
     let all = [
         (counts.bad > 0, format!("{} lines could not be read", counts.bad)),
         (counts.dropped > 0, format!("the server dropped {} decisions, which are not in the log", counts.dropped)),
         (counts.omitted > 0, format!("{} decisions lack an omitted value and were not replayed", counts.omitted)),
+        (
+            counts.without_descriptors > 0,
+            format!("no descriptor applies to {} requests, which were not replayed", counts.without_descriptors),
+        ),
         (
             report.with_hashes > 0,
             format!(
@@ -131,21 +196,21 @@ fn notes(report: &Report, counts: &LineCounts, no_room: usize) -> Vec<String> {
 }
 
 /// `12 (3.4%)`.
-fn share_text(share: Share) -> String {
+pub(super) fn share_text(share: Share) -> String {
     format!("{} ({:.1}%)", share.denied, 100.0 * share.of_denied())
 }
 
 /// A text of a client, without control characters that a terminal would obey.
-fn plain(text: &str) -> String {
+pub(super) fn plain(text: &str) -> String {
     text.chars().map(|character| if character.is_control() { '\u{fffd}' } else { character }).collect()
 }
 
 /// RFC 3339, to the second.
-fn time(time: Timestamp) -> String {
+pub(super) fn time(time: Timestamp) -> String {
     let second = i64::try_from(time.as_nanos() / 1_000_000_000).unwrap_or(i64::MAX);
     jiff::Timestamp::from_second(second).map(|time| time.to_string()).unwrap_or_default()
 }
 
-fn whole_millis(time: Duration) -> Duration {
+pub(super) fn whole_millis(time: Duration) -> Duration {
     Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }
