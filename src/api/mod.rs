@@ -4,6 +4,7 @@
 //! protocol decides anything.
 
 pub(crate) mod channel;
+pub(crate) mod control;
 pub(crate) mod grpc;
 mod health;
 pub mod http;
@@ -14,6 +15,7 @@ mod routes;
 mod test_clock;
 mod xds;
 
+pub use control::ControlApi;
 pub use grpc::LongLivedBounds;
 pub use health::Health;
 pub use port::GrpcPort;
@@ -36,4 +38,7 @@ pub mod pb {
     pub use ratelimit::config::ratelimit::v3 as rules;
     /// The descriptor set that reflection serves.
     pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+    /// Those of the control API.
+    pub const CONTROL_DESCRIPTORS: &[u8] =
+        include_bytes!(concat!(env!("OUT_DIR"), "/control_descriptors.bin"));
 }

@@ -57,6 +57,8 @@ pub struct GrpcPort {
     long_lived: LongLivedCalls,
     /// See [`CallOrigin::peer`].
     peer: Arc<str>,
+    /// Whether routed calls need the peer.
+    needs_peer: bool,
 }
 
 /// The peer of a routed call, in the extensions of its request.
@@ -73,12 +75,18 @@ impl GrpcPort {
     ) -> Self {
         let long_lived = LongLivedCalls::new(long_lived);
         let of_tasks = Arc::new(service.clone());
-        Self { service, of_tasks, routes, message_bytes_max, long_lived, peer: Arc::default() }
+        let (peer, needs_peer) = (Arc::default(), false);
+        Self { service, of_tasks, routes, message_bytes_max, long_lived, peer, needs_peer }
     }
 
-    /// The same port for connections of this peer, if decisions have readers that learn it.
+    /// The same port, on which every call has the peer of its connection.
+    pub fn with_peers(self) -> Self {
+        Self { needs_peer: true, ..self }
+    }
+
+    /// The same port for connections of this peer, if anything reads it.
     pub fn for_peer(self: &Arc<Self>, peer: impl FnOnce() -> String) -> Arc<Self> {
-        match self.service.has_readers() {
+        match self.needs_peer || self.service.has_readers() {
             true => Arc::new(Self { peer: peer().into(), ..Self::clone(self) }),
             false => Arc::clone(self),
         }

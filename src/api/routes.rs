@@ -1,9 +1,13 @@
 //! All gRPC services on one router: rate limiting, health, reflection.
 
 use super::{
+    control::{ControlApi, GrpcControl},
     health::Health,
     pb,
-    pb::{health::health_server::HealthServer, service::rate_limit_service_server::RateLimitServiceServer},
+    pb::{
+        control::control_server::ControlServer, health::health_server::HealthServer,
+        service::rate_limit_service_server::RateLimitServiceServer,
+    },
     rls::TonicService,
 };
 use crate::service::RateLimitService;
@@ -19,8 +23,12 @@ pub struct RouteSettings {
     pub message_bytes_max: usize,
 }
 
-/// The router, and the health that it reports: NOT_SERVING until it is set.
-pub fn routes(service: RateLimitService, settings: RouteSettings) -> (Routes, Health) {
+/// The router, with the control API if there is one, and the health that it reports: NOT_SERVING until it is set.
+pub fn routes(
+    service: RateLimitService,
+    control: Option<&ControlApi>,
+    settings: RouteSettings,
+) -> (Routes, Health) {
     let health = Health::default();
     let rate_limit = RateLimitServiceServer::new(TonicService(service))
         .max_decoding_message_size(settings.message_bytes_max)
@@ -30,6 +38,11 @@ pub fn routes(service: RateLimitService, settings: RouteSettings) -> (Routes, He
     routes
         .add_service(rate_limit)
         .add_service(HealthServer::new(health.clone()).max_decoding_message_size(settings.message_bytes_max));
+    if let Some(control) = control {
+        let control = ControlServer::new(GrpcControl(control.clone()));
+        routes.add_service(control.max_decoding_message_size(settings.message_bytes_max));
+    }
+    let reflection = || reflection(control.is_some());
     let reflection_v1 = reflection().build_v1().expect("the descriptors were compiled with this crate");
     let reflection_v1alpha =
         reflection().build_v1alpha().expect("the descriptors were compiled with this crate");
@@ -39,6 +52,11 @@ pub fn routes(service: RateLimitService, settings: RouteSettings) -> (Routes, He
     (routes.routes().prepare(), health)
 }
 
-fn reflection() -> tonic_reflection::server::Builder<'static> {
-    tonic_reflection::server::Builder::configure().register_encoded_file_descriptor_set(pb::DESCRIPTORS)
+fn reflection(with_control: bool) -> tonic_reflection::server::Builder<'static> {
+    let reflection =
+        tonic_reflection::server::Builder::configure().register_encoded_file_descriptor_set(pb::DESCRIPTORS);
+    match with_control {
+        true => reflection.register_encoded_file_descriptor_set(pb::CONTROL_DESCRIPTORS),
+        false => reflection,
+    }
 }

@@ -7,6 +7,7 @@ mod call;
 mod check;
 mod completions;
 mod connection_flags;
+mod control_flags;
 mod data_dir;
 mod decision_log_flags;
 mod descriptor;

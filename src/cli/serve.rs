@@ -1,9 +1,10 @@
 //! `tidegate serve`: the server.
 
 use super::{
-    Failure, connection_flags::ConnectionFlags, data_dir::DataDir, decision_log_flags::DecisionLogFlags,
-    http_flags::HttpFlags, metrics_flags::MetricsFlags, reference_env, response_options::ResponseOptions,
-    rule_files::ReadAs, rule_flags::RuleFlags, shared_flags::SharedFlags, signals, tls_flags::TlsFlags,
+    Failure, connection_flags::ConnectionFlags, control_flags::ControlFlags, data_dir::DataDir,
+    decision_log_flags::DecisionLogFlags, http_flags::HttpFlags, metrics_flags::MetricsFlags, reference_env,
+    response_options::ResponseOptions, rule_files::ReadAs, rule_flags::RuleFlags, shared_flags::SharedFlags,
+    signals, tls_flags::TlsFlags,
 };
 use crate::{
     api::TestClock,
@@ -75,6 +76,8 @@ pub(super) struct Serve {
     tls: TlsFlags,
     #[command(flatten)]
     http: HttpFlags,
+    #[command(flatten)]
+    control: ControlFlags,
     #[command(flatten)]
     connections: ConnectionFlags,
     #[command(flatten)]
@@ -223,6 +226,7 @@ impl Serve {
             listen: self.listen.clone(),
             test_clock: None,
             decision_log: None,
+            control: self.control.settings(),
             shared_store: None,
             http_listen: self.http.http_listen.clone(),
             http: self.http.settings(),

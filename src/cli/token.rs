@@ -1,7 +1,10 @@
 //! `tidegate token`: makes a bearer token of the HTTP port.
 
 use super::Failure;
-use crate::api::http::{NewToken, TokenName};
+use crate::{
+    api::http::{NewToken, TokenName},
+    control::Role,
+};
 use clap::Args;
 use std::{fs::OpenOptions, io::Write, path::PathBuf, process::ExitCode};
 
@@ -15,11 +18,14 @@ pub(super) struct Token {
     /// File to append the line to; created if it does not exist.
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
+    /// Role in the control API (docs/control.md): read, or operate, which includes read. Without it the token has none.
+    #[arg(long)]
+    role: Option<Role>,
 }
 
 impl Token {
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
-        let token = NewToken::generate(self.name)?;
+        let token = NewToken::generate(self.name, self.role.unwrap_or_default())?;
         match &self.file {
             None => println!("token: {}\nline:  {}", token.text(), token.line()),
             Some(path) => {

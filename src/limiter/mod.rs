@@ -18,6 +18,7 @@ mod keys;
 mod plan;
 mod queue;
 mod remote;
+mod reset;
 mod service_limits;
 mod status;
 #[cfg(test)]
@@ -27,6 +28,7 @@ mod update;
 pub use class::Class;
 pub use queue::{Due, QueuePoll, Ticket, Verdict};
 pub use remote::{Denial, HeldRules, RemoteCharge, RemoteCounter, RemoteRequest, WithoutStore};
+pub use reset::ResetError;
 pub use update::{NextRules, RetiredRules, RuleUpdate};
 
 use crate::{
@@ -140,6 +142,11 @@ impl Limiter {
 }
 
 impl Pinned<'_> {
+    /// The rules of this moment.
+    pub fn rules(&self) -> &RuleSet {
+        &self.in_force.rules
+    }
+
     /// Decides one request, and charges it if it is admitted. It is never queued: hits that do not fit now are denied.
     #[inline]
     pub fn decide(&self, request: &Request<'_>, now: Timestamp) -> Decision<'_> {

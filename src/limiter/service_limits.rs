@@ -23,6 +23,15 @@ impl Pinned<'_> {
         let shards = LockedShards::lock(&self.limiter.store, &mut counters, &plan, &self.in_force.rules, now);
         of(&plan, &counters, &shards, now)
     }
+
+    /// The same for operators: with the limits of shadow rules. Limits that a rule replaces are absent.
+    pub fn counters(&self, request: &Request<'_>, now: Timestamp) -> Vec<ServiceLimit<'_>> {
+        let Some(domain) = self.in_force.rules.domain(request.domain()) else { return Vec::new() };
+        let plan = Plan::new(domain, &self.in_force.keys, request);
+        let mut counters = counters(&plan);
+        let shards = LockedShards::lock(&self.limiter.store, &mut counters, &plan, &self.in_force.rules, now);
+        limits(&plan, &counters, &shards, now, |_| true)
+    }
 }
 
 /// The limits of a plan with these counters, in the order of the request.
@@ -32,14 +41,26 @@ pub(super) fn of<'r>(
     states: &impl Counters,
     now: Timestamp,
 ) -> Vec<ServiceLimit<'r>> {
+    limits(plan, counters, states, now, |charge| {
+        !plan.descriptors[charge.descriptor as usize].reached.is_shadow()
+    })
+}
+
+/// The limits of the charges that `is_listed` selects, in the order of the request.
+fn limits<'r>(
+    plan: &Plan<'r>,
+    counters: &[PlannedCounter],
+    states: &impl Counters,
+    now: Timestamp,
+    is_listed: impl Fn(&Charge<'r>) -> bool,
+) -> Vec<ServiceLimit<'r>> {
     let mut limits: Vec<(u32, ServiceLimit<'r>)> = Vec::with_capacity(plan.charges.len());
     for counter in counters {
         for &index in &plan.by_key[counter.charges()] {
             let charge = &plan.charges[index as usize];
-            if plan.descriptors[charge.descriptor as usize].reached.is_shadow() {
-                continue;
+            if is_listed(charge) {
+                limits.push((index, service_limit(charge, &states.state(counter), now)));
             }
-            limits.push((index, service_limit(charge, &states.state(counter), now)));
         }
     }
     limits.sort_unstable_by_key(|(index, _)| *index);

@@ -11,8 +11,9 @@ use super::{
     workers::Workers,
 };
 use crate::{
-    api::{self, GrpcPort, Health, RouteSettings, http::HttpState},
+    api::{self, ControlApi, GrpcPort, Health, RouteSettings, http::HttpState},
     clock::Clock,
+    control::Control,
     service::{DecisionReader, RateLimitService},
     telemetry::{self, Traces},
     transport::{self, InheritedSockets, Listener},
@@ -26,6 +27,7 @@ const TRACES_TIMEOUT: Duration = Duration::from_secs(5);
 /// The bound ports and the services behind them.
 pub(super) struct Listening {
     service: RateLimitService,
+    control: Option<Arc<Control>>,
     health: Health,
     http: Http,
     pub(super) workers: Workers,
@@ -47,13 +49,13 @@ impl Http {
     fn start(
         settings: &Settings,
         service: &RateLimitService,
+        control: Option<ControlApi>,
+        tokens: Option<TokenFile>,
         tls: TlsOnPlaintext,
     ) -> Result<Self, ServeError> {
         let has_port = !settings.http_listen.is_empty();
-        let tokens = settings.http.token_file.as_deref().filter(|_| has_port);
-        let tokens = tokens.map(|path| TokenFile::start(path, &settings.rules.reload)).transpose()?;
         let in_force = tokens.as_ref().map(TokenFile::tokens);
-        let state = HttpState::new(service.clone(), settings.http.bounds, in_force);
+        let state = HttpState::new(service.clone(), settings.http.bounds, in_force).with_control(control);
         let port = has_port.then(|| HttpPort::start(state.clone(), tls)).transpose()?;
         Ok(Self { state, port, tokens })
     }
@@ -96,16 +98,20 @@ impl Listening {
             service.meters().start();
         }
         let routes = RouteSettings { message_bytes_max: settings.message_bytes_max };
-        let (mut routes, health) = api::routes(service.clone(), routes);
+        let tokens = settings.http.token_file.as_deref();
+        let tokens = tokens.map(|path| TokenFile::start(path, &settings.rules.reload)).transpose()?;
+        let control = settings.control.as_ref();
+        let control =
+            control.map(|control| Arc::new(Control::new(control, service.clone(), Arc::clone(clock))));
+        let of_control = tokens.as_ref().map(TokenFile::tokens);
+        let control_api = control.clone().map(|control| ControlApi::new(control, of_control));
+        let (mut routes, health) = api::routes(service.clone(), control_api.as_ref(), routes);
         if let Some(clock) = &settings.test_clock {
             routes = routes.add_service(clock.clone().service()).prepare();
         }
-        let port = Arc::new(GrpcPort::new(
-            service.clone(),
-            routes,
-            settings.message_bytes_max,
-            settings.long_lived_calls,
-        ));
+        let port =
+            GrpcPort::new(service.clone(), routes, settings.message_bytes_max, settings.long_lived_calls);
+        let port = Arc::new(if control.is_some() { port.with_peers() } else { port });
         let (drain, draining) = watch::channel(false);
         let tls_on_plaintext = tls.on_plaintext("grpc", clock);
         let workers = Workers::start(settings, clock, &port, &draining, &tls_on_plaintext)?;
@@ -117,7 +123,7 @@ impl Listening {
             let ready: Ready = Arc::new(move |accepted| dispatcher.dispatch(accepted));
             accepting.spawn(accept(listener, tls, ready));
         }
-        let http = Http::start(settings, &service, tls.on_plaintext("http", clock))?;
+        let http = Http::start(settings, &service, control_api, tokens, tls.on_plaintext("http", clock))?;
         let pushes = Pushes::start(settings, http.state.metrics(), clock)?;
         if let Some(port) = &http.port {
             for listener in http_listeners {
@@ -126,7 +132,7 @@ impl Listening {
                 accepting.spawn(accept(listener, tls, port.ready()));
             }
         }
-        Ok(Self { service, health, http, workers, tls, accepting, drain, traces, pushes })
+        Ok(Self { service, control, health, http, workers, tls, accepting, drain, traces, pushes })
     }
 
     /// Shows metrics and rules before the first rules are loaded.
@@ -148,6 +154,9 @@ impl Listening {
 
     fn show(&self, background: &Background) {
         let sources = background.sources(&self.service, self.tls.counts(), self.workers.connection_sources());
+        if let Some(control) = &self.control {
+            control.start(sources.clone());
+        }
         self.http.state.metrics().start(sources);
         self.http.state.set_config(Arc::clone(&background.config));
     }

@@ -4,6 +4,7 @@ use super::{ConnectionBounds, TlsSettings};
 use crate::{
     api::{LongLivedBounds, TestClock, XdsSettings, http::HttpBounds},
     config::{ReloadRequests, watch::WatchSettings},
+    control::ControlSettings,
     http2::Http2Settings,
     limit::RequestLimits,
     rules::{LoadOptions, RuleFilePaths, Source},
@@ -39,6 +40,8 @@ pub struct Settings {
     pub response_options: ResponseOptions,
     /// The figures for metrics.
     pub meters: MeterSettings,
+    /// The control API; none if it is off.
+    pub control: Option<ControlSettings>,
     /// The store of shared counters, if there is one.
     pub shared_store: Option<SharedStore>,
     /// Push of metrics to statsd, if any.
@@ -64,7 +67,10 @@ pub struct Settings {
 impl Settings {
     /// Whether anything reads the metrics; else nothing is counted.
     pub(super) fn is_measured(&self) -> bool {
-        !self.http_listen.is_empty() || self.statsd.is_some() || self.otlp_metrics.is_some()
+        !self.http_listen.is_empty()
+            || self.control.is_some()
+            || self.statsd.is_some()
+            || self.otlp_metrics.is_some()
     }
 }
 

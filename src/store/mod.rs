@@ -7,6 +7,7 @@
 mod capacity;
 mod copy;
 mod counter;
+mod removal;
 mod search;
 mod shard;
 mod table;

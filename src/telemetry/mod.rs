@@ -13,5 +13,6 @@ pub use exposition::MetricsFormat;
 pub use logging::{LogFormat, start_logging, switch_log_level};
 pub use metrics::{
     ConnectionSources, Metrics, OtlpMetrics, OtlpSettings, Sources, Statsd, StatsdFormat, StatsdSettings,
+    resident_bytes,
 };
 pub use traces::{Traces, TracesError, propagators};

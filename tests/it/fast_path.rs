@@ -52,7 +52,7 @@ async fn port(options: ResponseOptions) -> Arc<GrpcPort> {
     let limits = RequestLimits { descriptors_max: 3, entries_max: 3, text_bytes_max: 100 };
     let service =
         RateLimitService::new(Arc::new(limiter(RULES)), clock, limits).with_response_options(options);
-    let (routes, _) = routes(service.clone(), RouteSettings { message_bytes_max: MESSAGE_BYTES_MAX });
+    let (routes, _) = routes(service.clone(), None, RouteSettings { message_bytes_max: MESSAGE_BYTES_MAX });
     Arc::new(GrpcPort::new(service, routes, MESSAGE_BYTES_MAX, LongLivedBounds::default()))
 }
 

@@ -8,6 +8,7 @@ mod clock_changes;
 mod commands;
 mod connection_metrics;
 mod connections;
+mod control;
 mod decision_log;
 mod deploy;
 mod explain;

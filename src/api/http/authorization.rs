@@ -37,7 +37,7 @@ pub(super) async fn require_token(State(state): State<HttpState>, request: Reque
 
 /// The credentials of the scheme `Bearer`, whose name is case-insensitive. None if there are several headers: which of them
 /// counts is not defined.
-fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
+pub(in crate::api) fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let (value, None) = (values.next()?.as_bytes(), values.next()) else { return None };
     let (scheme, token) = value.split_at_checked("Bearer ".len())?;

@@ -5,6 +5,7 @@
 
 mod authorization;
 mod connection;
+mod control;
 mod json;
 mod operators;
 mod probes;
@@ -13,11 +14,12 @@ mod timed_stream;
 mod tokens;
 mod whole_body;
 
+pub(in crate::api) use authorization::bearer_token;
 pub(crate) use connection::serve_connection;
 pub(crate) use timed_stream::Progress;
 pub use tokens::{NewToken, TokenName, Tokens, TokensError};
 
-use crate::{config::Config, service::RateLimitService, telemetry::Metrics};
+use crate::{api::ControlApi, config::Config, service::RateLimitService, telemetry::Metrics};
 use arc_swap::ArcSwap;
 use axum::{
     Router,
@@ -74,6 +76,8 @@ pub struct HttpState {
     is_serving: Arc<AtomicBool>,
     /// The rules; none until the counters are restored.
     config: Arc<OnceLock<Arc<Config>>>,
+    /// None if the control API is off.
+    control: Option<ControlApi>,
 }
 
 impl HttpState {
@@ -86,7 +90,13 @@ impl HttpState {
             metrics: Arc::default(),
             is_serving: Arc::default(),
             config: Arc::default(),
+            control: None,
         }
+    }
+
+    /// The same state with the control API.
+    pub fn with_control(self, control: Option<ControlApi>) -> Self {
+        Self { control, ..self }
     }
 
     /// The metrics.
@@ -147,10 +157,17 @@ pub fn router(state: HttpState) -> Router {
     // A layer added later is passed earlier: the token is checked before the body is received.
     let whole_body = middleware::from_fn_with_state(state.clone(), whole_body::receive);
     let token = middleware::from_fn_with_state(state.clone(), authorization::require_token);
+    let is_controlled = state.control.is_some();
+    // Its callers are checked where it is called: they need a role.
+    let control = match is_controlled {
+        true => Router::new().route(control::PATH, post(control::call)).route_layer(whole_body.clone()),
+        false => Router::new(),
+    };
     routes(Access::Token)
         .route_layer(whole_body.clone())
         .route_layer(token)
         .merge(routes(Access::Open).route_layer(whole_body))
+        .merge(control)
         .layer(DefaultBodyLimit::disable())
         .fallback(not_found)
         .with_state(state)

@@ -1,8 +1,9 @@
-//! Bearer tokens and their file: a line `NAME:SHA-256` for each token, as `tidegate token` writes it.
+//! Bearer tokens and their file: a line `NAME:SHA-256` or `NAME:SHA-256:ROLE` for each token, as `tidegate token` writes it.
 //!
 //! The file has hashes alone: who reads it learns no token. A token is 32 random bytes, so that a plain hash cannot be reversed
 //! by guessing.
 
+use crate::control::Role;
 use sha2::{Digest, Sha256};
 use std::{fmt, str::FromStr};
 use subtle::ConstantTimeEq;
@@ -17,7 +18,15 @@ type Hash = [u8; 32];
 
 /// The tokens of a file; at least one.
 #[derive(Debug)]
-pub struct Tokens(Vec<(TokenName, Hash)>);
+pub struct Tokens(Vec<Token>);
+
+#[derive(Debug)]
+struct Token {
+    name: TokenName,
+    hash: Hash,
+    /// In the control API.
+    role: Role,
+}
 
 /// The name of a token: 1 to 64 of `A-Z a-z 0-9 . _ -`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -26,6 +35,7 @@ pub struct TokenName(String);
 /// A token that was just made. Its text is not stored anywhere.
 pub struct NewToken {
     name: TokenName,
+    role: Role,
     text: String,
 }
 
@@ -36,14 +46,14 @@ pub struct TokensError(Vec<(usize, String)>);
 impl Tokens {
     /// Parses a file. Empty lines and lines that begin with `#` are skipped.
     pub fn parse(text: &str) -> Result<Self, TokensError> {
-        let (mut tokens, mut errors) = (Vec::<(TokenName, Hash)>::new(), Vec::new());
+        let (mut tokens, mut errors) = (Vec::<Token>::new(), Vec::new());
         for (number, line) in (1..).zip(text.lines()) {
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
             match parse_line(line) {
-                Ok((name, _)) if tokens.iter().any(|(other, _)| *other == name) => {
+                Ok(Token { name, .. }) if tokens.iter().any(|other| other.name == name) => {
                     errors.push((number, format!("the name {name} occurs twice; choose another")));
                 }
                 Ok(token) => tokens.push(token),
@@ -56,13 +66,18 @@ impl Tokens {
         if errors.is_empty() { Ok(Self(tokens)) } else { Err(TokensError(errors)) }
     }
 
-    /// The name of a token. The time does not depend on which one it is, or how much of one it resembles.
+    /// The name of a token.
     pub(super) fn name_of(&self, token: &[u8]) -> Option<&str> {
+        self.find(token).map(|(name, _)| name)
+    }
+
+    /// The name and the role of a token. The time does not depend on which one it is, or how much of one it resembles.
+    pub(in crate::api) fn find(&self, token: &[u8]) -> Option<(&str, Role)> {
         let hash = hash(token);
         let mut found = None;
-        for (name, expected) in &self.0 {
+        for Token { name, hash: expected, role } in &self.0 {
             if bool::from(hash.ct_eq(expected)) {
-                found = Some(&*name.0);
+                found = Some((&*name.0, *role));
             }
         }
         found
@@ -76,10 +91,10 @@ impl Tokens {
 
 impl NewToken {
     /// Makes a token.
-    pub fn generate(name: TokenName) -> Result<Self, getrandom::Error> {
+    pub fn generate(name: TokenName, role: Role) -> Result<Self, getrandom::Error> {
         let mut bytes = [0; TOKEN_BYTES];
         getrandom::fill(&mut bytes)?;
-        Ok(Self { name, text: format!("{PREFIX}{}", to_hex(&bytes)) })
+        Ok(Self { name, role, text: format!("{PREFIX}{}", to_hex(&bytes)) })
     }
 
     /// The text that a client sends.
@@ -89,7 +104,8 @@ impl NewToken {
 
     /// Its line in the token file.
     pub fn line(&self) -> String {
-        format!("{}:{}", self.name, to_hex(&hash(self.text.as_bytes())))
+        let line = format!("{}:{}", self.name, to_hex(&hash(self.text.as_bytes())));
+        if self.role == Role::None { line } else { format!("{line}:{}", self.role) }
     }
 }
 
@@ -101,15 +117,19 @@ fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn parse_line(line: &str) -> Result<(TokenName, Hash), String> {
+fn parse_line(line: &str) -> Result<Token, String> {
     let form = "write NAME:SHA-256, as `tidegate token NAME` prints it";
     let (name, digits) = line.split_once(':').ok_or(form)?;
     let name = name.trim().parse::<TokenName>()?;
+    let (digits, role) = match digits.split_once(':') {
+        Some((digits, role)) => (digits, role.trim().parse()?),
+        None => (digits, Role::None),
+    };
     let hash = hash_of_hex(digits.trim()).ok_or_else(|| {
         // The line may hold a token by mistake, and errors are logged.
         format!("the text after the colon is not 64 hexadecimal digits; {form}")
     })?;
-    Ok((name, hash))
+    Ok(Token { name, hash, role })
 }
 
 fn hash_of_hex(digits: &str) -> Option<Hash> {
@@ -159,7 +179,7 @@ mod tests {
     use super::*;
 
     fn new(name: &str) -> NewToken {
-        NewToken::generate(name.parse().unwrap()).unwrap()
+        NewToken::generate(name.parse().unwrap(), Role::None).unwrap()
     }
 
     #[test]
@@ -179,6 +199,16 @@ mod tests {
             assert_eq!(tokens.name_of(wrong.as_bytes()), None, "{wrong}");
         }
         assert!(!file.contains(one.text()) && one.text() != other.text());
+    }
+
+    #[test]
+    fn the_role_of_a_token_follows_its_hash() {
+        let operator = NewToken::generate("op".parse().unwrap(), Role::Operate).unwrap();
+        let file = format!("{}\n{}", operator.line(), new("plain").line());
+        let tokens = Tokens::parse(&file).unwrap();
+        assert_eq!(tokens.find(operator.text().as_bytes()), Some(("op", Role::Operate)));
+        let error = Tokens::parse(&file.replace(":operate", ":admin")).unwrap_err();
+        assert_eq!(error.to_string(), "line 1: the role is neither read nor operate");
     }
 
     #[test]

@@ -304,6 +304,23 @@ impl<T: Default> Table<T> {
         Swept { dropped, finished }
     }
 
+    /// Removes a key; whether it was there.
+    pub(super) fn remove(&mut self, key: Key) -> bool {
+        let number = self.page_of(key);
+        let page = &mut self.pages[number];
+        let position = page.position(key);
+        position.map(|slot| page.swap_remove(slot)).is_some()
+    }
+
+    /// Drops what `keep` rejects from the pages from `from` on, [`PAGES_VISITED_MAX`] of them; returns how many were dropped,
+    /// and the next page, if there is one.
+    pub(super) fn retain(&mut self, from: usize, keep: impl Fn(&T) -> bool) -> (usize, Option<usize>) {
+        let end = self.pages.len().min(from.saturating_add(PAGES_VISITED_MAX));
+        let pages = self.pages.get_mut(from..end).unwrap_or_default();
+        let dropped = pages.iter_mut().map(|page| page.retain(&keep)).sum();
+        (dropped, (end < self.pages.len()).then_some(end))
+    }
+
     /// Counts every page as unchanged.
     pub(super) fn mark_unchanged(&mut self) {
         self.pages.iter_mut().for_each(|page| page.changed = false);

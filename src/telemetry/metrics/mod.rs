@@ -14,6 +14,7 @@ mod tls;
 
 pub use connections::ConnectionSources;
 pub use otlp::{OtlpMetrics, OtlpSettings};
+pub use process::resident_bytes;
 pub use statsd::{Statsd, StatsdFormat, StatsdSettings};
 
 use self::{page::Page, sink::Sink, text::TextSink};

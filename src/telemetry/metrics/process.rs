@@ -16,6 +16,12 @@ struct Figures {
     start_seconds: f64,
 }
 
+/// Memory of the process that is in RAM.
+pub fn resident_bytes() -> Option<u64> {
+    let read = |path| fs::read_to_string(path).ok();
+    Some(figures(&read("/proc/self/stat")?, &read("/proc/self/status")?)?.resident_bytes)
+}
+
 impl Page<'_> {
     pub(super) fn process(&mut self) -> fmt::Result {
         let read = |path| fs::read_to_string(path).ok();

@@ -40,6 +40,7 @@ impl InProcess {
         let settings = Settings {
             test_clock: None,
             decision_log: None,
+            control: None,
             shared_store: None,
             listen: vec![ListenAddress::Unix(socket.clone())],
             http_listen: Vec::new(),

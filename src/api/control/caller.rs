@@ -1,0 +1,43 @@
+//! The callers of the control API: their tokens and their roles.
+
+use super::{error::Error, role_of};
+use crate::{
+    api::http::{Tokens, bearer_token},
+    control::{Caller, Control, Role},
+};
+use arc_swap::ArcSwap;
+use http::HeaderMap;
+use std::sync::Arc;
+
+/// The control API, as both protocols call it. Clones share everything.
+#[derive(Clone)]
+pub struct ControlApi {
+    pub(super) control: Arc<Control>,
+    /// None if there are no tokens.
+    tokens: Option<Arc<ArcSwap<Tokens>>>,
+}
+
+impl ControlApi {
+    /// The API of this server, for callers with these tokens.
+    pub fn new(control: Arc<Control>, tokens: Option<Arc<ArcSwap<Tokens>>>) -> Self {
+        Self { control, tokens }
+    }
+
+    /// The caller, if it may call the method.
+    pub(in crate::api) fn admit(
+        &self,
+        headers: &HeaderMap,
+        peer: &str,
+        method: &str,
+    ) -> Result<Caller, Error> {
+        let needs = role_of(method);
+        let tokens = self.tokens.as_ref().map(|tokens| tokens.load());
+        let token = tokens.as_ref().and_then(|tokens| tokens.find(bearer_token(headers)?));
+        let access = self.control.access();
+        let caller = access.admit(token, peer, needs.unwrap_or(Role::Read), self.control.now())?;
+        match needs {
+            Some(_) => Ok(caller),
+            None => Err(Error::not_found(format!("there is no method {method:?}"))),
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Conversions between messages of the control API and values of the server.
+
+use super::error::Error;
+use crate::{
+    api::pb::control as pb,
+    limit::{self, Hits, Request, RequestLimits, Reset, Timestamp},
+};
+use std::time::Duration;
+
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
+
+pub(super) fn timestamp(time: Timestamp) -> prost_types::Timestamp {
+    let nanos = time.as_nanos();
+    let seconds = (nanos / NANOS_PER_SECOND) as i64;
+    prost_types::Timestamp { seconds, nanos: (nanos % NANOS_PER_SECOND) as i32 }
+}
+
+pub(super) fn duration(time: Duration) -> prost_types::Duration {
+    // The longest that the JSON mapping of protobuf can express: ten thousand years.
+    const SECONDS_MAX: u64 = 315_576_000_000;
+    let seconds = time.as_secs().min(SECONDS_MAX) as i64;
+    prost_types::Duration { seconds, nanos: time.subsec_nanos() as i32 }
+}
+
+/// None for never, and for an unknown time.
+pub(super) fn reset(reset: Option<Reset>) -> Option<prost_types::Duration> {
+    match reset? {
+        Reset::After(wait) => Some(duration(wait)),
+        Reset::Never => None,
+    }
+}
+
+pub(super) fn code(code: limit::Code) -> pb::Code {
+    match code {
+        limit::Code::Ok => pb::Code::Ok,
+        limit::Code::OverLimit => pb::Code::OverLimit,
+    }
+}
+
+/// A request with these descriptors, or which field of the message is wrong.
+pub(super) fn request<'m>(
+    domain: &'m str,
+    descriptors: &'m [pb::Descriptor],
+    hits: Hits,
+    limits: &RequestLimits,
+) -> Result<Request<'m>, Error> {
+    let mut request = Request::new(domain);
+    for descriptor in descriptors.iter().take(limits.descriptors_max + 1) {
+        let entry = |entry: &'m pb::Entry| limit::Entry { key: &entry.key, value: &entry.value };
+        let entries = descriptor.entries.iter().map(entry).collect();
+        request.push(limit::Descriptor { entries, limit: None, hits });
+    }
+    request.checked(limits).map_err(|error| {
+        // The messages begin with the path of the field.
+        let text = error.to_string();
+        let (field, message) = text.split_once(' ').unwrap_or(("", &text));
+        Error::invalid(field, message)
+    })
+}
+
+/// The status of a descriptor.
+pub(super) fn status(status: &limit::Status<'_>) -> pb::DescriptorStatus {
+    let limit = status.limit.as_ref();
+    pb::DescriptorStatus {
+        code: code(status.code).into(),
+        rule: status.rule.map_or_else(String::new, |rule| rule.path.to_string()),
+        name: limit.map_or_else(String::new, |limit| limit.name.to_owned()),
+        requests: limit.map_or(0, |limit| limit.requests),
+        window: limit.map(|limit| duration(limit.window.duration())),
+        remaining: status.remaining,
+        reset_after: reset(status.reset),
+        never: status.reset == Some(Reset::Never),
+    }
+}

@@ -1,0 +1,224 @@
+//! Requests and their counters: `Explain`, `Peek`, `ListCounters`, `Reset`, `GiveBack`.
+
+use super::{
+    caller::ControlApi,
+    convert::{code, duration, request, reset, status},
+    error::Error,
+};
+use crate::{
+    api::pb::control as pb,
+    control::Caller,
+    limit::{Hits, Request, ServiceLimit},
+    limiter::{Pinned, ResetError},
+    rules::{Applied, AppliedLimit, ExplainedDescriptor, RuleSet},
+    service::CallOrigin,
+};
+use std::{num::NonZeroU64, time::Duration};
+use tonic::Code as StatusCode;
+
+impl ControlApi {
+    pub(super) async fn explain(
+        &self,
+        _: &Caller,
+        message: pb::ExplainRequest,
+    ) -> Result<pb::ExplainResponse, Error> {
+        let limits = self.control.service().request_limits();
+        let peek = request(&message.domain, &message.descriptors, Hits::Peek, limits)?;
+        let (code, statuses) = self.peek_now(&peek).await?;
+        let limiter = self.control.limiter().ok_or_else(Error::starting)?;
+        let pinned = limiter.pin();
+        let applied = applied(pinned.rules(), &peek)?;
+        let counters = pinned.counters(&peek, self.control.now());
+        let explained = |(index, (applied, status)): (usize, (&Applied<'_>, &pb::DescriptorStatus))| {
+            let of_descriptor = counters.iter().filter(|counter| counter.descriptor == index);
+            let rule = applied.rule();
+            pb::ExplainedDescriptor {
+                steps: applied.matching.iter().flat_map(|matching| &matching.steps).map(step).collect(),
+                outcome: applied.matching.as_ref().map_or_else(String::new, |it| it.outcome.to_string()),
+                rule: rule.map_or_else(String::new, |rule| rule.info.path.to_string()),
+                declared_at: rule.map_or_else(String::new, |rule| rule.origin.to_string()),
+                unlimited: rule.is_some_and(|rule| rule.unlimited),
+                shadow_mode: applied.is_shadow(),
+                quota_mode: applied.is_quota(),
+                counters: counters_of(pinned.rules(), applied, of_descriptor),
+                override_id: String::new(),
+                block_id: String::new(),
+                code: status.code,
+            }
+        };
+        let descriptors = applied.iter().zip(&statuses).enumerate().map(explained).collect();
+        Ok(pb::ExplainResponse { code, descriptors })
+    }
+
+    pub(super) async fn peek(&self, _: &Caller, message: pb::PeekRequest) -> Result<pb::PeekResponse, Error> {
+        let limits = self.control.service().request_limits();
+        let peek = request(&message.domain, &message.descriptors, Hits::Peek, limits)?;
+        let (code, statuses) = self.peek_now(&peek).await?;
+        Ok(pb::PeekResponse { code, statuses })
+    }
+
+    /// The decision on a request without hits. It is not counted as a decision, unless a shared store makes it.
+    async fn peek_now(&self, peek: &Request<'_>) -> Result<(i32, Vec<pb::DescriptorStatus>), Error> {
+        let limiter = self.control.limiter().ok_or_else(Error::starting)?;
+        {
+            let pinned = limiter.pin();
+            let Some(domain) = pinned.rules().domain(peek.domain()) else {
+                return Err(unknown_domain(pinned.rules(), peek.domain()));
+            };
+            if !domain.is_shared() {
+                let decision = pinned.decide(peek, self.control.now());
+                return Ok((code(decision.code).into(), decision.statuses.iter().map(status).collect()));
+            }
+        }
+        self.decide(peek).await
+    }
+
+    /// Decides a request as that of a client.
+    async fn decide(&self, request: &Request<'_>) -> Result<(i32, Vec<pb::DescriptorStatus>), Error> {
+        let decided =
+            self.control.service().decide(request, CallOrigin::default(), Duration::ZERO, |decision| {
+                (code(decision.code).into(), decision.statuses.iter().map(status).collect())
+            });
+        decided.await.map_err(|_| Error::starting())
+    }
+
+    pub(super) async fn list_counters(
+        &self,
+        _: &Caller,
+        message: pb::ListCountersRequest,
+    ) -> Result<pb::ListCountersResponse, Error> {
+        let limits = self.control.service().request_limits();
+        let peek = request(&message.domain, &message.descriptors, Hits::Peek, limits)?;
+        let limiter = self.control.limiter().ok_or_else(Error::starting)?;
+        let pinned = limiter.pin();
+        let applied = applied(pinned.rules(), &peek)?;
+        let counters = counters_now(&pinned, &peek, self)?;
+        let of = |(index, (descriptor, applied)): (usize, (&pb::Descriptor, &Applied<'_>))| {
+            let of_descriptor = counters.iter().filter(|counter| counter.descriptor == index);
+            pb::DescriptorCounters {
+                descriptor: Some(descriptor.clone()),
+                rule: applied.rule().map_or_else(String::new, |rule| rule.info.path.to_string()),
+                counters: counters_of(pinned.rules(), applied, of_descriptor),
+            }
+        };
+        let descriptors = message.descriptors.iter().zip(&applied).enumerate().map(of).collect();
+        Ok(pb::ListCountersResponse { descriptors })
+    }
+
+    pub(super) async fn reset(
+        &self,
+        _: &Caller,
+        message: pb::ResetRequest,
+    ) -> Result<pb::ResetResponse, Error> {
+        let pb::ResetRequest { domain, descriptors, rule, reason: _ } = message;
+        let limiter = self.control.limiter().ok_or_else(Error::starting)?.clone();
+        if descriptors.is_empty() {
+            // On a thread of its own: reading every counter takes longer than other calls should wait.
+            let removed = tokio::task::spawn_blocking(move || {
+                let path = (!rule.is_empty()).then_some(&*rule);
+                let removed = limiter.pin().reset_rule(&domain, path);
+                removed.map_err(|error| not_reset(error, limiter.pin().rules(), &domain))
+            });
+            let removed =
+                removed.await.map_err(|_| Error::new(StatusCode::Internal, "the reset failed"))??;
+            return Ok(pb::ResetResponse { counters: removed as u64 });
+        }
+        if !rule.is_empty() {
+            return Err(Error::invalid("rule", "is given beside descriptors; leave one of both out"));
+        }
+        let limits = self.control.service().request_limits();
+        let request = request(&domain, &descriptors, Hits::Peek, limits)?;
+        let pinned = limiter.pin();
+        let removed = pinned.reset(&request).map_err(|error| not_reset(error, pinned.rules(), &domain))?;
+        Ok(pb::ResetResponse { counters: removed as u64 })
+    }
+
+    pub(super) async fn give_back(
+        &self,
+        _: &Caller,
+        message: pb::GiveBackRequest,
+    ) -> Result<pb::GiveBackResponse, Error> {
+        let hits = NonZeroU64::new(message.hits.into()).unwrap_or(NonZeroU64::MIN);
+        let limits = self.control.service().request_limits();
+        let request = request(&message.domain, &message.descriptors, Hits::GiveBack(hits), limits)?;
+        {
+            let limiter = self.control.limiter().ok_or_else(Error::starting)?;
+            applied(limiter.pin().rules(), &request)?;
+        }
+        let (_, statuses) = self.decide(&request).await?;
+        Ok(pb::GiveBackResponse { statuses })
+    }
+}
+
+/// How the rules apply to a request.
+fn applied<'r>(rules: &'r RuleSet, request: &Request<'_>) -> Result<Vec<Applied<'r>>, Error> {
+    let domain = rules.domain(request.domain()).ok_or_else(|| unknown_domain(rules, request.domain()))?;
+    let descriptors = request.descriptors().iter();
+    let descriptors: Vec<_> = descriptors
+        .map(|descriptor| ExplainedDescriptor { entries: &descriptor.entries, own_limit: descriptor.limit })
+        .collect();
+    Ok(domain.explain_request(&descriptors))
+}
+
+fn counters_now<'p>(
+    pinned: &'p Pinned<'_>,
+    request: &Request<'_>,
+    api: &ControlApi,
+) -> Result<Vec<ServiceLimit<'p>>, Error> {
+    if pinned.rules().domain(request.domain()).is_some_and(|domain| domain.is_shared()) {
+        return Err(not_reset(ResetError::Shared, pinned.rules(), request.domain()));
+    }
+    Ok(pinned.counters(request, api.control.now()))
+}
+
+fn unknown_domain(rules: &RuleSet, domain: &str) -> Error {
+    const NAMES_MAX: usize = 8;
+    let known: Vec<&str> = rules.domains().map(|domain| domain.name()).take(NAMES_MAX).collect();
+    Error::not_found(format!("no rules for the domain {domain:?}; domains with rules: {}", known.join(", ")))
+}
+
+fn not_reset(error: ResetError, rules: &RuleSet, domain: &str) -> Error {
+    match error {
+        ResetError::UnknownDomain => unknown_domain(rules, domain),
+        ResetError::UnknownRule => {
+            Error::not_found("the domain has no rule of this path; ListRules lists them")
+        }
+        ResetError::Queues | ResetError::Shared => {
+            Error::new(StatusCode::FailedPrecondition, error.to_string())
+        }
+    }
+}
+
+fn step(step: &crate::rules::Step<'_>) -> pb::Step {
+    pb::Step {
+        entry: Some(pb::Entry { key: step.key.clone(), value: step.value.clone() }),
+        matched: step.matched.to_string(),
+        declared_at: step.rule.origin.to_string(),
+    }
+}
+
+/// The limits of a descriptor, with the counters of those that apply.
+fn counters_of<'c>(
+    rules: &RuleSet,
+    applied: &Applied<'_>,
+    mut counters: impl Iterator<Item = &'c ServiceLimit<'c>>,
+) -> Vec<pb::Counter> {
+    let one = |AppliedLimit { limit, replaced_by }: &AppliedLimit<'_>| {
+        // Both are in the order of the rule.
+        let counter = if replaced_by.is_none() { counters.next() } else { None };
+        pb::Counter {
+            limit: rules.limit_name(limit).limit.to_string(),
+            name: limit.name.to_string(),
+            requests: limit.requests,
+            window: Some(duration(limit.window.duration())),
+            algorithm: limit.algorithm.name().to_owned(),
+            used: counter.map_or(0, |counter| counter.quota - counter.available),
+            remaining: counter.map_or(0, |counter| counter.available),
+            reset_after: counter
+                .filter(|counter| counter.available < counter.quota)
+                .and_then(|counter| reset(Some(counter.effective_window))),
+            replaced_by: replaced_by.map_or_else(String::new, |rule| rule.info.path.to_string()),
+        }
+    };
+    applied.limits.iter().map(one).collect()
+}

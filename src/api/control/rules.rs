@@ -1,0 +1,137 @@
+//! `ListRules`: the rules in force with hits and rates.
+
+use super::{caller::ControlApi, convert::duration, error::Error};
+use crate::{
+    api::pb::control as pb,
+    control::{Caller, HitCounts, Rates},
+    rules::{Rule, RuleLimit, RuleSet},
+};
+use std::{sync::Arc, time::Duration};
+use tonic::Code;
+
+const PAGE_MAX: usize = 1_000;
+
+/// Time between the two readings of a first call.
+const READING_INTERVAL: Duration = Duration::from_millis(600);
+
+impl ControlApi {
+    pub(super) async fn list_rules(
+        &self,
+        _: &Caller,
+        message: pb::ListRulesRequest,
+    ) -> Result<pb::ListRulesResponse, Error> {
+        let start = page_start(&message.page_token)?;
+        let rules = self.control.limiter().ok_or_else(Error::starting)?.rules();
+        let control = Arc::clone(&self.control);
+        let failed = |_| Error::new(Code::Internal, "the rules could not be read");
+        // On a thread of its own: a hundred thousand rules take longer than other calls should wait.
+        let rates = tokio::task::spawn_blocking(move || control.rates()).await.map_err(failed)?;
+        let rates = match rates {
+            Some(rates) => Some(rates),
+            None => {
+                tokio::time::sleep(READING_INTERVAL).await;
+                let control = Arc::clone(&self.control);
+                tokio::task::spawn_blocking(move || control.rates()).await.map_err(failed)?
+            }
+        };
+        tokio::task::spawn_blocking(move || page(&rules, rates.as_ref(), &message, start))
+            .await
+            .map_err(failed)
+    }
+}
+
+/// Where a page starts.
+pub(super) fn page_start(token: &str) -> Result<usize, Error> {
+    match token {
+        "" => Ok(0),
+        token => token.parse().map_err(|_| Error::invalid("page_token", "is not from a response before")),
+    }
+}
+
+/// The number of items of a page.
+pub(super) fn page_size(size: u32, max: usize) -> usize {
+    if size == 0 { max } else { (size as usize).min(max) }
+}
+
+fn page(
+    rules: &RuleSet,
+    rates: Option<&Rates>,
+    message: &pb::ListRulesRequest,
+    start: usize,
+) -> pb::ListRulesResponse {
+    let domains =
+        rules.domains().filter(|domain| message.domain.is_empty() || domain.name() == message.domain);
+    let selected: Vec<(&str, &Rule)> = domains
+        .flat_map(|domain| domain.rules().into_iter().map(|rule| (domain.name(), rule)))
+        .filter(|(_, rule)| rule.info.path.contains(&message.contains))
+        .collect();
+    let size = page_size(message.page_size, PAGE_MAX);
+    let end = start.saturating_add(size).min(selected.len());
+    let page = selected.get(start..end).unwrap_or_default();
+    pb::ListRulesResponse {
+        rules: page.iter().map(|(domain, rule)| to_message(rules, rates, domain, rule)).collect(),
+        next_page_token: if end < selected.len() { end.to_string() } else { String::new() },
+        total: selected.len() as u32,
+    }
+}
+
+fn to_message(rules: &RuleSet, rates: Option<&Rates>, domain: &str, rule: &Rule) -> pb::Rule {
+    pb::Rule {
+        domain: domain.to_owned(),
+        rule: rule.info.path.to_string(),
+        depth: depth(&rule.info.path),
+        limits: rule.limits.iter().map(|limit| limit_to_message(rules, rates, limit)).collect(),
+        unlimited: rule.unlimited,
+        shadow_mode: rule.shadow,
+        quota_mode: rule.info.quota,
+        declared_at: rule.origin.to_string(),
+    }
+}
+
+/// The number of arrows in a path outside quotes.
+fn depth(path: &str) -> u32 {
+    let (mut depth, mut is_quoted, mut is_escaped) = (0, false, false);
+    for character in path.chars() {
+        match character {
+            _ if is_escaped => is_escaped = false,
+            '\\' if is_quoted => is_escaped = true,
+            '"' => is_quoted = !is_quoted,
+            '→' if !is_quoted => depth += 1,
+            _ => {}
+        }
+    }
+    depth
+}
+
+fn limit_to_message(rules: &RuleSet, rates: Option<&Rates>, limit: &RuleLimit) -> pb::Limit {
+    let hits = rates.and_then(|rates| rates.hits.get(&limit.series)).copied().unwrap_or_default();
+    pb::Limit {
+        limit: rules.limit_name(limit).limit.to_string(),
+        name: limit.name.to_string(),
+        requests: limit.requests,
+        window: Some(duration(limit.window.duration())),
+        algorithm: limit.algorithm.name().to_owned(),
+        rates: rates.map(|rates| {
+            let [admitted, denied, shadow_denied] = rates.of(limit.series);
+            pb::Rates { admitted, denied, shadow_denied }
+        }),
+        hits: Some(counts(hits)),
+    }
+}
+
+pub(super) fn counts(hits: HitCounts) -> pb::Counts {
+    let HitCounts { admitted, denied, shadow_denied } = hits;
+    pb::Counts { admitted, denied, shadow_denied }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrows_within_quotes_are_no_levels() {
+        assert_eq!(depth("user"), 0);
+        assert_eq!(depth("plan=gold → user → path"), 2);
+        assert_eq!(depth(r#""a → b"="c \" → d" → e"#), 1);
+    }
+}

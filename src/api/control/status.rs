@@ -1,0 +1,149 @@
+//! `Status`: the server, its rules and its counters.
+
+use super::{caller::ControlApi, convert::timestamp, error::Error, rules::counts};
+use crate::{
+    api::pb::control as pb,
+    config::{LoadResult, RulesStatus},
+    control::{Caller, HitCounts, Role},
+    limit::{Code, SeriesId, Timestamp},
+    rules::RuleSet,
+    service::Histogram,
+    telemetry::resident_bytes,
+};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::Arc,
+};
+
+impl ControlApi {
+    pub(super) async fn status(
+        &self,
+        caller: &Caller,
+        _: pb::StatusRequest,
+    ) -> Result<pb::StatusResponse, Error> {
+        let control = Arc::clone(&self.control);
+        let sources = control.sources().ok_or_else(Error::starting)?.clone();
+        let failed = |_| Error::new(tonic::Code::Internal, "the figures could not be read");
+        let (control, rules) = (Arc::clone(&self.control), sources.limiter.rules());
+        let domains = tokio::task::spawn_blocking(move || domains(&rules, &control.hits()));
+        let totals = sources.meters.decisions().totals();
+        let store = sources.limiter.store();
+        Ok(pb::StatusResponse {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            now: Some(timestamp(self.control.now())),
+            started: Some(timestamp(self.control.started())),
+            actor: caller.actor.clone(),
+            role: role(caller.role).into(),
+            decisions: Some(pb::Counts {
+                admitted: totals.admitted,
+                denied: totals.denied,
+                shadow_denied: 0,
+            }),
+            domains: domains.await.map_err(failed)?,
+            counters: Some(pb::CountersStatus {
+                count: store.counters() as u64,
+                count_max: store.counters_max() as u64,
+                memory_bytes: resident_bytes().unwrap_or(0),
+                memory_bytes_max: sources.memory_max.unwrap_or(0),
+            }),
+            rules: Some(rules_status(&sources.config.status())),
+            latency: latency(&[
+                sources.meters.durations().responses(Code::Ok),
+                sources.meters.durations().responses(Code::OverLimit),
+            ]),
+            snapshots: sources.snapshots.as_ref().map(|snapshots| pb::SnapshotStatus {
+                written: snapshots.passes(),
+                failed: snapshots.failures(),
+                last: Some(snapshots.last_at_nanos())
+                    .filter(|nanos| *nanos > 0)
+                    .map(|nanos| timestamp(Timestamp::from_nanos(nanos))),
+            }),
+            store: sources
+                .shared_store
+                .as_ref()
+                .map(|store| pb::StoreStatus { is_reachable: store.health().is_available }),
+        })
+    }
+}
+
+fn role(role: Role) -> pb::Role {
+    match role {
+        Role::None => pb::Role::None,
+        Role::Read => pb::Role::Read,
+        Role::Operate => pb::Role::Operate,
+    }
+}
+
+fn domains(rules: &RuleSet, hits: &HashMap<SeriesId, HitCounts>) -> Vec<pb::DomainStatus> {
+    let mut domains: BTreeMap<&str, (HashSet<SeriesId>, u32)> = BTreeMap::new();
+    for domain in rules.domains() {
+        let of_domain = domain.rules();
+        let series = of_domain.iter().flat_map(|rule| &rule.limits).map(|limit| limit.series);
+        // Those beyond the bound share a series with other domains.
+        let series = series.filter(|series| *series != SeriesId::OTHER).collect();
+        domains.insert(domain.name(), (series, of_domain.len() as u32));
+    }
+    let status = |(domain, (series, rules)): (&str, (HashSet<SeriesId>, u32))| {
+        let of_series = series.iter().filter_map(|series| hits.get(series));
+        let sum = of_series.fold(HitCounts::default(), |sum, hits| sum.plus(*hits));
+        pb::DomainStatus { domain: domain.to_owned(), hits: Some(counts(sum)), rules }
+    };
+    domains.into_iter().map(status).collect()
+}
+
+fn rules_status(status: &RulesStatus) -> pb::RulesStatus {
+    let errors = match status.last.as_ref().map(|attempt| &attempt.result) {
+        Some(LoadResult::Failed(errors)) => errors.iter().map(ToString::to_string).collect(),
+        _ => Vec::new(),
+    };
+    pb::RulesStatus {
+        generation: status.generation,
+        loaded: Some(timestamp(status.loaded_at)),
+        sources: status.sources.iter().map(ToString::to_string).collect(),
+        rules: status.rules as u32,
+        limits: status.limits as u32,
+        reloads_failed: status.failed,
+        errors,
+    }
+}
+
+/// The bounds of the buckets in which the percentiles are. Beyond the last bound, that bound.
+fn latency(histograms: &[Histogram; 2]) -> Option<pb::Latency> {
+    let bounds = &histograms[0].bounds;
+    let count = |bucket: usize| histograms.iter().map(|histogram| histogram.buckets[bucket]).sum::<u64>();
+    let counts: Vec<u64> = (0..=bounds.len()).map(count).collect();
+    let total: u64 = counts.iter().sum();
+    let quantile = |share: f64| {
+        let rank = (total as f64 * share).ceil() as u64;
+        let mut sum = 0;
+        let bucket = counts.iter().position(|count| {
+            sum += count;
+            sum >= rank
+        });
+        bounds[bucket.unwrap_or(bounds.len()).min(bounds.len() - 1)]
+    };
+    (total > 0).then(|| pb::Latency {
+        p50_seconds: quantile(0.5),
+        p95_seconds: quantile(0.95),
+        p99_seconds: quantile(0.99),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_the_bounds_of_their_buckets() {
+        let histogram =
+            |buckets: [u64; 4]| Histogram { bounds: vec![0.1, 0.2, 0.4], buckets: buckets.into(), sum: 0.0 };
+        let of = |one, other| {
+            latency(&[histogram(one), histogram(other)])
+                .map(|latency| [latency.p50_seconds, latency.p95_seconds, latency.p99_seconds])
+        };
+        assert_eq!(of([0; 4], [0; 4]), None);
+        assert_eq!(of([1, 0, 0, 0], [0; 4]), Some([0.1; 3]));
+        assert_eq!(of([50, 0, 0, 1], [0, 45, 4, 0]), Some([0.1, 0.2, 0.4]));
+        assert_eq!(of([0, 0, 0, 9], [0; 4]), Some([0.4; 3]));
+    }
+}

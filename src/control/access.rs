@@ -1,0 +1,213 @@
+//! Access to the control API: the role of a caller, where it is, and how often it may call.
+
+use crate::{
+    limit::{Code, Descriptor, Entry, Hits, Request, Timestamp},
+    limiter::Limiter,
+    rules::{LoadOptions, RuleSet, Source},
+    store::{OnFull, Seed, StoreSettings},
+};
+use std::{fmt, net::IpAddr, str::FromStr};
+
+/// Calls of one caller, or without a token of one address.
+const RULES: &str = "{ domain: control, descriptors: [
+  { key: caller, rate_limit: { unit: second, requests_per_unit: 100 } },
+  { key: stranger, rate_limit: { unit: minute, requests_per_unit: 100 } }] }";
+/// Callers whose calls are counted.
+const CALLERS_MAX: usize = 10_000;
+
+/// What a caller may do. Each role includes those before it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum Role {
+    /// Nothing.
+    #[default]
+    None,
+    /// Methods that change nothing.
+    Read,
+    /// All methods.
+    Operate,
+}
+
+impl FromStr for Role {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "read" => Ok(Self::Read),
+            "operate" => Ok(Self::Operate),
+            _ => Err("the role is neither read nor operate".into()),
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "none",
+            Self::Read => "read",
+            Self::Operate => "operate",
+        })
+    }
+}
+
+/// Where callers may be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reach {
+    /// On this machine: on loopback, or at a Unix socket.
+    Loopback,
+    /// Anywhere.
+    Any,
+}
+
+/// A caller with a role.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Caller {
+    /// The name in the audit log: `token:NAME` or `unix:UID`.
+    pub actor: String,
+    /// Its role.
+    pub role: Role,
+    /// The other end of the connection.
+    pub peer: String,
+}
+
+/// Reason why a call is refused.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Denied {
+    /// It has no known token.
+    #[error("send a bearer token that has a role: `authorization: Bearer TOKEN`")]
+    Unauthenticated,
+    /// The token has too small a role.
+    #[error("{actor} has the role {has}; the method needs {needs}")]
+    Role {
+        /// The caller.
+        actor: String,
+        /// Its role.
+        has: Role,
+        /// The role it needs.
+        needs: Role,
+    },
+    /// It is on another machine.
+    #[error("the control API is open to callers on this machine (--control loopback)")]
+    Reach,
+    /// It calls too often.
+    #[error("too many calls of one caller; wait a second")]
+    TooMany,
+}
+
+/// Decides who may call what.
+pub struct Access {
+    reach: Reach,
+    /// The user of this process.
+    uid: u32,
+    calls: Limiter,
+}
+
+impl Access {
+    /// Access for callers in this reach.
+    pub fn new(reach: Reach) -> Self {
+        let rules = RuleSet::parse(&[Source::file("control", RULES)], &LoadOptions::default());
+        let rules = rules.expect("a test parses the rules");
+        // Strangers cannot choose keys in the table, which are addresses: no secret is needed against them.
+        let seed = Seed::random().unwrap_or_else(|_| Seed::from_bytes([0; 16]));
+        let store = StoreSettings { seed, counters_max: CALLERS_MAX, on_full: OnFull::Deny };
+        let uid = rustix::process::geteuid().as_raw();
+        Self { reach, uid, calls: Limiter::new(rules, store, false) }
+    }
+
+    /// The caller, if it may call a method that needs the role. `token` is the name and the role of the token that it sent, if it
+    /// has a known one.
+    pub fn admit(
+        &self,
+        token: Option<(&str, Role)>,
+        peer: &str,
+        needs: Role,
+        now: Timestamp,
+    ) -> Result<Caller, Denied> {
+        if self.reach == Reach::Loopback && !is_local(peer) {
+            return Err(Denied::Reach);
+        }
+        let of_socket = self.role_of_socket(peer);
+        let (actor, has) = match (token, of_socket) {
+            (Some((name, role)), _) => (format!("token:{name}"), role),
+            (None, Some(uid)) => (format!("unix:{uid}"), Role::Operate),
+            (None, None) if self.is_within_limit("stranger", peer, now) => {
+                return Err(Denied::Unauthenticated);
+            }
+            (None, None) => return Err(Denied::TooMany),
+        };
+        if !self.is_within_limit("caller", &actor, now) {
+            return Err(Denied::TooMany);
+        }
+        if has < needs {
+            return Err(Denied::Role { actor, has, needs });
+        }
+        Ok(Caller { actor, role: has, peer: peer.to_owned() })
+    }
+
+    /// The user on the other end of a Unix socket, if it is the one of this process, or root.
+    fn role_of_socket(&self, peer: &str) -> Option<u32> {
+        let uid = peer.strip_prefix("uid:")?.parse().ok()?;
+        (uid == self.uid || uid == 0).then_some(uid)
+    }
+
+    fn is_within_limit(&self, key: &str, value: &str, now: Timestamp) -> bool {
+        let mut request = Request::new("control");
+        let entries = [Entry { key, value }].into_iter().collect();
+        request.push(Descriptor { entries, limit: None, hits: Hits::ONE });
+        self.calls.pin().decide(&request, now).code == Code::Ok
+    }
+}
+
+/// Whether a peer is on this machine. IPv6 peers are networks: that of loopback has no other address in use.
+fn is_local(peer: &str) -> bool {
+    let is_loopback = |address: IpAddr| address.is_loopback();
+    peer.starts_with("uid:") || peer == "unix" || peer == "::/64" || peer.parse().is_ok_and(is_loopback)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
+
+    #[test]
+    fn the_role_is_that_of_the_token_or_of_the_unix_peer() {
+        let access = Access::new(Reach::Any);
+        let own = format!("uid:{}", access.uid);
+        let stranger = format!("uid:{}", access.uid + 1);
+        let admit =
+            |token, peer: &str, needs| access.admit(token, peer, needs, NOW).map(|caller| caller.actor);
+        assert_eq!(admit(Some(("a", Role::Read)), "192.0.2.1", Role::Read).as_deref(), Ok("token:a"));
+        let denied = admit(Some(("a", Role::Read)), "192.0.2.1", Role::Operate);
+        assert!(matches!(denied, Err(Denied::Role { has: Role::Read, needs: Role::Operate, .. })));
+        assert!(matches!(admit(Some(("a", Role::None)), &own, Role::Read), Err(Denied::Role { .. })));
+        assert_eq!(admit(None, &own, Role::Operate), Ok(format!("unix:{}", access.uid)));
+        assert_eq!(admit(None, &stranger, Role::Read), Err(Denied::Unauthenticated));
+        assert_eq!(admit(None, "127.0.0.1", Role::Read), Err(Denied::Unauthenticated));
+    }
+
+    #[test]
+    fn callers_on_other_machines_are_refused_unless_any_are_admitted() {
+        let access = Access::new(Reach::Loopback);
+        let admit = |peer: &str| access.admit(Some(("a", Role::Read)), peer, Role::Read, NOW).err();
+        for (peer, denied) in [
+            ("127.0.0.1", None),
+            ("::/64", None),
+            ("unix", None),
+            ("192.0.2.1", Some(Denied::Reach)),
+            ("2001:db8::/64", Some(Denied::Reach)),
+            ("", Some(Denied::Reach)),
+        ] {
+            assert_eq!(admit(peer), denied, "{peer}");
+        }
+    }
+
+    #[test]
+    fn calls_of_one_caller_are_bounded_and_those_of_others_go_on() {
+        let access = Access::new(Reach::Any);
+        let admit = |name| access.admit(Some((name, Role::Read)), "192.0.2.1", Role::Read, NOW);
+        let admitted = (0..200).filter(|_| admit("a").is_ok()).count();
+        assert_eq!((admitted, admit("a"), admit("b").is_ok()), (100, Err(Denied::TooMany), true));
+        let guesses = (0..200).map(|_| access.admit(None, "192.0.2.1", Role::Read, NOW));
+        assert_eq!(guesses.filter(|refused| *refused == Err(Denied::Unauthenticated)).count(), 100);
+    }
+}
