@@ -162,7 +162,7 @@ impl Serve {
         let clock = self.clock(&mut settings)?;
         settings.decision_log = self.decision_log.start(&clock)?;
         settings.shared_store = self.shared.connect()?;
-        let shared_seed = settings.shared_store.as_ref().map(|store| store.seed().clone());
+        let shared = settings.shared_store.as_ref().map(|store| (store.seed().clone(), store.is_cluster()));
         let counters_max = self.counters_max();
         let on_full = match self.on_full {
             OnFullChoice::Deny => OnFull::Deny,
@@ -174,8 +174,9 @@ impl Serve {
             let limiter = Limiter::new(rules.clone(), store, global_shadow)
                 .with_queued_max(max_queued)
                 .with_queue_margin(margin);
-            match &shared_seed {
-                Some(seed) => limiter.with_shared_seed(seed.clone()),
+            match &shared {
+                Some((seed, true)) => limiter.with_shared_seed(seed.clone()).with_groups(),
+                Some((seed, false)) => limiter.with_shared_seed(seed.clone()),
                 None => limiter,
             }
         };

@@ -10,7 +10,7 @@ use std::{fs, path::PathBuf, time::Duration};
 #[command(next_help_heading = "Shared counters")]
 pub(super) struct SharedFlags {
     /// Store for the counters: redis://host:port, rediss://host:port (TLS), unix:/path, or
-    /// redis+sentinel://host:port,host:port/group, with user:password@ and /database
+    /// redis+sentinel://host:port,host:port/group, or redis+cluster://host:port,host:port, with user:password@ and /database
     /// where needed. By default counters are local, as those of rule files with `counters: local` are in any case.
     #[arg(long, env = "TIDEGATE_COUNTERS", value_name = "URL", hide_env_values = true)]
     counters: Option<String>,

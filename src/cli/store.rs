@@ -69,16 +69,16 @@ impl Store {
 }
 
 fn show(contents: &Contents, json: bool) {
-    let Contents { version, layout, servers, memory_bytes, counters, damaged, .. } = contents;
+    let Contents { version, nodes, layout, servers, memory_bytes, counters, damaged, .. } = contents;
     if json {
         table::print_line(json!({
-            "version": version, "layout": layout, "servers": servers, "memory_bytes": memory_bytes, "counters": counters,
+            "version": version, "nodes": nodes, "layout": layout, "servers": servers, "memory_bytes": memory_bytes, "counters": counters,
             "damaged": damaged,
         }));
         return;
     }
     table::print_line(format_args!(
-        "version {version}, {memory_bytes} bytes used, {servers} servers share it"
+        "version {version}, {nodes} nodes, {memory_bytes} bytes used, {servers} servers share it"
     ));
     let mut shown = table::table(["algorithm", "counters"]);
     for (algorithm, count) in counters {

@@ -67,6 +67,12 @@ pub(super) trait Counters {
 
     /// Reserves room for the counters that are to be created; false if the store is full.
     fn make_room(&mut self, counters: &[PlannedCounter], to_be_created: &[bool], now: Timestamp) -> bool;
+
+    /// The time by which the counter is decided: that of the request, unless another clock counts for it.
+    #[inline]
+    fn time(&self, _: &PlannedCounter, now: Timestamp) -> Timestamp {
+        now
+    }
 }
 
 /// The counters of a plan, in the order of their keys, not yet located.

@@ -134,10 +134,11 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
     pub(super) fn evaluate(&mut self) {
         for counter in self.counters {
             let algorithm = &self.first(counter).limit.algorithm;
-            let state = after_give_back(algorithm, self.shards.state(counter), counter.hits, self.now);
+            let now = self.shards.time(counter, self.now);
+            let state = after_give_back(algorithm, self.shards.state(counter), counter.hits, now);
             for &charge in &self.by_key[counter.charges()] {
                 let charge = &mut self.charges[charge as usize];
-                if !admits(charge, counter.hits.taken, &state, self.now) {
+                if !admits(charge, counter.hits.taken, &state, now) {
                     charge.fit = Fit::Over;
                     self.descriptors[charge.descriptor as usize].is_over = true;
                 }
@@ -217,6 +218,7 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
     #[inline]
     pub(super) fn settle(&mut self, admitted: bool, has_room: bool) {
         for counter in self.counters {
+            let now = self.shards.time(counter, self.now);
             let counted = self.counted(counter, admitted);
             // A counter that does not exist has nothing to give back.
             let changes = if self.shards.has(counter) {
@@ -227,10 +229,10 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
             let charges = &self.by_key[counter.charges()];
             let limit = &*self.charges[charges[0] as usize].limit;
             let reading = if changes {
-                let change = |state| apply(counted, &limit.algorithm, state, self.now);
-                self.shards.change(counter, limit, self.now, change)
+                let change = |state| apply(counted, &limit.algorithm, state, now);
+                self.shards.change(counter, limit, now, change)
             } else {
-                Reading::of(&limit.algorithm, &self.shards.state(counter), self.now)
+                Reading::of(&limit.algorithm, &self.shards.state(counter), now)
             };
             for &charge in charges {
                 let charge = &mut self.charges[charge as usize];
@@ -239,11 +241,11 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
                     ChargeLimit::Rule(_) => reading,
                     // Limits in a request may share a counter and differ in number.
                     ChargeLimit::Override(own) => {
-                        Reading::of(&own.algorithm, &self.shards.state(counter), self.now)
+                        Reading::of(&own.algorithm, &self.shards.state(counter), now)
                     }
                 };
                 let state = || self.shards.state(counter);
-                report(charge, counter.hits, is_shadow, reading, state, self.now);
+                report(charge, counter.hits, is_shadow, reading, state, now);
             }
         }
     }

@@ -21,6 +21,12 @@ pub(super) struct Seeds {
     pub(super) shared: Seed,
 }
 
+/// Bits of the number of a group.
+const GROUP_BITS: u32 = 10;
+
+/// Number of groups of counters in a cluster. The counters of a group are in one slot.
+pub const GROUPS: u16 = 1 << GROUP_BITS;
+
 /// Makes the keys.
 pub(super) struct Keys {
     seeds: Seeds,
@@ -63,6 +69,33 @@ impl Keys {
         fingerprint.number(u64::from(limit.tag));
         fingerprint.text(domain);
         fingerprint
+    }
+
+    /// The group of the counters of these entries: one for all limits of a rule, and with `shard_by` one for all rules that
+    /// name an entry of the same value.
+    pub(super) fn group(
+        &self,
+        domain: &DomainRules,
+        entries: &[Entry<'_>],
+        shared: &[(usize, &str)],
+        shard_by: Option<u32>,
+    ) -> u16 {
+        let mut fingerprint = Fingerprint::new(&self.seeds.shared);
+        fingerprint.text(domain.name());
+        let mut add_value =
+            |index: usize, entry: &Entry<'_>| match shared.iter().find(|(entry, _)| *entry == index) {
+                Some((_, pattern)) => add_pattern(&mut fingerprint, pattern),
+                None => fingerprint.text(entry.value),
+            };
+        match shard_by.and_then(|index| Some((index as usize, entries.get(index as usize)?))) {
+            Some((index, entry)) => add_value(index, entry),
+            None => {
+                for (index, entry) in entries.iter().enumerate() {
+                    add_value(index, entry);
+                }
+            }
+        }
+        u16::try_from(fingerprint.finish().leading_bits(GROUP_BITS)).expect("a group has few bits")
     }
 
     /// The key of the counter of a limit for these entries, which reached it. `shared` has the patterns, by index of the
@@ -158,5 +191,43 @@ descriptors:
             }
         }
         assert_eq!(starts, [1, 1, 1, 2, 4, 6, 5], "how much each rule tells");
+    }
+    const GROUPED: &str = "
+domain: d
+descriptors:
+  - key: user
+    rate_limits:
+      - { name: fast, unit: second, requests_per_unit: 1 }
+      - { name: slow, unit: day, requests_per_unit: 1 }
+    descriptors:
+      - { key: route, shard_by: user, rate_limit: { unit: day, requests_per_unit: 1 } }
+      - { key: path, rate_limit: { unit: day, requests_per_unit: 1 } }
+  - key: account
+    shard_by: account
+    rate_limit: { unit: day, requests_per_unit: 1 }
+  - { key: any, value: a*, share_threshold: true, shard_by: any, rate_limit: { unit: day, requests_per_unit: 1 } }
+";
+
+    #[test]
+    fn counters_that_name_one_value_by_shard_by_are_in_one_group() {
+        let source = Source::file("keys.yaml", GROUPED);
+        let mut rules =
+            RuleSet::parse(&[source], &LoadOptions::default()).unwrap_or_else(|error| panic!("{error}"));
+        let seed = Seed::from_bytes([5; 16]);
+        let keys = Keys::new(&mut rules, &Seeds { local: seed.clone(), shared: seed });
+        let domain = rules.domain("d").unwrap();
+        let group = |way: &[(&'static str, &'static str)]| {
+            let entries: Vec<_> = way.iter().map(|&(key, value)| Entry { key, value }).collect();
+            let found = domain.find(&entries).expect("a rule");
+            keys.group(domain, &entries, &found.shared, found.rule.shard_by)
+        };
+        let of_account = group(&[("account", "one")]);
+        assert_eq!(group(&[("user", "one"), ("route", "login")]), of_account);
+        assert_eq!(group(&[("user", "one"), ("route", "search")]), of_account);
+        assert_ne!(
+            group(&[("user", "one"), ("path", "login")]),
+            group(&[("user", "one"), ("path", "search")])
+        );
+        assert_eq!(group(&[("any", "ab")]), group(&[("any", "ac")]), "these share a counter");
     }
 }

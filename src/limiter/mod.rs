@@ -26,6 +26,7 @@ mod tests;
 mod update;
 
 pub use class::Class;
+pub use keys::GROUPS;
 pub use queue::{Due, QueuePoll, Ticket, Verdict};
 pub use remote::{Denial, HeldRules, RemoteCharge, RemoteCounter, RemoteRequest, WithoutStore};
 pub use reset::ResetError;
@@ -52,6 +53,8 @@ pub struct Limiter {
     /// Taken after the locks of shards, never before.
     queues: Mutex<Queues>,
     queue_margin: Duration,
+    /// Whether shared counters have groups, which only a cluster needs.
+    has_groups: bool,
 }
 
 /// Requests that may be queued at once, over all counters, unless configured otherwise.
@@ -94,6 +97,7 @@ impl Limiter {
             global_shadow,
             queues: Mutex::new(Queues::new(QUEUED_MAX_DEFAULT)),
             queue_margin: Duration::ZERO,
+            has_groups: false,
             updating: Mutex::new(()),
         }
     }
@@ -103,6 +107,12 @@ impl Limiter {
         self.seeds.shared = seed;
         let rules = RuleSet::clone(&self.in_force.load().rules);
         self.in_force = ArcSwap::from_pointee(InForce::new(rules, &self.seeds));
+        self
+    }
+
+    /// Computes the groups of shared counters, which are stored in a cluster.
+    pub fn with_groups(mut self) -> Self {
+        self.has_groups = true;
         self
     }
 

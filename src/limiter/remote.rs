@@ -14,8 +14,8 @@ use super::{
 };
 use crate::{
     algorithm::{Algorithm, Standing, State},
-    limit::{Code, Decision, Hits, Request, Timestamp},
-    rules::{RuleLimit, Semantics},
+    limit::{Code, Decision, Descriptor, Hits, Request, Timestamp},
+    rules::{DomainRules, RuleLimit, Semantics},
     store::Key,
 };
 use smallvec::SmallVec;
@@ -32,6 +32,8 @@ pub struct RemoteRequest<'h> {
     held: &'h HeldRules<'h>,
     plan: Plan<'h>,
     counters: SmallVec<[PlannedCounter; INLINE]>,
+    /// The groups of the counters of each descriptor, if counters have groups.
+    groups: SmallVec<[u16; INLINE]>,
 }
 
 /// One counter of a remote request.
@@ -42,6 +44,8 @@ pub struct RemoteCounter<'p> {
     pub limit: &'p RuleLimit,
     /// Hits that the request gives back to it.
     pub given: u64,
+    /// Its group: counters of one group are in one slot of a cluster. 0 if counters have no groups.
+    pub group: u16,
 }
 
 /// The hits of one descriptor for a counter.
@@ -101,7 +105,21 @@ impl HeldRules<'_> {
         let domain = self.in_force.rules.domain(request.domain()).filter(|domain| domain.is_shared())?;
         let plan = Plan::new(domain, &self.in_force.keys, request);
         let counters = counters(&plan);
-        Some(RemoteRequest { held: self, plan, counters })
+        let groups = if self.limiter.has_groups { self.groups(domain, request) } else { SmallVec::new() };
+        Some(RemoteRequest { held: self, plan, counters, groups })
+    }
+
+    fn groups(&self, domain: &DomainRules, request: &Request<'_>) -> SmallVec<[u16; INLINE]> {
+        let keys = &self.in_force.keys;
+        let group = |descriptor: &Descriptor<'_>| {
+            let found = if descriptor.limit.is_some() { None } else { domain.find(&descriptor.entries) };
+            let (shared, shard_by) = match &found {
+                Some(found) => (&found.shared[..], found.rule.shard_by),
+                None => (&[][..], None),
+            };
+            keys.group(domain, &descriptor.entries, shared, shard_by)
+        };
+        request.descriptors().iter().map(group).collect()
     }
 }
 
@@ -118,7 +136,9 @@ impl<'h> RemoteRequest<'h> {
         self.counters.iter().map(move |counter| {
             let of_counter = &self.plan.by_key[counter.charges()];
             let first = &self.plan.charges[of_counter[0] as usize];
-            let remote = RemoteCounter { key: counter.key, limit: &first.limit, given: counter.hits.given };
+            let group = self.groups.get(first.descriptor as usize).copied().unwrap_or(0);
+            let remote =
+                RemoteCounter { key: counter.key, limit: &first.limit, given: counter.hits.given, group };
             let taken = counter.hits.taken;
             (
                 remote,
@@ -164,17 +184,19 @@ impl<'h> RemoteRequest<'h> {
         RemoteCharge { descriptor: charge.descriptor, denial, is_always, need, used_max, taken, given }
     }
 
-    /// The decision of the store, which read these states at `now`, one for each counter. With `with_limits`, the service
-    /// limits of the request too, as of after the decision.
+    /// The decision of the store, which read these states at `now`, one for each counter. `times` has the times of the
+    /// counters instead if several nodes read them. With `with_limits`, the service limits of the request too, as of after the
+    /// decision.
     pub fn decide(
         mut self,
         states: SmallVec<[State; INLINE]>,
         now: Timestamp,
+        times: &[Timestamp],
         with_limits: bool,
     ) -> Decision<'h> {
         debug_assert_eq!(states.len(), self.counters.len());
         let keys = self.counters.iter().map(|counter| counter.key);
-        let mut fetched = Fetched { states: keys.zip(states).collect() };
+        let mut fetched = Fetched { states: keys.zip(states).collect(), times: times.into() };
         let mut deciding = Deciding::new(&mut self.plan, &self.counters, &mut fetched, now);
         deciding.evaluate();
         let code = if self.held.limiter.global_shadow { Code::Ok } else { deciding.verdict() };
@@ -198,7 +220,7 @@ impl<'h> RemoteRequest<'h> {
                         self.plan.descriptors[charge.descriptor as usize].is_over = true;
                     }
                 }
-                let mut nothing = Fetched { states: SmallVec::new() };
+                let mut nothing = Fetched { states: SmallVec::new(), times: SmallVec::new() };
                 let code = Deciding::new(&mut self.plan, &[], &mut nothing, now).verdict();
                 let code = if self.held.limiter.global_shadow { Code::Ok } else { code };
                 reported_decision(code, &self.plan)
@@ -224,7 +246,7 @@ impl<'h> RemoteRequest<'h> {
             };
         }
         self.counters = counters(&self.plan);
-        let Self { held: HeldRules { in_force, limiter }, mut plan, mut counters } = self;
+        let Self { held: HeldRules { in_force, limiter }, mut plan, mut counters, .. } = self;
         let code = decide_plan(limiter, &in_force.rules, &mut plan, &mut counters, now);
         for charge in &mut plan.charges {
             charge.remaining /= weight(charge);
@@ -249,6 +271,8 @@ fn admitted(algorithm: &Algorithm) -> u64 {
 /// The counters of one request as the store returned them, in ascending order of keys.
 pub(super) struct Fetched {
     states: SmallVec<[(Key, State); INLINE]>,
+    /// The times at which they were read, if they differ.
+    times: SmallVec<[Timestamp; INLINE]>,
 }
 
 impl Fetched {
@@ -282,5 +306,9 @@ impl Counters for Fetched {
 
     fn make_room(&mut self, _: &[PlannedCounter], _: &[bool], _: Timestamp) -> bool {
         true
+    }
+
+    fn time(&self, counter: &PlannedCounter, now: Timestamp) -> Timestamp {
+        self.times.get(self.index(counter)).copied().unwrap_or(now)
     }
 }

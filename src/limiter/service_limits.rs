@@ -56,6 +56,7 @@ fn limits<'r>(
 ) -> Vec<ServiceLimit<'r>> {
     let mut limits: Vec<(u32, ServiceLimit<'r>)> = Vec::with_capacity(plan.charges.len());
     for counter in counters {
+        let now = states.time(counter, now);
         for &index in &plan.by_key[counter.charges()] {
             let charge = &plan.charges[index as usize];
             if is_listed(charge) {

@@ -64,6 +64,7 @@ fn applies_alike(one: &Rule, other: &Rule) -> bool {
         && one.info.metadata == other.info.metadata
         && one.detailed_metric == other.detailed_metric
         && one.value_to_metric == other.value_to_metric
+        && one.shard_by == other.shard_by
 }
 
 #[cfg(test)]

@@ -121,6 +121,8 @@ pub struct Rule {
     pub detailed_metric: bool,
     /// Metrics show the value of this rule's entry, even if the rule names none.
     pub value_to_metric: bool,
+    /// Index of the entry whose value chooses the slot of the counters in a cluster; all entries choose it if none.
+    pub shard_by: Option<u32>,
 }
 
 impl Rule {

@@ -40,7 +40,7 @@ impl RateLimitService {
             return respond(&rules.decide(request, received));
         };
         if plan.needs_no_store() {
-            return respond(&plan.decide(SmallVec::new(), received, false));
+            return respond(&plan.decide(SmallVec::new(), received, &[], false));
         }
         match store.decide(&plan, received, wait_max).await {
             Ok(verdict) => match verdict.decide(plan, self.needs_service_limits()) {

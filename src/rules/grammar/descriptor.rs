@@ -59,11 +59,17 @@ impl Walk<'_, '_> {
         let value_to_metric = fields.flag("value_to_metric", &mut self.report);
         let redaction = self.redaction(&mut fields);
         let metadata = fields.take("metadata").and_then(|field| field.json(&mut self.report));
+        self.keys_above.push(match &key {
+            DeclaredKey::Exact(key) => Some(key.clone()),
+            DeclaredKey::Wildcard(_) => None,
+        });
+        let shard_by = self.shard_by(&mut fields);
         let above = self.above;
         self.above = above.and(value_to_metric);
         let shown_values = if detailed_metric { u64::MAX } else { self.above.mask };
         let below = fields.take("descriptors").map(|list| self.descriptors(&list, &path)).unwrap_or_default();
         self.above = above;
+        self.keys_above.pop();
         fields.finish(&mut self.report, |name| match home(name)? {
             Home::File => Some("it belongs to the file, beside the outermost `descriptors`"),
             Home::Descriptor => None,
@@ -81,6 +87,7 @@ impl Walk<'_, '_> {
             replaces: rates.replaces.iter().map(|replaced| replaced.name.into()).collect(),
             detailed_metric,
             value_to_metric,
+            shard_by,
             shows_values: shown_values != 0,
             has_plain_limit: false,
         };
@@ -134,6 +141,20 @@ impl Walk<'_, '_> {
             field.reject(&mut self.report, message);
         }
         known.map(|(_, redaction)| *redaction)
+    }
+
+    /// `shard_by`: the index of the entry with this key, which the descriptor or one that contains it has.
+    fn shard_by(&mut self, fields: &mut Fields<'_>) -> Option<u32> {
+        let field = fields.take("shard_by")?;
+        let text = field.text(&mut self.report)?;
+        let index = self.keys_above.iter().position(|key| key.as_deref() == Some(text));
+        if index.is_none() {
+            let keys: Vec<&str> = self.keys_above.iter().filter_map(Option::as_deref).collect();
+            let message =
+                format!("{} is no key of this descriptor; write one of: {}", quoted(text), keys.join(", "));
+            field.reject(&mut self.report, message);
+        }
+        index.and_then(|index| u32::try_from(index).ok())
     }
 
     fn rates<'n>(&mut self, fields: &mut Fields<'n>) -> Rates<'n> {

@@ -92,6 +92,8 @@ struct Walk<'w, 'p> {
     domain: Arc<str>,
     /// Of the descriptors that contain the one being read.
     above: ShownValues,
+    /// The keys of the same descriptors, the outermost first; none in the place of a wildcard.
+    keys_above: Vec<Option<Box<str>>>,
 }
 
 /// The entries on the path to a descriptor whose values metrics show.
@@ -134,8 +136,8 @@ pub(super) fn domain(
         text.is_some()
     });
     let (semantics, is_shared) = (options.semantics, options.shared_counters && !is_local);
-    let (domain, above) = (Arc::default(), ShownValues::default());
-    let mut walk = Walk { report, limits, semantics, is_shared, domain, above };
+    let (domain, above, keys_above) = (Arc::default(), ShownValues::default(), Vec::new());
+    let mut walk = Walk { report, limits, semantics, is_shared, domain, above, keys_above };
     let named = match &name {
         None => {
             let message = "is missing; begin the file with `domain: NAME`";
@@ -177,9 +179,8 @@ fn home(name: &str) -> Option<Home> {
     match name {
         "domain" | "counters" => Some(Home::File),
         "key" | "value" | "descriptors" | "rate_limit" | "rate_limits" | "shadow_mode" | "quota_mode"
-        | "detailed_metric" | "value_to_metric" | "share_threshold" | "metadata" | "on_deny" | "log" => {
-            Some(Home::Descriptor)
-        }
+        | "detailed_metric" | "value_to_metric" | "share_threshold" | "shard_by" | "metadata" | "on_deny"
+        | "log" => Some(Home::Descriptor),
         "unit" | "requests_per_unit" | "unit_multiplier" | "per" | "unlimited" | "name" | "replaces"
         | "algorithm" | "charge" | "precision" | "aligned" | "calendar" | "time_zone" | "size" | "refill"
         | "burst" | "max_wait" | "max_queue" => Some(Home::RateLimit),

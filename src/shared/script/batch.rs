@@ -22,16 +22,17 @@ const DEMAND_MAX: u64 = 1 << 32;
 /// A request as the script reads it, but for the places of its keys and limits in a batch.
 #[derive(Clone, Debug)]
 pub struct EncodedRequest {
-    quotas: u16,
-    counters: SmallVec<[EncodedCounter; 2]>,
+    pub(super) quotas: u16,
+    pub(super) counters: SmallVec<[EncodedCounter; 2]>,
 }
 
 #[derive(Clone, Debug)]
-struct EncodedCounter {
-    key: Key,
-    limit: Bytes,
-    given: u64,
-    charges: SmallVec<[RemoteCharge; 1]>,
+pub(super) struct EncodedCounter {
+    pub(super) key: Key,
+    pub(super) group: u16,
+    pub(super) limit: Bytes,
+    pub(super) given: u64,
+    pub(super) charges: SmallVec<[RemoteCharge; 1]>,
 }
 
 impl EncodedRequest {
@@ -43,6 +44,7 @@ impl EncodedRequest {
         }
         let counters = counters.map(|(counter, charges)| EncodedCounter {
             key: counter.key,
+            group: counter.group,
             limit: parameters(&counter.limit.algorithm, now),
             given: counter.given,
             charges: charges.collect(),

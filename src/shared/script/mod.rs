@@ -7,13 +7,17 @@
 //! docs/shared.md describes the layout of keys and states.
 
 mod batch;
+mod parts;
 mod reply;
 mod signature;
 mod state;
+mod undo;
 
 pub use batch::{Batch, EncodedRequest};
+pub use parts::{Conclusion, Part, conclude, undo_of};
 pub use reply::{EncodedGrant, Reply, ReplyError, Verdict};
 pub use state::{algorithm_of, decode as decode_state};
+pub use undo::{UNDO_SCRIPT, Undo};
 
 /// The version of the layout of keys and states. Servers with different versions cannot share a store.
 pub const LAYOUT_VERSION: u32 = 2;
@@ -34,7 +38,16 @@ const SETS_SLACK: &str = "local SLACK_MS = 1000\n";
 /// The script for tests, which reads the time in microseconds from its last argument, and whose keys outlive their counters by
 /// an hour of the store's clock, which is another one.
 pub fn script_with_argument_clock() -> String {
-    assert!(SCRIPT.contains(READS_CLOCK) && SCRIPT.contains(SETS_SLACK), "the lines are those of the script");
-    let with_clock = SCRIPT.replace(READS_CLOCK, "local now = ARGV[#ARGV] + 0\n");
+    with_argument_clock(SCRIPT)
+}
+
+/// The same of the script that takes hits back.
+pub fn undo_script_with_argument_clock() -> String {
+    with_argument_clock(UNDO_SCRIPT)
+}
+
+fn with_argument_clock(script: &str) -> String {
+    assert!(script.contains(READS_CLOCK) && script.contains(SETS_SLACK), "the lines are those of the script");
+    let with_clock = script.replace(READS_CLOCK, "local now = ARGV[#ARGV] + 0\n");
     with_clock.replace(SETS_SLACK, "local SLACK_MS = 3600000\n")
 }

@@ -42,6 +42,8 @@ const GRANT_BYTES: usize = 33;
 pub struct Verdict {
     /// Time of the decision, by the store's clock.
     pub now: Timestamp,
+    /// The times of its counters instead, if several nodes decided.
+    pub times: SmallVec<[Timestamp; 2]>,
     /// The code.
     pub code: Code,
     /// Whether it was denied while credits of its counters were out, which may be returned.
@@ -80,7 +82,8 @@ impl Reply {
         }
         let mut verdict = |(code, &counters): (u8, &usize)| {
             let states = (0..counters).map(|_| next()).collect::<Result<_, _>>()?;
-            let code_of = |code, has_credits| Ok(Some(Verdict { now, code, has_credits, states }));
+            let times = SmallVec::new();
+            let code_of = |code, has_credits| Ok(Some(Verdict { now, times, code, has_credits, states }));
             match code {
                 b'0' => code_of(Code::Ok, false),
                 b'1' => code_of(Code::OverLimit, false),
@@ -148,7 +151,7 @@ impl Verdict {
             .zip(&self.states)
             .map(|((counter, _), state)| state::decode(state, &counter.limit.algorithm));
         let states = states.collect::<Option<_>>().ok_or(ReplyError::State)?;
-        let decision = request.decide(states, self.now, with_limits);
+        let decision = request.decide(states, self.now, &self.times, with_limits);
         if decision.code == self.code { Ok(decision) } else { Err(ReplyError::Disagreement) }
     }
 }

@@ -1,4 +1,4 @@
-//! The address of a store: the store itself, or Sentinels that know which one is the primary.
+//! The address of a store: the store itself, Sentinels that know which one is the primary, or nodes of a cluster.
 
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
 use std::{fmt, str::FromStr};
@@ -17,6 +17,8 @@ pub enum StoreAddress {
         /// User, password and database of the primary.
         redis: RedisConnectionInfo,
     },
+    /// Nodes of a cluster, with user and password. Any of them knows all others.
+    Cluster(Vec<ConnectionInfo>),
 }
 
 impl StoreAddress {
@@ -30,13 +32,20 @@ impl StoreAddress {
             Self::Sentinels { sentinels, group, redis } => {
                 Self::Sentinels { sentinels, group, redis: redis.set_password(password) }
             }
+            Self::Cluster(nodes) => {
+                let with_password = |node: ConnectionInfo| {
+                    let redis = node.redis_settings().clone().set_password(password);
+                    node.set_redis_settings(redis)
+                };
+                Self::Cluster(nodes.into_iter().map(with_password).collect())
+            }
         }
     }
 }
 
 /// `redis://` and `rediss://` (TLS) with host, port, user, password and database; `unix:` with the path of a socket;
 /// `redis+sentinel://` and `rediss+sentinel://` with a list of hosts and ports, then the name of the group as the path, and
-/// perhaps the database.
+/// perhaps the database; `redis+cluster://` and `rediss+cluster://` with a list of hosts and ports.
 impl FromStr for StoreAddress {
     type Err = String;
 
@@ -55,11 +64,11 @@ impl FromStr for StoreAddress {
             }
             "redis+sentinel" => sentinels("redis", rest),
             "rediss+sentinel" => sentinels("rediss", rest),
-            "redis+cluster" => Err("clusters are not supported; write the address of one store".to_owned()),
-            _ => Err(
-                "write redis://host:port, rediss://host:port, redis+sentinel://host:port/group or unix:/path"
-                    .to_owned(),
-            ),
+            "redis+cluster" => cluster("redis", rest),
+            "rediss+cluster" => cluster("rediss", rest),
+            _ => Err("write redis://host:port, rediss://host:port, redis+sentinel://host:port/group, \
+                 redis+cluster://host:port,host:port or unix:/path"
+                .to_owned()),
         }
     }
 }
@@ -90,6 +99,18 @@ fn sentinels(scheme: &str, rest: &str) -> Result<StoreAddress, String> {
     })
 }
 
+fn cluster(scheme: &str, rest: &str) -> Result<StoreAddress, String> {
+    let rest = rest.trim_start_matches("//");
+    let (user, hosts) = rest.rsplit_once('@').map_or(("", rest), |(user, hosts)| (user, hosts));
+    let hosts = hosts.trim_end_matches('/');
+    if hosts.is_empty() || hosts.contains('/') {
+        return Err("write redis+cluster://host:port,host:port; a cluster has one database".to_owned());
+    }
+    let at = if user.is_empty() { "" } else { "@" };
+    let nodes = hosts.split(',').map(|host| parse(&format!("{scheme}://{user}{at}{host}")));
+    Ok(StoreAddress::Cluster(nodes.collect::<Result<_, _>>()?))
+}
+
 /// Without user and password.
 impl fmt::Display for StoreAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -98,6 +119,10 @@ impl fmt::Display for StoreAddress {
             Self::Sentinels { sentinels, group, .. } => {
                 write!(f, "{group} of")?;
                 sentinels.iter().try_for_each(|sentinel| write!(f, " {}", sentinel.addr()))
+            }
+            Self::Cluster(nodes) => {
+                write!(f, "cluster of")?;
+                nodes.iter().try_for_each(|node| write!(f, " {}", node.addr()))
             }
         }
     }
@@ -116,11 +141,14 @@ mod tests {
         assert_eq!(shown("unix:///run/store.sock").as_deref(), Ok("/run/store.sock"));
         let shown_sentinels = shown("redis+sentinel://user:word@a.example,b.example:7000/main/2");
         assert_eq!(shown_sentinels.as_deref(), Ok("main of a.example:26379 b.example:7000"));
+        let shown_cluster = shown("redis+cluster://:word@a.example,b.example:7000");
+        assert_eq!(shown_cluster.as_deref(), Ok("cluster of a.example:6379 b.example:7000"));
         for refused in [
             "unix:store.sock",
             "store.example:6379",
             "http://store.example",
-            "redis+cluster://a,b",
+            "redis+cluster://",
+            "redis+cluster://a,b/1",
             "redis+sentinel://a.example",
             "redis+sentinel:///main",
             "",

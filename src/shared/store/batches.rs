@@ -1,18 +1,15 @@
-//! Batches: calls that arrive together are sent together, one call of the script for all of them.
+//! Batches: calls that arrive together are sent together, one call of the script for those of one group.
 //!
-//! Each worker has a link of its own: a task with a connection. It sends what has arrived when nothing is in flight, or enough has
-//! arrived; what arrives meanwhile is the next batch. So batches are small while there is little to do, and large under load.
+//! Each worker has a link of its own to each node: a task with a connection. It sends what has arrived when nothing is in flight, or
+//! enough has arrived; what arrives meanwhile is the next batch. So batches are small while there is little to do, and large under
+//! load.
 
-use super::{Failure, Inner};
-use crate::{
-    shared::script::{Batch, EncodedRequest, Reply, SCRIPT, Verdict},
-    store::Key,
-};
-use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value, aio::MultiplexedConnection};
+use super::{Failure, Inner, nodes::Node};
+use crate::shared::script::{Batch, EncodedRequest, Undo, Verdict};
+use redis::aio::MultiplexedConnection;
 use std::{
     cell::RefCell,
     collections::VecDeque,
-    fmt::Write as _,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -36,15 +33,70 @@ const IN_FLIGHT_MAX: usize = 4;
 /// Time limit of a connection, where that of a decision is shorter. Calls do not wait that long for it.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A request for the store.
+/// Redirections of one call, after which it fails: slots move rarely, and the deadline is short.
+const REDIRECTS_MAX: u8 = 16;
+
+/// A call to a node.
 pub(super) struct Call {
-    pub(super) request: EncodedRequest,
-    /// Closed when the caller does not wait any more: the call is then not sent.
-    pub(super) reply: oneshot::Sender<Result<Verdict, Failure>>,
+    /// The group of its counters.
+    pub(super) group: u16,
+    pub(super) task: Task,
+    redirects: u8,
+    /// Whether the node has been named by another that still has the slot (ASK).
+    is_asking: bool,
+}
+
+/// What a node is to do.
+pub(super) enum Task {
+    /// Decide. The reply is closed when the caller does not wait any more: the call is then not sent.
+    Decide { request: EncodedRequest, reply: oneshot::Sender<Result<Verdict, Failure>> },
+    /// Take hits back, once for each token.
+    Undo { undo: Arc<Undo>, token: u128, reply: oneshot::Sender<Result<(), Failure>> },
+}
+
+impl Call {
+    pub(super) fn new(group: u16, task: Task) -> Self {
+        Self { group, task, redirects: 0, is_asking: false }
+    }
+
+    pub(super) fn is_asking(&self) -> bool {
+        self.is_asking
+    }
+
+    fn is_closed(&self) -> bool {
+        matches!(&self.task, Task::Decide { reply, .. } if reply.is_closed())
+    }
+
+    pub(super) fn fail(self) {
+        // Its caller may have ceased to wait.
+        match self.task {
+            Task::Decide { reply, .. } => _ = reply.send(Err(Failure::Failed)),
+            Task::Undo { reply, .. } => _ = reply.send(Err(Failure::Failed)),
+        }
+    }
+
+    /// The same call to another node, or once more to the same; none if that was done too often.
+    pub(super) fn redirected(mut self, is_asking: bool) -> Option<Self> {
+        if self.redirects == REDIRECTS_MAX {
+            self.fail();
+            return None;
+        }
+        self.redirects += 1;
+        self.is_asking = is_asking;
+        Some(self)
+    }
+}
+
+/// Calls that are one command of the store.
+pub(super) enum Flight {
+    /// Decisions of one group.
+    Decisions { group: u16, is_asking: bool, batch: Batch, calls: Vec<Call> },
+    /// Hits to be taken back.
+    Undo(Call),
 }
 
 thread_local! {
-    /// The links of this thread, by number of their store.
+    /// The links of this thread, by number of their node.
     static LINKS: RefCell<Vec<(u64, mpsc::UnboundedSender<Call>)>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -52,15 +104,23 @@ thread_local! {
 pub(super) struct Links;
 
 impl Links {
-    /// Sends a call on this thread's link to the store. The link is started in the runtime of this task.
+    /// Sends a call on this thread's link to the node that has its group.
     pub(super) fn send(store: &Arc<Inner>, call: Call) {
+        match store.nodes.of(call.group) {
+            Some(node) => Self::send_to(store, &node, call),
+            None => call.fail(),
+        }
+    }
+
+    /// Sends a call on this thread's link to a node. The link is started in the runtime of this task.
+    pub(super) fn send_to(store: &Arc<Inner>, node: &Arc<Node>, call: Call) {
         LINKS.with_borrow_mut(|links| {
-            // A link ends with its runtime.
+            // A link ends with its runtime, or after its node has left the cluster.
             links.retain(|(_, link)| !link.is_closed());
-            let index = links.iter().position(|(number, _)| *number == store.number).unwrap_or_else(|| {
+            let index = links.iter().position(|(number, _)| *number == node.number).unwrap_or_else(|| {
                 let (sender, calls) = mpsc::unbounded_channel();
-                tokio::spawn(Link::new(Arc::clone(store)).run(calls));
-                links.push((store.number, sender));
+                tokio::spawn(Link::new(Arc::clone(store), Arc::clone(node)).run(calls));
+                links.push((node.number, sender));
                 links.len() - 1
             });
             // A call that is dropped here fails at its caller.
@@ -71,25 +131,26 @@ impl Links {
 
 /// A connection of a link.
 #[derive(Clone)]
-struct Connection {
-    commands: MultiplexedConnection,
-    /// Outages of the store before it was made.
+pub(super) struct Connection {
+    pub(super) commands: MultiplexedConnection,
+    /// Outages of the node before it was made.
     outages: u64,
     /// Whether it has ended, as a call has found.
-    has_ended: Arc<AtomicBool>,
+    pub(super) has_ended: Arc<AtomicBool>,
 }
 
-/// A worker's way to the store.
+/// A worker's way to a node.
 struct Link {
     store: Arc<Inner>,
+    node: Arc<Node>,
     connection: Option<Connection>,
     waiting: VecDeque<Call>,
     in_flight: JoinSet<()>,
 }
 
 impl Link {
-    fn new(store: Arc<Inner>) -> Self {
-        Self { store, connection: None, waiting: VecDeque::new(), in_flight: JoinSet::new() }
+    fn new(store: Arc<Inner>, node: Arc<Node>) -> Self {
+        Self { store, node, connection: None, waiting: VecDeque::new(), in_flight: JoinSet::new() }
     }
 
     /// Serves calls until all senders are gone.
@@ -118,150 +179,121 @@ impl Link {
             if self.waiting.is_empty() || (in_flight > 0 && !is_enough) {
                 return;
             }
-            let (batch, replies) = self.next_batch();
-            if replies.is_empty() {
+            let mut flights = self.next_flights();
+            let Some(first) = flights.pop() else { continue };
+            let Some(connection) = self.connection().await else {
+                flights.into_iter().chain([first]).for_each(Flight::fail);
                 continue;
-            }
-            match self.connection().await {
-                Some(connection) => {
-                    let store = Arc::clone(&self.store);
-                    self.in_flight.spawn(async move { store.send(connection, &batch, replies).await });
+            };
+            let (store, node) = (Arc::clone(&self.store), Arc::clone(&self.node));
+            self.in_flight.spawn(async move {
+                // The commands are written together, since nothing is awaited between them.
+                let mut others = JoinSet::new();
+                for flight in flights {
+                    let (store, node, connection) =
+                        (Arc::clone(&store), Arc::clone(&node), connection.clone());
+                    others.spawn(async move { store.send(&node, connection, flight).await });
                 }
-                None => fail(replies),
-            }
+                store.send(&node, connection, first).await;
+                others.join_all().await;
+            });
         }
     }
 
     /// Calls whose callers still wait, as many as are sent together.
-    fn next_batch(&mut self) -> (Batch, Vec<oneshot::Sender<Result<Verdict, Failure>>>) {
-        let (mut batch, mut replies) = (Batch::default(), Vec::new());
-        while replies.len() < DECISIONS_MAX
-            && let Some(Call { request, reply }) = self.waiting.pop_front()
-        {
-            if reply.is_closed() {
+    fn next_flights(&mut self) -> Vec<Flight> {
+        let mut flights: Vec<Flight> = Vec::new();
+        for _ in 0..DECISIONS_MAX {
+            let Some(call) = self.waiting.pop_front() else { break };
+            if call.is_closed() {
                 continue;
             }
-            if !replies.is_empty() && !batch.has_room(&request) {
-                self.waiting.push_front(Call { request, reply });
-                break;
+            if matches!(call.task, Task::Undo { .. }) {
+                flights.push(Flight::Undo(call));
+                continue;
             }
-            batch.push(&request);
-            replies.push(reply);
+            let call = match flights.iter_mut().rev().find(|flight| flight.is_for(&call)) {
+                Some(flight) => flight.push(call),
+                None => Some(call),
+            };
+            if let Some(call) = call {
+                let (group, is_asking) = (call.group, call.is_asking);
+                let mut flight =
+                    Flight::Decisions { group, is_asking, batch: Batch::default(), calls: Vec::new() };
+                let rest = flight.push(call);
+                debug_assert!(rest.is_none(), "a request fits an empty batch");
+                flights.push(flight);
+            }
         }
-        (batch, replies)
+        flights
     }
 
     /// The connection, made anew after an outage or if it has ended; none if that fails.
     async fn connection(&mut self) -> Option<Connection> {
-        let outages = || self.store.outages.load(Ordering::Relaxed);
         let is_good = |connection: &Connection| {
-            connection.outages == outages() && !connection.has_ended.load(Ordering::Relaxed)
+            connection.outages == self.node.outages() && !connection.has_ended.load(Ordering::Relaxed)
         };
         if let Some(connection) = self.connection.as_ref().filter(|connection| is_good(connection)) {
             return Some(connection.clone());
         }
         self.connection = None;
-        if !self.store.is_available.load(Ordering::Relaxed) {
+        if !self.node.is_available() {
             return None;
         }
-        match self.store.connection(self.store.settings.timeout.max(CONNECT_TIMEOUT)).await {
+        let timeout = self.store.settings.timeout.max(CONNECT_TIMEOUT);
+        match self.store.connection(&self.node, timeout).await {
             Ok(mut commands) => {
                 commands.set_response_timeout(self.store.settings.timeout);
-                let connection = Connection { commands, outages: outages(), has_ended: Arc::default() };
+                let connection =
+                    Connection { commands, outages: self.node.outages(), has_ended: Arc::default() };
                 self.connection = Some(connection.clone());
                 Some(connection)
             }
             Err(error) => {
-                self.store.fail(&error);
+                self.store.fail(&self.node, &error);
                 None
             }
         }
     }
 }
 
-fn fail(replies: Vec<oneshot::Sender<Result<Verdict, Failure>>>) {
-    for reply in replies {
-        // Its caller may have ceased to wait.
-        let _ = reply.send(Err(Failure::Failed));
-    }
-}
-
-impl Inner {
-    /// Calls the script for a batch, and passes the verdicts on.
-    async fn send(
-        &self,
-        mut connection: Connection,
-        batch: &Batch,
-        replies: Vec<oneshot::Sender<Result<Verdict, Failure>>>,
-    ) {
-        self.counts.sent(replies.len());
-        match self.evaluate(&mut connection.commands, batch).await {
-            Ok(reply) => {
-                self.responded();
-                if reply.is_new_store {
-                    tracing::warn!("the shared store has lost its keys: counters begin anew");
-                }
-                for (reply, verdict) in replies.into_iter().zip(reply.verdicts) {
-                    let _ = reply.send(verdict.ok_or(Failure::Learning));
-                }
-            }
-            Err(error) => {
-                if error.is_io_error() && !error.is_timeout() {
-                    // The store may have closed an idle connection: whether it is gone, the next one shows.
-                    connection.has_ended.store(true, Ordering::Relaxed);
-                    self.no_response(&error);
-                } else if !error.is_timeout() && error.code() != Some("TIDEGATECLOCK") {
-                    // Callers count timeouts, and clocks that differ matter to calendars alone.
-                    self.fail(&error);
-                }
-                fail(replies);
-            }
+impl Flight {
+    fn fail(self) {
+        match self {
+            Self::Decisions { calls, .. } => calls.into_iter().for_each(Call::fail),
+            Self::Undo(call) => call.fail(),
         }
     }
 
-    /// Calls the script; with its text if the store states that it does not know it, and therefore ran nothing.
-    pub(super) async fn evaluate(
-        &self,
-        connection: &mut MultiplexedConnection,
-        batch: &Batch,
-    ) -> Result<Reply, RedisError> {
-        let command = self.command("EVALSHA", &self.script_digest, batch);
-        let value = match connection.send_packed_command(&command).await.and_then(Value::extract_error) {
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                self.counts.repeated();
-                let command = self.command("EVAL", SCRIPT, batch);
-                connection.send_packed_command(&command).await.and_then(Value::extract_error)?
-            }
-            result => result?,
-        };
-        let malformed = || RedisError::from((ErrorKind::UnexpectedReturnType, "not a reply of the script"));
-        let Value::Array(items) = value else { return Err(malformed()) };
-        let items = items.into_iter().map(|item| match item {
-            Value::BulkString(bytes) => Some(bytes),
-            _ => None,
-        });
-        let items: Option<Vec<Vec<u8>>> = items.collect();
-        Reply::new(items.ok_or_else(malformed)?, batch).map_err(|_| malformed())
+    /// Whether the call can be part of it, if there is room.
+    fn is_for(&self, call: &Call) -> bool {
+        matches!(self, Self::Decisions { group, is_asking, .. } if *group == call.group && *is_asking == call.is_asking)
     }
 
-    fn command(&self, name: &str, script: &str, batch: &Batch) -> Cmd {
-        let mut command = Cmd::new();
-        command.arg(name).arg(script).arg(batch.keys().len() + 1).arg(&self.layout_key);
-        let mut name = String::with_capacity(self.settings.prefix.len() + 32);
-        for key in batch.keys() {
-            name.clear();
-            self.write_key(*key, &mut name);
-            command.arg(&name);
+    /// Adds a call for a decision; returns it if there is no room.
+    fn push(&mut self, call: Call) -> Option<Call> {
+        let Self::Decisions { batch, calls, .. } = self else { return Some(call) };
+        let Task::Decide { request, .. } = &call.task else { return Some(call) };
+        if !calls.is_empty() && !batch.has_room(request) {
+            return Some(call);
         }
-        command.arg(&self.layout).arg(batch.requests()).arg("").arg(batch.lease_requests());
-        batch.limits().for_each(|limit| _ = command.arg(limit));
-        command
+        batch.push(request);
+        calls.push(call);
+        None
     }
 
-    /// The name of a counter in the store: the prefix and 32 hexadecimal digits.
-    fn write_key(&self, key: Key, out: &mut String) {
-        let (high, low) = key.halves();
-        write!(out, "{}{high:016x}{low:016x}", self.settings.prefix)
-            .expect("writing to a string does not fail");
+    /// Whether ASKING has to precede the command.
+    pub(super) fn is_asking(&self) -> bool {
+        match self {
+            Self::Decisions { is_asking, .. } => *is_asking,
+            Self::Undo(call) => call.is_asking,
+        }
+    }
+
+    pub(super) fn into_calls(self) -> Vec<Call> {
+        match self {
+            Self::Decisions { calls, .. } => calls,
+            Self::Undo(call) => vec![call],
+        }
     }
 }

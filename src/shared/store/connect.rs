@@ -1,8 +1,14 @@
 //! Connections, and the checks that a store must pass before it counts.
 
-use super::{Counts, Inner, SharedSettings, SharedStore, StoreAddress, StoreTls};
+use super::{
+    Counts, Inner, SharedSettings, SharedStore, StoreAddress, StoreTls,
+    commands::key_prefix,
+    nodes::{Node, Nodes, of_cluster},
+    slots::SlotMap,
+};
 use crate::{
-    shared::script::{LAYOUT_VERSION, SCRIPT},
+    limiter::GROUPS,
+    shared::script::{LAYOUT_VERSION, SCRIPT, UNDO_SCRIPT},
     store::Seed,
 };
 use redis::{
@@ -11,10 +17,7 @@ use redis::{
 };
 use std::{
     fmt::Write as _,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::AtomicU32},
     time::Duration,
 };
 use tokio::sync::Notify;
@@ -39,9 +42,18 @@ pub enum ConnectError {
         /// Its version.
         version: String,
     },
-    /// It is a node of a cluster.
-    #[error("the store is a node of a cluster, which is not supported; use a store that is not")]
+    /// It is a node of a cluster, and its address is not that of a cluster.
+    #[error("the store is a node of a cluster; write redis+cluster://host:port")]
     Cluster,
+    /// It is no cluster, and its address is that of one.
+    #[error("the store {node} is not a node of a cluster; write redis://host:port")]
+    NoCluster {
+        /// Its address.
+        node: String,
+    },
+    /// The prefix would be a hash tag.
+    #[error("--counters-prefix has a brace, which has a meaning in the keys of a cluster; leave it out")]
+    Prefix,
     /// It drops keys when its memory is full.
     #[error(
         "the store evicts keys when its memory is full (maxmemory-policy {policy}), so that limits would be exceeded; set \
@@ -70,33 +82,54 @@ impl SharedStore {
     pub async fn connect(settings: SharedSettings) -> Result<Self, ConnectError> {
         let address = settings.address.to_string();
         let failed = |error| ConnectError::Store { address: address.clone(), error };
-        let mut connection = connect(&settings, START_TIMEOUT).await.map_err(failed)?;
-        let info: String = cmd("INFO").query_async(&mut connection).await.map_err(failed)?;
-        check(&info, &settings)?;
-        let script_digest =
-            cmd("SCRIPT").arg("LOAD").arg(SCRIPT).query_async(&mut connection).await.map_err(failed)?;
-        let layout_key = format!("{}layout", settings.prefix);
+        let is_cluster = matches!(settings.address, StoreAddress::Cluster(_));
+        if is_cluster && settings.prefix.contains(['{', '}']) {
+            return Err(ConnectError::Prefix);
+        }
+        let nodes = match slot_map(&settings, None, START_TIMEOUT).await.map_err(failed)? {
+            Some(map) => Nodes::cluster(map),
+            None => Nodes::one(),
+        };
+        let topology = nodes.now();
+        let (mut script_digest, mut undo_digest) = (String::new(), String::new());
+        for node in &topology.nodes {
+            let mut connection = connect(&settings, node, START_TIMEOUT).await.map_err(failed)?;
+            let info: String = cmd("INFO").query_async(&mut connection).await.map_err(failed)?;
+            check(&info, &settings, node)?;
+            script_digest = load(&mut connection, SCRIPT).await.map_err(failed)?;
+            undo_digest = load(&mut connection, UNDO_SCRIPT).await.map_err(failed)?;
+        }
+        let group_key =
+            |group| format!("{}layout", key_prefix(&settings.prefix, is_cluster.then_some(group)));
+        let layout_key = group_key(0);
+        let first = topology.of(0).ok_or_else(|| failed(without_node(0)))?;
+        let mut connection = connect(&settings, first, START_TIMEOUT).await.map_err(failed)?;
         let proposed = layout(&Seed::random()?);
-        let _: Option<String> = cmd("SET")
-            .arg(&layout_key)
-            .arg(&proposed)
-            .arg("NX")
-            .query_async(&mut connection)
-            .await
-            .map_err(failed)?;
+        set_if_new(&mut connection, &layout_key, &proposed).await.map_err(failed)?;
         let found: String = cmd("GET").arg(&layout_key).query_async(&mut connection).await.map_err(failed)?;
         let Some(seed) = seed(&found) else { return Err(ConnectError::Layout { found }) };
-        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        if is_cluster {
+            // Each group has its own, so that the loss of its keys is noticed.
+            for node in &topology.nodes {
+                let mut connection = connect(&settings, node, START_TIMEOUT).await.map_err(failed)?;
+                let mut commands = redis::pipe();
+                let of_node =
+                    |group: &u16| topology.of(*group).is_some_and(|owner| owner.number == node.number);
+                for group in (1..GROUPS).filter(of_node) {
+                    commands.cmd("SET").arg(group_key(group)).arg(layout(&seed)).arg("NX").ignore();
+                }
+                let () = commands.query_async(&mut connection).await.map_err(failed)?;
+            }
+        }
         Ok(Self(Arc::new(Inner {
             settings,
             script_digest,
+            undo_digest,
             layout_key,
             layout: layout(&seed),
             seed,
-            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
-            is_available: AtomicBool::new(true),
-            outages: AtomicU64::new(0),
-            without_response: AtomicU32::new(0),
+            is_cluster,
+            nodes,
             failed: Notify::new(),
             servers: AtomicU32::new(1),
             counts: Counts::default(),
@@ -104,19 +137,91 @@ impl SharedStore {
     }
 }
 
+async fn load(connection: &mut MultiplexedConnection, script: &str) -> Result<String, RedisError> {
+    cmd("SCRIPT").arg("LOAD").arg(script).query_async(connection).await
+}
+
+async fn set_if_new(
+    connection: &mut MultiplexedConnection,
+    key: &str,
+    value: &str,
+) -> Result<(), RedisError> {
+    let _: Option<String> = cmd("SET").arg(key).arg(value).arg("NX").query_async(connection).await?;
+    Ok(())
+}
+
+fn without_node(group: u16) -> RedisError {
+    let text = format!("no node has the slot of group {group}");
+    RedisError::from((ErrorKind::Client, "the cluster is not complete", text))
+}
+
 impl Inner {
-    /// A new connection.
-    pub(super) async fn connection(&self, timeout: Duration) -> Result<MultiplexedConnection, RedisError> {
-        connect(&self.settings, timeout).await
+    /// A new connection to a node.
+    pub(super) async fn connection(
+        &self,
+        node: &Node,
+        timeout: Duration,
+    ) -> Result<MultiplexedConnection, RedisError> {
+        connect(&self.settings, node, timeout).await
+    }
+
+    /// Reads the map of slots from a node that is reached, if the store is a cluster.
+    pub(super) async fn read_slots(&self, timeout: Duration) -> Result<(), RedisError> {
+        if let Some(map) = slot_map(&self.settings, Some(&self.nodes), timeout).await? {
+            self.nodes.update(map);
+        }
+        Ok(())
     }
 }
 
-/// A connection to the store, or to the primary that the first reachable Sentinel names.
+/// The map of slots of a cluster; none for another store. The nodes known are asked before those of the address.
+pub(super) async fn slot_map(
+    settings: &SharedSettings,
+    known: Option<&Nodes>,
+    timeout: Duration,
+) -> Result<Option<SlotMap>, RedisError> {
+    let StoreAddress::Cluster(seeds) = &settings.address else { return Ok(None) };
+    let known = known.map(|nodes| nodes.now().nodes.clone()).unwrap_or_default();
+    let available = known.iter().filter(|node| node.is_available());
+    let known = available.filter_map(|node| Some(of_cluster(seeds.first()?, node.address.as_ref()?)));
+    let mut last = RedisError::from((ErrorKind::Client, "no node of the cluster is known"));
+    for address in known.chain(seeds.iter().cloned()) {
+        match slots_of(address, settings, timeout).await {
+            Ok(map) => return Ok(Some(map)),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+async fn slots_of(
+    address: ConnectionInfo,
+    settings: &SharedSettings,
+    timeout: Duration,
+) -> Result<SlotMap, RedisError> {
+    let host = match address.addr() {
+        ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host.clone(),
+        _ => String::new(),
+    };
+    let mut connection = connection(address, &settings.tls, timeout).await?;
+    let reply: redis::Value = cmd("CLUSTER").arg("SLOTS").query_async(&mut connection).await?;
+    let malformed = || RedisError::from((ErrorKind::UnexpectedReturnType, "not a map of slots"));
+    SlotMap::from_reply(&reply, &host).filter(|map| !map.nodes.is_empty()).ok_or_else(malformed)
+}
+
+/// A connection to the store, to the primary that the first reachable Sentinel names, or to a node of a cluster.
 pub(super) async fn connect(
     settings: &SharedSettings,
+    node: &Node,
     timeout: Duration,
 ) -> Result<MultiplexedConnection, RedisError> {
     match &settings.address {
+        StoreAddress::Cluster(seeds) => {
+            let (Some(seed), Some(address)) = (seeds.first(), &node.address) else {
+                return Err((ErrorKind::InvalidClientConfig, "a node of a cluster has an address").into());
+            };
+            connection(of_cluster(seed, address), &settings.tls, timeout).await
+        }
         StoreAddress::One(one) => connection(one.clone(), &settings.tls, timeout).await,
         StoreAddress::Sentinels { sentinels, group, redis } => {
             let mut last = RedisError::from((ErrorKind::EmptySentinelList, "no Sentinel was asked"));
@@ -173,14 +278,16 @@ fn client(address: ConnectionInfo, tls: &StoreTls) -> Result<Client, RedisError>
 }
 
 /// Checks the version, and whether counters could be dropped.
-fn check(info: &str, settings: &SharedSettings) -> Result<(), ConnectError> {
+fn check(info: &str, settings: &SharedSettings, node: &Node) -> Result<(), ConnectError> {
     let version = version(info).unwrap_or("unknown");
     let major: Option<u32> = version.split('.').next().and_then(|major| major.parse().ok());
     if major.is_none_or(|major| major < 7) {
         return Err(ConnectError::Version { version: version.to_owned() });
     }
-    if field(info, "cluster_enabled") == Some("1") {
-        return Err(ConnectError::Cluster);
+    match (field(info, "cluster_enabled") == Some("1"), &settings.address) {
+        (true, StoreAddress::One(_) | StoreAddress::Sentinels { .. }) => return Err(ConnectError::Cluster),
+        (false, StoreAddress::Cluster(_)) => return Err(ConnectError::NoCluster { node: node.to_string() }),
+        _ => {}
     }
     let policy = field(info, "maxmemory_policy").unwrap_or("noeviction");
     let is_bounded = field(info, "maxmemory").is_some_and(|bytes| bytes != "0");

@@ -18,6 +18,8 @@ pub struct Counts {
     outages: AtomicU64,
     round_trips: AtomicU64,
     repeated: AtomicU64,
+    redirected: AtomicU64,
+    undone: [AtomicU64; 2],
     batches: [AtomicU64; BATCH_BOUNDS.len() + 1],
 }
 
@@ -40,6 +42,12 @@ pub struct CountsNow {
     pub round_trips: u64,
     /// Calls of the script repeated with its text, because the store did not know it.
     pub repeated: u64,
+    /// Calls of the script that a node of a cluster redirected.
+    pub redirected: u64,
+    /// Charges of denied requests that were taken back in a cluster.
+    pub undone: u64,
+    /// Those that could not be taken back.
+    pub not_undone: u64,
     /// Calls of the script by number of decisions: see [`BATCH_BOUNDS`].
     pub batches: [u64; BATCH_BOUNDS.len() + 1],
 }
@@ -72,6 +80,14 @@ impl Counts {
         add(&self.repeated);
     }
 
+    pub(super) fn redirected(&self) {
+        add(&self.redirected);
+    }
+
+    pub(super) fn undone(&self, is_done: bool) {
+        add(&self.undone[usize::from(is_done)]);
+    }
+
     /// The figures now.
     pub fn now(&self) -> CountsNow {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -84,6 +100,9 @@ impl Counts {
             outages: read(&self.outages),
             round_trips: read(&self.round_trips),
             repeated: read(&self.repeated),
+            redirected: read(&self.redirected),
+            undone: read(&self.undone[1]),
+            not_undone: read(&self.undone[0]),
             batches: std::array::from_fn(|class| read(&self.batches[class])),
         }
     }

@@ -1,9 +1,9 @@
 //! The keeper: a thread that registers this server in the store, counts those that share it, and reaches it again after an
 //! outage.
 
-use super::{Inner, SharedStore};
+use super::{Inner, SharedStore, nodes::Node};
 use crate::shared::script::Batch;
-use redis::{RedisError, aio::MultiplexedConnection, cmd, pipe};
+use redis::{ErrorKind, RedisError, aio::MultiplexedConnection, cmd, pipe};
 use std::{
     io,
     sync::{Arc, atomic::Ordering},
@@ -74,10 +74,11 @@ impl Server {
     async fn run(&mut self) -> std::convert::Infallible {
         let mut pause = RETRY.0;
         loop {
-            if self.store.is_available.load(Ordering::Relaxed) {
+            if self.store.nodes.are_available() {
                 pause = RETRY.0;
-                if let Err(error) = self.sign_anew().await {
-                    self.store.fail(&error);
+                self.read_slots().await;
+                if let (Err(error), Some(node)) = (self.sign_anew().await, self.store.nodes.of(0)) {
+                    self.store.fail(&node, &error);
                     continue;
                 }
                 tokio::select! {
@@ -89,26 +90,56 @@ impl Server {
                 let share = Duration::from_nanos(random() % (pause.as_nanos() as u64 / 2));
                 tokio::time::sleep(pause / 2 + share).await;
                 pause = (pause * 2).min(RETRY.1);
-                self.connection = None;
-                match self.attempt().await {
-                    Ok(()) => self.store.recovered(),
-                    Err(error) => self.store.fail(&error),
-                }
+                self.reach_nodes().await;
             }
         }
     }
 
-    /// Reaches the store, and calls the script there in the time that decisions have.
-    async fn attempt(&mut self) -> Result<(), RedisError> {
+    /// Reads which node has which slots, if the store is a cluster. The map stays as it is if that fails.
+    async fn read_slots(&self) {
         let limit = self.store.settings.timeout.max(ATTEMPT);
-        let mut connection = self.store.connection(limit).await?;
+        if let Err(error) = self.store.read_slots(limit).await {
+            tracing::debug!(%error, "the slots of the cluster cannot be read");
+        }
+        for node in &self.store.nodes.now().nodes {
+            node.has_logged_loss.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Tries to reach the nodes that are not available.
+    async fn reach_nodes(&mut self) {
+        self.read_slots().await;
+        for node in &self.store.nodes.now().nodes {
+            if node.is_available() {
+                continue;
+            }
+            match self.attempt(node).await {
+                Ok(()) => self.store.recovered(node),
+                Err(error) => self.store.fail(node, &error),
+            }
+        }
+        if self.store.is_cluster && self.store.nodes.of(0).is_some_and(|node| node.is_available()) {
+            // The others still count this server.
+            let _ = self.sign_anew().await;
+        }
+    }
+
+    /// Reaches a node, and calls the script there in the time that decisions have.
+    async fn attempt(&mut self, node: &Node) -> Result<(), RedisError> {
+        let limit = self.store.settings.timeout.max(ATTEMPT);
+        let mut connection = self.store.connection(node, limit).await?;
+        let Some(group) = self.store.nodes.now().group_of(node) else {
+            return cmd("PING").query_async(&mut connection).await;
+        };
         // A call that has to write, so that a replica or a full store fails it. The first one may be slow: it loads the script.
         let batch = Batch::default();
-        self.store.evaluate(&mut connection, &batch).await?;
+        self.store.evaluate(&mut connection, group, &batch, false).await?;
         connection.set_response_timeout(self.store.settings.timeout);
-        self.store.evaluate(&mut connection, &batch).await?;
+        self.store.evaluate(&mut connection, group, &batch, false).await?;
         connection.set_response_timeout(limit);
-        self.connection = Some(connection);
+        if group == 0 {
+            self.connection = Some(connection);
+        }
         Ok(())
     }
 
@@ -127,10 +158,13 @@ impl Server {
     async fn sign(&mut self) -> Result<(), RedisError> {
         let connection = match &mut self.connection {
             Some(connection) => connection,
-            none => none.insert(self.store.connection(ATTEMPT * 10).await?),
+            none => {
+                let node = self.store.nodes.of(0).ok_or((ErrorKind::Client, "no node has the servers"))?;
+                none.insert(self.store.connection(&node, ATTEMPT * 10).await?)
+            }
         };
         let (seconds, _): (u64, u64) = cmd("TIME").query_async(connection).await?;
-        let key = format!("{}servers", self.store.settings.prefix);
+        let key = servers_key(&self.store);
         let (servers,): (u32,) = pipe()
             .zadd(&key, &self.name, seconds)
             .ignore()
@@ -150,10 +184,15 @@ impl Server {
 
     async fn leave(&mut self) {
         let Some(connection) = &mut self.connection else { return };
-        let key = format!("{}servers", self.store.settings.prefix);
+        let key = servers_key(&self.store);
         // A store that is gone forgets the server after a while.
         let _: Result<u32, RedisError> = cmd("ZREM").arg(&key).arg(&self.name).query_async(connection).await;
     }
+}
+
+/// The key of the servers, which is in the first group of a cluster.
+fn servers_key(store: &Inner) -> String {
+    format!("{}servers", store.key_prefix(0))
 }
 
 /// A random number; zero in the unlikely case that the operating system has none.

@@ -3,16 +3,21 @@
 //! What always holds:
 //!
 //! - A call ends by its deadline, with the store's verdict or with a failure.
-//! - Nothing is sent twice, except where the store has stated that it did not run the first (NOSCRIPT).
-//! - While the store is unavailable, calls fail at once, and one thread alone tries to reach it.
+//! - Nothing is sent twice, except where the store has stated that it did not run the first (NOSCRIPT, MOVED, ASK, TRYAGAIN), or
+//!   under a token that makes the second harmless (hits that are taken back).
+//! - While a node is unavailable, calls to it fail at once, and one thread alone tries to reach it.
 
 mod address;
 mod batches;
+mod commands;
 mod connect;
 mod contents;
 mod counts;
 mod keeper;
+mod nodes;
+mod parts;
 mod settings;
+mod slots;
 
 pub use address::StoreAddress;
 pub use connect::ConnectError;
@@ -27,12 +32,13 @@ use crate::{
     limiter::{RemoteRequest, WithoutStore},
     store::Seed,
 };
-use batches::{Call, Links};
+use batches::{Call, Links, Task};
+use nodes::{Node, Nodes};
 use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicU32, Ordering},
     },
     time::Duration,
 };
@@ -46,18 +52,16 @@ struct Inner {
     settings: SharedSettings,
     /// The digest of the script, as the store returned it.
     script_digest: String,
+    /// That of the script that takes hits back.
+    undo_digest: String,
     /// Key and value that hold the layout's version and the secret of keys.
     layout_key: String,
     layout: String,
     seed: Seed,
-    /// Distinguishes the stores of one process.
-    number: u64,
-    is_available: AtomicBool,
-    /// Times that it became unavailable: connections made before are closed.
-    outages: AtomicU64,
-    /// Calls without a response, since the last response.
-    without_response: AtomicU32,
-    /// Wakes the keeper when the store becomes unavailable.
+    /// Whether it is a cluster, where the keys of a group have a hash tag.
+    is_cluster: bool,
+    nodes: Nodes,
+    /// Wakes the keeper when a node becomes unavailable, or slots have moved.
     failed: Notify,
     /// Servers that share the store, when last known.
     servers: AtomicU32,
@@ -90,8 +94,12 @@ pub enum Failure {
 /// State of the store, for operators.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Health {
-    /// Whether decisions are made there.
+    /// Whether decisions are made there, by all nodes of a cluster.
     pub is_available: bool,
+    /// Its nodes, and how many of them decide.
+    pub nodes: u32,
+    /// See `nodes`.
+    pub available_nodes: u32,
     /// Servers that share it, when last known.
     pub servers: u32,
 }
@@ -116,13 +124,15 @@ impl SharedStore {
         wait_max: Duration,
     ) -> Result<Verdict, Failure> {
         let Self(inner) = self;
-        if !inner.is_available.load(Ordering::Relaxed) {
-            return Err(Failure::Unavailable);
-        }
-        let request = EncodedRequest::new(request, now).ok_or(Failure::TooLarge)?;
-        let (reply, verdict) = oneshot::channel();
-        Links::send(inner, Call { request, reply });
+        let remote = request;
+        let request = EncodedRequest::new(remote, now).ok_or(Failure::TooLarge)?;
         let timeout = inner.settings.timeout.min(wait_max);
+        let Some(group) = request.group() else {
+            return parts::decide(inner, remote, &request, timeout).await;
+        };
+        let node = inner.nodes.of(group).filter(|node| node.is_available()).ok_or(Failure::Unavailable)?;
+        let (reply, verdict) = oneshot::channel();
+        Links::send_to(inner, &node, Call::new(group, Task::Decide { request, reply }));
         match tokio::time::timeout(timeout, verdict).await {
             Ok(Ok(result)) => result,
             // The link has ended with its runtime.
@@ -130,7 +140,7 @@ impl SharedStore {
             Err(_) => {
                 // A caller in a hurry is no sign of a slow store.
                 if timeout == inner.settings.timeout {
-                    inner.no_response(&format_args!("in {} ms", timeout.as_millis()));
+                    inner.no_response(&node, &format_args!("in {} ms", timeout.as_millis()));
                 }
                 Err(Failure::Timeout)
             }
@@ -148,6 +158,11 @@ impl SharedStore {
         }
     }
 
+    /// Whether it is a cluster, which needs the groups of counters.
+    pub fn is_cluster(&self) -> bool {
+        self.0.is_cluster
+    }
+
     /// The secret of the keys in the store.
     pub fn seed(&self) -> &Seed {
         &self.0.seed
@@ -156,8 +171,14 @@ impl SharedStore {
     /// Its state.
     pub fn health(&self) -> Health {
         let Self(inner) = self;
+        let topology = inner.nodes.now();
+        let count = |nodes: usize| u32::try_from(nodes).unwrap_or(u32::MAX);
+        let nodes = count(topology.nodes.len());
+        let available_nodes = count(topology.nodes.iter().filter(|node| node.is_available()).count());
         Health {
-            is_available: inner.is_available.load(Ordering::Relaxed),
+            is_available: available_nodes == nodes,
+            nodes,
+            available_nodes,
             servers: inner.servers.load(Ordering::Relaxed),
         }
     }
@@ -175,33 +196,28 @@ impl SharedStore {
 }
 
 impl Inner {
-    /// Calls fail at once from now on, until the keeper has reached the store again.
-    fn fail(&self, reason: &dyn fmt::Display) {
-        if self.is_available.swap(false, Ordering::Relaxed) {
-            self.outages.fetch_add(1, Ordering::Relaxed);
+    /// Calls to the node fail at once from now on, until the keeper has reached it again.
+    fn fail(&self, node: &Node, reason: &dyn fmt::Display) {
+        if node.fail() {
             self.counts.became_unavailable();
-            tracing::error!(%reason, policy = %self.settings.on_failure, "shared store unavailable");
-            self.failed.notify_one();
+            tracing::error!(%node, %reason, policy = %self.settings.on_failure, "shared store unavailable");
         }
+        self.failed.notify_one();
     }
 
     /// Counts a call without a response: it was late, or its connection ended.
-    fn no_response(&self, reason: &dyn fmt::Display) {
-        if self.without_response.fetch_add(1, Ordering::Relaxed) + 1 >= WITHOUT_RESPONSE_MAX {
-            self.fail(&format_args!("{WITHOUT_RESPONSE_MAX} calls in a row without a response: {reason}"));
+    fn no_response(&self, node: &Node, reason: &dyn fmt::Display) {
+        if node.no_response() >= WITHOUT_RESPONSE_MAX {
+            self.fail(
+                node,
+                &format_args!("{WITHOUT_RESPONSE_MAX} calls in a row without a response: {reason}"),
+            );
         }
     }
 
-    fn responded(&self) {
-        if self.without_response.load(Ordering::Relaxed) > 0 {
-            self.without_response.store(0, Ordering::Relaxed);
-        }
-    }
-
-    fn recovered(&self) {
-        self.responded();
-        if !self.is_available.swap(true, Ordering::Relaxed) {
-            tracing::info!("shared store available");
+    fn recovered(&self, node: &Node) {
+        if node.recover() {
+            tracing::info!(%node, "shared store available");
         }
     }
 }

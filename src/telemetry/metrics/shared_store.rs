@@ -6,7 +6,8 @@ use std::fmt;
 
 impl Page<'_> {
     pub(super) fn shared_store(&mut self, store: &SharedStore) -> fmt::Result {
-        let (Health { is_available, servers, .. }, counts) = (store.health(), store.counts().now());
+        let (Health { is_available, servers, nodes, available_nodes }, counts) =
+            (store.health(), store.counts().now());
         let CountsNow {
             verdicts,
             unavailable,
@@ -16,9 +17,19 @@ impl Page<'_> {
             outages,
             round_trips,
             repeated,
+            redirected,
+            undone,
+            not_undone,
             batches,
         } = counts;
         self.gauge("shared_store_up", "Whether the shared store decides: 1 or 0", u64::from(is_available))?;
+        self.gauge(
+            "shared_store_nodes",
+            "Nodes that decide: 1, or the primaries of a cluster",
+            u64::from(nodes),
+        )?;
+        let help = "Nodes to which calls are sent; to the others they fail at once";
+        self.gauge("shared_store_nodes_available", help, u64::from(available_nodes))?;
         self.gauge(
             "shared_store_servers",
             "Servers that share the store, when last known",
@@ -39,6 +50,13 @@ impl Page<'_> {
         self.counter("shared_store_round_trips", "Calls of the script in the shared store", round_trips)?;
         let help = "Calls of the script that were repeated with its text, which the store did not have";
         self.counter("shared_store_script_loads", help, repeated)?;
+        let help = "Calls that a node of a cluster redirected, because a slot has moved";
+        self.counter("shared_store_redirections", help, redirected)?;
+        self.counters_of(
+            "shared_store_undone",
+            "Charges of denied requests that were taken back in a cluster, by result",
+            &[([("result", "done")], undone), ([("result", "failed")], not_undone)],
+        )?;
         let help = "Calls of the script by number of decisions, up to `decisions`";
         let bounds = BATCH_BOUNDS.map(|bound| bound.to_string());
         self.samples("shared_store_batches", help, Kind::Counter, &mut |samples| {

@@ -10,7 +10,10 @@ use tidegate::{
     limit::{Decision, Descriptor, Entry, Hits, Override, Request, RequestLimits, Timestamp, Unit},
     limiter::Limiter,
     rules::{LoadOptions, RuleSet, Source},
-    shared::script::{Batch, EncodedRequest, Reply, Verdict, script_with_argument_clock},
+    shared::script::{
+        Batch, EncodedRequest, Reply, Undo, Verdict, script_with_argument_clock,
+        undo_script_with_argument_clock,
+    },
     store::{OnFull, Seed, StoreSettings},
 };
 
@@ -19,21 +22,26 @@ tests_with! { REDIS: vectors_have_the_same_responses, random_requests_have_the_s
 const LAYOUT: &str = "layout of a test";
 
 /// The script in a store, at times of the test's choice.
-struct Store {
+pub(super) struct Store {
     connection: redis::Connection,
     sha: String,
+    undo_sha: String,
     prefix: String,
 }
 
 impl Store {
-    fn new(server: &RedisServer, prefix: String) -> Self {
+    pub(super) fn new(server: &RedisServer, prefix: String) -> Self {
         let mut connection = server.connection();
-        let load = redis::cmd("SCRIPT").arg("LOAD").arg(script_with_argument_clock()).query(&mut connection);
-        Self { connection, sha: load.expect("the script compiles"), prefix }
+        let mut load = |script: String| {
+            let load = redis::cmd("SCRIPT").arg("LOAD").arg(script).query(&mut connection);
+            load.expect("the script compiles")
+        };
+        let (sha, undo_sha) = (load(script_with_argument_clock()), load(undo_script_with_argument_clock()));
+        Self { connection, sha, undo_sha, prefix }
     }
 
     /// The decisions of the store on requests at one moment.
-    fn decide<'h>(
+    pub(super) fn decide<'h>(
         &mut self,
         held: &'h tidegate::limiter::HeldRules<'h>,
         requests: &[Request<'_>],
@@ -41,10 +49,17 @@ impl Store {
     ) -> Vec<Decision<'h>> {
         let remote = requests.iter().map(|request| held.remote(request).expect("the domain is shared"));
         let remote: Vec<_> = remote.collect();
+        let encoded =
+            remote.iter().map(|request| EncodedRequest::new(request, now).expect("a small request"));
+        let verdicts = self.verdicts(&encoded.collect::<Vec<_>>(), now);
+        let verdicts = remote.into_iter().zip(&verdicts);
+        verdicts.map(|(request, verdict)| verdict.decide(request, false).expect("a verdict")).collect()
+    }
+
+    /// The verdicts of one call.
+    pub(super) fn verdicts(&mut self, requests: &[EncodedRequest], now: Timestamp) -> Vec<Verdict> {
         let mut batch = Batch::default();
-        for request in &remote {
-            batch.push(&EncodedRequest::new(request, now).expect("a small request"));
-        }
+        requests.iter().for_each(|request| batch.push(request));
         let mut call = redis::cmd("EVALSHA");
         call.arg(&self.sha).arg(batch.keys().len() + 1).arg(format!("{}layout", self.prefix));
         for key in batch.keys() {
@@ -57,15 +72,25 @@ impl Store {
         let items: Vec<Vec<u8>> = call.query(&mut self.connection).expect("the script runs");
         let reply = Reply::new(items, &batch).expect("a reply of the script");
         assert_eq!(reply.now, now);
-        let verdicts = remote.into_iter().zip(&reply.verdicts);
-        let decided = |verdict: &Option<Verdict>| verdict.clone().expect("the store does not learn");
-        verdicts
-            .map(|(request, verdict)| decided(verdict).decide(request, false).expect("a verdict"))
-            .collect()
+        let decided = |verdict: Option<Verdict>| verdict.expect("the store does not learn");
+        reply.verdicts.into_iter().map(decided).collect()
+    }
+
+    /// Takes hits back, under a token of this number.
+    pub(super) fn take_back(&mut self, undo: &Undo, token: u64, now: Timestamp) {
+        let mut call = redis::cmd("EVALSHA");
+        call.arg(&self.undo_sha).arg(undo.keys().len() + 1).arg(format!("{}undo:{token}", self.prefix));
+        for key in undo.keys() {
+            let (high, low) = key.halves();
+            call.arg(format!("{}{high:016x}{low:016x}", self.prefix));
+        }
+        undo.arguments().into_iter().for_each(|argument| _ = call.arg(argument));
+        call.arg(1_000).arg(now.as_nanos() / 1_000);
+        let _: String = call.query(&mut self.connection).expect("the script runs");
     }
 }
 
-fn limiter(sources: &[Source], options: &LoadOptions) -> Option<Limiter> {
+pub(super) fn limiter(sources: &[Source], options: &LoadOptions) -> Option<Limiter> {
     let options = LoadOptions { shared_counters: true, ..*options };
     let rules = RuleSet::parse(sources, &options).ok()?;
     let settings =
@@ -167,7 +192,7 @@ impl Random {
 }
 
 /// The kinds of limits, each with its keys in a rule file.
-const KINDS: [(&str, &str); 11] = [
+pub(super) const KINDS: [(&str, &str); 11] = [
     ("sliding_window", ""),
     ("sliding_window precision", "precision: "),
     ("sliding_log", "algorithm: sliding_log, "),
@@ -191,7 +216,7 @@ fn is_meter(kind: usize) -> bool {
 }
 
 /// A limit of a kind, and its window in microseconds.
-fn limit(random: &mut Random, kind: usize) -> (String, u64) {
+pub(super) fn limit(random: &mut Random, kind: usize) -> (String, u64) {
     let is_all = kind == KINDS.len() - 1;
     let kind = if is_all { random.below(9) as usize } else { kind };
     let windows = ["1ms", "7ms", "250ms", "1s", "10s", "90s", "7m", "3h", "11d", "900d", "3650d"];

@@ -1,11 +1,13 @@
 //! A real Redis or Valkey: the script's arithmetic, and servers that share counters in it.
 
 pub mod arithmetic;
+pub mod cluster;
 pub mod envoy;
 pub mod faults;
 pub mod leases;
 pub mod operators;
 mod process;
 mod proxy;
+pub mod undo;
 
-pub use process::{RedisServer, redis_binary};
+pub use process::{RedisCluster, RedisServer, redis_binary};

@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "the time of real processes is measured")]
 
 use std::{
+    cell::OnceCell,
     fs,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -25,6 +26,8 @@ pub fn redis_binary() -> Option<&'static str> {
 pub struct RedisServer {
     child: Child,
     directory: TempDir,
+    /// The port of the cluster's own protocol, of a node of a cluster.
+    bus_port: OnceCell<u16>,
 }
 
 impl RedisServer {
@@ -54,7 +57,7 @@ impl RedisServer {
             .stderr(Stdio::null())
             .spawn()
             .expect("the store starts");
-        let store = Self { child, directory };
+        let store = Self { child, directory, bus_port: OnceCell::new() };
         let deadline = Instant::now() + PATIENCE;
         while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() || !store.socket().exists() {
             assert!(Instant::now() < deadline, "the store does not listen");
@@ -164,5 +167,155 @@ fn wait_until(otherwise: &str, condition: impl Fn() -> bool) {
     while !condition() {
         assert!(Instant::now() < deadline, "{otherwise}");
         thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A cluster on loopback: primaries, each with one replica, or without replicas.
+pub struct RedisCluster {
+    nodes: Vec<Option<RedisServer>>,
+    ports: Vec<u16>,
+}
+
+/// Slots of a cluster.
+const SLOTS: usize = 16_384;
+
+/// Arguments of a node. A primary that does not respond for this time is replaced by its replica.
+fn node_args(bus_port: &str) -> [&str; 10] {
+    [
+        "--cluster-enabled",
+        "yes",
+        "--cluster-port",
+        bus_port,
+        "--cluster-node-timeout",
+        "1500",
+        "--repl-diskless-sync-delay",
+        "0",
+        "--cluster-migration-barrier",
+        "5",
+    ]
+}
+
+impl RedisCluster {
+    /// Starts three primaries, which have all slots, with as many replicas.
+    pub fn start(has_replicas: bool) -> Self {
+        let mut cluster = Self { nodes: Vec::new(), ports: Vec::new() };
+        for _ in 0..if has_replicas { 6 } else { 3 } {
+            cluster.add_node();
+        }
+        for primary in 0..3 {
+            let (first, last) = (SLOTS * primary / 3, SLOTS * (primary + 1) / 3 - 1);
+            cluster.command(primary, &["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &last.to_string()]);
+            cluster.command(primary, &["CLUSTER", "SET-CONFIG-EPOCH", &(primary + 1).to_string()]);
+        }
+        for node in 1..cluster.nodes.len() {
+            cluster.meet(node);
+        }
+        cluster.wait_until_complete();
+        if has_replicas {
+            for primary in 0..3 {
+                cluster.command(primary + 3, &["CLUSTER", "REPLICATE", &cluster.id(primary)]);
+            }
+            for replica in 3..6 {
+                cluster.node(replica).wait_until_it_follows();
+            }
+            wait_until("the replicas are not known", || {
+                (0..3).all(|node| cluster.text(node, &["CLUSTER", "NODES"]).matches("slave").count() == 3)
+            });
+        }
+        cluster
+    }
+
+    /// Starts a node that is not yet one of the cluster; returns its index.
+    pub fn add_node(&mut self) -> usize {
+        let (port, bus_port) = (free_port(), free_port().to_string());
+        self.nodes.push(Some(RedisServer::start_on(port, &node_args(&bus_port))));
+        self.ports.push(port);
+        let index = self.nodes.len() - 1;
+        let bus: u16 = bus_port.parse().expect("a port");
+        self.node(index).bus_port.set(bus).expect("it is set once");
+        index
+    }
+
+    /// Makes the node known to the cluster.
+    pub fn meet(&self, node: usize) {
+        let (port, bus) =
+            (self.ports[node].to_string(), self.node(node).bus_port.get().expect("a node").to_string());
+        self.command(0, &["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
+    }
+
+    /// Waits until every node knows all others and serves.
+    pub fn wait_until_complete(&self) {
+        let known = format!("cluster_known_nodes:{}", self.nodes.len());
+        wait_until("the cluster is not complete", || {
+            (0..self.nodes.len()).all(|node| {
+                let info = self.text(node, &["CLUSTER", "INFO"]);
+                info.contains("cluster_state:ok") && info.contains(&known)
+            })
+        });
+    }
+
+    /// The URL of the cluster, by two of its nodes.
+    pub fn url(&self) -> String {
+        format!("redis+cluster://127.0.0.1:{},127.0.0.1:{}", self.ports[1], self.ports[2])
+    }
+
+    /// Kills a node.
+    pub fn kill(&mut self, node: usize) {
+        drop(self.nodes[node].take());
+    }
+
+    /// Moves a slot with its keys to another node, while it is used.
+    pub fn move_slot(&self, slot: u16, from: usize, to: usize) {
+        let (slot, [source, target]) = (slot.to_string(), [from, to].map(|node| self.id(node)));
+        self.command(to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source]);
+        self.command(from, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target]);
+        let port = self.ports[to].to_string();
+        loop {
+            let mut keys_in_slot = redis::cmd("CLUSTER");
+            let keys_in_slot = keys_in_slot.arg("GETKEYSINSLOT").arg(&slot).arg(100);
+            let keys: Vec<String> = keys_in_slot.query(&mut self.node(from).connection()).expect("keys");
+            if keys.is_empty() {
+                break;
+            }
+            let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+            let migrate = ["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
+            self.command(from, &[&migrate[..], &keys].concat());
+        }
+        for node in [to, from] {
+            self.command(node, &["CLUSTER", "SETSLOT", &slot, "NODE", &target]);
+        }
+    }
+
+    /// The slot of a key.
+    pub fn slot(&self, key: &str) -> u16 {
+        let mut slot = redis::cmd("CLUSTER");
+        slot.arg("KEYSLOT").arg(key).query(&mut self.node(0).connection()).expect("a slot")
+    }
+
+    /// All keys of a node.
+    pub fn keys(&self, node: usize) -> Vec<String> {
+        redis::cmd("KEYS").arg("*").query(&mut self.node(node).connection()).expect("keys")
+    }
+
+    fn id(&self, node: usize) -> String {
+        self.text(node, &["CLUSTER", "MYID"])
+    }
+
+    /// A running node.
+    pub fn node(&self, node: usize) -> &RedisServer {
+        self.nodes[node].as_ref().expect("the node runs")
+    }
+
+    fn text(&self, node: usize, words: &[&str]) -> String {
+        let mut command = redis::cmd(words[0]);
+        words[1..].iter().for_each(|word| _ = command.arg(*word));
+        command.query(&mut self.node(node).connection()).expect("a text")
+    }
+
+    /// A command whose reply does not matter.
+    pub fn command(&self, node: usize, words: &[&str]) {
+        let mut command = redis::cmd(words[0]);
+        words[1..].iter().for_each(|word| _ = command.arg(*word));
+        let _: redis::Value = command.query(&mut self.node(node).connection()).expect("the store obeys");
     }
 }

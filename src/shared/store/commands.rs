@@ -1,0 +1,223 @@
+//! The commands of the scripts: their text, their replies, and what follows from an error.
+
+use super::{
+    Failure, Inner,
+    batches::{Call, Connection, Flight, Links, Task},
+    nodes::Node,
+    slots,
+};
+use crate::{
+    shared::script::{Batch, Reply, SCRIPT, UNDO_SCRIPT, Undo},
+    store::Key,
+};
+use redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value, aio::MultiplexedConnection};
+use std::{
+    fmt::Write as _,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+/// Time for which the token of hits that were taken back is kept: longer than the store is tried.
+const TOKEN_MS: u64 = 120_000;
+
+/// Pause before a call is sent again while the keys of its slot are being moved.
+const MIGRATION_PAUSE: Duration = Duration::from_millis(1);
+
+impl Inner {
+    /// Sends one command, and passes the results on.
+    pub(super) async fn send(self: &Arc<Self>, node: &Arc<Node>, mut connection: Connection, flight: Flight) {
+        let commands = &mut connection.commands;
+        let result = match &flight {
+            Flight::Decisions { group, batch, calls, .. } => {
+                self.counts.sent(calls.len());
+                self.evaluate(commands, *group, batch, flight.is_asking()).await.map(Some)
+            }
+            Flight::Undo(call) => self.take_back(commands, call, flight.is_asking()).await.map(|()| None),
+        };
+        let error = match result {
+            Ok(reply) => {
+                node.responded();
+                return self.respond(node, flight, reply);
+            }
+            Err(error) => error,
+        };
+        if let Some(calls) = self.redirect(node, &error, flight).await {
+            if error.is_io_error() && !error.is_timeout() {
+                // The store may have closed an idle connection: whether it is gone, the next one shows.
+                connection.has_ended.store(true, Ordering::Relaxed);
+                self.no_response(node, &error);
+            } else if !error.is_timeout() && error.code() != Some("TIDEGATECLOCK") {
+                // Callers count timeouts, and clocks that differ matter to calendars alone.
+                self.fail(node, &error);
+            }
+            calls.into_iter().for_each(Call::fail);
+        }
+    }
+
+    fn respond(&self, node: &Node, flight: Flight, reply: Option<Reply>) {
+        if reply.as_ref().is_some_and(|reply| reply.is_new_store)
+            && !node.has_logged_loss.swap(true, Ordering::Relaxed)
+        {
+            tracing::warn!(%node, "the shared store has lost keys: counters begin anew");
+        }
+        let mut verdicts = reply.into_iter().flat_map(|reply| reply.verdicts);
+        for call in flight.into_calls() {
+            match call.task {
+                Task::Decide { reply, .. } => {
+                    let verdict = verdicts.next().ok_or(Failure::Failed);
+                    let _ = reply.send(verdict.and_then(|verdict| verdict.ok_or(Failure::Learning)));
+                }
+                Task::Undo { reply, .. } => _ = reply.send(Ok(())),
+            }
+        }
+    }
+
+    /// Sends the calls again where the node has stated that it ran nothing because it does not have their slot; returns them
+    /// if the error is another one.
+    async fn redirect(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        error: &RedisError,
+        flight: Flight,
+    ) -> Option<Vec<Call>> {
+        let ErrorKind::Server(kind) = error.kind() else { return Some(flight.into_calls()) };
+        let host = node.address.as_ref().map_or("", |(host, _)| host);
+        let target = error.redirect_node().and_then(|(address, _)| slots::address(address, host));
+        let calls = flight.into_calls();
+        let group = calls.first().map(|call| call.group);
+        let (target, is_asking) = match (kind, target) {
+            (ServerErrorKind::Moved, Some(address)) => {
+                // Other slots have probably moved too: the keeper reads the map.
+                self.failed.notify_one();
+                (self.nodes.at(address, group), false)
+            }
+            (ServerErrorKind::Ask, Some(address)) => (self.nodes.at(address, None), true),
+            (ServerErrorKind::TryAgain, _) => {
+                tokio::time::sleep(MIGRATION_PAUSE).await;
+                self.failed.notify_one();
+                (Arc::clone(node), calls.iter().any(Call::is_asking))
+            }
+            _ => return Some(calls),
+        };
+        self.counts.redirected();
+        for call in calls {
+            if let Some(call) = call.redirected(is_asking) {
+                Links::send_to(self, &target, call);
+            }
+        }
+        None
+    }
+
+    /// Calls the script for a batch of one group.
+    pub(super) async fn evaluate(
+        &self,
+        connection: &mut MultiplexedConnection,
+        group: u16,
+        batch: &Batch,
+        is_asking: bool,
+    ) -> Result<Reply, RedisError> {
+        let command = |name: &str, script: &str| {
+            let mut command = Cmd::new();
+            command.arg(name).arg(script).arg(batch.keys().len() + 1);
+            self.write_layout_key(group, &mut command);
+            self.write_keys(group, batch.keys().iter().copied(), &mut command);
+            command.arg(&self.layout).arg(batch.requests()).arg("").arg(batch.lease_requests());
+            batch.limits().for_each(|limit| _ = command.arg(limit));
+            command
+        };
+        let value = self.run(connection, (&self.script_digest, SCRIPT), is_asking, command).await?;
+        let malformed = || RedisError::from((ErrorKind::UnexpectedReturnType, "not a reply of the script"));
+        let Value::Array(items) = value else { return Err(malformed()) };
+        let items = items.into_iter().map(|item| match item {
+            Value::BulkString(bytes) => Some(bytes),
+            _ => None,
+        });
+        let items: Option<Vec<Vec<u8>>> = items.collect();
+        Reply::new(items.ok_or_else(malformed)?, batch).map_err(|_| malformed())
+    }
+
+    /// Calls the script that takes hits back.
+    async fn take_back(
+        &self,
+        connection: &mut MultiplexedConnection,
+        call: &Call,
+        is_asking: bool,
+    ) -> Result<(), RedisError> {
+        let Task::Undo { undo, token, .. } = &call.task else { return Ok(()) };
+        let undo: &Undo = undo;
+        let command = |name: &str, script: &str| {
+            let mut command = Cmd::new();
+            command.arg(name).arg(script).arg(undo.keys().len() + 1);
+            command.arg(format!("{}undo:{token:032x}", self.key_prefix(call.group)));
+            self.write_keys(call.group, undo.keys(), &mut command);
+            undo.arguments().into_iter().for_each(|argument| _ = command.arg(argument));
+            command.arg(TOKEN_MS);
+            command
+        };
+        self.run(connection, (&self.undo_digest, UNDO_SCRIPT), is_asking, command).await.map(drop)
+    }
+
+    /// Calls a script; with its text if the node states that it does not know it, and therefore ran nothing.
+    async fn run(
+        &self,
+        connection: &mut MultiplexedConnection,
+        (digest, text): (&str, &str),
+        is_asking: bool,
+        command: impl Fn(&str, &str) -> Cmd,
+    ) -> Result<Value, RedisError> {
+        match send(connection, command("EVALSHA", digest), is_asking).await {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                self.counts.repeated();
+                send(connection, command("EVAL", text), is_asking).await
+            }
+            result => result,
+        }
+    }
+
+    /// The beginning of the keys of a group: with its hash tag, if the store is a cluster.
+    pub(super) fn key_prefix(&self, group: u16) -> String {
+        key_prefix(&self.settings.prefix, self.is_cluster.then_some(group))
+    }
+
+    fn write_layout_key(&self, group: u16, command: &mut Cmd) {
+        match self.is_cluster {
+            true => command.arg(format!("{}layout", self.key_prefix(group))),
+            false => command.arg(&self.layout_key),
+        };
+    }
+
+    /// Adds the names of counters: the prefix and 32 hexadecimal digits.
+    fn write_keys(&self, group: u16, keys: impl Iterator<Item = Key>, command: &mut Cmd) {
+        let mut name = self.key_prefix(group);
+        let length = name.len();
+        for key in keys {
+            let (high, low) = key.halves();
+            name.truncate(length);
+            write!(name, "{high:016x}{low:016x}").expect("writing to a string does not fail");
+            command.arg(&name);
+        }
+    }
+}
+
+/// The beginning of the keys of a group in a cluster, or of all keys of another store.
+pub(super) fn key_prefix(prefix: &str, group: Option<u16>) -> String {
+    let mut text = prefix.to_owned();
+    text.extend(group.map(slots::hash_tag));
+    text
+}
+
+/// Sends a command, after ASKING if the node does not have its slot yet. Both are written together.
+async fn send(
+    connection: &mut MultiplexedConnection,
+    command: Cmd,
+    is_asking: bool,
+) -> Result<Value, RedisError> {
+    if !is_asking {
+        return connection.send_packed_command(&command).await.and_then(Value::extract_error);
+    }
+    let mut commands = Pipeline::new();
+    commands.cmd("ASKING").add_command(command);
+    let mut values = connection.send_packed_commands(&commands, 1, 1).await?;
+    let value = values.pop().unwrap_or(Value::Nil);
+    value.extract_error()
+}

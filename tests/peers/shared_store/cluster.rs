@@ -1,0 +1,414 @@
+//! Servers that share counters in a cluster of three primaries: requests over several slots, and faults under load. Each fault prints
+//! a row of a table.
+
+#![expect(clippy::disallowed_methods, reason = "the time of real processes is measured")]
+
+use super::{RedisCluster, RedisServer, arithmetic::Random};
+use crate::{
+    support::{Client, Server, descriptor, http1, limiter, rules_file},
+    tests_with,
+};
+use std::{
+    collections::BTreeMap,
+    net::Ipv4Addr,
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+use tempfile::NamedTempFile;
+use tidegate::{
+    api::pb::{common::RateLimitDescriptor, service::rate_limit_response::Code},
+    limit::{Descriptor, Entry, Hits, Request, RequestLimits, Timestamp},
+};
+
+tests_with! {
+    REDIS:
+    denied_requests_over_several_slots_consume_nothing,
+    counters_sharded_by_an_entry_are_in_one_slot,
+    slots_move_under_load,
+    a_node_is_added_under_load,
+    a_primary_is_killed_under_load,
+    the_status_of_a_cluster_has_the_counters_of_all_nodes,
+    a_node_of_a_cluster_and_a_single_store_are_refused_under_the_scheme_of_the_other,
+}
+
+/// Time limit of a recovery before the test fails.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Hits that each key admits, in a window longer than any test.
+const LIMIT: u32 = 40;
+
+/// Keys, which are in groups of their own.
+const KEYS: usize = 24;
+
+struct World {
+    cluster: RedisCluster,
+    servers: Vec<Server>,
+    _rules: NamedTempFile,
+}
+
+impl World {
+    fn start(has_replicas: bool, rules: &str, servers: usize) -> Self {
+        let cluster = RedisCluster::start(has_replicas);
+        let rules = rules_file(rules);
+        let url = cluster.url();
+        // A loaded machine keeps this time limit.
+        let args = ["--counters", &url, "--on-store-failure", "deny", "--counters-timeout", "1s"];
+        let args = [&args[..], &["--http-listen", "127.0.0.1:0"]].concat();
+        let servers = (0..servers).map(|_| Server::with_rules(rules.path(), &args)).collect();
+        Self { cluster, servers, _rules: rules }
+    }
+
+    async fn metric(&self, server: usize, name: &str) -> u64 {
+        let page = http1::fetch(
+            Ipv4Addr::LOCALHOST,
+            self.servers[server].admin_port(),
+            http::Request::get("/metrics"),
+        );
+        let page = page.await.expect("a response");
+        let page = String::from_utf8_lossy(page.body()).into_owned();
+        let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no metric {name}"))
+    }
+
+    async fn are_ready(&self) -> bool {
+        for server in &self.servers {
+            let ready = http1::fetch(Ipv4Addr::LOCALHOST, server.admin_port(), http::Request::get("/readyz"));
+            let response = ready.await.expect("a response");
+            if !String::from_utf8_lossy(response.body()).contains("shared store: available") {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+const SEVERAL: &str = "domain: d
+descriptors:
+  - {key: window, rate_limit: {unit: day, requests_per_unit: 30}}
+  - {key: log, rate_limit: {unit: day, requests_per_unit: 20, algorithm: sliding_log}}
+  - {key: fixed, rate_limit: {unit: day, requests_per_unit: 10, algorithm: fixed_window, aligned: first_hit}}
+  - {key: precise, rate_limit: {unit: day, requests_per_unit: 16, precision: 4}}
+  - {key: refilled, rate_limit: {unit: day, requests_per_unit: 12, algorithm: token_bucket, refill: intervals}}
+  - key: two
+    rate_limits:
+      - {name: all, unit: day, requests_per_unit: 25}
+      - {name: most, unit: day, requests_per_unit: 14, algorithm: sliding_log}
+  - {key: shadow, shadow_mode: true, rate_limit: {unit: day, requests_per_unit: 3}}
+  - {key: quota, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 6}}
+  - {key: always, rate_limit: {unit: day, requests_per_unit: 9, charge: always}}
+";
+
+const SEVERAL_KEYS: [&str; 9] =
+    ["window", "log", "fixed", "precise", "refilled", "two", "shadow", "quota", "always"];
+
+/// A request as data: key, value, hits. No hits are a peek.
+type Sketch = Vec<(&'static str, &'static str, u64)>;
+
+fn request(sketch: &Sketch) -> Request<'static> {
+    let mut request = Request::new("d");
+    for &(key, value, hits) in sketch {
+        let entries = [Entry { key, value }].into_iter().collect();
+        let hits = if hits == 0 { Hits::Peek } else { Hits::new(Some(hits), 0, false) };
+        request.push(Descriptor { entries, limit: None, hits });
+    }
+    request.checked(&RequestLimits::default()).expect("a good request")
+}
+
+fn descriptors(sketch: &Sketch) -> Vec<RateLimitDescriptor> {
+    let with_hits = |&(key, value, hits): &(&str, &str, u64)| RateLimitDescriptor {
+        hits_addend: Some(hits),
+        ..descriptor(&[(key, value)])
+    };
+    sketch.iter().map(with_hits).collect()
+}
+
+/// Random requests over counters of several slots have the decisions of a limiter that has all counters, and once what a denied
+/// request has charged is taken back, it has consumed nothing. `TIDEGATE_CLUSTER_REQUESTS` raises the number.
+async fn denied_requests_over_several_slots_consume_nothing() {
+    let requests =
+        std::env::var("TIDEGATE_CLUSTER_REQUESTS").ok().and_then(|text| text.parse().ok()).unwrap_or(250);
+    let world = World::start(false, SEVERAL, 2);
+    let mut clients = vec![world.servers[0].client().await, world.servers[1].client().await];
+    let model = limiter(SEVERAL);
+    let now = Timestamp::from_millis(1_790_000_000_000);
+    let (mut random, mut denied, mut history) = (Random(7), 0, Vec::new());
+    for index in 0..requests {
+        let count = 1 + random.below(4) as usize;
+        let mut sketch: Sketch = Vec::new();
+        for _ in 0..count {
+            let key = SEVERAL_KEYS[random.below(SEVERAL_KEYS.len() as u64) as usize];
+            sketch.push((key, ["x", "y", "z"][random.below(3) as usize], random.below(4)));
+        }
+        let response =
+            clients[index % 2].should_rate_limit("d", descriptors(&sketch)).await.expect("a decision");
+        let expected = model.pin().decide(&request(&sketch), now).code;
+        history.push(format!("{sketch:?}"));
+        let code = if expected == tidegate::limit::Code::Ok { Code::Ok } else { Code::OverLimit };
+        assert_eq!(response.overall_code(), code, "{}", history.join("\n"));
+        denied += u32::from(code == Code::OverLimit);
+        // All counters are those of the model, as soon as everything is taken back.
+        let peeks: Sketch = sketch.iter().map(|&(key, value, _)| (key, value, 0)).collect();
+        let expected: Vec<u32> = model
+            .pin()
+            .decide(&request(&peeks), now)
+            .statuses
+            .iter()
+            .map(|status| status.remaining)
+            .collect();
+        let began = Instant::now();
+        loop {
+            let response = clients[(index + 1) % 2]
+                .should_rate_limit("d", descriptors(&peeks))
+                .await
+                .expect("a decision");
+            let left: Vec<u32> = response.statuses.iter().map(|status| status.limit_remaining).collect();
+            if left == expected {
+                break;
+            }
+            assert!(began.elapsed() < PATIENCE, "{left:?} for {expected:?} after\n{}", history.join("\n"));
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+    let mut undone = 0;
+    for server in 0..2 {
+        undone += world.metric(server, "tidegate_shared_store_undone_total{result=\"done\"}").await;
+        assert_eq!(world.metric(server, "tidegate_shared_store_undone_total{result=\"failed\"}").await, 0);
+    }
+    println!(
+        "cluster of 3: {requests} requests over several slots, {denied} denied, {undone} charges taken back, 0 deviations from one limiter"
+    );
+    assert!(denied > requests as u32 / 10 && undone > 20, "{denied} {undone}");
+}
+
+const SHARDED: &str = "domain: d
+descriptors:
+  - key: user
+    shard_by: user
+    rate_limits:
+      - {name: minute, unit: day, requests_per_unit: 5}
+      - {name: day, unit: day, requests_per_unit: 50, algorithm: sliding_log}
+    descriptors:
+      - {key: route, shard_by: user, rate_limit: {unit: day, requests_per_unit: 3}}
+";
+
+async fn counters_sharded_by_an_entry_are_in_one_slot() {
+    let world = World::start(false, SHARDED, 1);
+    let mut client = world.servers[0].client().await;
+    let mut codes = BTreeMap::new();
+    for call in 0..6 {
+        let descriptors = vec![
+            descriptor(&[("user", "ada")]),
+            descriptor(&[("user", "ada"), ("route", if call < 4 { "login" } else { "search" })]),
+        ];
+        let response = client.should_rate_limit("d", descriptors).await.expect("a decision");
+        *codes.entry(response.overall_code().as_str_name()).or_insert(0) += 1;
+    }
+    // The fourth is denied by its route, the last by none: what the fourth would have taken of the user is left.
+    assert_eq!(codes, BTreeMap::from([("OK", 5), ("OVER_LIMIT", 1)]));
+    let keys = (0..3).flat_map(|node| world.cluster.keys(node));
+    let counters: Vec<String> = keys.filter(|key| key.len() > 42 && key.contains('}')).collect();
+    let mut slots: Vec<u16> = counters.iter().map(|key| world.cluster.slot(key)).collect();
+    slots.dedup();
+    assert_eq!((counters.len(), slots.len()), (4, 1), "{counters:?}");
+    assert_eq!(world.metric(0, "tidegate_shared_store_undone_total{result=\"done\"}").await, 0);
+}
+
+/// Results of a load.
+#[derive(Default, Debug)]
+struct Results {
+    calls: u32,
+    failed: u32,
+    admitted: BTreeMap<usize, u32>,
+    slowest: Duration,
+}
+
+impl Results {
+    fn over(&self) -> u32 {
+        self.admitted.values().map(|admitted| admitted.saturating_sub(LIMIT)).sum()
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.calls += other.calls;
+        self.failed += other.failed;
+        other.admitted.iter().for_each(|(key, admitted)| *self.admitted.entry(*key).or_default() += admitted);
+        self.slowest = self.slowest.max(other.slowest);
+    }
+}
+
+/// Calls all keys in turn until it is stopped.
+async fn load(mut client: Client, is_stopped: Arc<AtomicBool>) -> Results {
+    let mut results = Results::default();
+    for key in (0..KEYS).cycle() {
+        if is_stopped.load(Ordering::Relaxed) {
+            break;
+        }
+        let began = Instant::now();
+        let response = client.hit("d", &[("k", &key.to_string())]).await.expect("a decision");
+        results.slowest = results.slowest.max(began.elapsed());
+        results.calls += 1;
+        if response.overall_code() == Code::Ok {
+            *results.admitted.entry(key).or_default() += 1;
+        } else if response.statuses[0].duration_until_reset.is_none() {
+            results.failed += 1;
+        }
+        tokio::time::sleep(Duration::from_millis(3)).await;
+    }
+    results
+}
+
+const ONE_LIMIT: &str = "domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 40}}]";
+
+/// A fault under load; returns the results, and the time after the fault until all keys were decided again.
+async fn under_load(name: &str, has_replicas: bool, fault: impl AsyncFnOnce(&mut World)) -> Results {
+    let mut world = World::start(has_replicas, ONE_LIMIT, 2);
+    let is_stopped = Arc::new(AtomicBool::new(false));
+    let mut loads = Vec::new();
+    for server in &world.servers {
+        loads.push(tokio::spawn(load(server.client().await, Arc::clone(&is_stopped))));
+    }
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    fault(&mut world).await;
+    let began = Instant::now();
+    let mut clients = vec![world.servers[0].client().await, world.servers[1].client().await];
+    'recovery: loop {
+        assert!(began.elapsed() < PATIENCE, "{name}: not all keys are decided again");
+        for client in &mut clients {
+            for key in 0..KEYS {
+                let peek =
+                    RateLimitDescriptor { hits_addend: Some(0), ..descriptor(&[("k", &key.to_string())]) };
+                let response = client.should_rate_limit("d", vec![peek]).await.expect("a decision");
+                if response.statuses[0].duration_until_reset.is_none() {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                    continue 'recovery;
+                }
+            }
+        }
+        if world.are_ready().await {
+            break;
+        }
+    }
+    let recovery = began.elapsed();
+    // Each key reaches its limit, and goes beyond it if hits were lost.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    is_stopped.store(true, Ordering::Relaxed);
+    let mut results = Results::default();
+    for load in loads {
+        results.add(&load.await.expect("a load"));
+    }
+    let mut rest = Results::default();
+    for (index, client) in clients.iter_mut().enumerate() {
+        for key in 0..KEYS {
+            for _ in 0..=LIMIT {
+                let response = client.hit("d", &[("k", &key.to_string())]).await.expect("a decision");
+                rest.calls += 1;
+                match response.overall_code() {
+                    Code::Ok => *rest.admitted.entry(key).or_default() += 1,
+                    _ if response.statuses[0].duration_until_reset.is_none() => rest.failed += 1,
+                    _ => break,
+                }
+            }
+        }
+        assert_eq!(rest.failed, 0, "{name}: server {index} has recovered");
+    }
+    results.add(&rest);
+    println!(
+        "{name}: {} calls on {KEYS} keys of {LIMIT}, over-admissions {}, calls without the store {}, slowest call {} ms, recovery {} ms",
+        results.calls,
+        results.over(),
+        results.failed,
+        results.slowest.as_millis(),
+        recovery.as_millis()
+    );
+    results
+}
+
+/// The slots of some keys in use, with the node that has them.
+fn slots_in_use(cluster: &RedisCluster, node: usize) -> Vec<u16> {
+    let counters = cluster.keys(node).into_iter().filter(|key| key.len() > 42);
+    let mut slots: Vec<u16> = counters.map(|key| cluster.slot(&key)).collect();
+    slots.sort_unstable();
+    slots.dedup();
+    slots
+}
+
+async fn slots_move_under_load() {
+    let results = under_load("cluster: slots in use move", false, async |world| {
+        let mut moved = 0;
+        for slot in slots_in_use(&world.cluster, 0) {
+            world.cluster.move_slot(slot, 0, 1);
+            moved += 1;
+        }
+        assert!(moved >= 3, "{moved} slots were in use");
+    })
+    .await;
+    assert_eq!((results.over(), results.failed), (0, 0), "{results:?}");
+}
+
+async fn a_node_is_added_under_load() {
+    let results = under_load("cluster: node added, slots in use move to it", false, async |world| {
+        let node = world.cluster.add_node();
+        world.cluster.meet(node);
+        world.cluster.wait_until_complete();
+        for slot in slots_in_use(&world.cluster, 2) {
+            world.cluster.move_slot(slot, 2, node);
+        }
+        assert!(!slots_in_use(&world.cluster, node).is_empty());
+    })
+    .await;
+    assert_eq!((results.over(), results.failed), (0, 0), "{results:?}");
+}
+
+async fn a_primary_is_killed_under_load() {
+    let results =
+        under_load("cluster: primary killed, replica promoted", true, async |world| world.cluster.kill(0))
+            .await;
+    assert!(results.failed > 0, "the slots of the primary were not decided for a while");
+    // Replication is asynchronous: one write of each server, and those in the buffer of the connection to the replica.
+    assert!(results.over() <= 4, "{results:?}");
+}
+
+fn store(args: &[&str]) -> String {
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_tidegate")).arg("store").args(args).output().expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+async fn the_status_of_a_cluster_has_the_counters_of_all_nodes() {
+    let world = World::start(false, ONE_LIMIT, 1);
+    let mut client = world.servers[0].client().await;
+    for key in 0..KEYS {
+        client.hit("d", &[("k", &key.to_string())]).await.expect("a decision");
+    }
+    let status: serde_json::Value =
+        serde_json::from_str(&store(&["status", &world.cluster.url(), "--json"])).expect("JSON");
+    assert_eq!((&status["nodes"], &status["layout"]), (&3.into(), &true.into()), "{status}");
+    assert_eq!(status["counters"]["sliding_window"], KEYS, "{status}");
+    let verified = store(&["verify", &world.cluster.url()]);
+    assert!(
+        verified.starts_with(&format!("{KEYS} counters are good, 0 are not, 0 never expire")),
+        "{verified}"
+    );
+}
+
+async fn a_node_of_a_cluster_and_a_single_store_are_refused_under_the_scheme_of_the_other() {
+    let refused = |url: &str| {
+        let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .args(["serve", "--listen", "127.0.0.1:0", "--counters", url])
+            .output()
+            .expect("it runs");
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let cluster = RedisCluster::start(false);
+    let error = refused(&format!("unix:{}", cluster.node(0).socket().display()));
+    assert!(error.contains("redis+cluster://"), "{error}");
+    let port = super::process::free_port();
+    let _single = RedisServer::start_on(port, &[]);
+    let error = refused(&format!("redis+cluster://127.0.0.1:{port}"));
+    assert!(error.contains("cluster"), "{error}");
+}
