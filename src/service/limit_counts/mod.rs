@@ -114,35 +114,44 @@ impl Counts {
     }
 }
 
-/// The counts of one limit and one thread.
+/// The counts of one limit and one thread. Those of the most frequent outcomes are in the first cache line.
 #[derive(Default)]
-#[repr(align(64))]
+#[repr(C, align(64))]
 struct Cells {
     /// Of the [`SeriesId`] that is counted here.
     use_number: AtomicU32,
-    hits: [AtomicU64; Outcome::ALL.len()],
-    requests: [AtomicU64; Outcome::ALL.len()],
+    by_outcome: [OutcomeCells; Outcome::ALL.len()],
+}
+
+#[derive(Default)]
+struct OutcomeCells {
+    hits: AtomicU64,
+    requests: AtomicU64,
 }
 
 impl Cells {
     #[inline]
     fn add(&self, thread: ThreadLine, outcome: Outcome, hits: u64) {
-        thread.add(&self.hits[outcome as usize], hits);
-        thread.add(&self.requests[outcome as usize], 1);
+        let cells = &self.by_outcome[outcome as usize];
+        thread.add(&cells.hits, hits);
+        thread.add(&cells.requests, 1);
     }
 
     /// Starts at zero for another name.
     #[cold]
     fn reset(&self, use_number: u32) {
-        self.hits.iter().chain(&self.requests).for_each(|count| count.store(0, Ordering::Relaxed));
+        for OutcomeCells { hits, requests } in &self.by_outcome {
+            hits.store(0, Ordering::Relaxed);
+            requests.store(0, Ordering::Relaxed);
+        }
         self.use_number.store(use_number, Ordering::Relaxed);
     }
 
     fn counts(&self) -> Counts {
-        let read = |counts: &[AtomicU64; Outcome::ALL.len()]| {
-            std::array::from_fn(|outcome| counts[outcome].load(Ordering::Relaxed))
-        };
-        Counts { hits: read(&self.hits), requests: read(&self.requests) }
+        Counts {
+            hits: self.by_outcome.each_ref().map(|cells| cells.hits.load(Ordering::Relaxed)),
+            requests: self.by_outcome.each_ref().map(|cells| cells.requests.load(Ordering::Relaxed)),
+        }
     }
 }
 

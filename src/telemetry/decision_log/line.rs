@@ -90,12 +90,51 @@ struct Time(u64);
 
 impl Serialize for Time {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match jiff::Timestamp::from_nanosecond(i128::from(self.0)) {
-            Ok(time) => serializer.collect_str(&format_args!("{time:.9}")),
-            // All 64 bits are within the range of the type.
-            Err(_) => serializer.serialize_none(),
-        }
+        let text = self.text();
+        serializer.serialize_str(str::from_utf8(&text).map_err(serde::ser::Error::custom)?)
     }
+}
+
+impl Time {
+    /// Of each of ten thousand lines a second, the time would otherwise be the most expensive part.
+    fn text(&self) -> [u8; 30] {
+        let Self(nanos) = *self;
+        let (seconds, fraction) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
+        let (day, second) = (seconds / 86_400, seconds % 86_400);
+        let (year, month, day) = date(day);
+        let mut text = *b"0000-00-00T00:00:00.000000000Z";
+        for (start, end, number) in [
+            (0, 4, year),
+            (5, 7, month),
+            (8, 10, day),
+            (11, 13, second / 3_600),
+            (14, 16, second / 60 % 60),
+            (17, 19, second % 60),
+            (20, 29, fraction),
+        ] {
+            text[start..end].iter_mut().rev().fold(number, |number, digit| {
+                *digit = b'0' + (number % 10) as u8;
+                number / 10
+            });
+        }
+        text
+    }
+}
+
+/// Year, month and day of the Gregorian calendar, of a number of days since the Unix epoch.
+fn date(day: u64) -> (u64, u64, u64) {
+    /// Days of 400 years.
+    const ERA: u64 = 146_097;
+    // Years start in March here, so that a leap day is the last one; the first is that of the year 0.
+    let day = day + 719_468;
+    let (era, day) = (day / ERA, day % ERA);
+    let year = (day - day / 1_460 + day / 36_524 - day / (ERA - 1)) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    // Five months from March on, and the next five, have 153 days.
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, years) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    (400 * era + year + years, month, day)
 }
 
 /// Bytes in hexadecimal.
@@ -205,5 +244,31 @@ fn nanos(reset: Reset) -> Option<u64> {
     match reset {
         Reset::After(wait) => u64::try_from(wait.as_nanos()).ok(),
         Reset::Never => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    proptest::proptest! {
+        #[test]
+        fn times_are_those_of_the_calendar(nanos: u64) {
+            let expected = jiff::Timestamp::from_nanosecond(i128::from(nanos)).expect("within the range");
+            proptest::prop_assert_eq!(str::from_utf8(&Time(nanos).text()), Ok(&*format!("{expected:.9}")));
+        }
+    }
+
+    #[test]
+    fn the_ends_of_months_and_leap_years_are_those_of_the_calendar() {
+        for day in 0..213_503 {
+            let nanos = day * 86_400_000_000_000 + 1;
+            let expected = jiff::Timestamp::from_nanosecond(i128::from(nanos)).expect("within the range");
+            let (year, month, day) = date(day);
+            assert_eq!(
+                format!("{year:04}-{month:02}-{day:02}T00:00:00.000000001Z"),
+                format!("{expected:.9}")
+            );
+        }
     }
 }

@@ -246,11 +246,15 @@ impl DecisionReader for DecisionLog {
 }
 
 /// A hash of the domain and of all values, the same in every process of one version.
+#[inline]
 fn hash(request: &Request<'_>) -> u64 {
-    let mut hasher = FixedState::with_seed(0).build_hasher();
+    const STATE: FixedState = FixedState::with_seed(0);
+    let mut hasher = STATE.build_hasher();
     hasher.write(request.domain().as_bytes());
-    for entry in request.descriptors().iter().flat_map(|descriptor| &descriptor.entries) {
-        hasher.write(entry.value.as_bytes());
+    for descriptor in request.descriptors() {
+        for entry in &descriptor.entries {
+            hasher.write(entry.value.as_bytes());
+        }
     }
     hasher.finish()
 }
