@@ -1,6 +1,6 @@
 //! The image of `deploy/docker`, as far as it can be run without a container runtime: its layout in a chroot with a read-only
-//! root, as its user, without privileges, as the first process of a PID namespace, and under the default seccomp profile of
-//! container runtimes.
+//! root, as its user, without privileges, as the first process of a PID namespace, and under the denials of Docker's
+//! default seccomp profile.
 
 use crate::support::Client;
 use std::{
@@ -25,16 +25,9 @@ pub fn is_here() -> bool {
     have_tools && crate::peer::runs(Command::new("unshare").args(["--mount", "--pid", "--fork", "true"]))
 }
 
-/// The list of system calls that container runtimes allow: a file of the Debian package `golang-github-containers-common`.
-fn seccomp_profile() -> PathBuf {
-    let default = "/usr/share/containers/seccomp.json".into();
-    std::env::var_os("TIDEGATE_SECCOMP_PROFILE").unwrap_or(default).into()
-}
-
-/// Whether the profile is there, and Python's package `seccomp`, as `/usr/bin/python3` has it on Debian.
+/// Whether Python's package `seccomp` is there, as `/usr/bin/python3` has it on Debian.
 pub fn has_seccomp() -> bool {
-    seccomp_profile().is_file()
-        && crate::peer::runs(Command::new("/usr/bin/python3").args(["-c", "import seccomp"]))
+    crate::peer::runs(Command::new("/usr/bin/python3").args(["-c", "import seccomp"]))
 }
 
 /// Instructions of the last stage of the Dockerfile.
@@ -92,7 +85,7 @@ impl Container {
     }
 
     fn start_under_seccomp(root: &Path, data: &Path) -> Self {
-        Self::start_in(root, data, "/usr/bin/python3 \"$SECCOMP\" \"$PROFILE\" \"$ROOT\" \"$IDS\"")
+        Self::start_in(root, data, "/usr/bin/python3 \"$SECCOMP\" \"$ROOT\" \"$IDS\"")
     }
 
     /// Starts the image's program by a command that changes the root and the user.
@@ -124,7 +117,7 @@ impl Container {
             .envs([("TIDEGATE_RULES", "/etc/tidegate/rules"), ("TIDEGATE_DATA", "/var/lib/tidegate")])
             .env("TIDEGATE_LOG_FORMAT", "json")
             .env("IDS", instruction("USER"))
-            .envs([("ROOT", root), ("DATA", data), ("PROFILE", &seccomp_profile())])
+            .envs([("ROOT", root), ("DATA", data)])
             .env("SECCOMP", Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/under_seccomp.py"))
             .stdin(Stdio::null())
             .stderr(Stdio::piped())
@@ -213,7 +206,7 @@ async fn the_image_runs_unprivileged_on_a_read_only_root_and_keeps_its_counters(
 }
 
 /// Snapshots, threads, sockets, timers and signals of the server need no system call that the profile denies.
-async fn the_image_runs_under_the_default_seccomp_profile() {
+async fn the_image_runs_under_the_denials_of_dockers_seccomp_profile() {
     let folder = tempfile::tempdir().expect("a directory");
     let root = image(&folder, &words("ENTRYPOINT")[0]);
     let data = folder.path().join("data");
@@ -232,8 +225,8 @@ async fn the_image_runs_under_the_default_seccomp_profile() {
 
 /// Tests that need a profile.
 pub mod seccomp {
-    use super::the_image_runs_under_the_default_seccomp_profile;
-    crate::tests_with! { CHROOT, SECCOMP: the_image_runs_under_the_default_seccomp_profile }
+    use super::the_image_runs_under_the_denials_of_dockers_seccomp_profile;
+    crate::tests_with! { CHROOT, SECCOMP: the_image_runs_under_the_denials_of_dockers_seccomp_profile }
 }
 
 crate::tests_with! { CHROOT: the_image_runs_unprivileged_on_a_read_only_root_and_keeps_its_counters }

@@ -61,7 +61,7 @@ pub const PYTHON_PROMETHEUS: Peer = Peer {
 /// The right to make namespaces and mount file systems, and the programs that do it.
 pub const CHROOT: Peer = Peer { name: "chroot", is_here: crate::chroot::is_here };
 
-/// A seccomp profile of container runtimes, and the program that applies it.
+/// The program that applies the denials of a seccomp profile.
 pub const SECCOMP: Peer = Peer { name: "seccomp", is_here: crate::chroot::has_seccomp };
 
 /// systemd's programs; none of them needs systemd to run the machine.
