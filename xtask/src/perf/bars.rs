@@ -4,8 +4,9 @@ use super::{
     in_process::{DECIDE_1_M_KEYS, DECIDE_1000_KEYS, LIMITER, TWO_THREADS},
     results::{Figure, Results, Spread},
     scenario::{
-        DECISION_LOG, FEW_KEYS, FOUR_DESCRIPTORS, MANY_KEYS, MANY_RULES, MANY_SERIES, METRICS, OPEN,
-        SATURATED, THOUSAND_LIMITS, TLS, TRACEPARENT, UNLOADED,
+        DECISION_LOG, FEW_KEYS, FOUR_DESCRIPTORS, HALF_HANDSHAKES, HUNDRED_THOUSAND_RULES, MANY_KEYS,
+        MANY_RULES, MANY_SERIES, METRICS, OPEN, OPEN_RULES, OPEN_SCRAPES, OPEN_TLS, RELOADS, SATURATED,
+        THOUSAND_LIMITS, TLS, TRACEPARENT, UNLOADED,
     },
 };
 use std::fmt;
@@ -20,6 +21,8 @@ pub(super) struct Bar {
 pub(super) enum Measure {
     /// Tidegate's figure in the first scenario over that of the server in the second.
     Ratio(&'static str, (&'static str, &'static str), Figure),
+    /// Tidegate's figure in the first scenario less that in the second.
+    Difference(&'static str, &'static str, Figure),
     /// A figure itself.
     Value(&'static str, &'static str, Figure),
 }
@@ -88,6 +91,21 @@ pub(super) const BARS: &[Bar] = &[
         bound: Bound::AtMost(50.0),
     },
     Bar {
+        about: "open loop beside scrapes of 10,000 limits, p99, against none",
+        measure: Measure::Ratio(OPEN_SCRAPES, (OPEN_RULES, OURS), Figure::P99Micros),
+        bound: Bound::AtMost(1.1),
+    },
+    Bar {
+        about: "open loop with TLS beside 5,000 half handshakes, p99, against none",
+        measure: Measure::Ratio(HALF_HANDSHAKES, (OPEN_TLS, OURS), Figure::P99Micros),
+        bound: Bound::AtMost(2.0),
+    },
+    Bar {
+        about: "open loop beside reloads of 100,000 rules, p99.9, later than without by µs",
+        measure: Measure::Difference(RELOADS, HUNDRED_THOUSAND_RULES, Figure::P999Micros),
+        bound: Bound::AtMost(1_000.0),
+    },
+    Bar {
         about: "CPU with a decision log of 1 %, against none",
         measure: Measure::Ratio(DECISION_LOG, (SATURATED, OURS), Figure::CpuMicros),
         bound: Bound::AtMost(1.1),
@@ -123,6 +141,9 @@ impl Bar {
     pub(super) fn measured(&self, results: &Results) -> Option<Spread> {
         match self.measure {
             Measure::Ratio(scenario, other, figure) => results.ratio((scenario, OURS), other, figure),
+            Measure::Difference(scenario, other, figure) => {
+                results.difference((scenario, OURS), (other, OURS), figure)
+            }
             Measure::Value(scenario, server, figure) => results.spread(scenario, server, figure),
         }
     }

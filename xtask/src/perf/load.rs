@@ -1,9 +1,10 @@
 //! One run: a fresh server, a load, and the measurements.
 
 use super::{
+    beside::Work,
     machine::{CoreUse, Machine},
     results::Figure,
-    scenario::Scenario,
+    scenario::{Beside, Scenario},
     scrape::Scraper,
     server::{Binaries, Running, Server},
 };
@@ -69,8 +70,14 @@ pub(super) fn measure(
     }
     let before = CoreUse::read(machine.core(0), running.pid())?;
     let scraper = running.http.map(Scraper::start);
+    let work = match scenario.beside {
+        Beside::HalfHandshakes => Some(Work::half_handshakes(running.address)?),
+        Beside::Reloads => Some(Work::reloads(scenario, binaries)),
+        Beside::Nothing | Beside::Scrapes => None,
+    };
     let duration = format!("{seconds}s");
     let report = bench(&running, machine, binaries, scenario.load, &["--duration", &duration])?;
+    work.map(Work::finish).transpose()?;
     let scrape_millis = scraper.map(Scraper::finish).transpose()?;
     let disturbance = CoreUse::read(machine.core(0), running.pid())?.others_since(&before);
 

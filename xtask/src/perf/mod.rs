@@ -5,6 +5,7 @@
 //! the kernel's accounting, is the most stable figure.
 
 mod bars;
+mod beside;
 mod in_process;
 mod load;
 mod machine;

@@ -105,13 +105,33 @@ impl Results {
     /// Ratio of two figures, round by round.
     pub(super) fn ratio(
         &self,
+        scenario: (&str, &str),
+        other: (&str, &str),
+        figure: Figure,
+    ) -> Option<Spread> {
+        self.compare(scenario, other, figure, |value, other| value / other)
+    }
+
+    /// Difference of two figures, round by round.
+    pub(super) fn difference(
+        &self,
+        scenario: (&str, &str),
+        other: (&str, &str),
+        figure: Figure,
+    ) -> Option<Spread> {
+        self.compare(scenario, other, figure, |value, other| value - other)
+    }
+
+    fn compare(
+        &self,
         (scenario, server): (&str, &str),
         (other_scenario, other_server): (&str, &str),
         figure: Figure,
+        compare: fn(f64, f64) -> f64,
     ) -> Option<Spread> {
         Spread::of(self.values(scenario, server, figure).filter_map(|(round, value)| {
             let mut others = self.values(other_scenario, other_server, figure);
-            others.find(|&(other_round, _)| other_round == round).map(|(_, other)| value / other)
+            others.find(|&(other_round, _)| other_round == round).map(|(_, other)| compare(value, other))
         }))
     }
 

@@ -13,12 +13,24 @@ pub(super) struct Scenario {
     pub(super) sibling_rules: u32,
     /// Whether the servers have TLS; the load then needs `--tls-insecure`.
     pub(super) tls: bool,
-    /// Whether the server has an HTTP port, whose metrics are scraped during the load.
-    pub(super) metrics: bool,
+    /// What else the server does during the load.
+    pub(super) beside: Beside,
     /// Number of counters created before the measurement.
     pub(super) counters_before: u64,
     /// Further arguments of `tidegate serve`.
     pub(super) serve: &'static [&'static str],
+}
+
+/// Work of the server beside a load.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Beside {
+    Nothing,
+    /// It has an HTTP port, whose metrics are scraped.
+    Scrapes,
+    /// Clients start TLS handshakes that they never complete.
+    HalfHandshakes,
+    /// The rule file changes.
+    Reloads,
 }
 
 pub(super) const SATURATED: &str = "saturated";
@@ -30,6 +42,12 @@ pub(super) const MANY_RULES: &str = "10,000 rules";
 pub(super) const THOUSAND_LIMITS: &str = "1,000 limits";
 pub(super) const METRICS: &str = "1,000 limits, metrics";
 pub(super) const MANY_SERIES: &str = "10,000 limits, metrics";
+pub(super) const OPEN_RULES: &str = "open, 10,000 rules";
+pub(super) const OPEN_SCRAPES: &str = "open, 10,000 limits, metrics";
+pub(super) const OPEN_TLS: &str = "open, TLS 1.3";
+pub(super) const HALF_HANDSHAKES: &str = "open, 5,000 half handshakes";
+pub(super) const HUNDRED_THOUSAND_RULES: &str = "open, 100,000 rules";
+pub(super) const RELOADS: &str = "open, 100,000 rules, reloads";
 pub(super) const TRACEPARENT: &str = "traceparent";
 pub(super) const DECISION_LOG: &str = "decision log at 1 %";
 pub(super) const FEW_KEYS: &str = "1,000 keys";
@@ -42,6 +60,13 @@ const FOUR_BY_SIXTEEN: [&str; 4] = ["--connections", "4", "--streams", "16"];
 
 /// One descriptor of two entries, uniform over the rules.
 const TWO_ENTRIES: [&str; 2] = ["--descriptor", "plan=plan-{key%10},remote_address={ip}"];
+
+/// The same at a fixed rate, uniform over ten thousand rules.
+const OPEN_TEN_THOUSAND_PLANS: [&str; 6] =
+    ["--connections", "4", "--rate", "20000", "--descriptor", "plan=plan-{key%10000},remote_address={ip}"];
+
+const OPEN_OVER_TLS: [&str; 7] =
+    ["--connections", "4", "--rate", "20000", "--tls-insecure", TWO_ENTRIES[0], TWO_ENTRIES[1]];
 
 /// The same, uniform over a thousand rules.
 const THOUSAND_PLANS: [&str; 2] = ["--descriptor", "plan=plan-{key%1000},remote_address={ip}"];
@@ -113,14 +138,45 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: METRICS,
         load: &saturated(THOUSAND_PLANS, "100000"),
         sibling_rules: 1_000,
-        metrics: true,
+        beside: Beside::Scrapes,
         ..TEN_RULES
     },
     Scenario {
         name: MANY_SERIES,
         load: &saturated(["--descriptor", "plan=plan-{key%10000},remote_address={ip}"], "100000"),
         sibling_rules: 10_000,
-        metrics: true,
+        beside: Beside::Scrapes,
+        ..TEN_RULES
+    },
+    Scenario { name: OPEN_RULES, load: &OPEN_TEN_THOUSAND_PLANS, sibling_rules: 10_000, ..TEN_RULES },
+    Scenario {
+        name: OPEN_SCRAPES,
+        load: &OPEN_TEN_THOUSAND_PLANS,
+        sibling_rules: 10_000,
+        beside: Beside::Scrapes,
+        ..TEN_RULES
+    },
+    Scenario { name: OPEN_TLS, load: &OPEN_OVER_TLS, tls: true, ..TEN_RULES },
+    Scenario {
+        name: HALF_HANDSHAKES,
+        load: &OPEN_OVER_TLS,
+        tls: true,
+        beside: Beside::HalfHandshakes,
+        // All of them stay open.
+        serve: &["--tls-max-handshakes", "6000"],
+        ..TEN_RULES
+    },
+    Scenario {
+        name: HUNDRED_THOUSAND_RULES,
+        load: &OPEN_TEN_THOUSAND_PLANS,
+        sibling_rules: 100_000,
+        ..TEN_RULES
+    },
+    Scenario {
+        name: RELOADS,
+        load: &OPEN_TEN_THOUSAND_PLANS,
+        sibling_rules: 100_000,
+        beside: Beside::Reloads,
         ..TEN_RULES
     },
     Scenario {
@@ -160,7 +216,7 @@ const TEN_RULES: Scenario = Scenario {
     load: &[],
     sibling_rules: 10,
     tls: false,
-    metrics: false,
+    beside: Beside::Nothing,
     counters_before: 0,
     serve: &[],
 };

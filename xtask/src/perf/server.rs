@@ -1,6 +1,9 @@
 //! Server processes, each on its own core.
 
-use super::{machine::Machine, scenario::Scenario};
+use super::{
+    machine::Machine,
+    scenario::{Beside, Scenario},
+};
 use crate::Failure;
 use std::{
     fs,
@@ -59,6 +62,11 @@ impl Binaries {
 }
 
 impl Binaries {
+    /// The rule file of the running server.
+    pub(super) fn rules(&self) -> PathBuf {
+        self.scratch.join("perf-rules.yaml")
+    }
+
     /// Writes a certificate for loopback and its key, both ECDSA P-256; returns their paths.
     fn certificate(&self) -> Result<(PathBuf, PathBuf), Failure> {
         let pair = rcgen::generate_simple_self_signed(vec!["localhost".to_owned(), "127.0.0.1".to_owned()])
@@ -99,10 +107,10 @@ impl Running {
         binaries: &Binaries,
     ) -> Result<Self, Failure> {
         let address = free_port()?;
-        let http = scenario.metrics.then(free_port).transpose()?;
+        let http = (scenario.beside == Beside::Scrapes).then(free_port).transpose()?;
         let mut command = match server {
             Server::Tidegate => {
-                let rules = binaries.scratch.join("perf-rules.yaml");
+                let rules = binaries.rules();
                 fs::write(&rules, scenario.rules())
                     .map_err(|error| format!("{}: {error}", rules.display()))?;
                 let mut command = machine.on_core(0, &binaries.tidegate);
