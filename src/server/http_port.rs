@@ -6,6 +6,7 @@
 use super::{ServeError, handshakes::Ready, tls::TlsOnPlaintext};
 use crate::{
     api::http::{self, HttpState, Progress},
+    service::HttpRefusal,
     transport::Accepted,
 };
 use std::{
@@ -126,6 +127,7 @@ impl PortThread {
 
     fn serve(&mut self, accepted: Accepted, router: &axum::Router, tasks: &mut JoinSet<()>) {
         if self.open.len() >= self.state.bounds().connections_max && !self.evict() {
+            self.state.refusals().count(HttpRefusal::Connections);
             tracing::warn!(peer = %accepted.peer, "all HTTP connections are busy; closing a new one (--http-max-connections)");
             return;
         }
@@ -138,7 +140,7 @@ impl PortThread {
             }
         };
         let progress = Arc::<Progress>::default();
-        let (bounds, router, requests) = (*self.state.bounds(), router.clone(), Arc::clone(&self.requests));
+        let (state, router, requests) = (self.state.clone(), router.clone(), Arc::clone(&self.requests));
         let (of_task, tls_on_plaintext) = (Arc::clone(&progress), self.tls_on_plaintext.clone());
         let mut stopped = self.stopped.clone();
         let task = tasks.spawn(async move {
@@ -148,7 +150,7 @@ impl PortThread {
             };
             let client = peer.to_string().into();
             let served =
-                http::serve_connection(stream, client, router, bounds, Arc::clone(&of_task), requests, drain);
+                http::serve_connection(stream, client, router, state, Arc::clone(&of_task), requests, drain);
             if let Err(error) = served.await {
                 tracing::debug!(%error, %peer, "HTTP connection failed");
             }

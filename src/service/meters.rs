@@ -1,7 +1,8 @@
 //! The figures of the service, for metrics.
 
 use super::{
-    CodeCounts, DurationBounds, Durations, LimitCountSettings, LimitCounts, Refusal, Refusals, Tally,
+    CodeCounts, DurationBounds, Durations, HttpRefusals, LimitCountSettings, LimitCounts, Refusal, Refusals,
+    Tally,
 };
 use crate::limit::{Code, Decision, Request};
 use std::{
@@ -26,6 +27,7 @@ pub struct Meters {
     limits: LimitCounts,
     durations: Durations,
     refusals: Refusals,
+    http_refusals: HttpRefusals,
 }
 
 impl Meters {
@@ -67,6 +69,12 @@ impl Meters {
     /// Counts of refused requests.
     pub fn refusals(&self) -> &Refusals {
         &self.refusals
+    }
+
+    /// Counts of requests that the HTTP port refused. They are counted from the beginning: where there is no reader, there is
+    /// hardly ever such a port.
+    pub fn http_refusals(&self) -> &HttpRefusals {
+        &self.http_refusals
     }
 
     /// Counts a decision that is sent.

@@ -20,7 +20,7 @@ use tidegate::api::pb::{
 const RULES: &str = "domain: demo\n";
 
 /// The samples of a family with a label `reason` that are not zero.
-fn by_reason(metrics: &BTreeMap<String, f64>, name: &str) -> BTreeMap<String, f64> {
+pub fn by_reason(metrics: &BTreeMap<String, f64>, name: &str) -> BTreeMap<String, f64> {
     let start = format!("{name}{{reason=\"");
     let samples = metrics.iter().filter(|(_, value)| **value > 0.0);
     samples
@@ -28,6 +28,11 @@ fn by_reason(metrics: &BTreeMap<String, f64>, name: &str) -> BTreeMap<String, f6
             Some((name.strip_prefix(&start)?.strip_suffix("\"}")?.to_owned(), *value))
         })
         .collect()
+}
+
+/// The body of a call that is decided.
+pub fn good_call() -> Vec<u8> {
+    plain(&request(vec![descriptor(&[("k", "v")])]).encode_to_vec()).to_vec()
 }
 
 fn request(descriptors: Vec<RateLimitDescriptor>) -> RateLimitRequest {

@@ -1,6 +1,6 @@
 //! Bounds on the clients of the HTTP port, and clients that use TLS on it although it has none.
 
-use crate::{admin::start, support::Server};
+use crate::{admin::start, metrics::metrics_when, support::Server};
 use std::{io, time::Duration};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -155,4 +155,77 @@ async fn clients_with_tls_on_a_plaintext_port_are_logged_once_with_the_remedy_an
     timeout(PATIENCE, reported).await.expect("they are counted and logged");
     assert_eq!(log_lines(&server, "client with TLS on a port without TLS"), 1, "{:#?}", server.log());
     assert_eq!(log_lines(&server, "--http-tls-cert"), 1, "{:#?}", server.log());
+}
+
+#[tokio::test]
+async fn each_refused_http_request_is_counted_by_its_reason() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let tokens = folder.path().join("tokens");
+    let made = std::process::Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["token", "test", "--file", tokens.to_str().expect("UTF-8")])
+        .output()
+        .expect("the command runs");
+    let token = String::from_utf8(made.stdout).expect("text");
+    let (_open, port) = start(
+        RULES,
+        &["--http-max-header-bytes", "1000", "--http-max-body-bytes", "100", "--http-timeout", "300ms"],
+    );
+    let long = "x".repeat(2000);
+    let post = "POST /json HTTP/1.1\r\nhost: test\r\n";
+    for request in [
+        "GET /nowhere HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n".to_owned(),
+        "PUT /livez HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n".to_owned(),
+        format!("GET /livez HTTP/1.1\r\nhost: test\r\nx: {long}\r\n\r\n"),
+        "GET /livez\r\n\r\n".to_owned(),
+        "GET /livez HTTP/1.1\r\nx-slow: ".to_owned(),
+        format!("{post}content-length: 101\r\n\r\n"),
+        format!("{post}transfer-encoding: chunked\r\n\r\nzz\r\n"),
+        format!("{post}content-length: 99\r\n\r\n{{"),
+    ] {
+        response_to(port, &request).await;
+    }
+    let mut unread = connect(port).await;
+    let pages = b"GET /metrics HTTP/1.1\r\nhost: test\r\n\r\n".repeat(100);
+    let send = async { while unread.write_all(&pages).await.is_ok() {} };
+    timeout(PATIENCE, send).await.expect("the server ends the connection");
+    let reasons = [
+        "not_found",
+        "method",
+        "header_bytes",
+        "malformed_head",
+        "header_timeout",
+        "body_bytes",
+        "malformed_body",
+        "body_timeout",
+        "write_timeout",
+    ];
+    let count = |found: &std::collections::BTreeMap<String, f64>, reason: &str| {
+        found[&format!("tidegate_http_requests_refused_total{{reason=\"{reason}\"}}")]
+    };
+    let found = metrics_when(port, |found| count(found, "write_timeout") > 0.0).await;
+    for reason in reasons {
+        assert_eq!(count(&found, reason), 1.0, "{reason} of {found:#?}");
+    }
+    let (_closed, port) =
+        start(RULES, &["--http-token-file", tokens.to_str().expect("UTF-8"), "--http-max-connections", "1"]);
+    response_to(port, "GET /version HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n").await;
+    // A body that is awaited keeps the only connection busy.
+    let mut busy = connect(port).await;
+    let authorization = format!("authorization: Bearer {}\r\n", token.trim());
+    busy.write_all(format!("{post}{authorization}content-length: 9\r\n\r\n").as_bytes())
+        .await
+        .expect("it reads");
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    rest(&mut connect(port).await).await;
+    drop(busy);
+    let request = format!("GET /metrics HTTP/1.1\r\nhost: test\r\n{authorization}connection: close\r\n\r\n");
+    let mut page = response_to(port, &request).await;
+    while !page.starts_with("HTTP/1.1 200") {
+        page = response_to(port, &request).await;
+    }
+    for reason in ["unauthorized", "max_connections"] {
+        let line = format!("tidegate_http_requests_refused_total{{reason=\"{reason}\"}} ");
+        let value = page.lines().find_map(|found| found.strip_prefix(&line)).expect("a sample");
+        assert!(value != "0", "{reason}: {page}");
+    }
 }

@@ -11,6 +11,7 @@ mod connections;
 mod control;
 mod decision_log;
 mod deploy;
+mod end_reasons;
 mod explain;
 mod fast_path;
 mod flood;

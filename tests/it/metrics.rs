@@ -7,17 +7,66 @@ use crate::{
 use std::{collections::BTreeMap, time::Duration};
 use tidegate::api::pb::service::RateLimitRequest;
 
-/// The families in docs/metrics.md with their types, and the labels of each.
+/// The families in docs/metrics.md with their types.
 fn documented() -> BTreeMap<String, String> {
+    documented_families().into_iter().map(|(name, (_, kind))| (name, kind)).collect()
+}
+
+/// The families in docs/metrics.md with the names of their labels, in braces, and their types.
+fn documented_families() -> BTreeMap<String, (String, String)> {
     let text = include_str!("../../docs/metrics.md");
     let rows = text.lines().filter_map(|line| line.strip_prefix("| `"));
     let families = rows.filter_map(|row| {
         let (name, rest) = row.split_once('`')?;
         let kind = rest.split('|').nth(1)?.trim();
         let is_family = ["counter", "gauge", "histogram"].contains(&kind);
-        is_family.then(|| (name.split('{').next().unwrap_or(name).to_owned(), kind.to_owned()))
+        let (name, labels) = name.split_once('{').unwrap_or((name, "}"));
+        is_family.then(|| (name.to_owned(), (labels.trim_end_matches('}').to_owned(), kind.to_owned())))
     });
     families.collect()
+}
+
+/// The names of a sample's labels but `le`, as the documentation writes them.
+fn label_names(sample: &str) -> String {
+    let labels = sample.split_once('{').map_or("", |(_, labels)| labels);
+    // No value in these tests has an equals sign or a comma.
+    let names =
+        labels.split(',').filter_map(|label| Some(label.split_once('=')?.0)).filter(|name| *name != "le");
+    names.collect::<Vec<_>>().join(",")
+}
+
+/// `{port}` of a documented family was `{port,result}`, and nothing compared them.
+#[tokio::test]
+async fn the_documentation_lists_the_labels_of_each_family() {
+    let data = tempfile::tempdir().expect("a temporary folder");
+    let (folder, log) = (data.path().join("data"), data.path().join("decisions.log"));
+    let certificate =
+        rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
+    let (cert, key) = (data.path().join("cert.pem"), data.path().join("key.pem"));
+    std::fs::write(&cert, certificate.cert.pem()).expect("it is written");
+    std::fs::write(&key, certificate.signing_key.serialize_pem()).expect("it is written");
+    let paths = [&folder, &log, &cert, &key].map(|path| path.to_str().expect("UTF-8"));
+    let names = ["--data", "--decision-log", "--tls-cert", "--tls-key"];
+    let args: Vec<&str> = names.into_iter().zip(paths).flat_map(|(name, path)| [name, path]).collect();
+    let (_server, port) = start(RULES, &args);
+    let found = metrics(port).await;
+    let mut without_samples = Vec::new();
+    for (name, (labels, kind)) in documented_families() {
+        let is_sample = |sample: &&String| {
+            let base = sample.split('{').next().unwrap_or(sample);
+            base == name
+                || kind == "histogram" && base.strip_prefix(&*name).is_some_and(|rest| rest.starts_with('_'))
+        };
+        let mut samples = found.keys().filter(is_sample).peekable();
+        if samples.peek().is_none() {
+            without_samples.push(name.clone());
+        }
+        for sample in samples {
+            assert_eq!(label_names(sample), labels, "{sample}");
+        }
+    }
+    without_samples.retain(|name| !name.starts_with("tidegate_shared_"));
+    assert_eq!(without_samples, ["tidegate_restored_snapshot_age_seconds"], "{found:#?}");
 }
 
 #[tokio::test]

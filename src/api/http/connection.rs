@@ -1,14 +1,17 @@
 //! HTTP/1.1 on one connection.
 
 use super::{
-    ClientAddress, HttpBounds,
+    ClientAddress, HttpState,
     timed_stream::{Phase, PhaseTimes, Progress, TimedStream},
 };
-use axum::{Router, body::Body};
+use crate::service::HttpRefusal;
+use axum::{Router, body::Body, http::StatusCode};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use std::{
     convert::Infallible,
+    error::Error,
+    io,
     pin::pin,
     sync::{
         Arc,
@@ -23,11 +26,12 @@ pub(crate) async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     client: Arc<str>,
     router: Router,
-    bounds: HttpBounds,
+    state: HttpState,
     progress: Arc<Progress>,
     requests: Arc<AtomicU64>,
     drain: impl Future<Output = ()>,
 ) -> Result<(), hyper::Error> {
+    let bounds = state.bounds;
     let times = PhaseTimes { idle: bounds.idle_timeout, message: bounds.timeout };
     let stream = TimedStream::new(stream, Arc::clone(&progress), times);
     let service = service_fn(|mut request: hyper::Request<Incoming>| {
@@ -35,9 +39,12 @@ pub(crate) async fn serve_connection(
         progress.set_recency(requests.fetch_add(1, Relaxed) + 1);
         request.extensions_mut().insert(ClientAddress(Arc::clone(&client)));
         let response = router.clone().call(request.map(Body::new));
-        let progress = Arc::clone(&progress);
+        let (progress, state) = (Arc::clone(&progress), state.clone());
         async move {
             let response = response.await;
+            if let Some(refusal) = response.as_ref().ok().and_then(|response| refusal_of(response.status())) {
+                state.refusals().count(refusal);
+            }
             progress.enter(Phase::Writing);
             response as Result<_, Infallible>
         }
@@ -49,9 +56,48 @@ pub(crate) async fn serve_connection(
             .header_read_timeout(None)
             .serve_connection(TokioIo::new(stream), service)
     );
-    tokio::select! {
-        ended = connection.as_mut() => return ended,
-        () = drain => connection.as_mut().graceful_shutdown(),
+    let ended = tokio::select! {
+        ended = connection.as_mut() => Some(ended),
+        () = drain => None,
+    };
+    let ended = match ended {
+        Some(ended) => ended,
+        None => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Some(refusal) = ended.as_ref().err().and_then(|error| refusal_of_error(error, progress.phase())) {
+        state.refusals().count(refusal);
     }
-    connection.await
+    ended
+}
+
+/// The reason of a refusal with this status. Of other statuses either the service counts the reason, or nothing was refused.
+fn refusal_of(status: StatusCode) -> Option<HttpRefusal> {
+    match status {
+        StatusCode::UNAUTHORIZED => Some(HttpRefusal::Unauthorized),
+        StatusCode::NOT_FOUND => Some(HttpRefusal::NotFound),
+        StatusCode::METHOD_NOT_ALLOWED => Some(HttpRefusal::Method),
+        StatusCode::PAYLOAD_TOO_LARGE => Some(HttpRefusal::BodyBytes),
+        StatusCode::REQUEST_TIMEOUT => Some(HttpRefusal::BodyTimeout),
+        _ => None,
+    }
+}
+
+/// The reason of a refusal by hyper or by the stream, in this phase.
+fn refusal_of_error(error: &hyper::Error, phase: Phase) -> Option<HttpRefusal> {
+    if error.is_parse_too_large() {
+        return Some(HttpRefusal::HeaderBytes);
+    }
+    if error.is_parse() {
+        return Some(HttpRefusal::MalformedHead);
+    }
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
+    match phase {
+        _ if cause.is_none_or(|cause| cause.kind() != io::ErrorKind::TimedOut) => None,
+        Phase::Head => Some(HttpRefusal::HeaderTimeout),
+        Phase::Writing => Some(HttpRefusal::WriteTimeout),
+        Phase::Idle | Phase::Handling => None,
+    }
 }

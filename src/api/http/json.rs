@@ -151,10 +151,12 @@ mod tests {
     async fn a_request_is_unavailable_while_counters_are_restored() {
         let clock = Arc::new(ManualClock::new(Timestamp::from_nanos(0)));
         let service = RateLimitService::restoring(clock, RequestLimits::default());
+        service.meters().start();
         let body = br#"{"domain":"d","descriptors":[{"entries":[{"key":"k"}]}]}"#;
         let headers = HeaderMap::new();
         let response =
             should_rate_limit(&service, &headers, "", Duration::MAX, &Bytes::from_static(body)).await;
         assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(service.meters().refusals().sum(Refusal::NotReady), 1);
     }
 }

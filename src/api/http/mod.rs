@@ -19,7 +19,12 @@ pub(crate) use connection::serve_connection;
 pub(crate) use timed_stream::Progress;
 pub use tokens::{NewToken, TokenName, Tokens, TokensError};
 
-use crate::{api::ControlApi, config::Config, service::RateLimitService, telemetry::Metrics};
+use crate::{
+    api::ControlApi,
+    config::Config,
+    service::{HttpRefusals, RateLimitService},
+    telemetry::Metrics,
+};
 use arc_swap::ArcSwap;
 use axum::{
     Router,
@@ -107,6 +112,11 @@ impl HttpState {
     /// The bounds on clients.
     pub fn bounds(&self) -> &HttpBounds {
         &self.bounds
+    }
+
+    /// Counts of refused requests.
+    pub fn refusals(&self) -> &HttpRefusals {
+        self.service.meters().http_refusals()
     }
 
     /// Sets the owner of the rules. Only the first call has an effect.

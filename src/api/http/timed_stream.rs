@@ -82,7 +82,7 @@ impl Progress {
         }
     }
 
-    fn phase(&self) -> Phase {
+    pub(super) fn phase(&self) -> Phase {
         match self.state.load(Relaxed) % 4 {
             0 => Phase::Idle,
             1 => Phase::Head,

@@ -1,6 +1,7 @@
 //! Receives the whole body of a request before its handler runs, within the bounds on bytes and time.
 
 use super::HttpState;
+use crate::service::HttpRefusal;
 use axum::{
     body::Body,
     extract::{Request, State},
@@ -29,7 +30,10 @@ pub(super) async fn receive(State(state): State<HttpState>, request: Request, ne
     match timeout(bounds.timeout, Limited::new(body, bounds.body_bytes_max).collect()).await {
         Ok(Ok(whole)) => next.run(Request::from_parts(head, Body::from(whole.to_bytes()))).await,
         Ok(Err(error)) if error.is::<LengthLimitError>() => too_long(),
-        Ok(Err(error)) => closing(StatusCode::BAD_REQUEST, format!("the body is malformed: {error}\n")),
+        Ok(Err(error)) => {
+            state.refusals().count(HttpRefusal::MalformedBody);
+            closing(StatusCode::BAD_REQUEST, format!("the body is malformed: {error}\n"))
+        }
         Err(_) => closing(
             StatusCode::REQUEST_TIMEOUT,
             format!("the body was not complete within the {:?} of --http-timeout\n", bounds.timeout),

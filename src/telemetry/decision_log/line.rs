@@ -255,7 +255,8 @@ mod tests {
         #[test]
         fn times_are_those_of_the_calendar(nanos: u64) {
             let expected = jiff::Timestamp::from_nanosecond(i128::from(nanos)).expect("within the range");
-            proptest::prop_assert_eq!(str::from_utf8(&Time(nanos).text()), Ok(&*format!("{expected:.9}")));
+            let text = Time(nanos).text();
+            proptest::prop_assert_eq!(str::from_utf8(&text), Ok(&*format!("{expected:.9}")));
         }
     }
 

@@ -3,7 +3,7 @@
 use super::{page::Page, sink::Kind};
 use crate::{
     http2::{CloseReason, ConnectionTotals, RefusedConnections, StreamRefusal, WorkerCounts},
-    service::{Refusal, Refusals},
+    service::{HttpRefusal, HttpRefusals, Refusal, Refusals},
 };
 use std::{
     fmt,
@@ -77,6 +77,15 @@ impl Page<'_> {
                 .into_iter()
                 .zip(by_stream)
                 .try_for_each(|(refusal, count)| samples.sample(&[("reason", refusal.label())], count.into()))
+        })
+    }
+    pub(super) fn refused_http_requests(&mut self, refusals: &HttpRefusals) -> fmt::Result {
+        let help = "Requests refused by the HTTP port, by reason";
+        self.samples("http_requests_refused", help, Kind::Counter, &mut |samples| {
+            let mut reasons = HttpRefusal::ALL.into_iter();
+            reasons.try_for_each(|refusal| {
+                samples.sample(&[("reason", refusal.label())], refusals.sum(refusal).into())
+            })
         })
     }
 }

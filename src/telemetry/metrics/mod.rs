@@ -105,6 +105,7 @@ fn write(sources: Option<&Sources>, sink: &mut dyn Sink) -> fmt::Result {
     page.durations(meters.durations())?;
     page.connections(connections)?;
     page.refused_requests(meters.refusals(), connections)?;
+    page.refused_http_requests(meters.http_refusals())?;
     page.counters(limiter, *memory_max)?;
     page.rules(&config.status())?;
     page.tls(tls)?;
