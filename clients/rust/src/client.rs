@@ -312,9 +312,10 @@ impl Tidegate {
             return Err(Error::Request("no domain; name it in the client or in the request"));
         }
         let sent = self.now();
-        let identity = (request.uses_local && inner.denials.is_on()).then(|| request.identity(domain));
-        if let Some(denial) =
-            identity.as_ref().and_then(|identity| inner.denials.find(request, identity, sent))
+        let uses_local = request.uses_local && inner.denials.is_on();
+        if uses_local
+            && !inner.denials.is_empty()
+            && let Some(denial) = inner.denials.find(request, &request.identity(domain), sent)
         {
             return Ok(self.observed(denial, sent));
         }
@@ -325,7 +326,7 @@ impl Tidegate {
         let Some(permit) = inner.breaker.enter(sent) else {
             return Ok(self.without_answer(policy, "BREAKER_OPEN", sent));
         };
-        let answer = self.call(request.message(domain.to_owned()), request.timeout).await;
+        let answer = self.call(request, domain).await;
         let answer = answer.and_then(|answer| match answer.overall_code() {
             Code::Unknown => Err(GrpcStatus::internal("an answer without a verdict")),
             Code::Ok => Ok(decode(true, answer)),
@@ -333,8 +334,8 @@ impl Tidegate {
         });
         match answer {
             Ok(decision) => {
-                if let Some(identity) = identity.filter(|_| !decision.allowed) {
-                    inner.denials.keep(request, domain, identity, &decision, sent);
+                if uses_local && !decision.allowed {
+                    inner.denials.keep(request, domain, &decision, sent);
                 }
                 permit.succeeded();
                 Ok(self.observed(decision, sent))
@@ -343,15 +344,11 @@ impl Tidegate {
         }
     }
 
-    async fn call(
-        &self,
-        message: RateLimitRequest,
-        timeout: Option<Duration>,
-    ) -> Result<RateLimitResponse, GrpcStatus> {
+    async fn call(&self, request: &Request, domain: &str) -> Result<RateLimitResponse, GrpcStatus> {
         let inner = &*self.0;
         let is_warm = inner.is_warm.load(Ordering::Relaxed);
-        let timeout = timeout.unwrap_or(if is_warm { inner.timeout } else { inner.first_timeout });
-        let call = self.attempts(message, timeout);
+        let timeout = request.timeout.unwrap_or(if is_warm { inner.timeout } else { inner.first_timeout });
+        let call = self.attempts(request, domain, timeout);
         let answer = tokio::time::timeout(timeout, call).await;
         if !is_warm {
             inner.is_warm.store(true, Ordering::Relaxed);
@@ -369,21 +366,22 @@ impl Tidegate {
     /// Sends a request until it is answered, or failed where it may have been processed.
     async fn attempts(
         &self,
-        message: RateLimitRequest,
+        request: &Request,
+        domain: &str,
         timeout: Duration,
     ) -> Result<tonic::Response<RateLimitResponse>, GrpcStatus> {
         let channels = &self.0.channels;
         let mut refusals = 0;
         loop {
             let address = channels.next(self.now());
-            let mut request = tonic::Request::new(message.clone());
-            request.metadata_mut().insert("tidegate-precision", MetadataValue::from_static("exact"));
-            self.0.metadata.iter().for_each(|source| source(request.metadata_mut()));
-            request.set_timeout(timeout);
+            let mut message = tonic::Request::new(request.message(domain.to_owned()));
+            message.metadata_mut().insert("tidegate-precision", MetadataValue::from_static("exact"));
+            self.0.metadata.iter().for_each(|source| source(message.metadata_mut()));
+            message.set_timeout(timeout);
             let mut grpc = Grpc::new(channels.channel(address));
             grpc.ready().await.map_err(|error| GrpcStatus::unavailable(error.to_string()))?;
             let codec = ProstCodec::<RateLimitRequest, RateLimitResponse>::default();
-            match grpc.unary(request, PathAndQuery::from_static(METHOD), codec).await {
+            match grpc.unary(message, PathAndQuery::from_static(METHOD), codec).await {
                 // Sent to a connection that was ending: the next attempt opens another one.
                 Err(status) if was_not_processed(&status) => {}
                 Err(status) if is_refused(&status) => {

@@ -6,7 +6,10 @@
 use crate::{decision::Decision, request::Request};
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -14,6 +17,8 @@ use std::{
 #[derive(Debug)]
 pub(crate) struct LocalDenials {
     max: usize,
+    /// Number of kept denials, so that requests take no lock while there are none.
+    count: AtomicUsize,
     state: Mutex<State>,
 }
 
@@ -38,12 +43,17 @@ struct Kept {
 
 impl LocalDenials {
     pub(crate) fn new(max: usize) -> Self {
-        Self { max, state: Mutex::default() }
+        Self { max, count: AtomicUsize::new(0), state: Mutex::default() }
     }
 
     /// Whether any denial is ever kept.
     pub(crate) fn is_on(&self) -> bool {
         self.max > 0
+    }
+
+    /// Whether no denial is kept now.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Relaxed) == 0
     }
 
     /// Returns the denial of the request as of now, if it is kept.
@@ -54,6 +64,7 @@ impl LocalDenials {
         if now >= kept.until {
             state.used.remove(&kept.last_use);
             state.kept.remove(identity);
+            self.count.store(state.kept.len(), Ordering::Relaxed);
             return None;
         }
         // A smaller request may fit where a larger one does not.
@@ -70,14 +81,7 @@ impl LocalDenials {
     }
 
     /// Keeps a denial until its reset, counted from the moment its call was sent.
-    pub(crate) fn keep(
-        &self,
-        request: &Request,
-        domain: &str,
-        identity: Vec<u8>,
-        decision: &Decision,
-        sent: Duration,
-    ) {
+    pub(crate) fn keep(&self, request: &Request, domain: &str, decision: &Decision, sent: Duration) {
         let Some(wait) = decision.retry_after.filter(|wait| !wait.is_zero()) else { return };
         let costs: Vec<u64> = request.costs().collect();
         // A request of 0 hits is denied where one hit is: it does not stand for itself.
@@ -89,7 +93,7 @@ impl LocalDenials {
         if !state.given_back.is_empty() && request.shapes(false, domain).any(is_given_back) {
             return;
         }
-        let identity: Arc<[u8]> = identity.into();
+        let identity: Arc<[u8]> = request.identity(domain).into();
         state.uses += 1;
         let last_use = state.uses;
         let kept = Kept { costs, decision: Arc::new(decision.clone()), sent, until: sent + wait, last_use };
@@ -102,6 +106,7 @@ impl LocalDenials {
         {
             state.kept.remove(&oldest);
         }
+        self.count.store(state.kept.len(), Ordering::Relaxed);
     }
 
     /// Stops keeping denials for the keys of the descriptors that give back.
@@ -115,6 +120,7 @@ impl LocalDenials {
             // Rare: once for each combination of keys.
             state.kept.clear();
             state.used.clear();
+            self.count.store(0, Ordering::Relaxed);
         }
     }
 

@@ -35,6 +35,8 @@ class LocalDenials:
 
     def find(self, request: Request, now_ns: int) -> Decision | None:
         """Return the denial of the request as of now, if it is kept."""
+        if not self._kept:
+            return None
         with self._lock:
             kept = self._kept.get(request.identity)
             if kept is None:

@@ -73,12 +73,21 @@ class Request:
         self.domain = domain
         #: For each descriptor its entries, its limit, and whether it gives back.
         self.parts: list[tuple[Entries, Limit | None, bool]] = []
-        costs: list[int] = []
+        self.costs: tuple[int, ...] = ()
         if named:
             entries = tuple(named.items())
             _check_entries(entries)
             self.parts.append((entries, None, give_back))
-            costs.append(cost)
+            self.costs = (cost,)
+        self.gives_back = give_back
+        if descriptors:
+            self._add(descriptors, cost, give_back)
+        if not self.parts:
+            raise ValueError('no descriptor; name an entry, as in limit(api_key="k")')
+        self.identity: object = (domain, self.parts[0]) if len(self.parts) == 1 else (domain, *self.parts)
+
+    def _add(self, descriptors: tuple[DescriptorLike, ...], cost: int, give_back: bool) -> None:
+        costs = list(self.costs)
         for descriptor in descriptors:
             if isinstance(descriptor, Descriptor):
                 gives_back = give_back or descriptor.give_back
@@ -89,11 +98,8 @@ class Request:
                 _check_entries(entries)
                 self.parts.append((entries, None, give_back))
                 costs.append(cost)
-        if not self.parts:
-            raise ValueError('no descriptor; name an entry, as in limit(api_key="k")')
         self.costs = tuple(costs)
         self.gives_back = any(gives_back for _, _, gives_back in self.parts)
-        self.identity: object = (domain, self.parts[0]) if len(self.parts) == 1 else (domain, *self.parts)
 
     def shapes(self) -> Iterable[tuple[str, tuple[str, ...]]]:
         """Return the domain with the keys of each descriptor."""

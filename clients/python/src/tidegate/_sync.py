@@ -36,7 +36,7 @@ class Tidegate:
     """A client of a Tidegate server. It may be shared by any number of threads.
 
     `address` is `host:port`, `unix:/path/of/socket`, any other gRPC target, or several IP addresses with ports, which
-    take turns. The connection is opened by the first
+    are used round-robin. The connection is opened by the first
     call: a client that is created before a fork works in each process.
     """
 

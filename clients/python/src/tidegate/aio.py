@@ -37,7 +37,7 @@ class Tidegate:
     """A client of a Tidegate server for asyncio. It belongs to the event loop of its first call.
 
     `address` is `host:port`, `unix:/path/of/socket`, any other gRPC target, or several IP addresses with ports, which
-    take turns. The connection is opened by the first call.
+    are used round-robin. The connection is opened by the first call.
     """
 
     def __init__(
