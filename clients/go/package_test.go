@@ -51,6 +51,7 @@ func main() {
 		_ = os.RemoveAll(filepath.Join(goEnv(t, "GOMODCACHE"), modulePath+"@"+version))
 		_ = os.RemoveAll(filepath.Join(goEnv(t, "GOMODCACHE"), "cache/download", modulePath))
 	})
+	printed := ""
 	for _, expected := range []string{"true 4 <nil>", "true 3 <nil>"} {
 		run := exec.Command("go", "run", ".")
 		run.Dir, run.Env = folder, env
@@ -62,6 +63,10 @@ func main() {
 			}
 			t.Fatalf("%s%s: %v", output, stderr, err)
 		}
+		printed += string(output)
+	}
+	if transcript := os.Getenv("TIDEGATE_README_TRANSCRIPT"); transcript != "" {
+		write(t, transcript, string(lines)+"\nOutput of two runs:\n"+printed)
 	}
 }
 

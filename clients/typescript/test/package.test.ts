@@ -157,10 +157,16 @@ test.skipIf(!isRequired)(
     const lines = /```ts\n(.*?)```/s.exec(readFileSync(join(PACKAGE, "README.md"), "utf8"))?.[1] ?? "";
     const program = lines.replace("127.0.0.1:8081", address) + "tidegate.close();\n";
     writeFileSync(join(project, "first.mjs"), program);
-    expect(run("node", ["first.mjs"], project).trim()).toBe("true 4 undefined");
+    const printed = run("node", ["first.mjs"], project);
+    expect(printed.trim()).toBe("true 4 undefined");
     const common = program.replace(/import (.*) from (.*);/, "const $1 = require($2);");
     writeFileSync(join(project, "second.cjs"), `(async () => {\n${common}})();\n`);
-    expect(run("node", ["second.cjs"], project).trim()).toBe("true 3 undefined");
+    const printedByCommon = run("node", ["second.cjs"], project);
+    expect(printedByCommon.trim()).toBe("true 3 undefined");
+    const transcript = process.env["TIDEGATE_README_TRANSCRIPT"];
+    if (transcript !== undefined) {
+      writeFileSync(transcript, `${lines}\nOutput as a module, then as CommonJS:\n${printed}${printedByCommon}`);
+    }
   },
   120_000,
 );

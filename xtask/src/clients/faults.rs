@@ -48,7 +48,7 @@ pub(super) fn run(language: &Language, place: &Place<'_>) -> Result<(Vec<String>
         if let Some(fault) = planted {
             plant(&folder, faults.planted[fault])?;
         }
-        let (text, _) = place.output(faults.test, &folder, Stdio::null())?;
+        let (text, _) = place.output(faults.test, &folder, Stdio::null(), ("TIDEGATE_BIN", place.server))?;
         let counts = count(language, &text);
         let mut failing = Vec::new();
         for (_, group) in FAULTS {

@@ -4,11 +4,12 @@ mod bench;
 mod faults;
 mod languages;
 mod process;
+mod readme;
 mod vectors;
 
 use super::Failure;
 use clap::Args;
-use comfy_table::Table;
+use comfy_table::{Table, presets::ASCII_MARKDOWN};
 use languages::{GROUPS, LANGUAGES, Language};
 use process::{Place, build_server, succeeds};
 use std::{
@@ -97,6 +98,9 @@ impl Clients {
                 }
             }
         }
+        if self.bench {
+            table.load_style(ASCII_MARKDOWN);
+        }
         println!("{table}");
         if failed.is_empty() { Ok(ExitCode::SUCCESS) } else { Err(failed.join("\n")) }
     }
@@ -107,10 +111,12 @@ fn test(language: &Language, place: &Place<'_>) -> Result<(Vec<String>, Vec<Stri
     let folder = place.repository.join("clients").join(language.folder);
     place.prepare(language.install, &folder)?;
     place.prepare(language.check, &folder)?;
-    let (text, has_succeeded) = place.output(language.test, &folder, Stdio::inherit())?;
+    let readme = readme::Transcript::new(place.repository, language)?;
+    let (text, has_succeeded) = place.output(language.test, &folder, Stdio::inherit(), readme.variable())?;
     if !has_succeeded {
         eprintln!("{text}");
     }
+    print!("{}", readme.read()?);
     let counts = count(language, &text);
     let cells = counts.map(|(passed, all)| format!("{passed} of {all}"));
     let is_complete = counts.iter().all(|(_, all)| *all > 0);

@@ -26,14 +26,15 @@ impl Place<'_> {
         Ok(())
     }
 
-    /// Runs a command in a folder: its standard output, and whether it succeeded.
+    /// Runs a command in a folder with a variable: its standard output, and whether it succeeded.
     pub(super) fn output(
         &self,
         command: &[&str],
         folder: &Path,
         stderr: Stdio,
+        (variable, value): (&str, &Path),
     ) -> Result<(String, bool), Failure> {
-        let output = self.command(command, folder)?.stderr(stderr).output();
+        let output = self.command(command, folder)?.env(variable, value).stderr(stderr).output();
         let output = output.map_err(|error| format!("{}: {error}", command.join(" ")))?;
         Ok((String::from_utf8_lossy(&output.stdout).into_owned(), output.status.success()))
     }

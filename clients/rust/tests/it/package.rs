@@ -47,9 +47,15 @@ fn the_readme_works_with_the_package_in_an_empty_project() {
     // The versions of the repository, which are downloaded already.
     fs::copy(here.join("../../Cargo.lock"), project.join("Cargo.lock")).expect("it is copied");
     let target = here.join("../../target/client-package");
+    let mut output = String::new();
     for expected in ["true Some(4) None\n", "true Some(3) None\n"] {
         let printed =
             run(cargo().args(["run", "--quiet"]).env("CARGO_TARGET_DIR", &target).current_dir(&project));
         assert_eq!(printed, expected);
+        output += &printed;
+    }
+    if let Some(path) = env::var_os("TIDEGATE_README_TRANSCRIPT") {
+        fs::write(path, format!("{import}\n\n{lines}\nOutput of two runs:\n{output}"))
+            .expect("it is written");
     }
 }

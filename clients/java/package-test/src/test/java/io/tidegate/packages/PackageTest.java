@@ -66,6 +66,10 @@ class PackageTest {
       String output = new String(maven.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
       assertEquals(0, maven.waitFor(), output);
       assertTrue(output.contains("true 4 Optional.empty"), output);
+      String transcript = System.getenv("TIDEGATE_README_TRANSCRIPT");
+      if (transcript != null) {
+        Files.writeString(Path.of(transcript), lines.group(1) + "\nOutput:\n" + output);
+      }
     }
   }
 }
