@@ -10,7 +10,7 @@ from typing import ParamSpec, TypeAlias, TypeVar, cast
 
 import grpc
 
-from tidegate._channel import OPTIONS, target
+from tidegate._channel import options, target
 from tidegate._decision import Decision
 from tidegate._engine import (
     METHOD,
@@ -86,7 +86,7 @@ class Tidegate:
         )
         self._target = target(address)
         self._credentials = credentials
-        self._options = [*OPTIONS, *channel_options]
+        self._options = options(connect_timeout, channel_options)
         self._clock = clock
         self._channel: grpc.Channel | None = None
         self._stub: _Stub | None = None

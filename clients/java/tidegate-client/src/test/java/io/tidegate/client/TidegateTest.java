@@ -100,8 +100,8 @@ class TidegateTest {
   void waitingEndsWhenTheHitsFitOrAtOnceIfTheyCannot() throws Exception {
     Tidegate client = servers.client(builder(servers.serve(FAST).address()));
     CallOptions two = CallOptions.DEFAULT.cost(2);
-    assertTrue(client.limit(List.of(USER), two).allowed());
     long started = System.nanoTime();
+    assertTrue(client.limit(List.of(USER), two).allowed());
     Duration patient = Duration.ofSeconds(5);
     Decision waited = client.waitUntilReady(patient, List.of(USER), two);
     assertTrue(waited.allowed());
