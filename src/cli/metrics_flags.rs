@@ -1,6 +1,6 @@
 //! Flags of metrics.
 
-use super::{Failure, interval};
+use super::{Failure, interval, rule_files::Compat};
 use crate::{
     service::{DurationBounds, LimitCountSettings, MeterSettings},
     telemetry::{StatsdFormat, StatsdSettings},
@@ -38,6 +38,9 @@ pub(super) struct MetricsFlags {
         value_parser = humantime::parse_duration
     )]
     metrics_duration_buckets: Vec<Duration>,
+    /// Report hits under the metric names and labels of the reference server too; needs --compat reference.
+    #[arg(long, env = "TIDEGATE_REFERENCE_METRICS")]
+    reference_metrics: bool,
     /// Statsd server to push metrics to, over UDP; by default there is none.
     #[arg(long, env = "TIDEGATE_STATSD", value_name = "HOST:PORT", value_parser = host_and_port)]
     statsd: Option<String>,
@@ -109,7 +112,12 @@ impl MetricsFlags {
         Ok(Some(StatsdSettings { address, format, interval: self.statsd_interval, prefix, tags }))
     }
 
-    pub(super) fn meters(&self) -> Result<MeterSettings, Failure> {
+    pub(super) fn meters(&self, compat: Option<Compat>) -> Result<MeterSettings, Failure> {
+        if self.reference_metrics && compat.is_none() {
+            let message =
+                "--reference-metrics needs --compat reference; add it, or remove --reference-metrics";
+            return Err(Failure(message.to_owned()));
+        }
         let bounds = DurationBounds::new(&*self.metrics_duration_buckets);
         Ok(MeterSettings {
             limits: LimitCountSettings {
@@ -117,6 +125,7 @@ impl MetricsFlags {
                 near_limit_percent: self.near_limit_percent,
             },
             bounds: bounds.map_err(|error| Failure(format!("--metrics-duration-buckets: {error}")))?,
+            reference: self.reference_metrics,
         })
     }
 }

@@ -5,6 +5,7 @@
 mod bench;
 mod call;
 mod check;
+mod compat_flags;
 mod completions;
 mod connection_flags;
 mod control_flags;

@@ -2,7 +2,7 @@
 //! server for the same apply too.
 
 use super::{Failure, rule_files::Compat};
-use crate::service::{self, PlainHeaders, ResponseHeaders, StructuredHeaders};
+use crate::service::{self, PlainHeaders, ReferenceHeaders, ResponseHeaders, StructuredHeaders};
 use clap::{Args, ValueEnum};
 use http::HeaderName;
 
@@ -36,11 +36,15 @@ enum HeadersChoice {
 
 impl ResponseOptions {
     /// Options from the flags and, with `--compat reference`, from the variables of the reference server.
-    pub(super) fn options(&self, compat: Option<Compat>) -> Result<service::ResponseOptions, Failure> {
+    pub(super) fn options(
+        &self,
+        compat: Option<Compat>,
+        quota_mode: bool,
+    ) -> Result<service::ResponseOptions, Failure> {
         let headers = self.headers()?;
         let mut options = service::ResponseOptions { dynamic_metadata: self.dynamic_metadata, headers };
         if compat == Some(Compat::Reference) {
-            add_variables(&mut options, |name| std::env::var(name).ok())?;
+            add_variables(&mut options, quota_mode, |name| std::env::var(name).ok())?;
         }
         Ok(options)
     }
@@ -62,6 +66,7 @@ impl ResponseOptions {
             structured,
             plain: plain.into_iter().filter(|(choice, _)| has(*choice)).map(|(_, names)| names).collect(),
             retry_after: has(HeadersChoice::RetryAfter),
+            reference: None,
         })
     }
 }
@@ -69,27 +74,29 @@ impl ResponseOptions {
 /// Sets what the environment variables of the reference server switch on.
 fn add_variables(
     options: &mut service::ResponseOptions,
+    quota_mode: bool,
     variable: impl Fn(&str) -> Option<String>,
 ) -> Result<(), Failure> {
     let is_on = |name| boolean(name, variable(name).as_deref());
     options.dynamic_metadata |= is_on("RESPONSE_DYNAMIC_METADATA")?;
     if is_on("LIMIT_RESPONSE_HEADERS_ENABLED")? {
-        let PlainHeaders { limit, remaining, reset } = PlainHeaders::DRAFT_06;
-        let name =
-            |variable_name: &str, default| match variable(variable_name).filter(|name| !name.is_empty()) {
-                None => Ok(default),
-                Some(name) => HeaderName::from_bytes(name.as_bytes()).map_err(|_| {
+        let ReferenceHeaders { limit, remaining, reset, .. } = ReferenceHeaders::default();
+        let name = |variable_name: &str, default| match variable(variable_name)
+            .filter(|name| !name.is_empty())
+        {
+            None => Ok(default),
+            Some(name) => {
+                HeaderName::from_bytes(name.as_bytes()).map(|_| name.as_str().into()).map_err(|_| {
                     Failure(format!("the variable {variable_name} is {name:?}, which is not a header name"))
-                }),
-            };
-        let names = PlainHeaders {
+                })
+            }
+        };
+        options.headers.reference = Some(ReferenceHeaders {
             limit: name("LIMIT_LIMIT_HEADER", limit)?,
             remaining: name("LIMIT_REMAINING_HEADER", remaining)?,
             reset: name("LIMIT_RESET_HEADER", reset)?,
-        };
-        if !options.headers.plain.contains(&names) {
-            options.headers.plain.push(names);
-        }
+            quota_mode,
+        });
     }
     Ok(())
 }
@@ -110,7 +117,7 @@ mod tests {
     fn options(variables: &[(&str, &str)]) -> Result<service::ResponseOptions, String> {
         let variable = |name: &str| Some(variables.iter().find(|(known, _)| *known == name)?.1.to_owned());
         let mut options = service::ResponseOptions::default();
-        add_variables(&mut options, variable).map_err(|failure| failure.to_string())?;
+        add_variables(&mut options, false, variable).map_err(|failure| failure.to_string())?;
         Ok(options)
     }
 
@@ -125,18 +132,18 @@ mod tests {
             options(&[("RESPONSE_DYNAMIC_METADATA", "yes")]),
             Err("the variable RESPONSE_DYNAMIC_METADATA is \"yes\"; write true or false".to_owned())
         );
-        let plain = |variables: &[(&str, &str)]| Ok::<_, String>(options(variables)?.headers.plain);
+        let named = |variables: &[(&str, &str)]| Ok::<_, String>(options(variables)?.headers.reference);
         let on = ("LIMIT_RESPONSE_HEADERS_ENABLED", "true");
+        assert_eq!(named(&[("LIMIT_LIMIT_HEADER", "x-limit")]), Ok(None), "names alone switch nothing on");
+        assert_eq!(named(&[on]), Ok(Some(ReferenceHeaders::default())));
+        let own = ReferenceHeaders { limit: "X-Limit".into(), ..ReferenceHeaders::default() };
         assert_eq!(
-            plain(&[("LIMIT_LIMIT_HEADER", "x-limit")]),
-            Ok(Vec::new()),
-            "names alone switch nothing on"
+            named(&[on, ("LIMIT_LIMIT_HEADER", "X-Limit")]),
+            Ok(Some(own)),
+            "in the case as configured"
         );
-        assert_eq!(plain(&[on]), Ok(vec![PlainHeaders::DRAFT_06]));
-        let named = PlainHeaders { limit: HeaderName::from_static("x-limit"), ..PlainHeaders::DRAFT_06 };
-        assert_eq!(plain(&[on, ("LIMIT_LIMIT_HEADER", "X-Limit")]), Ok(vec![named]));
         assert!(
-            plain(&[on, ("LIMIT_RESET_HEADER", "re set")])
+            named(&[on, ("LIMIT_RESET_HEADER", "re set")])
                 .is_err_and(|error| error.contains("LIMIT_RESET_HEADER"))
         );
     }

@@ -1,15 +1,26 @@
 //! `tidegate serve`: the server.
 
 use super::{
-    Failure, connection_flags::ConnectionFlags, control_flags::ControlFlags, data_dir::DataDir,
-    decision_log_flags::DecisionLogFlags, http_flags::HttpFlags, metrics_flags::MetricsFlags, reference_env,
-    response_options::ResponseOptions, rule_files::ReadAs, rule_flags::RuleFlags, shared_flags::SharedFlags,
-    signals, tls_flags::TlsFlags,
+    Failure,
+    compat_flags::CompatFlags,
+    connection_flags::ConnectionFlags,
+    control_flags::ControlFlags,
+    data_dir::DataDir,
+    decision_log_flags::DecisionLogFlags,
+    http_flags::HttpFlags,
+    metrics_flags::MetricsFlags,
+    reference_env,
+    response_options::ResponseOptions,
+    rule_files::{Compat, ReadAs},
+    rule_flags::RuleFlags,
+    shared_flags::SharedFlags,
+    signals,
+    tls_flags::TlsFlags,
 };
 use crate::{
     api::TestClock,
     clock::{Clock, ManualClock, SystemClock},
-    limit::RequestLimits,
+    limit::{RequestForm, RequestLimits},
     limiter::{self, Limiter},
     rules::{LoadOptions, RuleSet},
     server::{self, ListenAddress, Settings},
@@ -66,6 +77,8 @@ pub(super) struct Serve {
     /// Time before its caller's deadline at which a queued request is released at the latest; others are denied.
     #[arg(long, env = "TIDEGATE_QUEUE_MARGIN", default_value = "2ms", value_parser = humantime::parse_duration)]
     queue_margin: Duration,
+    #[command(flatten)]
+    compat: CompatFlags,
     #[command(flatten)]
     response_options: ResponseOptions,
     #[command(flatten)]
@@ -169,9 +182,11 @@ impl Serve {
             OnFullChoice::Allow => OnFull::Allow,
         };
         let (global_shadow, max_queued, margin) = (self.global_shadow, self.max_queued, self.queue_margin);
+        let compat = self.compat.options(self.read_as.compat)?;
         let build = move |seed: Seed| {
             let store = StoreSettings { seed, counters_max, on_full };
             let limiter = Limiter::new(rules.clone(), store, global_shadow)
+                .with_compat(compat)
                 .with_queued_max(max_queued)
                 .with_queue_margin(margin);
             match &shared {
@@ -223,6 +238,8 @@ impl Serve {
             shared_counters: self.shared.is_shared(),
             ..self.read_as.options()
         })?;
+        let response_options = self.response_options.options(self.read_as.compat, self.compat.quota_mode)?;
+        let is_reference = self.read_as.compat == Some(Compat::Reference);
         let settings = Settings {
             listen: self.listen.clone(),
             test_clock: None,
@@ -238,9 +255,11 @@ impl Serve {
                 descriptors_max: self.bounds.max_descriptors,
                 entries_max: self.bounds.max_entries,
                 text_bytes_max: self.bounds.max_text_bytes,
+                form: if is_reference { RequestForm::Reference } else { RequestForm::Strict },
+                keep_sent_hits: is_reference && response_options.dynamic_metadata,
             },
-            response_options: self.response_options.options(self.read_as.compat)?,
-            meters: self.metrics.meters()?,
+            response_options,
+            meters: self.metrics.meters(self.read_as.compat)?,
             statsd: self.metrics.statsd()?,
             otlp_metrics: OtlpSettings::from_env().map_err(|error| Failure(error.to_string()))?,
             message_bytes_max: self.bounds.max_message_bytes,

@@ -113,6 +113,21 @@ impl Fingerprint {
         }
     }
 
+    /// Adds the concatenation of texts, then its length: where one text ends and the next begins makes no difference.
+    pub fn joined<'t>(&mut self, texts: impl Iterator<Item = &'t str>) {
+        let (mut word, mut length) = (0, 0_u64);
+        for byte in texts.flat_map(str::bytes) {
+            word |= u64::from(byte) << (8 * (length % 8));
+            length += 1;
+            if length.is_multiple_of(8) {
+                self.0.word(word);
+                word = 0;
+            }
+        }
+        self.0.word(word);
+        self.0.word(length);
+    }
+
     /// Adds a number.
     #[inline]
     pub fn number(&mut self, number: u64) {
@@ -194,6 +209,22 @@ mod tests {
         assert_ne!(key(1, &["a"]), key(1, &["a\0"]));
         assert_ne!(key(1, &["abcdefgh"]), key(1, &["abcdefgh\0"]));
         assert_ne!(key(1, &[""]), key(1, &[]));
+    }
+
+    #[test]
+    fn joined_texts_have_one_key_however_they_are_divided() {
+        let joined = |texts: &[&str]| {
+            let mut fingerprint = Fingerprint::new(&Seed::from_bytes([3; 16]));
+            fingerprint.joined(texts.iter().copied());
+            fingerprint.finish()
+        };
+        let text = "abcdefghijklmnopq";
+        for at in 0..=text.len() {
+            assert_eq!(joined(&[text]), joined(&[&text[..at], "", &text[at..]]));
+            assert_ne!(joined(&[text]), joined(&[&text[..at], "\0", &text[at..]]));
+        }
+        assert_ne!(joined(&["abcdefgh"]), joined(&["abcdefgh\0"]));
+        assert_ne!(joined(&[]), joined(&["\0"]));
     }
 
     /// Keys are in snapshots: they must stay what they are.

@@ -61,10 +61,22 @@ pub struct RuleInfo {
     pub quota: bool,
     /// The entries whose values metrics show, the first one in the lowest bit.
     pub shown_values: u64,
+    /// For each entry the text by which the reference server finds it, for metrics with its names. Empty except with its
+    /// semantics.
+    pub metric_labels: Box<[MetricLabel]>,
     /// The `metadata` of the rule, free for its author.
     pub metadata: Option<serde_json::Value>,
     /// The response to requests that it denies; none for a plain denial. Boxed because few rules have it.
     pub on_deny: Option<Box<OnDeny>>,
+}
+
+/// An entry of a rule as the reference server names it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MetricLabel {
+    /// `key_value`, or the key alone; either may have wildcards.
+    pub text: Box<str>,
+    /// All values that match share one counter.
+    pub is_shared: bool,
 }
 
 /// The status of one descriptor.
@@ -146,6 +158,8 @@ pub struct Decision<'r> {
     pub statuses: SmallVec<[Status<'r>; 4]>,
     /// Limits that no status reports, for metrics: those of rules with several limits.
     pub beside: SmallVec<[AppliedBeside; 2]>,
+    /// Hits that the counter of each descriptor has beyond its limit; none if there are none, or with Tidegate's semantics.
+    pub excess: Option<Box<[u64]>>,
     /// The limits that apply, where the counters are not in this process and responses report them.
     pub service_limits: Option<Box<Vec<ServiceLimit<'r>>>>,
 }
@@ -154,6 +168,6 @@ impl<'r> Decision<'r> {
     /// A decision in which at most one limit applies to each descriptor.
     #[inline]
     pub fn new(code: Code, statuses: SmallVec<[Status<'r>; 4]>) -> Self {
-        Self { code, statuses, beside: SmallVec::new(), service_limits: None }
+        Self { code, statuses, beside: SmallVec::new(), excess: None, service_limits: None }
     }
 }

@@ -8,9 +8,13 @@ mod request;
 mod time;
 mod unit;
 
-pub use decision::{AppliedBeside, Code, CurrentLimit, Decision, Reset, RuleInfo, ServiceLimit, Status};
+pub use decision::{
+    AppliedBeside, Code, CurrentLimit, Decision, MetricLabel, Reset, RuleInfo, ServiceLimit, Status,
+};
 pub use on_deny::{Denial, Header, OnDeny, Reply};
-pub use request::{Descriptor, Entry, Hits, Override, Request, RequestError, RequestLimits};
+pub use request::{
+    Descriptor, Entry, Hits, Override, Request, RequestError, RequestForm, RequestLimits, SentHits,
+};
 pub use time::{Timestamp, Window, WindowError};
 pub use unit::Unit;
 

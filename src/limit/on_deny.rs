@@ -120,7 +120,15 @@ mod tests {
         };
         let (path, declared_at) = ("k".into(), "rules.yaml:1:1".into());
         let quota = text.starts_with("quota");
-        RuleInfo { path, declared_at, quota, shown_values: 0, metadata: None, on_deny: on_deny.map(Box::new) }
+        RuleInfo {
+            path,
+            declared_at,
+            quota,
+            shown_values: 0,
+            metric_labels: Box::default(),
+            metadata: None,
+            on_deny: on_deny.map(Box::new),
+        }
     }
 
     /// Content of a denial of these descriptors: a rule that is over, or `ok` and a rule that is not.

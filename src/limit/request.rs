@@ -4,7 +4,7 @@ use super::Unit;
 use smallvec::SmallVec;
 use std::num::NonZeroU64;
 
-/// One key and its value. The key is never empty.
+/// One key and its value. The key is empty only where the form of requests is that of the reference server.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Entry<'a> {
     /// The key, e.g. `remote_address`.
@@ -48,10 +48,10 @@ pub struct Override {
     pub unit: Unit,
 }
 
-/// One thing to be limited: entries from the most general to the most particular. Never empty.
+/// One thing to be limited: entries from the most general to the most particular.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Descriptor<'a> {
-    /// At least one.
+    /// At least one, unless the form of requests is that of the reference server.
     pub entries: SmallVec<[Entry<'a>; 3]>,
     /// The limit in the request.
     pub limit: Option<Override>,
@@ -64,6 +64,27 @@ pub struct Descriptor<'a> {
 pub struct Request<'a> {
     domain: &'a str,
     descriptors: SmallVec<[Descriptor<'a>; 4]>,
+    sent_hits: Option<Box<SentHits>>,
+}
+
+/// The numbers of hits as a client sent them, which [`Hits`] does not tell apart.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct SentHits {
+    /// Of the request; 0 if it has none.
+    pub of_request: u32,
+    /// Of each descriptor.
+    pub of_descriptors: Vec<Option<u64>>,
+}
+
+/// Which requests are well-formed, and how they are read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum RequestForm {
+    /// Every descriptor has entries, and every entry a key.
+    #[default]
+    Strict,
+    /// As the reference server: descriptors without entries and entries without a key match no rule, a limit in a request
+    /// may be weekly, and negative hits are taken as if they were not.
+    Reference,
 }
 
 /// Bounds on the size of a request. Each has a setting.
@@ -75,11 +96,21 @@ pub struct RequestLimits {
     pub entries_max: usize,
     /// Bytes of one key or one value.
     pub text_bytes_max: usize,
+    /// Which requests are well-formed.
+    pub form: RequestForm,
+    /// Whether requests keep [`SentHits`], for metadata of responses.
+    pub keep_sent_hits: bool,
 }
 
 impl Default for RequestLimits {
     fn default() -> Self {
-        Self { descriptors_max: 100, entries_max: 32, text_bytes_max: 8 * 1024 }
+        Self {
+            descriptors_max: 100,
+            entries_max: 32,
+            text_bytes_max: 8 * 1024,
+            form: RequestForm::Strict,
+            keep_sent_hits: false,
+        }
     }
 }
 
@@ -114,7 +145,7 @@ pub enum RequestError {
 impl<'a> Request<'a> {
     /// A request to the domain without descriptors. [`Request::checked`] completes it.
     pub fn new(domain: &'a str) -> Self {
-        Self { domain, descriptors: SmallVec::new() }
+        Self { domain, descriptors: SmallVec::new(), sent_hits: None }
     }
 
     /// Changes the domain.
@@ -125,6 +156,16 @@ impl<'a> Request<'a> {
     /// Adds a descriptor.
     pub fn push(&mut self, descriptor: Descriptor<'a>) {
         self.descriptors.push(descriptor);
+    }
+
+    /// Keeps the numbers of hits as they were sent.
+    pub fn set_sent_hits(&mut self, sent: SentHits) {
+        self.sent_hits = Some(Box::new(sent));
+    }
+
+    /// The numbers of hits as they were sent, if they were kept.
+    pub fn sent_hits(&self) -> Option<&SentHits> {
+        self.sent_hits.as_deref()
     }
 
     /// The request, if it is complete and within `limits`.
@@ -168,7 +209,8 @@ impl<'a> Request<'a> {
 impl Descriptor<'_> {
     fn check(&self, descriptor: usize, limits: &RequestLimits) -> Result<(), RequestError> {
         let max = limits.text_bytes_max;
-        if self.entries.is_empty() {
+        let is_strict = limits.form == RequestForm::Strict;
+        if self.entries.is_empty() && is_strict {
             return Err(RequestError::NoEntries { descriptor });
         }
         if self.entries.len() > limits.entries_max {
@@ -176,7 +218,7 @@ impl Descriptor<'_> {
             return Err(RequestError::ManyEntries { descriptor, count, max: limits.entries_max });
         }
         for (entry, Entry { key, value }) in self.entries.iter().enumerate() {
-            if key.is_empty() {
+            if key.is_empty() && is_strict {
                 return Err(RequestError::EmptyKey { descriptor, entry });
             }
             for (field, text) in [("key", key), ("value", value)] {

@@ -2,7 +2,7 @@
 //! settle, which charges and reads each descriptor's status.
 
 use super::{
-    Limiter, Pinned,
+    Compat, Limiter, Pinned,
     class::Class,
     counters::{Counters, LockedShards, PlannedCounter, counters},
     fast_path,
@@ -92,7 +92,7 @@ pub(super) fn decide_plan(
     now: Timestamp,
 ) -> Code {
     let mut shards = LockedShards::lock(&limiter.store, counters, plan, rules, now);
-    let mut deciding = Deciding::new(plan, counters, &mut shards, now);
+    let mut deciding = Deciding::new(plan, counters, &mut shards, limiter.compat, now);
     deciding.evaluate();
     let (code, has_room) = deciding.conclude(&limiter.store, limiter.global_shadow);
     deciding.settle(code == Code::Ok, has_room);
@@ -106,6 +106,9 @@ pub(super) struct Deciding<'d, 'r, C> {
     pub(super) by_key: &'d [u32],
     pub(super) counters: &'d [PlannedCounter],
     pub(super) shards: &'d mut C,
+    pub(super) compat: Compat,
+    /// Whether counters of the reference server's limits are charged one descriptor after another.
+    pub(super) in_order: bool,
     pub(super) now: Timestamp,
 }
 
@@ -116,10 +119,16 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
         plan: &'d mut Plan<'r>,
         counters: &'d [PlannedCounter],
         shards: &'d mut C,
+        compat: Compat,
         now: Timestamp,
     ) -> Self {
         let Plan { descriptors, charges, by_key } = plan;
-        Self { descriptors, charges, by_key, counters, shards, now }
+        Self { descriptors, charges, by_key, counters, shards, compat, in_order: true, now }
+    }
+
+    /// The same, for a store that decides by the sum of the hits of each counter.
+    pub(super) fn by_sums(self) -> Self {
+        Self { in_order: false, ..self }
     }
 
     /// The first charge of a counter. All charges of a counter have one limit, but for the `requests_per_unit` of limits
@@ -132,7 +141,14 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
     /// Finds out which charges fit; charges nothing.
     #[inline]
     pub(super) fn evaluate(&mut self) {
+        if self.compat.stop_counting {
+            self.stop_counting();
+        }
         for counter in self.counters {
+            if self.is_in_order(counter) {
+                self.evaluate_in_order(counter);
+                continue;
+            }
             let algorithm = &self.first(counter).limit.algorithm;
             let now = self.shards.time(counter, self.now);
             let state = after_give_back(algorithm, self.shards.state(counter), counter.hits, now);
@@ -152,7 +168,7 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
         let (mut quotas, mut quotas_over) = (0, 0);
         for descriptor in &*self.descriptors {
             let over = descriptor.is_over && !descriptor.reached.is_shadow();
-            if descriptor.reached.is_quota() {
+            if descriptor.reached.is_quota(self.compat) {
                 quotas += 1;
                 quotas_over += usize::from(over);
             } else if over {
@@ -169,6 +185,9 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
         let mut counted = HitSum::ZERO;
         for &charge in &self.by_key[counter.charges()] {
             let charge = &self.charges[charge as usize];
+            if !charge.counts {
+                continue;
+            }
             if charge.is_always() || (admitted && !self.descriptors[charge.descriptor as usize].is_over) {
                 counted.add(charge.hits);
             }
@@ -208,6 +227,7 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
                 let charge = &mut self.charges[charge as usize];
                 if matches!(charge.hits, Hits::Take(_)) && charge.fit == Fit::Admitted {
                     charge.fit = Fit::NoRoom;
+                    charge.remaining = 0;
                     self.descriptors[charge.descriptor as usize].is_over = true;
                 }
             }
@@ -226,6 +246,7 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
             } else {
                 counted.taken > 0 && has_room
             };
+            let is_in_order = self.is_in_order(counter);
             let charges = &self.by_key[counter.charges()];
             let limit = &*self.charges[charges[0] as usize].limit;
             let reading = if changes {
@@ -238,6 +259,7 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
                 let charge = &mut self.charges[charge as usize];
                 let is_shadow = self.descriptors[charge.descriptor as usize].reached.is_shadow();
                 let reading = match &charge.limit {
+                    _ if is_in_order => Reading { remaining: charge.remaining, ..reading },
                     ChargeLimit::Rule(_) => reading,
                     // Limits in a request may share a counter and differ in number.
                     ChargeLimit::Override(own) => {

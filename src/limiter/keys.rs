@@ -110,7 +110,8 @@ impl Keys {
     ) -> Key {
         let (mut fingerprint, texts) = match limit.key_prefix {
             Some(start) => (start.fingerprint, start.texts.get() as usize),
-            // A limit in the request, which has no rule.
+            None if limit.is_joined => return self.joined(domain, limit, entries, shared),
+            // A limit in the request, which has no rule, or one that is found by joined texts.
             None => (self.before_entries(domain.name(), domain.is_shared(), limit), 0),
         };
         for (index, entry) in entries.iter().enumerate().skip(texts / 2) {
@@ -124,6 +125,35 @@ impl Keys {
         }
         fingerprint.finish()
     }
+
+    /// The key of a counter that the reference server names by joined texts: domain, keys and values, and the window.
+    fn joined(
+        &self,
+        domain: &DomainRules,
+        limit: &RuleLimit,
+        entries: &[Entry<'_>],
+        shared: &[(usize, &str)],
+    ) -> Key {
+        let seed = if domain.is_shared() { &self.seeds.shared } else { &self.seeds.local };
+        let mut fingerprint = Fingerprint::new(seed);
+        fingerprint.number(JOINED);
+        fingerprint.number(limit.window.nanos().get());
+        let texts = entries.iter().enumerate().flat_map(|(index, entry)| {
+            let pattern = shared.iter().find(|(entry, _)| *entry == index);
+            let value = pattern.map_or(entry.value, |(_, pattern)| pattern_of_value(pattern, entry.key));
+            [entry.key, "_", value, "_"]
+        });
+        fingerprint.joined([domain.name(), "_"].into_iter().chain(texts));
+        fingerprint.finish()
+    }
+}
+
+/// Stands before the parts of a joined key, in the place of a tag. Tags have 32 bits.
+const JOINED: u64 = 1 << 32;
+
+/// A pattern for joined texts without the key and the `_` after it, as far as it begins with them.
+fn pattern_of_value<'p>(pattern: &'p str, key: &str) -> &'p str {
+    pattern.strip_prefix(key).and_then(|rest| rest.strip_prefix('_')).unwrap_or(pattern)
 }
 
 /// A pattern is not a value: the value `a*` of another rule must differ from the pattern `a*` of this one. No text has a

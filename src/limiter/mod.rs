@@ -4,13 +4,15 @@
 //!
 //! - A request is charged as a whole or not at all: a denied request consumes nothing, in its own counters or in its
 //!   siblings'. Only a rule with `charge: always` counts a denied request.
-//! - Descriptors that share a counter are decided by the sum of their hits.
+//! - Descriptors that share a counter are decided by the sum of their hits; with the semantics of the reference server, one
+//!   after another.
 //! - No more hits are admitted than the algorithm allows, by any number of threads: all counters of a request are locked
 //!   while it is decided.
 //! - A queued request is charged on arrival; see [`Pinned::decide_or_queue`].
 
 mod batch;
 mod class;
+mod compat;
 mod counters;
 mod decide;
 mod fast_path;
@@ -26,6 +28,7 @@ mod tests;
 mod update;
 
 pub use class::Class;
+pub use compat::Compat;
 pub use keys::GROUPS;
 pub use queue::{Due, QueuePoll, Ticket, Verdict};
 pub use remote::{Denial, HeldRules, RemoteCharge, RemoteCounter, RemoteRequest, WithoutStore};
@@ -50,6 +53,7 @@ pub struct Limiter {
     store: Store,
     seeds: Seeds,
     global_shadow: bool,
+    compat: Compat,
     /// Taken after the locks of shards, never before.
     queues: Mutex<Queues>,
     queue_margin: Duration,
@@ -95,6 +99,7 @@ impl Limiter {
             seeds,
             store: Store::new(store),
             global_shadow,
+            compat: Compat::default(),
             queues: Mutex::new(Queues::new(QUEUED_MAX_DEFAULT)),
             queue_margin: Duration::ZERO,
             has_groups: false,
@@ -113,6 +118,12 @@ impl Limiter {
     /// Computes the groups of shared counters, which are stored in a cluster.
     pub fn with_groups(mut self) -> Self {
         self.has_groups = true;
+        self
+    }
+
+    /// Sets options of the reference server. They concern rules with its semantics.
+    pub fn with_compat(mut self, compat: Compat) -> Self {
+        self.compat = compat;
         self
     }
 

@@ -1,6 +1,6 @@
 //! The charges of a request: which hits go to which counter, under which limit.
 
-use super::keys::Keys;
+use super::{Compat, keys::Keys};
 use crate::{
     limit::{CurrentLimit, Descriptor, Hits, Request, Reset, RuleInfo},
     rules::{Charge as ChargePolicy, DomainRules, Rule, RuleLimit},
@@ -45,9 +45,13 @@ impl<'r> Reached<'r> {
         if let Self::Rule(rule) = self { Some(&rule.info) } else { None }
     }
 
-    /// Whether the rule is in quota mode: it denies only if every quota rule of the request is over its limit.
-    pub(super) fn is_quota(self) -> bool {
-        matches!(self, Self::Rule(rule) if rule.info.quota)
+    /// Whether the rule is in quota mode, or all are: it denies only if every quota of the request is over its limit.
+    pub(super) fn is_quota(self, compat: Compat) -> bool {
+        match self {
+            Self::Unlimited(_) => false,
+            Self::Rule(rule) if rule.info.quota => true,
+            Self::Nothing | Self::Rule(_) | Self::Override => compat.quota_mode,
+        }
     }
 }
 
@@ -91,6 +95,10 @@ pub(super) struct Charge<'r> {
     pub(super) descriptor: u32,
     /// Whether the hits fit.
     pub(super) fit: Fit,
+    /// Whether the hits are counted at all: see [`Compat::stop_counting`](super::Compat::stop_counting).
+    pub(super) counts: bool,
+    /// Hits of its counter beyond its limit, after it in the order of the request; 0 with Tidegate's semantics.
+    pub(super) excess: u64,
     /// After the decision: hits that its limit would admit; 0 if there is no room for the counter.
     pub(super) remaining: u64,
     /// After the decision: when that changes. None if unknown.
@@ -130,7 +138,17 @@ pub(super) enum Fit {
 
 impl<'r> Charge<'r> {
     fn new(key: Key, limit: ChargeLimit<'r>, hits: Hits, descriptor: u32) -> Self {
-        Self { key, limit, hits, descriptor, fit: Fit::Admitted, remaining: 0, reset: None }
+        Self {
+            key,
+            limit,
+            hits,
+            descriptor,
+            fit: Fit::Admitted,
+            counts: true,
+            excess: 0,
+            remaining: 0,
+            reset: None,
+        }
     }
 
     /// Whether the hits are counted even if the request is denied (`charge: always`).

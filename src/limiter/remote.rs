@@ -149,13 +149,21 @@ impl<'h> RemoteRequest<'h> {
 
     /// Number of quotas that must all be over their limits for one of them to deny.
     pub fn quotas(&self) -> usize {
-        let quotas = self.plan.descriptors.iter().filter(|descriptor| descriptor.reached.is_quota());
+        let quotas = self
+            .plan
+            .descriptors
+            .iter()
+            .filter(|descriptor| descriptor.reached.is_quota(self.held.limiter.compat));
         if self.quotas_deny() { quotas.count() } else { 0 }
     }
 
     /// Whether quotas can deny at all: not if one of them is in shadow mode, which is never over.
     fn quotas_deny(&self) -> bool {
-        let mut quotas = self.plan.descriptors.iter().filter(|descriptor| descriptor.reached.is_quota());
+        let mut quotas = self
+            .plan
+            .descriptors
+            .iter()
+            .filter(|descriptor| descriptor.reached.is_quota(self.held.limiter.compat));
         !self.held.limiter.global_shadow && !quotas.any(|descriptor| descriptor.reached.is_shadow())
     }
 
@@ -163,7 +171,7 @@ impl<'h> RemoteRequest<'h> {
         let reached = self.plan.descriptors[charge.descriptor as usize].reached;
         let denial = if self.held.limiter.global_shadow || reached.is_shadow() {
             Denial::Never
-        } else if reached.is_quota() {
+        } else if reached.is_quota(self.held.limiter.compat) {
             if self.quotas_deny() { Denial::Quota } else { Denial::Never }
         } else {
             Denial::Always
@@ -197,7 +205,9 @@ impl<'h> RemoteRequest<'h> {
         debug_assert_eq!(states.len(), self.counters.len());
         let keys = self.counters.iter().map(|counter| counter.key);
         let mut fetched = Fetched { states: keys.zip(states).collect(), times: times.into() };
-        let mut deciding = Deciding::new(&mut self.plan, &self.counters, &mut fetched, now);
+        let mut deciding =
+            Deciding::new(&mut self.plan, &self.counters, &mut fetched, self.held.limiter.compat, now)
+                .by_sums();
         deciding.evaluate();
         let code = if self.held.limiter.global_shadow { Code::Ok } else { deciding.verdict() };
         deciding.settle(code == Code::Ok, true);
@@ -221,7 +231,8 @@ impl<'h> RemoteRequest<'h> {
                     }
                 }
                 let mut nothing = Fetched { states: SmallVec::new(), times: SmallVec::new() };
-                let code = Deciding::new(&mut self.plan, &[], &mut nothing, now).verdict();
+                let code =
+                    Deciding::new(&mut self.plan, &[], &mut nothing, self.held.limiter.compat, now).verdict();
                 let code = if self.held.limiter.global_shadow { Code::Ok } else { code };
                 reported_decision(code, &self.plan)
             }

@@ -79,7 +79,20 @@ pub(super) fn reported_decision<'r>(code: Code, plan: &Plan<'r>) -> Decision<'r>
         }
         decision.statuses.push(status(descriptor, tightest));
     }
+    if plan.charges.iter().any(|charge| charge.excess > 0) {
+        decision.excess = Some(excess(plan));
+    }
     decision
+}
+
+/// See [`Decision::excess`]: limits of the reference server are the only ones of their descriptors, or all are Tidegate's.
+#[cold]
+fn excess(plan: &Plan<'_>) -> Box<[u64]> {
+    let mut excess: Box<[u64]> = plan.descriptors.iter().map(|_| 0).collect();
+    for charge in &plan.charges {
+        excess[charge.descriptor as usize] = charge.excess;
+    }
+    excess
 }
 
 fn beside(charge: &Charge<'_>) -> AppliedBeside {

@@ -1,7 +1,7 @@
 //! Lines of the decision log, version 1, read: `docs/decision-log.md` describes them.
 
 use super::{Event, EventDescriptor, RecordedStatus, fast_line};
-use crate::limit::{Code, Hits, Override, RequestError, RequestLimits, Reset, Timestamp, Unit};
+use crate::limit::{Code, Hits, Override, RequestError, RequestForm, RequestLimits, Reset, Timestamp, Unit};
 use serde::Deserialize;
 use smol_str::SmolStr;
 use std::{num::NonZeroU64, time::Duration};
@@ -9,9 +9,14 @@ use std::{num::NonZeroU64, time::Duration};
 /// The version that is read.
 const VERSION: u32 = 1;
 
-/// The server that wrote the log has decided these requests: whatever their size, it was within its limits.
-pub(super) const ANY_SIZE: RequestLimits =
-    RequestLimits { descriptors_max: usize::MAX, entries_max: usize::MAX, text_bytes_max: usize::MAX };
+/// The server that wrote the log has decided these requests: whatever their size and form, it accepted them.
+pub(super) const ANY_SIZE: RequestLimits = RequestLimits {
+    descriptors_max: usize::MAX,
+    entries_max: usize::MAX,
+    text_bytes_max: usize::MAX,
+    form: RequestForm::Reference,
+    keep_sent_hits: false,
+};
 
 /// Content of a line.
 #[derive(Clone, PartialEq, Debug)]

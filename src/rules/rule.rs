@@ -2,7 +2,7 @@
 
 use super::Origin;
 use crate::{
-    algorithm::{Algorithm, FixedWindow, SlidingWindow},
+    algorithm::{Algorithm, FixedWindow, Schedule, SlidingWindow},
     key::Fingerprint,
     limit::{CurrentLimit, LimitId, RuleInfo, SeriesId, Unit, Window},
     prefetch::prefetch,
@@ -31,6 +31,13 @@ pub enum Semantics {
 }
 
 impl Semantics {
+    /// See [`RuleLimit::is_joined`]: holds for limits that the reference server has too.
+    pub(super) fn joins(self, algorithm: &Algorithm, charge: Charge, unit: Option<Unit>) -> bool {
+        let is_on_the_clock =
+            matches!(algorithm, Algorithm::FixedWindow(FixedWindow { schedule: Schedule::Clock(_), .. }));
+        self == Self::Reference && is_on_the_clock && charge == Charge::Always && unit.is_some()
+    }
+
     /// The algorithm of a limit that names none.
     pub(super) fn algorithm(self, limit: u32, window: Window) -> Algorithm {
         match self {
@@ -75,7 +82,11 @@ pub struct RuleLimit {
     pub charge: Charge,
     /// Tidegate's semantics, or those of the reference server.
     pub semantics: Semantics,
-    /// None until [`RuleSet::set_key_prefixes`](super::RuleSet::set_key_prefixes), which needs the secret of the keys.
+    /// Whether its counters are named as the reference server names them: by the joined texts of domain and entries, and the
+    /// window. Rules and limits in requests share them, and requests are charged one descriptor after another.
+    pub is_joined: bool,
+    /// None until [`RuleSet::set_key_prefixes`](super::RuleSet::set_key_prefixes), which needs the secret of the keys. None
+    /// also where descriptors are found by joined texts.
     pub key_prefix: Option<KeyPrefix>,
 }
 

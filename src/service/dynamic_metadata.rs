@@ -2,7 +2,7 @@
 //!
 //! `domain`, `descriptors` and `metadata` are as the reference server has them; additions of Tidegate are under `tidegate`.
 
-use crate::limit::{Code, Decision, Denial, Descriptor, Entry, Hits, Override, Request, Reset, Status};
+use crate::limit::{Code, Decision, Denial, Descriptor, Entry, Hits, Override, Request, Reset, Status, Unit};
 use serde_json::{Map, Value, json};
 
 /// The metadata of a response.
@@ -13,7 +13,17 @@ pub(super) fn of(
 ) -> Map<String, Value> {
     let mut object = Map::new();
     object.insert("domain".into(), request.domain().into());
-    object.insert("descriptors".into(), request.descriptors().iter().map(descriptor_of).collect());
+    let descriptors = request.descriptors().iter();
+    let descriptors = match request.sent_hits() {
+        None => descriptors.map(descriptor_of).collect(),
+        Some(sent) => {
+            if sent.of_request > 0 {
+                object.insert("hitsAddend".into(), sent.of_request.into());
+            }
+            descriptors.zip(&sent.of_descriptors).map(|(of, hits)| descriptor_as_sent(of, *hits)).collect()
+        }
+    };
+    object.insert("descriptors".into(), descriptors);
     let metadata = metadata_of_rules(decision);
     if !metadata.is_empty() {
         object.insert("metadata".into(), metadata.into());
@@ -28,10 +38,32 @@ pub(super) fn of(
     object
 }
 
+fn entries_of(descriptor: &Descriptor<'_>) -> Value {
+    let entry = |Entry { key, value }: &Entry<'_>| format!("{key}={value}");
+    json!({ "entries": descriptor.entries.iter().map(entry).collect::<Value>() })
+}
+
+/// A descriptor as the reference server writes it: with the hits that were sent, and a limit as protobuf's text.
+fn descriptor_as_sent(descriptor: &Descriptor<'_>, hits: Option<u64>) -> Value {
+    let mut object = entries_of(descriptor);
+    if let Some(Override { requests, unit }) = descriptor.limit {
+        let requests = (requests > 0).then(|| format!("requests_per_unit:{requests}"));
+        let unit = match unit {
+            // The enumeration of requests has no week.
+            Unit::Week => "unit:7".to_owned(),
+            other => format!("unit:{}", other.name().to_uppercase()),
+        };
+        object["limit"] = requests.into_iter().chain([unit]).collect::<Vec<_>>().join(" ").into();
+    }
+    if let Some(hits) = hits {
+        object["hitsAddend"] = hits.into();
+    }
+    object
+}
+
 /// A descriptor of the request.
 fn descriptor_of(descriptor: &Descriptor<'_>) -> Value {
-    let entry = |Entry { key, value }: &Entry<'_>| format!("{key}={value}");
-    let mut object = json!({ "entries": descriptor.entries.iter().map(entry).collect::<Value>() });
+    let mut object = entries_of(descriptor);
     if let Some(Override { requests, unit }) = descriptor.limit {
         let unit = unit.name().to_uppercase();
         object["limit"] = format!("requests_per_unit:{requests} unit:{unit}").into();

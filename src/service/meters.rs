@@ -1,8 +1,8 @@
 //! The figures of the service, for metrics.
 
 use super::{
-    CodeCounts, DurationBounds, Durations, HttpRefusals, LimitCountSettings, LimitCounts, Refusal, Refusals,
-    Tally,
+    CodeCounts, DurationBounds, Durations, HttpRefusals, LimitCountSettings, LimitCounts, ReferenceCounts,
+    Refusal, Refusals, Tally,
 };
 use crate::limit::{Code, Decision, Request};
 use std::{
@@ -17,6 +17,8 @@ pub struct MeterSettings {
     pub limits: LimitCountSettings,
     /// Buckets of the durations of responses.
     pub bounds: DurationBounds,
+    /// Whether hits are counted by the keys of the reference server too.
+    pub reference: bool,
 }
 
 /// The figures of the service. Nothing is counted until [`Self::start`].
@@ -28,12 +30,17 @@ pub struct Meters {
     durations: Durations,
     refusals: Refusals,
     http_refusals: HttpRefusals,
+    /// None unless they are configured.
+    reference: Option<ReferenceCounts>,
 }
 
 impl Meters {
     /// Figures with these settings.
     pub fn new(settings: MeterSettings) -> Self {
+        let MeterSettings { limits, .. } = &settings;
+        let reference = || ReferenceCounts::new(limits.series_max, limits.near_limit_percent);
         Self {
+            reference: settings.reference.then(reference),
             limits: LimitCounts::new(settings.limits),
             durations: Durations::new(settings.bounds),
             ..Self::default()
@@ -61,6 +68,11 @@ impl Meters {
         &self.limits
     }
 
+    /// Counts by the keys of the reference server, if they are configured.
+    pub fn reference(&self) -> Option<&ReferenceCounts> {
+        self.reference.as_ref()
+    }
+
     /// Durations of responses and of waits in queues.
     pub fn durations(&self) -> &Durations {
         &self.durations
@@ -83,6 +95,9 @@ impl Meters {
         if self.is_started() {
             self.decisions.count(decision);
             self.limits.count(request, decision, was_queued);
+            if let Some(reference) = &self.reference {
+                reference.count(request, decision);
+            }
         }
     }
 

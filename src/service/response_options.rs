@@ -6,8 +6,8 @@ use super::{
     dynamic_metadata,
 };
 use crate::limit::{Code, Decision, Denial, Header, Request, ServiceLimit};
-use http::HeaderName;
 use serde_json::{Map, Value};
+use smol_str::SmolStr;
 
 /// Additions to every decision. The default adds nothing.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -26,9 +26,9 @@ pub struct Additions<'d> {
     /// The body for the client; empty to leave it to the proxy.
     pub body: &'d str,
     /// Headers for the client. No two have the same name, unless a rule declares them so.
-    pub response_headers: Vec<(HeaderName, String)>,
+    pub response_headers: Vec<(SmolStr, String)>,
     /// Headers for the service behind the proxy.
-    pub request_headers: Vec<(HeaderName, String)>,
+    pub request_headers: Vec<(SmolStr, String)>,
     /// Metadata for the proxy.
     pub dynamic_metadata: Option<Map<String, Value>>,
 }
@@ -46,7 +46,10 @@ impl<'d> Additions<'d> {
         // A header that a rule declares replaces the one of the same name here.
         let declared = additions.response_headers.len();
         for (name, value) in client_headers::headers(&options.headers, decision, denial.as_ref(), limits) {
-            if !additions.response_headers[..declared].iter().any(|(declared, _)| *declared == name) {
+            if !additions.response_headers[..declared]
+                .iter()
+                .any(|(declared, _)| declared.eq_ignore_ascii_case(&name))
+            {
                 additions.response_headers.push((name, value));
             }
         }
@@ -71,9 +74,9 @@ impl<'d> Additions<'d> {
     }
 }
 
-fn header(Header { name, value }: &Header) -> (HeaderName, String) {
+fn header(Header { name, value }: &Header) -> (SmolStr, String) {
     // The value of a declared header is visible ASCII: nothing is lost.
-    (name.clone(), String::from_utf8_lossy(value.as_bytes()).into_owned())
+    (name.as_str().into(), String::from_utf8_lossy(value.as_bytes()).into_owned())
 }
 
 #[cfg(test)]
@@ -81,6 +84,7 @@ mod tests {
     use super::*;
     use crate::limit::{CurrentLimit, OnDeny, Reply, Reset, RuleInfo, Status, Unit};
     use crate::service::PlainHeaders;
+    use http::HeaderName;
     use std::time::Duration;
 
     #[test]
@@ -95,6 +99,7 @@ mod tests {
             declared_at: "rules.yaml:1:1".into(),
             quota: false,
             shown_values: 0,
+            metric_labels: Box::default(),
             metadata: None,
             on_deny: Some(Box::new(OnDeny::Reply(reply))),
         };
@@ -104,7 +109,8 @@ mod tests {
         let code = Code::OverLimit;
         let status = Status { code, limit: Some(limit), reset, rule: Some(&rule), ..Status::NO_LIMIT };
         let decision = Decision::new(code, [status].into_iter().collect());
-        let headers = ResponseHeaders { plain: vec![PlainHeaders::X], retry_after: true, structured: None };
+        let headers =
+            ResponseHeaders { plain: vec![PlainHeaders::X], retry_after: true, ..ResponseHeaders::default() };
         let (window, effective_window) = (minute.window().duration(), Reset::After(Duration::from_secs(7)));
         let limits =
             [ServiceLimit { descriptor: 0, limit, quota: 1, window, available: 0, effective_window }];

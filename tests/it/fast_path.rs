@@ -49,7 +49,8 @@ type Response = (u16, HeaderMap, Vec<u8>, Option<HeaderMap>);
 
 async fn port(options: ResponseOptions) -> Arc<GrpcPort> {
     let clock = Arc::new(ManualClock::new(Timestamp::from_millis(1_700_000_123_456)));
-    let limits = RequestLimits { descriptors_max: 3, entries_max: 3, text_bytes_max: 100 };
+    let limits =
+        RequestLimits { descriptors_max: 3, entries_max: 3, text_bytes_max: 100, ..RequestLimits::default() };
     let service =
         RateLimitService::new(Arc::new(limiter(RULES)), clock, limits).with_response_options(options);
     let (routes, _) = routes(service.clone(), None, RouteSettings { message_bytes_max: MESSAGE_BYTES_MAX });
@@ -148,7 +149,12 @@ fn status(response: &Response) -> &[u8] {
 #[tokio::test]
 async fn decisions_are_alike_up_to_the_limit_and_beyond() {
     let plain = vec![PlainHeaders::DRAFT_06, PlainHeaders::X];
-    let headers = ResponseHeaders { structured: Some(StructuredHeaders::Draft11), plain, retry_after: true };
+    let headers = ResponseHeaders {
+        structured: Some(StructuredHeaders::Draft11),
+        plain,
+        retry_after: true,
+        reference: None,
+    };
     let more = ResponseOptions { dynamic_metadata: true, headers };
     for options in [ResponseOptions::default(), more] {
         decisions_are_alike(&Pair::with_options(options).await).await;

@@ -23,6 +23,10 @@ mod openapi;
 mod otlp_metrics;
 mod peer;
 mod prometheus;
+mod reference;
+#[path = "../sim/rng.rs"]
+#[allow(dead_code, reason = "the simulation uses the rest")]
+mod rng;
 mod shared_store;
 #[path = "../it/support/mod.rs"]
 #[allow(dead_code, unused_imports, reason = "this target uses a part of it, tests/it the rest")]
@@ -58,6 +62,7 @@ fn main() -> ExitCode {
         traces::tests,
         traces::receiver::tests,
         prometheus::tests,
+        reference::tests,
         shared_store::arithmetic::tests,
         shared_store::cluster::tests,
         shared_store::envoy::tests,

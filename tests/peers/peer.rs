@@ -80,6 +80,9 @@ pub const PYTHON_OTLP: Peer = Peer {
 /// A Redis or Valkey server, on the PATH.
 pub const REDIS: Peer = Peer { name: "redis", is_here: || crate::shared_store::redis_binary().is_some() };
 
+/// Go, with the modules of `tests/peers/reference` downloaded: the reference server.
+pub const REFERENCE: Peer = Peer { name: "reference", is_here: crate::reference::is_here };
+
 /// Python with the package `openapi-spec-validator`, as `python3` on the PATH.
 pub const PYTHON_OPENAPI: Peer = Peer {
     name: "python-openapi",

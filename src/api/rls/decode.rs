@@ -1,7 +1,9 @@
 //! Converts a protobuf message to a checked request that borrows its texts.
 
-use crate::api::pb::{common, service, types};
-use crate::limit::{Descriptor, Entry, Hits, Override, Request, RequestError, RequestLimits, Unit};
+use crate::api::pb::{common, service, service::rate_limit_response::rate_limit::Unit as WireUnit, types};
+use crate::limit::{
+    Descriptor, Entry, Hits, Override, Request, RequestError, RequestForm, RequestLimits, SentHits, Unit,
+};
 
 /// The request, or why it is refused.
 pub(super) fn request<'m>(
@@ -11,7 +13,11 @@ pub(super) fn request<'m>(
     let mut request = Request::new(&message.domain);
     // Bounds the work on a request with too many descriptors, which is refused below.
     for (index, message_of) in message.descriptors.iter().take(limits.descriptors_max + 1).enumerate() {
-        request.push(descriptor(index, message_of, message.hits_addend)?);
+        request.push(descriptor(index, message_of, message.hits_addend, limits.form)?);
+    }
+    if limits.keep_sent_hits {
+        let of_descriptors = message.descriptors.iter().map(|descriptor| descriptor.hits_addend).collect();
+        request.set_sent_hits(SentHits { of_request: message.hits_addend, of_descriptors });
     }
     request.checked(limits).map_err(|error| match error {
         RequestError::ManyDescriptors { max, .. } => {
@@ -25,23 +31,34 @@ fn descriptor(
     index: usize,
     message: &common::RateLimitDescriptor,
     hits_addend: u32,
+    form: RequestForm,
 ) -> Result<Descriptor<'_>, RequestError> {
     let entries =
         message.entries.iter().map(|entry| Entry { key: &entry.key, value: &entry.value }).collect();
     let limit = match &message.limit {
         Some(own) => {
             let unknown = RequestError::UnknownUnit { descriptor: index, number: own.unit };
-            Some(Override { requests: own.requests_per_unit, unit: unit(own.unit).ok_or(unknown)? })
+            Some(Override { requests: own.requests_per_unit, unit: unit(own.unit, form).ok_or(unknown)? })
         }
         None => None,
     };
-    let hits = Hits::new(message.hits_addend, hits_addend, message.is_negative_hits);
+    let hits = Hits::new(message.hits_addend, hits_addend, gives_back(message.is_negative_hits, form));
     Ok(Descriptor { entries, limit, hits })
 }
 
+/// Whether hits that are sent as negative are given back.
+#[inline]
+pub(super) fn gives_back(is_negative_hits: bool, form: RequestForm) -> bool {
+    is_negative_hits && form == RequestForm::Strict
+}
+
 /// The unit of an override by its number on the wire.
-pub(super) fn unit(number: i32) -> Option<Unit> {
+pub(super) fn unit(number: i32, form: RequestForm) -> Option<Unit> {
     use types::RateLimitUnit as Wire;
+    // The number that a week has in responses. The enumeration of requests has no week.
+    if number == WireUnit::Week as i32 && form == RequestForm::Reference {
+        return Some(Unit::Week);
+    }
     match Wire::try_from(number).ok()? {
         Wire::Unknown => None,
         Wire::Second => Some(Unit::Second),
@@ -72,7 +89,12 @@ mod tests {
     }
 
     fn refused(message: &service::RateLimitRequest) -> String {
-        let limits = RequestLimits { descriptors_max: 2, entries_max: 2, text_bytes_max: 4 };
+        let limits = RequestLimits {
+            descriptors_max: 2,
+            entries_max: 2,
+            text_bytes_max: 4,
+            ..RequestLimits::default()
+        };
         request(message, &limits).expect_err("is malformed").to_string()
     }
 
@@ -92,6 +114,29 @@ mod tests {
         assert_eq!(hits(Some(0), 7, false), Hits::Peek);
         assert_eq!(hits(Some(0), 7, true), Hits::Peek);
         assert_eq!(hits(None, 0, true), Hits::GiveBack(NonZeroU64::MIN));
+    }
+
+    #[test]
+    fn requests_that_the_reference_server_accepts_are_read_as_there() {
+        let limits =
+            RequestLimits { form: RequestForm::Reference, keep_sent_hits: true, ..RequestLimits::default() };
+        let own = common::rate_limit_descriptor::RateLimitOverride { requests_per_unit: 1, unit: 7 };
+        let with_own = common::RateLimitDescriptor { limit: Some(own), ..one(&[("", "v")], Some(2), true) };
+        let message = service::RateLimitRequest {
+            domain: "d".into(),
+            descriptors: vec![one(&[], None, false), with_own],
+            hits_addend: 3,
+        };
+        let read = request(&message, &limits).unwrap();
+        let [empty, weekly] = read.descriptors() else { panic!("{read:?}") };
+        assert!(empty.entries.is_empty());
+        assert_eq!(weekly.limit, Some(Override { requests: 1, unit: Unit::Week }));
+        assert_eq!(weekly.hits, Hits::Take(NonZeroU64::new(2).unwrap()));
+        let sent = SentHits { of_request: 3, of_descriptors: vec![None, Some(2)] };
+        assert_eq!(read.sent_hits(), Some(&sent));
+        let unknown = common::rate_limit_descriptor::RateLimitOverride { requests_per_unit: 1, unit: 8 };
+        let descriptors = vec![common::RateLimitDescriptor { limit: Some(unknown), ..one(&[], None, false) }];
+        assert!(request(&service::RateLimitRequest { descriptors, ..message.clone() }, &limits).is_err());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::{
     limit::{Decision, Request},
     service::{Additions, RateLimitService},
 };
-use http::HeaderName;
+use smol_str::SmolStr;
 
 /// The complete response to a decision.
 pub(in crate::api) fn response(
@@ -33,7 +33,7 @@ fn add(additions: Additions<'_>, message: &mut RateLimitResponse) {
     message.dynamic_metadata = additions.dynamic_metadata.map(to_struct);
 }
 
-fn header((name, value): (HeaderName, String)) -> HeaderValue {
+fn header((name, value): (SmolStr, String)) -> HeaderValue {
     // Envoy reads `value` alone.
-    HeaderValue { key: name.as_str().to_owned(), value, raw_value: Vec::new() }
+    HeaderValue { key: name.into(), value, raw_value: Vec::new() }
 }

@@ -6,6 +6,7 @@ use crate::{
         pb::service::{RateLimitRequest, RateLimitResponse, rate_limit_service_server},
         port::RoutedPeer,
     },
+    limit::{RequestError, RequestForm},
     service::RateLimitService,
 };
 use std::time::Duration;
@@ -23,7 +24,8 @@ impl rate_limit_service_server::RateLimitService for TonicService {
         let peer = request.extensions().get::<RoutedPeer>().map_or("", |RoutedPeer(peer)| peer);
         let metadata = request.metadata().as_ref();
         let called = call(&self.0, metadata, peer, Duration::MAX, request.get_ref()).await;
-        let CallResponse { message, windows } = called.map_err(status)?;
+        let CallResponse { message, windows } =
+            called.map_err(|error| status(error, self.0.request_limits().form))?;
         let mut response = Response::new(message);
         // Built from an ASCII text, as metadata values are.
         if let Some(windows) = windows.and_then(|windows| windows.to_str().ok()?.parse().ok()) {
@@ -33,8 +35,14 @@ impl rate_limit_service_server::RateLimitService for TonicService {
     }
 }
 
-fn status(error: CallError) -> Status {
+fn status(error: CallError, form: RequestForm) -> Status {
     match error {
+        // The reference server has no code of its own for errors.
+        CallError::Request(RequestError::EmptyDomain | RequestError::NoDescriptors)
+            if form == RequestForm::Reference =>
+        {
+            Status::unknown(error.to_string())
+        }
         CallError::NotReady(_) => Status::unavailable(error.to_string()),
         CallError::Precision | CallError::Timeout(_) | CallError::Request(_) => {
             Status::invalid_argument(error.to_string())

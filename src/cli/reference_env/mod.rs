@@ -11,8 +11,11 @@ use std::{collections::BTreeMap, path::Path, time::Duration};
 /// The name under which the reference server is started in containers.
 const PROGRAM: &str = "ratelimit";
 
+/// Bytes of a message that the reference server receives.
+const MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
+
 /// Variables that are read.
-const READ: [&str; 49] = [
+const READ: [&str; 51] = [
     "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS",
     "CONFIG_GRPC_XDS_CLIENT_TLS_CERT",
     "CONFIG_GRPC_XDS_CLIENT_TLS_KEY",
@@ -49,6 +52,7 @@ const READ: [&str; 49] = [
     "OTEL_EXPORTER_OTLP_ENDPOINT",
     "PORT",
     "PROMETHEUS_ADDR",
+    "QUOTA_MODE",
     "REDIS_URL",
     "RESPONSE_DYNAMIC_METADATA",
     "RUNTIME_APPDIRECTORY",
@@ -57,6 +61,7 @@ const READ: [&str; 49] = [
     "RUNTIME_SUBDIRECTORY",
     "RUNTIME_WATCH_ROOT",
     "SHADOW_MODE",
+    "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT",
     "TRACING_ENABLED",
     "USE_PROMETHEUS",
     "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL",
@@ -167,9 +172,12 @@ impl Environment<'_> {
         let mut flags: Flags = vec![("--compat", Some("reference".to_owned()))];
         self.ports(&mut flags)?;
         self.rules(&mut flags)?;
-        for (variable, flag) in
-            [("SHADOW_MODE", "--global-shadow"), ("MERGE_DOMAIN_CONFIG", "--merge-domains")]
-        {
+        for (variable, flag) in [
+            ("SHADOW_MODE", "--global-shadow"),
+            ("QUOTA_MODE", "--quota-mode"),
+            ("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "--stop-counting-over-limit"),
+            ("MERGE_DOMAIN_CONFIG", "--merge-domains"),
+        ] {
             if self.is_on(variable)? {
                 flags.push((flag, None));
             }
@@ -184,6 +192,10 @@ impl Environment<'_> {
             let percent = ratio.parse::<f64>().ok().filter(|ratio| (0.0..=1.0).contains(ratio));
             let percent = percent.ok_or_else(|| self.wrong("NEAR_LIMIT_RATIO", "a number from 0 to 1"))?;
             flags.push(("--near-limit-percent", Some(format!("{:.0}", percent * 100.0))));
+        }
+        // There, the size of the message is the only bound.
+        for flag in ["--max-descriptors", "--max-entries", "--max-text-bytes", "--max-message-bytes"] {
+            flags.push((flag, Some(MESSAGE_BYTES_MAX.to_string())));
         }
         flags.push(("--log", Some(self.log_level()?)));
         let is_json = self.text("LOG_FORMAT").is_some_and(|format| format.eq_ignore_ascii_case("json"));
@@ -203,6 +215,7 @@ impl Environment<'_> {
             let address = self.text("PROMETHEUS_ADDR").unwrap_or(":9090");
             let all = if address.starts_with(':') { "0.0.0.0" } else { "" };
             http.push(format!("{all}{address}"));
+            flags.push(("--reference-metrics", None));
         }
         http.dedup();
         flags.push(("--http-listen", Some(http.join(","))));

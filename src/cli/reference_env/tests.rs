@@ -15,8 +15,9 @@ fn expanded(args: &[&str], pairs: &[(&str, &str)]) -> Result<String, String> {
 fn without_variables_the_defaults_are_those_of_the_reference_server() {
     let expected = "tidegate serve --env=reference --compat=reference --listen=0.0.0.0:8081 \
                     --http-listen=0.0.0.0:8080,0.0.0.0:6070 --rules=/srv/runtime_data/current/config \
-                    --rules-every-file --wait-for-rules --rules-dot-files --healthy-without-rules --log=warn \
-                    --log-format=text";
+                    --rules-every-file --wait-for-rules --rules-dot-files --healthy-without-rules \
+                    --max-descriptors=4194304 --max-entries=4194304 --max-text-bytes=4194304 \
+                    --max-message-bytes=4194304 --log=warn --log-format=text";
     assert_eq!(expanded(&["/bin/ratelimit"], &[]).as_deref(), Ok(expected));
     let own = ["tidegate", "serve", "--env=reference"];
     let last = format!("{} --env=reference", expected.replace(" --env=reference", ""));

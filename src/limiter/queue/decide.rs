@@ -49,7 +49,7 @@ pub(in crate::limiter) fn decide<'p>(
     let mut plan = Plan::new(domain, &pinned.in_force.keys, request);
     let mut counters = counters(&plan);
     let mut shards = LockedShards::lock(store, &mut counters, &plan, rules, now);
-    let mut deciding = Deciding::new(&mut plan, &counters, &mut shards, now);
+    let mut deciding = Deciding::new(&mut plan, &counters, &mut shards, pinned.limiter.compat, now);
     deciding.evaluate();
     let would_wait = deciding.verdict() == Code::OverLimit && !*global_shadow && !wait_max.is_zero();
     // Requests that fit at once, which most do, do not contend for this lock.

@@ -1,16 +1,16 @@
 //! Descriptors: a key, perhaps a value, what limits them, and the descriptors below.
 
 use super::{
-    Declared, DeclaredKey, DeclaredValue, Home, Walk, home,
+    Declared, DeclaredKey, DeclaredValue, Home, Walk, home, joined,
     rate_limit::{DeclaredLimit, Replaced},
 };
 use crate::{
-    limit::{RuleInfo, Unit},
+    limit::{MetricLabel, RuleInfo, Unit},
     rules::{
         limits::{LimitIdentity, LimitInfo, LimitNumbers, TAG_UNNAMED, tag_of_label},
         pattern::Pattern,
         redaction::Redaction,
-        rule::{Rule, RuleLimit},
+        rule::{Rule, RuleLimit, Semantics},
         yaml::{Field, Fields, nearest, quoted},
     },
 };
@@ -42,7 +42,7 @@ impl Walk<'_, '_> {
     fn descriptor(&mut self, item: &Field<'_>, above: &str) -> Option<Declared> {
         let mut fields = item.fields(&mut self.report)?;
         let key = self.key(&mut fields);
-        let value = self.value(&mut fields);
+        let (value, is_shared) = self.value(&mut fields, &key);
         let path = rule_path(above, &key, &value);
         let rates = self.rates(&mut fields);
         let is_limited = ["rate_limit", "rate_limits"].iter().any(|name| fields.take(name).is_some());
@@ -66,10 +66,15 @@ impl Walk<'_, '_> {
         let shard_by = self.shard_by(&mut fields);
         let above = self.above;
         self.above = above.and(value_to_metric);
+        if self.semantics == Semantics::Reference {
+            self.labels_above.push(MetricLabel { text: joined(&key, &value).into(), is_shared });
+        }
+        let metric_labels = self.labels_above.clone().into();
         let shown_values = if detailed_metric { u64::MAX } else { self.above.mask };
         let below = fields.take("descriptors").map(|list| self.descriptors(&list, &path)).unwrap_or_default();
         self.above = above;
         self.keys_above.pop();
+        self.labels_above.pop();
         fields.finish(&mut self.report, |name| match home(name)? {
             Home::File => Some("it belongs to the file, beside the outermost `descriptors`"),
             Home::Descriptor => None,
@@ -80,7 +85,15 @@ impl Walk<'_, '_> {
         let declared_at = origin.to_string().into();
         let rule = Rule {
             limits: self.register(&rates, &path),
-            info: RuleInfo { path, declared_at, quota: is_quota, shown_values, metadata, on_deny },
+            info: RuleInfo {
+                path,
+                declared_at,
+                quota: is_quota,
+                shown_values,
+                metric_labels,
+                metadata,
+                on_deny,
+            },
             origin,
             unlimited: rates.unlimited,
             shadow,
@@ -92,7 +105,7 @@ impl Walk<'_, '_> {
             has_plain_limit: false,
         };
         let rule = rule.with_plain_limit();
-        Some(Declared { key, value, rule, below, redaction, path_in_file: item.path().to_owned() })
+        Some(Declared { key, value, is_shared, rule, below, redaction, path_in_file: item.path().to_owned() })
     }
 
     fn key(&mut self, fields: &mut Fields<'_>) -> DeclaredKey {
@@ -109,21 +122,25 @@ impl Walk<'_, '_> {
         Pattern::new(key).map_or_else(|| DeclaredKey::Exact(key.into()), DeclaredKey::Wildcard)
     }
 
-    fn value(&mut self, fields: &mut Fields<'_>) -> DeclaredValue {
+    /// The value, and whether all that match share one counter.
+    fn value(&mut self, fields: &mut Fields<'_>, key: &DeclaredKey) -> (DeclaredValue, bool) {
         // An empty value is no value, as with the reference server.
         let value = fields.text("value", &mut self.report).unwrap_or_default();
         let sharing = fields.take("share_threshold");
         let shared = sharing.as_ref().and_then(|field| field.boolean(&mut self.report)).unwrap_or(false);
-        match (Pattern::new(value), sharing) {
+        // The reference server matches the joined text, in which the key may have the `*`.
+        let joins = self.semantics == Semantics::Reference && matches!(key, DeclaredKey::Wildcard(_));
+        let declared = match (Pattern::new(value), sharing) {
             (Some(pattern), _) => DeclaredValue::Wildcard { pattern, shared },
-            (None, Some(sharing)) if shared => {
+            (None, Some(sharing)) if shared && !joins => {
                 let message = "only values matched by a `*` can share one counter; remove share_threshold";
                 sharing.reject(&mut self.report, message);
                 DeclaredValue::Any
             }
             (None, _) if value.is_empty() => DeclaredValue::Any,
             (None, _) => DeclaredValue::Exact(value.into()),
-        }
+        };
+        (declared, shared)
     }
 
     /// `log`: how the decision log writes the values.
@@ -226,6 +243,7 @@ impl Walk<'_, '_> {
             };
             let info = LimitInfo { identity, algorithm: declared.algorithm.clone() };
             let LimitNumbers { id, index, series } = self.limits.register(info, label);
+            let unit = Unit::of_window(declared.window);
             limits.push(RuleLimit {
                 id,
                 tag,
@@ -234,10 +252,11 @@ impl Walk<'_, '_> {
                 name: declared.name.into(),
                 requests: declared.requests,
                 window: declared.window,
-                unit: Unit::of_window(declared.window),
+                unit,
                 algorithm: declared.algorithm.clone(),
                 charge: declared.charge,
                 semantics: self.semantics,
+                is_joined: self.semantics.joins(&declared.algorithm, declared.charge, unit),
                 key_prefix: None,
             });
         }

@@ -19,6 +19,7 @@ use super::{
     set::LoadOptions,
     yaml::{self, Field, Report},
 };
+use crate::limit::MetricLabel;
 use std::sync::Arc;
 
 /// One file's part of a domain.
@@ -34,6 +35,8 @@ pub(super) struct DeclaredDomain {
 pub(super) struct Declared {
     pub(super) key: DeclaredKey,
     pub(super) value: DeclaredValue,
+    /// Whether all values that match share one counter.
+    pub(super) is_shared: bool,
     pub(super) rule: Rule,
     pub(super) below: Vec<Declared>,
     /// How the decision log writes values of the key; none if the descriptor does not declare it.
@@ -59,6 +62,26 @@ pub(super) enum DeclaredValue {
     Exact(Box<str>),
     /// Those that the pattern matches; all of them share one counter, or each has its own.
     Wildcard { pattern: Pattern, shared: bool },
+}
+
+impl Declared {
+    /// The text by which the reference server finds it.
+    pub(super) fn joined(&self) -> String {
+        joined(&self.key, &self.value)
+    }
+}
+
+/// `key_value`, or the key alone.
+fn joined(key: &DeclaredKey, value: &DeclaredValue) -> String {
+    let key = match key {
+        DeclaredKey::Exact(key) => key,
+        DeclaredKey::Wildcard(pattern) => pattern.as_str(),
+    };
+    match value {
+        DeclaredValue::Any => key.to_owned(),
+        DeclaredValue::Exact(value) => format!("{key}_{value}"),
+        DeclaredValue::Wildcard { pattern, .. } => format!("{key}_{pattern}"),
+    }
 }
 
 impl DeclaredValue {
@@ -94,6 +117,8 @@ struct Walk<'w, 'p> {
     above: ShownValues,
     /// The keys of the same descriptors, the outermost first; none in the place of a wildcard.
     keys_above: Vec<Option<Box<str>>>,
+    /// Of the descriptors that contain the one being read, as the reference server names them; empty with Tidegate's semantics.
+    labels_above: Vec<MetricLabel>,
 }
 
 /// The entries on the path to a descriptor whose values metrics show.
@@ -136,8 +161,10 @@ pub(super) fn domain(
         text.is_some()
     });
     let (semantics, is_shared) = (options.semantics, options.shared_counters && !is_local);
-    let (domain, above, keys_above) = (Arc::default(), ShownValues::default(), Vec::new());
-    let mut walk = Walk { report, limits, semantics, is_shared, domain, above, keys_above };
+    let (domain, above) = (Arc::default(), ShownValues::default());
+    let (keys_above, labels_above) = (Vec::new(), Vec::new());
+    let mut walk =
+        Walk { report, limits, semantics, is_shared, domain, above, keys_above, labels_above };
     let named = match &name {
         None => {
             let message = "is missing; begin the file with `domain: NAME`";

@@ -102,7 +102,7 @@ impl RuleSet {
         for (name, declared) in domains {
             let overrides =
                 Unit::ALL.map(|unit| override_template(&name, unit, options.semantics, &mut limits));
-            let rules = DomainRules::compile(declared, overrides, &mut problems);
+            let rules = DomainRules::compile(declared, overrides, options.semantics, &mut problems);
             may_queue |= rules.may_queue();
             may_wait |= rules.may_wait();
             compiled.push((name.into(), rules));
@@ -209,7 +209,7 @@ fn override_template(
     let LimitNumbers { id, index, series } =
         limits.register(LimitInfo { identity, algorithm: algorithm.clone() }, path);
     let (name, requests, unit) = ("".into(), 0, Some(unit));
-    let key_prefix = None;
+    let (key_prefix, is_joined) = (None, semantics.joins(&algorithm, charge, unit));
     RuleLimit {
         id,
         tag,
@@ -222,6 +222,7 @@ fn override_template(
         algorithm,
         charge,
         semantics,
+        is_joined,
         key_prefix,
     }
 }

@@ -1,8 +1,11 @@
 //! Levels from the descriptors that the files declare; duplicates are reported.
 
-use super::level::{KeyWildcard, Level, Node, Siblings, Wildcard, WildcardLevel};
+use super::{
+    joined::JoinedLevel,
+    level::{KeyWildcard, Level, Node, Siblings, Wildcard, WildcardLevel},
+};
 use crate::rules::{
-    Origin,
+    Origin, Semantics,
     error::Problems,
     grammar::{Declared, DeclaredKey, DeclaredValue},
     pattern::Pattern,
@@ -11,11 +14,14 @@ use smol_str::SmolStr;
 use std::collections::{BTreeMap, btree_map};
 
 impl Level {
-    pub(super) fn compile(declared: Vec<Declared>, problems: &mut Problems) -> Self {
+    pub(super) fn compile(declared: Vec<Declared>, semantics: Semantics, problems: &mut Problems) -> Self {
+        if semantics == Semantics::Reference {
+            return Self::Joined(Box::new(JoinedLevel::compile(declared, problems)));
+        }
         let mut groups: BTreeMap<SmolStr, Group> = BTreeMap::new();
         let mut wildcards: Vec<KeyWildcard> = Vec::new();
         for (Declared { key, value, rule, below, path_in_file, .. }, order) in declared.into_iter().zip(0..) {
-            let node = Node { rule, below: Self::compile(below, problems) };
+            let node = Node { rule, below: Self::compile(below, semantics, problems) };
             let origin = node.rule.origin.clone();
             let inserted = match key {
                 DeclaredKey::Exact(key) => groups.entry(key.into()).or_default().insert(value, order, node),

@@ -1,6 +1,6 @@
 //! One level of a domain's rules, and the node that an entry selects in it.
 
-use super::{RuleEntry, RuleValue};
+use super::{RuleEntry, RuleValue, joined::JoinedLevel};
 use crate::{
     limit::Entry,
     rules::{
@@ -19,6 +19,7 @@ pub(in crate::rules) enum Level {
     One(SmolStr, Siblings),
     Many(TextMap<Siblings>),
     Wildcards(Box<WildcardLevel>),
+    Joined(Box<JoinedLevel>),
 }
 
 /// The nodes of a level in which some keys are wildcards.
@@ -76,6 +77,7 @@ impl Level {
             Self::One(..) => None,
             Self::Many(map) => map.get(entry.key)?.step(entry.value),
             Self::Wildcards(level) => level.step(entry),
+            Self::Joined(level) => level.step(entry),
         }
     }
 
@@ -86,6 +88,7 @@ impl Level {
             Self::One(only, siblings) => (*only == *key).then_some(siblings),
             Self::Many(map) => map.get(key),
             Self::Wildcards(level) => level.exact.siblings(key),
+            Self::Joined(_) => None,
         }
     }
 
@@ -95,6 +98,7 @@ impl Level {
             Self::One(key, siblings) => Box::new(std::iter::once((key.as_str(), siblings))),
             Self::Many(map) => Box::new(map.iter()),
             Self::Wildcards(level) => level.exact.iter(),
+            Self::Joined(_) => Box::new(std::iter::empty()),
         }
     }
 
@@ -102,8 +106,11 @@ impl Level {
         if let Self::Wildcards(level) = self { &level.wildcards } else { &[] }
     }
 
-    /// The exact keys of this level, sorted, and then the wildcards in their order.
+    /// The exact keys of this level, sorted, and then the wildcards in their order; of joined texts the texts.
     pub(in crate::rules) fn keys(&self) -> Vec<&str> {
+        if let Self::Joined(level) = self {
+            return level.texts();
+        }
         let mut keys: Vec<_> = self.iter().map(|(key, _)| key).collect();
         keys.sort_unstable();
         keys.extend(self.wildcards().iter().map(|wildcard| wildcard.key.as_str()));
@@ -112,6 +119,9 @@ impl Level {
     }
 
     pub(super) fn add_rules<'r>(&'r self, rules: &mut Vec<&'r Rule>) {
+        if let Self::Joined(level) = self {
+            return level.add_rules(rules);
+        }
         for (_, Siblings { exact, wildcards, alone }) in self.iter() {
             let exact = exact.iter().map(|(_, node)| node);
             let wildcards = wildcards.iter().map(|wildcard| &wildcard.node);
@@ -134,6 +144,8 @@ impl Level {
         let (one, many) = match self {
             Self::One(key, siblings) => (Some((key.as_str(), siblings)), None),
             Self::Many(map) => (None, Some(map.iter_mut())),
+            // What precedes a value is not known: joined texts can be divided in several ways.
+            Self::Joined(_) => return,
             Self::Wildcards(level) => {
                 for KeyWildcard { node, .. } in &mut level.wildcards {
                     node.set_key_prefixes(RuleEntry { key: None, value: RuleValue::Any }, way, start);

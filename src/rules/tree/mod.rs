@@ -8,12 +8,13 @@
 //! Nodes with exact keys and values are found by hash; wildcards are tried one after another.
 
 mod compile;
+mod joined;
 mod level;
 
 pub(super) use level::{Level, Siblings};
 
 use super::{
-    KeyPrefix, Rule, RuleLimit,
+    KeyPrefix, Rule, RuleLimit, Semantics,
     error::Problems,
     explain::Explanation,
     grammar::DeclaredDomain,
@@ -156,10 +157,11 @@ impl DomainRules {
     pub(super) fn compile(
         declared: DeclaredDomain,
         overrides: [RuleLimit; Unit::ALL.len()],
+        semantics: Semantics,
         problems: &mut Problems,
     ) -> Self {
         let redactions = Redactions::new(&declared.descriptors);
-        let root = Level::compile(declared.descriptors, problems);
+        let root = Level::compile(declared.descriptors, semantics, problems);
         let (has_replaces, may_queue, is_shared) = (false, false, declared.is_shared);
         let name = declared.name;
         let mut rules = Self { name, root, overrides, has_replaces, may_queue, is_shared, redactions };

@@ -8,12 +8,18 @@
 //! - Limits that do not deny (`shadow_mode`, `--global-shadow`) are in no header: clients must not slow down for them.
 //! - A marked request gets no header: the service behind the proxy decides what its client learns.
 
+mod reference;
+
+pub use reference::ReferenceHeaders;
+
 use crate::limit::{Code, CurrentLimit, Decision, Denial, Reset, ServiceLimit, Status};
-use http::{HeaderName, header::RETRY_AFTER};
+use http::HeaderName;
+use smol_str::SmolStr;
 use std::{borrow::Cow, time::Duration};
 
-const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
-const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const RATELIMIT: SmolStr = SmolStr::new_static("ratelimit");
+const RATELIMIT_POLICY: SmolStr = SmolStr::new_static("ratelimit-policy");
+const RETRY_AFTER: SmolStr = SmolStr::new_static("retry-after");
 
 /// The headers that are sent.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -24,6 +30,8 @@ pub struct ResponseHeaders {
     pub plain: Vec<PlainHeaders>,
     /// `Retry-After`, with denials.
     pub retry_after: bool,
+    /// The three headers of the reference server.
+    pub reference: Option<ReferenceHeaders>,
 }
 
 /// The meaning of `t` in `RateLimit`.
@@ -74,10 +82,13 @@ pub(super) fn headers(
     decision: &Decision<'_>,
     denial: Option<&Denial<'_>>,
     limits: &[ServiceLimit<'_>],
-) -> Vec<(HeaderName, String)> {
+) -> Vec<(SmolStr, String)> {
     let mut made = Vec::new();
     if let Some(Denial::Marked(_)) = denial {
         return made;
+    }
+    if let Some(names) = &headers.reference {
+        made.extend(names.headers(decision));
     }
     // A denial reports the limits that deny, so that no wait exceeds `Retry-After`; an admission reports all.
     let denying: Vec<&Status<'_>> = decision.denying().collect();
@@ -104,9 +115,9 @@ pub(super) fn headers(
     }
     if let Some(tightest) = reported.iter().copied().reduce(tighter) {
         for names in &headers.plain {
-            made.push((names.limit.clone(), tightest.limit.quota.to_string()));
-            made.push((names.remaining.clone(), tightest.available().to_string()));
-            made.push((names.reset.clone(), tightest.reset_seconds().to_string()));
+            made.push((names.limit.as_str().into(), tightest.limit.quota.to_string()));
+            made.push((names.remaining.as_str().into(), tightest.available().to_string()));
+            made.push((names.reset.as_str().into(), tightest.reset_seconds().to_string()));
         }
     }
     if headers.retry_after && denial.is_some() {

@@ -5,6 +5,7 @@ mod limits;
 mod otlp;
 mod page;
 mod process;
+mod reference;
 mod server;
 mod shared_store;
 mod sink;
@@ -112,5 +113,6 @@ fn write(sources: Option<&Sources>, sink: &mut dyn Sink) -> fmt::Result {
     decision_log.as_ref().map_or(Ok(()), |log| page.decision_log(log))?;
     shared_store.as_ref().map_or(Ok(()), |store| page.shared_store(store))?;
     page.limits(meters.limits(), &limiter.rules())?;
-    snapshots.as_ref().map_or(Ok(()), |snapshots| page.snapshots(snapshots))
+    snapshots.as_ref().map_or(Ok(()), |snapshots| page.snapshots(snapshots))?;
+    Page::new(sink, "ratelimit_service_").reference(meters, &config.status())
 }

@@ -10,6 +10,8 @@ pub(super) type Label<'l> = (&'l str, &'l str);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Counter,
+    /// A counter whose samples have the name of the family, without a suffix.
+    PlainCounter,
     Gauge,
     Histogram,
 }

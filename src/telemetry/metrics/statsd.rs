@@ -177,7 +177,7 @@ impl Samples for StatsdSamples<'_, '_> {
             StatsdFormat::DogStatsd => (self.name, &texts[..]),
         };
         *result = match (self.kind, value) {
-            (Kind::Counter, Value::Integer(value)) => {
+            (Kind::Counter | Kind::PlainCounter, Value::Integer(value)) => {
                 let before = sent.counters.insert(dotted.clone(), value).unwrap_or(0);
                 // A limit that is counted anew has a smaller count.
                 match value.checked_sub(before).unwrap_or(value) {

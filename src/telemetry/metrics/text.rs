@@ -33,6 +33,11 @@ impl Sink for TextSink {
     fn family(&mut self, Family { name, help, kind }: Family<'_>, write: WriteSamples<'_>) -> fmt::Result {
         let (kind_name, suffix) = match kind {
             Kind::Counter => ("counter", "_total"),
+            Kind::PlainCounter => match self.format {
+                MetricsFormat::Prometheus => ("counter", ""),
+                // There, the samples of a counter have a suffix.
+                MetricsFormat::OpenMetrics => ("unknown", ""),
+            },
             Kind::Gauge => ("gauge", ""),
             Kind::Histogram => ("histogram", ""),
         };

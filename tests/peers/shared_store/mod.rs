@@ -10,4 +10,4 @@ mod process;
 mod proxy;
 pub mod undo;
 
-pub use process::{RedisCluster, RedisServer, redis_binary};
+pub use process::{RedisCluster, RedisServer, free_port, redis_binary};

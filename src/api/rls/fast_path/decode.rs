@@ -6,8 +6,8 @@
 //! [`decode`](super::super::decode) make.
 
 use crate::{
-    api::rls::decode::unit,
-    limit::{Descriptor, Entry, Hits, Override, Request, RequestLimits},
+    api::rls::decode::{gives_back, unit},
+    limit::{Descriptor, Entry, Hits, Override, Request, RequestForm, RequestLimits},
 };
 use prost::encoding::{WireType, decode_key, decode_varint};
 use smallvec::SmallVec;
@@ -48,7 +48,7 @@ fn read_pieces<'m>(
             _ => {}
         }
     }
-    if descriptors > limits.descriptors_max {
+    if descriptors > limits.descriptors_max || limits.keep_sent_hits {
         return Err(Unsupported);
     }
     // A second pass for the descriptors: `hits_addend` of the request, which follows them, applies to those without hits.
@@ -56,7 +56,7 @@ fn read_pieces<'m>(
     let mut fields = Fields::of(message);
     while let Some(field) = fields.next()? {
         if let (2, value) = field {
-            request.push(descriptor(value.message()?, hits_addend)?);
+            request.push(descriptor(value.message()?, hits_addend, limits.form)?);
         }
     }
     request.check(limits).map_err(|_| Unsupported)
@@ -64,20 +64,25 @@ fn read_pieces<'m>(
 
 /// A `RateLimitDescriptor`.
 #[inline]
-fn descriptor<'m>(message: impl Piece<'m>, hits_of_request: u32) -> Decoded<Descriptor<'m>> {
+fn descriptor<'m>(
+    message: impl Piece<'m>,
+    hits_of_request: u32,
+    form: RequestForm,
+) -> Decoded<Descriptor<'m>> {
     let mut entries = SmallVec::new();
     let (mut limit, mut hits_addend, mut is_negative_hits) = (None, None, false);
     let mut fields = Fields::of(message);
     while let Some(field) = fields.next()? {
         match field {
             (1, value) => entries.push(entry(value.message()?)?),
-            (2, value) => once(&mut limit, own_limit(value.message()?)?)?,
+            (2, value) => once(&mut limit, own_limit(value.message()?, form)?)?,
             (3, value) => once(&mut hits_addend, wrapped(value.message()?)?)?,
             (4, value) => is_negative_hits = value.number()? != 0,
             _ => {}
         }
     }
-    Ok(Descriptor { entries, limit, hits: Hits::new(hits_addend, hits_of_request, is_negative_hits) })
+    let hits = Hits::new(hits_addend, hits_of_request, gives_back(is_negative_hits, form));
+    Ok(Descriptor { entries, limit, hits })
 }
 
 /// Fails for a message field that is there twice: protobuf merges them, which no client relies on.
@@ -101,7 +106,7 @@ fn entry<'m>(message: impl Piece<'m>) -> Decoded<Entry<'m>> {
 }
 
 /// A `RateLimitOverride`.
-fn own_limit<'m>(message: impl Piece<'m>) -> Decoded<Override> {
+fn own_limit<'m>(message: impl Piece<'m>, form: RequestForm) -> Decoded<Override> {
     let (mut requests, mut number) = (0, 0);
     let mut fields = Fields::of(message);
     while let Some(field) = fields.next()? {
@@ -111,7 +116,7 @@ fn own_limit<'m>(message: impl Piece<'m>) -> Decoded<Override> {
             _ => {}
         }
     }
-    Ok(Override { requests, unit: unit(number).ok_or(Unsupported)? })
+    Ok(Override { requests, unit: unit(number, form).ok_or(Unsupported)? })
 }
 
 /// A `UInt64Value`.
@@ -275,7 +280,13 @@ mod tests {
     use proptest::{collection::vec, option, prelude::*};
     use prost::Message;
 
-    const LIMITS: RequestLimits = RequestLimits { descriptors_max: 3, entries_max: 3, text_bytes_max: 6 };
+    const LIMITS: RequestLimits = RequestLimits {
+        descriptors_max: 3,
+        entries_max: 3,
+        text_bytes_max: 6,
+        form: RequestForm::Strict,
+        keep_sent_hits: false,
+    };
 
     fn text() -> impl Strategy<Value = String> {
         prop_oneof![Just(String::new()), "[a-zé]{1,4}", "[a-z]{5,8}"]
@@ -369,8 +380,11 @@ mod tests {
         ] {
             let whole = RateLimitDescriptor { entries: entries.clone(), ..RateLimitDescriptor::default() };
             let once = [half(whole), half(twice.clone())].concat();
-            assert!(descriptor(&once[..], 0).is_ok());
-            assert_eq!(descriptor(&[once, half(twice)].concat()[..], 0), Err(Unsupported));
+            assert!(descriptor(&once[..], 0, RequestForm::Strict).is_ok());
+            assert_eq!(
+                descriptor(&[once, half(twice)].concat()[..], 0, RequestForm::Strict),
+                Err(Unsupported)
+            );
         }
     }
 

@@ -71,7 +71,7 @@ impl OtlpSamples<'_, '_> {
         let points = numbers.len() + histograms.len();
         let aggregation_temporality = AggregationTemporality::Cumulative.into();
         let data = match self.family.kind {
-            Kind::Counter => {
+            Kind::Counter | Kind::PlainCounter => {
                 Data::Sum(Sum { data_points: numbers, aggregation_temporality, is_monotonic: true })
             }
             Kind::Gauge => Data::Gauge(Gauge { data_points: numbers }),
@@ -88,7 +88,7 @@ impl OtlpSamples<'_, '_> {
         let Period { start, now } = self.sink.period;
         self.numbers.push(NumberDataPoint {
             attributes: attributes(labels),
-            start_time_unix_nano: if self.family.kind == Kind::Counter { start } else { 0 },
+            start_time_unix_nano: if self.family.kind == Kind::Gauge { 0 } else { start },
             time_unix_nano: now,
             value: Some(value),
             ..NumberDataPoint::default()

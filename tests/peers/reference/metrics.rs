@@ -1,0 +1,62 @@
+//! Comparison of the metrics of both servers, under the names that the reference server has in Prometheus.
+
+use std::{collections::BTreeMap, net::Ipv4Addr, time::Duration};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+/// Metrics that are compared. Those of the process and of Redis are not.
+const NAMES: [&str; 9] = [
+    "ratelimit_service_rate_limit_total_hits",
+    "ratelimit_service_rate_limit_over_limit",
+    "ratelimit_service_rate_limit_near_limit",
+    "ratelimit_service_rate_limit_within_limit",
+    "ratelimit_service_rate_limit_shadow_mode",
+    "ratelimit_service_should_rate_limit_error",
+    "ratelimit_service_total_requests",
+    "ratelimit_service_config_load_success",
+    "ratelimit_service_config_load_error",
+];
+
+/// Samples by name and labels.
+pub type Samples = BTreeMap<String, u64>;
+
+/// The samples of a page that are compared, but those of other methods and those of zero, which the reference server omits.
+pub async fn samples(port: u16) -> Samples {
+    // Version 1.0, so that the page is sent in one piece.
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.expect("it listens");
+    stream.write_all(b"GET /metrics HTTP/1.0\r\nhost: test\r\n\r\n").await.expect("it reads");
+    let mut page = String::new();
+    stream.read_to_string(&mut page).await.expect("UTF-8");
+    let sample = |line: &str| {
+        let (series, value) = line.rsplit_once(' ')?;
+        let name = series.split('{').next()?;
+        let is_compared = NAMES.contains(&name) && !series.contains("grpc_method=\"Check\"");
+        Some((series.to_owned(), value.parse::<f64>().ok()? as u64))
+            .filter(|(_, value)| is_compared && *value > 0)
+    };
+    page.lines().filter(|line| !line.starts_with('#')).filter_map(sample).collect()
+}
+
+/// The samples of the reference server, which it writes from time to time: those that have counted all calls.
+pub async fn samples_of_reference(port: u16, calls: u64) -> Samples {
+    for _ in 0..100 {
+        let samples = samples(port).await;
+        let counted = samples.get("ratelimit_service_total_requests{grpc_method=\"ShouldRateLimit\"}");
+        if counted.is_some_and(|counted| *counted >= calls) {
+            return samples;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("the reference server has not written all its metrics");
+}
+
+/// The samples that differ.
+pub fn differences(reference: &Samples, ours: &Samples) -> Vec<String> {
+    let series: std::collections::BTreeSet<&String> = reference.keys().chain(ours.keys()).collect();
+    let differs = |series: &&String| reference.get(*series) != ours.get(*series);
+    let shown =
+        |series: &String| format!("{series}: {:?} here, {:?} there", ours.get(series), reference.get(series));
+    series.into_iter().filter(differs).map(shown).collect()
+}

@@ -1,0 +1,14 @@
+//! Decisions, refusals and metrics compared with those of the reference server, envoyproxy/ratelimit, on a real store.
+//!
+//! Both servers have the same rules and the same environment variables, and get the same requests, one after another.
+//! Rules and requests are random, by seed. A difference is one that `docs/rules.md` names, or it fails the test.
+
+mod comparison;
+mod metrics;
+mod process;
+mod requests;
+mod rules;
+mod semantics;
+
+pub use process::is_here;
+pub use semantics::tests;
