@@ -26,7 +26,7 @@ tests_with! {
 }
 
 /// Rule files of one run, each with its own seed; `TIDEGATE_REFERENCE_SEEDS` sets another number.
-const SEEDS: u64 = 60;
+const SEEDS: u64 = 20;
 /// Requests to each file.
 const REQUESTS: u64 = 40;
 /// Time for which windows must not end.
