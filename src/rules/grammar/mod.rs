@@ -163,8 +163,7 @@ pub(super) fn domain(
     let (semantics, is_shared) = (options.semantics, options.shared_counters && !is_local);
     let (domain, above) = (Arc::default(), ShownValues::default());
     let (keys_above, labels_above) = (Vec::new(), Vec::new());
-    let mut walk =
-        Walk { report, limits, semantics, is_shared, domain, above, keys_above, labels_above };
+    let mut walk = Walk { report, limits, semantics, is_shared, domain, above, keys_above, labels_above };
     let named = match &name {
         None => {
             let message = "is missing; begin the file with `domain: NAME`";

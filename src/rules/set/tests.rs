@@ -55,6 +55,14 @@ fn compat_changes_only_defaults_of_rules() {
 }
 
 #[test]
+fn rules_with_equal_joined_texts_are_duplicates_in_compat() {
+    let text = "domain: d\ndescriptors:\n  - {key: a, value: b_c}\n  - {key: a_b, value: c}\n";
+    assert!(parse(text, Semantics::Exact, None).is_ok());
+    let errors = parse(text, Semantics::Reference, None).unwrap_err().to_string();
+    assert!(errors.contains("joined to a_b_c, the same key and value as at"), "{errors}");
+}
+
+#[test]
 fn a_reload_keeps_the_numbers_of_unchanged_limits_and_gives_changed_ones_new_numbers() {
     let (first, before) = limits("rate_limit: {unit: second, requests_per_unit: 5}", None);
     let (second, after) = limits("rate_limit: {unit: second, requests_per_unit: 6}", Some(&first));

@@ -51,3 +51,51 @@ impl ReferenceHeaders {
         over.or_else(least)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::{CurrentLimit, Reset, RuleInfo, Unit};
+    use std::time::Duration;
+
+    fn rule(quota: bool) -> RuleInfo {
+        let (path, declared_at, metric_labels) = ("k".into(), "rules.yaml:1:1".into(), Box::default());
+        RuleInfo { path, declared_at, quota, shown_values: 0, metric_labels, metadata: None, on_deny: None }
+    }
+
+    /// The limit in the header for statuses with these limits and remaining hits; those without any are over.
+    fn described(names: &ReferenceHeaders, statuses: &[(u32, u32, &RuleInfo)]) -> Option<String> {
+        let status = |&(requests, remaining, rule): &(u32, u32, _)| Status {
+            code: if remaining == 0 { Code::OverLimit } else { Code::Ok },
+            limit: Some(CurrentLimit {
+                name: "",
+                requests,
+                window: Unit::Minute.window(),
+                unit: Some(Unit::Minute),
+            }),
+            remaining,
+            reset: Some(Reset::After(Duration::from_millis(6_500))),
+            rule: Some(rule),
+            ..Status::NO_LIMIT
+        };
+        let decision = Decision::new(Code::Ok, statuses.iter().map(status).collect());
+        let headers = names.headers(&decision);
+        assert!(headers.is_empty() || headers[2] == ("RateLimit-Reset".into(), "7".to_owned()));
+        Some(headers.into_iter().next()?.1)
+    }
+
+    #[test]
+    fn the_last_denial_that_is_no_quota_is_described_else_the_least_remaining() {
+        let (plain, quota, names) = (rule(false), rule(true), ReferenceHeaders::default());
+        let of = |statuses: &[(u32, u32, &RuleInfo)]| described(&names, statuses);
+        assert_eq!(
+            of(&[(1, 0, &plain), (2, 0, &plain), (3, 0, &quota), (4, 1, &plain)]).as_deref(),
+            Some("2")
+        );
+        assert_eq!(of(&[(5, 2, &plain), (6, 1, &plain), (7, 1, &plain)]).as_deref(), Some("6"));
+        assert_eq!(of(&[(5, 2, &plain), (8, 0, &quota)]).as_deref(), Some("8"), "a quota by what remains");
+        assert_eq!(of(&[(u32::MAX, u32::MAX, &plain)]), None);
+        let all_quotas = ReferenceHeaders { quota_mode: true, ..names };
+        assert_eq!(described(&all_quotas, &[(1, 0, &plain), (2, 0, &plain)]).as_deref(), Some("1"));
+    }
+}

@@ -40,6 +40,7 @@ pub fn compare(
     reference: &Answer,
     ours: &Answer,
     quotas_deny: bool,
+    drops_metadata: bool,
 ) -> Result<BTreeMap<Documented, u32>, String> {
     let (reference, ours) = match (reference, ours) {
         (Ok(reference), Ok(ours)) => (reference, ours),
@@ -83,6 +84,9 @@ pub fn compare(
         }
     }
     if quotas_deny && there["metadata"] != here["metadata"] {
+        if !drops_metadata {
+            return differs("metadata", &there["metadata"], &here["metadata"]);
+        }
         *documented.entry(Documented::MetadataDropped).or_default() += 1;
     }
     Ok(documented)

@@ -11,6 +11,8 @@ pub struct Grammar {
     pub inner_wildcards: bool,
     /// `metadata` of descriptors, and quotas that deny once all of them are over.
     pub metadata: bool,
+    /// `detailed_metric` and `value_to_metric`. Every version has them, and half of the files use them.
+    pub metrics_by_value: bool,
 }
 
 /// Keys and values that are joined to equal texts in several ways.
@@ -22,7 +24,14 @@ const DEPTH_MAX: usize = 3;
 
 /// A rule file. Every key and value is known to [`super::requests`], so that most descriptors have a rule.
 pub fn file(rng: &mut Rng, domain: &str, grammar: Grammar, units: &[&str]) -> Value {
+    let grammar = Grammar { metrics_by_value: rng.once_in(2), ..grammar };
     json!({ "domain": domain, "descriptors": level(rng, grammar, units, DEPTH_MAX) })
+}
+
+/// Whether a rule of the file has metrics by value, of which the reference server drops the metadata.
+pub fn has_metrics_by_value(file: &Value) -> bool {
+    let text = file.to_string();
+    text.contains("detailed_metric") || text.contains("value_to_metric")
 }
 
 fn level(rng: &mut Rng, grammar: Grammar, units: &[&str], depth: usize) -> Vec<Value> {
@@ -59,7 +68,7 @@ fn descriptor(
     for (flag, times) in
         [("shadow_mode", 6), ("quota_mode", 5), ("detailed_metric", 4), ("value_to_metric", 4)]
     {
-        if rng.once_in(times) {
+        if rng.once_in(times) && (grammar.metrics_by_value || !flag.ends_with("_metric")) {
             descriptor.insert(flag.into(), true.into());
         }
     }

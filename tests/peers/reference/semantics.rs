@@ -135,7 +135,7 @@ async fn grammar() -> Grammar {
     };
     // A version that does not know the key has no rules.
     let is_new = client.should_rate_limit(request).await.is_ok();
-    Grammar { inner_wildcards: is_new, metadata: is_new }
+    Grammar { inner_wildcards: is_new, metadata: is_new, metrics_by_value: true }
 }
 
 /// Sends the same random requests to both servers, and compares each pair of responses.
@@ -144,18 +144,18 @@ async fn compare_decisions(name: &str, variables: &[(&str, &str)]) {
     let (mut reference, mut ours) = (pair.reference.client().await, pair.ours.client().await.0);
     let (begin, mut requests, mut documented) = (now(), 0_u32, BTreeMap::<Documented, u32>::new());
     let mut undocumented: Vec<String> = Vec::new();
-    'files: for (seed, rules) in pair.files.iter().enumerate() {
+    'files: for (seed, file) in pair.files.iter().enumerate() {
         let mut rng = Rng::of_seed(1_000_000 + seed as u64);
         for number in 0..REQUESTS {
             // A window that ends is no difference.
             if now() - begin > RUN_SECS - 2 {
                 break 'files;
             }
-            let request = requests::request(&mut rng, rules, &pair.units);
+            let request = requests::request(&mut rng, file, &pair.units);
             let there = reference.should_rate_limit(request.clone()).await.map(tonic::Response::into_inner);
             let here = ours.should_rate_limit(request.clone()).await.map(tonic::Response::into_inner);
             requests += 1;
-            match compare(&there, &here, pair.grammar.metadata) {
+            match compare(&there, &here, pair.grammar.metadata, rules::has_metrics_by_value(file)) {
                 Ok(classes) => classes.into_iter().for_each(|(class, count)| {
                     *documented.entry(class).or_default() += count;
                 }),
@@ -163,7 +163,7 @@ async fn compare_decisions(name: &str, variables: &[(&str, &str)]) {
                     let request = format!("{request:?}");
                     let request = request.chars().take(2000).collect::<String>();
                     undocumented
-                        .push(format!("seed {seed}, request {number}: {difference}\n  {request}\n  {rules}"));
+                        .push(format!("seed {seed}, request {number}: {difference}\n  {request}\n  {file}"));
                     // What follows differs too, as counters do.
                     break;
                 }
