@@ -122,9 +122,10 @@ func TestPlainManifestsDecode(t *testing.T) {
 	}
 }
 
-func TestKustomizationDecodes(t *testing.T) {
+func kustomize(t *testing.T, folder string) string {
+	t.Helper()
 	rendered, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).
-		Run(filesys.MakeFsOnDisk(), filepath.Join(deploy, "kubernetes/standalone"))
+		Run(filesys.MakeFsOnDisk(), filepath.Join(deploy, folder))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,10 +133,28 @@ func TestKustomizationDecodes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kinds := decode(t, "kustomize", string(text))
+	return string(text)
+}
+
+func TestKustomizationWithSharedCountersDecodes(t *testing.T) {
+	text := kustomize(t, "kubernetes/shared")
+	kinds := decode(t, "kustomize shared", text)
+	expectKinds(t, "kustomize shared", kinds,
+		"Namespace", "ConfigMap", "Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy",
+		"Deployment", "Service", "NetworkPolicy")
+	for _, expected := range []string{"replicas: 2", "value: redis://valkey:6379", "port: 53", "valkey/valkey:8-alpine"} {
+		if !strings.Contains(text, expected) {
+			t.Errorf("no %q in:\n%s", expected, text)
+		}
+	}
+}
+
+func TestKustomizationDecodes(t *testing.T) {
+	text := kustomize(t, "kubernetes/standalone")
+	kinds := decode(t, "kustomize", text)
 	expectKinds(t, "kustomize", kinds,
 		"Namespace", "ConfigMap", "Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy")
-	if !strings.Contains(string(text), "image: registry.example/tidegate:0.1.0") {
+	if !strings.Contains(text, "image: registry.example/tidegate:0.1.0") {
 		t.Errorf("the image is not set:\n%s", text)
 	}
 }
@@ -202,8 +221,15 @@ func TestDecodingIsStrict(t *testing.T) {
 	}
 }
 
-func TestComposeFileLoads(t *testing.T) {
-	options, err := cli.NewProjectOptions([]string{filepath.Join(deploy, "compose/compose.yaml")})
+func TestComposeFilesLoad(t *testing.T) {
+	for file, services := range map[string]int{"compose/compose.yaml": 2, "compose/shared.yaml": 3} {
+		t.Run(file, func(t *testing.T) { loadCompose(t, file, services) })
+	}
+}
+
+func loadCompose(t *testing.T, file string, services int) {
+	t.Helper()
+	options, err := cli.NewProjectOptions([]string{filepath.Join(deploy, file)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +237,7 @@ func TestComposeFileLoads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(project.Services) != 2 {
+	if len(project.Services) != services {
 		t.Errorf("services: %v", project.ServiceNames())
 	}
 	for _, service := range project.Services {
