@@ -47,6 +47,7 @@ pub(super) struct Call {
 }
 
 /// What a node is to do.
+#[expect(clippy::large_enum_variant, reason = "nearly all are decisions, which would be boxed on their path")]
 pub(super) enum Task {
     /// Decide. The reply is closed when the caller does not wait any more: the call is then not sent.
     Decide { request: EncodedRequest, reply: oneshot::Sender<Result<Verdict, Failure>> },

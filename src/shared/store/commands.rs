@@ -7,6 +7,7 @@ use super::{
     slots,
 };
 use crate::{
+    clock::Clock,
     shared::script::{Batch, Reply, SCRIPT, UNDO_SCRIPT, Undo},
     store::Key,
 };
@@ -26,7 +27,7 @@ const MIGRATION_PAUSE: Duration = Duration::from_millis(1);
 impl Inner {
     /// Sends one command, and passes the results on.
     pub(super) async fn send(self: &Arc<Self>, node: &Arc<Node>, mut connection: Connection, flight: Flight) {
-        let commands = &mut connection.commands;
+        let (commands, sent) = (&mut connection.commands, self.clock.now());
         let result = match &flight {
             Flight::Decisions { group, batch, calls, .. } => {
                 self.counts.sent(calls.len());
@@ -37,6 +38,7 @@ impl Inner {
         let error = match result {
             Ok(reply) => {
                 node.responded();
+                self.counts.responded(self.clock.now().since(sent));
                 return self.respond(node, flight, reply);
             }
             Err(error) => error,

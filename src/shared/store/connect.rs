@@ -7,6 +7,7 @@ use super::{
     slots::SlotMap,
 };
 use crate::{
+    clock::SystemClock,
     limiter::GROUPS,
     shared::script::{LAYOUT_VERSION, SCRIPT, UNDO_SCRIPT},
     store::Seed,
@@ -130,6 +131,7 @@ impl SharedStore {
             seed,
             is_cluster,
             nodes,
+            clock: SystemClock::new(),
             failed: Notify::new(),
             servers: AtomicU32::new(1),
             counts: Counts::default(),

@@ -2,10 +2,16 @@
 
 use super::Failure;
 use crate::shared::script::Verdict;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 /// Upper bounds of the classes of batch sizes; the last class has none.
 pub const BATCH_BOUNDS: [u64; 7] = [1, 2, 4, 8, 16, 32, 64];
+
+/// Upper bounds of the buckets of round trips, in microseconds; the last bucket has none.
+pub const ROUND_TRIP_BOUNDS: [u64; 10] = [50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 100_000];
 
 /// Figures of the calls to a store.
 #[derive(Debug, Default)]
@@ -21,6 +27,10 @@ pub struct Counts {
     redirected: AtomicU64,
     undone: [AtomicU64; 2],
     batches: [AtomicU64; BATCH_BOUNDS.len() + 1],
+    round_trip_buckets: [AtomicU64; ROUND_TRIP_BOUNDS.len() + 1],
+    round_trip_nanos: AtomicU64,
+    replicas: AtomicU64,
+    replication_lag_bytes: AtomicU64,
 }
 
 /// The figures at one moment.
@@ -50,6 +60,14 @@ pub struct CountsNow {
     pub not_undone: u64,
     /// Calls of the script by number of decisions: see [`BATCH_BOUNDS`].
     pub batches: [u64; BATCH_BOUNDS.len() + 1],
+    /// Calls of the scripts with a response, by its time: see [`ROUND_TRIP_BOUNDS`].
+    pub round_trip_buckets: [u64; ROUND_TRIP_BOUNDS.len() + 1],
+    /// Sum of these times, in nanoseconds.
+    pub round_trip_nanos: u64,
+    /// Replicas of all nodes, when last known.
+    pub replicas: u64,
+    /// Bytes that the replica furthest behind its node has not received, when last known.
+    pub replication_lag_bytes: u64,
 }
 
 impl Counts {
@@ -74,6 +92,20 @@ impl Counts {
         add(&self.round_trips);
         let class = BATCH_BOUNDS.iter().position(|&bound| decisions as u64 <= bound);
         add(&self.batches[class.unwrap_or(BATCH_BOUNDS.len())]);
+    }
+
+    /// Counts a response, which took this long.
+    pub(super) fn responded(&self, duration: Duration) {
+        let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        let bucket = ROUND_TRIP_BOUNDS.iter().position(|&bound| micros <= bound);
+        add(&self.round_trip_buckets[bucket.unwrap_or(ROUND_TRIP_BOUNDS.len())]);
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        self.round_trip_nanos.fetch_add(nanos, Ordering::Relaxed);
+    }
+
+    pub(super) fn set_replication(&self, replicas: u64, lag_bytes: u64) {
+        self.replicas.store(replicas, Ordering::Relaxed);
+        self.replication_lag_bytes.store(lag_bytes, Ordering::Relaxed);
     }
 
     pub(super) fn repeated(&self) {
@@ -104,6 +136,10 @@ impl Counts {
             undone: read(&self.undone[1]),
             not_undone: read(&self.undone[0]),
             batches: std::array::from_fn(|class| read(&self.batches[class])),
+            round_trip_buckets: std::array::from_fn(|bucket| read(&self.round_trip_buckets[bucket])),
+            round_trip_nanos: read(&self.round_trip_nanos),
+            replicas: read(&self.replicas),
+            replication_lag_bytes: read(&self.replication_lag_bytes),
         }
     }
 }

@@ -1,10 +1,11 @@
 //! The keeper: a thread that registers this server in the store, counts those that share it, and reaches it again after an
 //! outage.
 
-use super::{Inner, SharedStore, nodes::Node};
+use super::{Inner, SharedStore, connect::field, nodes::Node};
 use crate::shared::script::Batch;
 use redis::{ErrorKind, RedisError, aio::MultiplexedConnection, cmd, pipe};
 use std::{
+    collections::{HashMap, hash_map::Entry},
     io,
     sync::{Arc, atomic::Ordering},
     thread::JoinHandle,
@@ -64,11 +65,13 @@ struct Server {
     /// Its name there: random, so that no two servers have the same.
     name: String,
     connection: Option<MultiplexedConnection>,
+    /// Connections to the nodes, by their numbers, to read the state of their replicas.
+    of_nodes: HashMap<u64, MultiplexedConnection>,
 }
 
 impl Server {
     fn new(store: Arc<Inner>) -> Self {
-        Self { store, name: format!("{:016x}", random()), connection: None }
+        Self { store, name: format!("{:016x}", random()), connection: None, of_nodes: HashMap::new() }
     }
 
     async fn run(&mut self) -> std::convert::Infallible {
@@ -81,6 +84,7 @@ impl Server {
                     self.store.fail(&node, &error);
                     continue;
                 }
+                self.read_replication().await;
                 tokio::select! {
                     () = tokio::time::sleep(INTERVAL) => {}
                     () = self.store.failed.notified() => {}
@@ -104,6 +108,30 @@ impl Server {
         for node in &self.store.nodes.now().nodes {
             node.has_logged_loss.store(false, Ordering::Relaxed);
         }
+    }
+
+    /// Reads how far replicas are behind. A node that does not respond is left out.
+    async fn read_replication(&mut self) {
+        let (mut replicas, mut lag) = (0, 0);
+        let topology = self.store.nodes.now();
+        self.of_nodes.retain(|number, _| topology.nodes.iter().any(|node| node.number == *number));
+        for node in &topology.nodes {
+            let Ok(info) = self.replication_of(node).await else {
+                self.of_nodes.remove(&node.number);
+                continue;
+            };
+            let (of_node, behind) = replication(&info);
+            (replicas, lag) = (replicas + of_node, lag.max(behind));
+        }
+        self.store.counts.set_replication(replicas, lag);
+    }
+
+    async fn replication_of(&mut self, node: &Node) -> Result<String, RedisError> {
+        let connection = match self.of_nodes.entry(node.number) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(self.store.connection(node, ATTEMPT * 10).await?),
+        };
+        cmd("INFO").arg("replication").query_async(connection).await
     }
 
     /// Tries to reach the nodes that are not available.
@@ -190,6 +218,15 @@ impl Server {
     }
 }
 
+/// The number of replicas, and the bytes that the last of them has not received.
+fn replication(info: &str) -> (u64, u64) {
+    let number = |text: &str| text.trim().parse::<u64>().ok();
+    let sent = field(info, "master_repl_offset").and_then(number).unwrap_or(0);
+    let replicas = info.lines().filter(|line| line.starts_with("slave") && line.contains(",offset="));
+    let received = replicas.filter_map(|line| number(line.split(",offset=").nth(1)?.split(',').next()?));
+    received.fold((0, 0), |(replicas, lag), received| (replicas + 1, lag.max(sent.saturating_sub(received))))
+}
+
 /// The key of the servers, which is in the first group of a cluster.
 fn servers_key(store: &Inner) -> String {
     format!("{}servers", store.key_prefix(0))
@@ -198,4 +235,18 @@ fn servers_key(store: &Inner) -> String {
 /// A random number; zero in the unlikely case that the operating system has none.
 fn random() -> u64 {
     getrandom::u64().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lag_is_that_of_the_replica_furthest_behind() {
+        let info = "role:master\r\nconnected_slaves:2\r\n\
+                    slave0:ip=10.0.0.2,port=6379,state=online,offset=990,lag=0\r\n\
+                    slave1:ip=10.0.0.3,port=6379,state=online,offset=700,lag=1\r\nmaster_repl_offset:1000\r\n";
+        assert_eq!(replication(info), (2, 300));
+        assert_eq!(replication("role:master\r\nconnected_slaves:0\r\nmaster_repl_offset:1000\r\n"), (0, 0));
+    }
 }

@@ -22,12 +22,13 @@ mod slots;
 pub use address::StoreAddress;
 pub use connect::ConnectError;
 pub use contents::Contents;
-pub use counts::{BATCH_BOUNDS, Counts, CountsNow};
+pub use counts::{BATCH_BOUNDS, Counts, CountsNow, ROUND_TRIP_BOUNDS};
 pub use keeper::Keeper;
 pub use settings::{OnFailure, SharedSettings, StoreTls};
 
 use super::script::{EncodedRequest, ReplyError, Verdict};
 use crate::{
+    clock::SystemClock,
     limit::Timestamp,
     limiter::{RemoteRequest, WithoutStore},
     store::Seed,
@@ -61,6 +62,8 @@ struct Inner {
     /// Whether it is a cluster, where the keys of a group have a hash tag.
     is_cluster: bool,
     nodes: Nodes,
+    /// Measures the time of responses.
+    clock: SystemClock,
     /// Wakes the keeper when a node becomes unavailable, or slots have moved.
     failed: Notify,
     /// Servers that share the store, when last known.

@@ -1,7 +1,10 @@
 //! Metrics of a shared store.
 
 use super::{page::Page, sink::Kind};
-use crate::shared::store::{BATCH_BOUNDS, CountsNow, Health, SharedStore};
+use crate::{
+    service::Histogram,
+    shared::store::{BATCH_BOUNDS, CountsNow, Health, ROUND_TRIP_BOUNDS, SharedStore},
+};
 use std::fmt;
 
 impl Page<'_> {
@@ -21,6 +24,10 @@ impl Page<'_> {
             undone,
             not_undone,
             batches,
+            round_trip_buckets,
+            round_trip_nanos,
+            replicas,
+            replication_lag_bytes,
         } = counts;
         self.gauge("shared_store_up", "Whether the shared store decides: 1 or 0", u64::from(is_available))?;
         self.gauge(
@@ -57,6 +64,17 @@ impl Page<'_> {
             "Charges of denied requests that were taken back in a cluster, by result",
             &[([("result", "done")], undone), ([("result", "failed")], not_undone)],
         )?;
+        let round_trips = Histogram {
+            bounds: ROUND_TRIP_BOUNDS.map(|micros| micros as f64 / 1e6).to_vec(),
+            buckets: round_trip_buckets.to_vec(),
+            sum: round_trip_nanos as f64 / 1e9,
+        };
+        let help = "Time from a call of the scripts to the response of the store";
+        let value = [([], (&round_trips).into())];
+        self.family("shared_store_round_trip_duration_seconds", help, Kind::Histogram, &value)?;
+        self.gauge("shared_store_replicas", "Replicas of the store, when last known", replicas)?;
+        let help = "Bytes that the replica furthest behind has not received, when last known";
+        self.gauge("shared_store_replication_lag_bytes", help, replication_lag_bytes)?;
         let help = "Calls of the script by number of decisions, up to `decisions`";
         let bounds = BATCH_BOUNDS.map(|bound| bound.to_string());
         self.samples("shared_store_batches", help, Kind::Counter, &mut |samples| {

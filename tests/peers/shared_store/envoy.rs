@@ -33,6 +33,7 @@ async fn three_servers_share_one_limit() {
     let url = format!("unix:{}", store.socket().display());
     // The limit is exact as long as the store decides: a loaded machine may take longer than 10 ms.
     let args = ["--counters", &url, "--on-store-failure", "deny", "--counters-timeout", "2s"];
+    let args = [&args[..], &["--http-listen", "127.0.0.1:0"]].concat();
     let servers = [(); 3].map(|()| Server::with_rules(rules.path(), &args));
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/envoy/http.yaml");
     let config =
@@ -65,8 +66,18 @@ async fn three_servers_share_one_limit() {
     }
     println!("three servers, one store, Envoy: {REQUESTS} requests for a limit of 100: {counts:?}");
     assert_eq!(counts, BTreeMap::from([(200, 100), (429, REQUESTS - 100)]));
+    let mut decided = Vec::new();
     for server in &servers {
-        // Each of them has decided.
+        let page = http1::fetch(Ipv4Addr::LOCALHOST, server.admin_port(), Request::get("/metrics")).await;
+        let page = String::from_utf8_lossy(page.expect("a response").body()).into_owned();
+        let name = "tidegate_shared_decisions_total{result=\"decided\"} ";
+        let value = page.lines().find_map(|line| line.strip_prefix(name)).expect("a metric");
+        decided.push(value.parse::<usize>().expect("a number"));
         assert!(server.log().iter().all(|line| !line.contains("shared store unavailable")));
     }
+    println!("decided by each server: {decided:?}");
+    assert!(
+        decided.iter().all(|&decided| decided > 0) && decided.iter().sum::<usize>() == REQUESTS,
+        "{decided:?}"
+    );
 }

@@ -2,6 +2,7 @@
 
 pub mod arithmetic;
 pub mod cluster;
+pub mod connections;
 pub mod envoy;
 pub mod faults;
 pub mod leases;

@@ -1,0 +1,142 @@
+//! The ways to reach a store: TLS with client certificates, users and passwords, sockets, and the time limit by default.
+
+#![expect(clippy::disallowed_methods, reason = "the time of real processes is measured")]
+
+use super::{RedisServer, process::free_port, proxy::Proxy};
+use crate::{
+    support::{Server, certificates::Authority, rules_file},
+    tests_with,
+};
+use std::{
+    fs,
+    path::Path,
+    process::Command,
+    time::{Duration, Instant},
+};
+use tidegate::api::pb::service::rate_limit_response::Code;
+
+tests_with! {
+    REDIS:
+    a_store_with_tls_demands_the_certificate_of_the_server,
+    servers_authenticate_as_a_user_with_a_password,
+    servers_at_a_socket_and_at_a_port_share_counters,
+    a_slow_store_is_given_ten_milliseconds_by_default,
+}
+
+const RULES: &str = "domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 2}}]";
+
+/// A server with these arguments, for the store of a test that is not about time.
+fn server(args: &[&str]) -> (Server, tempfile::NamedTempFile) {
+    let rules = rules_file(RULES);
+    let patient = ["--counters-timeout", "2s", "--on-store-failure", "deny"];
+    (Server::with_rules(rules.path(), &[args, &patient].concat()), rules)
+}
+
+/// The error of a server that does not start.
+fn refused(args: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["serve", "--listen", "127.0.0.1:0"])
+        .args(args)
+        .output()
+        .expect("it runs");
+    assert!(!output.status.success(), "{args:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+async fn codes(server: &Server, calls: usize) -> Vec<Code> {
+    let mut client = server.client().await;
+    let mut codes = Vec::new();
+    for _ in 0..calls {
+        let response = client.hit("d", &[("k", "v")]).await.expect("a decision");
+        assert!(response.statuses[0].duration_until_reset.is_some(), "the store decides");
+        codes.push(response.overall_code());
+    }
+    codes
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("temporary paths are UTF-8")
+}
+
+async fn a_store_with_tls_demands_the_certificate_of_the_server() {
+    let (folder, authority) = (tempfile::tempdir().expect("a folder"), Authority::new("stores"));
+    let (cert, key) = authority.issue(&["127.0.0.1"]).write(folder.path(), "store");
+    let (own_cert, own_key) = authority.issue(&["tidegate.example"]).write(folder.path(), "server");
+    let [ca, other] =
+        [("ca.pem", &authority), ("other.pem", &Authority::new("others"))].map(|(name, authority)| {
+            let path = folder.path().join(name);
+            fs::write(&path, &authority.pem).expect("the file is written");
+            path
+        });
+    let port = free_port().to_string();
+    let tls = ["--tls-port", &port, "--tls-cert-file", text(&cert), "--tls-key-file", text(&key)];
+    let tls = [&tls[..], &["--tls-ca-cert-file", text(&ca), "--tls-auth-clients", "yes"]].concat();
+    let _store = RedisServer::start_with(&tls);
+    let url = format!("rediss://127.0.0.1:{port}");
+    let certificate = ["--counters-cert", text(&own_cert), "--counters-key", text(&own_key)];
+    let with_ca = |ca| [&["--counters", &url, "--counters-ca", ca], &certificate[..]].concat();
+    let (server, _rules) = server(&with_ca(text(&ca)));
+    assert_eq!(codes(&server, 3).await, [Code::Ok, Code::Ok, Code::OverLimit]);
+
+    let error = refused(&["--counters", &url, "--counters-ca", text(&ca)]);
+    assert!(error.contains(&port), "without the certificate: {error}");
+    let error = refused(&with_ca(text(&other)));
+    assert!(error.contains("certificate"), "another authority: {error}");
+    refused(&["--counters", &format!("redis://127.0.0.1:{port}")]);
+}
+
+async fn servers_authenticate_as_a_user_with_a_password() {
+    let (port, folder) = (free_port(), tempfile::tempdir().expect("a folder"));
+    let store = RedisServer::start_on(port, &[]);
+    let mut connection = store.connection();
+    for rule in [&["tide", "on", ">open-sesame", "~tidegate:*", "+@all"][..], &["default", "off"]] {
+        let mut command = redis::cmd("ACL");
+        command.arg("SETUSER").arg(rule);
+        let () = command.query(&mut connection).expect("the rule is set");
+    }
+    let file = folder.path().join("password");
+    fs::write(&file, "open-sesame\n").expect("the file is written");
+    let (in_url, in_file) =
+        (format!("redis://tide:open-sesame@127.0.0.1:{port}"), format!("redis://tide@127.0.0.1:{port}"));
+    let (first, _rules) = server(&["--counters", &in_url]);
+    let (second, _other) = server(&["--counters", &in_file, "--counters-password-file", text(&file)]);
+    assert_eq!(codes(&first, 1).await, [Code::Ok]);
+    assert_eq!(codes(&second, 2).await, [Code::Ok, Code::OverLimit]);
+    for server in [&first, &second] {
+        assert!(!server.log().join("\n").contains("open-sesame"), "passwords are not logged");
+    }
+    let wrong = format!("redis://tide:let-me-in@127.0.0.1:{port}");
+    let error = refused(&["--counters", &wrong]);
+    assert!(!error.contains("let-me-in"), "{error}");
+}
+
+async fn servers_at_a_socket_and_at_a_port_share_counters() {
+    let port = free_port();
+    let store = RedisServer::start_on(port, &[]);
+    let socket = format!("unix:{}", store.socket().display());
+    let (at_socket, _rules) = server(&["--counters", &socket]);
+    let (at_port, _other) = server(&["--counters", &format!("redis://127.0.0.1:{port}/0")]);
+    assert_eq!(codes(&at_socket, 1).await, [Code::Ok]);
+    assert_eq!(codes(&at_port, 2).await, [Code::Ok, Code::OverLimit]);
+    let (elsewhere, _third) = server(&["--counters", &format!("redis://127.0.0.1:{port}/1")]);
+    assert_eq!(codes(&elsewhere, 1).await, [Code::Ok], "another database");
+}
+
+async fn a_slow_store_is_given_ten_milliseconds_by_default() {
+    let port = free_port();
+    let _store = RedisServer::start_on(port, &[]);
+    let (proxy, rules) = (Proxy::start(port).await, rules_file(RULES));
+    let url = format!("redis://127.0.0.1:{}", proxy.port());
+    let server = Server::with_rules(rules.path(), &["--counters", &url, "--on-store-failure", "deny"]);
+    let mut client = server.client().await;
+    let delay = Duration::from_secs(5);
+    proxy.delay(delay);
+    for _ in 0..6 {
+        let began = Instant::now();
+        let response = client.hit("d", &[("k", "v")]).await.expect("a decision");
+        assert!(response.statuses[0].duration_until_reset.is_none(), "the store has not decided");
+        assert!(began.elapsed() < delay / 2, "the decision has waited {:?}", began.elapsed());
+    }
+    let logged = server.logged("shared store unavailable").join("\n");
+    assert!(logged.contains("in 10 ms"), "{logged}");
+}
