@@ -80,6 +80,8 @@ async fn measure(url: &str, duration: Duration) -> redis::RedisResult<()> {
             command.arg(format!("probe:{high:016x}{low:016x}"));
         }
         command.arg("layout of a measurement").arg(batch.requests());
+        // Without a run of the store, no server takes leases.
+        command.arg("").arg(batch.lease_requests());
         batch.limits().for_each(|limit| _ = command.arg(limit));
         let _: redis::Value = command.query_async(&mut connection).await?;
         decisions += BATCH;
