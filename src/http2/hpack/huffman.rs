@@ -105,10 +105,10 @@ impl Pair {
         Self(u32::from_le_bytes([symbols[0], symbols[1], count, bits]))
     }
 
-    /// The second is zero where there is one.
+    /// The first one in the lowest byte; the second is zero where there is one.
     #[inline]
-    fn symbols(self) -> [u8; 2] {
-        (self.0 as u16).to_le_bytes()
+    fn symbols(self) -> u16 {
+        self.0 as u16
     }
 
     /// Number of symbols: two if both have short codes that fit, else one; zero if the first code is not short.
@@ -149,11 +149,16 @@ const fn plain_bytes_max(coded_bytes: usize) -> usize {
     coded_bytes * 8 / 5
 }
 
+/// Pairs that are decoded without a check for further bits.
+const PAIRS_AT_ONCE: usize = Bits::REFILLED / PAIR_BITS;
+
+/// Bytes that are written for so many pairs, also where a pair has one symbol.
+const WRITTEN_AT_ONCE: usize = 2 * PAIRS_AT_ONCE;
+
 /// Appends the plain text of a Huffman-coded string.
 pub(super) fn decode(coded: &[u8], plain: &mut Vec<u8>) -> Result<(), HpackError> {
     let start = plain.len();
-    // Two bytes are written for each pair, also where it has one symbol.
-    plain.resize(start + plain_bytes_max(coded.len()) + 1, 0);
+    plain.resize(start + plain_bytes_max(coded.len()) + WRITTEN_AT_ONCE, 0);
     let written = decode_into(coded, &mut plain[start..]);
     plain.truncate(start + *written.as_ref().unwrap_or(&0));
     written.map(|_| ())
@@ -205,39 +210,40 @@ impl Bits<'_> {
     }
 }
 
-/// Writes the plain text to `plain`, which has room for the longest possible one and a byte more; its length.
+/// Writes the plain text to `plain`, which has room for the longest possible one and for one more write; its length.
 fn decode_into(coded: &[u8], plain: &mut [u8]) -> Result<usize, HpackError> {
-    /// Pairs in the bits of a window after a refill, at least.
-    const PAIRS_AT_ONCE: usize = Bits::REFILLED / PAIR_BITS;
     let (mut bits, mut at) = (Bits { window: 0, length: 0, rest: coded }, 0);
     loop {
         bits.refill();
         if bits.length < Bits::REFILLED {
             break;
         }
-        let before = at;
+        let (mut symbols, mut count) = (0_u64, 0);
         for _ in 0..PAIRS_AT_ONCE {
             let pair = bits.pair();
             if pair.count() == 0 {
                 break;
             }
-            // Constant lengths, so that the copy is one store and no call.
-            if let Some(two) = plain[at..].first_chunk_mut() {
-                *two = pair.symbols();
-            }
+            symbols |= u64::from(pair.symbols()) << (8 * count);
             bits.skip(pair.bits());
-            at += pair.count();
+            count += pair.count();
         }
-        if at == before {
+        if count == 0 {
             plain[at] = bits.long_code()?;
             at += 1;
+            continue;
         }
+        // A constant length, so that the copy is one store and no call.
+        if let Some(written) = plain[at..].first_chunk_mut::<WRITTEN_AT_ONCE>() {
+            *written = symbols.to_le_bytes();
+        }
+        at += count;
     }
     // All bits are in the window.
     while bits.length >= PAIR_BITS && bits.pair().count() > 0 {
         let pair = bits.pair();
-        if let Some(two) = plain[at..].first_chunk_mut() {
-            *two = pair.symbols();
+        if let Some(written) = plain[at..].first_chunk_mut() {
+            *written = pair.symbols().to_le_bytes();
         }
         bits.skip(pair.bits());
         at += pair.count();
