@@ -6,7 +6,7 @@ use super::{
     scenario::{
         DECISION_LOG, FEW_KEYS, FOUR_DESCRIPTORS, HALF_HANDSHAKES, HUNDRED_THOUSAND_RULES, MANY_KEYS,
         MANY_RULES, MANY_SERIES, METRICS, OPEN, OPEN_RULES, OPEN_SCRAPES, OPEN_TLS, RELOADS, SATURATED,
-        THOUSAND_LIMITS, TLS, TRACEPARENT, UNLOADED,
+        SERIES, THOUSAND_LIMITS, TLS, TRACEPARENT, UNLOADED,
     },
 };
 use std::fmt;
@@ -84,6 +84,11 @@ pub(super) const BARS: &[Bar] = &[
         about: "CPU with metrics of 1,000 limits, against none",
         measure: Measure::Ratio(METRICS, (THOUSAND_LIMITS, OURS), Figure::CpuMicros),
         bound: Bound::AtMost(1.03),
+    },
+    Bar {
+        about: "scrape with 10,000 series under load, ms",
+        measure: Measure::Value(SERIES, OURS, Figure::ScrapeMillis),
+        bound: Bound::AtMost(50.0),
     },
     Bar {
         about: "scrape with 10,000 limits under load, ms",

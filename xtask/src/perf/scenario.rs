@@ -41,6 +41,7 @@ pub(super) const FOUR_DESCRIPTORS: &str = "4 descriptors";
 pub(super) const MANY_RULES: &str = "10,000 rules";
 pub(super) const THOUSAND_LIMITS: &str = "1,000 limits";
 pub(super) const METRICS: &str = "1,000 limits, metrics";
+pub(super) const SERIES: &str = "10,000 series, metrics";
 pub(super) const MANY_SERIES: &str = "10,000 limits, metrics";
 pub(super) const OPEN_RULES: &str = "open, 10,000 rules";
 pub(super) const OPEN_SCRAPES: &str = "open, 10,000 limits, metrics";
@@ -138,6 +139,14 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: METRICS,
         load: &saturated(THOUSAND_PLANS, "100000"),
         sibling_rules: 1_000,
+        beside: Beside::Scrapes,
+        ..TEN_RULES
+    },
+    Scenario {
+        name: SERIES,
+        load: &saturated(["--descriptor", "plan=plan-{key%1667},remote_address={ip}"], "100000"),
+        // Six series each.
+        sibling_rules: 1_667,
         beside: Beside::Scrapes,
         ..TEN_RULES
     },
