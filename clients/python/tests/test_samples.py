@@ -42,7 +42,7 @@ def running(sample: str, address: str) -> Iterator[int]:
         stderr=subprocess.DEVNULL,
     )
     try:
-        for _ in range(200):
+        for _ in range(600):
             try:
                 socket.create_connection(("127.0.0.1", port), 1).close()
                 break
