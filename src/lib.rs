@@ -49,7 +49,7 @@
 //! | `shared` | counters in a store that several servers share: exact decisions there, and leases |
 //! | `service` | the application that every protocol calls: readiness, clock, limiter, response options, counts |
 //! | `config` | the feeds of rules, and the one owner of the rules in force |
-//! | `control` | operations on a running server: access, rates, resets |
+//! | `control` | operations on a running server: what it decides now, overrides and blocks, audit |
 //! | `http2` | HTTP/2 for unary calls |
 //! | `transport` | TCP and Unix sockets, TLS |
 //! | `telemetry` | logs and metrics |

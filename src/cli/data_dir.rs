@@ -42,6 +42,11 @@ enum OnBadChoice {
 }
 
 impl DataDir {
+    /// The directory, if there is one.
+    pub(super) fn directory(&self) -> Option<&Path> {
+        self.data.as_deref()
+    }
+
     /// Time between snapshots.
     pub(super) fn snapshot_interval(&self) -> Duration {
         self.snapshot_interval

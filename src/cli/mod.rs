@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 success, 1 failure with the reason on standard error, 2 wrong arguments.
 
+mod audit;
 mod bench;
 mod call;
 mod check;
@@ -9,6 +10,7 @@ mod compat_flags;
 mod completions;
 mod connection_flags;
 mod control_flags;
+mod ctl;
 mod data_dir;
 mod decision_log_flags;
 mod descriptor;
@@ -63,6 +65,8 @@ enum Command {
     Completions(completions::Completions),
     TestServer(test_server::TestServer),
     Token(token::Token),
+    Ctl(Box<ctl::Ctl>),
+    Audit(audit::Audit),
 }
 
 /// A failed command, as a message for users.
@@ -114,6 +118,8 @@ pub fn run() -> ExitCode {
         Command::Completions(completions) => completions.run(),
         Command::TestServer(test_server) => test_server.run(),
         Command::Token(token) => token.run(),
+        Command::Ctl(ctl) => ctl.run(),
+        Command::Audit(audit) => audit.run(),
     };
     match done {
         Ok(code) => code,

@@ -244,7 +244,7 @@ impl Serve {
             listen: self.listen.clone(),
             test_clock: None,
             decision_log: None,
-            control: self.control.settings(),
+            control: self.control.settings(self.data.directory()),
             shared_store: None,
             http_listen: self.http.http_listen.clone(),
             http: self.http.settings(),

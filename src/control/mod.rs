@@ -1,26 +1,45 @@
-//! Operations on a running server: who may call them, rates of limits, and resets.
+//! Operations on a running server: who may call them, what it decides now, overrides and blocks, and the audit log.
 //!
 //! Invariant: nothing here decides a client's request; what changes decisions passes through the owner of the rules or the
 //! limiter.
 
 mod access;
+mod audit;
+mod live;
+mod overlays;
 mod rates;
+mod redaction;
+mod tail;
+mod task;
+mod top_keys;
 
 pub use access::{Access, Caller, Denied, Reach, Role};
+pub use audit::{
+    AuditEntry, AuditError, AuditEvent, AuditLog, BrokenChain, ChainEnd, verify as verify_audit,
+};
+pub use live::Live;
+pub use overlays::{OVERLAYS_MAX, OverlayError, Overlays, Stored};
 pub use rates::{HitCounts, RateHistory, Rates};
+pub use redaction::{ShownEntry, Values};
+pub use tail::{Tail, TailDecision, TailDescriptor, TailFilter, TailStream, ValueFilter};
+pub use task::ControlTask;
+pub use top_keys::{Estimate, KeyEntry, KeyOutcome, Report, SketchKey, TopKeys, Window};
 
 use crate::{
     clock::Clock,
-    config::Config,
+    config::{Config, Feed},
     limit::{SeriesId, Timestamp},
     limiter::Limiter,
     service::{Outcome, RateLimitService},
     telemetry::Sources,
 };
+use overlays::OverlayStore;
 use parking_lot::Mutex;
 use std::{
     collections::HashMap,
-    sync::{Arc, OnceLock},
+    path::PathBuf,
+    sync::{Arc, OnceLock, atomic::AtomicBool},
+    thread::Thread,
 };
 
 /// Settings of the control API.
@@ -28,6 +47,10 @@ use std::{
 pub struct ControlSettings {
     /// Where callers may be.
     pub reach: Reach,
+    /// The audit log; none: in memory alone.
+    pub audit_log: Option<PathBuf>,
+    /// Where overrides and blocks are kept; none: until the end of the process.
+    pub overlays: Option<PathBuf>,
 }
 
 /// The server as operators see it. It has no rules until [`Control::start`].
@@ -38,20 +61,45 @@ pub struct Control {
     access: Access,
     sources: OnceLock<Sources>,
     rates: Mutex<RateHistory>,
+    live: Arc<Live>,
+    values: Values,
+    audit: AuditLog,
+    overlays: Mutex<OverlayStore>,
+    /// Whether kept overrides and blocks are in force.
+    is_restored: AtomicBool,
+    /// The thread that passes decisions to watchers.
+    task: OnceLock<Thread>,
+    /// The rules that the audit log states: their generation, and the number of failed reloads.
+    audited_rules: Mutex<(u64, u64)>,
 }
 
 impl Control {
-    /// The control of a server that starts.
-    pub fn new(settings: &ControlSettings, service: RateLimitService, clock: Arc<dyn Clock>) -> Self {
+    /// The control of a server that starts. `live` observes the decisions of the service.
+    pub fn new(
+        settings: &ControlSettings,
+        service: RateLimitService,
+        live: Arc<Live>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, AuditError> {
         let started = clock.now();
-        Self {
+        let audit = AuditLog::open(settings.audit_log.as_deref())?;
+        let control = Self {
             service,
             started,
             access: Access::new(settings.reach),
             clock,
             sources: OnceLock::new(),
             rates: Mutex::default(),
-        }
+            live,
+            values: Values::new(salt()),
+            audit,
+            overlays: Mutex::new(OverlayStore { file: settings.overlays.clone(), ..OverlayStore::default() }),
+            is_restored: AtomicBool::new(false),
+            task: OnceLock::new(),
+            audited_rules: Mutex::default(),
+        };
+        control.audit_event("Started", "OK", String::new());
+        Ok(control)
     }
 
     /// Operates on these from now on. Only the first call has an effect.
@@ -77,6 +125,67 @@ impl Control {
     /// The counters; none until they are restored.
     pub fn limiter(&self) -> Option<&Arc<Limiter>> {
         self.sources.get().map(|sources| &sources.limiter)
+    }
+
+    /// What observes decisions.
+    pub fn live(&self) -> &Live {
+        &self.live
+    }
+
+    /// How values are redacted.
+    pub fn values(&self) -> &Values {
+        &self.values
+    }
+
+    /// The audit log.
+    pub fn audit_log(&self) -> &AuditLog {
+        &self.audit
+    }
+
+    /// Appends to the audit log.
+    pub fn audit(&self, event: AuditEvent) {
+        self.audit.append(event, self.now());
+    }
+
+    fn audit_event(&self, action: &str, outcome: &str, details: String) {
+        let (actor, action, outcome) = ("server".to_owned(), action.to_owned(), outcome.to_owned());
+        self.audit(AuditEvent { actor, action, outcome, details, ..AuditEvent::default() });
+    }
+
+    /// Watches decisions from now on; none if there are too many watchers.
+    pub fn watch(&self, filter: TailFilter) -> Option<TailStream> {
+        let stream = self.live.tail.watch(filter);
+        // The thread sleeps longer while nobody watches.
+        self.task.get().inspect(|task| task.unpark());
+        stream
+    }
+
+    /// Passes queued decisions to watchers.
+    fn pass_on(&self, taken: &mut Vec<Vec<u8>>) {
+        if let (true, Some(limiter)) = (self.live.tail.is_watched(), self.limiter()) {
+            self.live.tail.pass_on(taken, &limiter.rules(), &self.values);
+        }
+    }
+
+    /// The work of each second: collects the keys with most hits, drops what has expired, and states reloads in the audit log.
+    fn each_second(&self) {
+        self.live.top_keys.collect(self.now());
+        for id in self.expire_overlays() {
+            self.audit_event("Expired", "OK", serde_json::json!({ "id": id }).to_string());
+        }
+        let Some(config) = self.config() else { return };
+        let status = config.status();
+        let is_ours = status.last.as_ref().is_some_and(|last| last.feed == Feed::Overrides);
+        let mut audited = self.audited_rules.lock();
+        let (generation, failed) = std::mem::replace(&mut *audited, (status.generation, status.failed));
+        let feed = status.last.as_ref().map_or("start", |last| last.feed.name());
+        let details = serde_json::json!({ "generation": status.generation, "feed": feed }).to_string();
+        if status.generation > generation && !is_ours {
+            self.audit_event("RulesLoaded", "OK", details.clone());
+        }
+        if status.failed > failed {
+            self.audit_event("RulesRejected", "INVALID_ARGUMENT", details);
+        }
     }
 
     /// The service that decides.
@@ -119,4 +228,11 @@ impl Control {
         let (now, hits) = (self.now(), self.hits());
         self.rates.lock().read(now, hits)
     }
+}
+
+/// A secret for the hashes of values. Without randomness, they could be reversed by guessing.
+fn salt() -> Vec<u8> {
+    let mut salt = vec![0; 16];
+    getrandom::fill(&mut salt).expect("the keys of counters need randomness too");
+    salt
 }

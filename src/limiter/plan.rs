@@ -210,7 +210,9 @@ impl<'r> Plan<'r> {
         descriptor: &Descriptor<'_>,
     ) -> Reached<'r> {
         let hits = descriptor.hits;
-        if let Some(own) = descriptor.limit {
+        if let Some(own) = descriptor.limit
+            && domain.overlaid(&descriptor.entries).is_none()
+        {
             let limit = Box::new(domain.override_limit(own));
             let key = keys.key(domain, &limit, &descriptor.entries, &[]);
             self.charges.push(Charge::new(key, ChargeLimit::Override(limit), hits, index));

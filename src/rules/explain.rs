@@ -81,7 +81,9 @@ impl DomainRules {
     }
 
     fn apply(&self, descriptor: &ExplainedDescriptor<'_>) -> Applied<'_> {
-        if let Some(own) = descriptor.own_limit {
+        if let Some(own) = descriptor.own_limit
+            && self.overlaid(descriptor.entries).is_none()
+        {
             let limit = AppliedLimit { limit: Cow::Owned(self.override_limit(own)), replaced_by: None };
             return Applied { matching: None, limits: vec![limit] };
         }

@@ -2,6 +2,7 @@
 
 use super::TokenFileError;
 use crate::{
+    control::AuditError,
     snapshot::DiskError,
     telemetry::TracesError,
     transport::{BindError, ListenAddress, TlsFilesError},
@@ -30,6 +31,9 @@ pub enum ServeError {
     /// The bearer tokens of the HTTP port cannot be used.
     #[error("--http-token-file {0}")]
     Tokens(#[source] TokenFileError),
+    /// The audit log of the control API cannot be used.
+    #[error("--audit-log {0}")]
+    AuditLog(#[source] AuditError),
     /// A thread or a runtime cannot be created.
     #[error("cannot start {what}: {source}")]
     Start {

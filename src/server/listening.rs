@@ -13,7 +13,7 @@ use super::{
 use crate::{
     api::{self, ControlApi, GrpcPort, Health, RouteSettings, http::HttpState},
     clock::Clock,
-    control::Control,
+    control::{Control, ControlTask, Live},
     service::{DecisionReader, RateLimitService},
     telemetry::{self, Traces},
     transport::{self, InheritedSockets, Listener},
@@ -28,6 +28,7 @@ const TRACES_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) struct Listening {
     service: RateLimitService,
     control: Option<Arc<Control>>,
+    control_task: Option<ControlTask>,
     health: Health,
     http: Http,
     pub(super) workers: Workers,
@@ -94,6 +95,11 @@ impl Listening {
         readers.extend(traces.clone().map(|traces| Arc::new(traces) as Arc<dyn DecisionReader>));
         readers.extend(settings.decision_log.clone().map(|log| Arc::new(log) as Arc<dyn DecisionReader>));
         let service = service.with_readers(readers).with_propagators(telemetry::propagators()?);
+        let live = settings.control.as_ref().map(|_| Arc::<Live>::default());
+        let service = match &live {
+            Some(live) => service.with_observer(Arc::clone(live) as Arc<dyn DecisionReader>),
+            None => service,
+        };
         if settings.is_measured() {
             service.meters().start();
         }
@@ -101,8 +107,18 @@ impl Listening {
         let tokens = settings.http.token_file.as_deref();
         let tokens = tokens.map(|path| TokenFile::start(path, &settings.rules.reload)).transpose()?;
         let control = settings.control.as_ref();
-        let control =
-            control.map(|control| Arc::new(Control::new(control, service.clone(), Arc::clone(clock))));
+        let control = match (control, live) {
+            (Some(settings), Some(live)) => {
+                let control = Control::new(settings, service.clone(), live, Arc::clone(clock));
+                Some(Arc::new(control.map_err(ServeError::AuditLog)?))
+            }
+            _ => None,
+        };
+        let start_task = |control| {
+            ControlTask::start(control)
+                .map_err(|source| ServeError::Start { what: "the control thread", source })
+        };
+        let control_task = control.as_ref().map(start_task).transpose()?;
         let of_control = tokens.as_ref().map(TokenFile::tokens);
         let control_api = control.clone().map(|control| ControlApi::new(control, of_control));
         let (mut routes, health) = api::routes(service.clone(), control_api.as_ref(), routes);
@@ -132,7 +148,19 @@ impl Listening {
                 accepting.spawn(accept(listener, tls, port.ready()));
             }
         }
-        Ok(Self { service, control, health, http, workers, tls, accepting, drain, traces, pushes })
+        Ok(Self {
+            service,
+            control,
+            control_task,
+            health,
+            http,
+            workers,
+            tls,
+            accepting,
+            drain,
+            traces,
+            pushes,
+        })
     }
 
     /// Shows metrics and rules before the first rules are loaded.
@@ -146,6 +174,9 @@ impl Listening {
     /// Starts deciding requests.
     pub(super) fn serve(&self, background: &Background) {
         self.show(background);
+        if let Some(control) = &self.control {
+            control.restore_overlays();
+        }
         self.service.set_ready(Arc::clone(&background.limiter));
         self.http.state.set_serving(true);
         self.health.set_serving(true);
@@ -169,6 +200,9 @@ impl Listening {
         tokio::time::sleep(settings.drain_delay).await;
         self.accepting.shutdown().await;
         self.health.end_watches();
+        if let Some(control) = &self.control {
+            control.live().tail.end();
+        }
         self.drain.send_replace(true);
         self.tls.stop();
         let http_ends = self.http.stop(settings.drain_timeout);
@@ -177,7 +211,11 @@ impl Listening {
             tracing::warn!(timeout = ?settings.drain_timeout, "drain timeout reached; closing the remaining connections");
         }
         // Waits for threads.
-        let _ = tokio::task::spawn_blocking(|| self.pushes.stop()).await;
+        let _ = tokio::task::spawn_blocking(|| {
+            self.control_task.map(ControlTask::stop);
+            self.pushes.stop();
+        })
+        .await;
         if let Some(traces) = self.traces {
             traces.finish(TRACES_TIMEOUT).await;
         }

@@ -68,8 +68,12 @@ pub struct RateLimitService {
     /// None if no option is set: then a decision checks this pointer and no more.
     options: Option<Arc<ResponseOptions>>,
     meters: Arc<Meters>,
-    /// Empty where decisions are only counted: then a decision checks the length and no more.
+    /// They need the trace context of the call.
     readers: Arc<[Arc<dyn DecisionReader>]>,
+    /// Reads decisions too, but needs no trace contexts.
+    observer: Option<Arc<dyn DecisionReader>>,
+    /// Whether there are readers or an observer.
+    is_read: bool,
     /// The formats of trace contexts that readers learn.
     propagators: Propagators,
     /// The store of shared counters, if there is one.
@@ -93,6 +97,8 @@ impl RateLimitService {
             options: None,
             meters: Arc::default(),
             readers: Arc::new([]),
+            observer: None,
+            is_read: false,
             propagators: Propagators::default(),
             shared: None,
         }
@@ -111,7 +117,13 @@ impl RateLimitService {
 
     /// The same service with readers of its decisions.
     pub fn with_readers(self, readers: Vec<Arc<dyn DecisionReader>>) -> Self {
-        Self { readers: readers.into(), ..self }
+        let is_read = self.is_read || !readers.is_empty();
+        Self { readers: readers.into(), is_read, ..self }
+    }
+
+    /// The same service with an observer of its decisions, for which no trace contexts are read.
+    pub fn with_observer(self, observer: Arc<dyn DecisionReader>) -> Self {
+        Self { observer: Some(observer), is_read: true, ..self }
     }
 
     /// The same service, which reads trace contexts in these formats.
@@ -254,7 +266,8 @@ impl RateLimitService {
         facts: impl FnOnce() -> (CallOrigin<'e>, Timestamp),
     ) {
         self.meters.count_decision(request, decision, was_queued);
-        if self.has_readers() {
+        // Where decisions are only counted, this is all that a decision does here.
+        if self.is_read {
             let (origin, received) = facts();
             self.pass_on(&Event { request, decision, origin, received, clock: &*self.clock });
         }
@@ -262,7 +275,7 @@ impl RateLimitService {
 
     #[inline(never)]
     fn pass_on(&self, event: &Event<'_, '_, '_>) {
-        self.readers.iter().for_each(|reader| reader.read(event));
+        self.readers.iter().chain(&self.observer).for_each(|reader| reader.read(event));
     }
 
     /// Whether the response has more than the code and the statuses.

@@ -9,6 +9,9 @@ mod traces;
 
 pub use collector::OtlpVariableError;
 pub use decision_log::{DecisionLog, DecisionLogError, DecisionLogSettings, Rotation, SampleRate, Target};
+pub(crate) use decision_log::{
+    DescriptorRecord, Record, RecordQueue, decode_records, encode_record, record_bytes_max, value_hash,
+};
 pub use exposition::MetricsFormat;
 pub use logging::{LogFormat, start_logging, switch_log_level};
 pub use metrics::{

@@ -6,8 +6,19 @@ use crate::{
 };
 use http::Request;
 use serde_json::{Value, json};
-use std::{net::Ipv4Addr, path::Path, process::Command};
+use std::{
+    net::Ipv4Addr,
+    path::Path,
+    process::Command,
+    time::{Duration, Instant},
+};
 use tempfile::{NamedTempFile, TempDir};
+use tidegate::api::pb::control::{self as pb, control_client::ControlClient, tail_response::Event};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+use tonic::metadata::{Ascii, MetadataValue};
 
 const RULES: &str = "
 domain: shop
@@ -182,4 +193,248 @@ async fn errors_name_the_field_of_the_request() {
         let field = error["fields"][0]["field"].as_str().unwrap_or_default();
         assert_eq!((status, error["code"].as_str().unwrap_or_default(), field), expected, "{error}");
     }
+}
+
+/// A client of the API over gRPC, with the operator's token.
+async fn grpc(
+    shop: &Controlled,
+) -> (ControlClient<tonic::transport::Channel>, impl Fn() -> MetadataValue<Ascii>) {
+    let token = format!("Bearer {}", shop.operate);
+    (ControlClient::new(shop.server.channel().await), move || token.parse().expect("ASCII"))
+}
+
+/// The walkthrough of docs/control.md.
+#[tokio::test]
+async fn an_abusive_key_is_found_explained_blocked_and_unblocked() {
+    let shop = Controlled::start(RULES, &[]);
+    let (mut control, token) = grpc(&shop).await;
+    let mut request =
+        tonic::Request::new(pb::TailRequest { code: pb::Code::OverLimit.into(), ..Default::default() });
+    request.metadata_mut().insert("authorization", token());
+    let mut tail = control.tail(request).await.expect("a stream").into_inner();
+    let mut client = shop.server.client().await;
+    for number in 0..300 {
+        client.hit("shop", &[("user", "mallory")]).await.expect("a response");
+        if number % 10 == 0 {
+            client.hit("shop", &[("user", &format!("user-{number}"))]).await.expect("a response");
+        }
+    }
+    let since = Instant::now();
+    let top = loop {
+        let top = shop.operate("TopKeys", json!({})).await;
+        if top["keys"][0]["hits"] == "297" {
+            break top;
+        }
+        assert!(since.elapsed() < Duration::from_secs(2), "{top}");
+    };
+    let mallory = json!({ "entries": [{ "key": "user", "value": "mallory" }] });
+    assert_eq!((&top["keys"][0]["descriptor"], &top["keys"][0]["rule"]), (&mallory, &json!("user")));
+
+    let shown = tail.message().await.expect("a stream").expect("a response").event;
+    let Some(Event::Decision(decision)) = shown else { panic!("{shown:?}") };
+    let entry = &decision.descriptors[0].entries[0];
+    assert_eq!((&*decision.domain, &*entry.value, decision.peer.is_empty()), ("shop", "mallory", false));
+
+    let request = json!({ "domain": "shop", "descriptors": [mallory] });
+    let explained = shop.operate("Explain", request.clone()).await;
+    assert_eq!(
+        (&explained["code"], &explained["descriptors"][0]["rule"]),
+        (&json!("OVER_LIMIT"), &json!("user"))
+    );
+
+    let block = json!({ "block": { "id": "m", "key": "user", "value": "mallory", "reason": "abuse" }, "expiresIn": "600s" });
+    shop.operate("SetBlock", block).await;
+    let denied = client.hit("shop", &[("user", "mallory")]).await.expect("a response");
+    assert_eq!(denied.overall_code, 2);
+    let explained = shop.operate("Explain", request.clone()).await;
+    let descriptor = &explained["descriptors"][0];
+    assert_eq!((&descriptor["blockId"], &descriptor["rule"]), (&json!("m"), &json!("(blocked)")));
+
+    let audit = shop.operate("ListAudit", json!({ "limit": 1 })).await;
+    let entry = &audit["entries"][0];
+    assert_eq!(
+        [&entry["actor"], &entry["action"], &entry["reason"], &entry["outcome"]],
+        [&json!("token:operator"), &json!("SetBlock"), &json!("abuse"), &json!("OK")]
+    );
+    shop.operate("DeleteBlock", json!({ "id": "m" })).await;
+    let explained = shop.operate("Explain", request).await;
+    assert_eq!(explained["descriptors"][0]["rule"], "user");
+}
+
+#[tokio::test]
+async fn overrides_and_blocks_survive_a_restart_and_the_audit_log_goes_on() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("data");
+    let data_flag = ["--data", data.to_str().expect("UTF-8")];
+    let shop = Controlled::start(RULES, &data_flag);
+    let of = json!({ "id": "vip", "domain": "shop", "entries": [{ "key": "user", "value": "v*" }],
+        "limit": { "requests": 100, "unit": "hour" } });
+    shop.operate("SetOverride", json!({ "override": of })).await;
+    let block = json!({ "id": "net", "key": "remote_address", "cidr": "192.0.2.0/24" });
+    shop.operate("SetBlock", json!({ "block": block })).await;
+    let short = json!({ "id": "short", "key": "user", "value": "x" });
+    shop.operate("SetBlock", json!({ "block": short, "expiresIn": "0.1s" })).await;
+    assert!(shop.server.terminate().success());
+
+    let shop = Controlled::start(RULES, &data_flag);
+    let peek = |entries: &[(&str, &str)]| json!({ "domain": "shop", "descriptors": descriptors(entries) });
+    let vip = shop.operate("Peek", peek(&[("user", "vera")])).await;
+    assert_eq!(
+        (&vip["statuses"][0]["rule"], &vip["statuses"][0]["remaining"]),
+        (&json!("(override vip)"), &json!(100))
+    );
+    let blocked = shop.operate("Peek", peek(&[("remote_address", "192.0.2.7")])).await;
+    assert_eq!((&blocked["code"], &blocked["statuses"][0]["never"]), (&json!("OVER_LIMIT"), &json!(true)));
+    assert_eq!(shop.operate("ListBlocks", json!({})).await["total"], 1);
+    shop.operate("DeleteOverride", json!({ "id": "vip" })).await;
+    assert_eq!(shop.operate("Peek", peek(&[("user", "vera")])).await["statuses"][0]["remaining"], 3);
+    let (status, _) = shop.call(&shop.read, "DeleteBlock", &json!({ "id": "net" })).await;
+    assert_eq!(status, 403);
+    let denied = shop.operate("ListAudit", json!({ "limit": 1 })).await;
+    assert_eq!(
+        (&denied["entries"][0]["actor"], &denied["entries"][0]["outcome"]),
+        (&json!("token:reader"), &json!("PERMISSION_DENIED"))
+    );
+
+    let log = data.join("audit.jsonl");
+    let verify = || {
+        let verify =
+            Command::new(env!("CARGO_BIN_EXE_tidegate")).args(["audit", "verify"]).arg(&log).output();
+        let verified = verify.expect("the command runs");
+        (verified.status.success(), String::from_utf8_lossy(&verified.stderr).into_owned())
+    };
+    assert_eq!(verify(), (true, String::new()));
+    let text = std::fs::read_to_string(&log).expect("the log");
+    std::fs::write(&log, text.replacen("token:operator", "token:nobody", 1)).expect("written");
+    assert!(verify().1.contains("has another hash"), "{:?}", verify());
+}
+
+#[tokio::test]
+async fn overrides_and_blocks_that_are_wrong_are_refused_by_field() {
+    let shop = Controlled::start(RULES, &[]);
+    let entries = json!([{ "key": "user", "value": "a" }]);
+    let of = |more: Value| {
+        let mut of = json!({ "domain": "shop", "entries": entries });
+        of.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        json!({ "override": of })
+    };
+    for (method, body, field) in [
+        ("SetOverride", json!({}), "override"),
+        ("SetOverride", of(json!({})), "override"),
+        ("SetOverride", of(json!({ "denied": true, "unlimited": true })), "override"),
+        (
+            "SetOverride",
+            of(json!({ "limit": { "requests": 1, "unit": "fortnight" } })),
+            "override.limit.unit",
+        ),
+        ("SetOverride", of(json!({ "denied": true, "entries": [] })), "override.entries"),
+        ("SetOverride", of(json!({ "denied": true, "id": "a b" })), "override.id"),
+        ("SetOverride", of(json!({ "denied": true, "expires": "2001-01-01T00:00:00Z" })), "override.expires"),
+        ("SetBlock", json!({ "block": { "key": "user" } }), "block.value"),
+        ("SetBlock", json!({ "block": { "key": "ip", "cidr": "192.0.2.0/40" } }), "block.cidr"),
+        ("SetBlock", json!({ "block": { "value": "x" } }), "block.key"),
+        ("Tail", json!({ "sample": 2 }), "sample"),
+        ("TopKeys", json!({ "window": 7 }), "window"),
+    ] {
+        let (status, error) = shop.call(&shop.operate, method, &body).await;
+        assert_eq!((status, &error["fields"][0]["field"]), (400, &json!(field)), "{body}: {error}");
+    }
+    let (status, _) = shop.call(&shop.operate, "DeleteBlock", &json!({ "id": "none" })).await;
+    assert_eq!(status, 404);
+}
+
+/// A value that the rules redact is not shown to operators either.
+#[tokio::test]
+async fn values_are_redacted_in_top_keys_and_in_the_audit_log() {
+    let rules = RULES.replace("  - key: user\n", "  - key: user\n    log: hash\n");
+    let shop = Controlled::start(&rules, &[]);
+    let mut client = shop.server.client().await;
+    for _ in 0..9 {
+        client.hit("shop", &[("user", "secret-ann")]).await.expect("a response");
+    }
+    let top = shop.operate("TopKeys", json!({})).await;
+    assert_eq!((&top["keys"][0]["isRedacted"], &top["keys"][0]["hits"]), (&json!(true), &json!("6")));
+    shop.operate("SetBlock", json!({ "block": { "domain": "shop", "key": "user", "value": "secret-ann" } }))
+        .await;
+    let reset = json!({ "domain": "shop", "descriptors": descriptors(&[("user", "secret-ann")]) });
+    shop.operate("Reset", reset).await;
+    let audit = shop.operate("ListAudit", json!({})).await;
+    assert!(
+        !format!("{top}{audit}").contains("secret-ann") && audit.to_string().contains("hash:"),
+        "{audit}"
+    );
+}
+
+#[tokio::test]
+async fn the_command_shows_what_the_api_returns() {
+    let shop = Controlled::start(RULES, &[]);
+    let mut client = shop.server.client().await;
+    for _ in 0..5 {
+        client.hit("shop", &[("user", "ann")]).await.expect("a response");
+    }
+    let ctl = |args: &[&str]| {
+        let ctl = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .args([&["ctl", "--addr", shop.server.address()], args].concat())
+            .env("TIDEGATE_TOKEN", &shop.operate)
+            .output()
+            .expect("the command runs");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        assert!(ctl.status.success(), "{args:?}: {}", text(&ctl.stderr));
+        text(&ctl.stdout)
+    };
+    for (args, part) in [
+        (&["status"][..], "token:operator (OPERATE)"),
+        (&["rules", "--domain", "shop", "login"], "user → path=/login"),
+        (&["explain", "shop", "user=ann"], "user: 3 used, 0 remaining of 3 per 1day"),
+        (&["peek", "shop", "user=ann"], "OVER_LIMIT"),
+        (&["counters", "shop", "user=ann"], "user=ann"),
+        (&["top"], "user=ann"),
+        (&["give-back", "shop", "user=ann", "--hits", "2"], "3 per 1day"),
+        (&["block", "set", "user=bob", "--id", "b", "--for", "10m"], "block b set"),
+        (&["block", "list"], "user=bob"),
+        (&["override", "set", "shop", "user=eve", "--limit", "7/minute", "--id", "e"], "override e set"),
+        (&["override", "list"], "7 per minute"),
+        (&["explain", "shop", "user=eve"], "(override e): limited"),
+        (&["override", "delete", "e"], "override e deleted"),
+        (&["reset", "shop", "user=ann"], "1 counters reset"),
+        (&["audit"], "SetOverride"),
+        (&["--json", "peek", "shop", "user=ann"], r#""remaining":3"#),
+    ] {
+        let shown = ctl(args);
+        assert!(shown.contains(part), "{args:?}: {shown}");
+    }
+}
+
+/// The stream over HTTP: lines of JSON, as they are made.
+#[tokio::test]
+async fn decisions_are_streamed_as_lines_of_json() {
+    let shop = Controlled::start(RULES, &[]);
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, shop.port)).await.expect("connects");
+    let body = json!({ "key": "user", "value": "a*" }).to_string();
+    let head = format!(
+        "POST /control/v1/Tail HTTP/1.1\r\nhost: test\r\nauthorization: Bearer {}\r\ncontent-length: {}\r\n\r\n{body}",
+        shop.read,
+        body.len(),
+    );
+    stream.write_all(head.as_bytes()).await.expect("sent");
+    let mut received = String::new();
+    let mut more = async |until: &str| {
+        let read = async {
+            while !received.contains(until) {
+                let mut bytes = [0; 4096];
+                let count = stream.read(&mut bytes).await.expect("the stream");
+                assert!(count > 0, "the stream ended: {received}");
+                received += &String::from_utf8_lossy(&bytes[..count]);
+            }
+            received.clone()
+        };
+        tokio::time::timeout(Duration::from_secs(20), read).await.expect("in time")
+    };
+    more("application/x-ndjson").await;
+    let mut client = shop.server.client().await;
+    client.hit("shop", &[("user", "bob")]).await.expect("a response");
+    client.hit("shop", &[("user", "ann")]).await.expect("a response");
+    let received = more("\"ann\"").await;
+    assert!(received.contains(r#""code":"OK""#) && !received.contains("bob"), "{received}");
+    assert!(shop.server.terminate().success(), "an open stream does not hold the stop up");
 }

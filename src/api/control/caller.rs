@@ -3,7 +3,7 @@
 use super::{error::Error, role_of};
 use crate::{
     api::http::{Tokens, bearer_token},
-    control::{Caller, Control, Role},
+    control::{Caller, Control, Denied, Role},
 };
 use arc_swap::ArcSwap;
 use http::HeaderMap;
@@ -34,7 +34,16 @@ impl ControlApi {
         let tokens = self.tokens.as_ref().map(|tokens| tokens.load());
         let token = tokens.as_ref().and_then(|tokens| tokens.find(bearer_token(headers)?));
         let access = self.control.access();
-        let caller = access.admit(token, peer, needs.unwrap_or(Role::Read), self.control.now())?;
+        let caller = access.admit(token, peer, needs.unwrap_or(Role::Read), self.control.now());
+        let caller = caller.map_err(|denied| {
+            // A flood of calls must not become one of lines.
+            let is_written = denied != Denied::TooMany;
+            let error = Error::from(denied);
+            if is_written {
+                self.audit_denied(token.map(|(name, _)| name), peer, method, &error);
+            }
+            error
+        })?;
         match needs {
             Some(_) => Ok(caller),
             None => Err(Error::not_found(format!("there is no method {method:?}"))),

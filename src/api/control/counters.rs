@@ -10,7 +10,7 @@ use crate::{
     control::Caller,
     limit::{Hits, Request, ServiceLimit},
     limiter::{Pinned, ResetError},
-    rules::{Applied, AppliedLimit, ExplainedDescriptor, RuleSet},
+    rules::{Applied, AppliedLimit, ExplainedDescriptor, OverlayMatch, RuleSet},
     service::CallOrigin,
 };
 use std::{num::NonZeroU64, time::Duration};
@@ -32,6 +32,9 @@ impl ControlApi {
         let explained = |(index, (applied, status)): (usize, (&Applied<'_>, &pb::DescriptorStatus))| {
             let of_descriptor = counters.iter().filter(|counter| counter.descriptor == index);
             let rule = applied.rule();
+            let domain = pinned.rules().domain(peek.domain());
+            let entries = &peek.descriptors()[index].entries;
+            let applied_by = domain.and_then(|domain| domain.overlay_match(entries));
             pb::ExplainedDescriptor {
                 steps: applied.matching.iter().flat_map(|matching| &matching.steps).map(step).collect(),
                 outcome: applied.matching.as_ref().map_or_else(String::new, |it| it.outcome.to_string()),
@@ -41,8 +44,14 @@ impl ControlApi {
                 shadow_mode: applied.is_shadow(),
                 quota_mode: applied.is_quota(),
                 counters: counters_of(pinned.rules(), applied, of_descriptor),
-                override_id: String::new(),
-                block_id: String::new(),
+                override_id: overlay_id(applied_by, |id| match id {
+                    OverlayMatch::Override(id) => Some(id),
+                    OverlayMatch::Block(_) => None,
+                }),
+                block_id: overlay_id(applied_by, |id| match id {
+                    OverlayMatch::Block(id) => Some(id),
+                    OverlayMatch::Override(_) => None,
+                }),
                 code: status.code,
             }
         };
@@ -187,6 +196,13 @@ fn not_reset(error: ResetError, rules: &RuleSet, domain: &str) -> Error {
             Error::new(StatusCode::FailedPrecondition, error.to_string())
         }
     }
+}
+
+fn overlay_id<'o>(
+    applied: Option<OverlayMatch<'o>>,
+    id: impl Fn(OverlayMatch<'o>) -> Option<&'o str>,
+) -> String {
+    applied.and_then(id).unwrap_or_default().to_owned()
 }
 
 fn step(step: &crate::rules::Step<'_>) -> pb::Step {

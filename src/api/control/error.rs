@@ -37,7 +37,6 @@ impl Error {
         Self::new(Code::Unavailable, "starting: the counters are being restored; retry shortly")
     }
 
-    #[cfg(test)]
     pub(in crate::api) fn code(&self) -> Code {
         self.code
     }

@@ -1,13 +1,15 @@
 //! The control API over gRPC.
 
-use super::{caller::ControlApi, for_each_method};
+use super::{TAIL, caller::ControlApi, for_each_method, to_json};
 use crate::{
     api::{
         pb::control::{self as messages, control_server},
         port::RoutedPeer,
     },
-    control::Caller,
+    control::{Caller, Role},
 };
+use std::pin::Pin;
+use tokio_stream::{Stream, StreamExt as _, wrappers::ReceiverStream};
 use tonic::{Request, Response, Status};
 
 /// The service.
@@ -31,8 +33,25 @@ macro_rules! service {
                 request: Request<messages::$request>,
             ) -> Result<Response<messages::$response>, Status> {
                 let caller = self.admit(&request, stringify!($name))?;
-                Ok(Response::new(self.0.$handler(&caller, request.into_inner()).await?))
+                let request = request.into_inner();
+                let text = (Role::$role == Role::Operate).then(|| to_json(stringify!($request), &request));
+                let response = self.0.$handler(&caller, request).await;
+                if let Some(text) = text {
+                    self.0.audit(&caller, stringify!($name), &text, response.as_ref().err());
+                }
+                Ok(Response::new(response?))
             })*
+
+            type TailStream = Pin<Box<dyn Stream<Item = Result<messages::TailResponse, Status>> + Send>>;
+
+            async fn tail(
+                &self,
+                request: Request<messages::TailRequest>,
+            ) -> Result<Response<Self::TailStream>, Status> {
+                self.admit(&request, TAIL)?;
+                let responses = self.0.tail(request.into_inner())?;
+                Ok(Response::new(Box::pin(ReceiverStream::new(responses).map(Ok))))
+            }
         }
     };
 }

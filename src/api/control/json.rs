@@ -1,13 +1,17 @@
 //! The control API as JSON over HTTP: the JSON mapping of protobuf.
 
-use super::{caller::ControlApi, error::Error, for_each_method};
-use crate::api::pb::{self, control as messages};
+use super::{TAIL, caller::ControlApi, error::Error, for_each_method};
+use crate::{
+    api::pb::{self, control as messages},
+    control::Role,
+};
 use bytes::Bytes;
 use http::HeaderMap;
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 use serde::Serialize as _;
 use std::sync::LazyLock;
+use tokio_stream::{Stream, StreamExt as _, wrappers::ReceiverStream};
 use tonic::Code;
 
 static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
@@ -28,13 +32,34 @@ pub(in crate::api) async fn call(
             match method {
                 $(stringify!($name) => {
                     let request = decode::<messages::$request>(stringify!($request), body)?;
-                    Ok(to_json(stringify!($response), &api.$handler(&caller, request).await?))
+                    let text = (Role::$role == Role::Operate).then(|| to_json(stringify!($request), &request));
+                    let response = api.$handler(&caller, request).await;
+                    if let Some(text) = text {
+                        api.audit(&caller, method, &text, response.as_ref().err());
+                    }
+                    Ok(to_json(stringify!($response), &response?))
                 })*
                 _ => Err(Error::not_found(format!("there is no method {method:?}"))),
             }
         };
     }
     for_each_method!(dispatch)
+}
+
+/// The decisions from now on, each the JSON text of a response of `Tail` and a line feed.
+pub(in crate::api) fn tail(
+    api: &ControlApi,
+    headers: &HeaderMap,
+    peer: &str,
+    body: &[u8],
+) -> Result<impl Stream<Item = Vec<u8>> + Send + use<>, Error> {
+    api.admit(headers, peer, TAIL)?;
+    let responses = api.tail(decode("TailRequest", body)?)?;
+    Ok(ReceiverStream::new(responses).map(|response| {
+        let mut line = to_json("TailResponse", &response);
+        line.push(b'\n');
+        line
+    }))
 }
 
 fn descriptor(message: &str) -> MessageDescriptor {

@@ -2,21 +2,28 @@
 //!
 //! Both protocols pass [`ControlApi::admit`] first, then call the same handler with the same message.
 
+mod audit;
 mod caller;
 mod convert;
 mod counters;
 mod error;
 mod grpc;
 mod json;
+mod live;
+mod overlays;
 mod rules;
 mod status;
 
 pub use caller::ControlApi;
+pub(in crate::api) use error::Error;
 pub(in crate::api) use grpc::GrpcControl;
-pub(in crate::api) use json::call;
 pub(crate) use json::to_json;
+pub(in crate::api) use json::{call, tail};
 
 use crate::control::Role;
+
+/// The method whose response is a stream.
+pub(in crate::api) const TAIL: &str = "Tail";
 
 /// Expands `$macro` with every unary method: its name, its handler, its messages, the role that it needs.
 macro_rules! for_each_method {
@@ -29,6 +36,14 @@ macro_rules! for_each_method {
             ListCounters list_counters ListCountersRequest ListCountersResponse Read;
             Reset reset ResetRequest ResetResponse Operate;
             GiveBack give_back GiveBackRequest GiveBackResponse Operate;
+            TopKeys top_keys TopKeysRequest TopKeysResponse Read;
+            ListOverrides list_overrides ListOverridesRequest ListOverridesResponse Read;
+            SetOverride set_override SetOverrideRequest SetOverrideResponse Operate;
+            DeleteOverride delete_override DeleteOverrideRequest DeleteOverrideResponse Operate;
+            ListBlocks list_blocks ListBlocksRequest ListBlocksResponse Read;
+            SetBlock set_block SetBlockRequest SetBlockResponse Operate;
+            DeleteBlock delete_block DeleteBlockRequest DeleteBlockResponse Operate;
+            ListAudit list_audit ListAuditRequest ListAuditResponse Read;
         }
     };
 }
@@ -40,6 +55,7 @@ macro_rules! role_of {
         fn role_of(method: &str) -> Option<Role> {
             match method {
                 $(stringify!($name) => Some(Role::$role),)*
+                TAIL => Some(Role::Read),
                 _ => None,
             }
         }

@@ -11,10 +11,11 @@ use std::{
 use tonic::Status;
 
 /// The methods with calls that stay open.
-const METHODS: [&str; 3] = [
+const METHODS: [&str; 4] = [
     "/grpc.health.v1.Health/Watch",
     "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+    "/tidegate.v1.Control/Tail",
 ];
 
 /// Maximum numbers of calls that stay open. Each takes some 15 kB.

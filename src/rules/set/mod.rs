@@ -2,10 +2,11 @@
 
 use super::{
     Charge, DomainRules, KeyPrefix, LimitIdentity, LimitInfo, LimitName, LimitTable, Rule, RuleEntry,
-    RuleErrors, RuleLimit, Semantics, Source,
+    RuleErrors, RuleLimit, Semantics, Source, SourceId,
     error::Problems,
     grammar::{self, DeclaredDomain},
     limits::{LimitNumbers, Registered, Registrar, tag_of_override},
+    overlay::{DeclaredOverlay, Overlay},
     series::{SERIES_MAX_DEFAULT, UsedSeries},
     text_map::TextMap,
 };
@@ -73,7 +74,12 @@ impl RuleSet {
         let mut problems = Problems::default();
         let mut limits = Registrar::new(limits, options.series_max);
         let mut domains: BTreeMap<Arc<str>, DeclaredDomain> = BTreeMap::new();
+        let mut overlaid = DeclaredOverlay::default();
         for source in sources {
+            if let SourceId::Override(_) = source.id {
+                overlaid.read(source, &mut problems);
+                continue;
+            }
             let declared = grammar::domain(source, options, &mut limits, &mut problems);
             let Some(declared) = declared else { continue };
             match domains.entry(Arc::clone(&declared.name)) {
@@ -102,7 +108,10 @@ impl RuleSet {
         for (name, declared) in domains {
             let overrides =
                 Unit::ALL.map(|unit| override_template(&name, unit, options.semantics, &mut limits));
-            let rules = DomainRules::compile(declared, overrides, options.semantics, &mut problems);
+            let counting = (options.semantics, declared.is_shared);
+            let overlay = Overlay::compile(&name, counting, &overlaid, &mut limits);
+            let (semantics, problems) = (options.semantics, &mut problems);
+            let rules = DomainRules::compile(declared, overrides, overlay, semantics, problems);
             may_queue |= rules.may_queue();
             may_wait |= rules.may_wait();
             compiled.push((name.into(), rules));

@@ -16,8 +16,9 @@ pub(super) use level::{Level, Siblings};
 use super::{
     KeyPrefix, Rule, RuleLimit, Semantics,
     error::Problems,
-    explain::Explanation,
+    explain::{Explanation, Outcome},
     grammar::DeclaredDomain,
+    overlay::{Overlay, OverlayMatch},
     redaction::{Redaction, Redactions},
 };
 use crate::limit::{Entry, Override, Unit};
@@ -35,6 +36,8 @@ pub struct DomainRules {
     may_queue: bool,
     is_shared: bool,
     redactions: Redactions,
+    /// What applies to some descriptors in the place of these rules; none if nothing does.
+    overlay: Option<Box<Overlay>>,
 }
 
 /// The rule of a descriptor.
@@ -79,11 +82,25 @@ impl DomainRules {
     #[inline]
     pub fn find<'r>(&'r self, entries: &[Entry<'_>]) -> Option<Found<'r>> {
         let mut shared = SmallVec::new();
+        if let Some(rule) = self.overlaid(entries) {
+            return Some(Found { rule, shared });
+        }
         let rule = self.follow(entries, &mut shared)?;
         Some(Found { rule, shared })
     }
 
-    /// The same; adds the patterns of shared values to `shared`. The result fits a register.
+    /// The rule of an override or a block that matches the entries. It wins over a limit in the request too.
+    #[inline]
+    pub fn overlaid(&self, entries: &[Entry<'_>]) -> Option<&Rule> {
+        self.overlay.as_ref().and_then(|overlay| overlay.find(entries))
+    }
+
+    /// The override or the block that matches the entries.
+    pub fn overlay_match(&self, entries: &[Entry<'_>]) -> Option<OverlayMatch<'_>> {
+        self.overlay.as_ref().and_then(|overlay| overlay.explain(entries))
+    }
+
+    /// As [`DomainRules::find`] without overrides and blocks; adds the patterns of shared values to `shared`. The result fits a register.
     fn follow<'r>(&'r self, entries: &[Entry<'_>], shared: &mut SharedPatterns<'r>) -> Option<&'r Rule> {
         let (mut level, mut rule) = (&self.root, None);
         for (index, entry) in entries.iter().enumerate() {
@@ -98,7 +115,10 @@ impl DomainRules {
 
     /// Explains the matching of the entries, step by step.
     pub fn explain(&self, entries: &[Entry<'_>]) -> Explanation<'_> {
-        Explanation::new(&self.root, entries)
+        match self.overlaid(entries) {
+            Some(rule) => Explanation { steps: Vec::new(), outcome: Outcome::Reached(rule) },
+            None => Explanation::new(&self.root, entries),
+        }
     }
 
     /// Whether any rule replaces limits of others.
@@ -140,6 +160,7 @@ impl DomainRules {
     pub fn rules(&self) -> Vec<&Rule> {
         let mut rules = Vec::new();
         self.root.add_rules(&mut rules);
+        rules.extend(self.overlay.iter().flat_map(|overlay| overlay.rules()));
         rules.sort_by_key(|rule| &rule.origin);
         rules
     }
@@ -157,6 +178,7 @@ impl DomainRules {
     pub(super) fn compile(
         declared: DeclaredDomain,
         overrides: [RuleLimit; Unit::ALL.len()],
+        overlay: Option<Box<Overlay>>,
         semantics: Semantics,
         problems: &mut Problems,
     ) -> Self {
@@ -164,7 +186,8 @@ impl DomainRules {
         let root = Level::compile(declared.descriptors, semantics, problems);
         let (has_replaces, may_queue, is_shared) = (false, false, declared.is_shared);
         let name = declared.name;
-        let mut rules = Self { name, root, overrides, has_replaces, may_queue, is_shared, redactions };
+        let mut rules =
+            Self { name, root, overrides, has_replaces, may_queue, is_shared, redactions, overlay };
         rules.has_replaces = rules.rules().iter().any(|rule| !rule.replaces.is_empty());
         rules.may_queue = rules.rules().iter().any(|rule| rule.may_queue());
         rules

@@ -10,16 +10,16 @@ use sha2::{Digest, Sha256};
 use std::fmt;
 
 /// The version of the format. A change that a reader of the former version would misread raises it.
-pub(super) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 
 /// How values are redacted.
-pub(super) struct Values<'s> {
+pub(crate) struct Values<'s> {
     /// None before any rules are in force.
-    pub(super) rules: Option<&'s RuleSet>,
+    pub(crate) rules: Option<&'s RuleSet>,
     /// For keys without a declaration.
-    pub(super) default: Redaction,
+    pub(crate) default: Redaction,
     /// The secret of the hashes.
-    pub(super) salt: &'s [u8],
+    pub(crate) salt: &'s [u8],
 }
 
 #[derive(Serialize)]
@@ -153,7 +153,7 @@ impl<const N: usize> Serialize for Hex<N> {
 }
 
 /// Appends the line of a decision.
-pub(super) fn decision(record: &Record<'_>, values: &Values<'_>, out: &mut Vec<u8>) {
+pub(crate) fn decision(record: &Record<'_>, values: &Values<'_>, out: &mut Vec<u8>) {
     let domain = values.rules.and_then(|rules| rules.domain(record.domain));
     let redaction = |key: &str| domain.and_then(|domain| domain.redaction(key)).unwrap_or(values.default);
     let descriptor = |descriptor: &DescriptorRecord<'_>| -> (u64, bool) {
@@ -202,7 +202,7 @@ pub(super) fn decision(record: &Record<'_>, values: &Values<'_>, out: &mut Vec<u
 }
 
 /// Appends a line that states how many decisions before it are missing.
-pub(super) fn dropped(count: u64, now: u64, out: &mut Vec<u8>) {
+pub(crate) fn dropped(count: u64, now: u64, out: &mut Vec<u8>) {
     append(&DroppedLine { v: VERSION, time: Time(now), dropped: count }, out);
 }
 
@@ -218,6 +218,11 @@ fn entry<'r>(key: &'r str, value: &'r str, redaction: Redaction, salt: &[u8]) ->
         Redaction::Omit => (None, None),
     };
     Entry { key, value, value_hash }
+}
+
+/// The hash of a value in hexadecimal, as lines have it.
+pub(crate) fn value_hash(salt: &[u8], value: &str) -> String {
+    hash(salt, value).to_string()
 }
 
 /// The first 16 bytes of SHA-256 over the salt and the value.

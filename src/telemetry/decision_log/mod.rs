@@ -11,6 +11,12 @@ mod queue;
 mod record;
 mod sink;
 
+pub(crate) use line::value_hash;
+pub(crate) use queue::Queue as RecordQueue;
+pub(crate) use record::{
+    DescriptorRecord, Record, bytes_max as record_bytes_max, decode_all as decode_records,
+    encode as encode_record,
+};
 pub use sink::Rotation;
 
 use crate::{

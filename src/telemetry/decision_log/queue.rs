@@ -20,7 +20,7 @@ thread_local! {
 }
 
 /// Records of all threads.
-pub(super) struct Queue {
+pub(crate) struct Queue {
     lanes: Box<[Lane]>,
     /// Bytes in each of the two halves of a lane.
     half_bytes: usize,
@@ -36,7 +36,7 @@ struct Lane {
 
 /// The result of an append.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Appended {
+pub(crate) enum Appended {
     /// The lane has room for more.
     Stored,
     /// Half of the capacity is used now: the writer should take it.
@@ -47,12 +47,12 @@ pub(super) enum Appended {
 
 impl Queue {
     /// A queue whose lanes have this capacity.
-    pub(super) fn new(lane_bytes: usize) -> Self {
+    pub(crate) fn new(lane_bytes: usize) -> Self {
         Self { lanes: (0..LANES).map(|_| Lane::default()).collect(), half_bytes: (lane_bytes / 2).max(1) }
     }
 
     /// Appends a record of at most `bytes_max` bytes to this thread's lane.
-    pub(super) fn append(&self, bytes_max: usize, encode: impl FnOnce(&mut Vec<u8>)) -> Appended {
+    pub(crate) fn append(&self, bytes_max: usize, encode: impl FnOnce(&mut Vec<u8>)) -> Appended {
         let lane = &self.lanes[lane()];
         // Each half twice: the writer holds one at a time, and may pass from the first to the second in between.
         for half in lane.halves.iter().chain(&lane.halves) {
@@ -75,7 +75,7 @@ impl Queue {
     }
 
     /// Moves what was appended to `taken`, whose former buffers are reused for the lanes.
-    pub(super) fn take(&self, taken: &mut Vec<Vec<u8>>) {
+    pub(crate) fn take(&self, taken: &mut Vec<Vec<u8>>) {
         let mut free = std::mem::take(taken);
         for half in self.lanes.iter().flat_map(|lane| &lane.halves) {
             let mut next = Vec::new();
@@ -92,7 +92,7 @@ impl Queue {
     }
 
     /// Records dropped so far.
-    pub(super) fn dropped(&self) -> u64 {
+    pub(crate) fn dropped(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.dropped.load(Ordering::Relaxed)).sum()
     }
 }

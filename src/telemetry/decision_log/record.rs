@@ -14,47 +14,47 @@ const FIXED_BYTES: usize = 96;
 
 /// A decision.
 #[derive(PartialEq, Debug)]
-pub(super) struct Record<'b> {
+pub(crate) struct Record<'b> {
     /// Nanoseconds since the Unix epoch.
-    pub(super) received: u64,
+    pub(crate) received: u64,
     /// Nanoseconds from receipt to the response.
-    pub(super) latency: u64,
-    pub(super) code: Code,
+    pub(crate) latency: u64,
+    pub(crate) code: Code,
     /// The rate at which decisions like this one are logged.
-    pub(super) sample: f64,
-    pub(super) trace: Option<TraceContext>,
-    pub(super) peer: &'b str,
-    pub(super) domain: &'b str,
-    pub(super) descriptors: Vec<DescriptorRecord<'b>>,
+    pub(crate) sample: f64,
+    pub(crate) trace: Option<TraceContext>,
+    pub(crate) peer: &'b str,
+    pub(crate) domain: &'b str,
+    pub(crate) descriptors: Vec<DescriptorRecord<'b>>,
 }
 
 /// A descriptor with its status.
 #[derive(PartialEq, Debug)]
-pub(super) struct DescriptorRecord<'b> {
-    pub(super) entries: Vec<(&'b str, &'b str)>,
-    pub(super) hits: Hits,
+pub(crate) struct DescriptorRecord<'b> {
+    pub(crate) entries: Vec<(&'b str, &'b str)>,
+    pub(crate) hits: Hits,
     /// The limit that the request contains.
-    pub(super) own_limit: Option<(u32, Unit)>,
-    pub(super) code: Code,
-    pub(super) remaining: u32,
-    pub(super) reset: Option<Reset>,
-    pub(super) limit: Option<LimitRecord<'b>>,
+    pub(crate) own_limit: Option<(u32, Unit)>,
+    pub(crate) code: Code,
+    pub(crate) remaining: u32,
+    pub(crate) reset: Option<Reset>,
+    pub(crate) limit: Option<LimitRecord<'b>>,
 }
 
 /// The limit of a status.
 #[derive(PartialEq, Debug)]
-pub(super) struct LimitRecord<'b> {
+pub(crate) struct LimitRecord<'b> {
     /// Empty if it has none.
-    pub(super) name: &'b str,
-    pub(super) requests: u32,
+    pub(crate) name: &'b str,
+    pub(crate) requests: u32,
     /// Nanoseconds.
-    pub(super) window: u64,
+    pub(crate) window: u64,
     /// The path of the rule; empty for a limit of the request.
-    pub(super) rule: &'b str,
+    pub(crate) rule: &'b str,
 }
 
 /// An upper bound of the bytes that [`encode`] appends.
-pub(super) fn bytes_max(event: &Event<'_, '_, '_>) -> usize {
+pub(crate) fn bytes_max(event: &Event<'_, '_, '_>) -> usize {
     let of_descriptors: usize = event
         .request
         .descriptors()
@@ -76,7 +76,7 @@ pub(super) fn bytes_max(event: &Event<'_, '_, '_>) -> usize {
 }
 
 /// Appends the record of an event, preceded by its length.
-pub(super) fn encode(event: &Event<'_, '_, '_>, sample: f64, out: &mut Vec<u8>) {
+pub(crate) fn encode(event: &Event<'_, '_, '_>, sample: f64, out: &mut Vec<u8>) {
     let start = out.len();
     u32(0, out);
     u64(event.received.as_nanos(), out);
@@ -165,7 +165,7 @@ fn code(code: Code) -> u8 {
 }
 
 /// The records that [`encode`] appended to a buffer.
-pub(super) fn decode_all(bytes: &[u8]) -> impl Iterator<Item = Record<'_>> {
+pub(crate) fn decode_all(bytes: &[u8]) -> impl Iterator<Item = Record<'_>> {
     let mut rest = Reader(bytes);
     std::iter::from_fn(move || {
         let length = rest.u32()?;

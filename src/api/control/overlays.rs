@@ -1,0 +1,284 @@
+//! Overrides and blocks: listed, set and deleted.
+
+use super::{
+    caller::ControlApi,
+    convert::timestamp,
+    error::Error,
+    rules::{page_size, page_start},
+};
+use crate::{
+    api::pb::control as pb,
+    control::{Caller, OverlayError, Overlays, Stored},
+    limit::{Timestamp, Unit},
+    rules::{Block, BlockedValues, Network, OverrideAction, OverrideRule},
+};
+use std::time::Duration;
+use tonic::Code;
+
+const PAGE_MAX: usize = 1_000;
+const ID_BYTES_MAX: usize = 64;
+const REASON_BYTES_MAX: usize = 1_024;
+
+impl ControlApi {
+    pub(super) async fn list_overrides(
+        &self,
+        _: &Caller,
+        _: pb::ListOverridesRequest,
+    ) -> Result<pb::ListOverridesResponse, Error> {
+        let overrides = self.control.overlays().overrides.into_values().map(override_to_message).collect();
+        Ok(pb::ListOverridesResponse { overrides })
+    }
+
+    pub(super) async fn set_override(
+        &self,
+        caller: &Caller,
+        message: pb::SetOverrideRequest,
+    ) -> Result<pb::SetOverrideResponse, Error> {
+        let Some(of) = message.r#override else { return Err(Error::invalid("override", "is missing")) };
+        let action = action(&of)?;
+        let id = id("override.id", of.id, "o")?;
+        self.check_domain("override.domain", &of.domain)?;
+        if of.entries.is_empty() {
+            return Err(Error::invalid("override.entries", "is empty; send at least one entry"));
+        }
+        for (index, entry) in of.entries.iter().enumerate() {
+            self.check_key(&format!("override.entries[{index}].key"), &entry.key)?;
+            self.check_text(&format!("override.entries[{index}].value"), &entry.value)?;
+        }
+        let entries = of.entries.into_iter().map(|entry| (entry.key, entry.value)).collect();
+        let declared = OverrideRule { id: id.clone(), domain: of.domain, entries, action };
+        let expires = self.expires("override.expires", of.expires, message.expires_in)?;
+        let stored = self.stored(caller, declared, expires, ("override.reason", of.reason))?;
+        let response = override_to_message(stored.clone());
+        self.change(move |overlays| _ = overlays.overrides.insert(id, stored)).await?;
+        Ok(pb::SetOverrideResponse { r#override: Some(response) })
+    }
+
+    pub(super) async fn delete_override(
+        &self,
+        _: &Caller,
+        message: pb::DeleteOverrideRequest,
+    ) -> Result<pb::DeleteOverrideResponse, Error> {
+        let id = message.id.clone();
+        match self.change(move |overlays| overlays.overrides.remove(&id).is_some()).await? {
+            true => Ok(pb::DeleteOverrideResponse {}),
+            false => Err(Error::not_found(format!("there is no override {:?}", message.id))),
+        }
+    }
+
+    pub(super) async fn list_blocks(
+        &self,
+        _: &Caller,
+        message: pb::ListBlocksRequest,
+    ) -> Result<pb::ListBlocksResponse, Error> {
+        let start = page_start(&message.page_token)?;
+        let blocks = self.control.overlays().blocks;
+        let end = start.saturating_add(page_size(message.page_size, PAGE_MAX)).min(blocks.len());
+        let total = blocks.len();
+        let page = blocks.into_values().take(end).skip(start);
+        Ok(pb::ListBlocksResponse {
+            blocks: page.map(block_to_message).collect(),
+            next_page_token: if end < total { end.to_string() } else { String::new() },
+            total: total as u32,
+        })
+    }
+
+    pub(super) async fn set_block(
+        &self,
+        caller: &Caller,
+        message: pb::SetBlockRequest,
+    ) -> Result<pb::SetBlockResponse, Error> {
+        let Some(of) = message.block else { return Err(Error::invalid("block", "is missing")) };
+        let id = id("block.id", of.id, "b")?;
+        if !of.domain.is_empty() {
+            self.check_domain("block.domain", &of.domain)?;
+        }
+        self.check_key("block.key", &of.key)?;
+        self.check_text("block.value", &of.value)?;
+        let values = match (of.value, of.cidr) {
+            (value, cidr) if value.is_empty() == cidr.is_empty() => {
+                return Err(Error::invalid("block.value", "give either a value or a cidr"));
+            }
+            (value, cidr) if cidr.is_empty() => BlockedValues::Value(value),
+            (_, cidr) => {
+                let network = cidr.parse::<Network>();
+                network.map_err(|error| Error::invalid("block.cidr", error.to_string()))?;
+                BlockedValues::Cidr(cidr)
+            }
+        };
+        let domain = Some(of.domain).filter(|domain| !domain.is_empty());
+        let declared = Block { id: id.clone(), domain, key: of.key, values };
+        let expires = self.expires("block.expires", of.expires, message.expires_in)?;
+        let stored = self.stored(caller, declared, expires, ("block.reason", of.reason))?;
+        let response = block_to_message(stored.clone());
+        self.change(move |overlays| _ = overlays.blocks.insert(id, stored)).await?;
+        Ok(pb::SetBlockResponse { block: Some(response) })
+    }
+
+    pub(super) async fn delete_block(
+        &self,
+        _: &Caller,
+        message: pb::DeleteBlockRequest,
+    ) -> Result<pb::DeleteBlockResponse, Error> {
+        let id = message.id.clone();
+        match self.change(move |overlays| overlays.blocks.remove(&id).is_some()).await? {
+            true => Ok(pb::DeleteBlockResponse {}),
+            false => Err(Error::not_found(format!("there is no block {:?}", message.id))),
+        }
+    }
+
+    async fn change<T: Send + 'static>(
+        &self,
+        change: impl FnOnce(&mut Overlays) -> T + Send + 'static,
+    ) -> Result<T, Error> {
+        let control = self.control.clone();
+        // On a thread of its own: building the rules takes longer than other calls should wait.
+        let changed = tokio::task::spawn_blocking(move || control.change_overlays(change)).await;
+        let changed = changed.map_err(|_| Error::new(Code::Internal, "the change failed"))?;
+        changed.map_err(|error| match &error {
+            OverlayError::Starting => Error::starting(),
+            OverlayError::TooMany => Error::new(Code::ResourceExhausted, error.to_string()),
+            OverlayError::Rules(_) => Error::new(Code::FailedPrecondition, error.to_string()),
+            OverlayError::File { .. } => Error::new(Code::Internal, error.to_string()),
+        })
+    }
+
+    fn stored<T>(
+        &self,
+        caller: &Caller,
+        declared: T,
+        expires_ns: Option<u64>,
+        (field, reason): (&str, String),
+    ) -> Result<Stored<T>, Error> {
+        if reason.len() > REASON_BYTES_MAX {
+            return Err(Error::invalid(field, format!("is longer than {REASON_BYTES_MAX} bytes")));
+        }
+        let (actor, created_ns) = (caller.actor.clone(), self.control.now().as_nanos());
+        Ok(Stored { declared, expires_ns, reason, actor, created_ns })
+    }
+
+    fn check_domain(&self, field: &str, domain: &str) -> Result<(), Error> {
+        let limiter = self.control.limiter().ok_or_else(Error::starting)?;
+        if domain.is_empty() {
+            return Err(Error::invalid(field, "is empty; name the domain of a loaded rule set"));
+        }
+        match limiter.rules().domain(domain) {
+            Some(_) => Ok(()),
+            None => Err(Error::not_found(format!("no rules for the domain {domain:?}"))),
+        }
+    }
+
+    fn check_key(&self, field: &str, key: &str) -> Result<(), Error> {
+        match key {
+            "" => Err(Error::invalid(field, "is empty; every entry needs a key")),
+            key => self.check_text(field, key),
+        }
+    }
+
+    fn check_text(&self, field: &str, text: &str) -> Result<(), Error> {
+        let max = self.control.service().request_limits().text_bytes_max;
+        match text.len() <= max {
+            true => Ok(()),
+            false => Err(Error::invalid(field, format!("is longer than {max} bytes"))),
+        }
+    }
+
+    /// The time in nanoseconds at which something expires; none for never.
+    fn expires(
+        &self,
+        field: &str,
+        at: Option<prost_types::Timestamp>,
+        after: Option<prost_types::Duration>,
+    ) -> Result<Option<u64>, Error> {
+        let now = self.control.now();
+        let expires = match (at, after) {
+            (None, None) => return Ok(None),
+            (Some(_), Some(_)) => {
+                return Err(Error::invalid("expires_in", format!("is given beside {field}")));
+            }
+            (Some(at), None) => {
+                let nanos = i128::from(at.seconds) * 1_000_000_000 + i128::from(at.nanos);
+                u64::try_from(nanos).map_err(|_| Error::invalid(field, "is not a time from 1970 to 2554"))?
+            }
+            (None, Some(after)) => {
+                let after = Duration::try_from(after);
+                let after = after.map_err(|_| Error::invalid("expires_in", "is negative"))?;
+                now.saturating_add(after).as_nanos()
+            }
+        };
+        if expires <= now.as_nanos() {
+            return Err(Error::invalid(field, "is not in the future"));
+        }
+        Ok(Some(expires))
+    }
+}
+
+/// The id that was given, or a new one.
+fn id(field: &str, given: String, prefix: &str) -> Result<String, Error> {
+    if given.is_empty() {
+        let random = getrandom::u64();
+        let random = random.map_err(|error| Error::new(Code::Internal, format!("no random id: {error}")))?;
+        return Ok(format!("{prefix}-{:08x}", random >> 32));
+    }
+    let is_of_id = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    match given.len() <= ID_BYTES_MAX && given.chars().all(is_of_id) {
+        true => Ok(given),
+        false => Err(Error::invalid(field, "is not 1 to 64 of A-Z a-z 0-9 . _ -")),
+    }
+}
+
+fn action(of: &pb::Override) -> Result<OverrideAction, Error> {
+    match (&of.limit, of.unlimited, of.denied) {
+        (Some(limit), false, false) => {
+            let unit = Unit::from_name(&limit.unit).ok_or_else(|| {
+                let message = "is no unit; write second, minute, hour, day, week, month or year";
+                Error::invalid("override.limit.unit", message)
+            })?;
+            Ok(OverrideAction::Limit { requests: limit.requests, unit })
+        }
+        (None, true, false) => Ok(OverrideAction::Unlimited),
+        (None, false, true) => Ok(OverrideAction::Denied),
+        _ => Err(Error::invalid("override", "give exactly one of limit, unlimited and denied")),
+    }
+}
+
+fn override_to_message(stored: Stored<OverrideRule>) -> pb::Override {
+    let Stored { declared, expires_ns, reason, actor, created_ns } = stored;
+    let limit = match declared.action {
+        OverrideAction::Limit { requests, unit } => {
+            Some(pb::OverrideLimit { requests, unit: unit.name().to_owned() })
+        }
+        OverrideAction::Unlimited | OverrideAction::Denied => None,
+    };
+    pb::Override {
+        id: declared.id,
+        domain: declared.domain,
+        entries: declared.entries.into_iter().map(|(key, value)| pb::Entry { key, value }).collect(),
+        limit,
+        unlimited: declared.action == OverrideAction::Unlimited,
+        denied: declared.action == OverrideAction::Denied,
+        expires: expires_ns.map(|nanos| timestamp(Timestamp::from_nanos(nanos))),
+        reason,
+        actor,
+        created: Some(timestamp(Timestamp::from_nanos(created_ns))),
+    }
+}
+
+fn block_to_message(stored: Stored<Block>) -> pb::Block {
+    let Stored { declared, expires_ns, reason, actor, created_ns } = stored;
+    let (value, cidr) = match declared.values {
+        BlockedValues::Value(value) => (value, String::new()),
+        BlockedValues::Cidr(cidr) => (String::new(), cidr),
+    };
+    pb::Block {
+        id: declared.id,
+        domain: declared.domain.unwrap_or_default(),
+        key: declared.key,
+        value,
+        cidr,
+        expires: expires_ns.map(|nanos| timestamp(Timestamp::from_nanos(nanos))),
+        reason,
+        actor,
+        created: Some(timestamp(Timestamp::from_nanos(created_ns))),
+    }
+}

@@ -1,0 +1,40 @@
+//! `tidegate audit`: verifies audit logs of the control API.
+
+use super::{Failure, table};
+use crate::control::{ChainEnd, verify_audit};
+use clap::{Args, Subcommand};
+use std::{fs::File, io::BufReader, path::PathBuf, process::ExitCode};
+
+/// Verifies audit logs of the control API.
+#[derive(Args)]
+pub(super) struct Audit {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Verify the chain of hashes of an audit log.
+    ///
+    /// Exit code 0: no line was changed, removed or inserted. 1: the first line that breaks the chain is printed. Lines cut off at
+    /// the end are not detected: compare the number and the hash of the last line with those that were noted elsewhere.
+    Verify {
+        /// The audit log.
+        file: PathBuf,
+    },
+}
+
+impl Audit {
+    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+        let Command::Verify { file } = self.command;
+        let failed = |error| Failure(format!("{}: {error}", file.display()));
+        let lines = BufReader::new(File::open(&file).map_err(failed)?);
+        match verify_audit(lines, |_| {}).map_err(failed)? {
+            Ok(ChainEnd { number, hash }) => {
+                table::print_line(format!("{}: {number} lines, last hash {hash}", file.display()));
+                Ok(ExitCode::SUCCESS)
+            }
+            Err(broken) => Err(Failure(format!("{}: {broken}", file.display()))),
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Overrides and blocks that operators set: kept on disk, handed to the owner of the rules, and dropped when they expire.
+
+use super::Control;
+use crate::{
+    config::{Config, Feed, load},
+    limit::Timestamp,
+    rules::{Block, OverrideRule, RuleErrors, Source},
+};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// The most overrides, and the most blocks.
+pub const OVERLAYS_MAX: usize = 10_000;
+
+/// The name of the document that declares the blocks.
+const BLOCKS: &str = "blocks";
+
+/// What an operator set, and the circumstances.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Stored<T> {
+    /// The override or the block.
+    pub declared: T,
+    /// Nanoseconds since the Unix epoch; none: until it is deleted.
+    pub expires_ns: Option<u64>,
+    /// The reason that the operator gave.
+    pub reason: String,
+    /// Who set it.
+    pub actor: String,
+    /// Nanoseconds since the Unix epoch.
+    pub created_ns: u64,
+}
+
+/// Everything that operators set, by id.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Overlays {
+    /// The overrides.
+    pub overrides: BTreeMap<String, Stored<OverrideRule>>,
+    /// The blocks.
+    pub blocks: BTreeMap<String, Stored<Block>>,
+}
+
+/// The state, and the file that it is kept in.
+#[derive(Default)]
+pub struct OverlayStore {
+    pub(super) file: Option<PathBuf>,
+    pub(super) current: Overlays,
+}
+
+/// Overrides or blocks cannot be changed.
+#[derive(Debug, thiserror::Error)]
+pub enum OverlayError {
+    /// The server has no rules yet.
+    #[error("starting: the counters are being restored; retry shortly")]
+    Starting,
+    /// There are too many.
+    #[error("there are {OVERLAYS_MAX} already; delete some")]
+    TooMany,
+    /// The rules cannot be built.
+    #[error("{0}")]
+    Rules(Arc<RuleErrors>),
+    /// They cannot be kept on disk: nothing was changed.
+    #[error("cannot be kept: {}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's error.
+        source: io::Error,
+    },
+}
+
+impl Overlays {
+    /// Drops what has expired; returns the ids.
+    pub fn expire(&mut self, now: Timestamp) -> Vec<String> {
+        let is_over = |expires: Option<u64>| expires.is_some_and(|expires| expires <= now.as_nanos());
+        let mut expired = Vec::new();
+        self.overrides.retain(|id, stored| keep(!is_over(stored.expires_ns), id, &mut expired));
+        self.blocks.retain(|id, stored| keep(!is_over(stored.expires_ns), id, &mut expired));
+        expired
+    }
+
+    fn sources(&self) -> Vec<Source> {
+        let overrides = self.overrides.values().map(|stored| Source::of_override(stored.declared.clone()));
+        let blocks: Vec<Block> = self.blocks.values().map(|stored| stored.declared.clone()).collect();
+        let blocks = (!blocks.is_empty()).then(|| Source::of_blocks(BLOCKS, blocks));
+        overrides.chain(blocks).collect()
+    }
+
+    /// Reads a file; no file has none.
+    fn read(path: &Path) -> io::Result<Self> {
+        match fs::read(path) {
+            Ok(text) => Ok(serde_json::from_slice(&text)?),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Replaces a file as a whole.
+    fn write(&self, path: &Path) -> io::Result<()> {
+        let next = path.with_extension("next");
+        let mut file = fs::File::create(&next)?;
+        file.write_all(&serde_json::to_vec_pretty(self)?)?;
+        file.sync_all()?;
+        fs::rename(&next, path)
+    }
+}
+
+fn keep(keep: bool, id: &str, dropped: &mut Vec<String>) -> bool {
+    if !keep {
+        dropped.push(id.to_owned());
+    }
+    keep
+}
+
+impl Control {
+    /// Reads the overrides and blocks that were kept, and puts those in force that have not expired. To be called once,
+    /// after the first rules.
+    pub fn restore_overlays(&self) {
+        let Some(config) = self.config() else { return };
+        let mut store = self.overlays.lock();
+        if let Some(path) = &store.file {
+            match Overlays::read(path) {
+                Ok(kept) => store.current = kept,
+                Err(error) => {
+                    tracing::error!(%error, path = %path.display(), "overrides and blocks cannot be read; there are none");
+                }
+            }
+        }
+        store.current.expire(self.now());
+        if store.current != Overlays::default() {
+            // Errors are logged there.
+            let _ = self.put_in_force(config, &store.current);
+        }
+        self.is_restored.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// What is in force.
+    pub fn overlays(&self) -> Overlays {
+        self.overlays.lock().current.clone()
+    }
+
+    /// Changes what is in force; all or nothing. Building the rules takes time: not to be called where others wait.
+    pub fn change_overlays<T>(&self, change: impl FnOnce(&mut Overlays) -> T) -> Result<T, OverlayError> {
+        let config = self.config().filter(|_| self.is_restored.load(std::sync::atomic::Ordering::Relaxed));
+        let config = config.ok_or(OverlayError::Starting)?;
+        let mut store = self.overlays.lock();
+        let mut next = store.current.clone();
+        let changed = change(&mut next);
+        if next.overrides.len() > OVERLAYS_MAX || next.blocks.len() > OVERLAYS_MAX {
+            return Err(OverlayError::TooMany);
+        }
+        if next == store.current {
+            return Ok(changed);
+        }
+        // On disk first: what is in force survives a restart.
+        let written =
+            store.file.as_ref().map(|path| next.write(path).map_err(|source| (path.clone(), source)));
+        if let Some(Err((path, source))) = written {
+            return Err(OverlayError::File { path, source });
+        }
+        if let Err(errors) = self.put_in_force(config, &next) {
+            if let Some(path) = &store.file {
+                let _ = store.current.write(path);
+            }
+            return Err(OverlayError::Rules(errors));
+        }
+        store.current = next;
+        Ok(changed)
+    }
+
+    /// Drops what has expired; returns the ids.
+    pub(super) fn expire_overlays(&self) -> Vec<String> {
+        let now = self.now();
+        let is_due = !self.overlays.lock().current.clone().expire(now).is_empty();
+        if !is_due {
+            return Vec::new();
+        }
+        self.change_overlays(|overlays| overlays.expire(now)).unwrap_or_default()
+    }
+
+    fn put_in_force(&self, config: &Config, overlays: &Overlays) -> Result<(), Arc<RuleErrors>> {
+        load(config, Feed::Overrides, || Ok(overlays.sources()), &*self.clock, false)
+    }
+}

@@ -1,0 +1,41 @@
+//! Values of requests as operators see them: redacted as the rules declare (`log: plain | hash | omit`).
+
+use crate::{
+    rules::{DomainRules, Redaction},
+    telemetry::value_hash,
+};
+
+/// How values are redacted.
+pub struct Values {
+    /// The secret of the hashes.
+    salt: Vec<u8>,
+}
+
+/// An entry as operators see it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ShownEntry {
+    /// The key.
+    pub key: String,
+    /// The value, or `hash:` and its hash; none if it is omitted.
+    pub value: Option<String>,
+    /// Whether the value is not the one that was sent.
+    pub is_redacted: bool,
+}
+
+impl Values {
+    /// Redacts under this secret.
+    pub fn new(salt: Vec<u8>) -> Self {
+        Self { salt }
+    }
+
+    /// The entry of a request to this domain.
+    pub fn show(&self, domain: Option<&DomainRules>, key: &str, value: &str) -> ShownEntry {
+        let redaction = domain.and_then(|domain| domain.redaction(key)).unwrap_or_default();
+        let value = match redaction {
+            Redaction::Plain => Some(value.to_owned()),
+            Redaction::Hash => Some(format!("hash:{}", value_hash(&self.salt, value))),
+            Redaction::Omit => None,
+        };
+        ShownEntry { key: key.to_owned(), value, is_redacted: redaction != Redaction::Plain }
+    }
+}

@@ -1,0 +1,59 @@
+//! The background thread of the control API.
+
+use super::Control;
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+/// Time between two rounds.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// The same while anyone watches decisions.
+const WATCHED_INTERVAL: Duration = Duration::from_millis(50);
+/// Added to the nice value of the thread: where cores are scarce, decisions have them first.
+const NICE: i32 = 10;
+
+/// The running thread.
+pub struct ControlTask {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl ControlTask {
+    /// Starts the thread.
+    pub fn start(control: &Arc<Control>) -> io::Result<Self> {
+        let stop = Arc::<AtomicBool>::default();
+        let (of_thread, stopped) = (Arc::clone(control), Arc::clone(&stop));
+        let run = move || {
+            // On Linux a priority belongs to a thread. Without it, this work competes with decisions.
+            let _ = rustix::process::setpriority_process(None, NICE);
+            let control = of_thread;
+            let (mut taken, mut collected) = (Vec::new(), Instant::now());
+            while !stopped.load(Ordering::Relaxed) {
+                let is_watched = control.live().tail.is_watched();
+                thread::park_timeout(if is_watched { WATCHED_INTERVAL } else { INTERVAL });
+                control.pass_on(&mut taken);
+                if collected.elapsed() >= INTERVAL {
+                    collected = Instant::now();
+                    control.each_second();
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("control".into()).spawn(run)?;
+        let _ = control.task.set(thread.thread().clone());
+        Ok(Self { stop, thread })
+    }
+
+    /// Ends the thread.
+    pub fn stop(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.thread().unpark();
+        // A panic was reported where it occurred.
+        let _ = self.thread.join();
+    }
+}

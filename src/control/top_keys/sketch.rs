@@ -1,0 +1,268 @@
+//! The keys with most hits of a stream, in bounded memory: the Space-Saving algorithm (Metwally, Agrawal, El Abbadi, 2005).
+//! Pure: no clock, no randomness.
+//!
+//! What always holds, with `total` hits added to a sketch of `capacity` keys:
+//!
+//! - A key that is kept has at most `hits` hits, and at least `hits - error`.
+//! - A key that is not kept has at most `absent_max` hits.
+//! - `error` and `absent_max` are at most `total / capacity`, and of merged sketches at most the sum of theirs before keys were
+//!   dropped.
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use std::hash::Hash;
+
+/// Hits of one key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Estimate {
+    /// Upper bound of its hits.
+    pub hits: u64,
+    /// Hits that may be those of other keys.
+    pub error: u64,
+}
+
+/// Counts the hits of keys.
+#[derive(Debug)]
+pub struct Sketch<K> {
+    capacity: usize,
+    /// The position in `heap` of each key.
+    positions: HashMap<K, usize, FixedState>,
+    /// A heap: no key has more hits than those at `2 * position + 1` and `2 * position + 2`.
+    heap: Vec<(K, Estimate)>,
+    total: u64,
+}
+
+/// The keys of one or more sketches.
+#[derive(Clone, Debug)]
+pub struct Summary<K> {
+    /// Kept keys, in no order.
+    pub keys: HashMap<K, Estimate, FixedState>,
+    /// Upper bound of the hits of each other key.
+    pub absent_max: u64,
+    /// Hits of all keys.
+    pub total: u64,
+}
+
+impl<K: Hash + Eq + Clone> Sketch<K> {
+    /// An empty sketch. It takes memory as keys are added.
+    pub fn new(capacity: usize) -> Self {
+        Self { capacity, positions: HashMap::default(), heap: Vec::new(), total: 0 }
+    }
+
+    /// Adds hits of a key; `key` makes it where it is not kept yet.
+    pub fn add<Q: Hash + hashbrown::Equivalent<K> + ?Sized>(
+        &mut self,
+        borrowed: &Q,
+        hits: u64,
+        key: impl FnOnce() -> K,
+    ) {
+        self.total = self.total.saturating_add(hits);
+        if let Some(&position) = self.positions.get(borrowed) {
+            let estimate = &mut self.heap[position].1;
+            estimate.hits = estimate.hits.saturating_add(hits);
+            self.sink(position);
+            return;
+        }
+        let key = key();
+        if self.heap.len() < self.capacity {
+            self.positions.insert(key.clone(), self.heap.len());
+            self.heap.push((key, Estimate { hits, error: 0 }));
+            self.rise(self.heap.len() - 1);
+            return;
+        }
+        let Some((least, estimate)) = self.heap.first_mut() else { return };
+        self.positions.remove(least);
+        self.positions.insert(key.clone(), 0);
+        *least = key;
+        *estimate = Estimate { hits: estimate.hits.saturating_add(hits), error: estimate.hits };
+        self.sink(0);
+    }
+
+    /// What was added, and an empty sketch in its place.
+    pub fn take(&mut self) -> Summary<K> {
+        let absent_max = match self.heap.first() {
+            Some((_, least)) if self.heap.len() == self.capacity => least.hits,
+            _ => 0,
+        };
+        self.positions.clear();
+        let keys = self.heap.drain(..).collect();
+        Summary { keys, absent_max, total: std::mem::take(&mut self.total) }
+    }
+
+    fn rise(&mut self, mut position: usize) {
+        while position > 0 {
+            let above = (position - 1) / 2;
+            if self.heap[above].1.hits <= self.heap[position].1.hits {
+                return;
+            }
+            self.swap(position, above);
+            position = above;
+        }
+    }
+
+    fn sink(&mut self, mut position: usize) {
+        loop {
+            let children = [2 * position + 1, 2 * position + 2];
+            let below = children.into_iter().filter(|child| *child < self.heap.len());
+            let Some(least) = below.min_by_key(|child| self.heap[*child].1.hits) else { return };
+            if self.heap[position].1.hits <= self.heap[least].1.hits {
+                return;
+            }
+            self.swap(position, least);
+            position = least;
+        }
+    }
+
+    fn swap(&mut self, one: usize, other: usize) {
+        self.heap.swap(one, other);
+        for position in [one, other] {
+            if let Some(known) = self.positions.get_mut(&self.heap[position].0) {
+                *known = position;
+            }
+        }
+    }
+}
+
+impl<K> Default for Summary<K> {
+    fn default() -> Self {
+        Self { keys: HashMap::default(), absent_max: 0, total: 0 }
+    }
+}
+
+impl<K: Hash + Eq + Clone> Summary<K> {
+    /// The keys of both. A key that one of them does not keep may have had as many hits there as its bound.
+    pub fn merge(&mut self, other: &Self) {
+        let unknown = |bound: u64| Estimate { hits: bound, error: bound };
+        for (key, theirs) in &other.keys {
+            let ours = self.keys.entry(key.clone()).or_insert(unknown(self.absent_max));
+            *ours = Estimate {
+                hits: ours.hits.saturating_add(theirs.hits),
+                error: ours.error.saturating_add(theirs.error),
+            };
+        }
+        for (key, ours) in &mut self.keys {
+            if !other.keys.contains_key(key) {
+                ours.hits = ours.hits.saturating_add(other.absent_max);
+                ours.error = ours.error.saturating_add(other.absent_max);
+            }
+        }
+        self.absent_max = self.absent_max.saturating_add(other.absent_max);
+        self.total = self.total.saturating_add(other.total);
+    }
+
+    /// Drops the keys with fewest hits beyond `capacity`.
+    pub fn truncate(&mut self, capacity: usize) {
+        if self.keys.len() <= capacity {
+            return;
+        }
+        let mut hits: Vec<u64> = self.keys.values().map(|estimate| estimate.hits).collect();
+        hits.sort_unstable_by(|one, other| other.cmp(one));
+        let dropped_max = hits[capacity];
+        // Of keys with equally many hits, some may be dropped, so that the bound holds.
+        let mut equal = hits[..capacity].iter().filter(|hits| **hits == dropped_max).count();
+        self.keys.retain(|_, estimate| {
+            let is_equal = estimate.hits == dropped_max;
+            let keep = estimate.hits > dropped_max || (is_equal && equal > 0);
+            equal -= usize::from(is_equal && keep);
+            keep
+        });
+        self.absent_max = self.absent_max.max(dropped_max);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap as Exact;
+
+    /// Zipf with exponent 1 over so many keys, from uniform numbers.
+    fn zipf(keys: u64, uniform: &[f64]) -> Vec<u64> {
+        let weights: Vec<f64> = (1..=keys).map(|rank| 1.0 / rank as f64).collect();
+        let sum: f64 = weights.iter().sum();
+        let mut cumulative = Vec::new();
+        let mut total = 0.0;
+        for weight in weights {
+            total += weight / sum;
+            cumulative.push(total);
+        }
+        let key = |number: &f64| cumulative.partition_point(|bound| bound < number) as u64;
+        uniform.iter().map(key).collect()
+    }
+
+    fn check(summary: &Summary<u64>, exact: &Exact<u64, u64>, bound: u64) {
+        assert_eq!(summary.total, exact.values().sum::<u64>());
+        assert!(summary.absent_max <= bound, "{} > {bound}", summary.absent_max);
+        for (key, hits) in exact {
+            match summary.keys.get(key) {
+                Some(Estimate { hits: most, error }) => {
+                    assert!(most - error <= *hits && *hits <= *most, "{key}: {hits} of {most} - {error}");
+                    assert!(*error <= bound, "{key}: {error} > {bound}");
+                }
+                None => assert!(*hits <= summary.absent_max, "{key}: {hits}"),
+            }
+        }
+    }
+
+    fn sketch_of(stream: &[u64], capacity: usize, exact: &mut Exact<u64, u64>) -> Summary<u64> {
+        let mut sketch = Sketch::new(capacity);
+        for (index, key) in stream.iter().enumerate() {
+            let hits = 1 + index as u64 % 3;
+            sketch.add(key, hits, || *key);
+            *exact.entry(*key).or_default() += hits;
+        }
+        sketch.take()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+        #[test]
+        fn estimates_are_within_the_bound_of_exact_counts_on_zipf_traffic(
+            uniform in prop::collection::vec(0.0..1.0, 1..4_000),
+            keys in 1..2_000u64,
+            capacity in 1..128usize,
+            sketches in 1..5usize,
+        ) {
+            let stream = zipf(keys, &uniform);
+            let (mut exact, mut merged, mut bound) = (Exact::new(), Summary::default(), 0);
+            for part in stream.chunks(stream.len().div_ceil(sketches)) {
+                let (mut exact_of_part, of_part) = (Exact::new(), capacity as u64);
+                let summary = sketch_of(part, capacity, &mut exact_of_part);
+                check(&summary, &exact_of_part, summary.total / of_part);
+                bound += summary.total / of_part;
+                for (key, hits) in exact_of_part {
+                    *exact.entry(key).or_default() += hits;
+                }
+                merged.merge(&summary);
+            }
+            check(&merged, &exact, bound);
+            merged.truncate(capacity);
+            prop_assert!(merged.keys.len() <= capacity);
+            check(&merged, &exact, u64::MAX);
+        }
+    }
+
+    /// Of 4 × 40,000 hits on 20,000 keys by Zipf's law, the 20 most frequent keys are found by four sketches of 1,024 keys.
+    #[test]
+    fn the_most_frequent_keys_are_found() {
+        let mut state = 1u64;
+        let mut uniform = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 11) as f64 / (1u64 << 53) as f64
+        };
+        let (mut exact, mut merged) = (Exact::new(), Summary::default());
+        for _ in 0..4 {
+            let stream = zipf(20_000, &(0..40_000).map(|_| uniform()).collect::<Vec<_>>());
+            merged.merge(&sketch_of(&stream, 1_024, &mut exact));
+        }
+        check(&merged, &exact, merged.total / 1_024);
+        let top = |hits: Vec<(u64, u64)>| {
+            let mut hits = hits;
+            hits.sort_unstable_by_key(|(key, hits)| (std::cmp::Reverse(*hits), *key));
+            hits.truncate(20);
+            hits.into_iter().map(|(key, _)| key).collect::<std::collections::BTreeSet<_>>()
+        };
+        let found = top(merged.keys.iter().map(|(key, estimate)| (*key, estimate.hits)).collect());
+        assert_eq!(found, top(exact.into_iter().collect()));
+    }
+}

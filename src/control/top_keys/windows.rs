@@ -1,0 +1,164 @@
+//! Summaries of the last minute and the last hour. Pure: the time is an argument.
+//!
+//! A window consists of slots; the last one is not full yet. A report is over the slots that begin within the window, so it
+//! covers up to one slot more.
+
+use super::{
+    ByOutcome, KeyOutcome,
+    key::SketchKey,
+    sketch::{Estimate, Summary},
+};
+use crate::limit::Timestamp;
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+/// Keys of a full slot, for each outcome.
+const SLOT_KEYS: usize = 128;
+/// Keys of the slots that are not full.
+const OPEN_SLOT_KEYS: usize = 512;
+const MINUTE_SLOT: Duration = Duration::from_secs(10);
+const MINUTE_SLOTS: usize = 6;
+const HOUR_SLOT: Duration = Duration::from_secs(300);
+const HOUR_SLOTS: usize = 12;
+
+/// The most keys that all slots keep.
+#[cfg(test)]
+pub(super) const KEYS_MAX: usize = 2 * (2 * OPEN_SLOT_KEYS + (MINUTE_SLOTS + HOUR_SLOTS) * SLOT_KEYS);
+
+/// A time that keys are reported for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Window {
+    /// The last minute.
+    Minute,
+    /// The last hour.
+    Hour,
+}
+
+/// The keys of a window.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Those with most hits first.
+    pub keys: Vec<(Arc<SketchKey>, Estimate)>,
+    /// Upper bound of the hits of each other key.
+    pub absent_max: u64,
+    /// Hits of all keys.
+    pub total: u64,
+    /// The time that it covers.
+    pub covers: Duration,
+}
+
+type Summaries = ByOutcome<Summary<Arc<SketchKey>>>;
+
+/// The slots of both windows.
+pub(super) struct Windows {
+    minute: Slots,
+    hour: Slots,
+}
+
+struct Slots {
+    length: Duration,
+    count: usize,
+    /// The start of each slot, the newest last.
+    full: VecDeque<(Timestamp, Summaries)>,
+    open: Option<(Timestamp, Summaries)>,
+}
+
+impl Default for Windows {
+    fn default() -> Self {
+        let slots = |length, count| Slots { length, count, full: VecDeque::new(), open: None };
+        Self { minute: slots(MINUTE_SLOT, MINUTE_SLOTS), hour: slots(HOUR_SLOT, HOUR_SLOTS) }
+    }
+}
+
+impl Windows {
+    /// Adds hits.
+    pub(super) fn add(&mut self, hits: &Summaries, now: Timestamp) {
+        self.minute.add(hits, now);
+        self.hour.add(hits, now);
+    }
+
+    /// Drops what is too old.
+    pub(super) fn advance(&mut self, now: Timestamp) {
+        self.minute.advance(now);
+        self.hour.advance(now);
+    }
+
+    pub(super) fn report(&self, window: Window, outcome: KeyOutcome, now: Timestamp) -> Report {
+        match window {
+            Window::Minute => self.minute.report(outcome, now),
+            Window::Hour => self.hour.report(outcome, now),
+        }
+    }
+}
+
+impl Slots {
+    fn add(&mut self, hits: &Summaries, now: Timestamp) {
+        self.advance(now);
+        let (_, open) = self.open.get_or_insert_with(|| (now, Summaries::default()));
+        for (open, hits) in open.iter_mut().zip(hits) {
+            open.merge(hits);
+            open.truncate(OPEN_SLOT_KEYS);
+        }
+    }
+
+    fn advance(&mut self, now: Timestamp) {
+        if let Some((start, mut summaries)) = self.open.take() {
+            if now.since(start) < self.length {
+                self.open = Some((start, summaries));
+            } else {
+                summaries.iter_mut().for_each(|summary| summary.truncate(SLOT_KEYS));
+                self.full.push_back((start, summaries));
+            }
+        }
+        let length_max = self.length * self.count as u32;
+        while self.full.front().is_some_and(|(start, _)| now.since(*start) > length_max) {
+            self.full.pop_front();
+        }
+    }
+
+    fn report(&self, outcome: KeyOutcome, now: Timestamp) -> Report {
+        let mut sum = Summary::default();
+        for (_, summaries) in self.full.iter().chain(&self.open) {
+            sum.merge(&summaries[outcome as usize]);
+        }
+        let first = self.full.front().or(self.open.as_ref());
+        let mut keys: Vec<_> = sum.keys.into_iter().collect();
+        keys.sort_by(|(one, ours), (other, theirs)| {
+            theirs.hits.cmp(&ours.hits).then_with(|| one.texts().0.cmp(&other.texts().0))
+        });
+        let covers = first.map_or(Duration::ZERO, |(start, _)| now.since(*start));
+        Report { keys, absent_max: sum.absent_max, total: sum.total, covers }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hits(key: &str, hits: u64) -> Summaries {
+        let key = Arc::new(SketchKey::new(&[], Some(&key.into())));
+        let keys = [(key, Estimate { hits, error: 0 })].into_iter().collect();
+        [Summary { keys, absent_max: 0, total: hits }, Summary::default()]
+    }
+
+    fn report(windows: &mut Windows, window: Window, second: u64) -> Vec<(String, u64)> {
+        let now = Timestamp::from_millis(second * 1_000);
+        windows.advance(now);
+        let report = windows.report(window, KeyOutcome::Denied, now);
+        report.keys.iter().map(|(key, estimate)| (key.rule().to_owned(), estimate.hits)).collect()
+    }
+
+    #[test]
+    fn hits_leave_a_window_when_they_are_too_old_for_it() {
+        let mut windows = Windows::default();
+        let at = |second: u64| Timestamp::from_millis(second * 1_000);
+        windows.add(&hits("a", 5), at(1_000));
+        windows.add(&hits("b", 9), at(1_030));
+        windows.add(&hits("a", 2), at(1_031));
+        let key = |key: &str, hits| (key.to_owned(), hits);
+        assert_eq!(report(&mut windows, Window::Minute, 1_035), [key("b", 9), key("a", 7)]);
+        assert_eq!(report(&mut windows, Window::Minute, 1_070), [key("b", 9), key("a", 2)]);
+        assert_eq!(report(&mut windows, Window::Minute, 1_100), []);
+        assert_eq!(report(&mut windows, Window::Hour, 1_100), [key("b", 9), key("a", 7)]);
+        assert_eq!(report(&mut windows, Window::Hour, 5_000), []);
+    }
+}

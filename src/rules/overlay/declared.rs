@@ -1,0 +1,119 @@
+//! Overrides and blocks as a feed declares them: a document for each override, and one for the blocks of each file or set.
+
+use crate::{
+    limit::Unit,
+    rules::{Source, SourceId, error::Problems},
+};
+use serde::{Deserialize, Serialize};
+
+/// Takes the place of the rules for the descriptors that it matches.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct OverrideRule {
+    /// Its name.
+    pub id: String,
+    /// The domain.
+    pub domain: String,
+    /// Keys and values of the descriptor's entries, in order and no more; `*` in a value matches any text.
+    pub entries: Vec<(String, String)>,
+    /// What applies in the place of the rules.
+    pub action: OverrideAction,
+}
+
+/// What an override does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OverrideAction {
+    /// This many hits per unit, for each descriptor.
+    Limit {
+        /// Hits.
+        requests: u32,
+        /// The unit.
+        #[serde(with = "unit")]
+        unit: Unit,
+    },
+    /// No limit.
+    Unlimited,
+    /// No hits.
+    Denied,
+}
+
+/// Denies every request with an entry that it matches.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Block {
+    /// Its name.
+    pub id: String,
+    /// The domain; none: every domain that has rules.
+    pub domain: Option<String>,
+    /// The key of the entry.
+    pub key: String,
+    /// The values.
+    pub values: BlockedValues,
+}
+
+/// The values that a block matches.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BlockedValues {
+    /// This one, in which `*` matches any text.
+    Value(String),
+    /// The addresses of a network, such as `192.0.2.0/24`.
+    Cidr(String),
+}
+
+/// The content of a document.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Document {
+    Override(OverrideRule),
+    Blocks(Vec<Block>),
+}
+
+impl Source {
+    /// The document that declares an override.
+    pub fn of_override(declared: OverrideRule) -> Self {
+        Self::overlaid(declared.id.clone(), &Document::Override(declared))
+    }
+
+    /// The document that declares blocks, under this name.
+    pub fn of_blocks(name: &str, blocks: Vec<Block>) -> Self {
+        Self::overlaid(name.to_owned(), &Document::Blocks(blocks))
+    }
+
+    fn overlaid(id: String, document: &Document) -> Self {
+        let text = serde_json::to_string(document).expect("texts and numbers are JSON");
+        Self { id: SourceId::Override(id.into()), text }
+    }
+}
+
+/// All that feeds declare besides rules.
+#[derive(Default)]
+pub(in crate::rules) struct DeclaredOverlay {
+    pub(super) overrides: Vec<OverrideRule>,
+    pub(super) blocks: Vec<Block>,
+}
+
+impl DeclaredOverlay {
+    /// Reads a document.
+    pub(in crate::rules) fn read(&mut self, source: &Source, problems: &mut Problems) {
+        match serde_json::from_str(&source.text) {
+            Ok(Document::Override(declared)) => self.overrides.push(declared),
+            Ok(Document::Blocks(blocks)) => self.blocks.extend(blocks),
+            Err(error) => problems.of_source(source.id.clone(), error.to_string()),
+        }
+    }
+}
+
+/// Units by name.
+mod unit {
+    use crate::limit::Unit;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(unit: &Unit, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(unit.name())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Unit, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        Unit::from_name(&name).ok_or_else(|| D::Error::custom("no unit of this name"))
+    }
+}
