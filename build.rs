@@ -2,7 +2,11 @@
 
 #[cfg(feature = "server")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    const PROTOS: &[&str] = &["envoy/service/ratelimit/v3/rls.proto", "grpc/health/v1/health.proto"];
+    const PROTOS: &[&str] = &[
+        "envoy/service/ratelimit/v3/rls.proto",
+        "kuadrant/service/ratelimit/v1/rls.proto",
+        "grpc/health/v1/health.proto",
+    ];
     // Of the server as a client of control planes: compiled, but not among what reflection lists.
     const CLIENT_PROTOS: &[&str] =
         &["envoy/service/discovery/v3/ads.proto", "ratelimit/config/ratelimit/v3/rls_conf.proto"];

@@ -28,6 +28,7 @@ pub use xds::{XdsFeed, XdsSettings};
 #[expect(missing_docs, unused_qualifications, clippy::all, reason = "generated; the protos are documented")]
 pub mod pb {
     tonic::include_proto!("includes");
+    pub use self::kuadrant::service::ratelimit::v1 as kuadrant_v1;
     pub use self::tidegate::{test::v1 as test, v1 as control};
     pub use envoy::{
         config::core::v3 as core, extensions::common::ratelimit::v3 as common,

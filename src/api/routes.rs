@@ -5,10 +5,10 @@ use super::{
     health::Health,
     pb,
     pb::{
-        control::control_server::ControlServer, health::health_server::HealthServer,
+        control::control_server::ControlServer, health::health_server::HealthServer, kuadrant_v1,
         service::rate_limit_service_server::RateLimitServiceServer,
     },
-    rls::TonicService,
+    rls::{KuadrantService, TonicService},
 };
 use crate::service::RateLimitService;
 use tonic::{
@@ -30,6 +30,11 @@ pub fn routes(
     settings: RouteSettings,
 ) -> (Routes, Health) {
     let health = Health::default();
+    let kuadrant = KuadrantService(service.clone());
+    let kuadrant = kuadrant_v1::rate_limit_service_server::RateLimitServiceServer::new(kuadrant)
+        .max_decoding_message_size(settings.message_bytes_max)
+        .accept_compressed(CompressionEncoding::Gzip)
+        .send_compressed(CompressionEncoding::Gzip);
     let rate_limit = RateLimitServiceServer::new(TonicService(service))
         .max_decoding_message_size(settings.message_bytes_max)
         .accept_compressed(CompressionEncoding::Gzip)
@@ -37,6 +42,7 @@ pub fn routes(
     let mut routes = RoutesBuilder::default();
     routes
         .add_service(rate_limit)
+        .add_service(kuadrant)
         .add_service(HealthServer::new(health.clone()).max_decoding_message_size(settings.message_bytes_max));
     if let Some(control) = control {
         let control = ControlServer::new(GrpcControl(control.clone()));

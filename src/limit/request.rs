@@ -64,6 +64,8 @@ pub struct Descriptor<'a> {
 pub struct Request<'a> {
     domain: &'a str,
     descriptors: SmallVec<[Descriptor<'a>; 4]>,
+    /// Whether its hits were used already: they are counted even if they do not fit.
+    is_report: bool,
     sent_hits: Option<Box<SentHits>>,
 }
 
@@ -145,7 +147,7 @@ pub enum RequestError {
 impl<'a> Request<'a> {
     /// A request to the domain without descriptors. [`Request::checked`] completes it.
     pub fn new(domain: &'a str) -> Self {
-        Self { domain, descriptors: SmallVec::new(), sent_hits: None }
+        Self { domain, descriptors: SmallVec::new(), sent_hits: None, is_report: false }
     }
 
     /// Changes the domain.
@@ -166,6 +168,23 @@ impl<'a> Request<'a> {
     /// The numbers of hits as they were sent, if they were kept.
     pub fn sent_hits(&self) -> Option<&SentHits> {
         self.sent_hits.as_deref()
+    }
+
+    /// The same request, about one more hit for each descriptor; takes nothing.
+    pub fn peeking(mut self) -> Self {
+        self.descriptors.iter_mut().for_each(|descriptor| descriptor.hits = Hits::Peek);
+        self
+    }
+
+    /// The same request as a report of hits that were used: they are counted even if they do not fit, and never queued.
+    pub fn reporting(self) -> Self {
+        Self { is_report: true, ..self }
+    }
+
+    /// Whether it is a report of hits that were used.
+    #[inline]
+    pub fn is_report(&self) -> bool {
+        self.is_report
     }
 
     /// The request, if it is complete and within `limits`.

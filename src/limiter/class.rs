@@ -34,7 +34,10 @@ impl Pinned<'_> {
             Class::Remote(domain)
         } else if domain.may_queue() || (*queued_before && descriptors.iter().any(gives_back)) {
             Class::Queued(domain)
-        } else if self.limiter.global_shadow || !fast_path::may_take(descriptors, domain) {
+        } else if self.limiter.global_shadow
+            || request.is_report()
+            || !fast_path::may_take(descriptors, domain)
+        {
             Class::General(domain)
         } else if descriptors.len() == 1 {
             Class::Single(domain)

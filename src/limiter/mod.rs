@@ -190,6 +190,8 @@ impl Pinned<'_> {
     /// Decides one request for a caller that waits up to `wait_max`, its remaining deadline. If its hits do not fit now
     /// but will within that time, less the margin, and a `max_wait` allows it, the request is charged and queued.
     pub fn decide_or_queue(&self, request: &Request<'_>, wait_max: Duration, now: Timestamp) -> Verdict<'_> {
+        // Hits of a report were used already.
+        let wait_max = if request.is_report() { Duration::ZERO } else { wait_max };
         let wait_max = wait_max.saturating_sub(self.limiter.queue_margin);
         match self.in_force.rules.queueing_domain(request.domain()) {
             Some(domain) => queue::decide(self, domain, request, wait_max, now),

@@ -93,6 +93,8 @@ pub(super) struct Charge<'r> {
     pub(super) hits: Hits,
     /// Index of the descriptor in the request.
     pub(super) descriptor: u32,
+    /// Whether the request is a report of hits that were used.
+    is_report: bool,
     /// Whether the hits fit.
     pub(super) fit: Fit,
     /// Whether the hits are counted at all: see [`Compat::stop_counting`](super::Compat::stop_counting).
@@ -143,6 +145,7 @@ impl<'r> Charge<'r> {
             limit,
             hits,
             descriptor,
+            is_report: false,
             fit: Fit::Admitted,
             counts: true,
             excess: 0,
@@ -151,9 +154,9 @@ impl<'r> Charge<'r> {
         }
     }
 
-    /// Whether the hits are counted even if the request is denied (`charge: always`).
+    /// Whether the hits are counted even if the request is denied: a report, or `charge: always`.
     pub(super) fn is_always(&self) -> bool {
-        self.limit.charge == ChargePolicy::Always
+        self.is_report || self.limit.charge == ChargePolicy::Always
     }
 
     /// The limit as a status reports it.
@@ -192,6 +195,9 @@ impl<'r> Plan<'r> {
         }
         if domain.has_replaces() {
             plan.drop_replaced();
+        }
+        if request.is_report() {
+            plan.charges.iter_mut().for_each(|charge| charge.is_report = true);
         }
         plan.by_key.extend(0..plan.charges.len() as u32);
         if plan.charges.len() > 1 {

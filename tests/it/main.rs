@@ -19,6 +19,7 @@ mod health;
 mod http_bounds;
 mod http_tokens;
 mod json;
+mod kuadrant;
 mod metrics;
 mod queue;
 mod reference_env;

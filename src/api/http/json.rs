@@ -5,7 +5,7 @@
 use crate::{
     api::{
         pb::{self, service::RateLimitRequest},
-        rls::{CallError, CallResponse, WINDOWS_HEADER, call},
+        rls::{CallError, CallResponse, Purpose, WINDOWS_HEADER, call},
     },
     service::{RateLimitService, Refusal},
 };
@@ -56,7 +56,7 @@ pub(super) async fn should_rate_limit(
             return refusal(StatusCode::BAD_REQUEST, &error);
         }
     };
-    match call(service, headers, peer, wait_max, &request).await {
+    match call(service, headers, peer, Purpose::Limit, wait_max, &request).await {
         Ok(response) => encode(&response),
         Err(error @ CallError::NotReady(_)) => refusal(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
         Err(error) => refusal(StatusCode::BAD_REQUEST, &error.to_string()),

@@ -26,6 +26,27 @@ pub(in crate::api) struct CallResponse {
     pub(in crate::api) windows: Option<HeaderValue>,
 }
 
+/// Purpose of a call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::api) enum Purpose {
+    /// To decide, and to count what is admitted.
+    Limit,
+    /// To decide on one more hit, and to count nothing.
+    Check,
+    /// To count hits that were used.
+    Report,
+}
+
+impl Purpose {
+    fn of<'m>(self, request: limit::Request<'m>) -> limit::Request<'m> {
+        match self {
+            Self::Limit => request,
+            Self::Check => request.peeking(),
+            Self::Report => request.reporting(),
+        }
+    }
+}
+
 /// Reason why a call gets a status instead of a response. Nothing was decided.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::api) enum CallError {
@@ -58,10 +79,11 @@ pub(in crate::api) async fn call(
     service: &RateLimitService,
     metadata: &HeaderMap,
     peer: &str,
+    purpose: Purpose,
     wait_max: Duration,
     message: &RateLimitRequest,
 ) -> Result<CallResponse, CallError> {
-    let called = checked_call(service, metadata, peer, wait_max, message).await;
+    let called = checked_call(service, metadata, peer, purpose, wait_max, message).await;
     called.inspect_err(|error| service.meters().count_refusal(error.into()))
 }
 
@@ -69,6 +91,7 @@ async fn checked_call(
     service: &RateLimitService,
     metadata: &HeaderMap,
     peer: &str,
+    purpose: Purpose,
     wait_max: Duration,
     message: &RateLimitRequest,
 ) -> Result<CallResponse, CallError> {
@@ -76,7 +99,7 @@ async fn checked_call(
     let trace = service.propagators().and_then(|propagators| propagators.context(header));
     let with_windows = metadata.contains_key(WINDOWS_HEADER);
     let (precision, wait_max) = (precision(metadata)?, timeout::timeout(metadata)?.min(wait_max));
-    let request = decode::request(message, service.request_limits())?;
+    let request = purpose.of(decode::request(message, service.request_limits())?);
     let respond = |decision: &Decision<'_>| CallResponse {
         message: response(service, &request, decision, precision),
         windows: with_windows.then(|| windows(decision).parse().ok()).flatten(),

@@ -9,11 +9,13 @@ mod encode;
 pub(super) mod fast_path;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz_bridge;
+mod kuadrant;
 mod response;
 mod tonic_service;
 
-pub(super) use call::{CallError, CallResponse, call, precision_of};
+pub(super) use call::{CallError, CallResponse, Purpose, call, precision_of};
 pub use call::{PRECISION_HEADER, WINDOWS_HEADER};
 pub use encode::Precision;
+pub(super) use kuadrant::KuadrantService;
 pub(super) use response::response;
 pub(super) use tonic_service::TonicService;

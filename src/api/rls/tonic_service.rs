@@ -1,6 +1,6 @@
 //! `envoy.service.ratelimit.v3.RateLimitService` for tonic's router: calls that the fast path does not take.
 
-use super::call::{CallError, CallResponse, WINDOWS_HEADER, call};
+use super::call::{CallError, CallResponse, Purpose, WINDOWS_HEADER, call};
 use crate::{
     api::{
         pb::service::{RateLimitRequest, RateLimitResponse, rate_limit_service_server},
@@ -23,7 +23,7 @@ impl rate_limit_service_server::RateLimitService for TonicService {
     ) -> Result<Response<RateLimitResponse>, Status> {
         let peer = request.extensions().get::<RoutedPeer>().map_or("", |RoutedPeer(peer)| peer);
         let metadata = request.metadata().as_ref();
-        let called = call(&self.0, metadata, peer, Duration::MAX, request.get_ref()).await;
+        let called = call(&self.0, metadata, peer, Purpose::Limit, Duration::MAX, request.get_ref()).await;
         let CallResponse { message, windows } =
             called.map_err(|error| status(error, self.0.request_limits().form))?;
         let mut response = Response::new(message);
@@ -35,7 +35,8 @@ impl rate_limit_service_server::RateLimitService for TonicService {
     }
 }
 
-fn status(error: CallError, form: RequestForm) -> Status {
+/// The status of a call that gets no response.
+pub(super) fn status(error: CallError, form: RequestForm) -> Status {
     match error {
         // The reference server has no code of its own for errors.
         CallError::Request(RequestError::EmptyDomain | RequestError::NoDescriptors)

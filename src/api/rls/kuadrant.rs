@@ -1,0 +1,55 @@
+//! `kuadrant.service.ratelimit.v1.RateLimitService`: a check that counts nothing, and a report of hits that were used.
+
+use super::{
+    call::{Purpose, call},
+    tonic_service::status,
+};
+use crate::{
+    api::{
+        pb::{
+            kuadrant_v1::rate_limit_service_server,
+            service::{RateLimitRequest, RateLimitResponse, rate_limit_response::Code},
+        },
+        port::RoutedPeer,
+    },
+    service::RateLimitService,
+};
+use std::time::Duration;
+use tonic::{Request, Response, Status};
+
+/// Adapts the service to tonic's trait.
+pub(in crate::api) struct KuadrantService(pub(in crate::api) RateLimitService);
+
+impl KuadrantService {
+    async fn call(
+        &self,
+        purpose: Purpose,
+        request: Request<RateLimitRequest>,
+    ) -> Result<RateLimitResponse, Status> {
+        let peer = request.extensions().get::<RoutedPeer>().map_or("", |RoutedPeer(peer)| peer);
+        let metadata = request.metadata().as_ref();
+        let called = call(&self.0, metadata, peer, purpose, Duration::MAX, request.get_ref()).await;
+        called.map(|response| response.message).map_err(|error| status(error, self.0.request_limits().form))
+    }
+}
+
+#[tonic::async_trait]
+impl rate_limit_service_server::RateLimitService for KuadrantService {
+    async fn check_rate_limit(
+        &self,
+        request: Request<RateLimitRequest>,
+    ) -> Result<Response<RateLimitResponse>, Status> {
+        let response = self.call(Purpose::Check, request).await?;
+        Ok(Response::new(response))
+    }
+
+    /// The hits are counted whatever the decision: the response is OK, without statuses.
+    async fn report(
+        &self,
+        request: Request<RateLimitRequest>,
+    ) -> Result<Response<RateLimitResponse>, Status> {
+        self.call(Purpose::Report, request).await?;
+        let overall_code = Code::Ok.into();
+        Ok(Response::new(RateLimitResponse { overall_code, ..RateLimitResponse::default() }))
+    }
+}
