@@ -97,7 +97,12 @@ fn interval(text: &str) -> Result<Duration, String> {
 /// Parses the arguments of the process and runs the command.
 pub fn run() -> ExitCode {
     let args: Result<Vec<String>, _> = std::env::args_os().map(OsString::into_string).collect();
-    let cli = match args.map(|args| reference_env::expand(args, &reference_env::variables())) {
+    let prepare = |args: Vec<String>| {
+        let variables = reference_env::variables();
+        reference_env::add_open_telemetry(&args, &variables)?;
+        reference_env::expand(args, &variables)
+    };
+    let cli = match args.map(prepare) {
         Ok(Ok(args)) => Cli::parse_from(args),
         Ok(Err(failure)) => {
             eprintln!("error: {failure}");

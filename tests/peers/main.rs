@@ -70,6 +70,7 @@ fn main() -> ExitCode {
         shared_store::faults::tests,
         shared_store::leases::tests,
         shared_store::operators::tests,
+        shared_store::reference_env::tests,
         shared_store::undo::tests,
         systemd::tests,
         tls::envoy::tests,

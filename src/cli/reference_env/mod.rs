@@ -2,11 +2,16 @@
 //!
 //! `docs/reference-environment.md` has the same table for users; a test compares the two.
 
+mod redis;
+mod statsd;
 #[cfg(test)]
 mod tests;
+mod tracing;
 
 use super::Failure;
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::{
+    collections::BTreeMap, os::unix::process::CommandExt as _, path::Path, process::Command, time::Duration,
+};
 
 /// The name under which the reference server is started in containers.
 const PROGRAM: &str = "ratelimit";
@@ -15,7 +20,9 @@ const PROGRAM: &str = "ratelimit";
 const MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Variables that are read.
-const READ: [&str; 51] = [
+const READ: &[&str] = &[
+    "BACKEND_TYPE",
+    "CACHE_KEY_PREFIX",
     "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS",
     "CONFIG_GRPC_XDS_CLIENT_TLS_CERT",
     "CONFIG_GRPC_XDS_CLIENT_TLS_KEY",
@@ -28,6 +35,8 @@ const READ: [&str; 51] = [
     "CONFIG_TYPE",
     "DEBUG_HOST",
     "DEBUG_PORT",
+    "DISABLE_STATS",
+    "EXTRA_TAGS",
     "FORCE_START_WITHOUT_INITIAL_CONFIG",
     "GRPC_CLIENT_TLS_CACERT",
     "GRPC_CLIENT_TLS_SAN",
@@ -53,6 +62,13 @@ const READ: [&str; 51] = [
     "PORT",
     "PROMETHEUS_ADDR",
     "QUOTA_MODE",
+    "REDIS_AUTH",
+    "REDIS_SOCKET_TYPE",
+    "REDIS_TLS",
+    "REDIS_TLS_CACERT",
+    "REDIS_TLS_CLIENT_CERT",
+    "REDIS_TLS_CLIENT_KEY",
+    "REDIS_TYPE",
     "REDIS_URL",
     "RESPONSE_DYNAMIC_METADATA",
     "RUNTIME_APPDIRECTORY",
@@ -61,9 +77,19 @@ const READ: [&str; 51] = [
     "RUNTIME_SUBDIRECTORY",
     "RUNTIME_WATCH_ROOT",
     "SHADOW_MODE",
+    "STATSD_HOST",
+    "STATSD_PORT",
+    "STATS_FLUSH_INTERVAL",
     "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT",
     "TRACING_ENABLED",
+    "TRACING_EXPORTER_PROTOCOL",
+    "TRACING_SAMPLING_RATE",
+    "TRACING_SERVICE_INSTANCE_ID",
+    "TRACING_SERVICE_NAME",
+    "TRACING_SERVICE_NAMESPACE",
+    "USE_DOG_STATSD",
     "USE_PROMETHEUS",
+    "USE_STATSD",
     "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL",
     "XDS_CLIENT_BACKOFF_MAX_INTERVAL",
     "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES",
@@ -104,24 +130,47 @@ pub(super) fn variables() -> BTreeMap<String, String> {
         .collect()
 }
 
+/// Whether `--env reference` or the program's name selects the variables: the user's arguments after the command, and whether
+/// `--env` is among them.
+fn selection<'a>(args: &'a [String], variables: &BTreeMap<String, String>) -> Option<(&'a [String], bool)> {
+    let program = args.first().map(|path| Path::new(path).file_name().unwrap_or_default().to_owned());
+    let (own, is_named) = match program {
+        Some(name) if name == PROGRAM => (args.get(1..).unwrap_or_default(), true),
+        _ if args.get(1).is_some_and(|command| command == "serve") => (&args[2..], false),
+        _ => return None,
+    };
+    let is_selected = own.iter().any(|arg| arg == "--env=reference")
+        || own.windows(2).any(|pair| pair == ["--env", "reference"])
+        || variables.get("TIDEGATE_ENV").is_some_and(|value| value == "reference");
+    (is_named || is_selected).then_some((own, is_selected))
+}
+
+/// Starts the program again, as the same process, with the variables of OpenTelemetry that follow from those of the
+/// reference server. OpenTelemetry reads the environment, which a running process cannot change safely. Returns if there is
+/// nothing to add.
+pub(super) fn add_open_telemetry(
+    args: &[String],
+    variables: &BTreeMap<String, String>,
+) -> Result<(), Failure> {
+    let derived = match selection(args, variables) {
+        Some(_) => Environment(variables).open_telemetry()?,
+        None => return Ok(()),
+    };
+    if derived.is_empty() {
+        return Ok(());
+    }
+    let failed = |error| Failure(format!("cannot start again with the variables of OpenTelemetry: {error}"));
+    let mut program = Command::new(std::env::current_exe().map_err(failed)?);
+    Err(failed(program.arg0(&args[0]).args(&args[1..]).envs(derived).exec()))
+}
+
 /// Arguments of the process with the flags that the variables stand for, where `--env reference` or the program's name
 /// selects that. Flags and `TIDEGATE_` variables of the user take precedence.
 pub(super) fn expand(
     args: Vec<String>,
     variables: &BTreeMap<String, String>,
 ) -> Result<Vec<String>, Failure> {
-    let program = args.first().map(|path| Path::new(path).file_name().unwrap_or_default().to_owned());
-    let (own, is_named) = match program {
-        Some(name) if name == PROGRAM => (args.get(1..).unwrap_or_default(), true),
-        _ if args.get(1).is_some_and(|command| command == "serve") => (&args[2..], false),
-        _ => return Ok(args),
-    };
-    let is_selected = own.iter().any(|arg| arg == "--env=reference")
-        || own.windows(2).any(|pair| pair == ["--env", "reference"])
-        || variables.get("TIDEGATE_ENV").is_some_and(|value| value == "reference");
-    if !is_named && !is_selected {
-        return Ok(args);
-    }
+    let Some((own, is_selected)) = selection(&args, variables) else { return Ok(args) };
     let is_flag = |flag: &str| {
         let with_value = format!("{flag}=");
         own.iter().any(|arg| arg == flag || arg.starts_with(&with_value))
@@ -156,11 +205,14 @@ pub(super) fn warnings(variables: &BTreeMap<String, String>) -> Vec<String> {
         let names = ignored.join(", ");
         warnings.push(format!("variables of the reference server without effect here: {names}"));
     }
-    let is_shared = variables.contains_key("TIDEGATE_COUNTERS");
-    if !is_shared && Environment(variables).text("REDIS_URL").is_some_and(|url| !url.starts_with("unused:")) {
-        let message = "REDIS_URL is not used: counters are kept in the memory of this process. Set TIDEGATE_COUNTERS to \
-                       share them between replicas, or REDIS_URL=unused: to confirm";
+    let environment = Environment(variables);
+    if environment.text("BACKEND_TYPE").is_some_and(|backend| backend != "redis") {
+        let message = "BACKEND_TYPE is not redis: counters are kept in the memory of this process. Set TIDEGATE_COUNTERS to \
+                       share them between replicas";
         warnings.push(message.to_owned());
+    }
+    if environment.text("EXTRA_TAGS").is_some() && !environment.is_on("USE_DOG_STATSD").unwrap_or(false) {
+        warnings.push("EXTRA_TAGS has an effect with USE_DOG_STATSD alone".to_owned());
     }
     warnings
 }
@@ -172,6 +224,8 @@ impl Environment<'_> {
         let mut flags: Flags = vec![("--compat", Some("reference".to_owned()))];
         self.ports(&mut flags)?;
         self.rules(&mut flags)?;
+        self.store(&mut flags)?;
+        self.statsd(&mut flags)?;
         for (variable, flag) in [
             ("SHADOW_MODE", "--global-shadow"),
             ("QUOTA_MODE", "--quota-mode"),

@@ -67,11 +67,104 @@ fn malformed_variables_are_errors_with_a_remedy() {
 fn variables_without_effect_are_named_once_and_others_not_at_all() {
     let warned = |pairs: &[(&str, &str)]| warnings(&map(pairs));
     assert!(warned(&[("PATH", "/bin"), ("PORT", "8080"), ("REDIS_URL", "unused:")]).is_empty());
-    let [ignored] = &warned(&[("REDIS_POOL_SIZE", "5"), ("USE_STATSD", "false")])[..] else {
+    let [ignored] =
+        &warned(&[("REDIS_POOL_SIZE", "5"), ("REDIS_PERSECOND", "true"), ("USE_STATSD", "false")])[..]
+    else {
         panic!("one line")
     };
-    assert!(ignored.ends_with("REDIS_POOL_SIZE, USE_STATSD"), "{ignored}");
-    assert!(warned(&[("REDIS_URL", "redis:6379")])[0].contains("memory of this process"));
+    assert!(ignored.ends_with(": REDIS_PERSECOND, REDIS_POOL_SIZE"), "{ignored}");
+    assert!(warned(&[("BACKEND_TYPE", "memcache")])[0].contains("memory of this process"));
+    assert!(warned(&[("EXTRA_TAGS", "env:prod")])[0].contains("USE_DOG_STATSD"));
+}
+
+/// The values of these flags; none if a flag is absent.
+fn flags<const N: usize>(pairs: &[(&str, &str)], names: [&str; N]) -> [Option<String>; N] {
+    let expanded = expanded(&["ratelimit"], pairs).unwrap();
+    names.map(|name| {
+        let of = |word: &str| word.strip_prefix(name).map(|value| value.trim_start_matches('=').to_owned());
+        expanded.split(' ').find_map(of)
+    })
+}
+
+#[test]
+fn the_store_of_the_reference_server_is_that_of_shared_counters() {
+    let url = |pairs: &[(&str, &str)]| flags(pairs, ["--counters="])[0].clone();
+    let one = ("REDIS_URL", "redis:6379");
+    for (pairs, expected) in [
+        (&[("REDIS_URL", "unused:0")][..], None),
+        (&[one, ("BACKEND_TYPE", "memcache")], None),
+        (&[one, ("REDIS_SOCKET_TYPE", "tcp")], Some("redis://redis:6379")),
+        (
+            &[("REDIS_URL", "redis://redis:6379/2"), ("REDIS_AUTH", "a/b")],
+            Some("redis://:a%2Fb@redis:6379/2"),
+        ),
+        (&[one, ("REDIS_TLS", "true"), ("REDIS_AUTH", "u:p")], Some("rediss://u:p@redis:6379")),
+        (&[("REDIS_URL", "/run/redis.sock")], Some("unix:/run/redis.sock")),
+        (&[("REDIS_URL", "main,a:1,b:2"), ("REDIS_TYPE", "SENTINEL")], Some("redis+sentinel://a:1,b:2/main")),
+        (&[("REDIS_URL", "a:1,b:2"), ("REDIS_TYPE", "cluster")], Some("redis+cluster://a:1,b:2")),
+    ] {
+        assert_eq!(url(pairs).as_deref(), expected, "{pairs:?}");
+    }
+    let tls = [one, ("REDIS_TLS_CACERT", "/ca"), ("CACHE_KEY_PREFIX", "p:"), ("REDIS_TLS_CLIENT_CERT", "/c")];
+    let tls =
+        flags(&tls, ["--counters-ca", "--counters-prefix", "--counters-cert", "--counters-allow-eviction"]);
+    assert_eq!(tls.map(Option::unwrap), ["/ca", "p:", "/c", ""]);
+    let own = expanded(&["ratelimit"], &[one, ("TIDEGATE_COUNTERS", "redis://other:1")]).unwrap();
+    assert!(!own.contains("--counters"), "{own}");
+    let error = expanded(&["ratelimit"], &[("REDIS_URL", "a:1"), ("REDIS_TYPE", "sentinel")]).unwrap_err();
+    assert!(error.contains("REDIS_URL") && error.contains("; write group,host:port"), "{error}");
+}
+
+#[test]
+fn metrics_are_pushed_where_a_variable_requests_it() {
+    let names = ["--statsd=", "--statsd-interval", "--statsd-format", "--statsd-tags"];
+    let pushed = |pairs: &[(&str, &str)]| flags(pairs, names).map(|value| value.unwrap_or_default());
+    assert_eq!(pushed(&[]), [""; 4]);
+    assert_eq!(pushed(&[("USE_STATSD", "false"), ("STATSD_HOST", "h")]), [""; 4]);
+    assert_eq!(pushed(&[("USE_STATSD", "true"), ("DISABLE_STATS", "true")]), [""; 4]);
+    assert_eq!(pushed(&[("USE_STATSD", "true"), ("EXTRA_TAGS", "a:b")]), ["localhost:8125", "10s", "", ""]);
+    assert_eq!(pushed(&[("STATSD_HOST", "h"), ("STATSD_PORT", "9")]), ["h:9", "10s", "", ""]);
+    let dog = [
+        ("USE_DOG_STATSD", "true"),
+        ("USE_STATSD", "false"),
+        ("EXTRA_TAGS", "a:b,c:d"),
+        ("STATS_FLUSH_INTERVAL", "5s"),
+    ];
+    assert_eq!(pushed(&dog), ["localhost:8125", "5s", "dogstatsd", "a:b,c:d"]);
+}
+
+#[test]
+fn traces_have_the_service_and_the_rate_of_the_reference_servers_variables() {
+    let derived = |pairs: &[(&str, &str)]| {
+        let derived = Environment(&map(pairs)).open_telemetry().map_err(|failure| failure.to_string());
+        derived
+            .map(|derived| derived.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>())
+    };
+    let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318");
+    assert_eq!(derived(&[("TRACING_ENABLED", "true")]).unwrap(), [""; 0]);
+    assert_eq!(derived(&[endpoint]).unwrap(), ["OTEL_METRICS_EXPORTER=none", "OTEL_TRACES_EXPORTER=none"]);
+    let of_envoy_gateway = [
+        endpoint,
+        ("TRACING_ENABLED", "true"),
+        ("TRACING_SERVICE_NAME", "envoy-ratelimit"),
+        ("TRACING_SERVICE_NAMESPACE", "envoy-gateway-system"),
+        ("TRACING_SERVICE_INSTANCE_ID", "pod-1"),
+        ("TRACING_SAMPLING_RATE", "0.6"),
+    ];
+    let mut expected = vec![
+        "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf",
+        "OTEL_METRICS_EXPORTER=none",
+        "OTEL_RESOURCE_ATTRIBUTES=service.namespace=envoy-gateway-system,service.instance.id=pod-1",
+        "OTEL_SERVICE_NAME=envoy-ratelimit",
+        "OTEL_TRACES_SAMPLER=parentbased_traceidratio",
+        "OTEL_TRACES_SAMPLER_ARG=0.6",
+    ];
+    assert_eq!(derived(&of_envoy_gateway).unwrap(), expected);
+    let own = [&of_envoy_gateway[..], &[("OTEL_SERVICE_NAME", "mine")]].concat();
+    expected.remove(3);
+    assert_eq!(derived(&own).unwrap(), expected);
+    let wrong = [endpoint, ("TRACING_ENABLED", "true"), ("TRACING_SAMPLING_RATE", "all")];
+    assert!(derived(&wrong).unwrap_err().contains("TRACING_SAMPLING_RATE"));
 }
 
 /// Every variable that is read has a row in the page, and the page has no others.

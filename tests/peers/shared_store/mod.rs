@@ -9,6 +9,7 @@ pub mod leases;
 pub mod operators;
 mod process;
 mod proxy;
+pub mod reference_env;
 pub mod undo;
 
 pub use process::{RedisCluster, RedisServer, free_port, redis_binary};

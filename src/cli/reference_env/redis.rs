@@ -1,0 +1,73 @@
+//! The variables of Redis, as flags of shared counters.
+
+use super::{Environment, Flags};
+use crate::cli::Failure;
+
+/// A store of the reference server that keeps nothing: counters are in memory.
+pub(super) const UNUSED: &str = "unused:";
+
+impl Environment<'_> {
+    /// Whether counters are in the store that `REDIS_URL` names.
+    pub(super) fn is_shared(&self) -> bool {
+        let is_redis = self.text("BACKEND_TYPE").is_none_or(|backend| backend == "redis");
+        is_redis && self.text("REDIS_URL").is_some_and(|url| !url.starts_with(UNUSED))
+    }
+
+    pub(super) fn store(&self, flags: &mut Flags) -> Result<(), Failure> {
+        // Settings of a store that flags name are flags too.
+        if !self.is_shared() || self.0.contains_key("TIDEGATE_COUNTERS") {
+            return Ok(());
+        }
+        flags.push(("--counters", Some(self.store_url()?)));
+        // The reference server counts in such stores as well.
+        flags.push(("--counters-allow-eviction", None));
+        for (variable, flag) in [
+            ("CACHE_KEY_PREFIX", "--counters-prefix"),
+            ("REDIS_TLS_CACERT", "--counters-ca"),
+            ("REDIS_TLS_CLIENT_CERT", "--counters-cert"),
+            ("REDIS_TLS_CLIENT_KEY", "--counters-key"),
+        ] {
+            flags.extend(self.text(variable).map(|value| (flag, Some(value.to_owned()))));
+        }
+        Ok(())
+    }
+
+    /// The address as `--counters` has it. `REDIS_URL` is `host:port`, a URL, a path, `group,host:port,…` of sentinels, or
+    /// `host:port,…` of a cluster.
+    fn store_url(&self) -> Result<String, Failure> {
+        let url = self.text("REDIS_URL").unwrap_or_default();
+        let (scheme, address) = match url.split_once("://") {
+            Some((scheme @ ("redis" | "rediss"), address)) => (scheme, address),
+            Some(_) => return Err(self.wrong("REDIS_URL", "host:port, redis://host:port or a path")),
+            None => ("redis", url),
+        };
+        let scheme = if self.is_on("REDIS_TLS")? { "rediss" } else { scheme };
+        let user = self.text("REDIS_AUTH").map(|auth| match auth.split_once(':') {
+            Some((user, password)) => format!("{}:{}@", encoded(user), encoded(password)),
+            None => format!(":{}@", encoded(auth)),
+        });
+        let user = user.unwrap_or_default();
+        match self.text("REDIS_TYPE").unwrap_or("single").to_ascii_lowercase().as_str() {
+            "single" if address.starts_with('/') => match self.text("REDIS_AUTH") {
+                None => Ok(format!("unix:{address}")),
+                Some(password) => Ok(format!("unix:{address}?pass={}", encoded(password))),
+            },
+            "single" => Ok(format!("{scheme}://{user}{address}")),
+            "sentinel" => match address.split_once(',') {
+                Some((group, sentinels)) => Ok(format!("{scheme}+sentinel://{user}{sentinels}/{group}")),
+                None => Err(self.wrong("REDIS_URL", "group,host:port,host:port for REDIS_TYPE=sentinel")),
+            },
+            "cluster" => Ok(format!("{scheme}+cluster://{user}{address}")),
+            _ => Err(self.wrong("REDIS_TYPE", "single, sentinel or cluster")),
+        }
+    }
+}
+
+/// A user or a password in a URL.
+fn encoded(text: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    let bytes = text.bytes();
+    bytes
+        .map(|byte| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
+}
