@@ -297,7 +297,7 @@ async fn the_reference_servers_variables_count_if_it_is_to_be_as_there() {
     let variables = [("LIMIT_RESPONSE_HEADERS_ENABLED", "true"), ("LIMIT_RESET_HEADER", "X-Wait")];
     let server = Server::with_variables(rules.path(), &["--compat", "reference"], &variables);
     let answer = server.client().await.hit("edge", &[("user", "ann")]).await.unwrap();
-    assert_eq!(names(&answer), ["ratelimit-limit", "ratelimit-remaining", "x-wait"]);
+    assert_eq!(names(&answer), ["RateLimit-Limit", "RateLimit-Remaining", "X-Wait"]);
     let server = Server::with_variables(rules.path(), &[], &variables);
     let answer = server.client().await.hit("edge", &[("user", "ann")]).await.unwrap();
     assert!(names(&answer).is_empty());
