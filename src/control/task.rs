@@ -8,7 +8,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// Time between two rounds.
@@ -33,13 +33,13 @@ impl ControlTask {
             // On Linux a priority belongs to a thread. Without it, this work competes with decisions.
             let _ = rustix::process::setpriority_process(None, NICE);
             let control = of_thread;
-            let (mut taken, mut collected) = (Vec::new(), Instant::now());
+            let (mut taken, mut collected) = (Vec::new(), control.now());
             while !stopped.load(Ordering::Relaxed) {
                 let is_watched = control.live().tail.is_watched();
                 thread::park_timeout(if is_watched { WATCHED_INTERVAL } else { INTERVAL });
                 control.pass_on(&mut taken);
-                if collected.elapsed() >= INTERVAL {
-                    collected = Instant::now();
+                if control.now().since(collected) >= INTERVAL {
+                    collected = control.now();
                     control.each_second();
                 }
             }

@@ -212,7 +212,9 @@ impl Listening {
         }
         // Waits for threads.
         let _ = tokio::task::spawn_blocking(|| {
-            self.control_task.map(ControlTask::stop);
+            if let Some(task) = self.control_task {
+                task.stop();
+            }
             self.pushes.stop();
         })
         .await;
