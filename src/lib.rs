@@ -66,6 +66,8 @@ pub mod clock;
 #[cfg(feature = "server")]
 pub mod config;
 #[cfg(feature = "server")]
+pub mod console;
+#[cfg(feature = "server")]
 pub mod control;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]

@@ -38,6 +38,9 @@ pub(super) struct HttpFlags {
         default_value = "2m"
     )]
     http_idle_timeout: Duration,
+    /// Serve the console, pages over the control API for a browser, at /console of the HTTP port (docs/console.md).
+    #[arg(long, env = "TIDEGATE_CONSOLE", requires = "control", requires = "http_listen")]
+    console: bool,
 }
 
 impl HttpFlags {
@@ -49,6 +52,6 @@ impl HttpFlags {
             timeout: self.http_timeout,
             idle_timeout: self.http_idle_timeout,
         };
-        HttpSettings { bounds, token_file: self.http_token_file.clone() }
+        HttpSettings { bounds, token_file: self.http_token_file.clone(), has_console: self.console }
     }
 }

@@ -56,7 +56,9 @@ impl Http {
     ) -> Result<Self, ServeError> {
         let has_port = !settings.http_listen.is_empty();
         let in_force = tokens.as_ref().map(TokenFile::tokens);
-        let state = HttpState::new(service.clone(), settings.http.bounds, in_force).with_control(control);
+        let state = HttpState::new(service.clone(), settings.http.bounds, in_force)
+            .with_control(control)
+            .with_console(settings.http.has_console);
         let port = has_port.then(|| HttpPort::start(state.clone(), tls)).transpose()?;
         Ok(Self { state, port, tokens })
     }

@@ -81,6 +81,8 @@ pub struct HttpSettings {
     pub bounds: HttpBounds,
     /// The file of bearer tokens; none if requests need no token.
     pub token_file: Option<PathBuf>,
+    /// Whether it serves the console. The control API, which that calls, has to be enabled too.
+    pub has_console: bool,
 }
 
 /// The rules of the limiter at the start, and the sources of later ones.

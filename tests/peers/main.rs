@@ -9,6 +9,7 @@
 mod authority;
 mod chroot;
 mod compose;
+mod console;
 mod control_plane;
 mod dashboard;
 mod envoy;
@@ -45,6 +46,8 @@ fn main() -> ExitCode {
         chroot::tests,
         chroot::seccomp::tests,
         compose::tests,
+        console::tests,
+        console::accessibility::tests,
         control_plane::tests,
         envoy::tests,
         envoy::denials::tests,

@@ -45,6 +45,12 @@ pub const CONTROL_PLANE: Peer = Peer { name: "control-plane", is_here: crate::co
 /// Go, with the modules of `tests/peers/grpc_go` downloaded.
 pub const GO: Peer = Peer { name: "go", is_here: crate::tls::grpc_go::is_here };
 
+/// Chromium and chromedriver, on the PATH.
+pub const CHROMIUM: Peer = Peer { name: "chromium", is_here: crate::console::browser::is_here };
+
+/// The script of axe-core, at `TIDEGATE_AXE`.
+pub const AXE: Peer = Peer { name: "axe", is_here: || crate::console::axe_path().is_some() };
+
 /// Prometheus, and promtool.
 pub const PROMETHEUS: Peer = Peer { name: "prometheus", is_here: crate::prometheus::is_here };
 

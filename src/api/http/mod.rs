@@ -5,6 +5,7 @@
 
 mod authorization;
 mod connection;
+mod console;
 mod control;
 mod json;
 mod operators;
@@ -83,6 +84,7 @@ pub struct HttpState {
     config: Arc<OnceLock<Arc<Config>>>,
     /// None if the control API is off.
     control: Option<ControlApi>,
+    has_console: bool,
 }
 
 impl HttpState {
@@ -96,12 +98,18 @@ impl HttpState {
             is_serving: Arc::default(),
             config: Arc::default(),
             control: None,
+            has_console: false,
         }
     }
 
     /// The same state with the control API.
     pub fn with_control(self, control: Option<ControlApi>) -> Self {
         Self { control, ..self }
+    }
+
+    /// The same state with the console, if the control API is served too.
+    pub fn with_console(self, has_console: bool) -> Self {
+        Self { has_console, ..self }
     }
 
     /// The metrics.
@@ -173,11 +181,13 @@ pub fn router(state: HttpState) -> Router {
         true => Router::new().route(control::PATH, post(control::call)).route_layer(whole_body.clone()),
         false => Router::new(),
     };
+    let console = if is_controlled && state.has_console { console::router() } else { Router::new() };
     routes(Access::Token)
         .route_layer(whole_body.clone())
         .route_layer(token)
         .merge(routes(Access::Open).route_layer(whole_body))
         .merge(control)
+        .merge(console)
         .layer(DefaultBodyLimit::disable())
         .fallback(not_found)
         .with_state(state)

@@ -1,0 +1,50 @@
+//! `GET /console` and the files below it: the console, which calls the control API.
+//!
+//! The files are served without a token: they are the same in every server, and a browser sends none before its first page.
+
+use crate::console::{self, CONTENT_SECURITY_POLICY, File, INDEX};
+use axum::{
+    Router,
+    extract::Path,
+    http::{
+        HeaderMap, StatusCode,
+        header::{
+            CACHE_CONTROL, CONTENT_SECURITY_POLICY as CSP, CONTENT_TYPE, ETAG, IF_NONE_MATCH,
+            REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+        },
+    },
+    response::{IntoResponse, Redirect, Response},
+    routing::get,
+};
+
+/// The routes of the console.
+pub(super) fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
+    Router::new()
+        .route("/console", get(|headers: HeaderMap| async move { serve(INDEX, &headers) }))
+        // References in the page are relative to its path.
+        .route("/console/", get(|| async { Redirect::permanent("../console") }))
+        .route(
+            "/console/{file}",
+            get(|Path(name): Path<String>, headers: HeaderMap| async move { serve(&name, &headers) }),
+        )
+}
+
+fn serve(name: &str, headers: &HeaderMap) -> Response {
+    let Some(File { media_type, content, .. }) = console::file(name) else {
+        return (StatusCode::NOT_FOUND, "not found; the console is at /console\n").into_response();
+    };
+    let tag = console::entity_tag();
+    let common = [
+        (CONTENT_TYPE, *media_type),
+        (CSP, CONTENT_SECURITY_POLICY),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (REFERRER_POLICY, "no-referrer"),
+        // A browser asks each time whether the file has changed, so that all files are of one version.
+        (CACHE_CONTROL, "no-cache"),
+        (ETAG, tag),
+    ];
+    if headers.get(IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes()) {
+        return (StatusCode::NOT_MODIFIED, common).into_response();
+    }
+    (common, *content).into_response()
+}

@@ -1,0 +1,149 @@
+// The frame of all pages: the address, the connection, the caller.
+
+import { ApiError, call, token } from "./api.js";
+import { failure, h } from "./view.js";
+import keys from "./keys.js";
+import overview from "./overview.js";
+import rules from "./rules.js";
+import try_ from "./try.js";
+
+const PAGES = { overview, rules, keys, try: try_ };
+const POLL = 2000;
+/** Readings of the status that charts show: five minutes. */
+const HISTORY = 150;
+
+const main = document.getElementById("main");
+const connection = document.getElementById("connection");
+const listeners = new Set();
+let closePage = null;
+let pollTimer;
+let failures = 0;
+
+/** Shared with the pages. */
+const console_ = {
+  status: null,
+  history: [],
+  get mayOperate() { return this.status?.role === "OPERATE"; },
+  /** Calls a method; a refused token leads to the form for another one. */
+  async call(method, request, signal) {
+    try {
+      return await call(method, request, signal);
+    } catch (error) {
+      if (error.status === 401) login(error);
+      throw error;
+    }
+  },
+  onStatus(listener, signal) {
+    listeners.add(listener);
+    signal.addEventListener("abort", () => listeners.delete(listener));
+    if (this.status) listener(this.status);
+  },
+  /** The address of a page with parameters, which are pairs. */
+  link: (page, parameters = []) => {
+    const text = new URLSearchParams(parameters.filter(([, value]) => value !== "" && value !== undefined && value !== null)).toString();
+    return `#/${page}${text ? `?${text}` : ""}`;
+  },
+  go(page, parameters) { location.hash = this.link(page, parameters); },
+  /** Changes the parameters in the address without another entry in the history. */
+  replace(page, parameters) { history.replaceState(null, "", this.link(page, parameters)); },
+};
+
+function address() {
+  const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
+  return { name: Object.hasOwn(PAGES, path) ? path : "overview", parameters: new URLSearchParams(query) };
+}
+
+function open() {
+  closePage?.abort();
+  closePage = new AbortController();
+  const { name, parameters } = address();
+  const page = PAGES[name];
+  document.title = `${page.title} \u2013 Tidegate`;
+  document.getElementById("pages").replaceChildren(...Object.entries(PAGES).map(([path, { title }]) =>
+    h("a", { href: `#/${path}`, "aria-current": path === name ? "page" : null }, title)));
+  main.replaceChildren();
+  page.open(main, console_, parameters, closePage.signal);
+}
+
+function login(error) {
+  clearTimeout(pollTimer);
+  closePage?.abort();
+  connection.hidden = true;
+  document.title = "Tidegate";
+  document.getElementById("caller").replaceChildren();
+  document.getElementById("pages").replaceChildren();
+  const input = h("input", { type: "password", autocomplete: "current-password", required: true, id: "token" });
+  const refused = token.get() || error.status === 403;
+  main.replaceChildren(h("div", { class: "card login" }, h("h1", {}, "Token"), h("form", {
+    onsubmit: (event) => {
+      event.preventDefault();
+      token.set(input.value.trim());
+      start();
+    },
+  }, h("p", { class: "faint" }, "The console acts with the role of a token: read, or operate. It is kept until this tab is closed."),
+  h("label", {}, "Bearer token", input),
+  refused ? h("p", { class: "error", role: "alert" }, failure(error)) : null,
+  h("button", { class: "primary" }, "Continue"))));
+  input.focus();
+}
+
+function showCaller(status) {
+  document.body.dataset.role = status.role || "NONE";
+  const role = console_.mayOperate ? "operate" : "read only";
+  const leave = token.get() ? h("button", { class: "link", onclick: () => { token.set(""); location.reload(); } }, "Forget the token") : null;
+  document.getElementById("caller").replaceChildren(h("span", {}, `${status.actor || "caller"}, ${role}`), leave || "");
+}
+
+/** Reads the status. Pages that are open continue while the server is away, and are not built anew. */
+async function poll() {
+  try {
+    const status = await call("Status");
+    if (console_.status?.started !== status.started) console_.history = [];
+    const first = !console_.status || failures > 0;
+    console_.status = status;
+    console_.history = [...console_.history, { at: Date.parse(status.now), status }].slice(-HISTORY);
+    failures = 0;
+    connection.hidden = true;
+    if (first) showCaller(status);
+    listeners.forEach((listener) => listener(status));
+    pollTimer = setTimeout(poll, POLL);
+    return true;
+  } catch (error) {
+    if (error instanceof ApiError && (error.status === 401 || error.status === 403)) {
+      login(error);
+      return false;
+    }
+    failures += 1;
+    connection.hidden = false;
+    connection.textContent = `No connection to the server (${failure(error)}). Trying again\u2026`;
+    pollTimer = setTimeout(poll, Math.min(5000, 500 * 2 ** Math.min(failures, 4)));
+    return !console_.status ? false : true;
+  }
+}
+
+async function start() {
+  clearTimeout(pollTimer);
+  const known = await poll();
+  if (known) open();
+  else if (!connection.hidden) {
+    // Without a first status the role is unknown: the page is opened when the server responds.
+    const wait = new AbortController();
+    console_.onStatus(() => { wait.abort(); open(); }, wait.signal);
+  }
+}
+
+addEventListener("hashchange", () => {
+  if (!console_.status) return;
+  open();
+  main.focus();
+});
+addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea, dialog")) return;
+  const page = Object.keys(PAGES)[Number(event.key) - 1];
+  if (page) console_.go(page);
+  if (event.key === "/") {
+    const search = main.querySelector("[data-search]");
+    if (search) { event.preventDefault(); search.focus(); }
+  }
+});
+start();

@@ -1,0 +1,59 @@
+// A chart of rates over time, as SVG.
+
+import { compact, h } from "./view.js";
+
+const SVG = "http://www.w3.org/2000/svg";
+/** Pixels; the width is that of the page. */
+const HEIGHT = 208;
+const LEFT = 46;
+const BOTTOM = 20;
+const TOP = 8;
+
+function node(tag, attributes, text) {
+  const element = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  if (text !== undefined) element.textContent = text;
+  return element;
+}
+
+/** The least of 1, 2, 5, 10, 20 … that is not below. */
+export function ceiling(value) {
+  const power = 10 ** Math.floor(Math.log10(Math.max(value, 1)));
+  return [1, 2, 5, 10].map((step) => step * power).find((step) => step >= value) || 10 * power;
+}
+
+/** Series are [class, name, values]; the last value is now, `step` seconds after the one before it. */
+export class Chart {
+  constructor(label, points) {
+    this.label = label;
+    this.points = points;
+    this.svg = node("svg", { class: "chart", role: "img" });
+    this.legend = h("p", { class: "legend" });
+    this.element = h("div", {}, this.svg, this.legend);
+  }
+
+  update(series, span) {
+    const width = Math.max(200, this.svg.clientWidth);
+    this.svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
+    const greatest = ceiling(Math.max(1, ...series.flatMap(([, , values]) => values)));
+    const y = (value) => HEIGHT - BOTTOM - (value / greatest) * (HEIGHT - BOTTOM - TOP);
+    const x = (at, length) => width - ((length - 1 - at) / (this.points - 1)) * (width - LEFT);
+    const parts = [];
+    for (const share of [0, 0.5, 1]) {
+      const at = y(greatest * share);
+      parts.push(node("path", { class: "axis", d: `M${LEFT} ${at}H${width}` }));
+      parts.push(node("text", { x: LEFT - 6, y: at + 4, "text-anchor": "end" }, compact(greatest * share)));
+    }
+    for (const [kind, , values] of series) {
+      if (values.length < 2) continue;
+      const line = values.map((value, at) => `${x(at, values.length).toFixed(1)} ${y(value).toFixed(1)}`).join("L");
+      const base = y(0).toFixed(1);
+      parts.push(node("path", { class: kind, d: kind === "shadow" ? `M${line}` : `M${x(0, values.length).toFixed(1)} ${base}L${line}L${width} ${base}` }));
+    }
+    parts.push(node("text", { x: LEFT, y: HEIGHT - 4 }, `${span} ago`), node("text", { x: width, y: HEIGHT - 4, "text-anchor": "end" }, "now"));
+    this.svg.replaceChildren(...parts);
+    const last = series.map(([, name, values]) => `${name} ${compact(values.at(-1) || 0)}/s`);
+    this.svg.setAttribute("aria-label", `${this.label}: ${last.join(", ")}`);
+    this.legend.replaceChildren(...series.map(([kind], at) => h("span", {}, h("i", { class: kind }), last[at])));
+  }
+}

@@ -1,0 +1,97 @@
+// Overview: decisions over time, and what the server has and needs.
+
+import { number } from "./api.js";
+import { Chart } from "./chart.js";
+import { bar, bytes, compact, count, counted, dateTime, duration, h, percent, rate, table, visible } from "./view.js";
+
+const SPAN = "5 min";
+
+/** Per second between readings: admitted, denied, shadow. */
+function rates(history, counts) {
+  const series = { admitted: [], denied: [], shadow: [] };
+  for (let at = 1; at < history.length; at += 1) {
+    const [before, after] = [history[at - 1], history[at]];
+    const time = Math.max(0.001, (after.at - before.at) / 1000);
+    const [a, b] = [counts(before.status), counts(after.status)];
+    for (const [name, field] of [["admitted", "admitted"], ["denied", "denied"], ["shadow", "shadowDenied"]]) {
+      series[name].push(Math.max(0, (number(b?.[field]) - number(a?.[field])) / time));
+    }
+  }
+  return series;
+}
+
+const figure = (label, ...content) => h("div", { class: "card" }, h("p", { class: "label" }, label), content);
+
+export default {
+  title: "Overview",
+  open(main, app, parameters, signal) {
+    const domain = parameters.get("domain") || "";
+    const chart = new Chart("Decisions", 149);
+    const [figures, domains, server] = [h("div", { class: "grid figures" }), h("div", { class: "card" }), h("div", { class: "grid" })];
+    main.append(
+      h("div", { class: "title" }, h("h1", {}, domain ? `Hits of ${visible(domain)}` : "Decisions"),
+        domain ? h("a", { href: app.link("overview") }, "All domains") : null),
+      figures, h("div", { class: "card" }, chart.element), domains, server);
+
+    app.onStatus((status) => {
+      const of = (state) => (domain ? state.domains?.find((one) => one.domain === domain)?.hits : state.decisions);
+      const series = rates(app.history, of);
+      const now = (name) => series[name].at(-1) || 0;
+      const lines = [["admitted", "admitted", series.admitted], ["denied", "denied", series.denied]];
+      if (domain || series.shadow.some((value) => value > 0)) lines.push(["shadow", "over a shadow limit", series.shadow]);
+      chart.update(lines, SPAN);
+      const total = of(status) || {};
+      const all = number(total.admitted) + number(total.denied);
+      const latency = status.latency;
+      figures.replaceChildren(
+        figure("Admitted", h("p", { class: "figure" }, rate(now("admitted")), h("small", {}, ` ${count(number(total.admitted))} in all`))),
+        figure("Denied", h("p", { class: "figure" }, rate(now("denied")), h("small", {}, ` ${percent(number(total.denied), all)} of all`))),
+        figure("Latency, p99", h("p", { class: "figure" }, latency?.p99Seconds ? duration(latency.p99Seconds) : "\u2013",
+          latency?.p99Seconds ? h("small", {}, ` p50 ${duration(latency.p50Seconds || 0)}, p95 ${duration(latency.p95Seconds || 0)}`) : null)),
+        memory(status.counters || {}));
+      domains.replaceChildren(h("h2", {}, "Domains"), domainTable(app, status));
+      server.replaceChildren(...serverCards(status));
+    }, signal);
+  },
+};
+
+function memory(counters) {
+  const [used, most] = [number(counters.count), number(counters.countMax)];
+  const [bytesUsed, bytesMost] = [number(counters.memoryBytes), number(counters.memoryBytesMax)];
+  return figure("Counters", h("p", { class: "figure" }, compact(used), most ? h("small", {}, ` of at most ${compact(most)}`) : null),
+    bar(used, most, used > 0.9 * most ? "near" : ""),
+    bytesUsed ? h("p", { class: "label" }, `Memory: ${bytes(bytesUsed)}${bytesMost ? ` of ${bytes(bytesMost)}` : ""}`) : null);
+}
+
+function domainTable(app, status) {
+  const list = status.domains || [];
+  if (!list.length) return h("p", { class: "empty" }, "The rules have no domain.");
+  const now = (name, field) => rates(app.history.slice(-2), (state) => state.domains?.find((one) => one.domain === name)?.hits)[field].at(-1) || 0;
+  return table([
+    ["Domain", (row) => h("a", { href: app.link("overview", [["domain", row.domain]]) }, h("bdi", {}, visible(row.domain)))],
+    ["Rules", (row) => h("a", { href: app.link("rules", [["domain", row.domain]]) }, count(row.rules || 0)), true],
+    ["Admitted", (row) => rate(now(row.domain, "admitted")), true],
+    ["Denied", (row) => rate(now(row.domain, "denied")), true],
+    ["Denied, in all", (row) => percent(number(row.hits?.denied), number(row.hits?.admitted) + number(row.hits?.denied)), true],
+    ["Over a shadow limit", (row) => count(number(row.hits?.shadowDenied)), true],
+  ], list, "Domains");
+}
+
+function serverCards(status) {
+  const { rules = {}, snapshots, store } = status;
+  const cards = [figure("Rules",
+    h("p", {}, `${counted(rules.rules || 0, "rule")}, ${counted(rules.limits || 0, "limit")}, loaded ${dateTime(rules.loaded)} (generation ${rules.generation || 0})`),
+    (rules.sources || []).map((source) => h("p", { class: "mono" }, visible(source))),
+    number(rules.reloadsFailed) ? h("p", { class: "error" }, `${counted(number(rules.reloadsFailed), "change")} refused`) : null,
+    rules.errors?.length ? h("pre", {}, rules.errors.map((error) => visible(error, 2000)).join("\n")) : null)];
+  if (snapshots) {
+    cards.push(figure("Snapshots", h("p", {}, `${count(number(snapshots.written))} written, the last ${snapshots.last ? dateTime(snapshots.last) : "not yet"}`),
+      number(snapshots.failed) ? h("p", { class: "error" }, `${snapshots.failed} failed`) : null));
+  }
+  if (store) {
+    cards.push(figure("Store of shared counters",
+      store.isReachable ? h("span", { class: "tag admitted" }, "reachable") : h("span", { class: "tag denied" }, "not reachable")));
+  }
+  cards.push(figure("Server", h("p", {}, `Version ${visible(status.version || "")}, started ${dateTime(status.started)}`)));
+  return cards;
+}

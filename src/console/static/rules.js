@@ -1,0 +1,135 @@
+// Rules: every rule in force, with its rates.
+
+import { number, seconds } from "./api.js";
+import { ask, bar, count, counted, failure, fill, h, percent, rate, REASON, VirtualList, visible, window_ } from "./view.js";
+
+const PAGE = 1000;
+const REFRESH = 3000;
+
+const limitText = (limit) => `${count(limit.requests || 0)} per ${window_(seconds(limit.window))}`;
+
+function limits(rule) {
+  if (rule.unlimited) return "unlimited";
+  return (rule.limits || []).map(limitText).join(", ");
+}
+
+const sum = (rule, group, field) => (rule.limits || []).reduce((total, limit) => total + number(limit[group]?.[field]), 0);
+
+export default {
+  title: "Rules",
+  open(main, app, parameters, signal) {
+    let [domain, contains] = [parameters.get("domain") || "", parameters.get("contains") || ""];
+    let [rules, tokens, load] = [[], [], null];
+    const detail = h("div", { class: "card", "aria-live": "polite" }, h("p", { class: "empty" }, "Select a rule."));
+    const found = h("p", { class: "label", role: "status" });
+    const filter = h("input", { type: "search", value: contains, "data-search": true, oninput: (event) => change({ contains: event.target.value }) });
+    const domains = h("select", { onchange: (event) => change({ domain: event.target.value }) },
+      h("option", { value: "" }, "all"), (app.status.domains || []).map((one) => h("option", { value: one.domain }, visible(one.domain))));
+    domains.value = domain;
+    const list = new VirtualList({ height: 36, label: "Rules", columns: 6, draw, onOpen: (index) => show(rules[index]) });
+    signal.addEventListener("abort", () => { list.close(); load?.abort(); });
+    main.append(
+      h("div", { class: "title" }, h("h1", {}, "Rules"), h("div", { class: "end" },
+        h("label", {}, "Domain", domains), h("label", {}, "Path contains", filter))),
+      h("div", { class: "split" },
+        h("div", { class: "rules" }, h("div", { class: "columns", "aria-hidden": "true" },
+          ["Rule", "Limits", "Admitted", "Denied", "Share", "Declared at"].map((name) => h("span", {}, name))), list.element, found),
+        detail));
+
+    let timer;
+    function change(changed) {
+      ({ domain = domain, contains = contains } = changed);
+      app.replace("rules", [["domain", domain], ["contains", contains]]);
+      clearTimeout(timer);
+      timer = setTimeout(reload, 200);
+    }
+
+    function draw(row, index) {
+      const rule = rules[index];
+      if (!rule) return fill(row, ["\u2026", "", "", "", "", ""]);
+      const [admitted, denied] = [sum(rule, "rates", "admitted"), sum(rule, "rates", "denied")];
+      const [hits, over] = [sum(rule, "hits", "admitted"), sum(rule, "hits", "denied")];
+      fill(row, [
+        `${"\u2003".repeat(Math.min(rule.depth || 0, 8))}${visible(rule.rule || "", 90)}`,
+        `${limits(rule)}${rule.shadowMode ? " (shadow)" : ""}${rule.quotaMode ? " (quota)" : ""}`,
+        rule.limits?.length ? rate(admitted) : "", rule.limits?.length ? rate(denied) : "",
+        rule.limits?.length ? percent(over, hits + over) : "", visible(rule.declaredAt || "", 60)]);
+    }
+
+    const request = (token) => ({ domain, contains, pageSize: PAGE, pageToken: token });
+
+    /** Reads all pages; a list of 10,000 rules is ten of them. */
+    async function reload() {
+      load?.abort();
+      load = new AbortController();
+      const mine = load.signal;
+      try {
+        const read = [];
+        const pages = [""];
+        for (let token = ""; ;) {
+          const page = await app.call("ListRules", request(token), mine);
+          read.push(...(page.rules || []));
+          [rules, tokens] = [[...read], [...pages]];
+          list.setLength(Math.max(read.length, page.total || 0));
+          found.textContent = counted(page.total || read.length, "rule");
+          token = page.nextPageToken || "";
+          if (!token) break;
+          pages.push(token);
+        }
+        const wanted = parameters.get("rule");
+        const at = rules.findIndex((rule) => rule.rule === wanted && (!domain || rule.domain === domain));
+        if (wanted && at >= 0) { list.selected = at; show(rules[at]); }
+      } catch (error) {
+        if (error.name !== "AbortError") found.textContent = failure(error);
+      }
+    }
+
+    /** Reads the pages in view again, for their rates. */
+    async function refresh() {
+      const mine = load?.signal;
+      const [first, end] = list.range();
+      for (let page = Math.floor(first / PAGE); page * PAGE < end && page < tokens.length; page += 1) {
+        const response = await app.call("ListRules", request(tokens[page]), mine).catch(() => null);
+        if (!response || mine?.aborted) return;
+        (response.rules || []).forEach((rule, at) => { rules[page * PAGE + at] = rule; });
+      }
+      list.schedule();
+    }
+
+    function show(rule) {
+      if (!rule) return;
+      const of = [["domain", rule.domain], ["rule", rule.rule]];
+      app.replace("rules", [["domain", domain], ["contains", contains], ["rule", rule.rule]]);
+      detail.replaceChildren(h("div", {},
+        h("h2", { class: "mono" }, h("bdi", {}, visible(rule.rule || "", 400))),
+        h("p", { class: "faint" }, "Domain ", h("bdi", {}, visible(rule.domain || "")), rule.declaredAt ? `, declared at ${visible(rule.declaredAt)}` : ""),
+        h("p", {}, rule.unlimited ? h("span", { class: "tag" }, "unlimited") : "", rule.shadowMode ? h("span", { class: "tag shadow" }, "shadow") : "",
+          rule.quotaMode ? h("span", { class: "tag shadow" }, "quota") : ""),
+        (rule.limits || []).map((limit) => {
+          const [admitted, denied] = [number(limit.hits?.admitted), number(limit.hits?.denied)];
+          return h("div", {}, h("p", {}, h("strong", {}, limitText(limit)), ` ${limit.algorithm || ""} ${limit.name ? visible(limit.name) : ""}`),
+            bar(denied, admitted + denied, "denied"),
+            h("p", { class: "label" }, `${count(admitted)} hits admitted, ${count(denied)} denied`,
+              number(limit.hits?.shadowDenied) ? `, ${count(number(limit.hits.shadowDenied))} over it in shadow mode` : ""));
+        }),
+        rule.limits?.length ? h("div", { class: "row" },
+          h("a", { class: "button", href: app.link("keys", of) }, "A key of this rule"),
+          app.mayOperate ? h("button", { class: "danger", onclick: () => reset(rule) }, "Reset counters\u2026") : null)
+          : h("p", { class: "faint" }, rule.unlimited ? "Requests of this rule are not limited." : "No limit: this node only leads to others.")));
+    }
+
+    const reset = (rule) => ask({
+      title: "Reset the counters of a rule", danger: true, verb: "Reset",
+      about: h("p", {}, "Every key of ", h("bdi", { class: "mono" }, visible(rule.rule)), " starts anew."),
+      fields: [REASON],
+      act: async ({ reason }) => {
+        const { counters } = await app.call("Reset", { domain: rule.domain, rule: rule.rule, reason });
+        return `${counted(number(counters), "counter")} dropped`;
+      },
+    });
+
+    reload();
+    const every = setInterval(refresh, REFRESH);
+    signal.addEventListener("abort", () => { clearInterval(every); clearTimeout(timer); });
+  },
+};

@@ -1,0 +1,247 @@
+// Elements, formats and dialogs. Texts become text nodes only: no text is parsed as markup.
+
+/** An element. Properties: `class`, `on…` listeners, `style` (an object), other attributes; null and false are left out. */
+export function h(tag, properties, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties || {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "style") Object.assign(element.style, value);
+    else if (name === "value") element.value = value;
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+const INVISIBLE = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
+const LONG = 160;
+
+/** A text of a client, with invisible and reordering characters in a visible form, and shortened. */
+export function visible(text, long = LONG) {
+  const shown = String(text).slice(0, long).replace(INVISIBLE, (c) => `\u27e8U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}\u27e9`);
+  return text.length > long ? `${shown}\u2026 (${text.length} characters)` : shown;
+}
+
+/** Entries of a descriptor. */
+export function entries(list) {
+  const shown = (list || []).map(({ key, value }, index) => [
+    index ? ", " : "",
+    h("span", { class: "k" }, visible(key || ""), "="),
+    h("bdi", {}, visible(value || "")),
+  ]);
+  return h("span", { class: "entry mono" }, shown);
+}
+
+export const entriesText = (list) => (list || []).map(({ key, value }) => `${visible(key || "", 60)}=${visible(value || "", 60)}`).join(", ");
+
+const whole = new Intl.NumberFormat("en");
+const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+
+export const count = (n) => whole.format(Math.round(n));
+export const counted = (n, noun) => `${count(n)} ${noun}${n === 1 ? "" : "s"}`;
+export const compact = (n) => (n < 1000 && !Number.isInteger(n) ? n.toFixed(1) : short.format(n));
+export const rate = (n) => (n ? `${compact(n)}/s` : "0/s");
+export const percent = (part, all) => (all ? `${((100 * part) / all).toFixed(1)} %` : "\u2013");
+
+export function bytes(n) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let unit = 0;
+  for (; n >= 1024 && unit < units.length - 1; unit += 1) n /= 1024;
+  return `${unit && n < 100 ? n.toFixed(1) : Math.round(n)} ${units[unit]}`;
+}
+
+/** A duration in seconds, in at most two units. */
+export function duration(s) {
+  if (s <= 0) return "0 s";
+  if (s < 1e-3) return `${(s * 1e6).toFixed(0)} \u00b5s`;
+  if (s < 1) return `${(s * 1e3).toFixed(s < 0.01 ? 1 : 0)} ms`;
+  if (s < 60) return `${s < 10 ? s.toFixed(1).replace(/\.0$/, "") : Math.round(s)} s`;
+  const units = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+  let rest = Math.round(s);
+  const parts = [];
+  for (const [length, name] of units) {
+    if (rest >= length) parts.push(`${Math.floor(rest / length)} ${name}`);
+    rest %= length;
+  }
+  return parts.slice(0, 2).join(" ");
+}
+
+/** A window as in `10 per minute`. */
+export function window_(s) {
+  const names = { 1: "second", 60: "minute", 3600: "hour", 86400: "day", 604800: "week", 2592000: "month", 31536000: "year" };
+  return names[s] || duration(s);
+}
+
+export const dateTime = (time) => (time ? new Date(time).toLocaleString("en-GB") : "");
+
+export const verdict = (code) =>
+  code === "OVER_LIMIT" ? h("span", { class: "tag denied" }, "denied") : h("span", { class: "tag admitted" }, "admitted");
+
+export function bar(part, all, kind = "") {
+  const share = all > 0 ? Math.min(1, part / all) : 0;
+  return h("div", { class: `bar ${kind}` }, h("i", { style: { width: `${100 * share}%` } }));
+}
+
+/** A table; a column is [name, cell(row), is number]. */
+export function table(columns, rows, label) {
+  const of = (column) => (column[2] ? { class: "n" } : null);
+  const cells = (row) => columns.map((column) => h("td", of(column), column[1](row)));
+  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label },
+    h("table", {},
+      h("thead", {}, h("tr", {}, columns.map((column) => h("th", { ...of(column), scope: "col" }, column[0])))),
+      h("tbody", {}, rows.map((row) => h("tr", {}, cells(row))))));
+}
+
+let noticeTimer;
+/** Shows a message for some seconds. */
+export function notice(text) {
+  const place = document.getElementById("notice");
+  place.textContent = text;
+  clearTimeout(noticeTimer);
+  noticeTimer = setTimeout(() => { place.textContent = ""; }, 5000);
+}
+
+/** A dialog with fields; `act` receives their values. It stays open with the message if that fails. */
+export function ask({ title, about, fields = [], verb, danger = false, act }) {
+  const opener = document.activeElement;
+  const message = h("p", { class: "error", role: "alert" });
+  const inputs = fields.map((field) => {
+    const control = h("input", { name: field.name, type: field.type || "text", value: field.value ?? "", required: field.required, min: field.min, autocomplete: "off", maxlength: field.maxlength });
+    return h("label", {}, field.label, control);
+  });
+  const button = h("button", { class: danger ? "danger" : "primary" }, verb);
+  const form = h("form", { onsubmit: submit }, h("h2", { id: "dialog-title" }, title), about, inputs, message,
+    h("div", { class: "row" }, h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"), button));
+  const dialog = h("dialog", { "aria-labelledby": "dialog-title", onclose: () => { dialog.remove(); opener?.focus(); } }, form);
+  async function submit(event) {
+    event.preventDefault();
+    button.disabled = true;
+    try {
+      notice((await act(Object.fromEntries(new FormData(form)))) || "Done");
+      dialog.close();
+    } catch (error) {
+      message.textContent = failure(error);
+      button.disabled = false;
+    }
+  }
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
+/** The message of an error, with the fields that it is about. */
+export const failure = (error) => [error.message, ...(error.fields || []).map(({ field, message }) => `${field}: ${message}`)].join("; ");
+
+export const REASON = { name: "reason", label: "Reason, for the audit log", required: true, maxlength: 500 };
+
+/** Inputs for the entries of one descriptor. `read()` has those with a key. */
+export function entriesEditor(initial, label) {
+  const rows = h("div", { class: "entries" });
+  const add = ({ key = "", value = "" } = {}) => rows.append(h("div", { class: "row" },
+    h("input", { "aria-label": `${label}: key`, placeholder: "key", value: key, autocomplete: "off", spellcheck: "false" }),
+    h("input", { "aria-label": `${label}: value`, placeholder: "value", value, autocomplete: "off", spellcheck: "false" }),
+    h("button", { type: "button", "aria-label": `${label}: remove this entry`, onclick: (event) => event.currentTarget.parentNode.remove() }, "\u00d7")));
+  (initial?.length ? initial : [{}]).forEach(add);
+  const element = h("div", {}, rows, h("button", { type: "button", class: "link", onclick: () => { add(); rows.lastChild.querySelector("input").focus(); } }, "Add an entry"));
+  const read = () => [...rows.children].map((row) => [...row.querySelectorAll("input")].map((input) => input.value))
+    .filter(([key]) => key).map(([key, value]) => ({ key, value }));
+  return { element, read };
+}
+
+/** Entries as parameters of an address, and back. */
+export const entriesToParams = (list) => (list || []).map(({ key, value }) => ["e", `${encodeURIComponent(key || "")}=${value || ""}`]);
+export const entriesFromParams = (params) => params.getAll("e").map((text) => {
+  const at = text.indexOf("=");
+  return { key: decodeURIComponent(text.slice(0, at)), value: text.slice(at + 1) };
+});
+
+/** A list of which only the rows in view are elements. `draw(element, index)` fills a row that is reused. */
+export class VirtualList {
+  constructor({ height, label, draw, onOpen, columns }) {
+    Object.assign(this, { height, draw, onOpen, length: 0, selected: -1, pool: [] });
+    this.space = h("div", { class: "space", role: "rowgroup" });
+    this.element = h("div", { class: "list", tabindex: "0", role: "table", "aria-label": label, "aria-colcount": columns },
+      this.space);
+    this.element.addEventListener("scroll", () => this.schedule(), { passive: true });
+    this.element.addEventListener("keydown", (event) => this.key(event));
+    this.observer = new ResizeObserver(() => this.schedule());
+    this.observer.observe(this.element);
+  }
+
+  setLength(length) {
+    this.length = length;
+    this.space.style.height = `${length * this.height}px`;
+    this.element.setAttribute("aria-rowcount", String(length));
+    this.schedule();
+  }
+
+  schedule() {
+    if (this.frame) return;
+    this.frame = requestAnimationFrame(() => { this.frame = 0; this.render(); });
+  }
+
+  /** Indexes of the rows in view. */
+  range() {
+    const first = Math.max(0, Math.floor(this.element.scrollTop / this.height) - 4);
+    const shown = Math.ceil(this.element.clientHeight / this.height) + 8;
+    return [first, Math.min(this.length, first + shown)];
+  }
+
+  render() {
+    const [first, end] = this.range();
+    while (this.pool.length < end - first) {
+      const row = h("div", { class: "item", role: "row" });
+      row.addEventListener("click", () => this.open(row.index));
+      this.space.append(row);
+      this.pool.push(row);
+    }
+    this.pool.forEach((row, at) => {
+      const index = first + at;
+      row.hidden = index >= end;
+      if (row.hidden) return;
+      row.index = index;
+      row.style.transform = `translateY(${index * this.height}px)`;
+      row.setAttribute("aria-rowindex", String(index + 1));
+      if (this.onOpen) row.setAttribute("aria-selected", String(index === this.selected));
+      this.draw(row, index);
+    });
+  }
+
+  open(index) {
+    if (!this.onOpen) return;
+    this.selected = index;
+    this.onOpen(index);
+    this.schedule();
+  }
+
+  key(event) {
+    if (!this.onOpen) return;
+    const page = Math.max(1, Math.floor(this.element.clientHeight / this.height) - 1);
+    const moves = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity };
+    if (event.key === "Enter" && this.selected >= 0) this.open(this.selected);
+    if (!(event.key in moves) || !this.length) return;
+    event.preventDefault();
+    this.selected = Math.min(this.length - 1, Math.max(0, this.selected + moves[event.key]));
+    const top = this.selected * this.height;
+    const { scrollTop, clientHeight } = this.element;
+    if (top < scrollTop) this.element.scrollTop = top;
+    else if (top + this.height > scrollTop + clientHeight) this.element.scrollTop = top + this.height - clientHeight;
+    this.schedule();
+  }
+
+  close() {
+    this.observer.disconnect();
+    cancelAnimationFrame(this.frame);
+  }
+}
+
+/** Puts texts or elements into the cells of a reused row. */
+export function fill(row, cells) {
+  while (row.children.length < cells.length) row.append(h("span", { role: "cell" }));
+  cells.forEach((cell, index) => {
+    const place = row.children[index];
+    if (typeof cell === "string") {
+      if (place.textContent !== cell || place.firstElementChild) place.textContent = cell;
+    } else place.replaceChildren(cell);
+  });
+}

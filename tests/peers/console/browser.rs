@@ -1,0 +1,193 @@
+//! Chromium, driven by chromedriver over the WebDriver protocol.
+
+use serde_json::{Value, json};
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    process::{Child, ChildStdout, Command, Stdio},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::{Instant, sleep, timeout},
+};
+
+/// Time limit of a command, and of what a page is expected to show.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Whether both programs are on the PATH.
+pub fn is_here() -> bool {
+    ["chromium", "chromedriver"].iter().all(|name| crate::peer::runs(Command::new(name).arg("--version")))
+}
+
+/// A browser with one window; closed when dropped.
+pub struct Browser {
+    driver: Child,
+    /// Kept open: a driver that cannot write to it ends.
+    _output: ChildStdout,
+    port: u16,
+    session: String,
+}
+
+impl Browser {
+    pub async fn start() -> Self {
+        let mut driver = Command::new("chromedriver")
+            .arg("--port=0")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("chromedriver starts");
+        let mut output = BufReader::new(driver.stdout.take().expect("piped"));
+        let port = output.by_ref().lines().map_while(Result::ok).find_map(|line| {
+            let (_, port) = line.split_once("started successfully on port ")?;
+            port.trim_end_matches('.').parse().ok()
+        });
+        let mut browser = Self {
+            driver,
+            _output: output.into_inner(),
+            port: port.expect("a port"),
+            session: String::new(),
+        };
+        let args =
+            ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--lang=en"];
+        let options = json!({ "args": args });
+        let wanted = json!({ "capabilities": { "alwaysMatch": { "browserName": "chrome", "goog:chromeOptions": options } } });
+        let session = browser.command("POST", "", &wanted).await;
+        browser.session = format!("/{}", session["sessionId"].as_str().expect("a session"));
+        browser
+    }
+
+    /// The value in the response to a command; its error fails the test.
+    async fn command(&self, method: &str, path: &str, body: &Value) -> Value {
+        let body = if method == "GET" { String::new() } else { body.to_string() };
+        let (port, length) = (self.port, body.len());
+        let request = format!(
+            "{method} /session{}{path} HTTP/1.1\r\nhost: localhost:{port}\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}",
+            self.session
+        );
+        let exchange = async {
+            let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
+            stream.write_all(request.as_bytes()).await?;
+            // The driver leaves the connection open: the response ends where its head states.
+            let mut stream = tokio::io::BufReader::new(stream);
+            let (mut head, mut length) = (String::new(), 0);
+            loop {
+                let start = head.len();
+                stream.read_line(&mut head).await?;
+                let line = head[start..].trim_end().to_ascii_lowercase();
+                if let Some(text) = line.strip_prefix("content-length:") {
+                    length = text.trim().parse().expect("a number");
+                }
+                if line.is_empty() {
+                    break;
+                }
+            }
+            let mut body = vec![0; length];
+            stream.read_exact(&mut body).await?;
+            std::io::Result::Ok((head, body))
+        };
+        let (head, body) = timeout(PATIENCE, exchange).await.expect("in time").expect("a response");
+        let mut body: Value = serde_json::from_slice(&body).expect("JSON");
+        assert!(head.starts_with("HTTP/1.1 200"), "{path}: {}", body["value"]["message"]);
+        body["value"].take()
+    }
+
+    pub async fn open(&self, address: &str) {
+        self.command("POST", "/url", &json!({ "url": address })).await;
+    }
+
+    /// The result of the body of a function in the page.
+    pub async fn run(&self, script: &str, args: &[Value]) -> Value {
+        self.command("POST", "/execute/sync", &json!({ "script": script, "args": args })).await
+    }
+
+    /// The same for a function that calls its last argument with the result.
+    pub async fn run_async(&self, script: &str, args: &[Value]) -> Value {
+        self.command("POST", "/execute/async", &json!({ "script": script, "args": args })).await
+    }
+
+    pub async fn text(&self) -> String {
+        self.run("return document.body.innerText", &[]).await.as_str().expect("text").to_owned()
+    }
+
+    /// Waits until the page shows the text.
+    pub async fn shows(&self, text: &str) {
+        let end = Instant::now() + PATIENCE;
+        while !self.text().await.contains(text) {
+            assert!(Instant::now() < end, "no {text:?} in: {}", self.text().await);
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Waits until the body of a function in the page returns true.
+    pub async fn until(&self, script: &str, reason: &str) {
+        let end = Instant::now() + PATIENCE;
+        while self.run(script, &[]).await != json!(true) {
+            assert!(Instant::now() < end, "{reason}: {}", self.text().await);
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Clicks the first button or link with this text, as a user does.
+    pub async fn click(&self, text: &str) {
+        let found = "return [...document.querySelectorAll('dialog[open] button, button, a')].find((e) => \
+                     e.innerText.trim() === arguments[0] && e.offsetParent)";
+        let element = self.run(found, &[json!(text)]).await;
+        let id = element.as_object().and_then(|element| element.values().next()?.as_str());
+        let id = id.unwrap_or_else(|| panic!("no {text:?}")).to_owned();
+        self.command("POST", &format!("/element/{id}/click"), &json!({})).await;
+    }
+
+    /// The same, once the text is there.
+    pub async fn click_when_shown(&self, text: &str) {
+        self.shows(text).await;
+        self.click(text).await;
+    }
+
+    /// Types into the element that a selector finds, after what it has.
+    pub async fn write(&self, selector: &str, text: &str) {
+        let element = self.run("return document.querySelector(arguments[0])", &[json!(selector)]).await;
+        let id = element.as_object().and_then(|element| element.values().next()?.as_str());
+        let id = id.unwrap_or_else(|| panic!("no {selector:?}")).to_owned();
+        self.command("POST", &format!("/element/{id}/value"), &json!({ "text": text })).await;
+    }
+
+    pub async fn back(&self) {
+        self.command("POST", "/back", &json!({})).await;
+    }
+
+    /// A command of the DevTools protocol.
+    pub async fn devtools(&self, command: &str, parameters: Value) -> Value {
+        self.command("POST", "/goog/cdp/execute", &json!({ "cmd": command, "params": parameters })).await
+    }
+
+    /// The width of the window in pixels, and the colours that the user prefers.
+    pub async fn look(&self, width: u32, scheme: &str) {
+        let size = json!({ "width": width, "height": 800, "deviceScaleFactor": 1, "mobile": false });
+        self.devtools("Emulation.setDeviceMetricsOverride", size).await;
+        let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
+        self.devtools("Emulation.setEmulatedMedia", json!({ "features": features })).await;
+    }
+
+    /// A picture of the window, as PNG in base 64.
+    pub async fn picture(&self) -> String {
+        self.command("GET", "/screenshot", &Value::Null).await.as_str().expect("base 64").to_owned()
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // Chromium ends with its driver.
+        let end = format!(
+            "DELETE /session{} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n",
+            self.session
+        );
+        if let Ok(mut stream) = std::net::TcpStream::connect(("127.0.0.1", self.port)) {
+            let _ = stream.set_read_timeout(Some(Duration::from_secs(5)));
+            let _ = stream.write_all(end.as_bytes()).and_then(|()| stream.read(&mut [0; 1]));
+        }
+        let _ = self.driver.kill();
+        let _ = self.driver.wait();
+    }
+}
