@@ -132,7 +132,7 @@ async fn denied_requests_over_several_slots_consume_nothing() {
     let requests =
         std::env::var("TIDEGATE_CLUSTER_REQUESTS").ok().and_then(|text| text.parse().ok()).unwrap_or(250);
     let world = World::start(false, SEVERAL, 2);
-    let mut clients = vec![world.servers[0].client().await, world.servers[1].client().await];
+    let mut clients = [world.servers[0].client().await, world.servers[1].client().await];
     let model = limiter(SEVERAL);
     let now = Timestamp::from_millis(1_790_000_000_000);
     let (mut random, mut denied, mut history) = (Random(7), 0, Vec::new());

@@ -84,7 +84,7 @@ async fn denied_requests_over_several_slots_leave_nothing_behind() {
         std::env::var("TIDEGATE_UNDO_WORLDS").ok().and_then(|text| text.parse().ok()).unwrap_or(WORLDS);
     let (mut undone, mut alone, mut peeks) = (0_u64, 0_u64, 0_u64);
     // The last two kinds are the reference's semantics, and changes of rules.
-    for kind in 0..KINDS.len() - 2 {
+    for (kind, (name, _)) in KINDS.iter().enumerate().take(KINDS.len() - 2) {
         for number in 0..worlds {
             let mut random = Random((kind as u64) << 32 | number);
             let Some(world) = World::new(&mut random, kind) else { continue };
@@ -95,7 +95,7 @@ async fn denied_requests_over_several_slots_leave_nothing_behind() {
                 let undo = deny(&mut store, &held, 1 + random.below(5), at);
                 // Requests between the charge and its end: the model has those that were admitted.
                 // A window that begins with the first hit stays as the denied request has opened it: see docs/shared.md.
-                let is_alone = random.one_in(2) || KINDS[kind].0 == "fixed_window first_hit";
+                let is_alone = random.one_in(2) || *name == "fixed_window first_hit";
                 let between = if is_alone { 0 } else { 1 + random.below(3) };
                 for _ in 0..between {
                     now += random.below(1 + world.window / 6);
