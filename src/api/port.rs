@@ -108,6 +108,19 @@ impl GrpcPort {
         );
     }
 
+    /// Responds by a lease in hand, or defers the response until the store has decided.
+    #[inline]
+    fn respond_remotely(&self, call: &Call<'_>, responses: &mut impl Responses) {
+        let Call { request, head, .. } = call;
+        let origin = CallOrigin { peer: &self.peer, trace: head.trace };
+        let is_decided = self.service.decide_by_lease(request, origin, |decision| {
+            responses.push(class(decision.code), |out| encode(&self.service, request, *head, decision, out));
+        });
+        if !is_decided {
+            responses.defer(self.deferred(call));
+        }
+    }
+
     /// The response to a call that takes time, from a copy of its message.
     fn deferred(&self, call: &Call<'_>) -> DeferredBody {
         let (service, peer, head) = (Arc::clone(&self.of_tasks), Arc::clone(&self.peer), call.head);
@@ -242,7 +255,7 @@ impl Service for GrpcPort {
     fn respond(&self, calls: &[Call<'_>], responses: &mut impl Responses) {
         for calls in calls.chunk_by(|call, next| call.deferred.is_some() == next.deferred.is_some()) {
             if calls.iter().any(|call| call.deferred.is_some()) {
-                calls.iter().for_each(|call| responses.defer(self.deferred(call)));
+                calls.iter().for_each(|call| self.respond_remotely(call, responses));
             } else {
                 self.respond_inline(calls, responses);
             }

@@ -25,6 +25,16 @@ pub(super) struct SharedFlags {
     /// Accept a store that may evict counters when its memory is full, so that limits are exceeded.
     #[arg(long, env = "TIDEGATE_COUNTERS_ALLOW_EVICTION", requires = "counters")]
     counters_allow_eviction: bool,
+    /// Leases: with auto, this server takes credits of counters in high demand and decides by itself until they are spent or
+    /// expire. The same for all servers of a store.
+    #[arg(long, env = "TIDEGATE_LEASE", value_name = "MODE", default_value = "off", requires = "counters")]
+    lease: LeaseChoice,
+    /// Length of a lease, 10 ms to 10 s. The same for all servers of a store.
+    #[arg(
+        long, env = "TIDEGATE_LEASE_LENGTH", value_name = "TIME", value_parser = lease_length, default_value = "200ms",
+        requires = "counters"
+    )]
+    lease_length: Duration,
     /// Decision while the store does not decide.
     #[arg(long, env = "TIDEGATE_ON_STORE_FAILURE", default_value = "local", requires = "counters")]
     on_store_failure: OnFailureChoice,
@@ -67,6 +77,24 @@ enum OnFailureChoice {
     Local,
 }
 
+/// Which counters are leased.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum LeaseChoice {
+    /// None: the store makes every decision.
+    Off,
+    /// Those in high demand.
+    Auto,
+}
+
+fn lease_length(text: &str) -> Result<Duration, String> {
+    let length = super::interval(text)?;
+    let (shortest, longest) = (Duration::from_millis(10), Duration::from_secs(10));
+    match (shortest..=longest).contains(&length) && length.subsec_nanos() % 1_000_000 == 0 {
+        true => Ok(length),
+        false => Err("not whole milliseconds from 10ms to 10s".to_owned()),
+    }
+}
+
 impl SharedFlags {
     /// Whether counters are in a store.
     pub(super) fn is_shared(&self) -> bool {
@@ -92,7 +120,12 @@ impl SharedFlags {
             OnFailureChoice::Local => OnFailure::Local,
         };
         let (timeout, allow_eviction) = (self.counters_timeout, self.counters_allow_eviction);
-        Ok(Some(SharedSettings { timeout, on_failure, allow_eviction, ..self.store.settings(url)? }))
+        let lease_length = match self.lease {
+            LeaseChoice::Off => Duration::ZERO,
+            LeaseChoice::Auto => self.lease_length,
+        };
+        let settings = self.store.settings(url)?;
+        Ok(Some(SharedSettings { timeout, on_failure, lease_length, allow_eviction, ..settings }))
     }
 }
 
@@ -117,6 +150,7 @@ impl StoreFlags {
             prefix: self.counters_prefix.clone(),
             timeout: Duration::from_millis(10),
             on_failure: OnFailure::Local,
+            lease_length: Duration::ZERO,
             allow_eviction: false,
         })
     }

@@ -108,6 +108,12 @@ impl<R: Readings> Clock for SystemClock<R> {
     }
 }
 
+/// Nanoseconds since the machine was started, by a clock that is never set and runs on while the machine is suspended.
+pub fn since_boot() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+}
+
 /// A clock that is moved by its owner, for tests and simulations.
 #[derive(Debug, Default)]
 pub struct ManualClock(AtomicU64);

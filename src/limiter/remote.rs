@@ -23,8 +23,8 @@ use std::{borrow::Cow, num::NonZeroU64, sync::Arc};
 
 /// The rules of one moment, for a decision that takes time.
 pub struct HeldRules<'l> {
-    in_force: Arc<InForce>,
-    limiter: &'l Limiter,
+    pub(super) in_force: Arc<InForce>,
+    pub(super) limiter: &'l Limiter,
 }
 
 /// A request to a domain whose counters are in a shared store.

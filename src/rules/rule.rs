@@ -98,11 +98,14 @@ impl RuleLimit {
 
     /// Whether it counts admitted hits only, in a state of two words, denies others at once, and has Tidegate's semantics.
     fn is_plain(&self) -> bool {
-        let algorithm = &self.algorithm;
+        self.is_leasable() && self.algorithm.keeps_words()
+    }
+
+    /// See [`Rule::leasable_limit`].
+    fn is_leasable(&self) -> bool {
         self.charge == Charge::Admitted
             && self.semantics == Semantics::Exact
-            && algorithm.keeps_words()
-            && algorithm.queueing().is_none()
+            && self.algorithm.queueing().is_none()
     }
 }
 
@@ -156,6 +159,16 @@ impl Rule {
     #[inline]
     pub fn plain_limit(&self) -> Option<&RuleLimit> {
         if self.has_plain_limit { self.limits.first() } else { None }
+    }
+
+    /// The limit of a rule whose shared counters may be leased: its only limit, which denies requests over it, counts only admitted
+    /// hits, and queues none.
+    pub fn leasable_limit(&self) -> Option<&RuleLimit> {
+        let is_plain = !self.shadow && !self.info.quota && !self.unlimited;
+        match &*self.limits {
+            [limit] if is_plain && limit.is_leasable() => Some(limit),
+            _ => None,
+        }
     }
 
     /// Whether it may queue requests.

@@ -9,7 +9,7 @@ use crate::{
     config::{Config, Feed, RuleFiles},
     limiter::Limiter,
     service::RateLimitService,
-    shared::store::Keeper,
+    shared::store::{Keeper, Leasing},
     snapshot::{SnapshotTask, Writer},
     telemetry::{ConnectionSources, DecisionLog, Sources},
 };
@@ -28,6 +28,7 @@ pub(super) struct Background {
     sweeper: Sweeper,
     snapshots: Option<SnapshotTask>,
     keeper: Option<Keeper>,
+    leasing: Option<Leasing>,
     decision_log: Option<DecisionLog>,
 }
 
@@ -60,6 +61,9 @@ impl Background {
         let keeper = settings.shared_store.as_ref().map(Keeper::start).transpose();
         let keeper =
             keeper.map_err(|source| ServeError::Start { what: "the thread of the shared store", source })?;
+        let leasing = settings.shared_store.as_ref().map(|store| Leasing::start(store, clock)).transpose();
+        let leasing =
+            leasing.map_err(|source| ServeError::Start { what: "the thread of leases", source })?.flatten();
         Ok(Self {
             limiter,
             config,
@@ -69,6 +73,7 @@ impl Background {
             sweeper,
             snapshots,
             keeper,
+            leasing,
             decision_log,
         })
     }
@@ -114,6 +119,9 @@ impl Background {
         }
         if let Some(log) = self.decision_log {
             log.finish();
+        }
+        if let Some(leasing) = self.leasing {
+            leasing.stop();
         }
         if let Some(keeper) = self.keeper {
             keeper.stop();

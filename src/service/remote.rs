@@ -2,14 +2,34 @@
 
 use super::{CallOrigin, RateLimitService};
 use crate::{
-    limit::{Decision, Request, Timestamp},
+    limit::{Code, Decision, Request, Reset, Timestamp},
     limiter::{HeldRules, RemoteRequest},
-    shared::store::SharedStore,
+    shared::{holders::Holders, lease::Monotonic, store::SharedStore},
 };
 use smallvec::SmallVec;
 use std::time::Duration;
 
 impl RateLimitService {
+    /// Decides a request by leases in hand, if they suffice; false if the store has to decide.
+    pub fn decide_by_lease<'q, 't>(
+        &self,
+        request: &'q Request<'t>,
+        origin: CallOrigin<'q>,
+        respond: impl FnOnce(&Decision<'_>),
+    ) -> bool {
+        let Some(holders) = self.shared.as_ref().and_then(SharedStore::holders) else { return false };
+        if self.needs_service_limits() {
+            return false;
+        }
+        let Some(limiter) = self.limiter.get() else { return false };
+        let rules = limiter.pin();
+        let decision = rules.leasable(request).and_then(|charges| holders.decide(&charges, Holders::now()));
+        let Some(decision) = decision else { return false };
+        self.record(request, &decision, false, || (origin, self.clock.now()));
+        respond(&decision);
+        true
+    }
+
     /// The shared store that decides requests to this domain, if one does.
     pub(super) fn store_of(&self, domain: &str) -> Option<&SharedStore> {
         let store = self.shared.as_ref()?;
@@ -42,9 +62,20 @@ impl RateLimitService {
         if plan.needs_no_store() {
             return respond(&plan.decide(SmallVec::new(), received, &[], false));
         }
-        match store.decide(&plan, received, wait_max).await {
+        let sent = Holders::now();
+        let verdict = store.decide(&plan, received, wait_max).await;
+        if let Some(holders) = store.holders() {
+            let given = plan.counters().filter(|(counter, _)| counter.given > 0);
+            given.for_each(|(counter, _)| holders.drop_denial(counter.key));
+        }
+        match verdict {
             Ok(verdict) => match verdict.decide(plan, self.needs_service_limits()) {
-                Ok(decision) => respond(&decision),
+                Ok(decision) => {
+                    if let Some(holders) = store.holders().filter(|_| !verdict.has_credits) {
+                        keep_denials(holders, held, request, &decision, sent);
+                    }
+                    respond(&decision)
+                }
                 Err(error) => {
                     store.disagreed(&error);
                     let plan = held.remote(request).expect("it was planned before");
@@ -62,5 +93,24 @@ impl RateLimitService {
     /// Whether responses report the limits of a request besides those of its statuses.
     fn needs_service_limits(&self) -> bool {
         self.options.as_deref().is_some_and(|options| options.headers.need_service_limits())
+    }
+}
+
+/// Keeps the denials of a decision of the store, to a request sent at `sent`, while no credits were out.
+fn keep_denials(
+    holders: &Holders,
+    held: &HeldRules<'_>,
+    request: &Request<'_>,
+    decision: &Decision<'_>,
+    sent: Monotonic,
+) {
+    if decision.code == Code::Ok {
+        return;
+    }
+    let charges = held.leasable(request).unwrap_or_default();
+    for (charge, status) in charges.iter().zip(&decision.statuses) {
+        if let (Some(charge), true, Some(Reset::After(wait))) = (charge, status.is_over, status.reset) {
+            holders.keep_denial(charge, wait, sent);
+        }
     }
 }

@@ -3,11 +3,13 @@
 //! - `script` decides: a Lua script that the store runs, and the encoding of its arguments, states and reply. Pure.
 //! - `lease` is how a server takes hits of a hot counter ahead of time and decides by itself, so that all servers together never
 //!   admit more than one exact limiter would. Pure.
+//! - `holders` has the leases of this server, and decides by them.
 //! - `store` carries requests to the store and verdicts back: connections, batches, deadlines, failures.
 //!
 //! What always holds: all counters of a request are charged or none; the store's clock alone counts; nothing is sent twice
 //! unless the store has stated that it did not run the first.
 
+pub mod holders;
 pub mod lease;
 pub mod script;
 pub mod store;

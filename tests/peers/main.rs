@@ -71,6 +71,7 @@ fn main() -> ExitCode {
         shared_store::connections::tests,
         shared_store::envoy::tests,
         shared_store::faults::tests,
+        shared_store::lease_servers::tests,
         shared_store::leases::tests,
         shared_store::operators::tests,
         shared_store::reference_env::tests,

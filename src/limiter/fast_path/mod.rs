@@ -16,6 +16,7 @@ pub(super) use single::decide as decide_single;
 
 use super::keys::Keys;
 use crate::{
+    algorithm::Algorithm,
     limit::{Code, Decision, Descriptor, Hits, Reset, Status, Timestamp},
     rules::{DomainRules, Found, Rule, RuleLimit},
     store::{Key, Shard, SlotIndex, Store},
@@ -114,6 +115,19 @@ pub(super) fn decide<'r>(
 }
 
 impl<'r> PlainCharge<'r> {
+    /// Hits for the counter of the only limit of a rule.
+    pub(super) fn new(key: Key, rule: &'r Rule, limit: &'r RuleLimit, hits: u64) -> Self {
+        Self { key, rule, limit, hits }
+    }
+
+    pub(super) fn algorithm(&self) -> &'r Algorithm {
+        &self.limit.algorithm
+    }
+
+    pub(super) fn hits(&self) -> u64 {
+        self.hits
+    }
+
     /// Its counter, if it exists, has a state of two words, and was counted under this limit.
     #[inline(always)]
     fn find(&self, shard: &Shard) -> Option<FoundCounter> {
@@ -124,7 +138,7 @@ impl<'r> PlainCharge<'r> {
     }
 
     #[inline]
-    fn status(&self, code: Code, remaining: u64, reset: Reset) -> Status<'r> {
+    pub(super) fn status(&self, code: Code, remaining: u64, reset: Reset) -> Status<'r> {
         // A limit is at most u32::MAX, and so is `remaining`.
         let remaining = u32::try_from(remaining).unwrap_or(u32::MAX);
         let PlainCharge { rule, limit, .. } = self;

@@ -56,8 +56,11 @@ impl Demand {
             u128::from(self.average) + newer
         } else if elapsed < length {
             u128::from(self.average) * (length - elapsed) / length + newer
-        } else {
+        } else if elapsed < length + length / 8 {
             newer * length / elapsed
+        } else {
+            // `record` advances eight times per length: the newer hits are from the first eighth after `since`.
+            0
         };
         *self = Self { average: u64::try_from(average).unwrap_or(u64::MAX), newer: 0, since: now, ..*self };
     }
@@ -100,5 +103,12 @@ mod tests {
         assert!(demand.hits(LENGTH, at(20)) > 900);
         demand.record(0, LENGTH, at(100));
         assert_eq!(demand.hits(LENGTH, at(400)), 0);
+    }
+    #[test]
+    fn demand_that_ended_abruptly_is_forgotten_after_a_lease_length() {
+        let mut demand = Demand::new(at(0));
+        (0..1_000).for_each(|millis| demand.record(50, LENGTH, at(millis)));
+        assert!(demand.hits(LENGTH, at(1_000)) > 9_000);
+        assert_eq!(demand.hits(LENGTH, at(1_300)), 0);
     }
 }

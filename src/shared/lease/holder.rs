@@ -49,6 +49,8 @@ pub struct Holder {
     denial: Option<Denial>,
     /// Hits that were free beyond all credits, at the last response.
     free: u64,
+    /// Time at which the whole limit would be free, as of the last response.
+    full_at: Monotonic,
 }
 
 /// A denial of the store.
@@ -56,7 +58,10 @@ pub struct Holder {
 struct Denial {
     /// As many hits, or more, are denied.
     hits: u64,
+    /// End of the time for which it is kept.
     until: Monotonic,
+    /// Time at which the store would admit the hits.
+    reset: Monotonic,
 }
 
 /// What a node does with hits.
@@ -66,7 +71,7 @@ pub enum Verdict {
     Covered,
     /// They are denied.
     Denied {
-        /// The moment at which they may be admitted.
+        /// The moment at which as many hits as the store denied may be admitted.
         until: Monotonic,
     },
     /// The store has to decide.
@@ -94,6 +99,7 @@ impl Holder {
             supply: Supply::Ample,
             denial: None,
             free: 0,
+            full_at: Monotonic::ORIGIN,
         }
     }
 
@@ -102,6 +108,12 @@ impl Holder {
     #[inline]
     pub fn evaluate(&mut self, terms: Terms<'_>, hits: u64, now: Monotonic) -> Verdict {
         self.demand.record(hits, terms.settings.length_nanos(), now);
+        self.verdict(terms, hits, now)
+    }
+
+    /// What to do with hits.
+    #[inline]
+    pub fn verdict(&self, terms: Terms<'_>, hits: u64, now: Monotonic) -> Verdict {
         if hits <= self.credits(now) {
             return Verdict::Covered;
         }
@@ -109,7 +121,7 @@ impl Holder {
             && hits >= denial.hits
             && now < denial.until
         {
-            return Verdict::Denied { until: denial.until };
+            return Verdict::Denied { until: denial.reset };
         }
         let is_scarce = self.supply == Supply::Scarce
             && hits <= self.allotted.max(1)
@@ -141,6 +153,12 @@ impl Holder {
         if is_valid { self.spend_to.saturating_sub(self.spent) } else { 0 }
     }
 
+    /// Whether the store grants credits, as far as known.
+    #[inline]
+    pub fn is_leased(&self) -> bool {
+        self.supply != Supply::TooSmall
+    }
+
     /// Its number among the holders of the node.
     pub fn id(&self) -> u64 {
         self.id
@@ -156,11 +174,26 @@ impl Holder {
         self.free.saturating_add(self.credits(now))
     }
 
-    /// Keeps a denial of the store: `hits` asked at `asked` are denied for `denied_for`.
-    pub fn keep_denial(&mut self, hits: u64, denied_for: Duration, asked: Monotonic) {
+    /// Keeps a denial that the store responded with at `now` to a request sent at `sent`: as many hits are denied for `denied_for`.
+    pub fn keep_denial(&mut self, hits: u64, denied_for: Duration, sent: Monotonic, now: Monotonic) {
         let nanos = u64::try_from(denied_for.as_nanos()).unwrap_or(u64::MAX);
-        self.denial =
-            (nanos > 0).then(|| Denial { hits, until: asked.plus_nanos(nanos.min(DENIAL_NANOS_MAX)) });
+        let until = sent.plus_nanos(nanos.min(DENIAL_NANOS_MAX));
+        self.denial = (nanos > 0).then(|| Denial { hits, until, reset: now.plus_nanos(nanos) });
+    }
+
+    /// Time until the whole limit would be free, if nothing was spent since the last response.
+    pub fn until_full(&self, now: Monotonic) -> Duration {
+        Duration::from_nanos(self.full_at.nanos_since(now))
+    }
+
+    /// Gives up credits that have expired, and returns their number.
+    pub fn drop_expired(&mut self, now: Monotonic) -> u64 {
+        if now < self.deadline {
+            return 0;
+        }
+        let unspent = self.spend_to.saturating_sub(self.spent);
+        self.spend_to = self.spent;
+        unspent
     }
 
     /// Drops the denial that is kept: hits were given back, the counter was reset, or its rule changed.
@@ -224,7 +257,8 @@ impl Holder {
         self.supply = response.supply;
         self.free = response.free;
         self.report_after = u64::try_from(response.report_after.as_nanos()).unwrap_or(u64::MAX);
-        self.keep_denial(1, response.empty_for, self.sent);
+        self.full_at = now.plus(response.until_full);
+        self.keep_denial(1, response.empty_for, self.sent, now);
         let pause = match response.supply {
             Supply::Scarce if self.allotted == 0 => {
                 self.report_after.clamp(REPORT_NANOS_MIN, DENIAL_NANOS_MAX)

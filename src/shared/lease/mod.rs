@@ -1,5 +1,5 @@
 //! Leases: a node takes credits of a hot counter from the store and decides by itself until they are spent or expire.
-//! Pure: time and messages are arguments; no sockets, clocks or locks. Not used by the server yet.
+//! Pure: time and messages are arguments; no sockets, clocks or locks.
 //!
 //! ```text
 //! node (Holder, one for each counter)                      store (SharedCounter, one for each counter)
@@ -37,8 +37,8 @@
 //! **Not leased:** rules with `charge: always` (hits beyond the limit would be counted while credits are out), queued
 //! buckets, windows shorter than a lease, and counters whose demand or share is below [`Settings::grant_min`].
 //!
-//! The functions of [`SharedCounter`] are those that the store's script runs; they use nothing but the algorithm's
-//! `used`, `remaining`, `add`, `give_back` and waits.
+//! The functions of [`SharedCounter`] are those that the store's script runs (`script/lease.lua`); they use nothing but the
+//! algorithm's `used`, `remaining`, `add`, `give_back` and waits.
 
 mod allocation;
 mod demand;

@@ -150,10 +150,10 @@ fn a_denial_is_kept_until_its_reset_and_for_a_second_at_most() {
         panic!("the limit is used");
     };
     assert_eq!(reset, Reset::After(Duration::from_millis(59_990)));
-    holder.keep_denial(1, denied_for, clock(9));
-    assert_eq!(holder.decide(terms(&algorithm), 1, clock(1_008)), Verdict::Denied { until: clock(1_009) });
+    holder.keep_denial(1, denied_for, clock(9), clock(11));
+    assert_eq!(holder.decide(terms(&algorithm), 1, clock(1_008)), Verdict::Denied { until: clock(60_001) });
     assert_eq!(holder.decide(terms(&algorithm), 1, clock(1_009)), Verdict::AskStore);
-    holder.keep_denial(3, Duration::from_millis(100), clock(2_000));
+    holder.keep_denial(3, Duration::from_millis(100), clock(2_000), clock(2_000));
     assert_eq!(holder.decide(terms(&algorithm), 2, clock(2_001)), Verdict::AskStore);
     assert!(matches!(holder.decide(terms(&algorithm), 3, clock(2_001)), Verdict::Denied { .. }));
     holder.drop_denial();
@@ -165,7 +165,7 @@ fn a_changed_rule_ends_the_lease_and_the_denial() {
     let (algorithm, lower) = (log(1_000), log(10));
     let (mut holder, mut counter) = leased(terms(&algorithm));
     holder.decide(terms(&algorithm), 20, clock(30));
-    holder.keep_denial(1, Duration::from_secs(1), clock(30));
+    holder.keep_denial(1, Duration::from_secs(1), clock(30), clock(30));
     let request = holder.release(NODE, clock(40)).unwrap();
     assert_eq!(holder.decide(terms(&lower), 1, clock(40)), Verdict::AskStore);
     counter.change_rule(terms(&algorithm), terms(&lower), at(41));

@@ -40,6 +40,8 @@ local position, size, replied = 1, #requests, 3
 -- Of one request. Counters: key, limit, state, number of charges. Charges: descriptor, flags, hits taken, hits given.
 local keys, kinds, before, counts = {}, {}, {}, {}
 local descriptors, flags, takes, gives = {}, {}, {}, {}
+-- By descriptor: number of the last request of which it was over its limit.
+local over, number = {}, 0
 
 -- The limit among the arguments; nil if the clock of the client is too far from that of the store.
 local function limit_at(index)
@@ -57,21 +59,25 @@ local function clock_error()
   return redis.error_reply('TIDEGATECLOCK the clocks of the store and of the client are more than an hour apart')
 end
 
+-- The functions for leases, once made.
+local leasing
+
 -- The state of a counter with leases, of which those that have ended are counted; and its leases, nil if none are left.
 local function open_leased(key, limit)
+  leasing = leasing or make_lease_functions()
   local state, leases = states[key], leased[key]
   if not leases then
-    state, leases = split_value(state)
+    state, leases = leasing.split(state)
     leased[key], limits_of[key] = leases, limit
   end
   local unchanged = state
   if state ~= '' and sub(state, 1, #limit.signature) ~= limit.signature then
-    state, limits_of[key] = convert_leased(limit, state, leases), limit
+    state, limits_of[key] = leasing.convert(limit, state, leases), limit
   end
-  state = expire_leases(limit, state, leases)
+  state = leasing.expire(limit, state, leases)
   states[key] = state
   if #leases == 0 and (limit.kind ~= FIRST_HIT or leases.exact >= used_of(limit, state)) then
-    changed[key] = state ~= '' and expiry_of(limit, state, leases) or 0
+    changed[key] = state ~= '' and leasing.expiry(limit, state, leases) or 0
     leases, leased[key] = nil, nil
   elseif state ~= unchanged then
     changed[key] = 0
@@ -95,10 +101,13 @@ while position <= size do
   local counters, quotas
   counters, quotas, position = unpack_from('<HH', requests, position)
   local has_credits = false
-  local is_denied, quotas_over, over, charge = false, 0, {}, 0
+  local is_denied, quotas_over, charge = false, 0, 0
+  number = number + 1
   for i = 1, counters do
-    local key, index, charges, given
-    key, index, charges, given, position = unpack_from('<HHHd', requests, position)
+    local key, index, charges, given, descriptor, flag, need, most, take, give
+    -- With the first charge: every counter has one.
+    key, index, charges, given, descriptor, flag, need, most, take, give, position =
+      unpack_from('<HHHdHBdddd', requests, position)
     local limit = limits[index] or limit_at(index)
     if not limit then return clock_error() end
     local state, leases = states[key] or '', leased[key]
@@ -113,26 +122,26 @@ while position <= size do
     keys[i], kinds[i], before[i], counts[i] = key, limit, state, charges
     if leases then
       -- The client sees credits that are out as hits, and as many hits as it would give back beyond those that can be.
-      local out = outstanding_of(leases)
-      local beyond = given > 0 and max(0, given - most_given(limit, state, leases)) or 0
+      local out = leasing.outstanding(leases)
+      local beyond = given > 0 and max(0, given - leasing.most_given(limit, state, leases)) or 0
       if out + beyond > 0 then state = add(limit, state, out + beyond) end
       has_credits = has_credits or out > 0
     end
     replied = replied + 1
     reply[replied] = state
     local used = used_of(limit, given > 0 and give_back(limit, state, given) or state)
-    for _ = 1, charges do
+    while true do
       charge = charge + 1
-      local descriptor, flag, need, most
-      descriptor, flag, need, most, takes[charge], gives[charge], position =
-        unpack_from('<HBdddd', requests, position)
-      descriptors[charge], flags[charge] = descriptor, flag
-      if need >= 0 and used + need > most and not over[descriptor] then
-        over[descriptor] = true
+      descriptors[charge], flags[charge], takes[charge], gives[charge] = descriptor, flag, take, give
+      if need >= 0 and used + need > most and over[descriptor] ~= number then
+        over[descriptor] = number
         local class = flag % 4
         if class == 0 then is_denied = true end
         if class == 2 then quotas_over = quotas_over + 1 end
       end
+      charges = charges - 1
+      if charges == 0 then break end
+      descriptor, flag, need, most, take, give, position = unpack_from('<HBdddd', requests, position)
     end
   end
   if quotas > 0 and quotas_over == quotas then is_denied = true end
@@ -143,14 +152,14 @@ while position <= size do
     local taken, given = 0, 0
     for _ = 1, counts[i] do
       charge = charge + 1
-      if flags[charge] >= 4 or not (is_denied or over[descriptors[charge]]) then
+      if flags[charge] >= 4 or not (is_denied or over[descriptors[charge]] == number) then
         taken, given = taken + takes[charge], given + gives[charge]
       end
     end
     local state, expires, key = before[i], nil, keys[i]
     local leases = leased[key]
     if leases then
-      given = given > 0 and min(given, most_given(kinds[i], state, leases)) or 0
+      given = given > 0 and min(given, leasing.most_given(kinds[i], state, leases)) or 0
       leases.exact = max(0, leases.exact - given) + taken
     end
     if given > 0 and state ~= '' then state, expires = give_back(kinds[i], state, given) end
@@ -161,10 +170,11 @@ while position <= size do
   end
 end
 
-local leasing = ARGV[4]
-position, size = 1, #leasing
+local lease_requests = ARGV[4]
+position, size = 1, #lease_requests
+if size > 0 then leasing = leasing or make_lease_functions() end
 while position <= size do
-  local fields = { unpack_from(LEASE_REQUEST, leasing, position) }
+  local fields = { unpack_from(LEASE_REQUEST, lease_requests, position) }
   local key, index, request, terms = fields[1], fields[2], {}, { length = lease_length }
   for i, name in ipairs(REQUEST_FIELDS) do request[name] = fields[i + 2] end
   for i, name in ipairs(TERMS_FIELDS) do terms[name] = fields[i + 10] end
@@ -182,7 +192,7 @@ while position <= size do
     leased[key], limits_of[key] = leases, limit
   end
   local granted
-  state, granted = lease(limit, state, leases, request, terms, is_learning)
+  state, granted = leasing.lease(limit, state, leases, request, terms, is_learning)
   if granted then states[key], changed[key] = state, 0 end
   reply[replied + 1], reply[replied + 2] = granted or '', granted and state or ''
   replied = replied + 2
@@ -194,8 +204,8 @@ for key, expires in pairs(changed) do
   if leases then
     local limit = limits_of[key]
     local is_leased = #leases > 0 or (limit.kind == FIRST_HIT and leases.exact < used_of(limit, state))
-    expires = (is_leased or state ~= '') and expiry_of(limit, state, leases) or 0
-    if is_leased then state = join_value(state, leases) end
+    expires = (is_leased or state ~= '') and leasing.expiry(limit, state, leases) or 0
+    if is_leased then state = leasing.join(state, leases) end
   end
   if expires > now then
     redis.call('SET', KEYS[key], state, 'PX', math.ceil((expires - now) / 1000) + SLACK_MS)

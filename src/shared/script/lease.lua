@@ -4,203 +4,218 @@
 -- The value of a counter with leases begins with a zero byte, the leases, and the hits of exact decisions in a window from the
 -- first hit. The state follows: that of the hits that are used. Credits that are out count as hits of the present moment.
 
-local LEASE = '<c8dddddd'
--- Supply of credits.
-local AMPLE, SCARCE, TOO_SMALL, LEARNING = 0, 1, 2, 3
+--
+-- Made when a script meets the first lease: most calls meet none, and save the time.
+local function make_lease_functions()
+  local LEASE = '<c8dddddd'
+  -- Supply of credits.
+  local AMPLE, SCARCE, TOO_SMALL, LEARNING = 0, 1, 2, 3
 
--- The state in a counter's value, and its leases; nil if it has none.
-local function split_value(value)
-  if byte(value, 1) ~= 0 then return value, nil end
-  local count, exact, position = unpack_from('<Hd', value, 2)
-  local leases = { exact = exact }
-  for i = 1, count do
-    local lease = {}
-    lease.node, lease.holder, lease.sequence, lease.settled, lease.outstanding, lease.ends, lease.demand, position =
-      unpack_from(LEASE, value, position)
-    leases[i] = lease
+  -- The state in a counter's value, and its leases; nil if it has none.
+  local function split_value(value)
+    if byte(value, 1) ~= 0 then return value, nil end
+    local count, exact, position = unpack_from('<Hd', value, 2)
+    local leases = { exact = exact }
+    for i = 1, count do
+      local lease = {}
+      lease.node, lease.holder, lease.sequence, lease.settled, lease.outstanding, lease.ends, lease.demand, position =
+        unpack_from(LEASE, value, position)
+      leases[i] = lease
+    end
+    return sub(value, position), leases
   end
-  return sub(value, position), leases
-end
 
-local function join_value(state, leases)
-  local parts = { pack('<BHd', 0, #leases, leases.exact) }
-  for i, lease in ipairs(leases) do
-    parts[i + 1] =
-      pack(LEASE, lease.node, lease.holder, lease.sequence, lease.settled, lease.outstanding, lease.ends, lease.demand)
+  local function join_value(state, leases)
+    local parts = { pack('<BHd', 0, #leases, leases.exact) }
+    for i, lease in ipairs(leases) do
+      parts[i + 1] =
+        pack(LEASE, lease.node, lease.holder, lease.sequence, lease.settled, lease.outstanding, lease.ends, lease.demand)
+    end
+    parts[#parts + 1] = state
+    return table.concat(parts)
   end
-  parts[#parts + 1] = state
-  return table.concat(parts)
-end
 
--- Credits that are out.
-local function outstanding_of(leases)
-  local sum = 0
-  for i = 1, #leases do sum = sum + leases[i].outstanding end
-  return sum
-end
+  -- Credits that are out.
+  local function outstanding_of(leases)
+    local sum = 0
+    for i = 1, #leases do sum = sum + leases[i].outstanding end
+    return sum
+  end
 
--- Adds hits of a lease, dated. Where no window from the first hit is open, they are of an earlier one: they open none. The windows
--- of a calendar are known from an hour ago on: earlier hits count in the one of that time.
-local function add_leased(limit, state, hits, at)
-  local present = now
-  now = at
-  if hits > 0 and (limit.kind ~= FIRST_HIT or used_of(limit, state) > 0) then state = add(limit, state, hits) end
-  now = present
-  return state
-end
+  -- Adds hits of a lease, dated. Where no window from the first hit is open, they are of an earlier one: they open none. The windows
+  -- of a calendar are known from an hour ago on: earlier hits count in the one of that time.
+  local function add_leased(limit, state, hits, at)
+    local present = now
+    now = at
+    if hits > 0 and (limit.kind ~= FIRST_HIT or used_of(limit, state) > 0) then state = add(limit, state, hits) end
+    now = present
+    return state
+  end
 
--- Counts the hits of leases that have ended as used, dated at the end, in the order of their ends.
-local function expire_leases(limit, state, leases)
-  while true do
-    local first
+  -- Counts the hits of leases that have ended as used, dated at the end, in the order of their ends.
+  local function expire_leases(limit, state, leases)
+    while true do
+      local first
+      for i = 1, #leases do
+        if leases[i].ends <= now and not (first and leases[first].ends <= leases[i].ends) then first = i end
+      end
+      if not first then break end
+      local lease = table.remove(leases, first)
+      state = add_leased(limit, state, lease.outstanding, lease.ends)
+    end
+    if limit.kind ~= FIRST_HIT or used_of(limit, state) == 0 then leases.exact = 0 end
+    return state
+  end
+
+  -- Hits that can be given back. A window from the first hit is not closed once it was leased.
+  local function most_given(limit, state, leases)
+    local used = used_of(limit, state)
+    if limit.kind == FIRST_HIT and (outstanding_of(leases) > 0 or used > leases.exact) then
+      return max(0, leases.exact - 1)
+    end
+    return used
+  end
+
+  -- The state under a changed limit: hits that are used stay used, and credits that have expired, as if taken now.
+  local function convert_leased(limit, state, leases)
+    local former = #state > 2 and read_limit(state, false)
+    local used = former and used_of(former, state) or 0
+    for i = #leases, 1, -1 do
+      if leases[i].ends <= now then used = used + table.remove(leases, i).outstanding end
+    end
+    return used > 0 and add(limit, '', used) or ''
+  end
+
+  -- The time from which on the value may be dropped: an upper bound, for leases end with as many hits as credits at most.
+  local function expiry_of(limit, state, leases)
+    local present, last = now, now
+    for i = 1, #leases do last = max(last, leases[i].ends) end
+    now = last
+    local _, expires = add(limit, state, max(1, outstanding_of(leases)))
+    now = present
+    return max(last, expires)
+  end
+
+  -- The end of a lease that is granted now, clipped to the window; nil if nothing can be granted.
+  local function lease_end(limit, state, length)
+    local ends, kind = now + length, limit.kind
+    if kind ~= CLOCK and kind ~= FIRST_HIT and kind ~= CALENDAR then return ends end
+    local is_open = used_of(limit, state) > 0
+    if kind == FIRST_HIT and not is_open then return nil end
+    local window = is_open and unpack_from('<d', state, limit.body) or window_end(limit)
+    ends = min(ends, window - 1)
+    return ends > now and ends or nil
+  end
+
+  -- The greatest share such that all shares, each no greater than its claim, fit into the pool.
+  local function water_level(wants, pool)
+    table.sort(wants)
+    for i, want in ipairs(wants) do
+      local level = floor(pool / (#wants - i + 1))
+      if want > level then return level end
+      pool = pool - want
+    end
+    return math.huge
+  end
+
+  -- Time for which nodes are granted credits, if all of them demand so many hits in one lease length.
+  local function horizon_of(terms, demand)
+    demand = max(demand, 1)
+    local used = demand * terms.span / terms.length
+    if used < 1e12 then used = divmod(demand, terms.span, 0, terms.length) end
+    local slack = max(0, terms.limit - used)
+    if slack >= 2 * demand then return terms.length end
+    return max(terms.horizon_min, (divmod(slack, terms.length, 0, 2 * demand)))
+  end
+
+  -- The credits for a node beyond those that it keeps, the supply, and the time until its next report.
+  local function grant(terms, leases, demand, kept, free, ends)
+    local length, demands, sum = terms.length, { demand > 0 and demand or nil }, demand
     for i = 1, #leases do
-      if leases[i].ends <= now and not (first and leases[first].ends <= leases[i].ends) then first = i end
+      local other = leases[i].demand
+      if other > 0 then demands[#demands + 1], sum = other, sum + other end
     end
-    if not first then break end
-    local lease = table.remove(leases, first)
-    state = add_leased(limit, state, lease.outstanding, lease.ends)
-  end
-  if limit.kind ~= FIRST_HIT or used_of(limit, state) == 0 then leases.exact = 0 end
-  return state
-end
-
--- Hits that can be given back. A window from the first hit is not closed once it was leased.
-local function most_given(limit, state, leases)
-  local used = used_of(limit, state)
-  if limit.kind == FIRST_HIT and (outstanding_of(leases) > 0 or used > leases.exact) then
-    return max(0, leases.exact - 1)
-  end
-  return used
-end
-
--- The state under a changed limit: hits that are used stay used, and credits that have expired, as if taken now.
-local function convert_leased(limit, state, leases)
-  local former = #state > 2 and read_limit(state, false)
-  local used = former and used_of(former, state) or 0
-  for i = #leases, 1, -1 do
-    if leases[i].ends <= now then used = used + table.remove(leases, i).outstanding end
-  end
-  return used > 0 and add(limit, '', used) or ''
-end
-
--- The time from which on the value may be dropped: an upper bound, for leases end with as many hits as credits at most.
-local function expiry_of(limit, state, leases)
-  local present, last = now, now
-  for i = 1, #leases do last = max(last, leases[i].ends) end
-  now = last
-  local _, expires = add(limit, state, max(1, outstanding_of(leases)))
-  now = present
-  return max(last, expires)
-end
-
--- The end of a lease that is granted now, clipped to the window; nil if nothing can be granted.
-local function lease_end(limit, state, length)
-  local ends, kind = now + length, limit.kind
-  if kind ~= CLOCK and kind ~= FIRST_HIT and kind ~= CALENDAR then return ends end
-  local is_open = used_of(limit, state) > 0
-  if kind == FIRST_HIT and not is_open then return nil end
-  local window = is_open and unpack_from('<d', state, limit.body) or window_end(limit)
-  ends = min(ends, window - 1)
-  return ends > now and ends or nil
-end
-
--- The greatest share such that all shares, each no greater than its claim, fit into the pool.
-local function water_level(wants, pool)
-  table.sort(wants)
-  for i, want in ipairs(wants) do
-    local level = floor(pool / (#wants - i + 1))
-    if want > level then return level end
-    pool = pool - want
-  end
-  return math.huge
-end
-
--- Time for which nodes are granted credits, if all of them demand so many hits in one lease length.
-local function horizon_of(terms, demand)
-  demand = max(demand, 1)
-  local used = demand * terms.span / terms.length
-  if used < 1e12 then used = divmod(demand, terms.span, 0, terms.length) end
-  local slack = max(0, terms.limit - used)
-  if slack >= 2 * demand then return terms.length end
-  return max(terms.horizon_min, (divmod(slack, terms.length, 0, 2 * demand)))
-end
-
--- The credits for a node beyond those that it keeps, the supply, and the time until its next report.
-local function grant(terms, leases, demand, kept, free, ends)
-  local length, demands, sum = terms.length, { demand > 0 and demand or nil }, demand
-  for i = 1, #leases do
-    local other = leases[i].demand
-    if other > 0 then demands[#demands + 1], sum = other, sum + other end
-  end
-  local horizon = horizon_of(terms, sum)
-  local report_after = floor(horizon / 2)
-  if demand == 0 then return 0, AMPLE, report_after end
-  local granted_for = min(ends - now, horizon)
-  local function want_of(number) return floor((divmod(number, granted_for, 0, length)) * 5 / 4) + 1 end
-  local wants, wanted, need = {}, 0, 0
-  for i, number in ipairs(demands) do
-    wants[i] = want_of(number)
-    wanted = wanted + wants[i]
-    need = need + floor((divmod(number, terms.report_min, 0, length)) * 3 / 2) + 1
-  end
-  local want, available = wants[1], free + kept + outstanding_of(leases)
-  local half = floor(available / 2)
-  local pool = wanted <= half and wanted or max(half, min(need, available - floor(available / 16)))
-  local credits = min(want, water_level(wants, pool))
-  local freed = divmod(terms.freed, want, 0, max(wanted, 1))
-  local supply = AMPLE
-  if credits < want and max(credits, freed) < terms.grant_min then
-    credits, supply = 0, TOO_SMALL
-  elseif pool < wanted and pool < need then
-    supply = SCARCE
-  end
-  return min(max(0, credits - kept), free), supply, report_after
-end
-
--- Counts what a node reports as spent, takes back what it does not keep, and grants its share. Returns the state and the grant; nil
--- for a request that is not newer than the node's last one.
-local function lease(limit, state, leases, request, terms, is_learning)
-  local kept, index = 0, nil
-  for i = 1, #leases do
-    if leases[i].node == request.node and leases[i].holder == request.holder then index = i end
-  end
-  if index then
-    local former = leases[index]
-    if request.sequence <= former.sequence then return state, nil end
-    table.remove(leases, index)
-    local spent, at = max(0, request.spent - former.settled), now
-    if limit.kind ~= TOKENS and limit.kind ~= LEAKY and limit.kind ~= INTERVALS then
-      at = max(0, now - floor((request.spent_ago - math.ceil(request.spent_ago / 1024)) / 1000))
+    local horizon = horizon_of(terms, sum)
+    local report_after = floor(horizon / 2)
+    if demand == 0 then return 0, AMPLE, report_after end
+    local granted_for = min(ends - now, horizon)
+    local function want_of(number) return floor((divmod(number, granted_for, 0, length)) * 5 / 4) + 1 end
+    local wants, wanted, need = {}, 0, 0
+    for i, number in ipairs(demands) do
+      wants[i] = want_of(number)
+      wanted = wanted + wants[i]
+      need = need + floor((divmod(number, terms.report_min, 0, length)) * 3 / 2) + 1
     end
-    state = add_leased(limit, state, spent, at)
-    kept = is_learning and request.kept or min(request.kept, max(0, former.outstanding - spent))
-  elseif is_learning and limit.kind ~= FIRST_HIT then
-    -- The lease was lost: the declaration applies.
-    local lost = max(0, request.spent - request.acknowledged)
-    if lost > 0 then state = add(limit, state, lost) end
-    kept = request.kept
+    local want, available = wants[1], free + kept + outstanding_of(leases)
+    local half = floor(available / 2)
+    local pool = wanted <= half and wanted or max(half, min(need, available - floor(available / 16)))
+    local credits = min(want, water_level(wants, pool))
+    local freed = divmod(terms.freed, want, 0, max(wanted, 1))
+    local supply = AMPLE
+    if credits < want and max(credits, freed) < terms.grant_min then
+      credits, supply = 0, TOO_SMALL
+    elseif pool < wanted and pool < need then
+      supply = SCARCE
+    end
+    return min(max(0, credits - kept), free), supply, report_after
   end
-  local ends = lease_end(limit, state, terms.length)
-  if not ends then kept = 0 end
-  local free = max(0, max(0, terms.limit - used_of(limit, state)) - outstanding_of(leases) - kept)
-  local credits, supply, report_after = 0, TOO_SMALL, floor(terms.length / 2)
-  if is_learning then
-    supply = LEARNING
-  elseif ends then
-    credits, supply, report_after = grant(terms, leases, request.demand, kept, free, ends)
+
+  -- Counts what a node reports as spent, takes back what it does not keep, and grants its share. Returns the state and the grant; nil
+  -- for a request that is not newer than the node's last one.
+  local function lease(limit, state, leases, request, terms, is_learning)
+    local kept, index = 0, nil
+    for i = 1, #leases do
+      if leases[i].node == request.node and leases[i].holder == request.holder then index = i end
+    end
+    if index then
+      local former = leases[index]
+      if request.sequence <= former.sequence then return state, nil end
+      table.remove(leases, index)
+      local spent, at = max(0, request.spent - former.settled), now
+      if limit.kind ~= TOKENS and limit.kind ~= LEAKY and limit.kind ~= INTERVALS then
+        at = max(0, now - floor((request.spent_ago - math.ceil(request.spent_ago / 1024)) / 1000))
+      end
+      state = add_leased(limit, state, spent, at)
+      kept = is_learning and request.kept or min(request.kept, max(0, former.outstanding - spent))
+    elseif is_learning and limit.kind ~= FIRST_HIT then
+      -- The lease was lost: the declaration applies.
+      local lost = max(0, request.spent - request.acknowledged)
+      if lost > 0 then state = add(limit, state, lost) end
+      kept = request.kept
+    end
+    local ends = lease_end(limit, state, terms.length)
+    if not ends then kept = 0 end
+    local free = max(0, max(0, terms.limit - used_of(limit, state)) - outstanding_of(leases) - kept)
+    local credits, supply, report_after = 0, TOO_SMALL, floor(terms.length / 2)
+    if is_learning then
+      supply = LEARNING
+    elseif ends then
+      credits, supply, report_after = grant(terms, leases, request.demand, kept, free, ends)
+    end
+    local outstanding = kept + credits
+    if request.demand > 0 or outstanding > 0 then
+      leases[#leases + 1] = {
+        node = request.node,
+        holder = request.holder,
+        sequence = request.sequence,
+        settled = request.spent,
+        outstanding = outstanding,
+        ends = outstanding > 0 and ends or now + terms.length,
+        demand = request.demand,
+      }
+    end
+    local valid_for = (ends or now) - now
+    return state, pack('<ddBdd', request.spent + outstanding, valid_for, supply, report_after, outstanding_of(leases))
   end
-  local outstanding = kept + credits
-  if request.demand > 0 or outstanding > 0 then
-    leases[#leases + 1] = {
-      node = request.node,
-      holder = request.holder,
-      sequence = request.sequence,
-      settled = request.spent,
-      outstanding = outstanding,
-      ends = outstanding > 0 and ends or now + terms.length,
-      demand = request.demand,
-    }
-  end
-  local valid_for = (ends or now) - now
-  return state, pack('<ddBdd', request.spent + outstanding, valid_for, supply, report_after, outstanding_of(leases))
+
+  return {
+    split = split_value,
+    join = join_value,
+    outstanding = outstanding_of,
+    expire = expire_leases,
+    most_given = most_given,
+    convert = convert_leased,
+    expiry = expiry_of,
+    lease = lease,
+  }
 end

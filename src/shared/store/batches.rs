@@ -6,7 +6,7 @@
 
 use super::{Failure, Inner, nodes::Node};
 use crate::shared::script::{Batch, EncodedRequest, Undo, Verdict};
-use redis::aio::MultiplexedConnection;
+use redis::{RedisError, aio::MultiplexedConnection};
 use std::{
     cell::RefCell,
     collections::VecDeque,
@@ -134,6 +134,8 @@ impl Links {
 #[derive(Clone)]
 pub(super) struct Connection {
     pub(super) commands: MultiplexedConnection,
+    /// The run of the store that it is to: see [`Inner::store_run`].
+    pub(super) run: Arc<[u8]>,
     /// Outages of the node before it was made.
     outages: u64,
     /// Whether it has ended, as a call has found.
@@ -241,12 +243,11 @@ impl Link {
         if !self.node.is_available() {
             return None;
         }
-        let timeout = self.store.settings.timeout.max(CONNECT_TIMEOUT);
-        match self.store.connection(&self.node, timeout).await {
-            Ok(mut commands) => {
+        match self.connect().await {
+            Ok((mut commands, run)) => {
                 commands.set_response_timeout(self.store.settings.timeout);
                 let connection =
-                    Connection { commands, outages: self.node.outages(), has_ended: Arc::default() };
+                    Connection { commands, run, outages: self.node.outages(), has_ended: Arc::default() };
                 self.connection = Some(connection.clone());
                 Some(connection)
             }
@@ -255,6 +256,15 @@ impl Link {
                 None
             }
         }
+    }
+}
+
+impl Link {
+    async fn connect(&self) -> Result<(MultiplexedConnection, Arc<[u8]>), RedisError> {
+        let timeout = self.store.settings.timeout.max(CONNECT_TIMEOUT);
+        let mut commands = self.store.connection(&self.node, timeout).await?;
+        let run = self.store.store_run(&mut commands).await?;
+        Ok((commands, run))
     }
 }
 

@@ -27,11 +27,11 @@ const MIGRATION_PAUSE: Duration = Duration::from_millis(1);
 impl Inner {
     /// Sends one command, and passes the results on.
     pub(super) async fn send(self: &Arc<Self>, node: &Arc<Node>, mut connection: Connection, flight: Flight) {
-        let (commands, sent) = (&mut connection.commands, self.clock.now());
+        let (commands, run, sent) = (&mut connection.commands, &connection.run, self.clock.now());
         let result = match &flight {
             Flight::Decisions { group, batch, calls, .. } => {
                 self.counts.sent(calls.len());
-                self.evaluate(commands, *group, batch, flight.is_asking()).await.map(Some)
+                self.evaluate(commands, *group, run, batch, flight.is_asking()).await.map(Some)
             }
             Flight::Undo(call) => self.take_back(commands, call, flight.is_asking()).await.map(|()| None),
         };
@@ -115,6 +115,7 @@ impl Inner {
         &self,
         connection: &mut MultiplexedConnection,
         group: u16,
+        run: &[u8],
         batch: &Batch,
         is_asking: bool,
     ) -> Result<Reply, RedisError> {
@@ -123,7 +124,7 @@ impl Inner {
             command.arg(name).arg(script).arg(batch.keys().len() + 1);
             self.write_layout_key(group, &mut command);
             self.write_keys(group, batch.keys().iter().copied(), &mut command);
-            command.arg(&self.layout).arg(batch.requests()).arg("").arg(batch.lease_requests());
+            command.arg(&self.layout).arg(batch.requests()).arg(run).arg(batch.lease_requests());
             batch.limits().for_each(|limit| _ = command.arg(limit));
             command
         };
@@ -135,7 +136,11 @@ impl Inner {
             _ => None,
         });
         let items: Option<Vec<Vec<u8>>> = items.collect();
-        Reply::new(items.ok_or_else(malformed)?, batch).map_err(|_| malformed())
+        let reply = Reply::new(items.ok_or_else(malformed)?, batch).map_err(|_| malformed())?;
+        if let Some(holders) = &self.holders {
+            holders.saw_epoch(reply.epoch);
+        }
+        Ok(reply)
     }
 
     /// Calls the script that takes hits back.

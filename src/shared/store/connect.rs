@@ -9,7 +9,11 @@ use super::{
 use crate::{
     clock::SystemClock,
     limiter::GROUPS,
-    shared::script::{LAYOUT_VERSION, SCRIPT, UNDO_SCRIPT},
+    shared::{
+        holders::Holders,
+        lease,
+        script::{Batch, LAYOUT_VERSION, SCRIPT, UNDO_SCRIPT},
+    },
     store::Seed,
 };
 use redis::{
@@ -64,6 +68,9 @@ pub enum ConnectError {
         /// Its policy.
         policy: String,
     },
+    /// Leases with a cluster.
+    #[error("counters of a cluster cannot be leased; remove --lease auto")]
+    Leases,
     /// Its keys are of another layout.
     #[error(
         "the store has counters of another layout ({found}); this version has layout {LAYOUT_VERSION}. Use another \
@@ -86,6 +93,9 @@ impl SharedStore {
         let is_cluster = matches!(settings.address, StoreAddress::Cluster(_));
         if is_cluster && settings.prefix.contains(['{', '}']) {
             return Err(ConnectError::Prefix);
+        }
+        if is_cluster && !settings.lease_length.is_zero() {
+            return Err(ConnectError::Leases);
         }
         let nodes = match slot_map(&settings, None, START_TIMEOUT).await.map_err(failed)? {
             Some(map) => Nodes::cluster(map),
@@ -122,7 +132,14 @@ impl SharedStore {
                 let () = commands.query_async(&mut connection).await.map_err(failed)?;
             }
         }
-        Ok(Self(Arc::new(Inner {
+        let holders = match settings.lease_length {
+            Duration::ZERO => None,
+            length => {
+                let settings = lease::Settings { length, ..lease::Settings::default() };
+                Some(Arc::new(Holders::new(settings, getrandom::u64()?)))
+            }
+        };
+        let inner = Inner {
             settings,
             script_digest,
             undo_digest,
@@ -135,7 +152,11 @@ impl SharedStore {
             failed: Notify::new(),
             servers: AtomicU32::new(1),
             counts: Counts::default(),
-        })))
+            holders,
+        };
+        let run = inner.store_run(&mut connection).await.map_err(failed)?;
+        inner.learn(&mut connection, &run).await.map_err(failed)?;
+        Ok(Self(Arc::new(inner)))
     }
 }
 
@@ -171,6 +192,33 @@ impl Inner {
     pub(super) async fn read_slots(&self, timeout: Duration) -> Result<(), RedisError> {
         if let Some(map) = slot_map(&self.settings, Some(&self.nodes), timeout).await? {
             self.nodes.update(map);
+        }
+        Ok(())
+    }
+
+    /// The third argument of the script: the length of leases, and the run of the store that this connection is to. Empty if nothing
+    /// is leased.
+    pub(super) async fn store_run(
+        &self,
+        connection: &mut MultiplexedConnection,
+    ) -> Result<Arc<[u8]>, RedisError> {
+        if self.holders.is_none() {
+            return Ok(Arc::default());
+        }
+        let info: String = cmd("INFO").arg("server").query_async(connection).await?;
+        let run = field(&info, "run_id").unwrap_or_default();
+        let micros = self.settings.lease_length.as_micros() as f64;
+        Ok([&micros.to_le_bytes()[..], run.as_bytes()].concat().into())
+    }
+
+    /// Waits until the store has learnt which credits are out, if it does.
+    pub(super) async fn learn(
+        &self,
+        connection: &mut MultiplexedConnection,
+        run: &[u8],
+    ) -> Result<(), RedisError> {
+        while self.evaluate(connection, 0, run, &Batch::default(), false).await?.is_learning {
+            tokio::time::sleep(self.settings.lease_length / 4).await;
         }
         Ok(())
     }

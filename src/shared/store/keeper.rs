@@ -160,10 +160,13 @@ impl Server {
             return cmd("PING").query_async(&mut connection).await;
         };
         // A call that has to write, so that a replica or a full store fails it. The first one may be slow: it loads the script.
-        let batch = Batch::default();
-        self.store.evaluate(&mut connection, group, &batch, false).await?;
+        let (batch, run) = (Batch::default(), self.store.store_run(&mut connection).await?);
+        self.store.evaluate(&mut connection, group, &run, &batch, false).await?;
         connection.set_response_timeout(self.store.settings.timeout);
-        self.store.evaluate(&mut connection, group, &batch, false).await?;
+        self.store.evaluate(&mut connection, group, &run, &batch, false).await?;
+        if !run.is_empty() {
+            self.store.learn(&mut connection, &run).await?;
+        }
         connection.set_response_timeout(limit);
         if group == 0 {
             self.connection = Some(connection);

@@ -14,6 +14,7 @@ mod connect;
 mod contents;
 mod counts;
 mod keeper;
+mod leasing;
 mod nodes;
 mod parts;
 mod settings;
@@ -24,9 +25,13 @@ pub use connect::ConnectError;
 pub use contents::Contents;
 pub use counts::{BATCH_BOUNDS, Counts, CountsNow, ROUND_TRIP_BOUNDS};
 pub use keeper::Keeper;
+pub use leasing::Leasing;
 pub use settings::{OnFailure, SharedSettings, StoreTls};
 
-use super::script::{EncodedRequest, ReplyError, Verdict};
+use super::{
+    holders::Holders,
+    script::{EncodedRequest, ReplyError, Verdict},
+};
 use crate::{
     clock::SystemClock,
     limit::Timestamp,
@@ -69,6 +74,8 @@ struct Inner {
     /// Servers that share the store, when last known.
     servers: AtomicU32,
     counts: Counts,
+    /// None if nothing is leased.
+    holders: Option<Arc<Holders>>,
 }
 
 /// Calls in a row without a response, after which the store is unavailable.
@@ -184,6 +191,12 @@ impl SharedStore {
             available_nodes,
             servers: inner.servers.load(Ordering::Relaxed),
         }
+    }
+
+    /// The leases of this server; none if nothing is leased.
+    #[inline]
+    pub fn holders(&self) -> Option<&Holders> {
+        self.0.holders.as_deref()
     }
 
     /// The figures of calls.

@@ -16,6 +16,8 @@ pub struct SharedSettings {
     pub timeout: Duration,
     /// What is decided if the store does not decide.
     pub on_failure: OnFailure,
+    /// Length of leases; zero if nothing is leased.
+    pub lease_length: Duration,
     /// Accept a store that may evict counters when its memory is full.
     pub allow_eviction: bool,
 }
@@ -53,12 +55,13 @@ impl fmt::Display for OnFailure {
 /// Prints no password.
 impl fmt::Debug for SharedSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { address, prefix, timeout, on_failure, allow_eviction, .. } = self;
+        let Self { address, prefix, timeout, on_failure, lease_length, allow_eviction, .. } = self;
         f.debug_struct("SharedSettings")
             .field("address", &address.to_string())
             .field("prefix", prefix)
             .field("timeout", timeout)
             .field("on_failure", on_failure)
+            .field("lease_length", lease_length)
             .field("allow_eviction", allow_eviction)
             .finish_non_exhaustive()
     }

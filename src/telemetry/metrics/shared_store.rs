@@ -3,7 +3,10 @@
 use super::{page::Page, sink::Kind};
 use crate::{
     service::Histogram,
-    shared::store::{BATCH_BOUNDS, CountsNow, Health, ROUND_TRIP_BOUNDS, SharedStore},
+    shared::{
+        holders::HolderCountsNow,
+        store::{BATCH_BOUNDS, CountsNow, Health, ROUND_TRIP_BOUNDS, SharedStore},
+    },
 };
 use std::fmt;
 
@@ -75,6 +78,9 @@ impl Page<'_> {
         self.gauge("shared_store_replicas", "Replicas of the store, when last known", replicas)?;
         let help = "Bytes that the replica furthest behind has not received, when last known";
         self.gauge("shared_store_replication_lag_bytes", help, replication_lag_bytes)?;
+        if let Some(holders) = store.holders() {
+            self.leases(holders.counts().now())?;
+        }
         let help = "Calls of the script by number of decisions, up to `decisions`";
         let bounds = BATCH_BOUNDS.map(|bound| bound.to_string());
         self.samples("shared_store_batches", help, Kind::Counter, &mut |samples| {
@@ -83,5 +89,17 @@ impl Page<'_> {
                 .zip(batches)
                 .try_for_each(|(bound, count)| samples.sample(&[("decisions", bound)], count.into()))
         })
+    }
+
+    fn leases(&mut self, counts: HolderCountsNow) -> fmt::Result {
+        let HolderCountsNow { admitted, denied, requests, held, wasted } = counts;
+        self.gauge("leases", "Leases with credits", held)?;
+        self.counters_of(
+            "lease_decisions",
+            "Requests decided by leases and denials that are kept, by result",
+            &[([("result", "admitted")], admitted), ([("result", "denied")], denied)],
+        )?;
+        self.counter("lease_requests", "Requests for credits", requests)?;
+        self.counter("lease_wasted_hits", "Credits that expired unspent", wasted)
     }
 }

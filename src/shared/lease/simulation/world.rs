@@ -330,7 +330,7 @@ impl<'c> World<'c> {
             }
             ToNode::Decided { decision, hits, asked, epoch } => {
                 if let ExactDecision::Denied { denied_for, .. } = decision {
-                    node.holders[counter].keep_denial(hits, denied_for, asked);
+                    node.holders[counter].keep_denial(hits, denied_for, asked, clock);
                 }
                 epoch
             }

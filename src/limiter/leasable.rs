@@ -1,0 +1,113 @@
+//! Requests that a server may decide by credits of leases, instead of the shared store: what they charge, and the decision.
+
+use super::{
+    HeldRules, InForce, Limiter, Pinned,
+    fast_path::{DESCRIPTORS_MAX, PlainCharge},
+};
+use crate::{
+    algorithm::Algorithm,
+    limit::{Code, Decision, Hits, Request, Reset, Status},
+    store::Key,
+};
+use smallvec::SmallVec;
+
+/// Hits of a descriptor for the counter of its only limit.
+#[derive(Clone, Copy)]
+pub struct LeasableCharge<'r>(PlainCharge<'r>);
+
+/// One charge for each descriptor, none for a descriptor that nothing limits. No two are for one counter.
+pub type LeasableCharges<'r> = SmallVec<[Option<LeasableCharge<'r>>; DESCRIPTORS_MAX]>;
+
+/// The numbers of a status.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LeasedStatus {
+    /// Whether the counter of the descriptor admits its hits.
+    pub code: Code,
+    /// Hits that remain.
+    pub remaining: u64,
+    /// When that changes.
+    pub reset: Reset,
+}
+
+impl Pinned<'_> {
+    /// See [`HeldRules::leasable`].
+    #[inline]
+    pub fn leasable(&self, request: &Request<'_>) -> Option<LeasableCharges<'_>> {
+        leasable(&self.in_force, self.limiter, request)
+    }
+}
+
+impl HeldRules<'_> {
+    /// The charges of a request to a domain with shared counters, if credits can decide it: a few descriptors, each with hits
+    /// for one limit at most, none of which counts denied requests, is in shadow or quota mode, or is replaced.
+    pub fn leasable(&self, request: &Request<'_>) -> Option<LeasableCharges<'_>> {
+        leasable(&self.in_force, self.limiter, request)
+    }
+}
+
+fn leasable<'p>(
+    in_force: &'p InForce,
+    limiter: &Limiter,
+    request: &Request<'_>,
+) -> Option<LeasableCharges<'p>> {
+    let descriptors = request.descriptors();
+    if limiter.global_shadow || descriptors.len() > DESCRIPTORS_MAX {
+        return None;
+    }
+    let domain = in_force.rules.domain(request.domain()).filter(|domain| domain.is_shared())?;
+    if descriptors.len() > 1 && domain.has_replaces() {
+        return None;
+    }
+    let mut charges = LeasableCharges::new();
+    for descriptor in descriptors {
+        let (Hits::Take(hits), None) = (descriptor.hits, descriptor.limit) else { return None };
+        let Some(found) = domain.find(&descriptor.entries) else {
+            charges.push(None);
+            continue;
+        };
+        let limit = found.rule.leasable_limit()?;
+        let key = in_force.keys.key(domain, limit, &descriptor.entries, &found.shared);
+        if charges.iter().flatten().any(|charge: &LeasableCharge<'_>| charge.key() == key) {
+            return None;
+        }
+        charges.push(Some(LeasableCharge(PlainCharge::new(key, found.rule, limit, hits.get()))));
+    }
+    charges.iter().any(Option::is_some).then_some(charges)
+}
+
+impl<'r> LeasableCharge<'r> {
+    /// Key of the counter.
+    pub fn key(&self) -> Key {
+        self.0.key
+    }
+
+    /// Algorithm of the limit.
+    pub fn algorithm(&self) -> &'r Algorithm {
+        self.0.algorithm()
+    }
+
+    /// Hits.
+    pub fn hits(&self) -> u64 {
+        self.0.hits()
+    }
+}
+
+/// The decision on a request with these charges, each of which has this status.
+pub fn leased_decision<'r>(
+    charges: &[Option<LeasableCharge<'r>>],
+    mut statuses: impl Iterator<Item = LeasedStatus>,
+) -> Decision<'r> {
+    let mut decision = Decision::new(Code::Ok, SmallVec::new());
+    for charge in charges {
+        let status = charge.as_ref().and_then(|_| statuses.next());
+        let (Some(LeasableCharge(charge)), Some(status)) = (charge, status) else {
+            decision.statuses.push(Status::NO_LIMIT);
+            continue;
+        };
+        if status.code == Code::OverLimit {
+            decision.code = Code::OverLimit;
+        }
+        decision.statuses.push(charge.status(status.code, status.remaining, status.reset));
+    }
+    decision
+}

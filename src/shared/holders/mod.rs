@@ -1,0 +1,307 @@
+//! The leases that this server holds: decides requests by credits in hand and by denials that are kept, and names the requests
+//! for credits that are due. No sockets: `store/leasing.rs` carries the requests.
+//!
+//! What always holds:
+//!
+//! - All counters of a request are charged, or none: their shards are locked together, in ascending order.
+//! - Credits are spent only under the algorithm that they were granted for. Under another one, they are released.
+//! - The number of holders is bounded; a counter without one is decided by the store.
+
+mod figures;
+mod recent;
+
+pub use figures::{HolderCounts, HolderCountsNow};
+
+use super::lease::{Holder, LeaseRequest, LeaseResponse, Monotonic, NodeId, Settings, Terms, Verdict};
+use crate::{
+    algorithm::Algorithm,
+    clock::since_boot,
+    limit::{Code, Decision, Reset},
+    limiter::{LeasableCharge, LeasedStatus, leased_decision},
+    store::Key,
+    sync::{Mutex, MutexGuard},
+};
+use hashbrown::HashMap;
+use recent::Recent;
+use smallvec::SmallVec;
+use std::{
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
+    time::Duration,
+};
+
+/// Shards of the holders, a power of two.
+const SHARDS: usize = 64;
+
+/// The most holders. A holder takes some 400 bytes.
+const HOLDERS_MAX: usize = 16_384;
+
+type Shard = HashMap<Key, Entry, foldhash::fast::FixedState>;
+
+/// The holders of all counters that this server decides often.
+pub struct Holders {
+    settings: Settings,
+    node: NodeId,
+    shards: Box<[Mutex<Shard>]>,
+    recent: Recent,
+    holders: AtomicUsize,
+    /// The store's epoch, as of the last reply; zero before the first.
+    epoch: AtomicU64,
+    counts: HolderCounts,
+}
+
+struct Entry {
+    holder: Holder,
+    algorithm: Algorithm,
+    /// Whether the rule has changed: the credits are to be released.
+    has_changed: bool,
+}
+
+/// A request for credits that is due.
+#[derive(Clone, Debug)]
+pub struct DueRequest {
+    /// Key of the counter.
+    pub key: Key,
+    /// Its algorithm.
+    pub algorithm: Algorithm,
+    /// The request.
+    pub request: LeaseRequest,
+}
+
+impl Holders {
+    /// Without credits, for a server with this random number.
+    pub fn new(settings: Settings, node: u64) -> Self {
+        Self {
+            settings,
+            node: NodeId(node),
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            recent: Recent::new(settings.length_nanos()),
+            holders: AtomicUsize::new(0),
+            epoch: AtomicU64::new(0),
+            counts: HolderCounts::default(),
+        }
+    }
+
+    /// The time of leases. No credit is valid for longer because this server or its machine was suspended.
+    pub fn now() -> Monotonic {
+        Monotonic::from_nanos(since_boot())
+    }
+
+    /// Length of a lease, and so on.
+    pub fn settings(&self) -> Settings {
+        self.settings
+    }
+
+    /// The figures.
+    pub fn counts(&self) -> &HolderCounts {
+        &self.counts
+    }
+
+    /// The decision on a request with these charges, if credits cover all of them, or a denial is kept and the status of
+    /// every descriptor is known. None if the store has to decide.
+    pub fn decide<'r>(&self, charges: &[Option<LeasableCharge<'r>>], now: Monotonic) -> Option<Decision<'r>> {
+        let mut shards = self.lock(charges);
+        if !self.are_leased(charges, &mut shards, now) {
+            return None;
+        }
+        let (mut is_admitted, mut is_known) = (true, true);
+        for charge in charges.iter().flatten() {
+            match self.evaluate(shards.of(charge.key()), charge, now) {
+                Verdict::Covered => {}
+                Verdict::Denied { .. } => is_admitted = false,
+                Verdict::AskStore => is_known = false,
+            }
+        }
+        if !is_known {
+            return None;
+        }
+        let settings = self.settings;
+        let statuses = charges.iter().flatten().map(|charge| {
+            let Entry { holder, algorithm, .. } =
+                shards.of(charge.key()).get_mut(&charge.key()).expect("it was evaluated under the same lock");
+            if is_admitted {
+                holder.spend(charge.hits(), now);
+            }
+            let (code, reset) = match holder.verdict(Terms { algorithm, settings }, charge.hits(), now) {
+                Verdict::Denied { until } if !is_admitted => {
+                    (Code::OverLimit, Duration::from_nanos(until.nanos_since(now).max(1)))
+                }
+                _ => (Code::Ok, holder.until_full(now)),
+            };
+            LeasedStatus { code, remaining: holder.remaining(now), reset: Reset::After(reset) }
+        });
+        let decision = leased_decision(charges, statuses);
+        self.counts.decided(decision.code);
+        Some(decision)
+    }
+
+    /// Whether every counter has a holder and is leased. If one is not, the store decides, and credits of the others would not be
+    /// spent: then only the demand for that one is counted.
+    #[inline]
+    fn are_leased(
+        &self,
+        charges: &[Option<LeasableCharge<'_>>],
+        shards: &mut Locked<'_>,
+        now: Monotonic,
+    ) -> bool {
+        let (mut are_leased, is_single) = (true, charges.len() == 1);
+        for charge in charges.iter().flatten() {
+            let shard = shards.of(charge.key());
+            match shard.get_mut(&charge.key()) {
+                Some(entry) if entry.algorithm == *charge.algorithm() && !entry.has_changed => {
+                    if !is_single && !entry.holder.is_leased() {
+                        self.evaluate(shard, charge, now);
+                        are_leased = false;
+                    }
+                }
+                Some(entry) => {
+                    // Released under the new algorithm: under the former one, the store would convert the counter back.
+                    (entry.algorithm, entry.has_changed) = (charge.algorithm().clone(), true);
+                    are_leased = false;
+                }
+                None => {
+                    if self.recent.is_hot(charge.key(), now) {
+                        self.insert(shard, charge.key(), charge.algorithm(), now);
+                    }
+                    are_leased = false;
+                }
+            }
+        }
+        are_leased
+    }
+
+    /// Counts hits as demanded, and returns what to do with them.
+    #[inline]
+    fn evaluate(&self, shard: &mut Shard, charge: &LeasableCharge<'_>, now: Monotonic) -> Verdict {
+        let Entry { holder, algorithm, .. } =
+            shard.get_mut(&charge.key()).expect("it was found under the same lock");
+        holder.evaluate(Terms { algorithm, settings: self.settings }, charge.hits(), now)
+    }
+
+    fn insert<'s>(
+        &self,
+        shard: &'s mut Shard,
+        key: Key,
+        algorithm: &Algorithm,
+        now: Monotonic,
+    ) -> Option<&'s mut Entry> {
+        Terms::of(algorithm, self.settings)?;
+        if self.holders.fetch_add(1, Ordering::Relaxed) >= HOLDERS_MAX {
+            self.holders.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        let entry = Entry { holder: Holder::new(now), algorithm: algorithm.clone(), has_changed: false };
+        Some(shard.entry(key).insert(entry).into_mut())
+    }
+
+    /// Keeps a denial of the store, which it responded with now to a request sent at `sent`.
+    pub fn keep_denial(&self, charge: &LeasableCharge<'_>, denied_for: Duration, sent: Monotonic) {
+        let (now, key) = (Self::now(), charge.key());
+        let mut shard = self.shards[shard_of(key)].lock();
+        let entry = match shard.contains_key(&key) {
+            true => shard.get_mut(&key),
+            false => self.insert(&mut shard, key, charge.algorithm(), now),
+        };
+        if let Some(entry) = entry.filter(|entry| entry.algorithm == *charge.algorithm()) {
+            entry.holder.keep_denial(charge.hits(), denied_for, sent, now);
+        }
+    }
+
+    /// Drops the denial that is kept of a counter, to which hits were given back.
+    pub fn drop_denial(&self, key: Key) {
+        if let Some(entry) = self.shards[shard_of(key)].lock().get_mut(&key) {
+            entry.holder.drop_denial();
+        }
+    }
+
+    /// Whether there are any holders.
+    pub fn is_empty(&self) -> bool {
+        self.holders.load(Ordering::Relaxed) == 0
+    }
+
+    /// The requests that are due. Drops holders that a new one would equal.
+    pub fn due(&self, now: Monotonic) -> Vec<DueRequest> {
+        let (mut due, mut held) = (Vec::new(), 0);
+        for shard in &self.shards {
+            shard.lock().retain(|&key, entry| {
+                let Entry { holder, algorithm, has_changed } = entry;
+                let terms = Terms { algorithm, settings: self.settings };
+                self.counts.wasted(holder.drop_expired(now));
+                let request = match has_changed {
+                    true => holder.release(self.node, now),
+                    false => holder.poll(terms, self.node, now),
+                };
+                let is_kept = !*has_changed && (request.is_some() || !holder.is_idle(terms, now));
+                held += u64::from(holder.credits(now) > 0);
+                due.extend(request.map(|request| DueRequest { key, algorithm: algorithm.clone(), request }));
+                if !is_kept {
+                    self.holders.fetch_sub(1, Ordering::Relaxed);
+                }
+                is_kept
+            });
+        }
+        self.counts.held(held);
+        due
+    }
+
+    /// Requests that release all credits: the server stops.
+    pub fn release_all(&self, now: Monotonic) -> Vec<DueRequest> {
+        self.shards.iter().for_each(|shard| {
+            shard.lock().values_mut().for_each(|entry| entry.has_changed = true);
+        });
+        self.due(now)
+    }
+
+    /// Takes the response to a request.
+    pub fn accept(&self, due: &DueRequest, response: &LeaseResponse, now: Monotonic) {
+        self.saw_epoch(response.epoch);
+        if let Some(entry) = self.shards[shard_of(due.key)].lock().get_mut(&due.key)
+            && entry.algorithm == due.algorithm
+            && entry.holder.id() == due.request.holder
+        {
+            let terms = Terms { algorithm: &due.algorithm, settings: self.settings };
+            entry.holder.accept(terms, response, now);
+        }
+    }
+
+    /// Learns the epoch of the store. In a new one, credits are declared.
+    pub fn saw_epoch(&self, epoch: u64) {
+        if epoch == 0 || self.epoch.load(Ordering::Relaxed) == epoch {
+            return;
+        }
+        if self.epoch.swap(epoch, Ordering::Relaxed) != 0 {
+            for shard in &self.shards {
+                shard.lock().values_mut().for_each(|entry| entry.holder.declare());
+            }
+        }
+    }
+
+    /// Locks the shards of all charges, in ascending order.
+    #[inline]
+    fn lock(&self, charges: &[Option<LeasableCharge<'_>>]) -> Locked<'_> {
+        let mut numbers: SmallVec<[usize; 4]> =
+            charges.iter().flatten().map(|charge| shard_of(charge.key())).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        Locked(numbers.into_iter().map(|number| (number, self.shards[number].lock())).collect())
+    }
+}
+
+/// Locked shards, by number.
+struct Locked<'s>(SmallVec<[(usize, MutexGuard<'s, Shard>); 4]>);
+
+impl Locked<'_> {
+    #[inline]
+    fn of(&mut self, key: Key) -> &mut Shard {
+        let number = shard_of(key);
+        let found = self.0.iter_mut().find(|(locked, _)| *locked == number);
+        found.map(|(_, shard)| &mut **shard).expect("the shards of all charges are locked")
+    }
+}
+
+#[inline]
+fn shard_of(key: Key) -> usize {
+    key.halves().0 as usize % SHARDS
+}
+
+#[cfg(test)]
+mod tests;
