@@ -205,6 +205,7 @@ async fn grpc(
 
 /// The walkthrough of docs/control.md.
 #[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "bounds how long the keys of a real server are waited for")]
 async fn an_abusive_key_is_found_explained_blocked_and_unblocked() {
     let shop = Controlled::start(RULES, &[]);
     let (mut control, token) = grpc(&shop).await;

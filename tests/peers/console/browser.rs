@@ -112,6 +112,7 @@ impl Browser {
     }
 
     /// Waits until the page shows the text.
+    #[expect(clippy::disallowed_methods, reason = "waits for a real browser")]
     pub async fn shows(&self, text: &str) {
         let end = Instant::now() + PATIENCE;
         while !self.text().await.contains(text) {
@@ -121,6 +122,7 @@ impl Browser {
     }
 
     /// Waits until the body of a function in the page returns true.
+    #[expect(clippy::disallowed_methods, reason = "waits for a real browser")]
     pub async fn until(&self, script: &str, reason: &str) {
         let end = Instant::now() + PATIENCE;
         while self.run(script, &[]).await != json!(true) {
