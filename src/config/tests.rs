@@ -38,9 +38,9 @@ fn hit(config: &Config, key: &str, value: &str) -> Option<u32> {
 fn a_feed_replaces_all_of_its_declarations_and_none_of_another_feeds() {
     let config = config(&rule("k", 10), true);
     assert_eq!(hit(&config, "k", "a"), Some(9));
-    let id = SourceId::Override("17".into());
+    let id = SourceId::Xds("17".into());
     let own = Source { id, text: rule("o", 5) };
-    let changes = config.replace(Feed::Overrides, vec![own.clone()], at(1)).unwrap();
+    let changes = config.replace(Feed::Xds, vec![own.clone()], at(1)).unwrap();
     assert_eq!(changes.added, ["d: o"]);
     assert_eq!((hit(&config, "k", "a"), hit(&config, "o", "a")), (Some(8), Some(4)));
     let changes = config.replace(Feed::Files, vec![Source::file("b.yaml", rule("k", 20))], at(2)).unwrap();
@@ -48,8 +48,8 @@ fn a_feed_replaces_all_of_its_declarations_and_none_of_another_feeds() {
     assert_eq!((hit(&config, "k", "a"), hit(&config, "o", "a")), (Some(17), Some(3)));
     let status = config.status();
     assert_eq!((status.generation, status.succeeded, status.limits), (3, 2, 2));
-    assert_eq!(status.sources.iter().map(ToString::to_string).collect::<Vec<_>>(), ["b.yaml", "override:17"]);
-    assert_eq!(config.replace(Feed::Overrides, vec![own], at(3)).unwrap(), RuleChanges::default());
+    assert_eq!(status.sources.iter().map(ToString::to_string).collect::<Vec<_>>(), ["b.yaml", "xds:17"]);
+    assert_eq!(config.replace(Feed::Xds, vec![own], at(3)).unwrap(), RuleChanges::default());
     assert_eq!((config.status().generation, config.status().unchanged), (3, 1));
 }
 
@@ -78,7 +78,7 @@ fn two_feeds_at_once_both_take_effect() {
             let config = &config;
             scope.spawn(move || {
                 for round in 1..=100 {
-                    let id = SourceId::Override(key.into());
+                    let id = SourceId::Xds(key.into());
                     config.replace(feed, vec![Source { id, text: rule(key, round) }], at(0)).unwrap();
                     config.free_unused();
                 }

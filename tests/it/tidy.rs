@@ -19,7 +19,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("limiter", &["limit", "algorithm", "rules", "store", "sync"]),
     ("snapshot", &["limit", "algorithm", "rules", "store", "limiter", "clock"]),
     ("replay", &["limit", "algorithm", "limiter", "rules", "store"]),
-    ("shared", &["limit", "algorithm", "limiter", "store", "clock", "sync"]),
+    ("shared", &["limit", "algorithm", "rules", "limiter", "store", "clock", "sync"]),
     ("service", &["limit", "limiter", "clock", "rules", "store", "shared"]),
     ("config", &["limit", "algorithm", "limiter", "priority", "rules", "store", "clock", "sync"]),
     (
