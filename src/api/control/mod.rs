@@ -10,6 +10,8 @@ mod error;
 mod grpc;
 mod json;
 mod live;
+#[cfg(test)]
+mod openapi;
 mod overlays;
 mod rules;
 mod status;
