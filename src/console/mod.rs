@@ -34,14 +34,16 @@ macro_rules! file {
 }
 
 /// Every file.
-const FILES: [File; 11] = [
+const FILES: [File; 13] = [
     file!("index.html", "text/html; charset=utf-8"),
     file!("console.css", "text/css; charset=utf-8"),
     file!("icon.svg", "image/svg+xml"),
     file!("api.js", SCRIPT),
     file!("app.js", SCRIPT),
+    file!("audit.js", SCRIPT),
     file!("chart.js", SCRIPT),
     file!("keys.js", SCRIPT),
+    file!("live.js", SCRIPT),
     file!("overview.js", SCRIPT),
     file!("rules.js", SCRIPT),
     file!("try.js", SCRIPT),

@@ -18,17 +18,42 @@ export const token = {
   set: (text) => (text ? sessionStorage.setItem(TOKEN, text) : sessionStorage.removeItem(TOKEN)),
 };
 
-/** One call; the request and the response are protobuf's JSON. */
-export async function call(method, request = {}, signal) {
+async function send(method, request, signal) {
   const headers = { "content-type": "application/json" };
   if (token.get()) headers.authorization = `Bearer ${token.get()}`;
+  let response;
   try {
-    const response = await fetch(`control/v1/${method}`, { method: "POST", headers, body: JSON.stringify(request), signal });
-    if (response.ok) return await response.json();
-    throw new ApiError(response.status, await response.json().catch(() => null));
+    response = await fetch(`control/v1/${method}`, { method: "POST", headers, body: JSON.stringify(request), signal });
   } catch (error) {
-    // The request was given up by the page, or the server refused it; else there is no whole response.
-    throw error.name === "AbortError" || error instanceof ApiError ? error : new ApiError(0);
+    if (error.name === "AbortError") throw error;
+    throw new ApiError(0);
+  }
+  if (!response.ok) throw new ApiError(response.status, await response.json().catch(() => null));
+  return response;
+}
+
+/** One call; the request and the response are protobuf's JSON. */
+export async function call(method, request = {}, signal) {
+  const response = await send(method, request, signal);
+  try {
+    return await response.json();
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError(0);
+  }
+}
+
+/** Events of `Tail` until the stream ends; `onEvent` receives each. */
+export async function tail(request, onEvent, signal) {
+  const response = await send("Tail", request, signal);
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const lines = (rest + value).split("\n");
+    rest = lines.pop();
+    for (const line of lines) if (line) onEvent(JSON.parse(line));
   }
 }
 

@@ -1,13 +1,15 @@
 // The frame of all pages: the address, the connection, the caller.
 
-import { ApiError, call, token } from "./api.js";
+import { ApiError, call, tail, token } from "./api.js";
 import { failure, h } from "./view.js";
+import audit from "./audit.js";
 import keys from "./keys.js";
+import live from "./live.js";
 import overview from "./overview.js";
 import rules from "./rules.js";
 import try_ from "./try.js";
 
-const PAGES = { overview, rules, keys, try: try_ };
+const PAGES = { overview, rules, keys, live, try: try_, audit };
 const POLL = 2000;
 /** Readings of the status that charts show: five minutes. */
 const HISTORY = 150;
@@ -33,6 +35,7 @@ const console_ = {
       throw error;
     }
   },
+  tail,
   onStatus(listener, signal) {
     listeners.add(listener);
     signal.addEventListener("abort", () => listeners.delete(listener));

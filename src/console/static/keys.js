@@ -1,20 +1,27 @@
-// Keys: the counters of one key, and what can be done about them.
+// Keys: those with most hits; one key with its counters and what can be done about it; overrides and blocks in force.
 
 import { number, seconds } from "./api.js";
 import {
-  ask, bar, count, counted, duration, entries, entriesEditor, entriesFromParams, entriesText, entriesToParams, failure, h, notice, REASON, visible,
-  window_,
+  ask, bar, count, counted, dateTime, duration, entries, entriesEditor, entriesFromParams, entriesText, entriesToParams, EXPIRIES, failure, h,
+  notice, rate, REASON, table, visible, window_,
 } from "./view.js";
 
 const REFRESH = 2000;
+const EXPIRY = { name: "expiresIn", label: "Expires", options: EXPIRIES };
+
+/** In overrides and blocks `*` in a value matches any text, and cannot be escaped: a value of a client may contain it. */
+const widened = (list) => (list.some(({ value }) => value?.includes("*"))
+  ? h("p", { class: "error" }, "The value contains *, which matches any text: this applies to every key that fits.") : null);
+
+/** The empty expiry is left out. */
+const expiring = (expiresIn) => (expiresIn ? { expiresIn } : {});
 
 export default {
   title: "Keys",
   open(main, app, parameters, signal) {
     const list = entriesFromParams(parameters);
-    const domain = parameters.get("domain") || "";
-    if (list.length) return openKey(main, app, domain, list, signal);
-    return openSearch(main, app, domain, parameters.get("rule"));
+    if (list.length) return openKey(main, app, parameters.get("domain") || "", list, signal);
+    return openTop(main, app, parameters, signal);
   },
 };
 
@@ -28,18 +35,106 @@ function repeat(read, signal) {
   again();
 }
 
-function openSearch(main, app, domain, rule) {
+function openTop(main, app, parameters, signal) {
+  const of = { domain: parameters.get("domain") || "", rule: parameters.get("rule") || "" };
+  const chosen = { outcome: parameters.get("outcome") || "DENIED", window: parameters.get("window") || "MINUTE" };
+  const [place, message] = [h("div", {}), h("p", { class: "error", role: "alert" })];
+  const inForce = h("div", {});
+  const toggle = (name, label, options) => h("div", { class: "toggle", role: "group", "aria-label": label }, options.map(([value, text]) =>
+    h("button", { "aria-pressed": String(chosen[name] === value), onclick: () => app.go("keys", Object.entries({ ...of, ...chosen, [name]: value })) }, text)));
+  main.append(
+    h("div", { class: "title" }, h("h1", {}, "Keys"), h("div", { class: "end" },
+      toggle("outcome", "Outcome", [["DENIED", "Denied"], ["ADMITTED", "Admitted"]]),
+      toggle("window", "Window", [["MINUTE", "Last minute"], ["HOUR", "Last hour"]]))),
+    search(app, of.domain),
+    h("div", { class: "card" }, h("h2", {}, "Most hits"),
+      of.rule || of.domain ? h("p", {}, [of.domain, of.rule].filter(Boolean).map((text) => visible(text)).join(": "), " ", h("a", { href: app.link("keys") }, "All rules")) : null,
+      place, message),
+    inForce);
+
+  repeat(async () => {
+    try {
+      const response = await app.call("TopKeys", { ...of, ...chosen, limit: 50 }, signal);
+      place.replaceChildren(top(app, response));
+      message.textContent = "";
+    } catch (error) {
+      if (error.name !== "AbortError") message.textContent = failure(error);
+    }
+  }, signal);
+  showInForce(app, inForce, signal);
+}
+
+function search(app, domain) {
   const editor = entriesEditor([], "Entry");
   const choice = h("select", {}, (app.status.domains || []).map((one) => h("option", { value: one.domain }, visible(one.domain))));
   if (domain) choice.value = domain;
   editor.element.querySelector("input")?.setAttribute("data-search", "");
-  main.append(h("div", { class: "title" }, h("h1", {}, "Keys")), h("form", { class: "card", onsubmit: (event) => {
+  return h("form", { class: "card", onsubmit: (event) => {
     event.preventDefault();
-    const written = editor.read();
-    if (written.length) app.go("keys", [["domain", choice.value], ...entriesToParams(written)]);
+    const list = editor.read();
+    if (list.length) app.go("keys", [["domain", choice.value], ...entriesToParams(list)]);
     else notice("Write the key of an entry");
-  } }, h("h2", {}, "Find a key"), rule ? h("p", { class: "faint" }, "Entries of the rule ", h("bdi", { class: "mono" }, visible(rule))) : null,
-  h("div", { class: "row" }, h("label", {}, "Domain", choice)), editor.element, h("p", {}), h("button", { class: "primary" }, "Show its counters")));
+  } }, h("h2", {}, "Find a key"), h("div", { class: "row" }, h("label", {}, "Domain", choice)), editor.element, h("p", {}), h("button", { class: "primary" }, "Show its counters"));
+}
+
+function top(app, response) {
+  const keys = response.keys || [];
+  if (!keys.length) return h("p", { class: "empty" }, "No key has such hits.");
+  const most = number(keys[0].hits);
+  const name = (key) => {
+    const list = key.descriptor?.entries;
+    if (key.isRedacted) return entries(list);
+    return h("a", { href: app.link("keys", [["domain", key.domain], ...entriesToParams(list)]) }, entries(list));
+  };
+  const shown = table([
+    ["Key", name],
+    ["Rule", (key) => h("bdi", { class: "mono" }, visible(key.rule || ""))],
+    ["Domain", (key) => h("bdi", {}, visible(key.domain || ""))],
+    ["Hits", (key) => count(number(key.hits)), true],
+    ["At most too many", (key) => count(number(key.error)), true],
+    ["Rate", (key) => rate(key.hitsPerSecond || 0), true],
+    ["Compared", (key) => bar(number(key.hits), most)],
+  ], keys, "Keys with most hits");
+  return h("div", {}, shown, h("p", { class: "label" },
+    `${count(number(response.total))} hits in ${duration(seconds(response.covers))}; a key that is not listed has at most ${count(number(response.unlistedMax))}.`));
+}
+
+const target = (one) => (one.unlimited ? "unlimited" : one.denied ? "denied" : `${count(one.limit?.requests || 0)} per ${one.limit?.unit || "?"}`);
+
+async function showInForce(app, place, signal) {
+  const parts = [];
+  const act = (method, one, what) => app.mayOperate && h("button", { "aria-label": `Delete ${what} ${one.id}`, onclick: () => ask({
+    title: `Delete ${what} ${one.id}`, danger: true, verb: "Delete", fields: [REASON],
+    act: async ({ reason }) => {
+      await app.call(method, { id: one.id, reason });
+      showInForce(app, place, signal);
+      return `${what} ${one.id} is deleted`;
+    },
+  }) }, "Delete\u2026");
+  const common = [
+    ["Expires", (one) => (one.expires ? dateTime(one.expires) : "never")],
+    ["Reason", (one) => visible(one.reason || "")],
+    ["By", (one) => visible(one.actor || "")],
+  ];
+  try {
+    const { overrides = [] } = await app.call("ListOverrides", {}, signal);
+    parts.push(h("div", { class: "card" }, h("h2", {}, "Overrides"), overrides.length ? table([
+      ["Descriptors", (one) => entries(one.entries)], ["Domain", (one) => visible(one.domain || "")], ["Instead", target], ...common,
+      ["Action", (one) => act("DeleteOverride", one, "override") || ""],
+    ], overrides, "Overrides") : h("p", { class: "faint" }, "None.")));
+  } catch (error) {
+    if (error.name !== "AbortError") parts.push(h("p", { class: "error" }, failure(error)));
+  }
+  try {
+    const { blocks = [], total = 0 } = await app.call("ListBlocks", {}, signal);
+    parts.push(h("div", { class: "card" }, h("h2", {}, "Blocks"), blocks.length ? table([
+      ["Entry", (one) => entries([{ key: one.key, value: one.value || one.cidr }])], ["Domain", (one) => visible(one.domain || "all")], ...common,
+      ["Action", (one) => act("DeleteBlock", one, "block") || ""],
+    ], blocks, "Blocks") : h("p", { class: "faint" }, "None."), total > blocks.length ? h("p", { class: "label" }, `${count(total)} in all`) : null));
+  } catch (error) {
+    if (error.name !== "AbortError") parts.push(h("p", { class: "error" }, failure(error)));
+  }
+  if (!signal.aborted) place.replaceChildren(...parts);
 }
 
 /** One key: its counters, each with a bar that drains until its reset. */
@@ -73,7 +168,8 @@ function openKey(main, app, domain, list, signal) {
   signal.addEventListener("abort", () => cancelAnimationFrame(frame));
   main.append(
     h("div", { class: "title" }, h("h1", { class: "mono" }, entries(list)), h("span", { class: "faint" }, "in ", h("bdi", {}, visible(domain))),
-      h("div", { class: "end" }, h("a", { class: "button", href: app.link("try", [["domain", domain], ...entriesToParams(list)]) }, "Explain"), actions(app, domain, list, refresh))),
+      h("div", { class: "end" }, h("a", { class: "button", href: app.link("try", [["domain", domain], ...entriesToParams(list)]) }, "Explain"),
+        h("a", { class: "button", href: app.link("live", [["domain", domain], ["key", list[0].key], ["value", list[0].value]]) }, "Live"), actions(app, domain, list, refresh))),
     counters, message);
   repeat(refresh, signal);
   drain();
@@ -97,6 +193,7 @@ function actions(app, domain, list, refresh) {
     return text(response);
   };
   const button = (text, make, danger) => h("button", { class: danger ? "danger" : null, onclick: () => ask({ about: about.cloneNode(true), ...make() }) }, `${text}\u2026`);
+  const last = list[list.length - 1];
   return [
     button("Reset", () => ({
       title: "Reset the counters of this key", verb: "Reset", danger: true, fields: [REASON],
@@ -106,5 +203,23 @@ function actions(app, domain, list, refresh) {
       title: "Give hits back", verb: "Give back", fields: [{ name: "hits", label: "Hits", type: "number", min: 1, value: 1, required: true }, REASON],
       act: ({ hits, reason }) => after("GiveBack", { domain, descriptors, hits: Number(hits), reason }, () => `${counted(Number(hits), "hit")} given back`),
     })),
+    button("Override", () => ({
+      title: "Another limit for this key", verb: "Set", about: h("div", {}, about.cloneNode(true), widened(list)), fields: [
+        { name: "kind", label: "Instead of the rules", options: [["limit", "this limit"], ["unlimited", "unlimited"], ["denied", "denied"]] },
+        { name: "requests", label: "Requests", type: "number", min: 0, value: 100 },
+        { name: "unit", label: "Per", options: ["second", "minute", "hour", "day", "week", "month", "year"].map((unit) => [unit, unit]) },
+        EXPIRY, REASON],
+      act: ({ kind, requests, unit, expiresIn, reason }) => {
+        const instead = kind === "limit" ? { limit: { requests: Number(requests), unit } } : { [kind]: true };
+        return after("SetOverride", { override: { domain, entries: list, reason, ...instead }, ...expiring(expiresIn) }, ({ override }) => `override ${override?.id || ""} is in force`);
+      },
+    })),
+    button("Block", () => ({
+      title: "Deny every request with this entry", verb: "Block", danger: true,
+      about: h("div", {}, h("p", {}, h("bdi", { class: "mono" }, entriesText([last])), " in ", h("bdi", {}, visible(domain)), ", at any place of a descriptor"),
+        widened([last])),
+      fields: [EXPIRY, REASON],
+      act: ({ expiresIn, reason }) => after("SetBlock", { block: { domain, key: last.key, value: last.value, reason }, ...expiring(expiresIn) }, ({ block }) => `block ${block?.id || ""} is in force`),
+    }), true),
   ];
 }

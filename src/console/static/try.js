@@ -59,6 +59,8 @@ function explained(app, sent, one, at) {
     `matched ${visible(step.matched || "")}`, step.declaredAt ? `, declared at ${visible(step.declaredAt)}` : "")));
   const end = h("li", { class: over ? "end" : "end ok" }, h("p", {}, visible(one.outcome || "", 600)),
     one.rule ? h("p", {}, "Rule ", h("bdi", { class: "mono" }, visible(one.rule)), " ", verdict(one.code)) : null,
+    one.overrideId ? h("p", {}, `Override ${visible(one.overrideId)} applies in the place of the rules.`) : null,
+    one.blockId ? h("p", {}, `Block ${visible(one.blockId)} denies the request.`) : null,
     (one.counters || []).map((counter) => h("div", {}, h("p", { class: "label" },
       `${count(counter.requests || 0)} per ${window_(seconds(counter.window))}, ${counter.algorithm || ""}: ${count(counter.used || 0)} used, ${count(counter.remaining || 0)} remaining`,
       counter.resetAfter ? `, resets in ${duration(seconds(counter.resetAfter))}` : "", counter.replacedBy ? `, replaced by ${visible(counter.replacedBy)}` : ""),

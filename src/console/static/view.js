@@ -107,7 +107,9 @@ export function ask({ title, about, fields = [], verb, danger = false, act }) {
   const opener = document.activeElement;
   const message = h("p", { class: "error", role: "alert" });
   const inputs = fields.map((field) => {
-    const control = h("input", { name: field.name, type: field.type || "text", value: field.value ?? "", required: field.required, min: field.min, autocomplete: "off", maxlength: field.maxlength });
+    const control = field.options
+      ? h("select", { name: field.name }, field.options.map(([value, text]) => h("option", { value }, text)))
+      : h("input", { name: field.name, type: field.type || "text", value: field.value ?? "", required: field.required, min: field.min, autocomplete: "off", maxlength: field.maxlength });
     return h("label", {}, field.label, control);
   });
   const button = h("button", { class: danger ? "danger" : "primary" }, verb);
@@ -131,6 +133,8 @@ export function ask({ title, about, fields = [], verb, danger = false, act }) {
 
 /** The message of an error, with the fields that it is about. */
 export const failure = (error) => [error.message, ...(error.fields || []).map(({ field, message }) => `${field}: ${message}`)].join("; ");
+
+export const EXPIRIES = [["600s", "10 minutes"], ["3600s", "1 hour"], ["86400s", "1 day"], ["604800s", "1 week"], ["", "never"]];
 
 export const REASON = { name: "reason", label: "Reason, for the audit log", required: true, maxlength: 500 };
 

@@ -16,6 +16,9 @@ use tidegate::api::pb::service::RateLimitRequest;
 crate::tests_with! { CHROMIUM:
     every_page_shows_the_server_and_the_address_leads_back_to_it,
     an_operator_resets_the_counters_of_a_key_and_of_a_rule_and_gives_hits_back,
+    a_key_is_found_blocked_and_unblocked,
+    an_override_takes_the_place_of_a_rule,
+    decisions_are_shown_as_they_are_made,
     a_reader_sees_no_action,
     a_wrong_token_is_refused_and_a_right_one_is_asked_for,
     pages_continue_after_a_restart_of_the_server,
@@ -61,12 +64,14 @@ descriptors:
 ";
 
 /// Pages with a text that each shows once it has read the server.
-const PAGES: [(&str, &str); 5] = [
+const PAGES: [(&str, &str); 7] = [
     ("overview", "4 rules, 3 limits"),
     ("rules", "4 rules"),
-    ("keys", "Find a key"),
+    ("keys", "Overrides"),
     ("keys?domain=shop&e=user%3Dada", "3 used, 0 remaining"),
     ("try?domain=shop&e=user%3Dada", "tidegate call shop user=ada"),
+    ("live", "decisions a second"),
+    ("audit", "Started"),
 ];
 
 /// The script of axe-core: at `TIDEGATE_AXE`.
@@ -268,13 +273,89 @@ async fn an_operator_resets_the_counters_of_a_key_and_of_a_rule_and_gives_hits_b
     assert_eq!(shop.send("user", "ada", 1).await, 0);
 }
 
+/// The keys with most hits lead to the key, which is blocked; the audit log has who did it and why.
+async fn a_key_is_found_blocked_and_unblocked() {
+    let (shop, browser) = (Shop::start(RULES, &[]), Browser::start().await);
+    shop.open(&browser, "keys", &shop.operate).await;
+    assert_eq!(shop.send("user", "mallory", 9).await, 6);
+    browser.shows("mallory").await;
+    take_picture(&browser, "top").await;
+    browser.click("user=mallory").await;
+    browser.shows("3 used, 0 remaining").await;
+    browser.click("Block\u{2026}").await;
+    confirm(&browser, "Block").await;
+    assert_eq!(shop.send("user", "mallory", 1).await, 1);
+    shop.go(&browser, "try?domain=shop&e=user%3Dmallory").await;
+    browser.shows("denies the request").await;
+    shop.go(&browser, "audit").await;
+    browser.shows("SetBlock").await;
+    browser.shows("token:operate").await;
+    browser.shows("test of the console").await;
+    take_picture(&browser, "audit").await;
+    shop.go(&browser, "keys").await;
+    browser.click_when_shown("Delete\u{2026}").await;
+    confirm(&browser, "Delete").await;
+    shop.go(&browser, "audit").await;
+    browser.shows("DeleteBlock").await;
+}
+
+async fn an_override_takes_the_place_of_a_rule() {
+    let (shop, browser) = (Shop::start(RULES, &[]), Browser::start().await);
+    assert_eq!(shop.send("user", "ada", 4).await, 1);
+    shop.open(&browser, "keys?domain=shop&e=user%3Dada", &shop.operate).await;
+    browser.shows("3 used, 0 remaining").await;
+    browser.click("Override\u{2026}").await;
+    browser.run("document.querySelector('dialog select[name=kind]').value = 'unlimited'", &[]).await;
+    confirm(&browser, "Set").await;
+    assert_eq!(shop.send("user", "ada", 9).await, 0);
+    shop.go(&browser, "keys").await;
+    browser.shows("unlimited").await;
+    browser.click_when_shown("Delete\u{2026}").await;
+    confirm(&browser, "Delete").await;
+    assert_eq!(shop.send("user", "ada", 1).await, 1);
+}
+
+async fn decisions_are_shown_as_they_are_made() {
+    let (mut shop, browser) = (Shop::start(RULES, &[]), Browser::start().await);
+    shop.open(&browser, "live?key=user", &shop.read).await;
+    // The stream is open when a decision arrives.
+    for _ in 0..100 {
+        shop.send("user", "<script>ada</script>", 4).await;
+        shop.send("plan", "free", 1).await;
+        if browser.text().await.contains("user=<script>ada</script>") {
+            break;
+        }
+    }
+    browser.shows("user=<script>ada</script>").await;
+    browser.shows("denied").await;
+    assert!(!browser.text().await.contains("plan=free"), "the filter leaves it out");
+    take_picture(&browser, "live").await;
+    browser.click("Pause").await;
+    shop.send("user", "bob", 2).await;
+    browser.shows("Paused; 2 new decisions").await;
+    assert!(!browser.text().await.contains("user=bob"));
+    browser.click("Continue").await;
+    browser.shows("user=bob").await;
+    drop(shop.server.take());
+    browser.shows("No connection to the server").await;
+    shop.start_server(&[]);
+    for _ in 0..100 {
+        shop.send("user", "carol", 1).await;
+        if browser.text().await.contains("user=carol") {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    panic!("the stream is not read again: {}", browser.text().await);
+}
+
 async fn a_reader_sees_no_action() {
     let (shop, browser) = (Shop::start(RULES, &[]), Browser::start().await);
     shop.open(&browser, "keys?domain=shop&e=user%3Dada", &shop.read).await;
     browser.shows("0 used, 3 remaining").await;
     browser.shows("read only").await;
     shop.go(&browser, "rules?rule=user").await;
-    browser.shows("A key of this rule").await;
+    browser.shows("Top keys").await;
     let actions = "return [...document.querySelectorAll('button')].map((e) => e.innerText).filter((text) => text.endsWith('…'))";
     assert_eq!(browser.run(actions, &[]).await, json!([]));
 }
