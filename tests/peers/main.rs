@@ -10,6 +10,7 @@ mod authority;
 mod chroot;
 mod compose;
 mod console;
+mod control_openapi;
 mod control_plane;
 mod dashboard;
 mod envoy;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         compose::tests,
         console::tests,
         console::accessibility::tests,
+        control_openapi::tests,
         control_plane::tests,
         envoy::tests,
         envoy::denials::tests,

@@ -57,4 +57,14 @@ async fn every_response_matches_its_description() {
     assert_eq!(validate(server.admin_port(), "", "draining"), 2);
 }
 
-crate::tests_with! { PYTHON_OPENAPI: every_response_matches_its_description }
+async fn the_document_of_the_control_api_is_valid() {
+    let program = "import json, sys, openapi_spec_validator as v; v.validate(json.load(open(sys.argv[1])))";
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/openapi-control.json");
+    let output = Command::new("python3").args(["-c", program]).arg(file).output().expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+crate::tests_with! { PYTHON_OPENAPI:
+    every_response_matches_its_description,
+    the_document_of_the_control_api_is_valid,
+}

@@ -95,6 +95,10 @@ pub const PYTHON_OPENAPI: Peer = Peer {
     is_here: || runs(Command::new("python3").args(["-c", "import openapi_spec_validator"])),
 };
 
+/// The program that tests an API by its OpenAPI document, on the PATH.
+pub const SCHEMATHESIS: Peer =
+    Peer { name: "schemathesis", is_here: || runs(Command::new("schemathesis").arg("--version")) };
+
 /// Whether the command can be started and succeeds.
 pub fn runs(command: &mut Command) -> bool {
     let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
