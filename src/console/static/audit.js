@@ -1,6 +1,5 @@
 // Audit: changes, reloads and denied calls, newest first.
 
-import { number } from "./api.js";
 import { dateTime, failure, h, table, visible } from "./view.js";
 
 const PAGE = 100;
@@ -43,13 +42,11 @@ export default {
           older = entries.length === PAGE;
           return show();
         }
-        const newest = number(read[0]?.number);
-        const fresh = entries.filter((entry) => number(entry.number) > newest);
-        if (!read.length) older = entries.length === PAGE;
-        // More than a page is new: entries between would be missing.
-        if (read.length && fresh.length === PAGE) read = [];
-        if (!fresh.length && place.firstChild) return;
-        read.unshift(...fresh);
+        const known = read.length ? entries.findIndex((entry) => entry.hash === read[0].hash) : -1;
+        if (known === 0) return;
+        if (known > 0) read.unshift(...entries.slice(0, known));
+        // More than a page is new, or a server without a file has started again: nothing follows on what was read.
+        else [read, older] = [entries, entries.length === PAGE];
         show();
       } catch (error) {
         if (error.name !== "AbortError") message.textContent = failure(error);

@@ -7,6 +7,7 @@ import {
 } from "./view.js";
 
 const REFRESH = 2000;
+const REFRESH_IN_FORCE = 3000;
 const EXPIRY = { name: "expiresIn", label: "Expires", options: EXPIRIES };
 
 /** In overrides and blocks `*` in a value matches any text, and cannot be escaped: a value of a client may contain it. */
@@ -25,11 +26,11 @@ export default {
   },
 };
 
-function repeat(read, signal) {
+function repeat(read, signal, refresh = REFRESH) {
   let timer;
   const again = async () => {
     await read();
-    if (!signal.aborted) timer = setTimeout(again, REFRESH);
+    if (!signal.aborted) timer = setTimeout(again, refresh);
   };
   signal.addEventListener("abort", () => clearTimeout(timer));
   again();
@@ -55,13 +56,23 @@ function openTop(main, app, parameters, signal) {
   repeat(async () => {
     try {
       const response = await app.call("TopKeys", { ...of, ...chosen, limit: 50 }, signal);
-      place.replaceChildren(top(app, response));
+      redraw(place, top(app, response));
       message.textContent = "";
     } catch (error) {
       if (error.name !== "AbortError") message.textContent = failure(error);
     }
   }, signal);
-  showInForce(app, inForce, signal);
+  const drawn = { text: "" };
+  repeat(() => showInForce(app, inForce, signal, drawn), signal, REFRESH_IN_FORCE);
+}
+
+/** Replaces the content; the link that has the focus keeps it, and the table its scroll position. */
+function redraw(place, element) {
+  const address = place.contains(document.activeElement) && document.activeElement.getAttribute("href");
+  const scrolled = place.querySelector(".scroll")?.scrollLeft;
+  place.replaceChildren(element);
+  if (address) [...place.querySelectorAll("a")].find((link) => link.getAttribute("href") === address)?.focus({ preventScroll: true });
+  if (scrolled) place.querySelector(".scroll")?.scrollTo(scrolled, 0);
 }
 
 function search(app, domain) {
@@ -96,18 +107,20 @@ function top(app, response) {
     ["Compared", (key) => bar(number(key.hits), most)],
   ], keys, "Keys with most hits");
   return h("div", {}, shown, h("p", { class: "label" },
-    `${count(number(response.total))} hits in ${duration(seconds(response.covers))}; a key that is not listed has at most ${count(number(response.unlistedMax))}.`));
+    `${counted(number(response.total), "hit")} in ${duration(seconds(response.covers))}; a key that is not listed has at most ${count(number(response.unlistedMax))}.`));
 }
 
 const target = (one) => (one.unlimited ? "unlimited" : one.denied ? "denied" : `${count(one.limit?.requests || 0)} per ${one.limit?.unit || "?"}`);
 
-async function showInForce(app, place, signal) {
+/** Overrides and blocks, which others set and which expire; drawn only when they have changed, so that buttons keep the focus. */
+async function showInForce(app, place, signal, drawn) {
   const parts = [];
+  let text = "";
   const act = (method, one, what) => app.mayOperate && h("button", { "aria-label": `Delete ${what} ${one.id}`, onclick: () => ask({
     title: `Delete ${what} ${one.id}`, danger: true, verb: "Delete", fields: [REASON],
     act: async ({ reason }) => {
       await app.call(method, { id: one.id, reason });
-      showInForce(app, place, signal);
+      showInForce(app, place, signal, drawn);
       return `${what} ${one.id} is deleted`;
     },
   }) }, "Delete\u2026");
@@ -118,6 +131,7 @@ async function showInForce(app, place, signal) {
   ];
   try {
     const { overrides = [] } = await app.call("ListOverrides", {}, signal);
+    text += JSON.stringify(overrides);
     parts.push(h("div", { class: "card" }, h("h2", {}, "Overrides"), overrides.length ? table([
       ["Descriptors", (one) => entries(one.entries)], ["Domain", (one) => visible(one.domain || "")], ["Instead", target], ...common,
       ["Action", (one) => act("DeleteOverride", one, "override") || ""],
@@ -127,6 +141,7 @@ async function showInForce(app, place, signal) {
   }
   try {
     const { blocks = [], total = 0 } = await app.call("ListBlocks", {}, signal);
+    text += JSON.stringify([blocks, total]);
     parts.push(h("div", { class: "card" }, h("h2", {}, "Blocks"), blocks.length ? table([
       ["Entry", (one) => entries([{ key: one.key, value: one.value || one.cidr }])], ["Domain", (one) => visible(one.domain || "all")], ...common,
       ["Action", (one) => act("DeleteBlock", one, "block") || ""],
@@ -134,7 +149,9 @@ async function showInForce(app, place, signal) {
   } catch (error) {
     if (error.name !== "AbortError") parts.push(h("p", { class: "error" }, failure(error)));
   }
-  if (!signal.aborted) place.replaceChildren(...parts);
+  if (signal.aborted || (text && text === drawn.text)) return;
+  drawn.text = text;
+  place.replaceChildren(...parts);
 }
 
 /** One key: its counters, each with a bar that drains until its reset. */

@@ -6,13 +6,14 @@ import { compact, count, duration, entriesText, failure, fill, h, VirtualList, v
 const KEPT = 5000;
 /** Milliseconds between two updates of the list: reading is not slowed by drawing. */
 const DRAW = 200;
+const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3 });
 const FILTERS = [["domain", "Domain"], ["rule", "Rule"], ["key", "Key"], ["value", "Value"]];
 
 export default {
   title: "Live",
   open(main, app, parameters, signal) {
     const filter = Object.fromEntries(["domain", "rule", "code", "key", "value", "sample"].map((name) => [name, parameters.get(name) || ""]));
-    let [events, pending, dropped, paused, stream, frozen] = [[], 0, 0, false, null, null];
+    let [events, pending, dropped, paused, stream, frozen, failed] = [[], 0, 0, false, null, null, ""];
     const state = h("p", { class: "label", role: "status" });
     const pause = h("button", { "aria-pressed": "false", onclick: () => setPaused(!paused) }, "Pause");
     const list = new VirtualList({ height: 30, label: "Decisions, newest first", columns: 7, draw });
@@ -59,7 +60,7 @@ export default {
       const descriptors = event.descriptors || [];
       const tightest = descriptors.find((one) => one.code === "OVER_LIMIT") || descriptors[0] || {};
       event.shown ||= [
-        new Date(event.time).toISOString().slice(11, 23), over ? "denied" : "admitted", visible(event.domain || "", 40),
+        clock.format(new Date(event.time)), over ? "denied" : "admitted", visible(event.domain || "", 40),
         descriptors.map((one) => entriesText(one.entries)).join(" | "), visible(tightest.rule || "", 60),
         tightest.rule ? compact(tightest.remaining || 0) : "", tightest.resetAfter ? duration(seconds(tightest.resetAfter)) : ""];
       fill(row, event.shown);
@@ -77,7 +78,8 @@ export default {
       }
       list.setLength(shown().length);
       const lost = dropped ? `; ${count(dropped)} were dropped, since they came faster than they were read` : "";
-      state.textContent = paused ? `Paused; ${count(pending)} new decisions` : `${count(perSecond)} decisions a second${lost}`;
+      if (failed) state.textContent = failed;
+      else state.textContent = paused ? `Paused; ${count(pending)} new decisions` : `${count(perSecond)} decisions a second${lost}`;
     }
 
     function receive(event) {
@@ -95,10 +97,12 @@ export default {
     async function read() {
       for (let failures = 0; !signal.aborted; failures += 1) {
         try {
-          await app.tail(request, (event) => { failures = 0; receive(event); }, signal);
+          await app.tail(request, (event) => { failures = 0; failed = ""; receive(event); }, signal);
         } catch (error) {
           if (signal.aborted) return;
-          if (error.status === 400) { state.textContent = failure(error); clearInterval(stream); return; }
+          // Of a server that is away, the frame of the pages has the message.
+          failed = error.status ? failure(error) : "";
+          if (error.status === 400) return;
         }
         await new Promise((resolve) => { setTimeout(resolve, Math.min(5000, 250 * 2 ** failures)); });
       }

@@ -19,6 +19,8 @@ crate::tests_with! { CHROMIUM:
     a_key_is_found_blocked_and_unblocked,
     an_override_takes_the_place_of_a_rule,
     decisions_are_shown_as_they_are_made,
+    changes_of_others_and_the_audit_log_of_a_restarted_server_are_shown,
+    a_star_in_a_value_is_warned_of,
     a_reader_sees_no_action,
     a_wrong_token_is_refused_and_a_right_one_is_asked_for,
     pages_continue_after_a_restart_of_the_server,
@@ -347,6 +349,51 @@ async fn decisions_are_shown_as_they_are_made() {
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
     panic!("the stream is not read again: {}", browser.text().await);
+}
+
+/// Without a data directory the audit log of a server that starts again is another one, with the same numbers.
+async fn changes_of_others_and_the_audit_log_of_a_restarted_server_are_shown() {
+    let (mut shop, browser) = (Shop::start(RULES, &[]), Browser::start().await);
+    shop.open(&browser, "keys", &shop.operate).await;
+    assert_eq!(shop.send("user", "ada", 4).await, 1);
+    browser.shows("user=ada").await;
+    browser
+        .run("document.querySelector('main table a').focus(); window.focused = document.activeElement", &[])
+        .await;
+    let set = "const [token, expiresIn, done] = arguments;
+        const block = { id: 'other', domain: 'shop', key: 'user', value: 'mallory', reason: 'set elsewhere' };
+        fetch('control/v1/SetBlock', { method: 'POST', headers: { authorization: 'Bearer ' + token }, body: JSON.stringify({ block, expiresIn }) })
+          .then((response) => done(response.status));";
+    assert_eq!(browser.run_async(set, &[json!(shop.operate), json!("3s")]).await, json!(200));
+    browser.shows("set elsewhere").await;
+    let drawn_again = "return !window.focused.isConnected && document.activeElement.innerText === 'user=ada'";
+    browser.until(drawn_again, "the key that has the focus keeps it").await;
+    let gone = "return !document.body.innerText.includes('set elsewhere')";
+    browser.until(gone, "what has expired disappears").await;
+
+    assert_eq!(browser.run_async(set, &[json!(shop.operate), json!("600s")]).await, json!(200));
+    shop.go(&browser, "audit").await;
+    browser.shows("Expired").await;
+    drop(shop.server.take());
+    shop.start_server(&[]);
+    browser.until(gone, "entries of the former server disappear").await;
+    browser.shows("Started").await;
+}
+
+/// A client can send a `*`, which in a block or an override is a pattern.
+async fn a_star_in_a_value_is_warned_of() {
+    let (shop, browser) = (Shop::start(RULES, &[]), Browser::start().await);
+    shop.open(&browser, "keys?domain=shop&e=user%3Da*", &shop.operate).await;
+    for action in ["Block\u{2026}", "Override\u{2026}"] {
+        browser.click_when_shown(action).await;
+        browser.shows("The value contains *").await;
+        press(&browser, "Cancel").await;
+        browser.until("return !document.querySelector('dialog')", "the dialog closes").await;
+    }
+    shop.go(&browser, "keys?domain=shop&e=user%3Dada").await;
+    browser.click_when_shown("Block\u{2026}").await;
+    browser.shows("Deny every request").await;
+    assert!(!browser.text().await.contains("The value contains *"));
 }
 
 async fn a_reader_sees_no_action() {
