@@ -48,6 +48,7 @@ fn main() -> ExitCode {
         chroot::seccomp::tests,
         compose::tests,
         console::tests,
+        console::operations::tests,
         console::accessibility::tests,
         control_openapi::tests,
         control_plane::tests,

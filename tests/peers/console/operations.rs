@@ -1,0 +1,133 @@
+//! Keys with most hits, overrides, blocks, decisions as they are made, and the audit log, in the console.
+
+use super::{Browser, RULES, Shop, confirm, press, take_picture};
+use serde_json::json;
+
+crate::tests_with! { CHROMIUM:
+    a_key_is_found_blocked_and_unblocked,
+    an_override_takes_the_place_of_a_rule,
+    decisions_are_shown_as_they_are_made,
+    changes_of_others_and_the_audit_log_of_a_restarted_server_are_shown,
+    a_star_in_a_value_is_warned_of,
+}
+
+/// The keys with most hits lead to the key, which is blocked; the audit log has who did it and why.
+async fn a_key_is_found_blocked_and_unblocked() {
+    let (shop, browser) = (Shop::start(RULES, &[]), Browser::start().await);
+    shop.open(&browser, "keys", &shop.operate).await;
+    assert_eq!(shop.send("user", "mallory", 9).await, 6);
+    browser.shows("mallory").await;
+    take_picture(&browser, "top").await;
+    browser.click("user=mallory").await;
+    browser.shows("3 used, 0 remaining").await;
+    browser.click("Block\u{2026}").await;
+    confirm(&browser, "Block").await;
+    assert_eq!(shop.send("user", "mallory", 1).await, 1);
+    shop.go(&browser, "try?domain=shop&e=user%3Dmallory").await;
+    browser.shows("denies the request").await;
+    shop.go(&browser, "audit").await;
+    browser.shows("SetBlock").await;
+    browser.shows("token:operate").await;
+    browser.shows("test of the console").await;
+    take_picture(&browser, "audit").await;
+    shop.go(&browser, "keys").await;
+    browser.click_when_shown("Delete\u{2026}").await;
+    confirm(&browser, "Delete").await;
+    shop.go(&browser, "audit").await;
+    browser.shows("DeleteBlock").await;
+}
+
+async fn an_override_takes_the_place_of_a_rule() {
+    let (shop, browser) = (Shop::start(RULES, &[]), Browser::start().await);
+    assert_eq!(shop.send("user", "ada", 4).await, 1);
+    shop.open(&browser, "keys?domain=shop&e=user%3Dada", &shop.operate).await;
+    browser.shows("3 used, 0 remaining").await;
+    browser.click("Override\u{2026}").await;
+    browser.run("document.querySelector('dialog select[name=kind]').value = 'unlimited'", &[]).await;
+    confirm(&browser, "Set").await;
+    assert_eq!(shop.send("user", "ada", 9).await, 0);
+    shop.go(&browser, "keys").await;
+    browser.shows("unlimited").await;
+    browser.click_when_shown("Delete\u{2026}").await;
+    confirm(&browser, "Delete").await;
+    assert_eq!(shop.send("user", "ada", 1).await, 1);
+}
+
+async fn decisions_are_shown_as_they_are_made() {
+    let (mut shop, browser) = (Shop::start(RULES, &[]), Browser::start().await);
+    shop.open(&browser, "live?key=user", &shop.read).await;
+    // The stream is open when a decision arrives.
+    for _ in 0..100 {
+        shop.send("user", "<script>ada</script>", 4).await;
+        shop.send("plan", "free", 1).await;
+        if browser.text().await.contains("user=<script>ada</script>") {
+            break;
+        }
+    }
+    browser.shows("user=<script>ada</script>").await;
+    browser.shows("denied").await;
+    assert!(!browser.text().await.contains("plan=free"), "the filter leaves it out");
+    take_picture(&browser, "live").await;
+    browser.click("Pause").await;
+    shop.send("user", "bob", 2).await;
+    browser.shows("Paused; 2 new decisions").await;
+    assert!(!browser.text().await.contains("user=bob"));
+    browser.click("Continue").await;
+    browser.shows("user=bob").await;
+    drop(shop.server.take());
+    browser.shows("No connection to the server").await;
+    shop.start_server(&[]);
+    for _ in 0..100 {
+        shop.send("user", "carol", 1).await;
+        if browser.text().await.contains("user=carol") {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    panic!("the stream is not read again: {}", browser.text().await);
+}
+
+/// Without a data directory the audit log of a server that starts again is another one, with the same numbers.
+async fn changes_of_others_and_the_audit_log_of_a_restarted_server_are_shown() {
+    let (mut shop, browser) = (Shop::start(RULES, &[]), Browser::start().await);
+    shop.open(&browser, "keys", &shop.operate).await;
+    assert_eq!(shop.send("user", "ada", 4).await, 1);
+    browser.shows("user=ada").await;
+    browser
+        .run("document.querySelector('main table a').focus(); window.focused = document.activeElement", &[])
+        .await;
+    let set = "const [token, expiresIn, done] = arguments;
+        const block = { id: 'other', domain: 'shop', key: 'user', value: 'mallory', reason: 'set elsewhere' };
+        fetch('control/v1/SetBlock', { method: 'POST', headers: { authorization: 'Bearer ' + token }, body: JSON.stringify({ block, expiresIn }) })
+          .then((response) => done(response.status));";
+    assert_eq!(browser.run_async(set, &[json!(shop.operate), json!("3s")]).await, json!(200));
+    browser.shows("set elsewhere").await;
+    let drawn_again = "return !window.focused.isConnected && document.activeElement.innerText === 'user=ada'";
+    browser.until(drawn_again, "the key that has the focus keeps it").await;
+    let gone = "return !document.body.innerText.includes('set elsewhere')";
+    browser.until(gone, "what has expired disappears").await;
+
+    assert_eq!(browser.run_async(set, &[json!(shop.operate), json!("600s")]).await, json!(200));
+    shop.go(&browser, "audit").await;
+    browser.shows("Expired").await;
+    drop(shop.server.take());
+    shop.start_server(&[]);
+    browser.until(gone, "entries of the former server disappear").await;
+    browser.shows("Started").await;
+}
+
+/// A client can send a `*`, which in a block or an override is a pattern.
+async fn a_star_in_a_value_is_warned_of() {
+    let (shop, browser) = (Shop::start(RULES, &[]), Browser::start().await);
+    shop.open(&browser, "keys?domain=shop&e=user%3Da*", &shop.operate).await;
+    for action in ["Block\u{2026}", "Override\u{2026}"] {
+        browser.click_when_shown(action).await;
+        browser.shows("The value contains *").await;
+        press(&browser, "Cancel").await;
+        browser.until("return !document.querySelector('dialog')", "the dialog closes").await;
+    }
+    shop.go(&browser, "keys?domain=shop&e=user%3Dada").await;
+    browser.click_when_shown("Block\u{2026}").await;
+    browser.shows("Deny every request").await;
+    assert!(!browser.text().await.contains("The value contains *"));
+}
