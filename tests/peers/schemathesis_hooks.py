@@ -18,6 +18,7 @@ VALID = {
     "block": {"domain": "shop", "key": "user", "value": "eve"},
     "descriptors": [{"entries": ENTRIES}],
     "domain": "shop",
+    "id": "known",
     "override": {"domain": "shop", "entries": ENTRIES, "limit": {"requests": 5, "unit": "hour"}},
 }
 TOKENS = itertools.cycle(os.environ["TIDEGATE_TOKENS"].split())
