@@ -106,9 +106,10 @@ impl SharedFlags {
         let Some(settings) = self.settings()? else { return Ok(None) };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| Failure(format!("cannot start the runtime: {error}")))?;
+        let (address, prefix) = (settings.address.to_string(), settings.prefix.clone());
         let store = runtime.block_on(SharedStore::connect(settings));
         let store = store.map_err(|error| Failure(format!("--counters: {error}")))?;
-        tracing::info!(?store, "counters are in the shared store");
+        tracing::info!(address, prefix, "counters are in the shared store");
         Ok(Some(store))
     }
 

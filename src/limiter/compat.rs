@@ -48,6 +48,18 @@ impl<C: Counters> Deciding<'_, '_, C> {
         }
     }
 
+    /// Sets the hits beyond the limit of a counter that a shared store charges with the sum of its hits.
+    #[cold]
+    pub(super) fn set_excess_of_sum(&mut self, counter: &PlannedCounter) {
+        let algorithm = &self.first(counter).limit.algorithm;
+        let used = algorithm.used(&self.shards.state(counter), self.shards.time(counter, self.now));
+        let used = used.saturating_sub(counter.hits.given).saturating_add(counter.hits.taken);
+        for &charge in &self.by_key[counter.charges()] {
+            let charge = &mut self.charges[charge as usize];
+            charge.excess = used.saturating_sub(u64::from(charge.limit.requests));
+        }
+    }
+
     /// Stops counting for descriptors within their limits, if another one would exceed its own. Each is evaluated by itself,
     /// before anything is counted.
     #[cold]

@@ -159,6 +159,9 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
                     self.descriptors[charge.descriptor as usize].is_over = true;
                 }
             }
+            if self.first(counter).limit.is_joined {
+                self.set_excess_of_sum(counter);
+            }
         }
     }
 

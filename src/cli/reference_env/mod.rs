@@ -194,10 +194,14 @@ pub(super) fn expand(
     Ok(expanded)
 }
 
+/// A variable of gRPC's libraries, which other programs may need.
+const GRPC_LIBRARY_ROOTS: &str = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH";
+
 /// Warnings about variables that have no effect.
 pub(super) fn warnings(variables: &BTreeMap<String, String>) -> Vec<String> {
     let ignored = variables.keys().filter(|name| {
-        PREFIXES.iter().any(|prefix| name.starts_with(prefix)) && !READ.contains(&name.as_str())
+        let is_read = READ.contains(&name.as_str()) || *name == GRPC_LIBRARY_ROOTS;
+        PREFIXES.iter().any(|prefix| name.starts_with(prefix)) && !is_read
     });
     let ignored: Vec<&str> = ignored.map(String::as_str).collect();
     let mut warnings = Vec::new();

@@ -17,6 +17,8 @@ async fn servers_share_counters_by_the_variables_of_the_reference_server() {
     let socket = redis.socket().display().to_string();
     let variables = [
         ("TIDEGATE_ENV", "reference"),
+        // The server is awaited by its log, whose level is WARN there.
+        ("LOG_LEVEL", "INFO"),
         ("REDIS_SOCKET_TYPE", "unix"),
         ("REDIS_URL", &socket),
         ("REDIS_TYPE", "SINGLE"),
