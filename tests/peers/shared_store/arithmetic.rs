@@ -304,6 +304,11 @@ fn sketch(random: &mut Random, has_few_hits: bool) -> Sketch {
     (0..count).map(|_| one(random)).collect()
 }
 
+fn one_charge_per_counter(sketch: &mut Sketch) {
+    let mut counters = std::collections::BTreeSet::new();
+    sketch.retain(|&(key, value, ..)| counters.insert((key, value)));
+}
+
 fn request(sketch: &Sketch) -> Request<'static> {
     let mut request = Request::new("d");
     for &(key, value, hits, limit) in sketch {
@@ -385,7 +390,11 @@ fn play_world(server: &RedisServer, kind: usize, world: u64) -> (u64, u64) {
         now = later(&mut random, now, window, back_max);
         let has_few_hits = KINDS[kind].1 == "all" || (is_meter(kind) && text.contains("always"));
         let batch = if random.one_in(3) { 1 + random.below(8) } else { 1 };
-        let sketches: Vec<_> = (0..batch).map(|_| sketch(&mut random, has_few_hits)).collect();
+        let mut sketches: Vec<_> = (0..batch).map(|_| sketch(&mut random, has_few_hits)).collect();
+        if semantics == tidegate::rules::Semantics::Reference {
+            // Charged one after another there, and with their sum here; docs/rules.md states it.
+            sketches.iter_mut().for_each(one_charge_per_counter);
+        }
         let requests: Vec<_> = sketches.iter().map(request).collect();
         let at = Timestamp::from_nanos(now * 1_000);
         let (held, pinned) = (limiter.hold(), limiter.pin());
