@@ -6,9 +6,10 @@ use crate::{
         certificates::{Authority, replace},
         rules_file,
     },
-    traces::OtlpReceiver,
+    traces::{OtlpReceiver, PATIENCE},
 };
 use serde_json::{Value, json};
+use std::time::Instant;
 
 const RULES: &str = "
 domain: shop
@@ -27,26 +28,32 @@ fn server(receiver: &OtlpReceiver, transport: &str, protocol: &str, more: &[(&st
     Server::with_variables(rules_file(RULES).path(), &[], &[&variables, more].concat())
 }
 
-/// The point with these attributes of the next metric of that name, once `is_reached` holds for it.
+/// The point with these attributes of the next metric of that name, once `is_reached` holds for it. Metrics arrive every
+/// 50 ms, so that a point that is never reached has to be ended by a time limit of its own.
 fn point(
     receiver: &OtlpReceiver,
     name: &str,
     attributes: &Value,
     is_reached: impl Fn(&Value) -> bool,
 ) -> Value {
-    loop {
+    let start = Instant::now();
+    let mut last = Value::Null;
+    while start.elapsed() < PATIENCE {
         let metric = receiver.next();
-        if metric["name"] == name
-            && let Some(point) = metric["points"]
-                .as_array()
-                .expect("points")
-                .iter()
-                .find(|point| point["attributes"] == *attributes)
+        if metric["name"] != name {
+            continue;
+        }
+        let points = metric["points"].as_array().expect("points");
+        if let Some(point) = points.iter().find(|point| point["attributes"] == *attributes)
             && is_reached(point)
         {
             return json!({ "metric": metric, "point": point });
         }
+        last = metric;
     }
+    panic!(
+        "{name} with {attributes} was not reached in {PATIENCE:?}; the last values of that name: {last:#}"
+    );
 }
 
 async fn counters_gauges_and_histograms_arrive_by_either_transport() {
@@ -75,7 +82,7 @@ async fn counters_gauges_and_histograms_arrive_by_either_transport() {
         assert!(point_of["sum"].as_f64().is_some_and(|sum| sum > 0.0));
 
         let limit = json!({ "domain": "shop", "limit": "per_user" });
-        let found = point(&receiver, "tidegate_limit_max_hits", &limit, |point| point["asDouble"] == 4.0);
+        let found = point(&receiver, "tidegate_limit_max_hits", &limit, |point| point["asInt"] == "4");
         assert_eq!(found["metric"]["kind"], "gauge");
     }
 }

@@ -1,10 +1,13 @@
 //! Programs and rights beyond Rust that a test needs, and how a test declares that.
 
 use crate::envoy_process::envoy_binary;
-use libtest_mimic::Trial;
+use libtest_mimic::{Failed, Trial};
 use std::{
     env,
     process::{Command, Stdio},
+    sync::mpsc,
+    thread,
+    time::Duration,
 };
 
 /// A program, or a right, that may be missing on a machine.
@@ -112,19 +115,38 @@ where
 {
     let name = name.trim_start_matches("peers::").to_owned();
     let Some(missing) = peers.iter().find(|peer| !(peer.is_here)()) else {
-        let run = move || {
-            let runtime =
-                tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-            runtime.block_on(test());
-            Ok(())
-        };
-        return Trial::test(name, run);
+        return Trial::test(name, move || within_the_time_limit(test));
     };
     let peer = missing.name;
     let required = env::var("TIDEGATE_REQUIRE").unwrap_or_default();
     let is_required = required.split(',').any(|one| one.trim() == peer);
     let fail = move || Err(format!("TIDEGATE_REQUIRE names {peer}, which is not installed").into());
     Trial::test(name, fail).with_kind(format!("needs {peer}")).with_ignored_flag(!is_required)
+}
+
+/// Longest time of one test. One that waits forever fails, and the others are reported nevertheless.
+const TIME_LIMIT: Duration = Duration::from_secs(600);
+
+/// Runs the test on a thread and a runtime of its own. A test beyond the time limit is abandoned with its thread.
+fn within_the_time_limit<F>(test: impl FnOnce() -> F + Send + 'static) -> Result<(), Failed>
+where
+    F: Future<Output = ()>,
+{
+    let (sender, ended) = mpsc::channel();
+    let thread = thread::spawn(move || -> std::io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        runtime.block_on(test());
+        drop(runtime);
+        let _ = sender.send(());
+        Ok(())
+    });
+    if ended.recv_timeout(TIME_LIMIT) == Err(mpsc::RecvTimeoutError::Timeout) {
+        return Err(format!("still running after {TIME_LIMIT:?}").into());
+    }
+    match thread.join() {
+        Ok(result) => result.map_err(Failed::from),
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
 }
 
 /// Defines `tests()`: one trial for each async function named, all of which need the same peers.

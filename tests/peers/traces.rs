@@ -23,8 +23,8 @@ use tidegate::api::pb::{
     service::{RateLimitRequest, rate_limit_service_client::RateLimitServiceClient},
 };
 
-/// Time in which an exported span has to arrive.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Time in which an exported span or metric has to arrive.
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
 const RULES: &str = "
 domain: d
