@@ -174,7 +174,7 @@ impl Serve {
         let (mut settings, rules) = self.settings()?;
         let clock = self.clock(&mut settings)?;
         settings.decision_log = self.decision_log.start(&clock)?;
-        settings.shared_store = self.shared.connect()?;
+        settings.shared_store = self.shared.connect(self.read_as.compat == Some(Compat::Reference))?;
         let shared = settings.shared_store.as_ref().map(|store| (store.seed().clone(), store.is_cluster()));
         let counters_max = self.counters_max();
         let on_full = match self.on_full {

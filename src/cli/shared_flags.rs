@@ -26,9 +26,10 @@ pub(super) struct SharedFlags {
     #[arg(long, env = "TIDEGATE_COUNTERS_ALLOW_EVICTION", requires = "counters")]
     counters_allow_eviction: bool,
     /// Leases: with auto, this server takes credits of counters in high demand and decides by itself until they are spent or
-    /// expire. The same for all servers of a store.
-    #[arg(long, env = "TIDEGATE_LEASE", value_name = "MODE", default_value = "off", requires = "counters")]
-    lease: LeaseChoice,
+    /// expire. The same for all servers of a store. By default auto; off in a cluster and with --compat reference, where nothing
+    /// can be leased.
+    #[arg(long, env = "TIDEGATE_LEASE", value_name = "MODE", requires = "counters")]
+    lease: Option<LeaseChoice>,
     /// Length of a lease, 10 ms to 10 s. The same for all servers of a store.
     #[arg(
         long, env = "TIDEGATE_LEASE_LENGTH", value_name = "TIME", value_parser = lease_length, default_value = "200ms",
@@ -102,18 +103,19 @@ impl SharedFlags {
     }
 
     /// Connects to the store, if there is one.
-    pub(super) fn connect(&self) -> Result<Option<SharedStore>, Failure> {
-        let Some(settings) = self.settings()? else { return Ok(None) };
+    pub(super) fn connect(&self, is_reference: bool) -> Result<Option<SharedStore>, Failure> {
+        let Some(settings) = self.settings(is_reference)? else { return Ok(None) };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| Failure(format!("cannot start the runtime: {error}")))?;
         let (address, prefix) = (settings.address.to_string(), settings.prefix.clone());
         let store = runtime.block_on(SharedStore::connect(settings));
         let store = store.map_err(|error| Failure(format!("--counters: {error}")))?;
-        tracing::info!(address, prefix, "counters are in the shared store");
+        let leases = if store.holders().is_some() { "auto" } else { "off" };
+        tracing::info!(address, prefix, leases, "counters are in the shared store");
         Ok(Some(store))
     }
 
-    fn settings(&self) -> Result<Option<SharedSettings>, Failure> {
+    fn settings(&self, is_reference: bool) -> Result<Option<SharedSettings>, Failure> {
         let Some(url) = &self.counters else { return Ok(None) };
         let on_failure = match self.on_store_failure {
             OnFailureChoice::Deny => OnFailure::Deny,
@@ -121,11 +123,13 @@ impl SharedFlags {
             OnFailureChoice::Local => OnFailure::Local,
         };
         let (timeout, allow_eviction) = (self.counters_timeout, self.counters_allow_eviction);
-        let lease_length = match self.lease {
-            LeaseChoice::Off => Duration::ZERO,
-            LeaseChoice::Auto => self.lease_length,
-        };
         let settings = self.store.settings(url)?;
+        let can_lease = !is_reference && !matches!(settings.address, StoreAddress::Cluster(_));
+        let lease_length = match self.lease {
+            Some(LeaseChoice::Auto) => self.lease_length,
+            None if can_lease => self.lease_length,
+            Some(LeaseChoice::Off) | None => Duration::ZERO,
+        };
         Ok(Some(SharedSettings { timeout, on_failure, lease_length, allow_eviction, ..settings }))
     }
 }

@@ -69,7 +69,7 @@ pub enum ConnectError {
         policy: String,
     },
     /// Leases with a cluster.
-    #[error("counters of a cluster cannot be leased; remove --lease auto")]
+    #[error("counters in a cluster cannot be leased; remove --lease auto")]
     Leases,
     /// Its keys are of another layout.
     #[error(

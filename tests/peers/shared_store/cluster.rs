@@ -32,6 +32,7 @@ tests_with! {
     a_node_is_added_under_load,
     a_primary_is_killed_under_load,
     the_status_of_a_cluster_has_the_counters_of_all_nodes,
+    leases_in_a_cluster_are_off_and_refused_on_demand,
     a_node_of_a_cluster_and_a_single_store_are_refused_under_the_scheme_of_the_other,
 }
 
@@ -393,6 +394,18 @@ async fn the_status_of_a_cluster_has_the_counters_of_all_nodes() {
         verified.starts_with(&format!("{KEYS} counters are good, 0 are not, 0 never expire")),
         "{verified}"
     );
+}
+
+async fn leases_in_a_cluster_are_off_and_refused_on_demand() {
+    let world = World::start(false, "{ domain: d }", 1);
+    let log = world.servers[0].log().join("\n");
+    assert!(log.contains(r#""leases":"off""#), "{log}");
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["serve", "--listen", "127.0.0.1:0", "--lease", "auto", "--counters", &world.cluster.url()])
+        .output()
+        .expect("it runs");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && error.contains("remove --lease auto"), "{error}");
 }
 
 async fn a_node_of_a_cluster_and_a_single_store_are_refused_under_the_scheme_of_the_other() {

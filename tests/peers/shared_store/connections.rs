@@ -127,7 +127,10 @@ async fn a_slow_store_is_given_ten_milliseconds_by_default() {
     let _store = RedisServer::start_on(port, &[]);
     let (proxy, rules) = (Proxy::start(port).await, rules_file(RULES));
     let url = format!("redis://127.0.0.1:{}", proxy.port());
-    let server = Server::with_rules(rules.path(), &["--counters", &url, "--on-store-failure", "deny"]);
+    let server = Server::with_rules(
+        rules.path(),
+        &["--counters", &url, "--lease", "off", "--on-store-failure", "deny"],
+    );
     let mut client = server.client().await;
     let delay = Duration::from_secs(5);
     proxy.delay(delay);

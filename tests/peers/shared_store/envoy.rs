@@ -32,7 +32,8 @@ async fn three_servers_share_one_limit() {
     let rules = rules_file(RULES);
     let url = format!("unix:{}", store.socket().display());
     // The limit is exact as long as the store decides: a loaded machine may take longer than 10 ms.
-    let args = ["--counters", &url, "--on-store-failure", "deny", "--counters-timeout", "2s"];
+    let args =
+        ["--counters", &url, "--lease", "off", "--on-store-failure", "deny", "--counters-timeout", "2s"];
     let args = [&args[..], &["--http-listen", "127.0.0.1:0"]].concat();
     let servers = [(); 3].map(|()| Server::with_rules(rules.path(), &args));
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/envoy/http.yaml");

@@ -91,7 +91,7 @@ impl World {
         let rules = rules_file(&format!(
             "domain: d\ndescriptors: [{{key: k, rate_limit: {{unit: day, requests_per_unit: {LIMIT}}}}}]"
         ));
-        let policy = ["--on-store-failure", policy, "--counters-timeout", timeout];
+        let policy = ["--lease", "off", "--on-store-failure", policy, "--counters-timeout", timeout];
         let args = [&["--counters", url, "--http-listen", "127.0.0.1:0"][..], &policy].concat();
         let servers = vec![Server::with_rules(rules.path(), &args), Server::with_rules(rules.path(), &args)];
         let clients = vec![servers[0].client().await, servers[1].client().await];

@@ -72,7 +72,7 @@ impl Process {
         if let Some(store) = store {
             // A decision of another kind than the store's fails the measurement: it denies.
             command.args(["--on-store-failure", "deny", "--counters-timeout", "2s"]);
-            command.args(["--counters", &store.url()]);
+            command.args(["--counters", &store.url(), "--lease", "off"]);
         }
         Self::start("tidegate", command, address)
     }
