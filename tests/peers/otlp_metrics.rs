@@ -1,5 +1,7 @@
 //! Metrics pushed by OTLP, received by Python's classes of the protocol.
 
+#![expect(clippy::disallowed_methods, reason = "the time of real processes is measured")]
+
 use crate::{
     support::{
         Server,
