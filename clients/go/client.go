@@ -355,7 +355,7 @@ func decode(allowed bool, response *rls.RateLimitResponse) Decision {
 			ResetAfter: Never,
 		}
 		if limit := sent.CurrentLimit; limit != nil {
-			decoded.Limit = &Limit{limit.RequestsPerUnit, unitName(limit.Unit), limit.Name}
+			decoded.Limit = decodeLimit(limit)
 		}
 		if sent.DurationUntilReset != nil {
 			decoded.ResetAfter = sent.DurationUntilReset.AsDuration()
@@ -378,25 +378,4 @@ func value(text string, raw []byte) string {
 		return string(raw)
 	}
 	return text
-}
-
-func unitName(unit rls.RateLimitResponse_RateLimit_Unit) string {
-	switch unit {
-	case rls.RateLimitResponse_RateLimit_SECOND:
-		return "second"
-	case rls.RateLimitResponse_RateLimit_MINUTE:
-		return "minute"
-	case rls.RateLimitResponse_RateLimit_HOUR:
-		return "hour"
-	case rls.RateLimitResponse_RateLimit_DAY:
-		return "day"
-	case rls.RateLimitResponse_RateLimit_WEEK:
-		return "week"
-	case rls.RateLimitResponse_RateLimit_MONTH:
-		return "month"
-	case rls.RateLimitResponse_RateLimit_YEAR:
-		return "year"
-	default:
-		return ""
-	}
 }

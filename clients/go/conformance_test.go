@@ -23,6 +23,24 @@ func (n nanos) duration() time.Duration {
 	return time.Duration(n[0])*time.Millisecond + time.Duration(n[1])
 }
 
+// caseLimit is a limit, with its window if it is not one unit.
+type caseLimit struct {
+	Requests   uint32
+	Unit, Name string
+	Window     nanos
+}
+
+func (c *caseLimit) limit() *Limit {
+	if c == nil {
+		return nil
+	}
+	limit := Limit{c.Requests, c.Unit, c.Name, unitWindows[c.Unit]}
+	if c.Window != nil {
+		limit.Window = c.Window.duration()
+	}
+	return &limit
+}
+
 // hits is a number, or a string beyond 2^53.
 type hits uint64
 
@@ -155,7 +173,7 @@ func checkStatus(t *testing.T, where string, status Status, expected caseStatus)
 		}
 	}
 	if expected.Limit != nil {
-		if limit := parse[*Limit](t, expected.Limit); !reflect.DeepEqual(status.Limit, limit) {
+		if limit := parse[*caseLimit](t, expected.Limit).limit(); !reflect.DeepEqual(status.Limit, limit) {
 			t.Fatalf("%s: the limit is not %+v", where, limit)
 		}
 	}
@@ -170,7 +188,7 @@ func TestHeaders(t *testing.T) {
 			ResponseHeaders [][2]string `json:"response_headers"`
 			Statuses        []struct {
 				OverLimit  bool `json:"over_limit"`
-				Limit      *Limit
+				Limit      *caseLimit
 				Remaining  uint32
 				ResetAfter nanos `json:"reset_after"`
 			}
@@ -187,7 +205,7 @@ func TestHeaders(t *testing.T) {
 		t.Run(c.Name, func(t *testing.T) {
 			var statuses []Status
 			for _, status := range c.Decision.Statuses {
-				statuses = append(statuses, Status{status.OverLimit, status.Limit, status.Remaining, status.ResetAfter.duration()})
+				statuses = append(statuses, Status{status.OverLimit, status.Limit.limit(), status.Remaining, status.ResetAfter.duration()})
 			}
 			decision := newDecision(c.Decision.Allowed, statuses)
 			decision.Reason = c.Decision.Reason

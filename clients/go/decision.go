@@ -25,16 +25,6 @@ const (
 // Never is a reset or a wait that is absent: no wait helps, or nothing limits the request.
 const Never time.Duration = -1
 
-// Limit is a number of requests per unit.
-type Limit struct {
-	// Requests is the number of hits that fit into one window.
-	Requests uint32
-	// Unit is second, minute, hour, day, week, month or year; empty if the window is not one unit.
-	Unit string
-	// Name is the limit's name in the rules; empty if it has none.
-	Name string
-}
-
 // Status is the answer for one descriptor.
 type Status struct {
 	// OverLimit is whether the descriptor is over its limit.
@@ -244,16 +234,11 @@ func joined(statuses []Status, item func(Status) string) string {
 	return strings.Join(items, ", ")
 }
 
-// unitSeconds has the seconds of each unit, as the server counts them.
-var unitSeconds = map[string]int{
-	"second": 1, "minute": 60, "hour": 3600, "day": 86_400,
-	"week": 604_800, "month": 2_592_000, "year": 31_536_000,
-}
-
 func policy(status Status) string {
 	item := fmt.Sprintf("%s;q=%d", quoted(*status.Limit), status.Limit.Requests)
-	if window, isKnown := unitSeconds[status.Limit.Unit]; isKnown {
-		item += fmt.Sprintf(";w=%d", window)
+	// A window of the draft has whole seconds.
+	if window := status.Limit.Window; window > 0 && window%time.Second == 0 {
+		item += fmt.Sprintf(";w=%d", window/time.Second)
 	}
 	return item
 }
@@ -270,10 +255,7 @@ func serviceLimit(status Status) string {
 func quoted(limit Limit) string {
 	name := limit.Name
 	if name == "" {
-		name = strconv.FormatUint(uint64(limit.Requests), 10)
-		if limit.Unit != "" {
-			name += "-per-" + limit.Unit
-		}
+		name = limit.numbers()
 	}
 	var text strings.Builder
 	text.WriteByte('"')

@@ -32,6 +32,8 @@ descriptors:
     rate_limit: { name: per-key, unit: minute, requests_per_unit: 3 }
   - key: fixed
     rate_limit: { unit: day, requests_per_unit: 2, algorithm: fixed_window }
+  - key: window
+    rate_limit: { per: 90500ms, requests_per_unit: 2 }
   - key: free
     rate_limit: { unlimited: true }
   - key: marked
@@ -177,6 +179,7 @@ async fn decisions_are_alike(pair: &Pair) {
         request(vec![own(1)]),
         request(vec![own(6)]),
         request(vec![descriptor(&[("fixed", "")])]),
+        request(vec![descriptor(&[("window", "")])]),
         request(vec![descriptor(&[("marked", "")]), alice()]),
         request(vec![descriptor(&[("worded", "")])]),
         request(vec![descriptor(&[("marked", "")]), descriptor(&[("worded", "")])]),

@@ -100,6 +100,9 @@ async fn the_metadata_of_grpc_are_headers() {
     let reset = denied["statuses"][0]["durationUntilReset"].as_str().expect("a duration");
     // The same moment is reached with a probability of 1e-9.
     assert!(status == 429 && reset.contains('.'), "{body}");
+    assert_eq!(denied["statuses"][0]["currentLimit"]["window"], "5400s", "{body}");
+    let (_, _, body) = post(port, &[], &hit("burst", "a")).await;
+    assert_eq!(parsed(&body)["statuses"][0]["currentLimit"]["window"], Value::Null, "{body}");
 }
 
 #[tokio::test]

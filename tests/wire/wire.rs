@@ -106,6 +106,7 @@ fn status() -> impl Strategy<
                 name,
                 requests_per_unit,
                 unit,
+                window: None,
             });
             let their_limit =
                 limit.map(|(name, requests_per_unit, unit)| t::RateLimit { name, requests_per_unit, unit });

@@ -69,7 +69,7 @@ fn run(arguments: &Arguments) -> io::Result<()> {
 
 /// 999 of 1,000 per minute remaining, reset in 30 s.
 fn answer() -> RateLimitResponse {
-    let limit = RateLimit { requests_per_unit: 1_000, unit: Unit::Minute.into(), name: String::new() };
+    let limit = RateLimit { requests_per_unit: 1_000, unit: Unit::Minute.into(), ..RateLimit::default() };
     let status = DescriptorStatus {
         code: Code::Ok.into(),
         current_limit: Some(limit),

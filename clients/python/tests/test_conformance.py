@@ -26,7 +26,9 @@ def make(request: pytest.FixtureRequest) -> Callable[..., Client]:
 
 
 def limit_of(limit: Any) -> Limit | None:
-    return None if limit is None else Limit(limit["requests"], limit["unit"], limit.get("name", ""))
+    if limit is None:
+        return None
+    return Limit(limit["requests"], limit["unit"], limit.get("name", ""), nanos(limit.get("window")))
 
 
 def descriptor_of(case: Any) -> Descriptor:
@@ -145,19 +147,22 @@ def test_failures(case: Any, make: Callable[..., Client]) -> None:
             if "advance_ms" in expected:
                 own.now_ns += expected["advance_ms"] * 1_000_000
                 continue
-            was_unread = False
+            unread: list[int] = []
             for number in range(expected["calls"]):
                 decision = client.call("limit", {"user": "a"})
                 where = f"call {number}: {decision}"
                 # The C core closes a connection at a failed write, with a GOAWAY unread. The next call has another one.
-                was_unread = "if_goaway_unread" in expected and decision.error is not None and not was_unread
-                outcome = expected["if_goaway_unread"] if was_unread else expected
+                is_unread = "if_goaway_unread" in expected and decision.error is not None and number - 1 not in unread
+                if is_unread:
+                    unread.append(number)
+                outcome = expected["if_goaway_unread"] if is_unread else expected
                 assert decision.allowed == outcome["allowed"], where
                 assert decision.reason.value == outcome["reason"], where
                 if outcome["errors"]:
                     assert decision.error in outcome["errors"], where
                 else:
                     assert decision.error is None, where
+            assert not unread or len(unread) <= expected["if_goaway_unread"]["calls_max"], unread
         elapsed_ms = (time.monotonic() - started) * 1000
         client.close()
     assert case["elapsed_ms_max"] is None or elapsed_ms <= case["elapsed_ms_max"]

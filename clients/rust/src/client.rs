@@ -477,7 +477,9 @@ fn decode(allowed: bool, answer: RateLimitResponse) -> Decision {
         let over_limit = status.code() == Code::OverLimit;
         let limit = status.current_limit.map(|limit| {
             let unit = unit(limit.unit());
-            Limit { requests: limit.requests_per_unit, unit, name: limit.name }
+            let of_unit = unit.map(|unit| Duration::from_secs(unit.seconds().into()));
+            let window = of_unit.or_else(|| Duration::try_from(limit.window?).ok());
+            Limit { requests: limit.requests_per_unit, unit, name: limit.name, window }
         });
         // A negative duration is none of this API's.
         let reset_after = status.duration_until_reset.and_then(|reset| Duration::try_from(reset).ok());

@@ -33,15 +33,17 @@ impl Reason {
     }
 }
 
-/// A number of requests per unit.
+/// A number of requests per window.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Limit {
     /// Hits that fit into one window.
     pub requests: u32,
-    /// The window; None if it is not one unit.
+    /// The window as a unit; None if it is not one.
     pub unit: Option<Unit>,
     /// The limit's name in the rules; empty if it has none.
     pub name: String,
+    /// The length of the window, exact; None if the server does not send it.
+    pub window: Option<Duration>,
 }
 
 /// The answer for one descriptor.
@@ -238,7 +240,9 @@ fn joined(limits: &[(&Limit, &Status)], item: fn(&Limit, &Status) -> String) -> 
 }
 
 fn policy(limit: &Limit, _: &Status) -> String {
-    let window = limit.unit.map(|unit| format!(";w={}", unit.seconds())).unwrap_or_default();
+    // A window of the draft has whole seconds.
+    let whole = limit.window.filter(|window| window.subsec_nanos() == 0);
+    let window = whole.map(|window| format!(";w={}", window.as_secs())).unwrap_or_default();
     format!("{};q={}{window}", quoted(limit), limit.requests)
 }
 
@@ -247,12 +251,29 @@ fn service_limit(limit: &Limit, status: &Status) -> String {
     format!("{};r={}{reset}", quoted(limit), status.remaining.min(limit.requests))
 }
 
+/// A window in the largest unit in which it is a whole number: `10s`, `250ms`.
+fn window_text(window: Duration) -> String {
+    const SCALES: [(u128, &str); 7] = [
+        (86_400_000_000_000, "d"),
+        (3_600_000_000_000, "h"),
+        (60_000_000_000, "m"),
+        (1_000_000_000, "s"),
+        (1_000_000, "ms"),
+        (1_000, "us"),
+        (1, "ns"),
+    ];
+    let nanos = window.as_nanos();
+    let scale = SCALES.into_iter().find(|(scale, _)| nanos.is_multiple_of(*scale));
+    scale.map(|(scale, suffix)| format!("{}{suffix}", nanos / scale)).unwrap_or_default()
+}
+
 /// The limit's name as a structured String (RFC 9651).
 fn quoted(limit: &Limit) -> String {
-    let name = match (limit.name.as_str(), limit.unit) {
-        ("", Some(unit)) => format!("{}-per-{}", limit.requests, unit.name()),
-        ("", None) => limit.requests.to_string(),
-        (name, _) => name.to_owned(),
+    let name = match (limit.name.as_str(), limit.unit, limit.window) {
+        ("", Some(unit), _) => format!("{}-per-{}", limit.requests, unit.name()),
+        ("", None, Some(window)) => format!("{}-per-{}", limit.requests, window_text(window)),
+        ("", None, None) => limit.requests.to_string(),
+        (name, _, _) => name.to_owned(),
     };
     let mut text = String::from('"');
     for byte in name.bytes() {

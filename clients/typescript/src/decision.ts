@@ -1,32 +1,15 @@
+import { numbersOf, policy, quoted, type Limit } from "./limit.js";
+
+export type { Limit } from "./limit.js";
+
 const NANOS_PER_SECOND = 1_000_000_000n;
 const NANOS_PER_MILLISECOND = 1e6;
-
-/** Seconds of each unit, as the server counts them. */
-const UNIT_SECONDS: Readonly<Record<string, number>> = {
-  second: 1,
-  minute: 60,
-  hour: 3600,
-  day: 86_400,
-  week: 604_800,
-  month: 2_592_000,
-  year: 31_536_000,
-};
 
 /**
  * The origin of a decision: the server (`decided`), an earlier denial whose reset has not passed (`denied_locally`), or the
  * policy, since no answer arrived (`failed_open`, `failed_closed`).
  */
 export type Reason = "decided" | "denied_locally" | "failed_open" | "failed_closed";
-
-/** A number of requests per unit. */
-export interface Limit {
-  /** Hits that fit into one window. */
-  readonly requests: number;
-  /** `second`, `minute`, `hour`, `day`, `week`, `month`, `year`; empty if the window is not one unit. */
-  readonly unit: string;
-  /** The limit's name in the rules; empty if it has none. */
-  readonly name: string;
-}
 
 /** The result for one descriptor. */
 export interface Status {
@@ -135,7 +118,7 @@ export class Decision {
     const statuses = this.statuses;
     const applying = distinct(statuses);
     if (applying.length > 0) {
-      headers["RateLimit-Policy"] = applying.map(policy).join(", ");
+      headers["RateLimit-Policy"] = applying.map(({ limit }) => policy(limit)).join(", ");
       const shown = this.allowed ? applying : distinct(statuses.filter((status) => status.overLimit));
       if (shown.length > 0) {
         headers["RateLimit"] = shown.map(serviceLimit).join(", ");
@@ -222,7 +205,7 @@ function distinct(statuses: readonly Status[]): Limited[] {
     if (limit === undefined) {
       continue;
     }
-    const identity = limit.name === "" ? `${limit.requests}/${limit.unit}` : `"${limit.name}`;
+    const identity = limit.name === "" ? numbersOf(limit) : `"${limit.name}`;
     const known = found.get(identity);
     if (known === undefined || isTighter(status, known.status)) {
       found.set(identity, { limit, status });
@@ -238,29 +221,7 @@ function isTighter(status: Status, than: Status): boolean {
   return status.overLimit ? isLonger(status.resetAfterNs, than.resetAfterNs) : status.remaining < than.remaining;
 }
 
-function policy({ limit }: Limited): string {
-  const window = UNIT_SECONDS[limit.unit];
-  return `${quoted(limit)};q=${limit.requests}${window === undefined ? "" : `;w=${window}`}`;
-}
-
 function serviceLimit({ limit, status }: Limited): string {
   const reset = status.resetAfterNs === undefined ? "" : `;t=${seconds(status.resetAfterNs)}`;
   return `${quoted(limit)};r=${Math.min(status.remaining, limit.requests)}${reset}`;
-}
-
-/** The limit's name as a structured String (RFC 9651). */
-function quoted(limit: Limit): string {
-  const name = limit.name || (limit.unit === "" ? String(limit.requests) : `${limit.requests}-per-${limit.unit}`);
-  let text = "";
-  for (const byte of new TextEncoder().encode(name)) {
-    const character = String.fromCharCode(byte);
-    if (character === '"' || character === "\\") {
-      text += `\\${character}`;
-    } else if (byte >= 0x20 && byte < 0x7f) {
-      text += character;
-    } else {
-      text += `%${byte.toString(16).toUpperCase().padStart(2, "0")}`;
-    }
-  }
-  return `"${text}"`;
 }

@@ -1,8 +1,14 @@
+import type { Duration } from "@bufbuild/protobuf/wkt";
 import { Breaker, type Permit } from "./breaker.js";
 import { Decision, type Header, type Limit, type Status } from "./decision.js";
 import { LocalDenials } from "./denials.js";
+import { unitNs } from "./limit.js";
 import { RateLimitResponse_Code as Code, RateLimitResponse_RateLimit_Unit as Unit } from "./proto/rls_pb.js";
-import type { RateLimitResponse, RateLimitResponse_HeaderValue as HeaderValue } from "./proto/rls_pb.js";
+import type {
+  RateLimitResponse,
+  RateLimitResponse_HeaderValue as HeaderValue,
+  RateLimitResponse_RateLimit as RateLimit,
+} from "./proto/rls_pb.js";
 import { Request, type Cost, type DescriptorLike } from "./request.js";
 import { CallError, type Transport } from "./transport.js";
 
@@ -238,9 +244,9 @@ function decode(response: RateLimitResponse): Decision {
     const reset = status.durationUntilReset;
     return {
       overLimit: status.code === Code.OVER_LIMIT,
-      limit: limit && decodeLimit(limit.requestsPerUnit, limit.unit, limit.name),
+      limit: limit && decodeLimit(limit),
       remaining: status.limitRemaining,
-      resetAfterNs: reset && reset.seconds * 1_000_000_000n + BigInt(reset.nanos),
+      resetAfterNs: reset && nanos(reset),
     };
   });
   return new Decision(response.overallCode === Code.OK, "decided", statuses, {
@@ -250,10 +256,15 @@ function decode(response: RateLimitResponse): Decision {
   });
 }
 
-function decodeLimit(requests: number, unit: Unit, name: string): Limit {
+function decodeLimit({ requestsPerUnit: requests, unit: sent, name, window }: RateLimit): Limit {
   // A unit of a later version of the API has no name here.
-  const unitName = (Unit[unit] as string | undefined) ?? "UNKNOWN";
-  return { requests, unit: unitName === "UNKNOWN" ? "" : unitName.toLowerCase(), name };
+  const unitName = (Unit[sent] as string | undefined) ?? "UNKNOWN";
+  const unit = unitName === "UNKNOWN" ? "" : unitName.toLowerCase();
+  return { requests, unit, name, windowNs: window === undefined ? unitNs(unit) : nanos(window) };
+}
+
+function nanos(duration: Duration): bigint {
+  return duration.seconds * 1_000_000_000n + BigInt(duration.nanos);
 }
 
 function decodeHeader(header: HeaderValue): Header {

@@ -7,11 +7,13 @@ import {
   type CallOptions,
   type RateLimiter,
   type Header,
+  type Limit,
   type OnFailure,
   type Reason,
   type TidegateOptions,
 } from "../src/index.js";
 import { Tidegate as HttpTidegate } from "../src/http.js";
+import { unitNs } from "../src/limit.js";
 import { cases, clockOf, misbehaving, serve, type Server } from "./servers.js";
 
 type Time = readonly [milliseconds: number, nanoseconds: number] | null;
@@ -20,6 +22,7 @@ interface CaseLimit {
   readonly requests: number;
   readonly unit: string;
   readonly name?: string;
+  readonly window?: Time;
 }
 
 interface CaseDescriptor {
@@ -40,8 +43,12 @@ function nanos(time: Time): bigint | undefined {
   return time === null ? undefined : BigInt(time[0]) * 1_000_000n + BigInt(time[1]);
 }
 
-function limitOf(limit: CaseLimit | null): { requests: number; unit: string; name: string } | undefined {
-  return limit === null ? undefined : { name: "", ...limit };
+function limitOf(limit: CaseLimit | null): Limit | undefined {
+  if (limit === null) {
+    return undefined;
+  }
+  const { requests, unit, name = "", window } = limit;
+  return { requests, unit, name, windowNs: window === undefined ? unitNs(unit) : nanos(window) };
 }
 
 function descriptorOf(given: CaseDescriptor): Descriptor {

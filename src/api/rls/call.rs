@@ -12,11 +12,12 @@ use crate::{
 use http::{HeaderMap, HeaderValue};
 use std::time::Duration;
 
-/// A caller that sends this metadata with the value `exact` gets resets in nanoseconds.
+/// A caller that sends this metadata with the value `exact` gets resets in nanoseconds, and windows that are no unit.
 pub const PRECISION_HEADER: &str = "tidegate-precision";
 
 /// A caller that sends this metadata gets it back with the window of each status, separated by commas, and `-` where no limit
-/// applies. Envoy's message has a unit only, which a window such as 10 s does not have.
+/// applies. Envoy's message has a unit only, which a window such as 10 s does not have. Unlike [`PRECISION_HEADER`], it excludes
+/// the call from the fast path.
 pub const WINDOWS_HEADER: &str = "tidegate-windows";
 
 /// The response to a call.

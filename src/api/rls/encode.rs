@@ -4,14 +4,14 @@ use crate::api::pb::service::{
     RateLimitResponse,
     rate_limit_response::{Code as WireCode, DescriptorStatus, RateLimit, rate_limit::Unit as WireUnit},
 };
-use crate::limit::{Code, CurrentLimit, Decision, Reset, Status, Unit};
+use crate::limit::{Code, CurrentLimit, Decision, Reset, Status, Unit, Window};
 use std::time::Duration;
 
-/// Precision of resets.
+/// Precision of resets and windows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Precision {
-    /// In whole seconds, rounded up. Envoy drops fractions of a second: a client that waits as long as a status states must be
-    /// admitted.
+    /// Resets in whole seconds, rounded up. Envoy drops fractions of a second: a client that waits as long as a status states must be
+    /// admitted. Windows as units only, which are all that Envoy's message has.
     #[default]
     Seconds,
     /// To the nanosecond.
@@ -29,7 +29,7 @@ pub(super) fn response(decision: &Decision<'_>, precision: Precision) -> RateLim
 fn status(status: &Status<'_>, precision: Precision) -> DescriptorStatus {
     DescriptorStatus {
         code: code(status.code).into(),
-        current_limit: status.limit.map(limit),
+        current_limit: status.limit.map(|of_status| limit(of_status, precision)),
         limit_remaining: status.remaining,
         duration_until_reset: status.reset.and_then(|reset| duration(reset, precision)),
         quota: None,
@@ -44,8 +44,19 @@ pub(super) fn code(code: Code) -> WireCode {
     }
 }
 
-fn limit(limit: CurrentLimit<'_>) -> RateLimit {
-    RateLimit { name: limit.name.into(), requests_per_unit: limit.requests, unit: unit(limit.unit).into() }
+fn limit(limit: CurrentLimit<'_>, precision: Precision) -> RateLimit {
+    RateLimit {
+        name: limit.name.into(),
+        requests_per_unit: limit.requests,
+        unit: unit(limit.unit).into(),
+        window: window(&limit, precision),
+    }
+}
+
+/// The window of a limit on the wire, where its unit does not state it.
+pub(super) fn window(limit: &CurrentLimit<'_>, precision: Precision) -> Option<prost_types::Duration> {
+    let is_sent = limit.unit.is_none() && precision == Precision::Exact;
+    is_sent.then(|| on_wire(Window::duration(limit.window)))
 }
 
 /// A limit's unit on the wire.
@@ -69,8 +80,12 @@ pub(super) fn duration(reset: Reset, precision: Precision) -> Option<prost_types
         Precision::Exact => wait,
         Precision::Seconds => Duration::from_secs(wait.as_secs() + u64::from(wait.subsec_nanos() > 0)),
     };
+    Some(on_wire(wait))
+}
+
+fn on_wire(duration: Duration) -> prost_types::Duration {
     // At most the 585 years that fit 64 bits of nanoseconds.
-    Some(prost_types::Duration { seconds: wait.as_secs() as i64, nanos: wait.subsec_nanos() as i32 })
+    prost_types::Duration { seconds: duration.as_secs() as i64, nanos: duration.subsec_nanos() as i32 }
 }
 
 #[cfg(test)]
@@ -93,5 +108,20 @@ mod tests {
         assert_eq!(reset_on_wire(Some(Reset::NOW), Precision::Seconds), Some((0, 0)));
         assert_eq!(reset_on_wire(Some(Reset::Never), Precision::Exact), None);
         assert_eq!(reset_on_wire(None, Precision::Seconds), None);
+    }
+
+    #[test]
+    fn a_window_that_is_no_unit_is_sent_with_exact_precision_only() {
+        let sent = |window, precision| {
+            let limit = CurrentLimit { name: "", requests: 5, window, unit: Unit::of_window(window) };
+            let status = Status { limit: Some(limit), ..Status::NO_LIMIT };
+            let message = response(&Decision::new(Code::Ok, smallvec![status]), precision);
+            let limit = message.statuses[0].current_limit.clone().expect("a limit");
+            limit.window.map(|window| (window.seconds, window.nanos))
+        };
+        let millis = |millis: u64| Window::from_nanos(millis * 1_000_000).expect("a window");
+        assert_eq!(sent(millis(10_250), Precision::Exact), Some((10, 250_000_000)));
+        assert_eq!(sent(millis(10_250), Precision::Seconds), None);
+        assert_eq!(sent(millis(60_000), Precision::Exact), None);
     }
 }

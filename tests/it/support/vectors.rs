@@ -89,6 +89,8 @@ pub struct VectorEntry {
 pub struct Limit {
     pub requests_per_unit: u32,
     pub unit: String,
+    /// The window, if it is not one unit.
+    pub window_ms: Option<u64>,
     #[serde(default)]
     pub name: String,
 }
@@ -230,10 +232,15 @@ impl ExpectedStatus {
             return Err(format!("reset: {:?} is not {reset:?}", status.reset));
         }
         let Some(limit) = &self.current_limit else { return Ok(()) };
-        let expected = limit
-            .as_ref()
-            .map(|limit| (limit.name.as_str(), limit.requests_per_unit, Unit::from_name(&limit.unit)));
-        let actual = status.limit.map(|CurrentLimit { name, requests, unit, .. }| (name, requests, unit));
+        let expected = limit.as_ref().map(|limit| {
+            let unit = Unit::from_name(&limit.unit);
+            let of_case = limit.window_ms.map(|ms| ms * 1_000_000);
+            let window = of_case.or(unit.map(|unit| unit.window().into()));
+            (limit.name.as_str(), limit.requests_per_unit, unit, window)
+        });
+        let actual = status
+            .limit
+            .map(|CurrentLimit { name, requests, unit, window }| (name, requests, unit, Some(window.into())));
         if expected == actual { Ok(()) } else { Err(format!("limit: {actual:?} is not {expected:?}")) }
     }
 }

@@ -123,8 +123,11 @@ fn status(status: &Value) -> Value {
 }
 
 fn limit_of(limit: &Value) -> Value {
-    let unit = limit["unit"].as_str().unwrap_or_default().to_lowercase();
+    let unit = limit["unit"].as_str().filter(|unit| *unit != "UNKNOWN").unwrap_or_default().to_lowercase();
     let mut converted = json!({ "requests": limit["requests_per_unit"], "unit": unit });
+    if let Some(millis) = limit.get("window_ms") {
+        converted["window"] = json!([millis, 0]);
+    }
     if let Some(name) = limit["name"].as_str().filter(|name| !name.is_empty()) {
         converted["name"] = name.into();
     }

@@ -13,8 +13,9 @@ print(decision.allowed, decision.remaining, decision.retry_after)
 `tidegate.metrics` counts decisions.
 """
 
-from tidegate._decision import Decision, Limit, Reason, Status
+from tidegate._decision import Decision, Reason, Status
 from tidegate._engine import MetadataSource, Observer, OnFailure, RateLimited, RequestError
+from tidegate._limit import Limit
 from tidegate._request import Descriptor, DescriptorLike
 from tidegate._sync import Tidegate
 

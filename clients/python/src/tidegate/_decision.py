@@ -6,21 +6,12 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
+from google.protobuf.duration_pb2 import Duration
+
+from tidegate._limit import Limit, policy, quoted
 from tidegate._proto import rls_pb2 as pb
 
 _NANOS: Final = 1_000_000_000
-
-#: Seconds of each unit, as the server counts them.
-_UNIT_SECONDS: Final = {
-    "second": 1,
-    "minute": 60,
-    "hour": 3600,
-    "day": 86_400,
-    "week": 604_800,
-    "month": 2_592_000,
-    "year": 31_536_000,
-}
-
 
 _LIMIT_UNITS: Final = {
     number: "" if name == "UNKNOWN" else name.lower() for name, number in pb.RateLimitResponse.RateLimit.Unit.items()
@@ -42,31 +33,6 @@ class Reason(str, Enum):
 
     def __str__(self) -> str:
         return self.value
-
-
-class Limit:
-    """A limit: so many requests per unit."""
-
-    __slots__ = ("name", "requests", "unit")
-
-    def __init__(self, requests: int, unit: str, name: str = "") -> None:
-        #: Hits that fit into one window.
-        self.requests = requests
-        #: `second`, `minute`, `hour`, `day`, `week`, `month`, `year`; empty if the window is not one unit.
-        self.unit = unit
-        #: The limit's name in the rules; empty if it has none.
-        self.name = name
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Limit):
-            return NotImplemented
-        return (self.requests, self.unit, self.name) == (other.requests, other.unit, other.name)
-
-    def __hash__(self) -> int:
-        return hash((self.requests, self.unit, self.name))
-
-    def __repr__(self) -> str:
-        return f"Limit({self.requests}, {self.unit!r}, name={self.name!r})"
 
 
 class Status:
@@ -266,7 +232,7 @@ class Decision:
         statuses = self.statuses
         if applying := _distinct(statuses):
             shown = applying if self.allowed else _distinct([status for status in statuses if status.over_limit])
-            headers["RateLimit-Policy"] = ", ".join(_policy(limit) for limit, _ in applying)
+            headers["RateLimit-Policy"] = ", ".join(policy(limit) for limit, _ in applying)
             if shown:
                 headers["RateLimit"] = ", ".join(_service_limit(*limited) for limited in shown)
         if legacy and self.limit is not None:
@@ -301,12 +267,16 @@ def _status(status: pb.RateLimitResponse.DescriptorStatus) -> Status:
     limit = None
     if status.HasField("current_limit"):
         current = status.current_limit
-        limit = Limit(current.requests_per_unit, _LIMIT_UNITS.get(current.unit, ""), current.name)
+        window_ns = _nanos(current.window) if current.HasField("window") else None
+        limit = Limit(current.requests_per_unit, _LIMIT_UNITS.get(current.unit, ""), current.name, window_ns)
     reset_ns = None
     if status.HasField("duration_until_reset"):
-        reset = status.duration_until_reset
-        reset_ns = reset.seconds * _NANOS + reset.nanos
+        reset_ns = _nanos(status.duration_until_reset)
     return Status(status.code == _OVER_LIMIT, limit, status.limit_remaining, reset_ns)
+
+
+def _nanos(duration: Duration) -> int:
+    return duration.seconds * _NANOS + duration.nanos
 
 
 def _headers(headers: Iterable[pb.RateLimitResponse.HeaderValue]) -> Sequence[tuple[str, str]]:
@@ -337,7 +307,7 @@ def _distinct(statuses: Sequence[Status]) -> list[tuple[Limit, Status]]:
         limit = status.limit
         if limit is None:
             continue
-        key: object = limit.name or (limit.requests, limit.unit)
+        key: object = limit.name or (limit.requests, limit.unit, limit.window_ns)
         known = distinct.get(key)
         if known is None or _is_tighter(status, known[1]):
             # An update keeps the place of the first.
@@ -353,22 +323,6 @@ def _is_tighter(status: Status, than: Status) -> bool:
     return status.remaining < than.remaining
 
 
-def _policy(limit: Limit) -> str:
-    seconds = _UNIT_SECONDS.get(limit.unit)
-    window = "" if seconds is None else f";w={seconds}"
-    return f"{_quoted(limit)};q={limit.requests}{window}"
-
-
 def _service_limit(limit: Limit, status: Status) -> str:
     reset = "" if status.reset_after_ns is None else f";t={_seconds(status.reset_after_ns)}"
-    return f"{_quoted(limit)};r={min(status.remaining, limit.requests)}{reset}"
-
-
-def _quoted(limit: Limit) -> str:
-    """Return the limit's name as a structured String (RFC 9651)."""
-    name = limit.name or (f"{limit.requests}-per-{limit.unit}" if limit.unit else f"{limit.requests}")
-    text = "".join(
-        f"\\{chr(byte)}" if byte in b'"\\' else chr(byte) if 0x20 <= byte < 0x7F else f"%{byte:02X}"
-        for byte in name.encode()
-    )
-    return f'"{text}"'
+    return f"{quoted(limit)};r={min(status.remaining, limit.requests)}{reset}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias
 
-from tidegate._decision import Limit
+from tidegate._limit import Limit
 from tidegate._proto import rls_pb2 as pb
 
 _COST_MAX: Final = 2**64 - 1

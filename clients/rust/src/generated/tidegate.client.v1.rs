@@ -116,6 +116,9 @@ pub mod rate_limit_response {
         pub unit: i32,
         #[prost(string, tag = "3")]
         pub name: ::prost::alloc::string::String,
+        /// The window, where it is no unit and the call has the metadata `tidegate-precision: exact`. Tidegate's addition.
+        #[prost(message, optional, tag = "50000")]
+        pub window: ::core::option::Option<::prost_types::Duration>,
     }
     /// Nested message and enum types in `RateLimit`.
     pub mod rate_limit {

@@ -3,13 +3,16 @@
 use crate::{list, number, text, time};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
+use std::time::Duration;
 use tidegate_client::{Decision, Limit, Reason, Status, Unit};
 
-fn limit(limit: &Value) -> Option<Limit> {
+pub fn limit(limit: &Value) -> Option<Limit> {
     let units = [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Week, Unit::Month, Unit::Year];
     let requests = u32::try_from(limit["requests"].as_u64()?).expect("32 bits");
     let unit = units.into_iter().find(|unit| limit["unit"] == unit.name());
-    Some(Limit { requests, unit, name: limit["name"].as_str().unwrap_or_default().to_owned() })
+    let of_unit = unit.map(|unit| Duration::from_secs(unit.seconds().into()));
+    let window = limit.get("window").map_or(of_unit, time);
+    Some(Limit { requests, unit, name: limit["name"].as_str().unwrap_or_default().to_owned(), window })
 }
 
 fn decision(case: &Value) -> Decision {

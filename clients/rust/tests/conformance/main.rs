@@ -131,14 +131,7 @@ fn check(decision: &Decision, expected: &Value, context: &str) {
             assert_eq!(status.reset_after, time(reset), "{context}");
         }
         if let Some(limit) = expected.get("limit") {
-            let of_status = status.limit.as_ref().map(|limit| {
-                (u64::from(limit.requests), limit.unit.map_or("", Unit::name), limit.name.as_str())
-            });
-            let of_case = limit.as_object().map(|limit| {
-                let name = limit.get("name").map_or("", |name| text(name));
-                (number(&limit["requests"]), text(&limit["unit"]), name)
-            });
-            assert_eq!(of_status, of_case, "{context}");
+            assert_eq!(status.limit, headers::limit(limit), "{context}");
         }
     }
 }

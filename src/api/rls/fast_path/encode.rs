@@ -38,6 +38,9 @@ fn with_prefix(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     out[start - size_of::<u32>()..start].copy_from_slice(&length.to_be_bytes());
 }
 
+/// Number of the field `RateLimit.window`.
+const WINDOW: u64 = 50_000;
+
 /// A protobuf message.
 trait Message {
     fn write(&self, out: &mut Vec<u8>);
@@ -113,7 +116,7 @@ impl Message for DescriptorStatus<'_> {
     fn write(&self, out: &mut Vec<u8>) {
         number(out, 1, encode::code(self.status.code) as u64);
         if let Some(limit) = &self.status.limit {
-            message(out, 2, limit);
+            message(out, 2, &RateLimit { limit, precision: self.precision });
         }
         number(out, 3, self.status.remaining.into());
         if let Some(wait) = self.status.reset.and_then(|reset| encode::duration(reset, self.precision)) {
@@ -123,12 +126,20 @@ impl Message for DescriptorStatus<'_> {
 }
 
 /// `RateLimit`.
-impl Message for CurrentLimit<'_> {
+struct RateLimit<'d> {
+    limit: &'d CurrentLimit<'d>,
+    precision: Precision,
+}
+
+impl Message for RateLimit<'_> {
     #[inline]
     fn write(&self, out: &mut Vec<u8>) {
-        number(out, 1, self.requests.into());
-        number(out, 2, encode::unit(self.unit) as u64);
-        text(out, 3, self.name);
+        number(out, 1, self.limit.requests.into());
+        number(out, 2, encode::unit(self.limit.unit) as u64);
+        text(out, 3, self.limit.name);
+        if let Some(window) = encode::window(self.limit, self.precision) {
+            message(out, WINDOW, &window);
+        }
     }
 }
 
@@ -144,7 +155,7 @@ impl Message for prost_types::Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::{Reset, Unit};
+    use crate::limit::{Reset, Unit, Window};
     use proptest::{collection::vec, option, prelude::*, sample::select};
     use std::time::Duration;
 
@@ -160,12 +171,11 @@ mod tests {
 
     fn limit() -> impl Strategy<Value = CurrentLimit<'static>> {
         let name = select(&["", "per-user", "naïve", LONG][..]);
-        (name, number(), option::of(select(&Unit::ALL[..]))).prop_map(|(name, requests, unit)| CurrentLimit {
-            name,
-            requests,
-            window: Unit::Minute.window(),
-            unit,
-        })
+        let window = any::<u64>().prop_map(|nanos| {
+            Window::from_nanos(Window::NANOS_MIN + nanos % Window::NANOS_MAX / 2).expect("a window")
+        });
+        (name, number(), option::of(select(&Unit::ALL[..])), window)
+            .prop_map(|(name, requests, unit, window)| CurrentLimit { name, requests, window, unit })
     }
 
     fn number() -> impl Strategy<Value = u32> {
@@ -205,8 +215,7 @@ mod tests {
 
     #[test]
     fn encoding_does_not_allocate() {
-        let limit =
-            CurrentLimit { name: LONG, requests: 7, window: Unit::Hour.window(), unit: Some(Unit::Hour) };
+        let limit = CurrentLimit { name: LONG, requests: 7, window: Unit::Hour.window(), unit: None };
         let reset = Some(Reset::After(Duration::new(2, 1)));
         let status = Status { limit: Some(limit), remaining: 3, reset, ..Status::NO_LIMIT };
         let decision = Decision::new(Code::Ok, [status; 4].into_iter().collect());

@@ -186,17 +186,24 @@ class RateLimitResponse(google.protobuf.message.Message):
         REQUESTS_PER_UNIT_FIELD_NUMBER: builtins.int
         UNIT_FIELD_NUMBER: builtins.int
         NAME_FIELD_NUMBER: builtins.int
+        WINDOW_FIELD_NUMBER: builtins.int
         requests_per_unit: builtins.int
         unit: global___RateLimitResponse.RateLimit.Unit.ValueType
         name: builtins.str
+        @property
+        def window(self) -> google.protobuf.duration_pb2.Duration:
+            """The window, where it is no unit and the call has the metadata `tidegate-precision: exact`. Tidegate's addition."""
+
         def __init__(
             self,
             *,
             requests_per_unit: builtins.int = ...,
             unit: global___RateLimitResponse.RateLimit.Unit.ValueType = ...,
             name: builtins.str = ...,
+            window: google.protobuf.duration_pb2.Duration | None = ...,
         ) -> None: ...
-        def ClearField(self, field_name: typing.Literal["name", b"name", "requests_per_unit", b"requests_per_unit", "unit", b"unit"]) -> None: ...
+        def HasField(self, field_name: typing.Literal["window", b"window"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["name", b"name", "requests_per_unit", b"requests_per_unit", "unit", b"unit", "window", b"window"]) -> None: ...
 
     @typing.final
     class DescriptorStatus(google.protobuf.message.Message):

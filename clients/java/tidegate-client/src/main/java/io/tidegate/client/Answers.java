@@ -50,11 +50,11 @@ final class Answers {
         status.getCode() == RateLimitResponse.Code.OVER_LIMIT,
         status.hasCurrentLimit() ? limit(status.getCurrentLimit()) : null,
         Integer.toUnsignedLong(status.getLimitRemaining()),
-        status.hasDurationUntilReset()
-            ? Duration.ofSeconds(
-                status.getDurationUntilReset().getSeconds(),
-                status.getDurationUntilReset().getNanos())
-            : null);
+        status.hasDurationUntilReset() ? duration(status.getDurationUntilReset()) : null);
+  }
+
+  private static Duration duration(com.google.protobuf.Duration duration) {
+    return Duration.ofSeconds(duration.getSeconds(), duration.getNanos());
   }
 
   private static Limit limit(RateLimitResponse.RateLimit limit) {
@@ -64,7 +64,10 @@ final class Answers {
           case UNKNOWN, UNRECOGNIZED -> "";
           default -> limit.getUnit().name().toLowerCase(Locale.ROOT);
         };
-    return new Limit(Integer.toUnsignedLong(limit.getRequestsPerUnit()), unit, limit.getName());
+    long requests = Integer.toUnsignedLong(limit.getRequestsPerUnit());
+    return limit.hasWindow()
+        ? new Limit(requests, unit, limit.getName(), duration(limit.getWindow()))
+        : new Limit(requests, unit, limit.getName());
   }
 
   private static List<Header> headers(List<RateLimitResponse.HeaderValue> headers) {

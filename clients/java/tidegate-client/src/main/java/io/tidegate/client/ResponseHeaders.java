@@ -14,17 +14,6 @@ import java.util.stream.Collectors;
  * Headers of a decision: {@code RateLimit} and {@code RateLimit-Policy} (IETF draft), and others.
  */
 final class ResponseHeaders {
-  /** Seconds of each unit, as the server counts them. */
-  private static final Map<String, Long> UNIT_SECONDS =
-      Map.of(
-          "second", 1L,
-          "minute", 60L,
-          "hour", 3_600L,
-          "day", 86_400L,
-          "week", 604_800L,
-          "month", 2_592_000L,
-          "year", 31_536_000L);
-
   private ResponseHeaders() {}
 
   static Map<String, String> of(Decision decision, boolean isLegacy) {
@@ -89,8 +78,10 @@ final class ResponseHeaders {
   }
 
   private static String policy(Status status, Limit limit) {
-    Long window = UNIT_SECONDS.get(limit.unit());
-    return quoted(limit) + ";q=" + limit.requests() + (window == null ? "" : ";w=" + window);
+    Duration window = limit.window();
+    // A window of the draft has whole seconds.
+    boolean isShown = window != null && window.getNano() == 0;
+    return quoted(limit) + ";q=" + limit.requests() + (isShown ? ";w=" + window.getSeconds() : "");
   }
 
   private static String serviceLimit(Status status, Limit limit) {
@@ -106,13 +97,8 @@ final class ResponseHeaders {
 
   /** The limit's name as a structured String (RFC 9651). */
   private static String quoted(Limit limit) {
-    String name = limit.name();
-    if (name.isEmpty()) {
-      String requests = Long.toString(limit.requests());
-      name = limit.unit().isEmpty() ? requests : requests + "-per-" + limit.unit();
-    }
     StringBuilder text = new StringBuilder("\"");
-    for (byte one : name.getBytes(StandardCharsets.UTF_8)) {
+    for (byte one : limit.label().getBytes(StandardCharsets.UTF_8)) {
       if (one == '"' || one == '\\') {
         text.append('\\').append((char) one);
       } else if (one >= 0x20 && one < 0x7f) {

@@ -193,6 +193,33 @@ private static final long serialVersionUID = 0L;
      */
     com.google.protobuf.ByteString
         getNameBytes();
+
+    /**
+     * <pre>
+     * The window, where it is no unit and the call has the metadata `tidegate-precision: exact`. Tidegate's addition.
+     * </pre>
+     *
+     * <code>.google.protobuf.Duration window = 50000;</code>
+     * @return Whether the window field is set.
+     */
+    boolean hasWindow();
+    /**
+     * <pre>
+     * The window, where it is no unit and the call has the metadata `tidegate-precision: exact`. Tidegate's addition.
+     * </pre>
+     *
+     * <code>.google.protobuf.Duration window = 50000;</code>
+     * @return The window.
+     */
+    com.google.protobuf.Duration getWindow();
+    /**
+     * <pre>
+     * The window, where it is no unit and the call has the metadata `tidegate-precision: exact`. Tidegate's addition.
+     * </pre>
+     *
+     * <code>.google.protobuf.Duration window = 50000;</code>
+     */
+    com.google.protobuf.DurationOrBuilder getWindowOrBuilder();
   }
   /**
    * Protobuf type {@code tidegate.client.v1.RateLimitResponse.RateLimit}
@@ -393,6 +420,7 @@ private static final long serialVersionUID = 0L;
       // @@protoc_insertion_point(enum_scope:tidegate.client.v1.RateLimitResponse.RateLimit.Unit)
     }
 
+    private int bitField0_;
     public static final int REQUESTS_PER_UNIT_FIELD_NUMBER = 1;
     private int requestsPerUnit_ = 0;
     /**
@@ -461,6 +489,44 @@ private static final long serialVersionUID = 0L;
       }
     }
 
+    public static final int WINDOW_FIELD_NUMBER = 50000;
+    private com.google.protobuf.Duration window_;
+    /**
+     * <pre>
+     * The window, where it is no unit and the call has the metadata `tidegate-precision: exact`. Tidegate's addition.
+     * </pre>
+     *
+     * <code>.google.protobuf.Duration window = 50000;</code>
+     * @return Whether the window field is set.
+     */
+    @java.lang.Override
+    public boolean hasWindow() {
+      return ((bitField0_ & 0x00000001) != 0);
+    }
+    /**
+     * <pre>
+     * The window, where it is no unit and the call has the metadata `tidegate-precision: exact`. Tidegate's addition.
+     * </pre>
+     *
+     * <code>.google.protobuf.Duration window = 50000;</code>
+     * @return The window.
+     */
+    @java.lang.Override
+    public com.google.protobuf.Duration getWindow() {
+      return window_ == null ? com.google.protobuf.Duration.getDefaultInstance() : window_;
+    }
+    /**
+     * <pre>
+     * The window, where it is no unit and the call has the metadata `tidegate-precision: exact`. Tidegate's addition.
+     * </pre>
+     *
+     * <code>.google.protobuf.Duration window = 50000;</code>
+     */
+    @java.lang.Override
+    public com.google.protobuf.DurationOrBuilder getWindowOrBuilder() {
+      return window_ == null ? com.google.protobuf.Duration.getDefaultInstance() : window_;
+    }
+
     private byte memoizedIsInitialized = -1;
     @java.lang.Override
     public final boolean isInitialized() {
@@ -484,6 +550,9 @@ private static final long serialVersionUID = 0L;
       if (!com.google.protobuf.GeneratedMessageV3.isStringEmpty(name_)) {
         com.google.protobuf.GeneratedMessageV3.writeString(output, 3, name_);
       }
+      if (((bitField0_ & 0x00000001) != 0)) {
+        output.writeMessage(50000, getWindow());
+      }
       getUnknownFields().writeTo(output);
     }
 
@@ -503,6 +572,10 @@ private static final long serialVersionUID = 0L;
       }
       if (!com.google.protobuf.GeneratedMessageV3.isStringEmpty(name_)) {
         size += com.google.protobuf.GeneratedMessageV3.computeStringSize(3, name_);
+      }
+      if (((bitField0_ & 0x00000001) != 0)) {
+        size += com.google.protobuf.CodedOutputStream
+          .computeMessageSize(50000, getWindow());
       }
       size += getUnknownFields().getSerializedSize();
       memoizedSize = size;
@@ -524,6 +597,11 @@ private static final long serialVersionUID = 0L;
       if (unit_ != other.unit_) return false;
       if (!getName()
           .equals(other.getName())) return false;
+      if (hasWindow() != other.hasWindow()) return false;
+      if (hasWindow()) {
+        if (!getWindow()
+            .equals(other.getWindow())) return false;
+      }
       if (!getUnknownFields().equals(other.getUnknownFields())) return false;
       return true;
     }
@@ -541,6 +619,10 @@ private static final long serialVersionUID = 0L;
       hash = (53 * hash) + unit_;
       hash = (37 * hash) + NAME_FIELD_NUMBER;
       hash = (53 * hash) + getName().hashCode();
+      if (hasWindow()) {
+        hash = (37 * hash) + WINDOW_FIELD_NUMBER;
+        hash = (53 * hash) + getWindow().hashCode();
+      }
       hash = (29 * hash) + getUnknownFields().hashCode();
       memoizedHashCode = hash;
       return hash;
@@ -660,13 +742,19 @@ private static final long serialVersionUID = 0L;
 
       // Construct using io.tidegate.client.proto.RateLimitResponse.RateLimit.newBuilder()
       private Builder() {
-
+        maybeForceBuilderInitialization();
       }
 
       private Builder(
           com.google.protobuf.GeneratedMessageV3.BuilderParent parent) {
         super(parent);
-
+        maybeForceBuilderInitialization();
+      }
+      private void maybeForceBuilderInitialization() {
+        if (com.google.protobuf.GeneratedMessageV3
+                .alwaysUseFieldBuilders) {
+          getWindowFieldBuilder();
+        }
       }
       @java.lang.Override
       public Builder clear() {
@@ -675,6 +763,11 @@ private static final long serialVersionUID = 0L;
         requestsPerUnit_ = 0;
         unit_ = 0;
         name_ = "";
+        window_ = null;
+        if (windowBuilder_ != null) {
+          windowBuilder_.dispose();
+          windowBuilder_ = null;
+        }
         return this;
       }
 
@@ -717,6 +810,14 @@ private static final long serialVersionUID = 0L;
         if (((from_bitField0_ & 0x00000004) != 0)) {
           result.name_ = name_;
         }
+        int to_bitField0_ = 0;
+        if (((from_bitField0_ & 0x00000008) != 0)) {
+          result.window_ = windowBuilder_ == null
+              ? window_
+              : windowBuilder_.build();
+          to_bitField0_ |= 0x00000001;
+        }
+        result.bitField0_ |= to_bitField0_;
       }
 
       @java.lang.Override
@@ -774,6 +875,9 @@ private static final long serialVersionUID = 0L;
           bitField0_ |= 0x00000004;
           onChanged();
         }
+        if (other.hasWindow()) {
+          mergeWindow(other.getWindow());
+        }
         this.mergeUnknownFields(other.getUnknownFields());
         onChanged();
         return this;
@@ -815,6 +919,13 @@ private static final long serialVersionUID = 0L;
                 bitField0_ |= 0x00000004;
                 break;
               } // case 26
+              case 400002: {
+                input.readMessage(
+                    getWindowFieldBuilder().getBuilder(),
+                    extensionRegistry);
+                bitField0_ |= 0x00000008;
+                break;
+              } // case 400002
               default: {
                 if (!super.parseUnknownField(input, extensionRegistry, tag)) {
                   done = true; // was an endgroup tag
@@ -987,6 +1098,163 @@ private static final long serialVersionUID = 0L;
         bitField0_ |= 0x00000004;
         onChanged();
         return this;
+      }
+
+      private com.google.protobuf.Duration window_;
+      private com.google.protobuf.SingleFieldBuilderV3<
+          com.google.protobuf.Duration, com.google.protobuf.Duration.Builder, com.google.protobuf.DurationOrBuilder> windowBuilder_;
+      /**
+       * <pre>
+       * The window, where it is no unit and the call has the metadata `tidegate-precision: exact`. Tidegate's addition.
+       * </pre>
+       *
+       * <code>.google.protobuf.Duration window = 50000;</code>
+       * @return Whether the window field is set.
+       */
+      public boolean hasWindow() {
+        return ((bitField0_ & 0x00000008) != 0);
+      }
+      /**
+       * <pre>
+       * The window, where it is no unit and the call has the metadata `tidegate-precision: exact`. Tidegate's addition.
+       * </pre>
+       *
+       * <code>.google.protobuf.Duration window = 50000;</code>
+       * @return The window.
+       */
+      public com.google.protobuf.Duration getWindow() {
+        if (windowBuilder_ == null) {
+          return window_ == null ? com.google.protobuf.Duration.getDefaultInstance() : window_;
+        } else {
+          return windowBuilder_.getMessage();
+        }
+      }
+      /**
+       * <pre>
+       * The window, where it is no unit and the call has the metadata `tidegate-precision: exact`. Tidegate's addition.
+       * </pre>
+       *
+       * <code>.google.protobuf.Duration window = 50000;</code>
+       */
+      public Builder setWindow(com.google.protobuf.Duration value) {
+        if (windowBuilder_ == null) {
+          if (value == null) {
+            throw new NullPointerException();
+          }
+          window_ = value;
+        } else {
+          windowBuilder_.setMessage(value);
+        }
+        bitField0_ |= 0x00000008;
+        onChanged();
+        return this;
+      }
+      /**
+       * <pre>
+       * The window, where it is no unit and the call has the metadata `tidegate-precision: exact`. Tidegate's addition.
+       * </pre>
+       *
+       * <code>.google.protobuf.Duration window = 50000;</code>
+       */
+      public Builder setWindow(
+          com.google.protobuf.Duration.Builder builderForValue) {
+        if (windowBuilder_ == null) {
+          window_ = builderForValue.build();
+        } else {
+          windowBuilder_.setMessage(builderForValue.build());
+        }
+        bitField0_ |= 0x00000008;
+        onChanged();
+        return this;
+      }
+      /**
+       * <pre>
+       * The window, where it is no unit and the call has the metadata `tidegate-precision: exact`. Tidegate's addition.
+       * </pre>
+       *
+       * <code>.google.protobuf.Duration window = 50000;</code>
+       */
+      public Builder mergeWindow(com.google.protobuf.Duration value) {
+        if (windowBuilder_ == null) {
+          if (((bitField0_ & 0x00000008) != 0) &&
+            window_ != null &&
+            window_ != com.google.protobuf.Duration.getDefaultInstance()) {
+            getWindowBuilder().mergeFrom(value);
+          } else {
+            window_ = value;
+          }
+        } else {
+          windowBuilder_.mergeFrom(value);
+        }
+        if (window_ != null) {
+          bitField0_ |= 0x00000008;
+          onChanged();
+        }
+        return this;
+      }
+      /**
+       * <pre>
+       * The window, where it is no unit and the call has the metadata `tidegate-precision: exact`. Tidegate's addition.
+       * </pre>
+       *
+       * <code>.google.protobuf.Duration window = 50000;</code>
+       */
+      public Builder clearWindow() {
+        bitField0_ = (bitField0_ & ~0x00000008);
+        window_ = null;
+        if (windowBuilder_ != null) {
+          windowBuilder_.dispose();
+          windowBuilder_ = null;
+        }
+        onChanged();
+        return this;
+      }
+      /**
+       * <pre>
+       * The window, where it is no unit and the call has the metadata `tidegate-precision: exact`. Tidegate's addition.
+       * </pre>
+       *
+       * <code>.google.protobuf.Duration window = 50000;</code>
+       */
+      public com.google.protobuf.Duration.Builder getWindowBuilder() {
+        bitField0_ |= 0x00000008;
+        onChanged();
+        return getWindowFieldBuilder().getBuilder();
+      }
+      /**
+       * <pre>
+       * The window, where it is no unit and the call has the metadata `tidegate-precision: exact`. Tidegate's addition.
+       * </pre>
+       *
+       * <code>.google.protobuf.Duration window = 50000;</code>
+       */
+      public com.google.protobuf.DurationOrBuilder getWindowOrBuilder() {
+        if (windowBuilder_ != null) {
+          return windowBuilder_.getMessageOrBuilder();
+        } else {
+          return window_ == null ?
+              com.google.protobuf.Duration.getDefaultInstance() : window_;
+        }
+      }
+      /**
+       * <pre>
+       * The window, where it is no unit and the call has the metadata `tidegate-precision: exact`. Tidegate's addition.
+       * </pre>
+       *
+       * <code>.google.protobuf.Duration window = 50000;</code>
+       */
+      private com.google.protobuf.SingleFieldBuilderV3<
+          com.google.protobuf.Duration, com.google.protobuf.Duration.Builder, com.google.protobuf.DurationOrBuilder> 
+          getWindowFieldBuilder() {
+        if (windowBuilder_ == null) {
+          windowBuilder_ = new com.google.protobuf.SingleFieldBuilderV3<
+              com.google.protobuf.Duration, com.google.protobuf.Duration.Builder, com.google.protobuf.DurationOrBuilder>(
+                  getWindow(),
+                  getParentForChildren(),
+                  isClean());
+          window_ = null;
+        }
+        return windowBuilder_;
       }
       @java.lang.Override
       public final Builder setUnknownFields(

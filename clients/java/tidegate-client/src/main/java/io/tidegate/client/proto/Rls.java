@@ -81,7 +81,7 @@ public final class Rls {
       "gate.client.v1.RateLimitDescriptor.Unit\"" +
       "S\n\004Unit\022\013\n\007UNKNOWN\020\000\022\n\n\006SECOND\020\001\022\n\n\006MINU" +
       "TE\020\002\022\010\n\004HOUR\020\003\022\007\n\003DAY\020\004\022\t\n\005MONTH\020\005\022\010\n\004YE" +
-      "AR\020\006\"\206\007\n\021RateLimitResponse\022@\n\014overall_co" +
+      "AR\020\006\"\263\007\n\021RateLimitResponse\022@\n\014overall_co" +
       "de\030\001 \001(\0162*.tidegate.client.v1.RateLimitR" +
       "esponse.Code\022H\n\010statuses\030\002 \003(\01326.tidegat" +
       "e.client.v1.RateLimitResponse.Descriptor" +
@@ -89,22 +89,23 @@ public final class Rls {
       "1.tidegate.client.v1.RateLimitResponse.H" +
       "eaderValue\022Q\n\026request_headers_to_add\030\004 \003" +
       "(\01321.tidegate.client.v1.RateLimitRespons" +
-      "e.HeaderValue\022\020\n\010raw_body\030\005 \001(\014\032\327\001\n\tRate" +
+      "e.HeaderValue\022\020\n\010raw_body\030\005 \001(\014\032\204\002\n\tRate" +
       "Limit\022\031\n\021requests_per_unit\030\001 \001(\r\022B\n\004unit" +
       "\030\002 \001(\01624.tidegate.client.v1.RateLimitRes" +
-      "ponse.RateLimit.Unit\022\014\n\004name\030\003 \001(\t\"]\n\004Un" +
-      "it\022\013\n\007UNKNOWN\020\000\022\n\n\006SECOND\020\001\022\n\n\006MINUTE\020\002\022" +
-      "\010\n\004HOUR\020\003\022\007\n\003DAY\020\004\022\t\n\005MONTH\020\005\022\010\n\004YEAR\020\006\022" +
-      "\010\n\004WEEK\020\007\032\346\001\n\020DescriptorStatus\0228\n\004code\030\001" +
-      " \001(\0162*.tidegate.client.v1.RateLimitRespo" +
-      "nse.Code\022F\n\rcurrent_limit\030\002 \001(\0132/.tidega" +
-      "te.client.v1.RateLimitResponse.RateLimit" +
-      "\022\027\n\017limit_remaining\030\003 \001(\r\0227\n\024duration_un" +
-      "til_reset\030\004 \001(\0132\031.google.protobuf.Durati" +
-      "on\032<\n\013HeaderValue\022\013\n\003key\030\001 \001(\t\022\r\n\005value\030" +
-      "\002 \001(\t\022\021\n\traw_value\030\003 \001(\014\"+\n\004Code\022\013\n\007UNKN" +
-      "OWN\020\000\022\006\n\002OK\020\001\022\016\n\nOVER_LIMIT\020\002B\034\n\030io.tide" +
-      "gate.client.protoP\001b\006proto3"
+      "ponse.RateLimit.Unit\022\014\n\004name\030\003 \001(\t\022+\n\006wi" +
+      "ndow\030\320\206\003 \001(\0132\031.google.protobuf.Duration\"" +
+      "]\n\004Unit\022\013\n\007UNKNOWN\020\000\022\n\n\006SECOND\020\001\022\n\n\006MINU" +
+      "TE\020\002\022\010\n\004HOUR\020\003\022\007\n\003DAY\020\004\022\t\n\005MONTH\020\005\022\010\n\004YE" +
+      "AR\020\006\022\010\n\004WEEK\020\007\032\346\001\n\020DescriptorStatus\0228\n\004c" +
+      "ode\030\001 \001(\0162*.tidegate.client.v1.RateLimit" +
+      "Response.Code\022F\n\rcurrent_limit\030\002 \001(\0132/.t" +
+      "idegate.client.v1.RateLimitResponse.Rate" +
+      "Limit\022\027\n\017limit_remaining\030\003 \001(\r\0227\n\024durati" +
+      "on_until_reset\030\004 \001(\0132\031.google.protobuf.D" +
+      "uration\032<\n\013HeaderValue\022\013\n\003key\030\001 \001(\t\022\r\n\005v" +
+      "alue\030\002 \001(\t\022\021\n\traw_value\030\003 \001(\014\"+\n\004Code\022\013\n" +
+      "\007UNKNOWN\020\000\022\006\n\002OK\020\001\022\016\n\nOVER_LIMIT\020\002B\034\n\030io" +
+      ".tidegate.client.protoP\001b\006proto3"
     };
     descriptor = com.google.protobuf.Descriptors.FileDescriptor
       .internalBuildGeneratedFileFrom(descriptorData,
@@ -147,7 +148,7 @@ public final class Rls {
     internal_static_tidegate_client_v1_RateLimitResponse_RateLimit_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_tidegate_client_v1_RateLimitResponse_RateLimit_descriptor,
-        new java.lang.String[] { "RequestsPerUnit", "Unit", "Name", });
+        new java.lang.String[] { "RequestsPerUnit", "Unit", "Name", "Window", });
     internal_static_tidegate_client_v1_RateLimitResponse_DescriptorStatus_descriptor =
       internal_static_tidegate_client_v1_RateLimitResponse_descriptor.getNestedTypes().get(1);
     internal_static_tidegate_client_v1_RateLimitResponse_DescriptorStatus_fieldAccessorTable = new
