@@ -256,8 +256,9 @@ fn variable(name: &str, default: u32) -> u32 {
 /// that calls take longer than that without reloads.
 const LATER_MILLIS_MAX: f64 = 1.0;
 
-/// The percentile that is compared, unless TIDEGATE_RELOAD_PERCENTILE sets another.
-const LATER_PERCENTILE: u32 = 99;
+/// The percentile that is compared, unless TIDEGATE_RELOAD_PERCENTILE sets another. Higher ones measure the machine where other
+/// tests run beside this one; `cargo xtask perf` compares the 99th.
+const LATER_PERCENTILE: u32 = 50;
 
 /// Ten reloads a second under load, for TIDEGATE_RELOAD_SECONDS, of files with TIDEGATE_RELOAD_RULES more rules. Between the
 /// seconds the same load continues without reloads, for comparison.
@@ -286,19 +287,19 @@ async fn every_answer_during_reloads_is_right_under_the_rules_before_or_after() 
         tokio::time::sleep(Duration::from_millis(300)).await;
         counts.is_reloading.store(true, Ordering::Relaxed);
         ticks.reset();
-        for number in 1..=10 {
+        for number in second * 10 + 1..=second * 10 + 10 {
             ticks.tick().await;
-            rules.replace(&file(second * 10 + number));
+            rules.replace(&file(number));
             server.signal(rustix::process::Signal::HUP);
-        }
-        let last = FIRST + (second + 1) * 10;
-        for _ in 0..500 {
-            if limit_of(&mut client, "other").await == Some(last) {
-                break;
+            // Reloads of changes in quick succession are one.
+            for _ in 0..2_000 {
+                if limit_of(&mut client, "other").await == Some(FIRST + number) {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
             }
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            assert_eq!(limit_of(&mut client, "other").await, Some(FIRST + number));
         }
-        assert_eq!(limit_of(&mut client, "other").await, Some(last));
         counts.is_reloading.store(false, Ordering::Relaxed);
     }
     until(port, "without a failure", |status| status["last_attempt"]["result"] != "failed").await;
@@ -333,7 +334,7 @@ async fn every_answer_during_reloads_is_right_under_the_rules_before_or_after() 
     let later = reloading.percentile(percentile) - quiet.percentile(percentile);
     let later_max = LATER_MILLIS_MAX.max(quiet.percentile(percentile));
     assert!(later <= later_max, "p{percentile} is {later:.2} ms later with reloads");
-    assert!(more > 1_000 || reloads >= u64::from(seconds) * 5, "{reloads} reloads in {seconds} s");
+    assert!(reloads >= u64::from(seconds) * 10, "{reloads} reloads in {seconds} s");
     assert!(server.terminate().success());
 }
 
