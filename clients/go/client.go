@@ -42,7 +42,9 @@ type Client struct {
 	policy       Policy
 	denials      *localDenials
 	breaker      breaker
-	observers    []func(context.Context, Decision, time.Duration)
+	// lastFailure is the code and message of the last failure.
+	lastFailure atomic.Pointer[string]
+	observers   []func(context.Context, Decision, time.Duration)
 	// now is the time since some moment.
 	now func() time.Duration
 
@@ -261,7 +263,11 @@ func (c *Client) decide(ctx context.Context, r *request) (Decision, error) {
 	}
 	p := c.breaker.enter(sent)
 	if p == permitNone {
-		return c.withoutAnswer(ctx, r, "BREAKER_OPEN", sent), nil
+		message := ""
+		if last := c.lastFailure.Load(); last != nil {
+			message = *last
+		}
+		return c.withoutAnswer(ctx, r, "BREAKER_OPEN", message, sent), nil
 	}
 	response, err := c.call(ctx, r)
 	if !c.isWarm.Load() {
@@ -304,17 +310,21 @@ func (c *Client) failed(ctx context.Context, r *request, p permit, sent time.Dur
 		c.breaker.succeeded(p)
 		return Decision{}, &RequestError{found.Code(), found.Message()}
 	}
+	name := codeName(found.Code())
+	last := name + ": " + found.Message()
+	c.lastFailure.Store(&last)
 	c.breaker.failed(p, c.now())
-	return c.withoutAnswer(ctx, r, codeName(found.Code()), sent), nil
+	return c.withoutAnswer(ctx, r, name, found.Message(), sent), nil
 }
 
-func (c *Client) withoutAnswer(ctx context.Context, r *request, failure string, sent time.Duration) Decision {
+func (c *Client) withoutAnswer(ctx context.Context, r *request, failure, message string, sent time.Duration) Decision {
 	decision := Decision{
-		Allowed:    true,
-		Reason:     FailedOpen,
-		ResetAfter: Never,
-		RetryAfter: Never,
-		Failure:    failure,
+		Allowed:        true,
+		Reason:         FailedOpen,
+		ResetAfter:     Never,
+		RetryAfter:     Never,
+		Failure:        failure,
+		FailureMessage: message,
 	}
 	if r.policy == FailClosed {
 		decision.Allowed, decision.Reason = false, FailedClosed

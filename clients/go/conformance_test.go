@@ -316,6 +316,7 @@ func TestFailures(t *testing.T) {
 			Allowed   bool
 			Reason    Reason
 			Errors    []string
+			Message   string
 		}
 		ElapsedMsMax *int64 `json:"elapsed_ms_max"`
 	}
@@ -338,7 +339,8 @@ func TestFailures(t *testing.T) {
 						t.Fatal(err)
 					}
 					isExpected := len(expected.Errors) == 0 && decision.Failure == "" || slices.Contains(expected.Errors, decision.Failure)
-					if decision.Allowed != expected.Allowed || decision.Reason != expected.Reason || !isExpected {
+					isNamed := strings.Contains(strings.ToLower(decision.FailureMessage), expected.Message)
+					if decision.Allowed != expected.Allowed || decision.Reason != expected.Reason || !isExpected || !isNamed {
 						t.Fatalf("call %d: %+v is not %+v", number, decision, expected)
 					}
 				}

@@ -62,6 +62,8 @@ type Decision struct {
 	Statuses []Status
 	// Failure is why no answer arrived: the name of a gRPC status code, or BREAKER_OPEN; empty if one did.
 	Failure string
+	// FailureMessage is the cause in words, such as a refused connection; empty if an answer arrived.
+	FailureMessage string
 	// RequestHeaders are what the rules add to the request.
 	RequestHeaders []Header
 	// ResponseHeaders are what the rules or the server add to the response.

@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -111,8 +112,9 @@ func TestCertificatesOfBothSidesAreVerified(t *testing.T) {
 	if verified.Reason != Decided || verified.Remaining != 99 {
 		t.Fatalf("%+v", verified)
 	}
+	const untrusted = "a server of another authority"
 	for name, refused := range map[string][]Option{
-		"a server of another authority":  {WithTLS(other.credentials(t, trusted))},
+		untrusted:                        {WithTLS(other.credentials(t, trusted))},
 		"a client of another authority":  {WithTLS(trusted.credentials(t, other))},
 		"a client without a certificate": {WithTLS(trusted.credentials(t, nil))},
 		"a client without TLS":           {},
@@ -120,6 +122,9 @@ func TestCertificatesOfBothSidesAreVerified(t *testing.T) {
 		decision := allow(t, newClient(t, address, refused...), Key("user", "a"))
 		if decision.Reason != FailedOpen || decision.Failure != "UNAVAILABLE" {
 			t.Fatalf("%s: %+v", name, decision)
+		}
+		if name == untrusted && !strings.Contains(decision.FailureMessage, "unknown authority") {
+			t.Fatalf("%+v", decision)
 		}
 	}
 }

@@ -158,6 +158,7 @@ def test_failures(case: Any, make: Callable[..., Client]) -> None:
                 outcome = expected["if_goaway_unread"] if is_unread else expected
                 assert decision.allowed == outcome["allowed"], where
                 assert decision.reason.value == outcome["reason"], where
+                assert outcome.get("message", "") in (decision.error_message or "").lower(), where
                 if outcome["errors"]:
                     assert decision.error in outcome["errors"], where
                 else:

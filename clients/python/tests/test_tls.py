@@ -52,8 +52,10 @@ def test_certificates_of_both_sides_are_verified(kind: str, tmp_path: Path) -> N
 
         verified = decide(credentials(authority, authority))
         assert (verified.reason, verified.remaining) == (Reason.DECIDED, 99)
+        untrusted = decide(credentials(other, authority))
+        assert (untrusted.reason, untrusted.error) == (Reason.FAILED_OPEN, "UNAVAILABLE")
+        assert "CERTIFICATE_VERIFY_FAILED" in (untrusted.error_message or "")
         for refused in (
-            credentials(other, authority),
             credentials(authority, other),
             credentials(authority, None),
             None,

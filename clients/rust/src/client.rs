@@ -16,7 +16,7 @@ use std::{
     error::Error as StdError,
     fmt,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -184,6 +184,7 @@ impl Builder {
             on_failure: self.on_failure,
             denials: LocalDenials::new(self.local_denials),
             breaker: Breaker::new(self.breaker_failures, self.breaker_open),
+            last_failure: Mutex::default(),
             observers: self.observers,
             metadata: self.metadata,
             clock: self.clock,
@@ -232,6 +233,8 @@ struct Inner {
     on_failure: OnFailure,
     denials: LocalDenials,
     breaker: Breaker,
+    /// Code and message of the last failure.
+    last_failure: Mutex<Option<Arc<str>>>,
     observers: Vec<Observer>,
     metadata: Vec<MetadataSource>,
     clock: Clock,
@@ -324,7 +327,8 @@ impl Tidegate {
         }
         let policy = request.on_failure.unwrap_or(inner.on_failure);
         let Some(permit) = inner.breaker.enter(sent) else {
-            return Ok(self.without_answer(policy, "BREAKER_OPEN", sent));
+            let last = inner.last_failure.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            return Ok(self.without_answer(policy, "BREAKER_OPEN", last, sent));
         };
         let answer = self.call(request, domain).await;
         let answer = answer.and_then(|answer| match answer.overall_code() {
@@ -413,16 +417,26 @@ impl Tidegate {
             permit.succeeded();
             return Err(Error::Refused { code: name(status.code()), message: status.message().to_owned() });
         }
+        let (code, message) = (name(status.code()), with_causes(status));
+        let last = Some(format!("{code}: {message}").into());
+        *self.0.last_failure.lock().unwrap_or_else(PoisonError::into_inner) = last;
         permit.failed(self.now());
-        Ok(self.without_answer(policy, name(status.code()), sent))
+        Ok(self.without_answer(policy, code, Some(message.into()), sent))
     }
 
-    fn without_answer(&self, policy: OnFailure, error: &'static str, sent: Duration) -> Decision {
+    fn without_answer(
+        &self,
+        policy: OnFailure,
+        error: &'static str,
+        error_message: Option<Arc<str>>,
+        sent: Duration,
+    ) -> Decision {
         let (allowed, reason) = match policy {
             OnFailure::Open => (true, Reason::FailedOpen),
             OnFailure::Closed => (false, Reason::FailedClosed),
         };
-        self.observed(Decision { error: Some(error), ..Decision::new(allowed, reason, Vec::new()) }, sent)
+        let decision = Decision::new(allowed, reason, Vec::new());
+        self.observed(Decision { error: Some(error), error_message, ..decision }, sent)
     }
 
     fn observed(&self, decision: Decision, since: Duration) -> Decision {
@@ -436,6 +450,21 @@ impl Tidegate {
     fn now(&self) -> Duration {
         (self.0.clock)()
     }
+}
+
+/// The message of a status and those of its causes, which name what the transport met.
+fn with_causes(status: &GrpcStatus) -> String {
+    let mut message = status.message().to_owned();
+    let mut cause = status.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if !message.contains(&text) {
+            message += if message.is_empty() { "" } else { ": " };
+            message += &text;
+        }
+        cause = error.source();
+    }
+    message
 }
 
 /// Whether the channel's own timer ended the call.

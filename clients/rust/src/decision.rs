@@ -6,7 +6,7 @@ use http::{
     HeaderMap, HeaderName, HeaderValue,
     header::{Entry, RETRY_AFTER},
 };
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 /// What made a decision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,6 +84,8 @@ pub struct Decision {
     pub statuses: Vec<Status>,
     /// Why no answer arrived: the name of a gRPC status code, or `BREAKER_OPEN`; None if one did.
     pub error: Option<&'static str>,
+    /// The cause in words, such as a refused connection; None if an answer arrived.
+    pub error_message: Option<Arc<str>>,
     /// Headers that the rules add to the request.
     pub request_headers: Vec<Header>,
     /// Headers that the rules or the server add to the response.
@@ -105,6 +107,7 @@ impl Decision {
             retry_after: None,
             statuses,
             error: None,
+            error_message: None,
             request_headers: Vec::new(),
             response_headers: Vec::new(),
             body: Bytes::new(),

@@ -29,6 +29,7 @@ export type Header = readonly [name: string, value: string];
 /** Parts of a decision beside its statuses. */
 export interface Extras {
   readonly error?: string | undefined;
+  readonly errorMessage?: string | undefined;
   readonly requestHeaders?: readonly Header[];
   readonly responseHeaders?: readonly Header[];
   readonly body?: Uint8Array;
@@ -50,8 +51,10 @@ export class Decision {
   readonly resetAfterNs: bigint | undefined;
   /** Nanoseconds after which a denied request would be admitted; undefined if allowed, or if no wait helps. */
   readonly retryAfterNs: bigint | undefined;
-  /** Cause of a missing answer: the name of a gRPC status code, or `BREAKER_OPEN`; undefined if one did. */
+  /** Cause of a missing answer: the name of a gRPC status code, or `BREAKER_OPEN`; undefined if an answer arrived. */
   readonly error: string | undefined;
+  /** The same in words, such as a refused connection; undefined if an answer arrived. */
+  readonly errorMessage: string | undefined;
   /** Headers that the rules add to the request. */
   readonly requestHeaders: readonly Header[];
   /** Headers that the rules or the server add to the response. */
@@ -72,6 +75,7 @@ export class Decision {
     this.allowed = allowed;
     this.reason = reason;
     this.error = extras.error;
+    this.errorMessage = extras.errorMessage;
     this.requestHeaders = extras.requestHeaders ?? [];
     this.responseHeaders = extras.responseHeaders ?? [];
     this.body = extras.body ?? EMPTY;

@@ -88,6 +88,8 @@ export class RateLimiter {
   readonly #timeoutMs: number;
   /** Whether no call has ended yet: the first one opens the connection. */
   #isFirst = true;
+  /** Code and message of the last failure. */
+  #lastFailure = "";
 
   protected constructor(transport: Transport, options: ClientOptions) {
     const timeoutMs = options.timeoutMs ?? 50;
@@ -173,7 +175,7 @@ export class RateLimiter {
     const policy = options.onFailure ?? this.#options.onFailure ?? "open";
     const permit = this.#breaker.enter(sentNs);
     if (permit === "none") {
-      return this.#withoutAnswer(policy, "BREAKER_OPEN", sentNs);
+      return this.#withoutAnswer(policy, "BREAKER_OPEN", this.#lastFailure, sentNs);
     }
     let response: RateLimitResponse;
     try {
@@ -218,13 +220,15 @@ export class RateLimiter {
       this.#breaker.succeeded(permit);
       throw new RequestError(error.code, error.message);
     }
+    this.#lastFailure = `${error.code}: ${error.message}`;
     this.#breaker.failed(permit, this.#clock());
-    return this.#withoutAnswer(policy, error.code, sentNs);
+    return this.#withoutAnswer(policy, error.code, error.message, sentNs);
   }
 
-  #withoutAnswer(policy: OnFailure, error: string, sentNs: bigint): Decision {
+  #withoutAnswer(policy: OnFailure, error: string, errorMessage: string, sentNs: bigint): Decision {
     const isOpen = policy === "open";
-    return this.#observed(new Decision(isOpen, isOpen ? "failed_open" : "failed_closed", [], { error }), sentNs);
+    const reason = isOpen ? "failed_open" : "failed_closed";
+    return this.#observed(new Decision(isOpen, reason, [], { error, errorMessage }), sentNs);
   }
 
   #observed(decision: Decision, sinceNs: bigint): Decision {

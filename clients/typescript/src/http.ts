@@ -39,6 +39,18 @@ export class Tidegate extends RateLimiter {
   }
 }
 
+/** The message of an error and those of its causes: that of `fetch` is `fetch failed`, whatever failed. */
+function withCauses(error: unknown): string {
+  const messages: string[] = [];
+  for (let cause = error; cause !== undefined && messages.length < 4;) {
+    // Errors of connections to several addresses have a code and no message.
+    const { message, code } = cause as { readonly message?: string; readonly code?: string };
+    messages.push(message || code || String(cause));
+    cause = cause instanceof Error ? cause.cause : undefined;
+  }
+  return messages.join(": ");
+}
+
 /** Refusals of the request or of the configuration, by HTTP status. Every other status is a failure of the server. */
 const CODES: Readonly<Record<number, string>> = {
   400: "INVALID_ARGUMENT",
@@ -77,7 +89,7 @@ class HttpTransport implements Transport {
       });
       body = await response.text();
     } catch (error) {
-      throw new CallError(timeout.aborted ? "DEADLINE_EXCEEDED" : "UNAVAILABLE", String(error));
+      throw new CallError(timeout.aborted ? "DEADLINE_EXCEEDED" : "UNAVAILABLE", withCauses(error));
     }
     // 429 is OVER_LIMIT, with a message like that of 200.
     if (response.status !== 200 && response.status !== 429) {

@@ -235,6 +235,7 @@ interface FailureCase {
     readonly allowed: boolean;
     readonly reason: Reason;
     readonly errors: readonly string[];
+    readonly message?: string;
   }[];
   readonly elapsed_ms_max: number | null;
 }
@@ -256,6 +257,7 @@ test.each(cases<FailureCase>("failures"))("failures: $name", async (given) => {
       const decision = await client.limit({ user: "a" });
       const where = `call ${call}: ${String(decision.error)}`;
       expect([decision.allowed, decision.reason], where).toEqual([expected.allowed, expected.reason]);
+      expect((decision.errorMessage ?? "").toLowerCase(), where).toContain(expected.message ?? "");
       if (expected.errors.length === 0) {
         expect(decision.error, where).toBeUndefined();
       } else {

@@ -52,7 +52,8 @@ test("failures over HTTP have the codes of gRPC", async () => {
   expect(await error(await clientOf(respond(200, "garbage")))).toBe("INTERNAL");
   expect(await error(await clientOf(respond(200, "{}")))).toBe("INTERNAL");
   expect(await error(await clientOf((request) => request.socket.destroy()))).toBe("UNAVAILABLE");
-  expect(await error(new Tidegate(`http://127.0.0.1:${await unusedPort()}`, { domain: "d" }))).toBe("UNAVAILABLE");
+  const refused = await new Tidegate(`http://127.0.0.1:${await unusedPort()}`, { domain: "d" }).limit({ user: "a" });
+  expect([refused.error, refused.errorMessage]).toEqual(["UNAVAILABLE", expect.stringContaining("ECONNREFUSED")]);
   const blackhole = await clientOf(() => undefined, { timeoutMs: 30, connectTimeoutMs: 0, onFailure: "closed" });
   const closed = await blackhole.limit({ user: "a" });
   expect([closed.reason, closed.error]).toEqual(["failed_closed", "DEADLINE_EXCEEDED"]);

@@ -37,7 +37,10 @@ test("certificates of both sides are verified", async () => {
   };
   const verified = await decide(ssl(authority, client));
   expect([verified.reason, verified.remaining]).toEqual(["decided", 99]);
-  for (const refused of [ssl(other, client), ssl(authority, stranger), ssl(authority), undefined]) {
+  const untrusted = await decide(ssl(other, client));
+  expect([untrusted.reason, untrusted.error]).toEqual(["failed_open", "UNAVAILABLE"]);
+  expect(untrusted.errorMessage).toContain("unable to verify the first certificate");
+  for (const refused of [ssl(authority, stranger), ssl(authority), undefined]) {
     const decision = await decide(refused);
     expect([decision.reason, decision.error]).toEqual(["failed_open", "UNAVAILABLE"]);
   }
@@ -65,12 +68,14 @@ test("the client over HTTP verifies the certificate of a proxy that terminates T
   const program = `
     import { Tidegate } from ${JSON.stringify(resolve(import.meta.dirname, "../src/http.ts"))};
     const client = new Tidegate("https://127.0.0.1:${port}", { domain: "d", timeoutMs: 10_000, connectTimeoutMs: 0 });
-    const { reason, remaining, error } = await client.limit({ user: "a" });
-    console.log(reason, remaining, error);
+    const { reason, remaining, error, errorMessage } = await client.limit({ user: "a" });
+    console.log(reason, remaining, error, errorMessage);
   `;
   // Node.js reads the authorities that `fetch` trusts when it starts.
   const decide = (environment: Record<string, string>): Promise<string> =>
     run(process.execPath, ["--import", "tsx", "--input-type=module", "--eval", program], environment);
-  expect(await decide({ NODE_EXTRA_CA_CERTS: authority.path })).toBe("decided 99 undefined\n");
-  expect(await decide({})).toBe("failed_open undefined UNAVAILABLE\n");
+  expect(await decide({ NODE_EXTRA_CA_CERTS: authority.path })).toBe("decided 99 undefined undefined\n");
+  expect(await decide({})).toBe(
+    "failed_open undefined UNAVAILABLE fetch failed: unable to verify the first certificate\n",
+  );
 }, 60_000);

@@ -81,6 +81,7 @@ class Decision:
         "allowed",
         "body",
         "error",
+        "error_message",
         "limit",
         "reason",
         "remaining",
@@ -98,6 +99,7 @@ class Decision:
         statuses: Sequence[Status] = (),
         *,
         error: str | None = None,
+        error_message: str | None = None,
         request_headers: Sequence[tuple[str, str]] = (),
         response_headers: Sequence[tuple[str, str]] = (),
         body: bytes = b"",
@@ -108,6 +110,8 @@ class Decision:
         self.reason = reason
         #: Why there is no response: the name of a gRPC status code, or `BREAKER_OPEN`; None if there is one.
         self.error = error
+        #: The cause in words, such as a refused connection; None if there is a response.
+        self.error_message = error_message
         self._response: pb.RateLimitResponse | None = None
         #: Headers that the rules add to the request.
         self.request_headers = request_headers
@@ -125,6 +129,7 @@ class Decision:
         decision.allowed = allowed
         decision.reason = Reason.DECIDED
         decision.error = None
+        decision.error_message = None
         decision._response = response
         decision._elapsed_ns = 0
         return decision
@@ -191,6 +196,7 @@ class Decision:
         later.allowed = False
         later.reason = Reason.DENIED_LOCALLY
         later.error = None
+        later.error_message = None
         later._response = None
         later.request_headers = self.request_headers
         later.response_headers = self.response_headers
@@ -255,12 +261,20 @@ class Decision:
         return (
             f"Decision(allowed={self.allowed}, reason={str(self.reason)!r}, limit={self.limit}, "
             f"remaining={self.remaining}, reset_after={self.reset_after}, "
-            f"retry_after={self.retry_after}, rule={self.rule!r}, error={self.error!r})"
+            f"retry_after={self.retry_after}, rule={self.rule!r}, error={self.error!r}, "
+            f"error_message={self.error_message!r})"
         )
 
 
 #: Attributes that are set when a response is read.
-_OF_RESPONSE: Final = frozenset(Decision.__slots__) - {"_elapsed_ns", "_response", "allowed", "error", "reason"}
+_OF_RESPONSE: Final = frozenset(Decision.__slots__) - {
+    "_elapsed_ns",
+    "_response",
+    "allowed",
+    "error",
+    "error_message",
+    "reason",
+}
 
 
 def _status(status: pb.RateLimitResponse.DescriptorStatus) -> Status:

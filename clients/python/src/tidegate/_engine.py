@@ -119,6 +119,8 @@ class Engine:
         #: The timeout until the first call is over: it opens the connection.
         self._first_timeout = max(timeout, connect_timeout)
         self._is_first = True
+        #: Code and message of the last failure.
+        self._last_failure = ""
         self._on_failure = _policy(on_failure)
         self._denials = LocalDenials(local_denials)
         self._keeps_denials = local_denials > 0
@@ -153,7 +155,7 @@ class Engine:
             self._denials.end_for(request)
         permit = self.breaker.enter(now_ns)
         if permit is Permit.NONE:
-            return self._without_answer(policy, "BREAKER_OPEN", now_ns)
+            return self._without_answer(policy, "BREAKER_OPEN", self._last_failure, now_ns)
         if timeout is None:
             timeout = self._first_timeout if self._is_first else self._timeout
         metadata: Metadata = _EXACT
@@ -184,21 +186,22 @@ class Engine:
         if code in _RAISED:
             self.breaker.succeeded(call.permit)
             raise RequestError(code, message)
+        self._last_failure = f"{code}: {message}"
         was_open = self.breaker.is_open
         self.breaker.failed(call.permit, self._clock())
         if not was_open and self.breaker.is_open:
             _logger.warning("no answers from the rate limit server (%s: %s)", code, message)
-        return self._without_answer(call.on_failure, code, call.sent_ns)
+        return self._without_answer(call.on_failure, code, message, call.sent_ns)
 
     def abandoned(self, call: Call) -> None:
         """Record that the caller gave the call up."""
         self.breaker.abandoned(call.permit)
 
-    def _without_answer(self, policy: OnFailure, error: str, sent_ns: int) -> Decision:
+    def _without_answer(self, policy: OnFailure, error: str, message: str, sent_ns: int) -> Decision:
         if policy == "open":
-            decision = Decision(True, Reason.FAILED_OPEN, error=error)
+            decision = Decision(True, Reason.FAILED_OPEN, error=error, error_message=message)
         else:
-            decision = Decision(False, Reason.FAILED_CLOSED, error=error)
+            decision = Decision(False, Reason.FAILED_CLOSED, error=error, error_message=message)
         self._observe(decision, sent_ns)
         return decision
 

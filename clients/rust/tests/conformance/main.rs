@@ -206,6 +206,10 @@ async fn failures(case: &Value) {
                 Some(error) => errors.iter().any(|expected| expected == error),
             };
             assert!(is_expected, "{context}");
+            if let Some(message) = expected.get("message") {
+                let named = decision.error_message.unwrap_or_default();
+                assert!(named.to_lowercase().contains(text(message)), "{context}");
+            }
         }
     }
     let elapsed = u64::try_from(started.elapsed().as_millis()).expect("64 bits");

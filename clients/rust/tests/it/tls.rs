@@ -61,12 +61,10 @@ async fn certificates_of_both_sides_are_verified() {
 
     let verified = decide(&server.address, Some(config(&trusted, Some(&trusted)))).await;
     assert_eq!((verified.reason, verified.remaining), (Reason::Decided, Some(99)), "{verified:?}");
-    for refused in [
-        Some(config(&other, Some(&trusted))),
-        Some(config(&trusted, Some(&other))),
-        Some(config(&trusted, None)),
-        None,
-    ] {
+    let untrusted = decide(&server.address, Some(config(&other, Some(&trusted)))).await;
+    assert_eq!(untrusted.reason, Reason::FailedOpen, "{untrusted:?}");
+    assert!(untrusted.error_message.unwrap_or_default().contains("invalid peer certificate"));
+    for refused in [Some(config(&trusted, Some(&other))), Some(config(&trusted, None)), None] {
         let decision = decide(&server.address, refused).await;
         assert_eq!(decision.reason, Reason::FailedOpen, "{decision:?}");
     }

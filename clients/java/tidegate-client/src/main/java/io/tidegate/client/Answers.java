@@ -36,6 +36,7 @@ final class Answers {
             headers(response.getRequestHeadersToAddList()),
             headers(response.getResponseHeadersToAddList()),
             response.getRawBody().toByteArray(),
+            null,
             null));
   }
 

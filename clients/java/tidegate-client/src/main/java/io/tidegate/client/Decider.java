@@ -35,6 +35,9 @@ final class Decider {
   /** Whether a call has ended: the first one opens the connection. */
   private volatile boolean isWarm;
 
+  /** Code and message of the last failure. */
+  private volatile String lastFailure = "";
+
   Decider(TidegateBuilder builder) {
     List<ClientInterceptor> interceptors = new ArrayList<>();
     // The last one is called first.
@@ -89,15 +92,17 @@ final class Decider {
       }
       this.permit = breaker.enter(sentNanos);
       if (permit == Breaker.Permit.NONE) {
-        this.decision = withoutAnswer("BREAKER_OPEN");
+        this.decision = withoutAnswer("BREAKER_OPEN", lastFailure);
       }
     }
 
     Decision answered(RateLimitResponse response) {
       isWarm = true;
       if (!Answers.isComplete(response)) {
+        String message = "an answer without a verdict";
+        lastFailure = "INTERNAL: " + message;
         breaker.failed(permit, clock.getAsLong());
-        return withoutAnswer("INTERNAL");
+        return withoutAnswer("INTERNAL", message);
       }
       Decision answered = Answers.decode(response);
       if (keepsDenials && !answered.allowed()) {
@@ -122,7 +127,10 @@ final class Decider {
           && reconnectedNanos.compareAndSet(last, now)) {
         calls.reconnect();
       }
-      return withoutAnswer(status.getCode().name());
+      String code = status.getCode().name();
+      String message = RateLimitCalls.message(status);
+      lastFailure = code + ": " + message;
+      return withoutAnswer(code, message);
     }
 
     CancellationException cancelled(Throwable cause) {
@@ -132,7 +140,7 @@ final class Decider {
       return cancellation;
     }
 
-    private Decision withoutAnswer(String error) {
+    private Decision withoutAnswer(String error, String message) {
       boolean isOpen = policy == OnFailure.OPEN;
       Decision.Additions none = Decision.Additions.NONE;
       return observed(
@@ -141,7 +149,7 @@ final class Decider {
               isOpen ? Reason.FAILED_OPEN : Reason.FAILED_CLOSED,
               List.of(),
               new Decision.Additions(
-                  none.requestHeaders(), none.responseHeaders(), none.body(), error)));
+                  none.requestHeaders(), none.responseHeaders(), none.body(), error, message)));
     }
 
     private Decision observed(Decision made) {

@@ -27,8 +27,9 @@ public final class Decision {
       List<Header> requestHeaders,
       List<Header> responseHeaders,
       byte[] body,
-      @Nullable String error) {
-    static final Additions NONE = new Additions(List.of(), List.of(), new byte[0], null);
+      @Nullable String error,
+      @Nullable String errorMessage) {
+    static final Additions NONE = new Additions(List.of(), List.of(), new byte[0], null, null);
   }
 
   Decision(boolean allowed, Reason reason, List<Status> statuses, Additions additions) {
@@ -117,6 +118,14 @@ public final class Decision {
     return Optional.ofNullable(additions.error());
   }
 
+  /**
+   * {@return the cause of a missing answer in words, such as a refused connection; empty if one
+   * arrived}
+   */
+  public Optional<String> errorMessage() {
+    return Optional.ofNullable(additions.errorMessage());
+  }
+
   /** {@return headers that the rules add to the request} */
   public List<Header> requestHeaders() {
     return additions.requestHeaders();
@@ -154,9 +163,16 @@ public final class Decision {
 
   @Override
   public String toString() {
-    return "Decision[allowed=%s, reason=%s, limit=%s, remaining=%s, retryAfter=%s, rule=%s, error=%s]"
+    return "Decision[allowed=%s, reason=%s, limit=%s, remaining=%s, retryAfter=%s, rule=%s, error=%s, errorMessage=%s]"
         .formatted(
-            allowed, reason.label(), limit(), remaining(), retryAfter, rule(), additions.error());
+            allowed,
+            reason.label(),
+            limit(),
+            remaining(),
+            retryAfter,
+            rule(),
+            additions.error(),
+            additions.errorMessage());
   }
 
   private static @Nullable Status leastRemaining(List<Status> statuses) {

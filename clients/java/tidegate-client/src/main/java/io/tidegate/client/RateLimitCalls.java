@@ -100,6 +100,24 @@ final class RateLimitCalls {
     return status;
   }
 
+  /** The description of a status and the messages of its causes, in one line. */
+  static String message(Status status) {
+    StringBuilder message = new StringBuilder();
+    append(message, status.getDescription());
+    for (Throwable cause = status.getCause(); cause != null; cause = cause.getCause()) {
+      append(message, cause.getMessage());
+    }
+    return message.toString();
+  }
+
+  /** Appends the first line of a text, unless it is there already. Others list Netty's handlers. */
+  private static void append(StringBuilder message, @Nullable String text) {
+    String line = text == null ? "" : text.lines().findFirst().orElse("");
+    if (message.indexOf(line) < 0) {
+      message.append(message.isEmpty() ? "" : ": ").append(line);
+    }
+  }
+
   private static final class Answer
       implements ClientResponseObserver<RateLimitRequest, RateLimitResponse> {
     private final CompletableFuture<RateLimitResponse> future = new CompletableFuture<>();

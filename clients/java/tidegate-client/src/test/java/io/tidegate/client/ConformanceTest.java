@@ -123,7 +123,7 @@ class ConformanceTest {
             Reason.valueOf(given.get("reason").asText().toUpperCase(Locale.ROOT)),
             statuses,
             new Decision.Additions(
-                List.of(), headers(given.get("response_headers")), new byte[0], null));
+                List.of(), headers(given.get("response_headers")), new byte[0], null, null));
     JsonNode fields = one.get("fields");
     assertEquals(number(fields.get("limit")), boxed(decision.limit()));
     assertEquals(number(fields.get("remaining")), boxed(decision.remaining()));
@@ -213,6 +213,8 @@ class ConformanceTest {
         JsonNode outcome = isUnread ? expected.get("if_goaway_unread") : expected;
         assertEquals(outcome.get("allowed").asBoolean(), decision.allowed(), where);
         assertEquals(outcome.get("reason").asText(), decision.reason().label(), where);
+        String message = decision.errorMessage().orElse("").toLowerCase(Locale.ROOT);
+        assertTrue(message.contains(outcome.path("message").asText("")), where);
         List<String> errors = elements(outcome.get("errors")).map(JsonNode::asText).toList();
         if (errors.isEmpty()) {
           assertTrue(decision.error().isEmpty(), where);

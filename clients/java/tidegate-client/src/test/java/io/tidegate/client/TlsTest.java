@@ -92,12 +92,14 @@ class TlsTest {
     Decision verified = decide(address, tls(authority, own));
     assertEquals(Reason.DECIDED, verified.reason(), verified.toString());
     assertEquals(99, verified.remaining().orElseThrow());
+    Decision untrusted = decide(address, tls(other, own));
+    assertEquals(Reason.FAILED_OPEN, untrusted.reason());
+    assertTrue(
+        untrusted.errorMessage().orElse("").contains("unable to find valid certification path"),
+        untrusted.toString());
     for (ChannelCredentials refused :
         List.of(
-            tls(other, own),
-            tls(authority, stranger),
-            tls(authority, null),
-            InsecureChannelCredentials.create())) {
+            tls(authority, stranger), tls(authority, null), InsecureChannelCredentials.create())) {
       Decision decision = decide(address, refused);
       assertEquals(Reason.FAILED_OPEN, decision.reason());
       // Netty reports a TLS alert that it reads without TLS as INTERNAL.
