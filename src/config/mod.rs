@@ -154,6 +154,11 @@ impl Config {
         Arc::clone(&self.in_force.lock())
     }
 
+    /// How declarations are read.
+    pub fn options(&self) -> &LoadOptions {
+        &self.options
+    }
+
     /// The limiter that has these rules.
     pub fn limiter(&self) -> &Arc<Limiter> {
         &self.limiter

@@ -1,6 +1,7 @@
-//! What is read from decisions as they are made: the stream for watchers, and the keys with most hits.
+//! What is read from decisions as they are made: the stream for watchers, the keys with most hits, and the record of
+//! recent decisions.
 
-use super::{tail::Tail, top_keys::TopKeys};
+use super::{tail::Tail, top_keys::TopKeys, what_if::Recorder};
 use crate::service::{DecisionReader, Event};
 
 /// The observer of decisions.
@@ -10,6 +11,8 @@ pub struct Live {
     pub tail: Tail,
     /// The keys with most hits.
     pub top_keys: TopKeys,
+    /// The record of recent decisions.
+    pub recorder: Recorder,
 }
 
 impl DecisionReader for Live {
@@ -17,5 +20,6 @@ impl DecisionReader for Live {
     fn read(&self, event: &Event<'_, '_, '_>) {
         self.tail.read(event);
         self.top_keys.read(event);
+        self.recorder.read(event);
     }
 }

@@ -12,6 +12,7 @@ mod redaction;
 mod tail;
 mod task;
 mod top_keys;
+mod what_if;
 
 pub use access::{Access, Caller, Denied, Reach, Role};
 pub use audit::{
@@ -24,6 +25,7 @@ pub use redaction::{ShownEntry, Values};
 pub use tail::{Tail, TailDecision, TailDescriptor, TailFilter, TailStream, ValueFilter};
 pub use task::ControlTask;
 pub use top_keys::{Estimate, KeyEntry, KeyOutcome, Report, SketchKey, TopKeys, Window};
+pub use what_if::{RECORDED_BYTES_MAX, Recorder, RecorderStatus, WhatIf, WhatIfError, WhatIfReport};
 
 use crate::{
     clock::Clock,
@@ -71,6 +73,7 @@ pub struct Control {
     task: OnceLock<Thread>,
     /// The rules that the audit log states: their generation, and the number of failed reloads.
     audited_rules: Mutex<(u64, u64)>,
+    what_if: what_if::Slot,
 }
 
 impl Control {
@@ -97,6 +100,7 @@ impl Control {
             is_restored: AtomicBool::new(false),
             task: OnceLock::new(),
             audited_rules: Mutex::default(),
+            what_if: what_if::Slot::default(),
         };
         control.audit_event("Started", "OK", String::new());
         Ok(control)
@@ -156,8 +160,12 @@ impl Control {
     pub fn watch(&self, filter: TailFilter) -> Option<TailStream> {
         let stream = self.live.tail.watch(filter);
         // The thread sleeps longer while nobody watches.
-        self.task.get().inspect(|task| task.unpark());
+        self.wake_task();
         stream
+    }
+
+    fn wake_task(&self) {
+        self.task.get().inspect(|task| task.unpark());
     }
 
     /// Passes queued decisions to watchers.
@@ -165,6 +173,7 @@ impl Control {
         if let (true, Some(limiter)) = (self.live.tail.is_watched(), self.limiter()) {
             self.live.tail.pass_on(taken, &limiter.rules(), &self.values);
         }
+        self.live.recorder.collect(taken, self.now());
     }
 
     /// The work of each second: collects the keys with most hits, drops what has expired, and states reloads in the audit log.

@@ -13,7 +13,7 @@ use std::{
 
 /// Time between two rounds.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// The same while anyone watches decisions.
+/// The same while decisions are streamed or recorded.
 const WATCHED_INTERVAL: Duration = Duration::from_millis(50);
 /// Added to the nice value of the thread: where cores are scarce, decisions have them first.
 const NICE: i32 = 10;
@@ -35,7 +35,8 @@ impl ControlTask {
             let control = of_thread;
             let (mut taken, mut collected) = (Vec::new(), control.now());
             while !stopped.load(Ordering::Relaxed) {
-                let is_watched = control.live().tail.is_watched();
+                let live = control.live();
+                let is_watched = live.tail.is_watched() || live.recorder.is_on();
                 thread::park_timeout(if is_watched { WATCHED_INTERVAL } else { INTERVAL });
                 control.pass_on(&mut taken);
                 if control.now().since(collected) >= INTERVAL {

@@ -44,4 +44,5 @@ mod threads;
 mod tidy;
 mod tls;
 mod vectors;
+mod what_if;
 mod xds;

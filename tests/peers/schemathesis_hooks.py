@@ -6,6 +6,7 @@ second. At the end, the statuses of each operation are printed.
 """
 
 import atexit
+import base64
 import itertools
 import json
 import os
@@ -14,12 +15,16 @@ import schemathesis
 
 KNOWN = {"cidr": "192.0.2.0/24", "domain": "shop", "id": "known", "key": "user", "pageToken": "", "rule": "user", "unit": "hour"}
 ENTRIES = [{"key": "user", "value": "ada"}]
+LOG = b"""{"v":1,"time":"2026-03-01T12:00:00Z","domain":"shop","code":"OK","descriptors":[
+{"entries":[{"key":"user","value":"ada"}],"hits":1,"code":"OK","limit":null,"remaining":0,"reset_ns":null}]}"""
 VALID = {
     "block": {"domain": "shop", "key": "user", "value": "eve"},
     "descriptors": [{"entries": ENTRIES}],
     "domain": "shop",
     "id": "known",
+    "log": base64.b64encode(LOG.replace(b"\n", b"")).decode(),
     "override": {"domain": "shop", "entries": ENTRIES, "limit": {"requests": 5, "unit": "hour"}},
+    "rules": "{ domain: shop, descriptors: [{ key: user, rate_limit: { unit: day, requests_per_unit: 5 } }] }",
 }
 TOKENS = itertools.cycle(os.environ["TIDEGATE_TOKENS"].split())
 STATUSES = {}

@@ -15,6 +15,7 @@ mod openapi;
 mod overlays;
 mod rules;
 mod status;
+mod what_if;
 
 pub use caller::ControlApi;
 pub(in crate::api) use error::Error;
@@ -46,6 +47,8 @@ macro_rules! for_each_method {
             SetBlock set_block SetBlockRequest SetBlockResponse Operate;
             DeleteBlock delete_block DeleteBlockRequest DeleteBlockResponse Operate;
             ListAudit list_audit ListAuditRequest ListAuditResponse Read;
+            RecordDecisions record_decisions RecordDecisionsRequest RecordDecisionsResponse Read;
+            WhatIf what_if WhatIfRequest WhatIfResponse Read;
         }
     };
 }

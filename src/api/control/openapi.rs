@@ -162,6 +162,7 @@ fn field_schema(field: &FieldDescriptor, schemas: &mut Schemas) -> Value {
             json!({ "type": "string", "enum": codes().map(name).collect::<Vec<_>>() })
         }
         Kind::String => json!({ "type": "string" }),
+        Kind::Bytes => json!({ "type": "string", "contentEncoding": "base64" }),
         Kind::Bool => json!({ "type": "boolean" }),
         Kind::Double => json!({ "type": "number" }),
         Kind::Uint32 => json!({ "type": "integer", "minimum": 0, "maximum": u32::MAX }),

@@ -2,13 +2,12 @@
 
 use crate::{
     cli::Failure,
-    replay::{Columns, Event, Line, LineError, Mapping, parse_line},
+    replay::{Columns, Event, Line, LineCounts, LineError, Mapping, parse_line},
 };
 use flate2::bufread::MultiGzDecoder;
 use indicatif::ProgressBar;
 use std::{
     cell::RefCell,
-    fmt,
     fs::File,
     io::{self, BufRead, BufReader, Read},
     path::Path,
@@ -18,37 +17,10 @@ use std::{
 /// Bytes of a line. The largest request that a server accepts by default makes a much shorter one.
 const LINE_BYTES_MAX: usize = 4 << 20;
 
-/// Bad lines of which the place and the reason are kept.
-const BAD_LINES_SHOWN: usize = 5;
-
 /// The first two bytes of a file that gzip made.
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 const BUFFER_BYTES: usize = 256 << 10;
-
-/// Lines of all logs that are no decisions.
-#[derive(Default)]
-pub(super) struct LineCounts {
-    /// Lines that cannot be read.
-    pub(super) bad: u64,
-    /// The first of them: `file:line: reason`.
-    pub(super) first_bad: Vec<String>,
-    /// Decisions without a value that the rules of the server omit.
-    pub(super) omitted: u64,
-    /// Decisions that the log states to be missing.
-    pub(super) dropped: u64,
-    /// Requests of access logs to which no descriptor applies.
-    pub(super) without_descriptors: u64,
-}
-
-impl LineCounts {
-    fn add_bad(&mut self, name: &str, line: u64, reason: impl fmt::Display) {
-        self.bad += 1;
-        if self.first_bad.len() < BAD_LINES_SHOWN {
-            self.first_bad.push(format!("{name}:{line}: {reason}"));
-        }
-    }
-}
 
 /// Whether the argument means standard input.
 pub(super) fn is_standard(path: &Path) -> bool {

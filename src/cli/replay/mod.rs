@@ -6,13 +6,13 @@ mod report;
 
 use super::{Failure, progress, rule_files::ReadAs};
 use crate::{
-    replay::{self, Demand, Mapping, ShareOf},
+    replay::{self, Demand, LineCounts, Mapping, ShareOf},
     rules::RuleSet,
     server, store,
 };
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
-use input::{Format, LineCounts, LogFile};
+use input::{Format, LogFile};
 use std::{cell::RefCell, num::NonZeroUsize, path::PathBuf, process::ExitCode, rc::Rc};
 
 /// Events between two updates of the progress bar's text.
@@ -178,7 +178,7 @@ impl Replay {
             return Err(Failure("the logs have no decision that can be replayed".into()));
         }
         if let Some(path) = &self.html {
-            let page = html::page(&result, &suggestions, &report::notes(&result, &counts, no_room));
+            let page = html::page(&result, &suggestions, &result.notes(&counts, no_room));
             std::fs::write(path, page).map_err(|error| Failure(format!("{}: {error}", path.display())))?;
         }
         report::print(&result, &suggestions, &counts, no_room, self.json);

@@ -1,10 +1,9 @@
 //! The report of a replay, as tables or as one JSON object.
 
-use super::input::LineCounts;
 use crate::{
     cli::table,
     limit::Timestamp,
-    replay::{DeniedAt, Key, Keys, Report, RuleRow, Share, ShareOf, Side, Suggestion},
+    replay::{DeniedAt, Key, Keys, LineCounts, Report, RuleRow, Share, ShareOf, Side, Suggestion},
 };
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -35,7 +34,7 @@ pub(super) fn print(
     print_keys("Newly denied", report.newly_denied, &report.keys_newly_denied);
     print_keys("Newly admitted", report.newly_admitted, &report.keys_newly_admitted);
     print_suggestions(suggestions);
-    for note in notes(report, counts, no_room) {
+    for note in report.notes(counts, no_room) {
         table::print_line(format_args!("note: {note}"));
     }
 }
@@ -154,45 +153,6 @@ pub(super) fn denied_text(suggestion: &Suggestion, at: DeniedAt) -> String {
         ShareOf::Keys => format!("{} of {} keys", at.keys, suggestion.keys),
         ShareOf::Hits => format!("{} of {} hits", at.hits, suggestion.hits),
     }
-}
-
-/// Facts that limit the meaning of the report.
-pub(super) fn notes(report: &Report, counts: &LineCounts, no_room: usize) -> Vec<String> {
-    let samples = report.samples;
-    let all = [
-        (counts.bad > 0, format!("{} lines could not be read", counts.bad)),
-        (counts.dropped > 0, format!("the server dropped {} decisions, which are not in the log", counts.dropped)),
-        (counts.omitted > 0, format!("{} decisions lack an omitted value and were not replayed", counts.omitted)),
-        (
-            counts.without_descriptors > 0,
-            format!("no descriptor applies to {} requests, which were not replayed", counts.without_descriptors),
-        ),
-        (
-            report.with_hashes > 0,
-            format!(
-                "{} requests have hashes of values, which match no rule for a particular value",
-                report.with_hashes
-            ),
-        ),
-        (
-            report.out_of_order > 0,
-            format!("{} requests are older than one before them, and were decided at its time", report.out_of_order),
-        ),
-        (
-            samples.least < 1.0,
-            format!(
-                "the log is a sample (shares from {} to {}): counters of several clients have fewer hits than they had",
-                samples.least, samples.greatest
-            ),
-        ),
-        (
-            samples.least != samples.greatest,
-            "denials and admissions have different shares: some clients have denials only, so admissions are too many"
-                .into(),
-        ),
-        (no_room > 0, format!("{no_room} counters had no room; raise --max-counters")),
-    ];
-    all.into_iter().filter(|(applies, _)| *applies).map(|(_, note)| note).collect()
 }
 
 /// `12 (3.4%)`.

@@ -1,0 +1,262 @@
+//! What proposed rules would have decided: a replay of recorded decisions, or of a decision log that a caller sent.
+//!
+//! What always holds: it runs on a thread of low priority, one at a time, within bounds on time and memory; the rules and the
+//! counters of the server are not touched.
+
+mod recorder;
+#[cfg(test)]
+mod tests;
+
+pub use recorder::{BYTES_MAX as RECORDED_BYTES_MAX, Recorder, RecorderStatus};
+
+use super::Control;
+use crate::{
+    limit::Timestamp,
+    priority::lower_priority,
+    replay::{Event, Line, LineCounts, Replay, Report, in_order_of_time, parse_line},
+    rules::{LoadOptions, RuleErrors, RuleSet, Source, SourceId},
+};
+use flate2::bufread::MultiGzDecoder;
+use recorder::Recorded;
+use std::{
+    convert::Infallible,
+    io::{self, Read},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+use tokio::sync::{Semaphore, oneshot};
+
+/// The time that a replay may take. A longer one is of the first requests.
+const TIME_MAX: Duration = Duration::from_secs(10);
+/// Requests between two looks at the time.
+const REQUESTS_PER_LOOK: u64 = 1_024;
+/// Bytes of a log that a caller sent, once it is decompressed.
+const LOG_BYTES_MAX: usize = 32 << 20;
+/// Counters under each set of rules: more than the requests of such a log need, unless each has several.
+const COUNTERS_MAX: usize = 1 << 18;
+/// The first two bytes of a file that gzip made.
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+/// The name of proposed rules in errors.
+const PROPOSED: &str = "proposed";
+
+/// What is to be decided.
+#[derive(Clone, PartialEq, Debug)]
+pub struct WhatIf {
+    /// The text of a rule file, or of several, separated by lines `---`.
+    pub rules: String,
+    /// A decision log, plain or compressed by gzip; none: what is recorded.
+    pub log: Option<Vec<u8>>,
+    /// Only recorded decisions of this time before now.
+    pub last: Option<Duration>,
+    /// Compare with the recorded decisions, instead of those by the rules in force.
+    pub against_recorded: bool,
+}
+
+/// The result.
+#[derive(Clone, PartialEq, Debug)]
+pub struct WhatIfReport {
+    /// The figures.
+    pub report: Report,
+    /// Facts that limit their meaning.
+    pub notes: Vec<String>,
+}
+
+/// Reason why nothing was decided.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message is its own documentation")]
+pub enum WhatIfError {
+    #[error("the rules are not known yet")]
+    Starting,
+    #[error("another comparison is running; send it again when that has ended")]
+    Running,
+    #[error("the proposed rules have no document")]
+    NoRules,
+    #[error("{0}")]
+    Rules(RuleErrors),
+    #[error("the rules in force cannot be read again: {0}")]
+    InForce(RuleErrors),
+    #[error("cannot be decompressed: {0}")]
+    Compression(io::Error),
+    #[error("has more than {LOG_BYTES_MAX} bytes once decompressed; send a part of it")]
+    LogBytes,
+    #[error("no decision on a domain of the proposed rules is recorded, or in the log")]
+    NoDecisions,
+    #[error("the thread cannot be started: {0}")]
+    Thread(io::Error),
+    #[error("the comparison failed")]
+    Failed,
+}
+
+/// Where requests are read from.
+enum Requests {
+    Recorded(Recorded, Timestamp),
+    Log(Vec<u8>),
+}
+
+/// A comparison that can be run on a thread of its own.
+struct Run {
+    control: Arc<Control>,
+    proposed: Vec<Source>,
+    in_force: Option<Vec<Source>>,
+    options: LoadOptions,
+    requests: Requests,
+    /// Decisions that the record lacks.
+    dropped: u64,
+}
+
+/// One comparison at a time.
+pub(super) struct Slot(Arc<Semaphore>);
+
+impl Default for Slot {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(1)))
+    }
+}
+
+impl Control {
+    /// Records decisions for a while from now on.
+    pub fn record_decisions(&self) -> RecorderStatus {
+        let status = self.live().recorder.keep_on(self.now());
+        // The thread sleeps longer while nothing is recorded.
+        self.wake_task();
+        status
+    }
+
+    /// Compares proposed rules with those in force, or with what was recorded.
+    pub async fn what_if(self: &Arc<Self>, what_if: WhatIf) -> Result<WhatIfReport, WhatIfError> {
+        let permit = Arc::clone(&self.what_if.0).try_acquire_owned().map_err(|_| WhatIfError::Running)?;
+        let run = Run::new(self, what_if)?;
+        let (report, receiver) = oneshot::channel();
+        let compare = move || {
+            lower_priority();
+            let result = run.compare(|| report.is_closed());
+            drop(permit);
+            // The caller may be gone.
+            let _ = report.send(result);
+        };
+        thread::Builder::new().name("what-if".into()).spawn(compare).map_err(WhatIfError::Thread)?;
+        receiver.await.unwrap_or(Err(WhatIfError::Failed))
+    }
+}
+
+impl Run {
+    fn new(control: &Arc<Control>, what_if: WhatIf) -> Result<Self, WhatIfError> {
+        let config = control.config().ok_or(WhatIfError::Starting)?;
+        let in_force = config.sources();
+        let mut proposed = documents(&what_if.rules);
+        if proposed.is_empty() {
+            return Err(WhatIfError::NoRules);
+        }
+        // Overrides and blocks in force apply on both sides.
+        proposed.extend(in_force.iter().filter(|source| matches!(source.id, SourceId::Override(_))).cloned());
+        let (requests, dropped) = match what_if.log {
+            Some(log) => (Requests::Log(log), 0),
+            None => {
+                let (recorded, status) = control.live().recorder.recorded();
+                let from = |last: Duration| Timestamp::EPOCH.saturating_add(control.now().since(Timestamp::EPOCH).saturating_sub(last));
+                (Requests::Recorded(recorded, what_if.last.map_or(Timestamp::EPOCH, from)), status.dropped)
+            }
+        };
+        Ok(Self {
+            control: Arc::clone(control),
+            proposed,
+            in_force: (!what_if.against_recorded).then(|| in_force.to_vec()),
+            // All counters are those of the replay.
+            options: LoadOptions { shared_counters: false, ..*config.options() },
+            requests,
+            dropped,
+        })
+    }
+
+    /// Decides the requests; stops early if `is_cancelled`.
+    fn compare(self, is_cancelled: impl Fn() -> bool) -> Result<WhatIfReport, WhatIfError> {
+        let proposed = RuleSet::parse(&self.proposed, &self.options).map_err(WhatIfError::Rules)?;
+        let current = self.in_force.map(|sources| RuleSet::parse(&sources, &self.options));
+        let current = current.transpose().map_err(WhatIfError::InForce)?;
+        let mut counts = LineCounts { dropped: self.dropped, ..LineCounts::default() };
+        let log;
+        let events: Box<dyn Iterator<Item = Event>> = match &self.requests {
+            Requests::Recorded(recorded, from) => Box::new(recorded.events(*from)),
+            Requests::Log(bytes) => {
+                log = decompressed(bytes)?;
+                Box::new(log_events(&log, &mut counts))
+            }
+        };
+        let (mut others, mut is_partial) = (0_u64, false);
+        let domains = proposed.clone();
+        let declared = events.filter(|event| {
+            let is_declared = domains.domain(&event.domain).is_some();
+            others += u64::from(!is_declared);
+            is_declared
+        });
+        let mut replay = Replay::new(proposed, current, COUNTERS_MAX);
+        let end = self.control.now().saturating_add(TIME_MAX);
+        for event in in_order_of_time(vec![declared.map(Ok::<_, Infallible>)]) {
+            let Ok(event) = event;
+            replay.decide(&event);
+            if replay.decided().is_multiple_of(REQUESTS_PER_LOOK) && (self.control.now() > end || is_cancelled()) {
+                is_partial = true;
+                break;
+            }
+        }
+        let no_room = replay.no_room();
+        let (report, _) = replay.into_report();
+        if report.requests == 0 {
+            return Err(WhatIfError::NoDecisions);
+        }
+        let mut notes = report.notes(&counts, no_room);
+        notes.extend(counts.first_bad);
+        if others > 0 {
+            notes.push(format!("{others} requests to domains that the proposed rules do not have were left out"));
+        }
+        if is_partial {
+            notes.push(format!("the time limit of {TIME_MAX:?} was reached: later requests were left out"));
+        }
+        Ok(WhatIfReport { report, notes })
+    }
+}
+
+/// The documents of a YAML stream. Each has as many empty lines before it as lines precede it, so that errors have the place in the
+/// whole text.
+fn documents(text: &str) -> Vec<Source> {
+    let mut documents = vec![String::new()];
+    for (number, line) in text.lines().enumerate() {
+        if line.trim_end() == "---" {
+            documents.push("\n".repeat(number + 1));
+        } else if let Some(document) = documents.last_mut() {
+            document.push_str(line);
+            document.push('\n');
+        }
+    }
+    let has_content = |text: &String| {
+        text.lines().any(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#'))
+    };
+    documents.into_iter().filter(has_content).map(|text| Source::file(PROPOSED, text)).collect()
+}
+
+fn decompressed(log: &[u8]) -> Result<Vec<u8>, WhatIfError> {
+    if !log.starts_with(&GZIP_MAGIC) {
+        return Ok(log.to_vec());
+    }
+    let mut text = Vec::new();
+    let mut bounded = MultiGzDecoder::new(log).take(LOG_BYTES_MAX as u64 + 1);
+    bounded.read_to_end(&mut text).map_err(WhatIfError::Compression)?;
+    if text.len() > LOG_BYTES_MAX { Err(WhatIfError::LogBytes) } else { Ok(text) }
+}
+
+/// The decisions of a log; counts other lines. The last line may be a part of one.
+fn log_events<'l>(log: &'l [u8], counts: &'l mut LineCounts) -> impl Iterator<Item = Event> + 'l {
+    let lines = log.split_inclusive(|byte| *byte == b'\n').zip(1_u64..);
+    lines.filter_map(|(line, number)| {
+        match parse_line(line) {
+            Ok(Line::Decision(event)) => return Some(event),
+            Ok(Line::WithoutDescriptors) => counts.without_descriptors += 1,
+            Ok(Line::Omitted) => counts.omitted += 1,
+            Ok(Line::Dropped(count)) => counts.dropped += count,
+            Err(_) if !line.ends_with(b"\n") || line.trim_ascii().is_empty() => {}
+            Err(error) => counts.add_bad("log", number, error),
+        }
+        None
+    })
+}
