@@ -34,7 +34,7 @@ macro_rules! file {
 }
 
 /// Every file.
-const FILES: [File; 13] = [
+const FILES: [File; 14] = [
     file!("index.html", "text/html; charset=utf-8"),
     file!("console.css", "text/css; charset=utf-8"),
     file!("icon.svg", "image/svg+xml"),
@@ -48,6 +48,7 @@ const FILES: [File; 13] = [
     file!("rules.js", SCRIPT),
     file!("try.js", SCRIPT),
     file!("view.js", SCRIPT),
+    file!("what-if.js", SCRIPT),
 ];
 
 /// Changes with the content of any file: all are of one version.

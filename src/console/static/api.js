@@ -1,11 +1,12 @@
 // Calls of the control API, and what of its JSON needs conversion.
 
 const TOKEN = "tidegate-token";
+const MESSAGES = { 0: "the server does not respond", 413: "the request is longer than --http-max-body-bytes of the server allows" };
 
 /** A response other than 200, or none at all (status 0). */
 export class ApiError extends Error {
   constructor(status, body) {
-    super(body?.message || (status ? `HTTP status ${status}` : "the server does not respond"));
+    super(body?.message || MESSAGES[status] || `HTTP status ${status}`);
     this.status = status;
     this.code = body?.code || "";
     this.fields = body?.fields || [];
@@ -18,12 +19,12 @@ export const token = {
   set: (text) => (text ? sessionStorage.setItem(TOKEN, text) : sessionStorage.removeItem(TOKEN)),
 };
 
-async function send(method, request, signal) {
-  const headers = { "content-type": "application/json" };
+async function request(path, options) {
+  const headers = { ...options.headers };
   if (token.get()) headers.authorization = `Bearer ${token.get()}`;
   let response;
   try {
-    response = await fetch(`control/v1/${method}`, { method: "POST", headers, body: JSON.stringify(request), signal });
+    response = await fetch(path, { ...options, headers });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new ApiError(0);
@@ -32,9 +33,17 @@ async function send(method, request, signal) {
   return response;
 }
 
+const send = (method, message, signal) => request(`control/v1/${method}`,
+  { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(message), signal });
+
+/** The declarations of the rules in force, as one YAML stream. */
+export async function rulesInForce(signal) {
+  return (await request("rules", { headers: { accept: "application/yaml" }, signal })).text();
+}
+
 /** One call; the request and the response are protobuf's JSON. */
-export async function call(method, request = {}, signal) {
-  const response = await send(method, request, signal);
+export async function call(method, message = {}, signal) {
+  const response = await send(method, message, signal);
   try {
     return await response.json();
   } catch (error) {
@@ -44,8 +53,8 @@ export async function call(method, request = {}, signal) {
 }
 
 /** Events of `Tail` until the stream ends; `onEvent` receives each. */
-export async function tail(request, onEvent, signal) {
-  const response = await send("Tail", request, signal);
+export async function tail(filter, onEvent, signal) {
+  const response = await send("Tail", filter, signal);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {

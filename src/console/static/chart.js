@@ -22,7 +22,7 @@ export function ceiling(value) {
   return [1, 2, 5, 10].map((step) => step * power).find((step) => step >= value) || 10 * power;
 }
 
-/** Series are [class, name, values]; the last value is now, `step` seconds after the one before it. */
+/** Series are [class, name, values], with the latest value last. */
 export class Chart {
   constructor(label, points) {
     this.label = label;
@@ -32,7 +32,8 @@ export class Chart {
     this.element = h("div", {}, this.svg, this.legend);
   }
 
-  update(series, span) {
+  /** `from` and `to` name both ends; the legend has the last values, or with `mean` the means. */
+  update(series, { from, to, mean = false }) {
     const width = Math.max(200, this.svg.clientWidth);
     this.svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
     const greatest = ceiling(Math.max(1, ...series.flatMap(([, , values]) => values)));
@@ -50,10 +51,11 @@ export class Chart {
       const base = y(0).toFixed(1);
       parts.push(node("path", { class: kind, d: kind === "shadow" ? `M${line}` : `M${x(0, values.length).toFixed(1)} ${base}L${line}L${width} ${base}` }));
     }
-    parts.push(node("text", { x: LEFT, y: HEIGHT - 4 }, `${span} ago`), node("text", { x: width, y: HEIGHT - 4, "text-anchor": "end" }, "now"));
+    parts.push(node("text", { x: LEFT, y: HEIGHT - 4 }, from), node("text", { x: width, y: HEIGHT - 4, "text-anchor": "end" }, to));
     this.svg.replaceChildren(...parts);
-    const last = series.map(([, name, values]) => `${name} ${compact(values.at(-1) || 0)}/s`);
-    this.svg.setAttribute("aria-label", `${this.label}: ${last.join(", ")}`);
-    this.legend.replaceChildren(...series.map(([kind], at) => h("span", {}, h("i", { class: kind }), last[at])));
+    const figure = (values) => (mean ? values.reduce((sum, value) => sum + value, 0) / Math.max(1, values.length) : values.at(-1) || 0);
+    const figures = series.map(([, name, values]) => `${name} ${compact(figure(values))}/s`);
+    this.svg.setAttribute("aria-label", `${this.label}: ${figures.join(", ")}`);
+    this.legend.replaceChildren(...series.map(([kind], at) => h("span", {}, h("i", { class: kind }), figures[at])));
   }
 }

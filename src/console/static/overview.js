@@ -4,7 +4,7 @@ import { number } from "./api.js";
 import { Chart } from "./chart.js";
 import { bar, bytes, compact, count, counted, dateTime, duration, h, percent, rate, table, visible } from "./view.js";
 
-const SPAN = "5 min";
+const ENDS = { from: "5 min ago", to: "now" };
 
 /** Per second between readings: admitted, denied, shadow. */
 function rates(history, counts) {
@@ -39,7 +39,7 @@ export default {
       const now = (name) => series[name].at(-1) || 0;
       const lines = [["admitted", "admitted", series.admitted], ["denied", "denied", series.denied]];
       if (domain || series.shadow.some((value) => value > 0)) lines.push(["shadow", "over a shadow limit", series.shadow]);
-      chart.update(lines, SPAN);
+      chart.update(lines, ENDS);
       const total = of(status) || {};
       const all = number(total.admitted) + number(total.denied);
       const latency = status.latency;

@@ -114,6 +114,7 @@ export default {
         }),
         rule.limits?.length ? h("div", { class: "row" },
           h("a", { class: "button", href: app.link("keys", of) }, "Top keys"),
+          h("a", { class: "button", href: app.link("what-if", [["domain", rule.domain]]) }, "What if"),
           h("a", { class: "button", href: app.link("live", of) }, "Live"),
           app.mayOperate ? h("button", { class: "danger", onclick: () => reset(rule) }, "Reset counters\u2026") : null)
           : h("p", { class: "faint" }, rule.unlimited ? "Requests of this rule are not limited." : "No limit: this node only leads to others.")));

@@ -132,7 +132,10 @@ export function ask({ title, about, fields = [], verb, danger = false, act }) {
 }
 
 /** The message of an error, with the fields that it is about. */
-export const failure = (error) => [error.message, ...(error.fields || []).map(({ field, message }) => `${field}: ${message}`)].join("; ");
+export function failure(error) {
+  const fields = (error.fields || []).map(({ field, message }) => `${field}: ${message}`);
+  return [error.message, ...fields.filter((text) => !error.message.includes(text))].join("; ");
+}
 
 export const EXPIRIES = [["600s", "10 minutes"], ["3600s", "1 hour"], ["86400s", "1 day"], ["604800s", "1 week"], ["", "never"]];
 

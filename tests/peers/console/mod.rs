@@ -2,6 +2,7 @@
 
 pub mod browser;
 pub mod operations;
+pub mod what_if;
 
 use crate::support::{Server, descriptor, rules_file};
 use browser::Browser;
@@ -62,13 +63,14 @@ descriptors:
 ";
 
 /// Pages with a text that each shows once it has read the server.
-const PAGES: [(&str, &str); 7] = [
+const PAGES: [(&str, &str); 8] = [
     ("overview", "4 rules, 3 limits"),
     ("rules", "4 rules"),
     ("keys", "Overrides"),
     ("keys?domain=shop&e=user%3Dada", "3 used, 0 remaining"),
     ("try?domain=shop&e=user%3Dada", "tidegate call shop user=ada"),
     ("live", "decisions a second"),
+    ("what-if?domain=shop", "Recorded: "),
     ("audit", "Started"),
 ];
 

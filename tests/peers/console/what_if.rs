@@ -1,0 +1,95 @@
+//! The page What-if: proposed rules against recorded decisions and against a log, roles, errors.
+
+use super::{Browser, RULES, Shop, take_picture};
+use serde_json::json;
+
+crate::tests_with! { CHROMIUM:
+    proposed_rules_are_compared_on_recorded_decisions,
+    a_log_is_compared_and_an_error_in_the_rules_has_its_line,
+}
+
+/// Replaces a part of the proposed rules, as a user who edits them.
+async fn edit(browser: &Browser, from: &str, to: &str) {
+    browser
+        .until("return document.querySelector('textarea').value.includes('domain: shop')", "the rules in force")
+        .await;
+    let edit = "const text = document.querySelector('textarea'); text.value = text.value.replace(arguments[0], arguments[1]); \
+                text.dispatchEvent(new Event('input'))";
+    browser.run(edit, &[json!(from), json!(to)]).await;
+}
+
+async fn proposed_rules_are_compared_on_recorded_decisions() {
+    let (shop, browser) = (Shop::start(RULES, &[]), Browser::start().await);
+    shop.open(&browser, "rules?domain=shop&rule=user", &shop.read).await;
+    browser.click_when_shown("What if").await;
+    browser.shows("Recorded: 0 decisions").await;
+    // With the rules in force nothing differs; half the limit denies some of what is admitted now.
+    for user in ["ada", "<script>eve</script>", "bob\u{202e}"] {
+        shop.send("user", user, 5).await;
+    }
+    shop.send("plan", "free", 4).await;
+    browser.shows("Recorded: 19 decisions").await;
+    browser.click("Compare").await;
+    browser.shows("Descriptors by rule").await;
+    browser.shows("0 of 0 keys").await;
+    edit(&browser, "requests_per_unit: 3", "requests_per_unit: 2").await;
+    browser.click("Compare").await;
+    browser.shows("3 of 3 keys").await;
+    browser.shows("Newly denied keys").await;
+    browser.shows("user=<script>eve</script>").await;
+    browser.shows("user=bob\u{27e8}U+202E\u{27e9}").await;
+    take_picture(&browser, "what-if").await;
+    let drawn = "return document.querySelector('.chart path.admitted')?.getAttribute('d').length > 20";
+    browser.until(drawn, "the chart is drawn").await;
+
+    // The address has the choices, and the text survives another page.
+    browser.run("document.querySelector('select[name=against]').value = 'RECORDED'", &[]).await;
+    browser.click("Compare").await;
+    browser.shows("Denied, as recorded").await;
+    assert_eq!(browser.run("return location.hash", &[]).await, json!("#/what-if?against=RECORDED"));
+    browser.click("user=ada").await;
+    browser.shows("3 used, 0 remaining").await;
+    browser.back().await;
+    browser.shows("Compared with").await;
+    let kept = "return document.querySelector('textarea').value.includes('requests_per_unit: 2')";
+    assert_eq!(browser.run(kept, &[]).await, json!(true));
+}
+
+async fn a_log_is_compared_and_an_error_in_the_rules_has_its_line() {
+    let (shop, browser) = (Shop::start(RULES, &[]), Browser::start().await);
+    shop.open(&browser, "what-if?domain=shop", &shop.read).await;
+    let line = |second: usize| {
+        let status = r#""hits":1,"code":"OK","limit":null,"remaining":0,"reset_ns":null"#;
+        let entries = r#"[{"key":"user","value":"eve"}]"#;
+        format!(
+            r#"{{"v":1,"time":"2026-03-01T12:{:02}:{:02}Z","domain":"shop","code":"OK","descriptors":[{{"entries":{entries},{status}}}]}}"#,
+            second / 60,
+            second % 60
+        ) + "\n"
+    };
+    let log: String = (0..600).map(line).collect();
+    // As from a dialog of the browser, once as it is and once compressed.
+    let choose = "const [text, done] = arguments, input = document.querySelectorAll('input[type=file]')[1];
+        const put = (blob) => { const files = new DataTransfer(); files.items.add(new File([blob], 'log')); input.files = files.files;
+          input.dispatchEvent(new Event('change')); done(true); };
+        if (!window.packed) { window.packed = true; put(new Blob([text])); }
+        else new Response(new Blob([text]).stream().pipeThrough(new CompressionStream('gzip'))).blob().then(put);";
+    for _ in 0..2 {
+        edit(&browser, "requests_per_unit: 3", "requests_per_unit: 100").await;
+        browser.run_async(choose, &[json!(log)]).await;
+        browser.click("Compare").await;
+        // 597 of them are beyond the limit in force, 500 beyond the proposed one.
+        browser.shows("Newly admitted keys").await;
+        browser.shows("597").await;
+        browser.shows("500").await;
+        browser.run("document.querySelector('main > div:last-child').replaceChildren()", &[]).await;
+    }
+    edit(&browser, "unit: day, requests_per_unit: 100", "unit: eon, requests_per_unit: 100").await;
+    browser.click("Compare").await;
+    browser.shows("\"eon\"").await;
+    browser.shows("proposed:").await;
+    edit(&browser, "unit: eon", "unit: day").await;
+    browser.click("Use the recorded decisions").await;
+    browser.click("Compare").await;
+    browser.shows("no decision on a domain of the proposed rules is recorded").await;
+}
