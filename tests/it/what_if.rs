@@ -80,12 +80,14 @@ async fn proposed_rules_are_compared_with_those_in_force_on_recorded_decisions()
         let admitted = &keys(&report["keysNewlyAdmitted"])[0];
         assert!(admitted.0.starts_with("hash:") && admitted.1 == "1", "values are redacted: {admitted:?}");
         let points = report["overTime"]["points"].as_array().expect("a series");
-        let of_point = |point: &Value| point["requests"].as_str().map_or(0, |text| text.parse().expect("a number"));
+        let of_point =
+            |point: &Value| point["requests"].as_str().map_or(0, |text| text.parse().expect("a number"));
         assert_eq!(points.iter().map(of_point).sum::<u64>(), 9);
         assert_eq!(report.get("notes"), None, "{report}");
     }
     // The counters and the rules of the server are as before.
-    let peek = json!({ "domain": "shop", "descriptors": [{ "entries": [{ "key": "user", "value": "bob" }] }] });
+    let peek =
+        json!({ "domain": "shop", "descriptors": [{ "entries": [{ "key": "user", "value": "bob" }] }] });
     assert_eq!(shop.call(&shop.read, "Peek", &peek).await.1["statuses"][0]["remaining"], 3);
 }
 
@@ -99,7 +101,11 @@ async fn overrides_in_force_apply_to_both_sides_and_other_domains_are_left_out()
     send(&shop.server, "user", "ada", 5).await;
     recorded(&shop, "5").await;
     let report = shop.call(&shop.read, "WhatIf", &json!({ "rules": PROPOSED })).await.1;
-    assert_eq!((&report["proposed"]["admitted"], &report["newlyDenied"]), (&json!("5"), &Value::Null), "{report}");
+    assert_eq!(
+        (&report["proposed"]["admitted"], &report["newlyDenied"]),
+        (&json!("5"), &Value::Null),
+        "{report}"
+    );
     let other = PROPOSED.replace("shop", "other");
     let (status, error) = shop.call(&shop.read, "WhatIf", &json!({ "rules": other })).await;
     assert_eq!((status, error["code"].as_str()), (400, Some("FAILED_PRECONDITION")), "{error}");
@@ -118,7 +124,8 @@ async fn a_log_in_the_request_is_replayed_and_errors_name_the_field_and_the_line
     let (status, report) = shop.call(&shop.read, "WhatIf", &request).await;
     assert_eq!((status, &report["newlyDenied"]), (200, &json!("3")), "{report}");
     assert_eq!(report["notes"][0], "1 lines could not be read");
-    let broken = "domain: shop\n---\ndomain: other\ndescriptors:\n  - { key: user, rate_limit: { unit: eon } }\n";
+    let broken =
+        "domain: shop\n---\ndomain: other\ndescriptors:\n  - { key: user, rate_limit: { unit: eon } }\n";
     let (status, error) = shop.call(&shop.read, "WhatIf", &json!({ "rules": broken })).await;
     assert_eq!((status, error["fields"][0]["field"].as_str()), (400, Some("rules")), "{error}");
     assert!(error["message"].as_str().is_some_and(|text| text.contains("proposed:5:")), "{error}");

@@ -49,6 +49,7 @@ fn main() -> ExitCode {
         compose::tests,
         console::tests,
         console::operations::tests,
+        console::what_if::tests,
         console::accessibility::tests,
         control_openapi::tests,
         control_plane::tests,

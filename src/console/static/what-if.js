@@ -24,7 +24,7 @@ export default {
   title: "What-if",
   open(main, app, parameters, signal) {
     const rules = h("textarea", {
-      name: "rules", class: "mono text", rows: "18", spellcheck: "false", required: true, "data-search": true,
+      name: "rules", class: "mono text", rows: "12", spellcheck: "false", required: true, "data-search": true,
       oninput: () => sessionStorage.setItem(DRAFT, rules.value),
     });
     const rulesFile = h("input", { type: "file", accept: ".yaml,.yml", onchange: () => open(rulesFile.files[0]) });
@@ -182,7 +182,7 @@ function show(place, app, report, isRecorded) {
     ], report.rules || [], "Descriptors by rule")),
     keys(app, "Newly denied keys", report.keysNewlyDenied), keys(app, "Newly admitted keys", report.keysNewlyAdmitted),
     notes.length ? h("div", { class: "card" }, h("h2", {}, "Notes"), h("ul", {}, notes.map((note) => h("li", {}, visible(note, 400))))) : "");
-  place.scrollIntoView({ block: "nearest" });
+  place.firstChild.scrollIntoView({ block: "nearest" });
 }
 
 const share = (part, all) => `${count(number(part))} (${percent(number(part), number(all))})`;
@@ -201,10 +201,11 @@ function plot({ start, interval, points = [] }, name) {
   const step = seconds(interval) || 1;
   const values = (field) => all.map((point) => number(point[field]) / step);
   const chart = new Chart("Requests a second", Math.max(2, all.length));
-  // Drawn once it has a width.
-  requestAnimationFrame(() => chart.update([["admitted", "requests", values("requests")], ["denied", "denied, proposed", values("deniedProposed")],
-    ["shadow", `denied, ${name}`, values("deniedCurrent")]],
-  { from: dateTime(start), to: dateTime(Date.parse(start) + 1000 * step * points.length), mean: true }));
+  const series = [["admitted", "requests", values("requests")], ["denied", "denied, proposed", values("deniedProposed")],
+    ["shadow", `denied, ${name}`, values("deniedCurrent")]];
+  const ends = { from: dateTime(start), to: dateTime(Date.parse(start) + 1000 * step * points.length), mean: true };
+  // Drawn once it has a width, and again when that changes.
+  new ResizeObserver(() => chart.update(series, ends)).observe(chart.element);
   return chart.element;
 }
 

@@ -154,7 +154,10 @@ impl Run {
             Some(log) => (Requests::Log(log), 0),
             None => {
                 let (recorded, status) = control.live().recorder.recorded();
-                let from = |last: Duration| Timestamp::EPOCH.saturating_add(control.now().since(Timestamp::EPOCH).saturating_sub(last));
+                let from = |last: Duration| {
+                    Timestamp::EPOCH
+                        .saturating_add(control.now().since(Timestamp::EPOCH).saturating_sub(last))
+                };
                 (Requests::Recorded(recorded, what_if.last.map_or(Timestamp::EPOCH, from)), status.dropped)
             }
         };
@@ -195,7 +198,9 @@ impl Run {
         for event in in_order_of_time(vec![declared.map(Ok::<_, Infallible>)]) {
             let Ok(event) = event;
             replay.decide(&event);
-            if replay.decided().is_multiple_of(REQUESTS_PER_LOOK) && (self.control.now() > end || is_cancelled()) {
+            if replay.decided().is_multiple_of(REQUESTS_PER_LOOK)
+                && (self.control.now() > end || is_cancelled())
+            {
                 is_partial = true;
                 break;
             }
@@ -208,7 +213,9 @@ impl Run {
         let mut notes = report.notes(&counts, no_room);
         notes.extend(counts.first_bad);
         if others > 0 {
-            notes.push(format!("{others} requests to domains that the proposed rules do not have were left out"));
+            notes.push(format!(
+                "{others} requests to domains that the proposed rules do not have were left out"
+            ));
         }
         if is_partial {
             notes.push(format!("the time limit of {TIME_MAX:?} was reached: later requests were left out"));

@@ -14,7 +14,8 @@ use crate::{
 use flate2::{Compression, write::GzEncoder};
 use std::{collections::BTreeMap, io::Write as _, sync::Arc, time::Duration};
 
-const RULES: &str = "{ domain: shop, descriptors: [{ key: user, rate_limit: { unit: day, requests_per_unit: 3 } }] }";
+const RULES: &str =
+    "{ domain: shop, descriptors: [{ key: user, rate_limit: { unit: day, requests_per_unit: 3 } }] }";
 
 /// A service whose decisions are observed, and its clock.
 struct Shop {
@@ -25,10 +26,13 @@ struct Shop {
 
 impl Shop {
     fn new() -> Self {
-        let settings = StoreSettings { seed: Seed::from_bytes([7; 16]), counters_max: 1_000, on_full: OnFull::Deny };
+        let settings =
+            StoreSettings { seed: Seed::from_bytes([7; 16]), counters_max: 1_000, on_full: OnFull::Deny };
         let limiter = Arc::new(Limiter::new(rules(), settings, false));
-        let (clock, live) = (Arc::new(ManualClock::new(Timestamp::from_millis(1_000))), Arc::<Live>::default());
-        let service = RateLimitService::new(limiter, Arc::<ManualClock>::clone(&clock), RequestLimits::default());
+        let (clock, live) =
+            (Arc::new(ManualClock::new(Timestamp::from_millis(1_000))), Arc::<Live>::default());
+        let service =
+            RateLimitService::new(limiter, Arc::<ManualClock>::clone(&clock), RequestLimits::default());
         let service = service.with_observer(Arc::clone(&live) as Arc<dyn DecisionReader>);
         Self { service, clock, live }
     }

@@ -133,8 +133,9 @@ impl Browser {
 
     /// Clicks the first button or link with this text, as a user does.
     pub async fn click(&self, text: &str) {
-        let found = "return [...document.querySelectorAll('dialog[open] button, button, a')].find((e) => \
-                     e.innerText.trim() === arguments[0] && e.offsetParent)";
+        // In the middle, where the header does not cover it.
+        let found = "const found = [...document.querySelectorAll('dialog[open] button, button, a')].find((e) => \
+                     e.innerText.trim() === arguments[0] && e.offsetParent); found?.scrollIntoView({ block: 'center' }); return found";
         let element = self.run(found, &[json!(text)]).await;
         let id = element.as_object().and_then(|element| element.values().next()?.as_str());
         let id = id.unwrap_or_else(|| panic!("no {text:?}")).to_owned();

@@ -8,10 +8,34 @@ crate::tests_with! { CHROMIUM:
     a_log_is_compared_and_an_error_in_the_rules_has_its_line,
 }
 
+/// Forty hits a minute.
+const MINUTES: &str = "
+domain: shop
+descriptors:
+  - { key: user, rate_limit: { unit: minute, requests_per_unit: 40, algorithm: fixed_window } }
+";
+
+/// Ten minutes of a log, with one to four users in each, who send one request a second.
+fn log() -> String {
+    let line = |second: usize, user: usize| {
+        let time = format!("2026-03-01T12:{:02}:{:02}Z", second / 60, second % 60);
+        let entries = format!(r#"[{{"key":"user","value":"user-{user}"}}]"#);
+        let descriptor = format!(
+            r#"{{"entries":{entries},"hits":1,"code":"OK","limit":null,"remaining":0,"reset_ns":null}}"#
+        );
+        format!(r#"{{"v":1,"time":"{time}","domain":"shop","code":"OK","descriptors":[{descriptor}]}}"#)
+            + "\n"
+    };
+    (0..600).flat_map(|second| (0..=(second / 60 % 4)).map(move |user| line(second, user))).collect()
+}
+
 /// Replaces a part of the proposed rules, as a user who edits them.
 async fn edit(browser: &Browser, from: &str, to: &str) {
     browser
-        .until("return document.querySelector('textarea').value.includes('domain: shop')", "the rules in force")
+        .until(
+            "return document.querySelector('textarea').value.includes('domain: shop')",
+            "the rules in force",
+        )
         .await;
     let edit = "const text = document.querySelector('textarea'); text.value = text.value.replace(arguments[0], arguments[1]); \
                 text.dispatchEvent(new Event('input'))";
@@ -38,7 +62,6 @@ async fn proposed_rules_are_compared_on_recorded_decisions() {
     browser.shows("Newly denied keys").await;
     browser.shows("user=<script>eve</script>").await;
     browser.shows("user=bob\u{27e8}U+202E\u{27e9}").await;
-    take_picture(&browser, "what-if").await;
     let drawn = "return document.querySelector('.chart path.admitted')?.getAttribute('d').length > 20";
     browser.until(drawn, "the chart is drawn").await;
 
@@ -56,18 +79,9 @@ async fn proposed_rules_are_compared_on_recorded_decisions() {
 }
 
 async fn a_log_is_compared_and_an_error_in_the_rules_has_its_line() {
-    let (shop, browser) = (Shop::start(RULES, &[]), Browser::start().await);
+    let (shop, browser) = (Shop::start(MINUTES, &[]), Browser::start().await);
+    browser.look(1280, "light").await;
     shop.open(&browser, "what-if?domain=shop", &shop.read).await;
-    let line = |second: usize| {
-        let status = r#""hits":1,"code":"OK","limit":null,"remaining":0,"reset_ns":null"#;
-        let entries = r#"[{"key":"user","value":"eve"}]"#;
-        format!(
-            r#"{{"v":1,"time":"2026-03-01T12:{:02}:{:02}Z","domain":"shop","code":"OK","descriptors":[{{"entries":{entries},{status}}}]}}"#,
-            second / 60,
-            second % 60
-        ) + "\n"
-    };
-    let log: String = (0..600).map(line).collect();
     // As from a dialog of the browser, once as it is and once compressed.
     let choose = "const [text, done] = arguments, input = document.querySelectorAll('input[type=file]')[1];
         const put = (blob) => { const files = new DataTransfer(); files.items.add(new File([blob], 'log')); input.files = files.files;
@@ -75,20 +89,22 @@ async fn a_log_is_compared_and_an_error_in_the_rules_has_its_line() {
         if (!window.packed) { window.packed = true; put(new Blob([text])); }
         else new Response(new Blob([text]).stream().pipeThrough(new CompressionStream('gzip'))).blob().then(put);";
     for _ in 0..2 {
-        edit(&browser, "requests_per_unit: 3", "requests_per_unit: 100").await;
-        browser.run_async(choose, &[json!(log)]).await;
+        edit(&browser, "requests_per_unit: 40", "requests_per_unit: 50").await;
+        browser.run_async(choose, &[json!(log())]).await;
         browser.click("Compare").await;
-        // 597 of them are beyond the limit in force, 500 beyond the proposed one.
+        // Of 23 users and minutes, each has 20 denials in force, and 10 under the proposed rules.
         browser.shows("Newly admitted keys").await;
-        browser.shows("597").await;
-        browser.shows("500").await;
+        browser.shows("460 (33.3 %)").await;
+        browser.shows("230 (16.7 %)").await;
+        browser.shows("230 of 4 keys").await;
+        take_picture(&browser, "what-if").await;
         browser.run("document.querySelector('main > div:last-child').replaceChildren()", &[]).await;
     }
-    edit(&browser, "unit: day, requests_per_unit: 100", "unit: eon, requests_per_unit: 100").await;
+    edit(&browser, "unit: minute", "unit: eon").await;
     browser.click("Compare").await;
     browser.shows("\"eon\"").await;
     browser.shows("proposed:").await;
-    edit(&browser, "unit: eon", "unit: day").await;
+    edit(&browser, "unit: eon", "unit: minute").await;
     browser.click("Use the recorded decisions").await;
     browser.click("Compare").await;
     browser.shows("no decision on a domain of the proposed rules is recorded").await;
