@@ -92,6 +92,8 @@ fn notes(rule: &Rule) -> String {
         (rule.shadow, "shadow"),
         (rule.info.quota, "quota"),
         (always, "charge: always"),
+        (rule.is_local(), "counters: local"),
+        (rule.is_never_leased, "lease: off"),
         (!rule.replaces.is_empty(), &replaces),
         (rule.info.on_deny.is_some(), &on_deny),
     ];

@@ -150,6 +150,12 @@ fn notes(applied: &Applied<'_>) -> Vec<String> {
             "quota_mode: denies only if every quota descriptor of the request is over its limit".to_owned(),
         );
     }
+    if rule.is_local() {
+        notes.push("counters: local: each server counts for itself".to_owned());
+    }
+    if rule.is_never_leased {
+        notes.push("lease: off: the shared store makes every decision".to_owned());
+    }
     if !rule.replaces.is_empty() {
         notes.push(format!("replaces: {}", rule.replaces.join(", ")));
     }
@@ -192,6 +198,8 @@ fn descriptor_to_json(descriptor: &DescriptorText, applied: &Applied<'_>) -> Val
         "unlimited": rule.is_some_and(|rule| rule.unlimited),
         "shadow_mode": applied.is_shadow(),
         "quota_mode": applied.is_quota(),
+        "counters": rule.map(|rule| rule.counters_text()),
+        "lease": rule.map(|rule| rule.lease_text()),
         "replaces": rule.map(|rule| &rule.replaces[..]).unwrap_or_default(),
         "on_deny": rule.and_then(on_deny_text),
     })

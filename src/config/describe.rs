@@ -24,6 +24,8 @@ fn rule_to_json(rules: &RuleSet, rule: &Rule) -> Value {
         "unlimited": rule.unlimited,
         "shadow_mode": rule.shadow,
         "quota_mode": rule.info.quota,
+        "counters": rule.counters_text(),
+        "lease": rule.lease_text(),
         "replaces": rule.replaces,
         "on_deny": rule.info.on_deny.as_ref().map(|on_deny| on_deny.to_string()),
         "declared_at": rule.origin.to_string(),

@@ -30,7 +30,8 @@ impl Pinned<'_> {
         let InForce { rules, queued_before, .. }: &InForce = &self.in_force;
         let Some(domain) = rules.domain(request.domain()) else { return Class::NoRules };
         let descriptors = request.descriptors();
-        if domain.is_shared() {
+        // Rules with local counters take the fast path: requests with others are not decided here, unless there is no store.
+        if domain.is_shared() && !domain.has_local_rules() {
             Class::Remote(domain)
         } else if domain.may_queue() || (*queued_before && descriptors.iter().any(gives_back)) {
             Class::Queued(domain)

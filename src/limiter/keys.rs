@@ -112,7 +112,7 @@ impl Keys {
             Some(start) => (start.fingerprint, start.texts.get() as usize),
             None if limit.is_joined => return self.joined(domain, limit, entries, shared),
             // A limit in the request, which has no rule, or one that is found by joined texts.
-            None => (self.before_entries(domain.name(), domain.is_shared(), limit), 0),
+            None => (self.before_entries(domain.name(), domain.shares(limit), limit), 0),
         };
         for (index, entry) in entries.iter().enumerate().skip(texts / 2) {
             if 2 * index >= texts {
@@ -134,7 +134,7 @@ impl Keys {
         entries: &[Entry<'_>],
         shared: &[(usize, &str)],
     ) -> Key {
-        let seed = if domain.is_shared() { &self.seeds.shared } else { &self.seeds.local };
+        let seed = if domain.shares(limit) { &self.seeds.shared } else { &self.seeds.local };
         let mut fingerprint = Fingerprint::new(seed);
         fingerprint.number(JOINED);
         fingerprint.number(limit.window.nanos().get());

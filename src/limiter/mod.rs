@@ -207,6 +207,11 @@ impl Pinned<'_> {
         self.in_force.rules.may_wait(domain)
     }
 
+    /// Whether a rule of this domain may queue requests.
+    pub fn may_queue(&self, domain: &str) -> bool {
+        self.in_force.rules.queueing_domain(domain).is_some()
+    }
+
     /// The decision for a queued request on its release: admitted, with its counters as they are now. Its hits were
     /// charged on arrival.
     pub fn queued_decision(&self, request: &Request<'_>, ticket: &Ticket, now: Timestamp) -> Decision<'_> {

@@ -1,6 +1,6 @@
 //! The charges of a request: which hits go to which counter, under which limit.
 
-use super::{Compat, keys::Keys};
+use super::{Compat, counters::PlannedCounter, keys::Keys};
 use crate::{
     limit::{CurrentLimit, Descriptor, Hits, Request, Reset, RuleInfo},
     rules::{Charge as ChargePolicy, DomainRules, Rule, RuleLimit},
@@ -33,6 +33,11 @@ impl<'r> Reached<'r> {
             Self::Nothing | Self::Override => None,
         };
         rule.into_iter().flat_map(|rule| &rule.replaces).map(|name| &**name)
+    }
+
+    /// Whether the counters of the rule are local although those of its domain are shared.
+    pub(super) fn is_local(self) -> bool {
+        matches!(self, Self::Rule(rule) if rule.is_local())
     }
 
     /// Whether the rule is in shadow mode: it never denies.
@@ -233,6 +238,12 @@ impl<'r> Plan<'r> {
             self.charges.push(Charge::new(key, ChargeLimit::Rule(limit), hits, index));
         }
         if found.rule.limits.is_empty() { Reached::Nothing } else { Reached::Rule(found.rule) }
+    }
+
+    /// The first charge of a counter.
+    #[inline]
+    pub(super) fn first(&self, counter: &PlannedCounter) -> &Charge<'r> {
+        &self.charges[self.by_key[counter.charges()][0] as usize]
     }
 
     /// Drops the charges of limits that another matched rule replaces by name.

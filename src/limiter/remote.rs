@@ -3,12 +3,16 @@
 //! The store reads the counters of a request, evaluates, and charges all or none, at one moment of its own clock. It returns
 //! that moment and the states that it read; from these the same steps as for local counters yield the same verdict, and the
 //! numbers of the statuses.
+//!
+//! A request may have local counters besides (`counters: local` of a rule). They are evaluated before the store is called, which
+//! charges nothing if they deny, and decided with the store's states when it has responded. If they deny only then, the store has
+//! to take back what it has charged.
 
 use super::{
     InForce, Limiter, Pinned,
-    counters::{Counters, PlannedCounter, counters},
+    counters::{Counters, LockedShards, PlannedCounter, counters},
     decide::{Deciding, decide_plan},
-    plan::{Charge, Fit, INLINE, Plan},
+    plan::{Charge, DescriptorPlan, Fit, INLINE, Plan},
     service_limits,
     status::{Reading, reported_decision},
 };
@@ -31,7 +35,12 @@ pub struct HeldRules<'l> {
 pub struct RemoteRequest<'h> {
     held: &'h HeldRules<'h>,
     plan: Plan<'h>,
+    /// Those in the store.
     counters: SmallVec<[PlannedCounter; INLINE]>,
+    /// Those of this server.
+    local: SmallVec<[PlannedCounter; INLINE]>,
+    /// Whether local counters have denied it before the store was called.
+    is_denied: bool,
     /// The groups of the counters of each descriptor, if counters have groups.
     groups: SmallVec<[u16; INLINE]>,
 }
@@ -100,13 +109,17 @@ impl Limiter {
 }
 
 impl HeldRules<'_> {
-    /// The request as the store is to decide it; none if its domain's counters are local.
+    /// The request as the store is to decide it; none if all of its counters are local.
     pub fn remote(&self, request: &Request<'_>) -> Option<RemoteRequest<'_>> {
         let domain = self.in_force.rules.domain(request.domain()).filter(|domain| domain.is_shared())?;
         let plan = Plan::new(domain, &self.in_force.keys, request);
-        let counters = counters(&plan);
+        let is_local = |counter: &PlannedCounter| plan.first(counter).limit.is_local;
+        let (local, counters): (SmallVec<_>, SmallVec<_>) = counters(&plan).into_iter().partition(is_local);
+        if counters.is_empty() && !local.is_empty() {
+            return None;
+        }
         let groups = if self.limiter.has_groups { self.groups(domain, request) } else { SmallVec::new() };
-        Some(RemoteRequest { held: self, plan, counters, groups })
+        Some(RemoteRequest { held: self, plan, counters, local, is_denied: false, groups })
     }
 
     fn groups(&self, domain: &DomainRules, request: &Request<'_>) -> SmallVec<[u16; INLINE]> {
@@ -124,6 +137,24 @@ impl HeldRules<'_> {
 }
 
 impl<'h> RemoteRequest<'h> {
+    /// Evaluates the local counters. If they deny the request, the store charges nothing.
+    pub fn evaluate_local(&mut self, now: Timestamp) {
+        if self.local.is_empty() {
+            return;
+        }
+        let Limiter { store, compat, global_shadow, .. } = self.held.limiter;
+        let mut shards =
+            LockedShards::lock(store, &mut self.local, &self.plan, &self.held.in_force.rules, now);
+        let mut deciding = Deciding::new(&mut self.plan, &self.local, &mut shards, *compat, now).by_sums();
+        deciding.evaluate();
+        self.is_denied = !global_shadow && deciding.verdict() == Code::OverLimit;
+    }
+
+    /// Whether some of its counters are local.
+    pub fn has_local_counters(&self) -> bool {
+        !self.local.is_empty()
+    }
+
     /// Whether no counter is to be read, so that the decision needs no store.
     pub fn needs_no_store(&self) -> bool {
         self.counters.is_empty()
@@ -135,7 +166,7 @@ impl<'h> RemoteRequest<'h> {
     ) -> impl ExactSizeIterator<Item = (RemoteCounter<'_>, impl ExactSizeIterator<Item = RemoteCharge>)> {
         self.counters.iter().map(move |counter| {
             let of_counter = &self.plan.by_key[counter.charges()];
-            let first = &self.plan.charges[of_counter[0] as usize];
+            let first = self.plan.first(counter);
             let group = self.groups.get(first.descriptor as usize).copied().unwrap_or(0);
             let remote =
                 RemoteCounter { key: counter.key, limit: &first.limit, given: counter.hits.given, group };
@@ -147,24 +178,24 @@ impl<'h> RemoteRequest<'h> {
         })
     }
 
-    /// Number of quotas that must all be over their limits for one of them to deny.
+    /// Number of quotas in the store that must all be over their limits for one of them to deny.
     pub fn quotas(&self) -> usize {
-        let quotas = self
-            .plan
-            .descriptors
-            .iter()
-            .filter(|descriptor| descriptor.reached.is_quota(self.held.limiter.compat));
+        let quotas = self.quota_descriptors().filter(|descriptor| !descriptor.reached.is_local());
         if self.quotas_deny() { quotas.count() } else { 0 }
     }
 
-    /// Whether quotas can deny at all: not if one of them is in shadow mode, which is never over.
+    /// Whether quotas in the store can deny at all: not if one is in shadow mode, which is never over, and not if a local one is not
+    /// over.
     fn quotas_deny(&self) -> bool {
-        let mut quotas = self
-            .plan
-            .descriptors
-            .iter()
-            .filter(|descriptor| descriptor.reached.is_quota(self.held.limiter.compat));
-        !self.held.limiter.global_shadow && !quotas.any(|descriptor| descriptor.reached.is_shadow())
+        let admits = |descriptor: &DescriptorPlan<'_>| {
+            descriptor.reached.is_shadow() || (descriptor.reached.is_local() && !descriptor.is_over)
+        };
+        !self.held.limiter.global_shadow && !self.quota_descriptors().any(admits)
+    }
+
+    fn quota_descriptors(&self) -> impl Iterator<Item = &DescriptorPlan<'h>> {
+        let compat = self.held.limiter.compat;
+        self.plan.descriptors.iter().filter(move |descriptor| descriptor.reached.is_quota(compat))
     }
 
     fn charge(&self, charge: &Charge<'_>, taken_of_counter: u64) -> RemoteCharge {
@@ -189,22 +220,30 @@ impl<'h> RemoteRequest<'h> {
             Hits::Peek => (0, 0),
         };
         let is_always = charge.is_always();
+        let (taken, given) = if self.is_denied && !is_always { (0, 0) } else { (taken, given) };
         RemoteCharge { descriptor: charge.descriptor, denial, is_always, need, used_max, taken, given }
     }
 
     /// The decision of the store, which read these states at `now`, one for each counter. `times` has the times of the
     /// counters instead if several nodes read them. With `with_limits`, the service limits of the request too, as of after the
-    /// decision.
+    /// decision. `local_now` is the time of this server, by which local counters are decided and charged.
     pub fn decide(
-        mut self,
+        &mut self,
         states: SmallVec<[State; INLINE]>,
         now: Timestamp,
         times: &[Timestamp],
         with_limits: bool,
+        local_now: Timestamp,
     ) -> Decision<'h> {
         debug_assert_eq!(states.len(), self.counters.len());
         let keys = self.counters.iter().map(|counter| counter.key);
         let mut fetched = Fetched { states: keys.zip(states).collect(), times: times.into() };
+        if self.has_local_counters() {
+            if times.is_empty() {
+                fetched.times = SmallVec::from_elem(now, self.counters.len());
+            }
+            return self.decide_mixed(fetched, with_limits, local_now);
+        }
         let mut deciding =
             Deciding::new(&mut self.plan, &self.counters, &mut fetched, self.held.limiter.compat, now)
                 .by_sums();
@@ -219,25 +258,56 @@ impl<'h> RemoteRequest<'h> {
         decision
     }
 
+    /// The decision from the states of the store and the local counters, which are charged with it.
+    fn decide_mixed(&mut self, fetched: Fetched, with_limits: bool, now: Timestamp) -> Decision<'h> {
+        let HeldRules { in_force, limiter } = self.held;
+        let mut all: SmallVec<[PlannedCounter; INLINE]> = std::mem::take(&mut self.local);
+        let locals = all.len();
+        let shards = LockedShards::lock(&limiter.store, &mut all, &self.plan, &in_force.rules, now);
+        all.append(&mut self.counters);
+        let mut states = Mixed { local: shards, locals, fetched };
+        let mut deciding = Deciding::new(&mut self.plan, &all, &mut states, limiter.compat, now).by_sums();
+        deciding.evaluate();
+        let (code, has_room) = deciding.conclude(&limiter.store, limiter.global_shadow);
+        deciding.settle(code == Code::Ok, has_room);
+        let mut decision = reported_decision(code, &self.plan);
+        if with_limits && !limiter.global_shadow {
+            let limits = service_limits::of(&self.plan, &all, &states, now);
+            decision.service_limits = Some(Box::new(limits));
+        }
+        self.counters = all.drain(locals..).collect();
+        self.local = all;
+        decision
+    }
+
     /// The decision if the store does not decide.
     pub fn decide_without_store(mut self, how: WithoutStore, now: Timestamp) -> Decision<'h> {
         match how {
-            WithoutStore::Allow => reported_decision(Code::Ok, &self.plan),
+            WithoutStore::Allow => self.decide_by_local_counters(now),
             WithoutStore::Deny => {
                 for charge in &mut self.plan.charges {
-                    if !matches!(charge.hits, Hits::GiveBack(_)) {
+                    if !matches!(charge.hits, Hits::GiveBack(_)) && !charge.limit.is_local {
                         charge.fit = Fit::NoRoom;
                         self.plan.descriptors[charge.descriptor as usize].is_over = true;
                     }
                 }
-                let mut nothing = Fetched { states: SmallVec::new(), times: SmallVec::new() };
-                let code =
-                    Deciding::new(&mut self.plan, &[], &mut nothing, self.held.limiter.compat, now).verdict();
-                let code = if self.held.limiter.global_shadow { Code::Ok } else { code };
-                reported_decision(code, &self.plan)
+                self.decide_by_local_counters(now)
             }
             WithoutStore::Local { servers } => self.decide_locally(servers, now),
         }
+    }
+
+    /// Decides by the local counters, if there are any, and by the charges that do not fit already.
+    fn decide_by_local_counters(mut self, now: Timestamp) -> Decision<'h> {
+        let HeldRules { in_force, limiter } = self.held;
+        let mut shards =
+            LockedShards::lock(&limiter.store, &mut self.local, &self.plan, &in_force.rules, now);
+        let mut deciding =
+            Deciding::new(&mut self.plan, &self.local, &mut shards, limiter.compat, now).by_sums();
+        deciding.evaluate();
+        let (code, has_room) = deciding.conclude(&limiter.store, limiter.global_shadow);
+        deciding.settle(code == Code::Ok, has_room);
+        reported_decision(code, &self.plan)
     }
 
     /// Decides over local counters. An equal share of a limit is enforced by counting each hit as often as there are
@@ -245,8 +315,8 @@ impl<'h> RemoteRequest<'h> {
     /// one hit.
     fn decide_locally(mut self, servers: u32, now: Timestamp) -> Decision<'h> {
         let weight = |charge: &Charge<'_>| {
-            NonZeroU64::new(u64::from(servers).min(admitted(&charge.limit.algorithm)))
-                .unwrap_or(NonZeroU64::MIN)
+            let servers = if charge.limit.is_local { 1 } else { u64::from(servers) };
+            NonZeroU64::new(servers.min(admitted(&charge.limit.algorithm))).unwrap_or(NonZeroU64::MIN)
         };
         for charge in &mut self.plan.charges {
             let weight = weight(charge);
@@ -267,11 +337,25 @@ impl<'h> RemoteRequest<'h> {
 }
 
 impl Pinned<'_> {
-    /// Whether a shared store is to decide requests to this domain.
-    pub fn is_remote(&self, domain: &str) -> bool {
-        self.in_force.rules.may_wait(domain)
-            && self.in_force.rules.domain(domain).is_some_and(|domain| domain.is_shared())
+    /// Whether a shared store is to decide the request: one to a domain with shared counters, but not if all of its rules have local
+    /// ones.
+    pub fn is_remote(&self, request: &Request<'_>) -> bool {
+        let rules = &self.in_force.rules;
+        let domain = rules.domain(request.domain()).filter(|domain| domain.is_shared());
+        domain.is_some_and(|domain| !domain.has_local_rules() || has_shared_counters(domain, request))
     }
+}
+
+/// Whether a descriptor of the request has a limit with shared counters.
+fn has_shared_counters(domain: &DomainRules, request: &Request<'_>) -> bool {
+    request.descriptors().iter().any(|descriptor| {
+        let is_shared = |limit: &RuleLimit| !limit.is_local;
+        match domain.find(&descriptor.entries) {
+            _ if descriptor.limit.is_some() => true,
+            Some(found) => found.rule.limits.iter().any(is_shared),
+            None => false,
+        }
+    })
 }
 
 /// The most hits that an empty counter admits.
@@ -288,8 +372,11 @@ pub(super) struct Fetched {
 
 impl Fetched {
     fn index(&self, counter: &PlannedCounter) -> usize {
-        let found = self.states.binary_search_by_key(&counter.key, |(key, _)| *key);
-        found.expect("the counters of the request are those that were fetched")
+        self.find(counter).expect("the counters of the request are those that were fetched")
+    }
+
+    fn find(&self, counter: &PlannedCounter) -> Option<usize> {
+        self.states.binary_search_by_key(&counter.key, |(key, _)| *key).ok()
     }
 }
 
@@ -321,5 +408,50 @@ impl Counters for Fetched {
 
     fn time(&self, counter: &PlannedCounter, now: Timestamp) -> Timestamp {
         self.times.get(self.index(counter)).copied().unwrap_or(now)
+    }
+}
+
+/// The counters of a request of which some are local: these, locked, are the first of all counters.
+struct Mixed<'s> {
+    local: LockedShards<'s>,
+    locals: usize,
+    fetched: Fetched,
+}
+
+impl Mixed<'_> {
+    fn is_fetched(&self, counter: &PlannedCounter) -> bool {
+        self.fetched.find(counter).is_some()
+    }
+}
+
+impl Counters for Mixed<'_> {
+    /// The store has room for every counter.
+    fn has(&self, counter: &PlannedCounter) -> bool {
+        self.is_fetched(counter) || self.local.has(counter)
+    }
+
+    fn state(&self, counter: &PlannedCounter) -> Cow<'_, State> {
+        if self.is_fetched(counter) { self.fetched.state(counter) } else { self.local.state(counter) }
+    }
+
+    fn change(
+        &mut self,
+        counter: &PlannedCounter,
+        limit: &RuleLimit,
+        now: Timestamp,
+        change: impl FnOnce(State) -> Standing,
+    ) -> Reading {
+        match self.is_fetched(counter) {
+            true => self.fetched.change(counter, limit, now, change),
+            false => self.local.change(counter, limit, now, change),
+        }
+    }
+
+    fn make_room(&mut self, counters: &[PlannedCounter], to_be_created: &[bool], now: Timestamp) -> bool {
+        self.local.make_room(&counters[..self.locals], &to_be_created[..self.locals], now)
+    }
+
+    fn time(&self, counter: &PlannedCounter, now: Timestamp) -> Timestamp {
+        if self.is_fetched(counter) { self.fetched.time(counter, now) } else { now }
     }
 }

@@ -52,6 +52,7 @@ fn is_same(one: &RuleLimit, other: &RuleLimit) -> bool {
         && one.algorithm == other.algorithm
         && one.charge == other.charge
         && one.semantics == other.semantics
+        && one.is_local == other.is_local
         && one.name == other.name
 }
 
@@ -65,6 +66,7 @@ fn applies_alike(one: &Rule, other: &Rule) -> bool {
         && one.detailed_metric == other.detailed_metric
         && one.value_to_metric == other.value_to_metric
         && one.shard_by == other.shard_by
+        && one.is_never_leased == other.is_never_leased
 }
 
 #[cfg(test)]

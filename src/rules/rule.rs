@@ -85,6 +85,8 @@ pub struct RuleLimit {
     /// Whether its counters are named as the reference server names them: by the joined texts of domain and entries, and the
     /// window. Rules and limits in requests share them, and requests are charged one descriptor after another.
     pub is_joined: bool,
+    /// Whether each server counts for itself (`counters: local`), also where the counters of the domain are in a shared store.
+    pub is_local: bool,
     /// None until [`RuleSet::set_key_prefixes`](super::RuleSet::set_key_prefixes), which needs the secret of the keys. None
     /// also where descriptors are found by joined texts.
     pub key_prefix: Option<KeyPrefix>,
@@ -98,11 +100,11 @@ impl RuleLimit {
 
     /// Whether it counts admitted hits only, in a state of two words, denies others at once, and has Tidegate's semantics.
     fn is_plain(&self) -> bool {
-        self.is_leasable() && self.algorithm.keeps_words()
+        self.counts_plainly() && self.algorithm.keeps_words()
     }
 
-    /// See [`Rule::leasable_limit`].
-    fn is_leasable(&self) -> bool {
+    /// Whether it counts admitted hits only, queues none, and has Tidegate's semantics.
+    fn counts_plainly(&self) -> bool {
         self.charge == Charge::Admitted
             && self.semantics == Semantics::Exact
             && self.algorithm.queueing().is_none()
@@ -137,6 +139,8 @@ pub struct Rule {
     pub value_to_metric: bool,
     /// Index of the entry whose value chooses the slot of the counters in a cluster; all entries choose it if none.
     pub shard_by: Option<u32>,
+    /// Whether shared counters of the rule are never leased: the store makes every decision.
+    pub is_never_leased: bool,
 }
 
 impl Rule {
@@ -166,9 +170,26 @@ impl Rule {
     pub fn leasable_limit(&self) -> Option<&RuleLimit> {
         let is_plain = !self.shadow && !self.info.quota && !self.unlimited;
         match &*self.limits {
-            [limit] if is_plain && limit.is_leasable() => Some(limit),
+            [limit] if is_plain && !limit.is_local && !self.is_never_leased && limit.counts_plainly() => {
+                Some(limit)
+            }
             _ => None,
         }
+    }
+
+    /// Whether each server counts for itself, also where the counters of the domain are in a shared store.
+    pub fn is_local(&self) -> bool {
+        self.limits.iter().any(|limit| limit.is_local)
+    }
+
+    /// `counters` as a rule file has it; `default` if it does not.
+    pub fn counters_text(&self) -> &'static str {
+        if self.is_local() { "local" } else { "default" }
+    }
+
+    /// `lease` as a rule file has it.
+    pub fn lease_text(&self) -> &'static str {
+        if self.is_never_leased { "off" } else { "auto" }
     }
 
     /// Whether it may queue requests.

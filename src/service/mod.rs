@@ -187,8 +187,12 @@ impl RateLimitService {
         if !limiter.may_wait(request.domain()) {
             return Some(Course::Inline);
         }
-        let is_remote = self.shared.is_some() && limiter.is_remote(request.domain());
-        Some(if is_remote { Course::Remote } else { Course::Queue })
+        let is_remote = self.shared.is_some() && limiter.is_remote(request);
+        Some(match is_remote {
+            true => Course::Remote,
+            false if limiter.may_queue(request.domain()) => Course::Queue,
+            false => Course::Inline,
+        })
     }
 
     /// Decides the requests of `calls`, which are within the limits and of [`Course::Inline`], in order and at one
@@ -221,7 +225,7 @@ impl RateLimitService {
     ) -> Result<T, NotReady> {
         let limiter = self.limiter.get().ok_or(NotReady)?;
         let received = self.clock.now();
-        if let Some(store) = self.store_of(request.domain()) {
+        if let Some(store) = self.store_of(request) {
             let held = limiter.hold();
             return Ok(self
                 .decide_remotely(store, &held, request, (origin, received), wait_max, respond)

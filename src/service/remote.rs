@@ -30,10 +30,10 @@ impl RateLimitService {
         true
     }
 
-    /// The shared store that decides requests to this domain, if one does.
-    pub(super) fn store_of(&self, domain: &str) -> Option<&SharedStore> {
+    /// The shared store that decides the request, if one does.
+    pub(super) fn store_of(&self, request: &Request<'_>) -> Option<&SharedStore> {
         let store = self.shared.as_ref()?;
-        self.limiter.get().is_some_and(|limiter| limiter.pin().is_remote(domain)).then_some(store)
+        self.limiter.get().is_some_and(|limiter| limiter.pin().is_remote(request)).then_some(store)
     }
 
     /// Decides one request by the store, for a caller that waits up to `wait_max`.
@@ -54,14 +54,15 @@ impl RateLimitService {
             }
             response
         };
-        let Some(plan) = held.remote(request) else {
-            // The rules have changed since, and the domain has local counters now.
+        let Some(mut plan) = held.remote(request) else {
+            // The rules have changed since, or a limit of the request is replaced, and all of its counters are local.
             let rules = self.limiter.get().expect("the service is ready").pin();
             return respond(&rules.decide(request, received));
         };
         if plan.needs_no_store() {
-            return respond(&plan.decide(SmallVec::new(), received, &[], false));
+            return respond(&plan.decide(SmallVec::new(), received, &[], false, received));
         }
+        plan.evaluate_local(received);
         let sent = Holders::now();
         let verdict = store.decide(&plan, received, wait_max).await;
         if let Some(holders) = store.holders() {
@@ -69,8 +70,11 @@ impl RateLimitService {
             given.for_each(|(counter, _)| holders.drop_denial(counter.key));
         }
         match verdict {
-            Ok(verdict) => match verdict.decide(plan, self.needs_service_limits()) {
+            Ok(verdict) => match verdict.decide(&mut plan, self.needs_service_limits(), self.clock.now()) {
                 Ok(decision) => {
+                    if decision.code != verdict.code {
+                        store.take_back(&plan, &verdict, received);
+                    }
                     if let Some(holders) = store.holders().filter(|_| !verdict.has_credits) {
                         keep_denials(holders, held, request, &decision, sent);
                     }

@@ -71,11 +71,29 @@ fn limits_that_a_shared_store_cannot_count_are_refused_with_the_reason() {
     ] {
         let error = load("", limit).unwrap_err();
         assert!(
-            error.contains(reason) && error.contains("write `counters: local` beside `domain`"),
+            error.contains(reason)
+                && error.contains("write `counters: local` beside")
+                && error.contains("`domain`"),
             "{error}"
         );
         assert_eq!(load("counters: local\n", limit), Ok(false));
     }
+}
+
+#[test]
+fn a_rule_with_local_counters_may_count_as_a_shared_store_cannot_but_may_not_queue() {
+    let options = LoadOptions { shared_counters: true, ..LoadOptions::default() };
+    let load = |limit: &str| {
+        let text = format!(
+            "domain: d\ndescriptors:\n  - {{key: k, counters: local, rate_limit: {{unit: day, {limit}}}}}\n"
+        );
+        let rules = RuleSet::parse(&[Source::file("rules.yaml", text)], &options);
+        rules.map(|rules| rules.domain("d").unwrap().has_local_rules()).map_err(|errors| errors.to_string())
+    };
+    assert_eq!(load("requests_per_unit: 20000, algorithm: sliding_log"), Ok(true));
+    let error = load("requests_per_unit: 1, algorithm: leaky_bucket, max_wait: 1s").unwrap_err();
+    assert!(error.starts_with("rules.yaml:3:24: descriptors[0].counters: "), "{error}");
+    assert!(error.contains("write it beside `domain`, or remove `max_wait`"), "{error}");
 }
 
 #[test]

@@ -77,6 +77,7 @@ fn main() -> ExitCode {
         shared_store::faults::tests,
         shared_store::lease_servers::tests,
         shared_store::leases::tests,
+        shared_store::local_rules::tests,
         shared_store::operators::tests,
         shared_store::reference_env::tests,
         shared_store::undo::tests,

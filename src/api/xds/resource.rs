@@ -22,8 +22,8 @@ pub(super) const TYPE_URL: &str = "type.googleapis.com/ratelimit.config.ratelimi
 const EXTENSIONS: &str = "tidegate";
 
 /// Keys of `metadata.tidegate` that belong to the descriptor.
-const DESCRIPTOR_KEYS: [&str; 6] =
-    ["log", "on_deny", "rate_limits", "shard_by", "share_threshold", "value_to_metric"];
+const DESCRIPTOR_KEYS: [&str; 8] =
+    ["counters", "lease", "log", "on_deny", "rate_limits", "shard_by", "share_threshold", "value_to_metric"];
 
 /// The document of a resource, or why it is none.
 pub(super) fn source(resource: &Any) -> Result<Source, String> {

@@ -1,7 +1,7 @@
 //! Descriptors: a key, perhaps a value, what limits them, and the descriptors below.
 
 use super::{
-    Declared, DeclaredKey, DeclaredValue, Home, Walk, home, joined,
+    Declared, DeclaredKey, DeclaredValue, Home, Walk, home, is_local, joined,
     rate_limit::{DeclaredLimit, Replaced},
 };
 use crate::{
@@ -44,7 +44,17 @@ impl Walk<'_, '_> {
         let key = self.key(&mut fields);
         let (value, is_shared) = self.value(&mut fields, &key);
         let path = rule_path(above, &key, &value);
+        let counters = fields.take("counters");
+        let is_local = is_local(counters.as_ref(), &mut self.report);
+        let is_domain_shared = self.is_shared;
+        self.is_shared &= !is_local;
         let rates = self.rates(&mut fields);
+        self.is_shared = is_domain_shared;
+        if let (Some(field), true) = (&counters, is_local && is_domain_shared && rates.queue()) {
+            let message = "a rule that queues requests does not count beside shared ones; write it beside `domain`, \
+                           or remove `max_wait`";
+            field.reject(&mut self.report, message);
+        }
         let is_limited = ["rate_limit", "rate_limits"].iter().any(|name| fields.take(name).is_some());
         let on_deny = self.on_deny(&mut fields, is_limited && !rates.unlimited);
         let shadow = fields.flag("shadow_mode", &mut self.report);
@@ -64,6 +74,7 @@ impl Walk<'_, '_> {
             DeclaredKey::Wildcard(_) => None,
         });
         let shard_by = self.shard_by(&mut fields);
+        let is_never_leased = self.is_never_leased(&mut fields);
         let above = self.above;
         self.above = above.and(value_to_metric);
         if self.semantics == Semantics::Reference {
@@ -84,7 +95,7 @@ impl Walk<'_, '_> {
         let origin = self.report.origin(item.position());
         let declared_at = origin.to_string().into();
         let rule = Rule {
-            limits: self.register(&rates, &path),
+            limits: self.register(&rates, &path, is_local),
             info: RuleInfo {
                 path,
                 declared_at,
@@ -101,6 +112,7 @@ impl Walk<'_, '_> {
             detailed_metric,
             value_to_metric,
             shard_by,
+            is_never_leased,
             shows_values: shown_values != 0,
             has_plain_limit: false,
         };
@@ -174,6 +186,20 @@ impl Walk<'_, '_> {
         index.and_then(|index| u32::try_from(index).ok())
     }
 
+    /// `lease`: whether shared counters of the rule are never leased.
+    fn is_never_leased(&mut self, fields: &mut Fields<'_>) -> bool {
+        let Some(field) = fields.take("lease") else { return false };
+        match field.text(&mut self.report) {
+            Some("off") => true,
+            Some("auto") | None => false,
+            Some(text) => {
+                let message = format!("{} is not off or auto; write one of them", quoted(text));
+                field.reject(&mut self.report, message);
+                false
+            }
+        }
+    }
+
     fn rates<'n>(&mut self, fields: &mut Fields<'n>) -> Rates<'n> {
         let mut rates = Rates::default();
         let (one, several) = (fields.take("rate_limit"), fields.take("rate_limits"));
@@ -219,7 +245,7 @@ impl Walk<'_, '_> {
     }
 
     /// Registers the limits.
-    fn register(&mut self, rates: &Rates<'_>, path: &Arc<str>) -> SmallVec<[RuleLimit; 1]> {
+    fn register(&mut self, rates: &Rates<'_>, path: &Arc<str>, is_local: bool) -> SmallVec<[RuleLimit; 1]> {
         let mut limits: SmallVec<[RuleLimit; 1]> = SmallVec::with_capacity(rates.limits.len());
         let unnamed = rates.limits.iter().filter(|limit| limit.name.is_empty()).count();
         for declared in &rates.limits {
@@ -256,6 +282,7 @@ impl Walk<'_, '_> {
                 algorithm: declared.algorithm.clone(),
                 charge: declared.charge,
                 semantics: self.semantics,
+                is_local,
                 is_joined: self.semantics.joins(&declared.algorithm, declared.charge, unit),
                 key_prefix: None,
             });

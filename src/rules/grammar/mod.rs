@@ -150,16 +150,7 @@ pub(super) fn domain(
     let mut fields = Field::root(&root).fields(&mut report)?;
     let name = fields.take("domain");
     let descriptors = fields.take("descriptors");
-    let is_local = fields.take("counters").is_some_and(|field| {
-        let text = field.text(&mut report);
-        if text.is_some_and(|text| text != "local") {
-            field.reject(
-                &mut report,
-                "has one value: write `local`, or leave it out for the store of `--counters`",
-            );
-        }
-        text.is_some()
-    });
+    let is_local = is_local(fields.take("counters").as_ref(), &mut report);
     let (semantics, is_shared) = (options.semantics, options.shared_counters && !is_local);
     let (domain, above) = (Arc::default(), ShownValues::default());
     let (keys_above, labels_above) = (Vec::new(), Vec::new());
@@ -192,6 +183,16 @@ pub(super) fn domain(
     Some(DeclaredDomain { name: walk.domain, origin: named?, descriptors, is_shared })
 }
 
+/// Whether `counters` of a file or a descriptor is `local`.
+fn is_local(counters: Option<&Field<'_>>, report: &mut Report<'_>) -> bool {
+    let Some(field) = counters else { return false };
+    let text = field.text(report);
+    if text.is_some_and(|text| text != "local") {
+        field.reject(report, "has one value: write `local`, or leave it out for the store of `--counters`");
+    }
+    text.is_some()
+}
+
 /// The kinds of map in a file.
 enum Home {
     File,
@@ -203,10 +204,10 @@ enum Home {
 /// The kind of map that a key belongs to, for errors about keys one level too high or too low.
 fn home(name: &str) -> Option<Home> {
     match name {
-        "domain" | "counters" => Some(Home::File),
+        "domain" => Some(Home::File),
         "key" | "value" | "descriptors" | "rate_limit" | "rate_limits" | "shadow_mode" | "quota_mode"
         | "detailed_metric" | "value_to_metric" | "share_threshold" | "shard_by" | "metadata" | "on_deny"
-        | "log" => Some(Home::Descriptor),
+        | "log" | "counters" | "lease" => Some(Home::Descriptor),
         "unit" | "requests_per_unit" | "unit_multiplier" | "per" | "unlimited" | "name" | "replaces"
         | "algorithm" | "charge" | "precision" | "aligned" | "calendar" | "time_zone" | "size" | "refill"
         | "burst" | "max_wait" | "max_queue" => Some(Home::RateLimit),

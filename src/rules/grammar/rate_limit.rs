@@ -91,9 +91,11 @@ impl Walk<'_, '_> {
             return algorithm;
         }
         algorithm.in_microseconds().unwrap_or_else(|reason| {
-            let remedy = "or write `counters: local` beside `domain`";
-            field
-                .reject(&mut self.report, format!("cannot be counted in a shared store: {reason}, {remedy}"));
+            let place = if algorithm.queueing().is_some() { "`domain`" } else { "`key` or `domain`" };
+            let message = format!(
+                "cannot be counted in a shared store: {reason}, or write `counters: local` beside {place}"
+            );
+            field.reject(&mut self.report, message);
             algorithm
         })
     }

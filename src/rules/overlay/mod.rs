@@ -283,6 +283,7 @@ fn rule(
             semantics,
             key_prefix: None,
             is_joined: false,
+            is_local: false,
         }
     };
     let origin = Origin { source: SourceId::Override(id.into()), position: None };
@@ -293,6 +294,7 @@ fn rule(
         unlimited: action == OverrideAction::Unlimited,
         shadow: false,
         shard_by: None,
+        is_never_leased: false,
         info: RuleInfo {
             path,
             declared_at: origin.to_string().into(),

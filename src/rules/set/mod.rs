@@ -232,6 +232,7 @@ fn override_template(
         charge,
         semantics,
         is_joined,
+        is_local: false,
         key_prefix,
     }
 }

@@ -35,6 +35,8 @@ pub struct DomainRules {
     has_replaces: bool,
     may_queue: bool,
     is_shared: bool,
+    /// Whether some rules have local counters although the domain is shared.
+    has_local_rules: bool,
     redactions: Redactions,
     /// What applies to some descriptors in the place of these rules; none if nothing does.
     overlay: Option<Box<Overlay>>,
@@ -131,10 +133,22 @@ impl DomainRules {
         self.may_queue
     }
 
-    /// Whether its counters are in a shared store.
+    /// Whether its counters are in a shared store, but for those of rules with local ones.
     #[inline]
     pub fn is_shared(&self) -> bool {
         self.is_shared
+    }
+
+    /// Whether each server counts for itself for some rules, although the counters of the domain are in a shared store.
+    #[inline]
+    pub fn has_local_rules(&self) -> bool {
+        self.has_local_rules
+    }
+
+    /// Whether a limit of the domain counts in a shared store.
+    #[inline]
+    pub fn shares(&self, limit: &RuleLimit) -> bool {
+        self.is_shared && !limit.is_local
     }
 
     /// Whether decisions of the domain may take time: they are queued, or a shared store makes them.
@@ -171,7 +185,9 @@ impl DomainRules {
         start: &mut impl FnMut(&str, bool, &RuleLimit, &[RuleEntry<'_>]) -> Option<KeyPrefix>,
     ) {
         let (name, is_shared) = (&self.name, self.is_shared);
-        self.root.set_key_prefixes(&mut Vec::new(), &mut |limit, way| start(name, is_shared, limit, way));
+        self.root.set_key_prefixes(&mut Vec::new(), &mut |limit, way| {
+            start(name, is_shared && !limit.is_local, limit, way)
+        });
     }
 
     /// Compiles the declarations of all files for the domain; duplicate descriptors are reported.
@@ -184,12 +200,20 @@ impl DomainRules {
     ) -> Self {
         let redactions = Redactions::new(&declared.descriptors);
         let root = Level::compile(declared.descriptors, semantics, problems);
-        let (has_replaces, may_queue, is_shared) = (false, false, declared.is_shared);
-        let name = declared.name;
-        let mut rules =
-            Self { name, root, overrides, has_replaces, may_queue, is_shared, redactions, overlay };
+        let mut rules = Self {
+            name: declared.name,
+            root,
+            overrides,
+            has_replaces: false,
+            may_queue: false,
+            is_shared: declared.is_shared,
+            has_local_rules: false,
+            redactions,
+            overlay,
+        };
         rules.has_replaces = rules.rules().iter().any(|rule| !rule.replaces.is_empty());
         rules.may_queue = rules.rules().iter().any(|rule| rule.may_queue());
+        rules.has_local_rules = rules.is_shared && rules.rules().iter().any(|rule| rule.is_local());
         rules
     }
 }

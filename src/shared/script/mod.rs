@@ -14,7 +14,7 @@ mod state;
 mod undo;
 
 pub use batch::{Batch, EncodedRequest};
-pub use parts::{Conclusion, Part, conclude, undo_of};
+pub use parts::{Conclusion, Part, conclude, undo_all, undo_of};
 pub use reply::{EncodedGrant, Reply, ReplyError, Verdict};
 pub use state::{algorithm_of, decode as decode_state};
 pub use undo::{UNDO_SCRIPT, Undo};

@@ -92,10 +92,43 @@ pub fn conclude(
     parts: &[Part],
     verdicts: &[Verdict],
 ) -> Result<Conclusion, ReplyError> {
+    conclude_if(remote, request, parts, verdicts, false)
+}
+
+/// Hits that the store has charged for a request that it admitted and that local counters have denied, by group. Hits that
+/// the request gave back stay so.
+pub fn undo_all(
+    remote: &RemoteRequest<'_>,
+    request: &EncodedRequest,
+    verdict: &Verdict,
+) -> Result<Vec<(u16, Undo)>, ReplyError> {
+    if verdict.states.len() != request.counters.len() {
+        return Err(ReplyError::Malformed);
+    }
+    let parts = request.parts();
+    let verdict_on = |part: &Part| Verdict {
+        now: verdict.times.get(part.counters[0]).copied().unwrap_or(verdict.now),
+        times: SmallVec::new(),
+        states: part.counters.iter().map(|&index| verdict.states[index].clone()).collect(),
+        ..verdict.clone()
+    };
+    let verdicts: Vec<Verdict> = parts.iter().map(verdict_on).collect();
+    Ok(conclude_if(remote, request, &parts, &verdicts, true)?.undo)
+}
+
+/// As [`conclude`], for a request that is denied in any case if `is_denied_elsewhere`.
+fn conclude_if(
+    remote: &RemoteRequest<'_>,
+    request: &EncodedRequest,
+    parts: &[Part],
+    verdicts: &[Verdict],
+    is_denied_elsewhere: bool,
+) -> Result<Conclusion, ReplyError> {
     let mut verdict = join(request, parts, verdicts)?;
     let over = charges_over(remote, &verdict)?;
     let is_over = |descriptor| over.iter().any(|over| over.descriptor == descriptor);
-    let is_denied = over.iter().any(|over| over.denial == Denial::Always)
+    let is_denied = is_denied_elsewhere
+        || over.iter().any(|over| over.denial == Denial::Always)
         || (request.quotas > 0 && quotas_over(&over) == usize::from(request.quotas));
     verdict.code = if is_denied { Code::OverLimit } else { Code::Ok };
     let counts = |descriptor, is_always| is_always || !(is_denied || is_over(descriptor));

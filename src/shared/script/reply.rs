@@ -137,11 +137,13 @@ impl EncodedGrant {
 }
 
 impl Verdict {
-    /// The decision on a request, with its service limits if `with_limits`.
+    /// The decision on a request, with its service limits if `with_limits`. `local_now` is the time of this server, by which its
+    /// local counters are decided: if they deny the request, although the store has admitted it, the store has to take back the hits.
     pub fn decide<'h>(
         &self,
-        request: RemoteRequest<'h>,
+        request: &mut RemoteRequest<'h>,
         with_limits: bool,
+        local_now: Timestamp,
     ) -> Result<Decision<'h>, ReplyError> {
         let counters = request.counters();
         if counters.len() != self.states.len() {
@@ -151,7 +153,12 @@ impl Verdict {
             .zip(&self.states)
             .map(|((counter, _), state)| state::decode(state, &counter.limit.algorithm));
         let states = states.collect::<Option<_>>().ok_or(ReplyError::State)?;
-        let decision = request.decide(states, self.now, &self.times, with_limits);
-        if decision.code == self.code { Ok(decision) } else { Err(ReplyError::Disagreement) }
+        let decision = request.decide(states, self.now, &self.times, with_limits, local_now);
+        let is_denied_here = request.has_local_counters() && decision.code == Code::OverLimit;
+        if decision.code == self.code || is_denied_here {
+            Ok(decision)
+        } else {
+            Err(ReplyError::Disagreement)
+        }
     }
 }

@@ -34,7 +34,7 @@ use super::{
 };
 use crate::{
     clock::SystemClock,
-    limit::Timestamp,
+    limit::{Code, Timestamp},
     limiter::{RemoteRequest, WithoutStore},
     store::Seed,
 };
@@ -154,6 +154,13 @@ impl SharedStore {
                 }
                 Err(Failure::Timeout)
             }
+        }
+    }
+
+    /// Takes back what the store has charged for a request that it admitted and that local counters have denied.
+    pub fn take_back(&self, request: &RemoteRequest<'_>, verdict: &Verdict, now: Timestamp) {
+        if let (Code::Ok, Some(encoded)) = (verdict.code, EncodedRequest::new(request, now)) {
+            parts::take_back(&self.0, request, &encoded, verdict);
         }
     }
 

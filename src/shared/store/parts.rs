@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     limiter::RemoteRequest,
-    shared::script::{Conclusion, EncodedRequest, Part, Undo, Verdict, conclude, undo_of},
+    shared::script::{Conclusion, EncodedRequest, Part, Undo, Verdict, conclude, undo_all, undo_of},
 };
 use std::{sync::Arc, time::Duration};
 use tokio::sync::oneshot;
@@ -64,6 +64,20 @@ pub(super) async fn decide(
         tokio::spawn(response);
     }
     Ok(verdict)
+}
+
+/// Takes back what the store has charged for a request that it admitted and that local counters have denied. Hits of a counter
+/// with leases stay until they expire.
+pub(super) fn take_back(
+    store: &Arc<Inner>,
+    remote: &RemoteRequest<'_>,
+    request: &EncodedRequest,
+    verdict: &Verdict,
+) {
+    match undo_all(remote, request, verdict) {
+        Ok(undo) => undo.into_iter().for_each(|(group, undo)| spawn_undo(store, group, undo)),
+        Err(error) => tracing::error!(%error, "hits of a denied request stay in the shared store"),
+    }
 }
 
 impl Pending {

@@ -53,7 +53,11 @@ impl Store {
             remote.iter().map(|request| EncodedRequest::new(request, now).expect("a small request"));
         let verdicts = self.verdicts(&encoded.collect::<Vec<_>>(), now);
         let verdicts = remote.into_iter().zip(&verdicts);
-        verdicts.map(|(request, verdict)| verdict.decide(request, false).expect("a verdict")).collect()
+        verdicts
+            .map(|(mut request, verdict)| {
+                verdict.decide(&mut request, false, Timestamp::EPOCH).expect("a verdict")
+            })
+            .collect()
     }
 
     /// The verdicts of one call.

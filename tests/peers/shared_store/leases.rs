@@ -87,12 +87,12 @@ impl Store {
     }
 
     fn decide(&mut self, held: &HeldRules<'_>, request: &Request<'_>, now: u64) -> Option<Outcome> {
-        let remote = held.remote(request).expect("the domain is shared");
+        let mut remote = held.remote(request).expect("the domain is shared");
         let mut batch = Batch::default();
         batch.push(&EncodedRequest::new(&remote, at(now)).expect("a small request"));
         let verdict: Verdict = self.call(&batch, now).verdicts.remove(0)?;
         let has_credits = verdict.has_credits;
-        let decision = verdict.decide(remote, false).expect("a verdict");
+        let decision = verdict.decide(&mut remote, false, Timestamp::EPOCH).expect("a verdict");
         let status = &decision.statuses[decision.statuses.len() - 1];
         Some(Outcome { code: decision.code, remaining: status.remaining, reset: status.reset, has_credits })
     }

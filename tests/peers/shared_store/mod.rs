@@ -7,6 +7,7 @@ pub mod envoy;
 pub mod faults;
 pub mod lease_servers;
 pub mod leases;
+pub mod local_rules;
 pub mod operators;
 mod process;
 mod proxy;

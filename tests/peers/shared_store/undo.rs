@@ -56,7 +56,7 @@ impl World {
 /// Charges `a` for a request that `b` denies; what is to be taken back, if anything was charged.
 fn deny(store: &mut Store, held: &HeldRules<'_>, hits: u64, now: Timestamp) -> Option<Undo> {
     let request = request(&[("a", hit(hits)), ("b", hit(1))]);
-    let remote = held.remote(&request).expect("the domain is shared");
+    let mut remote = held.remote(&request).expect("the domain is shared");
     let encoded = EncodedRequest::new(&remote, now).expect("a small request");
     assert_eq!(encoded.group(), None, "the counters are of two groups");
     let parts = encoded.parts();
@@ -64,7 +64,7 @@ fn deny(store: &mut Store, held: &HeldRules<'_>, hits: u64, now: Timestamp) -> O
         parts.iter().map(|part| store.verdicts(std::slice::from_ref(&part.request), now).remove(0)).collect();
     let conclusion = conclude(&remote, &encoded, &parts, &verdicts).expect("a conclusion");
     assert_eq!(conclusion.verdict.code, Code::OverLimit);
-    let decision = conclusion.verdict.decide(remote, false).expect("a decision");
+    let decision = conclusion.verdict.decide(&mut remote, false, Timestamp::EPOCH).expect("a decision");
     assert_eq!(decision.code, Code::OverLimit);
     assert!(conclusion.undo.len() <= 1 && conclusion.give_back.is_empty());
     conclusion.undo.into_iter().next().map(|(_, undo)| undo)
