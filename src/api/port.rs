@@ -220,14 +220,22 @@ impl Service for GrpcPort {
         is_grpc_body.then_some(call)
     }
 
-    fn fast_path_after(&self, state: Head, name: &[u8], value: &[u8]) -> Option<Head> {
+    #[inline]
+    fn fast_path_after<'v>(
+        &self,
+        state: Head,
+        name: &[u8],
+        value: impl FnOnce() -> &'v [u8],
+    ) -> Option<Head> {
         match name {
             b":method" | b":path" | b"content-type" | b"grpc-encoding" => None,
-            b"grpc-timeout" => timeout::parse(value).map(|timeout| Head { timeout: Some(timeout), ..state }),
+            b"grpc-timeout" => {
+                timeout::parse(value()).map(|timeout| Head { timeout: Some(timeout), ..state })
+            }
             _ if name == PRECISION_HEADER.as_bytes() => None,
             _ => match self.service.propagators() {
                 Some(propagators) if propagators.read(name) => {
-                    propagators.context_of(name, value).map(|trace| Head { trace, ..state })
+                    propagators.context_of(name, value()).map(|trace| Head { trace, ..state })
                 }
                 _ => Some(state),
             },

@@ -18,7 +18,7 @@ impl Service for Echo {
         (head.get(b":path") == Some(b"/fast")).then_some(())
     }
 
-    fn fast_path_after(&self, (): (), name: &[u8], _: &[u8]) -> Option<()> {
+    fn fast_path_after<'v>(&self, (): (), name: &[u8], _: impl FnOnce() -> &'v [u8]) -> Option<()> {
         (name != b":path").then_some(())
     }
 

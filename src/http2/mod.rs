@@ -21,6 +21,7 @@ mod header_block;
 pub(crate) mod hpack;
 mod long_lived;
 mod read_buffer;
+mod request_fields;
 mod request_headers;
 mod response_headers;
 mod routed;

@@ -6,13 +6,10 @@
 use super::{
     Fields, Service,
     hpack::{Decoder, HpackError},
+    request_fields::{check_fields, is_field_name, is_field_value},
     steps,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, uri::PathAndQuery};
-
-/// The pseudo-headers of requests. All but the last are required, and not empty.
-const PSEUDO_HEADERS: [&[u8]; 4] = [b":method", b":scheme", b":path", b":authority"];
-const REQUIRED: usize = 3;
 
 /// The pseudo-headers that make the target of a routed request.
 const TARGET: [&[u8]; 2] = [b":method", b":path"];
@@ -43,8 +40,9 @@ pub(super) struct Decoded<Q> {
 /// Decodes the header blocks of one connection.
 ///
 /// Clients such as Envoy send the same block with every request. While the dynamic table has not changed either, it has
-/// the same meaning and is not decoded again. Clients that trace every request, or whose timeouts vary, repeat all other
-/// fields: those are neither decoded nor checked again, and only the values that changed are.
+/// the same meaning and is not decoded again. Clients that trace every request repeat all of a block but one value, which is
+/// then decoded if the service reads it. Where more varies, the fields that a client repeats are neither decoded nor checked
+/// again, and only the values that changed are.
 pub(super) struct RequestDecoder<Q> {
     decoder: Decoder,
     list_max: usize,
@@ -89,7 +87,34 @@ impl<Q: Copy> RequestDecoder<Q> {
         {
             return Ok(Decoded { headers: last.headers, decoded_bytes: 0 });
         }
-        self.decode_new(block, service)
+        match self.decode_repeated(block, service)? {
+            Some(decoded) => Ok(decoded),
+            None => self.decode_new(block, service),
+        }
+    }
+
+    /// Decodes a block that is the last one but for one value.
+    #[inline]
+    fn decode_repeated<S: Service<FastPath = Q>>(
+        &mut self,
+        block: &[u8],
+        service: &S,
+    ) -> Result<Option<Decoded<Q>>, HpackError> {
+        let Some(RequestHeaders::Valid { fast_path: Some(fast_path), content_length }) = self.checked else {
+            return Ok(None);
+        };
+        let Some((name, decoded_bytes)) = self.decoder.decode_repeated(block, &self.fields)? else {
+            return Ok(None);
+        };
+        let headers = match service.fast_path_after(fast_path, name, || self.decoder.repeated_value()) {
+            Some(fast_path) => RequestHeaders::Valid { fast_path: Some(fast_path), content_length },
+            None => {
+                self.decoder.complete(&mut self.fields);
+                self.check(service)
+            }
+        };
+        self.checked = Some(headers);
+        Ok(Some(Decoded { headers, decoded_bytes }))
     }
 
     fn decode_new<S: Service<FastPath = Q>>(
@@ -101,7 +126,10 @@ impl<Q: Copy> RequestDecoder<Q> {
         let checked = self.checked.take();
         self.decode_fields(block)?;
         let headers = match checked.and_then(|checked| self.check_changes(checked, service)) {
-            Some(headers) => headers,
+            Some(headers) => {
+                self.decoder.expect_repeated(block, &self.fields);
+                headers
+            }
             None => self.check(service),
         };
         self.checked = Some(headers);
@@ -128,7 +156,7 @@ impl<Q: Copy> RequestDecoder<Q> {
             if name.starts_with(b":") || matches!(name, b"te" | b"content-length") || !is_field_value(value) {
                 return None;
             }
-            fast_path = service.fast_path_after(fast_path, name, value)?;
+            fast_path = service.fast_path_after(fast_path, name, || value)?;
         }
         Some(RequestHeaders::Valid { fast_path: Some(fast_path), content_length })
     }
@@ -171,7 +199,8 @@ impl<Q: Copy> RequestDecoder<Q> {
     }
 
     /// The request with the headers that were decoded last; none if they are more than a map can hold.
-    pub(super) fn request(&self) -> Option<Request<()>> {
+    pub(super) fn request(&mut self) -> Option<Request<()>> {
+        self.decoder.complete(&mut self.fields);
         let mut request = Request::new(());
         (*request.method_mut(), *request.uri_mut()) = self.target()?;
         *request.version_mut() = http::Version::HTTP_2;
@@ -211,80 +240,6 @@ fn header_map(fields: &Fields) -> Option<HeaderMap> {
     Some(map)
 }
 
-/// Whether this is the name of a regular field: a token without capital letters.
-fn is_field_name(name: &[u8]) -> bool {
-    let is_valid =
-        |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"!#$%&'*+-.^_`|~".contains(byte);
-    !name.is_empty() && name.iter().all(is_valid)
-}
-
-/// Whether this is a field value: no control character but tab, no space or tab at either end (RFC 9113, section 8.2.1).
-fn is_field_value(value: &[u8]) -> bool {
-    let is_blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
-    let has_control = match value.last_chunk::<8>() {
-        // The last eight bytes overlap the whole eights before them.
-        Some(last) => value.as_chunks::<8>().0.iter().chain([last]).any(|eight| may_have_control(*eight)),
-        None => true,
-    };
-    let is_control = |byte: &u8| *byte < b' ' && *byte != b'\t' || *byte == 0x7f;
-    !(is_blank(value.first()) || is_blank(value.last()) || has_control && value.iter().any(is_control))
-}
-
-/// Whether one of the bytes is below a space or DEL; perhaps also if one is above.
-fn may_have_control(eight: [u8; 8]) -> bool {
-    const ONES: u64 = u64::from_ne_bytes([1; 8]);
-    const HIGH: u64 = ONES << 7;
-    let bytes = u64::from_ne_bytes(eight);
-    // Borrows and carries reach a byte only from one that has been found, or from one above 0x7f.
-    let below_space = bytes.wrapping_sub(ONES * 0x20);
-    let del_or_above = bytes.wrapping_add(ONES);
-    (below_space | del_or_above | bytes) & HIGH != 0
-}
-
-/// The number in a content-length: digits only (RFC 9110, section 8.6).
-fn content_length(value: &[u8]) -> Option<u64> {
-    str::from_utf8(value).ok().filter(|value| value.bytes().all(|byte| byte.is_ascii_digit()))?.parse().ok()
-}
-
-/// Checks the fields of a request; its content-length, if it has one.
-fn check_fields(fields: &Fields) -> Option<Option<u64>> {
-    let mut seen = [false; PSEUDO_HEADERS.len()];
-    let (mut length, mut pseudo_ended) = (None, false);
-    for (name, value) in fields.iter() {
-        steps::add(steps::of_bytes(name.len() + value.len()));
-        if !is_field_value(value) {
-            return None;
-        }
-        if name.starts_with(b":") {
-            let which = PSEUDO_HEADERS.iter().position(|pseudo| *pseudo == name)?;
-            let is_empty = which < REQUIRED && value.is_empty();
-            if pseudo_ended || is_empty || std::mem::replace(&mut seen[which], true) {
-                return None;
-            }
-            continue;
-        }
-        pseudo_ended = true;
-        if !is_field_name(name) {
-            return None;
-        }
-        match name {
-            b"connection" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding" | b"upgrade" => {
-                return None;
-            }
-            b"te" if value != b"trailers" => return None,
-            b"content-length" => {
-                let new = content_length(value)?;
-                if length.replace(new).is_some_and(|old| old != new) {
-                    return None;
-                }
-            }
-            _ => {}
-        }
-    }
-    let is_complete = seen[..REQUIRED].iter().all(|seen| *seen);
-    is_complete.then_some(length)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -315,23 +270,6 @@ mod tests {
 
     /// Envoy sends the cluster's name, and gRPC libraries an encoded path of the Unix socket. A request with an authority
     /// that no URI allows was reset, so that with such a cluster name every call of Envoy failed.
-    #[test]
-    fn control_characters_are_found_at_every_position() {
-        for (length, position, byte) in (1..20).flat_map(|length| {
-            (0..length).flat_map(move |position| (0..=255_u8).map(move |byte| (length, position, byte)))
-        }) {
-            let mut value = vec![b'a'; length];
-            value[position] = byte;
-            let is_at_end = position == 0 || position == length - 1;
-            let is_valid = match byte {
-                b'\t' | b' ' => !is_at_end,
-                ..b' ' | 0x7f => false,
-                _ => true,
-            };
-            assert_eq!(is_field_value(&value), is_valid, "{byte:#x} at {position} of {length}");
-        }
-    }
-
     #[test]
     fn any_field_value_is_an_authority() {
         for authority in [

@@ -43,9 +43,14 @@ pub trait Service: Send + Sync + 'static {
     /// Whether a request with these valid headers may take the fast path. Must depend on the headers only.
     fn fast_path(&self, head: &Fields) -> Option<Self::FastPath>;
 
-    /// The state after the value of one field changed, for headers of which [`Self::fast_path`] returned `state`; none if all
-    /// have to be considered again.
-    fn fast_path_after(&self, _state: Self::FastPath, _name: &[u8], _value: &[u8]) -> Option<Self::FastPath> {
+    /// The state after one field changed to another valid value, for headers of which [`Self::fast_path`] returned `state`; none
+    /// if all have to be considered again. The value is decoded only if it is read.
+    fn fast_path_after<'v>(
+        &self,
+        _state: Self::FastPath,
+        _name: &[u8],
+        _value: impl FnOnce() -> &'v [u8],
+    ) -> Option<Self::FastPath> {
         None
     }
 

@@ -4,7 +4,10 @@ use super::{
     DEFAULT_TABLE_SIZE, Decoder, ENTRY_OVERHEAD, Fields, HpackError, NEWEST, huffman,
     static_table::STATIC_TABLE, write_indexed, write_literal, write_literal_of, write_table_size,
 };
+use crate::http2::request_fields::is_field_value;
 use proptest::prelude::*;
+
+const LIST_MAX: usize = 1 << 20;
 
 type Field = (Vec<u8>, Vec<u8>);
 
@@ -151,8 +154,128 @@ impl Part {
     }
 }
 
+/// Decodes a block as those of requests are decoded; true if it was the expected one.
+fn decode(decoder: &mut Decoder, block: &[u8], list: &mut Fields) -> Result<bool, HpackError> {
+    if decoder.decode_repeated(block, list)?.is_some() {
+        return Ok(true);
+    }
+    decoder.decode(block, LIST_MAX, list)?;
+    decoder.expect_repeated(block, list);
+    Ok(false)
+}
+
+/// The next request of a client of which one field varies.
+#[derive(Clone, Debug)]
+enum Next {
+    /// Another value of the same length.
+    Varied,
+    /// A value of that length from so many requests before.
+    Repeated(usize),
+    /// Another value of any length, perhaps with blanks at its ends, or characters that need long codes.
+    Value(String),
+    /// Another value of another field too.
+    Other(usize),
+    /// A change of the table's size before.
+    Resized(usize),
+    /// A byte of the block is another one.
+    Damaged(usize, u8),
+}
+
+fn any_next() -> impl Strategy<Value = Next> {
+    prop_oneof![
+        200 => Just(Next::Varied),
+        3 => (1..60_usize).prop_map(Next::Repeated),
+        3 => "[ 0-9a-f\\t\\\\]{0,60}".prop_map(Next::Value),
+        3 => any::<usize>().prop_map(Next::Other),
+        1 => (0..=DEFAULT_TABLE_SIZE).prop_map(Next::Resized),
+        1 => (any::<usize>(), any::<u8>()).prop_map(|(at, byte)| Next::Damaged(at, byte)),
+    ]
+}
+
+/// Appends a field as most clients encode them: by its index, or as a literal that is indexed, with the name of the newest
+/// entry that has it.
+fn encode((name, value): &Field, table: &[Field], block: &mut Vec<u8>) {
+    let index_of = |is_match: &dyn Fn(&[u8], &[u8]) -> bool| {
+        let fixed = STATIC_TABLE.iter().position(|(name, value)| is_match(name, value)).map(|at| at + 1);
+        let dynamic = || table.iter().position(|(name, value)| is_match(name, value)).map(|at| at + NEWEST);
+        fixed.or_else(dynamic)
+    };
+    match index_of(&|n, v| n == name && v == value) {
+        _ if name == b":path" => write_literal(name, value, false, block),
+        Some(index) => write_indexed(index, block),
+        None => match index_of(&|n, _| n == name) {
+            Some(index) => write_literal_of(index, value, block),
+            None => write_literal(name, value, true, block),
+        },
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Only the value that varies is decoded; entries are evicted, and added again.
+    #[test]
+    fn blocks_that_vary_in_one_value_are_decoded_as_by_a_decoder_that_expects_none(
+        lengths in prop::collection::vec(0..200_usize, 0..8),
+        position in any::<prop::sample::Index>(),
+        length in 20..60_usize,
+        requests in prop::collection::vec((any_next(), any::<bool>()), 1..150),
+    ) {
+        let mut plain = PlainDecoder { table: Vec::new(), capacity: DEFAULT_TABLE_SIZE };
+        let (mut decoder, mut list) = (Decoder::new(), Fields::default());
+        let (mut reference, mut expected) = (Decoder::new(), Fields::default());
+        let mut fields: Vec<Field> = vec![(b":method".to_vec(), b"POST".to_vec()), (b":path".to_vec(), b"/a".to_vec())];
+        fields.extend(lengths.iter().enumerate().map(|(n, length)| (vec![b'a' + n as u8], value(*length, n))));
+        let at = 2 + position.index(fields.len() - 1);
+        fields.insert(at, (b"traceparent".to_vec(), value(length, 0)));
+        for (round, (next, is_completed)) in requests.into_iter().enumerate() {
+            let trace = |round: usize| format!("{:0>length$x}", round * 0x9e37_79b9).into_bytes();
+            let (mut block, mut damage) = (Vec::new(), None);
+            fields[at].1 = trace(round);
+            match next {
+                Next::Varied => {}
+                Next::Repeated(back) => fields[at].1 = trace(round.saturating_sub(back)),
+                Next::Value(value) => fields[at].1 = value.into_bytes(),
+                Next::Other(other) => {
+                    let other = other % fields.len();
+                    fields[other].1 = value(fields[other].1.len(), round);
+                }
+                Next::Resized(size) => write_table_size(size, &mut block),
+                Next::Damaged(at, byte) => damage = Some((at, byte)),
+            }
+            let mut start = block.len();
+            plain.decode(&block).expect("a valid block");
+            for field in &fields {
+                encode(field, &plain.table, &mut block);
+                plain.decode(&block[start..]).expect("a valid block");
+                start = block.len();
+            }
+            if let Some((at, byte)) = damage {
+                let at = at % block.len();
+                block[at] = byte;
+            }
+            let outcome = reference.decode(&block, LIST_MAX, &mut expected);
+            let found = decode(&mut decoder, &block, &mut list);
+            prop_assert_eq!(found.map(|_| ()), outcome);
+            if outcome.is_err() {
+                return Ok(());
+            }
+            if found == Ok(true) {
+                let value = decoder.repeated_value().to_vec();
+                prop_assert!(is_field_value(&value));
+                prop_assert_eq!(expected.at(at).1, value);
+            }
+            if is_completed {
+                decoder.complete(&mut list);
+                prop_assert!(list.iter().eq(expected.iter()));
+            }
+            if damage.is_some() {
+                return Ok(());
+            }
+        }
+        decoder.complete(&mut list);
+        prop_assert!(list.iter().eq(expected.iter()));
+    }
 
     /// A block is repeated some times with other values, as clients that trace requests do.
     #[test]
@@ -170,7 +293,8 @@ proptest! {
                     let more = plain.decode(&block[start..]);
                     expected = expected.and_then(|fields| Ok([fields, more?].concat()));
                 }
-                let found = decoder.decode(&block, 1 << 20, &mut list).map(|()| {
+                let found = decode(&mut decoder, &block, &mut list).map(|_| {
+                    decoder.complete(&mut list);
                     list.iter().map(|(name, value)| (name.to_vec(), value.to_vec())).collect::<Vec<_>>()
                 });
                 prop_assert_eq!(&found, &expected);

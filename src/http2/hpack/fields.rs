@@ -5,8 +5,8 @@ use crate::http2::steps;
 use std::ops::Range;
 
 /// The entry of a table that a field is equal to: entries with the same number have the same name and value, also after
-/// others were added or evicted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// others were added or evicted. Later entries of the dynamic table are greater.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub(super) struct Source(u64);
 
 /// The first index of the dynamic table.
@@ -24,6 +24,11 @@ impl Source {
     /// The entry with this number among all that were ever added to the dynamic table.
     pub(super) const fn of_dynamic(number: u64) -> Self {
         Self(FIRST_DYNAMIC + number)
+    }
+
+    /// The entry added so many entries before this one.
+    pub(super) const fn before(self, entries: u64) -> Self {
+        Self(self.0.saturating_sub(entries))
     }
 }
 
@@ -116,6 +121,21 @@ impl Fields {
         (!self.is_new).then(|| self.changed.iter().map(|&position| self.at(position)))
     }
 
+    /// The position of the field whose value alone differs from that of the block before, if there is exactly one.
+    pub(super) fn changed_alone(&self) -> Option<usize> {
+        match self.changed[..] {
+            [position] if !self.is_new => Some(position),
+            _ => None,
+        }
+    }
+
+    /// Writes a value of the same length over that of the field at a position, which has this source now.
+    pub(super) fn overwrite(&mut self, position: usize, value: &[u8], source: Source) {
+        let field = &mut self.positions[position];
+        (field.source, field.coded_len) = (source, 0);
+        self.bytes[field.name_end as usize..field.end as usize].copy_from_slice(value);
+    }
+
     fn start_of(&self, position: usize) -> usize {
         position.checked_sub(1).map_or(0, |before| self.positions[before].end as usize)
     }
@@ -126,7 +146,9 @@ impl Fields {
         self.positions[position].coded as usize..end
     }
 
-    fn at(&self, position: usize) -> (&[u8], &[u8]) {
+    /// Name and value of the field at a position.
+    #[inline]
+    pub(super) fn at(&self, position: usize) -> (&[u8], &[u8]) {
         let Position { name_end, end, .. } = self.positions[position];
         let (name_end, end) = (name_end as usize, end as usize);
         (&self.bytes[self.start_of(position)..name_end], &self.bytes[name_end..end])
@@ -258,9 +280,7 @@ impl Fields {
         if old_value != value {
             self.changed.push(self.count);
         }
-        let position = &mut self.positions[self.count];
-        (position.source, position.coded_len) = (source, 0);
-        self.bytes[position.name_end as usize..position.end as usize].copy_from_slice(value);
+        self.overwrite(self.count, value, source);
         true
     }
 }

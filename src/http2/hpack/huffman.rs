@@ -96,31 +96,44 @@ static SHORT: [(u8, u8); 1 << SHORT_BITS] = {
 /// Bits looked up at once in [`PAIRS`]: two codes of digits and most letters.
 const PAIR_BITS: usize = 12;
 
-/// The codes that some bits start with, in one word: their two symbols, their number, and their length.
+/// The codes that some bits start with, in one word: from the lowest byte on, their length, eight times their number, and their
+/// two symbols. A sum of some pairs has the sums of the first two, below whatever the symbols add up to.
 #[derive(Clone, Copy)]
 struct Pair(u32);
 
 impl Pair {
     const fn new(symbols: [u8; 2], count: u8, bits: u8) -> Self {
-        Self(u32::from_le_bytes([symbols[0], symbols[1], count, bits]))
+        Self(u32::from_le_bytes([bits, 8 * count, symbols[0], symbols[1]]))
     }
 
     /// The first one in the lowest byte; the second is zero where there is one.
     #[inline]
-    fn symbols(self) -> u16 {
-        self.0 as u16
+    fn symbols(self) -> u64 {
+        u64::from(self.0 >> 16)
     }
 
-    /// Number of symbols: two if both have short codes that fit, else one; zero if the first code is not short.
-    #[inline]
-    fn count(self) -> usize {
-        (self.0 >> 16 & 0xff) as usize
-    }
-
-    /// Length of their codes.
+    /// Length of the codes.
     #[inline]
     fn bits(self) -> usize {
-        (self.0 >> 24) as usize
+        (self.0 & 0xff) as usize
+    }
+
+    /// Length of the symbols in bits: of two if both have short codes that fit, else of one; zero if the first code is not
+    /// short.
+    #[inline]
+    fn symbol_bits(self) -> usize {
+        (self.0 >> 8 & 0xff) as usize
+    }
+
+    /// Number of symbols.
+    #[inline]
+    fn count(self) -> usize {
+        self.symbol_bits() / 8
+    }
+
+    #[inline]
+    fn plus(self, other: Self) -> Self {
+        Self(self.0.wrapping_add(other.0))
     }
 }
 
@@ -218,16 +231,16 @@ fn decode_into(coded: &[u8], plain: &mut [u8]) -> Result<usize, HpackError> {
         if bits.length < Bits::REFILLED {
             break;
         }
-        let (mut symbols, mut count) = (0_u64, 0);
+        let (mut symbols, mut pairs) = (0_u64, Pair(0));
         for _ in 0..PAIRS_AT_ONCE {
+            // The same empty pair again where a code is not short.
             let pair = bits.pair();
-            if pair.count() == 0 {
-                break;
-            }
-            symbols |= u64::from(pair.symbols()) << (8 * count);
-            bits.skip(pair.bits());
-            count += pair.count();
+            symbols |= pair.symbols() << (pairs.symbol_bits() & 63);
+            bits.window <<= pair.bits() & 63;
+            pairs = pairs.plus(pair);
         }
+        bits.length -= pairs.bits();
+        let count = pairs.count();
         if count == 0 {
             plain[at] = bits.long_code()?;
             at += 1;
@@ -243,7 +256,7 @@ fn decode_into(coded: &[u8], plain: &mut [u8]) -> Result<usize, HpackError> {
     while bits.length >= PAIR_BITS && bits.pair().count() > 0 {
         let pair = bits.pair();
         if let Some(written) = plain[at..].first_chunk_mut() {
-            *written = pair.symbols().to_le_bytes();
+            *written = (pair.symbols() as u16).to_le_bytes();
         }
         bits.skip(pair.bits());
         at += pair.count();
@@ -265,6 +278,55 @@ fn decode_into(coded: &[u8], plain: &mut [u8]) -> Result<usize, HpackError> {
         at += 1;
     }
     Ok(at)
+}
+
+/// Length of the plain text, if it is certain that this is a field value of visible characters and spaces: all have short
+/// codes, and none but visible ones is at either end. Otherwise none, also for some such values.
+pub(super) fn text_len(coded: &[u8]) -> Option<usize> {
+    const SPACE: u32 = 0b01_0100;
+    let last = u32::from_be_bytes(*coded.last_chunk()?);
+    // The code of a space ends with a zero, so that the ones after it are padding.
+    if last.checked_shr(last.trailing_ones())? & 0x3f == SPACE {
+        return None;
+    }
+    let (mut bits, mut length) = (Bits { window: 0, length: 0, rest: coded }, 0);
+    bits.refill();
+    if bits.window >> 58 == u64::from(SPACE) {
+        return None;
+    }
+    while bits.length >= Bits::REFILLED {
+        let mut pairs = Pair(0);
+        for _ in 0..PAIRS_AT_ONCE {
+            let pair = bits.pair();
+            bits.window <<= pair.bits() & 63;
+            pairs = pairs.plus(pair);
+        }
+        bits.length -= pairs.bits();
+        if pairs.count() == 0 {
+            return None;
+        }
+        length += pairs.count();
+        bits.refill();
+    }
+    // All bits are in the window. With ones after them, as in padding, no further short code starts there.
+    while bits.length > 0 {
+        bits.window |= u64::MAX >> bits.length;
+        if bits.length < SHORT_BITS && bits.window == u64::MAX {
+            break;
+        }
+        let pair = bits.pair();
+        let (used, count) = match pair.bits() {
+            used if used <= bits.length => (used, pair.count()),
+            // The second code is cut.
+            _ => (usize::from(SHORT[(bits.window >> (64 - SHORT_BITS)) as usize].1), 1),
+        };
+        if used == 0 || used > bits.length {
+            return None;
+        }
+        bits.skip(used);
+        length += count;
+    }
+    Some(length)
 }
 
 /// The symbol of the code that the first `length` bits of the window start with, and its own length. None if no symbol has
@@ -304,6 +366,7 @@ pub(super) fn encode(plain: &[u8], coded: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http2::request_fields::is_field_value;
 
     fn coded(plain: &[u8]) -> Vec<u8> {
         let mut coded = Vec::new();
@@ -366,6 +429,22 @@ mod tests {
         #[test]
         fn any_bytes_are_decoded_as_by_their_codes(coded: Vec<u8>) {
             proptest::prop_assert_eq!(plain(&coded), plain_by_codes(&coded));
+        }
+
+        #[test]
+        fn a_length_is_that_of_a_valid_field_value(
+            any: Vec<u8>,
+            text in "[ a-zA-Z0-9;:&*\\t\\\\-]{0,40}",
+            hex in "[0-9a-f][0-9a-f-]{4,80}[0-9a-f]",
+        ) {
+            for coded in [any, coded(text.as_bytes())] {
+                if let Some(length) = text_len(&coded) {
+                    let plain = plain(&coded).expect("a valid code");
+                    proptest::prop_assert_eq!(length, plain.len());
+                    proptest::prop_assert!(is_field_value(&plain), "{:?}", plain);
+                }
+            }
+            proptest::prop_assert_eq!(text_len(&coded(hex.as_bytes())), Some(hex.len()));
         }
 
         #[test]

@@ -7,6 +7,7 @@ mod dynamic_table;
 mod encode;
 mod fields;
 mod huffman;
+mod repeated;
 mod static_table;
 
 pub(crate) use decode::{Decoder, HpackError};
