@@ -311,10 +311,15 @@ func (c *Client) failed(ctx context.Context, r *request, p permit, sent time.Dur
 		return Decision{}, &RequestError{found.Code(), found.Message()}
 	}
 	name := codeName(found.Code())
-	last := name + ": " + found.Message()
+	message := found.Message()
+	if message == "no children to pick from" {
+		// Of the round-robin policy, whatever the reason.
+		message = "no address of " + c.connection.Target() + " was found"
+	}
+	last := name + ": " + message
 	c.lastFailure.Store(&last)
 	c.breaker.failed(p, c.now())
-	return c.withoutAnswer(ctx, r, name, found.Message(), sent), nil
+	return c.withoutAnswer(ctx, r, name, message, sent), nil
 }
 
 func (c *Client) withoutAnswer(ctx context.Context, r *request, failure, message string, sent time.Duration) Decision {

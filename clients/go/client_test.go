@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/manual"
 )
 
 const (
@@ -214,4 +218,18 @@ func BenchmarkAllow(b *testing.B) {
 			cancel()
 		}
 	})
+}
+
+func TestANameWithoutAddressesIsNamed(t *testing.T) {
+	names := manual.NewBuilderWithScheme("names")
+	names.BuildCallback = func(_ resolver.Target, connection resolver.ClientConn, _ resolver.BuildOptions) {
+		// The round-robin policy is in use after the first state, and replaces the errors that follow.
+		_ = connection.UpdateState(resolver.State{})
+		connection.ReportError(errors.New("no such host"))
+	}
+	client := newClient(t, "names:///nowhere:8081", WithDialOptions(grpc.WithResolvers(names)))
+	decision := allow(t, client, Key("user", "a"))
+	if decision.Failure != "UNAVAILABLE" || !strings.Contains(decision.FailureMessage, "nowhere:8081") {
+		t.Fatalf("%+v", decision)
+	}
 }

@@ -68,6 +68,12 @@ pub enum BuildError {
         /// What is wrong with it.
         source: tonic::transport::Error,
     },
+    /// An address has no port.
+    #[error("{address}: the address has no port; write host:port, such as 127.0.0.1:8081")]
+    Port {
+        /// The address.
+        address: String,
+    },
     /// The timeout is 0.
     #[error("the timeout is 0; use more")]
     Timeout,
@@ -174,7 +180,8 @@ impl Builder {
         if self.timeout.is_zero() {
             return Err(BuildError::Timeout);
         }
-        let channels = self.addresses.iter().map(|address| self.channel(address));
+        let channels = self.addresses.iter();
+        let channels = channels.map(|address| Ok((address.clone(), self.channel(address)?)));
         Ok(Tidegate(Arc::new(Inner {
             channels: Channels::new(channels.collect::<Result<_, _>>()?),
             domain: self.domain,
@@ -392,7 +399,8 @@ impl Tidegate {
                     channels.refused(address, self.now());
                     refusals += 1;
                     if refusals >= channels.len() {
-                        return Err(status);
+                        let message = format!("{}: {}", channels.name(address), with_causes(&status));
+                        return Err(GrpcStatus::unavailable(message));
                     }
                 }
                 answer => return answer,

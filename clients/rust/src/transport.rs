@@ -31,14 +31,16 @@ pub(crate) struct Channels {
 }
 
 struct Address {
+    /// As the caller wrote it.
+    name: String,
     channel: Channel,
     /// Time, in nanoseconds of the client's clock, until which the address is skipped; 0 after it was connected.
     skipped_until: AtomicU64,
 }
 
 impl Channels {
-    pub(crate) fn new(channels: Vec<Channel>) -> Self {
-        let address = |channel| Address { channel, skipped_until: AtomicU64::new(0) };
+    pub(crate) fn new(channels: Vec<(String, Channel)>) -> Self {
+        let address = |(name, channel)| Address { name, channel, skipped_until: AtomicU64::new(0) };
         Self { addresses: channels.into_iter().map(address).collect(), next: AtomicUsize::new(0) }
     }
 
@@ -58,6 +60,10 @@ impl Channels {
         let is_used =
             |&index: &usize| self.addresses[index].skipped_until.load(Ordering::Relaxed) <= nanos(now);
         in_order.clone().find(is_used).unwrap_or(start % self.addresses.len())
+    }
+
+    pub(crate) fn name(&self, address: usize) -> &str {
+        &self.addresses[address].name
     }
 
     pub(crate) fn channel(&self, address: usize) -> Channel {
@@ -82,8 +88,15 @@ pub(crate) fn endpoint(address: &str, scheme: &str) -> Result<(Endpoint, Connect
         let endpoint = Endpoint::from_shared(format!("{scheme}://localhost")).map_err(failed)?;
         return Ok((endpoint, Connector { unix: Some(path.trim_start_matches("//").into()) }));
     }
-    let uri = if address.contains("://") { address.to_owned() } else { format!("{scheme}://{address}") };
-    Ok((Endpoint::from_shared(uri).map_err(failed)?, Connector { unix: None }))
+    if address.contains("://") {
+        let endpoint = Endpoint::from_shared(address.to_owned()).map_err(failed)?;
+        return Ok((endpoint, Connector { unix: None }));
+    }
+    let endpoint = Endpoint::from_shared(format!("{scheme}://{address}")).map_err(failed)?;
+    if endpoint.uri().port_u16().is_none() {
+        return Err(BuildError::Port { address: address.to_owned() });
+    }
+    Ok((endpoint, Connector { unix: None }))
 }
 
 /// Opens connections, for the channel of one address.
@@ -231,7 +244,7 @@ mod tests {
     #[tokio::test]
     async fn addresses_alternate_and_those_that_refused_are_skipped() {
         let channel = || Endpoint::from_static("http://127.0.0.1:1").connect_lazy();
-        let channels = Channels::new(vec![channel(), channel(), channel()]);
+        let channels = Channels::new((0..3).map(|_| (String::new(), channel())).collect());
         let used = |now, calls| (0..calls).map(|_| channels.next(now)).collect::<Vec<_>>();
         assert_eq!(used(Duration::ZERO, 4), [0, 1, 2, 0]);
         channels.refused(1, Duration::ZERO);

@@ -45,7 +45,7 @@ function withCauses(error: unknown): string {
   for (let cause = error; cause !== undefined && messages.length < 4;) {
     // Errors of connections to several addresses have a code and no message.
     const { message, code } = cause as { readonly message?: string; readonly code?: string };
-    messages.push(message || code || String(cause));
+    messages.push(message || code || "an unknown error");
     cause = cause instanceof Error ? cause.cause : undefined;
   }
   return messages.join(": ");

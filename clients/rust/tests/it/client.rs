@@ -126,6 +126,18 @@ async fn a_dropped_call_is_no_failure_and_observers_see_decisions() {
 }
 
 #[tokio::test]
+async fn addresses_without_a_port_are_refused_and_failures_name_theirs() {
+    for address in ["127.0.0.1", "localhost", "127.0.0.1:port", "[::1]"] {
+        let error = client(address).build().expect_err("it has no port");
+        assert!(error.to_string().starts_with(address), "{error}");
+    }
+    let (_, refused) = misbehaving("refused");
+    let decision =
+        client(&refused).build().expect("a client").limit([("user", "a")]).await.expect("a decision");
+    assert!(decision.error_message.unwrap_or_default().contains(&refused));
+}
+
+#[tokio::test]
 async fn an_address_that_refuses_connections_costs_no_call() {
     let server = serve(HUNDRED, &[]);
     let (_, refused) = misbehaving("refused");

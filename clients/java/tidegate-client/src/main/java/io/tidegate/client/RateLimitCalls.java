@@ -105,7 +105,7 @@ final class RateLimitCalls {
     StringBuilder message = new StringBuilder();
     append(message, status.getDescription());
     for (Throwable cause = status.getCause(); cause != null; cause = cause.getCause()) {
-      append(message, cause.getMessage());
+      append(message, cause.getMessage() == null ? cause.toString() : cause.getMessage());
     }
     return message.toString();
   }
