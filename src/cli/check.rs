@@ -46,8 +46,13 @@ impl Check {
     }
 
     fn show(&self, rules: &RuleSet) {
+        let without_effect = rules.extensions_without_effect();
         if self.json {
-            table::print_line(json!({ "ok": true, "domains": describe::rules_to_json(rules) }));
+            table::print_line(json!({
+                "ok": true,
+                "domains": describe::rules_to_json(rules),
+                "extensions_without_effect": without_effect.iter().map(describe::error_to_json).collect::<Vec<_>>(),
+            }));
             return;
         }
         let mut shown = table::table(["domain", "rule", "limit", "algorithm", "notes", "declared at"]);
@@ -59,11 +64,14 @@ impl Check {
                     &lines(rule, limit_text),
                     &lines(rule, algorithm_text),
                     &notes(rule),
-                    &rule.origin.to_string(),
+                    &rule.declared_at(),
                 ]);
             }
         }
         table::print_line(shown);
+        for extension in without_effect {
+            eprintln!("{extension}");
+        }
     }
 
     fn show_errors(&self, errors: &RuleErrors) {

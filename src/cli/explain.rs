@@ -114,7 +114,7 @@ fn show(descriptor: &DescriptorText, applied: &Applied<'_>) {
         None => table::print_line("  → the request's own limit, in the place of the rules"),
         Some(matching) => {
             for (number, Step { key, value, matched, rule }) in (1..).zip(&matching.steps) {
-                let origin = &rule.origin;
+                let origin = rule.declared_at();
                 table::print_line(format!("  {number}. {key}={value} matches {matched}  ({origin})"));
             }
             table::print_line(format!("  → {}", matching.outcome));
@@ -170,7 +170,7 @@ fn descriptor_to_json(descriptor: &DescriptorText, applied: &Applied<'_>) -> Val
         json!({
             "entry": format!("{}={}", step.key, step.value),
             "matched": step.matched.to_string(),
-            "declared_at": step.rule.origin.to_string(),
+            "declared_at": step.rule.declared_at(),
         })
     });
     let limits = applied.limits.iter().map(|AppliedLimit { limit, replaced_by }| {
@@ -192,7 +192,7 @@ fn descriptor_to_json(descriptor: &DescriptorText, applied: &Applied<'_>) -> Val
             |matching| matching.outcome.to_string(),
         ),
         "rule": rule.map(|rule| &*rule.info.path),
-        "declared_at": rule.map(|rule| rule.origin.to_string()),
+        "declared_at": rule.map(|rule| rule.declared_at()),
         "limited": applied.is_limited(),
         "limits": limits.collect::<Vec<_>>(),
         "unlimited": rule.is_some_and(|rule| rule.unlimited),

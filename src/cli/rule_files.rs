@@ -1,8 +1,8 @@
 //! Flags of every command that reads rule files.
 
 use super::Failure;
-use crate::rules::{self, LoadOptions, RuleSet, Semantics, Source};
-use clap::{Args, ValueEnum};
+use crate::rules::{self, DefaultAlgorithm, LoadOptions, RuleSet, Semantics, Source};
+use clap::{Args, ValueEnum, builder::PossibleValuesParser};
 use std::path::PathBuf;
 
 /// Semantics to follow.
@@ -18,6 +18,15 @@ pub(super) struct ReadAs {
     /// Follow the semantics of another server instead of Tidegate's own.
     #[arg(long, env = "TIDEGATE_COMPAT")]
     pub(super) compat: Option<Compat>,
+    /// Algorithm of rules that name none, from files and from a control plane; by default sliding_window, and fixed_window with
+    /// --compat reference.
+    #[arg(
+        long,
+        env = "TIDEGATE_DEFAULT_ALGORITHM",
+        value_name = "NAME",
+        value_parser = PossibleValuesParser::new(DefaultAlgorithm::NAMES)
+    )]
+    pub(super) default_algorithm: Option<String>,
     /// Allow several files to define the same domain.
     #[arg(long, env = "TIDEGATE_MERGE_DOMAINS")]
     pub(super) merge_domains: bool,
@@ -29,7 +38,12 @@ impl ReadAs {
             Some(Compat::Reference) => Semantics::Reference,
             None => Semantics::Exact,
         };
-        LoadOptions { semantics, merge_domains: self.merge_domains, ..LoadOptions::default() }
+        LoadOptions {
+            semantics,
+            default_algorithm: self.default_algorithm.as_deref().and_then(DefaultAlgorithm::named),
+            merge_domains: self.merge_domains,
+            ..LoadOptions::default()
+        }
     }
 
     /// The rules of files and directories, or every error in them.

@@ -4,7 +4,7 @@ use super::Failure;
 use crate::{
     api::XdsSettings,
     config::{
-        ReloadRequests,
+        ReloadRequests, log_ineffective_extensions,
         watch::{WatchMode, WatchSettings},
     },
     rules::{self, LoadOptions, RuleErrors, RuleFilePaths, RuleSet, Source},
@@ -18,7 +18,8 @@ use std::{path::PathBuf, str::FromStr, time::Duration};
 #[derive(Args)]
 #[command(next_help_heading = "Rules")]
 pub(super) struct RuleFlags {
-    /// Rule file, directory of rule files, - for standard input, or control plane as xds://host:port?node=ID; repeatable.
+    /// Rule file, directory of rule files, - for standard input, or control plane as xds://host:port?node=ID; repeatable. Files
+    /// may extend the rules of a control plane by keys that its messages lack (docs/xds.md).
     #[arg(long, env = "TIDEGATE_RULES", value_name = "PATH")]
     rules: Vec<RuleSources>,
     /// Detection of changed rule files: by file events (and a check every 10 s), by a check every 2 s, or off. SIGHUP
@@ -138,6 +139,10 @@ impl RuleFlags {
             (true, Some(_)) => (Vec::new(), RuleSet::parse(&[], &options)?),
             (false, _) => self.read(&all, &options)?,
         };
+        if settings.is_none() {
+            // With a control plane this is reported with its first resources.
+            log_ineffective_extensions(&rules);
+        }
         let has_rules = settings.is_none() && !(sources.is_empty() && self.wait_for_rules);
         let rule_settings = RuleSettings {
             options,

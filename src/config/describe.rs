@@ -28,7 +28,7 @@ fn rule_to_json(rules: &RuleSet, rule: &Rule) -> Value {
         "lease": rule.lease_text(),
         "replaces": rule.replaces,
         "on_deny": rule.info.on_deny.as_ref().map(|on_deny| on_deny.to_string()),
-        "declared_at": rule.origin.to_string(),
+        "declared_at": rule.declared_at(),
     })
 }
 
@@ -50,16 +50,18 @@ fn limit_to_json(rules: &RuleSet, limit: &RuleLimit) -> Value {
 
 /// The errors, each with its place.
 pub fn errors_to_json(errors: &RuleErrors) -> Value {
-    let one = |error: &RuleError| {
-        json!({
-            "source": error.origin.source.to_string(),
-            "line": error.origin.position.map(|position| position.line),
-            "column": error.origin.position.map(|position| position.column),
-            "path": error.path,
-            "message": error.message,
-        })
-    };
-    errors.iter().map(one).collect()
+    errors.iter().map(error_to_json).collect()
+}
+
+/// An error with its place.
+pub fn error_to_json(error: &RuleError) -> Value {
+    json!({
+        "source": error.origin.source.to_string(),
+        "line": error.origin.position.map(|position| position.line),
+        "column": error.origin.position.map(|position| position.column),
+        "path": error.path,
+        "message": error.message,
+    })
 }
 
 /// The rules in force, and the results of attempts to change them.

@@ -3,7 +3,7 @@
 use super::{Config, Feed};
 use crate::{
     clock::Clock,
-    rules::{RuleChanges, RuleErrors, Source},
+    rules::{RuleChanges, RuleErrors, RuleSet, Source},
 };
 use std::sync::Arc;
 
@@ -46,12 +46,20 @@ pub fn load(
                 feed = feed_name,
                 "rules reloaded"
             );
+            log_ineffective_extensions(&config.limiter().rules());
         }
         Ok(_) if is_requested => tracing::info!(generation, "rules unchanged"),
         Ok(_) => {}
         Err(errors) => log_errors(errors, generation),
     }
     result.map(drop)
+}
+
+/// Warns of extensions that no rule has.
+pub fn log_ineffective_extensions(rules: &RuleSet) {
+    for extension in rules.extensions_without_effect().iter().take(ERRORS_LOGGED_MAX) {
+        tracing::warn!("{extension}");
+    }
 }
 
 fn log_errors(errors: &RuleErrors, generation: u64) {

@@ -16,7 +16,7 @@ mod status;
 mod tests;
 pub mod watch;
 
-pub use load::load;
+pub use load::{load, log_ineffective_extensions};
 pub use reload_requests::ReloadRequests;
 pub use rule_files::RuleFiles;
 pub use status::{Attempt, LoadResult, RulesStatus};

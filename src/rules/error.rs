@@ -132,6 +132,11 @@ impl Problems {
         self.0.push(RuleError { origin, path: String::new(), message: message.into() });
     }
 
+    /// Adds those errors whose origins are selected.
+    pub(super) fn extend_from(&mut self, other: Self, is_selected: impl Fn(&Origin) -> bool) {
+        self.0.extend(other.0.into_iter().filter(|error| is_selected(&error.origin)));
+    }
+
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }

@@ -259,7 +259,7 @@ fn list(f: &mut fmt::Formatter<'_>, items: &[&str]) -> fmt::Result {
 impl fmt::Display for Explanation<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for Step { key, value, matched, rule } in &self.steps {
-            writeln!(f, "{key}={value} matches {matched} ({})", rule.origin)?;
+            writeln!(f, "{key}={value} matches {matched} ({})", rule.declared_at())?;
         }
         write!(f, "{}", self.outcome)
     }

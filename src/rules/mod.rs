@@ -28,6 +28,7 @@ pub use changes::RuleChanges;
 pub use error::{Origin, Position, RuleError, RuleErrors, SourceId};
 pub use explain::{Applied, AppliedLimit, ExplainedDescriptor, Explanation, Matched, Outcome, Step};
 pub use files::{RuleFilePaths, Source, read};
+pub use grammar::DefaultAlgorithm;
 pub use limits::{LimitIdentity, LimitInfo, LimitName, LimitTable, PinnedLimits};
 pub use overlay::{Block, BlockedValues, Network, NetworkError, OverlayMatch, OverrideAction, OverrideRule};
 pub use pattern::Pattern;

@@ -38,7 +38,7 @@ impl Semantics {
         self == Self::Reference && is_on_the_clock && charge == Charge::Always && unit.is_some()
     }
 
-    /// The algorithm of a limit that names none.
+    /// The algorithm of a limit that names none, unless [`LoadOptions`](super::LoadOptions) have a default.
     pub(super) fn algorithm(self, limit: u32, window: Window) -> Algorithm {
         match self {
             Self::Exact => Algorithm::SlidingWindow(SlidingWindow { limit, window }),
@@ -131,6 +131,8 @@ pub struct Rule {
     pub info: RuleInfo,
     /// Place at which the descriptor is declared.
     pub origin: Origin,
+    /// Place of the extension with further keys, in another document.
+    pub extended_at: Option<Box<Origin>>,
     /// Names of limits that do not apply to a request that matches this rule.
     pub replaces: Box<[Box<str>]>,
     /// Metrics show every value of the descriptor, not only those that the rule names.
@@ -149,6 +151,14 @@ impl Rule {
         let is_plain = !self.shadow && !self.info.quota && !self.unlimited;
         self.has_plain_limit = is_plain && matches!(&*self.limits, [limit] if limit.is_plain());
         self
+    }
+
+    /// The origin and that of the extension, as people and tools are shown them.
+    pub fn declared_at(&self) -> String {
+        match &self.extended_at {
+            None => self.origin.to_string(),
+            Some(extension) => format!("{}, extended at {extension}", self.origin),
+        }
     }
 
     /// Prefetches the fields that a decision reads.

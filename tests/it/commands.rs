@@ -221,6 +221,22 @@ fn explain_follows_a_descriptor_to_its_rule_or_to_where_it_ends() {
     assert!(stderr(&unknown).contains("domains with rules: edge"), "{}", stderr(&unknown));
 }
 
+#[test]
+fn check_and_explain_follow_the_default_algorithm() {
+    let file = rules_file(RULES);
+    let path = file.path().to_str().unwrap();
+    let checked = run(&["check", path, "--default-algorithm", "token_bucket", "--json"]);
+    let json: Value = serde_json::from_str(&stdout(&checked)).unwrap();
+    assert_eq!(json["domains"][0]["rules"][1]["limits"][0]["algorithm"], "token_bucket");
+    let of_request = ["edge", "tenant=acme,path=/api/v1"];
+    let explain = ["explain", "--rules", path, "--default-algorithm", "leaky_bucket"];
+    let explained = stdout(&run(&[&explain[..], &of_request].concat()));
+    assert!(explained.contains("10 per minute, leaky_bucket"), "{explained}");
+    let wrong = run(&["check", path, "--default-algorithm", "bucket"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(stderr(&wrong).contains("sliding_window, sliding_log"), "{}", stderr(&wrong));
+}
+
 /// `explain` showed limits that did not apply, and ended with 0 where nothing was limited.
 #[test]
 fn explain_shows_replacement_shadow_and_quota_and_fails_without_a_limit() {

@@ -225,6 +225,56 @@ async fn rules_follow_the_control_plane_and_stay_when_it_errs_or_ends() {
     assert!(server.terminate().success());
 }
 
+/// The message has no field for the algorithm.
+#[tokio::test]
+async fn rules_of_a_control_plane_have_the_default_algorithm() {
+    let plane = ControlPlane::new(limit(4, DAY));
+    let (port, _serving) = plane.serve(0);
+    let server = start(port, &["--default-algorithm", "leaky_bucket", "--test-clock"]);
+    let mut client = server.client().await;
+    let response = client.hit("d", &[("k", "a")]).await.expect("a decision");
+    // A bucket of 4 per day is whole again a quarter of a day after one hit; a window has to pass.
+    let reset = response.statuses[0].duration_until_reset.expect("a reset");
+    assert_eq!(reset.seconds, 21_600);
+}
+
+/// The file is read and checked before the control plane declares what it extends, and is read again when it changes.
+#[tokio::test]
+async fn a_rule_file_extends_the_rules_of_a_control_plane() {
+    let plane = ControlPlane::new(limit(4, DAY));
+    let (port, _serving) = plane.serve(0);
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("extensions.yaml");
+    let write = |keys: &str| {
+        let text = format!("domain: d\nextensions: [{{key: k, rate_limit: {{{keys}}}}}, {{key: other}}]\n");
+        std::fs::write(&file, text).expect("it is written");
+    };
+    write("algorithm: leaky_bucket");
+    let path = file.display().to_string();
+    let server = start(port, &["--rules", &path, "--rules-watch", "poll", "--test-clock"]);
+    let mut client = server.client().await;
+    let reset_of = |response: tidegate::api::pb::service::RateLimitResponse| {
+        response.statuses[0].duration_until_reset.as_ref().map(|reset| reset.seconds)
+    };
+    // A bucket of 4 per day is whole again a quarter of a day after one hit, and a window after a day at the earliest.
+    let first = client.hit("d", &[("k", "a")]).await.expect("a decision");
+    assert_eq!(reset_of(first), Some(21_600));
+    let warned = server.logged("extensions[1]: has no effect");
+    assert!(warned[0].contains("WARN"), "{warned:#?}");
+
+    // An update that the extension does not fit is refused, with the place in the file.
+    write("algorithm: fixed_window, calendar: true");
+    let is_read = |line: &String| line.contains("rules reloaded") && line.contains("\"feed\":\"files\"");
+    eventually("the changed file", async || server.log().iter().any(is_read)).await;
+    plane.set("2", limit(5, 2));
+    eventually("a NACK", async || !plane.refusals().is_empty()).await;
+    let refusal = plane.refusals().remove(0);
+    let place = format!("{path}:2:");
+    assert!(refusal.contains(&place) && refusal.contains("extensions[0].rate_limit.calendar"), "{refusal}");
+    plane.set("3", Vec::new());
+    eventually("the removal", async || limit_in_force(&mut client).await.is_none()).await;
+}
+
 /// Envoy Gateway numbers its versions from 1 at each start. A client that claims to have version 1 gets nothing.
 #[tokio::test]
 async fn a_restarted_control_plane_that_counts_versions_again_is_followed() {

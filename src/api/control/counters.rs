@@ -39,7 +39,7 @@ impl ControlApi {
                 steps: applied.matching.iter().flat_map(|matching| &matching.steps).map(step).collect(),
                 outcome: applied.matching.as_ref().map_or_else(String::new, |it| it.outcome.to_string()),
                 rule: rule.map_or_else(String::new, |rule| rule.info.path.to_string()),
-                declared_at: rule.map_or_else(String::new, |rule| rule.origin.to_string()),
+                declared_at: rule.map_or_else(String::new, |rule| rule.declared_at()),
                 unlimited: rule.is_some_and(|rule| rule.unlimited),
                 shadow_mode: applied.is_shadow(),
                 quota_mode: applied.is_quota(),
@@ -209,7 +209,7 @@ fn step(step: &crate::rules::Step<'_>) -> pb::Step {
     pb::Step {
         entry: Some(pb::Entry { key: step.key.clone(), value: step.value.clone() }),
         matched: step.matched.to_string(),
-        declared_at: step.rule.origin.to_string(),
+        declared_at: step.rule.declared_at(),
     }
 }
 

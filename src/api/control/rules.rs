@@ -84,7 +84,7 @@ fn to_message(rules: &RuleSet, rates: Option<&Rates>, domain: &str, rule: &Rule)
         unlimited: rule.unlimited,
         shadow_mode: rule.shadow,
         quota_mode: rule.info.quota,
-        declared_at: rule.origin.to_string(),
+        declared_at: rule.declared_at(),
     }
 }
 

@@ -34,6 +34,31 @@ const ALGORITHMS: [(&str, Read); 5] = [
     ("leaky_bucket", leaky_bucket),
 ];
 
+/// The algorithm of limits that name none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DefaultAlgorithm {
+    /// In [`ALGORITHMS`].
+    index: usize,
+}
+
+impl DefaultAlgorithm {
+    /// Names of all algorithms, as in rule files.
+    pub const NAMES: [&str; ALGORITHMS.len()] = {
+        let (mut names, mut index) = ([""; ALGORITHMS.len()], 0);
+        while index < names.len() {
+            names[index] = ALGORITHMS[index].0;
+            index += 1;
+        }
+        names
+    };
+
+    /// The algorithm of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        let index = Self::NAMES.iter().position(|known| *known == name)?;
+        Some(Self { index })
+    }
+}
+
 /// The largest limit of a sliding log: it remembers every hit that counts, in up to nine bytes.
 const LOG_LIMIT_MAX: u32 = 1_000_000;
 
@@ -57,15 +82,17 @@ pub(super) fn home(key: &str) -> Option<&'static str> {
     }
 }
 
-/// Reads `algorithm` and the keys that belong to it.
+/// Reads `algorithm` and the keys that belong to it. Without it the algorithm is the default, or that of the semantics.
 pub(super) fn counting(
     fields: &mut Fields<'_>,
     semantics: Semantics,
+    default: Option<DefaultAlgorithm>,
     report: &mut Report<'_>,
 ) -> Option<Counting> {
-    let default: Read = match semantics {
-        Semantics::Exact => sliding_window,
-        Semantics::Reference => fixed_window,
+    let default: Read = match (default, semantics) {
+        (Some(default), _) => ALGORITHMS[default.index].1,
+        (None, Semantics::Exact) => sliding_window,
+        (None, Semantics::Reference) => fixed_window,
     };
     let Some(field) = fields.take("algorithm") else {
         return default(fields, semantics, report);
@@ -279,7 +306,7 @@ fn requests_and_window(
         (None, Semantics::Reference) => Some(0),
         (None, Semantics::Exact) => {
             let message = "is missing; write how many requests are admitted (0 denies all)";
-            report.at(fields.position(), fields.path_of("requests_per_unit"), message);
+            report.at(fields.place(), fields.path_of("requests_per_unit"), message);
             None
         }
     };

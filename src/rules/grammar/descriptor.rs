@@ -1,7 +1,9 @@
 //! Descriptors: a key, perhaps a value, what limits them, and the descriptors below.
 
 use super::{
-    Declared, DeclaredKey, DeclaredValue, Home, Walk, home, is_local, joined,
+    Declared, DeclaredKey, DeclaredValue, Home, Walk,
+    extension::Extension,
+    home, is_local, joined,
     rate_limit::{DeclaredLimit, Replaced},
 };
 use crate::{
@@ -34,13 +36,27 @@ impl Rates<'_> {
 
 impl Walk<'_, '_> {
     /// A list of descriptors. `above` is the rule path of the descriptor that contains it, empty at the root.
-    pub(super) fn descriptors(&mut self, list: &Field<'_>, above: &str) -> Vec<Declared> {
+    pub(super) fn descriptors(
+        &mut self,
+        list: &Field<'_>,
+        above: &str,
+        extensions: &[Extension<'_>],
+    ) -> Vec<Declared> {
         let items = list.list(&mut self.report).unwrap_or_default();
-        items.iter().filter_map(|item| self.descriptor(item, above)).collect()
+        let descriptor = |item| self.descriptor(item, above, Extension::find(extensions, item));
+        items.iter().filter_map(descriptor).collect()
     }
 
-    fn descriptor(&mut self, item: &Field<'_>, above: &str) -> Option<Declared> {
-        let mut fields = item.fields(&mut self.report)?;
+    fn descriptor(
+        &mut self,
+        item: &Field<'_>,
+        above: &str,
+        extension: Option<&Extension<'_>>,
+    ) -> Option<Declared> {
+        let mut fields = match extension {
+            Some(extension) => extension.extend(item, &mut self.report)?,
+            None => item.fields(&mut self.report)?,
+        };
         let key = self.key(&mut fields);
         let (value, is_shared) = self.value(&mut fields, &key);
         let path = rule_path(above, &key, &value);
@@ -82,7 +98,9 @@ impl Walk<'_, '_> {
         }
         let metric_labels = self.labels_above.clone().into();
         let shown_values = if detailed_metric { u64::MAX } else { self.above.mask };
-        let below = fields.take("descriptors").map(|list| self.descriptors(&list, &path)).unwrap_or_default();
+        let below = extension.map(|extension| &extension.below[..]).unwrap_or_default();
+        let below =
+            fields.take("descriptors").map(|list| self.descriptors(&list, &path, below)).unwrap_or_default();
         self.above = above;
         self.keys_above.pop();
         self.labels_above.pop();
@@ -92,13 +110,12 @@ impl Walk<'_, '_> {
             Home::RateLimit => Some("it belongs under `rate_limit`"),
             Home::OnDeny => Some("it belongs under `on_deny`"),
         });
-        let origin = self.report.origin(item.position());
-        let declared_at = origin.to_string().into();
+        let origin = self.report.origin(item.place());
         let rule = Rule {
             limits: self.register(&rates, &path, is_local),
             info: RuleInfo {
                 path,
-                declared_at,
+                declared_at: Box::default(),
                 quota: is_quota,
                 shown_values,
                 metric_labels,
@@ -106,6 +123,7 @@ impl Walk<'_, '_> {
                 on_deny,
             },
             origin,
+            extended_at: extension.map(|extension| Box::new(extension.origin().clone())),
             unlimited: rates.unlimited,
             shadow,
             replaces: rates.replaces.iter().map(|replaced| replaced.name.into()).collect(),
@@ -116,14 +134,15 @@ impl Walk<'_, '_> {
             shows_values: shown_values != 0,
             has_plain_limit: false,
         };
-        let rule = rule.with_plain_limit();
+        let mut rule = rule.with_plain_limit();
+        rule.info.declared_at = rule.declared_at().into();
         Some(Declared { key, value, is_shared, rule, below, redaction, path_in_file: item.path().to_owned() })
     }
 
     fn key(&mut self, fields: &mut Fields<'_>) -> DeclaredKey {
         let Some(field) = fields.take("key") else {
             let message = "is missing; every descriptor needs a key";
-            self.report.at(fields.position(), fields.path_of("key"), message);
+            self.report.at(fields.place(), fields.path_of("key"), message);
             return DeclaredKey::Exact("".into());
         };
         let key = field.text(&mut self.report);
@@ -259,7 +278,7 @@ impl Walk<'_, '_> {
                     "" => format!("a second limit per {} without a name; give each a name", declared.window),
                     name => format!("a second limit named {}; give each a name of its own", quoted(name)),
                 };
-                self.report.at(declared.position, declared.path.as_str(), message);
+                self.report.at(declared.place, declared.path.as_str(), message);
             }
             let identity = LimitIdentity { domain: Arc::clone(&self.domain), path: Arc::clone(path), tag };
             let label = match declared.name {

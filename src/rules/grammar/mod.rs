@@ -5,9 +5,13 @@
 
 mod algorithm;
 mod descriptor;
+mod extension;
 mod on_deny;
 mod rate_limit;
 mod window;
+
+pub use algorithm::DefaultAlgorithm;
+pub(super) use extension::{ExtensionDocuments, Extensions};
 
 use super::{
     error::{Origin, Problems},
@@ -110,6 +114,7 @@ struct Walk<'w, 'p> {
     report: Report<'p>,
     limits: &'w mut Registrar,
     semantics: Semantics,
+    default_algorithm: Option<DefaultAlgorithm>,
     /// Whether counters are in a shared store.
     is_shared: bool,
     domain: Arc<str>,
@@ -142,6 +147,7 @@ impl ShownValues {
 pub(super) fn domain(
     source: &Source,
     options: &LoadOptions,
+    extensions: &Extensions<'_>,
     limits: &mut Registrar,
     problems: &mut Problems,
 ) -> Option<DeclaredDomain> {
@@ -150,15 +156,28 @@ pub(super) fn domain(
     let mut fields = Field::root(&root).fields(&mut report)?;
     let name = fields.take("domain");
     let descriptors = fields.take("descriptors");
-    let is_local = is_local(fields.take("counters").as_ref(), &mut report);
+    let extensions = name.as_ref().and_then(Field::as_text).and_then(|name| extensions.of(name));
+    let is_local = is_local(fields.take("counters").as_ref(), &mut report)
+        | extensions.is_some_and(|extensions| extensions.is_local);
     let (semantics, is_shared) = (options.semantics, options.shared_counters && !is_local);
     let (domain, above) = (Arc::default(), ShownValues::default());
     let (keys_above, labels_above) = (Vec::new(), Vec::new());
-    let mut walk = Walk { report, limits, semantics, is_shared, domain, above, keys_above, labels_above };
+    let default_algorithm = options.default_algorithm;
+    let mut walk = Walk {
+        report,
+        limits,
+        semantics,
+        default_algorithm,
+        is_shared,
+        domain,
+        above,
+        keys_above,
+        labels_above,
+    };
     let named = match &name {
         None => {
             let message = "is missing; begin the file with `domain: NAME`";
-            walk.report.at(fields.position(), "domain", message);
+            walk.report.at(fields.place(), "domain", message);
             None
         }
         Some(name) => match name.text(&mut walk.report) {
@@ -168,12 +187,13 @@ pub(super) fn domain(
             }
             Some(text) => {
                 walk.domain = text.into();
-                Some(walk.report.origin(name.position()))
+                Some(walk.report.origin(name.place()))
             }
             None => None,
         },
     };
-    let descriptors = descriptors.map(|list| walk.descriptors(&list, "")).unwrap_or_default();
+    let extensions = extensions.map(|extensions| &extensions.descriptors[..]).unwrap_or_default();
+    let descriptors = descriptors.map(|list| walk.descriptors(&list, "", extensions)).unwrap_or_default();
     fields.finish(&mut walk.report, |name| match home(name)? {
         Home::File => None,
         Home::Descriptor => Some("it belongs to a descriptor: an item of `descriptors`"),

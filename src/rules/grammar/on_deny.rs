@@ -89,11 +89,11 @@ impl Walk<'_, '_> {
         for pair in pairs {
             let path = pair.value.path();
             let name =
-                header_name(pair.name).map_err(|message| self.report.at(pair.name_position, path, message));
+                header_name(pair.name).map_err(|message| self.report.at(pair.name_place, path, message));
             let (Ok(name), Some(value)) = (name, self.header_value(&pair.value)) else { continue };
             if headers.iter().any(|header| header.name == name) {
                 let message = "the header is already given in letters of another case; keep one of the two";
-                self.report.at(pair.name_position, path, message);
+                self.report.at(pair.name_place, path, message);
             }
             headers.push(Header { name, value });
         }
@@ -107,7 +107,7 @@ impl Walk<'_, '_> {
         for (part, what) in [(&name, "header"), (&value, "value")] {
             if part.is_none() {
                 let message = "is missing; a mark is a header with a value, such as {header: x-rate-limited, value: yes}";
-                self.report.at(fields.position(), fields.path_of(what), message);
+                self.report.at(fields.place(), fields.path_of(what), message);
             }
         }
         let name = name.and_then(|field| {

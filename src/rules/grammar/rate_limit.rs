@@ -5,9 +5,8 @@ use crate::{
     algorithm::Algorithm,
     limit::Window,
     rules::{
-        error::Position,
         rule::{Charge, Semantics},
-        yaml::{Field, Fields, nearest, quoted},
+        yaml::{Field, Fields, Place, nearest, quoted},
     },
 };
 
@@ -26,7 +25,7 @@ pub(super) struct DeclaredLimit<'n> {
     pub(super) window: Window,
     pub(super) algorithm: Algorithm,
     pub(super) charge: Charge,
-    pub(super) position: Position,
+    pub(super) place: Place<'n>,
     /// Its path through the keys of the file.
     pub(super) path: String,
 }
@@ -58,6 +57,8 @@ const COUNTING_KEYS: [&str; 14] = [
 impl Walk<'_, '_> {
     pub(super) fn read_rate_limit<'n>(&mut self, field: &Field<'n>) -> Option<RateLimit<'n>> {
         let mut fields = field.fields(&mut self.report)?;
+        fields.replace("unit", "per");
+        fields.replace("unit_multiplier", "per");
         let name = fields.text("name", &mut self.report).unwrap_or_default();
         let replaces = self.replaces(&mut fields);
         let unlimited = fields.flag("unlimited", &mut self.report);
@@ -66,13 +67,15 @@ impl Walk<'_, '_> {
             None
         } else {
             let charge = self.charge(&mut fields);
-            algorithm::counting(&mut fields, self.semantics, &mut self.report).map(|counting| DeclaredLimit {
+            let default = self.default_algorithm;
+            let counting = algorithm::counting(&mut fields, self.semantics, default, &mut self.report);
+            counting.map(|counting| DeclaredLimit {
                 name,
                 requests: counting.requests,
                 window: counting.window,
                 algorithm: self.shareable(field, counting.algorithm),
                 charge,
-                position: field.position(),
+                place: field.place(),
                 path: field.path().to_owned(),
             })
         };
@@ -113,9 +116,9 @@ impl Walk<'_, '_> {
                 (Some(field), Some(name)) if !name.is_empty() => replaces.push(Replaced { name, field }),
                 (Some(_), None) => {}
                 (field, _) => {
-                    let position = field.map_or(item_fields.position(), |field| field.position());
+                    let place = field.map_or(item_fields.place(), |field| field.place());
                     let message = "is empty; write the name of the limit to replace";
-                    self.report.at(position, item_fields.path_of("name"), message);
+                    self.report.at(place, item_fields.path_of("name"), message);
                 }
             }
             item_fields.finish(&mut self.report, |_| None);

@@ -21,7 +21,7 @@ pub(super) fn window(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Option
         }
         (None, None) => {
             let message = "is missing; write `unit: second` (or minute, hour, …) or `per: 10s`";
-            report.at(fields.position(), fields.path_of("unit"), message);
+            report.at(fields.place(), fields.path_of("unit"), message);
             None
         }
     }

@@ -305,6 +305,7 @@ fn rule(
             on_deny: None,
         },
         origin,
+        extended_at: None,
         replaces: Box::default(),
         detailed_metric: false,
         value_to_metric: false,

@@ -2,9 +2,9 @@
 
 use super::{
     Charge, DomainRules, KeyPrefix, LimitIdentity, LimitInfo, LimitName, LimitTable, Rule, RuleEntry,
-    RuleErrors, RuleLimit, Semantics, Source, SourceId,
+    RuleError, RuleErrors, RuleLimit, Semantics, Source, SourceId,
     error::Problems,
-    grammar::{self, DeclaredDomain},
+    grammar::{self, DeclaredDomain, DefaultAlgorithm, ExtensionDocuments},
     limits::{LimitNumbers, Registered, Registrar, tag_of_override},
     overlay::{DeclaredOverlay, Overlay},
     series::{SERIES_MAX_DEFAULT, UsedSeries},
@@ -22,6 +22,8 @@ pub struct LoadOptions {
     /// `Reference`: defaults of rules are those of the reference server (fixed windows, everything charged), and so are
     /// resets in any case.
     pub semantics: Semantics,
+    /// The algorithm of rules that name none; by default that of the semantics. Limits sent with requests do not follow it.
+    pub default_algorithm: Option<DefaultAlgorithm>,
     /// Several files may add to one domain. Without it, a domain in two files is an error.
     pub merge_domains: bool,
     /// Counters are in a shared store, except those of domains with `counters: local`: rules that it cannot count are errors.
@@ -34,6 +36,7 @@ impl Default for LoadOptions {
     fn default() -> Self {
         Self {
             semantics: Semantics::default(),
+            default_algorithm: None,
             merge_domains: false,
             shared_counters: false,
             series_max: SERIES_MAX_DEFAULT,
@@ -56,6 +59,8 @@ pub struct RuleSet {
     names: Box<[LimitName]>,
     /// By the same: keeps the slots of the series.
     series: Box<[UsedSeries]>,
+    /// Extensions that no rule has.
+    without_effect: Box<[RuleError]>,
 }
 
 impl RuleSet {
@@ -75,12 +80,17 @@ impl RuleSet {
         let mut limits = Registrar::new(limits, options.series_max);
         let mut domains: BTreeMap<Arc<str>, DeclaredDomain> = BTreeMap::new();
         let mut overlaid = DeclaredOverlay::default();
-        for source in sources {
+        let documents = ExtensionDocuments::read(sources, &mut problems);
+        let extensions = documents.extensions(options, &mut problems);
+        for (index, source) in sources.iter().enumerate() {
+            if documents.contain(index) {
+                continue;
+            }
             if let SourceId::Override(_) = source.id {
                 overlaid.read(source, &mut problems);
                 continue;
             }
-            let declared = grammar::domain(source, options, &mut limits, &mut problems);
+            let declared = grammar::domain(source, options, &extensions, &mut limits, &mut problems);
             let Some(declared) = declared else { continue };
             match domains.entry(Arc::clone(&declared.name)) {
                 btree_map::Entry::Vacant(place) => _ = place.insert(declared),
@@ -104,6 +114,7 @@ impl RuleSet {
                 }
             }
         }
+        let without_effect = extensions.without_effect(|name| domains.contains_key(name));
         let (mut compiled, mut may_queue, mut may_wait) = (Vec::with_capacity(domains.len()), false, false);
         for (name, declared) in domains {
             let overrides =
@@ -125,7 +136,13 @@ impl RuleSet {
             registered: used.into(),
             names: names.into(),
             series: series.into(),
+            without_effect,
         })
+    }
+
+    /// The extensions that no rule has, each with its place and the reason.
+    pub fn extensions_without_effect(&self) -> &[RuleError] {
+        &self.without_effect
     }
 
     /// The rules of a domain.

@@ -55,6 +55,24 @@ fn compat_changes_only_defaults_of_rules() {
 }
 
 #[test]
+fn the_default_algorithm_is_that_of_limits_that_name_none() {
+    let text = "domain: d\ndescriptors:\n\
+        - {key: a, rate_limit: {unit: second, requests_per_unit: 1}}\n\
+        - {key: b, rate_limit: {unit: second, requests_per_unit: 1, algorithm: sliding_log}}\n";
+    for name in DefaultAlgorithm::NAMES {
+        for semantics in [Semantics::Exact, Semantics::Reference] {
+            let default_algorithm = DefaultAlgorithm::named(name);
+            assert!(default_algorithm.is_some());
+            let options = LoadOptions { semantics, default_algorithm, ..LoadOptions::default() };
+            let rules = RuleSet::parse(&[source("rules.yaml", text)], &options).unwrap();
+            let limits: Vec<&str> = rules.rule_limits().map(|(_, limit)| limit.algorithm.name()).collect();
+            assert_eq!(limits, [name, "sliding_log"], "{semantics:?}");
+        }
+    }
+    assert_eq!(DefaultAlgorithm::named("none"), None);
+}
+
+#[test]
 fn rules_with_equal_joined_texts_are_duplicates_in_compat() {
     let text = "domain: d\ndescriptors:\n  - {key: a, value: b_c}\n  - {key: a_b, value: c}\n";
     assert!(parse(text, Semantics::Exact, None).is_ok());

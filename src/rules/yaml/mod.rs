@@ -84,6 +84,20 @@ fn extent<'n>(nodes: impl Iterator<Item = &'n Rc<Node>>) -> (usize, usize) {
     nodes.fold((1, 1), |(size, height), node| (size.saturating_add(node.size), height.max(node.height + 1)))
 }
 
+/// A position, in the document that is read or in one that extends it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place<'n> {
+    position: Position,
+    /// The other document.
+    elsewhere: Option<&'n SourceId>,
+}
+
+impl From<Position> for Place<'_> {
+    fn from(position: Position) -> Self {
+        Self { position, elsewhere: None }
+    }
+}
+
 /// Notes errors of one file.
 pub(super) struct Report<'p> {
     source: SourceId,
@@ -95,8 +109,13 @@ impl<'p> Report<'p> {
         Self { source: source.id.clone(), problems }
     }
 
-    pub(super) fn at(&mut self, position: Position, path: impl Into<String>, message: impl Into<String>) {
-        self.problems.at(&self.origin(position), path, message);
+    pub(super) fn at<'n>(
+        &mut self,
+        place: impl Into<Place<'n>>,
+        path: impl Into<String>,
+        message: impl Into<String>,
+    ) {
+        self.problems.at(&self.origin(place), path, message);
     }
 
     /// Number of errors noted in this file and in those before it.
@@ -109,9 +128,10 @@ impl<'p> Report<'p> {
         self.problems.truncate(errors);
     }
 
-    /// The position in this file.
-    pub(super) fn origin(&self, position: Position) -> Origin {
-        Origin { source: self.source.clone(), position: Some(position) }
+    /// The origin of what is at the place.
+    pub(super) fn origin<'n>(&self, place: impl Into<Place<'n>>) -> Origin {
+        let Place { position, elsewhere } = place.into();
+        Origin { source: elsewhere.unwrap_or(&self.source).clone(), position: Some(position) }
     }
 }
 

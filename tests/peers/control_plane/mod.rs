@@ -129,8 +129,13 @@ impl Deployment {
         self.folder.path().join(name)
     }
 
-    /// Starts the server with the variables of Envoy Gateway's deployment, and no others.
-    fn start(&self, plane: &str, [http, grpc, debug, metrics]: [u16; 4]) -> Killed {
+    /// Starts the server with the variables of Envoy Gateway's deployment, these, and no others.
+    fn start(
+        &self,
+        plane: &str,
+        [http, grpc, debug, metrics]: [u16; 4],
+        variables: &[(&str, String)],
+    ) -> Killed {
         let certs = |name: &str| self.path("certs").join(name).display().to_string();
         let child = Command::new(self.path("ratelimit"))
             .env_clear()
@@ -151,6 +156,7 @@ impl Deployment {
             .env("GRPC_PORT", grpc.to_string())
             .env("DEBUG_PORT", debug.to_string())
             .env("PROMETHEUS_ADDR", format!(":{metrics}"))
+            .envs(variables.iter().map(|(name, value)| (*name, value.as_str())))
             .stdin(Stdio::null())
             .stderr(fs::File::create(self.path("log")).unwrap())
             .spawn()
@@ -181,10 +187,22 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     panic!("not within {PATIENCE:?}: {what}");
 }
 
-fn is_ok(port: u16, path: &str) -> bool {
+/// The body of a page; none if it cannot be had.
+fn page(port: u16, path: &str) -> Option<String> {
     let fetch = http1::fetch(std::net::Ipv4Addr::LOCALHOST, port, http::Request::get(path));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(fetch).is_ok_and(|answer| answer.status() == 200)
+    let response = runtime.block_on(fetch).ok().filter(|response| response.status() == 200)?;
+    String::from_utf8(response.into_body()).ok()
+}
+
+fn is_ok(port: u16, path: &str) -> bool {
+    page(port, path).is_some()
+}
+
+fn free_ports() -> [u16; 4] {
+    [(); 4]
+        .map(|()| TcpListener::bind(("127.0.0.1", 0)).unwrap())
+        .map(|listener| listener.local_addr().unwrap().port())
 }
 
 async fn rules_follow_a_snapshot_cache_over_mutual_tls() {
@@ -194,12 +212,10 @@ async fn rules_follow_a_snapshot_cache_over_mutual_tls() {
 fn follow() {
     let deployment = Deployment::new();
     let certs = deployment.path("certs");
-    let ports: [u16; 4] = [(); 4]
-        .map(|()| TcpListener::bind(("127.0.0.1", 0)).unwrap())
-        .map(|listener| listener.local_addr().unwrap().port());
+    let ports = free_ports();
     let [http, grpc, debug, metrics] = ports;
     let mut plane = Plane::start(Command::new(deployment.path("plane")), &certs, "127.0.0.1:0");
-    let mut server = deployment.start(&plane.address.clone(), ports);
+    let mut server = deployment.start(&plane.address.clone(), ports, &[]);
 
     // No snapshot yet: healthy, since FORCE_START_WITHOUT_INITIAL_CONFIG is set; calls fail.
     eventually("the health check", || is_ok(http, "/healthcheck"));
@@ -270,4 +286,53 @@ fn follow() {
     assert!(server.0.wait().unwrap().success());
 }
 
-crate::tests_with! { CONTROL_PLANE: rules_follow_a_snapshot_cache_over_mutual_tls }
+async fn rules_have_the_keys_that_the_message_lacks() {
+    tokio::task::spawn_blocking(add_keys).await.unwrap();
+}
+
+/// The default algorithm, and a file that extends the rules. The module of the messages has no metadata of descriptors yet.
+fn add_keys() {
+    let deployment = Deployment::new();
+    let file = deployment.path("extensions.yaml");
+    let extension = "{key: in_file, rate_limit: {algorithm: leaky_bucket, burst: 5}, on_deny: {body: later}}";
+    fs::write(&file, format!("domain: edge\nextensions:\n- {extension}\n")).unwrap();
+    let mut plane =
+        Plane::start(Command::new(deployment.path("plane")), &deployment.path("certs"), "127.0.0.1:0");
+    let ports = free_ports();
+    let variables = [
+        ("TIDEGATE_RULES", format!("{}:xds://{}?node=envoy-ratelimit", file.display(), plane.address)),
+        ("TIDEGATE_DEFAULT_ALGORITHM", "sliding_window".to_owned()),
+    ];
+    let _server = deployment.start(&plane.address.clone(), ports, &variables);
+    let limit = json!({ "unit": "MINUTE", "requestsPerUnit": 60 });
+    let resource = |unit: &str| {
+        json!([{ "name": "edge", "domain": "edge", "descriptors": [
+            { "key": "alone", "rateLimit": limit },
+            { "key": "in_file", "rateLimit": { "unit": unit, "requestsPerUnit": 60 } },
+        ] }])
+    };
+    plane.set("1", resource("MINUTE"));
+    eventually("an ACK", || plane.lines("ack 1").len() == 1);
+    let rules = page(ports[0], "/rules").unwrap();
+    let rules: Value = serde_json::from_str(&rules).unwrap();
+    let rules = rules[0]["rules"].as_array().unwrap();
+    let algorithms: Vec<&Value> = rules.iter().map(|rule| &rule["limits"][0]["algorithm"]).collect();
+    assert_eq!(algorithms, ["sliding_window", "leaky_bucket"], "{rules:#?}");
+    let declared_at = rules[1]["declared_at"].as_str().unwrap();
+    assert!(declared_at.starts_with("xds:edge:") && declared_at.contains("extended at"), "{declared_at}");
+    assert_eq!(rules[1]["on_deny"], "reply with a body of 5 bytes", "{rules:#?}");
+
+    fs::write(&file, "domain: edge\nextensions:\n- {key: in_file, rate_limit: {calendar: true, algorithm: fixed_window}}\n")
+        .unwrap();
+    let log = || fs::read_to_string(deployment.path("log")).unwrap();
+    eventually("a refused file", || log().contains("extensions.yaml:3:"));
+    plane.set("2", resource("DAY"));
+    plane.set("3", json!([]));
+    eventually("the removal", || plane.lines("ack 3").len() == 1);
+}
+
+crate::tests_with! {
+    CONTROL_PLANE:
+    rules_follow_a_snapshot_cache_over_mutual_tls,
+    rules_have_the_keys_that_the_message_lacks,
+}

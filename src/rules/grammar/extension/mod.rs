@@ -1,0 +1,293 @@
+//! Extensions: keys for descriptors that another document declares, such as a resource of a control plane, whose message has no
+//! fields for them.
+//!
+//! An extension applies to the descriptor of the same path: the same keys and values, wildcards as they are written. It sets
+//! what such a message cannot; the rest stays with the document that declares the descriptor. One that applies to nothing has no
+//! effect, and is no error: control planes add and remove rules at any time.
+
+use super::domain;
+use crate::rules::{
+    RuleError, Source, SourceId,
+    error::{Origin, Problems},
+    limits::{LimitTable, Registrar},
+    set::LoadOptions,
+    yaml::{self, Field, Fields, Node, Report},
+};
+use serde_json::{Value, json};
+use std::{cell::Cell, collections::BTreeMap, rc::Rc};
+
+/// The key of a document that extends others.
+const EXTENSIONS: &str = "extensions";
+
+/// Keys of a descriptor that the document which declares it sets.
+const OF_DESCRIPTOR: [&str; 4] = ["shadow_mode", "quota_mode", "detailed_metric", "metadata"];
+
+/// Keys of its `rate_limit` that the same document sets.
+const OF_RATE_LIMIT: [&str; 5] = ["name", "replaces", "requests_per_unit", "unit", "unlimited"];
+
+/// The documents that extend others, by their index among all.
+#[derive(Default)]
+pub(in crate::rules) struct ExtensionDocuments(BTreeMap<usize, (SourceId, Rc<Node>)>);
+
+/// The extensions of all domains.
+#[derive(Default)]
+pub(in crate::rules) struct Extensions<'n>(BTreeMap<&'n str, OfDomain<'n>>);
+
+/// The extensions of one domain.
+pub(super) struct OfDomain<'n> {
+    origin: Origin,
+    path: String,
+    /// Whether its counters are local to each server.
+    pub(super) is_local: bool,
+    pub(super) descriptors: Vec<Extension<'n>>,
+}
+
+/// The extension of one descriptor, and of those below it.
+pub(super) struct Extension<'n> {
+    key: &'n str,
+    /// Empty if it has none.
+    value: &'n str,
+    field: Field<'n>,
+    origin: Origin,
+    pub(super) below: Vec<Self>,
+    effect: Cell<Effect>,
+}
+
+/// The effect that an extension had.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Effect {
+    /// No descriptor has its path.
+    None,
+    /// The descriptor has no limit that `rate_limit` or `on_deny` could extend.
+    WithoutLimit,
+    Full,
+}
+
+impl ExtensionDocuments {
+    /// The documents among these that extend others.
+    pub(in crate::rules) fn read(sources: &[Source], problems: &mut Problems) -> Self {
+        let mut documents = Self::default();
+        for (index, source) in sources.iter().enumerate() {
+            if matches!(source.id, SourceId::Override(_)) || !source.text.contains(EXTENSIONS) {
+                continue;
+            }
+            let errors = problems.len();
+            match yaml::parse(&source.text, &mut Report::new(source, problems)) {
+                Some(root) if Field::root(&root).own(EXTENSIONS).is_some() => {
+                    documents.0.insert(index, (source.id.clone(), root));
+                }
+                // Read as one that declares a domain, which reports its errors.
+                _ => problems.truncate(errors),
+            }
+        }
+        documents
+    }
+
+    /// Whether the document of this index extends others.
+    pub(in crate::rules) fn contain(&self, index: usize) -> bool {
+        self.0.contains_key(&index)
+    }
+
+    /// Their extensions; none after an error in one of them.
+    pub(in crate::rules) fn extensions(
+        &self,
+        options: &LoadOptions,
+        problems: &mut Problems,
+    ) -> Extensions<'_> {
+        let errors = problems.len();
+        let mut extensions = Extensions::default();
+        for (id, root) in self.0.values() {
+            let source = Source { id: id.clone(), text: String::new() };
+            extensions.read(&Field::root_elsewhere(root, id), &mut Report::new(&source, problems));
+        }
+        if problems.len() == errors {
+            extensions.check(options, problems);
+        }
+        if problems.len() == errors { extensions } else { Extensions::default() }
+    }
+}
+
+impl<'n> Extensions<'n> {
+    fn read(&mut self, root: &Field<'n>, report: &mut Report<'_>) {
+        let Some(mut fields) = root.fields(report) else { return };
+        let name = fields.take("domain");
+        if name.is_none() {
+            let message = "is missing; write the domain of the descriptors to extend";
+            report.at(fields.place(), "domain", message);
+        }
+        let is_local = super::is_local(fields.take("counters").as_ref(), report);
+        let list = fields.take(EXTENSIONS);
+        fields.finish(report, |name| {
+            let is_known = name == "descriptors";
+            is_known
+                .then_some("a document declares descriptors or extends those of others; write two documents")
+        });
+        let (Some(name), Some(list)) = (name.and_then(|name| name.text(report)), list) else { return };
+        let of_domain = self.0.entry(name).or_insert_with(|| OfDomain {
+            origin: report.origin(list.place()),
+            path: list.path().to_owned(),
+            is_local: false,
+            descriptors: Vec::new(),
+        });
+        of_domain.is_local |= is_local;
+        read_list(&list, &mut of_domain.descriptors, report);
+    }
+
+    /// Reports the errors that do not depend on the descriptors: reads the extensions with descriptors that fit them.
+    fn check(&self, options: &LoadOptions, problems: &mut Problems) {
+        let options = LoadOptions { shared_counters: false, ..*options };
+        for (name, of_domain) in &self.0 {
+            let document = json!({ "domain": name, "descriptors": fitting(&of_domain.descriptors) });
+            let source = Source { id: SourceId::Override("".into()), text: document.to_string() };
+            let mut limits = Registrar::new(LimitTable::default(), 0);
+            let mut found = Problems::default();
+            domain(&source, &options, self, &mut limits, &mut found);
+            problems.extend_from(found, |origin| origin.source != source.id);
+            of_domain.descriptors.iter().for_each(Extension::forget_effect);
+        }
+    }
+
+    /// The extensions of a domain.
+    pub(super) fn of(&self, domain: &str) -> Option<&OfDomain<'n>> {
+        self.0.get(domain)
+    }
+
+    /// The extensions that had no effect on the domains that are declared, each with the reason.
+    pub(in crate::rules) fn without_effect(&self, is_declared: impl Fn(&str) -> bool) -> Box<[RuleError]> {
+        let mut found = Vec::new();
+        for (name, of_domain) in &self.0 {
+            if is_declared(name) {
+                of_domain.descriptors.iter().for_each(|extension| extension.find_ineffective(&mut found));
+            } else {
+                let message = format!("has no effect: no rules are declared for the domain {name:?}");
+                found.push(RuleError {
+                    origin: of_domain.origin.clone(),
+                    path: of_domain.path.clone(),
+                    message,
+                });
+            }
+        }
+        found.into()
+    }
+}
+
+impl<'n> Extension<'n> {
+    /// The extension of this descriptor.
+    pub(super) fn find<'e>(all: &'e [Self], descriptor: &Field<'_>) -> Option<&'e Self> {
+        let text = |name| descriptor.own(name).and_then(|field| field.as_text()).unwrap_or_default();
+        if all.is_empty() {
+            return None;
+        }
+        let (key, value) = (text("key"), text("value"));
+        all.iter().find(|extension| extension.key == key && extension.value == value)
+    }
+
+    /// The keys of the descriptor with those of the extension.
+    pub(super) fn extend<'s>(
+        &'s self,
+        descriptor: &Field<'s>,
+        report: &mut Report<'_>,
+    ) -> Option<Fields<'s>> {
+        let limit = descriptor.own("rate_limit");
+        let is_unlimited =
+            |limit: &Field<'_>| limit.own("unlimited").is_some_and(|unlimited| unlimited.is_true());
+        let is_limited = limit.is_some_and(|limit| !is_unlimited(&limit));
+        let has_several = [&self.field, descriptor].iter().any(|map| map.own("rate_limits").is_some());
+        let mut fields = descriptor.extended_by(&self.field).fields(report)?;
+        for name in ["key", "value", "descriptors"] {
+            fields.drop_extension(name);
+        }
+        fields.replace("rate_limit", "rate_limits");
+        let extends_no_limit = !is_limited && fields.drop_extension("rate_limit");
+        let denies_nothing = !is_limited && !has_several && fields.drop_extension("on_deny");
+        let is_full = !extends_no_limit && !denies_nothing;
+        self.effect.set(if is_full { Effect::Full } else { Effect::WithoutLimit });
+        Some(fields)
+    }
+
+    /// The place of the extension.
+    pub(super) fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    fn forget_effect(&self) {
+        self.effect.set(Effect::None);
+        self.below.iter().for_each(Self::forget_effect);
+    }
+
+    fn find_ineffective(&self, found: &mut Vec<RuleError>) {
+        let message = match self.effect.get() {
+            Effect::None => Some("has no effect: no descriptor there has this key and value"),
+            Effect::WithoutLimit => Some(
+                "`rate_limit` and `on_deny` have no effect: the descriptor has no `rate_limit`, or is unlimited",
+            ),
+            Effect::Full => None,
+        };
+        found.extend(message.map(|message| RuleError {
+            origin: self.origin.clone(),
+            path: self.field.path().to_owned(),
+            message: message.to_owned(),
+        }));
+        if self.effect.get() != Effect::None {
+            self.below.iter().for_each(|below| below.find_ineffective(found));
+        }
+    }
+}
+
+/// Adds the items of a list.
+fn read_list<'n>(list: &Field<'n>, found: &mut Vec<Extension<'n>>, report: &mut Report<'_>) {
+    for item in list.list(report).unwrap_or_default() {
+        let Some(mut fields) = item.fields(report) else { continue };
+        let key = fields.text("key", report).unwrap_or_default();
+        if key.is_empty() {
+            report.at(
+                fields.place(),
+                fields.path_of("key"),
+                "is missing; write that of the descriptor to extend",
+            );
+        }
+        let value = fields.text("value", report).unwrap_or_default();
+        let limit = item.own("rate_limit");
+        let set_elsewhere = OF_DESCRIPTOR
+            .iter()
+            .filter_map(|name| item.own(name))
+            .chain(limit.iter().flat_map(|limit| OF_RATE_LIMIT.iter().filter_map(|name| limit.own(name))));
+        for field in set_elsewhere {
+            field.reject(report, "is set by the document that declares the descriptor; remove it here");
+        }
+        if let Some(first) = found.iter().find(|other| other.key == key && other.value == value) {
+            let message = format!(
+                "the same key and value as at {}; write all keys of an extension there",
+                first.origin
+            );
+            item.reject(report, message);
+        }
+        let mut below = Vec::new();
+        if let Some(list) = fields.take("descriptors") {
+            read_list(&list, &mut below, report);
+        }
+        let origin = report.origin(item.place());
+        let effect = Cell::new(Effect::None);
+        found.push(Extension { key, value, field: item, origin, below, effect });
+    }
+}
+
+/// Descriptors that the extensions apply to, with limits that fit every valid one.
+fn fitting(extensions: &[Extension<'_>]) -> Value {
+    let descriptor = |extension: &Extension<'_>| {
+        let limit = extension.field.own("rate_limit");
+        let is_calendar =
+            limit.and_then(|limit| limit.own("calendar")).is_some_and(|calendar| calendar.is_true());
+        let unit = if is_calendar { "day" } else { "second" };
+        json!({
+            "key": extension.key,
+            "value": extension.value,
+            "rate_limit": { "unit": unit, "requests_per_unit": 1000 },
+            "descriptors": fitting(&extension.below),
+        })
+    };
+    extensions.iter().map(descriptor).collect()
+}
+
+#[cfg(test)]
+mod tests;
