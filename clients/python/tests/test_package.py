@@ -21,6 +21,15 @@ needs_registry = pytest.mark.skipif(
 )
 
 
+def test_the_code_of_the_readme_runs() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (PACKAGE / "README.md").read_text(), re.DOTALL)
+    assert len(blocks) >= 6
+    names: dict[str, object] = {}
+    with Server(["serve"], "127.0.0.1:0") as server:
+        for block in blocks:
+            exec(block.replace("127.0.0.1:8081", server.address), names)
+
+
 @needs_registry
 def test_the_generated_code_is_that_of_the_protos(tmp_path: Path) -> None:
     subprocess.run([sys.executable, str(PACKAGE / "scripts/generate.py"), str(tmp_path)], check=True)
