@@ -110,7 +110,7 @@ mod logged {
         limit::{Hits, Request, RequestLimits},
         rules::Redaction,
         service::{CallOrigin, RateLimitService},
-        telemetry::{DecisionLog, DecisionLogSettings, Rotation, SampleRate, Target},
+        telemetry::{DecisionLog, DecisionLogSettings, Rotation, RulesText, SampleRate, Target},
     };
 
     /// Allocations of the thread that decides, for so many decisions of which a share is logged, and the number of lines written.
@@ -125,6 +125,7 @@ mod logged {
             queue_bytes: 1 << 20,
             values: Redaction::Plain,
             salt: Vec::new(),
+            rules_text: RulesText::Auto,
         };
         let log = DecisionLog::start(settings, Arc::clone(&clock)).expect("a device that takes all");
         let limiter = Arc::new(limiter(super::RULES));

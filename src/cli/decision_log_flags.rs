@@ -4,7 +4,7 @@ use super::Failure;
 use crate::{
     clock::Clock,
     rules::Redaction,
-    telemetry::{DecisionLog, DecisionLogSettings, Rotation, SampleRate, Target},
+    telemetry::{DecisionLog, DecisionLogSettings, Rotation, RulesText, SampleRate, Target},
 };
 use clap::{Args, ValueEnum};
 use std::{path::PathBuf, sync::Arc};
@@ -33,9 +33,23 @@ pub(super) struct DecisionLogFlags {
     /// File with the secret of hashed values; by default a random one, so that hashes differ after a restart.
     #[arg(long, env = "TIDEGATE_DECISION_LOG_SALT_FILE", value_name = "PATH")]
     decision_log_salt_file: Option<PathBuf>,
+    /// How the rules in force are written, at the start of each file and when they change.
+    #[arg(long, env = "TIDEGATE_DECISION_LOG_RULES", value_name = "HOW", default_value = "auto")]
+    decision_log_rules: Rules,
     /// Bytes of queued decisions for each worker; decisions beyond are missing in the log, and counted.
     #[arg(long, env = "TIDEGATE_DECISION_LOG_QUEUE_BYTES", value_name = "BYTES", default_value_t = 2 << 20)]
     decision_log_queue_bytes: usize,
+}
+
+/// How much of the rules in force is written.
+#[derive(Clone, Copy, ValueEnum)]
+enum Rules {
+    /// Their texts, or if values of any key are hashed or omitted, the hashes of the texts.
+    Auto,
+    /// Their texts.
+    Text,
+    /// The hashes of their texts.
+    Hash,
 }
 
 /// How values are written.
@@ -74,6 +88,11 @@ impl DecisionLogFlags {
                 Values::Omit => Redaction::Omit,
             },
             salt,
+            rules_text: match self.decision_log_rules {
+                Rules::Auto => RulesText::Auto,
+                Rules::Text => RulesText::Full,
+                Rules::Hash => RulesText::Hash,
+            },
         };
         Ok(Some(DecisionLog::start(settings, Arc::clone(clock))?))
     }

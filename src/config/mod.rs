@@ -9,6 +9,7 @@
 
 pub mod describe;
 mod load;
+mod observer;
 mod reload_requests;
 mod rule_files;
 mod status;
@@ -17,6 +18,7 @@ mod tests;
 pub mod watch;
 
 pub use load::{load, log_ineffective_extensions};
+pub use observer::{RulesInForce, RulesObserver};
 pub use reload_requests::ReloadRequests;
 pub use rule_files::RuleFiles;
 pub use status::{Attempt, LoadResult, RulesStatus};
@@ -27,7 +29,10 @@ use crate::{
     rules::{LoadOptions, RuleChanges, RuleErrors, Source},
     sync::Mutex,
 };
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+};
 
 /// Sources of declarations, in the order in which they are merged.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -62,6 +67,7 @@ pub struct Config {
     /// Replaced rules to which decisions may still refer. They are freed here, not by the last of those decisions.
     retired: Mutex<Vec<RetiredRules>>,
     status: Mutex<RulesStatus>,
+    observer: OnceLock<Arc<dyn RulesObserver>>,
 }
 
 impl Config {
@@ -82,6 +88,7 @@ impl Config {
             declared: Mutex::new(BTreeMap::from([(feed, sources)])),
             retired: Mutex::new(Vec::new()),
             status: Mutex::new(status),
+            observer: OnceLock::new(),
         }
     }
 
@@ -113,6 +120,7 @@ impl Config {
         let changes = RuleChanges::between(next.former(), next.rules());
         let mut status = self.status();
         status.loaded(next.rules(), &all, now);
+        self.announce(next.generation(), &all, now);
         let retired = next.put_in_force();
         self.retired.lock().push(retired);
         *self.in_force.lock() = Arc::new(all);
@@ -122,6 +130,22 @@ impl Config {
         *current = status;
         current.replaced(feed, now);
         Ok(changes)
+    }
+
+    /// Passes the rules in force to an observer, and from now on those that replace them. Only the first call has an effect.
+    pub fn observe(&self, observer: Arc<dyn RulesObserver>, now: Timestamp) {
+        // While it is locked, no rules are replaced.
+        let _declared = self.declared.lock();
+        if self.observer.set(observer).is_ok() {
+            self.announce(self.limiter.pin().generation(), &self.sources(), now);
+        }
+    }
+
+    fn announce(&self, generation: u64, sources: &[Source], at: Timestamp) {
+        if let Some(observer) = self.observer.get() {
+            let (number, options) = (self.limiter.store().next_number(), &self.options);
+            observer.put_in_force(RulesInForce { generation, number, at, options, sources });
+        }
     }
 
     /// Notes that a feed could not hand over its declarations: the rules stay.

@@ -33,7 +33,8 @@ use crate::{
     limit::{SeriesId, Timestamp},
     limiter::Limiter,
     service::{Outcome, RateLimitService},
-    telemetry::Sources,
+    store::Removed,
+    telemetry::{ResetRecord, Sources},
 };
 use overlays::OverlayStore;
 use parking_lot::Mutex;
@@ -194,6 +195,19 @@ impl Control {
         }
         if status.failed > failed {
             self.audit_event("RulesRejected", "INVALID_ARGUMENT", details);
+        }
+    }
+
+    /// Writes a reset of a domain, and of a rule or of descriptors in it, to the decision log.
+    pub fn log_reset(
+        &self,
+        removed: Removed,
+        generation: u64,
+        (domain, rule, descriptors): (String, String, Vec<Vec<(String, String)>>),
+    ) {
+        if let Some(log) = self.sources.get().and_then(|sources| sources.decision_log.as_ref()) {
+            let (number, time) = (removed.number, self.now().as_nanos());
+            log.reset(ResetRecord { number, generation, time, domain, rule, descriptors });
         }
     }
 

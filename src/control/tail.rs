@@ -156,7 +156,7 @@ impl Tail {
     #[inline]
     pub(super) fn read(&self, event: &Event<'_, '_, '_>) {
         if self.is_watched.load(Ordering::Relaxed) {
-            self.queue.append(record_bytes_max(event), |out| encode_record(event, 1.0, out));
+            self.queue.append(record_bytes_max(event), |out| encode_record(event, 0, 1.0, out));
         }
     }
 

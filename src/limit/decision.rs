@@ -162,12 +162,14 @@ pub struct Decision<'r> {
     pub excess: Option<Box<[u64]>>,
     /// The limits that apply, where the counters are not in this process and responses report them.
     pub service_limits: Option<Box<Vec<ServiceLimit<'r>>>>,
+    /// Number of the decision: of two on one counter, the later one has the greater number. 0 if decisions are not numbered.
+    pub number: u64,
 }
 
 impl<'r> Decision<'r> {
     /// A decision in which at most one limit applies to each descriptor.
     #[inline]
     pub fn new(code: Code, statuses: SmallVec<[Status<'r>; 4]>) -> Self {
-        Self { code, statuses, beside: SmallVec::new(), excess: None, service_limits: None }
+        Self { code, statuses, beside: SmallVec::new(), excess: None, service_limits: None, number: 0 }
     }
 }

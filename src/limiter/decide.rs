@@ -48,7 +48,7 @@ pub(super) fn decide_other<'p>(
     match class {
         Class::NoRules => {
             let statuses = smallvec![Status::NO_LIMIT; request.descriptors().len()];
-            Decision::new(Code::Ok, statuses)
+            Decision { number: store.next_number(), ..Decision::new(Code::Ok, statuses) }
         }
         Class::Multi(domain) => {
             let charges =
@@ -78,11 +78,12 @@ pub(super) fn decide_general<'p>(
     let Pinned { in_force, limiter } = pinned;
     let mut plan = Plan::new(domain, &in_force.keys, request);
     let mut counters = counters(&plan);
-    let code = decide_plan(limiter, &in_force.rules, &mut plan, &mut counters, now);
-    reported_decision(code, &plan)
+    let (code, number) = decide_plan(limiter, &in_force.rules, &mut plan, &mut counters, now);
+    Decision { number, ..reported_decision(code, &plan) }
 }
 
-/// Decides by the charges of a plan: evaluates all of its counters under their locks, and charges all or none.
+/// Decides by the charges of a plan: evaluates all of its counters under their locks, and charges all or none. Returns the verdict
+/// and the number of the decision.
 #[inline]
 pub(super) fn decide_plan(
     limiter: &Limiter,
@@ -90,13 +91,13 @@ pub(super) fn decide_plan(
     plan: &mut Plan<'_>,
     counters: &mut [PlannedCounter],
     now: Timestamp,
-) -> Code {
+) -> (Code, u64) {
     let mut shards = LockedShards::lock(&limiter.store, counters, plan, rules, now);
     let mut deciding = Deciding::new(plan, counters, &mut shards, limiter.compat, now);
     deciding.evaluate();
     let (code, has_room) = deciding.conclude(&limiter.store, limiter.global_shadow);
     deciding.settle(code == Code::Ok, has_room);
-    code
+    (code, limiter.store.next_number())
 }
 
 /// A request in the middle of its decision. See [`Plan`] for the first three fields.

@@ -41,7 +41,7 @@ use crate::{
     limit::{Decision, Request, Timestamp},
     rules::RuleSet,
     store::{Seed, Store, StoreSettings},
-    sync::{ArcSwap, Guard, Mutex},
+    sync::{ArcSwap, Guard, Mutex, guard},
 };
 use keys::{Keys, Seeds};
 use queue::Queues;
@@ -78,16 +78,23 @@ struct InForce {
     keys: Keys,
     /// Whether rules before these queued requests, some of which may still be queued.
     queued_before: bool,
+    /// Number of the rules: 1 for the first, and one more for each that replaces them.
+    generation: u64,
 }
 
 impl InForce {
     fn new(mut rules: RuleSet, seeds: &Seeds) -> Self {
-        Self { keys: Keys::new(&mut rules, seeds), rules: Arc::new(rules), queued_before: false }
+        Self {
+            keys: Keys::new(&mut rules, seeds),
+            rules: Arc::new(rules),
+            queued_before: false,
+            generation: 1,
+        }
     }
 
     fn after(former: &Self, rules: RuleSet, seeds: &Seeds) -> Self {
         let queued_before = former.queued_before || former.rules.may_queue();
-        Self { queued_before, ..Self::new(rules, seeds) }
+        Self { queued_before, generation: former.generation + 1, ..Self::new(rules, seeds) }
     }
 }
 
@@ -129,6 +136,12 @@ impl Limiter {
         self
     }
 
+    /// Numbers decisions, for readers that need their order: see [`Decision::number`].
+    pub fn with_numbered_decisions(mut self) -> Self {
+        self.store.number_decisions();
+        self
+    }
+
     /// Bounds the number of requests that are queued at once, over all counters.
     pub fn with_queued_max(mut self, requests_max: usize) -> Self {
         self.queues = Mutex::new(Queues::new(requests_max));
@@ -148,6 +161,11 @@ impl Limiter {
         Pinned { in_force: self.in_force.load(), limiter: self }
     }
 
+    /// Replaced rules, for decisions that began under them.
+    pub fn pin_retired(&self, rules: &RetiredRules) -> Pinned<'_> {
+        Pinned { in_force: guard(Arc::clone(&rules.0)), limiter: self }
+    }
+
     /// The rules in force.
     pub fn rules(&self) -> Arc<RuleSet> {
         Arc::clone(&self.in_force.load().rules)
@@ -156,6 +174,11 @@ impl Limiter {
     /// Whether every request is admitted, whatever its limits.
     pub fn is_global_shadow(&self) -> bool {
         self.global_shadow
+    }
+
+    /// The options of the reference server.
+    pub fn compat(&self) -> Compat {
+        self.compat
     }
 
     /// The counters.
@@ -168,6 +191,11 @@ impl Pinned<'_> {
     /// The rules of this moment.
     pub fn rules(&self) -> &RuleSet {
         &self.in_force.rules
+    }
+
+    /// Number of these rules: see [`NextRules::generation`].
+    pub fn generation(&self) -> u64 {
+        self.in_force.generation
     }
 
     /// Decides one request, and charges it if it is admitted. It is never queued: hits that do not fit now are denied.

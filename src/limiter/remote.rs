@@ -109,6 +109,11 @@ impl Limiter {
 }
 
 impl HeldRules<'_> {
+    /// Number of these rules: see [`NextRules::generation`](super::NextRules::generation).
+    pub fn generation(&self) -> u64 {
+        self.in_force.generation
+    }
+
     /// The request as the store is to decide it; none if all of its counters are local.
     pub fn remote(&self, request: &Request<'_>) -> Option<RemoteRequest<'_>> {
         let domain = self.in_force.rules.domain(request.domain()).filter(|domain| domain.is_shared())?;
@@ -328,11 +333,11 @@ impl<'h> RemoteRequest<'h> {
         }
         self.counters = counters(&self.plan);
         let Self { held: HeldRules { in_force, limiter }, mut plan, mut counters, .. } = self;
-        let code = decide_plan(limiter, &in_force.rules, &mut plan, &mut counters, now);
+        let (code, number) = decide_plan(limiter, &in_force.rules, &mut plan, &mut counters, now);
         for charge in &mut plan.charges {
             charge.remaining /= weight(charge);
         }
-        reported_decision(code, &plan)
+        Decision { number, ..reported_decision(code, &plan) }
     }
 }
 

@@ -4,6 +4,7 @@ use super::{Pinned, plan::Plan};
 use crate::{
     limit::{LimitId, Request},
     rules::DomainRules,
+    store::Removed,
 };
 use std::{cell::RefCell, collections::HashMap};
 
@@ -25,16 +26,16 @@ pub enum ResetError {
 }
 
 impl Pinned<'_> {
-    /// Removes the counters that the request would be charged to; returns how many there were.
-    pub fn reset(&self, request: &Request<'_>) -> Result<usize, ResetError> {
+    /// Removes the counters that the request would be charged to, all at one moment.
+    pub fn reset(&self, request: &Request<'_>) -> Result<Removed, ResetError> {
         let domain = self.resettable(request.domain())?;
         let plan = Plan::new(domain, &self.in_force.keys, request);
-        Ok(plan.charges.iter().filter(|charge| self.limiter.store.remove(charge.key)).count())
+        Ok(self.limiter.store.remove_all(plan.charges.iter().map(|charge| charge.key).collect()))
     }
 
-    /// Removes the counters of a rule, or of all rules of the domain, including those counted under its former limits; returns
-    /// how many there were. Reads every counter, a few pages under each lock.
-    pub fn reset_rule(&self, domain: &str, path: Option<&str>) -> Result<usize, ResetError> {
+    /// Removes the counters of a rule, or of all rules of the domain, including those counted under its former limits. Reads every
+    /// counter, a few pages under each lock: decisions made meanwhile may precede or follow it.
+    pub fn reset_rule(&self, domain: &str, path: Option<&str>) -> Result<Removed, ResetError> {
         let rules = self.resettable(domain)?;
         if path.is_some_and(|path| !rules.rules().iter().any(|rule| *rule.info.path == *path)) {
             return Err(ResetError::UnknownRule);
@@ -50,7 +51,8 @@ impl Pinned<'_> {
                 })
             })
         };
-        Ok(self.limiter.store.remove_of_limits(is_selected))
+        let counters = self.limiter.store.remove_of_limits(is_selected);
+        Ok(Removed { counters, number: self.limiter.store.next_number() })
     }
 
     fn resettable(&self, domain: &str) -> Result<&DomainRules, ResetError> {
@@ -99,11 +101,12 @@ descriptors:
             all.iter().filter(is_denied).map(|(_, value)| *value).collect::<Vec<_>>()
         };
         assert_eq!(denied(&limiter), [""; 0]);
-        assert_eq!(limiter.pin().reset(&request("user", "a")), Ok(1));
+        let removed = |counters: usize| Ok(Removed { counters, number: 0 });
+        assert_eq!(limiter.pin().reset(&request("user", "a")), removed(1));
         assert_eq!(denied(&limiter), ["b", "x"]);
-        assert_eq!(limiter.pin().reset_rule("d", Some("user")), Ok(2));
+        assert_eq!(limiter.pin().reset_rule("d", Some("user")), removed(2));
         assert_eq!(denied(&limiter), ["x"]);
-        assert_eq!(limiter.pin().reset_rule("d", None), Ok(3));
+        assert_eq!(limiter.pin().reset_rule("d", None), removed(3));
         assert_eq!(denied(&limiter), [""; 0]);
         assert_eq!(limiter.pin().reset_rule("d", Some("none")), Err(ResetError::UnknownRule));
         assert_eq!(limiter.pin().reset_rule("e", None), Err(ResetError::UnknownDomain));
@@ -115,7 +118,8 @@ descriptors:
         let limiter = tests::limiter(RULES);
         assert!(is_admitted(&limiter, "user", "a"));
         tests::replace_rules(&limiter, &RULES.replace("unit: day", "unit: hour"));
-        assert_eq!(limiter.pin().reset_rule("d", Some("user")), Ok(1));
+        let removed = limiter.pin().reset_rule("d", Some("user"));
+        assert_eq!(removed.map(|removed| removed.counters), Ok(1));
         assert!(is_admitted(&limiter, "user", "a"));
     }
 

@@ -26,7 +26,7 @@ pub struct NextRules<'l> {
 /// Rules that were replaced. Decisions that began under them may still refer to them; dropping this earlier than they do
 /// leaves it to the last of them to free the memory.
 #[must_use = "the last decision under these rules would free their memory"]
-pub struct RetiredRules(Arc<InForce>);
+pub struct RetiredRules(pub(super) Arc<InForce>);
 
 impl Limiter {
     /// Begins to replace the rules; waits until no other update exists.
@@ -73,6 +73,11 @@ impl NextRules<'_> {
     /// The rules that will be in force.
     pub fn rules(&self) -> &RuleSet {
         &self.next.rules
+    }
+
+    /// Number of the rules that will be in force: 1 for the first of a limiter, and one more for each that replaces them.
+    pub fn generation(&self) -> u64 {
+        self.next.generation
     }
 
     /// Puts the rules in force: decisions that begin from now on are made under them.

@@ -130,7 +130,16 @@ impl Mapping {
             return Ok(Line::WithoutDescriptors);
         }
         let domain = self.domain.clone();
-        let event = Event { time, domain, descriptors, code, sample: 1.0, is_hashed: false };
+        let event = Event {
+            time,
+            place: None,
+            is_report: false,
+            domain,
+            descriptors,
+            code,
+            sample: 1.0,
+            is_hashed: false,
+        };
         event.request().check(&ANY_SIZE)?;
         Ok(Line::Decision(event))
     }

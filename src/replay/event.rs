@@ -1,13 +1,127 @@
-//! A decision of the log: the request, and how it was decided.
+//! The content of a log: decisions, and the changes between them on which they depend.
 
-use crate::limit::{Code, Descriptor, Entry, Hits, Override, Request, Reset, Timestamp};
+use crate::{
+    limit::{Code, Descriptor, Entry, Hits, Override, Request, Reset, Timestamp},
+    limiter::Compat,
+    rules::{DefaultAlgorithm, Semantics, SourceId},
+};
 use smol_str::SmolStr;
+
+/// The content of a line, in the order of the log.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Step {
+    /// A decision.
+    Decision(Event),
+    /// Rules were put in force.
+    Rules(RulesStep),
+    /// An operator removed counters.
+    Reset(ResetStep),
+}
+
+/// The place of a step in the order in which a server decided: its number is greater than those of the steps before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// The process.
+    pub run: u64,
+    /// The number.
+    pub number: u64,
+    /// Number of the rules in force; those of a decision may be replaced already.
+    pub generation: u64,
+}
+
+/// Rules that were put in force.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RulesStep {
+    /// The time.
+    pub time: Timestamp,
+    /// The place, with the number of these rules.
+    pub place: Place,
+    /// The semantics of decisions.
+    pub semantics: Semantics,
+    /// The algorithm of rules that name none; by default that of the semantics.
+    pub default_algorithm: Option<DefaultAlgorithm>,
+    /// Whether several documents may declare one domain.
+    pub merge_domains: bool,
+    /// Whether every request was admitted.
+    pub global_shadow: bool,
+    /// Options of the reference server.
+    pub compat: Compat,
+    /// The documents, in the order in which they are merged.
+    pub sources: Vec<LoggedSource>,
+}
+
+/// A document that declares rules.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LoggedSource {
+    /// Its name.
+    pub id: SourceId,
+    /// SHA-256 of its text, in hexadecimal.
+    pub sha256: String,
+    /// Its text; none if the log had it before, or has hashes only.
+    pub text: Option<String>,
+}
+
+/// Counters that an operator removed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ResetStep {
+    /// The time.
+    pub time: Timestamp,
+    /// The place.
+    pub place: Place,
+    /// The domain.
+    pub domain: String,
+    /// The path of the rule; none: the counters of the descriptors, or of the domain.
+    pub rule: Option<String>,
+    /// Keys and values of the descriptors.
+    pub descriptors: Vec<Vec<(SmolStr, SmolStr)>>,
+}
+
+/// What has a place in the order of a log.
+pub trait InLog {
+    /// The time.
+    fn time(&self) -> Timestamp;
+
+    /// The place; none in logs without it.
+    fn place(&self) -> Option<Place>;
+}
+
+impl InLog for Event {
+    fn time(&self) -> Timestamp {
+        self.time
+    }
+
+    fn place(&self) -> Option<Place> {
+        self.place
+    }
+}
+
+impl InLog for Step {
+    fn time(&self) -> Timestamp {
+        match self {
+            Self::Decision(event) => event.time,
+            Self::Rules(step) => step.time,
+            Self::Reset(step) => step.time,
+        }
+    }
+
+    fn place(&self) -> Option<Place> {
+        match self {
+            Self::Decision(event) => event.place,
+            Self::Rules(step) => Some(step.place),
+            Self::Reset(step) => Some(step.place),
+        }
+    }
+}
 
 /// A logged decision.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Event {
     /// Time of receipt, by which the request was decided.
     pub time: Timestamp,
+    /// The place; none in logs without it.
+    pub place: Option<Place>,
+    /// Whether the hits were used already: they were counted even if they did not fit.
+    pub is_report: bool,
     /// The domain; never empty.
     pub domain: SmolStr,
     /// The descriptors; at least one.
@@ -54,6 +168,6 @@ impl Event {
             let entries = descriptor.entries.iter().map(|(key, value)| Entry { key, value }).collect();
             request.push(Descriptor { entries, limit: descriptor.own_limit, hits: descriptor.hits });
         }
-        request
+        if self.is_report { request.reporting() } else { request }
     }
 }

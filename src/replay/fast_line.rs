@@ -3,7 +3,10 @@
 //! A line with anything else (another order of fields, an escape in a text, a redacted value, a limit of the request) is left to
 //! the parser, which has the same result for the lines that are read here.
 
-use super::{Event, EventDescriptor, RecordedStatus, line::ANY_SIZE};
+use super::{
+    Event, EventDescriptor, Place, RecordedStatus,
+    line::{ANY_SIZE, run},
+};
 use crate::limit::{Code, Hits, Reset, Timestamp};
 use smol_str::SmolStr;
 use std::{num::NonZeroU64, time::Duration};
@@ -11,9 +14,11 @@ use std::{num::NonZeroU64, time::Duration};
 /// The decision of a line, if it has the expected form.
 pub(super) fn parse(line: &[u8]) -> Option<Event> {
     let mut cursor = Cursor { rest: std::str::from_utf8(line).ok()? };
-    cursor.skip("{\"v\":1,\"time\":\"")?;
+    cursor.skip("{\"v\":2,\"time\":\"").or_else(|| cursor.skip("{\"v\":1,\"time\":\""))?;
     let time = cursor.time()?;
-    cursor.skip("\",\"domain\":\"")?;
+    cursor.skip("\"")?;
+    let place = if cursor.skip(",\"run\":\"").is_some() { Some(cursor.place()?) } else { None };
+    cursor.skip(",\"domain\":\"")?;
     let domain = cursor.text()?.into();
     cursor.skip(",\"code\":\"")?;
     let code = cursor.code()?;
@@ -39,7 +44,7 @@ pub(super) fn parse(line: &[u8]) -> Option<Event> {
     if !matches!(cursor.rest, "" | "\n") {
         return None;
     }
-    let event = Event { time, domain, descriptors, code, sample, is_hashed: false };
+    let event = Event { time, place, is_report: false, domain, descriptors, code, sample, is_hashed: false };
     event.request().check(&ANY_SIZE).ok()?;
     Some(event)
 }
@@ -87,6 +92,15 @@ impl<'l> Cursor<'l> {
         }
         self.rest = &self.rest[end..];
         digits.parse().ok()
+    }
+
+    /// Reads a place after the name of its first field.
+    fn place(&mut self) -> Option<Place> {
+        let run = run(self.text()?)?;
+        self.skip(",\"seq\":")?;
+        let number = self.number()?;
+        self.skip(",\"generation\":")?;
+        Some(Place { run, number, generation: self.number()? })
     }
 
     /// Reads `2026-03-01T12:00:00.000000001Z`.
@@ -200,11 +214,14 @@ fn days_since_epoch(year: u64, month: u64, day: u64) -> u64 {
 mod tests {
     use super::{super::line, *};
 
-    const LINE: &str = r#"{"v":1,"time":"2026-03-01T12:00:00.000000001Z","domain":"edge","code":"OVER_LIMIT","sample":0.25,"latency_ns":1840,"peer":"10.0.0.7","trace_id":"0af7651916cd43dd8448eb211c80319c","span_id":"b7ad6b7169203331","descriptors":[{"entries":[{"key":"user","value":"é"},{"key":"path","value":""}],"hits":2,"code":"OVER_LIMIT","limit":{"name":"short","rule":"user","requests":10,"window_ns":60000000000},"remaining":0,"reset_ns":1500},{"entries":[{"key":"a","value":"b"}],"hits":1,"give_back":true,"code":"OK","limit":null,"remaining":0,"reset_ns":null}]}"#;
+    const LINE: &str = r#"{"v":2,"time":"2026-03-01T12:00:00.000000001Z","run":"00ff00000000000a","seq":18446744073709551615,"generation":3,"domain":"edge","code":"OVER_LIMIT","sample":0.25,"latency_ns":1840,"peer":"10.0.0.7","trace_id":"0af7651916cd43dd8448eb211c80319c","span_id":"b7ad6b7169203331","descriptors":[{"entries":[{"key":"user","value":"é"},{"key":"path","value":""}],"hits":2,"code":"OVER_LIMIT","limit":{"name":"short","rule":"user","requests":10,"window_ns":60000000000},"remaining":0,"reset_ns":1500},{"entries":[{"key":"a","value":"b"}],"hits":1,"give_back":true,"code":"OK","limit":null,"remaining":0,"reset_ns":null}]}"#;
 
     #[test]
     fn a_line_of_the_server_is_read_as_by_the_parser() {
-        for text in [LINE.to_owned(), format!("{LINE}\n"), LINE.replace(",\"peer\":\"10.0.0.7\"", "")] {
+        let place = ",\"run\":\"00ff00000000000a\",\"seq\":18446744073709551615,\"generation\":3";
+        let first_version = LINE.replace("\"v\":2", "\"v\":1").replace(place, "");
+        let without_peer = LINE.replace(",\"peer\":\"10.0.0.7\"", "");
+        for text in [LINE.to_owned(), format!("{LINE}\n"), without_peer, first_version] {
             let Ok(line::Line::Decision(parsed)) = line::parse_json(text.as_bytes()) else {
                 panic!("{text}")
             };
@@ -215,7 +232,11 @@ mod tests {
     #[test]
     fn a_line_in_another_form_is_left_to_the_parser() {
         for (part, other) in [
-            ("\"v\":1", "\"v\":2"),
+            ("\"v\":2", "\"v\":3"),
+            ("00ff00000000000a", "00FF00000000000a"),
+            ("00ff00000000000a", "0"),
+            ("\"generation\":3", "\"generation\":3,\"more\":4"),
+            (",\"code\":\"OVER_LIMIT\",\"sample\"", ",\"report\":true,\"code\":\"OVER_LIMIT\",\"sample\""),
             ("\"é\"", "\"\\u00e9\""),
             ("\"value\":\"é\"", "\"value_hash\":\"ab\""),
             (",\"value\":\"é\"", ""),

@@ -1,13 +1,17 @@
-//! Lines of the decision log, version 1, read: `docs/decision-log.md` describes them.
+//! Lines of the decision log, versions 1 and 2, read: `docs/decision-log.md` describes them.
 
-use super::{Event, EventDescriptor, RecordedStatus, fast_line};
-use crate::limit::{Code, Hits, Override, RequestError, RequestForm, RequestLimits, Reset, Timestamp, Unit};
+use super::{Event, EventDescriptor, LoggedSource, Place, RecordedStatus, ResetStep, RulesStep, fast_line};
+use crate::{
+    limit::{Code, Hits, Override, RequestError, RequestForm, RequestLimits, Reset, Timestamp, Unit},
+    limiter::Compat,
+    rules::{DefaultAlgorithm, Semantics, SourceId},
+};
 use serde::Deserialize;
 use smol_str::SmolStr;
 use std::{num::NonZeroU64, time::Duration};
 
-/// The version that is read.
-const VERSION: u32 = 1;
+/// The newest version that is read.
+const VERSION: u32 = 2;
 
 /// The server that wrote the log has decided these requests: whatever their size and form, it accepted them.
 pub(super) const ANY_SIZE: RequestLimits = RequestLimits {
@@ -23,7 +27,11 @@ pub(super) const ANY_SIZE: RequestLimits = RequestLimits {
 pub enum Line {
     /// A decision.
     Decision(Event),
-    /// A decision without the value of an entry, which the rules of the server omit: its counters are unknown.
+    /// Rules that were put in force.
+    Rules(RulesStep),
+    /// Counters that an operator removed.
+    Reset(ResetStep),
+    /// A decision or a reset without the value of an entry, which the rules of the server omit: its counters are unknown.
     Omitted,
     /// The number of decisions before this line that are missing.
     Dropped(u64),
@@ -37,12 +45,16 @@ pub enum Line {
 pub enum LineError {
     #[error("{reason} (column {column})")]
     Syntax { reason: String, column: usize },
-    #[error("version {0}; this program reads version 1")]
+    #[error("version {0}; this program reads versions 1 and 2")]
     Version(u32),
     #[error("the field `{0}` is missing")]
     Missing(SmolStr),
     #[error("time is {0:?}; it must be a time in RFC 3339")]
     Time(SmolStr),
+    #[error("rules.default_algorithm is {0:?}, which is no algorithm")]
+    Algorithm(SmolStr),
+    #[error("run is {0:?}; it must be 16 hexadecimal digits")]
+    Run(SmolStr),
     #[error("descriptors[{descriptor}].own_limit.unit is {unit:?}; it must be a unit such as minute")]
     Unit { descriptor: usize, unit: SmolStr },
     #[error("the field `{field}` is {text:?}; it must be a whole number")]
@@ -62,10 +74,59 @@ struct LoggedLine {
     v: u32,
     time: SmolStr,
     dropped: Option<u64>,
+    run: Option<SmolStr>,
+    seq: Option<u64>,
+    generation: Option<u64>,
+    rules: Option<LoggedRules>,
+    reset: Option<LoggedReset>,
+    #[serde(default)]
+    report: bool,
     domain: Option<SmolStr>,
     code: Option<LoggedCode>,
     sample: Option<f64>,
     descriptors: Option<Vec<LoggedDescriptor>>,
+}
+
+#[derive(Deserialize)]
+struct LoggedRules {
+    semantics: LoggedSemantics,
+    default_algorithm: Option<SmolStr>,
+    merge_domains: bool,
+    global_shadow: bool,
+    quota_mode: bool,
+    stop_counting: bool,
+    sources: Vec<LoggedRulesSource>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum LoggedSemantics {
+    Exact,
+    Reference,
+}
+
+#[derive(Deserialize)]
+struct LoggedRulesSource {
+    kind: LoggedKind,
+    name: String,
+    sha256: String,
+    text: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum LoggedKind {
+    File,
+    Xds,
+    Override,
+}
+
+#[derive(Deserialize)]
+struct LoggedReset {
+    domain: String,
+    rule: Option<String>,
+    #[serde(default)]
+    descriptors: Vec<Vec<LoggedEntry>>,
 }
 
 /// The part of a line that every version has.
@@ -135,17 +196,24 @@ pub(super) fn parse_json(line: &[u8]) -> Result<Line, LineError> {
     let logged: LoggedLine = serde_json::from_slice(line).map_err(|error| {
         // A line of another version may differ in any field but `v`.
         match serde_json::from_slice::<LoggedVersion>(line) {
-            Ok(LoggedVersion { v }) if v != VERSION => LineError::Version(v),
+            Ok(LoggedVersion { v }) if !is_known(v) => LineError::Version(v),
             _ => syntax(&error),
         }
     })?;
-    if logged.v != VERSION {
+    if !is_known(logged.v) {
         return Err(LineError::Version(logged.v));
     }
     if let Some(count) = logged.dropped {
         return Ok(Line::Dropped(count));
     }
     let time = time(&logged.time).ok_or(LineError::Time(logged.time))?;
+    let place = place(logged.run, logged.seq, logged.generation)?;
+    if let Some(rules) = logged.rules {
+        return rules_step(rules, time, place.ok_or_else(|| missing("seq"))?).map(Line::Rules);
+    }
+    if let Some(reset) = logged.reset {
+        return Ok(reset_line(reset, time, place.ok_or_else(|| missing("seq"))?));
+    }
     let domain = logged.domain.ok_or_else(|| missing("domain"))?;
     let code = logged.code.ok_or_else(|| missing("code"))?.into();
     let logged_descriptors = logged.descriptors.ok_or_else(|| missing("descriptors"))?;
@@ -156,9 +224,64 @@ pub(super) fn parse_json(line: &[u8]) -> Result<Line, LineError> {
     }
     let descriptors = logged_descriptors.into_iter().enumerate().map(|(at, logged)| descriptor(at, logged));
     let descriptors = descriptors.collect::<Result<Vec<_>, _>>()?;
-    let event = Event { time, domain, descriptors, code, sample: logged.sample.unwrap_or(1.0), is_hashed };
+    let (is_report, sample) = (logged.report, logged.sample.unwrap_or(1.0));
+    let event = Event { time, place, is_report, domain, descriptors, code, sample, is_hashed };
     event.request().check(&ANY_SIZE)?;
     Ok(if is_omitted { Line::Omitted } else { Line::Decision(event) })
+}
+
+fn is_known(version: u32) -> bool {
+    (1..=VERSION).contains(&version)
+}
+
+/// The number of a process.
+pub(super) fn run(digits: &str) -> Option<u64> {
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    let is_run = digits.len() == 16 && digits.bytes().all(is_digit);
+    is_run.then(|| u64::from_str_radix(digits, 16).ok()).flatten()
+}
+
+fn place(
+    of_run: Option<SmolStr>,
+    number: Option<u64>,
+    generation: Option<u64>,
+) -> Result<Option<Place>, LineError> {
+    let Some(of_run) = of_run else { return Ok(None) };
+    let number = number.ok_or_else(|| missing("seq"))?;
+    let generation = generation.ok_or_else(|| missing("generation"))?;
+    let run = run(&of_run).ok_or(LineError::Run(of_run))?;
+    Ok(Some(Place { run, number, generation }))
+}
+
+fn rules_step(rules: LoggedRules, time: Timestamp, place: Place) -> Result<RulesStep, LineError> {
+    let LoggedRules { semantics, default_algorithm, merge_domains, global_shadow, .. } = rules;
+    let LoggedRules { quota_mode, stop_counting, sources, .. } = rules;
+    let algorithm = |name: SmolStr| DefaultAlgorithm::named(&name).ok_or(LineError::Algorithm(name));
+    let default_algorithm = default_algorithm.map(algorithm).transpose()?;
+    let source = |LoggedRulesSource { kind, name, sha256, text }| {
+        let id = match kind {
+            LoggedKind::File => SourceId::File(name.into()),
+            LoggedKind::Xds => SourceId::Xds(name.into()),
+            LoggedKind::Override => SourceId::Override(name.into()),
+        };
+        LoggedSource { id, sha256, text }
+    };
+    let semantics = match semantics {
+        LoggedSemantics::Exact => Semantics::Exact,
+        LoggedSemantics::Reference => Semantics::Reference,
+    };
+    let (compat, sources) = (Compat { quota_mode, stop_counting }, sources.into_iter().map(source).collect());
+    Ok(RulesStep { time, place, semantics, default_algorithm, merge_domains, global_shadow, compat, sources })
+}
+
+fn reset_line(reset: LoggedReset, time: Timestamp, place: Place) -> Line {
+    let LoggedReset { domain, rule, descriptors } = reset;
+    let text = |entry: LoggedEntry| Some((entry.key, entry.value.or(entry.value_hash)?));
+    let entries = |entries: Vec<LoggedEntry>| entries.into_iter().map(text).collect();
+    match descriptors.into_iter().map(entries).collect() {
+        Some(descriptors) => Line::Reset(ResetStep { time, place, domain, rule, descriptors }),
+        None => Line::Omitted,
+    }
 }
 
 fn descriptor(at: usize, logged: LoggedDescriptor) -> Result<EventDescriptor, LineError> {
@@ -255,7 +378,7 @@ mod tests {
     #[test]
     fn the_reason_of_a_bad_line_names_the_place() {
         assert_eq!(error("{\"v\":1,\"time\":"), "EOF while parsing a value (column 14)");
-        assert_eq!(error("{\"v\":2,\"time\":7}"), "version 2; this program reads version 1");
+        assert_eq!(error("{\"v\":3,\"time\":7}"), "version 3; this program reads versions 1 and 2");
         assert_eq!(error("{\"v\":1,\"time\":\"noon\"}"), "time is \"noon\"; it must be a time in RFC 3339");
         assert_eq!(error("{\"v\":1,\"time\":\"2026-03-01T12:00:00Z\"}"), "the field `domain` is missing");
         assert!(error(&with_descriptors("[]")).contains("at least one descriptor"));

@@ -3,13 +3,15 @@
 //! What always holds:
 //!
 //! - The result depends on the rules and the events alone: there is no clock, no random secret, and every list has an order.
-//! - Time never runs backwards: an event that is older than the one before it is decided at the time of that one, and counted.
+//! - Decisions that are numbered are repeated in the order of their numbers, each at its time. Else time never runs backwards: an event
+//!   that is older than the one before it is decided at the time of that one, and counted.
 //! - A replay starts without counters, as a server without a snapshot does.
 
 mod access_log;
 mod event;
 mod fast_line;
 mod line;
+mod logged_rules;
 mod notes;
 mod order;
 mod report;
@@ -21,8 +23,11 @@ mod tally;
 mod tests;
 
 pub use access_log::{Columns, Mapping, MappingError};
-pub use event::{Event, EventDescriptor, RecordedStatus};
+pub use event::{
+    Event, EventDescriptor, InLog, LoggedSource, Place, RecordedStatus, ResetStep, RulesStep, Step,
+};
 pub use line::{Line, LineError, parse_line};
+pub use logged_rules::LoggedRulesError;
 pub use notes::LineCounts;
 pub use order::in_order_of_time;
 pub use report::{DeniedMinute, DomainRow, Key, KeyRow, Keys, Report, RuleRow, Samples, Share, Side};

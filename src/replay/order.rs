@@ -1,109 +1,150 @@
-//! Events of several logs in the order of time.
+//! The content of several logs in the order in which it was decided.
 //!
-//! A log is almost in that order: the lines of one write are sorted, and a few lines of the next write may be older. Each log
-//! is therefore sorted within a bounded number of lines, which bounds the memory.
+//! Of one process that numbers its decisions, the order is that of the numbers; else it is that of time. A log is almost in its
+//! order: the lines of one write are sorted, and a few lines of the next write may precede them. Each log is therefore sorted within
+//! a bounded number of lines, which bounds the memory.
 
-use super::Event;
+use super::InLog;
 use crate::limit::Timestamp;
 use std::{
     cmp::Reverse,
     collections::{BinaryHeap, VecDeque},
 };
 
-/// Events of one log that are in memory to be sorted.
+/// Lines of one log that are in memory to be sorted.
 const SORTED_TOGETHER: usize = 8_192;
 
-/// The events of all logs in the order of time. Of events at one time, those of one log stay in its order, and those of the
-/// log that starts first precede. An error is returned as soon as it is read.
-pub fn in_order_of_time<E>(
-    logs: Vec<impl Iterator<Item = Result<Event, E>>>,
-) -> impl Iterator<Item = Result<Event, E>> {
+/// The content of all logs in order. Of lines at one time, those of one log stay in its order, and those of the log that starts
+/// first precede. An error is returned as soon as it is read.
+pub fn in_order_of_time<T: InLog, E>(
+    logs: Vec<impl Iterator<Item = Result<T, E>>>,
+) -> impl Iterator<Item = Result<T, E>> {
     Merge { logs: logs.into_iter().map(Sorted::new).collect(), heads: None }
 }
 
-/// One log, sorted within [`SORTED_TOGETHER`] events.
-struct Sorted<I> {
-    events: I,
-    is_at_end: bool,
-    /// In the order of time.
-    sorted: VecDeque<Event>,
+/// Whether the first of two lines may precede the other.
+fn may_precede(first: &impl InLog, second: &impl InLog) -> bool {
+    match (first.place(), second.place()) {
+        (Some(first), Some(second)) if first.run == second.run => first.number <= second.number,
+        _ => first.time() <= second.time(),
+    }
 }
 
-impl<E, I: Iterator<Item = Result<Event, E>>> Sorted<I> {
-    fn new(events: I) -> Self {
-        Self { events, is_at_end: false, sorted: VecDeque::new() }
+/// One log, sorted within [`SORTED_TOGETHER`] lines.
+struct Sorted<T, I> {
+    lines: I,
+    is_at_end: bool,
+    /// In order.
+    sorted: VecDeque<T>,
+}
+
+impl<T: InLog, E, I: Iterator<Item = Result<T, E>>> Sorted<T, I> {
+    fn new(lines: I) -> Self {
+        Self { lines, is_at_end: false, sorted: VecDeque::new() }
     }
 
-    fn next(&mut self) -> Result<Option<Event>, E> {
+    fn next(&mut self) -> Result<Option<T>, E> {
         while !self.is_at_end && self.sorted.len() < SORTED_TOGETHER {
-            match self.events.next() {
-                Some(event) => self.insert(event?),
+            match self.lines.next() {
+                Some(line) => self.insert(line?),
                 None => self.is_at_end = true,
             }
         }
         Ok(self.sorted.pop_front())
     }
 
-    /// Inserts after the events that are not newer. Most events are the newest, and are appended.
-    fn insert(&mut self, event: Event) {
-        let before = self.sorted.iter().rposition(|other| other.time <= event.time);
-        self.sorted.insert(before.map_or(0, |at| at + 1), event);
+    /// Inserts after the lines that may precede. Most lines are the last, and are appended.
+    fn insert(&mut self, line: T) {
+        let before = self.sorted.iter().rposition(|other| may_precede(other, &line));
+        self.sorted.insert(before.map_or(0, |at| at + 1), line);
     }
 }
 
-struct Merge<I> {
-    logs: Vec<Sorted<I>>,
-    /// None until the first event of each log is read.
-    heads: Option<Heads>,
+struct Merge<T, I> {
+    logs: Vec<Sorted<T, I>>,
+    /// None until the first line of each log is read.
+    heads: Option<Heads<T>>,
 }
 
-/// The next event of each log that has one.
-struct Heads {
+/// The next line of each log that has one.
+struct Heads<T> {
     /// By log.
-    events: Vec<Option<Event>>,
-    /// The time of the first event of each log, by log: the log that starts first precedes.
+    lines: Vec<Option<T>>,
+    /// The time of the first line of each log, by log: the log that starts first precedes.
     starts: Vec<Timestamp>,
-    /// The time of each event, the start of its log, and the log.
-    order: BinaryHeap<Reverse<(Timestamp, Timestamp, usize)>>,
+    /// Each has at least one log.
+    groups: Vec<Group>,
 }
 
-impl Heads {
-    fn put(&mut self, log: usize, event: Option<Event>) {
-        if let Some(event) = &event {
-            self.order.push(Reverse((event.time, self.starts[log], log)));
+/// The logs whose next line was numbered by one process, or by none.
+struct Group {
+    run: Option<u64>,
+    /// The number of the line, or its time, the start of its log, and the log.
+    order: BinaryHeap<Reverse<(u64, Timestamp, usize)>>,
+}
+
+impl<T: InLog> Heads<T> {
+    fn put(&mut self, log: usize, line: Option<T>) {
+        if let Some(line) = &line {
+            let place = line.place();
+            let (run, order) = match place {
+                Some(place) => (Some(place.run), place.number),
+                None => (None, line.time().as_nanos()),
+            };
+            let group = self.groups.iter().position(|group| group.run == run).unwrap_or_else(|| {
+                self.groups.push(Group { run, order: BinaryHeap::new() });
+                self.groups.len() - 1
+            });
+            self.groups[group].order.push(Reverse((order, self.starts[log], log)));
         }
-        self.events[log] = event;
+        self.lines[log] = line;
+    }
+
+    /// The next line, with its log: the first of the group whose first line has the least time.
+    fn take(&mut self) -> Option<(usize, T)> {
+        let first = |group: &Group| {
+            let Reverse((_, start, log)) = group.order.peek()?;
+            Some((self.lines[*log].as_ref()?.time(), *start, *log))
+        };
+        let index = match &*self.groups {
+            [_] => 0,
+            groups => (0..groups.len()).min_by_key(|index| first(&groups[*index]))?,
+        };
+        let Reverse((_, _, log)) = self.groups.get_mut(index)?.order.pop()?;
+        if self.groups[index].order.is_empty() {
+            self.groups.swap_remove(index);
+        }
+        Some((log, self.lines[log].take()?))
     }
 }
 
-impl<E, I: Iterator<Item = Result<Event, E>>> Merge<I> {
-    fn first_heads(&mut self) -> Result<Heads, E> {
+impl<T: InLog, E, I: Iterator<Item = Result<T, E>>> Merge<T, I> {
+    fn first_heads(&mut self) -> Result<Heads<T>, E> {
         let firsts = self.logs.iter_mut().map(Sorted::next).collect::<Result<Vec<_>, E>>()?;
-        let time = |event: &Option<Event>| event.as_ref().map_or(Timestamp::EPOCH, |event| event.time);
+        let time = |line: &Option<T>| line.as_ref().map_or(Timestamp::EPOCH, InLog::time);
         let mut heads = Heads {
-            events: firsts.iter().map(|_| None).collect(),
+            lines: firsts.iter().map(|_| None).collect(),
             starts: firsts.iter().map(time).collect(),
-            order: BinaryHeap::new(),
+            groups: Vec::new(),
         };
-        firsts.into_iter().enumerate().for_each(|(log, event)| heads.put(log, event));
+        firsts.into_iter().enumerate().for_each(|(log, line)| heads.put(log, line));
         Ok(heads)
     }
 
-    fn try_next(&mut self) -> Result<Option<Event>, E> {
+    fn try_next(&mut self) -> Result<Option<T>, E> {
         if self.heads.is_none() {
             self.heads = Some(self.first_heads()?);
         }
         let Some(heads) = &mut self.heads else { return Ok(None) };
-        let Some(Reverse((_, _, log))) = heads.order.pop() else { return Ok(None) };
-        let event = heads.events[log].take();
+        let Some((log, line)) = heads.take() else { return Ok(None) };
         let following = self.logs[log].next()?;
         heads.put(log, following);
-        Ok(event)
+        Ok(Some(line))
     }
 }
 
-impl<E, I: Iterator<Item = Result<Event, E>>> Iterator for Merge<I> {
-    type Item = Result<Event, E>;
+impl<T: InLog, E, I: Iterator<Item = Result<T, E>>> Iterator for Merge<T, I> {
+    type Item = Result<T, E>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.try_next().transpose()
@@ -113,7 +154,7 @@ impl<E, I: Iterator<Item = Result<Event, E>>> Iterator for Merge<I> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::replay::tests::event;
+    use crate::replay::{Event, Place, tests::event};
 
     type Log = Vec<Result<Event, &'static str>>;
 
@@ -157,5 +198,22 @@ mod tests {
         first.push(Err("unreadable"));
         let results: Vec<_> = in_order_of_time(vec![first.into_iter()]).take(1).collect();
         assert_eq!(results, [Err("unreadable")]);
+    }
+
+    /// Two threads take their numbers and their times in different orders, and write to different files.
+    #[test]
+    fn lines_of_one_process_are_in_the_order_of_its_numbers_whatever_their_times_and_files() {
+        let of_run = |run: u64, places: &[(u64, u64)]| -> Log {
+            let numbered = |&(number, time): &(u64, u64)| {
+                let place = Some(Place { run, number, generation: 1 });
+                Ok(Event { place, domain: format!("{run}-{number}").into(), ..event(time, "user", "a") })
+            };
+            places.iter().map(numbered).collect()
+        };
+        let (first, second) = (of_run(1, &[(2, 11), (1, 12), (4, 20)]), of_run(1, &[(3, 9), (5, 19)]));
+        let other = of_run(2, &[(1, 15), (2, 14), (3, 30)]);
+        let order: Vec<String> =
+            merged(vec![second, other, first]).into_iter().map(|(_, name)| name).collect();
+        assert_eq!(order, ["1-1", "1-2", "1-3", "2-1", "2-2", "1-4", "1-5", "2-3"]);
     }
 }

@@ -1,12 +1,13 @@
 //! One replay: decides each event under the proposed rules, and under the current ones if there are any.
 
 use super::{
-    Demand, Event, Report, Suggestion,
+    Demand, Event, Report, ResetStep, Step, Suggestion,
+    logged_rules::{LoggedRules, LoggedRulesError},
     tally::{Outcome, Tally},
 };
 use crate::{
-    limit::Timestamp,
-    limiter::Limiter,
+    limit::{Descriptor, Entry, Hits, Request, Timestamp},
+    limiter::{Limiter, Pinned},
     rules::RuleSet,
     store::{OnFull, Seed, StoreSettings},
 };
@@ -20,34 +21,56 @@ const EVENTS_PER_SWEEP: u64 = 1 << 18;
 /// Pages swept under one lock, for which nothing else waits.
 const PAGES_PER_LOCK: usize = 1_024;
 
+/// Nanoseconds by which the time of an event may be before that of one with a lower number, at most.
+const BACKWARDS_MAX: u64 = 10_000_000_000;
+
 /// Decides events again.
 pub struct Replay {
-    proposed: Limiter,
+    proposed: Proposed,
     /// None where the current decisions are those of the log.
     current: Option<Limiter>,
     /// Time of the latest event; never runs backwards.
     now: Timestamp,
     decided: u64,
+    without_rules: u64,
     tally: Tally,
     demand: Option<Demand>,
+}
+
+/// The rules that decide.
+enum Proposed {
+    /// These.
+    Rules(Box<Limiter>),
+    /// Those of the log.
+    Logged(LoggedRules),
+}
+
+/// The store of a replay.
+pub(super) fn store_settings(counters_max: usize) -> StoreSettings {
+    StoreSettings { seed: Seed::from_bytes(SEED), counters_max, on_full: OnFull::Deny }
 }
 
 impl Replay {
     /// A replay under the proposed rules, against other rules, or against the log. Under each rules there are at most
     /// `counters_max` counters; requests that need another one are denied.
     pub fn new(proposed: RuleSet, current: Option<RuleSet>, counters_max: usize) -> Self {
-        let limiter = |rules| {
-            let settings =
-                StoreSettings { seed: Seed::from_bytes(SEED), counters_max, on_full: OnFull::Deny };
-            Limiter::new(rules, settings, false)
-        };
+        let limiter = |rules| Limiter::new(rules, store_settings(counters_max), false);
         Self {
             tally: Tally::new(current.is_none()),
-            proposed: limiter(proposed),
+            proposed: Proposed::Rules(Box::new(limiter(proposed))),
             current: current.map(limiter),
             now: Timestamp::EPOCH,
             decided: 0,
+            without_rules: 0,
             demand: None,
+        }
+    }
+
+    /// A replay under the rules that the log contains, against its decisions.
+    pub fn as_logged(counters_max: usize) -> Self {
+        Self {
+            proposed: Proposed::Logged(LoggedRules::new(counters_max)),
+            ..Self::new(RuleSet::default(), None, counters_max)
         }
     }
 
@@ -56,22 +79,39 @@ impl Replay {
         self.demand = Some(demand);
     }
 
+    /// Repeats one step of the log.
+    pub fn apply(&mut self, step: &Step) -> Result<(), LoggedRulesError> {
+        match (step, &mut self.proposed) {
+            (Step::Decision(event), _) => self.decide(event),
+            (Step::Rules(step), Proposed::Logged(rules)) => rules.put_in_force(step)?,
+            // Proposed rules stay.
+            (Step::Rules(_), Proposed::Rules(_)) => {}
+            (Step::Reset(step), _) => self.reset(step),
+        }
+        Ok(())
+    }
+
     /// Decides one event at its time.
     pub fn decide(&mut self, event: &Event) {
         self.now = self.now.max(event.time);
-        let (request, now) = (event.request(), self.now);
+        // Numbers are in the order of decisions, which were made at their own times.
+        let now = if event.place.is_some() { event.time } else { self.now };
+        let request = event.request();
         if let Some(demand) = &mut self.demand {
-            demand.add(&request, now);
+            demand.add(&request, self.now);
         }
-        let rules = self.proposed.pin();
+        let Some(rules) = self.proposed.pin(event) else {
+            self.without_rules += 1;
+            return;
+        };
         let proposed = rules.decide(&request, now);
         let proposed = Outcome::decided(&proposed);
         match &self.current {
-            None => self.tally.add(event, &proposed, &Outcome::recorded(event), now),
+            None => self.tally.add(event, &proposed, &Outcome::recorded(event), self.now),
             Some(current) => {
                 let rules = current.pin();
                 let current = rules.decide(&request, now);
-                self.tally.add(event, &proposed, &Outcome::decided(&current), now);
+                self.tally.add(event, &proposed, &Outcome::decided(&current), self.now);
             }
         }
         self.decided += 1;
@@ -80,9 +120,32 @@ impl Replay {
         }
     }
 
+    /// Removes the counters that an operator removed.
+    fn reset(&self, step: &ResetStep) {
+        for limiter in self.limiters() {
+            let rules = limiter.pin();
+            if step.descriptors.is_empty() {
+                // A rule of the log may not be one of the proposed rules.
+                let _ = rules.reset_rule(&step.domain, step.rule.as_deref());
+                continue;
+            }
+            let mut request = Request::new(&step.domain);
+            for entries in &step.descriptors {
+                let entries = entries.iter().map(|(key, value)| Entry { key, value }).collect();
+                request.push(Descriptor { entries, limit: None, hits: Hits::Peek });
+            }
+            let _ = rules.reset(&request);
+        }
+    }
+
     /// Requests decided so far.
     pub fn decided(&self) -> u64 {
         self.decided
+    }
+
+    /// Requests that are not decided, because the log has no rules before them.
+    pub fn without_rules(&self) -> u64 {
+        self.without_rules
     }
 
     /// Requests that a full store denied, under the proposed and the current rules: the report is not exact if there are any.
@@ -97,15 +160,31 @@ impl Replay {
     }
 
     fn limiters(&self) -> impl Iterator<Item = &Limiter> {
-        std::iter::once(&self.proposed).chain(&self.current)
+        let proposed = match &self.proposed {
+            Proposed::Rules(limiter) => Some(&**limiter),
+            Proposed::Logged(rules) => rules.limiter(),
+        };
+        proposed.into_iter().chain(&self.current)
     }
 
+    /// Drops counters that are expired for every event to come.
     fn sweep(&self) {
+        let now = Timestamp::from_nanos(self.now.as_nanos().saturating_sub(BACKWARDS_MAX));
         for limiter in self.limiters() {
             let store = limiter.store();
             for shard in 0..store.shard_count() {
-                while !store.sweep(shard, PAGES_PER_LOCK, self.now).finished {}
+                while !store.sweep(shard, PAGES_PER_LOCK, now).finished {}
             }
+        }
+    }
+}
+
+impl Proposed {
+    /// None before the first rules of the log.
+    fn pin(&self, event: &Event) -> Option<Pinned<'_>> {
+        match self {
+            Self::Rules(limiter) => Some(limiter.pin()),
+            Self::Logged(rules) => rules.pin(event.place),
         }
     }
 }

@@ -154,7 +154,7 @@ impl Tally {
         self.first.get_or_insert(now);
         self.last = Some(now);
         self.with_hashes += u64::from(event.is_hashed);
-        self.out_of_order += u64::from(event.time < now);
+        self.out_of_order += u64::from(event.place.is_none() && event.time < now);
         let sample = event.sample;
         let samples = self.samples.get_or_insert(Samples { least: sample, greatest: sample });
         samples.least = samples.least.min(sample);

@@ -13,6 +13,8 @@ pub(super) fn event(time: u64, key: &str, value: &str) -> Event {
     let entries = vec![(key.into(), value.into())];
     Event {
         time: Timestamp::from_nanos(time),
+        place: None,
+        is_report: false,
         domain: "d".into(),
         descriptors: vec![EventDescriptor {
             entries,

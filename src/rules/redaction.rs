@@ -57,6 +57,12 @@ impl Redactions {
         }
     }
 
+    /// Whether the values of some key are not written as they are.
+    pub(super) fn redact(&self) -> bool {
+        let wildcards = self.wildcards.iter().map(|(_, redaction)| redaction);
+        self.exact.values().chain(wildcards).any(|redaction| *redaction != Redaction::Plain)
+    }
+
     /// None if no descriptor of the key declares one.
     pub(super) fn of(&self, key: &str) -> Option<Redaction> {
         let exact = self.exact.get(key).copied();
@@ -86,5 +92,6 @@ descriptors:
         assert_eq!(of("tier"), Some(Redaction::Plain));
         assert_eq!(of("x-forwarded-for"), Some(Redaction::Hash));
         assert_eq!((of("id"), of("other")), (None, None));
+        assert!(rules.domain("d").expect("declared").redacts_values());
     }
 }

@@ -38,20 +38,22 @@ impl Background {
         clock: &Arc<dyn Clock>,
         (limiter, writer): (Limiter, Option<Writer>),
     ) -> Result<Self, ServeError> {
+        let decision_log = settings.decision_log.clone();
+        let limiter = if decision_log.is_some() { limiter.with_numbered_decisions() } else { limiter };
         let limiter = Arc::new(limiter);
         let RuleSettings { options, sources, files, watch, reload, xds, first: _ } = settings.rules.clone();
         let config = Config::new(Arc::clone(&limiter), options, Feed::Files, sources, clock.now());
         let config = Arc::new(config);
+        if let Some(log) = &decision_log {
+            log.set_limiter(&limiter);
+            config.observe(Arc::new(log.clone()), clock.now());
+        }
         let start_files = || RuleFiles::start(&config, files.clone(), watch, clock, &reload);
         let rule_files = (!files.paths.is_empty()).then(start_files).transpose();
         let rule_files =
             rule_files.map_err(|source| ServeError::Start { what: "the rules thread", source })?;
         let xds = xds.map(|xds| XdsFeed::start(&config, xds, clock)).transpose();
         let xds = xds.map_err(|source| ServeError::Start { what: "the xDS thread", source })?;
-        let decision_log = settings.decision_log.clone();
-        if let Some(log) = &decision_log {
-            log.set_limiter(&limiter);
-        }
         let sweeper = Sweeper::start(&limiter, clock)?;
         let clock_follower = ClockFollower::start(clock)?;
         let snapshots = writer

@@ -26,6 +26,8 @@ pub struct Event<'e, 't, 'r> {
     pub origin: CallOrigin<'e>,
     /// The time at which the request was received.
     pub received: Timestamp,
+    /// Number of the rules by which it was decided.
+    pub generation: u64,
     pub(super) clock: &'e dyn Clock,
 }
 

@@ -207,9 +207,10 @@ impl RateLimitService {
     ) {
         let limiter = self.limiter.get().expect("a request has a course only when it is set");
         let now = self.clock.now();
-        limiter.pin().decide_all(calls.iter().map(request), now, |index, decision| {
+        let rules = limiter.pin();
+        rules.decide_all(calls.iter().map(request), now, |index, decision| {
             let call = &calls[index];
-            self.record(request(call), decision, false, || (origin(call), now));
+            self.record(request(call), decision, false, || (origin(call), now, rules.generation()));
             respond(call, decision);
         });
     }
@@ -231,49 +232,52 @@ impl RateLimitService {
                 .decide_remotely(store, &held, request, (origin, received), wait_max, respond)
                 .await);
         }
-        let respond = |decision: &Decision<'_>, was_queued: bool| {
-            self.record(request, decision, was_queued, || (origin, received));
+        let respond = |rules: &Pinned<'_>, decision: &Decision<'_>, was_queued: bool| {
+            self.record(request, decision, was_queued, || (origin, received, rules.generation()));
             respond(decision)
         };
-        let ticket = match limiter.pin().decide_or_queue(request, wait_max, received) {
-            Verdict::Decided(decision) => {
-                let response = respond(&decision, false);
-                if let Some(now) = self.measured_time() {
-                    self.meters.count_response(now.since(received), decision.code);
+        let ticket = {
+            let rules = limiter.pin();
+            match rules.decide_or_queue(request, wait_max, received) {
+                Verdict::Decided(decision) => {
+                    let response = respond(&rules, &decision, false);
+                    if let Some(now) = self.measured_time() {
+                        self.meters.count_response(now.since(received), decision.code);
+                    }
+                    return Ok(response);
                 }
-                return Ok(response);
+                Verdict::Queued(ticket) => ticket,
             }
-            Verdict::Queued(ticket) => ticket,
         };
         let released = queued::released(limiter, &*self.clock, ticket).await;
         let (rules, now): (Pinned<'_>, _) = (limiter.pin(), self.clock.now());
         Ok(match released {
             Some(ticket) => {
                 self.meters.count_queue_wait(now.since(received));
-                let response = respond(&rules.queued_decision(request, &ticket, now), true);
+                let response = respond(&rules, &rules.queued_decision(request, &ticket, now), true);
                 limiter.release(ticket);
                 response
             }
             // The server stops before the release. The request is decided once more, and not queued.
-            None => respond(&rules.decide(request, now), false),
+            None => respond(&rules, &rules.decide(request, now), false),
         })
     }
 
     /// Records a decision that is sent as a response: counts it, and passes it to the readers. Every decision passes here
-    /// exactly once. `facts` returns the call of the request and the time at which it was received.
+    /// exactly once. `facts` returns the call of the request, the time at which it was received, and the number of the rules.
     #[inline]
     fn record<'e, 't: 'e>(
         &self,
         request: &'e Request<'t>,
         decision: &Decision<'_>,
         was_queued: bool,
-        facts: impl FnOnce() -> (CallOrigin<'e>, Timestamp),
+        facts: impl FnOnce() -> (CallOrigin<'e>, Timestamp, u64),
     ) {
         self.meters.count_decision(request, decision, was_queued);
         // Where decisions are only counted, this is all that a decision does here.
         if self.is_read {
-            let (origin, received) = facts();
-            self.pass_on(&Event { request, decision, origin, received, clock: &*self.clock });
+            let (origin, received, generation) = facts();
+            self.pass_on(&Event { request, decision, origin, received, generation, clock: &*self.clock });
         }
     }
 

@@ -25,7 +25,7 @@ impl RateLimitService {
         let rules = limiter.pin();
         let decision = rules.leasable(request).and_then(|charges| holders.decide(&charges, Holders::now()));
         let Some(decision) = decision else { return false };
-        self.record(request, &decision, false, || (origin, self.clock.now()));
+        self.record(request, &decision, false, || (origin, self.clock.now(), rules.generation()));
         respond(&decision);
         true
     }
@@ -47,7 +47,7 @@ impl RateLimitService {
         respond: impl FnOnce(&Decision<'_>) -> T,
     ) -> T {
         let respond = |decision: &Decision<'_>| {
-            self.record(request, decision, false, || (origin, received));
+            self.record(request, decision, false, || (origin, received, held.generation()));
             let response = respond(decision);
             if let Some(now) = self.measured_time() {
                 self.meters.count_response(now.since(received), decision.code);

@@ -16,12 +16,13 @@ pub use crate::key::{Fingerprint, Key, Seed};
 pub use capacity::{COUNTER_BYTES, default_counters_max};
 pub use copy::{PageCopies, PageKeys, Wanted};
 pub use counter::Counter;
+pub use removal::Removed;
 pub use shard::Shard;
 pub use table::{Crowded, SlotIndex};
 
 use crate::{
     limit::{LimitId, Timestamp},
-    sync::{AtomicUsize, Mutex, MutexGuard},
+    sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard},
 };
 use search::VainSearches;
 use std::sync::atomic::Ordering;
@@ -73,9 +74,12 @@ pub struct Store {
     /// Counters dropped after they expired.
     expired: AtomicUsize,
     settings: StoreSettings,
+    /// Whether decisions are numbered.
+    is_numbered: bool,
+    last_number: Aligned<AtomicU64>,
 }
 
-/// On a cache line of its own, so that locking one shard does not slow its neighbour.
+/// On a cache line of its own, so that writing it, as when a shard is locked, does not slow its neighbours.
 #[repr(align(64))]
 struct Aligned<T>(T);
 
@@ -92,7 +96,22 @@ impl Store {
             no_room: AtomicUsize::new(0),
             expired: AtomicUsize::new(0),
             settings,
+            is_numbered: false,
+            last_number: Aligned(AtomicU64::new(0)),
         }
+    }
+
+    /// Numbers decisions from now on, for readers that need their order.
+    pub fn number_decisions(&mut self) {
+        self.is_numbered = true;
+    }
+
+    /// The next number; 0 if decisions are not numbered. Taken while the shards of all counters of a decision are locked, the
+    /// numbers of two decisions on one counter are in the order in which they changed it: the lock orders both, and an atomic
+    /// has one order of changes, relaxed or not.
+    #[inline]
+    pub fn next_number(&self) -> u64 {
+        if self.is_numbered { self.last_number.0.fetch_add(1, Ordering::Relaxed) + 1 } else { 0 }
     }
 
     /// The secret under which keys are made.

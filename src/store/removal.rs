@@ -3,14 +3,30 @@
 use super::{Key, Store};
 use crate::limit::LimitId;
 
+/// Counters that were removed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Removed {
+    /// How many there were.
+    pub counters: usize,
+    /// The number of the removal among those of decisions: see [`Store::next_number`].
+    pub number: u64,
+}
+
 impl Store {
-    /// Removes the counter of a key; whether there was one.
-    pub fn remove(&self, key: Key) -> bool {
-        let removed = self.lock(Self::shard_of(key)).counters.remove(key);
-        if removed {
-            self.release(1);
+    /// Removes the counters of these keys, while the shards of all are locked.
+    pub fn remove_all(&self, mut keys: Vec<Key>) -> Removed {
+        keys.sort_unstable();
+        let (mut guards, mut counters) = (Vec::new(), 0);
+        // In ascending order of shards, which is that of the keys.
+        for of_shard in keys.chunk_by(|one, other| Self::shard_of(*one) == Self::shard_of(*other)) {
+            let mut shard = self.lock(Self::shard_of(of_shard[0]));
+            counters += of_shard.iter().filter(|key| shard.counters.remove(**key)).count();
+            guards.push(shard);
         }
-        removed
+        let number = self.next_number();
+        drop(guards);
+        self.release(counters);
+        Removed { counters, number }
     }
 
     /// Removes the counters of the limits that `is_removed` selects, a few pages under each lock; returns how many. A counter
@@ -50,8 +66,9 @@ mod tests {
             let counter = Counter::new(State::Words([1, 1]), LimitId((number % 2) as u32), expires);
             store.lock(Store::shard_of(key(number))).insert(key(number), counter, Timestamp::EPOCH);
         }
-        assert!(store.remove(key(7)) && !store.remove(key(7)));
-        assert_eq!(store.remove_of_limits(|limit| limit == LimitId(1)), 1_999);
+        let removed = |keys: &[u64]| store.remove_all(keys.iter().copied().map(key).collect()).counters;
+        assert_eq!((removed(&[9, 7, 7, 9, 4_001]), removed(&[7])), (2, 0));
+        assert_eq!(store.remove_of_limits(|limit| limit == LimitId(1)), 1_998);
         assert_eq!(store.counters(), 2_000);
         let has = |number| store.lock(Store::shard_of(key(number))).find(key(number)).is_some();
         assert!((0..4_000).all(|number| has(number) == (number % 2 == 0)));

@@ -7,7 +7,7 @@
 mod model;
 
 #[cfg(feature = "model")]
-pub(crate) use model::{ArcSwap, AtomicU64, AtomicUsize, Guard, Mutex, MutexGuard, RwLock};
+pub(crate) use model::{ArcSwap, AtomicU64, AtomicUsize, Guard, Mutex, MutexGuard, RwLock, guard};
 
 #[cfg(not(feature = "model"))]
 pub(crate) use {
@@ -15,3 +15,9 @@ pub(crate) use {
     parking_lot::{Mutex, MutexGuard, RwLock},
     std::sync::atomic::{AtomicU64, AtomicUsize},
 };
+
+/// A guard of a value that is not read from a shared pointer.
+#[cfg(not(feature = "model"))]
+pub(crate) fn guard<T>(value: std::sync::Arc<T>) -> Guard<std::sync::Arc<T>> {
+    Guard::from_inner(value)
+}

@@ -49,6 +49,11 @@ pub(crate) struct ArcSwap<T>(Mutex<Arc<T>>);
 
 pub(crate) type Guard<T> = T;
 
+/// A guard of a value that is not read from a shared pointer.
+pub(crate) fn guard<T>(value: Arc<T>) -> Guard<Arc<T>> {
+    value
+}
+
 impl<T> ArcSwap<T> {
     pub(crate) fn from_pointee(value: T) -> Self {
         Self(Mutex::new(Arc::new(value)))

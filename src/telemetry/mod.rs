@@ -8,7 +8,9 @@ mod metrics;
 mod traces;
 
 pub use collector::OtlpVariableError;
-pub use decision_log::{DecisionLog, DecisionLogError, DecisionLogSettings, Rotation, SampleRate, Target};
+pub use decision_log::{
+    DecisionLog, DecisionLogError, DecisionLogSettings, ResetRecord, Rotation, RulesText, SampleRate, Target,
+};
 pub(crate) use decision_log::{
     DescriptorRecord, Record, RecordQueue, decode_records, encode_record, record_bytes_max, value_hash,
 };

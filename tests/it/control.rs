@@ -36,7 +36,7 @@ pub struct Controlled {
     pub port: u16,
     pub read: String,
     pub operate: String,
-    _rules: NamedTempFile,
+    pub rules: NamedTempFile,
     pub folder: TempDir,
 }
 
@@ -57,7 +57,7 @@ impl Controlled {
         let tokens = tokens.to_str().expect("UTF-8");
         let args = [&["--control", "loopback", "--http-token-file", tokens], args].concat();
         let (server, port) = start_from(rules.path(), &args);
-        Self { server, port, read, operate, _rules: rules, folder }
+        Self { server, port, read, operate, rules, folder }
     }
 
     /// The status and the JSON body of the response to a call.

@@ -61,11 +61,12 @@ impl Logged {
     }
 }
 
-/// The whole lines of a file; a part of a line at the end is ignored, as readers of the log have to.
+/// The whole lines of a file, but for those of rules; a part of a line at the end is ignored, as readers of the log have to.
 fn lines_of(path: &Path) -> Vec<Value> {
     let text = read_to_string(path).unwrap_or_default();
     let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-    whole.map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+    let parse = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    whole.map(parse).filter(|line: &Value| line.get("rules").is_none()).collect()
 }
 
 fn wait_for<T>(mut found: impl FnMut() -> Option<T>) -> T {
@@ -99,7 +100,12 @@ async fn each_decision_has_a_line_with_everything_that_replay_needs() {
     let limit =
         json!({"name": "per-user", "rule": "user", "requests": 2, "window_ns": 3_600_000_000_000_u64});
     let first = &lines[0];
-    assert_eq!(first["v"], 1);
+    assert_eq!(first["v"], 2);
+    assert_eq!(
+        (&first["seq"], &first["generation"]),
+        (&json!(2), &json!(1)),
+        "the rules have the first number"
+    );
     assert!(first["time"].as_str().is_some_and(|time| time.ends_with('Z') && time.len() == 30), "{first}");
     assert_eq!(
         (&first["domain"], &first["code"], &first["sample"]),
@@ -348,15 +354,43 @@ async fn a_collector_that_restarts_gets_the_lines_from_then_on() {
                 continue;
             };
             stream.set_nonblocking(false).expect("set");
-            let mut line = String::new();
-            BufReader::new(stream).read_line(&mut line).expect("a line");
-            break line;
+            let mut lines = BufReader::new(stream).lines().map(|line| line.expect("a line"));
+            assert!(lines.next().is_some_and(|line| line.contains("\"rules\":{")), "the rules precede");
+            break lines.next().expect("a decision");
         };
         let line: Value = serde_json::from_str(&line).expect("a whole line");
         assert_eq!(users(&[line]), [generation]);
         drop(listener);
         std::fs::remove_file(&socket).expect("removed");
     }
+}
+
+/// The log had no rules: a reader had to know which were in force at each line.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_file_begins_with_the_rules_in_force_and_their_texts_only_if_no_value_is_redacted() {
+    let rules_line = |args: &[&str], rules: &str| {
+        let (folder, rules) = (tempfile::tempdir().expect("a folder"), rules_file(rules));
+        let log = folder.path().join("log");
+        let path = log.to_str().expect("temporary paths are UTF-8");
+        let server = Server::with_rules(rules.path(), &[&["--decision-log", path], args].concat());
+        let first = || read_to_string(&log).ok()?.split_once('\n').map(|(first, _)| first.to_owned());
+        let line: Value = serde_json::from_str(&wait_for(first)).expect("JSON");
+        assert!(server.terminate().success());
+        assert_eq!(
+            (&line["v"], &line["seq"], &line["generation"]),
+            (&json!(2), &json!(1), &json!(1)),
+            "{line}"
+        );
+        let source = line["rules"]["sources"][0].clone();
+        assert_eq!((&source["kind"], source["sha256"].as_str().map(str::len)), (&json!("file"), Some(64)));
+        source["text"].as_str().map(str::to_owned)
+    };
+    let plain = RULES.replace("log: hash", "log: plain").replace("log: omit", "log: plain");
+    assert_eq!(rules_line(&[], &plain).as_deref(), Some(&*plain));
+    assert_eq!(rules_line(&[], RULES), None, "rules may contain values that are hashed or omitted");
+    assert_eq!(rules_line(&["--decision-log-rules", "text"], RULES).as_deref(), Some(RULES));
+    assert_eq!(rules_line(&["--decision-log-rules", "hash"], &plain), None);
+    assert_eq!(rules_line(&["--decision-log-values", "hash"], &plain), None);
 }
 
 #[test]

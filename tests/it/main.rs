@@ -26,6 +26,7 @@ mod reference_env;
 mod reflection;
 mod reload;
 mod replay;
+mod replay_as_logged;
 mod response_options;
 mod restoring;
 mod rules;

@@ -17,7 +17,7 @@ use tidegate::api::pb::{
 use tokio::task::JoinSet;
 
 /// Each algorithm, and each option that decides what is charged. Windows are short, so that many of them pass.
-const RULES: &str = "
+pub const RULES: &str = "
 domain: every
 descriptors:
   - { key: sliding, rate_limit: { per: 200ms, requests_per_unit: 5, algorithm: sliding_window } }
@@ -40,7 +40,7 @@ descriptors:
 ";
 
 /// Keys that deny some requests and admit others.
-const LIMITED: [&str; 12] = [
+pub const LIMITED: [&str; 12] = [
     "sliding",
     "sub_windows",
     "log",
@@ -59,10 +59,10 @@ const OTHERS: [&str; 3] = ["shadow", "exempt", "unknown"];
 const CONNECTIONS: u64 = 3;
 
 /// Calls that are in flight on a connection at once.
-const CALLS_AT_ONCE: usize = 8;
+pub const CALLS_AT_ONCE: usize = 8;
 
 /// Requests in all; `TIDEGATE_REPLAY_REQUESTS` sets another number.
-fn requests() -> usize {
+pub fn requests() -> usize {
     std::env::var("TIDEGATE_REPLAY_REQUESTS").ok().and_then(|text| text.parse().ok()).unwrap_or(6_000)
 }
 
@@ -72,13 +72,13 @@ fn replay(args: &[&str]) -> Output {
 }
 
 /// The report in JSON; the replay must succeed.
-fn report(args: &[&str]) -> Value {
+pub fn report(args: &[&str]) -> Value {
     let output = replay(&[&["--json"], args].concat());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-fn text(path: &Path) -> &str {
+pub fn text(path: &Path) -> &str {
     path.to_str().expect("temporary paths are UTF-8")
 }
 
@@ -91,12 +91,11 @@ impl Numbers {
         (self.0 >> 33) % bound
     }
 
-    /// A descriptor whose counters only this connection uses: two threads may decide requests to one counter in another order
-    /// than that of their times.
-    fn descriptor(&mut self, connection: u64) -> RateLimitDescriptor {
+    /// A descriptor whose value one of this many clients has.
+    fn descriptor(&mut self, clients: u64) -> RateLimitDescriptor {
         let keys = LIMITED.len() as u64 + OTHERS.len() as u64;
         let key = LIMITED.into_iter().chain(OTHERS).nth(self.below(keys) as usize).expect("in range");
-        let value = format!("c{connection}-{}", self.below(2));
+        let value = format!("c{}", self.below(clients));
         let hits_addend = [None, None, None, Some(0), Some(2), Some(9)][self.below(6) as usize];
         let own = RateLimitOverride { requests_per_unit: 3, unit: 1 };
         RateLimitDescriptor {
@@ -107,18 +106,19 @@ impl Numbers {
         }
     }
 
-    fn request(&mut self, connection: u64) -> RateLimitRequest {
-        let descriptors = (0..=self.below(3) / 2).map(|_| self.descriptor(connection)).collect();
+    fn request(&mut self, clients: u64) -> RateLimitRequest {
+        let descriptors = (0..=self.below(3) / 2).map(|_| self.descriptor(clients)).collect();
         RateLimitRequest { domain: "every".into(), descriptors, hits_addend: 0 }
     }
 }
 
-async fn send_requests(client: Client, connection: u64, count: usize) {
+/// Sends requests of so many clients over a connection, which all connections share.
+pub async fn send_requests(client: Client, connection: u64, clients: u64, count: usize) {
     let mut numbers = Numbers(connection);
     for _ in 0..count.div_ceil(CALLS_AT_ONCE) {
         let mut calls = JoinSet::new();
         for _ in 0..CALLS_AT_ONCE {
-            let (mut client, request) = (client.clone(), numbers.request(connection));
+            let (mut client, request) = (client.clone(), numbers.request(clients));
             calls.spawn(async move { client.0.should_rate_limit(request).await.expect("a decision") });
         }
         calls.join_all().await;
@@ -141,7 +141,7 @@ impl Logged {
         let of_each = requests / CONNECTIONS as usize;
         let mut clients = JoinSet::new();
         for connection in 1..=CONNECTIONS {
-            clients.spawn(send_requests(server.client().await, connection, of_each));
+            clients.spawn(send_requests(server.client().await, connection, 6, of_each));
         }
         clients.join_all().await;
         assert!(server.terminate().success());
@@ -283,7 +283,7 @@ fn bad_lines_are_counted_with_their_place_and_do_not_stop_a_replay() {
     let places: Vec<&str> = errors.lines().filter_map(|line| line.strip_prefix(text(&log))).collect();
     assert_eq!(places.len(), 3, "the part of a line at the end is not a bad line: {errors}");
     assert!(places[0].starts_with(":2: ") && places[1].starts_with(":3: "), "{errors}");
-    assert_eq!(places[2], ":4: version 7; this program reads version 1");
+    assert_eq!(places[2], ":4: version 7; this program reads versions 1 and 2");
     assert!(shown.starts_with("3 requests from 2026-03-01T12:00:00Z"), "{shown}");
     assert!(shown.contains("note: 3 lines could not be read"), "{shown}");
     assert!(shown.contains("note: the server dropped 42 decisions"), "{shown}");

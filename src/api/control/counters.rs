@@ -8,12 +8,12 @@ use super::{
 use crate::{
     api::pb::control as pb,
     control::Caller,
-    limit::{Hits, Request, ServiceLimit},
+    limit::{Descriptor, Hits, Request, ServiceLimit},
     limiter::{Pinned, ResetError},
     rules::{Applied, AppliedLimit, ExplainedDescriptor, OverlayMatch, RuleSet},
     service::CallOrigin,
 };
-use std::{num::NonZeroU64, time::Duration};
+use std::{num::NonZeroU64, sync::Arc, time::Duration};
 use tonic::Code as StatusCode;
 
 impl ControlApi {
@@ -123,14 +123,16 @@ impl ControlApi {
         let limiter = self.control.limiter().ok_or_else(Error::starting)?.clone();
         if descriptors.is_empty() {
             // On a thread of its own: reading every counter takes longer than other calls should wait.
+            let control = Arc::clone(&self.control);
             let removed = tokio::task::spawn_blocking(move || {
                 let path = (!rule.is_empty()).then_some(&*rule);
-                let removed = limiter.pin().reset_rule(&domain, path);
-                removed.map_err(|error| not_reset(error, limiter.pin().rules(), &domain))
+                let pinned = limiter.pin();
+                let removed = pinned.reset_rule(&domain, path);
+                let removed = removed.map_err(|error| not_reset(error, pinned.rules(), &domain))?;
+                control.log_reset(removed, pinned.generation(), (domain, rule, Vec::new()));
+                Ok(pb::ResetResponse { counters: removed.counters as u64 })
             });
-            let removed =
-                removed.await.map_err(|_| Error::new(StatusCode::Internal, "the reset failed"))??;
-            return Ok(pb::ResetResponse { counters: removed as u64 });
+            return removed.await.map_err(|_| Error::new(StatusCode::Internal, "the reset failed"))?;
         }
         if !rule.is_empty() {
             return Err(Error::invalid("rule", "is given beside descriptors; leave one of both out"));
@@ -139,7 +141,12 @@ impl ControlApi {
         let request = request(&domain, &descriptors, Hits::Peek, limits)?;
         let pinned = limiter.pin();
         let removed = pinned.reset(&request).map_err(|error| not_reset(error, pinned.rules(), &domain))?;
-        Ok(pb::ResetResponse { counters: removed as u64 })
+        let texts = |descriptor: &Descriptor<'_>| -> Vec<(String, String)> {
+            descriptor.entries.iter().map(|entry| (entry.key.to_owned(), entry.value.to_owned())).collect()
+        };
+        let of_descriptors = request.descriptors().iter().map(texts).collect();
+        self.control.log_reset(removed, pinned.generation(), (domain.clone(), String::new(), of_descriptors));
+        Ok(pb::ResetResponse { counters: removed.counters as u64 })
     }
 
     pub(super) async fn give_back(

@@ -2,7 +2,7 @@
 
 use crate::{
     cli::Failure,
-    replay::{Columns, Event, Line, LineCounts, LineError, Mapping, parse_line},
+    replay::{Columns, Line, LineCounts, LineError, Mapping, Step, parse_line},
 };
 use flate2::bufread::MultiGzDecoder;
 use indicatif::ProgressBar;
@@ -38,7 +38,7 @@ pub(super) enum Format {
     Csv(Rc<Mapping>),
 }
 
-/// The requests of one log.
+/// The content of one log.
 pub(super) struct LogFile {
     name: String,
     format: Format,
@@ -114,7 +114,7 @@ impl LogFile {
         })
     }
 
-    fn next_event(&mut self) -> io::Result<Option<Event>> {
+    fn next_step(&mut self) -> io::Result<Option<Step>> {
         loop {
             let read = self.read_line()?;
             let (name, mut counts) = (&self.name, self.counts.borrow_mut());
@@ -128,7 +128,9 @@ impl LogFile {
                 ReadLine::Whole | ReadLine::Unfinished => {}
             }
             match self.parse() {
-                Ok(Line::Decision(event)) => return Ok(Some(event)),
+                Ok(Line::Decision(event)) => return Ok(Some(Step::Decision(event))),
+                Ok(Line::Rules(step)) => return Ok(Some(Step::Rules(step))),
+                Ok(Line::Reset(step)) => return Ok(Some(Step::Reset(step))),
                 Ok(Line::WithoutDescriptors) => counts.without_descriptors += 1,
                 Ok(Line::Omitted) => counts.omitted += 1,
                 Ok(Line::Dropped(count)) => counts.dropped += count,
@@ -140,10 +142,10 @@ impl LogFile {
 }
 
 impl Iterator for LogFile {
-    type Item = Result<Event, Failure>;
+    type Item = Result<Step, Failure>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let next = self.next_event().map_err(|error| Failure(format!("{}: {error}", self.name)));
+        let next = self.next_step().map_err(|error| Failure(format!("{}: {error}", self.name)));
         next.transpose()
     }
 }

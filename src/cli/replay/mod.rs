@@ -21,17 +21,18 @@ const EVENTS_PER_MESSAGE: u64 = 1 << 16;
 /// Decides the requests of logs again, under proposed rules and at the times of the log, and reports the
 /// differences.
 ///
-/// Without --against, the proposed decisions are compared with those in the log. A replay starts without counters; hits before the
+/// Without --against, the proposed decisions are compared with those in the log; without --rules either, the log is repeated under
+/// the rules that it contains, with their changes and resets of counters. A replay starts without counters; hits before the
 /// first line are unknown. With --suggest, it also reports which limits would deny a given share of keys or hits. Logs are described in docs/decision-log.md, the report in docs/replay.md.
 ///
 /// Exit code 0: the requests were replayed, also if lines could not be read. 1: no request was.
 #[derive(Args)]
 pub(super) struct Replay {
-    /// A proposed rule file, or a directory of them; repeat for more.
-    #[arg(long, value_name = "PATH", required = true)]
+    /// A proposed rule file, or a directory of them; repeat for more. Without it, the rules in the log are those proposed.
+    #[arg(long, value_name = "PATH", required_if_eq_any = [("format", "json"), ("format", "csv")])]
     rules: Vec<PathBuf>,
     /// A current rule file, or a directory of them, to compare with instead of the log; repeat for more.
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", requires = "rules")]
     against: Vec<PathBuf>,
     #[command(flatten)]
     read_as: ReadAs,
@@ -91,7 +92,7 @@ struct AccessLog {
 #[derive(Args)]
 struct Suggest {
     /// Path of a proposed rule, as in the report, for which to suggest limits; repeat for more.
-    #[arg(id = "suggest", long = "suggest", value_name = "RULE")]
+    #[arg(id = "suggest", long = "suggest", value_name = "RULE", requires = "rules")]
     rules: Vec<String>,
     /// Greatest share that a suggested limit may deny.
     #[arg(long, value_name = "SHARE", default_value_t = 0.01, value_parser = share)]
@@ -150,26 +151,38 @@ impl Suggest {
 
 impl Replay {
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
-        let proposed = self.read_as.load(&self.rules)?;
+        let proposed = match &*self.rules {
+            [] => None,
+            paths => Some(self.read_as.load(paths)?),
+        };
         let current = match &*self.against {
             [] => None,
             paths => Some(self.read_as.load(paths)?),
         };
-        let demand = self.suggest.demand(&proposed)?;
+        let demand = proposed.as_ref().map(|proposed| self.suggest.demand(proposed)).transpose()?.flatten();
         let (bar, counts) = (progress::bar("replaying"), Rc::<RefCell<LineCounts>>::default());
         let logs = self.open(&bar, &counts)?;
-        let mut replay = replay::Replay::new(proposed, current, self.counters_max());
+        let mut replay = match proposed {
+            Some(proposed) => replay::Replay::new(proposed, current, self.counters_max()),
+            None => replay::Replay::as_logged(self.counters_max()),
+        };
         if let Some(demand) = demand {
             replay.collect_demand(demand);
         }
-        for event in replay::in_order_of_time(logs) {
-            replay.decide(&event?);
+        for step in replay::in_order_of_time(logs) {
+            replay.apply(&step?).map_err(|error| Failure(error.to_string()))?;
             if replay.decided().is_multiple_of(EVENTS_PER_MESSAGE) {
                 bar.set_message(format!("{} requests", replay.decided()));
             }
         }
         bar.finish_and_clear();
         let (no_room, counts) = (replay.no_room(), counts.borrow());
+        if replay.without_rules() > 0 {
+            eprintln!(
+                "{} requests are not replayed: the log has no rules before them; name rules with --rules",
+                replay.without_rules()
+            );
+        }
         let (result, suggestions) = replay.into_report();
         for line in &counts.first_bad {
             eprintln!("{line}");

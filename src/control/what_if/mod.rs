@@ -258,6 +258,8 @@ fn log_events<'l>(log: &'l [u8], counts: &'l mut LineCounts) -> impl Iterator<It
     lines.filter_map(|(line, number)| {
         match parse_line(line) {
             Ok(Line::Decision(event)) => return Some(event),
+            // Proposed rules take the place of those in the log.
+            Ok(Line::Rules(_) | Line::Reset(_)) => {}
             Ok(Line::WithoutDescriptors) => counts.without_descriptors += 1,
             Ok(Line::Omitted) => counts.omitted += 1,
             Ok(Line::Dropped(count)) => counts.dropped += count,

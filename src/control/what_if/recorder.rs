@@ -102,7 +102,7 @@ impl Recorder {
     fn append(&self, event: &Event<'_, '_, '_>) {
         let halvings = self.halvings.load(Ordering::Relaxed);
         if is_selected(halvings, || hash_of_request(event.request)) {
-            self.queue.append(record_bytes_max(event), |out| encode_record(event, 1.0, out));
+            self.queue.append(record_bytes_max(event), |out| encode_record(event, 0, 1.0, out));
         }
     }
 
@@ -303,6 +303,8 @@ fn decided(record: &Record<'_>, sample: f64) -> Decided {
         descriptors: record.descriptors.iter().map(descriptor).collect(),
         code: record.code,
         sample,
+        place: None,
+        is_report: record.is_report,
         is_hashed: false,
     }
 }

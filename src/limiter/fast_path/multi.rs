@@ -39,6 +39,7 @@ pub(in crate::limiter) fn decide<'r>(
     }
     // Nothing was charged before this line, and nothing can fail after it.
     let mut decision = Decision::new(code, SmallVec::new());
+    decision.number = store.next_number();
     for ((charge, counter), guard) in charges.iter().zip(counters).zip(guard_of) {
         // Each arm pushes its own status: a common variable would cost a copy.
         match (charge, counter) {

@@ -20,20 +20,22 @@ pub(in crate::limiter) fn decide<'r>(
     match charge.limit.algorithm.take(words, charge.hits, now) {
         Taken::Admitted(Standing { state, expires, remaining, until_full }) => {
             shard.get_mut(slot).set(state, charge.limit.id, expires);
+            let number = store.next_number();
             drop(shard);
-            Some(decision(charge, Code::Ok, remaining, Reset::After(until_full)))
+            Some(decision(charge, Code::Ok, remaining, Reset::After(until_full), number))
         }
         Taken::Over { remaining, until_admits } => {
+            let number = store.next_number();
             drop(shard);
-            Some(decision(charge, Code::OverLimit, remaining, until_admits))
+            Some(decision(charge, Code::OverLimit, remaining, until_admits, number))
         }
     }
 }
 
 /// Called in each arm, and inlined there, to build the decision in place: built after the match it would be copied.
 #[inline]
-fn decision(charge: PlainCharge<'_>, code: Code, remaining: u64, reset: Reset) -> Decision<'_> {
+fn decision(charge: PlainCharge<'_>, code: Code, remaining: u64, reset: Reset, number: u64) -> Decision<'_> {
     let mut statuses = SmallVec::new();
     statuses.push(charge.status(code, remaining, reset));
-    Decision::new(code, statuses)
+    Decision { number, ..Decision::new(code, statuses) }
 }

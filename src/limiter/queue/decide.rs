@@ -72,11 +72,12 @@ pub(in crate::limiter) fn decide<'p>(
             ticket = Some(queues.push(now, deciding.queued_hits(), deciding.over()));
         }
     }
+    let number = store.next_number();
     drop((queues, shards));
     woken.into_iter().for_each(Waker::wake);
     match ticket {
         Some(ticket) => Verdict::Queued(ticket),
-        None => Verdict::Decided(reported_decision(code, &plan)),
+        None => Verdict::Decided(Decision { number, ..reported_decision(code, &plan) }),
     }
 }
 

@@ -3,6 +3,7 @@
 mod charging;
 mod full;
 mod matching;
+mod order;
 mod properties;
 mod semantics;
 

@@ -52,6 +52,11 @@ impl DefaultAlgorithm {
         names
     };
 
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        Self::NAMES[self.index]
+    }
+
     /// The algorithm of this name.
     pub fn named(name: &str) -> Option<Self> {
         let index = Self::NAMES.iter().position(|known| *known == name)?;

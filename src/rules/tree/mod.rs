@@ -170,6 +170,11 @@ impl DomainRules {
         self.redactions.of(key)
     }
 
+    /// Whether the decision log does not write the values of some key as they are.
+    pub fn redacts_values(&self) -> bool {
+        self.redactions.redact()
+    }
+
     /// Every rule, in the order of the files.
     pub fn rules(&self) -> Vec<&Rule> {
         let mut rules = Vec::new();

@@ -1,4 +1,4 @@
-//! Lines of the decision log, version 1: `docs/decision-log.md` describes them.
+//! Lines of the decision log, version 2: `docs/decision-log.md` describes them.
 
 use super::record::{DescriptorRecord, LimitRecord, Record};
 use crate::{
@@ -10,10 +10,10 @@ use sha2::{Digest, Sha256};
 use std::fmt;
 
 /// The version of the format. A change that a reader of the former version would misread raises it.
-pub(crate) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 /// How values are redacted.
-pub(crate) struct Values<'s> {
+pub(super) struct Values<'s> {
     /// None before any rules are in force.
     pub(crate) rules: Option<&'s RuleSet>,
     /// For keys without a declaration.
@@ -26,7 +26,15 @@ pub(crate) struct Values<'s> {
 struct DecisionLine<'r> {
     v: u32,
     time: Time,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run: Option<Run>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seq: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    generation: Option<u64>,
     domain: &'r str,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    report: bool,
     code: &'static str,
     sample: f64,
     latency_ns: u64,
@@ -54,7 +62,7 @@ struct Descriptor<'r> {
 }
 
 #[derive(Serialize)]
-struct Entry<'r> {
+pub(super) struct Entry<'r> {
     key: &'r str,
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<&'r str>,
@@ -86,7 +94,7 @@ struct DroppedLine {
 }
 
 /// Nanoseconds since the Unix epoch, written as RFC 3339 with nine digits of a second.
-struct Time(u64);
+pub(super) struct Time(pub(super) u64);
 
 impl Serialize for Time {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -138,7 +146,8 @@ fn date(day: u64) -> (u64, u64, u64) {
 }
 
 /// Bytes in hexadecimal.
-struct Hex<const N: usize>([u8; N]);
+#[derive(Clone, Copy)]
+pub(super) struct Hex<const N: usize>(pub(super) [u8; N]);
 
 impl<const N: usize> fmt::Display for Hex<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -152,10 +161,20 @@ impl<const N: usize> Serialize for Hex<N> {
     }
 }
 
+/// The process that writes the log, as a random number.
+pub(super) type Run = Hex<8>;
+
+impl<'s> Values<'s> {
+    /// The redaction of each key in a domain.
+    pub(super) fn of_domain(&self, domain: &str) -> impl Fn(&str) -> Redaction + use<'s> {
+        let (domain, default) = (self.rules.and_then(|rules| rules.domain(domain)), self.default);
+        move |key| domain.and_then(|domain| domain.redaction(key)).unwrap_or(default)
+    }
+}
+
 /// Appends the line of a decision.
-pub(crate) fn decision(record: &Record<'_>, values: &Values<'_>, out: &mut Vec<u8>) {
-    let domain = values.rules.and_then(|rules| rules.domain(record.domain));
-    let redaction = |key: &str| domain.and_then(|domain| domain.redaction(key)).unwrap_or(values.default);
+pub(crate) fn decision(record: &Record<'_>, values: &Values<'_>, run: Run, out: &mut Vec<u8>) {
+    let redaction = values.of_domain(record.domain);
     let descriptor = |descriptor: &DescriptorRecord<'_>| -> (u64, bool) {
         match descriptor.hits {
             Hits::Take(hits) => (hits.get(), false),
@@ -186,10 +205,15 @@ pub(crate) fn decision(record: &Record<'_>, values: &Values<'_>, out: &mut Vec<u
             reset_ns: of.reset.and_then(nanos),
         }
     });
+    let is_numbered = record.number > 0;
     let line = DecisionLine {
         v: VERSION,
         time: Time(record.received),
+        run: is_numbered.then_some(run),
+        seq: is_numbered.then_some(record.number),
+        generation: is_numbered.then_some(record.generation),
         domain: record.domain,
+        report: record.is_report,
         code: code(record.code),
         sample: record.sample,
         latency_ns: record.latency,
@@ -206,12 +230,12 @@ pub(crate) fn dropped(count: u64, now: u64, out: &mut Vec<u8>) {
     append(&DroppedLine { v: VERSION, time: Time(now), dropped: count }, out);
 }
 
-fn append(line: &impl Serialize, out: &mut Vec<u8>) {
+pub(super) fn append(line: &impl Serialize, out: &mut Vec<u8>) {
     serde_json::to_writer(&mut *out, line).expect("texts and numbers are JSON, and memory takes all bytes");
     out.push(b'\n');
 }
 
-fn entry<'r>(key: &'r str, value: &'r str, redaction: Redaction, salt: &[u8]) -> Entry<'r> {
+pub(super) fn entry<'r>(key: &'r str, value: &'r str, redaction: Redaction, salt: &[u8]) -> Entry<'r> {
     let (value, value_hash) = match redaction {
         Redaction::Plain => (Some(value), None),
         Redaction::Hash => (None, Some(hash(salt, value))),

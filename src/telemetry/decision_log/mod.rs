@@ -5,12 +5,16 @@
 //! - A decision never waits for the log. What the queue cannot hold, or the target does not take, is dropped and counted,
 //!   and the log contains the number.
 //! - Values that the rules redact are in memory only until their line is written.
+//! - Lines contain the rules by which decisions were made, so that `replay/` can make them again.
 
+mod changes;
 mod line;
 mod queue;
 mod record;
 mod sink;
+mod writer;
 
+pub use changes::{ResetRecord, RulesText};
 pub(crate) use line::value_hash;
 pub(crate) use queue::Queue as RecordQueue;
 pub(crate) use record::{
@@ -21,13 +25,16 @@ pub use sink::Rotation;
 
 use crate::{
     clock::Clock,
+    config::{RulesInForce, RulesObserver},
     limit::{Code, Request},
     limiter::Limiter,
     rules::Redaction,
     service::{DecisionReader, Event},
 };
+use changes::{RulesRecord, WrittenTexts};
 use foldhash::fast::FixedState;
-use line::Values;
+use line::Hex;
+use parking_lot::Mutex as Lock;
 use queue::{Appended, Queue};
 use sink::Sink;
 use std::{
@@ -43,12 +50,7 @@ use std::{
     thread::Thread,
     time::Duration,
 };
-
-/// Time between two writes.
-const INTERVAL: Duration = Duration::from_millis(50);
-
-/// Bytes of lines in one write.
-const WRITE_BYTES: usize = 256 * 1024;
+use writer::Writer;
 
 /// Time that the last lines have at the end of the process.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(3);
@@ -124,6 +126,8 @@ pub struct DecisionLogSettings {
     pub values: Redaction,
     /// The secret of the hashes of values.
     pub salt: Vec<u8>,
+    /// How much of the rules in force is written.
+    pub rules_text: RulesText,
 }
 
 /// The log cannot be started.
@@ -145,6 +149,10 @@ struct Shared {
     /// Whose rules redact.
     limiter: OnceLock<Arc<Limiter>>,
     writer: OnceLock<Thread>,
+    /// Rules that were put in force, and whose line is not written yet.
+    rules: Lock<Vec<RulesRecord>>,
+    /// Likewise for removed counters.
+    resets: Lock<Vec<ResetRecord>>,
     reopen: AtomicBool,
     stop: AtomicBool,
     /// Receives once, when everything is written.
@@ -171,14 +179,29 @@ impl DecisionLog {
             sample_denials: settings.sample_denials,
             limiter: OnceLock::new(),
             writer: OnceLock::new(),
+            rules: Lock::default(),
+            resets: Lock::default(),
             reopen: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             finished: Mutex::new(Some(receive_finished)),
             written: AtomicU64::new(0),
             failed: AtomicU64::new(0),
         });
-        let (values, salt) = (settings.values, settings.salt.clone());
-        let writer = Writer { shared: Arc::clone(&shared), sink, clock, values, salt, dropped_stated: 0 };
+        let mut run = [0; 8];
+        getrandom::fill(&mut run).map_err(io::Error::from).map_err(failed)?;
+        let writer = Writer {
+            shared: Arc::clone(&shared),
+            sink,
+            clock,
+            values: settings.values,
+            salt: settings.salt.clone(),
+            rules_text: settings.rules_text,
+            run: Hex(run),
+            dropped_stated: 0,
+            in_force: None,
+            needs_rules: false,
+            written_texts: WrittenTexts::default(),
+        };
         let thread = std::thread::Builder::new().name("decision-log".into()).spawn(move || {
             writer.run();
             // The receiver is gone if the process did not wait.
@@ -191,6 +214,11 @@ impl DecisionLog {
     /// Redacts by the rules of this limiter from now on; called before the first decision.
     pub fn set_limiter(&self, limiter: &Arc<Limiter>) {
         let _ = self.0.limiter.set(Arc::clone(limiter));
+    }
+
+    /// Writes a line about counters that an operator removed.
+    pub fn reset(&self, record: ResetRecord) {
+        self.0.resets.lock().push(record);
     }
 
     /// Opens the target again, for a file that was renamed.
@@ -243,11 +271,22 @@ impl DecisionReader for DecisionLog {
         if rate != SampleRate::ALL && !rate.takes(hash(event.request)) {
             return;
         }
-        let appended =
-            shared.queue.append(record::bytes_max(event), |out| record::encode(event, rate.0, out));
+        let number = match event.decision.number {
+            // A shared store made it, or a queue released it: it changed no counter now.
+            0 => shared.limiter.get().map_or(0, |limiter| limiter.store().next_number()),
+            number => number,
+        };
+        let encode = |out: &mut Vec<u8>| record::encode(event, number, rate.0, out);
+        let appended = shared.queue.append(record::bytes_max(event), encode);
         if appended == Appended::HalfFull {
             shared.wake_writer();
         }
+    }
+}
+
+impl RulesObserver for DecisionLog {
+    fn put_in_force(&self, rules: RulesInForce<'_>) {
+        self.0.rules.lock().push(rules.into());
     }
 }
 
@@ -263,82 +302,4 @@ fn hash(request: &Request<'_>) -> u64 {
         }
     }
     hasher.finish()
-}
-
-/// The state of the thread that writes.
-struct Writer {
-    shared: Arc<Shared>,
-    sink: Sink,
-    clock: Arc<dyn Clock>,
-    values: Redaction,
-    salt: Vec<u8>,
-    /// Dropped decisions that the log states.
-    dropped_stated: u64,
-}
-
-impl Writer {
-    fn run(mut self) {
-        let mut taken = Vec::new();
-        loop {
-            // Read before the queue is taken: what was appended before the stop is written.
-            let is_last = self.shared.stop.load(Ordering::Relaxed);
-            if self.shared.reopen.swap(false, Ordering::Relaxed) {
-                match self.sink.reopen() {
-                    Ok(()) => tracing::info!("decision log opened again"),
-                    Err(error) => {
-                        tracing::error!(%error, "cannot open the decision log again; writing to the former file")
-                    }
-                }
-            }
-            self.shared.queue.take(&mut taken);
-            self.write(&taken);
-            if is_last {
-                return;
-            }
-            if taken.is_empty() {
-                std::thread::park_timeout(INTERVAL);
-            }
-        }
-    }
-
-    /// Writes the records of these buffers in the order of time, and how many were dropped before.
-    fn write(&mut self, taken: &[Vec<u8>]) {
-        let dropped = self.shared.queue.dropped();
-        let mut records: Vec<_> = taken.iter().flat_map(|bytes| record::decode_all(bytes)).collect();
-        records.sort_by_key(|record| record.received);
-        let rules = self.shared.limiter.get().map(|limiter| limiter.rules());
-        let (mut lines, mut count) = (Vec::new(), 0);
-        let salt = std::mem::take(&mut self.salt);
-        let values = Values { rules: rules.as_deref(), default: self.values, salt: &salt };
-        for record in &records {
-            line::decision(record, &values, &mut lines);
-            count += 1;
-            if lines.len() >= WRITE_BYTES {
-                self.write_lines(&mut lines, &mut count);
-            }
-        }
-        self.write_lines(&mut lines, &mut count);
-        self.salt = salt;
-        if dropped > self.dropped_stated {
-            line::dropped(dropped - self.dropped_stated, self.clock.now().as_nanos(), &mut lines);
-            if self.write_lines(&mut lines, &mut 0) {
-                self.dropped_stated = dropped;
-            }
-        }
-    }
-
-    /// Writes whole lines; false if the target does not take them.
-    fn write_lines(&mut self, lines: &mut Vec<u8>, count: &mut u64) -> bool {
-        if lines.is_empty() {
-            return true;
-        }
-        let written = self.sink.write(lines);
-        let counted = if written.is_ok() { &self.shared.written } else { &self.shared.failed };
-        counted.fetch_add(std::mem::take(count), Ordering::Relaxed);
-        lines.clear();
-        if let Err(error) = &written {
-            tracing::error!(%error, "the decision log takes no lines; they are dropped and counted");
-        }
-        written.is_ok()
-    }
 }

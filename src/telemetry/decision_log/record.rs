@@ -15,6 +15,12 @@ const FIXED_BYTES: usize = 96;
 /// A decision.
 #[derive(PartialEq, Debug)]
 pub(crate) struct Record<'b> {
+    /// See [`Decision::number`](crate::limit::Decision::number).
+    pub(crate) number: u64,
+    /// Number of the rules by which it was decided.
+    pub(crate) generation: u64,
+    /// Whether the hits were used already: see [`Request::is_report`](crate::limit::Request::is_report).
+    pub(crate) is_report: bool,
     /// Nanoseconds since the Unix epoch.
     pub(crate) received: u64,
     /// Nanoseconds from receipt to the response.
@@ -75,10 +81,13 @@ pub(crate) fn bytes_max(event: &Event<'_, '_, '_>) -> usize {
     FIXED_BYTES + event.origin.peer.len() + event.request.domain().len() + of_descriptors + of_limits
 }
 
-/// Appends the record of an event, preceded by its length.
-pub(crate) fn encode(event: &Event<'_, '_, '_>, sample: f64, out: &mut Vec<u8>) {
+/// Appends the record of an event with this number, preceded by its length.
+pub(crate) fn encode(event: &Event<'_, '_, '_>, number: u64, sample: f64, out: &mut Vec<u8>) {
     let start = out.len();
     u32(0, out);
+    u64(number, out);
+    u64(event.generation, out);
+    out.push(event.request.is_report().into());
     u64(event.received.as_nanos(), out);
     u64(u64::try_from(event.elapsed().as_nanos()).unwrap_or(u64::MAX), out);
     out.push(code(event.decision.code));
@@ -207,6 +216,7 @@ impl<'b> Reader<'b> {
     }
 
     fn record(&mut self) -> Option<Record<'b>> {
+        let (number, generation, is_report) = (self.u64()?, self.u64()?, self.u8()? == 1);
         let (received, latency, code) = (self.u64()?, self.u64()?, self.code()?);
         let sample = f64::from_bits(self.u64()?);
         let trace = match self.u8()? {
@@ -217,7 +227,19 @@ impl<'b> Reader<'b> {
         };
         let (peer, domain, count) = (self.text()?, self.text()?, self.u32()?);
         let descriptors = (0..count).map(|_| self.descriptor()).collect::<Option<_>>()?;
-        Some(Record { received, latency, code, sample, trace, peer, domain, descriptors })
+        Some(Record {
+            number,
+            generation,
+            is_report,
+            received,
+            latency,
+            code,
+            sample,
+            trace,
+            peer,
+            domain,
+            descriptors,
+        })
     }
 
     fn descriptor(&mut self) -> Option<DescriptorRecord<'b>> {

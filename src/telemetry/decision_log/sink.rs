@@ -40,6 +40,20 @@ impl Sink {
         }
     }
 
+    /// Makes the target ready for so many bytes; whether it is another file or connection than before. To be called before
+    /// each write.
+    pub(super) fn prepare(&mut self, bytes: usize) -> io::Result<bool> {
+        match self {
+            Self::File(file) => file.prepare(bytes),
+            Self::Stdout => Ok(false),
+            Self::Socket { stream: Some(_), .. } => Ok(false),
+            Self::Socket { path, stream } => {
+                *stream = Some(connect(path)?);
+                Ok(true)
+            }
+        }
+    }
+
     /// Writes whole lines, all of them unless it fails.
     pub(super) fn write(&mut self, lines: &[u8]) -> io::Result<()> {
         match self {
@@ -48,12 +62,9 @@ impl Sink {
                 let mut stdout = io::stdout().lock();
                 stdout.write_all(lines).and_then(|()| stdout.flush())
             }
-            Self::Socket { path, stream } => {
-                let mut open = match stream.take() {
-                    Some(open) => open,
-                    None => connect(path)?,
-                };
+            Self::Socket { stream, .. } => {
                 // A connection on which a line was cut off is not used again.
+                let mut open = stream.take().ok_or(io::ErrorKind::NotConnected)?;
                 open.write_all(lines)?;
                 *stream = Some(open);
                 Ok(())
@@ -89,23 +100,28 @@ pub(super) struct LogFile {
     bytes: u64,
     /// Whether a failed write may have left a part of a line behind them.
     has_remnant: bool,
+    /// Whether nothing was written to this file since it was opened.
+    is_new: bool,
 }
 
 impl LogFile {
     fn open(path: PathBuf, rotation: Rotation) -> io::Result<Self> {
         let (file, bytes) = open_file(&path)?;
-        Ok(Self { path, rotation, file, bytes, has_remnant: false })
+        Ok(Self { path, rotation, file, bytes, has_remnant: false, is_new: true })
     }
 
-    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+    fn prepare(&mut self, bytes: usize) -> io::Result<bool> {
         if self.has_remnant {
             self.file.set_len(self.bytes)?;
             self.has_remnant = false;
         }
-        if self.rotation.bytes_max.is_some_and(|max| self.bytes > 0 && self.bytes + lines.len() as u64 > max)
-        {
+        if self.rotation.bytes_max.is_some_and(|max| self.bytes > 0 && self.bytes + bytes as u64 > max) {
             self.rotate()?;
         }
+        Ok(std::mem::take(&mut self.is_new))
+    }
+
+    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
         if let Err(error) = self.file.write_all(lines) {
             // A full disk takes a part. Shortening a file needs no space.
             self.has_remnant = self.file.set_len(self.bytes).is_err();
@@ -135,7 +151,7 @@ impl LogFile {
 
     fn reopen(&mut self) -> io::Result<()> {
         (self.file, self.bytes) = open_file(&self.path)?;
-        self.has_remnant = false;
+        (self.has_remnant, self.is_new) = (false, true);
         Ok(())
     }
 }
@@ -178,11 +194,16 @@ mod tests {
         Sink::open(&Target::File(folder.join("d.log")), rotation).expect("a new file")
     }
 
+    fn write(sink: &mut Sink, lines: &[u8]) {
+        sink.prepare(lines.len()).expect("ready");
+        sink.write(lines).expect("written");
+    }
+
     #[test]
     fn a_cut_off_line_does_not_spoil_the_next_one() {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::write(folder.path().join("d.log"), "{\"v\":1}\n{\"v\":").expect("written");
-        file(folder.path(), None).write(b"{\"v\":1}\n").expect("written");
+        write(&mut file(folder.path(), None), b"{\"v\":1}\n");
         let text = read_to_string(folder.path().join("d.log")).expect("text");
         assert_eq!(text, "{\"v\":1}\n{\"v\":\n{\"v\":1}\n");
     }
@@ -192,7 +213,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let mut sink = file(folder.path(), Some(8));
         for line in ["one\n", "two\n", "three\n", "four\n", "five\n", "longer than all\n"] {
-            sink.write(line.as_bytes()).expect("written");
+            write(&mut sink, line.as_bytes());
         }
         let read = |name: &str| read_to_string(folder.path().join(name)).ok();
         assert_eq!(read("d.log").as_deref(), Some("longer than all\n"));
@@ -206,11 +227,11 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let (path, old) = (folder.path().join("d.log"), folder.path().join("old"));
         let mut sink = file(folder.path(), None);
-        sink.write(b"one\n").expect("written");
+        write(&mut sink, b"one\n");
         std::fs::rename(&path, &old).expect("renamed");
-        sink.write(b"two\n").expect("written");
+        write(&mut sink, b"two\n");
         sink.reopen().expect("opened");
-        sink.write(b"three\n").expect("written");
+        write(&mut sink, b"three\n");
         assert_eq!(read_to_string(old).expect("text"), "one\ntwo\n");
         assert_eq!(read_to_string(path).expect("text"), "three\n");
     }

@@ -1,0 +1,28 @@
+//! The observer of the rules that are put in force.
+
+use crate::{
+    limit::Timestamp,
+    rules::{LoadOptions, Source},
+};
+
+/// Rules that are about to be put in force.
+#[derive(Clone, Copy, Debug)]
+pub struct RulesInForce<'c> {
+    /// See [`NextRules::generation`](crate::limiter::NextRules::generation).
+    pub generation: u64,
+    /// Their number among those of decisions, less than that of each decision by them: see
+    /// [`Store::next_number`](crate::store::Store::next_number).
+    pub number: u64,
+    /// The time.
+    pub at: Timestamp,
+    /// The interpretation of the documents.
+    pub options: &'c LoadOptions,
+    /// The documents, in the order in which they are merged.
+    pub sources: &'c [Source],
+}
+
+/// Observes the rules that are put in force, each before the first decision by them.
+pub trait RulesObserver: Send + Sync {
+    /// Called while no other rules can be put in force: must not block.
+    fn put_in_force(&self, rules: RulesInForce<'_>);
+}

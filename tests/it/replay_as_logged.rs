@@ -1,0 +1,118 @@
+//! `tidegate replay` without rules: a log contains all that its decisions depended on, and is reproduced exactly, although several
+//! threads decided requests to the same counters while rules, overrides, blocks and counters were changed.
+
+use crate::{
+    control::{Controlled, descriptors},
+    replay::{LIMITED, RULES, report, requests, send_requests, text},
+};
+use serde_json::{Value, json};
+use std::{
+    fs,
+    path::PathBuf,
+    sync::atomic::{AtomicBool, Ordering},
+};
+use tokio::task::JoinSet;
+
+const CONNECTIONS: u64 = 4;
+
+/// Changes everything that operators can change, until it is stopped; returns how many calls of each method succeeded.
+async fn operate(server: &Controlled, is_stopped: &AtomicBool) -> [usize; 6] {
+    let bodies = [
+        (
+            "SetOverride",
+            json!({"override": {"id": "o", "domain": "every", "entries": [{"key": "fixed", "value": "c1"}],
+            "limit": {"requests": 2, "unit": "second"}, "reason": "test"}}),
+        ),
+        (
+            "SetBlock",
+            json!({"block": {"id": "b", "domain": "every", "key": "leaky", "value": "c*", "reason": "test"}}),
+        ),
+        (
+            "Reset",
+            json!({"domain": "every", "descriptors": descriptors(&[("calendar", "c1")]), "reason": "test"}),
+        ),
+        (
+            "GiveBack",
+            json!({"domain": "every", "descriptors": descriptors(&[("calendar", "c0")]), "hits": 2}),
+        ),
+        ("DeleteOverride", json!({"id": "o"})),
+        ("DeleteBlock", json!({"id": "b"})),
+    ];
+    let mut succeeded = [0; 6];
+    for round in 0_usize.. {
+        let limit = format!("requests_per_unit: {}", 4 + round % 3);
+        fs::write(server.rules.path(), RULES.replace("requests_per_unit: 5", &limit)).expect("written");
+        for (count, (method, body)) in succeeded.iter_mut().zip(&bodies) {
+            // A caller may call 100 times a second.
+            let (status, response) = server.call(&server.operate, method, body).await;
+            assert!(matches!(status, 200 | 404 | 429), "{method}: {response}");
+            *count += usize::from(status == 200);
+        }
+        if is_stopped.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    succeeded
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_of_two_workers_with_reloads_overrides_and_resets_is_reproduced_exactly() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().join("decisions");
+    let args = ["--threads", "2", "--decision-log", text(&log), "--decision-log-queue-bytes", "33554432"];
+    let rotation = ["--decision-log-max-bytes", "1000000", "--decision-log-keep", "10000"];
+    let server = Controlled::start(RULES, &[&args[..], &rotation].concat());
+    let is_stopped = AtomicBool::new(false);
+    let sent = async {
+        let mut clients = JoinSet::new();
+        for connection in 1..=CONNECTIONS {
+            let of_each = requests() / CONNECTIONS as usize;
+            clients.spawn(send_requests(server.server.client().await, connection, 4, of_each));
+        }
+        clients.join_all().await;
+        is_stopped.store(true, Ordering::Relaxed);
+    };
+    let (succeeded, ()) = tokio::join!(operate(&server, &is_stopped), sent);
+    assert!(succeeded.iter().all(|count| *count > 0), "{succeeded:?}");
+    // Of a rule, while nothing is decided: it has no single place among decisions.
+    server.operate("Reset", json!({"domain": "every", "rule": "calendar", "reason": "test"})).await;
+    send_requests(server.server.client().await, 9, 4, 80).await;
+    assert!(server.server.terminate().success());
+
+    let logs = fs::read_dir(folder.path()).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let mut logs: Vec<PathBuf> = logs.collect();
+    logs.sort();
+    assert!(logs.len() > 1, "the log is rotated");
+    let texts: Vec<String> = logs.iter().map(|path| fs::read_to_string(path).expect("text")).collect();
+    let lines =
+        |field: &str| texts.iter().flat_map(|text| text.lines()).filter(|line| line.contains(field)).count();
+    assert!(lines("\"reset\":{") > 1 && lines("\"rules\":{") > 3, "{} rules", lines("\"rules\":{"));
+    for text in &texts {
+        assert!(
+            text.lines().next().is_some_and(|line| line.contains("\"rules\":{")),
+            "each file has its rules"
+        );
+    }
+    let paths: Vec<&str> = logs.iter().map(|path| text(path)).collect();
+    let replayed = report(&paths);
+    let of = &replayed["report"];
+    let differences =
+        ["newly_denied", "newly_admitted", "responses_changed", "out_of_order"].map(|key| &of[key]);
+    assert_eq!(differences, [0, 0, 0, 0], "{replayed}");
+    assert_eq!((&replayed["lines"]["bad"], &replayed["lines"]["dropped"]), (&json!(0), &json!(0)));
+    assert!(of["requests"].as_u64() >= Some(requests() as u64), "{}", of["requests"]);
+    let rules = of["rules"].as_array().expect("rows");
+    for key in LIMITED.into_iter().chain(["(blocked)", "(override o)"]) {
+        assert!(rules.iter().any(|row| row["rule"] == key), "{key} has no row: {rules:?}");
+    }
+
+    // The rules of the start alone do not reproduce it: the comparison above can fail.
+    let first_rules = crate::support::rules_file(RULES);
+    let other: Value = report(&[&["--rules", text(first_rules.path())], &paths[..]].concat());
+    assert!(other["report"]["responses_changed"].as_u64() > Some(0));
+    println!(
+        "replayed {} decisions with {} lines of rules: 0 differences",
+        of["requests"],
+        lines("\"rules\":{")
+    );
+}
