@@ -87,6 +87,7 @@ mod tests {
         let served = FILES.iter().map(|file| file.name.to_owned());
         assert_eq!(names.collect::<BTreeSet<_>>(), served.collect());
         let bytes: usize = FILES.iter().map(|file| file.content.len()).sum();
+        eprintln!("console: {bytes} bytes in {} files", FILES.len());
         assert!(bytes < BYTES_MAX, "{bytes} bytes");
     }
 

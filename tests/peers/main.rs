@@ -50,6 +50,8 @@ fn main() -> ExitCode {
         console::tests,
         console::operations::tests,
         console::what_if::tests,
+        console::load::tests,
+        console::shared::tests,
         console::accessibility::tests,
         control_openapi::tests,
         control_plane::tests,

@@ -47,8 +47,9 @@ async fn every_response_matches_its_description() {
     let bounds = ["--http-max-body-bytes", "1000", "--http-timeout", "500ms", "--drain-delay", "20s"];
     let options =
         ["--response-headers", "draft11,retry-after", "--dynamic-metadata", "--http-listen", "127.0.0.1:0"];
+    let console = ["--control", "loopback", "--console"];
     let tokens = ["--http-token-file", file.to_str().expect("UTF-8")];
-    let server = Server::with_rules(rules.path(), &[&bounds[..], &options, &tokens].concat());
+    let server = Server::with_rules(rules.path(), &[&bounds[..], &options, &console, &tokens].concat());
     assert!(validate(server.admin_port(), token.trim(), "serving") > 20);
     server.signal(rustix::process::Signal::TERM);
     while !server.log().iter().any(|line| line.contains("draining")) {

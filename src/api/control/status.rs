@@ -8,6 +8,10 @@ use crate::{
     limit::{Code, SeriesId, Timestamp},
     rules::RuleSet,
     service::Histogram,
+    shared::{
+        holders::HolderCountsNow,
+        store::{ROUND_TRIP_BOUNDS, SharedStore},
+    },
     telemetry::resident_bytes,
 };
 use std::{
@@ -47,7 +51,7 @@ impl ControlApi {
                 memory_bytes_max: sources.memory_max.unwrap_or(0),
             }),
             rules: Some(rules_status(&sources.config.status())),
-            latency: latency(&[
+            latency: percentiles(&[
                 sources.meters.durations().responses(Code::Ok),
                 sources.meters.durations().responses(Code::OverLimit),
             ]),
@@ -58,10 +62,7 @@ impl ControlApi {
                     .filter(|nanos| *nanos > 0)
                     .map(|nanos| timestamp(Timestamp::from_nanos(nanos))),
             }),
-            store: sources
-                .shared_store
-                .as_ref()
-                .map(|store| pb::StoreStatus { is_reachable: store.health().is_available }),
+            store: sources.shared_store.as_ref().map(store_status),
         })
     }
 }
@@ -107,9 +108,34 @@ fn rules_status(status: &RulesStatus) -> pb::RulesStatus {
     }
 }
 
+fn store_status(store: &SharedStore) -> pb::StoreStatus {
+    let (health, counts) = (store.health(), store.counts().now());
+    let failed = counts.unavailable + counts.timeouts + counts.failed + counts.disagreements;
+    let round_trips = Histogram {
+        bounds: ROUND_TRIP_BOUNDS.map(|micros| micros as f64 / 1e6).to_vec(),
+        buckets: counts.round_trip_buckets.to_vec(),
+        sum: counts.round_trip_nanos as f64 / 1e9,
+    };
+    let leases = store.holders().map(|holders| {
+        let HolderCountsNow { admitted, denied, requests, held, wasted } = holders.counts().now();
+        pb::LeaseStatus { held, admitted, denied, requests, wasted }
+    });
+    pb::StoreStatus {
+        is_reachable: health.is_available,
+        servers: health.servers,
+        nodes: health.nodes,
+        nodes_reachable: health.available_nodes,
+        outages: counts.outages,
+        calls: counts.verdicts + failed,
+        calls_failed: failed,
+        round_trip: percentiles(&[round_trips]),
+        leases,
+    }
+}
+
 /// The bounds of the buckets in which the percentiles are. Beyond the last bound, that bound.
-fn latency(histograms: &[Histogram; 2]) -> Option<pb::Latency> {
-    let bounds = &histograms[0].bounds;
+fn percentiles(histograms: &[Histogram]) -> Option<pb::Latency> {
+    let bounds = &histograms.first()?.bounds;
     let count = |bucket: usize| histograms.iter().map(|histogram| histogram.buckets[bucket]).sum::<u64>();
     let counts: Vec<u64> = (0..=bounds.len()).map(count).collect();
     let total: u64 = counts.iter().sum();
@@ -138,7 +164,7 @@ mod tests {
         let histogram =
             |buckets: [u64; 4]| Histogram { bounds: vec![0.1, 0.2, 0.4], buckets: buckets.into(), sum: 0.0 };
         let of = |one, other| {
-            latency(&[histogram(one), histogram(other)])
+            percentiles(&[histogram(one), histogram(other)])
                 .map(|latency| [latency.p50_seconds, latency.p95_seconds, latency.p99_seconds])
         };
         assert_eq!(of([0; 4], [0; 4]), None);

@@ -17,14 +17,17 @@ use axum::{
     routing::get,
 };
 
+/// The paths of the page and of its files.
+pub(super) const PATHS: [&str; 2] = ["/console", "/console/{file}"];
+
 /// The routes of the console.
 pub(super) fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
     Router::new()
-        .route("/console", get(|headers: HeaderMap| async move { serve(INDEX, &headers) }))
+        .route(PATHS[0], get(|headers: HeaderMap| async move { serve(INDEX, &headers) }))
         // References in the page are relative to its path.
         .route("/console/", get(|| async { Redirect::permanent("../console") }))
         .route(
-            "/console/{file}",
+            PATHS[1],
             get(|Path(name): Path<String>, headers: HeaderMap| async move { serve(&name, &headers) }),
         )
 }

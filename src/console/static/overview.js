@@ -89,9 +89,28 @@ function serverCards(status) {
       number(snapshots.failed) ? h("p", { class: "error" }, `${snapshots.failed} failed`) : null));
   }
   if (store) {
-    cards.push(figure("Store of shared counters",
-      store.isReachable ? h("span", { class: "tag admitted" }, "reachable") : h("span", { class: "tag denied" }, "not reachable")));
+    cards.push(sharedStore(store));
+    if (store.leases) cards.push(leases(store.leases));
   }
   cards.push(figure("Server", h("p", {}, `Version ${visible(status.version || "")}, started ${dateTime(status.started)}`)));
   return cards;
+}
+
+function sharedStore(store) {
+  const { nodes = 0, nodesReachable = 0, servers = 0, roundTrip } = store;
+  const [calls, failed, outages] = [number(store.calls), number(store.callsFailed), number(store.outages)];
+  const line = (text, isBad) => h("p", { class: isBad ? "error" : null }, text);
+  return figure("Store of shared counters",
+    h("p", {}, store.isReachable ? h("span", { class: "tag admitted" }, "reachable") : h("span", { class: "tag denied" }, "not reachable")),
+    line(nodes > 1 ? `${nodesReachable} of ${nodes} nodes reachable, ${counted(servers, "server")}` : counted(servers, "server"), nodesReachable < nodes),
+    roundTrip ? line(`Round trip: p50 ${duration(roundTrip.p50Seconds || 0)}, p99 ${duration(roundTrip.p99Seconds || 0)}`) : null,
+    line(`${counted(calls, "call")}, ${count(failed)} failed (${percent(failed, calls)})`, failed > 0),
+    outages ? line(counted(outages, "outage"), true) : null);
+}
+
+function leases(of) {
+  const local = number(of.admitted) + number(of.denied);
+  return figure("Leases", h("p", { class: "figure" }, compact(number(of.held)), h("small", {}, " with credits")),
+    h("p", {}, `${count(local)} requests decided by leases and kept denials, ${count(number(of.requests))} requests for credits`),
+    number(of.wasted) ? h("p", { class: "label" }, `${counted(number(of.wasted), "credit")} expired unspent`) : null);
 }

@@ -1,7 +1,9 @@
 //! The console of a real server, in Chromium: every page and action, roles, reconnecting, hostile texts, accessibility, many rules.
 
 pub mod browser;
+pub mod load;
 pub mod operations;
+pub mod shared;
 pub mod what_if;
 
 use crate::support::{Server, descriptor, rules_file};

@@ -1,0 +1,25 @@
+//! The overview of a server with shared counters.
+
+use super::{Browser, RULES, Shop};
+use crate::shared_store::RedisServer;
+
+crate::tests_with! { CHROMIUM, REDIS: the_overview_shows_the_shared_store_and_its_leases }
+
+async fn the_overview_shows_the_shared_store_and_its_leases() {
+    let redis = RedisServer::start();
+    let url = format!("unix:{}", redis.socket().display());
+    let shop = Shop::start(RULES, &["--counters", &url, "--counters-timeout", "2s", "--lease", "auto"]);
+    let browser = Browser::start().await;
+    assert_eq!(shop.send("user", "ada", 4).await, 1);
+    shop.open(&browser, "overview", &shop.read).await;
+    browser.shows("Store of shared counters").await;
+    browser.shows("reachable").await;
+    browser.shows("1 server").await;
+    browser.shows("Round trip: p50").await;
+    browser.shows("0 failed (0.0 %)").await;
+    browser.shows("with credits").await;
+    drop(redis);
+    shop.send("user", "ada", 2).await;
+    browser.shows("not reachable").await;
+    browser.shows("1 outage").await;
+}
