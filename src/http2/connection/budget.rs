@@ -9,7 +9,7 @@ const PERIOD: Duration = Duration::from_secs(10);
 const CONTROL_FRAMES_PER_REQUEST: u32 = 8;
 
 /// Bytes by which the list of fields of a usual request is larger than its encoded block.
-const USUAL_EXPANSION: usize = 2048;
+const USUAL_EXPANSION: usize = 1024;
 
 const CONTROL_FRAMES: &str = "too many control frames";
 const HEADER_FIELDS: &str = "too many header fields by index";
@@ -30,8 +30,8 @@ pub(super) fn end_reason(error: &ConnectionError) -> CloseReason {
 pub(super) struct Budget {
     since: Duration,
     control_frames: u32,
-    /// KiB of fields that header blocks made of few bytes.
-    expanded_kib: u32,
+    /// Bytes of fields that header blocks made of few bytes.
+    expanded_bytes: u64,
     resets: u32,
     requests: u32,
     answers: u32,
@@ -66,8 +66,8 @@ impl Budget {
     }
 
     /// A header block was decoded, with so many bytes of fields that differ from those of the block before. Fields by index
-    /// make the list much larger than the block: each KiB beyond that of a usual request counts against the bound of control
-    /// frames, and requests earn no more of them.
+    /// make the list much larger than the block: each KiB beyond that of a usual request, also of several lists together, counts
+    /// against the bound of control frames, and requests earn no more of them.
     #[inline]
     pub(super) fn decoded(
         &mut self,
@@ -75,9 +75,9 @@ impl Budget {
         block_bytes: usize,
         settings: &Http2Settings,
     ) -> Result<(), ConnectionError> {
-        let excess = new_bytes.saturating_sub(block_bytes + USUAL_EXPANSION) / 1024;
-        self.expanded_kib = self.expanded_kib.saturating_add(excess as u32);
-        if self.expanded_kib > settings.control_frames_max {
+        let excess = new_bytes.saturating_sub(block_bytes + USUAL_EXPANSION);
+        self.expanded_bytes = self.expanded_bytes.saturating_add(excess as u64);
+        if self.expanded_bytes > 1024 * u64::from(settings.control_frames_max) {
             return Err(ConnectionError::new(ErrorCode::EnhanceYourCalm, HEADER_FIELDS));
         }
         Ok(())
