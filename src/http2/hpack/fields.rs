@@ -193,21 +193,26 @@ impl Fields {
         kept
     }
 
-    /// Adds the literal field that `block` starts with, if the block before has it at the same position in the same encoded
-    /// form; the length of that form.
+    /// Adds the literal field that `block` starts with, if the field at the same position of the block before had this encoded
+    /// form when it was decoded; the length of that form.
     #[inline]
     pub(super) fn keep_literal(&mut self, block: &[u8]) -> Option<usize> {
         let position = self.positions.get(self.count)?;
         let (start, length) = (position.coded as usize, position.coded_len as usize);
-        if position.source != Source::LITERAL
-            || length == 0
-            || !block.starts_with(&self.coded[start..start + length])
-        {
+        if length == 0 || !block.starts_with(&self.coded[start..start + length]) {
             return None;
         }
         steps::add(steps::FIELD + steps::of_bytes(length));
         self.keep_next(1);
         Some(length)
+    }
+
+    /// Sets the source of the field added last, of which `source` returns that of its name and value.
+    pub(super) fn set_source(&mut self, source: impl FnOnce(&[u8], &[u8]) -> Source) {
+        if let Some(last) = self.count.checked_sub(1) {
+            let (name, value) = self.at(last);
+            self.positions[last].source = source(name, value);
+        }
     }
 
     /// Adds so many fields as they are in the block before.
@@ -247,9 +252,15 @@ impl Fields {
     }
 
     /// Adds a literal field with its encoded form, which refers to no entry of the dynamic table.
-    pub(super) fn push_literal(&mut self, name: &[u8], value: &[u8], coded: &[u8], list_max: usize) {
+    pub(super) fn push_literal(
+        &mut self,
+        (name, value): (&[u8], &[u8]),
+        coded: &[u8],
+        source: Source,
+        list_max: usize,
+    ) {
         let position = self.count;
-        self.push(name, value, Source::LITERAL, list_max);
+        self.push(name, value, source, list_max);
         if self.count == position {
             return;
         }

@@ -22,6 +22,8 @@ pub(super) struct Expected {
     /// For each of these bytes, the number added to it from block to block: one if it is the index of an entry that has been
     /// in the table.
     increments: Vec<u8>,
+    /// The first of these bytes to which one is added, and the end of the last.
+    incremented: Range<usize>,
     /// Number of the bytes before the value.
     before: usize,
     /// The position of the field.
@@ -55,6 +57,9 @@ impl Expected {
         self.bytes.clear();
         self.bytes.extend_from_slice(block);
         self.bytes.drain(value);
+        let first = self.increments.iter().position(|increment| *increment > 0);
+        let last = self.increments.iter().rposition(|increment| *increment > 0);
+        self.incremented = first.unwrap_or(0)..last.map_or(0, |last| last + 1);
         self.advance();
     }
 
@@ -74,7 +79,10 @@ impl Expected {
     pub(super) fn advance(&mut self) {
         self.left = self.left.and_then(|left| left.checked_sub(1));
         if self.left.is_some() {
-            for (byte, increment) in self.bytes.iter_mut().zip(&self.increments) {
+            let incremented = self.incremented.clone();
+            for (byte, increment) in
+                self.bytes[incremented.clone()].iter_mut().zip(&self.increments[incremented])
+            {
                 *byte = byte.wrapping_add(*increment);
             }
         }

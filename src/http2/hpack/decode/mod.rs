@@ -84,16 +84,11 @@ impl Decoder {
                     0 => self.indexed(integer(&mut block, 7)?, list_max, fields)?,
                     kept => block = &block[kept..],
                 },
-                0x40..0x80 => {
-                    let name_end = self.literal(&mut block, 6)?;
-                    let (name, value) = self.literal.split_at(name_end);
-                    let source = self.table.insert(name, value);
-                    fields.push(name, value, source, list_max);
-                }
+                0x40..0x80 => self.literal_field(&mut block, 6, list_max, fields)?,
                 0x20..0x40 if fields.list_bytes() > 0 => return Err(HpackError::LateResize),
                 0x20..0x40 => self.resize(integer(&mut block, 5)?)?,
                 // Without indexing, or never indexed: the same for an endpoint that forwards nothing.
-                ..0x20 => self.not_indexed(&mut block, list_max, fields)?,
+                ..0x20 => self.literal_field(&mut block, 4, list_max, fields)?,
             }
             if fields.list_bytes() > list_max.saturating_mul(LIST_FACTOR_MAX) {
                 return Err(HpackError::ListTooLarge);
@@ -171,27 +166,34 @@ impl Decoder {
         Ok(())
     }
 
-    /// Adds a literal field that is not added to the table.
+    /// Adds a literal field, which is added to the table too if its name's index has six bits.
     #[inline]
-    fn not_indexed(
+    fn literal_field(
         &mut self,
         block: &mut &[u8],
+        prefix_bits: u32,
         list_max: usize,
         fields: &mut Fields,
     ) -> Result<(), HpackError> {
+        let is_indexed = prefix_bits == 6;
         if let Some(length) = fields.keep_literal(block) {
             *block = &block[length..];
+            fields.set_source(|name, value| match is_indexed {
+                true => self.table.insert(name, value),
+                false => Source::LITERAL,
+            });
             return Ok(());
         }
         let before = *block;
-        let name_index = integer(&mut { before }, 4)?;
-        let name_end = self.literal(block, 4)?;
+        let name_index = integer(&mut { before }, prefix_bits)?;
+        let name_end = self.literal(block, prefix_bits)?;
         let (name, value) = self.literal.split_at(name_end);
+        let source = if is_indexed { self.table.insert(name, value) } else { Source::LITERAL };
         if name_index <= STATIC_TABLE.len() {
             let coded = &before[..before.len() - block.len()];
-            fields.push_literal(name, value, coded, list_max);
+            fields.push_literal((name, value), coded, source, list_max);
         } else {
-            fields.push(name, value, Source::LITERAL, list_max);
+            fields.push(name, value, source, list_max);
         }
         Ok(())
     }
