@@ -7,6 +7,7 @@
 //! Invariants: the rules in force were built from the last good declarations of every feed; all or nothing of what a feed
 //! hands over takes effect; two feeds at once take effect one after the other.
 
+mod control_plane_counts;
 pub mod describe;
 mod load;
 mod observer;
@@ -17,6 +18,7 @@ mod status;
 mod tests;
 pub mod watch;
 
+pub use control_plane_counts::{ControlPlaneCounts, ControlPlaneFigures};
 pub use load::{load, log_ineffective_extensions};
 pub use observer::{RulesInForce, RulesObserver};
 pub use reload_requests::ReloadRequests;

@@ -6,7 +6,7 @@ use super::{
 use crate::{
     api::XdsFeed,
     clock::Clock,
-    config::{Config, Feed, RuleFiles},
+    config::{Config, ControlPlaneCounts, Feed, RuleFiles},
     limiter::Limiter,
     service::RateLimitService,
     shared::store::{Keeper, Leasing},
@@ -24,6 +24,7 @@ pub(super) struct Background {
     pub(super) config: Arc<Config>,
     rule_files: Option<RuleFiles>,
     xds: Option<XdsFeed>,
+    control_plane: Option<Arc<ControlPlaneCounts>>,
     clock_follower: ClockFollower,
     sweeper: Sweeper,
     snapshots: Option<SnapshotTask>,
@@ -52,7 +53,9 @@ impl Background {
         let rule_files = (!files.paths.is_empty()).then(start_files).transpose();
         let rule_files =
             rule_files.map_err(|source| ServeError::Start { what: "the rules thread", source })?;
-        let xds = xds.map(|xds| XdsFeed::start(&config, xds, clock)).transpose();
+        let control_plane = xds.as_ref().map(|_| Arc::<ControlPlaneCounts>::default());
+        let xds = xds.zip(control_plane.as_ref());
+        let xds = xds.map(|(xds, counts)| XdsFeed::start(&config, xds, clock, counts)).transpose();
         let xds = xds.map_err(|source| ServeError::Start { what: "the xDS thread", source })?;
         let sweeper = Sweeper::start(&limiter, clock)?;
         let clock_follower = ClockFollower::start(clock)?;
@@ -71,6 +74,7 @@ impl Background {
             config,
             rule_files,
             xds,
+            control_plane,
             clock_follower,
             sweeper,
             snapshots,
@@ -98,12 +102,14 @@ impl Background {
         let meters = Arc::clone(service.meters());
         let tls = vec![("grpc", Arc::clone(&tls.grpc)), ("http", Arc::clone(&tls.http))];
         let decision_log = self.decision_log.clone();
+        let control_plane = self.control_plane.clone();
         Sources {
             meters,
             connections,
             memory_max: super::available_memory().map(|(bytes, _)| bytes),
             limiter,
             config,
+            control_plane,
             snapshots,
             tls,
             decision_log,

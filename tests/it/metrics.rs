@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, time::Duration};
 use tidegate::api::pb::service::RateLimitRequest;
 
 /// The families in docs/metrics.md with their types.
-fn documented() -> BTreeMap<String, String> {
+pub fn documented() -> BTreeMap<String, String> {
     documented_families().into_iter().map(|(name, (_, kind))| (name, kind)).collect()
 }
 
@@ -25,6 +25,9 @@ fn documented_families() -> BTreeMap<String, (String, String)> {
     });
     families.collect()
 }
+
+/// Families of servers with `--counters`, which tests/peers/shared_store reads, and with a control plane (xds.rs).
+const ELSEWHERE: [&str; 3] = ["tidegate_shared_", "tidegate_lease", "tidegate_xds_"];
 
 /// The names of a sample's labels but `le`, as the documentation writes them.
 fn label_names(sample: &str) -> String {
@@ -64,9 +67,8 @@ async fn the_documentation_lists_the_labels_of_each_family() {
             assert_eq!(label_names(sample), labels, "{sample}");
         }
     }
-    // These have samples where counters are shared.
-    without_samples
-        .retain(|name| !name.starts_with("tidegate_shared_") && !name.starts_with("tidegate_lease"));
+    // These have samples where counters are shared, and with a control plane.
+    without_samples.retain(|name| !ELSEWHERE.iter().any(|begin| name.starts_with(begin)));
     assert_eq!(without_samples, ["tidegate_restored_snapshot_age_seconds"], "{found:#?}");
 }
 
@@ -84,8 +86,7 @@ async fn the_documentation_lists_exactly_the_families_that_a_server_has() {
     let found: BTreeMap<_, _> = types.map(|(name, kind)| (name.to_owned(), kind.to_owned())).collect();
     assert!(found.len() > 20, "{text}");
     let mut documented = documented();
-    // Only with `--counters`; tests/peers/shared_store reads them.
-    documented.retain(|name, _| !name.starts_with("tidegate_shared_") && !name.starts_with("tidegate_lease"));
+    documented.retain(|name, _| !ELSEWHERE.iter().any(|begin| name.starts_with(begin)));
     assert_eq!(found, documented);
 }
 

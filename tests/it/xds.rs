@@ -1,8 +1,14 @@
 //! Rules from a control plane: a state-of-the-world server in this process, and a real `tidegate serve`.
 
-use crate::support::{Client, Server};
+use crate::{
+    admin,
+    metrics::{documented, metrics_when},
+    support::{Client, Server},
+};
 use prost::Message as _;
 use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -273,6 +279,38 @@ async fn a_rule_file_extends_the_rules_of_a_control_plane() {
     assert!(refusal.contains(&place) && refusal.contains("extensions[0].rate_limit.calendar"), "{refusal}");
     plane.set("3", Vec::new());
     eventually("the removal", async || limit_in_force(&mut client).await.is_none()).await;
+}
+
+#[tokio::test]
+async fn metrics_count_connections_and_responses_of_the_control_plane() {
+    let plane = ControlPlane::new(limit(7, DAY));
+    let (port, serving) = plane.serve(0);
+    let rules = format!("xds://127.0.0.1:{port}?node=test");
+    let backoff = ["--xds-backoff", "20ms", "--xds-backoff-max", "100ms"];
+    let (_server, http) = admin::start_from(Path::new(&rules), &backoff);
+    let is = |name: &'static str, value: f64| {
+        move |found: &BTreeMap<String, f64>| found[&format!("tidegate_xds_{name}")] >= value
+    };
+    let found = metrics_when(http, is("updates_total{result=\"accepted\"}", 1.0)).await;
+    assert!(is("connected", 1.0)(&found) && is("connects_total{result=\"succeeded\"}", 1.0)(&found));
+    let time = found["tidegate_xds_last_success_timestamp_seconds"];
+    assert!(time > 1.7e9, "{time}");
+    let names = found.keys().filter(|name| name.starts_with("tidegate_xds_"));
+    let names: BTreeSet<&str> = names.filter_map(|name| name.split('{').next()).collect();
+    let documented = documented();
+    let documented = documented.keys().filter(|name| name.starts_with("tidegate_xds_"));
+    assert_eq!(names, documented.map(String::as_str).collect());
+
+    plane.set("2", limit(8, 0));
+    let found = metrics_when(http, is("updates_total{result=\"refused\"}", 1.0)).await;
+    assert_eq!(found["tidegate_xds_last_success_timestamp_seconds"], time);
+    drop(serving);
+    let found = metrics_when(http, is("connects_total{result=\"failed\"}", 1.0)).await;
+    assert_eq!(found["tidegate_xds_connected"], 0.0, "{found:#?}");
+    plane.set("3", limit(9, DAY));
+    let (_, _serving) = plane.serve(port);
+    let found = metrics_when(http, is("updates_total{result=\"accepted\"}", 2.0)).await;
+    assert!(is("connected", 1.0)(&found) && is("connects_total{result=\"succeeded\"}", 2.0)(&found));
 }
 
 /// Envoy Gateway numbers its versions from 1 at each start. A client that claims to have version 1 gets nothing.

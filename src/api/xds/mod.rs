@@ -16,7 +16,7 @@ mod tests;
 
 use crate::{
     clock::Clock,
-    config::Config,
+    config::{Config, ControlPlaneCounts},
     priority::lower_priority,
     transport::{TlsClient, TlsClientError},
 };
@@ -62,11 +62,16 @@ pub struct XdsFeed {
 
 impl XdsFeed {
     /// Connects in the background, and from then on passes every good response to the owner of the rules.
-    pub fn start(config: &Arc<Config>, settings: XdsSettings, clock: &Arc<dyn Clock>) -> io::Result<Self> {
+    pub fn start(
+        config: &Arc<Config>,
+        settings: XdsSettings,
+        clock: &Arc<dyn Clock>,
+        counts: &Arc<ControlPlaneCounts>,
+    ) -> io::Result<Self> {
         let (config, clock) = (Arc::clone(config), Arc::clone(clock));
         let (stop, stopped) = watch::channel(false);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let feed = stream::Feed::new(config, clock, settings);
+        let feed = stream::Feed::new(config, clock, settings, Arc::clone(counts));
         let run = move || {
             lower_priority();
             runtime.block_on(feed.run(stopped));

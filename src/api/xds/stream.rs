@@ -20,7 +20,7 @@ use crate::{
         protobuf_struct::to_struct,
     },
     clock::Clock,
-    config::{self, Config},
+    config::{self, Config, ControlPlaneCounts},
     rules::{RuleErrors, SourceId},
 };
 use std::{sync::Arc, time::Duration};
@@ -47,6 +47,7 @@ pub(super) struct Feed {
     clock: Arc<dyn Clock>,
     settings: XdsSettings,
     state: State,
+    counts: Arc<ControlPlaneCounts>,
 }
 
 /// The protocol's state. That of refusals outlives a connection.
@@ -106,8 +107,13 @@ impl State {
 }
 
 impl Feed {
-    pub(super) fn new(config: Arc<Config>, clock: Arc<dyn Clock>, settings: XdsSettings) -> Self {
-        Self { config, clock, settings, state: State::default() }
+    pub(super) fn new(
+        config: Arc<Config>,
+        clock: Arc<dyn Clock>,
+        settings: XdsSettings,
+        counts: Arc<ControlPlaneCounts>,
+    ) -> Self {
+        Self { config, clock, settings, state: State::default(), counts }
     }
 
     /// Runs until `stopped` is true.
@@ -132,9 +138,11 @@ impl Feed {
             let server = self.settings.server.clone();
             match connect(&self.settings).await {
                 Ok(channel) => {
+                    self.counts.connected(true);
                     tracing::info!(server, node = self.settings.node, "connected to the control plane");
                     let mut has_accepted = false;
                     let ended = self.stream(channel, &mut has_accepted).await;
+                    self.counts.disconnected();
                     if has_accepted {
                         backoff.reset();
                     }
@@ -149,6 +157,7 @@ impl Feed {
                     tokio::time::sleep(wait).await;
                 }
                 Err(error) => {
+                    self.counts.connected(false);
                     let wait = backoff.next(random());
                     let error = root_cause(&*error);
                     tracing::warn!(
@@ -182,9 +191,11 @@ impl Feed {
             match self.put_in_force(&response) {
                 Ok(()) => {
                     *has_accepted = true;
+                    self.counts.accepted(self.clock.now());
                     send(self.state.accept(&response)).await?;
                 }
                 Err(message) => {
+                    self.counts.refused();
                     let (request, wait) = self.state.refuse(&response, message, random());
                     tokio::time::sleep(wait).await;
                     send(request).await?;

@@ -21,7 +21,11 @@ pub use statsd::{Statsd, StatsdFormat, StatsdSettings};
 use self::{page::Page, sink::Sink, text::TextSink};
 use super::{DecisionLog, exposition::MetricsFormat};
 use crate::{
-    config::Config, limiter::Limiter, service::Meters, shared::store::SharedStore, snapshot::SnapshotCounts,
+    config::{Config, ControlPlaneCounts},
+    limiter::Limiter,
+    service::Meters,
+    shared::store::SharedStore,
+    snapshot::SnapshotCounts,
     transport::TlsCounts,
 };
 use std::{
@@ -45,6 +49,8 @@ pub struct Sources {
     pub limiter: Arc<Limiter>,
     /// The rules.
     pub config: Arc<Config>,
+    /// The connection to a control plane, where rules come from one.
+    pub control_plane: Option<Arc<ControlPlaneCounts>>,
     /// The snapshots, where there are any.
     pub snapshots: Option<Arc<SnapshotCounts>>,
     /// TLS handshakes and certificates, with the names of the ports.
@@ -97,6 +103,7 @@ fn write(sources: Option<&Sources>, sink: &mut dyn Sink) -> fmt::Result {
         memory_max,
         limiter,
         config,
+        control_plane,
         snapshots,
         tls,
         decision_log,
@@ -109,6 +116,7 @@ fn write(sources: Option<&Sources>, sink: &mut dyn Sink) -> fmt::Result {
     page.refused_http_requests(meters.http_refusals())?;
     page.counters(limiter, *memory_max)?;
     page.rules(&config.status())?;
+    control_plane.as_ref().map_or(Ok(()), |counts| page.control_plane(counts.figures()))?;
     page.tls(tls)?;
     decision_log.as_ref().map_or(Ok(()), |log| page.decision_log(log))?;
     shared_store.as_ref().map_or(Ok(()), |store| page.shared_store(store))?;

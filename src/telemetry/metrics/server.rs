@@ -2,7 +2,7 @@
 
 use super::{page::Page, sink::Kind};
 use crate::{
-    config::RulesStatus,
+    config::{ControlPlaneFigures, RulesStatus},
     limit::Code,
     limiter::Limiter,
     service::{Durations, Tally, Totals},
@@ -69,6 +69,22 @@ impl Page<'_> {
             ([("result", "failed")], status.failed),
         ];
         self.counters_of("rules_reloads", "Attempts to change the rules, by result", &results)
+    }
+
+    pub(super) fn control_plane(&mut self, figures: ControlPlaneFigures) -> fmt::Result {
+        let help = "Whether the control plane is connected";
+        self.gauge("xds_connected", help, u64::from(figures.is_connected))?;
+        let results = [
+            ([("result", "succeeded")], figures.connections),
+            ([("result", "failed")], figures.failed_connections),
+        ];
+        self.counters_of("xds_connects", "Attempts to connect to the control plane, by result", &results)?;
+        let results =
+            [([("result", "accepted")], figures.accepted), ([("result", "refused")], figures.refused)];
+        self.counters_of("xds_updates", "Responses of the control plane, by result", &results)?;
+        let help = "Unix time of the last accepted response of the control plane; 0 before the first";
+        let seconds = figures.accepted_at.as_nanos() as f64 / 1e9;
+        self.gauge("xds_last_success_timestamp_seconds", help, seconds)
     }
 
     pub(super) fn decision_log(&mut self, log: &DecisionLog) -> fmt::Result {
