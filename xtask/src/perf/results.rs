@@ -18,6 +18,8 @@ pub(super) enum Figure {
     ScrapeMillis,
     Nanos,
     Ratio,
+    /// Calls of the store of shared counters per decision.
+    StoreCalls,
 }
 
 impl Figure {
@@ -34,6 +36,7 @@ impl Figure {
             Self::ScrapeMillis => "scrape_ms",
             Self::Nanos => "ns",
             Self::Ratio => "ratio",
+            Self::StoreCalls => "store_calls",
         }
     }
 }

@@ -19,9 +19,15 @@ use crate::Failure;
 use clap::Args;
 use comfy_table::Table;
 use probe::Probe;
-use process::{Process, Reference, Store};
+use process::{Leases, Process, Reference, Store};
 use serde_json::Value;
-use std::{fs, path::PathBuf, process::ExitCode};
+use std::{
+    fs,
+    path::PathBuf,
+    process::ExitCode,
+    thread::sleep,
+    time::{Duration, Instant},
+};
 
 const EXACT: &str = "exact, cold keys";
 const LOCAL: &str = "local counters";
@@ -30,10 +36,13 @@ const UNLOADED_LOCAL: &str = "local, unloaded";
 const PING: &str = "PING";
 const BATCH: &str = "batches of 16";
 const ADDED: &str = "added latency";
+const HOT: &str = "leases, 1,000 hot keys, 2 nodes";
+const HOT_RATE: &str = "leases, the same at 100,000/s";
 
 const OURS: &str = "tidegate";
 const REFERENCE: &str = "reference";
 const CLIENT: &str = "client";
+const LOCAL_NODES: &str = "local counters";
 
 const BARS: &[Bar] = &[
     Bar {
@@ -50,6 +59,16 @@ const BARS: &[Bar] = &[
         about: "latency that the store adds, unloaded p50, against a PING",
         measure: Measure::Value(ADDED, OURS, Figure::Ratio),
         bound: Bound::AtMost(1.5),
+    },
+    Bar {
+        about: "CPU of the server per decision by leases, against local counters",
+        measure: Measure::Ratio(HOT, (HOT, LOCAL_NODES), Figure::CpuMicros),
+        bound: Bound::AtMost(1.3),
+    },
+    Bar {
+        about: "calls of the store per decision by leases, at 100,000/s",
+        measure: Measure::Value(HOT_RATE, OURS, Figure::StoreCalls),
+        bound: Bound::AtMost(0.02),
     },
     Bar {
         about: "CPU of the store per decision in batches of 16, µs",
@@ -124,7 +143,15 @@ impl PerfShared {
 
 /// The load of many connections, and that of one call after the other.
 const SATURATED: &[&str] = &["--connections", "4", "--streams", "16", "--keys", "1000000"];
+const HOT_KEYS: &[&str] = &["--connections", "2", "--streams", "16", "--keys", "1000"];
+const HOT_KEYS_AT_RATE: &[&str] = &["--connections", "2", "--keys", "1000", "--rate", "50000"];
 const ONE_BY_ONE: &[&str] = &["--connections", "1", "--streams", "1", "--busy", "--keys", "1000000"];
+
+/// Load of `tidegate bench` before it measures.
+const WARM_UP: Duration = Duration::from_secs(1);
+
+/// Time after the start and before the end of a measurement in which calls of the store are not counted.
+const EDGE: Duration = Duration::from_millis(300);
 
 struct Measurements<'m> {
     machine: &'m Machine,
@@ -137,7 +164,7 @@ struct Measurements<'m> {
 impl Measurements<'_> {
     fn round(&mut self, round: u32) -> Result<(), Failure> {
         self.saturated(round, EXACT, OURS, |store, this| {
-            Process::tidegate(this.machine, this.binaries, Some(store))
+            Process::tidegate(this.machine, this.binaries, Some((store, Leases::Off)))
         })?;
         if self.reference.is_some() {
             self.saturated(round, EXACT, REFERENCE, |store, this| {
@@ -146,6 +173,7 @@ impl Measurements<'_> {
             })?;
         }
         self.saturated(round, LOCAL, OURS, |_, this| Process::tidegate(this.machine, this.binaries, None))?;
+        self.two_nodes(round)?;
         self.latency(round)?;
         let store = Store::start(self.machine)?;
         let probe = Probe::run(self.machine, &store, self.seconds)?;
@@ -179,11 +207,75 @@ impl Measurements<'_> {
         Ok(())
     }
 
+    /// Two servers on the first core, each under a load of its own: CPU of the first, by leases and by counters of their own, and
+    /// calls of the store at a fixed rate of both together.
+    fn two_nodes(&mut self, round: u32) -> Result<(), Failure> {
+        let store = Store::start(self.machine)?;
+        for (name, store) in [(OURS, Some((&store, Leases::Auto))), (LOCAL_NODES, None)] {
+            let nodes = self.nodes(store)?;
+            let [first, _] = self.bench_both(&nodes, HOT_KEYS)?;
+            let figures = [
+                (Figure::PerSecond, number(&first, "/per_second")?),
+                (Figure::CpuMicros, number(&first, "/server_cpu_us_per_request")?),
+                (Figure::P50Micros, number(&first, "/latency_us/p50")?),
+                (Figure::P99Micros, number(&first, "/latency_us/p99")?),
+            ];
+            self.add(round, HOT, name, &figures);
+        }
+        let nodes = self.nodes(Some((&store, Leases::Auto)))?;
+        let measured = std::thread::scope(|scope| {
+            let calls = scope.spawn(|| self.calls_per_second(&store));
+            let reports = self.bench_both(&nodes, HOT_KEYS_AT_RATE);
+            let calls = calls.join().map_err(|_| "the count of the store's calls panicked")?;
+            Ok::<_, Failure>((reports?, calls?))
+        });
+        let (reports, calls) = match measured {
+            Ok(measured) => measured,
+            // A machine that is too slow for the rate misses the bar, and no other one.
+            Err(failure) => {
+                eprintln!("  {HOT_RATE} is not measured: {failure}");
+                return Ok(());
+            }
+        };
+        let rate = number(&reports[0], "/per_second")? + number(&reports[1], "/per_second")?;
+        let figures = [(Figure::PerSecond, rate), (Figure::StoreCalls, calls / rate)];
+        self.add(round, HOT_RATE, OURS, &figures);
+        Ok(())
+    }
+
+    /// Calls of the store per second while a load runs that starts now, without its first second and its end.
+    #[expect(clippy::disallowed_methods, reason = "a measurement is of the real clock")]
+    fn calls_per_second(&self, store: &Store) -> Result<f64, Failure> {
+        sleep(WARM_UP + EDGE);
+        let (began, before) = (Instant::now(), store.calls()?);
+        sleep(Duration::from_secs(u64::from(self.seconds)).saturating_sub(2 * EDGE));
+        let calls = store.calls()? - before;
+        Ok(calls as f64 / began.elapsed().as_secs_f64())
+    }
+
+    fn nodes(&self, store: Option<(&Store, Leases)>) -> Result<[Process; 2], Failure> {
+        let node = || Process::tidegate(self.machine, self.binaries, store);
+        Ok([node()?, node()?])
+    }
+
+    /// Runs the load on both servers at once.
+    fn bench_both(&self, nodes: &[Process; 2], load: &[&str]) -> Result<[Value; 2], Failure> {
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| self.bench(&nodes[1], load, nodes[1].pid()));
+            let first = self.bench(&nodes[0], load, nodes[0].pid());
+            let second = second.join().map_err(|_| "the load of the second server panicked")?;
+            Ok([first?, second?])
+        })
+    }
+
     /// The latency of single decisions, with a store and without, and of a PING.
     fn latency(&mut self, round: u32) -> Result<(), Failure> {
         let store = Store::start(self.machine)?;
-        let exact =
-            self.p50(round, UNLOADED, &Process::tidegate(self.machine, self.binaries, Some(&store))?)?;
+        let exact = self.p50(
+            round,
+            UNLOADED,
+            &Process::tidegate(self.machine, self.binaries, Some((&store, Leases::Off)))?,
+        )?;
         let local =
             self.p50(round, UNLOADED_LOCAL, &Process::tidegate(self.machine, self.binaries, None)?)?;
         let ping = Probe::run(self.machine, &store, self.seconds)?.ping_micros;
@@ -226,7 +318,7 @@ impl Measurements<'_> {
 
     fn add(&mut self, round: u32, scenario: &'static str, server: &'static str, figures: &[(Figure, f64)]) {
         for (figure, value) in figures {
-            eprintln!("  {scenario:<18} {server:<10} {:<24} {value:.2}", figure.name());
+            eprintln!("  {scenario:<32} {server:<14} {:<24} {value:.2}", figure.name());
         }
         self.results.add(round, scenario, server, figures);
     }
@@ -238,12 +330,23 @@ fn number(report: &Value, pointer: &str) -> Result<f64, Failure> {
 
 /// Medians of the measurements.
 fn figures(results: &Results) -> Table {
-    let mut table =
-        table(["measurement", "of", "requests/s", "server CPU µs", "store CPU µs", "p50 µs", "p99 µs"]);
+    let mut table = table([
+        "measurement",
+        "of",
+        "requests/s",
+        "server CPU µs",
+        "store CPU µs",
+        "store calls",
+        "p50 µs",
+        "p99 µs",
+    ]);
     let rows = [
         (EXACT, OURS),
         (EXACT, REFERENCE),
         (LOCAL, OURS),
+        (HOT, OURS),
+        (HOT, LOCAL_NODES),
+        (HOT_RATE, OURS),
         (UNLOADED, OURS),
         (UNLOADED_LOCAL, OURS),
         (PING, CLIENT),
@@ -261,6 +364,7 @@ fn figures(results: &Results) -> Table {
             median(Figure::PerSecond, 0),
             median(Figure::CpuMicros, 2),
             median(Figure::StoreMicros, 2),
+            median(Figure::StoreCalls, 4),
             median(Figure::P50Micros, 0),
             median(Figure::P99Micros, 0),
         ]);

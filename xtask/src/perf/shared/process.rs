@@ -33,6 +33,13 @@ descriptors:
 const START_POLLS: u32 = 500;
 const START_POLL: Duration = Duration::from_millis(10);
 
+/// Whether counters are leased.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Leases {
+    Off,
+    Auto,
+}
+
 /// A running process that listens on a port of loopback; killed when dropped.
 pub(super) struct Process {
     child: Child,
@@ -57,11 +64,12 @@ impl Process {
         Err(format!("{name} does not listen"))
     }
 
-    /// Tidegate on the first core, with counters in the store or its own.
+    /// Tidegate on the first core, with counters in the store or its own. With a store, the store makes every decision, or leases
+    /// are taken.
     pub(super) fn tidegate(
         machine: &Machine,
         binaries: &Binaries,
-        store: Option<&Store>,
+        store: Option<(&Store, Leases)>,
     ) -> Result<Self, Failure> {
         let rules = binaries.scratch.join("perf-shared.yaml");
         write(&rules, RULES)?;
@@ -69,10 +77,11 @@ impl Process {
         let mut command = machine.on_core(0, &binaries.tidegate);
         command.args(["serve", "--threads", "1", "--listen"]).arg(address.to_string());
         command.arg("--rules").arg(rules);
-        if let Some(store) = store {
+        if let Some((store, leases)) = store {
             // A decision of another kind than the store's fails the measurement: it denies.
             command.args(["--on-store-failure", "deny", "--counters-timeout", "2s"]);
-            command.args(["--counters", &store.url(), "--lease", "off"]);
+            let leases = if leases == Leases::Auto { "auto" } else { "off" };
+            command.args(["--counters", &store.url(), "--lease", leases]);
         }
         Self::start("tidegate", command, address)
     }
@@ -108,6 +117,19 @@ impl Store {
 
     pub(super) fn pid(&self) -> u32 {
         self.0.pid()
+    }
+
+    /// Calls of scripts so far. What scripts call themselves is not counted.
+    pub(super) fn calls(&self) -> Result<u64, Failure> {
+        let failed = |error: redis::RedisError| format!("the store failed: {error}");
+        let client = redis::Client::open(self.url()).map_err(failed)?;
+        let mut connection = client.get_connection().map_err(failed)?;
+        let info: String = redis::cmd("INFO").arg("commandstats").query(&mut connection).map_err(failed)?;
+        let calls = |command: &str| {
+            let line = info.lines().find_map(|line| line.strip_prefix(command)?.strip_prefix(":calls="));
+            line.and_then(|line| line.split(',').next()?.parse::<u64>().ok()).unwrap_or(0)
+        };
+        Ok(calls("cmdstat_evalsha") + calls("cmdstat_eval"))
     }
 }
 
