@@ -210,21 +210,25 @@ fn numbers(algorithm: &Algorithm) -> String {
 }
 
 /// Whether the argument means standard input or output.
-fn is_standard(file: &Path) -> bool {
+pub(super) fn is_standard(file: &Path) -> bool {
     file.as_os_str() == "-"
+}
+
+/// The file for an export, which must not exist; only its owner can read it.
+pub(super) fn create(file: &Path) -> Result<BufWriter<Box<dyn Write>>, Failure> {
+    if is_standard(file) {
+        return Ok(BufWriter::new(Box::new(io::stdout().lock())));
+    }
+    let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
+    let created = created.map_err(|error| Failure(format!("{}: {error}", file.display())))?;
+    Ok(BufWriter::new(Box::new(created)))
 }
 
 fn export(directory: &Path, file: &Path) -> Result<(), Failure> {
     let mut archive = open(directory)?;
-    let out: Box<dyn Write> = if is_standard(file) {
-        Box::new(io::stdout().lock())
-    } else {
-        let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
-        Box::new(created.map_err(|error| Failure(format!("{}: {error}", file.display())))?)
-    };
+    let mut out = create(file)?;
     let bar = progress::bar("exporting");
-    let counters =
-        snapshot::export(&mut archive, &mut BufWriter::new(out), |read| progress::show(&bar, read))?;
+    let counters = snapshot::export(&mut archive, &mut out, |read| progress::show(&bar, read))?;
     bar.finish_and_clear();
     // Standard output may be the export.
     eprintln!("{}: {counters} counters exported", directory.display());

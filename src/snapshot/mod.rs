@@ -39,7 +39,7 @@ mod write;
 pub use archive::Archive;
 pub use disk::DiskError;
 pub use open::{OnBadSnapshot, OpenError, Started, start};
-pub use portable::{ExportError, ImportError, export, import};
+pub use portable::{ExportError, ImportError, Portable, PortableWriter, export, import};
 pub use read::{Progress, ReadError};
 pub use restore::{RestoreError, RestoreFigures, Restored};
 pub use simulated_disk::{SimulatedDisk, start_simulated};

@@ -12,13 +12,15 @@ use super::{
     write::Generation,
 };
 use crate::{
+    algorithm::{Algorithm, State},
     clock::ManualClock,
     limit::{LimitId, Timestamp},
-    rules::LimitTable,
+    rules::{LimitInfo, LimitTable},
     store::{Counter, Key, OnFull, Seed, Store, StoreSettings},
 };
 use serde::{Deserialize, Serialize};
 use std::{
+    collections::{HashMap, hash_map::Entry},
     io::{self, BufRead, Write},
     path::{Path, PathBuf},
 };
@@ -99,11 +101,7 @@ pub fn export(
     let (mut counters, mut bytes) = (0, Vec::new());
     archive.read(progress, |key, limit, state| {
         counters += 1;
-        bytes.clear();
-        state_bytes::write(state, &mut bytes);
-        let (high, low) = key.halves();
-        let key = format!("{high:016x}{low:016x}");
-        write(out, &Line::Counter { key, limit: limit as u32, state: hex(&bytes) }).map_err(ExportError::from)
+        write_counter(out, key, limit as u32, state, &mut bytes).map_err(ExportError::from)
     })?;
     write(out, &Line::End { counters })?;
     out.flush()?;
@@ -113,6 +111,97 @@ pub fn export(
 fn write(out: &mut impl Write, line: &Line) -> io::Result<()> {
     serde_json::to_writer(&mut *out, line)?;
     out.write_all(b"\n")
+}
+
+/// Writes counters of another source than a snapshot in the portable form.
+pub struct PortableWriter<W> {
+    out: W,
+    /// The limits written so far, with their places.
+    limits: HashMap<LimitInfo, u32>,
+    counters: u64,
+}
+
+impl<W: Write> PortableWriter<W> {
+    /// Begins the file.
+    pub fn new(mut out: W, seed: &Seed, at: Timestamp) -> io::Result<Self> {
+        let seed = hex(&seed.to_bytes());
+        write(&mut out, &Line::TidegateSnapshot { format: FORMAT, seed, at_nanos: at.as_nanos() })?;
+        Ok(Self { out, limits: HashMap::new(), counters: 0 })
+    }
+
+    /// Adds a counter, and its limit if it is a new one.
+    pub fn add(&mut self, key: Key, limit: LimitInfo, state: &State) -> io::Result<()> {
+        let next = self.limits.len() as u32;
+        let place = match self.limits.entry(limit) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(new) => {
+                write(&mut self.out, &Line::Limit { place: next, limit: new.key().into() })?;
+                *new.insert(next)
+            }
+        };
+        write_counter(&mut self.out, key, place, state, &mut Vec::new())?;
+        self.counters += 1;
+        Ok(())
+    }
+
+    /// Ends the file.
+    pub fn finish(mut self) -> io::Result<()> {
+        write(&mut self.out, &Line::End { counters: self.counters })?;
+        self.out.flush()
+    }
+}
+
+fn write_counter(
+    out: &mut impl Write,
+    key: Key,
+    limit: u32,
+    state: &State,
+    bytes: &mut Vec<u8>,
+) -> io::Result<()> {
+    bytes.clear();
+    state_bytes::write(state, bytes);
+    let (high, low) = key.halves();
+    let key = format!("{high:016x}{low:016x}");
+    write(out, &Line::Counter { key, limit, state: hex(bytes) })
+}
+
+/// The content of a portable file, for another destination than a data directory.
+pub struct Portable(Read);
+
+impl Portable {
+    /// Reads a whole file.
+    pub fn read(file: impl BufRead) -> Result<Self, ImportError> {
+        read_lines(file).map(Self)
+    }
+
+    /// The secret of the keys.
+    pub fn seed(&self) -> &Seed {
+        &self.0.seed
+    }
+
+    /// Number of counters.
+    pub fn len(&self) -> usize {
+        self.0.store.counters()
+    }
+
+    /// Whether there are no counters.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Every counter: its key, the algorithm of its limit, and its state.
+    pub fn counters(&self) -> impl Iterator<Item = (Key, Algorithm, State)> + '_ {
+        let Read { store, table, .. } = &self.0;
+        let of_shard = |shard| {
+            let shard = store.lock(shard);
+            let counters = shard.iter().filter_map(|(key, counter)| {
+                let limit = table.get(counter.limit())?;
+                Some((key, limit.algorithm.clone(), counter.state().into_owned()))
+            });
+            counters.collect::<Vec<_>>()
+        };
+        (0..store.shard_count()).flat_map(of_shard)
+    }
 }
 
 /// Makes a snapshot of a portable file in a directory that has none; returns how many counters it has.

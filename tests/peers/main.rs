@@ -82,6 +82,7 @@ fn main() -> ExitCode {
         shared_store::local_rules::tests,
         shared_store::operators::tests,
         shared_store::reference_env::tests,
+        shared_store::transfer::tests,
         shared_store::undo::tests,
         systemd::tests,
         tls::envoy::tests,

@@ -11,12 +11,14 @@ mod parts;
 mod reply;
 mod signature;
 mod state;
+mod stored;
 mod undo;
 
 pub use batch::{Batch, EncodedRequest};
 pub use parts::{Conclusion, Part, conclude, undo_all, undo_of};
 pub use reply::{EncodedGrant, Reply, ReplyError, Verdict};
 pub use state::{algorithm_of, decode as decode_state};
+pub use stored::{encode, read_value};
 pub use undo::{UNDO_SCRIPT, Undo};
 
 /// The version of the layout of keys and states. Servers with different versions cannot share a store.

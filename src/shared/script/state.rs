@@ -78,6 +78,9 @@ pub fn algorithm_of(value: &[u8]) -> Option<&'static str> {
 const LEASE_BYTES: usize = 56;
 const LEASES_HEAD: usize = 11;
 
+/// Position in a lease of the credits that are out: after the server, the holder, the request and the reported hits.
+const CREDITS_AT: usize = 32;
+
 /// The state in the value of a counter, and the number of leases on it; none if the value is damaged.
 fn without_leases(value: &[u8]) -> Option<(&[u8], usize)> {
     if value.first() != Some(&0) {
@@ -87,6 +90,17 @@ fn without_leases(value: &[u8]) -> Option<(&[u8], usize)> {
     Some((value.get(LEASES_HEAD + leases * LEASE_BYTES..)?, leases))
 }
 
+/// The state in the value of a counter, and the sum of the credits that are out; none if the value is damaged.
+pub(super) fn out_of_leases(value: &[u8]) -> Option<(&[u8], u64)> {
+    let (state, leases) = without_leases(value)?;
+    let mut out = 0;
+    for lease in 0..leases {
+        let at = LEASES_HEAD + lease * LEASE_BYTES + CREDITS_AT;
+        out += whole(*value.get(at..)?.first_chunk()?)?;
+    }
+    Some((state, out))
+}
+
 /// The whole number in a double, if it is one.
 pub(super) fn whole(bytes: [u8; 8]) -> Option<u64> {
     let number = f64::from_le_bytes(bytes);
@@ -94,10 +108,10 @@ pub(super) fn whole(bytes: [u8; 8]) -> Option<u64> {
 }
 
 /// The numbers that are left.
-struct Numbers<'b>(&'b [u8]);
+pub(super) struct Numbers<'b>(pub(super) &'b [u8]);
 
 impl Numbers<'_> {
-    fn double(&mut self) -> Option<u64> {
+    pub(super) fn double(&mut self) -> Option<u64> {
         let (bytes, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
         whole(*bytes)

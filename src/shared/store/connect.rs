@@ -164,7 +164,7 @@ async fn load(connection: &mut MultiplexedConnection, script: &str) -> Result<St
     cmd("SCRIPT").arg("LOAD").arg(script).query_async(connection).await
 }
 
-async fn set_if_new(
+pub(super) async fn set_if_new(
     connection: &mut MultiplexedConnection,
     key: &str,
     value: &str,
@@ -359,7 +359,7 @@ pub(super) fn version(info: &str) -> Option<&str> {
 }
 
 /// The value that holds the version of the layout and the secret of keys.
-fn layout(seed: &Seed) -> String {
+pub(super) fn layout(seed: &Seed) -> String {
     let mut text = format!("tidegate {LAYOUT_VERSION} ");
     for byte in seed.to_bytes() {
         write!(text, "{byte:02x}").expect("writing to a string does not fail");

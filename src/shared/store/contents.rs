@@ -129,7 +129,7 @@ impl Contents {
 }
 
 /// A text as a pattern that matches nothing else.
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     let special = |character| matches!(character, '*' | '?' | '[' | ']' | '^' | '\\');
     text.chars()
         .flat_map(|character| special(character).then_some('\\').into_iter().chain([character]))

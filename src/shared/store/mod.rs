@@ -19,6 +19,7 @@ mod nodes;
 mod parts;
 mod settings;
 mod slots;
+mod transfer;
 
 pub use address::StoreAddress;
 pub use connect::ConnectError;
@@ -27,6 +28,7 @@ pub use counts::{BATCH_BOUNDS, Counts, CountsNow, ROUND_TRIP_BOUNDS};
 pub use keeper::Keeper;
 pub use leasing::Leasing;
 pub use settings::{OnFailure, SharedSettings, StoreTls};
+pub use transfer::{Moved, Transfer, TransferError};
 
 use super::{
     holders::Holders,

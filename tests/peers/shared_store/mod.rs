@@ -12,6 +12,7 @@ pub mod operators;
 mod process;
 mod proxy;
 pub mod reference_env;
+pub mod transfer;
 pub mod undo;
 
 pub use process::{RedisCluster, RedisServer, free_port, redis_binary};
