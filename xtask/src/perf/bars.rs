@@ -4,9 +4,9 @@ use super::{
     in_process::{DECIDE_1_M_KEYS, DECIDE_1000_KEYS, LIMITER, TWO_THREADS},
     results::{Figure, Results, Spread},
     scenario::{
-        DECISION_LOG, FEW_KEYS, FOUR_DESCRIPTORS, HALF_HANDSHAKES, HUNDRED_THOUSAND_RULES, MANY_KEYS,
-        MANY_RULES, MANY_SERIES, METRICS, OPEN, OPEN_RULES, OPEN_SCRAPES, OPEN_TLS, RELOADS, SATURATED,
-        SERIES, THOUSAND_LIMITS, TLS, TRACEPARENT, UNLOADED,
+        CONTROL, DECISION_LOG, FEW_KEYS, FOUR_DESCRIPTORS, HALF_HANDSHAKES, HUNDRED_THOUSAND_RULES,
+        MANY_KEYS, MANY_RULES, MANY_SERIES, METRICS, OPEN, OPEN_RULES, OPEN_SCRAPES, OPEN_TLS, RELOADS,
+        SATURATED, SERIES, THOUSAND_LIMITS, TLS, TRACEPARENT, UNLOADED,
     },
 };
 use std::fmt;
@@ -114,6 +114,11 @@ pub(super) const BARS: &[Bar] = &[
         about: "CPU with a decision log of 1 %, against none",
         measure: Measure::Ratio(DECISION_LOG, (SATURATED, OURS), Figure::CpuMicros),
         bound: Bound::AtMost(1.1),
+    },
+    Bar {
+        about: "CPU with the control API and no reader, against none",
+        measure: Measure::Ratio(CONTROL, (SATURATED, OURS), Figure::CpuMicros),
+        bound: Bound::AtMost(1.03),
     },
     Bar {
         about: "CPU with 1 M live keys, against 1,000",

@@ -51,6 +51,7 @@ pub(super) const HUNDRED_THOUSAND_RULES: &str = "open, 100,000 rules";
 pub(super) const RELOADS: &str = "open, 100,000 rules, reloads";
 pub(super) const TRACEPARENT: &str = "traceparent";
 pub(super) const DECISION_LOG: &str = "decision log at 1 %";
+pub(super) const CONTROL: &str = "control API";
 pub(super) const FEW_KEYS: &str = "1,000 keys";
 pub(super) const MANY_KEYS: &str = "1 M keys";
 
@@ -208,6 +209,13 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         load: &saturated(TWO_ENTRIES, "100000"),
         // A file system would be measured as well.
         serve: &["--decision-log", "/dev/null", "--decision-log-sample", "0.01"],
+        ..TEN_RULES
+    },
+    Scenario {
+        name: CONTROL,
+        load: &saturated(TWO_ENTRIES, "100000"),
+        // The keys with most hits are collected; nobody reads decisions.
+        serve: &["--control", "loopback"],
         ..TEN_RULES
     },
     Scenario { name: FEW_KEYS, load: &saturated(TWO_ENTRIES, "1000"), counters_before: 1_000, ..TEN_RULES },
