@@ -20,15 +20,35 @@ impl Pattern {
     pub fn new(value: &str) -> Option<Self> {
         let (prefix, rest) = value.split_once('*')?;
         let (middle, suffix) = rest.rsplit_once('*').unwrap_or(("", rest));
-        let middles: Box<[Box<str>]> =
-            middle.split('*').filter(|part| !part.is_empty()).map(Box::from).collect();
+        Some(Self::of_parts(prefix, middle.split('*'), suffix))
+    }
+
+    /// The pattern of a value in which `\*` stands for a literal `*`, and `\\` for a backslash; as an error the text that it stands
+    /// for, if it has no wildcard.
+    pub fn unescaped(value: &str) -> Result<Self, String> {
+        let (mut parts, mut part, mut characters) = (Vec::new(), String::new(), value.chars().peekable());
+        while let Some(character) = characters.next() {
+            let escaped = characters.next_if(|next| character == '\\' && matches!(next, '*' | '\\'));
+            match (escaped, character) {
+                (None, '*') => parts.push(std::mem::take(&mut part)),
+                _ => part.push(escaped.unwrap_or(character)),
+            }
+        }
+        match &*parts {
+            [] => Err(part),
+            [prefix, middles @ ..] => Ok(Self::of_parts(prefix, middles.iter().map(String::as_str), &part)),
+        }
+    }
+
+    fn of_parts<'p>(prefix: &str, middles: impl Iterator<Item = &'p str>, suffix: &str) -> Self {
+        let middles: Box<[Box<str>]> = middles.filter(|part| !part.is_empty()).map(Box::from).collect();
         let mut text = format!("{prefix}*");
         for part in &middles {
             text += part;
             text.push('*');
         }
         text += suffix;
-        Some(Self { text: text.into(), middles, prefix_len: prefix.len(), suffix_len: suffix.len() })
+        Self { text: text.into(), middles, prefix_len: prefix.len(), suffix_len: suffix.len() }
     }
 
     /// The pattern as text.
@@ -74,6 +94,21 @@ mod tests {
             ['*', rest @ ..] => (0..=value.len()).any(|from| oracle(rest, &value[from..])),
             [first, rest @ ..] => value.first() == Some(first) && oracle(rest, &value[1..]),
         }
+    }
+
+    #[test]
+    fn a_backslash_makes_a_wildcard_literal() {
+        for (text, literal) in
+            [("plain", "plain"), (r"a\*b", "a*b"), (r"\\", r"\"), (r"a\b", r"a\b"), (r"\", r"\")]
+        {
+            assert_eq!(Pattern::unescaped(text), Err(literal.to_owned()), "{text}");
+        }
+        let matches = |text: &str, value: &str| Pattern::unescaped(text).unwrap().matches(value);
+        assert!(matches(r"\**", "*x") && !matches(r"\**", "x"));
+        assert!(matches(r"*\*", "x*") && !matches(r"*\*", "x"));
+        assert!(matches(r"a*\**b", "a--*--b") && !matches(r"a*\**b", "a----b"));
+        assert!(matches(r"\\*", r"\x") && !matches(r"\\*", "x"));
+        assert_eq!(Pattern::unescaped("a**b"), Pattern::new("a**b").ok_or_else(String::new));
     }
 
     #[test]

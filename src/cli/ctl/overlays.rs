@@ -31,7 +31,7 @@ pub(super) enum Block {
 pub(super) struct SetOverride {
     /// Domain.
     domain: String,
-    /// The whole descriptor; `*` in a value matches any text.
+    /// The whole descriptor; `*` in a value matches any text, `\*` is a literal one.
     #[arg(value_name = "KEY=VALUE,…")]
     descriptor: DescriptorText,
     /// Another limit, such as 100/minute.
@@ -49,7 +49,7 @@ pub(super) struct SetOverride {
 
 #[derive(Args)]
 pub(super) struct SetBlock {
-    /// The entry, in any descriptor; `*` in the value matches any text. With --cidr the key alone.
+    /// The entry, in any descriptor; `*` in the value matches any text, `\*` is a literal one. With --cidr the key alone.
     #[arg(value_name = "KEY=VALUE", value_parser = entry)]
     entry: (String, String),
     /// The values that are addresses of this network.

@@ -13,7 +13,7 @@ pub struct OverrideRule {
     pub id: String,
     /// The domain.
     pub domain: String,
-    /// Keys and values of the descriptor's entries, in order and no more; `*` in a value matches any text.
+    /// Keys and values of the descriptor's entries, in order and no more; `*` in a value matches any text, `\*` stands for a literal one.
     pub entries: Vec<(String, String)>,
     /// What applies in the place of the rules.
     pub action: OverrideAction,
@@ -54,7 +54,7 @@ pub struct Block {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BlockedValues {
-    /// This one, in which `*` matches any text.
+    /// This one, in which `*` matches any text, and `\*` stands for a literal one.
     Value(String),
     /// The addresses of a network, such as `192.0.2.0/24`.
     Cidr(String),

@@ -67,7 +67,7 @@ enum ValuePattern {
 
 impl ValuePattern {
     fn new(text: &str) -> Self {
-        Pattern::new(text).map_or_else(|| Self::Exact(text.into()), Self::Wildcard)
+        Pattern::unescaped(text).map_or_else(|text| Self::Exact(text.into()), Self::Wildcard)
     }
 
     fn matches(&self, value: &str) -> bool {
@@ -211,9 +211,9 @@ fn by_key(blocks: &[Block]) -> TextMap<KeyBlocks> {
     for block in blocks {
         let (values, patterns, networks) = by_key.entry(&block.key).or_default();
         match &block.values {
-            BlockedValues::Value(text) => match Pattern::new(text) {
-                Some(pattern) => patterns.push(pattern),
-                None => values.push((text.into(), ())),
+            BlockedValues::Value(text) => match Pattern::unescaped(text) {
+                Ok(pattern) => patterns.push(pattern),
+                Err(text) => values.push((text.into(), ())),
             },
             // Checked when the block was set.
             BlockedValues::Cidr(text) => networks.extend(text.parse::<Network>().ok()),
