@@ -57,13 +57,15 @@ pub struct GrpcPort {
     long_lived: LongLivedCalls,
     /// See [`CallOrigin::peer`].
     peer: Arc<str>,
+    /// The verified names in the certificate of the client.
+    names: Arc<[String]>,
     /// Whether routed calls need the peer.
     needs_peer: bool,
 }
 
-/// The peer of a routed call, in the extensions of its request.
+/// The peer of a routed call, and the verified names in its certificate, in the extensions of its request.
 #[derive(Clone)]
-pub(super) struct RoutedPeer(pub(super) Arc<str>);
+pub(super) struct RoutedPeer(pub(super) Arc<str>, pub(super) Arc<[String]>);
 
 impl GrpcPort {
     /// The fast path to `service`, and `routes` for all else. `routes` has the same service.
@@ -75,8 +77,8 @@ impl GrpcPort {
     ) -> Self {
         let long_lived = LongLivedCalls::new(long_lived);
         let of_tasks = Arc::new(service.clone());
-        let (peer, needs_peer) = (Arc::default(), false);
-        Self { service, of_tasks, routes, message_bytes_max, long_lived, peer, needs_peer }
+        let (peer, names, needs_peer) = (Arc::default(), Arc::default(), false);
+        Self { service, of_tasks, routes, message_bytes_max, long_lived, peer, names, needs_peer }
     }
 
     /// The same port, on which every call has the peer of its connection.
@@ -84,10 +86,13 @@ impl GrpcPort {
         Self { needs_peer: true, ..self }
     }
 
-    /// The same port for connections of this peer, if anything reads it.
-    pub fn for_peer(self: &Arc<Self>, peer: impl FnOnce() -> String) -> Arc<Self> {
+    /// The same port for connections of this peer, with these verified names in its certificate, if anything reads them.
+    pub fn for_peer(self: &Arc<Self>, peer: impl FnOnce() -> (String, Vec<String>)) -> Arc<Self> {
         match self.needs_peer || self.service.has_readers() {
-            true => Arc::new(Self { peer: peer().into(), ..Self::clone(self) }),
+            true => {
+                let (peer, names) = peer();
+                Arc::new(Self { peer: peer.into(), names: names.into(), ..Self::clone(self) })
+            }
             false => Arc::clone(self),
         }
     }
@@ -300,7 +305,7 @@ impl Service for GrpcPort {
             true => Body::new(WholeMessages::new(OneMessage::new(body), self.message_bytes_max)),
             false => Body::new(WholeMessages::new(body, self.message_bytes_max)),
         });
-        request.extensions_mut().insert(RoutedPeer(Arc::clone(&self.peer)));
+        request.extensions_mut().insert(RoutedPeer(Arc::clone(&self.peer), Arc::clone(&self.names)));
         let mut routes = self.routes.clone();
         let mut response = match routes.call(request).await {
             Ok(response) => response,

@@ -61,7 +61,7 @@ pub enum Reach {
 /// A caller with a role.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Caller {
-    /// The name in the audit log: `token:NAME` or `unix:UID`.
+    /// The name in the audit log: `token:NAME`, `san:NAME` or `unix:UID`.
     pub actor: String,
     /// Its role.
     pub role: Role,
@@ -113,11 +113,11 @@ impl Access {
         Self { reach, uid, calls: Limiter::new(rules, store, false) }
     }
 
-    /// The caller, if it may call a method that needs the role. `token` is the name and the role of the token that it sent, if it
-    /// has a known one.
+    /// The caller, if it may call a method that needs the role. `credential` is the actor and the role of the token that it sent, or of
+    /// a name in its certificate, if it has a known one.
     pub fn admit(
         &self,
-        token: Option<(&str, Role)>,
+        credential: Option<(String, Role)>,
         peer: &str,
         needs: Role,
         now: Timestamp,
@@ -126,8 +126,8 @@ impl Access {
             return Err(Denied::Reach);
         }
         let of_socket = self.role_of_socket(peer);
-        let (actor, has) = match (token, of_socket) {
-            (Some((name, role)), _) => (format!("token:{name}"), role),
+        let (actor, has) = match (credential, of_socket) {
+            (Some(credential), _) => credential,
             (None, Some(uid)) => (format!("unix:{uid}"), Role::Operate),
             (None, None) if self.is_within_limit("stranger", peer, now) => {
                 return Err(Denied::Unauthenticated);
@@ -169,13 +169,18 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 
+    fn credential(token: Option<(&str, Role)>) -> Option<(String, Role)> {
+        token.map(|(name, role)| (format!("token:{name}"), role))
+    }
+
     #[test]
     fn the_role_is_that_of_the_token_or_of_the_unix_peer() {
         let access = Access::new(Reach::Any);
         let own = format!("uid:{}", access.uid);
         let stranger = format!("uid:{}", access.uid + 1);
-        let admit =
-            |token, peer: &str, needs| access.admit(token, peer, needs, NOW).map(|caller| caller.actor);
+        let admit = |token, peer: &str, needs| {
+            access.admit(credential(token), peer, needs, NOW).map(|caller| caller.actor)
+        };
         assert_eq!(admit(Some(("a", Role::Read)), "192.0.2.1", Role::Read).as_deref(), Ok("token:a"));
         let denied = admit(Some(("a", Role::Read)), "192.0.2.1", Role::Operate);
         assert!(matches!(denied, Err(Denied::Role { has: Role::Read, needs: Role::Operate, .. })));
@@ -188,7 +193,8 @@ mod tests {
     #[test]
     fn callers_on_other_machines_are_refused_unless_any_are_admitted() {
         let access = Access::new(Reach::Loopback);
-        let admit = |peer: &str| access.admit(Some(("a", Role::Read)), peer, Role::Read, NOW).err();
+        let admit =
+            |peer: &str| access.admit(credential(Some(("a", Role::Read))), peer, Role::Read, NOW).err();
         for (peer, denied) in [
             ("127.0.0.1", None),
             ("::/64", None),
@@ -204,7 +210,7 @@ mod tests {
     #[test]
     fn calls_of_one_caller_are_bounded_and_those_of_others_go_on() {
         let access = Access::new(Reach::Any);
-        let admit = |name| access.admit(Some((name, Role::Read)), "192.0.2.1", Role::Read, NOW);
+        let admit = |name| access.admit(credential(Some((name, Role::Read))), "192.0.2.1", Role::Read, NOW);
         let admitted = (0..200).filter(|_| admit("a").is_ok()).count();
         assert_eq!((admitted, admit("a"), admit("b").is_ok()), (100, Err(Denied::TooMany), true));
         let guesses = (0..200).map(|_| access.admit(None, "192.0.2.1", Role::Read, NOW));

@@ -132,7 +132,7 @@ impl PortThread {
             tracing::warn!(peer = %accepted.peer, "all HTTP connections are busy; closing a new one (--http-max-connections)");
             return;
         }
-        let peer = accepted.peer;
+        let (peer, names) = (accepted.peer, accepted.names());
         let stream = match accepted.register() {
             Ok(stream) => stream,
             Err(error) => {
@@ -149,7 +149,7 @@ impl PortThread {
                 // An error means that the port was dropped, which ends the connection too.
                 let _ = stopped.wait_for(Option::is_some).await;
             };
-            let client = peer.to_string().into();
+            let client = (peer.to_string().into(), names.into());
             let served =
                 http::serve_connection(stream, client, router, state, Arc::clone(&of_task), requests, drain);
             if let Err(error) = served.await {

@@ -50,6 +50,14 @@ impl Accepted {
         Ok(Self { peer, socket: socket.detach()?, tls: Some(tls) })
     }
 
+    /// The names in the client's certificate, which its authorities and the port have verified; none without one.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let session = self.tls.as_ref().map(|tls| tls.get_ref().1);
+        let certificates = session.and_then(|session| session.peer_certificates()).unwrap_or_default();
+        let names = certificates.first().and_then(super::tls::sans).unwrap_or_default();
+        names.iter().map(ToString::to_string).collect()
+    }
+
     /// Registers the socket alone with the current runtime, for a handshake.
     pub(super) fn register_socket(self) -> io::Result<Socket> {
         self.socket.register()

@@ -9,6 +9,7 @@ mod commands;
 mod connection_metrics;
 mod connections;
 mod control;
+mod control_tls;
 mod decision_log;
 mod deploy;
 mod end_reasons;

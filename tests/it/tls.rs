@@ -22,13 +22,13 @@ const SERVER_NAMES: &[&str] = &["localhost", "127.0.0.1"];
 const SPIFFE: &str = "spiffe://cluster.local/ns/edge/sa/envoy";
 
 /// A folder of certificates, and the authority that signed them.
-struct Pki {
-    folder: TempDir,
-    authority: Authority,
+pub struct Pki {
+    pub folder: TempDir,
+    pub authority: Authority,
 }
 
 impl Pki {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let authority = Authority::new("tests");
         let pki = Self { folder: tempfile::tempdir().expect("a temporary folder"), authority };
         pki.authority.issue(SERVER_NAMES).write(pki.folder.path(), "server");
@@ -36,7 +36,7 @@ impl Pki {
         pki
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
@@ -48,7 +48,7 @@ impl Pki {
     }
 
     /// Starts a server that requires client certificates.
-    fn start_mutual(&self, args: &[&str]) -> Server {
+    pub fn start_mutual(&self, args: &[&str]) -> Server {
         self.start(&[&["--tls-client-ca", text(&self.path("ca.crt"))], args].concat())
     }
 

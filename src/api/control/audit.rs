@@ -31,9 +31,9 @@ impl ControlApi {
     }
 
     /// Writes that a call was denied.
-    pub(super) fn audit_denied(&self, actor: Option<&str>, peer: &str, method: &str, denied: &Error) {
+    pub(super) fn audit_denied(&self, actor: Option<String>, peer: &str, method: &str, denied: &Error) {
         self.control.audit(AuditEvent {
-            actor: actor.map_or_else(|| "unknown".to_owned(), |name| format!("token:{name}")),
+            actor: actor.unwrap_or_else(|| "unknown".to_owned()),
             peer: peer.to_owned(),
             action: method.chars().filter(|c| c.is_ascii_alphanumeric()).take(64).collect(),
             outcome: name_of(denied).to_owned(),

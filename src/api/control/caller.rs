@@ -23,24 +23,32 @@ impl ControlApi {
         Self { control, tokens }
     }
 
-    /// The caller, if it may call the method.
+    /// The caller at this peer, with these verified names in its certificate, if it may call the method.
     pub(in crate::api) fn admit(
         &self,
         headers: &HeaderMap,
-        peer: &str,
+        (peer, names): (&str, &[String]),
         method: &str,
     ) -> Result<Caller, Error> {
         let needs = role_of(method);
         let tokens = self.tokens.as_ref().map(|tokens| tokens.load());
         let token = tokens.as_ref().and_then(|tokens| tokens.find(bearer_token(headers)?));
+        let credential = match (token, &tokens) {
+            (Some((name, role)), _) => Some((format!("token:{name}"), role)),
+            (None, Some(tokens)) => {
+                tokens.find_client(names).map(|(name, role)| (format!("san:{name}"), role))
+            }
+            (None, None) => None,
+        };
         let access = self.control.access();
-        let caller = access.admit(token, peer, needs.unwrap_or(Role::Read), self.control.now());
+        let needed = needs.unwrap_or(Role::Read);
+        let caller = access.admit(credential.clone(), peer, needed, self.control.now());
         let caller = caller.map_err(|denied| {
             // A flood of calls must not become one of lines.
             let is_written = denied != Denied::TooMany;
             let error = Error::from(denied);
             if is_written {
-                self.audit_denied(token.map(|(name, _)| name), peer, method, &error);
+                self.audit_denied(credential.map(|(actor, _)| actor), peer, method, &error);
             }
             error
         })?;

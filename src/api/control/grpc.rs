@@ -18,9 +18,9 @@ pub(in crate::api) struct GrpcControl(pub(in crate::api) ControlApi);
 impl GrpcControl {
     fn admit<M>(&self, request: &Request<M>, method: &str) -> Result<Caller, Status> {
         let peer = request.extensions().get::<RoutedPeer>();
-        let peer = peer.map_or("", |RoutedPeer(peer)| peer);
+        let (peer, names) = peer.map_or(("", &[][..]), |RoutedPeer(peer, names)| (&**peer, &**names));
         let headers = request.metadata().clone().into_headers();
-        Ok(self.0.admit(&headers, peer, method)?)
+        Ok(self.0.admit(&headers, (peer, names), method)?)
     }
 }
 

@@ -22,7 +22,7 @@ static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
 pub(in crate::api) async fn call(
     api: &ControlApi,
     headers: &HeaderMap,
-    peer: &str,
+    peer: (&str, &[String]),
     method: &str,
     body: &Bytes,
 ) -> Result<Vec<u8>, Error> {
@@ -50,7 +50,7 @@ pub(in crate::api) async fn call(
 pub(in crate::api) fn tail(
     api: &ControlApi,
     headers: &HeaderMap,
-    peer: &str,
+    peer: (&str, &[String]),
     body: &[u8],
 ) -> Result<impl Stream<Item = Vec<u8>> + Send + use<>, Error> {
     api.admit(headers, peer, TAIL)?;

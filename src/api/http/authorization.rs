@@ -1,6 +1,7 @@
-//! Bearer tokens (RFC 6750): a request without a token of the file is refused with 401.
+//! Bearer tokens (RFC 6750): a request without a token of the file is refused with 401, unless the file lists a name in the client's
+//! certificate.
 
-use super::HttpState;
+use super::{ClientAddress, HttpState};
 use axum::{
     extract::{Request, State},
     http::{
@@ -23,7 +24,13 @@ const INVALID_TOKEN: (&str, &str) = (
 pub(super) async fn require_token(State(state): State<HttpState>, request: Request, next: Next) -> Response {
     let Some(tokens) = &state.tokens else { return next.run(request).await };
     let (challenge, reason) = match bearer_token(request.headers()) {
-        None => NO_TOKEN,
+        None => {
+            let client = request.extensions().get::<ClientAddress>();
+            if client.is_some_and(|ClientAddress(_, names)| tokens.load().find_client(names).is_some()) {
+                return next.run(request).await;
+            }
+            NO_TOKEN
+        }
         Some(token) => match tokens.load().name_of(token) {
             Some(name) => {
                 tracing::trace!(name, path = request.uri().path(), "request with a token");

@@ -24,7 +24,7 @@ use tonic::codegen::Service as _;
 /// Serves the connection until it ends, or until the request in progress when `drain` completes is answered.
 pub(crate) async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin,
-    client: Arc<str>,
+    (client, names): (Arc<str>, Arc<[String]>),
     router: Router,
     state: HttpState,
     progress: Arc<Progress>,
@@ -37,7 +37,7 @@ pub(crate) async fn serve_connection(
     let service = service_fn(|mut request: hyper::Request<Incoming>| {
         progress.enter(Phase::Handling);
         progress.set_recency(requests.fetch_add(1, Relaxed) + 1);
-        request.extensions_mut().insert(ClientAddress(Arc::clone(&client)));
+        request.extensions_mut().insert(ClientAddress(Arc::clone(&client), Arc::clone(&names)));
         let response = router.clone().call(request.map(Body::new));
         let (progress, state) = (Arc::clone(&progress), state.clone());
         async move {

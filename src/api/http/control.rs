@@ -25,7 +25,9 @@ pub(super) async fn call(
     body: Bytes,
 ) -> Response {
     let Some(api) = &state.control else { return StatusCode::NOT_FOUND.into_response() };
-    let client = client.as_ref().map_or("", |Extension(ClientAddress(address))| address);
+    let client = client
+        .as_ref()
+        .map_or(("", &[][..]), |Extension(ClientAddress(address, names))| (&**address, &**names));
     if method == control::TAIL {
         return match control::tail(api, &headers, client, &body) {
             Ok(lines) => {

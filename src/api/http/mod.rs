@@ -198,9 +198,10 @@ async fn not_found() -> impl IntoResponse {
     (StatusCode::NOT_FOUND, format!("not found; there are {}\n", paths.join(", ")))
 }
 
-/// The client of a connection, in the extensions of its requests. See [`CallOrigin::peer`](crate::service::CallOrigin).
+/// The client of a connection, in the extensions of its requests: see [`CallOrigin::peer`](crate::service::CallOrigin), and the verified
+/// names in its certificate.
 #[derive(Clone)]
-struct ClientAddress(Arc<str>);
+struct ClientAddress(Arc<str>, Arc<[String]>);
 
 async fn should_rate_limit(
     State(state): State<HttpState>,
@@ -208,7 +209,7 @@ async fn should_rate_limit(
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    let client = client.as_ref().map_or("", |Extension(ClientAddress(address))| address);
+    let client = client.as_ref().map_or("", |Extension(ClientAddress(address, _))| address);
     json::should_rate_limit(&state.service, &headers, client, state.bounds.timeout, &body).await
 }
 

@@ -1,9 +1,10 @@
-//! Bearer tokens and their file: a line `NAME:SHA-256` or `NAME:SHA-256:ROLE` for each token, as `tidegate token` writes it.
+//! Bearer tokens and their file: a line `NAME:SHA-256` or `NAME:SHA-256:ROLE` for each token, as `tidegate token` writes it, and a line
+//! `san=NAME:ROLE` for each name in client certificates that has a role without a token.
 //!
 //! The file has hashes alone: who reads it learns no token. A token is 32 random bytes, so that a plain hash cannot be reversed
 //! by guessing.
 
-use crate::control::Role;
+use crate::{control::Role, transport::San};
 use sha2::{Digest, Sha256};
 use std::{fmt, str::FromStr};
 use subtle::ConstantTimeEq;
@@ -16,9 +17,13 @@ const NAME_BYTES_MAX: usize = 64;
 
 type Hash = [u8; 32];
 
-/// The tokens of a file; at least one.
-#[derive(Debug)]
-pub struct Tokens(Vec<Token>);
+/// The tokens and the names of a file; at least one of either.
+#[derive(Debug, Default)]
+pub struct Tokens {
+    tokens: Vec<Token>,
+    /// Subject alternative names of client certificates, with their roles in the control API.
+    clients: Vec<(String, Role)>,
+}
 
 #[derive(Debug)]
 struct Token {
@@ -46,10 +51,20 @@ pub struct TokensError(Vec<(usize, String)>);
 impl Tokens {
     /// Parses a file. Empty lines and lines that begin with `#` are skipped.
     pub fn parse(text: &str) -> Result<Self, TokensError> {
-        let (mut tokens, mut errors) = (Vec::<Token>::new(), Vec::new());
+        let (Self { mut tokens, mut clients }, mut errors) = (Self::default(), Vec::new());
         for (number, line) in (1..).zip(text.lines()) {
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            if let Some(client) = line.strip_prefix("san=") {
+                match parse_client(client) {
+                    Ok((name, _)) if clients.iter().any(|(other, _)| *other == name) => {
+                        errors.push((number, format!("the name {name} occurs twice; remove one line")));
+                    }
+                    Ok(client) => clients.push(client),
+                    Err(error) => errors.push((number, error)),
+                }
                 continue;
             }
             match parse_line(line) {
@@ -60,10 +75,10 @@ impl Tokens {
                 Err(error) => errors.push((number, error)),
             }
         }
-        if tokens.is_empty() && errors.is_empty() {
+        if tokens.is_empty() && clients.is_empty() && errors.is_empty() {
             errors.push((0, "no token; add a line with `tidegate token NAME`".into()));
         }
-        if errors.is_empty() { Ok(Self(tokens)) } else { Err(TokensError(errors)) }
+        if errors.is_empty() { Ok(Self { tokens, clients }) } else { Err(TokensError(errors)) }
     }
 
     /// The name of a token.
@@ -75,7 +90,7 @@ impl Tokens {
     pub(in crate::api) fn find(&self, token: &[u8]) -> Option<(&str, Role)> {
         let hash = hash(token);
         let mut found = None;
-        for Token { name, hash: expected, role } in &self.0 {
+        for Token { name, hash: expected, role } in &self.tokens {
             if bool::from(hash.ct_eq(expected)) {
                 found = Some((&*name.0, *role));
             }
@@ -83,9 +98,15 @@ impl Tokens {
         found
     }
 
-    /// Number of tokens.
+    /// The name and the role of the greatest role that the names in a verified certificate have.
+    pub(in crate::api) fn find_client(&self, names: &[String]) -> Option<(&str, Role)> {
+        let found = self.clients.iter().filter(|(name, _)| names.contains(name));
+        found.max_by_key(|(_, role)| *role).map(|(name, role)| (&**name, *role))
+    }
+
+    /// Number of tokens and of names in certificates.
     pub fn count(&self) -> usize {
-        self.0.len()
+        self.tokens.len() + self.clients.len()
     }
 }
 
@@ -115,6 +136,14 @@ fn hash(token: &[u8]) -> Hash {
 
 fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Parses `NAME:ROLE`. A name may contain colons.
+fn parse_client(text: &str) -> Result<(String, Role), String> {
+    let form = "write san=NAME:ROLE, such as san=spiffe://cluster.local/ns/ops/sa/ann:operate";
+    let (name, role) = text.rsplit_once(':').ok_or(form)?;
+    let name: San = name.trim().parse().map_err(|error| format!("{error}"))?;
+    Ok((name.to_string(), role.trim().parse()?))
 }
 
 fn parse_line(line: &str) -> Result<Token, String> {
@@ -209,6 +238,26 @@ mod tests {
         assert_eq!(tokens.find(operator.text().as_bytes()), Some(("op", Role::Operate)));
         let error = Tokens::parse(&file.replace(":operate", ":admin")).unwrap_err();
         assert_eq!(error.to_string(), "line 1: the role is neither read nor operate");
+    }
+
+    #[test]
+    fn names_in_certificates_have_roles() {
+        let file = "san=spiffe://prod/ann:read\nsan=Ops.Example.com:operate\n";
+        let tokens = Tokens::parse(file).unwrap();
+        assert_eq!(tokens.count(), 2);
+        let find = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+            tokens.find_client(&names).map(|(name, role)| (name.to_owned(), role))
+        };
+        assert_eq!(find(&["spiffe://prod/ann"]), Some(("spiffe://prod/ann".into(), Role::Read)));
+        let both = find(&["spiffe://prod/ann", "ops.example.com"]);
+        assert_eq!(both, Some(("ops.example.com".into(), Role::Operate)), "the greater role");
+        assert_eq!(find(&["spiffe://prod/annex", "example.com"]), None);
+        assert_eq!(find(&[]), None);
+        let error =
+            Tokens::parse("san=a.b\nsan=a b:read\nsan=a.b:admin\nsan=a.b:read\nsan=A.b:read").unwrap_err();
+        let lines: Vec<_> = error.0.iter().map(|(line, _)| *line).collect();
+        assert_eq!(lines, [1, 2, 3, 5], "{error}");
     }
 
     #[test]

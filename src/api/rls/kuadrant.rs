@@ -26,7 +26,7 @@ impl KuadrantService {
         purpose: Purpose,
         request: Request<RateLimitRequest>,
     ) -> Result<RateLimitResponse, Status> {
-        let peer = request.extensions().get::<RoutedPeer>().map_or("", |RoutedPeer(peer)| peer);
+        let peer = request.extensions().get::<RoutedPeer>().map_or("", |RoutedPeer(peer, _)| peer);
         let metadata = request.metadata().as_ref();
         let called = call(&self.0, metadata, peer, purpose, Duration::MAX, request.get_ref()).await;
         called.map(|response| response.message).map_err(|error| status(error, self.0.request_limits().form))

@@ -21,7 +21,7 @@ impl rate_limit_service_server::RateLimitService for TonicService {
         &self,
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
-        let peer = request.extensions().get::<RoutedPeer>().map_or("", |RoutedPeer(peer)| peer);
+        let peer = request.extensions().get::<RoutedPeer>().map_or("", |RoutedPeer(peer, _)| peer);
         let metadata = request.metadata().as_ref();
         let called = call(&self.0, metadata, peer, Purpose::Limit, Duration::MAX, request.get_ref()).await;
         let CallResponse { message, windows } =

@@ -85,7 +85,7 @@ impl ClientVerifier {
 }
 
 /// The DNS names and URIs of a certificate; none if it cannot be parsed.
-fn sans(certificate: &CertificateDer<'_>) -> Option<Vec<San>> {
+pub(crate) fn sans(certificate: &CertificateDer<'_>) -> Option<Vec<San>> {
     let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
     let Some(names) = parsed.subject_alternative_name().ok()? else { return Some(Vec::new()) };
     let san = |name: &GeneralName<'_>| match name {

@@ -9,7 +9,7 @@ mod counts;
 mod files;
 
 pub(crate) use client::{TlsClient, TlsClientError};
-pub(crate) use client_verifier::San;
+pub(crate) use client_verifier::{San, sans};
 pub use counts::{HandshakeResult, TlsCounts};
 pub use files::{TlsFiles, TlsFilesError};
 
