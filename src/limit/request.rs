@@ -66,6 +66,8 @@ pub struct Request<'a> {
     descriptors: SmallVec<[Descriptor<'a>; 4]>,
     /// Whether its hits were used already: they are counted even if they do not fit.
     is_report: bool,
+    /// Whether it is about one more hit in any semantics.
+    is_check: bool,
     sent_hits: Option<Box<SentHits>>,
 }
 
@@ -147,7 +149,7 @@ pub enum RequestError {
 impl<'a> Request<'a> {
     /// A request to the domain without descriptors. [`Request::checked`] completes it.
     pub fn new(domain: &'a str) -> Self {
-        Self { domain, descriptors: SmallVec::new(), sent_hits: None, is_report: false }
+        Self { domain, descriptors: SmallVec::new(), sent_hits: None, is_report: false, is_check: false }
     }
 
     /// Changes the domain.
@@ -170,10 +172,17 @@ impl<'a> Request<'a> {
         self.sent_hits.as_deref()
     }
 
-    /// The same request, about one more hit for each descriptor; takes nothing.
-    pub fn peeking(mut self) -> Self {
+    /// The same request, about one more hit for each descriptor; takes nothing. Also with the semantics of the reference server,
+    /// in which a peek is admitted at exactly the limit.
+    pub fn checking(mut self) -> Self {
         self.descriptors.iter_mut().for_each(|descriptor| descriptor.hits = Hits::Peek);
-        self
+        Self { is_check: true, ..self }
+    }
+
+    /// Whether its peeks are about one more hit in any semantics.
+    #[inline]
+    pub fn is_check(&self) -> bool {
+        self.is_check
     }
 
     /// The same request as a report of hits that were used: they are counted even if they do not fit, and never queued.

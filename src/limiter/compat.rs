@@ -39,7 +39,8 @@ impl<C: Counters> Deciding<'_, '_, C> {
                 Hits::GiveBack(hits) => used = used.saturating_sub(hits.get()),
                 Hits::Take(_) | Hits::Peek => {}
             }
-            if used > limit && !matches!(charge.hits, Hits::GiveBack(_)) {
+            let is_full = charge.is_check && used >= limit;
+            if (used > limit || is_full) && !matches!(charge.hits, Hits::GiveBack(_)) {
                 charge.fit = Fit::Over;
                 self.descriptors[charge.descriptor as usize].is_over = true;
             }

@@ -286,8 +286,8 @@ fn apply(hits: HitSum, algorithm: &Algorithm, state: State, now: Timestamp) -> S
 /// Whether the charge fits, where all charges of its counter take `taken` hits.
 #[inline]
 fn admits(charge: &Charge<'_>, taken: u64, state: &State, now: Timestamp) -> bool {
-    let RuleLimit { algorithm, semantics, requests, .. } = &*charge.limit;
-    match (charge.hits, semantics) {
+    let RuleLimit { algorithm, requests, .. } = &*charge.limit;
+    match (charge.hits, charge.semantics()) {
         (Hits::GiveBack(_), _) => true,
         (Hits::Take(_), _) => taken <= algorithm.remaining(state, now),
         (Hits::Peek, Semantics::Exact) => algorithm.remaining(state, now) > 0,

@@ -3,7 +3,7 @@
 use super::{Compat, counters::PlannedCounter, keys::Keys};
 use crate::{
     limit::{CurrentLimit, Descriptor, Hits, Request, Reset, RuleInfo},
-    rules::{Charge as ChargePolicy, DomainRules, Rule, RuleLimit},
+    rules::{Charge as ChargePolicy, DomainRules, Rule, RuleLimit, Semantics},
     store::Key,
 };
 use smallvec::SmallVec;
@@ -100,6 +100,8 @@ pub(super) struct Charge<'r> {
     pub(super) descriptor: u32,
     /// Whether the request is a report of hits that were used.
     is_report: bool,
+    /// Whether a peek is about one more hit in any semantics.
+    pub(super) is_check: bool,
     /// Whether the hits fit.
     pub(super) fit: Fit,
     /// Whether the hits are counted at all: see [`Compat::stop_counting`](super::Compat::stop_counting).
@@ -151,12 +153,19 @@ impl<'r> Charge<'r> {
             hits,
             descriptor,
             is_report: false,
+            is_check: false,
             fit: Fit::Admitted,
             counts: true,
             excess: 0,
             remaining: 0,
             reset: None,
         }
+    }
+
+    /// The semantics by which the charge is admitted.
+    #[inline]
+    pub(super) fn semantics(&self) -> Semantics {
+        if self.is_check { Semantics::Exact } else { self.limit.semantics }
     }
 
     /// Whether the hits are counted even if the request is denied: a report, or `charge: always`.
@@ -203,6 +212,9 @@ impl<'r> Plan<'r> {
         }
         if request.is_report() {
             plan.charges.iter_mut().for_each(|charge| charge.is_report = true);
+        }
+        if request.is_check() {
+            plan.charges.iter_mut().for_each(|charge| charge.is_check = true);
         }
         plan.by_key.extend(0..plan.charges.len() as u32);
         if plan.charges.len() > 1 {

@@ -213,7 +213,7 @@ impl<'h> RemoteRequest<'h> {
             Denial::Always
         };
         let admitted = admitted(&charge.limit.algorithm);
-        let (need, used_max) = match (charge.hits, charge.limit.semantics) {
+        let (need, used_max) = match (charge.hits, charge.semantics()) {
             (Hits::Take(_), _) => (Some(taken_of_counter), admitted),
             (Hits::Peek, Semantics::Exact) => (Some(1), admitted),
             (Hits::Peek, Semantics::Reference) => (Some(0), u64::from(charge.limit.requests)),

@@ -27,6 +27,32 @@ impl Kuadrant {
     }
 }
 
+/// With the semantics of the reference server a request without hits is admitted at exactly the limit, and so was a check: one
+/// too many.
+#[tokio::test]
+async fn a_check_at_exactly_the_limit_is_over_in_any_semantics() {
+    let text = "domain: d\ndescriptors:\n\
+                - {key: window, rate_limit: {unit: day, requests_per_unit: 3}}\n\
+                - {key: bucket, rate_limit: {unit: day, requests_per_unit: 3, algorithm: token_bucket}}\n";
+    let rules = rules_file(text);
+    for compat in [&["--test-clock"][..], &["--test-clock", "--compat", "reference"]] {
+        let server = Server::with_rules(rules.path(), compat);
+        let mut client = Kuadrant(RateLimitServiceClient::new(server.channel().await));
+        for key in ["window", "bucket"] {
+            client.report(key, 2).await;
+            assert_eq!(client.check(key).await, Code::Ok, "{key} {compat:?}");
+            client.report(key, 1).await;
+            assert_eq!(client.check(key).await, Code::OverLimit, "{key} {compat:?}");
+        }
+        // A peek of Envoy's service follows the semantics.
+        let mut peek = request("window", 0);
+        peek.descriptors[0].hits_addend = Some(0);
+        let peeked = server.client().await.0.should_rate_limit(peek).await.expect("a decision");
+        let expected = if compat.len() == 1 { Code::OverLimit } else { Code::Ok };
+        assert_eq!(peeked.into_inner().overall_code(), expected, "{compat:?}");
+    }
+}
+
 #[tokio::test]
 async fn checks_count_nothing_and_reports_count_beyond_the_limit() {
     let text = "domain: d\ndescriptors:\n\

@@ -42,7 +42,7 @@ impl Purpose {
     fn of<'m>(self, request: limit::Request<'m>) -> limit::Request<'m> {
         match self {
             Self::Limit => request,
-            Self::Check => request.peeking(),
+            Self::Check => request.checking(),
             Self::Report => request.reporting(),
         }
     }
