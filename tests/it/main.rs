@@ -16,6 +16,7 @@ mod end_reasons;
 mod explain;
 mod fast_path;
 mod flood;
+mod gateway_shapes;
 mod health;
 mod http_bounds;
 mod http_tokens;

@@ -22,7 +22,6 @@ use tidegate::api::pb::{
         aggregated_discovery_service_server::{AggregatedDiscoveryService, AggregatedDiscoveryServiceServer},
     },
     rules::{RateLimitConfig, RateLimitDescriptor, RateLimitPolicy},
-    service::rate_limit_response::Code as Verdict,
 };
 use tokio::{net::TcpListener, runtime, sync::watch};
 use tokio_stream::{StreamExt as _, wrappers::ReceiverStream, wrappers::TcpListenerStream};
@@ -44,13 +43,13 @@ const DAY: i32 = 4;
 
 /// Answers each stream with the resources of the newest version, unless the client has accepted it.
 #[derive(Clone)]
-struct ControlPlane {
+pub struct ControlPlane {
     newest: watch::Sender<DiscoveryResponse>,
     requests: Arc<Mutex<Vec<DiscoveryRequest>>>,
 }
 
 impl ControlPlane {
-    fn new(resources: Vec<RateLimitConfig>) -> Self {
+    pub fn new(resources: Vec<RateLimitConfig>) -> Self {
         let plane =
             Self { newest: watch::Sender::new(DiscoveryResponse::default()), requests: Arc::default() };
         plane.set("1", resources);
@@ -71,7 +70,7 @@ impl ControlPlane {
     }
 
     /// Serves on a port, 0 for any. A runtime of its own ends all connections when it is shut down.
-    fn serve(&self, port: u16) -> (u16, Serving) {
+    pub fn serve(&self, port: u16) -> (u16, Serving) {
         let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime");
         // A control plane that ended releases its port a little later.
@@ -107,7 +106,7 @@ impl ControlPlane {
 }
 
 /// A control plane that serves; ended when dropped.
-struct Serving(Option<runtime::Runtime>);
+pub struct Serving(Option<runtime::Runtime>);
 
 impl Drop for Serving {
     fn drop(&mut self) {
@@ -155,7 +154,7 @@ async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     assert!(tokio::time::timeout(PATIENCE, polls).await.is_ok(), "not within {PATIENCE:?}: {what}");
 }
 
-fn start(port: u16, args: &[&str]) -> Server {
+pub fn start(port: u16, args: &[&str]) -> Server {
     let rules = format!("xds://127.0.0.1:{port}?node=test");
     let xds =
         ["--rules", &rules, "--xds-backoff", "20ms", "--xds-backoff-max", "100ms", "--drain-timeout", "1s"];
@@ -386,81 +385,4 @@ async fn requests_are_refused_until_the_first_rules_arrive() {
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it is there");
     assert!(child.wait().expect("it ends").success());
-}
-
-/// The shapes of rules that gateways make of their policies: a route; below it, matches of a rule with or without a value;
-/// masked and whole addresses of clients; policies that routes share; shadow mode on every level; quotas. Two hits each.
-fn shapes_of_gateways() -> Vec<RateLimitConfig> {
-    let node = |key: &str, value: &str, descriptors| RateLimitDescriptor {
-        key: key.into(),
-        value: value.into(),
-        descriptors,
-        ..RateLimitDescriptor::default()
-    };
-    let leaf = |key: &str, value: &str, unit| RateLimitDescriptor {
-        rate_limit: Some(RateLimitPolicy { requests_per_unit: 2, unit, ..RateLimitPolicy::default() }),
-        ..node(key, value, Vec::new())
-    };
-    let (route, other) = ("httproute/default/backend/rule/0/match/0/*", "grpcroute/default/other/rule/1");
-    let addresses = vec![leaf("remote_address", "", 6)];
-    let below_route = vec![
-        leaf("rule-0-match-0", "rule-0-match-0", 3),
-        leaf("rule-1-match-0", "", 4),
-        node("rule-2-match-0", "rule-2-match-0", vec![leaf("rule-2-match-1", "", 5)]),
-        node("masked_remote_address", "192.0.2.0/24", addresses),
-        leaf("rule-3-match--1", "rule-3-match--1", 2),
-    ];
-    let mut shared = node("default/policy", "default/policy", vec![leaf("rule-0-match-0", "", 3)]);
-    shared.shadow_mode = true;
-    shared.descriptors[0].shadow_mode = true;
-    let mut quota = leaf("model", "small", 5);
-    quota.quota_mode = true;
-    let config = |domain: &str, descriptors| RateLimitConfig {
-        name: domain.into(),
-        domain: domain.into(),
-        descriptors,
-    };
-    vec![
-        config("default/eg/http", vec![node(route, route, below_route), leaf(other, other, 7)]),
-        config("default/policy", vec![shared]),
-        config("ai-quota", vec![quota]),
-    ]
-}
-
-/// The entries that reach each rate limit, and whether it is in shadow mode.
-fn leaves(
-    descriptors: &[RateLimitDescriptor],
-    above: &[(String, String)],
-) -> Vec<(Vec<(String, String)>, bool)> {
-    let of_one = |descriptor: &RateLimitDescriptor| {
-        let value = if descriptor.value.is_empty() { "any" } else { &descriptor.value };
-        let entries = [above, &[(descriptor.key.clone(), value.to_owned())]].concat();
-        let mut found = leaves(&descriptor.descriptors, &entries);
-        found.extend(descriptor.rate_limit.as_ref().map(|_| (entries, descriptor.shadow_mode)));
-        found
-    };
-    descriptors.iter().flat_map(of_one).collect()
-}
-
-#[tokio::test]
-async fn every_shape_of_a_gateway_loads_and_limits_the_requests_derived_from_it() {
-    let plane = ControlPlane::new(shapes_of_gateways());
-    let (port, _serving) = plane.serve(0);
-    let server = start(port, &[]);
-    let mut client = server.client().await;
-    let mut checked = 0;
-    for config in shapes_of_gateways() {
-        for (entries, is_shadow) in leaves(&config.descriptors, &[]) {
-            let entries: Vec<(&str, &str)> =
-                entries.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
-            let mut codes = Vec::new();
-            for _ in 0..3 {
-                codes.push(client.hit(&config.domain, &entries).await.expect("a decision").overall_code());
-            }
-            let last = if is_shadow { Verdict::Ok } else { Verdict::OverLimit };
-            assert_eq!(codes, [Verdict::Ok, Verdict::Ok, last], "{}: {entries:?}", config.domain);
-            checked += 1;
-        }
-    }
-    assert_eq!(checked, 8);
 }

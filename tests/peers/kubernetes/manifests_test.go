@@ -111,7 +111,7 @@ func expectKinds(t *testing.T, name string, kinds []string, expected ...string) 
 }
 
 func TestPlainManifestsDecode(t *testing.T) {
-	for _, file := range []string{"kubernetes/sidecar.yaml", "kubernetes/standalone/service-monitor.yaml"} {
+	for _, file := range []string{"kubernetes/sidecar.yaml", "kubernetes/istio.yaml", "kubernetes/standalone/service-monitor.yaml"} {
 		text, err := os.ReadFile(filepath.Join(deploy, file))
 		if err != nil {
 			t.Fatal(err)
