@@ -12,6 +12,7 @@ mod batch;
 mod budget;
 mod closed_streams;
 mod control;
+mod phase;
 mod recv;
 mod send;
 mod send_queues;
@@ -36,6 +37,7 @@ use budget::Budget;
 use closed_streams::ClosedStreams;
 use hashbrown::HashMap;
 use http::Request;
+use phase::Phase;
 pub(super) use send_queues::BlockedBy;
 use send_queues::SendQueues;
 use std::{collections::VecDeque, time::Duration};
@@ -95,24 +97,6 @@ pub(super) struct Connection<S: Service> {
     /// Responses of the fast path to the bytes that were read last.
     responses: ClassCounts,
     events: Events,
-}
-
-/// Phase of the connection. Phases only advance.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Phase {
-    /// No preface from the client yet.
-    AwaitingPreface,
-    /// The preface, but no SETTINGS.
-    AwaitingSettings,
-    Open,
-    /// A GOAWAY is sent; new streams are processed until the client has acknowledged it.
-    Draining,
-    /// The client knows: new streams are ignored.
-    GoingAway,
-    /// Nothing is read any more; the rest is written.
-    Closing,
-    /// Nothing is read or written.
-    Closed,
 }
 
 impl<S: Service> Connection<S> {

@@ -8,6 +8,10 @@
 //!
 //! Limits whose rules show values in metrics are counted by value, under a lock that only scrapes contend for.
 
+mod outcome;
+
+pub use outcome::{Counts, Outcome};
+
 use super::lines::{LINES, ThreadLine};
 use crate::limit::{AppliedBeside, Code, Decision, Descriptor, Hits, Request, SeriesId, Status};
 use std::{
@@ -18,51 +22,6 @@ use std::{
         atomic::{AtomicU32, AtomicU64, Ordering},
     },
 };
-
-/// Outcome of a descriptor's hits at one limit.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Outcome {
-    /// Admitted at once.
-    Admitted,
-    /// Those of `Admitted` and `Queued` that were used when little of the limit remained.
-    NearLimit,
-    /// Denied by this limit.
-    Denied,
-    /// Over this limit, which did not deny them: it is in shadow mode, or another quota admitted the request.
-    ShadowDenied,
-    /// Admitted after a wait in a queue.
-    Queued,
-    /// Within this limit, and not admitted by another one.
-    DeniedByOther,
-    /// Given back by the client.
-    GivenBack,
-}
-
-impl Outcome {
-    /// All of them.
-    pub const ALL: [Self; 7] = [
-        Self::Admitted,
-        Self::NearLimit,
-        Self::Denied,
-        Self::ShadowDenied,
-        Self::Queued,
-        Self::DeniedByOther,
-        Self::GivenBack,
-    ];
-
-    /// The value of the label `outcome`.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Admitted => "admitted",
-            Self::NearLimit => "near_limit",
-            Self::Denied => "denied",
-            Self::ShadowDenied => "shadow_denied",
-            Self::Queued => "queued",
-            Self::DeniedByOther => "denied_by_other",
-            Self::GivenBack => "given_back",
-        }
-    }
-}
 
 /// What counts and how much of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,41 +35,6 @@ pub struct LimitCountSettings {
 impl Default for LimitCountSettings {
     fn default() -> Self {
         Self { series_max: 10_000, near_limit_percent: 80 }
-    }
-}
-
-/// Hits and requests, by outcome.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Counts {
-    hits: [u64; Outcome::ALL.len()],
-    requests: [u64; Outcome::ALL.len()],
-}
-
-impl Counts {
-    /// Hits with this outcome.
-    pub fn hits(&self, outcome: Outcome) -> u64 {
-        self.hits[outcome as usize]
-    }
-
-    /// Requests with this outcome: a request counts once for each of its descriptors that the limit applies to.
-    pub fn requests(&self, outcome: Outcome) -> u64 {
-        self.requests[outcome as usize]
-    }
-
-    fn add(&mut self, outcome: Outcome, hits: u64) {
-        let (sum, requests) = (&mut self.hits[outcome as usize], &mut self.requests[outcome as usize]);
-        *sum = sum.wrapping_add(hits);
-        *requests += 1;
-    }
-
-    fn plus(mut self, other: &Self) -> Self {
-        for (sum, more) in self.hits.iter_mut().zip(other.hits) {
-            *sum = sum.wrapping_add(more);
-        }
-        for (sum, more) in self.requests.iter_mut().zip(other.requests) {
-            *sum = sum.wrapping_add(more);
-        }
-        self
     }
 }
 
