@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Reason is what made a decision.
+// Reason is the origin of a decision.
 type Reason string
 
 const (
@@ -44,7 +44,7 @@ type Header struct{ Name, Value string }
 type Decision struct {
 	// Allowed is whether the request is admitted.
 	Allowed bool
-	// Reason is what made the decision.
+	// Reason is the origin of the decision.
 	Reason Reason
 	// Limited is whether any limit applies. Without one the next four fields are zero values, the reset Never.
 	Limited bool

@@ -88,7 +88,7 @@ func unitName(unit rls.RateLimitResponse_RateLimit_Unit) string {
 	}
 }
 
-// numbers returns what a limit without a name is called: 5-per-minute, 5-per-10s, or 5 if its window is not known.
+// numbers returns the name of a limit that has none: 5-per-minute, 5-per-10s, or 5 if its window is not known.
 func (l Limit) numbers() string {
 	name := strconv.FormatUint(uint64(l.Requests), 10)
 	switch {

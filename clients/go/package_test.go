@@ -52,11 +52,12 @@ func main() {
 		_ = os.RemoveAll(filepath.Join(goEnv(t, "GOMODCACHE"), "cache/download", modulePath))
 	})
 	printed := ""
-	for _, expected := range []string{"true 4 <nil>", "true 3 <nil>"} {
+	// The demo rule admits 5 a minute: on a slow machine the first hit may fit again.
+	for _, expected := range []string{"^true 4 <nil>\n$", "^true [34] <nil>\n$"} {
 		run := exec.Command("go", "run", ".")
 		run.Dir, run.Env = folder, env
 		output, err := run.Output()
-		if err != nil || strings.TrimSpace(string(output)) != expected {
+		if err != nil || !regexp.MustCompile(expected).Match(output) {
 			var stderr []byte
 			if exit, isExit := err.(*exec.ExitError); isExit {
 				stderr = exit.Stderr

@@ -11,7 +11,7 @@ from tidegate import aio as tidegate_aio
 
 
 class Client(Protocol):
-    """What cases call."""
+    """The client as cases call it."""
 
     def call(self, op: str, *descriptors: Any, **options: Any) -> Decision: ...
 

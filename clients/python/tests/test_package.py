@@ -55,9 +55,10 @@ def test_the_readme_works_with_the_built_wheel_in_an_empty_environment(tmp_path:
     with Server(["serve"], "127.0.0.1:0") as server:
         program = first.group(1).replace("127.0.0.1:8081", server.address)
         printed = ""
-        for expected in ("True 4 None", "True 3 None"):
+        # The demo rule admits 5 a minute: on a slow machine the first hit may fit again.
+        for expected in ({"True 4 None"}, {"True 3 None", "True 4 None"}):
             ran = subprocess.run([python, "-c", program], check=True, capture_output=True, text=True, cwd=tmp_path)
-            assert ran.stdout.strip() == expected
+            assert ran.stdout.strip() in expected
             printed += ran.stdout
     transcript = os.environ.get("TIDEGATE_README_TRANSCRIPT")
     if transcript:

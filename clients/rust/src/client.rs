@@ -65,7 +65,7 @@ pub enum BuildError {
     Address {
         /// The address.
         address: String,
-        /// What is wrong with it.
+        /// Its fault.
         source: tonic::transport::Error,
     },
     /// An address has no port.

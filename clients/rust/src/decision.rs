@@ -8,7 +8,7 @@ use http::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// What made a decision.
+/// Origin of a decision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reason {
     /// The server.
@@ -68,7 +68,7 @@ pub type Header = (String, String);
 pub struct Decision {
     /// Whether the request is admitted.
     pub allowed: bool,
-    /// What made the decision.
+    /// Origin of the decision.
     pub reason: Reason,
     /// Requests per unit of the governing limit; None if nothing limits the request.
     pub limit: Option<u32>,

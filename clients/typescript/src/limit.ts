@@ -63,7 +63,7 @@ export function quoted(limit: Limit): string {
   return `"${text}"`;
 }
 
-/** What a limit without a name is called: `5-per-minute`, `5-per-10s`, or `5` if its window is not known. */
+/** The name of a limit that has none: `5-per-minute`, `5-per-10s`, or `5` if its window is not known. */
 export function numbersOf({ requests, unit, windowNs }: Limit): string {
   if (unit !== "") {
     return `${requests}-per-${unit}`;

@@ -162,7 +162,8 @@ test.skipIf(!isRequired)(
     const common = program.replace(/import (.*) from (.*);/, "const $1 = require($2);");
     writeFileSync(join(project, "second.cjs"), `(async () => {\n${common}})();\n`);
     const printedByCommon = run("node", ["second.cjs"], project);
-    expect(printedByCommon.trim()).toBe("true 3 undefined");
+    // The demo rule admits 5 a minute: on a slow machine the first hit may fit again.
+    expect(printedByCommon.trim()).toMatch(/^true [34] undefined$/);
     const transcript = process.env["TIDEGATE_README_TRANSCRIPT"];
     if (transcript !== undefined) {
       writeFileSync(transcript, `${lines}\nOutput as a module, then as CommonJS:\n${printed}${printedByCommon}`);

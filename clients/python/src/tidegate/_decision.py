@@ -20,7 +20,7 @@ _OVER_LIMIT: Final = pb.RateLimitResponse.OVER_LIMIT
 
 
 class Reason(str, Enum):
-    """What made a decision."""
+    """Origin of a decision."""
 
     #: The server.
     DECIDED = "decided"
@@ -106,7 +106,7 @@ class Decision:
     ) -> None:
         #: Whether the request is admitted.
         self.allowed = allowed
-        #: What made the decision.
+        #: Origin of the decision.
         self.reason = reason
         #: Why there is no response: the name of a gRPC status code, or `BREAKER_OPEN`; None if there is one.
         self.error = error

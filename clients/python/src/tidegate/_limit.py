@@ -83,7 +83,7 @@ def quoted(limit: Limit) -> str:
 
 
 def _numbers(limit: Limit) -> str:
-    """Return what a limit without a name is called: `5-per-minute`, `5-per-10s`, or `5` if its window is not known."""
+    """Return the name of a limit that has none: `5-per-minute`, `5-per-10s`, or `5` if its window is not known."""
     if limit.unit:
         return f"{limit.requests}-per-{limit.unit}"
     window_ns = limit.window_ns

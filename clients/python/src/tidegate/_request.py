@@ -49,7 +49,7 @@ class Descriptor:
         return f"Descriptor({dict(self.entries)!r}, cost={self.cost}, limit={self.limit!r})"
 
 
-#: What the calls of a client accept for a descriptor.
+#: Argument of a client's calls for a descriptor.
 DescriptorLike: TypeAlias = Descriptor | Mapping[str, str]
 
 

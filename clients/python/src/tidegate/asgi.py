@@ -17,7 +17,7 @@ App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class AsgiRequest:
-    """What keys read of an ASGI scope."""
+    """The parts of an ASGI scope that keys read."""
 
     def __init__(self, scope: Scope) -> None:
         #: The scope.

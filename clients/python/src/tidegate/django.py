@@ -29,7 +29,7 @@ _SETTINGS: Final = {"client", "keys", "cost", "skip", "legacy_headers"}
 
 
 class DjangoRequest:
-    """What keys read of a Django request."""
+    """The parts of a Django request that keys read."""
 
     def __init__(self, request: HttpRequest) -> None:
         #: The request.

@@ -14,7 +14,7 @@ from tidegate._guard import Guard, Refusal
 
 
 class FlaskRequest:
-    """What keys read of a Flask request."""
+    """The parts of a Flask request that keys read."""
 
     def __init__(self, request: flask.Request) -> None:
         #: The request.

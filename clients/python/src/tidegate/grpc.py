@@ -34,7 +34,7 @@ _Handler: TypeAlias = Any
 
 
 class GrpcRequest:
-    """What keys read of a call."""
+    """The parts of a call that keys read."""
 
     def __init__(self, method: str, context: Any) -> None:
         #: The context of the call.

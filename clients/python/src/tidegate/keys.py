@@ -23,12 +23,12 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from tidegate._request import Entries
 
-#: What becomes of a request that lacks the value of a key.
+#: Treatment of a request that lacks the value of a key.
 Missing: TypeAlias = Literal["reject", "allow", "shared"]
 
 
 class RequestInfo(Protocol):
-    """What keys read of a request, whatever the framework."""
+    """The parts of a request that keys read, for every framework."""
 
     @property
     def peer(self) -> str | None:
@@ -62,7 +62,7 @@ class Key:
         self.entry = entry
         #: Returns the entry's value.
         self.read = read
-        #: What becomes of requests without a value.
+        #: Treatment of requests without a value.
         self.missing = missing
 
 

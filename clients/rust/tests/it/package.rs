@@ -48,10 +48,11 @@ fn the_readme_works_with_the_package_in_an_empty_project() {
     fs::copy(here.join("../../Cargo.lock"), project.join("Cargo.lock")).expect("it is copied");
     let target = here.join("../../target/client-package");
     let mut output = String::new();
-    for expected in ["true Some(4) None\n", "true Some(3) None\n"] {
+    // The demo rule admits 5 a minute: on a slow machine the first hit may fit again.
+    for expected in [&["true Some(4) None\n"][..], &["true Some(3) None\n", "true Some(4) None\n"]] {
         let printed =
             run(cargo().args(["run", "--quiet"]).env("CARGO_TARGET_DIR", &target).current_dir(&project));
-        assert_eq!(printed, expected);
+        assert!(expected.contains(&printed.as_str()), "{printed}");
         output += &printed;
     }
     if let Some(path) = env::var_os("TIDEGATE_README_TRANSCRIPT") {

@@ -25,9 +25,9 @@ pub(super) struct Language {
     pub(super) test: Command,
     /// Reads the outcome of one test from a line, if it is one.
     pub(super) outcome: fn(&str) -> Option<(&str, bool)>,
-    /// What `--faults` plants.
+    /// Faults that `--faults` plants.
     pub(super) faults: Option<Faults>,
-    /// What `--bench` measures.
+    /// Program that `--bench` runs.
     pub(super) bench: Option<Bench>,
 }
 
