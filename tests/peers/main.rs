@@ -49,6 +49,7 @@ fn main() -> ExitCode {
         compose::tests,
         console::tests,
         console::operations::tests,
+        console::pictures::tests,
         console::what_if::tests,
         console::load::tests,
         console::shared::tests,

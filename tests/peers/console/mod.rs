@@ -3,17 +3,14 @@
 pub mod browser;
 pub mod load;
 pub mod operations;
+pub mod pictures;
 pub mod shared;
 pub mod what_if;
 
 use crate::support::{Server, descriptor, rules_file};
 use browser::Browser;
 use serde_json::{Value, json};
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{fs, path::PathBuf, process::Command};
 use tempfile::{NamedTempFile, TempDir};
 use tidegate::api::pb::service::RateLimitRequest;
 
@@ -151,18 +148,7 @@ impl Shop {
     }
 }
 
-/// Writes a picture of the page if `TIDEGATE_PICTURES` names a folder.
-async fn take_picture(browser: &Browser, name: &str) {
-    let Some(folder) = std::env::var_os("TIDEGATE_PICTURES") else { return };
-    for (width, scheme) in [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")] {
-        browser.look(width, scheme).await;
-        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
-        let path = Path::new(&folder).join(format!("{name}-{width}-{scheme}.png"));
-        fs::write(path, from_base64(&browser.picture().await)).expect("written");
-    }
-    browser.look(1280, "light").await;
-}
-
+/// The bytes of a text in base64.
 fn from_base64(text: &str) -> Vec<u8> {
     let digit = |byte: u8| match byte {
         b'A'..=b'Z' => byte - b'A',
@@ -190,13 +176,11 @@ async fn every_page_shows_the_server_and_the_address_leads_back_to_it() {
     browser.shows("4 rules, 3 limits").await;
     browser.shows("Denied").await;
     browser.shows("10 in all").await;
-    take_picture(&browser, "overview").await;
 
     browser.click("Rules").await;
     browser.shows("4 rules").await;
     browser.run("document.querySelector('.list .item').click()", &[]).await;
     browser.shows("3 hits admitted, 4 denied").await;
-    take_picture(&browser, "rules").await;
     let address = browser.run("return location.href", &[]).await;
     assert!(address.as_str().is_some_and(|address| address.contains("rule=user")), "{address}");
     browser.open("about:blank").await;
@@ -211,12 +195,10 @@ async fn every_page_shows_the_server_and_the_address_leads_back_to_it() {
     browser.write("input[aria-label='Entry: value']", "ada").await;
     browser.click("Show its counters").await;
     browser.shows("3 used, 0 remaining").await;
-    take_picture(&browser, "keys").await;
     browser.click("Explain").await;
     browser.shows("tidegate call shop user=ada").await;
     browser.shows("grpcurl -plaintext").await;
     browser.shows("denied").await;
-    take_picture(&browser, "try").await;
     browser.back().await;
     browser.shows("3 used, 0 remaining").await;
 

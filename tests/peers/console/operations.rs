@@ -1,6 +1,6 @@
 //! Keys with most hits, overrides, blocks, decisions as they are made, and the audit log, in the console.
 
-use super::{Browser, RULES, Shop, confirm, press, take_picture};
+use super::{Browser, RULES, Shop, confirm, press};
 use serde_json::json;
 
 crate::tests_with! { CHROMIUM:
@@ -17,7 +17,6 @@ async fn a_key_is_found_blocked_and_unblocked() {
     shop.open(&browser, "keys", &shop.operate).await;
     assert_eq!(shop.send("user", "mallory", 9).await, 6);
     browser.shows("mallory").await;
-    take_picture(&browser, "top").await;
     browser.click("user=mallory").await;
     browser.shows("3 used, 0 remaining").await;
     browser.click("Block\u{2026}").await;
@@ -29,7 +28,6 @@ async fn a_key_is_found_blocked_and_unblocked() {
     browser.shows("SetBlock").await;
     browser.shows("token:operate").await;
     browser.shows("test of the console").await;
-    take_picture(&browser, "audit").await;
     shop.go(&browser, "keys").await;
     browser.click_when_shown("Delete\u{2026}").await;
     confirm(&browser, "Delete").await;
@@ -67,7 +65,6 @@ async fn decisions_are_shown_as_they_are_made() {
     browser.shows("user=<script>ada</script>").await;
     browser.shows("denied").await;
     assert!(!browser.text().await.contains("plan=free"), "the filter leaves it out");
-    take_picture(&browser, "live").await;
     browser.click("Pause").await;
     shop.send("user", "bob", 2).await;
     browser.shows("Paused; 2 new decisions").await;

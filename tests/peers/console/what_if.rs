@@ -1,6 +1,6 @@
 //! The page What-if: proposed rules against recorded decisions and against a log, roles, errors.
 
-use super::{Browser, RULES, Shop, take_picture};
+use super::{Browser, RULES, Shop};
 use serde_json::json;
 
 crate::tests_with! { CHROMIUM:
@@ -97,8 +97,6 @@ async fn a_log_is_compared_and_an_error_in_the_rules_has_its_line() {
         browser.shows("460 (33.3 %)").await;
         browser.shows("230 (16.7 %)").await;
         browser.shows("230 of 4 keys").await;
-        browser.run("document.querySelector('.grid.figures').scrollIntoView()", &[]).await;
-        take_picture(&browser, "what-if").await;
         browser.run("document.querySelector('main > div:last-child').replaceChildren()", &[]).await;
     }
     edit(&browser, "unit: minute", "unit: eon").await;
