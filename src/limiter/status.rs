@@ -85,12 +85,13 @@ pub(super) fn reported_decision<'r>(code: Code, plan: &Plan<'r>) -> Decision<'r>
     decision
 }
 
-/// See [`Decision::excess`]: limits of the reference server are the only ones of their descriptors, or all are Tidegate's.
+/// See [`Decision::excess`]: the most of any limit of the descriptor.
 #[cold]
 fn excess(plan: &Plan<'_>) -> Box<[u64]> {
     let mut excess: Box<[u64]> = plan.descriptors.iter().map(|_| 0).collect();
     for charge in &plan.charges {
-        excess[charge.descriptor as usize] = charge.excess;
+        let most = &mut excess[charge.descriptor as usize];
+        *most = charge.excess.max(*most);
     }
     excess
 }

@@ -47,8 +47,22 @@ impl PartialEq for Label {
     }
 }
 
-/// Rule, value, and the limit: an index into those of the rule, or none for the limit sent with the request.
-pub type Key = (usize, usize, Option<usize>);
+/// Rule, value, and which counter of these.
+pub type Key = (usize, usize, Of);
+
+/// The limit that a counter is of.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Of {
+    /// One of those of the rule.
+    Rule(usize),
+    /// That sent with the request.
+    Request,
+    /// In the reference: the limit of the rule, or of the request, with a window of so many nanoseconds.
+    Window(u64),
+}
+
+/// Lengths of windows that the reference has too.
+const UNITS: [u64; 3] = [1_000_000_000, 60_000_000_000, 3_600_000_000_000];
 
 /// One descriptor's hits for one counter.
 pub struct Charge {
@@ -61,6 +75,8 @@ pub struct Charge {
     pub fits: bool,
     /// Whether it needs a new counter and there is no room for one.
     has_no_room: bool,
+    /// Of limits that the reference has too: hits that remain after it, in the order of the request.
+    remaining_in_order: Option<u64>,
     /// If it is over its limit and could have been queued: time until the queue has room for it.
     pub until_queueable: Option<Wait>,
     /// Bounds of its queue, if it may be queued. Shadow limits do not queue.
@@ -204,6 +220,9 @@ impl Naive {
         if !has_room && self.settings.denies_when_full {
             for charge in charges.iter_mut().filter(|charge| takes(charge.hits) > 0 && charge.fits) {
                 charge.has_no_room = !self.counters.contains_key(&charge.key);
+                if charge.has_no_room && charge.remaining_in_order.is_some() {
+                    charge.remaining_in_order = Some(0);
+                }
             }
         }
         (self.verdict(descriptors, charges), has_room)
@@ -224,9 +243,13 @@ impl Naive {
         }
     }
 
-    /// Converts the counters that were counted under another limit, once: hits used before count as taken now.
+    /// Converts the counters that were counted under another limit, once: hits used before count as taken now. The limit of
+    /// a counter is that of its first charge.
     pub fn convert(&mut self, charges: &[Charge], now: u64) {
-        for Charge { key, model, label, .. } in charges {
+        for (index, Charge { key, model, label, .. }) in charges.iter().enumerate() {
+            if charges[..index].iter().any(|former| former.key == *key) {
+                continue;
+            }
             let Some(oracle) = self.counters.get_mut(key) else { continue };
             oracle.change_rule(model.clone(), now);
             let former = self.labels.insert(*key, label.clone());
@@ -247,6 +270,9 @@ impl Naive {
 
     /// Whether each charge of a counter fits.
     fn evaluate(&self, charges: &mut [Charge], key: Key, now: u64) {
+        if let Of::Window(_) = key.2 {
+            return self.evaluate_in_order(charges, key, now);
+        }
         let [given, taken] = [gives, takes].map(|hits| sum(charges, key, |_| true, hits));
         for charge in charges.iter_mut().filter(|charge| charge.key == key) {
             let mut oracle = self.oracle_of(charge, now);
@@ -261,6 +287,16 @@ impl Naive {
         }
     }
 
+    /// As the reference does: each charge finds the counter as those before it left it.
+    fn evaluate_in_order(&self, charges: &mut [Charge], key: Key, now: u64) {
+        let mut used = self.oracle(charges, key, now).used(now);
+        for charge in charges.iter_mut().filter(|charge| charge.key == key) {
+            used = (used + takes(charge.hits)).saturating_sub(gives(charge.hits));
+            charge.fits = used <= charge.requests || gives(charge.hits) > 0;
+            charge.remaining_in_order = Some(charge.requests.saturating_sub(used));
+        }
+    }
+
     /// Sum of the hits of a counter that count under this verdict.
     pub fn counted(&self, charges: &[Charge], key: Key, is_over: bool, hits: fn(Hits) -> u64) -> u64 {
         let counts = |charge: &Charge| charge.always || !is_over && !is_over_at(charges, charge.descriptor);
@@ -270,41 +306,48 @@ impl Naive {
     pub fn charges(&self, descriptors: &[DescriptorHits]) -> Vec<Charge> {
         let mut charges = Vec::new();
         for (descriptor, &DescriptorHits { rule, value, hits, own }) in descriptors.iter().enumerate() {
-            let mut charge = |limit, requests, model, always, queue, label| {
-                let (key, fits, has_no_room, until_queueable) = ((rule, value, limit), true, false, None);
+            let mut charge = |of, requests, model, always, queue, label| {
                 charges.push(Charge {
                     descriptor,
-                    key,
+                    key: (rule, value, of),
                     requests,
                     model,
                     hits,
                     always,
-                    fits,
-                    has_no_room,
-                    until_queueable,
+                    fits: true,
+                    has_no_room: false,
+                    remaining_in_order: None,
+                    until_queueable: None,
                     queue,
                     label,
                 });
             };
             if let Some(requests) = own {
                 let (limit, window) = (requests.into(), 1_000_000_000);
-                let model = match self.settings.is_reference {
-                    true => Model::FixedWindow { limit, window },
-                    false => Model::SlidingWindow { limit, window, precision: 1 },
+                let (of, model) = match self.settings.is_reference {
+                    true => (Of::Window(window), Model::FixedWindow { limit, window }),
+                    false => (Of::Request, Model::SlidingWindow { limit, window, precision: 1 }),
                 };
-                charge(None, limit, model, self.settings.is_reference, None, None);
+                charge(of, limit, model, self.settings.is_reference, None, None);
             } else if let Some(rule) = self.rules.0.get(rule) {
+                let mut windows = Vec::new();
                 for (index, limit) in rule.limits.iter().enumerate() {
+                    let of = match limit.model {
+                        // One limit of each window has the counter that the reference would have.
+                        Model::FixedWindow { window, .. }
+                            if self.settings.is_reference
+                                && limit.always
+                                && UNITS.contains(&window)
+                                && !windows.contains(&window) =>
+                        {
+                            windows.push(window);
+                            Of::Window(window)
+                        }
+                        _ => Of::Rule(index),
+                    };
                     let queue = limit.queue.filter(|_| !rule.shadow);
                     let label = Label { model: limit.model.clone(), queue: limit.queue };
-                    charge(
-                        Some(index),
-                        limit.requests,
-                        limit.model.clone(),
-                        limit.always,
-                        queue,
-                        Some(label),
-                    );
+                    charge(of, limit.requests, limit.model.clone(), limit.always, queue, Some(label));
                 }
             }
         }
@@ -365,7 +408,8 @@ impl Naive {
                 _ if is_over && charge.has_no_room => Tightest { remaining: 0, reset: Wait::Unknown },
                 // In the reference, a reset is always the end of the window.
                 Some(nanos) if self.settings.is_reference => {
-                    Tightest { remaining: oracle.remaining(now), reset: Wait::After(nanos) }
+                    let remaining = charge.remaining_in_order.unwrap_or_else(|| oracle.remaining(now));
+                    Tightest { remaining, reset: Wait::After(nanos) }
                 }
                 _ if is_over => {
                     let until_admits =

@@ -289,6 +289,9 @@ impl Walk<'_, '_> {
             let info = LimitInfo { identity, algorithm: declared.algorithm.clone() };
             let LimitNumbers { id, index, series } = self.limits.register(info, label);
             let unit = Unit::of_window(declared.window);
+            // The joined texts of a counter do not name the limit: one limit of each window can have it.
+            let is_joined = self.semantics.joins(&declared.algorithm, declared.charge, unit)
+                && !limits.iter().any(|limit| limit.is_joined && limit.window == declared.window);
             limits.push(RuleLimit {
                 id,
                 tag,
@@ -302,7 +305,7 @@ impl Walk<'_, '_> {
                 charge: declared.charge,
                 semantics: self.semantics,
                 is_local,
-                is_joined: self.semantics.joins(&declared.algorithm, declared.charge, unit),
+                is_joined,
                 key_prefix: None,
             });
         }

@@ -13,11 +13,11 @@ const RULES: &str = "
 domain: shop
 descriptors:
   - key: user
-    rate_limit: { unit: minute, requests_per_unit: 60 }
+    rate_limit: { unit: minute, requests_per_unit: 900 }
     descriptors:
-      - { key: path, value: /login, rate_limit: { unit: minute, requests_per_unit: 5, algorithm: sliding_log } }
-      - { key: path, value: /search*, rate_limit: { per: 10s, requests_per_unit: 20 } }
-  - { key: plan, value: free, shadow_mode: true, rate_limit: { unit: minute, requests_per_unit: 100 } }
+      - { key: path, value: /login, rate_limit: { unit: minute, requests_per_unit: 40, algorithm: sliding_log } }
+      - { key: path, value: /search*, rate_limit: { per: 10s, requests_per_unit: 60 } }
+  - { key: plan, value: free, shadow_mode: true, rate_limit: { unit: minute, requests_per_unit: 400 } }
   - { key: export, rate_limit: { unit: minute, requests_per_unit: 30, algorithm: leaky_bucket, burst: 5 } }
   - { key: partner, rate_limit: { unlimited: true } }
 ";
@@ -59,6 +59,7 @@ async fn send(mut client: Client) {
 /// Writes a picture of the page if `TIDEGATE_PICTURES` names a folder.
 async fn take_picture(browser: &Browser, name: &str) {
     let Some(folder) = env::var_os("TIDEGATE_PICTURES") else { return };
+    browser.run("scrollTo(0, 0)", &[]).await;
     for (width, scheme) in [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")] {
         browser.look(width, scheme).await;
         sleep(Duration::from_millis(300)).await;
@@ -68,16 +69,20 @@ async fn take_picture(browser: &Browser, name: &str) {
     browser.look(1280, "light").await;
 }
 
+/// Waits for a history that is worth a picture.
+async fn history(seconds: u64) {
+    if env::var_os("TIDEGATE_PICTURES").is_some() {
+        sleep(Duration::from_secs(seconds)).await;
+    }
+}
+
 async fn pages_show_a_shop_under_load() {
     let (shop, browser) = (Shop::start(RULES, &[]), Browser::start().await);
     let client = shop.server.as_ref().expect("it runs").client().await;
     let load = tokio::spawn(send(client));
     browser.look(1280, "light").await;
     shop.open(&browser, "overview", &shop.operate).await;
-    // A history that is worth a picture.
-    if env::var_os("TIDEGATE_PICTURES").is_some() {
-        sleep(Duration::from_secs(270)).await;
-    }
+    history(270).await;
     let drawn = "return document.querySelector('.chart path.denied')?.getAttribute('d').length > 20";
     browser.until(drawn, "the chart is drawn").await;
     take_picture(&browser, "overview").await;
@@ -89,7 +94,7 @@ async fn pages_show_a_shop_under_load() {
     shop.go(&browser, "keys").await;
     browser.shows("user=mallory").await;
     take_picture(&browser, "top").await;
-    shop.go(&browser, "keys?domain=shop&e=user%3Dmallory").await;
+    shop.go(&browser, "keys?domain=shop&e=user%3Dmallory&e=path%3D%2Flogin").await;
     browser.shows("0 remaining").await;
     take_picture(&browser, "keys").await;
     browser.click("Block\u{2026}").await;
@@ -99,7 +104,7 @@ async fn pages_show_a_shop_under_load() {
     browser.run("document.querySelector('dialog select[name=kind]').value = 'unlimited'", &[]).await;
     confirm(&browser, "Set").await;
 
-    shop.go(&browser, "try?domain=shop&e=user%3Dmallory").await;
+    shop.go(&browser, "try?domain=shop&e=user%3Dmallory&e=path%3D%2Flogin").await;
     browser.shows("denies the request").await;
     take_picture(&browser, "try").await;
 
@@ -114,9 +119,10 @@ async fn pages_show_a_shop_under_load() {
     shop.go(&browser, "what-if?domain=shop").await;
     let loaded = "return document.querySelector('textarea').value.includes('domain: shop')";
     browser.until(loaded, "the rules in force").await;
+    history(60).await;
     let edit = "const text = document.querySelector('textarea'); text.value = text.value.replace(arguments[0], arguments[1]); \
                 text.dispatchEvent(new Event('input'))";
-    browser.run(edit, &[json!("requests_per_unit: 60"), json!("requests_per_unit: 40")]).await;
+    browser.run(edit, &[json!("requests_per_unit: 900"), json!("requests_per_unit: 60")]).await;
     browser.click("Compare").await;
     browser.shows("Descriptors by rule").await;
     take_picture(&browser, "what-if").await;
