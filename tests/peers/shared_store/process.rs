@@ -38,12 +38,16 @@ impl RedisServer {
 
     /// The same with further arguments.
     pub fn start_with(args: &[&str]) -> Self {
-        let port = free_port();
-        Self::start_on(port, args)
+        on_free_ports(|port, _| Self::try_start_on(port, args)).1
     }
 
     /// The same on a given port.
     pub fn start_on(port: u16, args: &[&str]) -> Self {
+        Self::try_start_on(port, args).expect("the port is free")
+    }
+
+    /// The same; none if the store ends, since another process has the port.
+    fn try_start_on(port: u16, args: &[&str]) -> Option<Self> {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let child = Command::new(redis_binary().expect("the test declares its peer"))
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
@@ -57,13 +61,17 @@ impl RedisServer {
             .stderr(Stdio::null())
             .spawn()
             .expect("the store starts");
-        let store = Self { child, directory, bus_port: OnceCell::new() };
+        let mut store = Self { child, directory, bus_port: OnceCell::new() };
         let deadline = Instant::now() + PATIENCE;
-        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() || !store.socket().exists() {
+        // Its own socket: on its port another process may listen.
+        while try_connection(&store.socket()).is_err() {
+            if store.child.try_wait().expect("a child").is_some() {
+                return None;
+            }
             assert!(Instant::now() < deadline, "the store does not listen");
             thread::sleep(Duration::from_millis(5));
         }
-        store
+        Some(store)
     }
 
     /// Its Unix socket.
@@ -152,8 +160,18 @@ impl Drop for Sentinel {
 }
 
 fn connection(socket: &Path) -> redis::Connection {
-    let url = format!("unix://{}", socket.display());
-    redis::Client::open(url).and_then(|client| client.get_connection()).expect("the store listens")
+    try_connection(socket).expect("the store listens")
+}
+
+fn try_connection(socket: &Path) -> redis::RedisResult<redis::Connection> {
+    redis::Client::open(format!("unix://{}", socket.display()))?.get_connection()
+}
+
+/// Starts a process on two ports that were free a moment ago, again if another process took one of them meanwhile.
+fn on_free_ports<T>(start: impl Fn(u16, u16) -> Option<T>) -> ((u16, u16), T) {
+    let tries = std::iter::repeat_with(|| (free_port(), free_port())).take(10);
+    let mut started = tries.filter_map(|ports| Some((ports, start(ports.0, ports.1)?)));
+    started.next().expect("ports that stay free")
 }
 
 /// A port of loopback that was free a moment ago.
@@ -227,13 +245,12 @@ impl RedisCluster {
 
     /// Starts a node that is not yet one of the cluster; returns its index.
     pub fn add_node(&mut self) -> usize {
-        let (port, bus_port) = (free_port(), free_port().to_string());
-        self.nodes.push(Some(RedisServer::start_on(port, &node_args(&bus_port))));
+        let start = |port, bus: u16| RedisServer::try_start_on(port, &node_args(&bus.to_string()));
+        let ((port, bus), node) = on_free_ports(start);
+        node.bus_port.set(bus).expect("it is set once");
+        self.nodes.push(Some(node));
         self.ports.push(port);
-        let index = self.nodes.len() - 1;
-        let bus: u16 = bus_port.parse().expect("a port");
-        self.node(index).bus_port.set(bus).expect("it is set once");
-        index
+        self.nodes.len() - 1
     }
 
     /// Makes the node known to the cluster.
