@@ -5,7 +5,7 @@
 -- are divided with `divmod`, which is exact.
 
 local floor, max, min = math.floor, math.max, math.min
-local pack, unpack_from, sub, byte = struct.pack, struct.unpack, string.sub, string.byte
+local pack, unpack_from, sub, byte, call = struct.pack, struct.unpack, string.sub, string.byte, redis.call
 local U32, EXACT_BELOW = 4294967295, 9007199254740992
 -- A meter holds no more than this many microseconds of draining: 126 years.
 local LEVEL_MAX = 4e15
@@ -74,6 +74,9 @@ local function read_limit(bytes, is_argument)
   else
     return nil
   end
+  -- The format of most states with their signature: packed at once, a state is one string instead of three.
+  local numbers = kind == WINDOW and 'dI4I4' or (kind == TOKENS or kind == LEAKY) and 'dd' or 'dI4'
+  limit.state = '<c' .. body - 1 .. numbers
   return limit
 end
 
@@ -221,16 +224,20 @@ local function add(limit, state, hits)
   if kind == WINDOW then
     local number, previous, current = view_window(limit, state)
     current = min(current + hits, U32)
-    return limit.signature .. pack('<dI4I4', number, previous, current), (number + 2) * limit.length
+    return pack(limit.state, limit.signature, number, previous, current), (number + 2) * limit.length
   elseif kind == TOKENS or kind == LEAKY then
     local dry, part = now, 0
     if state ~= '' then dry, part = unpack_from('<dd', state, limit.body) end
     local former_dry, former_part = dry, part
     if dry < now then dry, part = now, 0 end
-    local more, more_part = weight(limit, hits)
-    dry, part = dry + more, part + more_part
+    -- Most charges of a batch are of as many hits.
+    if limit.weighed ~= hits then
+      limit.weighed, limit.weight, limit.weight_part = hits, weight(limit, hits)
+      limit.most, limit.most_part = weight(limit, U32)
+    end
+    dry, part = dry + limit.weight, part + limit.weight_part
     if part >= limit.hits then dry, part = dry + 1, part - limit.hits end
-    local most, most_part = weight(limit, U32)
+    local most, most_part = limit.most, limit.most_part
     local level = dry - now
     if level > most or (level == most and part > most_part) then
       dry, part = now + most, most_part
@@ -239,18 +246,18 @@ local function add(limit, state, hits)
         dry, part = former_dry, former_part
       end
     end
-    return limit.signature .. pack('<dd', dry, part), part > 0 and dry + 1 or dry
+    return pack(limit.state, limit.signature, dry, part), part > 0 and dry + 1 or dry
   elseif kind == CLOCK or kind == FIRST_HIT or kind == CALENDAR then
     local ends, count = 0, 0
     if state ~= '' then ends, count = unpack_from('<dI4', state, limit.body) end
     if now >= ends then count = 0 end
     if count == 0 then ends = window_end(limit) end
-    return limit.signature .. pack('<dI4', ends, min(count + hits, U32)), ends
+    return pack(limit.state, limit.signature, ends, min(count + hits, U32)), ends
   elseif kind == INTERVALS then
     local number, missing = view_intervals(limit, state)
     missing = min(missing + hits, U32)
     local empty = (number + math.ceil(missing / limit.tokens)) * limit.length
-    return limit.signature .. pack('<dI4', number, missing), empty
+    return pack(limit.state, limit.signature, number, missing), empty
   elseif kind == SUB_WINDOWS then
     local number, counts = view_sub_windows(limit, state)
     counts[limit.count] = min(counts[limit.count] + hits, U32)
@@ -258,6 +265,31 @@ local function add(limit, state, hits)
   else
     return add_to_log(limit, state, hits)
   end
+end
+
+-- Adds `hits` if the hits that count now and `need` more are at most `most`. Returns the state, the time from which on it is empty, and
+-- whether that is the one of before; nil if they do not fit. As `used_of` and `add`, with one reading of the state where most counters are.
+local function take_if_fits(limit, state, need, most, hits)
+  local kind = limit.kind
+  if kind == WINDOW and state ~= '' then
+    local length = limit.length
+    local stored, previous, current = unpack_from('<dI4I4', state, limit.body)
+    local number = floor(now / length)
+    if number == stored then
+      local used = current
+      if previous > 0 then used = used + (divmod(previous, length - (now - number * length), 0, length)) end
+      if used + need > most then return nil end
+      return pack(limit.state, limit.signature, number, previous, min(current + min(hits, U32), U32)), (number + 2) * length, true
+    end
+  elseif (kind == CLOCK or kind == FIRST_HIT or kind == CALENDAR) and state ~= '' then
+    local ends, count = unpack_from('<dI4', state, limit.body)
+    if now < ends and count > 0 then
+      if count + need > most then return nil end
+      return pack(limit.state, limit.signature, ends, min(count + min(hits, U32), U32)), ends, true
+    end
+  end
+  if used_of(limit, state) + need > most then return nil end
+  return add(limit, state, hits)
 end
 
 local function take_from_log(limit, state, hits)
@@ -286,23 +318,23 @@ local function give_back(limit, state, hits)
     local of_current = min(hits, current)
     current, previous = current - of_current, max(0, previous - (hits - of_current))
     if previous == 0 and current == 0 then return '' end
-    return limit.signature .. pack('<dI4I4', number, previous, current), (number + 2) * limit.length
+    return pack(limit.state, limit.signature, number, previous, current), (number + 2) * limit.length
   elseif kind == TOKENS or kind == LEAKY then
     local dry, part = unpack_from('<dd', state, limit.body)
     local less, less_part = weight(limit, hits)
     dry, part = dry - less, part - less_part
     if part < 0 then dry, part = dry - 1, part + limit.hits end
     if dry < now or (dry == now and part == 0) then return '' end
-    return limit.signature .. pack('<dd', dry, part), part > 0 and dry + 1 or dry
+    return pack(limit.state, limit.signature, dry, part), part > 0 and dry + 1 or dry
   elseif kind == CLOCK or kind == FIRST_HIT or kind == CALENDAR then
     local ends, count = unpack_from('<dI4', state, limit.body)
     if now >= ends or count <= hits then return '' end
-    return limit.signature .. pack('<dI4', ends, count - hits), ends
+    return pack(limit.state, limit.signature, ends, count - hits), ends
   elseif kind == INTERVALS then
     local number, missing = view_intervals(limit, state)
     if missing <= hits then return '' end
     local empty = (number + math.ceil((missing - hits) / limit.tokens)) * limit.length
-    return limit.signature .. pack('<dI4', number, missing - hits), empty
+    return pack(limit.state, limit.signature, number, missing - hits), empty
   elseif kind == SUB_WINDOWS then
     local number, counts = view_sub_windows(limit, state)
     local is_empty = true

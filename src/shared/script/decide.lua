@@ -8,7 +8,7 @@ local LEASE_REQUEST = '<HHc8ddddddddddddd'
 local REQUEST_FIELDS = { 'node', 'holder', 'sequence', 'spent', 'acknowledged', 'spent_ago', 'kept', 'demand' }
 local TERMS_FIELDS = { 'grant_min', 'limit', 'span', 'report_min', 'horizon_min', 'freed' }
 
-local states = redis.call('MGET', unpack(KEYS))
+local states = call('MGET', unpack(KEYS))
 local layout, run = ARGV[1], ARGV[3]
 -- The first key holds the layout and, where servers take leases, the epoch: its beginning and the run of the store that it is of.
 -- Another run, or a key that is gone, means that acknowledged writes may be lost.
@@ -34,6 +34,8 @@ end
 local requests, limits = ARGV[2], {}
 local reply = { string.format('%.0f', now), '', is_new_store .. (is_learning and 'l' or '') .. began }
 local verdicts, changed = {}, {}
+-- In the place of the expiry of a counter whose key has the right one.
+local KEPT = math.huge
 -- Of counters with leases: these, and their limits.
 local leased, limits_of = {}, {}
 local position, size, replied = 1, #requests, 3
@@ -97,7 +99,9 @@ while is_learning and position <= size do
   verdicts[#verdicts + 1] = '2'
 end
 
-while position <= size do
+-- Decides a request that is more than one charge, and charges its counters. Returns its verdict and the position after it; nil if a
+-- clock is wrong.
+local function decide(position)
   local counters, quotas
   counters, quotas, position = unpack_from('<HH', requests, position)
   local has_credits = false
@@ -109,7 +113,7 @@ while position <= size do
     key, index, charges, given, descriptor, flag, need, most, take, give, position =
       unpack_from('<HHHdHBdddd', requests, position)
     local limit = limits[index] or limit_at(index)
-    if not limit then return clock_error() end
+    if not limit then return nil end
     local state, leases = states[key] or '', leased[key]
     if leases or byte(state, 1) == 0 then
       state, leases = open_leased(key, limit)
@@ -145,8 +149,6 @@ while position <= size do
     end
   end
   if quotas > 0 and quotas_over == quotas then is_denied = true end
-  -- Denied, or denied while credits are out, which may be returned.
-  verdicts[#verdicts + 1] = is_denied and (has_credits and '3' or '1') or '0'
   charge = 0
   for i = 1, counters do
     local taken, given = 0, 0
@@ -168,6 +170,38 @@ while position <= size do
       states[key], changed[key] = state, expires or 0
     end
   end
+  -- Denied, or denied while credits are out, which may be returned.
+  return is_denied and (has_credits and '3' or '1') or '0', position
+end
+
+while position <= size do
+  local verdict
+  local low, high = byte(requests, position, position + 1)
+  if low == 1 and high == 0 then
+    local _, _, key, index, charges, given, _, flag, need, most, take, _, after =
+      unpack_from('<HHHHHdHBdddd', requests, position)
+    local limit = limits[index] or limit_at(index)
+    if not limit then return clock_error() end
+    local state = states[key] or ''
+    local is_plain = state == '' or sub(state, 1, #limit.signature) == limit.signature
+    -- Most requests are one charge of a counter without leases.
+    if charges == 1 and flag == 0 and need >= 0 and given == 0 and is_plain and not leased[key] then
+      replied = replied + 1
+      reply[replied] = state
+      local charged, expires, keeps_expiry = take_if_fits(limit, state, need, most, take)
+      verdict, position = charged and '0' or '1', after
+      if charged and take > 0 then
+        states[key] = charged
+        -- A counter that was changed before in this call has another expiry to be written.
+        changed[key] = keeps_expiry and (changed[key] or KEPT) or expires
+      end
+    end
+  end
+  if not verdict then
+    verdict, position = decide(position)
+    if not verdict then return clock_error() end
+  end
+  verdicts[#verdicts + 1] = verdict
 end
 
 local lease_requests = ARGV[4]
@@ -198,7 +232,10 @@ while position <= size do
   replied = replied + 2
 end
 
-if header then redis.call('SET', KEYS[1], header) end
+-- Texts of times until expiry, which most counters of a limit have in common: numbers would be printed anew for each.
+local texts = {}
+
+if header then call('SET', KEYS[1], header) end
 for key, expires in pairs(changed) do
   local leases, state = leased[key], states[key]
   if leases then
@@ -207,10 +244,17 @@ for key, expires in pairs(changed) do
     expires = (is_leased or state ~= '') and leasing.expiry(limit, state, leases) or 0
     if is_leased then state = leasing.join(state, leases) end
   end
-  if expires > now then
-    redis.call('SET', KEYS[key], state, 'PX', math.ceil((expires - now) / 1000) + SLACK_MS)
+  if expires == KEPT then
+    call('SET', KEYS[key], state, 'KEEPTTL')
+  elseif expires > now then
+    local text = texts[expires]
+    if not text then
+      text = string.format('%.0f', math.ceil((expires - now) / 1000) + SLACK_MS)
+      texts[expires] = text
+    end
+    call('PSETEX', KEYS[key], text, state)
   else
-    redis.call('DEL', KEYS[key])
+    call('DEL', KEYS[key])
   end
 end
 reply[2] = table.concat(verdicts)
