@@ -124,6 +124,15 @@ async fn a_log_in_the_request_is_replayed_and_errors_name_the_field_and_the_line
     let (status, report) = shop.call(&shop.read, "WhatIf", &request).await;
     assert_eq!((status, &report["newlyDenied"]), (200, &json!("3")), "{report}");
     assert_eq!(report["notes"][0], "1 lines could not be read");
+    // Five hits of the one key are admitted by a limit of five, and no lower one.
+    let request = json!({ "rules": PROPOSED, "log": log, "suggestFor": ["user"] });
+    let (status, report) = shop.call(&shop.read, "WhatIf", &request).await;
+    let suggestion = &report["suggestions"][0];
+    assert_eq!((status, &suggestion["suggested"]), (200, &json!({ "requests": 5 })), "{report}");
+    assert_eq!((&suggestion["proposed"]["hits"], &suggestion["max"]), (&json!("3"), &json!("5")), "{report}");
+    let request = json!({ "rules": PROPOSED, "log": log, "suggestFor": ["none"] });
+    let (status, error) = shop.call(&shop.read, "WhatIf", &request).await;
+    assert_eq!((status, error["fields"][0]["field"].as_str()), (400, Some("suggest_for")), "{error}");
     let broken =
         "domain: shop\n---\ndomain: other\ndescriptors:\n  - { key: user, rate_limit: { unit: eon } }\n";
     let (status, error) = shop.call(&shop.read, "WhatIf", &json!({ "rules": broken })).await;

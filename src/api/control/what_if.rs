@@ -6,13 +6,20 @@ use super::{
     error::Error,
 };
 use crate::{
-    api::pb::control::{self as pb, what_if_request::Against},
-    control::{Caller, RECORDED_BYTES_MAX, Values, WhatIf, WhatIfError, WhatIfReport},
-    replay::{KeyRow, Point, RuleRow, Series, Side},
+    api::pb::control::{
+        self as pb,
+        what_if_request::{Against, ShareOf as WireShareOf},
+    },
+    control::{Caller, RECORDED_BYTES_MAX, Suggest, Values, WhatIf, WhatIfError, WhatIfReport},
+    replay::{DeniedAt, KeyRow, Point, RuleRow, Series, ShareOf, Side, Suggestion},
     rules::RuleSet,
 };
 use std::time::Duration;
 use tonic::Code;
+
+/// Rules for which limits are suggested in one call.
+const SUGGESTED_MAX: usize = 10;
+const SHARE_DEFAULT: f64 = 0.01;
 
 impl ControlApi {
     pub(super) async fn record_decisions(
@@ -36,7 +43,8 @@ impl ControlApi {
         _: &Caller,
         message: pb::WhatIfRequest,
     ) -> Result<pb::WhatIfResponse, Error> {
-        let pb::WhatIfRequest { rules, log, last, against } = message;
+        let suggest = suggest(&message)?;
+        let pb::WhatIfRequest { rules, log, last, against, .. } = message;
         let against_recorded = match Against::try_from(against) {
             Ok(Against::InForce) => false,
             Ok(Against::Recorded) => true,
@@ -46,7 +54,7 @@ impl ControlApi {
         let last = last.map_err(|_| Error::invalid("last", "is not a time from 0 s on"))?;
         let log = Some(log).filter(|log| !log.is_empty());
         let limiter = self.control.limiter().ok_or_else(Error::starting)?.clone();
-        let compared = self.control.what_if(WhatIf { rules, log, last, against_recorded }).await?;
+        let compared = self.control.what_if(WhatIf { rules, log, last, against_recorded, suggest }).await?;
         Ok(response(compared, &limiter.rules(), self.control.values()))
     }
 }
@@ -58,6 +66,7 @@ impl From<WhatIfError> for Error {
             WhatIfError::Running => Self::new(Code::ResourceExhausted, error.to_string()),
             WhatIfError::NoRules => Self::invalid("rules", error.to_string()),
             WhatIfError::Rules(errors) => Self::invalid("rules", errors.to_string()),
+            WhatIfError::UnknownRule(_) => Self::invalid("suggest_for", error.to_string()),
             WhatIfError::Compression(_) | WhatIfError::LogBytes => Self::invalid("log", error.to_string()),
             WhatIfError::NoDecisions => Self::new(Code::FailedPrecondition, error.to_string()),
             WhatIfError::InForce(_) | WhatIfError::Thread(_) | WhatIfError::Failed => {
@@ -67,8 +76,44 @@ impl From<WhatIfError> for Error {
     }
 }
 
+fn suggest(message: &pb::WhatIfRequest) -> Result<Suggest, Error> {
+    let of = match WireShareOf::try_from(message.suggest_of) {
+        Ok(WireShareOf::Keys) => ShareOf::Keys,
+        Ok(WireShareOf::Hits) => ShareOf::Hits,
+        Err(_) => return Err(Error::invalid("suggest_of", "is unknown; send KEYS or HITS")),
+    };
+    let share = message.suggest_share;
+    if !(0.0..=1.0).contains(&share) {
+        return Err(Error::invalid("suggest_share", "is not from 0 to 1"));
+    }
+    let rules = message.suggest_for.clone();
+    if rules.len() > SUGGESTED_MAX {
+        return Err(Error::invalid("suggest_for", format!("has more than {SUGGESTED_MAX} rules")));
+    }
+    Ok(Suggest { rules, share_max: if share == 0.0 { SHARE_DEFAULT } else { share }, of })
+}
+
+fn suggestion(of: Suggestion) -> pb::WhatIfSuggestion {
+    let denied = |at: DeniedAt| pb::WhatIfDenied { requests: at.requests, keys: at.keys, hits: at.hits };
+    pb::WhatIfSuggestion {
+        domain: of.domain.into(),
+        rule: of.rule.into(),
+        name: of.limit.into(),
+        window: Some(duration(Duration::from_nanos(of.window_ns))),
+        keys: of.keys,
+        hits: of.hits,
+        proposed: Some(denied(of.present)),
+        suggested: of.suggested.map(denied),
+        p50: of.per_key_and_window.p50,
+        p95: of.per_key_and_window.p95,
+        p99: of.per_key_and_window.p99,
+        max: of.per_key_and_window.max,
+        curve: of.curve.into_iter().map(denied).collect(),
+    }
+}
+
 fn response(compared: WhatIfReport, rules: &RuleSet, values: &Values) -> pb::WhatIfResponse {
-    let WhatIfReport { report, notes } = compared;
+    let WhatIfReport { report, notes, suggestions } = compared;
     let keys = |rows: Vec<KeyRow>| rows.into_iter().map(|row| key(row, rules, values)).collect();
     pb::WhatIfResponse {
         requests: report.requests,
@@ -85,6 +130,7 @@ fn response(compared: WhatIfReport, rules: &RuleSet, values: &Values) -> pb::Wha
         keys_newly_admitted: keys(report.keys_newly_admitted.top),
         over_time: Some(series(&report.over_time)),
         notes,
+        suggestions: suggestions.into_iter().map(suggestion).collect(),
     }
 }
 

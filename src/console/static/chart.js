@@ -32,8 +32,8 @@ export class Chart {
     this.element = h("div", {}, this.svg, this.legend);
   }
 
-  /** `from` and `to` name both ends; the legend has the last values, or with `mean` the means. */
-  update(series, { from, to, mean = false }) {
+  /** `from` and `to` name both ends; the legend has the last values, with `mean` the means, or with `names` none. */
+  update(series, { from, to, mean = false, names = false }) {
     const width = Math.max(200, this.svg.clientWidth);
     this.svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
     const greatest = ceiling(Math.max(1, ...series.flatMap(([, , values]) => values)));
@@ -54,7 +54,7 @@ export class Chart {
     parts.push(node("text", { x: LEFT, y: HEIGHT - 4 }, from), node("text", { x: width, y: HEIGHT - 4, "text-anchor": "end" }, to));
     this.svg.replaceChildren(...parts);
     const figure = (values) => (mean ? values.reduce((sum, value) => sum + value, 0) / Math.max(1, values.length) : values.at(-1) || 0);
-    const figures = series.map(([, name, values]) => `${name} ${compact(figure(values))}/s`);
+    const figures = series.map(([, name, values]) => (names ? name : `${name} ${compact(figure(values))}/s`));
     this.svg.setAttribute("aria-label", `${this.label}: ${figures.join(", ")}`);
     this.legend.replaceChildren(...series.map(([kind], at) => h("span", {}, h("i", { class: kind }), figures[at])));
   }

@@ -2,7 +2,7 @@
 
 import { number, rulesInForce, seconds } from "./api.js";
 import { Chart } from "./chart.js";
-import { bytes, compact, count, counted, dateTime, duration, entries, entriesToParams, failure, h, percent, table, visible } from "./view.js";
+import { bytes, compact, count, counted, dateTime, duration, entries, entriesToParams, failure, h, percent, table, visible, window_ } from "./view.js";
 
 const REFRESH = 2000;
 /** Bytes at the end of a log that are sent at most, before they are compressed. */
@@ -13,6 +13,9 @@ const REQUEST_MAX = 500_000;
 const DRAFT = "tidegate-what-if";
 const AGAINST = [["IN_FORCE", "the rules in force"], ["RECORDED", "what was decided"]];
 const LAST = [["", "all that is recorded"], ["60s", "the last minute"], ["300s", "the last 5 minutes"]];
+
+const SHARES = [["0.001", "0.1 %"], ["0.01", "1 %"], ["0.05", "5 %"], ["0.1", "10 %"]];
+const OF = [["KEYS", "of the keys"], ["HITS", "of the hits"]];
 
 const select = (name, options, value) => {
   const element = h("select", { name }, options.map(([key, text]) => h("option", { value: key }, text)));
@@ -31,6 +34,8 @@ export default {
     const log = h("input", { type: "file", accept: ".jsonl,.json,.log,.gz", onchange: () => { clear.hidden = !log.files.length; } });
     const clear = h("button", { type: "button", class: "link", hidden: true, onclick: () => { log.value = ""; clear.hidden = true; } }, "Use the recorded decisions");
     const [last, against] = [select("last", LAST, parameters.get("last")), select("against", AGAINST, parameters.get("against"))];
+    const suggest = h("input", { type: "search", name: "suggest", autocomplete: "off", spellcheck: "false", placeholder: "path of the rule", value: parameters.get("suggest") || "" });
+    const [most, of] = [select("share", SHARES, parameters.get("share") || "0.01"), select("of", OF, parameters.get("of"))];
     const [state, message] = [h("p", { class: "label" }), h("pre", { class: "error", role: "alert", hidden: true })];
     const [result, run] = [h("div", { "aria-live": "polite" }), h("button", { class: "primary" }, "Compare")];
     main.append(h("div", { class: "title" }, h("h1", {}, "What would other rules decide?")),
@@ -39,6 +44,7 @@ export default {
         h("div", { class: "row" }, h("button", { type: "button", onclick: () => fill("") }, "Insert the rules in force"),
           h("label", {}, "Or a rule file", rulesFile)),
         h("div", { class: "row" }, h("label", {}, "Decisions", last), h("label", {}, "Or a decision log", log), clear),
+        h("div", { class: "row" }, h("label", {}, "Suggest limits for a rule", suggest), h("label", {}, "that deny at most", most), h("label", {}, "Share", of)),
         h("div", { class: "row" }, h("label", {}, "Compared with", against), run),
         state, message), result);
 
@@ -69,11 +75,13 @@ export default {
 
     async function compare(event) {
       event.preventDefault();
-      app.replace("what-if", [["last", last.value], ["against", against.value]]);
+      app.replace("what-if", [["last", last.value], ["against", against.value],
+        ...(suggest.value ? [["suggest", suggest.value], ["share", most.value], ["of", of.value]] : [])]);
       run.disabled = true;
       state.textContent = "Comparing\u2026";
       try {
-        const request = { rules: rules.value, against: against.value, ...(last.value && !log.files.length ? { last: last.value } : {}) };
+        const request = { rules: rules.value, against: against.value, ...(last.value && !log.files.length ? { last: last.value } : {}),
+          ...(suggest.value ? { suggestFor: [suggest.value], suggestShare: Number(most.value), suggestOf: of.value } : {}) };
         const sent = log.files.length ? await packed(log.files[0], REQUEST_MAX - JSON.stringify(request).length) : null;
         const response = await app.call("WhatIf", sent ? { ...request, log: sent.log } : request, signal);
         if (sent?.bytes < sent?.all) (response.notes ||= []).unshift(`only the last ${bytes(sent.bytes)} of the log were sent`);
@@ -172,6 +180,7 @@ function show(place, app, report, isRecorded) {
       figure("Newly denied", h("p", { class: "figure" }, compact(number(report.newlyDenied)), h("small", {}, ` of ${counted(number(report.keysNewlyDeniedTotal), "key")}`))),
       figure("Newly admitted", h("p", { class: "figure" }, compact(number(report.newlyAdmitted)), h("small", {}, ` of ${counted(number(report.keysNewlyAdmittedTotal), "key")}`)))),
     h("div", { class: "card" }, plot(overTime, name)),
+    ...(report.suggestions || []).map(suggested),
     h("div", { class: "card" }, h("h2", {}, "Descriptors by rule"), table([
       ["Domain", (row) => h("bdi", {}, visible(row.domain || ""))],
       ["Rule", (row) => h("bdi", {}, visible(row.rule || ""))],
@@ -183,6 +192,39 @@ function show(place, app, report, isRecorded) {
     keys(app, "Newly denied keys", report.keysNewlyDenied), keys(app, "Newly admitted keys", report.keysNewlyAdmitted),
     notes.length ? h("div", { class: "card" }, h("h2", {}, "Notes"), h("ul", {}, notes.map((note) => h("li", {}, visible(note, 400))))) : "");
   place.firstChild.scrollIntoView({ block: "nearest" });
+}
+
+/** A suggested limit, and the shares that other limits deny. */
+function suggested(one) {
+  const { proposed = {}, curve = [] } = one;
+  const per = `per ${window_(seconds(one.window))}`;
+  const rows = [["proposed", proposed], ...(one.suggested ? [["suggested", one.suggested]] : [])];
+  const percentiles = ["p50", "p95", "p99", "max"].map((name) => `${name} ${count(number(one[name]))}`).join(", ");
+  return h("div", { class: "card" }, h("h2", {}, "Limits of ", h("bdi", { class: "mono" }, visible(one.rule || "")), one.name ? ` (${visible(one.name)})` : ""),
+    table([["Limit", ([name]) => name], ["Requests", ([, at]) => `${count(at.requests || 0)} ${per}`, true],
+      ["Denied keys", ([, at]) => share(at.keys, one.keys), true], ["Denied hits", ([, at]) => share(at.hits, one.hits), true]], rows, "Limits"),
+    one.suggested ? null : h("p", {}, "Every limit denies more than this share."),
+    h("p", { class: "label" }, `Hits of a key in a window: ${percentiles}`),
+    curve.length > 1 ? curvePlot(one, curve, per) : null);
+}
+
+function curvePlot(one, curve, per) {
+  const STEPS = 100;
+  const [least, most] = [curve[0].requests || 0, curve.at(-1).requests || 0];
+  // Between two limits the share is on the line that joins them.
+  const at = (step, field, all) => {
+    const limit = least + ((most - least) * step) / (STEPS - 1);
+    const found = curve.findIndex((point) => (point.requests || 0) >= limit);
+    const next = Math.max(1, found < 0 ? curve.length - 1 : found);
+    const [a, b] = [curve[next - 1], curve[next]];
+    const part = (limit - (a.requests || 0)) / Math.max(1, (b.requests || 0) - (a.requests || 0));
+    return (100 * (number(a[field]) + part * (number(b[field]) - number(a[field])))) / Math.max(1, all);
+  };
+  const values = (field, all) => Array.from({ length: STEPS }, (_, step) => at(step, field, all));
+  const chart = new Chart("Denied share in percent, by limit", STEPS);
+  const series = [["denied", "% of keys denied", values("keys", number(one.keys))], ["shadow", "% of hits denied", values("hits", number(one.hits))]];
+  new ResizeObserver(() => chart.update(series, { from: `${count(least)} ${per}`, to: `${count(most)} ${per}`, names: true })).observe(chart.element);
+  return chart.element;
 }
 
 const share = (part, all) => `${count(number(part))} (${percent(number(part), number(all))})`;

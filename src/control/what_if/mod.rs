@@ -13,7 +13,10 @@ use super::Control;
 use crate::{
     limit::Timestamp,
     priority::lower_priority,
-    replay::{Event, Line, LineCounts, Replay, Report, in_order_of_time, parse_line},
+    replay::{
+        Demand, Event, Line, LineCounts, Replay, Report, ShareOf, Suggestion, UnknownRule, in_order_of_time,
+        parse_line,
+    },
     rules::{LoadOptions, RuleErrors, RuleSet, Source, SourceId},
 };
 use flate2::bufread::MultiGzDecoder;
@@ -51,6 +54,19 @@ pub struct WhatIf {
     pub last: Option<Duration>,
     /// Compare with the recorded decisions, instead of those by the rules in force.
     pub against_recorded: bool,
+    /// Limits to suggest.
+    pub suggest: Suggest,
+}
+
+/// Limits to suggest.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Suggest {
+    /// The paths of proposed rules.
+    pub rules: Vec<String>,
+    /// The greatest share that a suggested limit may deny.
+    pub share_max: f64,
+    /// What it is a share of.
+    pub of: ShareOf,
 }
 
 /// The result.
@@ -60,6 +76,8 @@ pub struct WhatIfReport {
     pub report: Report,
     /// Facts that limit their meaning.
     pub notes: Vec<String>,
+    /// Of the rules for which limits were to be suggested.
+    pub suggestions: Vec<Suggestion>,
 }
 
 /// Reason why nothing was decided.
@@ -76,6 +94,8 @@ pub enum WhatIfError {
     Rules(RuleErrors),
     #[error("the rules in force cannot be read again: {0}")]
     InForce(RuleErrors),
+    #[error(transparent)]
+    UnknownRule(UnknownRule),
     #[error("cannot be decompressed: {0}")]
     Compression(io::Error),
     #[error("has more than {LOG_BYTES_MAX} bytes once decompressed; send a part of it")]
@@ -101,6 +121,7 @@ struct Run {
     in_force: Option<Vec<Source>>,
     options: LoadOptions,
     requests: Requests,
+    suggest: Suggest,
     /// Decisions that the record lacks.
     dropped: u64,
 }
@@ -168,6 +189,7 @@ impl Run {
             // All counters are those of the replay.
             options: LoadOptions { shared_counters: false, ..*config.options() },
             requests,
+            suggest: what_if.suggest,
             dropped,
         })
     }
@@ -177,6 +199,9 @@ impl Run {
         let proposed = RuleSet::parse(&self.proposed, &self.options).map_err(WhatIfError::Rules)?;
         let current = self.in_force.map(|sources| RuleSet::parse(&sources, &self.options));
         let current = current.transpose().map_err(WhatIfError::InForce)?;
+        let Suggest { rules, share_max, of } = &self.suggest;
+        let demand = (!rules.is_empty()).then(|| Demand::new(&proposed, rules, *share_max, *of));
+        let demand = demand.transpose().map_err(WhatIfError::UnknownRule)?;
         let mut counts = LineCounts { dropped: self.dropped, ..LineCounts::default() };
         let log;
         let events: Box<dyn Iterator<Item = Event>> = match &self.requests {
@@ -194,6 +219,9 @@ impl Run {
             is_declared
         });
         let mut replay = Replay::new(proposed, current, COUNTERS_MAX);
+        if let Some(demand) = demand {
+            replay.collect_demand(demand);
+        }
         let end = self.control.now().saturating_add(TIME_MAX);
         for event in in_order_of_time(vec![declared.map(Ok::<_, Infallible>)]) {
             let Ok(event) = event;
@@ -206,7 +234,7 @@ impl Run {
             }
         }
         let no_room = replay.no_room();
-        let (report, _) = replay.into_report();
+        let (report, suggestions) = replay.into_report();
         if report.requests == 0 {
             return Err(WhatIfError::NoDecisions);
         }
@@ -220,7 +248,7 @@ impl Run {
         if is_partial {
             notes.push(format!("the time limit of {TIME_MAX:?} was reached: later requests were left out"));
         }
-        Ok(WhatIfReport { report, notes })
+        Ok(WhatIfReport { report, notes, suggestions })
     }
 }
 

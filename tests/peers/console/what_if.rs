@@ -99,6 +99,12 @@ async fn a_log_is_compared_and_an_error_in_the_rules_has_its_line() {
         browser.shows("230 of 4 keys").await;
         browser.run("document.querySelector('main > div:last-child').replaceChildren()", &[]).await;
     }
+    // With 60 hits of each key in a minute, 60 is the least limit that denies none.
+    browser.write("input[name=suggest]", "user").await;
+    browser.click("Compare").await;
+    browser.shows("Limits of user").await;
+    browser.shows("60 per minute").await;
+    browser.shows("p50 60, p95 60, p99 60, max 60").await;
     edit(&browser, "unit: minute", "unit: eon").await;
     browser.click("Compare").await;
     browser.shows("\"eon\"").await;
