@@ -22,6 +22,8 @@ pub struct RulesStatus {
     pub rules: usize,
     /// Limits in force, those of requests not counted.
     pub limits: usize,
+    /// Feeds that put rules in force after the first load.
+    pub feeds: Vec<Feed>,
     /// Attempts after the first load that put rules in force.
     pub succeeded: u64,
     /// Attempts that found nothing changed.
@@ -66,6 +68,9 @@ impl RulesStatus {
 
     pub(super) fn replaced(&mut self, feed: Feed, now: Timestamp) {
         self.succeeded += 1;
+        if !self.feeds.contains(&feed) {
+            self.feeds.push(feed);
+        }
         self.last = Some(Attempt { feed, at: now, result: LoadResult::Loaded });
     }
 

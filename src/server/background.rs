@@ -84,9 +84,10 @@ impl Background {
         })
     }
 
-    /// Completes when a feed has put rules in force.
+    /// Completes when the control plane, or the rule files where there is none, have put rules in force.
     pub(super) async fn first_rules(&self) {
-        while self.config.status().succeeded == 0 {
+        let awaited = if self.control_plane.is_some() { Feed::Xds } else { Feed::Files };
+        while !self.config.status().feeds.contains(&awaited) {
             tokio::time::sleep(FIRST_RULES_INTERVAL).await;
         }
     }

@@ -348,9 +348,11 @@ async fn requests_are_refused_until_the_first_rules_arrive() {
     let port = unused.local_addr().expect("its address").port();
     drop(unused);
     let folder = tempfile::tempdir().expect("a folder");
-    let socket = folder.path().join("socket");
+    let [socket, extensions, log] = ["socket", "extensions.yaml", "log"].map(|name| folder.path().join(name));
+    std::fs::write(&extensions, "domain: d\nextensions: []\n").expect("a file");
     let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_tidegate"))
         .args(["serve", "--rules", &format!("xds://127.0.0.1:{port}?node=n"), "--xds-backoff", "20ms"])
+        .args(["--rules", &extensions.display().to_string(), "--rules-watch", "poll"])
         .args([
             "--healthy-without-rules",
             "--drain-timeout",
@@ -358,7 +360,7 @@ async fn requests_are_refused_until_the_first_rules_arrive() {
             "--listen",
             &format!("unix:{}", socket.display()),
         ])
-        .stderr(std::process::Stdio::null())
+        .stderr(std::fs::File::create(&log).expect("a log"))
         .spawn()
         .expect("it starts");
     eventually("a socket", async || socket.exists()).await;
@@ -375,6 +377,14 @@ async fn requests_are_refused_until_the_first_rules_arrive() {
         checked.is_ok_and(|answer| answer.into_inner().status == 1)
     })
     .await;
+    let refused = client.hit("d", &[("k", "a")]).await.expect_err("there are no rules yet");
+    assert_eq!(refused.code(), Code::Unavailable);
+
+    // A changed file does not stand for the rules of the control plane.
+    std::fs::write(&extensions, "domain: d\nextensions: [{key: k}]\n").expect("a file");
+    let is_read = || std::fs::read_to_string(&log).expect("a log").contains("rules reloaded");
+    eventually("the changed file", async || is_read()).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
     let refused = client.hit("d", &[("k", "a")]).await.expect_err("there are no rules yet");
     assert_eq!(refused.code(), Code::Unavailable);
     let plane = ControlPlane::new(limit(7, DAY));
