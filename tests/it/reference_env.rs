@@ -2,6 +2,7 @@
 
 use crate::support::{Client, http1};
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use std::{
     fs,
     net::{Ipv4Addr, TcpListener},
@@ -133,4 +134,56 @@ async fn the_variables_of_the_reference_server_alone_configure_a_server() {
     let ignored = log.lines().filter(|line| line.contains("without effect here")).collect::<Vec<_>>();
     assert!(matches!(&ignored[..], [line] if line.ends_with(": REDIS_POOL_SIZE")), "{ignored:?}");
     assert!(log.contains("rate_limit"), "{log}");
+}
+
+/// The variables of the manifest for Istio, without those of the deployment's folders, and the rules of its ConfigMap.
+fn istio() -> (Vec<(String, String)>, String) {
+    let manifest = include_str!("../../deploy/kubernetes/istio.yaml");
+    let documents: Vec<Value> = manifest
+        .split("\n---\n")
+        .map(|document| serde_saphyr::from_str(document).expect("a document"))
+        .collect();
+    let of_kind = |kind: &str| documents.iter().find(|document| document["kind"] == kind).expect("a kind");
+    let rules = of_kind("ConfigMap")["data"]["config.yaml"].as_str().expect("rules").to_owned();
+    let container = &of_kind("Deployment")["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(container["command"], serde_json::json!(["/bin/ratelimit"]));
+    assert_eq!(container["volumeMounts"][0]["mountPath"], "/data/ratelimit/config");
+    let text = |value: &Value| value.as_str().expect("a text").to_owned();
+    let variables = container["env"].as_array().expect("variables");
+    let pairs = variables.iter().map(|variable| (text(&variable["name"]), text(&variable["value"])));
+    (pairs.filter(|(name, _)| name != "RUNTIME_ROOT").collect(), rules)
+}
+
+/// Without IPv6 the listeners are those of IPv4.
+#[tokio::test]
+async fn the_variables_of_istios_manifest_configure_a_server_that_listens_on_ipv6() {
+    let (mut variables, rules) = istio();
+    let has_ipv6 = TcpListener::bind("[::1]:0").is_ok();
+    if !has_ipv6 {
+        println!("this machine has no IPv6: HOST and GRPC_HOST are left out");
+        variables.retain(|(_, value)| value != "::");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let root = folder.path().join("data");
+    let config = root.join("ratelimit/config");
+    fs::create_dir_all(&config).expect("a folder");
+    fs::write(config.join("config.yaml"), rules).expect("a file");
+    let root = root.to_str().expect("UTF-8");
+    let variables: Vec<(&str, &str)> = variables
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .chain([("RUNTIME_ROOT", root)])
+        .collect();
+    let server = Ratelimit::start(folder.path(), &variables);
+    let host = if has_ipv6 { "[::1]" } else { "127.0.0.1" };
+    let is_listening =
+        async || tokio::net::TcpStream::connect(format!("{host}:{}", server.http)).await.is_ok();
+    eventually("the HTTP port", is_listening).await;
+    let endpoint = Endpoint::from_shared(format!("http://{host}:{}", server.grpc)).expect("an address");
+    let mut client = Client(RateLimitServiceClient::new(endpoint.connect_lazy()));
+    let page = [("PATH", "/productpage")];
+    eventually("a decision", async || client.hit("ratelimit", &page).await.is_ok()).await;
+    let second = client.hit("ratelimit", &page).await.expect("a decision").overall_code();
+    let third = client.hit("ratelimit", &page).await.expect("a decision").overall_code();
+    assert!([second, third].contains(&Code::OverLimit), "one per minute, even where a minute ends between");
 }
