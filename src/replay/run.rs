@@ -42,7 +42,7 @@ enum Proposed {
     /// These.
     Rules(Box<Limiter>),
     /// Those of the log.
-    Logged(LoggedRules),
+    Logged(Box<LoggedRules>),
 }
 
 /// The store of a replay.
@@ -69,7 +69,7 @@ impl Replay {
     /// A replay under the rules that the log contains, against its decisions.
     pub fn as_logged(counters_max: usize) -> Self {
         Self {
-            proposed: Proposed::Logged(LoggedRules::new(counters_max)),
+            proposed: Proposed::Logged(Box::new(LoggedRules::new(counters_max))),
             ..Self::new(RuleSet::default(), None, counters_max)
         }
     }
