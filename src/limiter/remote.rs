@@ -213,7 +213,7 @@ impl<'h> RemoteRequest<'h> {
             Denial::Always
         };
         let admitted = admitted(&charge.limit.algorithm);
-        let (need, used_max) = match (charge.hits, charge.semantics()) {
+        let (need, used_max) = match (charge.hits, charge.limit.semantics) {
             (Hits::Take(_), _) => (Some(taken_of_counter), admitted),
             (Hits::Peek, Semantics::Exact) => (Some(1), admitted),
             (Hits::Peek, Semantics::Reference) => (Some(0), u64::from(charge.limit.requests)),
@@ -275,7 +275,8 @@ impl<'h> RemoteRequest<'h> {
         deciding.evaluate();
         let (code, has_room) = deciding.conclude(&limiter.store, limiter.global_shadow);
         deciding.settle(code == Code::Ok, has_room);
-        let mut decision = reported_decision(code, &self.plan);
+        let number = limiter.store.next_number();
+        let mut decision = Decision { number, ..reported_decision(code, &self.plan) };
         if with_limits && !limiter.global_shadow {
             let limits = service_limits::of(&self.plan, &all, &states, now);
             decision.service_limits = Some(Box::new(limits));
@@ -312,7 +313,8 @@ impl<'h> RemoteRequest<'h> {
         deciding.evaluate();
         let (code, has_room) = deciding.conclude(&limiter.store, limiter.global_shadow);
         deciding.settle(code == Code::Ok, has_room);
-        reported_decision(code, &self.plan)
+        let number = limiter.store.next_number();
+        Decision { number, ..reported_decision(code, &self.plan) }
     }
 
     /// Decides over local counters. An equal share of a limit is enforced by counting each hit as often as there are

@@ -16,6 +16,7 @@ tests_with! {
     REDIS:
     the_status_of_a_store_has_its_counters_by_algorithm,
     damaged_counters_are_found,
+    further_hits_leave_the_expiry_of_a_window,
     the_metrics_of_a_shared_store_are_those_documented,
 }
 
@@ -79,6 +80,36 @@ async fn damaged_counters_are_found() {
     assert_eq!(output.status.code(), Some(1));
     let shown = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(shown.starts_with("7 counters are good, 1 are not, 1 never expire"), "{shown}");
+}
+
+/// The script keeps the expiry of a key while its window is the same, and sets it anew for a bucket.
+async fn further_hits_leave_the_expiry_of_a_window() {
+    let redis = RedisServer::start();
+    let url = format!("unix:{}", redis.socket().display());
+    let limits = ["", ", algorithm: fixed_window, aligned: first_hit", ", algorithm: token_bucket"];
+    let limits = limits.map(|keys| format!("rate_limit: {{unit: year, requests_per_unit: 9{keys}}}"));
+    for (limit, moves) in limits.iter().zip([false, false, true]) {
+        let rules = rules_file(&format!("domain: d\ndescriptors: [{{key: k, lease: off, {limit}}}]"));
+        let args = ["--counters", &url, "--counters-timeout", "2s"];
+        let server = Server::with_rules(rules.path(), &args);
+        let mut client = server.client().await;
+        let mut expiries = Vec::new();
+        for _ in 0..3 {
+            client.hit("d", &[("k", "v")]).await.expect("a decision");
+            let mut connection = redis.connection();
+            let names: Vec<String> = redis::cmd("KEYS")
+                .arg(format!("tidegate:{}", "?".repeat(32)))
+                .query(&mut connection)
+                .expect("keys");
+            let [name] = &names[..] else { panic!("one counter: {names:?}") };
+            let expiry: i64 = redis::cmd("PEXPIRETIME").arg(name).query(&mut connection).expect("a number");
+            assert!(expiry > 0, "the key expires");
+            expiries.push(expiry);
+        }
+        println!("{limit}: expiries {expiries:?}");
+        assert_eq!(expiries[2] != expiries[0], moves, "{limit}");
+        let _: () = redis::cmd("FLUSHALL").query(&mut redis.connection()).expect("the store obeys");
+    }
 }
 
 async fn the_metrics_of_a_shared_store_are_those_documented() {
