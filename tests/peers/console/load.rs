@@ -1,5 +1,7 @@
 //! The page Live under a thousand decisions a second: what the main thread of the browser does.
 
+#![expect(clippy::disallowed_methods, reason = "the time of a real browser is measured")]
+
 use super::{Browser, RULES, Shop};
 use crate::support::descriptor;
 use serde_json::{Value, json};
