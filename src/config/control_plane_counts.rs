@@ -1,6 +1,7 @@
 //! Figures of the connection to a control plane, for metrics.
 
-use crate::{limit::Timestamp, sync::Mutex};
+use crate::limit::Timestamp;
+use parking_lot::Mutex;
 
 /// Figures of the connection to a control plane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
