@@ -49,7 +49,7 @@ impl Receiver {
             "c" => *self.sums.entry(name).or_default() += value,
             "g" => _ = self.sums.insert(name, value),
             // The number of values.
-            "h" => {
+            "h" | "ms" => {
                 let rate: f64 = part("@").map_or(1.0, |rate| rate.parse().expect("a rate"));
                 *self.sums.entry(name).or_default() += (1.0 / rate).round();
             }
@@ -57,6 +57,18 @@ impl Receiver {
         }
     }
 }
+
+const REFERENCE_RULES: &str = "
+domain: shop
+descriptors:
+  - key: plan
+    value: gold
+    descriptors:
+      - key: user
+        descriptors:
+          - { key: path, value: /pay, rate_limit: { unit: day, requests_per_unit: 4 } }
+  - { key: trial, shadow_mode: true, rate_limit: { unit: day, requests_per_unit: 1 } }
+";
 
 async fn hit(server: &Server, times: usize) {
     let mut client = server.client().await;
@@ -83,6 +95,44 @@ async fn statsd_receives_growth_of_counters_gauges_and_histograms() {
     receiver.receive_until("tidegate.decision_duration_seconds.code.over_limit", 5.0);
     receiver.receive_until("tidegate.limit_max_hits.domain.shop.limit.per_user", 4.0);
     assert!(receiver.sums["tidegate.process_resident_memory_bytes"] > 1e6);
+}
+
+#[tokio::test]
+async fn statsd_receives_the_names_of_the_reference_server_with_all_keys() {
+    let mut receiver = Receiver::new();
+    let pushed = ["--statsd", &receiver.address(), "--statsd-interval", "50ms", "--statsd-prefix", "own"];
+    let args = [&pushed[..], &["--compat", "reference", "--reference-metrics"]].concat();
+    let server = Server::with_rules(rules_file(REFERENCE_RULES).path(), &args);
+    let mut client = server.client().await;
+    for _ in 0..6 {
+        let paid = [("plan", "gold"), ("user", "ann"), ("path", "/pay")];
+        client.hit("shop", &paid).await.expect("a response");
+    }
+    for _ in 0..3 {
+        client.hit("shop", &[("trial", "7")]).await.expect("a response");
+    }
+    client.hit("", &[("trial", "7")]).await.expect_err("the domain is empty");
+    for (name, value) in [
+        ("ratelimit.service.rate_limit.shop.plan_gold.user.path_/pay.total_hits", 6.0),
+        ("ratelimit.service.rate_limit.shop.plan_gold.user.path_/pay.over_limit", 2.0),
+        ("ratelimit.service.rate_limit.shop.plan_gold.user.path_/pay.near_limit", 1.0),
+        ("ratelimit.service.rate_limit.shop.plan_gold.user.path_/pay.within_limit", 4.0),
+        ("ratelimit.service.rate_limit.shop.trial.shadow_mode", 2.0),
+        ("ratelimit.service.call.should_rate_limit.service_error", 1.0),
+        ("ratelimit.service.config_load_success", 1.0),
+        ("ratelimit_server.ShouldRateLimit.total_requests", 10.0),
+        ("ratelimit_server.ShouldRateLimit.response_time", 9.0),
+    ] {
+        receiver.receive_until(name, value);
+    }
+    let mut names = receiver.sums.keys();
+    assert!(
+        names.all(|name| name.starts_with("own.") || name.starts_with("ratelimit")),
+        "{:#?}",
+        receiver.sums
+    );
+    assert!(!receiver.sums.keys().any(|name| name.contains("ratelimit_service")), "{:#?}", receiver.sums);
+    assert_eq!(receiver.sums["own.requests.code.over_limit"], 2.0);
 }
 
 #[tokio::test]

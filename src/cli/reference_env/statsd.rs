@@ -21,6 +21,9 @@ impl Environment<'_> {
             "--statsd-interval",
             Some(self.duration("STATS_FLUSH_INTERVAL")?.unwrap_or("10s".into())),
         ));
+        if !self.is_on("USE_PROMETHEUS")? {
+            flags.push(("--reference-metrics", None));
+        }
         if is_dog {
             flags.push(("--statsd-format", Some("dogstatsd".to_owned())));
             flags.extend(self.text("EXTRA_TAGS").map(|tags| ("--statsd-tags", Some(tags.to_owned()))));

@@ -134,6 +134,16 @@ fn metrics_are_pushed_where_a_variable_requests_it() {
 }
 
 #[test]
+fn the_figures_of_the_reference_server_are_requested_once_where_they_are_read() {
+    let times = |pairs: &[(&str, &str)]| {
+        expanded(&["ratelimit"], pairs).unwrap().matches(" --reference-metrics").count()
+    };
+    assert_eq!(times(&[]), 0);
+    let (statsd, prometheus) = (("USE_STATSD", "true"), ("USE_PROMETHEUS", "true"));
+    assert_eq!([times(&[statsd]), times(&[prometheus]), times(&[statsd, prometheus])], [1; 3]);
+}
+
+#[test]
 fn traces_have_the_service_and_the_rate_of_the_reference_servers_variables() {
     let derived = |pairs: &[(&str, &str)]| {
         let derived = Environment(&map(pairs)).open_telemetry().map_err(|failure| failure.to_string());

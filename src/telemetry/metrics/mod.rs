@@ -6,6 +6,7 @@ mod otlp;
 mod page;
 mod process;
 mod reference;
+mod reference_statsd;
 mod server;
 mod shared_store;
 mod sink;
@@ -18,7 +19,7 @@ pub use otlp::{OtlpMetrics, OtlpSettings};
 pub use process::resident_bytes;
 pub use statsd::{Statsd, StatsdFormat, StatsdSettings};
 
-use self::{page::Page, sink::Sink, text::TextSink};
+use self::{page::Page, reference::ReferenceFigures, sink::Sink, text::TextSink};
 use super::{DecisionLog, exposition::MetricsFormat};
 use crate::{
     config::{Config, ControlPlaneCounts},
@@ -77,7 +78,19 @@ impl Metrics {
 
     /// Writes all metrics.
     fn write(&self, sink: &mut dyn Sink) -> fmt::Result {
-        write(self.sources.get(), sink)
+        self.write_own(sink)?;
+        self.reference().map_or(Ok(()), |figures| Page::new(sink, "ratelimit_service_").reference(&figures))
+    }
+
+    /// Writes all metrics but those of the reference server.
+    fn write_own(&self, sink: &mut dyn Sink) -> fmt::Result {
+        write_own(self.sources.get(), sink)
+    }
+
+    /// The figures of the reference server, if they are configured.
+    fn reference(&self) -> Option<ReferenceFigures> {
+        let Sources { meters, config, .. } = self.sources.get()?;
+        ReferenceFigures::read(meters, &config.status())
     }
 
     /// All metrics as text.
@@ -91,8 +104,8 @@ impl Metrics {
     }
 }
 
-/// Writes all metrics: those of the process alone where there are no sources yet.
-fn write(sources: Option<&Sources>, sink: &mut dyn Sink) -> fmt::Result {
+/// Writes all metrics but those of the reference server; those of the process alone where there are no sources yet.
+fn write_own(sources: Option<&Sources>, sink: &mut dyn Sink) -> fmt::Result {
     Page::new(sink, "").process()?;
     let mut page = Page::new(sink, "tidegate_");
     page.gauge_of("build", "Version of the server", &[("version", env!("CARGO_PKG_VERSION"))], 1)?;
@@ -121,6 +134,5 @@ fn write(sources: Option<&Sources>, sink: &mut dyn Sink) -> fmt::Result {
     decision_log.as_ref().map_or(Ok(()), |log| page.decision_log(log))?;
     shared_store.as_ref().map_or(Ok(()), |store| page.shared_store(store))?;
     page.limits(meters.limits(), &limiter.rules())?;
-    snapshots.as_ref().map_or(Ok(()), |snapshots| page.snapshots(snapshots))?;
-    Page::new(sink, "ratelimit_service_").reference(meters, &config.status())
+    snapshots.as_ref().map_or(Ok(()), |snapshots| page.snapshots(snapshots))
 }

@@ -14,57 +14,87 @@ use crate::{
 };
 use std::{collections::BTreeMap, fmt};
 
+/// The figures of the reference server.
+pub(super) struct ReferenceFigures {
+    /// Hits by domain and keys, with dots between them.
+    pub(super) hits: BTreeMap<Box<str>, ReferenceHits>,
+    /// Requests that are malformed.
+    pub(super) errors: u64,
+    /// Calls.
+    pub(super) requests: u64,
+    /// Durations of the responses.
+    pub(super) responses: Histogram,
+    /// Loads of rules.
+    pub(super) loads: u64,
+    /// Loads of rules that failed.
+    pub(super) failed_loads: u64,
+}
+
+impl ReferenceFigures {
+    /// The figures now; none if they are not configured.
+    pub(super) fn read(meters: &Meters, status: &RulesStatus) -> Option<Self> {
+        let hits = meters.reference()?.sums();
+        let refusals = meters.refusals();
+        let errors = refusals.sum(Refusal::EmptyDomain) + refusals.sum(Refusal::NoDescriptors);
+        let totals = meters.decisions().totals();
+        let [admitted, denied] = [Code::Ok, Code::OverLimit].map(|code| meters.durations().responses(code));
+        Some(Self {
+            hits,
+            errors,
+            requests: totals.admitted + totals.denied + errors,
+            responses: sum(admitted, &denied),
+            loads: status.generation,
+            failed_loads: status.failed,
+        })
+    }
+}
+
+/// An outcome of hits: its name, its description, and its count.
+pub(super) type Outcome = (&'static str, &'static str, fn(&ReferenceHits) -> u64);
+
+/// The outcomes.
+pub(super) const OUTCOMES: [Outcome; 5] = [
+    ("total_hits", "Hits by domain and keys", |hits| hits.total),
+    ("over_limit", "Hits above their limits", |hits| hits.over_limit),
+    ("near_limit", "Hits near their limits", |hits| hits.near_limit),
+    ("within_limit", "Hits within their limits", |hits| hits.within_limit),
+    ("shadow_mode", "Hits above limits in shadow mode", |hits| hits.shadow_mode),
+];
+
 /// Labels of a series: domain, first key, and second key if there is one.
 type Labels = (String, String, Option<String>);
 
 impl Page<'_> {
-    /// The metrics of the reference server; nothing if they are not configured.
-    pub(super) fn reference(&mut self, meters: &Meters, status: &RulesStatus) -> fmt::Result {
-        let Some(counts) = meters.reference() else { return Ok(()) };
+    /// The metrics of the reference server.
+    pub(super) fn reference(&mut self, figures: &ReferenceFigures) -> fmt::Result {
         let mut by_labels: BTreeMap<Labels, ReferenceHits> = BTreeMap::new();
-        for (key, counts) in counts.sums() {
-            if let Some(labels) = labels(&key) {
-                by_labels.entry(labels).or_default().add(&counts);
+        for (key, counts) in &figures.hits {
+            if let Some(labels) = labels(key) {
+                by_labels.entry(labels).or_default().add(counts);
             }
         }
-        self.hits("total_hits", "Hits by domain and keys", &by_labels, |hits| hits.total)?;
-        self.hits("over_limit", "Hits above their limits", &by_labels, |hits| hits.over_limit)?;
-        self.hits("near_limit", "Hits near their limits", &by_labels, |hits| hits.near_limit)?;
-        self.hits("within_limit", "Hits within their limits", &by_labels, |hits| hits.within_limit)?;
-        self.hits("shadow_mode", "Hits above limits in shadow mode", &by_labels, |hits| hits.shadow_mode)?;
-        let refusals = meters.refusals();
-        let errors = refusals.sum(Refusal::EmptyDomain) + refusals.sum(Refusal::NoDescriptors);
+        for outcome in OUTCOMES {
+            self.hits(outcome, &by_labels)?;
+        }
+        let ReferenceFigures { errors, requests, responses, loads, failed_loads, .. } = figures;
         let error = [("err_type", "service_error")];
-        self.family(
-            "should_rate_limit_error",
-            "Requests that are malformed, by type",
-            Kind::PlainCounter,
-            &[(error, errors.into())],
-        )?;
-        let totals = meters.decisions().totals();
-        let requests = totals.admitted + totals.denied + errors;
+        let help = "Requests that are malformed, by type";
+        self.family("should_rate_limit_error", help, Kind::PlainCounter, &[(error, (*errors).into())])?;
         let method = [("grpc_method", "ShouldRateLimit")];
-        self.family("total_requests", "Calls by method", Kind::PlainCounter, &[(method, requests.into())])?;
-        let [admitted, denied] = [Code::Ok, Code::OverLimit].map(|code| meters.durations().responses(code));
-        let responses = sum(admitted, &denied);
+        let requests = [(method, (*requests).into())];
+        self.family("total_requests", "Calls by method", Kind::PlainCounter, &requests)?;
         let help = "Time from a request's last bytes read to its response written, by method";
-        self.family("response_time_seconds", help, Kind::Histogram, &[(method, (&responses).into())])?;
-        self.family(
-            "config_load_success",
-            "Loads of rules",
-            Kind::PlainCounter,
-            &[([], status.generation.into())],
-        )?;
-        let help = "Loads of rules that failed";
-        self.family("config_load_error", help, Kind::PlainCounter, &[([], status.failed.into())])
+        self.family("response_time_seconds", help, Kind::Histogram, &[(method, responses.into())])?;
+        let loads = [([], (*loads).into())];
+        self.family("config_load_success", "Loads of rules", Kind::PlainCounter, &loads)?;
+        let failed = [([], (*failed_loads).into())];
+        self.family("config_load_error", "Loads of rules that failed", Kind::PlainCounter, &failed)
     }
 
     fn hits(
         &mut self,
-        name: &str,
-        help: &str,
+        (name, help, read): Outcome,
         by_labels: &BTreeMap<Labels, ReferenceHits>,
-        read: fn(&ReferenceHits) -> u64,
     ) -> fmt::Result {
         self.samples(&format!("rate_limit_{name}"), help, Kind::PlainCounter, &mut |samples| {
             for ((domain, key1, key2), hits) in by_labels {
@@ -92,7 +122,7 @@ fn labels(key: &str) -> Option<Labels> {
 }
 
 /// The key as the reference server writes it: without `:` and `|`, and with `_` in the place of the dots of IPv4 addresses.
-fn sanitized(key: &str) -> String {
+pub(super) fn sanitized(key: &str) -> String {
     let mut text = key.replace([':', '|'], "_");
     let mut from = 0;
     while let Some(start) = text[from..].find(|c: char| c.is_ascii_digit()).map(|at| from + at) {

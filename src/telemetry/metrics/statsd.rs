@@ -1,12 +1,14 @@
 //! Metrics pushed to a statsd server over UDP, by cadence.
 //!
 //! Counters are sent as what they have grown by since the last push, gauges as they are. Each bucket of a histogram that has
-//! grown is one value, its upper bound, with a sample rate of one over the growth.
+//! grown is one value, its upper bound, with a sample rate of one over the growth. The figures of the reference server have the
+//! names that it sends.
 
 use super::{
-    Metrics,
+    Metrics, reference_statsd,
     sink::{Family, Kind, Label, Samples, Sink, Value, WriteSamples},
 };
+use crate::service::Histogram;
 use cadence::{
     BufferedUdpMetricSink, Metric, MetricBuilder, MetricError, MetricResult, StatsdClient, prelude::*,
 };
@@ -45,7 +47,7 @@ pub struct StatsdSettings {
     pub format: StatsdFormat,
     /// Time between pushes.
     pub interval: Duration,
-    /// First part of every name.
+    /// First part of every name but those of the reference server.
     pub prefix: String,
     /// Tags of every metric; DogStatsD only.
     pub tags: Vec<(String, String)>,
@@ -89,6 +91,37 @@ struct Sent {
     histograms: HashMap<String, Vec<u64>>,
 }
 
+impl Sent {
+    /// Sends the growth of a counter, if there is any; `dotted` identifies it from push to push.
+    fn count(
+        &mut self,
+        client: &StatsdClient,
+        name: &str,
+        tags: &[(&str, String)],
+        dotted: &str,
+        value: u64,
+    ) -> MetricResult<()> {
+        let before = self.counters.insert(dotted.to_owned(), value).unwrap_or(0);
+        // A limit that is counted anew has a smaller count.
+        match value.checked_sub(before).unwrap_or(value) {
+            0 => Ok(()),
+            growth => send(client.count_with_tags(name, growth), tags),
+        }
+    }
+
+    /// The upper bounds of the buckets that have grown, in seconds, and their growths; `dotted` identifies the histogram
+    /// from push to push.
+    fn bucket_growths(&mut self, dotted: &str, histogram: &Histogram) -> Vec<(f64, u64)> {
+        let before = self.histograms.entry(dotted.to_owned()).or_default();
+        before.resize(histogram.buckets.len(), 0);
+        let bounds = histogram.bounds.iter().chain(histogram.bounds.last());
+        let buckets = bounds.zip(&histogram.buckets).zip(before);
+        let growths =
+            buckets.map(|((bound, count), before)| (*bound, *count - std::mem::replace(before, *count)));
+        growths.filter(|(_, growth)| *growth > 0).collect()
+    }
+}
+
 struct Pusher {
     settings: StatsdSettings,
     metrics: Arc<Metrics>,
@@ -117,12 +150,23 @@ impl Pusher {
 
     fn try_push(&mut self) -> MetricResult<()> {
         let client = client(&self.settings)?;
-        let mut sink =
-            StatsdSink { client, format: self.settings.format, sent: &mut self.sent, result: Ok(()) };
+        let StatsdSettings { prefix, format, .. } = &self.settings;
+        let mut sink = StatsdSink { client, prefix, format: *format, sent: &mut self.sent, result: Ok(()) };
         // Errors are in the result.
-        let _ = self.metrics.write(&mut sink);
-        sink.result?;
-        sink.client.flush()
+        let _ = self.metrics.write_own(&mut sink);
+        let StatsdSink { client, sent, result, .. } = sink;
+        result?;
+        if let Some(figures) = self.metrics.reference() {
+            for (name, value) in reference_statsd::counters(&figures) {
+                sent.count(&client, &name, &[], &name, value)?;
+            }
+            let name = reference_statsd::RESPONSE_TIME;
+            for (bound, growth) in sent.bucket_growths(name, &figures.responses) {
+                let bound = Duration::from_secs_f64(bound);
+                send_sampled(client.time_with_tags(name, bound), &[], growth)?;
+            }
+        }
+        client.flush()
     }
 }
 
@@ -135,7 +179,8 @@ fn client(settings: &StatsdSettings) -> MetricResult<StatsdClient> {
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     };
     let sink = BufferedUdpMetricSink::with_capacity(address, UdpSocket::bind(any)?, PACKET_BYTES)?;
-    let mut client = StatsdClient::builder(&settings.prefix, sink);
+    // Names are written with their prefixes.
+    let mut client = StatsdClient::builder("", sink);
     for (key, value) in &settings.tags {
         client = client.with_tag(key, value);
     }
@@ -144,6 +189,7 @@ fn client(settings: &StatsdSettings) -> MetricResult<StatsdClient> {
 
 struct StatsdSink<'p> {
     client: StatsdClient,
+    prefix: &'p str,
     format: StatsdFormat,
     sent: &'p mut Sent,
     result: MetricResult<()>,
@@ -152,56 +198,45 @@ struct StatsdSink<'p> {
 impl Sink for StatsdSink<'_> {
     fn family(&mut self, family: Family<'_>, write: WriteSamples<'_>) -> fmt::Result {
         let name = family.name.strip_prefix(OWN_PREFIX).unwrap_or(family.name);
+        let name = match self.prefix.trim_end_matches('.') {
+            "" => name.to_owned(),
+            prefix => format!("{prefix}.{name}"),
+        };
         write(&mut StatsdSamples { sink: self, name, kind: family.kind })
     }
 }
 
 struct StatsdSamples<'s, 'p> {
     sink: &'s mut StatsdSink<'p>,
-    name: &'s str,
+    name: String,
     kind: Kind,
 }
 
 impl Samples for StatsdSamples<'_, '_> {
     fn sample(&mut self, labels: &[Label<'_>], value: Value<'_>) -> fmt::Result {
-        let StatsdSink { client, format, sent, result } = &mut *self.sink;
+        let StatsdSink { client, format, sent, result, .. } = &mut *self.sink;
         let texts: Vec<(&str, String)> =
             labels.iter().map(|(name, value)| (*name, cleaned(value, *format))).collect();
         // Also identifies the sample from push to push.
-        let dotted = texts.iter().fold(self.name.to_owned(), |mut dotted, (name, value)| {
+        let dotted = texts.iter().fold(self.name.clone(), |mut dotted, (name, value)| {
             dotted.extend([".", name, ".", value]);
             dotted
         });
         let (name, tags) = match format {
             StatsdFormat::Statsd => (&*dotted, &[][..]),
-            StatsdFormat::DogStatsd => (self.name, &texts[..]),
+            StatsdFormat::DogStatsd => (&*self.name, &texts[..]),
         };
         *result = match (self.kind, value) {
             (Kind::Counter | Kind::PlainCounter, Value::Integer(value)) => {
-                let before = sent.counters.insert(dotted.clone(), value).unwrap_or(0);
-                // A limit that is counted anew has a smaller count.
-                match value.checked_sub(before).unwrap_or(value) {
-                    0 => return Ok(()),
-                    growth => send(client.count_with_tags(name, growth), tags),
-                }
+                sent.count(client, name, tags, &dotted, value)
             }
             (_, Value::Integer(value)) => send(client.gauge_with_tags(name, value), tags),
             // Counts are whole numbers in statsd: seconds of CPU time are sent as a gauge.
             (_, Value::Float(value)) => send(client.gauge_with_tags(name, value), tags),
             (_, Value::Histogram(histogram)) => {
-                let before = sent.histograms.entry(dotted.clone()).or_default();
-                before.resize(histogram.buckets.len(), 0);
-                let last = histogram.bounds.last();
-                let bounds = histogram.bounds.iter().chain(last);
-                let mut buckets = bounds.zip(&histogram.buckets).zip(before);
-                buckets.try_for_each(|((bound, count), before)| {
-                    let growth = *count - std::mem::replace(before, *count);
-                    let value = client.histogram_with_tags(name, *bound);
-                    match growth {
-                        0 => Ok(()),
-                        1 => send(value, tags),
-                        _ => send(value.with_sampling_rate(1.0 / growth as f64), tags),
-                    }
+                let mut growths = sent.bucket_growths(&dotted, histogram).into_iter();
+                growths.try_for_each(|(bound, growth)| {
+                    send_sampled(client.histogram_with_tags(name, bound), tags, growth)
                 })
             }
         };
@@ -214,6 +249,18 @@ fn send<'m, T: Metric + From<String>>(
     tags: &'m [(&'m str, String)],
 ) -> MetricResult<()> {
     tags.iter().fold(metric, |metric, (name, value)| metric.with_tag(name, value)).try_send().map(drop)
+}
+
+/// Sends a value that stands for `times` values.
+fn send_sampled<'m, T: Metric + From<String>>(
+    metric: MetricBuilder<'m, '_, T>,
+    tags: &'m [(&'m str, String)],
+    times: u64,
+) -> MetricResult<()> {
+    match times {
+        1 => send(metric, tags),
+        _ => send(metric.with_sampling_rate(1.0 / times as f64), tags),
+    }
 }
 
 /// A label's value without the characters that have a meaning where it is written.
