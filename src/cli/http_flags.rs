@@ -1,7 +1,7 @@
 //! Flags of the HTTP port.
 
 use crate::{
-    api::http::HttpBounds,
+    api::http::{HttpBounds, MetricsPath},
     server::{HttpSettings, ListenAddress},
 };
 use clap::Args;
@@ -38,6 +38,9 @@ pub(super) struct HttpFlags {
         default_value = "2m"
     )]
     http_idle_timeout: Duration,
+    /// Path at which the HTTP port serves the metrics besides /metrics.
+    #[arg(long, env = "TIDEGATE_METRICS_PATH", value_name = "PATH", requires = "http_listen")]
+    metrics_path: Option<MetricsPath>,
     /// Serve the console, pages over the control API for a browser, at /console of the HTTP port (docs/console.md).
     #[arg(long, env = "TIDEGATE_CONSOLE", requires = "control", requires = "http_listen")]
     console: bool,
@@ -52,6 +55,11 @@ impl HttpFlags {
             timeout: self.http_timeout,
             idle_timeout: self.http_idle_timeout,
         };
-        HttpSettings { bounds, token_file: self.http_token_file.clone(), has_console: self.console }
+        HttpSettings {
+            bounds,
+            token_file: self.http_token_file.clone(),
+            has_console: self.console,
+            metrics_path: self.metrics_path.clone(),
+        }
     }
 }

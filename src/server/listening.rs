@@ -58,7 +58,8 @@ impl Http {
         let in_force = tokens.as_ref().map(TokenFile::tokens);
         let state = HttpState::new(service.clone(), settings.http.bounds, in_force)
             .with_control(control)
-            .with_console(settings.http.has_console);
+            .with_console(settings.http.has_console)
+            .with_metrics_path(settings.http.metrics_path.clone());
         let port = has_port.then(|| HttpPort::start(state.clone(), tls)).transpose()?;
         Ok(Self { state, port, tokens })
     }

@@ -2,7 +2,10 @@
 
 use super::{ConnectionBounds, TlsSettings};
 use crate::{
-    api::{LongLivedBounds, TestClock, XdsSettings, http::HttpBounds},
+    api::{
+        LongLivedBounds, TestClock, XdsSettings,
+        http::{HttpBounds, MetricsPath},
+    },
     config::{ReloadRequests, watch::WatchSettings},
     control::ControlSettings,
     http2::Http2Settings,
@@ -83,6 +86,8 @@ pub struct HttpSettings {
     pub token_file: Option<PathBuf>,
     /// Whether it serves the console. The control API, which that calls, has to be enabled too.
     pub has_console: bool,
+    /// A further path of the metrics.
+    pub metrics_path: Option<MetricsPath>,
 }
 
 /// The rules of the limiter at the start, and the sources of later ones.

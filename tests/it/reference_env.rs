@@ -136,6 +136,33 @@ async fn the_variables_of_the_reference_server_alone_configure_a_server() {
     assert!(log.contains("rate_limit"), "{log}");
 }
 
+#[tokio::test]
+async fn the_variables_of_prometheus_set_the_port_and_the_path_of_the_metrics() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("config");
+    fs::create_dir_all(&config).expect("a folder");
+    fs::write(config.join("rules.yaml"), RULES).expect("a file");
+    let [prometheus] = free_ports();
+    let address = format!("127.0.0.1:{prometheus}");
+    let server = Ratelimit::start(
+        folder.path(),
+        &[
+            ("RUNTIME_ROOT", folder.path().to_str().expect("UTF-8")),
+            ("USE_PROMETHEUS", "true"),
+            ("PROMETHEUS_ADDR", &address),
+            ("PROMETHEUS_PATH", "/stats/prometheus"),
+        ],
+    );
+    let page = async |port: u16, path: &str| {
+        let answer = http1::fetch(Ipv4Addr::LOCALHOST, port, http::Request::get(path)).await.ok();
+        answer.map(|answer| String::from_utf8(answer.into_body()).expect("UTF-8")).unwrap_or_default()
+    };
+    let name = "\nratelimit_service_config_load_success 1\n";
+    eventually("the metrics", async || page(prometheus, "/stats/prometheus").await.contains(name)).await;
+    assert!(page(server.debug, "/").await.contains("\n/stats/prometheus\n"));
+    assert_eq!(server.status(server.debug, "/rlconfig").await, Some(200));
+}
+
 /// The variables of the manifest for Istio, without those of the deployment's folders, and the rules of its ConfigMap.
 fn istio() -> (Vec<(String, String)>, String) {
     let manifest = include_str!("../../deploy/kubernetes/istio.yaml");

@@ -7,7 +7,9 @@ mod authorization;
 mod connection;
 mod console;
 mod control;
+mod index;
 mod json;
+mod metrics_path;
 mod operators;
 mod probes;
 mod reference;
@@ -17,6 +19,7 @@ mod whole_body;
 
 pub(in crate::api) use authorization::bearer_token;
 pub(crate) use connection::serve_connection;
+pub use metrics_path::MetricsPath;
 pub(crate) use timed_stream::Progress;
 pub use tokens::{NewToken, TokenName, Tokens, TokensError};
 
@@ -85,6 +88,8 @@ pub struct HttpState {
     /// None if the control API is off.
     control: Option<ControlApi>,
     has_console: bool,
+    /// A further path of the metrics.
+    metrics_path: Option<MetricsPath>,
 }
 
 impl HttpState {
@@ -99,6 +104,7 @@ impl HttpState {
             config: Arc::default(),
             control: None,
             has_console: false,
+            metrics_path: None,
         }
     }
 
@@ -110,6 +116,11 @@ impl HttpState {
     /// The same state with the console, if the control API is served too.
     pub fn with_console(self, has_console: bool) -> Self {
         Self { has_console, ..self }
+    }
+
+    /// The same state with a further path of the metrics.
+    pub fn with_metrics_path(self, metrics_path: Option<MetricsPath>) -> Self {
+        Self { metrics_path, ..self }
     }
 
     /// The metrics.
@@ -153,7 +164,8 @@ struct Route {
 }
 
 /// Every route. `docs/openapi.yaml` describes them.
-const ROUTES: [Route; 10] = [
+const ROUTES: [Route; 11] = [
+    Route { path: "/", access: Access::Token, handler: || get(index::index) },
     Route { path: "/json", access: Access::Token, handler: || post(should_rate_limit) },
     Route { path: "/metrics", access: Access::Token, handler: || get(operators::metrics) },
     Route { path: "/rules", access: Access::Token, handler: || get(operators::rules) },
@@ -181,8 +193,13 @@ pub fn router(state: HttpState) -> Router {
         true => Router::new().route(control::PATH, post(control::call)).route_layer(whole_body.clone()),
         false => Router::new(),
     };
+    let metrics = state
+        .metrics_path
+        .iter()
+        .fold(Router::new(), |router, path| router.route(path.as_str(), get(operators::metrics)));
     let console = if is_controlled && state.has_console { console::router() } else { Router::new() };
     routes(Access::Token)
+        .merge(metrics)
         .route_layer(whole_body.clone())
         .route_layer(token)
         .merge(routes(Access::Open).route_layer(whole_body))

@@ -61,6 +61,7 @@ const READ: &[&str] = &[
     "OTEL_EXPORTER_OTLP_ENDPOINT",
     "PORT",
     "PROMETHEUS_ADDR",
+    "PROMETHEUS_PATH",
     "QUOTA_MODE",
     "REDIS_AUTH",
     "REDIS_SOCKET_TYPE",
@@ -274,6 +275,8 @@ impl Environment<'_> {
             let all = if address.starts_with(':') { "0.0.0.0" } else { "" };
             http.push(format!("{all}{address}"));
             flags.push(("--reference-metrics", None));
+            let path = self.text("PROMETHEUS_PATH").filter(|path| *path != "/metrics");
+            flags.extend(path.map(|path| ("--metrics-path", Some(path.to_owned()))));
         }
         http.dedup();
         flags.push(("--http-listen", Some(http.join(","))));

@@ -134,6 +134,15 @@ fn metrics_are_pushed_where_a_variable_requests_it() {
 }
 
 #[test]
+fn the_path_of_the_metrics_is_a_flag_unless_it_is_the_usual_one() {
+    let path = |pairs: &[(&str, &str)]| flags(pairs, ["--metrics-path="])[0].clone();
+    let prometheus = ("USE_PROMETHEUS", "true");
+    assert_eq!(path(&[prometheus, ("PROMETHEUS_PATH", "/metrics")]), None);
+    assert_eq!(path(&[("PROMETHEUS_PATH", "/prom")]), None);
+    assert_eq!(path(&[prometheus, ("PROMETHEUS_PATH", "/prom")]).as_deref(), Some("/prom"));
+}
+
+#[test]
 fn the_figures_of_the_reference_server_are_requested_once_where_they_are_read() {
     let times = |pairs: &[(&str, &str)]| {
         expanded(&["ratelimit"], pairs).unwrap().matches(" --reference-metrics").count()
