@@ -37,6 +37,7 @@ SERVING = [
     ("post", "/json", {}, "{", "400"),
     ("post", "/json", {}, "x" * 2000, "413"),
     ("post", "/json", {"content-length": "10"}, "{", "408"),
+    ("get", "/", {}, None, "200"),
     ("get", "/metrics", {}, None, "200"),
     ("get", "/metrics", {"accept": "application/openmetrics-text;version=1.0.0"}, None, "200"),
     ("get", "/rules", {}, None, "200"),
