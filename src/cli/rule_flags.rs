@@ -22,7 +22,10 @@ pub(super) struct RuleFlags {
     /// may extend the rules of a control plane by keys that its messages lack (docs/xds.md).
     #[arg(long, env = "TIDEGATE_RULES", value_name = "PATH")]
     rules: Vec<RuleSources>,
-    /// Detection of changed rule files: by file events (and a check every 10 s), by a check every 2 s, or off. SIGHUP
+    /// File of blocked entries, as KEY=VALUE or KEY=CIDR, one per line, or a directory of such files; repeatable (docs/control.md).
+    #[arg(long, env = "TIDEGATE_BLOCKS", value_name = "PATH", value_delimiter = ':')]
+    blocks: Vec<PathBuf>,
+    /// Detection of changed rule files, and files of blocks: by file events (and a check every 10 s), by a check every 2 s, or off. SIGHUP
     /// reloads them in any case.
     #[arg(long, env = "TIDEGATE_RULES_WATCH", default_value = "auto", value_name = "HOW")]
     rules_watch: WatchMode,
@@ -134,7 +137,7 @@ impl RuleFlags {
             dot_files: self.rules_dot_files,
         };
         let all = RuleFilePaths { paths, ..files.clone() };
-        let (sources, rules) = match (all.paths.is_empty(), &settings) {
+        let (mut sources, rules) = match (all.paths.is_empty(), &settings) {
             (true, None) => demo(&options)?,
             (true, Some(_)) => (Vec::new(), RuleSet::parse(&[], &options)?),
             (false, _) => self.read(&all, &options)?,
@@ -143,11 +146,20 @@ impl RuleFlags {
             // With a control plane this is reported with its first resources.
             log_ineffective_extensions(&rules);
         }
+        let block_files =
+            RuleFilePaths { paths: self.blocks.clone(), every_file: true, dot_files: self.rules_dot_files };
         let has_rules = settings.is_none() && !(sources.is_empty() && self.wait_for_rules);
+        let rules = if block_files.paths.is_empty() {
+            rules
+        } else {
+            sources.extend(self.read_blocks(&block_files)?);
+            RuleSet::parse(&sources, &options)?
+        };
         let rule_settings = RuleSettings {
             options,
             sources,
             files,
+            block_files,
             watch: WatchSettings { mode: self.rules_watch, ..WatchSettings::default() },
             reload: ReloadRequests::default(),
             xds: settings,
@@ -157,6 +169,14 @@ impl RuleFlags {
             },
         };
         Ok((rule_settings, rules))
+    }
+
+    /// The files of blocks. Errors in their lines are found with the rules.
+    fn read_blocks(&self, files: &RuleFilePaths) -> Result<Vec<Source>, Failure> {
+        if self.blocks.iter().any(|path| path.as_os_str() == "-") {
+            return Err(Failure("--blocks reads files, not standard input".into()));
+        }
+        Ok(files.read_blocks()?)
     }
 
     /// The rules of the files. With --wait-for-rules errors are logged, and there are none yet.

@@ -1,6 +1,6 @@
 //! Sources of rules: the one owner of the rules in force, and the feeds that pass declarations to it.
 //!
-//! A feed (the rule files, xDS, overrides) hands over everything it declares. The owner merges that with what the other
+//! A feed (the rule files, xDS, overrides, files of blocks) hands over everything it declares. The owner merges that with what the other
 //! feeds declared last, builds it upon the rules in force, and puts the result in force, or leaves the rules as they are
 //! and reports every error.
 //!
@@ -43,8 +43,10 @@ pub enum Feed {
     Files,
     /// Resources of an xDS server.
     Xds,
-    /// Overrides set at run time.
+    /// Overrides and blocks set at run time.
     Overrides,
+    /// Files of blocks.
+    Blocks,
 }
 
 impl Feed {
@@ -54,6 +56,7 @@ impl Feed {
             Self::Files => "files",
             Self::Xds => "xds",
             Self::Overrides => "overrides",
+            Self::Blocks => "blocks",
         }
     }
 }
@@ -73,21 +76,21 @@ pub struct Config {
 }
 
 impl Config {
-    /// The owner of a limiter's rules, which were built from these declarations of one feed.
+    /// The owner of a limiter's rules, which were built from these declarations of feeds.
     pub fn new(
         limiter: Arc<Limiter>,
         options: LoadOptions,
-        feed: Feed,
-        sources: Vec<Source>,
+        declared: BTreeMap<Feed, Vec<Source>>,
         now: Timestamp,
     ) -> Self {
+        let sources: Vec<Source> = declared.values().flatten().cloned().collect();
         let mut status = RulesStatus::default();
         status.loaded(&limiter.rules(), &sources, now);
         Self {
             limiter,
             options,
-            in_force: Mutex::new(Arc::new(sources.clone())),
-            declared: Mutex::new(BTreeMap::from([(feed, sources)])),
+            in_force: Mutex::new(Arc::new(sources)),
+            declared: Mutex::new(declared),
             retired: Mutex::new(Vec::new()),
             status: Mutex::new(status),
             observer: OnceLock::new(),

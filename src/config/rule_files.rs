@@ -1,4 +1,4 @@
-//! The feed of rule files: a thread that reads them when they change or on request, and hands them to the owner.
+//! The feed of files: a thread that reads rule files, or files of blocks, when they change or on request, and hands them to the owner.
 
 use super::{
     Config, Feed, ReloadRequests, load,
@@ -31,10 +31,11 @@ pub struct RuleFiles {
 }
 
 impl RuleFiles {
-    /// Reads the files once more, since they may have changed after the start, and from then on when they change.
+    /// Reads the files once more, since they may have changed after the start, and from then on when they change. The feed is
+    /// [`Feed::Files`] or [`Feed::Blocks`].
     pub fn start(
         config: &Arc<Config>,
-        paths: RuleFilePaths,
+        (feed, paths): (Feed, RuleFilePaths),
         settings: WatchSettings,
         clock: &Arc<dyn Clock>,
         requests: &ReloadRequests,
@@ -43,8 +44,9 @@ impl RuleFiles {
         let watch = Watch::new(paths.paths.clone(), settings);
         let handle = watch.handle();
         requests.register(handle.clone());
-        let feed = Files { config, paths, settings, clock };
-        let thread = thread::Builder::new().name("rules".into()).spawn(move || feed.run(watch))?;
+        let name = if feed == Feed::Blocks { "blocks" } else { "rules" };
+        let files = Files { config, feed, paths, settings, clock };
+        let thread = thread::Builder::new().name(name.into()).spawn(move || files.run(watch))?;
         Ok(Self { watch: handle, thread })
     }
 
@@ -58,6 +60,7 @@ impl RuleFiles {
 
 struct Files {
     config: Arc<Config>,
+    feed: Feed,
     paths: RuleFilePaths,
     settings: WatchSettings,
     clock: Arc<dyn Clock>,
@@ -81,15 +84,19 @@ impl Files {
 
     fn load(&self, is_requested: bool) {
         // Errors are logged there.
-        let _ = load(&self.config, Feed::Files, || self.read(), &*self.clock, is_requested);
+        let _ = load(&self.config, self.feed, || self.read(), &*self.clock, is_requested);
     }
 
     /// The files, once two readings agree: one of them may have been made while a file was being written.
     fn read(&self) -> Result<Vec<Source>, RuleErrors> {
-        let mut sources = self.paths.read();
+        let read = || match self.feed {
+            Feed::Blocks => self.paths.read_blocks(),
+            _ => self.paths.read(),
+        };
+        let mut sources = read();
         for _ in 1..READINGS_MAX {
             thread::sleep(self.settings.settle / 4);
-            let again = self.paths.read();
+            let again = read();
             if again == sources {
                 break;
             }

@@ -20,7 +20,8 @@ fn config(text: &str, merge_domains: bool) -> Config {
     let sources = vec![Source::file("a.yaml", text)];
     let rules = RuleSet::parse(&sources, &options).unwrap_or_else(|errors| panic!("{errors}"));
     let store = StoreSettings { seed: Seed::from_bytes([3; 16]), counters_max: 100, on_full: OnFull::Deny };
-    Config::new(Arc::new(Limiter::new(rules, store, false)), options, Feed::Files, sources, at(0))
+    let limiter = Arc::new(Limiter::new(rules, store, false));
+    Config::new(limiter, options, BTreeMap::from([(Feed::Files, sources)]), at(0))
 }
 
 /// The remaining hits of `key=value`, or none if no limit applies.

@@ -119,6 +119,7 @@ enum LoggedKind {
     File,
     Xds,
     Override,
+    Blocks,
 }
 
 #[derive(Deserialize)]
@@ -263,6 +264,7 @@ fn rules_step(rules: LoggedRules, time: Timestamp, place: Place) -> Result<Rules
             LoggedKind::File => SourceId::File(name.into()),
             LoggedKind::Xds => SourceId::Xds(name.into()),
             LoggedKind::Override => SourceId::Override(name.into()),
+            LoggedKind::Blocks => SourceId::Blocks(name.into()),
         };
         LoggedSource { id, sha256, text }
     };

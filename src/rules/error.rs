@@ -26,6 +26,8 @@ pub enum SourceId {
     Xds(Arc<str>),
     /// An override set at run time, by id.
     Override(Arc<str>),
+    /// A file of blocks, by the path that it was read from.
+    Blocks(Arc<str>),
 }
 
 impl SourceId {
@@ -33,13 +35,18 @@ impl SourceId {
     pub fn file(path: impl Into<Arc<str>>) -> Self {
         Self::File(path.into())
     }
+
+    /// Whether the document declares overrides or blocks, which apply in the place of rules.
+    pub fn is_overlay(&self) -> bool {
+        matches!(self, Self::Override(_) | Self::Blocks(_))
+    }
 }
 
 /// `rules.yaml`, `xds:NAME` or `override:ID`.
 impl fmt::Display for SourceId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::File(path) => f.write_str(path),
+            Self::File(path) | Self::Blocks(path) => f.write_str(path),
             Self::Xds(name) => write!(f, "xds:{name}"),
             Self::Override(id) => write!(f, "override:{id}"),
         }

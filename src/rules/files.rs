@@ -56,6 +56,15 @@ impl RuleFilePaths {
         reader.problems.or(reader.sources)
     }
 
+    /// Reads the files as files of blocks, or returns every error.
+    pub fn read_blocks(&self) -> Result<Vec<Source>, RuleErrors> {
+        let of_blocks = |source: Source| match source.id {
+            SourceId::File(path) => Source { id: SourceId::Blocks(path), ..source },
+            _ => source,
+        };
+        self.read().map(|sources| sources.into_iter().map(of_blocks).collect())
+    }
+
     fn selects(&self, path: &Path) -> bool {
         self.every_file || path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
     }

@@ -13,7 +13,7 @@ use crate::{
     snapshot::{SnapshotTask, Writer},
     telemetry::{ConnectionSources, DecisionLog, Sources},
 };
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
 
 /// Time between two looks for the first rules.
 const FIRST_RULES_INTERVAL: Duration = Duration::from_millis(20);
@@ -22,7 +22,8 @@ const FIRST_RULES_INTERVAL: Duration = Duration::from_millis(20);
 pub(super) struct Background {
     pub(super) limiter: Arc<Limiter>,
     pub(super) config: Arc<Config>,
-    rule_files: Option<RuleFiles>,
+    /// One for rules and one for blocks, where there are files of them.
+    rule_files: Vec<RuleFiles>,
     xds: Option<XdsFeed>,
     control_plane: Option<Arc<ControlPlaneCounts>>,
     clock_follower: ClockFollower,
@@ -42,15 +43,20 @@ impl Background {
         let decision_log = settings.decision_log.clone();
         let limiter = if decision_log.is_some() { limiter.with_numbered_decisions() } else { limiter };
         let limiter = Arc::new(limiter);
-        let RuleSettings { options, sources, files, watch, reload, xds, first: _ } = settings.rules.clone();
-        let config = Config::new(Arc::clone(&limiter), options, Feed::Files, sources, clock.now());
+        let RuleSettings { options, sources, files, block_files, watch, reload, xds, first: _ } =
+            settings.rules.clone();
+        let (blocks, sources) = sources.into_iter().partition(|source| source.id.is_overlay());
+        let declared = BTreeMap::from([(Feed::Files, sources), (Feed::Blocks, blocks)]);
+        let config = Config::new(Arc::clone(&limiter), options, declared, clock.now());
         let config = Arc::new(config);
         if let Some(log) = &decision_log {
             log.set_limiter(&limiter);
             config.observe(Arc::new(log.clone()), clock.now());
         }
-        let start_files = || RuleFiles::start(&config, files.clone(), watch, clock, &reload);
-        let rule_files = (!files.paths.is_empty()).then(start_files).transpose();
+        let feeds = [(Feed::Files, files), (Feed::Blocks, block_files)];
+        let feeds = feeds.into_iter().filter(|(_, files)| !files.paths.is_empty());
+        let rule_files = feeds.map(|files| RuleFiles::start(&config, files, watch, clock, &reload));
+        let rule_files = rule_files.collect::<io::Result<Vec<_>>>();
         let rule_files =
             rule_files.map_err(|source| ServeError::Start { what: "the rules thread", source })?;
         let control_plane = xds.as_ref().map(|_| Arc::<ControlPlaneCounts>::default());
@@ -120,9 +126,7 @@ impl Background {
 
     /// Stops the threads and writes the last snapshot; called after the last decision.
     pub(super) fn finish(self) -> Result<(), ServeError> {
-        if let Some(rule_files) = self.rule_files {
-            rule_files.stop();
-        }
+        self.rule_files.into_iter().for_each(RuleFiles::stop);
         if let Some(xds) = self.xds {
             xds.stop();
         }

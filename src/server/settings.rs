@@ -95,10 +95,12 @@ pub struct HttpSettings {
 pub struct RuleSettings {
     /// Options for reading rule files.
     pub options: LoadOptions,
-    /// The documents that the limiter's rules were built from.
+    /// The documents that the limiter's rules were built from, those of blocks included.
     pub sources: Vec<Source>,
     /// The files and directories to read again when they change; none if the rules are not from files.
     pub files: RuleFilePaths,
+    /// The files and directories of blocks.
+    pub block_files: RuleFilePaths,
     /// Detection of changes.
     pub watch: WatchSettings,
     /// Requests to read these files, and certificates, again.

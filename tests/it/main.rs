@@ -4,6 +4,7 @@
 mod admin;
 mod bad_input;
 mod bench;
+mod block_files;
 mod clock_changes;
 mod commands;
 mod connection_metrics;

@@ -72,12 +72,16 @@ impl ControlApi {
         message: pb::ListBlocksRequest,
     ) -> Result<pb::ListBlocksResponse, Error> {
         let start = page_start(&message.page_token)?;
-        let blocks = self.control.overlays().blocks;
-        let end = start.saturating_add(page_size(message.page_size, PAGE_MAX)).min(blocks.len());
-        let total = blocks.len();
-        let page = blocks.into_values().take(end).skip(start);
+        let (set, rules) =
+            (self.control.overlays().blocks, self.control.limiter().map(|limiter| limiter.rules()));
+        let of_files: Vec<&Block> = rules.iter().flat_map(|rules| rules.file_blocks()).collect();
+        let total = set.len() + of_files.len();
+        let end = start.saturating_add(page_size(message.page_size, PAGE_MAX)).min(total);
+        let [first, last] = [start, end].map(|at| at.saturating_sub(set.len()).min(of_files.len()));
+        let of_files = of_files[first..last].iter().map(|block| block_to_message((*block).clone()));
+        let set = set.into_values().take(end).skip(start).map(stored_block_to_message);
         Ok(pb::ListBlocksResponse {
-            blocks: page.map(block_to_message).collect(),
+            blocks: set.chain(of_files).collect(),
             next_page_token: if end < total { end.to_string() } else { String::new() },
             total: total as u32,
         })
@@ -107,10 +111,10 @@ impl ControlApi {
             }
         };
         let domain = Some(of.domain).filter(|domain| !domain.is_empty());
-        let declared = Block { id: id.clone(), domain, key: of.key, values };
+        let declared = Block { id: id.clone(), domain, key: of.key, values, is_in_file: false };
         let expires = self.expires("block.expires", of.expires, message.expires_in)?;
         let stored = self.stored(caller, declared, expires, ("block.reason", of.reason))?;
-        let response = block_to_message(stored.clone());
+        let response = stored_block_to_message(stored.clone());
         self.change(move |overlays| _ = overlays.blocks.insert(id, stored)).await?;
         Ok(pb::SetBlockResponse { block: Some(response) })
     }
@@ -123,8 +127,17 @@ impl ControlApi {
         let id = message.id.clone();
         match self.change(move |overlays| overlays.blocks.remove(&id).is_some()).await? {
             true => Ok(pb::DeleteBlockResponse {}),
+            false if self.is_in_file(&message.id) => {
+                let message = format!("the block {:?} is a line of a file; delete it there", message.id);
+                Err(Error::new(Code::FailedPrecondition, message))
+            }
             false => Err(Error::not_found(format!("there is no block {:?}", message.id))),
         }
+    }
+
+    fn is_in_file(&self, id: &str) -> bool {
+        let rules = self.control.limiter().map(|limiter| limiter.rules());
+        rules.is_some_and(|rules| rules.file_blocks().any(|block| block.id == id))
     }
 
     async fn change<T: Send + 'static>(
@@ -264,8 +277,19 @@ fn override_to_message(stored: Stored<OverrideRule>) -> pb::Override {
     }
 }
 
-fn block_to_message(stored: Stored<Block>) -> pb::Block {
+fn stored_block_to_message(stored: Stored<Block>) -> pb::Block {
     let Stored { declared, expires_ns, reason, actor, created_ns } = stored;
+    pb::Block {
+        expires: expires_ns.map(|nanos| timestamp(Timestamp::from_nanos(nanos))),
+        reason,
+        actor,
+        created: Some(timestamp(Timestamp::from_nanos(created_ns))),
+        ..block_to_message(declared)
+    }
+}
+
+/// A block without the circumstances in which it was set, which one in a file does not have.
+fn block_to_message(declared: Block) -> pb::Block {
     let (value, cidr) = match declared.values {
         BlockedValues::Value(value) => (value, String::new()),
         BlockedValues::Cidr(cidr) => (String::new(), cidr),
@@ -276,9 +300,6 @@ fn block_to_message(stored: Stored<Block>) -> pb::Block {
         key: declared.key,
         value,
         cidr,
-        expires: expires_ns.map(|nanos| timestamp(Timestamp::from_nanos(nanos))),
-        reason,
-        actor,
-        created: Some(timestamp(Timestamp::from_nanos(created_ns))),
+        ..pb::Block::default()
     }
 }

@@ -144,7 +144,7 @@ async function showInForce(app, place, signal, drawn) {
     text += JSON.stringify([blocks, total]);
     parts.push(h("div", { class: "card" }, h("h2", {}, "Blocks"), blocks.length ? table([
       ["Entry", (one) => entries([{ key: one.key, value: one.value || one.cidr }])], ["Domain", (one) => visible(one.domain || "all")], ...common,
-      ["Action", (one) => act("DeleteBlock", one, "block") || ""],
+      ["Action", (one) => (one.id.includes(":") ? "" : act("DeleteBlock", one, "block") || "")],
     ], blocks, "Blocks") : h("p", { class: "faint" }, "None."), total > blocks.length ? h("p", { class: "label" }, `${count(total)} in all`) : null));
   } catch (error) {
     if (error.name !== "AbortError") parts.push(h("p", { class: "error" }, failure(error)));

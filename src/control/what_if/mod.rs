@@ -17,7 +17,7 @@ use crate::{
         Demand, Event, Line, LineCounts, Replay, Report, ShareOf, Suggestion, UnknownRule, in_order_of_time,
         parse_line,
     },
-    rules::{LoadOptions, RuleErrors, RuleSet, Source, SourceId},
+    rules::{LoadOptions, RuleErrors, RuleSet, Source},
 };
 use flate2::bufread::MultiGzDecoder;
 use recorder::Recorded;
@@ -170,7 +170,7 @@ impl Run {
             return Err(WhatIfError::NoRules);
         }
         // Overrides and blocks in force apply on both sides.
-        proposed.extend(in_force.iter().filter(|source| matches!(source.id, SourceId::Override(_))).cloned());
+        proposed.extend(in_force.iter().filter(|source| source.id.is_overlay()).cloned());
         let (requests, dropped) = match what_if.log {
             Some(log) => (Requests::Log(log), 0),
             None => {

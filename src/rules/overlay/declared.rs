@@ -1,10 +1,13 @@
-//! Overrides and blocks as a feed declares them: a document for each override, and one for the blocks of each file or set.
+//! Overrides and blocks as a feed declares them: a document for each override, one for all blocks that operators set, and the text of
+//! each file of blocks.
 
+use super::{Blocks, block_lines};
 use crate::{
     limit::Unit,
     rules::{Source, SourceId, error::Problems},
 };
 use serde::{Deserialize, Serialize};
+use std::{collections::HashMap, mem, sync::Arc};
 
 /// Takes the place of the rules for the descriptors that it matches.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -40,7 +43,7 @@ pub enum OverrideAction {
 /// Denies every request with an entry that it matches.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Block {
-    /// Its name.
+    /// Its name; of one in a file its place, as `FILE:LINE`.
     pub id: String,
     /// The domain; none: every domain that has rules.
     pub domain: Option<String>,
@@ -48,6 +51,9 @@ pub struct Block {
     pub key: String,
     /// The values.
     pub values: BlockedValues,
+    /// Whether it is a line of a file, where alone it can be changed.
+    #[serde(skip)]
+    pub is_in_file: bool,
 }
 
 /// The values that a block matches.
@@ -89,17 +95,42 @@ impl Source {
 #[derive(Default)]
 pub(in crate::rules) struct DeclaredOverlay {
     pub(super) overrides: Vec<OverrideRule>,
-    pub(super) blocks: Vec<Block>,
+    /// Those of every domain.
+    common_blocks: Vec<Block>,
+    /// The others, by domain.
+    own_blocks: HashMap<String, Vec<Block>>,
 }
 
 impl DeclaredOverlay {
     /// Reads a document.
     pub(in crate::rules) fn read(&mut self, source: &Source, problems: &mut Problems) {
+        if let SourceId::Blocks(_) = source.id {
+            return self.add_blocks(block_lines::read(source, problems));
+        }
         match serde_json::from_str(&source.text) {
             Ok(Document::Override(declared)) => self.overrides.push(declared),
-            Ok(Document::Blocks(blocks)) => self.blocks.extend(blocks),
+            Ok(Document::Blocks(blocks)) => self.add_blocks(blocks),
             Err(error) => problems.of_source(source.id.clone(), error.to_string()),
         }
+    }
+
+    fn add_blocks(&mut self, blocks: Vec<Block>) {
+        for block in blocks {
+            match block.domain.clone() {
+                Some(domain) => self.own_blocks.entry(domain).or_default().push(block),
+                None => self.common_blocks.push(block),
+            }
+        }
+    }
+
+    /// Takes the blocks of every domain, compiled.
+    pub(in crate::rules) fn take_common_blocks(&mut self) -> Arc<Blocks> {
+        Arc::new(Blocks::new(mem::take(&mut self.common_blocks)))
+    }
+
+    /// The blocks of one domain alone.
+    pub(super) fn blocks_of(&self, domain: &str) -> &[Block] {
+        self.own_blocks.get(domain).map_or(&[], Vec::as_slice)
     }
 }
 

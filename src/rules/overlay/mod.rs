@@ -3,9 +3,12 @@
 //! Blocks win over overrides, and overrides over rules and over limits in requests. Of several overrides that match, one
 //! without wildcards wins, else the first by id. Matching takes no memory and parses addresses only for keys with networks.
 
+mod block_lines;
+mod blocks;
 mod declared;
 mod networks;
 
+pub(super) use blocks::Blocks;
 pub(super) use declared::DeclaredOverlay;
 pub use declared::{Block, BlockedValues, OverrideAction, OverrideRule};
 pub use networks::{Network, NetworkError};
@@ -13,17 +16,14 @@ pub use networks::{Network, NetworkError};
 use super::{
     Charge, LimitIdentity, LimitInfo, Origin, Pattern, Rule, RuleLimit, Semantics, SourceId,
     limits::{LimitNumbers, Registrar, tag_of_label},
-    text_map::TextMap,
 };
 use crate::limit::{Entry, RuleInfo, Unit};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use networks::Networks;
 use smallvec::SmallVec;
 use smol_str::SmolStr;
 use std::{
     hash::{BuildHasher as _, Hash as _, Hasher as _},
-    net::IpAddr,
     sync::Arc,
 };
 
@@ -33,23 +33,15 @@ const BLOCKED: &str = "(blocked)";
 /// The overrides and blocks of one domain.
 #[derive(Clone, Debug)]
 pub(super) struct Overlay {
-    blocks: TextMap<KeyBlocks>,
-    /// Those that match, for explanations.
-    declared_blocks: Box<[Block]>,
+    /// Those of every domain, which all overlays share: they may be many.
+    common_blocks: Arc<Blocks>,
+    own_blocks: Blocks,
     blocked: Option<Box<Rule>>,
     /// Without wildcards, by the hash of their entries.
     exact: HashMap<u64, SmallVec<[u32; 1]>, FixedState>,
     /// With wildcards, by id.
     patterns: Box<[u32]>,
     overrides: Box<[Overlaid]>,
-}
-
-/// The blocks of one key.
-#[derive(Clone, Debug, Default)]
-struct KeyBlocks {
-    values: TextMap<()>,
-    patterns: Box<[Pattern]>,
-    networks: Networks,
 }
 
 #[derive(Clone, Debug)]
@@ -92,21 +84,21 @@ impl Overlay {
     pub(super) fn compile(
         domain: &Arc<str>,
         (semantics, is_shared): (Semantics, bool),
-        declared: &DeclaredOverlay,
+        (declared, common_blocks): (&DeclaredOverlay, &Arc<Blocks>),
         limits: &mut Registrar,
     ) -> Option<Box<Self>> {
-        let is_of_domain = |block: &&Block| block.domain.as_deref().is_none_or(|of| *of == **domain);
-        let blocks: Box<[Block]> = declared.blocks.iter().filter(is_of_domain).cloned().collect();
+        let own_blocks = Blocks::new(declared.blocks_of(domain).to_vec());
+        let has_blocks = !own_blocks.is_empty() || !common_blocks.is_empty();
         let mut overrides: Vec<&OverrideRule> =
             declared.overrides.iter().filter(|declared| *declared.domain == **domain).collect();
-        if blocks.is_empty() && overrides.is_empty() {
+        if !has_blocks && overrides.is_empty() {
             return None;
         }
         overrides.sort_by(|one, other| one.id.cmp(&other.id));
         let mut build =
             |path: String, id: &str, action| rule(domain, path, id, action, (semantics, is_shared), limits);
-        let blocked = (!blocks.is_empty())
-            .then(|| Box::new(build(BLOCKED.to_owned(), "blocks", OverrideAction::Denied)));
+        let blocked =
+            has_blocks.then(|| Box::new(build(BLOCKED.to_owned(), "blocks", OverrideAction::Denied)));
         let overrides: Box<[Overlaid]> = overrides
             .into_iter()
             .map(|declared| Overlaid {
@@ -126,10 +118,9 @@ impl Overlay {
                 None => patterns.push(index),
             }
         }
-        let key_blocks = by_key(&blocks);
         Some(Box::new(Self {
-            blocks: key_blocks,
-            declared_blocks: blocks,
+            common_blocks: Arc::clone(common_blocks),
+            own_blocks,
             blocked,
             exact,
             patterns: patterns.into(),
@@ -147,9 +138,7 @@ impl Overlay {
     }
 
     fn is_blocked(&self, entries: &[Entry<'_>]) -> bool {
-        entries
-            .iter()
-            .any(|entry| self.blocks.get(entry.key).is_some_and(|of_key| of_key.matches(entry.value)))
+        self.common_blocks.match_one_of(entries) || self.own_blocks.match_one_of(entries)
     }
 
     fn overridden(&self, entries: &[Entry<'_>]) -> Option<&Overlaid> {
@@ -163,11 +152,19 @@ impl Overlay {
 
     /// What applies to a descriptor, for explanations.
     pub(super) fn explain(&self, entries: &[Entry<'_>]) -> Option<OverlayMatch<'_>> {
-        let block = self.declared_blocks.iter().find(|block| {
-            entries.iter().any(|entry| block.key == entry.key && block.values.match_value(entry.value))
-        });
+        let block = self.common_blocks.find(entries).or_else(|| self.own_blocks.find(entries));
         let overridden = || self.overridden(entries).map(|overlaid| OverlayMatch::Override(&overlaid.id));
         block.map(|block| OverlayMatch::Block(&block.id)).or_else(overridden)
+    }
+
+    /// The blocks of every domain.
+    pub(super) fn common_blocks(&self) -> &[Block] {
+        self.common_blocks.declared()
+    }
+
+    /// The blocks of this domain alone.
+    pub(super) fn own_blocks(&self) -> &[Block] {
+        self.own_blocks.declared()
     }
 
     /// Every rule.
@@ -182,48 +179,6 @@ impl Overlaid {
         self.entries.len() == entries.len()
             && both.into_iter().all(|((key, value), entry)| *key == *entry.key && value.matches(entry.value))
     }
-}
-
-impl KeyBlocks {
-    fn matches(&self, value: &str) -> bool {
-        self.values.get(value).is_some()
-            || self.patterns.iter().any(|pattern| pattern.matches(value))
-            || (!self.networks.is_empty()
-                && value.parse::<IpAddr>().is_ok_and(|address| self.networks.contains(address)))
-    }
-}
-
-impl BlockedValues {
-    fn match_value(&self, value: &str) -> bool {
-        match self {
-            Self::Value(text) => ValuePattern::new(text).matches(value),
-            Self::Cidr(network) => match (network.parse::<Network>(), value.parse()) {
-                (Ok(network), Ok(address)) => network.contains(address),
-                _ => false,
-            },
-        }
-    }
-}
-
-fn by_key(blocks: &[Block]) -> TextMap<KeyBlocks> {
-    type Values = (Vec<(SmolStr, ())>, Vec<Pattern>, Vec<Network>);
-    let mut by_key: HashMap<&str, Values, FixedState> = HashMap::default();
-    for block in blocks {
-        let (values, patterns, networks) = by_key.entry(&block.key).or_default();
-        match &block.values {
-            BlockedValues::Value(text) => match Pattern::unescaped(text) {
-                Ok(pattern) => patterns.push(pattern),
-                Err(text) => values.push((text.into(), ())),
-            },
-            // Checked when the block was set.
-            BlockedValues::Cidr(text) => networks.extend(text.parse::<Network>().ok()),
-        }
-    }
-    let of_key = |(key, (values, patterns, networks)): (&str, Values)| {
-        let (values, patterns) = (values.into_iter().collect(), patterns.into());
-        (key.into(), KeyBlocks { values, patterns, networks: Networks::new(networks) })
-    };
-    by_key.into_iter().map(of_key).collect()
 }
 
 /// The hash of entries without wildcards.

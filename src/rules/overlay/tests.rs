@@ -1,5 +1,5 @@
 use super::*;
-use crate::rules::{LoadOptions, Outcome, RuleSet, Source};
+use crate::rules::{LoadOptions, Outcome, RuleSet, Source, SourceId};
 use proptest::prelude::*;
 
 const RULES: &str = "
@@ -17,7 +17,7 @@ fn overridden(id: &str, entries: &[(&str, &str)], action: OverrideAction) -> Sou
 }
 
 fn block(id: &str, key: &str, values: BlockedValues) -> Block {
-    Block { id: id.into(), domain: None, key: key.into(), values }
+    Block { id: id.into(), domain: None, key: key.into(), values, is_in_file: false }
 }
 
 fn rules(overlaid: &[Source]) -> RuleSet {
@@ -86,6 +86,78 @@ fn blocks_win_over_overrides_at_any_entry() {
         assert_eq!(found(&rules, entries).0, path, "{entries:?}");
         assert_eq!(rules.domain("shop").unwrap().overlay_match(&shown), id, "{entries:?}");
     }
+}
+
+fn block_file(text: impl Into<String>) -> Source {
+    Source { id: SourceId::Blocks("blocks.txt".into()), text: text.into() }
+}
+
+#[test]
+fn each_line_of_a_file_of_blocks_denies_its_value_or_network() {
+    let file = block_file(
+        "\u{feff}# spam\r\n\r\nuser=ann\r\n  user=bot-* # pattern\n remote_address=192.0.2.0/24\nremote_address=2001:db8::1\n\
+         user=a\\*#b\n[other]\nuser=amy\n[shop]\nuser=eve=1\n[*]\npath=/a/*",
+    );
+    let rules = rules(&[file]);
+    for (entry, line) in [
+        (("user", "ann"), Some(3)),
+        (("user", "bot-7"), Some(4)),
+        (("remote_address", "192.0.2.9"), Some(5)),
+        (("remote_address", "192.0.3.9"), None),
+        (("remote_address", "2001:DB8:0::1"), Some(6)),
+        (("user", "a*#b"), Some(7)),
+        (("user", "ax#b"), None),
+        (("user", "amy"), None),
+        (("user", "eve=1"), Some(11)),
+        (("path", "/a/b"), Some(13)),
+    ] {
+        let entries = [Entry { key: entry.0, value: entry.1 }];
+        let id = line.map(|line| format!("blocks.txt:{line}"));
+        let found_id = rules.domain("shop").unwrap().overlay_match(&entries);
+        assert_eq!(found_id, id.as_deref().map(OverlayMatch::Block), "{entry:?}");
+        assert_eq!(found(&rules, &[entry]).0 == BLOCKED, line.is_some(), "{entry:?}");
+    }
+    // The domain `other` has no rules.
+    let listed: Vec<&str> = rules.file_blocks().map(|block| block.id.rsplit(':').next().unwrap()).collect();
+    assert_eq!(listed, ["3", "4", "5", "6", "7", "13", "11"]);
+}
+
+#[test]
+fn every_malformed_line_of_a_file_of_blocks_is_an_error_with_its_place() {
+    let file =
+        block_file("user\n=x\nuser=\n  ip=10.0.0.0/33\nuser=fine\nuser = x\nip=10.0/8\n[]\nip=/10/8\n[shop");
+    let sources = [Source::file("shop.yaml", RULES), file];
+    let errors = RuleSet::parse(&sources, &LoadOptions::default()).unwrap_err();
+    let places: Vec<String> = errors.iter().map(|error| error.origin.to_string()).collect();
+    let expected = ["1:1", "2:1", "3:6", "4:6", "6:6", "7:4", "8:1", "10:1"];
+    assert_eq!(places, expected.map(|place| format!("blocks.txt:{place}")), "{errors}");
+    assert!(errors.to_string().contains(r#"blocks.txt:4:6: "10.0.0.0/33" is not a network"#), "{errors}");
+}
+
+/// Prints how long 100,000 networks take to load, and a decision among them.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "it prints how long it takes")]
+fn a_hundred_thousand_networks_are_loaded_and_searched() {
+    let networks = (0..100_000u32).map(|number| {
+        let address = std::net::Ipv4Addr::from(0x0b00_0000 + number * 512);
+        format!("remote_address={address}/24\n")
+    });
+    let file = block_file(networks.collect::<String>());
+    let started = std::time::Instant::now();
+    let rules = rules(&[file]);
+    let loaded = started.elapsed();
+    let started = std::time::Instant::now();
+    for (address, is_blocked) in [
+        ("11.0.0.255", true),
+        ("11.0.1.0", false),
+        ("14.13.62.7", true),
+        ("14.13.64.0", false),
+        ("10.255.255.255", false),
+    ] {
+        assert_eq!(found(&rules, &[("remote_address", address)]).0 == BLOCKED, is_blocked, "{address}");
+    }
+    println!("100,000 networks loaded in {loaded:?}, 10 lookups in {:?}", started.elapsed());
+    assert_eq!(rules.file_blocks().count(), 100_000);
 }
 
 #[test]

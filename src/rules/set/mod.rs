@@ -1,8 +1,8 @@
 //! Rule sets: every domain of every document, and the limits by number.
 
 use super::{
-    Charge, DomainRules, KeyPrefix, LimitIdentity, LimitInfo, LimitName, LimitTable, Rule, RuleEntry,
-    RuleError, RuleErrors, RuleLimit, Semantics, Source, SourceId,
+    Block, Charge, DomainRules, KeyPrefix, LimitIdentity, LimitInfo, LimitName, LimitTable, Rule, RuleEntry,
+    RuleError, RuleErrors, RuleLimit, Semantics, Source,
     error::Problems,
     grammar::{self, DeclaredDomain, DefaultAlgorithm, ExtensionDocuments},
     limits::{LimitNumbers, Registered, Registrar, tag_of_override},
@@ -86,7 +86,7 @@ impl RuleSet {
             if documents.contain(index) {
                 continue;
             }
-            if let SourceId::Override(_) = source.id {
+            if source.id.is_overlay() {
                 overlaid.read(source, &mut problems);
                 continue;
             }
@@ -116,11 +116,12 @@ impl RuleSet {
         }
         let without_effect = extensions.without_effect(|name| domains.contains_key(name));
         let (mut compiled, mut may_queue, mut may_wait) = (Vec::with_capacity(domains.len()), false, false);
+        let common_blocks = overlaid.take_common_blocks();
         for (name, declared) in domains {
             let overrides =
                 Unit::ALL.map(|unit| override_template(&name, unit, options.semantics, &mut limits));
             let counting = (options.semantics, declared.is_shared);
-            let overlay = Overlay::compile(&name, counting, &overlaid, &mut limits);
+            let overlay = Overlay::compile(&name, counting, (&overlaid, &common_blocks), &mut limits);
             let (semantics, problems) = (options.semantics, &mut problems);
             let rules = DomainRules::compile(declared, overrides, overlay, semantics, problems);
             may_queue |= rules.may_queue();
@@ -173,6 +174,14 @@ impl RuleSet {
         let mut domains: Vec<_> = self.domains.iter().map(|(_, rules)| rules).collect();
         domains.sort_unstable_by_key(|rules| rules.name());
         domains.into_iter()
+    }
+
+    /// The blocks that files declare, as far as there are domains for them: those of every domain, then those of each.
+    pub fn file_blocks(&self) -> impl Iterator<Item = &Block> {
+        let overlays: Vec<&Overlay> = self.domains().filter_map(DomainRules::overlay).collect();
+        let common = overlays.first().map(|overlay| overlay.common_blocks());
+        let own = overlays.into_iter().flat_map(Overlay::own_blocks);
+        common.into_iter().flatten().chain(own).filter(|block| block.is_in_file)
     }
 
     /// Keeps with each limit what `start` makes of the domain's name, whether it is shared, the limit and the entries that lead to it.

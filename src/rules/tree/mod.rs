@@ -97,6 +97,10 @@ impl DomainRules {
         self.overlay.as_ref().and_then(|overlay| overlay.find(entries))
     }
 
+    pub(in crate::rules) fn overlay(&self) -> Option<&Overlay> {
+        self.overlay.as_deref()
+    }
+
     /// The override or the block that matches the entries.
     pub fn overlay_match(&self, entries: &[Entry<'_>]) -> Option<OverlayMatch<'_>> {
         self.overlay.as_ref().and_then(|overlay| overlay.explain(entries))

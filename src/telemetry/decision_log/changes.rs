@@ -139,6 +139,7 @@ pub(super) fn rules(
             SourceId::File(path) => ("file", path),
             SourceId::Xds(name) => ("xds", name),
             SourceId::Override(id) => ("override", id),
+            SourceId::Blocks(path) => ("blocks", path),
         };
         SourceLine { kind, name, sha256: Hex(*hash), text: is_new.then_some(&source.text) }
     });

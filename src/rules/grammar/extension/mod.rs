@@ -68,7 +68,7 @@ impl ExtensionDocuments {
     pub(in crate::rules) fn read(sources: &[Source], problems: &mut Problems) -> Self {
         let mut documents = Self::default();
         for (index, source) in sources.iter().enumerate() {
-            if matches!(source.id, SourceId::Override(_)) || !source.text.contains(EXTENSIONS) {
+            if source.id.is_overlay() || !source.text.contains(EXTENSIONS) {
                 continue;
             }
             let errors = problems.len();

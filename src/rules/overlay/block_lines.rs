@@ -1,0 +1,88 @@
+//! Files of blocks: one entry per line.
+//!
+//! `KEY=VALUE` blocks a value, `KEY=ADDRESS` and `KEY=ADDRESS/LENGTH` a network. A line `[DOMAIN]` limits the lines after it to one
+//! domain, `[*]` ends that. `#` begins a comment, at the start of a line or after a space.
+
+use super::{Block, BlockedValues, Network};
+use crate::rules::{Origin, Position, Source, error::Problems};
+
+/// The reason why a line is malformed, and the number of characters before the malformed part.
+type Malformed = (usize, String);
+
+enum Line<'l> {
+    /// The following lines are for this domain; none: for every domain.
+    Domain(Option<&'l str>),
+    Entry(&'l str, BlockedValues),
+}
+
+/// Reads every line, and notes every malformed one.
+pub(super) fn read(source: &Source, problems: &mut Problems) -> Vec<Block> {
+    let text = source.text.strip_prefix('\u{feff}').unwrap_or(&source.text);
+    let (mut blocks, mut domain) = (Vec::new(), None);
+    for (line, text) in (1..).zip(text.lines()) {
+        let content = without_comment(text);
+        let indent = content.chars().take_while(|character| character.is_whitespace()).count();
+        match content.trim() {
+            "" => {}
+            content => match parse(content) {
+                Ok(Line::Domain(of)) => domain = of.map(str::to_owned),
+                Ok(Line::Entry(key, values)) => blocks.push(Block {
+                    id: format!("{}:{line}", source.id),
+                    domain: domain.clone(),
+                    key: key.to_owned(),
+                    values,
+                    is_in_file: true,
+                }),
+                Err((before, message)) => {
+                    let position = Some(Position { line, column: indent + before + 1 });
+                    problems.at(&Origin { source: source.id.clone(), position }, "", message);
+                }
+            },
+        }
+    }
+    blocks
+}
+
+fn without_comment(line: &str) -> &str {
+    let mut hashes = line.match_indices('#').map(|(at, _)| at);
+    let comment = hashes.find(|at| line[..*at].chars().next_back().is_none_or(char::is_whitespace));
+    &line[..comment.unwrap_or(line.len())]
+}
+
+fn parse(content: &str) -> Result<Line<'_>, Malformed> {
+    let Some((key, value)) = content.split_once('=') else {
+        return match content.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            Some("") => Err((0, "has no domain; write [DOMAIN], or [*] for every domain".to_owned())),
+            Some("*") => Ok(Line::Domain(None)),
+            Some(domain) => Ok(Line::Domain(Some(domain))),
+            None => Err((0, format!("{content:?} is not an entry; write KEY=VALUE or KEY=CIDR"))),
+        };
+    };
+    let before_value = key.chars().count() + 1;
+    if key.is_empty() {
+        return Err((0, "has no key; write KEY=VALUE".to_owned()));
+    }
+    if value.is_empty() {
+        return Err((before_value, "has no value; write KEY=VALUE, or KEY=* for every value".to_owned()));
+    }
+    if key.ends_with(char::is_whitespace) || value.starts_with(char::is_whitespace) {
+        return Err((before_value - 1, "has a space beside `=`; write KEY=VALUE without".to_owned()));
+    }
+    match value.parse::<Network>() {
+        Ok(_) => Ok(Line::Entry(key, BlockedValues::Cidr(value.to_owned()))),
+        // Taken as a text, it would never match the addresses that are meant.
+        Err(error) if resembles_network(value) => Err((before_value, format!("{value:?} {error}"))),
+        Err(_) => Ok(Line::Entry(key, BlockedValues::Value(value.to_owned()))),
+    }
+}
+
+/// Whether a text consists of characters of addresses, `/` and a number.
+fn resembles_network(value: &str) -> bool {
+    value.split_once('/').is_some_and(|(address, length)| {
+        address.contains(['.', ':'])
+            && address
+                .chars()
+                .all(|character| character.is_ascii_hexdigit() || matches!(character, '.' | ':'))
+            && length.chars().all(|character| character.is_ascii_digit())
+    })
+}

@@ -1,0 +1,117 @@
+//! Files of blocks of a real server.
+
+use crate::{
+    control::{Controlled, descriptors},
+    support::Server,
+};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use std::{fs, path::Path, process::Command, time::Duration};
+
+const RULES: &str = "
+domain: shop
+descriptors: [{ key: user, rate_limit: { unit: day, requests_per_unit: 1000 } }]
+";
+
+fn replace(file: &Path, text: &str) {
+    let next = file.with_extension("next");
+    fs::write(&next, text).expect("it is written");
+    fs::rename(next, file).expect("it is renamed");
+}
+
+async fn is_blocked(shop: &Controlled, user: &str) -> bool {
+    let peek = json!({ "domain": "shop", "descriptors": descriptors(&[("user", user)]) });
+    shop.operate("Peek", peek).await["code"] == "OVER_LIMIT"
+}
+
+async fn until_blocked(shop: &Controlled, user: &str) {
+    for _ in 0..600 {
+        if is_blocked(shop, user).await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("{user} is not blocked: {:?}", shop.server.log());
+}
+
+async fn take_effect(watch: &str, request: impl Fn(&Server)) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("blocks.txt");
+    replace(&file, "# spam\nuser=mallory\n");
+    let path = file.to_str().expect("UTF-8");
+    let shop = Controlled::start(RULES, &["--blocks", path, "--rules-watch", watch]);
+    assert!(is_blocked(&shop, "mallory").await, "blocks are in force from the start");
+    assert!(!is_blocked(&shop, "eve").await);
+
+    replace(&file, "user=eve\n");
+    request(&shop.server);
+    until_blocked(&shop, "eve").await;
+    assert!(!is_blocked(&shop, "mallory").await);
+
+    replace(&file, "user=bob\neve\nuser=\n");
+    request(&shop.server);
+    shop.server.logged(&format!(r#"{path}:2:1: \"eve\" is not an entry"#));
+    shop.server.logged(&format!("{path}:3:6: has no value"));
+    assert!(is_blocked(&shop, "eve").await, "the blocks in force stay");
+    assert!(!is_blocked(&shop, "bob").await);
+}
+
+#[tokio::test]
+async fn a_changed_file_of_blocks_takes_effect_and_a_malformed_one_does_not() {
+    take_effect("auto", |_| ()).await;
+    take_effect("off", |server| server.signal(Signal::HUP)).await;
+}
+
+#[tokio::test]
+async fn lines_of_files_are_listed_with_their_places_and_cannot_be_deleted_by_the_api() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("blocks.txt");
+    replace(&file, "\nuser=mallory\n[shop]\nremote_address=192.0.2.0/24\n");
+    let path = file.to_str().expect("UTF-8");
+    let shop = Controlled::start(RULES, &["--blocks", path]);
+    shop.operate("SetBlock", json!({ "block": { "id": "b", "key": "user", "value": "bob" } })).await;
+
+    let listed = async |request: Value| {
+        let response = shop.operate("ListBlocks", request).await;
+        assert_eq!(response["total"], 3);
+        let ids = response["blocks"].as_array().expect("blocks").iter().map(|block| block["id"].clone());
+        ids.collect::<Vec<_>>()
+    };
+    let [first, second] = [2, 4].map(|line| format!("{path}:{line}"));
+    assert_eq!(listed(json!({})).await, [json!("b"), json!(first), json!(second)]);
+    assert_eq!(listed(json!({ "pageSize": 1, "pageToken": "1" })).await, [json!(first)]);
+    assert_eq!(listed(json!({ "pageSize": 1, "pageToken": "2" })).await, [json!(second)]);
+
+    let (status, error) = shop.call(&shop.operate, "DeleteBlock", &json!({ "id": first })).await;
+    assert_eq!((status, &error["code"]), (400, &json!("FAILED_PRECONDITION")), "{error}");
+    assert!(error["message"].as_str().is_some_and(|text| text.contains("delete it there")), "{error}");
+    assert!(is_blocked(&shop, "mallory").await);
+    let explain = json!({ "domain": "shop", "descriptors": descriptors(&[("user", "mallory")]) });
+    assert_eq!(shop.operate("Explain", explain).await["descriptors"][0]["blockId"], json!(first));
+}
+
+#[test]
+fn a_server_does_not_start_with_a_malformed_file_of_blocks() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (blocks, rules) = (folder.path().join("blocks.txt"), folder.path().join("rules.yaml"));
+    fs::write(&blocks, "ip=192.0.2.0/33\n").expect("it is written");
+    fs::write(&rules, RULES).expect("it is written");
+    let mut server = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["serve", "--listen", "127.0.0.1:0", "--rules"])
+        .args([rules.as_path(), Path::new("--blocks"), &blocks])
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("the command runs");
+    for _ in 0..600 {
+        if server.try_wait().expect("a child").is_some() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    // One that started is ended here.
+    let _ = server.kill();
+    let ended = server.wait_with_output().expect("a child");
+    let text = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{text}");
+    assert!(text.contains("blocks.txt:1:4:") && text.contains("is not a network"), "{text}");
+}
