@@ -30,7 +30,11 @@ impl Receiver {
 
     /// Receives packets until the value of this line, its name with its tags, is that.
     fn receive_until(&mut self, name: &str, value: f64) {
+        // Gauges are sent at every push, so that packets arrive also if the value does not.
+        let mut packets = 0;
         while self.sums.get(name) != Some(&value) {
+            packets += 1;
+            assert!(packets < 2_000, "{name} is not {value}: {:#?}", self.sums);
             let mut packet = [0; 4096];
             let bytes = self.socket.recv(&mut packet);
             let bytes = bytes.unwrap_or_else(|error| panic!("{name} {value}: {error}; {:#?}", self.sums));

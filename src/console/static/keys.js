@@ -10,9 +10,8 @@ const REFRESH = 2000;
 const REFRESH_IN_FORCE = 3000;
 const EXPIRY = { name: "expiresIn", label: "Expires", options: EXPIRIES };
 
-/** In overrides and blocks `*` in a value matches any text, and cannot be escaped: a value of a client may contain it. */
-const widened = (list) => (list.some(({ value }) => value?.includes("*"))
-  ? h("p", { class: "error" }, "The value contains *, which matches any text: this applies to every key that fits.") : null);
+/** Values of overrides and blocks are patterns; a client's value is meant literally. */
+const literal = (list) => list.map(({ key, value }) => ({ key, value: value?.replace(/[*\\]/g, "\\$&") }));
 
 /** The empty expiry is left out. */
 const expiring = (expiresIn) => (expiresIn ? { expiresIn } : {});
@@ -221,22 +220,21 @@ function actions(app, domain, list, refresh) {
       act: ({ hits, reason }) => after("GiveBack", { domain, descriptors, hits: Number(hits), reason }, () => `${counted(Number(hits), "hit")} given back`),
     })),
     button("Override", () => ({
-      title: "Another limit for this key", verb: "Set", about: h("div", {}, about.cloneNode(true), widened(list)), fields: [
+      title: "Another limit for this key", verb: "Set", fields: [
         { name: "kind", label: "Instead of the rules", options: [["limit", "this limit"], ["unlimited", "unlimited"], ["denied", "denied"]] },
         { name: "requests", label: "Requests", type: "number", min: 0, value: 100 },
         { name: "unit", label: "Per", options: ["second", "minute", "hour", "day", "week", "month", "year"].map((unit) => [unit, unit]) },
         EXPIRY, REASON],
       act: ({ kind, requests, unit, expiresIn, reason }) => {
         const instead = kind === "limit" ? { limit: { requests: Number(requests), unit } } : { [kind]: true };
-        return after("SetOverride", { override: { domain, entries: list, reason, ...instead }, ...expiring(expiresIn) }, ({ override }) => `override ${override?.id || ""} is in force`);
+        return after("SetOverride", { override: { domain, entries: literal(list), reason, ...instead }, ...expiring(expiresIn) }, ({ override }) => `override ${override?.id || ""} is in force`);
       },
     })),
     button("Block", () => ({
       title: "Deny every request with this entry", verb: "Block", danger: true,
-      about: h("div", {}, h("p", {}, h("bdi", { class: "mono" }, entriesText([last])), " in ", h("bdi", {}, visible(domain)), ", at any place of a descriptor"),
-        widened([last])),
+      about: h("p", {}, h("bdi", { class: "mono" }, entriesText([last])), " in ", h("bdi", {}, visible(domain)), ", at any place of a descriptor"),
       fields: [EXPIRY, REASON],
-      act: ({ expiresIn, reason }) => after("SetBlock", { block: { domain, key: last.key, value: last.value, reason }, ...expiring(expiresIn) }, ({ block }) => `block ${block?.id || ""} is in force`),
+      act: ({ expiresIn, reason }) => after("SetBlock", { block: { domain, ...literal([last])[0], reason }, ...expiring(expiresIn) }, ({ block }) => `block ${block?.id || ""} is in force`),
     }), true),
   ];
 }
