@@ -1,6 +1,6 @@
 //! Keys with most hits, overrides, blocks, decisions as they are made, and the audit log, in the console.
 
-use super::{Browser, RULES, Shop, confirm, press};
+use super::{Browser, RULES, Shop, confirm};
 use serde_json::json;
 
 crate::tests_with! { CHROMIUM:
