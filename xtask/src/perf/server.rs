@@ -83,7 +83,7 @@ impl Binaries {
     }
 }
 
-/// A port that is free now. Another process could take it before the server binds it; unlikely enough here.
+/// A port that is free now. Another process, or a connection that is being closed, can have it before the server binds it.
 pub(super) fn free_port() -> Result<SocketAddr, Failure> {
     TcpListener::bind("127.0.0.1:0")
         .and_then(|listener| listener.local_addr())
@@ -99,8 +99,19 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Starts the server on the first core and waits until it accepts connections.
+    /// Starts the server on the first core and waits until it accepts connections. If it ends at once, it is started on another
+    /// port.
     pub(super) fn start(
+        server: Server,
+        scenario: &Scenario,
+        machine: &Machine,
+        binaries: &Binaries,
+    ) -> Result<Self, Failure> {
+        let start = || Self::start_once(server, scenario, machine, binaries);
+        start().or_else(|_| start()).or_else(|_| start())
+    }
+
+    fn start_once(
         server: Server,
         scenario: &Scenario,
         machine: &Machine,
