@@ -39,21 +39,25 @@ pub async fn samples(port: u16) -> Samples {
     page.lines().filter(|line| !line.starts_with('#')).filter_map(sample).collect()
 }
 
-/// The samples of the reference server, which it writes from time to time: those that have counted all calls.
-pub async fn samples_of_reference(port: u16, calls: u64) -> Samples {
+/// The number of samples of the reference server, and those that differ from ours. It writes counters one after another, from
+/// time to time: this waits until it has counted all calls and nothing differs, for a few seconds.
+pub async fn compare_with(port: u16, calls: u64, ours: &Samples) -> (usize, Vec<String>) {
+    let mut different = Vec::new();
     for _ in 0..100 {
-        let samples = samples(port).await;
-        let counted = samples.get("ratelimit_service_total_requests{grpc_method=\"ShouldRateLimit\"}");
-        if counted.is_some_and(|counted| *counted >= calls) {
-            return samples;
+        let theirs = samples(port).await;
+        let counted = theirs.get("ratelimit_service_total_requests{grpc_method=\"ShouldRateLimit\"}");
+        different = differences(&theirs, ours);
+        if counted.is_some_and(|counted| *counted >= calls) && different.is_empty() {
+            return (theirs.len(), different);
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    panic!("the reference server has not written all its metrics");
+    assert!(!different.is_empty(), "the reference server has not counted all calls");
+    (samples(port).await.len(), different)
 }
 
 /// The samples that differ.
-pub fn differences(reference: &Samples, ours: &Samples) -> Vec<String> {
+fn differences(reference: &Samples, ours: &Samples) -> Vec<String> {
     let series: std::collections::BTreeSet<&String> = reference.keys().chain(ours.keys()).collect();
     let differs = |series: &&String| reference.get(*series) != ours.get(*series);
     let shown =

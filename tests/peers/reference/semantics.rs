@@ -2,7 +2,7 @@
 
 use super::{
     comparison::{Documented, compare},
-    metrics::{differences, samples, samples_of_reference},
+    metrics::{compare_with, samples},
     process::ReferenceServer,
     requests,
     rules::{self, Grammar},
@@ -179,11 +179,11 @@ async fn compare_decisions(name: &str, variables: &[(&str, &str)]) {
     );
     let first: Vec<&String> = undocumented.iter().take(5).collect();
     assert!(undocumented.is_empty(), "{first:#?}");
-    let there = samples_of_reference(pair.metrics_port, u64::from(requests)).await;
-    let metrics = differences(&there, &samples(pair.ours.admin_port()).await);
-    println!("{name}: {} series of metrics, different: {}", there.len(), metrics.len());
-    assert!(metrics.is_empty(), "{metrics:#?}");
-    assert!(requests > 100 && there.len() > 100);
+    let ours = samples(pair.ours.admin_port()).await;
+    let (series, different) = compare_with(pair.metrics_port, u64::from(requests), &ours).await;
+    println!("{name}: {series} series of metrics, different: {}", different.len());
+    assert!(different.is_empty(), "{different:#?}");
+    assert!(requests > 100 && series > 100);
 }
 
 async fn decisions_are_those_of_the_reference_server() {
