@@ -306,14 +306,7 @@ impl<'h> RemoteRequest<'h> {
     /// Decides by the local counters, if there are any, and by the charges that do not fit already.
     fn decide_by_local_counters(mut self, now: Timestamp) -> Decision<'h> {
         let HeldRules { in_force, limiter } = self.held;
-        let mut shards =
-            LockedShards::lock(&limiter.store, &mut self.local, &self.plan, &in_force.rules, now);
-        let mut deciding =
-            Deciding::new(&mut self.plan, &self.local, &mut shards, limiter.compat, now).by_sums();
-        deciding.evaluate();
-        let (code, has_room) = deciding.conclude(&limiter.store, limiter.global_shadow);
-        deciding.settle(code == Code::Ok, has_room);
-        let number = limiter.store.next_number();
+        let (code, number) = decide_plan(limiter, &in_force.rules, &mut self.plan, &mut self.local, now);
         Decision { number, ..reported_decision(code, &self.plan) }
     }
 

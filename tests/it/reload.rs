@@ -257,7 +257,7 @@ fn variable(name: &str, default: u32) -> u32 {
 const LATER_MILLIS_MAX: f64 = 1.0;
 
 /// The percentile that is compared, unless TIDEGATE_RELOAD_PERCENTILE sets another. Higher ones measure the machine where other
-/// tests run beside this one; `cargo xtask perf` compares the 99th.
+/// tests run beside this one; `.ci/run` compares the 99th without them, and `cargo xtask perf` the 99.9th.
 const LATER_PERCENTILE: u32 = 50;
 
 /// Ten reloads a second under load, for TIDEGATE_RELOAD_SECONDS, of files with TIDEGATE_RELOAD_RULES more rules. Between the

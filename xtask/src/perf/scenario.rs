@@ -214,7 +214,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: CONTROL,
         load: &saturated(TWO_ENTRIES, "100000"),
-        // The keys with most hits are collected; nobody reads decisions.
+        // The keys with most hits are collected; decisions have no reader.
         serve: &["--control", "loopback"],
         ..TEN_RULES
     },
