@@ -78,6 +78,7 @@ fn main() -> ExitCode {
         shared_store::connections::tests,
         shared_store::envoy::tests,
         shared_store::faults::tests,
+        shared_store::lease_faults::tests,
         shared_store::lease_servers::tests,
         shared_store::leases::tests,
         shared_store::local_rules::tests,

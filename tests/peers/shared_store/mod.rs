@@ -5,6 +5,7 @@ pub mod cluster;
 pub mod connections;
 pub mod envoy;
 pub mod faults;
+pub mod lease_faults;
 pub mod lease_servers;
 pub mod leases;
 pub mod local_rules;
