@@ -2,31 +2,25 @@
 
 use crate::{
     breaker::{Breaker, Permit},
-    decision::{Decision, Limit, Reason, Status},
+    builder::{Builder, Clock, MetadataSource, Observer},
+    decision::{Decision, Reason},
     denials::LocalDenials,
-    proto::{
-        RateLimitRequest, RateLimitResponse,
-        rate_limit_response::{Code, HeaderValue, rate_limit::Unit as WireUnit},
-    },
-    request::{Request, Unit},
-    transport::{self, Channels},
+    proto::{RateLimitRequest, RateLimitResponse, rate_limit_response::Code},
+    request::Request,
+    response::decode,
+    status::{is_refused, is_timeout, name, was_not_processed, with_causes},
+    transport::Channels,
 };
 use http::uri::PathAndQuery;
 use std::{
-    error::Error as StdError,
     fmt,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
-use tonic::{
-    Code as GrpcCode, ConnectError, Status as GrpcStatus, TimeoutExpired,
-    client::Grpc,
-    metadata::{MetadataMap, MetadataValue},
-    transport::Channel,
-};
+use tonic::{Code as GrpcCode, Status as GrpcStatus, client::Grpc, metadata::MetadataValue};
 use tonic_prost::ProstCodec;
 
 const METHOD: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
@@ -57,194 +51,25 @@ pub enum Error {
     },
 }
 
-/// Why a client cannot be created.
-#[derive(Debug, thiserror::Error)]
-pub enum BuildError {
-    /// An address is malformed.
-    #[error("{address}: {source}")]
-    Address {
-        /// The address.
-        address: String,
-        /// Its fault.
-        source: tonic::transport::Error,
-    },
-    /// An address has no port.
-    #[error("{address}: the address has no port; write host:port, such as 127.0.0.1:8081")]
-    Port {
-        /// The address.
-        address: String,
-    },
-    /// The timeout is 0.
-    #[error("the timeout is 0; use more")]
-    Timeout,
-}
-
-type Observer = Arc<dyn Fn(&Decision, Duration) + Send + Sync>;
-type MetadataSource = Arc<dyn Fn(&mut MetadataMap) + Send + Sync>;
-type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;
-
-/// Settings of a client.
-#[must_use]
-pub struct Builder {
-    addresses: Vec<String>,
-    domain: String,
-    timeout: Duration,
-    connect_timeout: Duration,
-    on_failure: OnFailure,
-    local_denials: usize,
-    breaker_failures: u32,
-    breaker_open: Duration,
-    observers: Vec<Observer>,
-    metadata: Vec<MetadataSource>,
-    clock: Clock,
-    #[cfg(feature = "tls")]
-    tls: Option<tonic::transport::ClientTlsConfig>,
-}
-
-impl Builder {
-    /// Adds an address; calls use all of them, round-robin.
-    pub fn address(mut self, address: impl Into<String>) -> Self {
-        self.addresses.push(address.into());
-        self
-    }
-
-    /// Sets the domain of requests that name none.
-    pub fn domain(self, domain: impl Into<String>) -> Self {
-        Self { domain: domain.into(), ..self }
-    }
-
-    /// Sets the time until an answer counts as missing; 50 ms if not set.
-    pub fn timeout(self, timeout: Duration) -> Self {
-        Self { timeout, ..self }
-    }
-
-    /// Sets the timeout of the first call, which opens the connection; 1 s if not set.
-    pub fn connect_timeout(self, connect_timeout: Duration) -> Self {
-        Self { connect_timeout, ..self }
-    }
-
-    /// Sets the decision for requests without a response; [`OnFailure::Open`] if not set.
-    pub fn on_failure(self, on_failure: OnFailure) -> Self {
-        Self { on_failure, ..self }
-    }
-
-    /// Sets how many denials are kept until their reset; 10,000 if not set, 0 keeps none.
-    pub fn local_denials(self, local_denials: usize) -> Self {
-        Self { local_denials, ..self }
-    }
-
-    /// Sets after how many failures in a row calls fail at once, and for how long; 5 and 1 s if not set. 0 failures
-    /// switch it off.
-    pub fn breaker(self, failures: u32, open: Duration) -> Self {
-        Self { breaker_failures: failures, breaker_open: open, ..self }
-    }
-
-    /// Adds a function that is called with each decision and the time it took, for metrics.
-    pub fn observer(mut self, observer: impl Fn(&Decision, Duration) + Send + Sync + 'static) -> Self {
-        self.observers.push(Arc::new(observer));
-        self
-    }
-
-    /// Adds a function that completes the metadata of each call.
-    pub fn metadata(mut self, source: impl Fn(&mut MetadataMap) + Send + Sync + 'static) -> Self {
-        self.metadata.push(Arc::new(source));
-        self
-    }
-
-    /// Counts decisions with the crate `metrics`: `tidegate_client_decisions_total`, with the labels `allowed`, `reason` and
-    /// `error`, and the histogram `tidegate_client_seconds`.
-    #[cfg(feature = "metrics")]
-    pub fn metrics(self) -> Self {
-        self.observer(crate::telemetry::record)
-    }
-
-    /// Passes the current OpenTelemetry context on with each call, as the global propagator writes it.
-    #[cfg(feature = "opentelemetry")]
-    pub fn trace_context(self) -> Self {
-        self.metadata(crate::telemetry::inject)
-    }
-
-    /// Sets the clock: the time since some moment. Of use in tests.
-    pub fn clock(self, clock: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
-        Self { clock: Arc::new(clock), ..self }
-    }
-
-    /// Encrypts connections, with a client certificate if the configuration has one.
-    #[cfg(feature = "tls")]
-    pub fn tls(self, tls: tonic::transport::ClientTlsConfig) -> Self {
-        Self { tls: Some(tls), ..self }
-    }
-
-    /// Creates the client. It must be called within a tokio runtime; the connection is opened by the first call.
-    pub fn build(self) -> Result<Tidegate, BuildError> {
-        if self.timeout.is_zero() {
-            return Err(BuildError::Timeout);
-        }
-        let channels = self.addresses.iter();
-        let channels = channels.map(|address| Ok((address.clone(), self.channel(address)?)));
-        Ok(Tidegate(Arc::new(Inner {
-            channels: Channels::new(channels.collect::<Result<_, _>>()?),
-            domain: self.domain,
-            timeout: self.timeout,
-            first_timeout: self.timeout.max(self.connect_timeout),
-            is_warm: AtomicBool::new(false),
-            on_failure: self.on_failure,
-            denials: LocalDenials::new(self.local_denials),
-            breaker: Breaker::new(self.breaker_failures, self.breaker_open),
-            last_failure: Mutex::default(),
-            observers: self.observers,
-            metadata: self.metadata,
-            clock: self.clock,
-        })))
-    }
-
-    fn channel(&self, address: &str) -> Result<Channel, BuildError> {
-        let (endpoint, connector) = transport::endpoint(address, self.scheme())?;
-        #[cfg(feature = "tls")]
-        let endpoint = match &self.tls {
-            Some(tls) => endpoint
-                .tls_config(tls.clone())
-                .map_err(|source| BuildError::Address { address: address.to_owned(), source })?,
-            None => endpoint,
-        };
-        Ok(endpoint
-            .connect_timeout(self.connect_timeout.max(self.timeout))
-            .http2_keep_alive_interval(Duration::from_secs(30))
-            .keep_alive_timeout(Duration::from_secs(5))
-            .keep_alive_while_idle(true)
-            .connect_with_connector_lazy(connector))
-    }
-
-    #[cfg(feature = "tls")]
-    fn scheme(&self) -> &'static str {
-        if self.tls.is_some() { "https" } else { "http" }
-    }
-
-    #[cfg(not(feature = "tls"))]
-    fn scheme(&self) -> &'static str {
-        "http"
-    }
-}
-
 /// A client of a Tidegate server. Clones share its connections.
 #[derive(Clone)]
-pub struct Tidegate(Arc<Inner>);
+pub struct Tidegate(pub(crate) Arc<Inner>);
 
-struct Inner {
-    channels: Channels,
-    domain: String,
-    timeout: Duration,
-    first_timeout: Duration,
+pub(crate) struct Inner {
+    pub(crate) channels: Channels,
+    pub(crate) domain: String,
+    pub(crate) timeout: Duration,
+    pub(crate) first_timeout: Duration,
     /// Whether a call is over: the first one opens the connection.
-    is_warm: AtomicBool,
-    on_failure: OnFailure,
-    denials: LocalDenials,
-    breaker: Breaker,
+    pub(crate) is_warm: AtomicBool,
+    pub(crate) on_failure: OnFailure,
+    pub(crate) denials: LocalDenials,
+    pub(crate) breaker: Breaker,
     /// Code and message of the last failure.
-    last_failure: Mutex<Option<Arc<str>>>,
-    observers: Vec<Observer>,
-    metadata: Vec<MetadataSource>,
-    clock: Clock,
+    pub(crate) last_failure: Mutex<Option<Arc<str>>>,
+    pub(crate) observers: Vec<Observer>,
+    pub(crate) metadata: Vec<MetadataSource>,
+    pub(crate) clock: Clock,
 }
 
 impl fmt::Debug for Tidegate {
@@ -255,27 +80,8 @@ impl fmt::Debug for Tidegate {
 
 impl Tidegate {
     /// Returns the settings of a client of the server at an address: `host:port`, `unix:/path/of/socket`, or a URI.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the one place that reads the clock; `Builder::clock` replaces it"
-    )]
     pub fn builder(address: impl Into<String>) -> Builder {
-        let started = Instant::now();
-        Builder {
-            addresses: vec![address.into()],
-            domain: String::new(),
-            timeout: Duration::from_millis(50),
-            connect_timeout: Duration::from_secs(1),
-            on_failure: OnFailure::Open,
-            local_denials: 10_000,
-            breaker_failures: 5,
-            breaker_open: Duration::from_secs(1),
-            observers: Vec::new(),
-            metadata: Vec::new(),
-            clock: Arc::new(move || started.elapsed()),
-            #[cfg(feature = "tls")]
-            tls: None,
-        }
+        Builder::new(address.into())
     }
 
     /// Takes the hits of every limit that the request reaches, or none at all.
@@ -457,120 +263,5 @@ impl Tidegate {
 
     fn now(&self) -> Duration {
         (self.0.clock)()
-    }
-}
-
-/// The message of a status and those of its causes, which name what the transport met.
-fn with_causes(status: &GrpcStatus) -> String {
-    let mut message = status.message().to_owned();
-    let mut cause = status.source();
-    while let Some(error) = cause {
-        let text = error.to_string();
-        if !message.contains(&text) {
-            message += if message.is_empty() { "" } else { ": " };
-            message += &text;
-        }
-        cause = error.source();
-    }
-    message
-}
-
-/// Whether the channel's own timer ended the call.
-fn is_timeout(status: &GrpcStatus) -> bool {
-    any_cause(status, |error| error.is::<TimeoutExpired>())
-}
-
-/// Whether no connection could be opened.
-fn is_refused(status: &GrpcStatus) -> bool {
-    any_cause(status, |error| error.is::<ConnectError>())
-}
-
-/// Whether the server cannot have seen the call: the connection closed before it was sent, or its stream is one that a
-/// graceful GOAWAY excludes (RFC 9113, 6.8). Anything else is never repeated, since it may have been charged.
-fn was_not_processed(status: &GrpcStatus) -> bool {
-    any_cause(status, |error| {
-        let is_excluded = |error: &h2::Error| {
-            error.is_go_away() && error.is_remote() && error.reason() == Some(h2::Reason::NO_ERROR)
-        };
-        error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled)
-            || error.downcast_ref().is_some_and(is_excluded)
-    })
-}
-
-/// Whether any of the causes of a status has a property.
-fn any_cause(status: &GrpcStatus, has: impl Fn(&(dyn StdError + 'static)) -> bool) -> bool {
-    let mut cause = status.source();
-    while let Some(error) = cause {
-        if has(error) {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
-}
-
-fn decode(allowed: bool, answer: RateLimitResponse) -> Decision {
-    let statuses = answer.statuses.into_iter().map(|status| {
-        let over_limit = status.code() == Code::OverLimit;
-        let limit = status.current_limit.map(|limit| {
-            let unit = unit(limit.unit());
-            let of_unit = unit.map(|unit| Duration::from_secs(unit.seconds().into()));
-            let window = of_unit.or_else(|| Duration::try_from(limit.window?).ok());
-            Limit { requests: limit.requests_per_unit, unit, name: limit.name, window }
-        });
-        // A negative duration is none of this API's.
-        let reset_after = status.duration_until_reset.and_then(|reset| Duration::try_from(reset).ok());
-        Status { over_limit, limit, remaining: status.limit_remaining, reset_after }
-    });
-    let mut decision = Decision::new(allowed, Reason::Decided, statuses.collect());
-    let headers = |headers: Vec<HeaderValue>| headers.into_iter().map(header).collect();
-    decision.request_headers = headers(answer.request_headers_to_add);
-    decision.response_headers = headers(answer.response_headers_to_add);
-    decision.body = answer.raw_body.into();
-    decision
-}
-
-fn header(header: HeaderValue) -> (String, String) {
-    let value = if header.value.is_empty() {
-        header.raw_value.iter().copied().map(char::from).collect()
-    } else {
-        header.value
-    };
-    (header.key, value)
-}
-
-fn unit(unit: WireUnit) -> Option<Unit> {
-    Some(match unit {
-        WireUnit::Unknown => return None,
-        WireUnit::Second => Unit::Second,
-        WireUnit::Minute => Unit::Minute,
-        WireUnit::Hour => Unit::Hour,
-        WireUnit::Day => Unit::Day,
-        WireUnit::Week => Unit::Week,
-        WireUnit::Month => Unit::Month,
-        WireUnit::Year => Unit::Year,
-    })
-}
-
-/// The name of a code as the gRPC specification has it.
-fn name(code: GrpcCode) -> &'static str {
-    match code {
-        GrpcCode::Ok => "OK",
-        GrpcCode::Cancelled => "CANCELLED",
-        GrpcCode::Unknown => "UNKNOWN",
-        GrpcCode::InvalidArgument => "INVALID_ARGUMENT",
-        GrpcCode::DeadlineExceeded => "DEADLINE_EXCEEDED",
-        GrpcCode::NotFound => "NOT_FOUND",
-        GrpcCode::AlreadyExists => "ALREADY_EXISTS",
-        GrpcCode::PermissionDenied => "PERMISSION_DENIED",
-        GrpcCode::ResourceExhausted => "RESOURCE_EXHAUSTED",
-        GrpcCode::FailedPrecondition => "FAILED_PRECONDITION",
-        GrpcCode::Aborted => "ABORTED",
-        GrpcCode::OutOfRange => "OUT_OF_RANGE",
-        GrpcCode::Unimplemented => "UNIMPLEMENTED",
-        GrpcCode::Internal => "INTERNAL",
-        GrpcCode::Unavailable => "UNAVAILABLE",
-        GrpcCode::DataLoss => "DATA_LOSS",
-        GrpcCode::Unauthenticated => "UNAUTHENTICATED",
     }
 }

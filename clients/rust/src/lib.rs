@@ -15,6 +15,7 @@
 //! it. [`RateLimitLayer`] limits services of tower, axum and tonic by the entries that each [`Key`] reads.
 
 mod breaker;
+mod builder;
 mod client;
 mod decision;
 mod denials;
@@ -24,11 +25,14 @@ mod proto {
     include!("generated/tidegate.client.v1.rs");
 }
 mod request;
+mod response;
+mod status;
 #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
 mod telemetry;
 mod transport;
 
-pub use client::{BuildError, Builder, Error, OnFailure, Tidegate};
+pub use builder::{BuildError, Builder};
+pub use client::{Error, OnFailure, Tidegate};
 pub use decision::{Decision, Header, Limit, Reason, Status};
 pub use keys::{Key, Missing, RequestInfo, client_address};
 pub use layer::{RateLimit, RateLimitLayer, ResponseFuture};

@@ -3,7 +3,7 @@
 //! Each address has one lazily connected channel. Calls use the addresses in order; an address that refused its last
 //! connection is skipped for [`SKIPPED`], as long as another one is left.
 
-use crate::client::BuildError;
+use crate::builder::BuildError;
 use http::Uri;
 use hyper_util::rt::TokioIo;
 use std::{

@@ -1,0 +1,55 @@
+//! Decisions from the server's responses.
+
+use crate::{
+    decision::{Decision, Limit, Reason, Status},
+    proto::{
+        RateLimitResponse,
+        rate_limit_response::{Code, HeaderValue, rate_limit::Unit as WireUnit},
+    },
+    request::Unit,
+};
+use std::time::Duration;
+
+/// The decision of a response with this verdict.
+pub(crate) fn decode(allowed: bool, answer: RateLimitResponse) -> Decision {
+    let statuses = answer.statuses.into_iter().map(|status| {
+        let over_limit = status.code() == Code::OverLimit;
+        let limit = status.current_limit.map(|limit| {
+            let unit = unit(limit.unit());
+            let of_unit = unit.map(|unit| Duration::from_secs(unit.seconds().into()));
+            let window = of_unit.or_else(|| Duration::try_from(limit.window?).ok());
+            Limit { requests: limit.requests_per_unit, unit, name: limit.name, window }
+        });
+        // A negative duration is none of this API's.
+        let reset_after = status.duration_until_reset.and_then(|reset| Duration::try_from(reset).ok());
+        Status { over_limit, limit, remaining: status.limit_remaining, reset_after }
+    });
+    let mut decision = Decision::new(allowed, Reason::Decided, statuses.collect());
+    let headers = |headers: Vec<HeaderValue>| headers.into_iter().map(header).collect();
+    decision.request_headers = headers(answer.request_headers_to_add);
+    decision.response_headers = headers(answer.response_headers_to_add);
+    decision.body = answer.raw_body.into();
+    decision
+}
+
+fn header(header: HeaderValue) -> (String, String) {
+    let value = if header.value.is_empty() {
+        header.raw_value.iter().copied().map(char::from).collect()
+    } else {
+        header.value
+    };
+    (header.key, value)
+}
+
+fn unit(unit: WireUnit) -> Option<Unit> {
+    Some(match unit {
+        WireUnit::Unknown => return None,
+        WireUnit::Second => Unit::Second,
+        WireUnit::Minute => Unit::Minute,
+        WireUnit::Hour => Unit::Hour,
+        WireUnit::Day => Unit::Day,
+        WireUnit::Week => Unit::Week,
+        WireUnit::Month => Unit::Month,
+        WireUnit::Year => Unit::Year,
+    })
+}
