@@ -4,7 +4,7 @@
 
 #[path = "../../tests/sim/comparison.rs"]
 mod comparison;
-#[path = "../../tests/sim/naive.rs"]
+#[path = "../../tests/sim/naive/mod.rs"]
 mod naive;
 #[path = "../../tests/sim/naive_queue.rs"]
 mod naive_queue;

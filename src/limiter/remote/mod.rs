@@ -8,22 +8,23 @@
 //! charges nothing if they deny, and decided with the store's states when it has responded. If they deny only then, the store has
 //! to take back what it has charged.
 
+mod decide;
+mod fetched;
+
 use super::{
     InForce, Limiter, Pinned,
-    counters::{Counters, LockedShards, PlannedCounter, counters},
-    decide::{Deciding, decide_plan},
-    plan::{Charge, DescriptorPlan, Fit, INLINE, Plan},
-    service_limits,
-    status::{Reading, reported_decision},
+    counters::{LockedShards, PlannedCounter, counters},
+    decide::Deciding,
+    plan::{Charge, DescriptorPlan, INLINE, Plan},
 };
 use crate::{
-    algorithm::{Algorithm, Standing, State},
-    limit::{Code, Decision, Descriptor, Hits, Request, Timestamp},
+    algorithm::{Algorithm, State},
+    limit::{Code, Descriptor, Hits, Request, Timestamp},
     rules::{DomainRules, RuleLimit, Semantics},
     store::Key,
 };
 use smallvec::SmallVec;
-use std::{borrow::Cow, num::NonZeroU64, sync::Arc};
+use std::sync::Arc;
 
 /// The rules of one moment, for a decision that takes time.
 pub struct HeldRules<'l> {
@@ -228,112 +229,6 @@ impl<'h> RemoteRequest<'h> {
         let (taken, given) = if self.is_denied && !is_always { (0, 0) } else { (taken, given) };
         RemoteCharge { descriptor: charge.descriptor, denial, is_always, need, used_max, taken, given }
     }
-
-    /// The decision of the store, which read these states at `now`, one for each counter. `times` has the times of the
-    /// counters instead if several nodes read them. With `with_limits`, the service limits of the request too, as of after the
-    /// decision. `local_now` is the time of this server, by which local counters are decided and charged.
-    pub fn decide(
-        &mut self,
-        states: SmallVec<[State; INLINE]>,
-        now: Timestamp,
-        times: &[Timestamp],
-        with_limits: bool,
-        local_now: Timestamp,
-    ) -> Decision<'h> {
-        debug_assert_eq!(states.len(), self.counters.len());
-        let keys = self.counters.iter().map(|counter| counter.key);
-        let mut fetched = Fetched { states: keys.zip(states).collect(), times: times.into() };
-        if self.has_local_counters() {
-            if times.is_empty() {
-                fetched.times = SmallVec::from_elem(now, self.counters.len());
-            }
-            return self.decide_mixed(fetched, with_limits, local_now);
-        }
-        let mut deciding =
-            Deciding::new(&mut self.plan, &self.counters, &mut fetched, self.held.limiter.compat, now)
-                .by_sums();
-        deciding.evaluate();
-        let code = if self.held.limiter.global_shadow { Code::Ok } else { deciding.verdict() };
-        deciding.settle(code == Code::Ok, true);
-        let mut decision = reported_decision(code, &self.plan);
-        if with_limits && !self.held.limiter.global_shadow {
-            let limits = service_limits::of(&self.plan, &self.counters, &fetched, now);
-            decision.service_limits = Some(Box::new(limits));
-        }
-        decision
-    }
-
-    /// The decision from the states of the store and the local counters, which are charged with it.
-    fn decide_mixed(&mut self, fetched: Fetched, with_limits: bool, now: Timestamp) -> Decision<'h> {
-        let HeldRules { in_force, limiter } = self.held;
-        let mut all: SmallVec<[PlannedCounter; INLINE]> = std::mem::take(&mut self.local);
-        let locals = all.len();
-        let shards = LockedShards::lock(&limiter.store, &mut all, &self.plan, &in_force.rules, now);
-        all.append(&mut self.counters);
-        let mut states = Mixed { local: shards, locals, fetched };
-        let mut deciding = Deciding::new(&mut self.plan, &all, &mut states, limiter.compat, now).by_sums();
-        deciding.evaluate();
-        let (code, has_room) = deciding.conclude(&limiter.store, limiter.global_shadow);
-        deciding.settle(code == Code::Ok, has_room);
-        let number = limiter.store.next_number();
-        let mut decision = Decision { number, ..reported_decision(code, &self.plan) };
-        if with_limits && !limiter.global_shadow {
-            let limits = service_limits::of(&self.plan, &all, &states, now);
-            decision.service_limits = Some(Box::new(limits));
-        }
-        self.counters = all.drain(locals..).collect();
-        self.local = all;
-        decision
-    }
-
-    /// The decision if the store does not decide.
-    pub fn decide_without_store(mut self, how: WithoutStore, now: Timestamp) -> Decision<'h> {
-        match how {
-            WithoutStore::Allow => self.decide_by_local_counters(now),
-            WithoutStore::Deny => {
-                for charge in &mut self.plan.charges {
-                    if !matches!(charge.hits, Hits::GiveBack(_)) && !charge.limit.is_local {
-                        charge.fit = Fit::NoRoom;
-                        self.plan.descriptors[charge.descriptor as usize].is_over = true;
-                    }
-                }
-                self.decide_by_local_counters(now)
-            }
-            WithoutStore::Local { servers } => self.decide_locally(servers, now),
-        }
-    }
-
-    /// Decides by the local counters, if there are any, and by the charges that do not fit already.
-    fn decide_by_local_counters(mut self, now: Timestamp) -> Decision<'h> {
-        let HeldRules { in_force, limiter } = self.held;
-        let (code, number) = decide_plan(limiter, &in_force.rules, &mut self.plan, &mut self.local, now);
-        Decision { number, ..reported_decision(code, &self.plan) }
-    }
-
-    /// Decides over local counters. An equal share of a limit is enforced by counting each hit as often as there are
-    /// servers: the states of counters do not depend on their number, which may change. A limit below that number admits
-    /// one hit.
-    fn decide_locally(mut self, servers: u32, now: Timestamp) -> Decision<'h> {
-        let weight = |charge: &Charge<'_>| {
-            let servers = if charge.limit.is_local { 1 } else { u64::from(servers) };
-            NonZeroU64::new(servers.min(admitted(&charge.limit.algorithm))).unwrap_or(NonZeroU64::MIN)
-        };
-        for charge in &mut self.plan.charges {
-            let weight = weight(charge);
-            charge.hits = match charge.hits {
-                Hits::Take(hits) => Hits::Take(hits.saturating_mul(weight)),
-                Hits::GiveBack(hits) => Hits::GiveBack(hits.saturating_mul(weight)),
-                Hits::Peek => Hits::Peek,
-            };
-        }
-        self.counters = counters(&self.plan);
-        let Self { held: HeldRules { in_force, limiter }, mut plan, mut counters, .. } = self;
-        let (code, number) = decide_plan(limiter, &in_force.rules, &mut plan, &mut counters, now);
-        for charge in &mut plan.charges {
-            charge.remaining /= weight(charge);
-        }
-        Decision { number, ..reported_decision(code, &plan) }
-    }
 }
 
 impl Pinned<'_> {
@@ -361,97 +256,4 @@ fn has_shared_counters(domain: &DomainRules, request: &Request<'_>) -> bool {
 /// The most hits that an empty counter admits.
 fn admitted(algorithm: &Algorithm) -> u64 {
     algorithm.remaining(&State::EMPTY, Timestamp::EPOCH)
-}
-
-/// The counters of one request as the store returned them, in ascending order of keys.
-pub(super) struct Fetched {
-    states: SmallVec<[(Key, State); INLINE]>,
-    /// The times at which they were read, if they differ.
-    times: SmallVec<[Timestamp; INLINE]>,
-}
-
-impl Fetched {
-    fn index(&self, counter: &PlannedCounter) -> usize {
-        self.find(counter).expect("the counters of the request are those that were fetched")
-    }
-
-    fn find(&self, counter: &PlannedCounter) -> Option<usize> {
-        self.states.binary_search_by_key(&counter.key, |(key, _)| *key).ok()
-    }
-}
-
-impl Counters for Fetched {
-    fn has(&self, counter: &PlannedCounter) -> bool {
-        self.states[self.index(counter)].1 != State::EMPTY
-    }
-
-    fn state(&self, counter: &PlannedCounter) -> Cow<'_, State> {
-        Cow::Borrowed(&self.states[self.index(counter)].1)
-    }
-
-    fn change(
-        &mut self,
-        counter: &PlannedCounter,
-        _: &RuleLimit,
-        _: Timestamp,
-        change: impl FnOnce(State) -> Standing,
-    ) -> Reading {
-        let index = self.index(counter);
-        let Standing { state, remaining, until_full, .. } = change(std::mem::take(&mut self.states[index].1));
-        self.states[index].1 = state;
-        Reading { remaining, until_full }
-    }
-
-    fn make_room(&mut self, _: &[PlannedCounter], _: &[bool], _: Timestamp) -> bool {
-        true
-    }
-
-    fn time(&self, counter: &PlannedCounter, now: Timestamp) -> Timestamp {
-        self.times.get(self.index(counter)).copied().unwrap_or(now)
-    }
-}
-
-/// The counters of a request of which some are local: these, locked, are the first of all counters.
-struct Mixed<'s> {
-    local: LockedShards<'s>,
-    locals: usize,
-    fetched: Fetched,
-}
-
-impl Mixed<'_> {
-    fn is_fetched(&self, counter: &PlannedCounter) -> bool {
-        self.fetched.find(counter).is_some()
-    }
-}
-
-impl Counters for Mixed<'_> {
-    /// The store has room for every counter.
-    fn has(&self, counter: &PlannedCounter) -> bool {
-        self.is_fetched(counter) || self.local.has(counter)
-    }
-
-    fn state(&self, counter: &PlannedCounter) -> Cow<'_, State> {
-        if self.is_fetched(counter) { self.fetched.state(counter) } else { self.local.state(counter) }
-    }
-
-    fn change(
-        &mut self,
-        counter: &PlannedCounter,
-        limit: &RuleLimit,
-        now: Timestamp,
-        change: impl FnOnce(State) -> Standing,
-    ) -> Reading {
-        match self.is_fetched(counter) {
-            true => self.fetched.change(counter, limit, now, change),
-            false => self.local.change(counter, limit, now, change),
-        }
-    }
-
-    fn make_room(&mut self, counters: &[PlannedCounter], to_be_created: &[bool], now: Timestamp) -> bool {
-        self.local.make_room(&counters[..self.locals], &to_be_created[..self.locals], now)
-    }
-
-    fn time(&self, counter: &PlannedCounter, now: Timestamp) -> Timestamp {
-        if self.is_fetched(counter) { self.fetched.time(counter, now) } else { now }
-    }
 }

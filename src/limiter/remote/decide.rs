@@ -1,0 +1,125 @@
+//! Decisions of remote requests: from the states that the store returned, or without the store.
+
+use super::{
+    super::{
+        counters::{LockedShards, PlannedCounter, counters},
+        decide::{Deciding, decide_plan},
+        plan::{Charge, Fit, INLINE},
+        service_limits,
+        status::reported_decision,
+    },
+    HeldRules, RemoteRequest, WithoutStore, admitted,
+    fetched::{Fetched, Mixed, ReadAt},
+};
+use crate::{
+    algorithm::State,
+    limit::{Code, Decision, Hits, Timestamp},
+};
+use smallvec::SmallVec;
+use std::num::NonZeroU64;
+
+impl<'h> RemoteRequest<'h> {
+    /// The decision of the store, which read these states at `now`, one for each counter. `times` has the times of the
+    /// counters instead if several nodes read them. With `with_limits`, the service limits of the request too, as of after the
+    /// decision. `local_now` is the time of this server, by which local counters are decided and charged.
+    pub fn decide(
+        &mut self,
+        states: SmallVec<[State; INLINE]>,
+        now: Timestamp,
+        times: &[Timestamp],
+        with_limits: bool,
+        local_now: Timestamp,
+    ) -> Decision<'h> {
+        debug_assert_eq!(states.len(), self.counters.len());
+        let keys = self.counters.iter().map(|counter| counter.key);
+        let read_at = if times.is_empty() { ReadAt::One(now) } else { ReadAt::Each(times.into()) };
+        let mut fetched = Fetched { states: keys.zip(states).collect(), read_at };
+        if self.has_local_counters() {
+            return self.decide_mixed(fetched, with_limits, local_now);
+        }
+        let mut deciding =
+            Deciding::new(&mut self.plan, &self.counters, &mut fetched, self.held.limiter.compat, now)
+                .by_sums();
+        deciding.evaluate();
+        let code = if self.held.limiter.global_shadow { Code::Ok } else { deciding.verdict() };
+        deciding.settle(code == Code::Ok, true);
+        let mut decision = reported_decision(code, &self.plan);
+        if with_limits && !self.held.limiter.global_shadow {
+            let limits = service_limits::of(&self.plan, &self.counters, &fetched, now);
+            decision.service_limits = Some(Box::new(limits));
+        }
+        decision
+    }
+
+    /// The decision from the states of the store and the local counters, which are charged with it.
+    fn decide_mixed(&mut self, fetched: Fetched, with_limits: bool, now: Timestamp) -> Decision<'h> {
+        let HeldRules { in_force, limiter } = self.held;
+        let mut all: SmallVec<[PlannedCounter; INLINE]> = std::mem::take(&mut self.local);
+        let locals = all.len();
+        let shards = LockedShards::lock(&limiter.store, &mut all, &self.plan, &in_force.rules, now);
+        all.append(&mut self.counters);
+        let mut states = Mixed { local: shards, locals, fetched };
+        let mut deciding = Deciding::new(&mut self.plan, &all, &mut states, limiter.compat, now).by_sums();
+        deciding.evaluate();
+        let (code, has_room) = deciding.conclude(&limiter.store, limiter.global_shadow);
+        deciding.settle(code == Code::Ok, has_room);
+        let number = limiter.store.next_number();
+        let mut decision = Decision { number, ..reported_decision(code, &self.plan) };
+        if with_limits && !limiter.global_shadow {
+            let limits = service_limits::of(&self.plan, &all, &states, now);
+            decision.service_limits = Some(Box::new(limits));
+        }
+        self.counters = all.drain(locals..).collect();
+        self.local = all;
+        decision
+    }
+
+    /// The decision if the store does not decide.
+    pub fn decide_without_store(mut self, how: WithoutStore, now: Timestamp) -> Decision<'h> {
+        match how {
+            WithoutStore::Allow => self.decide_by_local_counters(now),
+            WithoutStore::Deny => {
+                for charge in &mut self.plan.charges {
+                    if !matches!(charge.hits, Hits::GiveBack(_)) && !charge.limit.is_local {
+                        charge.fit = Fit::NoRoom;
+                        self.plan.descriptors[charge.descriptor as usize].is_over = true;
+                    }
+                }
+                self.decide_by_local_counters(now)
+            }
+            WithoutStore::Local { servers } => self.decide_locally(servers, now),
+        }
+    }
+
+    /// Decides by the local counters, if there are any, and by the charges that do not fit already.
+    fn decide_by_local_counters(mut self, now: Timestamp) -> Decision<'h> {
+        let HeldRules { in_force, limiter } = self.held;
+        let (code, number) = decide_plan(limiter, &in_force.rules, &mut self.plan, &mut self.local, now);
+        Decision { number, ..reported_decision(code, &self.plan) }
+    }
+
+    /// Decides over local counters. An equal share of a limit is enforced by counting each hit as often as there are
+    /// servers: the states of counters do not depend on their number, which may change. A limit below that number admits
+    /// one hit.
+    fn decide_locally(mut self, servers: u32, now: Timestamp) -> Decision<'h> {
+        let weight = |charge: &Charge<'_>| {
+            let servers = if charge.limit.is_local { 1 } else { u64::from(servers) };
+            NonZeroU64::new(servers.min(admitted(&charge.limit.algorithm))).unwrap_or(NonZeroU64::MIN)
+        };
+        for charge in &mut self.plan.charges {
+            let weight = weight(charge);
+            charge.hits = match charge.hits {
+                Hits::Take(hits) => Hits::Take(hits.saturating_mul(weight)),
+                Hits::GiveBack(hits) => Hits::GiveBack(hits.saturating_mul(weight)),
+                Hits::Peek => Hits::Peek,
+            };
+        }
+        self.counters = counters(&self.plan);
+        let Self { held: HeldRules { in_force, limiter }, mut plan, mut counters, .. } = self;
+        let (code, number) = decide_plan(limiter, &in_force.rules, &mut plan, &mut counters, now);
+        for charge in &mut plan.charges {
+            charge.remaining /= weight(charge);
+        }
+        Decision { number, ..reported_decision(code, &plan) }
+    }
+}
