@@ -1,9 +1,63 @@
 //! The priority of threads whose work must not delay decisions.
 
+use crate::clock::Clock;
+use std::{sync::Arc, time::Duration};
+
 /// Niceness of such threads: on a busy processor, about a tenth of the share that a thread with decisions has.
 const NICE: i32 = 10;
+
+/// Time that the yields of one work take at most, but for the last of them.
+const YIELDS_MAX: Duration = Duration::from_millis(5);
 
 /// Lowers the priority of the calling thread; on Linux a priority belongs to a thread. Where the system refuses, the priority stays.
 pub(crate) fn lower_priority() {
     let _ = rustix::process::setpriority_process(None, NICE);
+}
+
+/// Yields between the pieces of a long work, to threads that have become ready meanwhile.
+///
+/// Without them, a thread with decisions that wakes up can wait for the rest of a time slice, whatever the priorities. On a core
+/// that decisions saturate, each yield takes a time slice instead; so their time is bounded, and the work then has its share.
+pub(crate) struct Yields {
+    clock: Arc<dyn Clock>,
+    left: Duration,
+}
+
+impl Yields {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, left: YIELDS_MAX }
+    }
+
+    /// Yields the core, unless the yields of this work have taken too long.
+    pub(crate) fn yield_now(&mut self) {
+        if !self.left.is_zero() {
+            let start = self.clock.now();
+            std::thread::yield_now();
+            self.left = self.left.saturating_sub(self.clock.now().since(start));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::Timestamp;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    /// Each reading is a millisecond after the one before.
+    struct Steps(AtomicU64);
+
+    impl Clock for Steps {
+        fn now(&self) -> Timestamp {
+            Timestamp::from_millis(self.0.fetch_add(1, Ordering::Relaxed))
+        }
+    }
+
+    #[test]
+    fn yields_end_once_they_have_taken_too_long() {
+        let clock = Arc::new(Steps(AtomicU64::new(0)));
+        let mut yields = Yields::new(Arc::clone(&clock) as Arc<dyn Clock>);
+        (0..100).for_each(|_| yields.yield_now());
+        assert_eq!(clock.0.load(Ordering::Relaxed), 2 * YIELDS_MAX.as_millis() as u64);
+    }
 }

@@ -82,6 +82,12 @@ impl SeriesTable {
         }
     }
 
+    /// Whether a name has this series.
+    pub(super) fn has(&self, id: SeriesId) -> bool {
+        let slot = self.slots.get(id.slot as usize);
+        slot.is_some_and(|slot| slot.name.is_some() && slot.use_number == id.use_number)
+    }
+
     /// Every series that has a name, by slot.
     pub(super) fn named(&self) -> Vec<(SeriesId, Arc<LimitName>)> {
         let named = |(slot, entry): (u32, &Slot)| {
@@ -113,6 +119,8 @@ mod tests {
         table.free_unused(2);
         let c = table.register(&name("c"), 2);
         assert_eq!(c.id, SeriesId { slot: 2, use_number: 1 }, "the slot counts for another name now");
+        let former = SeriesId { slot: 2, use_number: 0 };
+        assert_eq!([a.id, c.id, former, SeriesId::OTHER].map(|id| table.has(id)), [true, true, false, false]);
         let names: Vec<_> =
             table.named().into_iter().map(|(id, name)| (id, name.limit.to_string())).collect();
         assert_eq!(names, [(a.id, "a".to_owned()), (c.id, "c".to_owned())]);

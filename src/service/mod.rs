@@ -163,6 +163,11 @@ impl RateLimitService {
         &self.meters
     }
 
+    /// The clock.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
     /// The largest request that is decided.
     pub fn request_limits(&self) -> &RequestLimits {
         &self.request_limits

@@ -36,6 +36,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "clock",
             "http2",
             "shared",
+            "priority",
         ],
     ),
     (
@@ -56,7 +57,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("console", &[]),
     ("http2", &[]),
     ("transport", &[]),
-    ("priority", &[]),
+    ("priority", &["clock", "limit"]),
     (
         "api",
         &[

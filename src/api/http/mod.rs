@@ -9,6 +9,7 @@ mod console;
 mod control;
 mod index;
 mod json;
+mod long_text;
 mod metrics_path;
 mod operators;
 mod probes;

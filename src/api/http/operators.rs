@@ -1,6 +1,9 @@
 //! Routes for operators: metrics, the rules in force, the version.
 
-use super::HttpState;
+use super::{
+    HttpState,
+    long_text::{long_text, long_text_in_pieces},
+};
 use crate::{config::describe, telemetry::MetricsFormat};
 use axum::{
     extract::State,
@@ -15,7 +18,9 @@ use serde_json::json;
 pub(super) async fn metrics(State(state): State<HttpState>, headers: HeaderMap) -> Response {
     let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
     let format = MetricsFormat::negotiate(accept);
-    let text = long_text("the metrics", move || state.metrics.text(format)).await;
+    let metrics = state.metrics.clone();
+    let write = move |send: &mut dyn FnMut(String)| metrics.write_text(format, send);
+    let text = long_text_in_pieces(&state, "the metrics", write).await;
     text.map(|text| ([(CONTENT_TYPE, format.content_type()), (VARY, "accept")], text)).into_response()
 }
 
@@ -25,21 +30,11 @@ pub(super) async fn rules(State(state): State<HttpState>, headers: HeaderMap) ->
     let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
     let is_yaml = accept.is_some_and(|accept| accept.contains("yaml"));
     let content_type = if is_yaml { "application/yaml" } else { "application/json" };
-    let text = long_text("the rules", move || match is_yaml {
+    let text = long_text(&state, "the rules", move || match is_yaml {
         true => describe::sources_to_yaml(&config.sources()),
         false => describe::rules_to_json(&config.limiter().rules()).to_string(),
     });
     text.await.map(|text| ([(CONTENT_TYPE, content_type), (VARY, "accept")], text)).into_response()
-}
-
-/// Writes a text that may have tens of thousands of lines, on a thread with low priority: neither decisions nor other requests
-/// of the port wait for it.
-pub(super) async fn long_text(
-    about: &str,
-    write: impl FnOnce() -> String + Send + 'static,
-) -> Result<String, (StatusCode, String)> {
-    let failed = |_| (StatusCode::INTERNAL_SERVER_ERROR, format!("{about} could not be written\n"));
-    tokio::task::spawn_blocking(write).await.map_err(failed)
 }
 
 pub(super) async fn rules_status(State(state): State<HttpState>) -> Response {

@@ -1,9 +1,6 @@
 //! Routes of the reference server's debug port.
 
-use super::{
-    HttpState,
-    operators::{long_text, starting},
-};
+use super::{HttpState, long_text::long_text, operators::starting};
 use crate::{
     rules::{Rule, RuleLimit, RuleSet},
     telemetry::MetricsFormat,
@@ -16,13 +13,14 @@ use axum::{
 /// `/rlconfig`: the limits in force, one a line.
 pub(super) async fn rlconfig(State(state): State<HttpState>) -> Response {
     let Some(config) = state.config.get().cloned() else { return starting() };
-    long_text("the rules", move || limits(&config.limiter().rules())).await.into_response()
+    long_text(&state, "the rules", move || limits(&config.limiter().rules())).await.into_response()
 }
 
 /// `/stats`: the metrics as `name: value`.
 pub(super) async fn stats(State(state): State<HttpState>) -> Response {
-    let text = long_text("the metrics", move || stats_of(&state.metrics.text(MetricsFormat::Prometheus)));
-    text.await.into_response()
+    let metrics = state.metrics.clone();
+    let write = move || stats_of(&metrics.text(MetricsFormat::Prometheus));
+    long_text(&state, "the metrics", write).await.into_response()
 }
 
 fn limits(rules: &RuleSet) -> String {

@@ -221,6 +221,11 @@ impl LimitTable {
         self.0.series.read().named()
     }
 
+    /// Whether a name has this series.
+    pub fn has_series(&self, id: SeriesId) -> bool {
+        self.0.series.read().has(id)
+    }
+
     /// Every limit with its number, by number.
     pub fn to_vec(&self) -> Vec<(LimitId, Arc<LimitInfo>)> {
         let known = self.0.known.read();

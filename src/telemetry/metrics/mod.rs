@@ -1,6 +1,7 @@
 //! The metrics, read at each request from where the figures are kept.
 
 mod connections;
+mod limit_series;
 mod limits;
 mod otlp;
 mod page;
@@ -19,7 +20,7 @@ pub use otlp::{OtlpMetrics, OtlpSettings};
 pub use process::resident_bytes;
 pub use statsd::{Statsd, StatsdFormat, StatsdSettings};
 
-use self::{page::Page, reference::ReferenceFigures, sink::Sink, text::TextSink};
+use self::{limit_series::LastSeries, page::Page, reference::ReferenceFigures, sink::Sink, text::TextSink};
 use super::{DecisionLog, exposition::MetricsFormat};
 use crate::{
     config::{Config, ControlPlaneCounts},
@@ -31,10 +32,7 @@ use crate::{
 };
 use std::{
     fmt,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, OnceLock},
 };
 
 /// Source of the figures. It exists once the counters are restored.
@@ -66,8 +64,7 @@ pub struct Sources {
 #[derive(Default)]
 pub struct Metrics {
     sources: OnceLock<Sources>,
-    /// Length of the last page, for which the next one has room from the start.
-    page_bytes: AtomicUsize,
+    series: LastSeries,
 }
 
 impl Metrics {
@@ -84,7 +81,7 @@ impl Metrics {
 
     /// Writes all metrics but those of the reference server.
     fn write_own(&self, sink: &mut dyn Sink) -> fmt::Result {
-        write_own(self.sources.get(), sink)
+        write_own(self.sources.get(), &self.series, sink)
     }
 
     /// The figures of the reference server, if they are configured.
@@ -93,19 +90,23 @@ impl Metrics {
         ReferenceFigures::read(meters, &config.status())
     }
 
+    /// Writes all metrics as text, in pieces of about 64 KiB.
+    pub fn write_text(&self, format: MetricsFormat, send: &mut dyn FnMut(String)) {
+        let mut sink = TextSink::new(format, send);
+        self.write(&mut sink).expect("writing to a string does not fail");
+        sink.finish();
+    }
+
     /// All metrics as text.
     pub fn text(&self, format: MetricsFormat) -> String {
-        let last = self.page_bytes.load(Ordering::Relaxed);
-        let mut sink = TextSink::new(format, last + last / 16);
-        self.write(&mut sink).expect("writing to a string does not fail");
-        let page = sink.finish();
-        self.page_bytes.store(page.len(), Ordering::Relaxed);
-        page
+        let mut text = String::new();
+        self.write_text(format, &mut |piece| text.push_str(&piece));
+        text
     }
 }
 
 /// Writes all metrics but those of the reference server; those of the process alone where there are no sources yet.
-fn write_own(sources: Option<&Sources>, sink: &mut dyn Sink) -> fmt::Result {
+fn write_own(sources: Option<&Sources>, series: &LastSeries, sink: &mut dyn Sink) -> fmt::Result {
     Page::new(sink, "").process()?;
     let mut page = Page::new(sink, "tidegate_");
     page.gauge_of("build", "Version of the server", &[("version", env!("CARGO_PKG_VERSION"))], 1)?;
@@ -133,6 +134,7 @@ fn write_own(sources: Option<&Sources>, sink: &mut dyn Sink) -> fmt::Result {
     page.tls(tls)?;
     decision_log.as_ref().map_or(Ok(()), |log| page.decision_log(log))?;
     shared_store.as_ref().map_or(Ok(()), |store| page.shared_store(store))?;
-    page.limits(meters.limits(), &limiter.rules())?;
+    let rules = limiter.rules();
+    page.limits(meters.limits(), &rules, &series.of(&rules))?;
     snapshots.as_ref().map_or(Ok(()), |snapshots| page.snapshots(snapshots))
 }

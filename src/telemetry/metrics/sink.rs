@@ -1,6 +1,7 @@
 //! The interface between the metrics and what they are written to: a text page, statsd, OTLP.
 
 use crate::service::Histogram;
+use smallvec::SmallVec;
 use std::fmt;
 
 /// A label's name and value.
@@ -25,23 +26,29 @@ pub(super) struct Family<'f> {
     pub(super) kind: Kind,
 }
 
+/// A number as a value.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Number {
+    Integer(u64),
+    Float(f64),
+}
+
 /// Value of one sample: its kind is that of its family.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Value<'v> {
-    Integer(u64),
-    Float(f64),
+    Number(Number),
     Histogram(&'v Histogram),
 }
 
 impl From<u64> for Value<'_> {
     fn from(value: u64) -> Self {
-        Self::Integer(value)
+        Self::Number(Number::Integer(value))
     }
 }
 
 impl From<f64> for Value<'_> {
     fn from(value: f64) -> Self {
-        Self::Float(value)
+        Self::Number(Number::Float(value))
     }
 }
 
@@ -60,8 +67,29 @@ pub(super) trait Sink {
     fn family(&mut self, family: Family<'_>, write: WriteSamples<'_>) -> fmt::Result;
 }
 
+/// The labels `domain` and `limit` of a limit's samples.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LimitLabels<'l> {
+    pub(super) domain: &'l str,
+    pub(super) limit: &'l str,
+    /// Both as a page has them: escaped, without braces.
+    pub(super) text: &'l str,
+}
+
 /// Receives the samples of one family.
 pub(super) trait Samples {
     /// Receives a sample.
     fn sample(&mut self, labels: &[Label<'_>], value: Value<'_>) -> fmt::Result;
+
+    /// Receives a sample of a limit, with labels beside those of the limit.
+    fn sample_of_limit(
+        &mut self,
+        LimitLabels { domain, limit, .. }: LimitLabels<'_>,
+        beside: &[Label<'_>],
+        value: Number,
+    ) -> fmt::Result {
+        let labels: SmallVec<[Label<'_>; 4]> =
+            [("domain", domain), ("limit", limit)].into_iter().chain(beside.iter().copied()).collect();
+        self.sample(&labels, Value::Number(value))
+    }
 }

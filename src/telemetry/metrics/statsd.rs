@@ -6,9 +6,9 @@
 
 use super::{
     Metrics, reference_statsd,
-    sink::{Family, Kind, Label, Samples, Sink, Value, WriteSamples},
+    sink::{Family, Kind, Label, Number, Samples, Sink, Value, WriteSamples},
 };
-use crate::service::Histogram;
+use crate::{priority::lower_priority, service::Histogram};
 use cadence::{
     BufferedUdpMetricSink, Metric, MetricBuilder, MetricError, MetricResult, StatsdClient, prelude::*,
 };
@@ -68,6 +68,7 @@ impl Statsd {
         let mut pusher = Pusher { settings, metrics, sent: Sent::default(), is_failing: false };
         let (alive, ended) = mpsc::channel();
         std::thread::Builder::new().name("statsd".into()).spawn(move || {
+            lower_priority();
             let _alive: mpsc::Sender<()> = alive;
             while stopped.recv_timeout(pusher.settings.interval) == Err(mpsc::RecvTimeoutError::Timeout) {
                 pusher.push();
@@ -227,12 +228,12 @@ impl Samples for StatsdSamples<'_, '_> {
             StatsdFormat::DogStatsd => (&*self.name, &texts[..]),
         };
         *result = match (self.kind, value) {
-            (Kind::Counter | Kind::PlainCounter, Value::Integer(value)) => {
+            (Kind::Counter | Kind::PlainCounter, Value::Number(Number::Integer(value))) => {
                 sent.count(client, name, tags, &dotted, value)
             }
-            (_, Value::Integer(value)) => send(client.gauge_with_tags(name, value), tags),
+            (_, Value::Number(Number::Integer(value))) => send(client.gauge_with_tags(name, value), tags),
             // Counts are whole numbers in statsd: seconds of CPU time are sent as a gauge.
-            (_, Value::Float(value)) => send(client.gauge_with_tags(name, value), tags),
+            (_, Value::Number(Number::Float(value))) => send(client.gauge_with_tags(name, value), tags),
             (_, Value::Histogram(histogram)) => {
                 let mut growths = sent.bucket_growths(&dotted, histogram).into_iter();
                 growths.try_for_each(|(bound, growth)| {

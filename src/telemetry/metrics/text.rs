@@ -1,35 +1,46 @@
-//! Metrics as text, in the format of Prometheus or in OpenMetrics, written to one buffer without further allocations: a page
-//! has tens of thousands of lines.
+//! Metrics as text, in the format of Prometheus or in OpenMetrics. A page has tens of thousands of lines: it is written in pieces,
+//! and without an allocation for a line.
 
-use super::sink::{Family, Kind, Label, Samples, Sink, Value, WriteSamples};
+use super::sink::{Family, Kind, Label, LimitLabels, Number, Samples, Sink, Value, WriteSamples};
 use crate::{service::Histogram, telemetry::MetricsFormat};
 use std::fmt::{self, Write};
 
 /// The last line of an OpenMetrics page.
 const OPENMETRICS_END: &str = "# EOF\n";
 
+/// Length from which on a piece of a page is sent.
+pub(super) const PIECE_BYTES: usize = 64 << 10;
+
+/// Room for the line with which a piece becomes long enough.
+const LINE_BYTES: usize = 1 << 10;
+
+/// Receives the pieces of a page.
+pub(super) type SendPiece<'p> = &'p mut dyn FnMut(String);
+
 /// Writes metrics as lines of text.
-pub(super) struct TextSink {
+pub(super) struct TextSink<'p> {
+    /// The next piece.
     text: String,
+    send: SendPiece<'p>,
     format: MetricsFormat,
 }
 
-impl TextSink {
-    /// An empty page with room for so many bytes.
-    pub(super) fn new(format: MetricsFormat, capacity: usize) -> Self {
-        Self { text: String::with_capacity(capacity), format }
+impl<'p> TextSink<'p> {
+    /// An empty page.
+    pub(super) fn new(format: MetricsFormat, send: SendPiece<'p>) -> Self {
+        Self { text: String::new(), send, format }
     }
 
-    /// The whole page.
-    pub(super) fn finish(mut self) -> String {
+    /// Sends the last piece.
+    pub(super) fn finish(mut self) {
         if self.format == MetricsFormat::OpenMetrics {
             self.text.push_str(OPENMETRICS_END);
         }
-        self.text
+        (self.send)(self.text);
     }
 }
 
-impl Sink for TextSink {
+impl Sink for TextSink<'_> {
     fn family(&mut self, Family { name, help, kind }: Family<'_>, write: WriteSamples<'_>) -> fmt::Result {
         let (kind_name, suffix) = match kind {
             Kind::Counter => ("counter", "_total"),
@@ -46,16 +57,17 @@ impl Sink for TextSink {
             MetricsFormat::Prometheus => (suffix, false),
             MetricsFormat::OpenMetrics => ("", true),
         };
-        let text = &mut self.text;
+        let Self { text, send, .. } = self;
         push_all(text, &["# HELP ", name, family_suffix, " "]);
         push_escaped(text, help, escapes_quotes);
         push_all(text, &["\n# TYPE ", name, family_suffix, " ", kind_name, "\n"]);
-        write(&mut TextSamples { text, name, suffix })
+        write(&mut TextSamples { text, send: &mut **send, name, suffix })
     }
 }
 
 struct TextSamples<'s> {
     text: &'s mut String,
+    send: SendPiece<'s>,
     /// Name of the family, without a suffix.
     name: &'s str,
     /// Suffix of its samples, unless they are those of a histogram.
@@ -65,19 +77,33 @@ struct TextSamples<'s> {
 impl Samples for TextSamples<'_> {
     fn sample(&mut self, labels: &[Label<'_>], value: Value<'_>) -> fmt::Result {
         match value {
-            Value::Integer(value) => {
+            Value::Number(value) => {
                 self.start(self.suffix, None, labels);
-                push_integer(self.text, value);
+                self.end(value)
             }
-            Value::Float(value) => {
-                self.start(self.suffix, None, labels);
-                push_float(self.text, value)?;
-            }
-            Value::Histogram(histogram) => return self.histogram(labels, histogram),
+            Value::Histogram(histogram) => self.histogram(labels, histogram),
         }
-        self.text.push('\n');
-        Ok(())
     }
+
+    fn sample_of_limit(
+        &mut self,
+        limit: LimitLabels<'_>,
+        beside: &[Label<'_>],
+        value: Number,
+    ) -> fmt::Result {
+        push_all(self.text, &[self.name, self.suffix, "{", limit.text]);
+        for (name, value) in beside {
+            push_label(self.text, ",", name, value);
+        }
+        self.text.push_str("} ");
+        self.end(value)
+    }
+}
+
+/// The labels of a limit as the samples of a page have them.
+pub(super) fn push_limit_labels(text: &mut String, domain: &str, limit: &str) {
+    push_label(text, "", "domain", domain);
+    push_label(text, ",", "limit", limit);
 }
 
 impl TextSamples<'_> {
@@ -87,12 +113,24 @@ impl TextSamples<'_> {
         let bound = bound.map(|bound| ("le", bound));
         let mut separator = "{";
         for (name, value) in bound.iter().chain(labels) {
-            push_all(self.text, &[separator, name, "=\""]);
-            push_escaped(self.text, value, true);
-            self.text.push('"');
+            push_label(self.text, separator, name, value);
             separator = ",";
         }
         self.text.push_str(if separator == "{" { " " } else { "} " });
+    }
+
+    /// Writes the value of a sample.
+    fn end(&mut self, value: Number) -> fmt::Result {
+        match value {
+            Number::Integer(value) => push_integer(self.text, value),
+            Number::Float(value) => push_float(self.text, value)?,
+        }
+        self.text.push('\n');
+        if self.text.len() >= PIECE_BYTES {
+            let next = String::with_capacity(PIECE_BYTES + LINE_BYTES);
+            (self.send)(std::mem::replace(self.text, next));
+        }
+        Ok(())
     }
 
     fn histogram(&mut self, labels: &[Label<'_>], histogram: &Histogram) -> fmt::Result {
@@ -120,6 +158,13 @@ impl TextSamples<'_> {
 }
 
 #[inline]
+fn push_label(text: &mut String, separator: &str, name: &str, value: &str) {
+    push_all(text, &[separator, name, "=\""]);
+    push_escaped(text, value, true);
+    text.push('"');
+}
+
+#[inline]
 fn push_all(text: &mut String, parts: &[&str]) {
     parts.iter().for_each(|part| text.push_str(part));
 }
@@ -143,21 +188,9 @@ fn push_escaped(text: &mut String, value: &str, escapes_quotes: bool) {
     }
 }
 
-/// Digits of the largest number.
-const DIGITS_MAX: usize = 20;
-
 #[inline]
-fn push_integer(text: &mut String, mut value: u64) {
-    let (mut digits, mut start) = ([0; DIGITS_MAX], DIGITS_MAX);
-    loop {
-        start -= 1;
-        digits[start] = b'0' + (value % 10) as u8;
-        value /= 10;
-        if value == 0 {
-            break;
-        }
-    }
-    text.extend(digits[start..].iter().map(|digit| char::from(*digit)));
+fn push_integer(text: &mut String, value: u64) {
+    text.push_str(itoa::Buffer::new().format(value));
 }
 
 /// Appends a number with a decimal point, as OpenMetrics requires of the bounds of buckets.
@@ -177,7 +210,9 @@ mod tests {
     use super::{super::page::Page, *};
 
     fn page(format: MetricsFormat) -> String {
-        let mut sink = TextSink::new(format, 0);
+        let mut text = String::new();
+        let mut collect = |piece: String| text.push_str(&piece);
+        let mut sink = TextSink::new(format, &mut collect);
         let histogram = Histogram { bounds: vec![0.000_01, 1.0], buckets: vec![2, 0, 3], sum: 7.25 };
         let mut page = Page::new(&mut sink, "t_");
         page.counters_of("requests", "With code=\"x\"", &[([("code", "a\"b\\c\nd é")], 6)])
@@ -188,7 +223,8 @@ mod tests {
                 page.family("took", "Took", Kind::Histogram, &[([("k", "v")], (&histogram).into())])
             })
             .expect("a text takes everything");
-        sink.finish()
+        sink.finish();
+        text
     }
 
     const SAMPLES: [&str; 3] = [

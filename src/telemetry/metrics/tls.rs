@@ -1,9 +1,6 @@
 //! Metrics of TLS: handshakes by result, reloads of certificates, and the end of their validity.
 
-use super::{
-    page::Page,
-    sink::{Kind, Value},
-};
+use super::{page::Page, sink::Kind};
 use crate::transport::{HandshakeResult, TlsCounts};
 use std::{fmt, sync::Arc};
 
@@ -29,7 +26,7 @@ impl Page<'_> {
         let name = "tls_certificate_not_after_timestamp_seconds";
         self.samples(name, help, Kind::Gauge, &mut |samples| {
             with_tls().try_for_each(|(port, _, not_after)| {
-                samples.sample(&[("port", port)], Value::Float(not_after as f64))
+                samples.sample(&[("port", port)], (not_after as f64).into())
             })
         })?;
         let help = "Reloads of the certificate, by result; after a failed one the certificate in force stays";

@@ -1,6 +1,6 @@
 //! Metrics as messages of OTLP. Counters and histograms are cumulative since the start of the process.
 
-use super::super::sink::{Family, Kind, Label, Samples, Sink, Value, WriteSamples};
+use super::super::sink::{Family, Kind, Label, Number, Samples, Sink, Value, WriteSamples};
 use crate::service::Histogram;
 use opentelemetry_proto::tonic::{
     common::v1::{AnyValue, KeyValue, any_value},
@@ -113,11 +113,13 @@ impl OtlpSamples<'_, '_> {
 impl Samples for OtlpSamples<'_, '_> {
     fn sample(&mut self, labels: &[Label<'_>], value: Value<'_>) -> fmt::Result {
         match value {
-            Value::Integer(value) => {
+            Value::Number(Number::Integer(value)) => {
                 let value = i64::try_from(value).unwrap_or(i64::MAX);
                 self.number(labels, number_data_point::Value::AsInt(value));
             }
-            Value::Float(value) => self.number(labels, number_data_point::Value::AsDouble(value)),
+            Value::Number(Number::Float(value)) => {
+                self.number(labels, number_data_point::Value::AsDouble(value))
+            }
             Value::Histogram(histogram) => self.histogram(labels, histogram),
         }
         if self.numbers.len() == POINTS_MAX {

@@ -11,6 +11,7 @@ pub use variables::OtlpSettings;
 use super::Metrics;
 use crate::{
     clock::Clock,
+    priority::lower_priority,
     telemetry::collector::{self, AnyError, Connector, Export, Protocol, connector, grpc_tls},
 };
 use messages::{OtlpSink, Period, attribute};
@@ -54,6 +55,7 @@ impl OtlpMetrics {
         let mut pusher = Pusher { settings, metrics, clock, start, resource, client, is_failing: false };
         let (stop, mut stopped) = oneshot::channel();
         let run = move || {
+            lower_priority();
             runtime.block_on(async {
                 while tokio::time::timeout(pusher.settings.interval, &mut stopped).await.is_err() {
                     pusher.push().await;

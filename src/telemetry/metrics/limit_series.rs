@@ -1,0 +1,157 @@
+//! The series of limits, as a page of metrics needs them: made once for each rule set in force, since ten thousand of them are read
+//! at each scrape.
+
+use super::{sink::LimitLabels, text::push_limit_labels};
+use crate::{
+    limit::SeriesId,
+    rules::{LimitName, RuleSet},
+};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError, Weak},
+};
+
+/// The `limit` of the series that limits beyond the bound share.
+const OTHER_LIMIT: &str = "other";
+
+/// The series of one rule set, those of former rules that still have their slots among them.
+pub(super) struct LimitSeries {
+    /// By identity.
+    series: Vec<Series>,
+    /// The labels of all of them, one after the other.
+    labels: String,
+}
+
+/// One series.
+pub(super) struct Series {
+    pub(super) id: SeriesId,
+    /// The limit, if it is one of the rules in force.
+    pub(super) in_force: Option<InForce>,
+    /// End of its labels in the text of all; they start where those of the series before it end.
+    labels_end: usize,
+    // The texts and not the `LimitName`: its references keep the slot.
+    domain: Arc<str>,
+    limit: Arc<str>,
+}
+
+/// A limit of the rules in force.
+#[derive(Clone, Copy)]
+pub(super) struct InForce {
+    pub(super) max_hits: u32,
+    pub(super) window_seconds: f64,
+}
+
+impl LimitSeries {
+    fn new(rules: &RuleSet) -> Self {
+        let mut in_force: HashMap<SeriesId, InForce> = HashMap::new();
+        for (_, limit) in rules.rule_limits().filter(|(_, limit)| limit.series != SeriesId::OTHER) {
+            // Of several limits with one name, the first.
+            in_force.entry(limit.series).or_insert_with(|| InForce {
+                max_hits: limit.requests,
+                window_seconds: limit.window.duration().as_secs_f64(),
+            });
+        }
+        let mut named = rules.limits().series();
+        named.push((SeriesId::OTHER, Arc::new(LimitName { domain: "".into(), limit: OTHER_LIMIT.into() })));
+        named.sort_unstable_by_key(|(id, _)| *id);
+        let mut labels = String::new();
+        let of_named = |(id, name): (SeriesId, Arc<LimitName>)| {
+            let LimitName { domain, limit } = &*name;
+            push_limit_labels(&mut labels, domain, limit);
+            let (domain, limit) = (Arc::clone(domain), Arc::clone(limit));
+            Series { id, in_force: in_force.get(&id).copied(), labels_end: labels.len(), domain, limit }
+        };
+        let series = named.into_iter().map(of_named).collect();
+        Self { series, labels }
+    }
+
+    /// Number of the series.
+    pub(super) fn len(&self) -> usize {
+        self.series.len()
+    }
+
+    /// The series with their labels, by identity.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Series, LimitLabels<'_>)> {
+        let mut start = 0;
+        self.series.iter().map(move |series| {
+            let text = &self.labels[start..series.labels_end];
+            start = series.labels_end;
+            (series, LimitLabels { domain: &series.domain, limit: &series.limit, text })
+        })
+    }
+
+    /// The position of a series in the order of [`iter`](Self::iter).
+    pub(super) fn position(&self, id: SeriesId) -> Option<usize> {
+        self.series.binary_search_by_key(&id, |series| series.id).ok()
+    }
+}
+
+/// The series of the rule set that was read last.
+#[derive(Default)]
+pub(super) struct LastSeries(Mutex<Option<(Weak<RuleSet>, Arc<LimitSeries>)>>);
+
+impl LastSeries {
+    /// The series of the rules in force.
+    pub(super) fn of(&self, rules: &Arc<RuleSet>) -> Arc<LimitSeries> {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // While there is a `Weak`, no other rule set has the address.
+        if let Some((of, series)) = &*last
+            && std::ptr::eq(of.as_ptr(), Arc::as_ptr(rules))
+        {
+            return Arc::clone(series);
+        }
+        let series = Arc::new(LimitSeries::new(rules));
+        *last = Some((Arc::downgrade(rules), Arc::clone(&series)));
+        series
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::{LoadOptions, Source};
+
+    fn rules(text: &str) -> Arc<RuleSet> {
+        let text = format!("domain: d\ndescriptors:\n{text}");
+        Arc::new(
+            RuleSet::parse(&[Source::file("r.yaml", &text)], &LoadOptions::default()).expect("good rules"),
+        )
+    }
+
+    fn labels(series: &LimitSeries) -> Vec<&str> {
+        series.iter().map(|(_, labels)| labels.text).collect()
+    }
+
+    #[test]
+    fn labels_are_escaped_and_those_of_their_series() {
+        let rules = rules(
+            "- { key: a, rate_limit: { name: 'with \"quotes\"', unit: hour, requests_per_unit: 2 } }\n\
+             - { key: b, rate_limit: { per: 10s, requests_per_unit: 3 } }\n",
+        );
+        let series = LimitSeries::new(&rules);
+        let expected = [
+            "domain=\"\",limit=\"other\"",
+            "domain=\"d\",limit=\"with \\\"quotes\\\"\"",
+            "domain=\"d\",limit=\"b\"",
+        ];
+        // Those of limits that requests bring along follow.
+        assert_eq!(labels(&series)[..3], expected);
+        let in_force: Vec<_> = series.iter().filter_map(|(series, _)| series.in_force).collect();
+        let of_limits: Vec<_> = in_force.iter().map(|limit| (limit.max_hits, limit.window_seconds)).collect();
+        assert_eq!(of_limits, [(2, 3600.0), (3, 10.0)]);
+        for (position, (of_position, _)) in series.iter().enumerate() {
+            assert_eq!(series.position(of_position.id), Some(position));
+        }
+    }
+
+    #[test]
+    fn series_are_made_again_when_other_rules_are_in_force() {
+        let last = LastSeries::default();
+        let former = rules("- { key: a, rate_limit: { unit: hour, requests_per_unit: 2 } }\n");
+        let first = last.of(&former);
+        assert!(Arc::ptr_eq(&first, &last.of(&former)));
+        drop(former);
+        let later = rules("- { key: b, rate_limit: { unit: hour, requests_per_unit: 2 } }\n");
+        assert_eq!(labels(&last.of(&later))[1], "domain=\"d\",limit=\"b\"");
+    }
+}
