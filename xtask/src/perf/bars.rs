@@ -21,8 +21,10 @@ pub(super) struct Bar {
 pub(super) enum Measure {
     /// Tidegate's figure in the first scenario over that of the server in the second.
     Ratio(&'static str, (&'static str, &'static str), Figure),
-    /// Tidegate's figure in the first scenario less that in the second.
-    Difference(&'static str, &'static str, Figure),
+    /// Tidegate's figure in the first scenario over that in the second, which alternate.
+    PairedRatio(&'static str, &'static str, Figure),
+    /// Tidegate's figure in the first scenario less that in the second, which alternate.
+    PairedDifference(&'static str, &'static str, Figure),
     /// A figure itself.
     Value(&'static str, &'static str, Figure),
 }
@@ -33,6 +35,7 @@ pub(super) enum Bound {
 }
 
 const OURS: &str = "tidegate";
+const CONTROL_SERVER: &str = "tonic";
 
 pub(super) const BARS: &[Bar] = &[
     Bar {
@@ -97,17 +100,17 @@ pub(super) const BARS: &[Bar] = &[
     },
     Bar {
         about: "open loop beside scrapes of 10,000 limits, p99, against none",
-        measure: Measure::Ratio(OPEN_SCRAPES, (OPEN_RULES, OURS), Figure::P99Micros),
+        measure: Measure::PairedRatio(OPEN_SCRAPES, OPEN_RULES, Figure::P99Micros),
         bound: Bound::AtMost(1.1),
     },
     Bar {
         about: "open loop with TLS beside 5,000 half handshakes, p99, against none",
-        measure: Measure::Ratio(HALF_HANDSHAKES, (OPEN_TLS, OURS), Figure::P99Micros),
+        measure: Measure::PairedRatio(HALF_HANDSHAKES, OPEN_TLS, Figure::P99Micros),
         bound: Bound::AtMost(2.0),
     },
     Bar {
         about: "open loop beside reloads of 100,000 rules, p99.9, later than without by µs",
-        measure: Measure::Difference(RELOADS, HUNDRED_THOUSAND_RULES, Figure::P999Micros),
+        measure: Measure::PairedDifference(RELOADS, HUNDRED_THOUSAND_RULES, Figure::P999Micros),
         bound: Bound::AtMost(1_000.0),
     },
     Bar {
@@ -151,10 +154,29 @@ impl Bar {
     pub(super) fn measured(&self, results: &Results) -> Option<Spread> {
         match self.measure {
             Measure::Ratio(scenario, other, figure) => results.ratio((scenario, OURS), other, figure),
-            Measure::Difference(scenario, other, figure) => {
-                results.difference((scenario, OURS), (other, OURS), figure)
-            }
             Measure::Value(scenario, server, figure) => results.spread(scenario, server, figure),
+            Measure::PairedRatio(..) | Measure::PairedDifference(..) => self.of_pairs(OURS, results),
+        }
+    }
+
+    pub(super) fn is_paired(&self) -> bool {
+        matches!(self.measure, Measure::PairedRatio(..) | Measure::PairedDifference(..))
+    }
+
+    /// The same of the server for which both scenarios of a pair are one.
+    pub(super) fn control(&self, results: &Results) -> Option<Spread> {
+        self.of_pairs(CONTROL_SERVER, results)
+    }
+
+    fn of_pairs(&self, server: &'static str, results: &Results) -> Option<Spread> {
+        match self.measure {
+            Measure::PairedRatio(with, without, figure) => {
+                results.ratio((with, server), (without, server), figure)
+            }
+            Measure::PairedDifference(with, without, figure) => {
+                results.difference((with, server), (without, server), figure)
+            }
+            Measure::Ratio(..) | Measure::Value(..) => None,
         }
     }
 

@@ -1,79 +1,146 @@
-//! Work of the server beside a load: TLS handshakes that clients never complete, and changes of the rule file.
+//! Work of the server beside an open loop: scrapes, TLS handshakes that clients never complete, and changes of the rule file.
+//!
+//! The threads here share a core with the load generator. They have the lowest priority, and do little at once, so that the load
+//! is not delayed by them.
 
-use super::{scenario::Scenario, server::Binaries};
+use super::{
+    results::Figure,
+    scenario::{Beside, Scenario},
+    scrape::Scraper,
+    server::{Binaries, Running},
+};
 use crate::Failure;
 use std::{
     fs,
     io::Write,
     net::{SocketAddr, TcpStream},
-    sync::{Arc, mpsc},
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+        mpsc,
+    },
     thread::JoinHandle,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-const HALF_HANDSHAKES: usize = 5_000;
-/// Handshakes started at once, and the time to the next ones: all are started within two seconds.
-const HANDSHAKES_AT_ONCE: usize = 50;
-const HANDSHAKE_INTERVAL: Duration = Duration::from_millis(20);
+const HALF_HANDSHAKES: u32 = 5_000;
+/// Time in which all of them are started, at equal distances.
+const HANDSHAKES_TIME: Duration = Duration::from_millis(1_800);
 
 const RELOAD_INTERVAL: Duration = Duration::from_millis(700);
 
-/// A thread that works until it is stopped.
-pub(super) struct Work {
-    stop: mpsc::Sender<()>,
-    thread: JoinHandle<Result<(), Failure>>,
+/// Number of changed rule files so far.
+static RELOADED: AtomicU32 = AtomicU32::new(0);
+
+/// Niceness of the threads.
+const NICE: i32 = 19;
+
+/// Work until it is stopped.
+pub(super) enum Work {
+    Scrapes(Scraper),
+    Thread { stop: mpsc::Sender<()>, thread: JoinHandle<Result<(), Failure>> },
 }
 
 impl Work {
-    fn start(run: impl FnOnce(mpsc::Receiver<()>) -> Result<(), Failure> + Send + 'static) -> Self {
+    /// Starts the work, if there is any.
+    pub(super) fn start(
+        beside: Beside,
+        scenario: &Scenario,
+        running: &Running,
+        binaries: &Binaries,
+    ) -> Result<Option<Self>, Failure> {
+        Ok(Some(match beside {
+            Beside::Nothing => return Ok(None),
+            Beside::Scrapes => {
+                let http = running.http.ok_or("the server has no HTTP port")?;
+                Self::Scrapes(Scraper::start(http, lower_priority))
+            }
+            Beside::HalfHandshakes => Self::half_handshakes(running.address)?,
+            Beside::Reloads => Self::reloads(scenario, binaries)?,
+        }))
+    }
+
+    fn thread(run: impl FnOnce(&mpsc::Receiver<()>) -> Result<(), Failure> + Send + 'static) -> Self {
         let (stop, stopped) = mpsc::channel();
-        Self { stop, thread: std::thread::spawn(move || run(stopped)) }
+        let thread = std::thread::spawn(move || {
+            lower_priority();
+            run(&stopped)
+        });
+        Self::Thread { stop, thread }
     }
 
     /// Starts handshakes with the server, and keeps their connections open.
-    pub(super) fn half_handshakes(address: SocketAddr) -> Result<Self, Failure> {
+    #[expect(clippy::disallowed_methods, reason = "a load follows the real clock")]
+    fn half_handshakes(address: SocketAddr) -> Result<Self, Failure> {
         let hello = client_hello()?;
-        allow_open_files()?;
-        Ok(Self::start(move |stopped| {
-            let mut open = Vec::new();
-            while stopped.recv_timeout(HANDSHAKE_INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {
-                for _ in 0..HANDSHAKES_AT_ONCE.min(HALF_HANDSHAKES - open.len()) {
-                    let started = TcpStream::connect(address).and_then(|mut stream| {
-                        stream.write_all(&hello)?;
-                        Ok(stream)
-                    });
-                    open.push(started.map_err(|error| format!("no handshake can be started: {error}"))?);
+        Ok(Self::thread(move |stopped| {
+            let (begun, mut open) = (Instant::now(), Vec::new());
+            for number in 0..HALF_HANDSHAKES {
+                let due = begun + HANDSHAKES_TIME * number / HALF_HANDSHAKES;
+                let wait = due.saturating_duration_since(Instant::now());
+                if stopped.recv_timeout(wait) != Err(mpsc::RecvTimeoutError::Timeout) {
+                    return Err(format!(
+                        "the load ended after {number} of {HALF_HANDSHAKES} half handshakes"
+                    ));
                 }
+                let started = TcpStream::connect(address).and_then(|mut stream| {
+                    stream.write_all(&hello)?;
+                    Ok(stream)
+                });
+                open.push(started.map_err(|error| format!("no handshake can be started: {error}"))?);
             }
-            if open.len() < HALF_HANDSHAKES {
-                eprintln!("  the run ended after {} half handshakes", open.len());
-            }
+            // The end of the load.
+            let _ = stopped.recv();
             Ok(())
         }))
     }
 
     /// Changes the name of a limit in the server's rule file again and again.
-    pub(super) fn reloads(scenario: &Scenario, binaries: &Binaries) -> Self {
+    fn reloads(scenario: &Scenario, binaries: &Binaries) -> Result<Self, Failure> {
         let (path, rules) = (binaries.rules(), scenario.rules());
-        Self::start(move |stopped| {
-            let mut number = 0;
-            while stopped.recv_timeout(RELOAD_INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {
-                number += 1;
-                let changed =
-                    rules.replacen("rate_limit: {", &format!("rate_limit: {{ name: changed-{number},"), 1);
-                // Renamed, so that no half of it is read.
+        let write = |position: u32| -> Result<PathBuf, Failure> {
+            // Names that no period before has put in force.
+            let number = RELOADED.fetch_add(1, Ordering::Relaxed);
+            let changed =
+                rules.replacen("rate_limit: {", &format!("rate_limit: {{ name: changed-{number},"), 1);
+            let file = path.with_extension(position.to_string());
+            // The file in force may be a link to it.
+            let _ = fs::remove_file(&file);
+            fs::write(&file, changed).map_err(|error| format!("{}: {error}", file.display()))?;
+            Ok(file)
+        };
+        let files = [write(0)?, write(1)?];
+        Ok(Self::thread(move |stopped| {
+            for file in files.iter().cycle() {
+                if stopped.recv_timeout(RELOAD_INTERVAL) != Err(mpsc::RecvTimeoutError::Timeout) {
+                    break;
+                }
+                // Renamed, so that no half of it is read; linked, since a copy would take milliseconds.
                 let new = path.with_extension("new");
-                let written = fs::write(&new, changed).and_then(|()| fs::rename(&new, &path));
-                written.map_err(|error| format!("{}: {error}", path.display()))?;
+                let changed = fs::hard_link(file, &new).and_then(|()| fs::rename(&new, &path));
+                changed.map_err(|error| format!("{}: {error}", path.display()))?;
             }
             Ok(())
-        })
+        }))
     }
 
-    pub(super) fn finish(self) -> Result<(), Failure> {
-        drop(self.stop);
-        self.thread.join().map_err(|_| "the work beside the load panicked".to_owned())?
+    /// Ends the work, and returns the figures of its own.
+    pub(super) fn finish(self) -> Result<Vec<(Figure, f64)>, Failure> {
+        match self {
+            Self::Scrapes(scraper) => Ok(vec![(Figure::ScrapeMillis, scraper.finish()?)]),
+            Self::Thread { stop, thread } => {
+                drop(stop);
+                thread.join().map_err(|_| "the work beside the load panicked".to_owned())??;
+                Ok(Vec::new())
+            }
+        }
     }
+}
+
+fn lower_priority() {
+    // On Linux a priority belongs to a thread.
+    let _ = rustix::process::setpriority_process(None, NICE);
 }
 
 /// The first message of a handshake.
@@ -93,8 +160,8 @@ fn client_hello() -> Result<Vec<u8>, Failure> {
     Ok(hello)
 }
 
-/// Allows this process, and the servers it starts, as many open files as the system does.
-fn allow_open_files() -> Result<(), Failure> {
+/// Allows this process, and the servers it starts from now on, as many open files as the system does.
+pub(super) fn allow_open_files() -> Result<(), Failure> {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;

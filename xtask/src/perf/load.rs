@@ -5,7 +5,6 @@ use super::{
     machine::{CoreUse, Machine},
     results::Figure,
     scenario::{Beside, Scenario},
-    scrape::Scraper,
     server::{Binaries, Running, Server},
 };
 use crate::Failure;
@@ -21,8 +20,8 @@ pub(super) struct Run {
     p999_micros: f64,
     /// Resident memory of the server before the first request, in MiB.
     resident_mib: f64,
-    /// Longest scrape of the metrics, if they were scraped.
-    scrape_millis: Option<f64>,
+    /// Figures of the work beside the load.
+    of_work: Vec<(Figure, f64)>,
     /// Share of the core that other processes used during the run.
     pub(super) disturbance: f64,
 }
@@ -49,7 +48,7 @@ impl Run {
             (Figure::ResidentMib, self.resident_mib),
             (Figure::Disturbance, self.disturbance),
         ];
-        figures.into_iter().chain(self.scrape_millis.map(|millis| (Figure::ScrapeMillis, millis))).collect()
+        figures.into_iter().chain(self.of_work.iter().copied()).collect()
     }
 }
 
@@ -62,30 +61,36 @@ pub(super) fn measure(
     binaries: &Binaries,
 ) -> Result<Run, Failure> {
     let running = Running::start(server, scenario, machine, binaries)?;
-    let resident_mib = running.resident_mib().ok_or("the server's memory cannot be read")?;
     if scenario.counters_before > 0 {
         let count = scenario.counters_before.to_string();
         // The keys of the load, in order.
         bench(&running, machine, binaries, scenario.load, &["--in-order", "--requests", &count])?;
     }
-    let before = CoreUse::read(machine.core(0), running.pid())?;
-    let scraper = running.http.map(Scraper::start);
-    let work = match scenario.beside {
-        Beside::HalfHandshakes => Some(Work::half_handshakes(running.address)?),
-        Beside::Reloads => Some(Work::reloads(scenario, binaries)),
-        Beside::Nothing | Beside::Scrapes => None,
-    };
     let duration = format!("{seconds}s");
-    let report = bench(&running, machine, binaries, scenario.load, &["--duration", &duration])?;
-    work.map(Work::finish).transpose()?;
-    let scrape_millis = scraper.map(Scraper::finish).transpose()?;
+    measure_period(&running, scenario, scenario.beside, &["--duration", &duration], machine, binaries)
+}
+
+/// Applies the load to a running server, with this work beside it.
+pub(super) fn measure_period(
+    running: &Running,
+    scenario: &Scenario,
+    beside: Beside,
+    length: &[&str],
+    machine: &Machine,
+    binaries: &Binaries,
+) -> Result<Run, Failure> {
+    let resident_mib = running.resident_mib().ok_or("the server's memory cannot be read")?;
+    let before = CoreUse::read(machine.core(0), running.pid())?;
+    let work = Work::start(beside, scenario, running, binaries)?;
+    let report = bench(running, machine, binaries, scenario.load, length)?;
+    let of_work = work.map(Work::finish).transpose()?.unwrap_or_default();
     let disturbance = CoreUse::read(machine.core(0), running.pid())?.others_since(&before);
 
     let number = |pointer: &str| {
         report.pointer(pointer).and_then(Value::as_f64).ok_or_else(|| format!("the report lacks {pointer}"))
     };
     if number("/errors")? > 0.0 {
-        return Err(format!("{} answered with errors: {}", server.name(), report["errors_by_kind"]));
+        return Err(format!("calls of {} failed: {}", scenario.name, report["errors_by_kind"]));
     }
     Ok(Run {
         per_second: number("/per_second")?,
@@ -94,7 +99,7 @@ pub(super) fn measure(
         p99_micros: number("/latency_us/p99")?,
         p999_micros: number("/latency_us/p99.9")?,
         resident_mib,
-        scrape_millis,
+        of_work,
         disturbance,
     })
 }

@@ -2,13 +2,15 @@
 //!
 //! Server and comparators run one after the other in rounds, each freshly started on its own core, with the load on another.
 //! Bars apply to ratios within a round, so that effects of the machine on all servers cancel out. CPU time per request, by
-//! the kernel's accounting, is the most stable figure.
+//! the kernel's accounting, is the most stable figure. Latencies beside other work of the server are measured in pairs of short
+//! periods ([`pairs`]).
 
 mod bars;
 mod beside;
 mod in_process;
 mod load;
 mod machine;
+mod pairs;
 mod plot;
 mod results;
 mod scenario;
@@ -22,7 +24,7 @@ use clap::Args;
 use comfy_table::{Table, presets};
 use machine::Machine;
 use results::{Figure, Results};
-use scenario::SCENARIOS;
+use scenario::{PAIRS, SCENARIOS};
 use server::Binaries;
 use std::{
     fs,
@@ -62,6 +64,9 @@ impl Perf {
         for round in 1..=rounds {
             eprintln!("round {round} of {rounds}");
             measure_round(round, seconds, &machine, &binaries, &mut results)?;
+            for pair in PAIRS {
+                pairs::measure(pair, round, self.quick, &machine, &binaries, &mut results)?;
+            }
             in_process::measure(round, &binaries, &mut results)?;
         }
         println!("{}\n\n{}", figures(&results).trim_fmt(), bars(BARS, &results).trim_fmt());
@@ -133,11 +138,13 @@ fn table<const N: usize>(header: [&str; N]) -> Table {
 fn figures(results: &Results) -> Table {
     let mut table =
         table(["scenario", "server", "requests/s", "CPU µs", "p50 µs", "p99 µs", "p99.9 µs", "others"]);
-    for scenario in SCENARIOS {
-        for server in scenario.servers {
-            let median = |figure| results.median(scenario.name, server.name(), figure).unwrap_or(f64::NAN);
+    let single = SCENARIOS.iter().map(|scenario| (scenario.name, scenario.servers));
+    let paired = PAIRS.iter().flat_map(|pair| [pair.without, pair.scenario.name]);
+    for (scenario, servers) in single.chain(paired.map(|name| (name, pairs::SERVERS))) {
+        for server in servers {
+            let median = |figure| results.median(scenario, server.name(), figure).unwrap_or(f64::NAN);
             table.add_row([
-                scenario.name.to_owned(),
+                scenario.to_owned(),
                 server.name().to_owned(),
                 format!("{:.0}", median(Figure::PerSecond)),
                 format!("{:.2}", median(Figure::CpuMicros)),
@@ -152,16 +159,22 @@ fn figures(results: &Results) -> Table {
 }
 
 fn bars(bars: &[Bar], results: &Results) -> Table {
-    let mut table = table(["figure", "bar", "measured", "spread", ""]);
+    let mut table = table(["figure", "bar", "measured", "spread", "tonic without anything, A against A", ""]);
+    let range = |least: f64, most: f64| format!("{least:.2} – {most:.2}");
     for bar in bars {
         let (measured, spread) = match bar.measured(results) {
-            Some(spread) => {
-                (format!("{:.2}", spread.median), format!("{:.2} – {:.2}", spread.least, spread.most))
-            }
-            None => ("not measured".to_owned(), String::new()),
+            // Of many pairs the middle half, of a few rounds all.
+            Some(spread) if bar.is_paired() => (spread.median, range(spread.low, spread.high)),
+            Some(spread) => (spread.median, range(spread.least, spread.most)),
+            None => (f64::NAN, "not measured".to_owned()),
         };
+        let control = bar.control(results);
+        let control = control
+            .map(|control| format!("{:.2} ({})", control.median, range(control.low, control.high)))
+            .unwrap_or_default();
         let verdict = if bar.is_missed(results) { "MISSED" } else { "ok" };
-        table.add_row([bar.about.to_owned(), bar.bound.to_string(), measured, spread, verdict.to_owned()]);
+        let (bound, measured) = (bar.bound.to_string(), format!("{measured:.2}"));
+        table.add_row([bar.about.to_owned(), bound, measured, spread, control, verdict.to_owned()]);
     }
     table
 }

@@ -53,11 +53,13 @@ struct Sample {
 #[derive(Default)]
 pub(super) struct Results(Vec<Sample>);
 
-/// Median and range over rounds.
+/// Median, middle half and range over rounds or pairs.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Spread {
     pub(super) least: f64,
+    pub(super) low: f64,
     pub(super) median: f64,
+    pub(super) high: f64,
     pub(super) most: f64,
 }
 
@@ -66,8 +68,10 @@ impl Spread {
         let mut values: Vec<f64> = values.collect();
         values.sort_by(f64::total_cmp);
         let (&least, &most) = (values.first()?, values.last()?);
-        let (low, high) = (values[(values.len() - 1) / 2], values[values.len() / 2]);
-        Some(Self { least, median: f64::midpoint(low, high), most })
+        let (before, after) = (values[(values.len() - 1) / 2], values[values.len() / 2]);
+        let quarter = values.len() / 4;
+        let (low, high) = (values[quarter], values[values.len() - 1 - quarter]);
+        Some(Self { least, low, median: f64::midpoint(before, after), high, most })
     }
 }
 
@@ -167,13 +171,21 @@ mod tests {
             results.add(round, "s", "theirs", &[(Figure::CpuMicros, theirs)]);
         }
         let ratio = results.ratio(("s", "ours"), ("s", "theirs"), Figure::CpuMicros);
-        assert_eq!(ratio, Some(Spread { least: 0.5, median: 1.0, most: 3.0 }));
+        assert_eq!(ratio, Spread::of([0.5, 1.0, 3.0].into_iter()));
         assert_eq!(results.median("s", "ours", Figure::CpuMicros), Some(20.0));
         assert_eq!(results.ratio(("s", "ours"), ("t", "theirs"), Figure::CpuMicros), None);
     }
 
     #[test]
     fn the_median_of_two_is_between_them() {
-        assert_eq!(Spread::of([4.0, 1.0].into_iter()), Some(Spread { least: 1.0, median: 2.5, most: 4.0 }));
+        let expected = Spread { least: 1.0, low: 1.0, median: 2.5, high: 4.0, most: 4.0 };
+        assert_eq!(Spread::of([4.0, 1.0].into_iter()), Some(expected));
+    }
+
+    #[test]
+    fn the_middle_half_has_no_outliers() {
+        let expected = Spread { least: 1.0, low: 3.0, median: 4.5, high: 6.0, most: 80.0 };
+        let values = [6.0, 1.0, 3.0, 80.0, 2.0, 4.0, 5.0, 7.0];
+        assert_eq!(Spread::of(values.into_iter()), Some(expected));
     }
 }

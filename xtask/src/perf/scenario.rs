@@ -158,37 +158,6 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         beside: Beside::Scrapes,
         ..TEN_RULES
     },
-    Scenario { name: OPEN_RULES, load: &OPEN_TEN_THOUSAND_PLANS, sibling_rules: 10_000, ..TEN_RULES },
-    Scenario {
-        name: OPEN_SCRAPES,
-        load: &OPEN_TEN_THOUSAND_PLANS,
-        sibling_rules: 10_000,
-        beside: Beside::Scrapes,
-        ..TEN_RULES
-    },
-    Scenario { name: OPEN_TLS, load: &OPEN_OVER_TLS, tls: true, ..TEN_RULES },
-    Scenario {
-        name: HALF_HANDSHAKES,
-        load: &OPEN_OVER_TLS,
-        tls: true,
-        beside: Beside::HalfHandshakes,
-        // All of them stay open.
-        serve: &["--tls-max-handshakes", "6000"],
-        ..TEN_RULES
-    },
-    Scenario {
-        name: HUNDRED_THOUSAND_RULES,
-        load: &OPEN_TEN_THOUSAND_PLANS,
-        sibling_rules: 100_000,
-        ..TEN_RULES
-    },
-    Scenario {
-        name: RELOADS,
-        load: &OPEN_TEN_THOUSAND_PLANS,
-        sibling_rules: 100_000,
-        beside: Beside::Reloads,
-        ..TEN_RULES
-    },
     Scenario {
         name: TRACEPARENT,
         load: &[
@@ -224,6 +193,47 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         load: &saturated(TWO_ENTRIES, "1000000"),
         counters_before: 1_000_000,
         ..TEN_RULES
+    },
+];
+
+/// An open loop with work beside it, and the name of the same without.
+pub(super) struct Pair {
+    pub(super) without: &'static str,
+    pub(super) scenario: Scenario,
+}
+
+pub(super) const PAIRS: &[Pair] = &[
+    Pair {
+        without: OPEN_RULES,
+        scenario: Scenario {
+            name: OPEN_SCRAPES,
+            load: &OPEN_TEN_THOUSAND_PLANS,
+            sibling_rules: 10_000,
+            beside: Beside::Scrapes,
+            ..TEN_RULES
+        },
+    },
+    Pair {
+        without: OPEN_TLS,
+        scenario: Scenario {
+            name: HALF_HANDSHAKES,
+            load: &OPEN_OVER_TLS,
+            tls: true,
+            beside: Beside::HalfHandshakes,
+            // All of them stay open.
+            serve: &["--tls-max-handshakes", "6000"],
+            ..TEN_RULES
+        },
+    },
+    Pair {
+        without: HUNDRED_THOUSAND_RULES,
+        scenario: Scenario {
+            name: RELOADS,
+            load: &OPEN_TEN_THOUSAND_PLANS,
+            sibling_rules: 100_000,
+            beside: Beside::Reloads,
+            ..TEN_RULES
+        },
     },
 ];
 

@@ -12,6 +12,8 @@ use std::{
 /// Time between scrapes: more often than monitoring systems scrape, so that a short run has some.
 const INTERVAL: Duration = Duration::from_millis(700);
 
+const PIECE_BYTES: usize = 64 << 10;
+
 /// Scrapes until it is stopped.
 pub(super) struct Scraper {
     stop: mpsc::Sender<()>,
@@ -19,9 +21,11 @@ pub(super) struct Scraper {
 }
 
 impl Scraper {
-    pub(super) fn start(address: SocketAddr) -> Self {
+    /// `prepare` is called on the thread that scrapes.
+    pub(super) fn start(address: SocketAddr, prepare: fn()) -> Self {
         let (stop, stopped) = mpsc::channel();
         let thread = std::thread::spawn(move || {
+            prepare();
             let mut took = Vec::new();
             while stopped.recv_timeout(INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {
                 took.push(
@@ -48,11 +52,14 @@ fn scrape(address: SocketAddr) -> std::io::Result<Duration> {
     let mut stream = TcpStream::connect(address)?;
     let started = Instant::now();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")?;
-    let mut page = Vec::new();
-    stream.read_to_end(&mut page)?;
-    if page.starts_with(b"HTTP/1.1 200") {
-        Ok(started.elapsed())
-    } else {
-        Err(std::io::ErrorKind::InvalidData.into())
+    // Read like this, a page takes little time of a core that the load generator shares.
+    let mut piece = vec![0; PIECE_BYTES];
+    let mut length = stream.read(&mut piece)?;
+    if !piece[..length].starts_with(b"HTTP/1.1 200") {
+        return Err(std::io::ErrorKind::InvalidData.into());
     }
+    while length > 0 {
+        length = stream.read(&mut piece)?;
+    }
+    Ok(started.elapsed())
 }

@@ -1,0 +1,61 @@
+//! Open loops with and without work beside them: short periods of both alternate on one server, and bars apply to the median of
+//! pairs, so that what other guests of the machine do affects both.
+//!
+//! Control: a tonic server has the same periods, always without work. The ratios of its pairs show how far two periods differ on
+//! this machine if the server does nothing else.
+
+use super::{
+    beside::allow_open_files,
+    load::measure_period,
+    machine::Machine,
+    results::Results,
+    scenario::{Beside, Pair},
+    server::{Binaries, Running, Server},
+};
+use crate::Failure;
+use std::{thread::sleep, time::Duration};
+
+/// The servers that have the periods.
+pub(super) const SERVERS: &[Server] = &[Server::Tidegate, Server::Tonic];
+
+/// Pairs in one round.
+const PAIRS: u32 = 6;
+
+const PERIOD: [&str; 4] = ["--duration", "2s", "--warm-up", "200ms"];
+
+/// Time after a period for what it leaves behind: connections that are closed, rules that are dropped.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Measures all pairs of one round.
+pub(super) fn measure(
+    pair: &Pair,
+    round: u32,
+    is_quick: bool,
+    machine: &Machine,
+    binaries: &Binaries,
+    results: &mut Results,
+) -> Result<(), Failure> {
+    allow_open_files()?;
+    let scenario = &pair.scenario;
+    let ours = Running::start(Server::Tidegate, scenario, machine, binaries)?;
+    let tonic = Running::start(Server::Tonic, scenario, machine, binaries)?;
+    let pairs = if is_quick { 1 } else { PAIRS };
+    for number in 0..pairs {
+        let with = (scenario.name, scenario.beside);
+        let mut periods = [(pair.without, Beside::Nothing), with];
+        // Each is the first as often as the other.
+        if number % 2 == 1 {
+            periods.reverse();
+        }
+        for (server, running) in [(Server::Tidegate, &ours), (Server::Tonic, &tonic)] {
+            for (name, beside) in periods {
+                let beside = if server == Server::Tidegate { beside } else { Beside::Nothing };
+                let run = measure_period(running, scenario, beside, &PERIOD, machine, binaries)?;
+                eprintln!("  {name:<28} {:<8} {}", server.name(), run.summary());
+                results.add((round - 1) * pairs + number + 1, name, server.name(), &run.figures());
+                sleep(PAUSE);
+            }
+        }
+    }
+    Ok(())
+}
