@@ -76,20 +76,60 @@ pub fn start_logging(format: LogFormat, filter: &str) -> Result<(), ParseError> 
     Ok(())
 }
 
+/// A change of the level.
+pub struct LogLevelChange {
+    /// The level in force now.
+    pub level: String,
+    /// The level before.
+    pub former: String,
+}
+
+/// The level cannot be changed.
+#[derive(Debug, thiserror::Error)]
+pub enum LogLevelError {
+    /// It is neither a level nor a list.
+    #[error("{0}; write error, warn, info, debug or trace, or a list of target=level")]
+    Malformed(#[source] ParseError),
+    /// There is no log yet, or none any more.
+    #[error("there is no log")]
+    NotStarted,
+}
+
+impl Switch {
+    fn set(&self, filter: Targets) -> Result<LogLevelChange, LogLevelError> {
+        let level = filter.to_string();
+        let mut former = String::new();
+        let changed = self.handle.modify(|current| former = std::mem::replace(current, filter).to_string());
+        changed.map_err(|_| LogLevelError::NotStarted)?;
+        tracing::info!("log level changed to {level}");
+        Ok(LogLevelChange { level, former })
+    }
+}
+
 /// Changes between the configured level and debug, or info where debug is configured.
 pub fn switch_log_level() {
     let Some(switch) = SWITCH.get() else { return };
     let is_switched = !switch.is_switched.fetch_xor(true, Ordering::Relaxed);
     let info = Targets::new().with_default(LevelFilter::INFO);
-    let (filter, name) = match is_switched {
-        false => (switch.configured.clone(), "configured"),
-        true if switch.configured.would_enable("tidegate", &Level::DEBUG) => (info, "info"),
-        true => (info.with_target("tidegate", LevelFilter::DEBUG), "debug"),
+    let filter = match is_switched {
+        false => switch.configured.clone(),
+        true if switch.configured.would_enable("tidegate", &Level::DEBUG) => info,
+        true => info.with_target("tidegate", LevelFilter::DEBUG),
     };
-    match switch.handle.modify(|current| *current = filter) {
-        Ok(()) => tracing::info!("log level changed to {name}"),
-        Err(error) => tracing::error!(%error, "the log level cannot be changed"),
+    if let Err(error) = switch.set(filter) {
+        tracing::error!(%error, "the log level cannot be changed");
     }
+}
+
+/// Changes the level to `filter`, as [`start_logging`] has it; if it is empty, to the configured one.
+pub fn set_log_level(filter: &str) -> Result<LogLevelChange, LogLevelError> {
+    let switch = SWITCH.get().ok_or(LogLevelError::NotStarted)?;
+    let change = match filter {
+        "" => switch.set(switch.configured.clone()),
+        filter => switch.set(filter.parse().map_err(LogLevelError::Malformed)?),
+    }?;
+    switch.is_switched.store(!filter.is_empty(), Ordering::Relaxed);
+    Ok(change)
 }
 
 /// Writes the lines of another format, at a bounded rate.

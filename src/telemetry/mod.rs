@@ -15,7 +15,7 @@ pub(crate) use decision_log::{
     DescriptorRecord, Record, RecordQueue, decode_records, encode_record, record_bytes_max, value_hash,
 };
 pub use exposition::MetricsFormat;
-pub use logging::{LogFormat, start_logging, switch_log_level};
+pub use logging::{LogFormat, LogLevelChange, LogLevelError, set_log_level, start_logging, switch_log_level};
 pub use metrics::{
     ConnectionSources, Metrics, OtlpMetrics, OtlpSettings, Sources, Statsd, StatsdFormat, StatsdSettings,
     resident_bytes,

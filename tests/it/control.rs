@@ -367,6 +367,27 @@ async fn values_are_redacted_in_top_keys_and_in_the_audit_log() {
 }
 
 #[tokio::test]
+async fn the_log_level_is_set_by_operators_and_audited() {
+    let shop = Controlled::start(RULES, &[]);
+    let set = shop.operate("SetLogLevel", json!({ "level": "debug", "reason": "ticket 5" })).await;
+    assert_eq!((&set["level"], &set["former"]), (&json!("debug"), &json!("info")));
+    shop.server.logged("log level changed to debug");
+    let audit = shop.operate("ListAudit", json!({ "limit": 1 })).await;
+    let entry = &audit["entries"][0];
+    assert_eq!((&entry["action"], &entry["reason"]), (&json!("SetLogLevel"), &json!("ticket 5")), "{entry}");
+
+    let (status, refused) =
+        shop.call(&shop.operate, "SetLogLevel", &json!({ "level": "tidegate=loud" })).await;
+    assert_eq!((status, &refused["fields"][0]["field"]), (400, &json!("level")), "{refused}");
+    let long = json!({ "level": "x".repeat(2_000) });
+    assert_eq!(shop.call(&shop.operate, "SetLogLevel", &long).await.0, 400);
+    let (status, _) = shop.call(&shop.read, "SetLogLevel", &json!({ "level": "error" })).await;
+    assert_eq!(status, 403);
+    let set = shop.operate("SetLogLevel", json!({})).await;
+    assert_eq!((&set["level"], &set["former"]), (&json!("info"), &json!("debug")));
+}
+
+#[tokio::test]
 async fn the_command_shows_what_the_api_returns() {
     let shop = Controlled::start(RULES, &[]);
     let mut client = shop.server.client().await;
@@ -398,6 +419,11 @@ async fn the_command_shows_what_the_api_returns() {
         (&["explain", "shop", "user=eve"], "(override e): limited"),
         (&["override", "delete", "e"], "override e deleted"),
         (&["reset", "shop", "user=ann"], "1 counters reset"),
+        (
+            &["log-level", "tidegate=debug,warn", "--reason", "why"],
+            "log level tidegate=debug,warn, before info",
+        ),
+        (&["log-level"], "log level info, before tidegate=debug,warn"),
         (&["audit"], "SetOverride"),
         (&["--json", "peek", "shop", "user=ann"], r#""remaining":3"#),
     ] {

@@ -193,7 +193,7 @@ fn bad_rules_stop_the_start_with_every_error() {
 #[test]
 fn sigusr1_changes_the_log_level_and_back() {
     let server = Server::start(&[]);
-    for level in ["debug", "configured"] {
+    for level in ["tidegate=debug,info", "info"] {
         server.signal(rustix::process::Signal::USR1);
         server.logged(&format!("log level changed to {level}"));
     }

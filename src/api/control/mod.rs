@@ -10,6 +10,7 @@ mod error;
 mod grpc;
 mod json;
 mod live;
+mod log_level;
 #[cfg(test)]
 mod openapi;
 mod overlays;
@@ -46,6 +47,7 @@ macro_rules! for_each_method {
             ListBlocks list_blocks ListBlocksRequest ListBlocksResponse Read;
             SetBlock set_block SetBlockRequest SetBlockResponse Operate;
             DeleteBlock delete_block DeleteBlockRequest DeleteBlockResponse Operate;
+            SetLogLevel set_log_level SetLogLevelRequest SetLogLevelResponse Operate;
             ListAudit list_audit ListAuditRequest ListAuditResponse Read;
             RecordDecisions record_decisions RecordDecisionsRequest RecordDecisionsResponse Read;
             WhatIf what_if WhatIfRequest WhatIfResponse Read;

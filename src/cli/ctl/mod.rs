@@ -1,5 +1,6 @@
 //! `tidegate ctl`: operations on a running server, over its control API.
 
+mod log_level;
 mod overlays;
 mod show;
 
@@ -140,6 +141,8 @@ enum Command {
     /// Denied entries, with an expiry: list, set, delete.
     #[command(subcommand)]
     Block(overlays::Block),
+    /// Set the level of the server's log, until the next change or the next start.
+    LogLevel(log_level::LogLevel),
     /// The newest entries of the audit log.
     Audit {
         /// Number of entries.
@@ -343,6 +346,7 @@ impl Caller<'_> {
             }
             Command::Override(command) => return self.overrides(command).await,
             Command::Block(command) => return self.blocks(command).await,
+            Command::LogLevel(set) => return self.log_level(set).await,
             Command::Audit { limit } => {
                 let request = self.timed(pb::ListAuditRequest { limit: *limit, before: 0 });
                 self.client.list_audit(request).await.map(|response| show::audit(response.get_ref()))

@@ -1,0 +1,26 @@
+//! `tidegate ctl log-level`.
+
+use super::{Caller, Failure, Reason, Shown};
+use crate::api::pb::control as pb;
+use clap::Args;
+
+#[derive(Args)]
+pub(super) struct LogLevel {
+    /// As --log of serve: error, warn, info, debug or trace, or a list of target=level. Without it, the configured level.
+    #[arg(default_value = "")]
+    level: String,
+    #[command(flatten)]
+    reason: Reason,
+}
+
+impl Caller<'_> {
+    pub(super) async fn log_level(&mut self, set: &LogLevel) -> Result<Shown, Failure> {
+        let LogLevel { level, reason } = set;
+        let message = pb::SetLogLevelRequest { level: level.clone(), reason: reason.reason.clone() };
+        let request = self.timed(message);
+        let called = self.client.set_log_level(request).await.map_err(|status| self.failure(&status))?;
+        let response = called.into_inner();
+        let text = format!("log level {}, before {}", response.level, response.former);
+        Ok(Shown::new("SetLogLevelResponse", &response, text))
+    }
+}
