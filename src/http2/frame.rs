@@ -137,6 +137,16 @@ impl<'a> Frame<'a> {
     }
 }
 
+/// Payloads of HEADERS frames in these bytes, as long as the frames are those of calls: HEADERS and one DATA frame each.
+#[inline]
+pub(crate) fn next_blocks(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        steps::add(2 * steps::FIELD);
+        Frame::take(&mut bytes).ok()?.filter(|frame| frame.kind == DATA)?;
+        Frame::take(&mut bytes).ok()?.filter(|frame| frame.kind == HEADERS).map(|frame| frame.payload)
+    })
+}
+
 /// Appends the header of a frame; the payload follows.
 pub(crate) fn write_header(length: usize, kind: u8, flags: u8, stream: u32, out: &mut Vec<u8>) {
     debug_assert!(length <= PAYLOAD_MAX);

@@ -74,11 +74,12 @@ impl<Q: Copy> RequestDecoder<Q> {
         }
     }
 
-    /// Decodes the header block of a new request.
+    /// Decodes the header block of a new request. `rest` are the bytes received after its frame.
     #[inline]
     pub(super) fn decode<S: Service<FastPath = Q>>(
         &mut self,
         block: &[u8],
+        rest: &[u8],
         service: &S,
     ) -> Result<Decoded<Q>, HpackError> {
         if let Some(last) = &self.last
@@ -87,7 +88,7 @@ impl<Q: Copy> RequestDecoder<Q> {
         {
             return Ok(Decoded { headers: last.headers, decoded_bytes: 0 });
         }
-        match self.decode_repeated(block, service)? {
+        match self.decode_repeated(block, rest, service)? {
             Some(decoded) => Ok(decoded),
             None => self.decode_new(block, service),
         }
@@ -98,12 +99,13 @@ impl<Q: Copy> RequestDecoder<Q> {
     fn decode_repeated<S: Service<FastPath = Q>>(
         &mut self,
         block: &[u8],
+        rest: &[u8],
         service: &S,
     ) -> Result<Option<Decoded<Q>>, HpackError> {
         let Some(RequestHeaders::Valid { fast_path: Some(fast_path), content_length }) = self.checked else {
             return Ok(None);
         };
-        let Some((name, decoded_bytes)) = self.decoder.decode_repeated(block, &self.fields)? else {
+        let Some((name, decoded_bytes)) = self.decoder.decode_repeated(block, rest, &self.fields)? else {
             return Ok(None);
         };
         let headers = match service.fast_path_after(fast_path, name, || self.decoder.repeated_value()) {
@@ -254,7 +256,7 @@ mod tests {
             write_literal(name.as_bytes(), value.as_bytes(), false, &mut block);
         }
         let mut decoder = RequestDecoder::new(16 * 1024);
-        let decoded = decoder.decode(&block, &Echo).expect("a readable block");
+        let decoded = decoder.decode(&block, &[], &Echo).expect("a readable block");
         (decoded.headers, decoder.request())
     }
 
@@ -308,7 +310,7 @@ mod tests {
             for (name, value) in fields {
                 write_literal(name.as_bytes(), value.as_bytes(), false, &mut block);
             }
-            decoder.decode(&block, &Echo).expect("a readable block").headers
+            decoder.decode(&block, &[], &Echo).expect("a readable block").headers
         };
         let routed = RequestHeaders::Valid { fast_path: None, content_length: None };
         let length = |length| RequestHeaders::Valid { fast_path: Some(()), content_length: Some(length) };

@@ -68,7 +68,8 @@ impl<S: Service> Connection<S> {
             self.respond_to_batch(&mut input.batch, input.service);
             return self.on_trailers(id, block, ends_stream);
         }
-        let Decoded { headers, decoded_bytes } = self.request_decoder.decode(block, input.service)?;
+        let Decoded { headers, decoded_bytes } =
+            self.request_decoder.decode(block, input.rest, input.service)?;
         if self.phase == Phase::GoingAway {
             return Ok(());
         }

@@ -156,7 +156,7 @@ impl Part {
 
 /// Decodes a block as those of requests are decoded; true if it was the expected one.
 fn decode(decoder: &mut Decoder, block: &[u8], list: &mut Fields) -> Result<bool, HpackError> {
-    if decoder.decode_repeated(block, list)?.is_some() {
+    if decoder.decode_repeated(block, &[], list)?.is_some() {
         return Ok(true);
     }
     decoder.decode(block, LIST_MAX, list)?;

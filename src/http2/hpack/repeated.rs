@@ -74,6 +74,13 @@ impl Expected {
         (rest == after).then_some(value)
     }
 
+    /// The Huffman-coded value in a block that is received later, if it is expected then.
+    #[inline]
+    pub(super) fn likely_value_in<'b>(&self, block: &'b [u8]) -> Option<&'b [u8]> {
+        let end = block.len().checked_sub(self.bytes.len() - self.before)?;
+        block.get(self.before + 1..end)
+    }
+
     /// Expects the block after this one.
     #[inline]
     pub(super) fn advance(&mut self) {

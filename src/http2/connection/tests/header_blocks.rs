@@ -4,7 +4,7 @@ use super::{
     client::{Received::*, *},
     *,
 };
-use crate::http2::hpack::{NEWEST, write_indexed, write_literal};
+use crate::http2::hpack::{NEWEST, write_indexed, write_literal, write_literal_of};
 
 /// Found by fuzzing: a request with a zero byte in a header was served if its body arrived in the same read, else refused.
 #[test]
@@ -108,5 +108,50 @@ fn a_client_without_dynamic_table_is_served() {
             let stream = client.calls(b"body");
             assert_eq!(client.receives(), response(stream, b"body"));
         }
+    }
+}
+
+/// The codes of values that vary are checked ahead of time, as far as they were read already: what is read at once must not matter.
+#[test]
+fn values_that_vary_are_valid_or_not_however_many_calls_are_read_at_once() {
+    let values = |odd: Option<(u32, &'static str)>| {
+        (0..40_u32).map(move |round| match odd {
+            Some((at, value)) if at == round => value.to_owned(),
+            _ => format!("00-{:032x}-{:016x}-00", round.wrapping_mul(0x9e37_79b9), round * 77),
+        })
+    };
+    for (odd, damage, is_error) in [
+        (None, None, false),
+        (Some((21, "00-a b-c")), None, false),
+        (Some((22, "\\\\0000000000000000000000000000000000000000000000000000000")), None, false),
+        (None, Some((20, 0)), true),
+        (None, Some((23, 0)), true),
+    ] {
+        let calls: Vec<Vec<u8>> = values(odd)
+            .zip(0..)
+            .map(|(value, round)| {
+                let mut block = head("/fast");
+                match round {
+                    0 => write_literal(b"traceparent", value.as_bytes(), true, &mut block),
+                    _ => write_literal_of(NEWEST, value.as_bytes(), &mut block),
+                }
+                if let (Some((at, byte)), Some(last)) = (damage, block.last_mut())
+                    && at == round
+                {
+                    *last = byte;
+                }
+                call_with(&block, 2 * round + 1, b"abc")
+            })
+            .collect();
+        let mut results = [1, 2, 3, 40].map(|at_once| {
+            let mut client = Client::new();
+            calls.chunks(at_once).for_each(|calls| client.sends(&calls.concat()));
+            (client.server.failure(), client.receives())
+        });
+        assert_eq!(results[0].0.is_some(), is_error, "{odd:?} {damage:?}: {:?}", results[0].0);
+        let [first, others @ ..] = &mut results;
+        assert!(others.iter().all(|other| other == first), "{odd:?} {damage:?}");
+        let calls_served = first.1.iter().filter(|received| matches!(received, Data(..))).count();
+        assert_eq!(calls_served, damage.map_or(40, |(at, _)| at as usize), "{odd:?} {damage:?}");
     }
 }

@@ -11,7 +11,7 @@ use super::{
     repeated::Expected,
     static_table::STATIC_TABLE,
 };
-use crate::http2::{ConnectionError, ErrorCode, steps};
+use crate::http2::{ConnectionError, ErrorCode, frame, steps};
 
 /// A header block that cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,11 +53,18 @@ pub(crate) struct Decoder {
     /// Name and value of a literal field while it is decoded.
     literal: Vec<u8>,
     expected: Expected,
+    /// The values of expected blocks that were checked last.
+    texts: Box<huffman::Texts>,
 }
 
 impl Decoder {
     pub(crate) fn new() -> Self {
-        Self { table: DynamicTable::new(), literal: Vec::new(), expected: Expected::default() }
+        Self {
+            table: DynamicTable::new(),
+            literal: Vec::new(),
+            expected: Expected::default(),
+            texts: Box::default(),
+        }
     }
 
     /// Number of the dynamic table's state: while it is the same, the same block decodes to the same fields.
@@ -105,20 +112,23 @@ impl Decoder {
 
     /// Decodes a block if it is the expected one, which changes the value of one field and adds it to the dynamic table. The
     /// value is a valid one of the same length. [`Self::complete`] writes it to `fields`, which must be those decoded last and
-    /// are not changed here. Returns the name of the field, and its size in the list.
+    /// are not changed here. Returns the name of the field, and its size in the list. `rest` are the
+    /// bytes received after the block's frame.
     #[inline]
     pub(crate) fn decode_repeated<'f>(
         &mut self,
         block: &[u8],
+        rest: &[u8],
         fields: &'f Fields,
     ) -> Result<Option<(&'f [u8], usize)>, HpackError> {
         let expected = &mut self.expected;
         let Some(coded) = expected.value_in(block) else { return Ok(None) };
-        steps::add(2 * steps::FIELD + 3 * steps::of_bytes(block.len()));
+        steps::add(2 * steps::FIELD + 2 * steps::of_bytes(block.len()));
         let [oldest_before, oldest_after] = expected.oldest;
         let (name, value) = fields.at(expected.field);
+        let next = frame::next_blocks(rest).map_while(|block| expected.likely_value_in(block));
         if oldest_before < self.table.oldest()
-            || huffman::text_len(coded) != Some(value.len())
+            || !self.texts.has_len(coded, value.len(), next)
             || !self.table.insert_coded(name, coded, value.len())
         {
             return Ok(None);

@@ -152,7 +152,7 @@ fn a_value_that_varies_alone_is_decoded_only_if_it_is_read() {
     // A block adds an entry of 98 bytes: the oldest, `te`, is evicted by that of round 41.
     for round in 0..42 {
         let block = traced(round);
-        let repeated = decoder.decode_repeated(&block, &list).expect("a valid block");
+        let repeated = decoder.decode_repeated(&block, &[], &list).expect("a valid block");
         assert_eq!(repeated, (round >= 2).then_some((&b"traceparent"[..], 98)), "{round}");
         if repeated.is_none() {
             decoder.decode(&block, LIST_MAX, &mut list).expect("a valid block");
@@ -166,7 +166,7 @@ fn a_value_that_varies_alone_is_decoded_only_if_it_is_read() {
             assert!(entry.is_coded && entry.value.len() < 50, "{entry:?}");
         }
     }
-    assert_eq!(decoder.decode_repeated(&traced(42), &list), Ok(None));
+    assert_eq!(decoder.decode_repeated(&traced(42), &[], &list), Ok(None));
     assert_eq!(decoder.decode(&traced(42), LIST_MAX, &mut list), Err(HpackError::Index));
 }
 

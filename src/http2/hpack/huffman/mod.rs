@@ -4,6 +4,10 @@
 
 use super::HpackError;
 
+mod text;
+
+pub(super) use text::Texts;
+
 /// The symbol that no string contains; its first bits pad the last byte.
 const END_OF_STRING: usize = 256;
 const LONGEST: usize = 30;
@@ -278,46 +282,6 @@ fn decode_into(coded: &[u8], plain: &mut [u8]) -> Result<usize, HpackError> {
         at += 1;
     }
     Ok(at)
-}
-
-/// The longest code whose length [`text_len`] counts.
-const TEXT_CODED_MAX: usize = 64;
-
-/// Length of the plain text, if it is certain that this is a field value of visible characters and spaces: all have short
-/// codes, and none but visible ones is at either end. Otherwise none, also for some such values.
-pub(super) fn text_len(coded: &[u8]) -> Option<usize> {
-    const SPACE: u8 = 0b01_0100;
-    let last = u32::from_be_bytes(*coded.last_chunk()?);
-    // The code of a space ends with a zero, so that the ones after it are padding.
-    let ends_with_space = last.checked_shr(last.trailing_ones())? & 0x3f == u32::from(SPACE);
-    if coded.len() > TEXT_CODED_MAX || coded[0] >> 2 == SPACE || ends_with_space {
-        return None;
-    }
-    // No code of these starts with the ones after the string.
-    let mut padded = [0xff; TEXT_CODED_MAX + size_of::<u64>()];
-    padded[..coded.len()].copy_from_slice(coded);
-    let window_at = |bit: usize| {
-        let bytes = padded.get(bit / 8..)?.first_chunk()?;
-        Some(u64::from_be_bytes(*bytes) << (bit % 8))
-    };
-    let (end, mut at, mut length) = (8 * coded.len(), 0, 0);
-    while at + SHORT_BITS <= end {
-        let (mut window, mut pairs) = (window_at(at)?, Pair(0));
-        for _ in 0..PAIRS_AT_ONCE {
-            let pair = PAIRS[(window >> (64 - PAIR_BITS)) as usize];
-            window <<= pair.bits() & 63;
-            pairs = pairs.plus(pair);
-        }
-        if pairs.count() == 0 {
-            return None;
-        }
-        (at, length) = (at + pairs.bits(), length + pairs.count());
-    }
-    // Fewer than eight bits: padding, perhaps after a last code.
-    let first_byte = |bit| window_at(bit).map(|window| (window >> (64 - SHORT_BITS)) as u8);
-    let (_, bits) = SHORT[usize::from(first_byte(at)?)];
-    let (last_end, last_count) = (at + usize::from(bits), usize::from(bits > 0));
-    (last_end <= end && first_byte(last_end)? == 0xff).then_some(length + last_count)
 }
 
 /// The symbol of the code that the first `length` bits of the window start with, and its own length. None if no symbol has
