@@ -174,7 +174,7 @@ impl Control {
         if let (true, Some(limiter)) = (self.live.tail.is_watched(), self.limiter()) {
             self.live.tail.pass_on(taken, &limiter.rules(), &self.values);
         }
-        self.live.recorder.collect(taken, self.now());
+        self.live.recorder.collect(taken, self.now(), || self.number_decisions(false));
     }
 
     /// The work of each second: collects the keys with most hits, drops what has expired, and states reloads in the audit log.

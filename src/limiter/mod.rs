@@ -137,8 +137,8 @@ impl Limiter {
     }
 
     /// Numbers decisions, for readers that need their order: see [`Decision::number`].
-    pub fn with_numbered_decisions(mut self) -> Self {
-        self.store.number_decisions();
+    pub fn with_numbered_decisions(self) -> Self {
+        self.store.number_decisions(true);
         self
     }
 

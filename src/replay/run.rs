@@ -121,7 +121,7 @@ impl Replay {
     }
 
     /// Removes the counters that an operator removed.
-    fn reset(&self, step: &ResetStep) {
+    pub fn reset(&self, step: &ResetStep) {
         for limiter in self.limiters() {
             let rules = limiter.pin();
             if step.descriptors.is_empty() {

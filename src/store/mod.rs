@@ -22,7 +22,7 @@ pub use table::{Crowded, SlotIndex};
 
 use crate::{
     limit::{LimitId, Timestamp},
-    sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard},
+    sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, MutexGuard},
 };
 use search::VainSearches;
 use std::sync::atomic::Ordering;
@@ -75,7 +75,7 @@ pub struct Store {
     expired: AtomicUsize,
     settings: StoreSettings,
     /// Whether decisions are numbered.
-    is_numbered: bool,
+    is_numbered: AtomicBool,
     last_number: Aligned<AtomicU64>,
 }
 
@@ -96,14 +96,14 @@ impl Store {
             no_room: AtomicUsize::new(0),
             expired: AtomicUsize::new(0),
             settings,
-            is_numbered: false,
+            is_numbered: AtomicBool::new(false),
             last_number: Aligned(AtomicU64::new(0)),
         }
     }
 
-    /// Numbers decisions from now on, for readers that need their order.
-    pub fn number_decisions(&mut self) {
-        self.is_numbered = true;
+    /// Numbers decisions from now on, or ceases to, for readers that need their order. Numbers go on where they ceased.
+    pub fn number_decisions(&self, is_numbered: bool) {
+        self.is_numbered.store(is_numbered, Ordering::Relaxed);
     }
 
     /// The next number; 0 if decisions are not numbered. Taken while the shards of all counters of a decision are locked, the
@@ -111,7 +111,10 @@ impl Store {
     /// has one order of changes, relaxed or not.
     #[inline]
     pub fn next_number(&self) -> u64 {
-        if self.is_numbered { self.last_number.0.fetch_add(1, Ordering::Relaxed) + 1 } else { 0 }
+        match self.is_numbered.load(Ordering::Relaxed) {
+            true => self.last_number.0.fetch_add(1, Ordering::Relaxed) + 1,
+            false => 0,
+        }
     }
 
     /// The secret under which keys are made.

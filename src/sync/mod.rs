@@ -7,13 +7,15 @@
 mod model;
 
 #[cfg(feature = "model")]
-pub(crate) use model::{ArcSwap, AtomicU64, AtomicUsize, Guard, Mutex, MutexGuard, RwLock, guard};
+pub(crate) use model::{
+    ArcSwap, AtomicBool, AtomicU64, AtomicUsize, Guard, Mutex, MutexGuard, RwLock, guard,
+};
 
 #[cfg(not(feature = "model"))]
 pub(crate) use {
     arc_swap::{ArcSwap, Guard},
     parking_lot::{Mutex, MutexGuard, RwLock},
-    std::sync::atomic::{AtomicU64, AtomicUsize},
+    std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize},
 };
 
 /// A guard of a value that is not read from a shared pointer.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 pub(crate) use shuttle::sync::{
     MutexGuard,
-    atomic::{AtomicU64, AtomicUsize},
+    atomic::{AtomicBool, AtomicU64, AtomicUsize},
 };
 
 /// Why a lock can be taken.

@@ -14,7 +14,7 @@ use crate::{
     limit::Timestamp,
     priority::lower_priority,
     replay::{
-        Demand, Event, Line, LineCounts, Replay, Report, ShareOf, Suggestion, UnknownRule, in_order_of_time,
+        Demand, Line, LineCounts, Replay, Report, ShareOf, Step, Suggestion, UnknownRule, in_order_of_time,
         parse_line,
     },
     rules::{LoadOptions, RuleErrors, RuleSet, Source},
@@ -138,10 +138,17 @@ impl Default for Slot {
 impl Control {
     /// Records decisions for a while from now on.
     pub fn record_decisions(&self) -> RecorderStatus {
-        let status = self.live().recorder.keep_on(self.now());
+        let status = self.live().recorder.keep_on(self.now(), || self.number_decisions(true));
         // The thread sleeps longer while nothing is recorded.
         self.wake_task();
         status
+    }
+
+    /// Numbers decisions, or ceases to. Those of a decision log always are.
+    pub(super) fn number_decisions(&self, is_numbered: bool) {
+        if let Some(sources) = self.sources().filter(|sources| sources.decision_log.is_none()) {
+            sources.limiter.store().number_decisions(is_numbered);
+        }
     }
 
     /// Compares proposed rules with those in force, or with what was recorded.
@@ -204,16 +211,17 @@ impl Run {
         let demand = demand.transpose().map_err(WhatIfError::UnknownRule)?;
         let mut counts = LineCounts { dropped: self.dropped, ..LineCounts::default() };
         let log;
-        let events: Box<dyn Iterator<Item = Event>> = match &self.requests {
-            Requests::Recorded(recorded, from) => Box::new(recorded.events(*from)),
+        let steps: Box<dyn Iterator<Item = Step>> = match &self.requests {
+            Requests::Recorded(recorded, from) => Box::new(recorded.events(*from).map(Step::Decision)),
             Requests::Log(bytes) => {
                 log = decompressed(bytes)?;
-                Box::new(log_events(&log, &mut counts))
+                Box::new(log_steps(&log, &mut counts))
             }
         };
         let (mut others, mut is_partial) = (0_u64, false);
         let domains = proposed.clone();
-        let declared = events.filter(|event| {
+        let declared = steps.filter(|step| {
+            let Step::Decision(event) = step else { return true };
             let is_declared = domains.domain(&event.domain).is_some();
             others += u64::from(!is_declared);
             is_declared
@@ -223,9 +231,14 @@ impl Run {
             replay.collect_demand(demand);
         }
         let end = self.control.now().saturating_add(TIME_MAX);
-        for event in in_order_of_time(vec![declared.map(Ok::<_, Infallible>)]) {
-            let Ok(event) = event;
-            replay.decide(&event);
+        for step in in_order_of_time(vec![declared.map(Ok::<_, Infallible>)]) {
+            let Ok(step) = step;
+            match &step {
+                Step::Decision(event) => replay.decide(event),
+                Step::Reset(reset) => replay.reset(reset),
+                // Proposed rules take the place of those in the log.
+                Step::Rules(_) => {}
+            }
             if replay.decided().is_multiple_of(REQUESTS_PER_LOOK)
                 && (self.control.now() > end || is_cancelled())
             {
@@ -280,14 +293,15 @@ fn decompressed(log: &[u8]) -> Result<Vec<u8>, WhatIfError> {
     if text.len() > LOG_BYTES_MAX { Err(WhatIfError::LogBytes) } else { Ok(text) }
 }
 
-/// The decisions of a log; counts other lines. The last line may be a part of one.
-fn log_events<'l>(log: &'l [u8], counts: &'l mut LineCounts) -> impl Iterator<Item = Event> + 'l {
+/// The decisions and resets of a log; counts other lines. The last line may be a part of one.
+fn log_steps<'l>(log: &'l [u8], counts: &'l mut LineCounts) -> impl Iterator<Item = Step> + 'l {
     let lines = log.split_inclusive(|byte| *byte == b'\n').zip(1_u64..);
     lines.filter_map(|(line, number)| {
         match parse_line(line) {
-            Ok(Line::Decision(event)) => return Some(event),
+            Ok(Line::Decision(event)) => return Some(Step::Decision(event)),
+            Ok(Line::Reset(reset)) => return Some(Step::Reset(reset)),
             // Proposed rules take the place of those in the log.
-            Ok(Line::Rules(_) | Line::Reset(_)) => {}
+            Ok(Line::Rules(_)) => {}
             Ok(Line::WithoutDescriptors) => counts.without_descriptors += 1,
             Ok(Line::Omitted) => counts.omitted += 1,
             Ok(Line::Dropped(count)) => counts.dropped += count,

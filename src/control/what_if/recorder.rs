@@ -9,7 +9,7 @@
 
 use crate::{
     limit::{Request, Timestamp},
-    replay::{Event as Decided, EventDescriptor, RecordedStatus},
+    replay::{Event as Decided, EventDescriptor, Place, RecordedStatus},
     service::Event,
     telemetry::{DescriptorRecord, Record, RecordQueue, decode_records, encode_record, record_bytes_max},
 };
@@ -32,6 +32,8 @@ const CHUNK_BYTES: usize = 64 << 10;
 const SPAN: Duration = Duration::from_secs(300);
 /// Time after the last request for it that the recording ends.
 const LEASE: Duration = Duration::from_secs(600);
+/// All recorded decisions were numbered by one process.
+const THIS_PROCESS: u64 = 0;
 /// The share is not halved more often than that.
 const HALVINGS_MAX: u32 = 32;
 
@@ -102,7 +104,8 @@ impl Recorder {
     fn append(&self, event: &Event<'_, '_, '_>) {
         let halvings = self.halvings.load(Ordering::Relaxed);
         if is_selected(halvings, || hash_of_request(event.request)) {
-            self.queue.append(record_bytes_max(event), |out| encode_record(event, 0, 1.0, out));
+            let number = event.decision.number;
+            self.queue.append(record_bytes_max(event), |out| encode_record(event, number, 1.0, out));
         }
     }
 
@@ -111,9 +114,11 @@ impl Recorder {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Records for a while from now on; keeps what is recorded already.
-    pub fn keep_on(&self, now: Timestamp) -> RecorderStatus {
+    /// Records for a while from now on; keeps what is recorded already. `number` has decisions numbered: each call of it, and of
+    /// that of [`Self::collect`], is under one lock, so that decisions are numbered while they are recorded.
+    pub fn keep_on(&self, now: Timestamp, number: impl FnOnce()) -> RecorderStatus {
         let mut kept = self.kept.lock();
+        number();
         if !self.is_on.load(Ordering::Relaxed) {
             // What was queued before the former recording ended.
             self.queue.take(&mut Vec::new());
@@ -135,14 +140,15 @@ impl Recorder {
         }
     }
 
-    /// Moves queued decisions to the record, and ends the recording when it is due; called by one thread.
-    pub(in crate::control) fn collect(&self, taken: &mut Vec<Vec<u8>>, now: Timestamp) {
+    /// Moves queued decisions to the record, and ends the recording when it is due, with a call of `cease`; called by one thread.
+    pub(in crate::control) fn collect(&self, taken: &mut Vec<Vec<u8>>, now: Timestamp, cease: impl FnOnce()) {
         if !self.is_on() {
             return;
         }
         let mut kept = self.kept.lock();
         if now > kept.until {
             self.is_on.store(false, Ordering::Relaxed);
+            cease();
             *kept = Kept::default();
             return;
         }
@@ -183,7 +189,7 @@ impl Recorder {
         self.fit(&mut self.kept.lock(), now, bytes_max);
     }
 
-    /// The recorded decisions in the order in which they were received, with the state of the record.
+    /// The recorded decisions, nearly in the order in which they were received, with the state of the record.
     pub(super) fn recorded(&self) -> (Recorded, RecorderStatus) {
         let kept = self.kept.lock();
         let chunks = kept.chunks.iter().map(|chunk| chunk.bytes.clone()).collect();
@@ -297,13 +303,19 @@ fn decided(record: &Record<'_>, sample: f64) -> Decided {
             rule: of.limit.as_ref().map(|limit| limit.rule.into()),
         }),
     };
+    // Decisions that a shared store made have no number, and are in the order of time.
+    let place = (record.number > 0).then_some(Place {
+        run: THIS_PROCESS,
+        number: record.number,
+        generation: record.generation,
+    });
     Decided {
         time: Timestamp::from_nanos(record.received),
         domain: record.domain.into(),
         descriptors: record.descriptors.iter().map(descriptor).collect(),
         code: record.code,
         sample,
-        place: None,
+        place,
         is_report: record.is_report,
         is_hashed: false,
     }
