@@ -2,7 +2,10 @@
 //! recent decisions.
 
 use super::{tail::Tail, top_keys::TopKeys, what_if::Recorder};
-use crate::service::{DecisionReader, Event};
+use crate::{
+    limit::Timestamp,
+    service::{DecisionReader, Event},
+};
 
 /// The observer of decisions.
 #[derive(Default)]
@@ -21,5 +24,10 @@ impl DecisionReader for Live {
         self.tail.read(event);
         self.top_keys.read(event);
         self.recorder.read(event);
+    }
+
+    #[inline]
+    fn passes_over(&self, decisions: usize, received: Timestamp) -> bool {
+        !self.tail.is_watched() && !self.recorder.is_on() && self.top_keys.passes_over(decisions, received)
     }
 }

@@ -42,4 +42,10 @@ impl Event<'_, '_, '_> {
 pub trait DecisionReader: Send + Sync + 'static {
     /// Reads a decision.
     fn read(&self, event: &Event<'_, '_, '_>);
+
+    /// Whether the next decisions of this thread, so many of them on requests received at this time, need not be read. If so, the
+    /// reader has counted them as read.
+    fn passes_over(&self, _decisions: usize, _received: Timestamp) -> bool {
+        false
+    }
 }

@@ -213,9 +213,13 @@ impl RateLimitService {
         let limiter = self.limiter.get().expect("a request has a course only when it is set");
         let now = self.clock.now();
         let rules = limiter.pin();
+        let is_read = self.is_read && !self.passes_over(calls.len(), now);
         rules.decide_all(calls.iter().map(request), now, |index, decision| {
             let call = &calls[index];
-            self.record(request(call), decision, false, || (origin(call), now, rules.generation()));
+            self.meters.count_decision(request(call), decision, false);
+            if is_read {
+                self.read(request(call), decision, (origin(call), now, rules.generation()));
+            }
             respond(call, decision);
         });
     }
@@ -268,8 +272,8 @@ impl RateLimitService {
         })
     }
 
-    /// Records a decision that is sent as a response: counts it, and passes it to the readers. Every decision passes here
-    /// exactly once. `facts` returns the call of the request, the time at which it was received, and the number of the rules.
+    /// Records a decision that is sent as a response: counts it, and passes it to the readers. Every decision is recorded exactly
+    /// once. `facts` returns the call of the request, the time at which it was received, and the number of the rules.
     #[inline]
     fn record<'e, 't: 'e>(
         &self,
@@ -281,9 +285,24 @@ impl RateLimitService {
         self.meters.count_decision(request, decision, was_queued);
         // Where decisions are only counted, this is all that a decision does here.
         if self.is_read {
-            let (origin, received, generation) = facts();
-            self.pass_on(&Event { request, decision, origin, received, generation, clock: &*self.clock });
+            self.read(request, decision, facts());
         }
+    }
+
+    fn read<'e, 't: 'e>(
+        &self,
+        request: &'e Request<'t>,
+        decision: &Decision<'_>,
+        (origin, received, generation): (CallOrigin<'e>, Timestamp, u64),
+    ) {
+        self.pass_on(&Event { request, decision, origin, received, generation, clock: &*self.clock });
+    }
+
+    /// Whether no reader needs the next decisions of this thread.
+    #[inline(never)]
+    fn passes_over(&self, decisions: usize, received: Timestamp) -> bool {
+        let is_passed = |reader: &Arc<dyn DecisionReader>| reader.passes_over(decisions, received);
+        self.readers.is_empty() && self.observer.as_ref().is_some_and(is_passed)
     }
 
     #[inline(never)]

@@ -9,8 +9,11 @@
 //!   dropped.
 
 use foldhash::fast::FixedState;
-use hashbrown::HashMap;
-use std::hash::Hash;
+use hashbrown::{HashMap, HashTable};
+use std::hash::{BuildHasher as _, Hash};
+
+/// Hashes keys. Keys that collide on purpose slow down their lane alone, which samples no more than it may.
+const STATE: FixedState = FixedState::with_seed(0);
 
 /// Hits of one key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,11 +28,22 @@ pub struct Estimate {
 #[derive(Debug)]
 pub struct Sketch<K> {
     capacity: usize,
-    /// The position in `heap` of each key.
-    positions: HashMap<K, usize, FixedState>,
-    /// A heap: no key has more hits than those at `2 * position + 1` and `2 * position + 2`.
-    heap: Vec<(K, Estimate)>,
+    slots: Vec<Slot<K>>,
+    /// The slot of each key.
+    by_key: HashTable<u32>,
+    /// Slots as a heap: no key has more hits than those at `2 * position + 1` and `2 * position + 2`. Moving one in it takes no
+    /// search for its key.
+    heap: Vec<u32>,
     total: u64,
+}
+
+#[derive(Debug)]
+struct Slot<K> {
+    key: K,
+    hash: u64,
+    /// In the heap.
+    position: u32,
+    estimate: Estimate,
 }
 
 /// The keys of one or more sketches.
@@ -46,7 +60,12 @@ pub struct Summary<K> {
 impl<K: Hash + Eq + Clone> Sketch<K> {
     /// An empty sketch. It takes memory as keys are added.
     pub fn new(capacity: usize) -> Self {
-        Self { capacity, positions: HashMap::default(), heap: Vec::new(), total: 0 }
+        Self { capacity, slots: Vec::new(), by_key: HashTable::new(), heap: Vec::new(), total: 0 }
+    }
+
+    /// Whether nothing was added.
+    pub fn is_empty(&self) -> bool {
+        self.total == 0
     }
 
     /// Adds hits of a key; `key` makes it where it is not kept yet.
@@ -57,42 +76,64 @@ impl<K: Hash + Eq + Clone> Sketch<K> {
         key: impl FnOnce() -> K,
     ) {
         self.total = self.total.saturating_add(hits);
-        if let Some(&position) = self.positions.get(borrowed) {
-            let estimate = &mut self.heap[position].1;
-            estimate.hits = estimate.hits.saturating_add(hits);
+        let hash = STATE.hash_one(borrowed);
+        let is_key = |slot: &u32| {
+            let slot = &self.slots[*slot as usize];
+            slot.hash == hash && borrowed.equivalent(&slot.key)
+        };
+        if let Some(&slot) = self.by_key.find(hash, is_key) {
+            let slot = &mut self.slots[slot as usize];
+            slot.estimate.hits = slot.estimate.hits.saturating_add(hits);
+            let position = slot.position as usize;
             self.sink(position);
             return;
         }
-        let key = key();
-        if self.heap.len() < self.capacity {
-            self.positions.insert(key.clone(), self.heap.len());
-            self.heap.push((key, Estimate { hits, error: 0 }));
+        let index = if self.slots.len() < self.capacity {
+            let index = self.slots.len() as u32;
+            self.slots.push(Slot {
+                key: key(),
+                hash,
+                position: index,
+                estimate: Estimate { hits, error: 0 },
+            });
+            self.heap.push(index);
             self.rise(self.heap.len() - 1);
-            return;
-        }
-        let Some((least, estimate)) = self.heap.first_mut() else { return };
-        self.positions.remove(least);
-        self.positions.insert(key.clone(), 0);
-        *least = key;
-        *estimate = Estimate { hits: estimate.hits.saturating_add(hits), error: estimate.hits };
-        self.sink(0);
+            index
+        } else {
+            let Some(&index) = self.heap.first() else { return };
+            let slot = &mut self.slots[index as usize];
+            if let Ok(entry) = self.by_key.find_entry(slot.hash, |other| *other == index) {
+                entry.remove();
+            }
+            let least = slot.estimate.hits;
+            let estimate = Estimate { hits: least.saturating_add(hits), error: least };
+            *slot = Slot { key: key(), hash, position: 0, estimate };
+            self.sink(0);
+            index
+        };
+        self.by_key.insert_unique(hash, index, |slot| self.slots[*slot as usize].hash);
     }
 
     /// What was added, and an empty sketch in its place.
     pub fn take(&mut self) -> Summary<K> {
         let absent_max = match self.heap.first() {
-            Some((_, least)) if self.heap.len() == self.capacity => least.hits,
+            Some(least) if self.heap.len() == self.capacity => self.slots[*least as usize].estimate.hits,
             _ => 0,
         };
-        self.positions.clear();
-        let keys = self.heap.drain(..).collect();
+        self.by_key.clear();
+        self.heap.clear();
+        let keys = self.slots.drain(..).map(|slot| (slot.key, slot.estimate)).collect();
         Summary { keys, absent_max, total: std::mem::take(&mut self.total) }
+    }
+
+    fn hits_at(&self, position: usize) -> u64 {
+        self.slots[self.heap[position] as usize].estimate.hits
     }
 
     fn rise(&mut self, mut position: usize) {
         while position > 0 {
             let above = (position - 1) / 2;
-            if self.heap[above].1.hits <= self.heap[position].1.hits {
+            if self.hits_at(above) <= self.hits_at(position) {
                 return;
             }
             self.swap(position, above);
@@ -104,8 +145,8 @@ impl<K: Hash + Eq + Clone> Sketch<K> {
         loop {
             let children = [2 * position + 1, 2 * position + 2];
             let below = children.into_iter().filter(|child| *child < self.heap.len());
-            let Some(least) = below.min_by_key(|child| self.heap[*child].1.hits) else { return };
-            if self.heap[position].1.hits <= self.heap[least].1.hits {
+            let Some(least) = below.min_by_key(|child| self.hits_at(*child)) else { return };
+            if self.hits_at(position) <= self.hits_at(least) {
                 return;
             }
             self.swap(position, least);
@@ -116,9 +157,7 @@ impl<K: Hash + Eq + Clone> Sketch<K> {
     fn swap(&mut self, one: usize, other: usize) {
         self.heap.swap(one, other);
         for position in [one, other] {
-            if let Some(known) = self.positions.get_mut(&self.heap[position].0) {
-                *known = position;
-            }
+            self.slots[self.heap[position] as usize].position = position as u32;
         }
     }
 }

@@ -20,10 +20,6 @@ const MINUTE_SLOTS: usize = 6;
 const HOUR_SLOT: Duration = Duration::from_secs(300);
 const HOUR_SLOTS: usize = 12;
 
-/// The most keys that all slots keep.
-#[cfg(test)]
-pub(super) const KEYS_MAX: usize = 2 * (2 * OPEN_SLOT_KEYS + (MINUTE_SLOTS + HOUR_SLOTS) * SLOT_KEYS);
-
 /// A time that keys are reported for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Window {
