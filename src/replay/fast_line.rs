@@ -3,10 +3,7 @@
 //! A line with anything else (another order of fields, an escape in a text, a redacted value, a limit of the request) is left to
 //! the parser, which has the same result for the lines that are read here.
 
-use super::{
-    Event, EventDescriptor, Place, RecordedStatus,
-    line::{ANY_SIZE, run},
-};
+use super::{Event, EventDescriptor, Place, RecordedStatus};
 use crate::limit::{Code, Hits, Reset, Timestamp};
 use smol_str::SmolStr;
 use std::{num::NonZeroU64, time::Duration};
@@ -19,11 +16,14 @@ pub(super) fn parse(line: &[u8]) -> Option<Event> {
     cursor.skip("\"")?;
     let place = if cursor.skip(",\"run\":\"").is_some() { Some(cursor.place()?) } else { None };
     cursor.skip(",\"domain\":\"")?;
-    let domain = cursor.text()?.into();
+    let domain = cursor.text().filter(|domain| !domain.is_empty())?.into();
     cursor.skip(",\"code\":\"")?;
     let code = cursor.code()?;
     cursor.skip(",\"sample\":")?;
-    let sample = cursor.until(',')?.parse().ok()?;
+    let sample = match cursor.skip("1.0,") {
+        Some(()) => 1.0,
+        None => cursor.until(',')?.parse().ok()?,
+    };
     cursor.skip("\"latency_ns\":")?;
     cursor.number()?;
     // The peer and the trace, which are not read.
@@ -33,7 +33,7 @@ pub(super) fn parse(line: &[u8]) -> Option<Event> {
         }
     }
     cursor.skip(",\"descriptors\":[")?;
-    let mut descriptors = Vec::with_capacity(1);
+    let mut descriptors = Vec::with_capacity(2);
     loop {
         descriptors.push(cursor.descriptor()?);
         if cursor.skip(",").is_none() {
@@ -44,9 +44,8 @@ pub(super) fn parse(line: &[u8]) -> Option<Event> {
     if !matches!(cursor.rest, "" | "\n") {
         return None;
     }
-    let event = Event { time, place, is_report: false, domain, descriptors, code, sample, is_hashed: false };
-    event.request().check(&ANY_SIZE).ok()?;
-    Some(event)
+    // Complete: the domain is not empty, and there is a descriptor. The server has accepted any size.
+    Some(Event { time, place, is_report: false, domain, descriptors, code, sample, is_hashed: false })
 }
 
 /// The part of a line that is not read yet.
@@ -55,6 +54,7 @@ struct Cursor<'l> {
 }
 
 impl<'l> Cursor<'l> {
+    #[inline(always)]
     fn skip(&mut self, text: &str) -> Option<()> {
         self.rest = self.rest.strip_prefix(text)?;
         Some(())
@@ -68,10 +68,11 @@ impl<'l> Cursor<'l> {
     }
 
     /// Reads a text without escapes, and the quote at its end.
+    #[inline]
     fn text(&mut self) -> Option<&'l str> {
-        let end = self.rest.bytes().position(|byte| matches!(byte, b'"' | b'\\' | 0..0x20))?;
-        let text = &self.rest[..end];
-        self.rest = self.rest[end..].strip_prefix('"')?;
+        let end = end_of_text(self.rest.as_bytes())?;
+        let (text, rest) = self.rest.split_at(end);
+        self.rest = rest.strip_prefix('"')?;
         Some(text)
     }
 
@@ -84,19 +85,24 @@ impl<'l> Cursor<'l> {
     }
 
     /// Reads a number without sign, fraction or leading zeros.
+    #[inline]
     fn number(&mut self) -> Option<u64> {
-        let end = self.rest.bytes().position(|byte| !byte.is_ascii_digit())?;
-        let digits = &self.rest[..end];
-        if digits.len() > 1 && digits.starts_with('0') {
+        let bytes = self.rest.as_bytes();
+        let (mut number, mut end) = (0_u64, 0);
+        while bytes.get(end)?.is_ascii_digit() {
+            number = number.checked_mul(10)?.checked_add(u64::from(bytes[end] - b'0'))?;
+            end += 1;
+        }
+        if end == 0 || end > 1 && bytes[0] == b'0' {
             return None;
         }
         self.rest = &self.rest[end..];
-        digits.parse().ok()
+        Some(number)
     }
 
     /// Reads a place after the name of its first field.
     fn place(&mut self) -> Option<Place> {
-        let run = run(self.text()?)?;
+        let run = run(self.text()?.as_bytes().try_into().ok()?)?;
         self.skip(",\"seq\":")?;
         let number = self.number()?;
         self.skip(",\"generation\":")?;
@@ -107,9 +113,11 @@ impl<'l> Cursor<'l> {
     fn time(&mut self) -> Option<Timestamp> {
         const FORM: &[u8; 30] = b"0000-00-00T00:00:00.000000000Z";
         let bytes: &[u8; 30] = self.rest.as_bytes().first_chunk()?;
-        let has_form =
-            |(byte, form): (&u8, &u8)| if *form == b'0' { byte.is_ascii_digit() } else { byte == form };
-        if !bytes.iter().zip(FORM).all(has_form) {
+        // All bytes, without an early end: then the compiler compares them at once.
+        let has_form = bytes.iter().zip(FORM).fold(true, |has_form, (byte, form)| {
+            has_form & (((*form == b'0') & byte.is_ascii_digit()) | (byte == form))
+        });
+        if !has_form {
             return None;
         }
         let digits =
@@ -133,7 +141,7 @@ impl<'l> Cursor<'l> {
 
     fn descriptor(&mut self) -> Option<EventDescriptor> {
         self.skip("{\"entries\":[")?;
-        let mut entries: Vec<(SmolStr, SmolStr)> = Vec::with_capacity(1);
+        let mut entries: Vec<(SmolStr, SmolStr)> = Vec::with_capacity(2);
         loop {
             self.skip("{\"key\":\"")?;
             let key = self.text()?;
@@ -191,6 +199,38 @@ impl<'l> Cursor<'l> {
         self.skip("}")?;
         Some(Some(rule))
     }
+}
+
+/// The position of the first quote, backslash or control character.
+#[inline]
+fn end_of_text(bytes: &[u8]) -> Option<usize> {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (index, word) in words.iter().enumerate() {
+        let word = u64::from_le_bytes(*word);
+        // Sets the highest bit of each byte that is less, and perhaps of some after the first of them.
+        let less = |word: u64, bound: u64| word.wrapping_sub(bound * ONES) & !word & HIGH;
+        let is = |byte: u8| less(word ^ (u64::from(byte) * ONES), 1);
+        let found = is(b'"') | is(b'\\') | less(word, 0x20);
+        if found != 0 {
+            return Some(8 * index + found.trailing_zeros() as usize / 8);
+        }
+    }
+    let in_rest = rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..0x20))?;
+    Some(8 * words.len() + in_rest)
+}
+
+/// The number of a process.
+fn run(digits: &[u8; 16]) -> Option<u64> {
+    digits.iter().try_fold(0, |number, digit| {
+        let digit = match digit {
+            b'0'..=b'9' => digit - b'0',
+            b'a'..=b'f' => digit - b'a' + 10,
+            _ => return None,
+        };
+        Some((number << 4) | u64::from(digit))
+    })
 }
 
 fn jiff_date(year: u64, month: u64, day: u64) -> bool {
@@ -254,6 +294,14 @@ mod tests {
         assert_eq!(parse(b"\xff\xfe"), None);
         for end in (0..LINE.len()).filter(|&end| LINE.is_char_boundary(end)) {
             assert_eq!(parse(&LINE.as_bytes()[..end]), None, "{end} bytes of the line");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_text_ends_where_the_first_byte_that_ends_one_is(text in "[ -~é\u{0}-\u{1f}]{0,40}") {
+            let expected = text.bytes().position(|byte| matches!(byte, b'"' | b'\\' | 0..0x20));
+            proptest::prop_assert_eq!(end_of_text(text.as_bytes()), expected);
         }
     }
 

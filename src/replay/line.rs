@@ -236,7 +236,7 @@ fn is_known(version: u32) -> bool {
 }
 
 /// The number of a process.
-pub(super) fn run(digits: &str) -> Option<u64> {
+fn run(digits: &str) -> Option<u64> {
     let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     let is_run = digits.len() == 16 && digits.bytes().all(is_digit);
     is_run.then(|| u64::from_str_radix(digits, 16).ok()).flatten()

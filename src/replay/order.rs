@@ -4,7 +4,7 @@
 //! order: the lines of one write are sorted, and a few lines of the next write may precede them. Each log is therefore sorted within
 //! a bounded number of lines, which bounds the memory.
 
-use super::InLog;
+use super::{InLog, Place};
 use crate::limit::Timestamp;
 use std::{
     cmp::Reverse,
@@ -36,21 +36,34 @@ struct Sorted<T, I> {
     is_at_end: bool,
     /// In order.
     sorted: VecDeque<T>,
+    /// The place of the last line that was taken.
+    last: Option<Place>,
 }
 
 impl<T: InLog, E, I: Iterator<Item = Result<T, E>>> Sorted<T, I> {
     fn new(lines: I) -> Self {
-        Self { lines, is_at_end: false, sorted: VecDeque::new() }
+        Self { lines, is_at_end: false, sorted: VecDeque::new(), last: None }
     }
 
     fn next(&mut self) -> Result<Option<T>, E> {
-        while !self.is_at_end && self.sorted.len() < SORTED_TOGETHER {
+        while !self.is_at_end && self.sorted.len() < SORTED_TOGETHER && !self.has_next_number() {
             match self.lines.next() {
                 Some(line) => self.insert(line?),
                 None => self.is_at_end = true,
             }
         }
-        Ok(self.sorted.pop_front())
+        let next = self.sorted.pop_front();
+        self.last = next.as_ref().and_then(InLog::place).or(self.last);
+        Ok(next)
+    }
+
+    /// Whether the first line has the number after the last one: then none precedes it. In a log without gaps, few lines are in
+    /// memory, which stay in the cache.
+    fn has_next_number(&self) -> bool {
+        let first = self.sorted.front().and_then(InLog::place);
+        first
+            .zip(self.last)
+            .is_some_and(|(first, last)| first.run == last.run && first.number == last.number.wrapping_add(1))
     }
 
     /// Inserts after the lines that may precede. Most lines are the last, and are appended.
@@ -154,7 +167,7 @@ impl<T: InLog, E, I: Iterator<Item = Result<T, E>>> Iterator for Merge<T, I> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::replay::{Event, Place, tests::event};
+    use crate::replay::{Event, tests::event};
 
     type Log = Vec<Result<Event, &'static str>>;
 
@@ -190,6 +203,32 @@ mod tests {
         times.remove(SORTED_TOGETHER - 1);
         times.insert(SORTED_TOGETHER, 0);
         assert_eq!(merged(vec![log(&times, "a")])[1].0, 0, "after the first event, which had to be released");
+    }
+
+    #[test]
+    fn lines_after_a_gap_are_kept_to_be_sorted_and_lines_without_gaps_are_not() {
+        // Two neighbours of each ten are exchanged, and one number is missing.
+        let numbers = (1..40_000_u64).map(|number| match number % 10 {
+            3 => number + 1,
+            4 => number - 1,
+            _ => number,
+        });
+        let numbered = |number: u64| {
+            let place = Some(Place { run: 1, number, generation: 1 });
+            Ok::<_, &str>(Event { place, ..event(1_000, "user", "a") })
+        };
+        let numbers = numbers.filter(|number| *number != 30_000);
+        let mut sorted = Sorted::new(numbers.map(numbered));
+        let (mut last, mut kept) = (0, [0; 40_000]);
+        while let Some(event) = sorted.next().unwrap() {
+            let number = event.place.expect("a number").number;
+            assert!(number > last, "{number} after {last}");
+            (last, kept[number as usize]) = (number, sorted.sorted.len());
+        }
+        // The first line may have any number.
+        assert_eq!((kept[1], last), (SORTED_TOGETHER - 1, 39_999));
+        assert_eq!(kept[SORTED_TOGETHER + 1..30_000].iter().max(), Some(&1));
+        assert!(kept[30_001] == SORTED_TOGETHER - 1 && kept[39_000] <= 1, "{}", kept[30_001]);
     }
 
     #[test]

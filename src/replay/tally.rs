@@ -103,7 +103,10 @@ pub(super) struct Tally {
     newly_denied: u64,
     newly_admitted: u64,
     responses_changed: u64,
-    domains: HashMap<String, DomainTally>,
+    domains: HashMap<String, usize>,
+    of_domains: Vec<DomainTally>,
+    /// Of the last request: most logs have few domains.
+    last_domain: usize,
     keys_newly_denied: HashMap<Key, u64>,
     keys_newly_admitted: HashMap<Key, u64>,
     with_hashes: u64,
@@ -112,8 +115,8 @@ pub(super) struct Tally {
     over_time: Series,
 }
 
-#[derive(Default)]
 struct DomainTally {
+    name: SmolStr,
     proposed: Share,
     current: Share,
     /// Under the proposed and the current rules.
@@ -133,6 +136,8 @@ impl Tally {
             newly_admitted: 0,
             responses_changed: 0,
             domains: HashMap::default(),
+            of_domains: Vec::new(),
+            last_domain: 0,
             keys_newly_denied: HashMap::default(),
             keys_newly_admitted: HashMap::default(),
             with_hashes: 0,
@@ -178,22 +183,42 @@ impl Tally {
     }
 
     fn add_to_domain(&mut self, event: &Event, proposed: &Outcome<'_>, current: &Outcome<'_>) {
-        let domain = self.domains.entry_ref(event.domain.as_str()).or_default();
+        let domain = self.domain(&event.domain);
         domain.proposed.add(proposed.code);
         domain.current.add(current.code);
-        for status in &proposed.statuses {
-            domain.rules.entry_ref(status.rule).or_default().0.add(status.code);
+        for (proposed, current) in proposed.statuses.iter().zip(&current.statuses) {
+            let shares = domain.rules.entry_ref(proposed.rule).or_default();
+            shares.0.add(proposed.code);
+            // Most rules have the same name on both sides.
+            let shares = match current.rule == proposed.rule {
+                true => shares,
+                false => domain.rules.entry_ref(current.rule).or_default(),
+            };
+            shares.1.add(current.code);
         }
-        for status in &current.statuses {
-            domain.rules.entry_ref(status.rule).or_default().1.add(status.code);
+    }
+
+    fn domain(&mut self, name: &SmolStr) -> &mut DomainTally {
+        if self.of_domains.get(self.last_domain).is_none_or(|last| last.name != *name) {
+            let added = self.of_domains.len();
+            self.last_domain = *self.domains.entry_ref(name.as_str()).or_insert(added);
+            if self.last_domain == added {
+                self.of_domains.push(DomainTally {
+                    name: name.clone(),
+                    proposed: Share::default(),
+                    current: Share::default(),
+                    rules: HashMap::default(),
+                });
+            }
         }
+        &mut self.of_domains[self.last_domain]
     }
 
     pub(super) fn into_report(self) -> Report {
         let span = self.first.zip(self.last).map_or(Duration::ZERO, |(first, last)| last.since(first));
         let (mut domains, mut rules) = (Vec::new(), Vec::new());
-        for (domain, tally) in self.domains {
-            let domain = SmolStr::from(domain);
+        for tally in self.of_domains {
+            let domain = tally.name;
             rules.extend(tally.rules.into_iter().map(|(rule, (proposed, current))| RuleRow {
                 domain: domain.clone(),
                 rule: rule.into(),
