@@ -13,6 +13,7 @@ use std::process::ExitCode;
 #[derive(Parser)]
 enum Task {
     Perf(perf::Perf),
+    PerfReplay(perf::replay::PerfReplay),
     PerfShared(perf::shared::PerfShared),
     Fuzz(fuzz::Fuzz),
     Accuracy(accuracy::Accuracy),
@@ -26,6 +27,7 @@ type Failure = String;
 fn main() -> ExitCode {
     let done = match Task::parse() {
         Task::Perf(perf) => perf.run(),
+        Task::PerfReplay(perf) => perf.run(),
         Task::PerfShared(perf) => perf.run(),
         Task::Fuzz(fuzz) => fuzz.run(),
         Task::Accuracy(accuracy) => accuracy.run(),

@@ -121,7 +121,7 @@ pub(super) const BARS: &[Bar] = &[
     Bar {
         about: "CPU with the control API and no reader, against none",
         measure: Measure::Ratio(CONTROL, (SATURATED, OURS), Figure::CpuMicros),
-        bound: Bound::AtMost(1.03),
+        bound: Bound::AtMost(1.01),
     },
     Bar {
         about: "CPU with 1 M live keys, against 1,000",

@@ -4,6 +4,8 @@
 //! is not delayed by them.
 
 use super::{
+    control,
+    machine::Machine,
     results::Figure,
     scenario::{Beside, Scenario},
     scrape::Scraper,
@@ -48,10 +50,19 @@ impl Work {
         beside: Beside,
         scenario: &Scenario,
         running: &Running,
+        machine: &Machine,
         binaries: &Binaries,
     ) -> Result<Option<Self>, Failure> {
         Ok(Some(match beside {
             Beside::Nothing => return Ok(None),
+            Beside::Recording => return control::record(running).map(|()| None),
+            Beside::Tail(args) => {
+                let child = control::tail(running, args, machine, binaries)?;
+                Self::thread(move |stopped| {
+                    let _ = stopped.recv();
+                    control::end_tail(child)
+                })
+            }
             Beside::Scrapes => {
                 let http = running.http.ok_or("the server has no HTTP port")?;
                 Self::Scrapes(Scraper::start(http, lower_priority))

@@ -81,7 +81,7 @@ pub(super) fn measure_period(
 ) -> Result<Run, Failure> {
     let resident_mib = running.resident_mib().ok_or("the server's memory cannot be read")?;
     let before = CoreUse::read(machine.core(0), running.pid())?;
-    let work = Work::start(beside, scenario, running, binaries)?;
+    let work = Work::start(beside, scenario, running, machine, binaries)?;
     let report = bench(running, machine, binaries, scenario.load, length)?;
     let of_work = work.map(Work::finish).transpose()?.unwrap_or_default();
     let disturbance = CoreUse::read(machine.core(0), running.pid())?.others_since(&before);

@@ -7,11 +7,13 @@
 
 mod bars;
 mod beside;
+mod control;
 mod in_process;
 mod load;
 mod machine;
 mod pairs;
 mod plot;
+pub(crate) mod replay;
 mod results;
 mod scenario;
 mod scrape;

@@ -31,6 +31,17 @@ pub(super) enum Beside {
     HalfHandshakes,
     /// The rule file changes.
     Reloads,
+    /// A program reads the stream of decisions, with these arguments of `tidegate ctl tail`.
+    Tail(&'static [&'static str]),
+    /// Decisions are recorded for What-if.
+    Recording,
+}
+
+impl Beside {
+    /// Whether it calls the control API, for which the server has a token.
+    pub(super) fn calls_control(self) -> bool {
+        matches!(self, Self::Tail(_) | Self::Recording)
+    }
 }
 
 pub(super) const SATURATED: &str = "saturated";
@@ -52,6 +63,10 @@ pub(super) const RELOADS: &str = "open, 100,000 rules, reloads";
 pub(super) const TRACEPARENT: &str = "traceparent";
 pub(super) const DECISION_LOG: &str = "decision log at 1 %";
 pub(super) const CONTROL: &str = "control API";
+const TAIL: &str = "control API, tail";
+const TAIL_FILTERED: &str = "control API, tail of a key";
+const TAIL_SAMPLED: &str = "control API, tail of 0.1 %";
+const RECORDING: &str = "control API, What-if";
 pub(super) const FEW_KEYS: &str = "1,000 keys";
 pub(super) const MANY_KEYS: &str = "1 M keys";
 
@@ -184,9 +199,13 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: CONTROL,
         load: &saturated(TWO_ENTRIES, "100000"),
         // The keys with most hits are collected; decisions have no reader.
-        serve: &["--control", "loopback"],
+        serve: CONTROLLED,
         ..TEN_RULES
     },
+    with_control(TAIL, Beside::Tail(&[])),
+    with_control(TAIL_FILTERED, Beside::Tail(&["--entry", "remote_address=10.0.0.7"])),
+    with_control(TAIL_SAMPLED, Beside::Tail(&["--sample", "0.001"])),
+    with_control(RECORDING, Beside::Recording),
     Scenario { name: FEW_KEYS, load: &saturated(TWO_ENTRIES, "1000"), counters_before: 1_000, ..TEN_RULES },
     Scenario {
         name: MANY_KEYS,
@@ -236,6 +255,14 @@ pub(super) const PAIRS: &[Pair] = &[
         },
     },
 ];
+
+const CONTROLLED: &[&str] = &["--control", "loopback"];
+
+/// The load of [`CONTROL`] beside calls of that API.
+const fn with_control(name: &'static str, beside: Beside) -> Scenario {
+    const LOAD: [&str; 8] = saturated(TWO_ENTRIES, "100000");
+    Scenario { name, load: &LOAD, serve: CONTROLLED, beside, ..TEN_RULES }
+}
 
 const TEN_RULES: Scenario = Scenario {
     name: "",

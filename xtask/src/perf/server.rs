@@ -9,7 +9,7 @@ use std::{
     fs,
     net::{SocketAddr, TcpListener, TcpStream},
     path::{Path, PathBuf},
-    process::{Child, Stdio},
+    process::{Child, Command, Stdio},
     thread::sleep,
     time::Duration,
 };
@@ -67,6 +67,28 @@ impl Binaries {
         self.scratch.join("perf-rules.yaml")
     }
 
+    /// The file with the token of a caller of the control API.
+    pub(super) fn token(&self) -> PathBuf {
+        self.scratch.join("perf-token")
+    }
+
+    /// Makes that token, and a file of tokens for the server; returns the path of the latter, and the token.
+    fn make_token(&self) -> Result<(PathBuf, String), Failure> {
+        let tokens = self.scratch.join("perf-tokens");
+        // Of a former run.
+        let _ = fs::remove_file(&tokens);
+        let mut command = Command::new(&self.tidegate);
+        command.args(["token", "perf", "--role", "read", "--file"]).arg(&tokens);
+        let made = command.output().map_err(|error| format!("tidegate token cannot be run: {error}"))?;
+        let token = String::from_utf8_lossy(&made.stdout).trim().to_owned();
+        if !made.status.success() || token.is_empty() {
+            return Err(format!("tidegate token failed: {}", String::from_utf8_lossy(&made.stderr)));
+        }
+        let path = self.token();
+        fs::write(&path, &token).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok((tokens, token))
+    }
+
     /// Writes a certificate for loopback and its key, both ECDSA P-256; returns their paths.
     fn certificate(&self) -> Result<(PathBuf, PathBuf), Failure> {
         let pair = rcgen::generate_simple_self_signed(vec!["localhost".to_owned(), "127.0.0.1".to_owned()])
@@ -96,6 +118,8 @@ pub(super) struct Running {
     pub(super) address: SocketAddr,
     /// Address of the HTTP port, if there is one.
     pub(super) http: Option<SocketAddr>,
+    /// The token of a caller of the control API, if it is called.
+    pub(super) token: Option<String>,
 }
 
 impl Running {
@@ -118,7 +142,9 @@ impl Running {
         binaries: &Binaries,
     ) -> Result<Self, Failure> {
         let address = free_port()?;
-        let http = (scenario.beside == Beside::Scrapes).then(free_port).transpose()?;
+        let has_http = matches!(scenario.beside, Beside::Scrapes | Beside::Recording);
+        let http = has_http.then(free_port).transpose()?;
+        let token = scenario.beside.calls_control().then(|| binaries.make_token()).transpose()?;
         let mut command = match server {
             Server::Tidegate => {
                 let rules = binaries.rules();
@@ -129,6 +155,9 @@ impl Running {
                 command.arg("--rules").arg(rules).args(scenario.serve);
                 if let Some(http) = http {
                     command.arg("--http-listen").arg(http.to_string());
+                }
+                if let Some((tokens, _)) = &token {
+                    command.arg("--http-token-file").arg(tokens);
                 }
                 command
             }
@@ -148,7 +177,7 @@ impl Running {
             .stderr(Stdio::null())
             .spawn()
             .map_err(|error| format!("{} cannot be started: {error}", server.name()))?;
-        let mut running = Self { child, address, http };
+        let mut running = Self { child, address, http, token: token.map(|(_, token)| token) };
         running.wait_until_it_listens().map_err(|failure| format!("{} {failure}", server.name()))?;
         Ok(running)
     }
