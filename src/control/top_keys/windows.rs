@@ -101,7 +101,11 @@ impl Slots {
             if now.since(start) < self.length {
                 self.open = Some((start, summaries));
             } else {
-                summaries.iter_mut().for_each(|summary| summary.truncate(SLOT_KEYS));
+                for summary in &mut summaries {
+                    summary.truncate(SLOT_KEYS);
+                    // It had room for many more keys, and gets none any more.
+                    summary.keys.shrink_to_fit();
+                }
                 self.full.push_back((start, summaries));
             }
         }
