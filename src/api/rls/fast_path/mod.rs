@@ -3,6 +3,7 @@
 
 mod decode;
 mod encode;
+mod wire;
 
 pub(in crate::api) use decode::read;
 pub(in crate::api) use encode::{framed, framed_message};
