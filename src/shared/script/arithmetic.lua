@@ -1,5 +1,4 @@
-#!lua
--- The arithmetic of counters: the beginning of every script. The layout of states is described in docs/shared.md.
+-- The arithmetic of counters, at the time `now`. The layout of states is described in docs/shared.md.
 --
 -- Numbers are doubles, times are microseconds since the Unix epoch: below 2^53 until the year 2255. Products that may exceed 2^53
 -- are divided with `divmod`, which is exact.
@@ -9,12 +8,6 @@ local pack, unpack_from, sub, byte, call = struct.pack, struct.unpack, string.su
 local U32, EXACT_BELOW = 4294967295, 9007199254740992
 -- A meter holds no more than this many microseconds of draining: 126 years.
 local LEVEL_MAX = 4e15
--- Milliseconds that a key outlives the time at which its counter is empty.
-local SLACK_MS = 1000
-
--- TIME advances within a script: it is read once.
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
 
 -- Returns the rounded product and its rounding error; their sum is exact (Veltkamp and Dekker).
 local function two_product(a, b)
@@ -265,31 +258,6 @@ local function add(limit, state, hits)
   else
     return add_to_log(limit, state, hits)
   end
-end
-
--- Adds `hits` if the hits that count now and `need` more are at most `most`. Returns the state, the time from which on it is empty, and
--- whether that is the one of before; nil if they do not fit. As `used_of` and `add`, with one reading of the state where most counters are.
-local function take_if_fits(limit, state, need, most, hits)
-  local kind = limit.kind
-  if kind == WINDOW and state ~= '' then
-    local length = limit.length
-    local stored, previous, current = unpack_from('<dI4I4', state, limit.body)
-    local number = floor(now / length)
-    if number == stored then
-      local used = current
-      if previous > 0 then used = used + (divmod(previous, length - (now - number * length), 0, length)) end
-      if used + need > most then return nil end
-      return pack(limit.state, limit.signature, number, previous, min(current + min(hits, U32), U32)), (number + 2) * length, true
-    end
-  elseif (kind == CLOCK or kind == FIRST_HIT or kind == CALENDAR) and state ~= '' then
-    local ends, count = unpack_from('<dI4', state, limit.body)
-    if now < ends and count > 0 then
-      if count + need > most then return nil end
-      return pack(limit.state, limit.signature, ends, min(count + min(hits, U32), U32)), ends, true
-    end
-  end
-  if used_of(limit, state) + need > most then return nil end
-  return add(limit, state, hits)
 end
 
 local function take_from_log(limit, state, hits)

@@ -12,6 +12,7 @@ use crate::{
 };
 use hashbrown::HashMap;
 use smallvec::SmallVec;
+use std::num::NonZeroU8;
 
 /// The largest whole number that a double and its neighbours represent exactly.
 const EXACT_MAX: u64 = (1 << 53) - 1;
@@ -56,6 +57,18 @@ impl EncodedRequest {
     pub fn counters(&self) -> usize {
         self.counters.len()
     }
+
+    /// Its hits, if it takes up to 255 hits of one counter and nothing else, as most requests do: its encoding is five bytes.
+    fn only_hits(&self) -> Option<NonZeroU8> {
+        let [EncodedCounter { charges, given: 0, .. }] = &self.counters[..] else { return None };
+        let &[RemoteCharge { denial: Denial::Always, is_always: false, need, taken, given: 0, .. }] =
+            &charges[..]
+        else {
+            return None;
+        };
+        let hits = NonZeroU8::new(u8::try_from(taken).ok()?)?;
+        (self.quotas == 0 && need == Some(taken)).then_some(hits)
+    }
 }
 
 /// Requests for one call of the script.
@@ -80,11 +93,21 @@ impl Batch {
     /// Adds a request, which must fit.
     pub fn push(&mut self, request: &EncodedRequest) {
         self.counters.push(request.counters.len());
-        write_u16(&mut self.requests, request.counters.len());
-        self.requests.extend_from_slice(&request.quotas.to_le_bytes());
+        let only_hits = request.only_hits();
+        self.requests.push(only_hits.map_or(0, NonZeroU8::get));
+        if only_hits.is_none() {
+            write_u16(&mut self.requests, request.counters.len());
+            self.requests.extend_from_slice(&request.quotas.to_le_bytes());
+        }
         for counter in &request.counters {
-            let (key, limit) = (self.key(counter.key), self.limit(&counter.limit));
+            let most = counter.charges.first().map_or(0, |charge| charge.used_max);
+            let (key, limit) = (self.key(counter.key), self.limit(&counter.limit, most));
             let out = &mut self.requests;
+            if only_hits.is_some() {
+                write_u16(out, key);
+                write_u16(out, limit);
+                continue;
+            }
             write_u16(out, key);
             write_u16(out, limit);
             write_u16(out, counter.charges.len());
@@ -96,8 +119,9 @@ impl Batch {
     /// Adds a request for credits of a counter, for which there must be room. All of a batch are for leases of one length. `now`
     /// is the time of this machine.
     pub fn push_lease(&mut self, key: Key, terms: Terms<'_>, request: &LeaseRequest, now: Timestamp) {
-        let (key, limit) = (self.key(key), self.limit(&parameters(terms.algorithm, now)));
-        let (out, numbers) = (&mut self.lease_requests, terms.numbers());
+        let numbers = terms.numbers();
+        let (key, limit) = (self.key(key), self.limit(&parameters(terms.algorithm, now), numbers.limit));
+        let out = &mut self.lease_requests;
         self.leases += 1;
         write_u16(out, key);
         write_u16(out, limit);
@@ -130,7 +154,7 @@ impl Batch {
         self.leases
     }
 
-    /// The arguments after them.
+    /// The arguments after them: limits, each with the number of hits that an empty counter admits.
     pub fn limits(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.limits.iter().map(|limit| &limit[..])
     }
@@ -150,11 +174,15 @@ impl Batch {
         usize::from(place)
     }
 
-    /// The place of a limit. Requests of one batch have few limits.
-    fn limit(&mut self, limit: &Bytes) -> usize {
-        let known = self.limits.iter().position(|known| known == limit);
+    /// The place of a limit that admits so many hits. Requests of one batch have few limits.
+    fn limit(&mut self, limit: &Bytes, most: u64) -> usize {
+        let most = to_double(most).to_le_bytes();
+        let is_same = |known: &Bytes| known.strip_suffix(&most[..]) == Some(&limit[..]);
+        let known = self.limits.iter().position(is_same);
         known.unwrap_or_else(|| {
-            self.limits.push(limit.clone());
+            let mut argument = limit.clone();
+            argument.extend_from_slice(&most);
+            self.limits.push(argument);
             self.limits.len() - 1
         }) + 1
     }

@@ -72,7 +72,8 @@ impl Reply {
         let mut items = items.into_iter();
         let mut next = || items.next().ok_or(ReplyError::Malformed);
         let (now, codes, flags) = (next()?, next()?, next()?);
-        let now = number(&now).and_then(|micros| micros.checked_mul(NANOS)).ok_or(ReplyError::Malformed)?;
+        let now = now.try_into().ok().and_then(state::whole);
+        let now = now.and_then(|micros| micros.checked_mul(NANOS)).ok_or(ReplyError::Malformed)?;
         let now = Timestamp::from_nanos(now);
         let letters = flags.iter().take_while(|byte| byte.is_ascii_alphabetic()).count();
         let (letters, epoch) = flags.split_at(letters);

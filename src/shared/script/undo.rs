@@ -4,7 +4,8 @@ use super::signature::{Bytes, NANOS};
 use crate::{limit::Timestamp, store::Key};
 
 /// The script that takes hits back, which were charged for a request that was denied elsewhere.
-pub const UNDO_SCRIPT: &str = concat!(include_str!("arithmetic.lua"), include_str!("undo.lua"));
+pub const UNDO_SCRIPT: &str =
+    concat!(include_str!("clock.lua"), include_str!("arithmetic.lua"), include_str!("undo.lua"));
 
 /// Hits to be taken back from counters of one group.
 #[derive(Clone, Debug)]

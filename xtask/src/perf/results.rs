@@ -10,6 +10,8 @@ pub(super) enum Figure {
     CpuMicros,
     /// CPU time of the store of shared counters.
     StoreMicros,
+    /// Time of the store in scripts, by its own statistics.
+    ScriptMicros,
     P50Micros,
     P99Micros,
     P999Micros,
@@ -28,6 +30,7 @@ impl Figure {
             Self::PerSecond => "requests_per_second",
             Self::CpuMicros => "server_cpu_us",
             Self::StoreMicros => "store_cpu_us",
+            Self::ScriptMicros => "script_us",
             Self::P50Micros => "p50_us",
             Self::P99Micros => "p99_us",
             Self::P999Micros => "p99.9_us",

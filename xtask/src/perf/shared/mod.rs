@@ -34,7 +34,8 @@ const LOCAL: &str = "local counters";
 const UNLOADED: &str = "exact, unloaded";
 const UNLOADED_LOCAL: &str = "local, unloaded";
 const PING: &str = "PING";
-const BATCH: &str = "batches of 16";
+const BATCH: &str = "batches of 16, 4 in flight";
+const BATCH_ONE_BY_ONE: &str = "batches of 16, one at a time";
 const ADDED: &str = "added latency";
 const HOT: &str = "leases, 1,000 hot keys, 2 nodes";
 const HOT_RATE: &str = "leases, the same at 100,000/s";
@@ -42,6 +43,7 @@ const HOT_RATE: &str = "leases, the same at 100,000/s";
 const OURS: &str = "tidegate";
 const REFERENCE: &str = "reference";
 const CLIENT: &str = "client";
+const NO_DECISION: &str = "no decision";
 const LOCAL_NODES: &str = "local counters";
 
 const BARS: &[Bar] = &[
@@ -71,7 +73,7 @@ const BARS: &[Bar] = &[
         bound: Bound::AtMost(0.02),
     },
     Bar {
-        about: "CPU of the store per decision in batches of 16, µs",
+        about: "CPU of the store per decision in batches of 16, 4 in flight, µs",
         measure: Measure::Value(BATCH, CLIENT, Figure::StoreMicros),
         bound: Bound::AtMost(4.0),
     },
@@ -177,7 +179,15 @@ impl Measurements<'_> {
         self.latency(round)?;
         let store = Store::start(self.machine)?;
         let probe = Probe::run(self.machine, &store, self.seconds)?;
-        self.add(round, BATCH, CLIENT, &[(Figure::StoreMicros, probe.batch_micros)]);
+        for (scenario, name, cost) in [
+            (BATCH, CLIENT, &probe.in_flight),
+            (BATCH_ONE_BY_ONE, CLIENT, &probe.one_by_one),
+            (BATCH, NO_DECISION, &probe.no_decision),
+        ] {
+            let figures =
+                [(Figure::StoreMicros, cost.cpu_micros), (Figure::ScriptMicros, cost.script_micros)];
+            self.add(round, scenario, name, &figures);
+        }
         Ok(())
     }
 
@@ -336,6 +346,7 @@ fn figures(results: &Results) -> Table {
         "requests/s",
         "server CPU µs",
         "store CPU µs",
+        "in the script µs",
         "store calls",
         "p50 µs",
         "p99 µs",
@@ -351,6 +362,8 @@ fn figures(results: &Results) -> Table {
         (UNLOADED_LOCAL, OURS),
         (PING, CLIENT),
         (BATCH, CLIENT),
+        (BATCH_ONE_BY_ONE, CLIENT),
+        (BATCH, NO_DECISION),
     ];
     for (scenario, server) in rows {
         let median = |figure, digits: usize| {
@@ -364,6 +377,7 @@ fn figures(results: &Results) -> Table {
             median(Figure::PerSecond, 0),
             median(Figure::CpuMicros, 2),
             median(Figure::StoreMicros, 2),
+            median(Figure::ScriptMicros, 2),
             median(Figure::StoreCalls, 4),
             median(Figure::P50Micros, 0),
             median(Figure::P99Micros, 0),

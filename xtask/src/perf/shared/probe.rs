@@ -4,7 +4,9 @@ use super::process::Store;
 use crate::{Failure, perf::machine::Machine};
 use redis::{Client, aio::MultiplexedConnection, cmd};
 use std::{
+    cell::Cell,
     process::ExitCode,
+    rc::Rc,
     time::{Duration, Instant},
 };
 use tidegate::{
@@ -21,11 +23,36 @@ const BATCH: u64 = 16;
 /// Counters that the batches use in rotation.
 const KEYS: u64 = 10_000;
 
+/// Batches in flight at once, as one worker of a loaded server has.
+const IN_FLIGHT: usize = 4;
+
+/// The comparator: reads and writes as many keys in one script, and decides nothing.
+const NO_DECISION: &str = "#!lua
+local states = redis.call('MGET', unpack(KEYS))
+local reply = { '', '', '' }
+for i = 2, #KEYS do
+  reply[i + 2] = states[i] or ''
+  redis.call('PSETEX', KEYS[i], '172800000', 'a state of twenty-six byte')
+end
+return reply";
+
 /// The figures.
 pub(super) struct Probe {
     pub(super) ping_micros: f64,
-    /// CPU of the store per decision.
-    pub(super) batch_micros: f64,
+    /// Of batches that are sent one at a time.
+    pub(super) one_by_one: BatchCost,
+    /// Of batches of which several are in flight.
+    pub(super) in_flight: BatchCost,
+    /// Of the comparator, several in flight.
+    pub(super) no_decision: BatchCost,
+}
+
+/// Cost of a batch in the store, per decision.
+pub(super) struct BatchCost {
+    /// CPU time of the process.
+    pub(super) cpu_micros: f64,
+    /// Time in the script, by the store's own statistics of commands.
+    pub(super) script_micros: f64,
 }
 
 impl Probe {
@@ -42,7 +69,17 @@ impl Probe {
                 format!("the probe did not print {name}: {}", String::from_utf8_lossy(&output.stderr))
             })
         };
-        Ok(Self { ping_micros: number("ping_us")?, batch_micros: number("decision_us")? })
+        let cost = |name: &str| {
+            let (cpu_micros, script_micros) =
+                (number(&format!("{name}_cpu"))?, number(&format!("{name}_script"))?);
+            Ok::<_, Failure>(BatchCost { cpu_micros, script_micros })
+        };
+        Ok(Self {
+            ping_micros: number("ping_us")?,
+            one_by_one: cost("one_by_one")?,
+            in_flight: cost("in_flight")?,
+            no_decision: cost("no_decision")?,
+        })
     }
 }
 
@@ -67,28 +104,64 @@ async fn measure(url: &str, duration: Duration) -> redis::RedisResult<()> {
     latencies.sort();
     println!("ping_us={}", latencies[latencies.len() / 2].as_secs_f64() * 1e6);
 
-    let digest: String = cmd("SCRIPT").arg("LOAD").arg(SCRIPT).query_async(&mut connection).await?;
-    let limiter = limiter();
-    let before = store_cpu(&mut connection).await?;
-    let (began, mut decisions) = (Instant::now(), 0);
-    while began.elapsed() < duration {
-        let batch = batch(&limiter, decisions);
-        let mut command = cmd("EVALSHA");
-        command.arg(&digest).arg(batch.keys().len() + 1).arg("probe:layout");
-        for key in batch.keys() {
-            let (high, low) = key.halves();
-            command.arg(format!("probe:{high:016x}{low:016x}"));
+    let limiter = Rc::new(limiter());
+    for (name, script, in_flight) in
+        [("one_by_one", SCRIPT, 1), ("in_flight", SCRIPT, IN_FLIGHT), ("no_decision", NO_DECISION, IN_FLIGHT)]
+    {
+        let digest: String = cmd("SCRIPT").arg("LOAD").arg(script).query_async(&mut connection).await?;
+        let (cpu, (calls, micros)) = (store_cpu(&mut connection).await?, script_time(&mut connection).await?);
+        let (began, next) = (Instant::now(), Rc::new(Cell::new(0)));
+        let senders = (0..in_flight).map(|_| {
+            let (mut connection, digest) = (connection.clone(), digest.clone());
+            let (limiter, next) = (Rc::clone(&limiter), Rc::clone(&next));
+            async move {
+                while began.elapsed() < duration {
+                    let first = next.replace(next.get() + BATCH);
+                    let _: redis::Value =
+                        command(&digest, &limiter, first).query_async(&mut connection).await?;
+                }
+                redis::RedisResult::Ok(())
+            }
+        });
+        let tasks = tokio::task::LocalSet::new();
+        let running: Vec<_> = senders.map(|sender| tasks.spawn_local(sender)).collect();
+        tasks.await;
+        for sender in running {
+            sender.await.expect("no sender panics")?;
         }
-        command.arg("layout of a measurement").arg(batch.requests());
-        // Without a run of the store, no server takes leases.
-        command.arg("").arg(batch.lease_requests());
-        batch.limits().for_each(|limit| _ = command.arg(limit));
-        let _: redis::Value = command.query_async(&mut connection).await?;
-        decisions += BATCH;
+        let cpu = store_cpu(&mut connection).await? - cpu;
+        let (calls_after, micros_after) = script_time(&mut connection).await?;
+        println!("{name}_cpu={}", cpu * 1e6 / next.get() as f64);
+        println!("{name}_script={}", (micros_after - micros) / ((calls_after - calls) * BATCH as f64));
     }
-    let cpu = store_cpu(&mut connection).await? - before;
-    println!("decision_us={}", cpu * 1e6 / decisions as f64);
     Ok(())
+}
+
+/// The call of a script for the batch whose counters begin with this one.
+fn command(digest: &str, limiter: &Limiter, first: u64) -> redis::Cmd {
+    let batch = batch(limiter, first);
+    let mut command = cmd("EVALSHA");
+    command.arg(digest).arg(batch.keys().len() + 1).arg("probe:layout");
+    for key in batch.keys() {
+        let (high, low) = key.halves();
+        command.arg(format!("probe:{high:016x}{low:016x}"));
+    }
+    command.arg("layout of a measurement").arg(batch.requests());
+    // Without a run of the store, no server takes leases.
+    command.arg("").arg(batch.lease_requests());
+    batch.limits().for_each(|limit| _ = command.arg(limit));
+    command
+}
+
+/// Calls of scripts so far, and the microseconds that they took.
+async fn script_time(connection: &mut MultiplexedConnection) -> redis::RedisResult<(f64, f64)> {
+    let info: String = cmd("INFO").arg("commandstats").query_async(connection).await?;
+    let line = info.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:")).unwrap_or("");
+    let field = |name: &str| {
+        let field = line.split(',').find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
+        field.and_then(|number| number.parse().ok()).unwrap_or(0.0)
+    };
+    Ok((field("calls"), field("usec")))
 }
 
 /// CPU time of the store so far, in seconds.
