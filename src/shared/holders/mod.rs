@@ -159,7 +159,8 @@ impl Holders {
                     are_leased = false;
                 }
                 None => {
-                    if self.recent.is_hot(charge.key(), now) {
+                    let terms = Terms { algorithm: charge.algorithm(), settings: self.settings };
+                    if !terms.is_small() && self.recent.is_hot(charge.key(), now) {
                         self.insert(shard, charge.key(), charge.algorithm(), now);
                     }
                     are_leased = false;
@@ -184,12 +185,13 @@ impl Holders {
         algorithm: &Algorithm,
         now: Monotonic,
     ) -> Option<&'s mut Entry> {
-        Terms::of(algorithm, self.settings)?;
+        let terms = Terms::of(algorithm, self.settings)?;
         if self.holders.fetch_add(1, Ordering::Relaxed) >= HOLDERS_MAX {
             self.holders.fetch_sub(1, Ordering::Relaxed);
             return None;
         }
-        let entry = Entry { holder: Holder::new(now), algorithm: algorithm.clone(), has_changed: false };
+        let entry =
+            Entry { holder: Holder::new(terms, now), algorithm: algorithm.clone(), has_changed: false };
         Some(shard.entry(key).insert(entry).into_mut())
     }
 

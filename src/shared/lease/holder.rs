@@ -79,8 +79,8 @@ pub enum Verdict {
 }
 
 impl Holder {
-    /// Without credits.
-    pub fn new(now: Monotonic) -> Self {
+    /// Without credits. Where the limit is small, it never requests any, and keeps denials.
+    pub fn new(terms: Terms<'_>, now: Monotonic) -> Self {
         Self {
             id: now.as_nanos() / 1_000,
             demand: Demand::new(now),
@@ -96,7 +96,7 @@ impl Holder {
             next_request: Monotonic::ORIGIN,
             report_after: 0,
             declares: false,
-            supply: Supply::Ample,
+            supply: if terms.is_small() { Supply::TooSmall } else { Supply::Ample },
             denial: None,
             free: 0,
             full_at: Monotonic::ORIGIN,
@@ -209,10 +209,11 @@ impl Holder {
         let length = terms.settings.length_nanos();
         let (demand, credits) = (self.demand.hits(length, now), self.credits(now));
         let is_time = now.nanos_since(self.sent) >= self.report_after;
-        if std::mem::take(&mut self.declares) {
+        let is_small = terms.is_small();
+        if std::mem::take(&mut self.declares) && !is_small {
             return Some(self.send(node, credits, demand.max(1), now));
         }
-        if demand < terms.settings.grant_min.saturating_mul(2) {
+        if is_small || demand < terms.settings.grant_min.saturating_mul(2) {
             let reports = self.spent > self.acknowledged || credits > 0;
             return (reports && (credits == 0 || is_time)).then(|| self.send(node, 0, 0, now));
         }

@@ -35,7 +35,8 @@
 //! grants whose node could not declare them.
 //!
 //! **Not leased:** rules with `charge: always` (hits beyond the limit would be counted while credits are out), queued
-//! buckets, windows shorter than a lease, and counters whose demand or share is below [`Settings::grant_min`].
+//! buckets, windows shorter than a lease, limits below [`Settings::limit_min`], and counters whose demand or share is below
+//! [`Settings::grant_min`].
 //!
 //! The functions of [`SharedCounter`] are those that the store's script runs (`script/lease.lua`); they use nothing but the
 //! algorithm's `used`, `remaining`, `add`, `give_back` and waits.

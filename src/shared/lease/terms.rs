@@ -17,11 +17,17 @@ pub struct Settings {
     pub length: Duration,
     /// The smallest lease that is worthwhile, in hits.
     pub grant_min: u64,
+    /// The smallest limit of which leases are worthwhile, in hits that an empty counter admits.
+    pub limit_min: u64,
 }
+
+/// A smaller limit costs the store at most as many admissions per window, and each server one denial per wait, which it keeps. Leases would
+/// save little of that, and hold a good part of the limit back.
+const LIMIT_MIN: u64 = 500;
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { length: Duration::from_millis(200), grant_min: 4 }
+        Self { length: Duration::from_millis(200), grant_min: 4, limit_min: LIMIT_MIN }
     }
 }
 
@@ -152,7 +158,7 @@ impl<'a> Terms<'a> {
     /// The numbers of which the store computes grants.
     pub fn numbers(&self) -> TermsNumbers {
         let (length, span, report_min) = (self.length_micros(), self.span_micros(), self.report_micros_min());
-        let limit = self.algorithm.remaining(&State::EMPTY, Timestamp::EPOCH);
+        let limit = self.limit();
         let is_fixed = matches!(self.algorithm, Algorithm::FixedWindow(_));
         let reports = 2 * report_min;
         let horizon_min = if is_fixed { reports.max(length / 4) } else { reports }.min(length);
@@ -187,6 +193,16 @@ impl<'a> Terms<'a> {
             // In whole microseconds, as the store counts: rounded to the later one.
             _ => Timestamp::from_nanos(now.as_nanos().saturating_sub(less_drift(spent_ago) / MICRO * MICRO)),
         }
+    }
+
+    /// Whether the limit is too small for leases: nodes keep denials, and the store makes all other decisions.
+    pub fn is_small(&self) -> bool {
+        self.limit() < self.settings.limit_min
+    }
+
+    /// Hits that an empty counter admits.
+    fn limit(&self) -> u64 {
+        self.algorithm.remaining(&State::EMPTY, Timestamp::EPOCH)
     }
 
     /// Whether windows begin with their first hit.

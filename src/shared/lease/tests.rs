@@ -39,7 +39,7 @@ fn terms(algorithm: &Algorithm) -> Terms<'_> {
 
 /// A node with a demand of 100 hits, its counter, and a lease from 20 ms on.
 fn leased(terms: Terms<'_>) -> (Holder, SharedCounter) {
-    let (mut holder, mut counter) = (Holder::new(clock(0)), SharedCounter::default());
+    let (mut holder, mut counter) = (Holder::new(terms, clock(0)), SharedCounter::default());
     for _ in 0..100 {
         assert_eq!(holder.decide(terms, 1, clock(10)), Verdict::AskStore);
     }
@@ -143,7 +143,7 @@ fn a_request_in_a_learning_phase_declares_and_gets_nothing() {
 #[test]
 fn a_denial_is_kept_until_its_reset_and_for_a_second_at_most() {
     let algorithm = log(5);
-    let (mut holder, mut counter) = (Holder::new(clock(0)), SharedCounter::default());
+    let (mut holder, mut counter) = (Holder::new(terms(&algorithm), clock(0)), SharedCounter::default());
     assert!(matches!(counter.decide(terms(&algorithm), OLD, 5, at(0)), ExactDecision::Admitted { .. }));
     let ExactDecision::Denied { denied_for, reset, .. } = counter.decide(terms(&algorithm), OLD, 1, at(10))
     else {
@@ -241,6 +241,25 @@ fn hits_of_an_earlier_window_open_none() {
     assert_eq!(counter.give_back(terms, 1, at(60_520)), 1);
     counter.lease(terms, OLD, &request(3, 3, 650 * MILLIS), at(60_550)).unwrap();
     assert_eq!(free(&mut counter, terms, at(60_600)), 1_000);
+}
+
+/// Fewer than the smallest limit of which leases are worthwhile: whatever the demand, nothing is held back for a node.
+#[test]
+fn a_small_limit_is_never_leased_and_its_denials_are_kept() {
+    for (limit, is_leased) in [(100, false), (499, false), (500, true)] {
+        let algorithm = log(limit);
+        let terms = terms(&algorithm);
+        let mut holder = Holder::new(terms, clock(0));
+        for millis in 1..400 {
+            (0..10).for_each(|_| assert_eq!(holder.decide(terms, 1, clock(millis)), Verdict::AskStore));
+        }
+        holder.declare();
+        assert_eq!(holder.is_leased(), is_leased, "a limit of {limit}");
+        assert_eq!(holder.poll(terms, NODE, clock(400)).is_some(), is_leased, "a limit of {limit}");
+        holder.keep_denial(1, Duration::from_millis(300), clock(400), clock(401));
+        assert!(matches!(holder.decide(terms, 1, clock(402)), Verdict::Denied { .. }));
+        assert_eq!(holder.decide(terms, 1, clock(701)), Verdict::AskStore);
+    }
 }
 
 #[test]

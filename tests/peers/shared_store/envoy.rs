@@ -32,8 +32,7 @@ async fn three_servers_share_one_limit() {
     let rules = rules_file(RULES);
     let url = format!("unix:{}", store.socket().display());
     // The limit is exact as long as the store decides: a loaded machine may take longer than 10 ms.
-    let args =
-        ["--counters", &url, "--lease", "off", "--on-store-failure", "deny", "--counters-timeout", "2s"];
+    let args = ["--counters", &url, "--on-store-failure", "deny", "--counters-timeout", "2s"];
     let args = [&args[..], &["--http-listen", "127.0.0.1:0"]].concat();
     let servers = [(); 3].map(|()| Server::with_rules(rules.path(), &args));
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/envoy/http.yaml");
@@ -67,18 +66,24 @@ async fn three_servers_share_one_limit() {
     }
     println!("three servers, one store, Envoy: {REQUESTS} requests for a limit of 100: {counts:?}");
     assert_eq!(counts, BTreeMap::from([(200, 100), (429, REQUESTS - 100)]));
-    let mut decided = Vec::new();
+    let (mut decided, mut by_lease) = (Vec::new(), Vec::new());
     for server in &servers {
         let page = http1::fetch(Ipv4Addr::LOCALHOST, server.admin_port(), Request::get("/metrics")).await;
         let page = String::from_utf8_lossy(page.expect("a response").body()).into_owned();
-        let name = "tidegate_shared_decisions_total{result=\"decided\"} ";
-        let value = page.lines().find_map(|line| line.strip_prefix(name)).expect("a metric");
-        decided.push(value.parse::<usize>().expect("a number"));
+        let metric = |name: &str| {
+            let value = page.lines().find_map(|line| line.strip_prefix(name)).expect("a metric");
+            value.trim().parse::<usize>().expect("a number")
+        };
+        decided.push(metric("tidegate_shared_decisions_total{result=\"decided\"}"));
+        let of_leases = ["admitted", "denied"]
+            .map(|result| metric(&format!("tidegate_lease_decisions_total{{result=\"{result}\"}}")));
+        by_lease.push(of_leases);
         assert!(server.log().iter().all(|line| !line.contains("shared store unavailable")));
     }
-    println!("decided by each server: {decided:?}");
-    assert!(
-        decided.iter().all(|&decided| decided > 0) && decided.iter().sum::<usize>() == REQUESTS,
-        "{decided:?}"
-    );
+    println!("decided for each server by the store: {decided:?}; by leases and denials kept: {by_lease:?}");
+    let kept: usize = by_lease.iter().map(|[_, denied]| denied).sum();
+    // A limit of 100 is too small to be leased, but its denials are kept.
+    assert!(by_lease.iter().all(|[admitted, _]| *admitted == 0), "{by_lease:?}");
+    assert!(decided.iter().all(|&decided| decided > 0) && kept > 0, "{decided:?}, {by_lease:?}");
+    assert_eq!(decided.iter().sum::<usize>() + kept, REQUESTS, "{decided:?}, {by_lease:?}");
 }

@@ -21,7 +21,7 @@ use tidegate::{
 tests_with! { REDIS: leases_of_the_script_are_those_of_the_simulation, a_changed_rule_leaves_credits_out }
 
 const LAYOUT: &str = "layout of a test";
-const SETTINGS: Settings = Settings { length: Duration::from_millis(200), grant_min: 4 };
+const SETTINGS: Settings = Settings { length: Duration::from_millis(200), grant_min: 4, limit_min: 0 };
 const LENGTH: u64 = 200_000;
 const DAY: u64 = 86_400_000_000;
 /// The script knows the ends of a calendar's windows from an hour ago on.

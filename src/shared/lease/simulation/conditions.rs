@@ -53,7 +53,7 @@ impl Conditions {
         let rarely = |rng: &mut Rng, times: &[u64]| if rng.once_in(2) { 0 } else { rng.pick(times) };
         let grant_min = rng.pick(&[1, 1, 1, 3]);
         Self {
-            settings: Settings { length: Duration::from_millis(200), grant_min },
+            settings: Settings { length: Duration::from_millis(200), grant_min, limit_min: 0 },
             rules,
             gaps,
             hits_max: rng.pick(&[1, 1, 2, 4]),

@@ -167,7 +167,9 @@ impl<'c> World<'c> {
             epoch: self.store.epoch.id,
         };
         let clock = node.clock(self.now);
-        node.holders = self.conditions.rules.iter().map(|_| Holder::new(clock)).collect();
+        node.holders = (0..self.conditions.rules.len())
+            .map(|counter| Holder::new(terms(self.conditions, counter), clock))
+            .collect();
         node
     }
 
@@ -259,7 +261,7 @@ impl<'c> World<'c> {
         if let Some(request) = holder.poll(terms, NodeId(id), clock) {
             self.send(node, counter, ToStore::Lease(request));
         } else if holder.is_idle(terms, clock) {
-            *holder = Holder::new(clock);
+            *holder = Holder::new(terms, clock);
         }
     }
 
