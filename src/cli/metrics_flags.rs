@@ -8,7 +8,7 @@ use crate::{
 use clap::{Args, ValueEnum};
 use std::time::Duration;
 
-/// What is counted, and how much of it.
+/// The figures counted, and their detail.
 #[derive(Args)]
 pub(super) struct MetricsFlags {
     /// Maximum number of limits, and of descriptor values, with series of their own; further ones share `other`.

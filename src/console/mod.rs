@@ -1,7 +1,7 @@
 //! The console: pages for operators in a browser, over the control API. The files are part of the program, and are served as
 //! they are: there is no build step.
 //!
-//! What always holds: the pages refer to no other origin, and contain no script or style in the markup, so that
+//! Invariants: the pages refer to no other origin, and contain no script or style in the markup, so that
 //! [`CONTENT_SECURITY_POLICY`] applies to them.
 
 use std::sync::LazyLock;

@@ -49,7 +49,7 @@ pub(super) struct RequestDecoder<Q> {
     /// Fields of the last block.
     fields: Fields,
     last: Option<Last<Q>>,
-    /// What the fields were found to be; none if they are not those of a request.
+    /// The kind of request that the fields make; none if they do not make one.
     checked: Option<RequestHeaders<Q>>,
     /// The last target found valid; empty before the first.
     valid_target: [Vec<u8>; TARGET.len()],

@@ -1,6 +1,6 @@
 //! Deciding: rules, counters, a request and a time in; a decision out. No IO, no clock, no error.
 //!
-//! What always holds:
+//! Invariants:
 //!
 //! - A request is charged as a whole or not at all: a denied request consumes nothing, in its own counters or in its
 //!   siblings'. Only a rule with `charge: always` counts a denied request.

@@ -24,7 +24,7 @@ impl Redaction {
         [("plain", Self::Plain), ("hash", Self::Hash), ("omit", Self::Omit)];
 }
 
-/// What the descriptors of one domain declare for their keys.
+/// The redaction that the descriptors of one domain declare for their keys.
 ///
 /// A key has one redaction in a domain, the strictest that any of its descriptors declares: a value must not be logged
 /// plainly because the request that has it matches another descriptor, or none.

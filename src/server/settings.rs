@@ -107,7 +107,7 @@ pub struct RuleSettings {
     pub reload: ReloadRequests,
     /// A control plane that sends rules, if any.
     pub xds: Option<XdsSettings>,
-    /// What the server does before the first load.
+    /// The behaviour of the server before the first load.
     pub first: FirstRules,
 }
 

@@ -211,7 +211,7 @@ fn over_time(page: &mut String, series: &Series, current: &str) {
     legend(page, &entries.each_ref().map(|(variable, text)| (*variable, &**text)));
 }
 
-/// What each limit would deny, as a plot.
+/// Plot of the share that each limit would deny.
 fn suggested(page: &mut String, suggestion: &Suggestion) {
     let name = escaped(&limit_name(suggestion));
     put(page, format_args!("<h2>Suggested limit: {name}</h2>\n"));

@@ -1,4 +1,4 @@
-//! Decisions over counters that a shared store holds: what the store is to evaluate, and the decision from what it returns.
+//! Decisions over counters that a shared store holds: the charges that the store is to evaluate, and the decision from the states that it returns.
 //!
 //! The store reads the counters of a request, evaluates, and charges all or none, at one moment of its own clock. It returns
 //! that moment and the states that it read; from these the same steps as for local counters yield the same verdict, and the
@@ -63,7 +63,7 @@ pub struct RemoteCounter<'p> {
 pub struct RemoteCharge {
     /// Index of the descriptor.
     pub descriptor: u32,
-    /// What follows if it does not fit.
+    /// The consequence if it does not fit.
     pub denial: Denial,
     /// Whether its hits are counted even if the request is denied.
     pub is_always: bool,
@@ -77,7 +77,7 @@ pub struct RemoteCharge {
     pub given: u64,
 }
 
-/// What follows if a charge does not fit.
+/// The consequence of a charge that does not fit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Denial {
     /// The request is denied.
@@ -88,7 +88,7 @@ pub enum Denial {
     Quota,
 }
 
-/// What is decided if the store does not decide.
+/// The decision if the store does not decide.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WithoutStore {
     /// Deny.

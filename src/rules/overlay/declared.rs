@@ -18,11 +18,11 @@ pub struct OverrideRule {
     pub domain: String,
     /// Keys and values of the descriptor's entries, in order and no more; `*` in a value matches any text, `\*` stands for a literal one.
     pub entries: Vec<(String, String)>,
-    /// What applies in the place of the rules.
+    /// The limit, or the absence of one, in the place of the rules.
     pub action: OverrideAction,
 }
 
-/// What an override does.
+/// The effect of an override.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OverrideAction {

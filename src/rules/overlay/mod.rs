@@ -70,7 +70,7 @@ impl ValuePattern {
     }
 }
 
-/// What applies in the place of the rules.
+/// Overrides and blocks in the place of the rules.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OverlayMatch<'o> {
     /// The block of this id.
@@ -150,7 +150,7 @@ impl Overlay {
         candidates.map(|index| &self.overrides[*index as usize]).find(|overlaid| overlaid.matches(entries))
     }
 
-    /// What applies to a descriptor, for explanations.
+    /// The override or block of a descriptor, for explanations.
     pub(super) fn explain(&self, entries: &[Entry<'_>]) -> Option<OverlayMatch<'_>> {
         let block = self.common_blocks.find(entries).or_else(|| self.own_blocks.find(entries));
         let overridden = || self.overridden(entries).map(|overlaid| OverlayMatch::Override(&overlaid.id));

@@ -144,7 +144,7 @@ impl Level {
         let (one, many) = match self {
             Self::One(key, siblings) => (Some((key.as_str(), siblings)), None),
             Self::Many(map) => (None, Some(map.iter_mut())),
-            // What precedes a value is not known: joined texts can be divided in several ways.
+            // The text before a value is ambiguous: joined texts can be divided in several ways.
             Self::Joined(_) => return,
             Self::Wildcards(level) => {
                 for KeyWildcard { node, .. } in &mut level.wildcards {

@@ -38,7 +38,7 @@ pub struct DomainRules {
     /// Whether some rules have local counters although the domain is shared.
     has_local_rules: bool,
     redactions: Redactions,
-    /// What applies to some descriptors in the place of these rules; none if nothing does.
+    /// Overrides and blocks in the place of these rules, for some descriptors; none if there are none.
     overlay: Option<Box<Overlay>>,
 }
 

@@ -1,6 +1,6 @@
 //! Headers for the client: quota policies, available quota and waits.
 //!
-//! What always holds:
+//! Invariants:
 //!
 //! - `RateLimit-Policy` lists every limit that applies, always the same for the same request.
 //! - The available quota never exceeds the quota of its policy.

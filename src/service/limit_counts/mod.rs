@@ -23,7 +23,7 @@ use std::{
     },
 };
 
-/// What counts and how much of it.
+/// The figures counted, and their detail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LimitCountSettings {
     /// Names of limits that are counted apart, and as many values of descriptors.
