@@ -1,7 +1,7 @@
 //! Work of the server beside an open loop: scrapes, TLS handshakes that clients never complete, and changes of the rule file.
 //!
-//! The threads here share a core with the load generator. They have the lowest priority, and do little at once, so that the load
-//! is not delayed by them.
+//! The threads here share a core with the load generator. They do little at once, or have the lowest priority, so that they delay
+//! the load little.
 
 use super::{
     control,
@@ -35,7 +35,7 @@ const RELOAD_INTERVAL: Duration = Duration::from_millis(700);
 /// Number of changed rule files so far.
 static RELOADED: AtomicU32 = AtomicU32::new(0);
 
-/// Niceness of the threads.
+/// Niceness of the threads whose work may take longer. Handshakes have to be started in time, one by one.
 const NICE: i32 = 19;
 
 /// Work until it is stopped.
@@ -74,10 +74,7 @@ impl Work {
 
     fn thread(run: impl FnOnce(&mpsc::Receiver<()>) -> Result<(), Failure> + Send + 'static) -> Self {
         let (stop, stopped) = mpsc::channel();
-        let thread = std::thread::spawn(move || {
-            lower_priority();
-            run(&stopped)
-        });
+        let thread = std::thread::spawn(move || run(&stopped));
         Self::Thread { stop, thread }
     }
 
@@ -123,6 +120,7 @@ impl Work {
         };
         let files = [write(0)?, write(1)?];
         Ok(Self::thread(move |stopped| {
+            lower_priority();
             for file in files.iter().cycle() {
                 if stopped.recv_timeout(RELOAD_INTERVAL) != Err(mpsc::RecvTimeoutError::Timeout) {
                     break;

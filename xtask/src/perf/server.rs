@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-const START_POLLS: u32 = 500;
+const START_POLLS: u32 = 2_000;
 const START_POLL: Duration = Duration::from_millis(10);
 
 /// A measured server.
