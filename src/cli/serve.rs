@@ -175,7 +175,7 @@ impl Serve {
         let clock = self.clock(&mut settings)?;
         settings.decision_log = self.decision_log.start(&clock)?;
         settings.shared_store = self.shared.connect(self.read_as.compat == Some(Compat::Reference))?;
-        let shared = settings.shared_store.as_ref().map(|store| (store.seed().clone(), store.is_cluster()));
+        let shared = settings.shared_store.clone();
         let counters_max = self.counters_max();
         let on_full = match self.on_full {
             OnFullChoice::Deny => OnFull::Deny,
@@ -189,11 +189,10 @@ impl Serve {
                 .with_compat(compat)
                 .with_queued_max(max_queued)
                 .with_queue_margin(margin);
-            match &shared {
-                Some((seed, true)) => limiter.with_shared_seed(seed.clone()).with_groups(),
-                Some((seed, false)) => limiter.with_shared_seed(seed.clone()),
-                None => limiter,
-            }
+            let Some(store) = &shared else { return limiter };
+            let limiter = limiter.with_shared_seed(store.seed().clone());
+            let limiter = limiter.with_shared_resets(store.resets_at_start().clone());
+            if store.is_cluster() { limiter.with_groups() } else { limiter }
         };
         let reload = settings.rules.reload.clone();
         let decision_log = settings.decision_log.clone();

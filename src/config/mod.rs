@@ -27,7 +27,7 @@ pub use status::{Attempt, LoadResult, RulesStatus};
 
 use crate::{
     limit::Timestamp,
-    limiter::{Limiter, RetiredRules},
+    limiter::{Limiter, RetiredRules, SharedResets},
     rules::{LoadOptions, RuleChanges, RuleErrors, Source},
     sync::Mutex,
 };
@@ -156,6 +156,12 @@ impl Config {
     /// Notes that a feed could not hand over its declarations: the rules stay.
     pub fn failed(&self, feed: Feed, errors: RuleErrors, now: Timestamp) -> Arc<RuleErrors> {
         self.status.lock().failed(feed, errors, now)
+    }
+
+    /// Puts resets of rules with counters in a shared store in force. The rules stay as they are.
+    pub fn put_shared_resets(&self, resets: SharedResets) {
+        let retired = self.limiter.put_shared_resets(resets);
+        self.retired.lock().extend(retired);
     }
 
     /// Frees replaced rules that no decision refers to any more, and the numbers of limits that nothing uses. To be called

@@ -5,12 +5,13 @@
 //! the first value that differs between requests, is hashed when the rules are put in force. A decision continues from
 //! there, with the same result as from the start.
 
+use super::SharedResets;
 use crate::{
-    limit::Entry,
+    limit::{Entry, LimitId},
     rules::{DomainRules, KeyPrefix, RuleEntry, RuleLimit, RuleSet, RuleValue},
     store::{Fingerprint, Key, Seed},
 };
-use std::num::NonZeroU32;
+use std::{collections::HashMap, num::NonZeroU32, sync::Arc};
 
 /// The secrets of keys.
 #[derive(Clone)]
@@ -27,15 +28,32 @@ const GROUP_BITS: u32 = 10;
 /// Number of groups of counters in a cluster. The counters of a group are in one slot.
 pub const GROUPS: u16 = 1 << GROUP_BITS;
 
+/// Stands before the time of a reset, in the place of a tag. Tags have 32 bits.
+const RESET: u64 = 1 << 33;
+
 /// Makes the keys.
 pub(super) struct Keys {
     seeds: Seeds,
+    /// Resets of rules with counters in a shared store: a reset gives their counters other keys.
+    resets: Arc<SharedResets>,
+    /// The times of these, by limit.
+    reset_limits: HashMap<LimitId, u64>,
 }
 
 impl Keys {
     /// Hashes the prefixes of all keys, and stores them in the rules.
-    pub(super) fn new(rules: &mut RuleSet, seeds: &Seeds) -> Self {
-        let keys = Self { seeds: seeds.clone() };
+    pub(super) fn new(rules: &mut RuleSet, seeds: &Seeds, resets: &Arc<SharedResets>) -> Self {
+        let mut keys =
+            Self { seeds: seeds.clone(), resets: Arc::clone(resets), reset_limits: HashMap::new() };
+        if !resets.is_empty() {
+            for domain in rules.domains() {
+                for rule in domain.rules() {
+                    let time = resets.time(domain.name(), &rule.info.path);
+                    let limits = rule.limits.iter().filter(|_| time > 0);
+                    keys.reset_limits.extend(limits.map(|limit| (limit.id, time)));
+                }
+            }
+        }
         rules.set_key_prefixes(|domain, is_shared, limit, way| keys.start(domain, is_shared, limit, way));
         keys
     }
@@ -66,9 +84,31 @@ impl Keys {
     fn before_entries(&self, domain: &str, is_shared: bool, limit: &RuleLimit) -> Fingerprint {
         let seed = if is_shared { &self.seeds.shared } else { &self.seeds.local };
         let mut fingerprint = Fingerprint::new(seed);
+        if is_shared {
+            self.add_reset(domain, limit, &mut fingerprint);
+        }
         fingerprint.number(u64::from(limit.tag));
         fingerprint.text(domain);
         fingerprint
+    }
+
+    /// Adds the time of the last reset of the rule, if there was one.
+    fn add_reset(&self, domain: &str, limit: &RuleLimit, fingerprint: &mut Fingerprint) {
+        if self.resets.is_empty() {
+            return;
+        }
+        // A limit in a request has no rule.
+        let of_rule = self.reset_limits.get(&limit.id).copied();
+        let time = of_rule.unwrap_or_else(|| self.resets.time(domain, ""));
+        if time > 0 {
+            fingerprint.number(RESET);
+            fingerprint.number(time);
+        }
+    }
+
+    /// The resets of shared counters.
+    pub(super) fn resets(&self) -> &Arc<SharedResets> {
+        &self.resets
     }
 
     /// The group of the counters of these entries: one for all limits of a rule, and with `shard_by` one for all rules that
@@ -136,6 +176,9 @@ impl Keys {
     ) -> Key {
         let seed = if domain.shares(limit) { &self.seeds.shared } else { &self.seeds.local };
         let mut fingerprint = Fingerprint::new(seed);
+        if domain.shares(limit) {
+            self.add_reset(domain.name(), limit, &mut fingerprint);
+        }
         fingerprint.number(JOINED);
         fingerprint.number(limit.window.nanos().get());
         let texts = entries.iter().enumerate().flat_map(|(index, entry)| {
@@ -200,7 +243,7 @@ descriptors:
         let mut rules =
             RuleSet::parse(&[source], &LoadOptions::default()).unwrap_or_else(|error| panic!("{error}"));
         let seed = Seed::from_bytes([5; 16]);
-        let keys = Keys::new(&mut rules, &Seeds { local: seed.clone(), shared: seed });
+        let keys = Keys::new(&mut rules, &Seeds { local: seed.clone(), shared: seed }, &Arc::default());
         let domain = rules.domain("d").unwrap();
         let mut starts = Vec::new();
         for way in [
@@ -244,7 +287,7 @@ descriptors:
         let mut rules =
             RuleSet::parse(&[source], &LoadOptions::default()).unwrap_or_else(|error| panic!("{error}"));
         let seed = Seed::from_bytes([5; 16]);
-        let keys = Keys::new(&mut rules, &Seeds { local: seed.clone(), shared: seed });
+        let keys = Keys::new(&mut rules, &Seeds { local: seed.clone(), shared: seed }, &Arc::default());
         let domain = rules.domain("d").unwrap();
         let group = |way: &[(&'static str, &'static str)]| {
             let entries: Vec<_> = way.iter().map(|&(key, value)| Entry { key, value }).collect();

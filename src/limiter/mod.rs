@@ -23,6 +23,7 @@ mod queue;
 mod remote;
 mod reset;
 mod service_limits;
+mod shared_resets;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -35,6 +36,8 @@ pub use leasable::{LeasableCharge, LeasableCharges, LeasedStatus, leased_decisio
 pub use queue::{Due, QueuePoll, Ticket, Verdict};
 pub use remote::{Denial, HeldRules, RemoteCharge, RemoteCounter, RemoteRequest, WithoutStore};
 pub use reset::ResetError;
+pub use service_limits::ListedLimits;
+pub use shared_resets::SharedResets;
 pub use update::{NextRules, RetiredRules, RuleUpdate};
 
 use crate::{
@@ -83,9 +86,9 @@ struct InForce {
 }
 
 impl InForce {
-    fn new(mut rules: RuleSet, seeds: &Seeds) -> Self {
+    fn new(mut rules: RuleSet, seeds: &Seeds, resets: &Arc<SharedResets>) -> Self {
         Self {
-            keys: Keys::new(&mut rules, seeds),
+            keys: Keys::new(&mut rules, seeds, resets),
             rules: Arc::new(rules),
             queued_before: false,
             generation: 1,
@@ -94,7 +97,8 @@ impl InForce {
 
     fn after(former: &Self, rules: RuleSet, seeds: &Seeds) -> Self {
         let queued_before = former.queued_before || former.rules.may_queue();
-        Self { queued_before, generation: former.generation + 1, ..Self::new(rules, seeds) }
+        let resets = former.keys.resets();
+        Self { queued_before, generation: former.generation + 1, ..Self::new(rules, seeds, resets) }
     }
 }
 
@@ -104,7 +108,7 @@ impl Limiter {
     pub fn new(rules: RuleSet, store: StoreSettings, global_shadow: bool) -> Self {
         let seeds = Seeds { local: store.seed.clone(), shared: store.seed.clone() };
         Self {
-            in_force: ArcSwap::from_pointee(InForce::new(rules, &seeds)),
+            in_force: ArcSwap::from_pointee(InForce::new(rules, &seeds, &Arc::default())),
             seeds,
             store: Store::new(store),
             global_shadow,
@@ -120,7 +124,7 @@ impl Limiter {
     pub fn with_shared_seed(mut self, seed: Seed) -> Self {
         self.seeds.shared = seed;
         let rules = RuleSet::clone(&self.in_force.load().rules);
-        self.in_force = ArcSwap::from_pointee(InForce::new(rules, &self.seeds));
+        self.in_force = ArcSwap::from_pointee(InForce::new(rules, &self.seeds, &Arc::default()));
         self
     }
 

@@ -1,10 +1,11 @@
-//! Resets by operators: counters are removed, and count from zero.
+//! Resets by operators: counters of this process are removed, and count from zero; hits of queued requests stay. Those in a shared
+//! store are reset there, by their keys (`shared/store/resets.rs`).
 
-use super::{Pinned, plan::Plan};
+use super::{HeldRules, Pinned, plan::Plan};
 use crate::{
-    limit::{LimitId, Request},
+    limit::{LimitId, Request, Timestamp},
     rules::DomainRules,
-    store::Removed,
+    store::{Key, Removed},
 };
 use std::{cell::RefCell, collections::HashMap};
 
@@ -17,29 +18,40 @@ pub enum ResetError {
     /// The domain has no such rule.
     #[error("the domain has no such rule")]
     UnknownRule,
-    /// Queued requests have positions in the counters.
-    #[error("the domain has rules with max_wait; requests that are queued have positions in its counters")]
-    Queues,
-    /// The counters are not in this process.
-    #[error("the counters of the domain are in a shared store")]
-    Shared,
 }
 
 impl Pinned<'_> {
-    /// Removes the counters that the request would be charged to, all at one moment.
-    pub fn reset(&self, request: &Request<'_>) -> Result<Removed, ResetError> {
-        let domain = self.resettable(request.domain())?;
+    /// Resets the counters that the request would be charged to, all at one moment.
+    pub fn reset(&self, request: &Request<'_>, now: Timestamp) -> Result<Removed, ResetError> {
+        let rules = &self.in_force.rules;
+        let domain = rules.domain(request.domain()).ok_or(ResetError::UnknownDomain)?;
         let plan = Plan::new(domain, &self.in_force.keys, request);
-        Ok(self.limiter.store.remove_all(plan.charges.iter().map(|charge| charge.key).collect()))
+        let keys = plan.charges.iter().map(|charge| charge.key).collect();
+        Ok(match self.has_queues(domain) {
+            true => self.limiter.empty(keys, rules.limits(), now),
+            false => self.limiter.store.remove_all(keys),
+        })
     }
 
-    /// Removes the counters of a rule, or of all rules of the domain, including those counted under its former limits. Reads every
-    /// counter, a few pages under each lock: decisions made meanwhile may precede or follow it.
-    pub fn reset_rule(&self, domain: &str, path: Option<&str>) -> Result<Removed, ResetError> {
-        let rules = self.resettable(domain)?;
-        if path.is_some_and(|path| !rules.rules().iter().any(|rule| *rule.info.path == *path)) {
-            return Err(ResetError::UnknownRule);
+    /// Whether the domain has this rule, or without one whether there is the domain.
+    pub fn has_rule(&self, domain: &str, path: Option<&str>) -> Result<(), ResetError> {
+        let rules = self.in_force.rules.domain(domain).ok_or(ResetError::UnknownDomain)?;
+        match path.is_none_or(|path| rules.rules().iter().any(|rule| *rule.info.path == *path)) {
+            true => Ok(()),
+            false => Err(ResetError::UnknownRule),
         }
+    }
+
+    /// Resets the counters of a rule, or of all rules of the domain, including those counted under its former limits. Reads every
+    /// counter, a few pages under each lock: decisions made meanwhile may precede or follow it.
+    pub fn reset_rule(
+        &self,
+        domain: &str,
+        path: Option<&str>,
+        now: Timestamp,
+    ) -> Result<Removed, ResetError> {
+        self.has_rule(domain, path)?;
+        let rules = self.in_force.rules.domain(domain).ok_or(ResetError::UnknownDomain)?;
         // While the numbers are pinned, none of them changes its meaning.
         let limits = self.in_force.rules.limits();
         let _pinned = limits.pin();
@@ -51,17 +63,24 @@ impl Pinned<'_> {
                 })
             })
         };
-        let counters = self.limiter.store.remove_of_limits(is_selected);
+        let counters = match self.has_queues(rules) {
+            true => self.limiter.empty_limits(is_selected, limits, now),
+            false => self.limiter.store.remove_where(|_, id| is_selected(id)),
+        };
         Ok(Removed { counters, number: self.limiter.store.next_number() })
     }
 
-    fn resettable(&self, domain: &str) -> Result<&DomainRules, ResetError> {
-        let rules = self.in_force.rules.domain(domain).ok_or(ResetError::UnknownDomain)?;
-        match (rules.is_shared(), rules.may_queue()) {
-            (true, _) => Err(ResetError::Shared),
-            (_, true) => Err(ResetError::Queues),
-            _ => Ok(rules),
-        }
+    /// Whether requests may be queued in counters of the domain, under these rules or former ones.
+    fn has_queues(&self, domain: &DomainRules) -> bool {
+        domain.may_queue() || self.in_force.queued_before
+    }
+}
+
+impl HeldRules<'_> {
+    /// The counters of a request that are in a shared store, with their groups.
+    pub fn shared_counters(&self, request: &Request<'_>) -> Vec<(u16, Key)> {
+        let Some(remote) = self.remote(request) else { return Vec::new() };
+        remote.counters().map(|(counter, _)| (counter.group, counter.key)).collect()
     }
 }
 
@@ -102,14 +121,15 @@ descriptors:
         };
         assert_eq!(denied(&limiter), [""; 0]);
         let removed = |counters: usize| Ok(Removed { counters, number: 0 });
-        assert_eq!(limiter.pin().reset(&request("user", "a")), removed(1));
+        let now = Timestamp::from_millis(tests::MIDNIGHT_MILLIS);
+        assert_eq!(limiter.pin().reset(&request("user", "a"), now), removed(1));
         assert_eq!(denied(&limiter), ["b", "x"]);
-        assert_eq!(limiter.pin().reset_rule("d", Some("user")), removed(2));
+        assert_eq!(limiter.pin().reset_rule("d", Some("user"), now), removed(2));
         assert_eq!(denied(&limiter), ["x"]);
-        assert_eq!(limiter.pin().reset_rule("d", None), removed(3));
+        assert_eq!(limiter.pin().reset_rule("d", None, now), removed(3));
         assert_eq!(denied(&limiter), [""; 0]);
-        assert_eq!(limiter.pin().reset_rule("d", Some("none")), Err(ResetError::UnknownRule));
-        assert_eq!(limiter.pin().reset_rule("e", None), Err(ResetError::UnknownDomain));
+        assert_eq!(limiter.pin().reset_rule("d", Some("none"), now), Err(ResetError::UnknownRule));
+        assert_eq!(limiter.pin().reset_rule("e", None, now), Err(ResetError::UnknownDomain));
     }
 
     /// Counters keep the number of the limit that they were counted under until they are used again.
@@ -118,16 +138,9 @@ descriptors:
         let limiter = tests::limiter(RULES);
         assert!(is_admitted(&limiter, "user", "a"));
         tests::replace_rules(&limiter, &RULES.replace("unit: day", "unit: hour"));
-        let removed = limiter.pin().reset_rule("d", Some("user"));
+        let now = Timestamp::from_millis(tests::MIDNIGHT_MILLIS);
+        let removed = limiter.pin().reset_rule("d", Some("user"), now);
         assert_eq!(removed.map(|removed| removed.counters), Ok(1));
         assert!(is_admitted(&limiter, "user", "a"));
-    }
-
-    #[test]
-    fn counters_in_which_requests_may_be_queued_are_not_reset() {
-        let bucket = "algorithm: leaky_bucket, burst: 1, max_wait: 1s";
-        let rules = RULES.replacen("requests_per_unit: 1", &format!("requests_per_unit: 1, {bucket}"), 1);
-        let limiter = tests::limiter(&rules);
-        assert_eq!(limiter.pin().reset(&request("path", "x")), Err(ResetError::Queues));
     }
 }

@@ -2,7 +2,7 @@
 //! its policy, the part of it that is available, and the effective window.
 
 use super::{
-    Pinned,
+    HeldRules, Pinned,
     counters::{Counters, LockedShards, PlannedCounter, counters},
     plan::{Charge, Plan},
 };
@@ -12,6 +12,17 @@ use crate::{
     rules::RuleLimit,
 };
 use std::time::Duration;
+
+/// The limits that are to be listed beside a decision.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ListedLimits {
+    /// None.
+    None,
+    /// Those that can deny.
+    Enforced,
+    /// Those of shadow rules too, for operators.
+    All,
+}
 
 impl Pinned<'_> {
     /// The limits that apply to a request, in its order and that of its rules, without those of shadow rules. Charges
@@ -23,8 +34,11 @@ impl Pinned<'_> {
         let shards = LockedShards::lock(&self.limiter.store, &mut counters, &plan, &self.in_force.rules, now);
         of(&plan, &counters, &shards, now)
     }
+}
 
-    /// The same for operators: with the limits of shadow rules. Limits that a rule replaces are absent.
+impl HeldRules<'_> {
+    /// The same for operators: with the limits of shadow rules, by the counters of this process. Limits that a rule replaces are
+    /// absent.
     pub fn counters(&self, request: &Request<'_>, now: Timestamp) -> Vec<ServiceLimit<'_>> {
         let Some(domain) = self.in_force.rules.domain(request.domain()) else { return Vec::new() };
         let plan = Plan::new(domain, &self.in_force.keys, request);
@@ -34,7 +48,7 @@ impl Pinned<'_> {
     }
 }
 
-/// The limits of a plan with these counters, in the order of the request.
+/// The limits of a plan with these counters that can deny, in the order of the request.
 pub(super) fn of<'r>(
     plan: &Plan<'r>,
     counters: &[PlannedCounter],
@@ -44,6 +58,22 @@ pub(super) fn of<'r>(
     limits(plan, counters, states, now, |charge| {
         !plan.descriptors[charge.descriptor as usize].reached.is_shadow()
     })
+}
+
+/// Those that are to be listed; none if nothing is. With a global shadow no limit can deny.
+pub(super) fn listed<'r>(
+    listed: ListedLimits,
+    global_shadow: bool,
+    plan: &Plan<'r>,
+    counters: &[PlannedCounter],
+    states: &impl Counters,
+    now: Timestamp,
+) -> Option<Vec<ServiceLimit<'r>>> {
+    match listed {
+        ListedLimits::Enforced if !global_shadow => Some(of(plan, counters, states, now)),
+        ListedLimits::All => Some(limits(plan, counters, states, now, |_| true)),
+        ListedLimits::None | ListedLimits::Enforced => None,
+    }
 }
 
 /// The limits of the charges that `is_listed` selects, in the order of the request.

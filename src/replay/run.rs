@@ -126,7 +126,7 @@ impl Replay {
             let rules = limiter.pin();
             if step.descriptors.is_empty() {
                 // A rule of the log may not be one of the proposed rules.
-                let _ = rules.reset_rule(&step.domain, step.rule.as_deref());
+                let _ = rules.reset_rule(&step.domain, step.rule.as_deref(), step.time);
                 continue;
             }
             let mut request = Request::new(&step.domain);
@@ -134,7 +134,7 @@ impl Replay {
                 let entries = entries.iter().map(|(key, value)| Entry { key, value }).collect();
                 request.push(Descriptor { entries, limit: None, hits: Hits::Peek });
             }
-            let _ = rules.reset(&request);
+            let _ = rules.reset(&request, step.time);
         }
     }
 

@@ -69,7 +69,11 @@ impl Background {
             .map(|writer| SnapshotTask::start(writer, &limiter, clock, settings.snapshot_interval))
             .transpose()
             .map_err(|source| ServeError::Start { what: "the snapshots", source })?;
-        let keeper = settings.shared_store.as_ref().map(Keeper::start).transpose();
+        let put_resets = {
+            let config = Arc::clone(&config);
+            move |resets| config.put_shared_resets(resets)
+        };
+        let keeper = settings.shared_store.as_ref().map(|store| Keeper::start(store, put_resets)).transpose();
         let keeper =
             keeper.map_err(|source| ServeError::Start { what: "the thread of the shared store", source })?;
         let leasing = settings.shared_store.as_ref().map(|store| Leasing::start(store, clock)).transpose();

@@ -16,6 +16,7 @@ mod reference_counts;
 mod refusals;
 mod remote;
 mod response_options;
+mod shared_counters;
 mod tally;
 mod trace_context;
 

@@ -3,7 +3,7 @@
 use super::{CallOrigin, RateLimitService};
 use crate::{
     limit::{Code, Decision, Request, Reset, Timestamp},
-    limiter::{HeldRules, RemoteRequest},
+    limiter::{HeldRules, ListedLimits, RemoteRequest},
     shared::{holders::Holders, lease::Monotonic, store::SharedStore},
 };
 use smallvec::SmallVec;
@@ -60,7 +60,7 @@ impl RateLimitService {
             return respond(&rules.decide(request, received));
         };
         if plan.needs_no_store() {
-            return respond(&plan.decide(SmallVec::new(), received, &[], false, received));
+            return respond(&plan.decide(SmallVec::new(), received, &[], ListedLimits::None, received));
         }
         plan.evaluate_local(received);
         let sent = Holders::now();
@@ -70,7 +70,7 @@ impl RateLimitService {
             given.for_each(|(counter, _)| holders.drop_denial(counter.key));
         }
         match verdict {
-            Ok(verdict) => match verdict.decide(&mut plan, self.needs_service_limits(), self.clock.now()) {
+            Ok(verdict) => match verdict.decide(&mut plan, self.listed_limits(), self.clock.now()) {
                 Ok(decision) => {
                     if decision.code != verdict.code {
                         store.take_back(&plan, &verdict, received);
@@ -92,6 +92,10 @@ impl RateLimitService {
 
     fn decide_without<'h>(&self, store: &SharedStore, plan: RemoteRequest<'h>) -> Decision<'h> {
         plan.decide_without_store(store.without_store(), self.clock.now())
+    }
+
+    fn listed_limits(&self) -> ListedLimits {
+        if self.needs_service_limits() { ListedLimits::Enforced } else { ListedLimits::None }
     }
 
     /// Whether responses report the limits of a request besides those of its statuses.

@@ -9,9 +9,10 @@ use crate::{
     api::pb::control as pb,
     control::Caller,
     limit::{Descriptor, Hits, Request, ServiceLimit},
-    limiter::{Pinned, ResetError},
+    limiter::{Limiter, ResetError},
     rules::{Applied, AppliedLimit, ExplainedDescriptor, OverlayMatch, RuleSet},
     service::CallOrigin,
+    shared::store::Failure,
 };
 use std::{num::NonZeroU64, sync::Arc, time::Duration};
 use tonic::Code as StatusCode;
@@ -26,13 +27,14 @@ impl ControlApi {
         let peek = request(&message.domain, &message.descriptors, Hits::Peek, limits)?;
         let (code, statuses) = self.peek_now(&peek).await?;
         let limiter = self.control.limiter().ok_or_else(Error::starting)?;
-        let pinned = limiter.pin();
-        let applied = applied(pinned.rules(), &peek)?;
-        let counters = pinned.counters(&peek, self.control.now());
+        let held = limiter.hold();
+        let applied = applied(held.rules(), &peek)?;
+        // Without the store, the rest is explained.
+        let counters = self.control.service().limits_now(&held, &peek).await.unwrap_or_default();
         let explained = |(index, (applied, status)): (usize, (&Applied<'_>, &pb::DescriptorStatus))| {
             let of_descriptor = counters.iter().filter(|counter| counter.descriptor == index);
             let rule = applied.rule();
-            let domain = pinned.rules().domain(peek.domain());
+            let domain = held.rules().domain(peek.domain());
             let entries = &peek.descriptors()[index].entries;
             let applied_by = domain.and_then(|domain| domain.overlay_match(entries));
             pb::ExplainedDescriptor {
@@ -43,7 +45,7 @@ impl ControlApi {
                 unlimited: rule.is_some_and(|rule| rule.unlimited),
                 shadow_mode: applied.is_shadow(),
                 quota_mode: applied.is_quota(),
-                counters: counters_of(pinned.rules(), applied, of_descriptor),
+                counters: counters_of(held.rules(), applied, of_descriptor),
                 override_id: overlay_id(applied_by, |id| match id {
                     OverlayMatch::Override(id) => Some(id),
                     OverlayMatch::Block(_) => None,
@@ -99,15 +101,15 @@ impl ControlApi {
         let limits = self.control.service().request_limits();
         let peek = request(&message.domain, &message.descriptors, Hits::Peek, limits)?;
         let limiter = self.control.limiter().ok_or_else(Error::starting)?;
-        let pinned = limiter.pin();
-        let applied = applied(pinned.rules(), &peek)?;
-        let counters = counters_now(&pinned, &peek, self)?;
+        let held = limiter.hold();
+        let applied = applied(held.rules(), &peek)?;
+        let counters = self.control.service().limits_now(&held, &peek).await.map_err(without_store)?;
         let of = |(index, (descriptor, applied)): (usize, (&pb::Descriptor, &Applied<'_>))| {
             let of_descriptor = counters.iter().filter(|counter| counter.descriptor == index);
             pb::DescriptorCounters {
                 descriptor: Some(descriptor.clone()),
                 rule: applied.rule().map_or_else(String::new, |rule| rule.info.path.to_string()),
-                counters: counters_of(pinned.rules(), applied, of_descriptor),
+                counters: counters_of(held.rules(), applied, of_descriptor),
             }
         };
         let descriptors = message.descriptors.iter().zip(&applied).enumerate().map(of).collect();
@@ -122,31 +124,63 @@ impl ControlApi {
         let pb::ResetRequest { domain, descriptors, rule, reason: _ } = message;
         let limiter = self.control.limiter().ok_or_else(Error::starting)?.clone();
         if descriptors.is_empty() {
-            // On a thread of its own: reading every counter takes longer than other calls should wait.
-            let control = Arc::clone(&self.control);
-            let removed = tokio::task::spawn_blocking(move || {
-                let path = (!rule.is_empty()).then_some(&*rule);
-                let pinned = limiter.pin();
-                let removed = pinned.reset_rule(&domain, path);
-                let removed = removed.map_err(|error| not_reset(error, pinned.rules(), &domain))?;
-                control.log_reset(removed, pinned.generation(), (domain, rule, Vec::new()));
-                Ok(pb::ResetResponse { counters: removed.counters as u64 })
-            });
-            return removed.await.map_err(|_| Error::new(StatusCode::Internal, "the reset failed"))?;
+            return self.reset_rule(limiter, domain, rule).await;
         }
         if !rule.is_empty() {
             return Err(Error::invalid("rule", "is given beside descriptors; leave one of both out"));
         }
         let limits = self.control.service().request_limits();
         let request = request(&domain, &descriptors, Hits::Peek, limits)?;
-        let pinned = limiter.pin();
-        let removed = pinned.reset(&request).map_err(|error| not_reset(error, pinned.rules(), &domain))?;
+        // Those in the store first: if it fails, the caller may repeat the whole.
+        let shared = limiter.hold().shared_counters(&request);
+        let in_store = match self.control.service().shared_store() {
+            Some(store) if !shared.is_empty() => store.reset(&shared).await.map_err(without_store)?,
+            _ => 0,
+        };
+        let (pinned, now) = (limiter.pin(), self.control.now());
+        let removed = pinned.reset(&request, now);
+        let removed = removed.map_err(|error| not_reset(error, pinned.rules(), &domain))?;
         let texts = |descriptor: &Descriptor<'_>| -> Vec<(String, String)> {
             descriptor.entries.iter().map(|entry| (entry.key.to_owned(), entry.value.to_owned())).collect()
         };
         let of_descriptors = request.descriptors().iter().map(texts).collect();
         self.control.log_reset(removed, pinned.generation(), (domain.clone(), String::new(), of_descriptors));
-        Ok(pb::ResetResponse { counters: removed.counters as u64 })
+        Ok(pb::ResetResponse { counters: removed.counters as u64 + in_store, in_new_keys: false })
+    }
+
+    /// Resets all counters of a rule, or without one of the domain.
+    async fn reset_rule(
+        &self,
+        limiter: Arc<Limiter>,
+        domain: String,
+        rule: String,
+    ) -> Result<pb::ResetResponse, Error> {
+        let path = (!rule.is_empty()).then_some(&*rule);
+        let is_shared = {
+            let pinned = limiter.pin();
+            let found = pinned.has_rule(&domain, path);
+            found.map_err(|error| not_reset(error, pinned.rules(), &domain))?;
+            pinned.rules().domain(&domain).is_some_and(|domain| domain.is_shared())
+        };
+        let resets = match self.control.service().shared_store() {
+            Some(store) if is_shared => Some(store.reset_rule(&domain, path).await.map_err(without_store)?),
+            _ => None,
+        };
+        let control = Arc::clone(&self.control);
+        // On a thread of its own: reading every counter takes longer than other calls should wait.
+        let removed = tokio::task::spawn_blocking(move || {
+            let in_new_keys = resets.is_some();
+            if let (Some(config), Some(resets)) = (control.config(), resets) {
+                config.put_shared_resets(resets);
+            }
+            let path = (!rule.is_empty()).then_some(&*rule);
+            let pinned = limiter.pin();
+            let removed = pinned.reset_rule(&domain, path, control.now());
+            let removed = removed.map_err(|error| not_reset(error, pinned.rules(), &domain))?;
+            control.log_reset(removed, pinned.generation(), (domain, rule, Vec::new()));
+            Ok(pb::ResetResponse { counters: removed.counters as u64, in_new_keys })
+        });
+        removed.await.map_err(|_| Error::new(StatusCode::Internal, "the reset failed"))?
     }
 
     pub(super) async fn give_back(
@@ -176,17 +210,6 @@ fn applied<'r>(rules: &'r RuleSet, request: &Request<'_>) -> Result<Vec<Applied<
     Ok(domain.explain_request(&descriptors))
 }
 
-fn counters_now<'p>(
-    pinned: &'p Pinned<'_>,
-    request: &Request<'_>,
-    api: &ControlApi,
-) -> Result<Vec<ServiceLimit<'p>>, Error> {
-    if pinned.rules().domain(request.domain()).is_some_and(|domain| domain.is_shared()) {
-        return Err(not_reset(ResetError::Shared, pinned.rules(), request.domain()));
-    }
-    Ok(pinned.counters(request, api.control.now()))
-}
-
 fn unknown_domain(rules: &RuleSet, domain: &str) -> Error {
     const NAMES_MAX: usize = 8;
     let known: Vec<&str> = rules.domains().map(|domain| domain.name()).take(NAMES_MAX).collect();
@@ -199,10 +222,15 @@ fn not_reset(error: ResetError, rules: &RuleSet, domain: &str) -> Error {
         ResetError::UnknownRule => {
             Error::not_found("the domain has no rule of this path; ListRules lists them")
         }
-        ResetError::Queues | ResetError::Shared => {
-            Error::new(StatusCode::FailedPrecondition, error.to_string())
-        }
     }
+}
+
+/// The store of shared counters did not do what it was to do.
+fn without_store(failure: Failure) -> Error {
+    Error::new(
+        StatusCode::Unavailable,
+        format!("{failure}; repeat the call when /readyz shows the store as available"),
+    )
 }
 
 fn overlay_id<'o>(

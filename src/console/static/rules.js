@@ -125,8 +125,8 @@ export default {
       about: h("p", {}, "Every key of ", h("bdi", { class: "mono" }, visible(rule.rule)), " starts anew."),
       fields: [REASON],
       act: async ({ reason }) => {
-        const { counters } = await app.call("Reset", { domain: rule.domain, rule: rule.rule, reason });
-        return `${counted(number(counters), "counter")} dropped`;
+        const { counters, inNewKeys } = await app.call("Reset", { domain: rule.domain, rule: rule.rule, reason });
+        return inNewKeys ? "Reset here, and within a second on all servers" : `${counted(number(counters), "counter")} dropped`;
       },
     });
 

@@ -5,6 +5,7 @@
 
 use super::{Due, QueuePoll, QueuedHits, Ticket};
 use crate::{
+    algorithm::{Algorithm, State},
     limit::Timestamp,
     limiter::Limiter,
     rules::LimitTable,
@@ -88,16 +89,26 @@ fn give_back(
     // If the rules have changed, the counter may have another limit than on arrival.
     let (limit, on_arrival) = (limits.get(id)?, limits.get(queued.limit)?);
     let state = counter.take_state();
-    let left = match &queued.position {
-        Some((bucket, position)) => bucket.left_at(*position, queued.hits, now),
-        None if limit.algorithm.reads_as(&on_arrival.algorithm) => {
-            limit.algorithm.left_of(&state, queued.hits, arrived, now)
-        }
-        // Converted as a sum: how many of the hits left are these is unknown, and none may be taken from another request.
-        None => 0,
-    };
+    let left = left(queued, arrived, (&limit.algorithm, &on_arrival.algorithm), &state, now);
     let state = limit.algorithm.give_back(state, left, now);
     let expires = limit.algorithm.expires(&state);
     counter.set(state, id, expires);
     Some(left)
+}
+
+/// The hits of a queued request that are known to count still on a counter with this state, by its algorithm now and on
+/// arrival.
+pub(super) fn left(
+    queued: &QueuedHits,
+    arrived: Timestamp,
+    (algorithm, on_arrival): (&Algorithm, &Algorithm),
+    state: &State,
+    now: Timestamp,
+) -> u64 {
+    match &queued.position {
+        Some((bucket, position)) => bucket.left_at(*position, queued.hits, now),
+        None if algorithm.reads_as(on_arrival) => algorithm.left_of(state, queued.hits, arrived, now),
+        // Converted as a sum: how many of the hits left are these is unknown, and none may be taken from another request.
+        None => 0,
+    }
 }

@@ -80,6 +80,11 @@ impl Line {
         self.index(number).is_some()
     }
 
+    /// The position of a member as it is now.
+    pub(super) fn position_of(&self, number: u64) -> Option<Position> {
+        Some(self.position(self.index(number)?))
+    }
+
     /// Time at which this bucket releases a member.
     pub(super) fn release_at(&self, number: u64) -> Option<Timestamp> {
         Some(self.bucket.release_at(self.position(self.index(number)?)))

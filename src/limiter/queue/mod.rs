@@ -18,6 +18,7 @@ mod leave;
 mod line;
 #[cfg(test)]
 mod properties;
+mod reset;
 #[cfg(test)]
 mod tests;
 
@@ -102,11 +103,14 @@ pub(super) struct Queues {
     next: u64,
     requests: HashMap<u64, QueuedRequest, FixedState>,
     lines: HashMap<Key, Lines, FixedState>,
+    /// Number of requests with hits in each counter.
+    held: HashMap<Key, usize, FixedState>,
 }
 
 impl Queues {
     pub(super) fn new(requests_max: usize) -> Self {
-        Self { requests_max, ends: None, next: 0, requests: HashMap::default(), lines: HashMap::default() }
+        let (requests, lines, held) = (HashMap::default(), HashMap::default(), HashMap::default());
+        Self { requests_max, ends: None, next: 0, requests, lines, held }
     }
 
     /// Calls `visit` with every limit under which hits of queued requests were counted.
@@ -148,7 +152,8 @@ impl Queues {
             let line = lines.last_mut().expect("pushed above");
             line.push(Member { number, position: *position, waits: *waits, waits_in_several });
         }
-        let keys = hits.iter().map(|hits| hits.key).collect();
+        let keys: SmallVec<[Key; 2]> = hits.iter().map(|hits| hits.key).collect();
+        keys.iter().for_each(|key| *self.held.entry(*key).or_default() += 1);
         self.requests.insert(number, QueuedRequest { arrived, hits, waker: None });
         Ticket { number, keys, over }
     }
@@ -209,6 +214,12 @@ impl Queues {
     pub(super) fn remove(&mut self, ticket: &Ticket, woken: &mut Vec<Waker>) -> QueuedRequest {
         let mut request = self.requests.remove(&ticket.number).expect(STILL_QUEUED);
         for QueuedHits { key, position, .. } in &mut request.hits {
+            if let hashbrown::hash_map::Entry::Occupied(mut held) = self.held.entry(*key) {
+                *held.get_mut() -= 1;
+                if *held.get() == 0 {
+                    held.remove();
+                }
+            }
             let (Some((_, position)), Some(lines)) = (position, self.lines.get_mut(key)) else { continue };
             let Some(index) = lines.iter().position(|line| line.has(ticket.number)) else { continue };
             let mut numbers = SmallVec::<[u64; 4]>::new();

@@ -5,7 +5,7 @@ use super::{
         counters::{LockedShards, PlannedCounter, counters},
         decide::{Deciding, decide_plan},
         plan::{Charge, Fit, INLINE},
-        service_limits,
+        service_limits::{self, ListedLimits},
         status::reported_decision,
     },
     HeldRules, RemoteRequest, WithoutStore, admitted,
@@ -20,14 +20,14 @@ use std::num::NonZeroU64;
 
 impl<'h> RemoteRequest<'h> {
     /// The decision of the store, which read these states at `now`, one for each counter. `times` has the times of the
-    /// counters instead if several nodes read them. With `with_limits`, the service limits of the request too, as of after the
+    /// counters instead if several nodes read them. The service limits that are `listed` are beside it, as of after the
     /// decision. `local_now` is the time of this server, by which local counters are decided and charged.
     pub fn decide(
         &mut self,
         states: SmallVec<[State; INLINE]>,
         now: Timestamp,
         times: &[Timestamp],
-        with_limits: bool,
+        listed: ListedLimits,
         local_now: Timestamp,
     ) -> Decision<'h> {
         debug_assert_eq!(states.len(), self.counters.len());
@@ -35,7 +35,7 @@ impl<'h> RemoteRequest<'h> {
         let read_at = if times.is_empty() { ReadAt::One(now) } else { ReadAt::Each(times.into()) };
         let mut fetched = Fetched { states: keys.zip(states).collect(), read_at };
         if self.has_local_counters() {
-            return self.decide_mixed(fetched, with_limits, local_now);
+            return self.decide_mixed(fetched, listed, local_now);
         }
         let mut deciding =
             Deciding::new(&mut self.plan, &self.counters, &mut fetched, self.held.limiter.compat, now)
@@ -44,15 +44,14 @@ impl<'h> RemoteRequest<'h> {
         let code = if self.held.limiter.global_shadow { Code::Ok } else { deciding.verdict() };
         deciding.settle(code == Code::Ok, true);
         let mut decision = reported_decision(code, &self.plan);
-        if with_limits && !self.held.limiter.global_shadow {
-            let limits = service_limits::of(&self.plan, &self.counters, &fetched, now);
-            decision.service_limits = Some(Box::new(limits));
-        }
+        let global_shadow = self.held.limiter.global_shadow;
+        let limits = service_limits::listed(listed, global_shadow, &self.plan, &self.counters, &fetched, now);
+        decision.service_limits = limits.map(Box::new);
         decision
     }
 
     /// The decision from the states of the store and the local counters, which are charged with it.
-    fn decide_mixed(&mut self, fetched: Fetched, with_limits: bool, now: Timestamp) -> Decision<'h> {
+    fn decide_mixed(&mut self, fetched: Fetched, listed: ListedLimits, now: Timestamp) -> Decision<'h> {
         let HeldRules { in_force, limiter } = self.held;
         let mut all: SmallVec<[PlannedCounter; INLINE]> = std::mem::take(&mut self.local);
         let locals = all.len();
@@ -65,10 +64,8 @@ impl<'h> RemoteRequest<'h> {
         deciding.settle(code == Code::Ok, has_room);
         let number = limiter.store.next_number();
         let mut decision = Decision { number, ..reported_decision(code, &self.plan) };
-        if with_limits && !limiter.global_shadow {
-            let limits = service_limits::of(&self.plan, &all, &states, now);
-            decision.service_limits = Some(Box::new(limits));
-        }
+        let limits = service_limits::listed(listed, limiter.global_shadow, &self.plan, &all, &states, now);
+        decision.service_limits = limits.map(Box::new);
         self.counters = all.drain(locals..).collect();
         self.local = all;
         decision

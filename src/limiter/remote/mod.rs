@@ -20,7 +20,7 @@ use super::{
 use crate::{
     algorithm::{Algorithm, State},
     limit::{Code, Descriptor, Hits, Request, Timestamp},
-    rules::{DomainRules, RuleLimit, Semantics},
+    rules::{DomainRules, RuleLimit, RuleSet, Semantics},
     store::Key,
 };
 use smallvec::SmallVec;
@@ -113,6 +113,11 @@ impl HeldRules<'_> {
     /// Number of these rules: see [`NextRules::generation`](super::NextRules::generation).
     pub fn generation(&self) -> u64 {
         self.in_force.generation
+    }
+
+    /// The rules.
+    pub fn rules(&self) -> &RuleSet {
+        &self.in_force.rules
     }
 
     /// The request as the store is to decide it; none if all of its counters are local.

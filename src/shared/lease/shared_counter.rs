@@ -131,9 +131,22 @@ impl SharedCounter {
         given
     }
 
-    /// Frees all hits, as `give_back` does. Credits that are out stay valid.
+    /// Frees all hits, and returns the number of those that stay. Credits that are out stay valid, and count.
+    ///
+    /// While they are, a window from the first hit stays open with one hit: a hit that a node reports later has to be in it.
     pub fn reset(&mut self, terms: Terms<'_>, now: Timestamp) -> u64 {
-        self.give_back(terms, u64::MAX, now)
+        self.expire_leases(terms, now);
+        let used = terms.algorithm.used(&self.state, now);
+        let state = std::mem::take(&mut self.state);
+        let stays_open = terms.is_from_first_hit() && used > 0 && self.outstanding() > 0;
+        if self.outstanding() == 0 {
+            self.leases.clear();
+        }
+        self.exact = u64::from(stays_open);
+        if stays_open {
+            self.state = terms.algorithm.give_back(state, used - 1, now);
+        }
+        self.exact
     }
 
     /// Converts the counter to another algorithm: hits that are used stay used, credits stay out until their end.

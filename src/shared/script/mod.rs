@@ -39,6 +39,9 @@ pub const SCRIPT: &str = concat!(
     include_str!("fast_path.lua"),
 );
 
+/// The script that resets counters.
+pub const RESET_SCRIPT: &str = include_str!("reset.lua");
+
 /// The lines of the script that read the clock.
 const READS_CLOCK: &str = "local time = redis.call('TIME')\nlocal now = time[1] * 1000000 + time[2]\n";
 
@@ -54,6 +57,12 @@ pub fn script_with_argument_clock() -> String {
 /// The same of the script that takes hits back.
 pub fn undo_script_with_argument_clock() -> String {
     with_argument_clock(UNDO_SCRIPT)
+}
+
+/// The same of the script that resets counters.
+pub fn reset_script_with_argument_clock() -> String {
+    assert!(RESET_SCRIPT.contains(READS_CLOCK), "the lines are those of the script");
+    RESET_SCRIPT.replace(READS_CLOCK, "local now = ARGV[#ARGV] + 0\n")
 }
 
 fn with_argument_clock(script: &str) -> String {

@@ -4,7 +4,7 @@ use super::{batch::Batch, signature::NANOS, state};
 use crate::{
     algorithm::Algorithm,
     limit::{Code, Decision, Timestamp},
-    limiter::RemoteRequest,
+    limiter::{ListedLimits, RemoteRequest},
     shared::lease::{StoreGrant, Supply},
 };
 use smallvec::SmallVec;
@@ -138,12 +138,12 @@ impl EncodedGrant {
 }
 
 impl Verdict {
-    /// The decision on a request, with its service limits if `with_limits`. `local_now` is the time of this server, by which its
+    /// The decision on a request, with the service limits that are `listed`. `local_now` is the time of this server, by which its
     /// local counters are decided: if they deny the request, although the store has admitted it, the store has to take back the hits.
     pub fn decide<'h>(
         &self,
         request: &mut RemoteRequest<'h>,
-        with_limits: bool,
+        listed: ListedLimits,
         local_now: Timestamp,
     ) -> Result<Decision<'h>, ReplyError> {
         let counters = request.counters();
@@ -154,7 +154,7 @@ impl Verdict {
             .zip(&self.states)
             .map(|((counter, _), state)| state::decode(state, &counter.limit.algorithm));
         let states = states.collect::<Option<_>>().ok_or(ReplyError::State)?;
-        let decision = request.decide(states, self.now, &self.times, with_limits, local_now);
+        let decision = request.decide(states, self.now, &self.times, listed, local_now);
         let is_denied_here = request.has_local_counters() && decision.code == Code::OverLimit;
         if decision.code == self.code || is_denied_here {
             Ok(decision)

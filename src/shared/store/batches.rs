@@ -5,7 +5,10 @@
 //! load.
 
 use super::{Failure, Inner, nodes::Node};
-use crate::shared::script::{Batch, EncodedRequest, Undo, Verdict};
+use crate::{
+    shared::script::{Batch, EncodedRequest, Undo, Verdict},
+    store::Key,
+};
 use redis::{RedisError, aio::MultiplexedConnection};
 use std::{
     cell::RefCell,
@@ -53,6 +56,8 @@ pub(super) enum Task {
     Decide { request: EncodedRequest, reply: oneshot::Sender<Result<Verdict, Failure>> },
     /// Take hits back, once for each token.
     Undo { undo: Arc<Undo>, token: u128, reply: oneshot::Sender<Result<(), Failure>> },
+    /// Reset counters; the reply is their number.
+    Reset { keys: Vec<Key>, reply: oneshot::Sender<Result<u64, Failure>> },
 }
 
 impl Call {
@@ -73,6 +78,7 @@ impl Call {
         match self.task {
             Task::Decide { reply, .. } => _ = reply.send(Err(Failure::Failed)),
             Task::Undo { reply, .. } => _ = reply.send(Err(Failure::Failed)),
+            Task::Reset { reply, .. } => _ = reply.send(Err(Failure::Failed)),
         }
     }
 
@@ -92,8 +98,8 @@ impl Call {
 pub(super) enum Flight {
     /// Decisions of one group.
     Decisions { group: u16, is_asking: bool, batch: Batch, calls: Vec<Call> },
-    /// Hits to be taken back.
-    Undo(Call),
+    /// Hits to be taken back, or counters to be reset.
+    Alone(Call),
 }
 
 thread_local! {
@@ -211,8 +217,8 @@ impl Link {
             if call.is_closed() {
                 continue;
             }
-            if matches!(call.task, Task::Undo { .. }) {
-                flights.push(Flight::Undo(call));
+            if !matches!(call.task, Task::Decide { .. }) {
+                flights.push(Flight::Alone(call));
                 continue;
             }
             let call = match flights.iter_mut().rev().find(|flight| flight.is_for(&call)) {
@@ -272,7 +278,7 @@ impl Flight {
     fn fail(self) {
         match self {
             Self::Decisions { calls, .. } => calls.into_iter().for_each(Call::fail),
-            Self::Undo(call) => call.fail(),
+            Self::Alone(call) => call.fail(),
         }
     }
 
@@ -297,14 +303,14 @@ impl Flight {
     pub(super) fn is_asking(&self) -> bool {
         match self {
             Self::Decisions { is_asking, .. } => *is_asking,
-            Self::Undo(call) => call.is_asking,
+            Self::Alone(call) => call.is_asking,
         }
     }
 
     pub(super) fn into_calls(self) -> Vec<Call> {
         match self {
             Self::Decisions { calls, .. } => calls,
-            Self::Undo(call) => vec![call],
+            Self::Alone(call) => vec![call],
         }
     }
 }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    shared::script::{Batch, Reply, SCRIPT, UNDO_SCRIPT, Undo},
+    shared::script::{Batch, RESET_SCRIPT, Reply, SCRIPT, UNDO_SCRIPT, Undo},
     store::Key,
 };
 use redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value, aio::MultiplexedConnection};
@@ -21,6 +21,14 @@ use std::{
 /// Time for which the token of hits that were taken back is kept: longer than the store is tried.
 const TOKEN_MS: u64 = 120_000;
 
+/// The reply to a command.
+enum Replied {
+    /// To a batch of decisions.
+    Batch(Reply),
+    /// To another one: the number of counters that were reset.
+    Alone(u64),
+}
+
 /// Pause before a call is sent again while the keys of its slot are being moved.
 const MIGRATION_PAUSE: Duration = Duration::from_millis(1);
 
@@ -31,9 +39,11 @@ impl Inner {
         let result = match &flight {
             Flight::Decisions { group, batch, calls, .. } => {
                 self.counts.sent(calls.len());
-                self.evaluate(commands, *group, run, batch, flight.is_asking()).await.map(Some)
+                self.evaluate(commands, *group, run, batch, flight.is_asking()).await.map(Replied::Batch)
             }
-            Flight::Undo(call) => self.take_back(commands, call, flight.is_asking()).await.map(|()| None),
+            Flight::Alone(call) => {
+                self.send_alone(commands, call, flight.is_asking()).await.map(Replied::Alone)
+            }
         };
         let error = match result {
             Ok(reply) => {
@@ -56,7 +66,11 @@ impl Inner {
         }
     }
 
-    fn respond(&self, node: &Node, flight: Flight, reply: Option<Reply>) {
+    fn respond(&self, node: &Node, flight: Flight, replied: Replied) {
+        let (reply, counters) = match replied {
+            Replied::Batch(reply) => (Some(reply), 0),
+            Replied::Alone(counters) => (None, counters),
+        };
         if reply.as_ref().is_some_and(|reply| reply.is_new_store)
             && !node.has_logged_loss.swap(true, Ordering::Relaxed)
         {
@@ -70,6 +84,7 @@ impl Inner {
                     let _ = reply.send(verdict.and_then(|verdict| verdict.ok_or(Failure::Learning)));
                 }
                 Task::Undo { reply, .. } => _ = reply.send(Ok(())),
+                Task::Reset { reply, .. } => _ = reply.send(Ok(counters)),
             }
         }
     }
@@ -143,20 +158,53 @@ impl Inner {
         Ok(reply)
     }
 
-    /// Calls the script that takes hits back.
-    async fn take_back(
+    /// Calls the script that takes hits back, or the one that resets counters. Returns the number of these.
+    async fn send_alone(
         &self,
         connection: &mut MultiplexedConnection,
         call: &Call,
         is_asking: bool,
+    ) -> Result<u64, RedisError> {
+        match &call.task {
+            Task::Undo { undo, token, .. } => {
+                self.take_back(connection, (call.group, undo, *token), is_asking).await.map(|()| 0)
+            }
+            Task::Reset { keys, .. } => self.reset_keys(connection, (call.group, keys), is_asking).await,
+            Task::Decide { .. } => Ok(0),
+        }
+    }
+
+    /// Calls the script that resets counters; returns how many there were.
+    async fn reset_keys(
+        &self,
+        connection: &mut MultiplexedConnection,
+        (group, keys): (u16, &[Key]),
+        is_asking: bool,
+    ) -> Result<u64, RedisError> {
+        let command = |name: &str, script: &str| {
+            let mut command = Cmd::new();
+            command.arg(name).arg(script).arg(keys.len());
+            self.write_keys(group, keys.iter().copied(), &mut command);
+            command
+        };
+        match self.run(connection, (&self.reset_digest, RESET_SCRIPT), is_asking, command).await? {
+            Value::Int(counters) => Ok(u64::try_from(counters).unwrap_or(0)),
+            _ => Err((ErrorKind::UnexpectedReturnType, "not a number of counters").into()),
+        }
+    }
+
+    /// Calls the script that takes hits back.
+    async fn take_back(
+        &self,
+        connection: &mut MultiplexedConnection,
+        (group, undo, token): (u16, &Undo, u128),
+        is_asking: bool,
     ) -> Result<(), RedisError> {
-        let Task::Undo { undo, token, .. } = &call.task else { return Ok(()) };
-        let undo: &Undo = undo;
         let command = |name: &str, script: &str| {
             let mut command = Cmd::new();
             command.arg(name).arg(script).arg(undo.keys().len() + 1);
-            command.arg(format!("{}undo:{token:032x}", self.key_prefix(call.group)));
-            self.write_keys(call.group, undo.keys(), &mut command);
+            command.arg(format!("{}undo:{token:032x}", self.key_prefix(group)));
+            self.write_keys(group, undo.keys(), &mut command);
             undo.arguments().into_iter().for_each(|argument| _ = command.arg(argument));
             command.arg(TOKEN_MS);
             command

@@ -8,11 +8,11 @@ use super::{
 };
 use crate::{
     clock::SystemClock,
-    limiter::GROUPS,
+    limiter::{GROUPS, SharedResets},
     shared::{
         holders::Holders,
         lease,
-        script::{Batch, LAYOUT_VERSION, SCRIPT, UNDO_SCRIPT},
+        script::{Batch, LAYOUT_VERSION, RESET_SCRIPT, SCRIPT, UNDO_SCRIPT},
     },
     store::Seed,
 };
@@ -102,13 +102,14 @@ impl SharedStore {
             None => Nodes::one(),
         };
         let topology = nodes.now();
-        let (mut script_digest, mut undo_digest) = (String::new(), String::new());
+        let (mut script_digest, mut undo_digest, mut reset_digest) = Default::default();
         for node in &topology.nodes {
             let mut connection = connect(&settings, node, START_TIMEOUT).await.map_err(failed)?;
             let info: String = cmd("INFO").query_async(&mut connection).await.map_err(failed)?;
             check(&info, &settings, node)?;
             script_digest = load(&mut connection, SCRIPT).await.map_err(failed)?;
             undo_digest = load(&mut connection, UNDO_SCRIPT).await.map_err(failed)?;
+            reset_digest = load(&mut connection, RESET_SCRIPT).await.map_err(failed)?;
         }
         let group_key =
             |group| format!("{}layout", key_prefix(&settings.prefix, is_cluster.then_some(group)));
@@ -139,10 +140,11 @@ impl SharedStore {
                 Some(Arc::new(Holders::new(settings, getrandom::u64()?)))
             }
         };
-        let inner = Inner {
+        let mut inner = Inner {
             settings,
             script_digest,
             undo_digest,
+            reset_digest,
             layout_key,
             layout: layout(&seed),
             seed,
@@ -153,7 +155,9 @@ impl SharedStore {
             servers: AtomicU32::new(1),
             counts: Counts::default(),
             holders,
+            resets: SharedResets::default(),
         };
+        inner.resets = inner.read_resets(&mut connection).await.map_err(failed)?;
         let run = inner.store_run(&mut connection).await.map_err(failed)?;
         inner.learn(&mut connection, &run).await.map_err(failed)?;
         Ok(Self(Arc::new(inner)))

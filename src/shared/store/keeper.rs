@@ -2,7 +2,7 @@
 //! outage.
 
 use super::{Inner, SharedStore, connect::field, nodes::Node};
-use crate::shared::script::Batch;
+use crate::{limiter::SharedResets, shared::script::Batch};
 use redis::{ErrorKind, RedisError, aio::MultiplexedConnection, cmd, pipe};
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -15,6 +15,9 @@ use tokio::sync::oneshot;
 
 /// Interval between signs of life of a server.
 const INTERVAL: Duration = Duration::from_secs(2);
+
+/// Interval between two readings of the resets by operators.
+const RESETS_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Time after its last sign of life in which a server counts as one that shares the store.
 const ALIVE: Duration = Duration::from_secs(10);
@@ -32,14 +35,17 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Starts the thread.
-    pub fn start(store: &SharedStore) -> io::Result<Self> {
+    /// Starts the thread. Resets of rules by operators, of this server and of others, are passed to `put_resets`.
+    pub fn start(
+        store: &SharedStore,
+        put_resets: impl Fn(SharedResets) + Send + 'static,
+    ) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = oneshot::channel();
         let inner = Arc::clone(&store.0);
         let thread = std::thread::Builder::new().name("shared-store".into()).spawn(move || {
             runtime.block_on(async {
-                let mut server = Server::new(inner);
+                let mut server = Server::new(inner, Box::new(put_resets));
                 tokio::select! {
                     never = server.run() => match never {},
                     // The sender was dropped: the server stops.
@@ -67,11 +73,15 @@ struct Server {
     connection: Option<MultiplexedConnection>,
     /// Connections to the nodes, by their numbers, to read the state of their replicas.
     of_nodes: HashMap<u64, MultiplexedConnection>,
+    put_resets: Box<dyn Fn(SharedResets) + Send>,
+    resets: SharedResets,
 }
 
 impl Server {
-    fn new(store: Arc<Inner>) -> Self {
-        Self { store, name: format!("{:016x}", random()), connection: None, of_nodes: HashMap::new() }
+    fn new(store: Arc<Inner>, put_resets: Box<dyn Fn(SharedResets) + Send>) -> Self {
+        let (name, of_nodes) = (format!("{:016x}", random()), HashMap::new());
+        let resets = store.resets.clone();
+        Self { store, name, connection: None, of_nodes, put_resets, resets }
     }
 
     async fn run(&mut self) -> std::convert::Infallible {
@@ -84,11 +94,9 @@ impl Server {
                     self.store.fail(&node, &error);
                     continue;
                 }
+                self.read_resets().await;
                 self.read_replication().await;
-                tokio::select! {
-                    () = tokio::time::sleep(INTERVAL) => {}
-                    () = self.store.failed.notified() => {}
-                }
+                self.pause().await;
             } else {
                 // Half to all of the pause: servers that lost the store together do not return together.
                 let share = Duration::from_nanos(random() % (pause.as_nanos() as u64 / 2));
@@ -96,6 +104,32 @@ impl Server {
                 pause = (pause * 2).min(RETRY.1);
                 self.reach_nodes().await;
             }
+        }
+    }
+
+    /// Waits for the next sign of life, or for a failure, and reads resets meanwhile.
+    async fn pause(&mut self) {
+        let mut left = INTERVAL;
+        while !left.is_zero() {
+            tokio::select! {
+                () = tokio::time::sleep(RESETS_INTERVAL.min(left)) => {}
+                () = self.store.failed.notified() => return,
+            }
+            left = left.saturating_sub(RESETS_INTERVAL);
+            self.read_resets().await;
+        }
+    }
+
+    /// Agrees with other servers on the resets of rules. Those known stay in force if that fails.
+    async fn read_resets(&mut self) {
+        let Some(connection) = &mut self.connection else { return };
+        match self.store.agree_on_resets(connection, &self.resets).await {
+            Ok(resets) if resets == self.resets => {}
+            Ok(resets) => {
+                self.resets = resets.clone();
+                (self.put_resets)(resets);
+            }
+            Err(error) => tracing::debug!(%error, "the resets in the shared store cannot be read"),
         }
     }
 

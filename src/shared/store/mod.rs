@@ -17,6 +17,7 @@ mod keeper;
 mod leasing;
 mod nodes;
 mod parts;
+mod resets;
 mod settings;
 mod slots;
 mod transfer;
@@ -37,7 +38,7 @@ use super::{
 use crate::{
     clock::SystemClock,
     limit::{Code, Timestamp},
-    limiter::{RemoteRequest, WithoutStore},
+    limiter::{RemoteRequest, SharedResets, WithoutStore},
     store::Seed,
 };
 use batches::{Call, Links, Task};
@@ -62,6 +63,8 @@ struct Inner {
     script_digest: String,
     /// That of the script that takes hits back.
     undo_digest: String,
+    /// That of the script that resets counters.
+    reset_digest: String,
     /// Key and value that hold the layout's version and the secret of keys.
     layout_key: String,
     layout: String,
@@ -78,6 +81,8 @@ struct Inner {
     counts: Counts,
     /// None if nothing is leased.
     holders: Option<Arc<Holders>>,
+    /// Resets of rules, as of the start.
+    resets: SharedResets,
 }
 
 /// Calls in a row without a response, after which the store is unavailable.

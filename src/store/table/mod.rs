@@ -175,10 +175,10 @@ impl<T: Default> Page<T> {
     }
 
     /// Drops the slots that are not wanted any more; returns how many.
-    fn retain(&mut self, keep: &impl Fn(&T) -> bool) -> usize {
+    fn retain(&mut self, keep: impl Fn(&Slot<T>) -> bool) -> usize {
         let before = self.len();
         for slot in (0..before).rev() {
-            if !keep(&self.slot(slot).value) {
+            if !keep(self.slot(slot)) {
                 self.swap_remove(slot);
             }
         }
@@ -254,7 +254,7 @@ impl<T: Default> Table<T> {
                 page.push(Slot { key, value });
                 return Ok(dropped);
             }
-            dropped += page.retain(&keep);
+            dropped += page.retain(|slot| keep(&slot.value));
             if page.len() == PAGE_SLOTS {
                 self.split(number)?;
             }
@@ -298,7 +298,7 @@ impl<T: Default> Table<T> {
         let start = self.sweep_next as usize;
         let end = self.pages.len().min(start.saturating_add(pages_max));
         let pages = self.pages[start..end].iter_mut();
-        let dropped = pages.map(|page| page.retain(&keep)).sum();
+        let dropped = pages.map(|page| page.retain(|slot| keep(&slot.value))).sum();
         let finished = end == self.pages.len();
         self.sweep_next = if finished { 0 } else { end as u32 };
         Swept { dropped, finished }
@@ -314,7 +314,7 @@ impl<T: Default> Table<T> {
 
     /// Drops what `keep` rejects from the pages from `from` on, [`PAGES_VISITED_MAX`] of them; returns how many were dropped,
     /// and the next page, if there is one.
-    pub(super) fn retain(&mut self, from: usize, keep: impl Fn(&T) -> bool) -> (usize, Option<usize>) {
+    pub(super) fn retain(&mut self, from: usize, keep: impl Fn(&Slot<T>) -> bool) -> (usize, Option<usize>) {
         let end = self.pages.len().min(from.saturating_add(PAGES_VISITED_MAX));
         let pages = self.pages.get_mut(from..end).unwrap_or_default();
         let dropped = pages.iter_mut().map(|page| page.retain(&keep)).sum();

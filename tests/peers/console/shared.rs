@@ -1,9 +1,13 @@
-//! The overview of a server with shared counters.
+//! The overview of a server with shared counters, and operations on them.
 
-use super::{Browser, RULES, Shop};
+use super::{Browser, RULES, Shop, confirm};
 use crate::shared_store::RedisServer;
 
-crate::tests_with! { CHROMIUM, REDIS: the_overview_shows_the_shared_store_and_its_leases }
+crate::tests_with! {
+    CHROMIUM, REDIS:
+    the_overview_shows_the_shared_store_and_its_leases,
+    an_operator_resets_shared_counters_and_gives_hits_back,
+}
 
 async fn the_overview_shows_the_shared_store_and_its_leases() {
     let redis = RedisServer::start();
@@ -22,4 +26,28 @@ async fn the_overview_shows_the_shared_store_and_its_leases() {
     shop.send("user", "ada", 2).await;
     browser.shows("not reachable").await;
     browser.shows("1 outage").await;
+}
+
+async fn an_operator_resets_shared_counters_and_gives_hits_back() {
+    let redis = RedisServer::start();
+    let url = format!("unix:{}", redis.socket().display());
+    let shop = Shop::start(RULES, &["--counters", &url, "--counters-timeout", "2s"]);
+    let browser = Browser::start().await;
+    assert_eq!(shop.send("user", "ada", 5).await, 2);
+    shop.open(&browser, "keys?domain=shop&e=user%3Dada", &shop.operate).await;
+    browser.shows("3 used, 0 remaining").await;
+    browser.click("Give back…").await;
+    confirm(&browser, "Give back").await;
+    browser.shows("2 used, 1 remaining").await;
+    browser.click("Reset…").await;
+    confirm(&browser, "Reset").await;
+    browser.shows("1 counter dropped").await;
+    browser.shows("0 used, 3 remaining").await;
+    assert_eq!(shop.send("user", "ada", 4).await, 1);
+
+    shop.go(&browser, "rules?domain=shop&rule=user").await;
+    browser.click_when_shown("Reset counters…").await;
+    confirm(&browser, "Reset").await;
+    browser.shows("Reset here, and within a second on all servers").await;
+    assert_eq!(shop.send("user", "ada", 4).await, 1);
 }

@@ -8,7 +8,7 @@ use crate::{
 use std::{collections::BTreeMap, env};
 use tidegate::{
     limit::{Decision, Descriptor, Entry, Hits, Override, Request, RequestLimits, Timestamp, Unit},
-    limiter::Limiter,
+    limiter::{Limiter, ListedLimits},
     rules::{LoadOptions, RuleSet, Source},
     shared::script::{
         Batch, EncodedRequest, Reply, Undo, Verdict, script_with_argument_clock,
@@ -55,7 +55,7 @@ impl Store {
         let verdicts = remote.into_iter().zip(&verdicts);
         verdicts
             .map(|(mut request, verdict)| {
-                verdict.decide(&mut request, false, Timestamp::EPOCH).expect("a verdict")
+                verdict.decide(&mut request, ListedLimits::None, Timestamp::EPOCH).expect("a verdict")
             })
             .collect()
     }

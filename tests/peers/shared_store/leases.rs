@@ -7,13 +7,16 @@ use std::{env, time::Duration};
 use tidegate::{
     algorithm::Algorithm,
     limit::{Code, Descriptor, Entry, Hits, Request, Reset, Timestamp},
-    limiter::{HeldRules, Limiter},
+    limiter::{HeldRules, Limiter, ListedLimits},
     rules::{LoadOptions, RuleSet, Source},
     shared::{
         lease::{
             Epoch, ExactDecision, LeaseRequest, LeaseResponse, NodeId, Settings, SharedCounter, Supply, Terms,
         },
-        script::{Batch, EncodedRequest, Reply, Verdict, script_with_argument_clock},
+        script::{
+            Batch, EncodedRequest, Reply, Verdict, reset_script_with_argument_clock,
+            script_with_argument_clock,
+        },
     },
     store::{Key, OnFull, Seed, StoreSettings},
 };
@@ -44,6 +47,7 @@ const KINDS: [(&str, &str); 9] = [
 struct Store {
     connection: redis::Connection,
     sha: String,
+    reset_sha: String,
     prefix: String,
     /// The run that the store is said to be of.
     run: String,
@@ -52,8 +56,20 @@ struct Store {
 impl Store {
     fn new(server: &RedisServer, prefix: String) -> Self {
         let mut connection = server.connection();
-        let load = redis::cmd("SCRIPT").arg("LOAD").arg(script_with_argument_clock()).query(&mut connection);
-        Self { connection, sha: load.expect("the script compiles"), prefix, run: "run 1".into() }
+        let mut load = |script: String| -> String {
+            let load = redis::cmd("SCRIPT").arg("LOAD").arg(script).query(&mut connection);
+            load.expect("the script compiles")
+        };
+        let (sha, reset_sha) = (load(script_with_argument_clock()), load(reset_script_with_argument_clock()));
+        Self { connection, sha, reset_sha, prefix, run: "run 1".into() }
+    }
+
+    /// The number of counters that were reset.
+    fn reset(&mut self, key: Key, now: u64) -> u64 {
+        let (high, low) = key.halves();
+        let mut call = redis::cmd("EVALSHA");
+        call.arg(&self.reset_sha).arg(1).arg(format!("{}{high:016x}{low:016x}", self.prefix)).arg(now);
+        call.query(&mut self.connection).expect("the script runs")
     }
 
     fn call(&mut self, batch: &Batch, now: u64) -> Reply {
@@ -92,7 +108,7 @@ impl Store {
         batch.push(&EncodedRequest::new(&remote, at(now)).expect("a small request"));
         let verdict: Verdict = self.call(&batch, now).verdicts.remove(0)?;
         let has_credits = verdict.has_credits;
-        let decision = verdict.decide(&mut remote, false, Timestamp::EPOCH).expect("a verdict");
+        let decision = verdict.decide(&mut remote, ListedLimits::None, Timestamp::EPOCH).expect("a verdict");
         let status = &decision.statuses[decision.statuses.len() - 1];
         Some(Outcome { code: decision.code, remaining: status.remaining, reset: status.reset, has_credits })
     }
@@ -190,7 +206,7 @@ async fn leases_of_the_script_are_those_of_the_simulation() {
         println!("{name}: {seen:?}, 0 deviations");
         let few = seen.messages / 100;
         assert!(
-            [seen.granted, seen.denied, seen.ignored, seen.scarce, seen.learning]
+            [seen.granted, seen.denied, seen.ignored, seen.scarce, seen.learning, seen.reset]
                 .iter()
                 .all(|&count| count > few / 4),
             "{name}: the messages are one-sided"
@@ -206,6 +222,7 @@ struct Seen {
     denied: u64,
     ignored: u64,
     learning: u64,
+    reset: u64,
 }
 
 /// The messages of one node for the counter.
@@ -255,9 +272,10 @@ fn play(server: &RedisServer, kind: usize, world: u64, seen: &mut Seen) {
     };
     for _ in 0..60 {
         world.pass_time(window);
-        match world.random.below(8) {
-            0 | 1 => world.exact_decision(&held, terms, seen),
-            2 => world.exchange(&held, terms),
+        match world.random.below(24) {
+            0 => world.reset(key, terms, seen),
+            1..=6 => world.exact_decision(&held, terms, seen),
+            7..=9 => world.exchange(&held, terms),
             _ => world.lease(key, terms, seen),
         }
         seen.messages += 1;
@@ -326,6 +344,15 @@ impl World {
             }
             (model, shared) => panic!("{model:?}, but {shared:?}\n{}", self.history()),
         }
+    }
+
+    /// Frees all hits; what follows shows whether both agree on what is left.
+    fn reset(&mut self, key: Key, terms: Terms<'_>, seen: &mut Seen) {
+        self.note("reset".into());
+        // Which epoch it is, only the other script sees.
+        self.store.call(&Batch::default(), self.now);
+        seen.reset += self.store.reset(key, self.now);
+        self.model.reset(terms, at(self.now));
     }
 
     /// Gives hits back, and perhaps takes others in the same request.

@@ -13,6 +13,7 @@ pub mod operators;
 mod process;
 mod proxy;
 pub mod reference_env;
+pub mod resets;
 pub mod transfer;
 pub mod undo;
 

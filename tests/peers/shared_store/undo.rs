@@ -8,7 +8,7 @@ use super::{
 use crate::tests_with;
 use tidegate::{
     limit::{Code, Decision, Descriptor, Entry, Hits, Request, RequestLimits, Timestamp},
-    limiter::{HeldRules, Limiter},
+    limiter::{HeldRules, Limiter, ListedLimits},
     rules::{LoadOptions, Source},
     shared::script::{EncodedRequest, Undo, conclude},
 };
@@ -64,7 +64,8 @@ fn deny(store: &mut Store, held: &HeldRules<'_>, hits: u64, now: Timestamp) -> O
         parts.iter().map(|part| store.verdicts(std::slice::from_ref(&part.request), now).remove(0)).collect();
     let conclusion = conclude(&remote, &encoded, &parts, &verdicts).expect("a conclusion");
     assert_eq!(conclusion.verdict.code, Code::OverLimit);
-    let decision = conclusion.verdict.decide(&mut remote, false, Timestamp::EPOCH).expect("a decision");
+    let decision =
+        conclusion.verdict.decide(&mut remote, ListedLimits::None, Timestamp::EPOCH).expect("a decision");
     assert_eq!(decision.code, Code::OverLimit);
     assert!(conclusion.undo.len() <= 1 && conclusion.give_back.is_empty());
     conclusion.undo.into_iter().next().map(|(_, undo)| undo)

@@ -10,6 +10,8 @@ pub(super) enum Change {
     Admitted { hits: u64, by: By },
     /// Hits that the store gave back.
     GivenBack { hits: u64 },
+    /// The store freed all hits but these.
+    Reset { left: u64 },
 }
 
 /// Who admitted hits.
@@ -44,7 +46,7 @@ impl Journal {
     pub(super) fn admissions(&self) -> impl Iterator<Item = (u64, u64)> {
         self.entries.iter().filter_map(|entry| match entry.change {
             Change::Admitted { hits, .. } => Some((entry.at, hits)),
-            Change::GivenBack { .. } => None,
+            Change::GivenBack { .. } | Change::Reset { .. } => None,
         })
     }
 
@@ -101,5 +103,8 @@ fn apply(oracle: &mut Oracle, entry: &Entry) {
     match entry.change {
         Change::Admitted { hits, .. } => oracle.take(hits, entry.at),
         Change::GivenBack { hits } => oracle.give_back(hits, entry.at),
+        // Of hits that count in part, some would be left by giving back as many as are used.
+        Change::Reset { left: 0 } => oracle.give_back(u64::MAX, entry.at),
+        Change::Reset { left } => oracle.give_back(oracle.used(entry.at).saturating_sub(left), entry.at),
     }
 }

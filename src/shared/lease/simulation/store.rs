@@ -70,6 +70,12 @@ impl Store {
         }
     }
 
+    pub(super) fn reset(&mut self, terms: Terms<'_>, counter: usize, now: u64, journal: &mut Journal) {
+        let left = self.counters[counter].reset(terms, Timestamp::from_nanos(now));
+        self.written();
+        journal.push(now, counter, Change::Reset { left });
+    }
+
     pub(super) fn lease(
         &mut self,
         terms: Terms<'_>,
@@ -116,7 +122,7 @@ impl Store {
         journal.lose(|counter, change| match change {
             Change::Admitted { by: By::Store { write }, .. } => write > kept,
             // Credits may have been granted for the room that it made.
-            Change::GivenBack { .. } => false,
+            Change::GivenBack { .. } | Change::Reset { .. } => false,
             Change::Admitted { by: By::Node { holder, spent }, .. } => known
                 .get(&(counter, holder))
                 .is_some_and(|&(reported, last_reported)| spent > reported && spent <= last_reported),

@@ -312,7 +312,7 @@ impl<'c> World<'c> {
                 None
             }
             ToStore::Reset => {
-                store.give_back(terms, counter, u64::MAX, now, journal);
+                store.reset(terms, counter, now, journal);
                 None
             }
         };

@@ -1,0 +1,113 @@
+//! Resets of counters that queued requests may have hits in.
+//!
+//! The hits of queued requests stay, and all other hits are given back: requests stay queued in their order, and advance as if the
+//! hits before them had been given back. Without them a later request would be admitted before those that are queued.
+
+use super::{QueuedHits, Queues, leave::left};
+use crate::{
+    limit::{LimitId, Timestamp},
+    limiter::Limiter,
+    rules::LimitTable,
+    store::{Key, Removed, Shard, Store},
+    sync::MutexGuard,
+};
+use smallvec::SmallVec;
+use std::task::Waker;
+
+impl Limiter {
+    /// Resets the counters of these keys, all at one moment.
+    pub(in crate::limiter) fn empty(
+        &self,
+        mut keys: Vec<Key>,
+        limits: &LimitTable,
+        now: Timestamp,
+    ) -> Removed {
+        keys.sort_unstable();
+        keys.dedup();
+        let mut guards: Vec<MutexGuard<'_, Shard>> = Vec::new();
+        let mut guard_of = Vec::with_capacity(keys.len());
+        // In ascending order of shards, which is that of the keys.
+        for of_shard in keys.chunk_by(|one, other| Store::shard_of(*one) == Store::shard_of(*other)) {
+            guards.push(self.store.lock(Store::shard_of(of_shard[0])));
+            guard_of.extend(of_shard.iter().map(|_| guards.len() - 1));
+        }
+        let (mut queues, mut woken, mut counters) = (self.queues.lock(), Vec::new(), 0);
+        for (&key, guard) in keys.iter().zip(guard_of) {
+            let shard = &mut guards[guard];
+            let is_reset = match queues.holds(key) {
+                true => queues.empty(shard, key, limits, now, &mut woken),
+                false => self.store.remove(shard, key),
+            };
+            counters += usize::from(is_reset);
+        }
+        let number = self.store.next_number();
+        drop((queues, guards));
+        woken.into_iter().for_each(Waker::wake);
+        Removed { counters, number }
+    }
+
+    /// Resets the counters of the limits that `is_selected` selects, a few pages under each lock; returns how many.
+    pub(in crate::limiter) fn empty_limits(
+        &self,
+        is_selected: impl Fn(LimitId) -> bool,
+        limits: &LimitTable,
+        now: Timestamp,
+    ) -> usize {
+        // The lock of queues is taken under that of the shard: no request is queued in a counter while it is removed.
+        let removed = self.store.remove_where(|key, id| is_selected(id) && !self.queues.lock().holds(key));
+        let held = self.queues.lock().keys_of(is_selected);
+        removed + self.empty(held, limits, now).counters
+    }
+}
+
+impl Queues {
+    /// Whether queued requests have hits in a counter.
+    fn holds(&self, key: Key) -> bool {
+        self.held.contains_key(&key)
+    }
+
+    /// The keys of the counters in which requests were queued under limits that `is_selected` selects.
+    fn keys_of(&self, is_selected: impl Fn(LimitId) -> bool) -> Vec<Key> {
+        let hits = self.requests.values().flat_map(|request| &request.hits);
+        hits.filter(|hits| is_selected(hits.limit)).map(|hits| hits.key).collect()
+    }
+
+    /// Gives back the hits of a counter that are not of queued requests, which advance; false if it does not exist.
+    fn empty(
+        &mut self,
+        shard: &mut Shard,
+        key: Key,
+        limits: &LimitTable,
+        now: Timestamp,
+        woken: &mut Vec<Waker>,
+    ) -> bool {
+        let Some(counter) = shard.find(key).map(|slot| shard.get_mut(slot)) else { return false };
+        let id = counter.limit();
+        let Some(limit) = limits.get(id) else { return false };
+        let (algorithm, state) = (&limit.algorithm, counter.take_state());
+        let queued = self.hits_in(key).into_iter().map(|(hits, arrived)| {
+            let on_arrival = limits.get(hits.limit);
+            on_arrival.map_or(0, |former| left(&hits, arrived, (algorithm, &former.algorithm), &state, now))
+        });
+        let queued: u64 = queued.sum();
+        let given = algorithm.used(&state, now).saturating_sub(queued);
+        let state = algorithm.give_back(state, given, now);
+        let expires = algorithm.expires(&state);
+        counter.set(state, id, expires);
+        self.advance_all(key, given, woken);
+        true
+    }
+
+    /// The hits of queued requests in a counter, with their positions as they are now, and the times of their arrival.
+    fn hits_in(&self, key: Key) -> SmallVec<[(QueuedHits, Timestamp); 4]> {
+        let of_request = |(number, request): (&u64, &super::QueuedRequest)| {
+            let mut hits = request.hits.iter().find(|hits| hits.key == key)?.clone();
+            if let Some((_, position)) = &mut hits.position {
+                let mut lines = self.lines.get(&key).into_iter().flatten();
+                *position = lines.find_map(|line| line.position_of(*number)).unwrap_or(*position);
+            }
+            Some((hits, request.arrived))
+        };
+        self.requests.iter().filter_map(of_request).collect()
+    }
+}

@@ -1,0 +1,49 @@
+-- Frees the hits of counters, the keys. Returns how many there were.
+--
+-- Credits that are out stay counted until they are reported or expire, since their servers may still spend them. A window from the
+-- first hit then stays open with one hit: those that are reported later must not be of no window.
+
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local byte, sub, pack, unpack_from = string.byte, string.sub, struct.pack, struct.unpack
+-- Bytes before the leases, those of a lease, and those of a lease before the credits that are out.
+local HEAD_BYTES, LEASE_BYTES, CREDITS_AT = 11, 56, 32
+
+-- An open window from the first hit, with one hit; empty if there is none.
+local function one_hit(state)
+  if sub(state, 2, 2) ~= 'H' then return '' end
+  local body = byte(state, 1) + 2
+  local ends = unpack_from('<d', state, body)
+  return ends > now and sub(state, 1, body - 1) .. pack('<dI4', ends, 1) or ''
+end
+
+-- The value of a counter with leases without its hits; nil if no credits are out.
+local function without_hits(value)
+  local kept, out, position = {}, 0, HEAD_BYTES + 1
+  for _ = 1, (unpack_from('<H', value, 2)) do
+    local outstanding, ends = unpack_from('<dd', value, position + CREDITS_AT)
+    if ends > now then
+      kept[#kept + 1] = sub(value, position, position + LEASE_BYTES - 1)
+      out = out + outstanding
+    end
+    position = position + LEASE_BYTES
+  end
+  if out == 0 then return nil end
+  local state = one_hit(sub(value, position))
+  return pack('<BHd', 0, #kept, state ~= '' and 1 or 0) .. table.concat(kept) .. state
+end
+
+local found = 0
+for i = 1, #KEYS do
+  local value = redis.call('GET', KEYS[i])
+  if value then
+    found = found + 1
+    local left = byte(value, 1) == 0 and without_hits(value)
+    if left then
+      redis.call('SET', KEYS[i], left, 'KEEPTTL')
+    else
+      redis.call('DEL', KEYS[i])
+    end
+  end
+end
+return found

@@ -1,0 +1,286 @@
+//! Resets of counters in a store, by the control API of one of the servers that share it.
+
+#![expect(clippy::disallowed_methods, reason = "the time of real processes is measured")]
+
+use super::{RedisCluster, RedisServer};
+use crate::{
+    support::{Client, Server, http1, rules_file},
+    tests_with,
+};
+use http::Request;
+use serde_json::{Value, json};
+use std::{
+    net::Ipv4Addr,
+    process::Command,
+    time::{Duration, Instant},
+};
+use tempfile::{NamedTempFile, TempDir};
+use tidegate::api::pb::service::rate_limit_response::Code;
+
+tests_with! {
+    REDIS:
+    counters_of_a_request_are_listed_and_reset_for_all_servers,
+    a_rule_and_a_domain_are_reset_on_all_servers_within_a_second,
+    a_reset_while_credits_are_out_admits_the_limit_once_more,
+    counters_in_a_cluster_are_reset,
+    without_its_store_a_server_resets_nothing,
+    a_store_that_loses_its_keys_is_given_the_resets_again,
+}
+
+const LIMIT: u32 = 3;
+
+const RULES: &str = "
+domain: d
+descriptors:
+  - { key: user, rate_limit: { unit: day, requests_per_unit: 3 } }
+  - { key: plan, shadow_mode: true, rate_limit: { unit: day, requests_per_unit: 3, algorithm: token_bucket } }
+  - { key: any*, rate_limit: { unit: day, requests_per_unit: 3 } }
+  - { key: hot, rate_limit: { unit: day, requests_per_unit: 4000 } }
+";
+
+/// Within which a reset takes effect on all servers; some more for a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Two servers that share a store, with the control API.
+struct World {
+    servers: Vec<Server>,
+    token: String,
+    _files: (NamedTempFile, TempDir),
+}
+
+impl World {
+    fn start(url: &str, args: &[&str]) -> Self {
+        let (folder, rules) = (tempfile::tempdir().expect("a folder"), rules_file(RULES));
+        let tokens = folder.path().join("tokens");
+        let tokens = tokens.to_str().expect("UTF-8");
+        let made = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .args(["token", "ann", "--role", "operate", "--file", tokens])
+            .output()
+            .expect("the command runs");
+        let token = String::from_utf8(made.stdout).expect("text").trim().to_owned();
+        let shared = ["--counters", url, "--counters-timeout", "2s", "--on-store-failure", "deny"];
+        let control = ["--http-listen", "127.0.0.1:0", "--control", "loopback", "--http-token-file", tokens];
+        let args = [&shared[..], &control, args].concat();
+        let servers = (0..2).map(|_| Server::with_rules(rules.path(), &args)).collect();
+        Self { servers, token, _files: (rules, folder) }
+    }
+
+    async fn call(&self, server: usize, method: &str, body: &Value) -> (u16, Value) {
+        let request = Request::post(format!("/control/v1/{method}"))
+            .header("authorization", format!("Bearer {}", self.token));
+        let body = body.to_string();
+        let request = request.body(&*body).expect("well-formed");
+        let port = self.servers[server].admin_port();
+        let response = http1::send(Ipv4Addr::LOCALHOST, port, request).await.expect("a response");
+        (response.status().as_u16(), serde_json::from_slice(response.body()).expect("JSON"))
+    }
+
+    /// The response of the first server to a call that succeeds.
+    async fn operate(&self, method: &str, body: Value) -> Value {
+        let (status, response) = self.call(0, method, &body).await;
+        assert_eq!(status, 200, "{method}: {response}");
+        response
+    }
+
+    async fn clients(&self) -> [Client; 2] {
+        [self.servers[0].client().await, self.servers[1].client().await]
+    }
+}
+
+async fn is_admitted(client: &mut Client, key: &str, value: &str) -> bool {
+    client.hit("d", &[(key, value)]).await.expect("a decision").overall_code() == Code::Ok
+}
+
+/// Calls both servers in turn until both deny; returns how many were admitted.
+async fn use_up(clients: &mut [Client; 2], key: &str, value: &str) -> u32 {
+    let mut admitted = 0;
+    loop {
+        let [first, second] = clients;
+        let both = [is_admitted(first, key, value).await, is_admitted(second, key, value).await];
+        if both == [false; 2] {
+            return admitted;
+        }
+        admitted += both.into_iter().map(u32::from).sum::<u32>();
+    }
+}
+
+/// Waits until a server admits a key; the hit is counted.
+async fn until_admitted(client: &mut Client, key: &str, value: &str) {
+    let began = Instant::now();
+    while !is_admitted(client, key, value).await {
+        assert!(began.elapsed() < PATIENCE, "{key}={value} is denied after a reset");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+fn of(entries: &[(&str, &str)]) -> Value {
+    let descriptor = |(key, value): &(&str, &str)| json!({ "entries": [{ "key": key, "value": value }] });
+    json!({ "domain": "d", "descriptors": entries.iter().map(descriptor).collect::<Vec<_>>() })
+}
+
+/// Hits used of each descriptor's only counter.
+async fn used(world: &World, entries: &[(&str, &str)]) -> Vec<u64> {
+    let listed = world.operate("ListCounters", of(entries)).await;
+    let descriptors = listed["descriptors"].as_array().expect("descriptors");
+    let used = |descriptor: &Value| match &descriptor["counters"][0]["used"] {
+        Value::Null => 0,
+        used => used.as_u64().or_else(|| used.as_str()?.parse().ok()).expect("a number"),
+    };
+    descriptors.iter().map(used).collect()
+}
+
+async fn counters_of_a_request_are_listed_and_reset_for_all_servers() {
+    let store = RedisServer::start();
+    let world = World::start(&format!("unix:{}", store.socket().display()), &[]);
+    let mut clients = world.clients().await;
+    let keys = [("user", "ann"), ("user", "bob"), ("plan", "free")];
+    for (key, value) in &keys[..2] {
+        assert_eq!(use_up(&mut clients, key, value).await, LIMIT);
+    }
+    for _ in 0..2 {
+        assert!(is_admitted(&mut clients[1], "plan", "free").await);
+    }
+    assert_eq!(used(&world, &keys).await, [3, 3, 2], "as the other server has counted, shadow rules too");
+    let explained = world.operate("Explain", of(&keys[..1])).await;
+    assert_eq!(explained["descriptors"][0]["counters"][0]["used"], 3, "{explained}");
+
+    let reset = world.operate("Reset", of(&[("user", "ann"), ("plan", "free")])).await;
+    assert_eq!(reset["counters"], "2");
+    assert_eq!(used(&world, &keys).await, [0, 3, 0]);
+    assert!(!is_admitted(&mut clients[0], "user", "bob").await, "another counter");
+    until_admitted(&mut clients[1], "user", "ann").await;
+    assert_eq!(use_up(&mut clients, "user", "ann").await, LIMIT - 1, "the limit once more, by both servers");
+}
+
+async fn a_rule_and_a_domain_are_reset_on_all_servers_within_a_second() {
+    let store = RedisServer::start();
+    let url = format!("unix:{}", store.socket().display());
+    let world = World::start(&url, &[]);
+    let mut clients = world.clients().await;
+    let keys = [("user", "ann"), ("user", "bob"), ("any-key", "x")];
+    for (key, value) in keys {
+        assert_eq!(use_up(&mut clients, key, value).await, LIMIT);
+    }
+    world.operate("Reset", json!({ "domain": "d", "rule": "user" })).await;
+    assert_eq!(used(&world, &keys).await, [0, 0, 3]);
+    assert!(is_admitted(&mut clients[0], "user", "ann").await, "at once on the server that was called");
+    until_admitted(&mut clients[1], "user", "ann").await;
+    assert_eq!(use_up(&mut clients, "user", "ann").await, LIMIT - 2);
+    assert!(!is_admitted(&mut clients[0], "any-key", "x").await, "a counter of another rule");
+
+    // A server that starts later counts in the same keys.
+    let later = World::start(&url, &[]);
+    let mut of_later = later.clients().await;
+    assert!(!is_admitted(&mut of_later[0], "user", "ann").await);
+    assert!(is_admitted(&mut of_later[0], "user", "bob").await);
+    assert_eq!(used(&world, &keys).await, [3, 1, 3]);
+
+    world.operate("Reset", json!({ "domain": "d" })).await;
+    assert_eq!(used(&world, &keys).await, [0, 0, 0]);
+    for client in clients.iter_mut().chain(&mut of_later) {
+        until_admitted(client, "any-key", "x").await;
+        world.operate("Reset", of(&[("any-key", "x")])).await;
+    }
+    let (status, error) = world.call(0, "Reset", &json!({ "domain": "d", "rule": "none" })).await;
+    assert_eq!((status, &error["code"]), (404, &json!("NOT_FOUND")), "{error}");
+}
+
+/// Credits that are out when the counter is reset count afterwards: no more than the limit is admitted after the reset.
+async fn a_reset_while_credits_are_out_admits_the_limit_once_more() {
+    const HOT: u32 = 4_000;
+    let store = RedisServer::start();
+    let world = World::start(&format!("unix:{}", store.socket().display()), &["--lease", "auto"]);
+    let mut clients = world.clients().await;
+    let is_leased = || {
+        let keys: Vec<String> =
+            redis::cmd("KEYS").arg("tidegate:*").query(&mut store.connection()).expect("keys");
+        keys.iter().filter(|key| key.len() == "tidegate:".len() + 32).any(|key| {
+            let value: Vec<u8> = redis::cmd("GET").arg(key).query(&mut store.connection()).expect("a value");
+            value.first() == Some(&0)
+        })
+    };
+    let mut before = 0;
+    while before < 1_000 || !is_leased() {
+        for client in &mut clients {
+            for _ in 0..20 {
+                before += u32::from(is_admitted(client, "hot", "v").await);
+            }
+        }
+        assert!(before < HOT / 2, "nothing is leased");
+    }
+    assert_eq!(world.operate("Reset", of(&[("hot", "v")])).await["counters"], "1");
+    let (mut after, mut denied) = (0, 0);
+    // Until nothing was admitted for longer than a lease and a kept denial.
+    while denied < 300 {
+        for client in &mut clients {
+            match is_admitted(client, "hot", "v").await {
+                true => (after, denied) = (after + 1, 0),
+                false => denied += 1,
+            }
+        }
+        if denied > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+    println!("reset with credits out: limit {HOT}, admitted {before} before and {after} after");
+    assert!(after <= HOT, "{after} were admitted after the reset");
+    assert!(after > HOT - before, "the reset freed nothing: {after} after {before}");
+}
+
+async fn counters_in_a_cluster_are_reset() {
+    let cluster = RedisCluster::start(false);
+    let world = World::start(&cluster.url(), &[]);
+    let mut clients = world.clients().await;
+    let keys = [("user", "ann"), ("user", "bob"), ("user", "eve"), ("any-key", "x")];
+    for (key, value) in keys {
+        assert_eq!(use_up(&mut clients, key, value).await, LIMIT);
+    }
+    assert_eq!(world.operate("Reset", of(&[keys[0], keys[1], keys[3]])).await["counters"], "3");
+    assert_eq!(used(&world, &keys).await, [0, 0, 3, 0]);
+    world.operate("Reset", json!({ "domain": "d", "rule": "user" })).await;
+    assert_eq!(used(&world, &keys).await, [0; 4]);
+    until_admitted(&mut clients[1], "user", "eve").await;
+    assert_eq!(use_up(&mut clients, "user", "eve").await, LIMIT - 1);
+}
+
+async fn without_its_store_a_server_resets_nothing() {
+    let store = RedisServer::start();
+    let world = World::start(&format!("unix:{}", store.socket().display()), &[]);
+    assert!(is_admitted(&mut world.clients().await[0], "user", "ann").await);
+    drop(store);
+    let calls = [
+        ("ListCounters", of(&[("user", "ann")])),
+        ("Reset", of(&[("user", "ann")])),
+        ("Reset", json!({ "domain": "d", "rule": "user" })),
+    ];
+    for (method, body) in calls {
+        let (status, error) = world.call(0, method, &body).await;
+        assert_eq!((status, &error["code"]), (503, &json!("UNAVAILABLE")), "{method}: {error}");
+        assert!(error["message"].as_str().is_some_and(|text| text.contains("store")), "{error}");
+    }
+}
+
+/// Otherwise a server that starts later would count in other keys.
+async fn a_store_that_loses_its_keys_is_given_the_resets_again() {
+    let store = RedisServer::start();
+    let url = format!("unix:{}", store.socket().display());
+    let world = World::start(&url, &[]);
+    let resets = || -> Vec<(String, u64)> {
+        redis::cmd("HGETALL").arg("tidegate:resets").query(&mut store.connection()).expect("a hash")
+    };
+    world.operate("Reset", json!({ "domain": "d", "rule": "user" })).await;
+    let before = resets();
+    assert_eq!(before.iter().map(|(field, _)| field.as_str()).collect::<Vec<_>>(), ["1:duser"]);
+    // Until both servers know it.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let _: () = redis::cmd("FLUSHALL").query(&mut store.connection()).expect("the store obeys");
+    let began = Instant::now();
+    while resets() != before {
+        assert!(began.elapsed() < PATIENCE, "{:?} instead of {before:?}", resets());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let later = World::start(&url, &[]);
+    let (mut clients, mut of_later) = (world.clients().await, later.clients().await);
+    until_admitted(&mut clients[0], "user", "ann").await;
+    assert_eq!(use_up(&mut of_later, "user", "ann").await, LIMIT - 1, "the same counter");
+}
