@@ -9,6 +9,11 @@ use std::process::ExitCode;
 ///
 /// For bash: `tidegate completions bash > ~/.local/share/bash-completion/completions/tidegate`.
 /// For zsh: write to a file `_tidegate` in a directory of your $fpath. For fish: ~/.config/fish/completions/tidegate.fish.
+///
+/// These complete commands and flags. To complete rules and domains of a running server too (`tidegate ctl`), put
+/// `source <(TIDEGATE_COMPLETE=bash tidegate)` into ~/.bashrc, the same with zsh into ~/.zshrc, or for fish
+/// `TIDEGATE_COMPLETE=fish tidegate | source` into ~/.config/fish/config.fish. TIDEGATE_ADDR and TIDEGATE_TOKEN name the server and
+/// the caller.
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Completions {

@@ -39,7 +39,8 @@ mod test_server;
 mod tls_flags;
 mod token;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::CompleteEnv;
 use std::{ffi::OsString, fmt, process::ExitCode, time::Duration};
 
 /// Rate limit server for Envoy's rate limit API.
@@ -96,6 +97,8 @@ fn interval(text: &str) -> Result<Duration, String> {
 
 /// Parses the arguments of the process and runs the command.
 pub fn run() -> ExitCode {
+    // Ends the process if a shell has called it for a completion.
+    CompleteEnv::with_factory(Cli::command).var("TIDEGATE_COMPLETE").bin("tidegate").complete();
     let args: Result<Vec<String>, _> = std::env::args_os().map(OsString::into_string).collect();
     let prepare = |args: Vec<String>| {
         let variables = reference_env::variables();

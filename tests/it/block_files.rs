@@ -90,6 +90,93 @@ async fn lines_of_files_are_listed_with_their_places_and_cannot_be_deleted_by_th
     assert_eq!(shop.operate("Explain", explain).await["descriptors"][0]["blockId"], json!(first));
 }
 
+#[tokio::test]
+async fn the_files_of_a_directory_take_effect_together_and_new_ones_are_found() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let lists = folder.path().join("blocks");
+    fs::create_dir(&lists).expect("a directory");
+    replace(&lists.join("spam.txt"), "user=mallory\n");
+    replace(&lists.join("abuse.txt"), "user=eve\n");
+    let shop = Controlled::start(RULES, &["--blocks", lists.to_str().expect("UTF-8")]);
+    assert!(is_blocked(&shop, "mallory").await && is_blocked(&shop, "eve").await);
+    let listed = shop.operate("ListBlocks", json!({})).await;
+    let ids = listed["blocks"].as_array().expect("blocks").iter().map(|block| block["id"].as_str());
+    let mut ids: Vec<_> = ids.flatten().filter_map(|id| id.rsplit('/').next()).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, ["abuse.txt:1", "spam.txt:1"]);
+
+    replace(&lists.join("third.txt"), "user=bob\n");
+    until_blocked(&shop, "bob").await;
+    assert!(is_blocked(&shop, "eve").await, "the other files stay in force");
+    fs::remove_file(lists.join("abuse.txt")).expect("it is removed");
+    for _ in 0..600 {
+        if !is_blocked(&shop, "eve").await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("eve is blocked although the file is gone: {:?}", shop.server.log());
+}
+
+#[tokio::test]
+async fn the_command_lists_all_blocks_of_a_file_beyond_one_page() {
+    const BLOCKS: usize = 2_500;
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("blocks.txt");
+    replace(&file, &(0..BLOCKS).map(|number| format!("user=u{number}\n")).collect::<String>());
+    let shop = Controlled::start(RULES, &["--blocks", file.to_str().expect("UTF-8")]);
+    let list = |args: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .args([&["ctl", "--addr", shop.server.address(), "block", "list"], args].concat())
+            .env("TIDEGATE_TOKEN", &shop.read)
+            .output()
+            .expect("the command runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("UTF-8")
+    };
+    let all: Value = serde_json::from_str(&list(&["--json"])).expect("JSON");
+    assert_eq!((all["blocks"].as_array().map(Vec::len), &all["total"]), (Some(BLOCKS), &json!(BLOCKS)));
+    let table = list(&[]);
+    assert!(table.contains("user=u0") && table.contains(&format!("user=u{}", BLOCKS - 1)), "{table}");
+}
+
+/// The log has the files of blocks with the rules, so that it is repeated without them.
+#[tokio::test]
+async fn decisions_by_a_file_of_blocks_are_reproduced_from_the_log() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [file, log] = ["blocks.txt", "decisions"].map(|name| folder.path().join(name));
+    replace(&file, "user=mallory\n");
+    let paths = [&file, &log].map(|path| path.to_str().expect("UTF-8"));
+    let shop = Controlled::start(RULES, &["--blocks", paths[0], "--decision-log", paths[1]]);
+    let mut client = shop.server.client().await;
+    let mut send = async || {
+        for user in ["mallory", "eve", "bob"] {
+            client.hit("shop", &[("user", user)]).await.expect("a decision");
+        }
+    };
+    send().await;
+    replace(&file, "user=eve\n");
+    until_blocked(&shop, "eve").await;
+    send().await;
+    assert!(shop.server.terminate().success());
+
+    let text = fs::read_to_string(&log).expect("the log");
+    let changes = text.lines().filter(|line| line.contains(r#""kind":"blocks""#)).count();
+    assert_eq!(changes, 2, "the files of the start, and the changed one: {text}");
+    let replayed = crate::replay::report(&[paths[1]]);
+    let of = &replayed["report"];
+    let differences = ["newly_denied", "newly_admitted", "responses_changed"].map(|key| &of[key]);
+    assert_eq!((differences, &of["requests"]), ([&json!(0); 3], &json!(6)), "{replayed}");
+    let rows = of["rules"].as_array().expect("rows");
+    let blocked = rows.iter().find(|row| row["rule"] == "(blocked)").expect("a row of blocks");
+    assert!(blocked.to_string().contains('2'), "mallory, then eve: {blocked}");
+
+    // Under the rules alone nobody is blocked: the comparison above can fail.
+    let rules = shop.rules.path().to_str().expect("UTF-8");
+    let other = crate::replay::report(&["--rules", rules, paths[1]]);
+    assert_eq!(other["report"]["newly_admitted"], 2, "{other}");
+}
+
 #[test]
 fn a_server_does_not_start_with_a_malformed_file_of_blocks() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -8,6 +8,7 @@
 
 mod authority;
 mod chroot;
+mod completion;
 mod compose;
 mod console;
 mod control_openapi;
@@ -47,6 +48,9 @@ fn main() -> ExitCode {
         chroot::tests,
         chroot::seccomp::tests,
         compose::tests,
+        completion::tests,
+        completion::zsh::tests,
+        completion::fish::tests,
         console::tests,
         console::operations::tests,
         console::pictures::tests,
@@ -84,6 +88,7 @@ fn main() -> ExitCode {
         shared_store::local_rules::tests,
         shared_store::operators::tests,
         shared_store::reference_env::tests,
+        shared_store::resets::tests,
         shared_store::transfer::tests,
         shared_store::undo::tests,
         systemd::tests,

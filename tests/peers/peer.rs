@@ -31,6 +31,15 @@ pub const H2SPEC: Peer = Peer { name: "h2spec", is_here: || runs(Command::new("h
 /// curl, on the PATH.
 pub const CURL: Peer = Peer { name: "curl", is_here: crate::handbook::has_curl };
 
+/// Bash, on the PATH.
+pub const BASH: Peer = Peer { name: "bash", is_here: || runs(Command::new("bash").arg("--version")) };
+
+/// Zsh, on the PATH.
+pub const ZSH: Peer = Peer { name: "zsh", is_here: || runs(Command::new("zsh").arg("--version")) };
+
+/// Fish, on the PATH.
+pub const FISH: Peer = Peer { name: "fish", is_here: || runs(Command::new("fish").arg("--version")) };
+
 /// The command line of OpenSSL, on the PATH.
 pub const OPENSSL: Peer = Peer { name: "openssl", is_here: || runs(Command::new("openssl").arg("version")) };
 

@@ -1,20 +1,21 @@
 //! `tidegate ctl`: operations on a running server, over its control API.
 
+mod complete;
+mod connection;
 mod log_level;
 mod overlays;
 mod show;
 
-use super::{Failure, descriptor::DescriptorText, table, target, tls_flags::ClientTlsFlags};
-use crate::{
-    api::{
-        control::to_json,
-        pb::control::{self as pb, control_client::ControlClient, tail_response::Event},
-    },
-    server::ListenAddress,
+use super::{Failure, descriptor::DescriptorText, table};
+use crate::api::{
+    control::to_json,
+    pb::control::{self as pb, tail_response::Event},
 };
 use clap::{Args, Subcommand, ValueEnum};
-use std::{path::PathBuf, process::ExitCode, time::Duration};
-use tonic::{Request, Response, Status, metadata::MetadataValue, transport::Channel};
+use clap_complete::ArgValueCompleter;
+use connection::{Caller, Connection};
+use std::process::ExitCode;
+use tonic::Response;
 
 /// Shows and changes what a running server limits, over its control API (serve --control).
 #[derive(Args)]
@@ -25,35 +26,6 @@ pub(super) struct Ctl {
     connection: Connection,
 }
 
-/// The server, the caller, and the form of the output.
-#[derive(Args)]
-struct Connection {
-    /// Address of the gRPC port: host:port or unix:/path/of/socket.
-    #[arg(long, env = "TIDEGATE_ADDR", default_value = "127.0.0.1:8081", global = true)]
-    addr: ListenAddress,
-    /// Bearer token of the caller; better in the variable or in a file than on the command line. At a Unix socket of a server
-    /// of the same user none is needed.
-    #[arg(long, env = "TIDEGATE_TOKEN", hide_env_values = true, global = true)]
-    token: Option<String>,
-    /// File that contains the token.
-    #[arg(long, env = "TIDEGATE_TOKEN_FILE", value_name = "FILE", conflicts_with = "token", global = true)]
-    token_file: Option<PathBuf>,
-    /// Timeout for connecting and for each response.
-    #[arg(long, default_value = "10s", value_parser = humantime::parse_duration, global = true)]
-    timeout: Duration,
-    #[command(flatten)]
-    tls: ClientTlsFlags,
-    /// Print JSON: the response in the JSON mapping of protobuf.
-    #[arg(long, global = true)]
-    json: bool,
-    /// Repeat at this interval until interrupted; without a value every 2 s.
-    #[arg(
-        long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "2s",
-        value_parser = super::interval, global = true
-    )]
-    watch: Option<Duration>,
-}
-
 #[derive(Subcommand)]
 enum Command {
     /// The server, its rules and its counters.
@@ -61,10 +33,10 @@ enum Command {
     /// The rules in force with hits per second.
     Rules {
         /// Only this domain.
-        #[arg(long, default_value = "")]
+        #[arg(long, default_value = "", add = ArgValueCompleter::new(complete::domains))]
         domain: String,
         /// Only rules whose path contains this text.
-        #[arg(default_value = "")]
+        #[arg(default_value = "", add = ArgValueCompleter::new(complete::rules))]
         contains: String,
     },
     /// The path of a request through the rules, its counters, and the decision it would have now.
@@ -76,12 +48,13 @@ enum Command {
     /// Drop counters, so that they start anew: those of a request, of a rule, or with --all of a domain.
     Reset {
         /// Domain of the counters.
+        #[arg(add = ArgValueCompleter::new(complete::domains))]
         domain: String,
         /// Descriptors of the request.
         #[arg(value_name = "KEY=VALUE,…", required_unless_present_any = ["rule", "all"])]
         descriptors: Vec<DescriptorText>,
         /// All counters of this rule, by its path.
-        #[arg(long, conflicts_with = "descriptors")]
+        #[arg(long, conflicts_with = "descriptors", add = ArgValueCompleter::new(complete::rules))]
         rule: Option<String>,
         /// All counters of the domain.
         #[arg(long, conflicts_with_all = ["descriptors", "rule"])]
@@ -102,10 +75,10 @@ enum Command {
     /// The keys with most denied or admitted hits.
     Top {
         /// Only this domain.
-        #[arg(long, default_value = "")]
+        #[arg(long, default_value = "", add = ArgValueCompleter::new(complete::domains))]
         domain: String,
         /// Only this rule, by its path.
-        #[arg(long, default_value = "")]
+        #[arg(long, default_value = "", add = ArgValueCompleter::new(complete::rules))]
         rule: String,
         /// Admitted hits in the place of denied ones.
         #[arg(long)]
@@ -120,10 +93,10 @@ enum Command {
     /// Decisions as they are made, until interrupted.
     Tail {
         /// Only this domain.
-        #[arg(long, default_value = "")]
+        #[arg(long, default_value = "", add = ArgValueCompleter::new(complete::domains))]
         domain: String,
         /// Only decisions to which this rule applied, by its path.
-        #[arg(long, default_value = "")]
+        #[arg(long, default_value = "", add = ArgValueCompleter::new(complete::rules))]
         rule: String,
         /// Only these.
         #[arg(long)]
@@ -155,6 +128,7 @@ enum Command {
 #[derive(Args)]
 struct RequestArgs {
     /// Domain of the request.
+    #[arg(add = ArgValueCompleter::new(complete::domains))]
     domain: String,
     /// Descriptors of the request.
     #[arg(required = true, value_name = "KEY=VALUE,…")]
@@ -210,9 +184,7 @@ impl Ctl {
 
     async fn run_on_runtime(&self) -> Result<(), Failure> {
         let connection = &self.connection;
-        let channel = target::connect(&connection.addr, &connection.tls, connection.timeout).await?;
-        let mut caller =
-            Caller { client: ControlClient::new(channel), token: connection.token()?, connection };
+        let mut caller = connection.caller().await?;
         if let Command::Tail { .. } = &self.command {
             return caller.tail(self.command.tail_request()).await;
         }
@@ -232,52 +204,7 @@ impl Ctl {
     }
 }
 
-impl Connection {
-    fn token(&self) -> Result<Option<MetadataValue<tonic::metadata::Ascii>>, Failure> {
-        let token = match (&self.token, &self.token_file) {
-            (Some(token), _) => token.clone(),
-            (None, Some(path)) => std::fs::read_to_string(path)
-                .map_err(|error| Failure(format!("{}: {error}", path.display())))?,
-            (None, None) => return Ok(None),
-        };
-        let value = format!("Bearer {}", token.trim()).parse();
-        value.map(Some).map_err(|_| Failure("the token has characters that no header may have".into()))
-    }
-}
-
-/// A connected caller.
-struct Caller<'c> {
-    client: ControlClient<Channel>,
-    token: Option<MetadataValue<tonic::metadata::Ascii>>,
-    connection: &'c Connection,
-}
-
 impl Caller<'_> {
-    fn request<M>(&self, message: M) -> Request<M> {
-        let mut request = Request::new(message);
-        if let Some(token) = &self.token {
-            request.metadata_mut().insert("authorization", token.clone());
-        }
-        request
-    }
-
-    fn timed<M>(&self, message: M) -> Request<M> {
-        let mut request = self.request(message);
-        request.set_timeout(self.connection.timeout);
-        request
-    }
-
-    fn failure(&self, status: &Status) -> Failure {
-        let remedy = match status.code() {
-            tonic::Code::Unimplemented => "; start the server with `serve --control loopback`",
-            tonic::Code::Unauthenticated => {
-                "; set TIDEGATE_TOKEN, made by `tidegate token NAME --role operate`"
-            }
-            _ => "",
-        };
-        Failure(format!("{}: {:?}: {}{remedy}", self.connection.addr, status.code(), status.message()))
-    }
-
     async fn call(&mut self, command: &Command) -> Result<Shown, Failure> {
         let called = match command {
             Command::Status => {
@@ -322,7 +249,11 @@ impl Caller<'_> {
                 let request = self.timed(message);
                 let reset = self.client.reset(request).await.map(Response::into_inner);
                 reset.map(|response| {
-                    Shown::new("ResetResponse", &response, format!("{} counters reset", response.counters))
+                    let text = match response.in_new_keys {
+                        true => "counters reset: here now, on other servers within a second".to_owned(),
+                        false => format!("{} counters reset", response.counters),
+                    };
+                    Shown::new("ResetResponse", &response, text)
                 })
             }
             Command::GiveBack { request: RequestArgs { domain, descriptors }, hits, reason } => {

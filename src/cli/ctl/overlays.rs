@@ -143,12 +143,25 @@ impl Caller<'_> {
         called.map_err(|status| self.failure(&status))
     }
 
+    /// All pages of blocks.
+    async fn all_blocks(&mut self) -> Result<Shown, Failure> {
+        let (mut all, mut message) = (pb::ListBlocksResponse::default(), pb::ListBlocksRequest::default());
+        loop {
+            let request = self.timed(message.clone());
+            let page = self.client.list_blocks(request).await;
+            let page = page.map_err(|status| self.failure(&status))?.into_inner();
+            all.blocks.extend(page.blocks);
+            all.total = page.total;
+            if page.next_page_token.is_empty() {
+                return Ok(show::blocks(&all));
+            }
+            message.page_token = page.next_page_token;
+        }
+    }
+
     pub(super) async fn blocks(&mut self, command: &Block) -> Result<Shown, Failure> {
         let called = match command {
-            Block::List => {
-                let request = self.timed(pb::ListBlocksRequest::default());
-                self.client.list_blocks(request).await.map(|response| show::blocks(response.get_ref()))
-            }
+            Block::List => return self.all_blocks().await,
             Block::Set(set) => {
                 let SetBlock { entry: (key, value), cidr, domain, circumstances } = &**set;
                 let block = pb::Block {
