@@ -61,8 +61,8 @@ impl Conditions {
             poll_every: rng.pick(&[3, 6, 12, 30]) * MILLIS,
             network: Network {
                 delay: (50_000, rng.pick(&[100_000, 2_000_000, 10_000_000])),
-                slow_once_in: rarely(rng, &[5, 20, 60]),
-                slow_delay_max: rng.pick(&[50, 200, 500]) * MILLIS,
+                slow_once_in: rarely(rng, &[3, 5, 20]),
+                slow_delay_max: rng.pick(&[100, 250, 500]) * MILLIS,
                 loss_once_in: rarely(rng, &[3, 10, 30]),
                 duplicate_once_in: rarely(rng, &[2, 5, 20]),
             },
