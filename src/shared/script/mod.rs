@@ -22,7 +22,7 @@ pub use stored::{encode, read_value};
 pub use undo::{UNDO_SCRIPT, Undo};
 
 /// The version of the layout of keys and states. Servers with different versions cannot share a store.
-pub const LAYOUT_VERSION: u32 = 2;
+pub const LAYOUT_VERSION: u32 = 3;
 
 /// The most counters of one call: the store pushes their keys on the stack of its interpreter.
 pub const COUNTERS_MAX: usize = 4_000;

@@ -390,8 +390,8 @@ mod tests {
     fn the_secret_is_read_only_from_a_layout_of_this_version() {
         let secret = Seed::from_bytes(*b"0123456789abcdef");
         assert_eq!(seed(&layout(&secret)), Some(secret.clone()));
-        assert_eq!(seed(&layout(&secret).replace("tidegate 2", "tidegate 1")), None);
+        assert_eq!(seed(&layout(&secret).replace("tidegate 3", "tidegate 2")), None);
         assert_eq!(seed(&(layout(&secret) + " 1700000000000000 a-run")), Some(secret));
-        assert_eq!(seed("tidegate 2 +123456789abcdef0123456789abcdef"), None);
+        assert_eq!(seed("tidegate 3 +123456789abcdef0123456789abcdef"), None);
     }
 }
