@@ -84,12 +84,13 @@ impl ControlApi {
         self.decide(peek).await
     }
 
-    /// Decides a request as that of a client.
+    /// Decides a request as that of a client. It is not queued, and waits for a shared store as long as the store may take.
     async fn decide(&self, request: &Request<'_>) -> Result<(i32, Vec<pb::DescriptorStatus>), Error> {
-        let decided =
-            self.control.service().decide(request, CallOrigin::default(), Duration::ZERO, |decision| {
-                (code(decision.code).into(), decision.statuses.iter().map(status).collect())
-            });
+        let is_remote = self.control.limiter().is_some_and(|limiter| limiter.pin().is_remote(request));
+        let wait_max = if is_remote { Duration::MAX } else { Duration::ZERO };
+        let decided = self.control.service().decide(request, CallOrigin::default(), wait_max, |decision| {
+            (code(decision.code).into(), decision.statuses.iter().map(status).collect())
+        });
         decided.await.map_err(|_| Error::starting())
     }
 

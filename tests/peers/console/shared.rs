@@ -38,6 +38,7 @@ async fn an_operator_resets_shared_counters_and_gives_hits_back() {
     browser.shows("3 used, 0 remaining").await;
     browser.click("Give back…").await;
     confirm(&browser, "Give back").await;
+    browser.shows("1 hit given back").await;
     browser.shows("2 used, 1 remaining").await;
     browser.click("Reset…").await;
     confirm(&browser, "Reset").await;
