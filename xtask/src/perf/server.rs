@@ -142,7 +142,7 @@ impl Running {
         binaries: &Binaries,
     ) -> Result<Self, Failure> {
         let address = free_port()?;
-        let has_http = matches!(scenario.beside, Beside::Scrapes | Beside::Recording);
+        let has_http = matches!(scenario.beside, Beside::Scrapes) || scenario.beside.calls_control();
         let http = has_http.then(free_port).transpose()?;
         let token = scenario.beside.calls_control().then(|| binaries.make_token()).transpose()?;
         let mut command = match server {
