@@ -13,19 +13,30 @@ use super::{
     rls::{PRECISION_HEADER, Precision, WINDOWS_HEADER, fast_path, precision_of, response},
 };
 use crate::{
-    http2::{ClassCounts, DeferredBody, Fields, RequestBody, Responses, Service},
+    http2::{ClassCounts, DeferredBody, FieldNames, Fields, RequestBody, Responses, Service},
     limit::{self, Timestamp},
-    service::{CallOrigin, CodeCounts, Course, RateLimitService, Refusal, TraceContext},
+    service::{CallOrigin, CodeCounts, Course, Propagators, RateLimitService, Refusal, TraceContext},
 };
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 use tonic::{Code, Status, body::Body, codegen::Service as _, service::Routes};
 
 /// Bytes of most responses.
 const RESPONSE_BYTES: usize = 64;
 
 const SHOULD_RATE_LIMIT: &[u8] = b"/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+/// The headers that are read here, by the router, or by a service behind it.
+static FIELD_NAMES: LazyLock<FieldNames> = LazyLock::new(|| {
+    let of_grpc = ["content-type", "grpc-timeout", "grpc-encoding", "grpc-accept-encoding", "authorization"];
+    FieldNames::new(
+        of_grpc.into_iter().chain([PRECISION_HEADER, WINDOWS_HEADER]).chain(Propagators::all_headers()),
+    )
+});
 
 /// The headers of a call on the fast path, as far as they matter.
 #[derive(Clone, Copy, Default)]
@@ -186,7 +197,11 @@ impl Service for GrpcPort {
     type Call<'b> = Call<'b>;
     type Body = Body;
 
-    fn fast_path(&self, head: &Fields) -> Option<Head> {
+    fn field_names() -> &'static FieldNames {
+        &FIELD_NAMES
+    }
+
+    fn fast_path(&self, head: Fields<'_>) -> Option<Head> {
         let (mut call, mut is_grpc_body, mut is_traced) = (Head::default(), false, false);
         let propagators = self.service.propagators();
         for (name, value) in head.iter() {
@@ -210,8 +225,7 @@ impl Service for GrpcPort {
                 }
                 _ if propagators.is_some_and(|propagators| propagators.read(name)) => {
                     is_traced = true;
-                    // Which of several counts is decided on tonic's path alone.
-                    head.iter().filter(|(other, _)| *other == name).count() == 1
+                    true
                 }
                 _ => true,
             };

@@ -51,6 +51,7 @@ pub(crate) struct Frame<'a> {
 
 impl<'a> Frame<'a> {
     /// Takes the first frame off `bytes`; none while it is incomplete.
+    #[inline(always)]
     pub(crate) fn take(bytes: &mut &'a [u8]) -> Result<Option<Self>, ConnectionError> {
         let Some((&[l0, l1, l2, kind, flags, s0, s1, s2, s3], rest)) = bytes.split_first_chunk::<HEADER>()
         else {
@@ -72,6 +73,7 @@ impl<'a> Frame<'a> {
     }
 
     /// The payload of a DATA or HEADERS frame without padding and priority.
+    #[inline(always)]
     pub(crate) fn content(&self) -> Result<&'a [u8], ConnectionError> {
         let mut content = self.payload;
         if self.has(PADDED) {

@@ -4,15 +4,15 @@
 //! (Envoy its cluster name, `outbound|8081||limits.example`; gRPC libraries the path of a Unix socket).
 
 use super::{
-    Fields, Service,
+    Service,
+    field_class::{FieldNames, Pseudo},
     hpack::{Decoder, HpackError},
-    request_fields::{check_fields, is_field_name, is_field_value},
     steps,
 };
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, uri::PathAndQuery};
+use http::{HeaderMap, Method, Request, Uri};
 
-/// The pseudo-headers that make the target of a routed request.
-const TARGET: [&[u8]; 2] = [b":method", b":path"];
+/// The steps for each field that the service reads: it is checked, and perhaps copied to a request.
+const READ_STEPS: usize = 3 * steps::FIELD;
 
 /// Result of decoding the header block of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,27 +32,27 @@ pub(super) enum RequestHeaders<Q> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Decoded<Q> {
     pub(super) headers: RequestHeaders<Q>,
-    /// Bytes of the field section, as SETTINGS_MAX_HEADER_LIST_SIZE counts them, that had to be decoded because they differ
-    /// from the block before.
-    pub(super) decoded_bytes: usize,
+    /// The most steps that it takes, but for those in proportion to its bytes.
+    pub(super) steps: usize,
 }
 
 /// Decodes the header blocks of one connection.
 ///
 /// Clients such as Envoy send the same block with every request. While the dynamic table has not changed either, it has
 /// the same meaning and is not decoded again. Clients that trace every request repeat all of a block but one value, which is
-/// then decoded if the service reads it. Where more varies, the fields that a client repeats are neither decoded nor checked
-/// again, and only the values that changed are.
+/// then decoded if the service reads it.
 pub(super) struct RequestDecoder<Q> {
     decoder: Decoder,
+    names: &'static FieldNames,
     list_max: usize,
-    /// Fields of the last block.
-    fields: Fields,
     last: Option<Last<Q>>,
-    /// The kind of request that the fields make; none if they do not make one.
+    /// The kind of request that the fields decoded last make; none if they do not make one.
     checked: Option<RequestHeaders<Q>>,
-    /// The last target found valid; empty before the first.
-    valid_target: [Vec<u8>; TARGET.len()],
+    /// Number of the fields decoded last that the service reads, and steps for them.
+    read: usize,
+    read_steps: usize,
+    /// A value that varied.
+    value: Vec<u8>,
 }
 
 struct Last<Q> {
@@ -63,14 +63,16 @@ struct Last<Q> {
 }
 
 impl<Q: Copy> RequestDecoder<Q> {
-    pub(super) fn new(list_max: u32) -> Self {
+    pub(super) fn new(list_max: u32, names: &'static FieldNames) -> Self {
         Self {
-            decoder: Decoder::new(),
+            decoder: Decoder::new(names),
+            names,
             list_max: list_max as usize,
-            fields: Fields::default(),
             last: None,
             checked: None,
-            valid_target: Default::default(),
+            read: 0,
+            read_steps: 0,
+            value: Vec::new(),
         }
     }
 
@@ -83,13 +85,14 @@ impl<Q: Copy> RequestDecoder<Q> {
         service: &S,
     ) -> Result<Decoded<Q>, HpackError> {
         if let Some(last) = &self.last
-            && last.block == block
             && last.generation == self.decoder.generation()
+            && last.block == block
         {
-            return Ok(Decoded { headers: last.headers, decoded_bytes: 0 });
+            steps::add(steps::of_bytes(block.len()));
+            return Ok(Decoded { headers: last.headers, steps: self.read_steps });
         }
         match self.decode_repeated(block, rest, service)? {
-            Some(decoded) => Ok(decoded),
+            Some(headers) => Ok(Decoded { headers, steps: self.read_steps }),
             None => self.decode_new(block, service),
         }
     }
@@ -101,22 +104,24 @@ impl<Q: Copy> RequestDecoder<Q> {
         block: &[u8],
         rest: &[u8],
         service: &S,
-    ) -> Result<Option<Decoded<Q>>, HpackError> {
+    ) -> Result<Option<RequestHeaders<Q>>, HpackError> {
         let Some(RequestHeaders::Valid { fast_path: Some(fast_path), content_length }) = self.checked else {
             return Ok(None);
         };
-        let Some((name, decoded_bytes)) = self.decoder.decode_repeated(block, rest, &self.fields)? else {
-            return Ok(None);
-        };
-        let headers = match service.fast_path_after(fast_path, name, || self.decoder.repeated_value()) {
+        let Some(repeated) = self.decoder.decode_repeated(block, rest)? else { return Ok(None) };
+        let Some(number) = repeated.read else { return Ok(self.checked) };
+        let name = self.names.name(number).as_str().as_bytes();
+        let (decoder, value) = (&self.decoder, &mut self.value);
+        let after = service.fast_path_after(fast_path, name, || decoder.repeated_value(value));
+        let headers = match after {
             Some(fast_path) => RequestHeaders::Valid { fast_path: Some(fast_path), content_length },
             None => {
-                self.decoder.complete(&mut self.fields);
+                self.decoder.complete();
                 self.check(service)
             }
         };
         self.checked = Some(headers);
-        Ok(Some(Decoded { headers, decoded_bytes }))
+        Ok(Some(headers))
     }
 
     fn decode_new<S: Service<FastPath = Q>>(
@@ -125,71 +130,53 @@ impl<Q: Copy> RequestDecoder<Q> {
         service: &S,
     ) -> Result<Decoded<Q>, HpackError> {
         let before = self.decoder.generation();
-        let checked = self.checked.take();
         self.decode_fields(block)?;
-        let headers = match checked.and_then(|checked| self.check_changes(checked, service)) {
-            Some(headers) => {
-                self.decoder.expect_repeated(block, &self.fields);
-                headers
-            }
-            None => self.check(service),
-        };
+        let headers = self.check(service);
         self.checked = Some(headers);
         if self.decoder.generation() == before {
             let mut buffer = self.last.take().map(|last| last.block).unwrap_or_default();
             buffer.clear();
             buffer.extend_from_slice(block);
+            steps::add(steps::of_bytes(block.len()));
             self.last = Some(Last { block: buffer, generation: before, headers });
+        } else if let RequestHeaders::Valid { fast_path: Some(_), .. } = headers {
+            self.decoder.expect_repeated(block);
         }
-        Ok(Decoded { headers, decoded_bytes: self.fields.new_bytes() })
+        Ok(Decoded { headers, steps: self.decoded_steps() })
     }
 
-    /// Checks the values that changed, if that is sufficient: nothing else did, and none of them matters beyond itself.
-    fn check_changes<S: Service<FastPath = Q>>(
-        &self,
-        checked: RequestHeaders<Q>,
-        service: &S,
-    ) -> Option<RequestHeaders<Q>> {
-        let RequestHeaders::Valid { fast_path: Some(mut fast_path), content_length } = checked else {
-            return None;
-        };
-        for (name, value) in self.fields.changed_values()? {
-            steps::add(steps::of_bytes(name.len() + value.len()));
-            if name.starts_with(b":") || matches!(name, b"te" | b"content-length") || !is_field_value(value) {
-                return None;
-            }
-            fast_path = service.fast_path_after(fast_path, name, || value)?;
-        }
-        Some(RequestHeaders::Valid { fast_path: Some(fast_path), content_length })
+    /// [`Decoded::steps`] of the block that was decoded last, and was not a repeated one.
+    pub(super) fn decoded_steps(&self) -> usize {
+        steps::FIELD * self.decoder.fields().count() + self.read_steps
     }
 
-    fn check<S: Service<FastPath = Q>>(&mut self, service: &S) -> RequestHeaders<Q> {
-        if self.fields.list_bytes() > self.list_max {
+    fn check<S: Service<FastPath = Q>>(&self, service: &S) -> RequestHeaders<Q> {
+        let fields = self.decoder.fields();
+        if fields.list_bytes() > self.list_max {
             return RequestHeaders::TooLarge;
         }
-        match check_fields(&self.fields) {
-            // A request that cannot be routed is refused on the fast path too: how its frames were cut must not matter.
-            Some(content_length) if self.has_valid_target() => {
-                RequestHeaders::Valid { fast_path: service.fast_path(&self.fields), content_length }
+        // A request that cannot be routed is refused on the fast path too: how its frames were cut must not matter.
+        let Some(content_length) = fields.valid_request() else { return RequestHeaders::Malformed };
+        let fast_path = match fields.has_read_twice() {
+            // Which of several values counts is decided off the fast path alone.
+            true => None,
+            false => {
+                steps::add(self.read * steps::FIELD);
+                service.fast_path(fields)
             }
-            _ => RequestHeaders::Malformed,
-        }
+        };
+        RequestHeaders::Valid { fast_path, content_length }
     }
 
     /// Decodes a block of trailers, or one to be discarded, which may still change the dynamic table. None if malformed.
     pub(super) fn trailers(&mut self, block: &[u8]) -> Result<Option<HeaderMap>, HpackError> {
         self.checked = None;
         self.decode_fields(block)?;
-        let is_valid = |(name, value): (&[u8], &[u8])| is_field_name(name) && is_field_value(value);
-        if self.fields.list_bytes() > self.list_max || !self.fields.iter().all(is_valid) {
+        let fields = self.decoder.fields();
+        if fields.list_bytes() > self.list_max || !fields.are_trailers() {
             return Ok(None);
         }
-        Ok(header_map(&self.fields))
-    }
-
-    /// Bytes of the field section decoded last that differ from the one before.
-    pub(super) fn decoded_bytes(&self) -> usize {
-        self.fields.new_bytes()
+        Ok(self.header_map())
     }
 
     fn decode_fields(&mut self, block: &[u8]) -> Result<(), HpackError> {
@@ -197,49 +184,36 @@ impl<Q: Copy> RequestDecoder<Q> {
         if let Some(last) = &mut self.last {
             last.generation = u64::MAX;
         }
-        self.decoder.decode(block, self.list_max, &mut self.fields)
+        self.decoder.decode(block, self.list_max)?;
+        self.read = self.decoder.fields().read_len();
+        self.read_steps = READ_STEPS * self.read;
+        Ok(())
     }
 
-    /// The request with the headers that were decoded last; none if they are more than a map can hold.
+    /// The request with the headers that were decoded last, as far as the service reads them; none if they are more than a map can
+    /// hold.
     pub(super) fn request(&mut self) -> Option<Request<()>> {
-        self.decoder.complete(&mut self.fields);
+        self.decoder.complete();
         let mut request = Request::new(());
-        (*request.method_mut(), *request.uri_mut()) = self.target()?;
+        *request.method_mut() = Method::from_bytes(self.decoder.fields().pseudo(Pseudo::Method)?).ok()?;
+        *request.uri_mut() = Uri::from(self.decoder.path()?);
         *request.version_mut() = http::Version::HTTP_2;
-        *request.headers_mut() = header_map(&self.fields)?;
+        *request.headers_mut() = self.header_map()?;
         Some(request)
     }
 
-    fn has_valid_target(&mut self) -> bool {
-        let target = TARGET.map(|name| self.fields.get(name).unwrap_or_default());
-        if self.valid_target == target {
-            return true;
+    /// The regular fields that the service reads; none if they are more than a map holds.
+    fn header_map(&mut self) -> Option<HeaderMap> {
+        let mut map = HeaderMap::with_capacity(self.read);
+        for nth in 0..self.read {
+            let (number, position) = self.decoder.fields().read(nth)?;
+            let name = self.names.name(number);
+            // Hashed, and compared.
+            steps::add(steps::FIELD + 2 * steps::of_bytes(name.as_str().len()));
+            map.try_append(name.clone(), self.decoder.header_value(position)?).ok()?;
         }
-        if self.target().is_none() {
-            return false;
-        }
-        for (valid, new) in self.valid_target.iter_mut().zip(target) {
-            valid.clear();
-            valid.extend_from_slice(new);
-        }
-        true
+        Some(map)
     }
-
-    /// Method and path. The path is absolute, or `*` (RFC 9113, section 8.3.1).
-    fn target(&self) -> Option<(Method, Uri)> {
-        let path = self.fields.get(b":path").filter(|path| path.starts_with(b"/") || *path == b"*")?;
-        let path = PathAndQuery::try_from(path).ok()?;
-        Some((Method::from_bytes(self.fields.get(b":method")?).ok()?, Uri::from(path)))
-    }
-}
-
-/// The regular fields; none if they are more than a map holds.
-fn header_map(fields: &Fields) -> Option<HeaderMap> {
-    let mut map = HeaderMap::new();
-    for (name, value) in fields.iter().filter(|(name, _)| !name.starts_with(b":")) {
-        map.try_append(HeaderName::from_lowercase(name).ok()?, HeaderValue::from_bytes(value).ok()?).ok()?;
-    }
-    Some(map)
 }
 
 #[cfg(test)]
@@ -255,7 +229,7 @@ mod tests {
         for (name, value) in fields {
             write_literal(name.as_bytes(), value.as_bytes(), false, &mut block);
         }
-        let mut decoder = RequestDecoder::new(16 * 1024);
+        let mut decoder = RequestDecoder::new(16 * 1024, Echo::field_names());
         let decoded = decoder.decode(&block, &[], &Echo).expect("a readable block");
         (decoded.headers, decoder.request())
     }
@@ -304,7 +278,7 @@ mod tests {
     /// A field that varies must be checked as if its block was the first.
     #[test]
     fn a_value_that_varies_is_checked() {
-        let mut decoder = RequestDecoder::new(16 * 1024);
+        let mut decoder = RequestDecoder::new(16 * 1024, Echo::field_names());
         let mut decode = |fields: &[(&str, &str)]| {
             let mut block = Vec::new();
             for (name, value) in fields {

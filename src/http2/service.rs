@@ -1,7 +1,7 @@
 //! The interface between a connection and the application.
 
-pub use super::hpack::Fields;
 use super::routed::RequestBody;
+pub use super::{field_class::FieldNames, hpack::Fields};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
@@ -40,11 +40,16 @@ pub trait Service: Send + Sync + 'static {
     /// The body of a response to a routed request.
     type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>> + Send> + Send + 'static;
 
-    /// Whether a request with these valid headers may take the fast path. Must depend on the headers only.
-    fn fast_path(&self, head: &Fields) -> Option<Self::FastPath>;
+    /// The names of all headers that the service reads, on the fast path or off it. Requests have no other headers: a client that
+    /// sends thousands by their indices causes no work for each.
+    fn field_names() -> &'static FieldNames;
 
-    /// The state after one field changed to another valid value, for headers of which [`Self::fast_path`] returned `state`; none
-    /// if all have to be considered again. The value is decoded only if it is read.
+    /// Whether a request with these valid headers may take the fast path. Must depend on the headers only. A request with
+    /// several headers of one name does not take it.
+    fn fast_path(&self, head: Fields<'_>) -> Option<Self::FastPath>;
+
+    /// The state after one field that the service reads changed to another valid value, for headers of which [`Self::fast_path`]
+    /// returned `state`; none if all have to be considered again. The value is decoded only if it is read.
     fn fast_path_after<'v>(
         &self,
         _state: Self::FastPath,

@@ -41,7 +41,8 @@ pub struct Http2Settings {
     /// waits for the socket, else the connection is closed.
     pub write_timeout: Duration,
     /// Control frames (PING, SETTINGS, PRIORITY, WINDOW_UPDATE, empty DATA and the like) within ten seconds, beyond eight
-    /// per request; a connection with more ends with ENHANCE_YOUR_CALM.
+    /// per request; a connection with more ends with ENHANCE_YOUR_CALM. The same number bounds the steps (`steps.rs`) that requests
+    /// take within that time beyond one for each of their bytes.
     pub control_frames_max: u32,
     /// Streams reset by the client within ten seconds, beyond as many as had a response; a connection with more ends with
     /// ENHANCE_YOUR_CALM.

@@ -27,8 +27,8 @@ pub(super) const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 const WAITING_MAX: usize = 64;
 
 /// Added to the nice value of the threads that write long texts, such as the metrics of ten thousand limits. On a core that decisions
-/// saturate, they have a quarter of the time: with less, a scrape would take too long.
-const LONG_TEXT_NICE: i32 = 5;
+/// saturate, they have two fifths of the time: with less, a scrape would take too long.
+const LONG_TEXT_NICE: i32 = 2;
 
 /// Long texts that are written at once. Each takes some megabytes.
 const LONG_TEXTS_MAX: usize = 2;

@@ -166,6 +166,11 @@ impl std::str::FromStr for Propagators {
 }
 
 impl Propagators {
+    /// The headers of all formats.
+    pub fn all_headers() -> impl Iterator<Item = &'static str> {
+        Format::ALL.into_iter().flat_map(|format| format.headers().iter().copied())
+    }
+
     /// Whether a header is part of a format that is read.
     #[inline]
     pub fn read(&self, header: &[u8]) -> bool {

@@ -4,8 +4,11 @@ use crate::support::Server;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
-use std::{process::Command, sync::Arc};
-use tidegate::http2::{self, Fields, Http2Settings, RequestBody, Responses, Service};
+use std::{
+    process::Command,
+    sync::{Arc, LazyLock},
+};
+use tidegate::http2::{self, FieldNames, Fields, Http2Settings, RequestBody, Responses, Service};
 use tokio::net::TcpListener;
 
 /// Responds to every request once it has read all of it: those to `/fast` on the fast path, the others by a task.
@@ -16,7 +19,12 @@ impl Service for Reader {
     type Call<'b> = ();
     type Body = Full<Bytes>;
 
-    fn fast_path(&self, head: &Fields) -> Option<()> {
+    fn field_names() -> &'static FieldNames {
+        static NAMES: LazyLock<FieldNames> = LazyLock::new(|| FieldNames::new([]));
+        &NAMES
+    }
+
+    fn fast_path(&self, head: Fields<'_>) -> Option<()> {
         (head.get(b":path") == Some(b"/fast")).then_some(())
     }
 

@@ -24,14 +24,14 @@ pub(super) fn call_headers(authority: &str, timeout: Option<Duration>) -> Reques
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http2::hpack::{Decoder, Fields};
+    use crate::http2::{FieldNames, hpack::Decoder};
 
     fn fields(timeout: Option<Duration>) -> Vec<(String, String)> {
-        let mut fields = Fields::default();
         let mut encoder = call_headers("limits.example:8081", timeout);
-        Decoder::new().decode(encoder.next(), usize::MAX, &mut fields).expect("a valid block");
+        let mut decoder = Decoder::new(FieldNames::none());
+        decoder.decode(encoder.next(), usize::MAX).expect("a valid block");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        fields.iter().map(|(name, value)| (text(name), text(value))).collect()
+        decoder.fields().all().map(|(name, value)| (text(name), text(value))).collect()
     }
 
     #[test]

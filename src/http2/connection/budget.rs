@@ -1,6 +1,6 @@
 //! Bounds on work that a client causes without requesting a decision.
 
-use crate::http2::{CloseReason, ConnectionError, ErrorCode, Http2Settings};
+use crate::http2::{CloseReason, ConnectionError, ErrorCode, Http2Settings, frame, steps};
 use std::time::Duration;
 
 /// Time after which the counts start at zero.
@@ -8,12 +8,25 @@ const PERIOD: Duration = Duration::from_secs(10);
 /// Control frames allowed for each request: its client may return windows frame by frame.
 const CONTROL_FRAMES_PER_REQUEST: u32 = 8;
 
-/// Bytes by which the list of fields of a usual request is larger than its encoded block.
-const USUAL_EXPANSION: usize = 1024;
-
 const CONTROL_FRAMES: &str = "too many control frames";
 const HEADER_FIELDS: &str = "too many header fields by index";
 const RESETS: &str = "too many RST_STREAM frames";
+
+/// Steps for the frames received and written because of a header block, without one for each byte of the headers of those received.
+#[derive(Clone, Copy)]
+pub(super) struct Exchange(i64);
+
+/// A request with one DATA frame, and a response with three frames.
+pub(super) const CALL: Exchange = Exchange::of(5, 2);
+/// A request without a body, and a response of one frame, which is queued before.
+pub(super) const HEADERS_AND_RESPONSE: Exchange = Exchange::of(3, 1);
+pub(super) const TRAILERS: Exchange = Exchange::of(1, 1);
+
+impl Exchange {
+    const fn of(frames: usize, received: usize) -> Self {
+        Self((frames * steps::FRAME) as i64 - (received * frame::HEADER) as i64)
+    }
+}
 
 /// The reason for which a connection with this error ends.
 pub(super) fn end_reason(error: &ConnectionError) -> CloseReason {
@@ -30,8 +43,8 @@ pub(super) fn end_reason(error: &ConnectionError) -> CloseReason {
 pub(super) struct Budget {
     since: Duration,
     control_frames: u32,
-    /// Bytes of fields that header blocks made of few bytes.
-    expanded_bytes: u64,
+    /// Steps (`steps.rs`) that requests took beyond one for each byte of them. Negative while they took fewer.
+    excess: i64,
     resets: u32,
     requests: u32,
     answers: u32,
@@ -65,19 +78,25 @@ impl Budget {
         Ok(())
     }
 
-    /// A header block was decoded, with so many bytes of fields that differ from those of the block before. Fields by index
-    /// make the list much larger than the block: each KiB beyond that of a usual request, also of several lists together, counts
-    /// against the bound of control frames, and requests earn no more of them.
+    /// So many bytes of bodies were received.
     #[inline]
-    pub(super) fn decoded(
+    pub(super) fn body(&mut self, bytes: usize) {
+        self.excess -= bytes as i64;
+    }
+
+    /// A header block of so many bytes was decoded in so many steps. A field by index is a byte or two, and takes one step, or some
+    /// where requests are given copies of it. Honest calls take fewer than one step for each byte, also those with a hundred such
+    /// fields. What exceeds it counts against the bound of control frames.
+    #[inline]
+    pub(super) fn headers(
         &mut self,
-        new_bytes: usize,
-        block_bytes: usize,
+        exchange: Exchange,
+        steps: usize,
+        bytes: usize,
         settings: &Http2Settings,
     ) -> Result<(), ConnectionError> {
-        let excess = new_bytes.saturating_sub(block_bytes + USUAL_EXPANSION);
-        self.expanded_bytes = self.expanded_bytes.saturating_add(excess as u64);
-        if self.expanded_bytes > 1024 * u64::from(settings.control_frames_max) {
+        self.excess += exchange.0 + (steps + steps::of_bytes(bytes)) as i64 - bytes as i64;
+        if self.excess > i64::from(settings.control_frames_max) {
             return Err(ConnectionError::new(ErrorCode::EnhanceYourCalm, HEADER_FIELDS));
         }
         Ok(())

@@ -111,7 +111,7 @@ impl<S: Service> Connection<S> {
             failure: None,
             end_reason: None,
             has_preface: false,
-            request_decoder: RequestDecoder::new(settings.header_bytes_max),
+            request_decoder: RequestDecoder::new(settings.header_bytes_max, S::field_names()),
             response_encoder: ResponseEncoder::new(),
             streams: HashMap::default(),
             last_stream: 0,

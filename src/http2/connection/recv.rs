@@ -1,12 +1,13 @@
 //! Receives requests: HEADERS, CONTINUATION and DATA.
 
-use super::{Batch, Connection, Input, Phase};
+use super::{Batch, Connection, Input, Phase, budget};
 use crate::http2::{
     ConnectionError, ErrorCode, PartialHeaderBlock, RequestBody, Service, StreamRefusal,
     flow_control::StreamSendWindow,
     frame::{self, Frame},
     request_headers::{Decoded, RequestHeaders},
     routed::Piece,
+    steps,
     stream::{RecvState, Stream},
 };
 use bytes::Bytes;
@@ -68,8 +69,9 @@ impl<S: Service> Connection<S> {
             self.respond_to_batch(&mut input.batch, input.service);
             return self.on_trailers(id, block, ends_stream);
         }
-        let Decoded { headers, decoded_bytes } =
-            self.request_decoder.decode(block, input.rest, input.service)?;
+        let Decoded { headers, steps } = self.request_decoder.decode(block, input.rest, input.service)?;
+        let exchange = if ends_stream { budget::HEADERS_AND_RESPONSE } else { budget::CALL };
+        self.budget.headers(exchange, steps, block.len(), &self.settings)?;
         if self.phase == Phase::GoingAway {
             return Ok(());
         }
@@ -83,13 +85,11 @@ impl<S: Service> Connection<S> {
             && let Some(body) = self.body_in(input, id, content_length)?
         {
             self.budget.request();
-            self.budget.decoded(decoded_bytes, block.len(), &self.settings)?;
             self.call(id, fast_path, body, input);
             return Ok(());
         }
         // Frames written from here on follow the responses to earlier calls.
         self.respond_to_batch(&mut input.batch, input.service);
-        self.budget.decoded(decoded_bytes, block.len(), &self.settings)?;
         match headers {
             _ if is_full => self.refuse_stream(id, StreamRefusal::Streams, ErrorCode::RefusedStream),
             RequestHeaders::Valid { content_length, .. }
@@ -114,7 +114,7 @@ impl<S: Service> Connection<S> {
     }
 
     /// Takes the whole body of a request off the input, if it is the next frame.
-    #[inline]
+    #[inline(always)]
     fn body_in<'b>(
         &mut self,
         input: &mut Input<'_, 'b, S>,
@@ -133,6 +133,8 @@ impl<S: Service> Connection<S> {
         {
             return Ok(None);
         }
+        steps::add(steps::FRAME);
+        self.budget.body(data.payload.len());
         self.recv_window.receive(data.payload.len())?;
         if let Some(increment) = self.recv_window.release(data.payload.len()) {
             self.respond_to_batch(&mut input.batch, input.service);
@@ -230,7 +232,8 @@ impl<S: Service> Connection<S> {
 
     fn on_trailers(&mut self, id: u32, block: &[u8], ends_stream: bool) -> Result<(), ConnectionError> {
         let trailers = self.request_decoder.trailers(block)?;
-        self.budget.decoded(self.request_decoder.decoded_bytes(), block.len(), &self.settings)?;
+        let steps = self.request_decoder.decoded_steps();
+        self.budget.headers(budget::TRAILERS, steps, block.len(), &self.settings)?;
         let Some(stream) = self.streams.get_mut(&id).filter(|stream| !stream.request_has_ended()) else {
             return self.on_late_headers(id);
         };
@@ -273,6 +276,7 @@ impl<S: Service> Connection<S> {
         }
         let (content, whole) = (frame.content()?, frame.payload.len());
         self.recv_window.receive(whole)?;
+        self.budget.body(whole);
         if content.is_empty() && !ends_stream {
             self.budget.control_frame(&self.settings)?;
         }

@@ -7,12 +7,15 @@ mod dynamic_table;
 mod encode;
 mod fields;
 mod huffman;
+mod literals;
+mod names;
 mod repeated;
 mod static_table;
 
 pub(crate) use decode::{Decoder, HpackError};
 pub(crate) use encode::{write_indexed, write_literal, write_literal_of, write_no_table, write_table_size};
 pub use fields::Fields;
+pub(crate) use static_table::STATIC_TABLE;
 
 /// The default of SETTINGS_HEADER_TABLE_SIZE; both halves keep it.
 pub(crate) const DEFAULT_TABLE_SIZE: usize = 4096;
@@ -21,4 +24,4 @@ pub(crate) const DEFAULT_TABLE_SIZE: usize = 4096;
 pub(crate) const ENTRY_OVERHEAD: usize = 32;
 
 /// The index of the newest entry of a dynamic table.
-pub(crate) const NEWEST: usize = static_table::STATIC_TABLE.len() + 1;
+pub(crate) const NEWEST: usize = STATIC_TABLE.len() + 1;

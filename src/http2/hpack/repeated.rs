@@ -3,11 +3,14 @@
 //! A caller that traces sends a `traceparent` that differs in every request, and adds it to the dynamic table, which raises
 //! the indices of all older entries by one. All bytes of its next block but those of that value are known therefore.
 
-use super::{Fields, NEWEST, dynamic_table::DynamicTable, fields::Source};
+use super::{NEWEST, fields::Source};
 use std::ops::Range;
 
 /// The longest block that is expected again.
 const BLOCK_MAX: usize = 1024;
+
+/// Bytes that are added to at once.
+const EIGHT: usize = size_of::<u64>();
 
 /// The longest string whose length takes one byte; bit 7 of that byte is set if the string is Huffman-coded.
 const SHORT_STRING_MAX: u8 = 0x7e;
@@ -22,12 +25,16 @@ pub(super) struct Expected {
     /// For each of these bytes, the number added to it from block to block: one if it is the index of an entry that has been
     /// in the table.
     increments: Vec<u8>,
-    /// The first of these bytes to which one is added, and the end of the last.
+    /// From the first of these bytes to which one is added to the last.
     incremented: Range<usize>,
+    /// Number of the bytes, without those that fill the last eight.
+    bytes_len: usize,
     /// Number of the bytes before the value.
     before: usize,
     /// The position of the field.
     pub(super) field: usize,
+    /// Length of its value.
+    pub(super) value_len: usize,
     /// The oldest entries that the block refers to, before and after it adds its own.
     pub(super) oldest: [Source; 2],
     /// Whether the block has been received since one was decoded as any other.
@@ -40,26 +47,33 @@ impl Expected {
         (self.left, self.is_repeated) = (None, false);
     }
 
-    /// Expects the block that follows `block`, which was decoded last: to `fields`, of which one alone changed, and with this
-    /// dynamic table as its result. Expects none if that cannot be known.
-    pub(super) fn follow(&mut self, block: &[u8], fields: &Fields, table: &DynamicTable) {
+    /// Expects the block that follows `block`, which was decoded last and added one entry alone to the dynamic table: that of the
+    /// field at a position, with a value of this length. Expects none if that cannot be known.
+    pub(super) fn follow(&mut self, block: &[u8], (field, value_len): (usize, usize), added: Source) {
         self.clear();
-        let Some(field) = fields.changed_alone().filter(|_| block.len() <= BLOCK_MAX) else { return };
-        let Some(added) = table.newest() else { return };
+        if block.len() > BLOCK_MAX {
+            return;
+        }
         self.increments.clear();
         self.increments.resize(block.len(), 0);
         let mut layout = Layout::new(block, added, &mut self.increments);
         let end = (0..).try_for_each(|position| layout.read_field(position == field));
         let (Err(End::OfBlock), Some(value)) = (end, layout.value) else { return };
-        (self.left, self.before, self.field, self.oldest) =
-            (Some(layout.left), value.start, field, layout.oldest);
+        (self.left, self.before, self.oldest) = (Some(layout.left), value.start, layout.oldest);
+        (self.field, self.value_len) = (field, value_len);
         self.increments.drain(value.clone());
         self.bytes.clear();
         self.bytes.extend_from_slice(block);
         self.bytes.drain(value);
         let first = self.increments.iter().position(|increment| *increment > 0);
         let last = self.increments.iter().rposition(|increment| *increment > 0);
-        self.incremented = first.unwrap_or(0)..last.map_or(0, |last| last + 1);
+        // Whole eights, that are added to at once. Zeros are added to the bytes beyond.
+        let (first, end) = (first.unwrap_or(0), last.map_or(0, |last| last + 1));
+        self.incremented = first..first + (end - first).next_multiple_of(EIGHT);
+        let len = self.bytes.len().max(self.incremented.end);
+        self.bytes_len = self.bytes.len();
+        self.bytes.resize(len, 0);
+        self.increments.resize(len, 0);
         self.advance();
     }
 
@@ -67,7 +81,7 @@ impl Expected {
     #[inline]
     pub(super) fn value_in<'b>(&self, block: &'b [u8]) -> Option<&'b [u8]> {
         self.left?;
-        let (before, after) = self.bytes.split_at(self.before);
+        let (before, after) = self.bytes[..self.bytes_len].split_at(self.before);
         let (length, rest) = block.strip_prefix(before)?.split_first()?;
         let length = length.checked_sub(0x80).filter(|length| *length <= SHORT_STRING_MAX)?;
         let (value, rest) = rest.split_at_checked(usize::from(length))?;
@@ -77,7 +91,7 @@ impl Expected {
     /// The Huffman-coded value in a block that is received later, if it is expected then.
     #[inline]
     pub(super) fn likely_value_in<'b>(&self, block: &'b [u8]) -> Option<&'b [u8]> {
-        let end = block.len().checked_sub(self.bytes.len() - self.before)?;
+        let end = block.len().checked_sub(self.bytes_len - self.before)?;
         block.get(self.before + 1..end)
     }
 
@@ -86,11 +100,12 @@ impl Expected {
     pub(super) fn advance(&mut self) {
         self.left = self.left.and_then(|left| left.checked_sub(1));
         if self.left.is_some() {
-            let incremented = self.incremented.clone();
-            for (byte, increment) in
-                self.bytes[incremented.clone()].iter_mut().zip(&self.increments[incremented])
-            {
-                *byte = byte.wrapping_add(*increment);
+            let bytes = self.bytes[self.incremented.clone()].as_chunks_mut().0;
+            let increments = self.increments[self.incremented.clone()].as_chunks().0;
+            for (eight, increments) in bytes.iter_mut().zip(increments) {
+                // No byte overflows, and so none carries into the next one.
+                let sum = u64::from_ne_bytes(*eight) + u64::from_ne_bytes(*increments);
+                *eight = sum.to_ne_bytes();
             }
         }
     }

@@ -2,7 +2,7 @@
 
 /// Names and values, in the order of their indices.
 #[rustfmt::skip]
-pub(super) static STATIC_TABLE: [(&[u8], &[u8]); 61] = [
+pub(crate) static STATIC_TABLE: [(&[u8], &[u8]); 61] = [
     (b":authority", b""),
     (b":method", b"GET"),
     (b":method", b"POST"),

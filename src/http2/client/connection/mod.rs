@@ -5,10 +5,10 @@
 
 use super::request_encoder::RequestEncoder;
 use crate::http2::{
-    ConnectionError, PartialHeaderBlock, ReadBuffer, error_name,
+    ConnectionError, FieldNames, PartialHeaderBlock, ReadBuffer, error_name,
     flow_control::{DEFAULT_WINDOW, RecvWindow, SendWindow, WINDOW_MAX, WindowOverflow},
     frame::{self, Frame, PREFACE, setting},
-    hpack::{Decoder, Fields},
+    hpack::Decoder,
 };
 use hashbrown::HashMap;
 
@@ -67,8 +67,6 @@ pub(crate) struct Connection<R> {
     written: usize,
     encoder: RequestEncoder,
     decoder: Decoder,
-    /// Fields of the last block read.
-    fields: Fields,
     /// Requests in flight, by stream.
     requests: HashMap<u32, InFlight<R>, foldhash::fast::RandomState>,
     /// Odd and increasing; beyond [`frame::STREAM_MAX`] the connection starts nothing more.
@@ -105,8 +103,7 @@ impl<R: Response> Connection<R> {
             outgoing,
             written: 0,
             encoder,
-            decoder: Decoder::new(),
-            fields: Fields::default(),
+            decoder: Decoder::new(FieldNames::none()),
             requests: HashMap::default(),
             next_stream: 1,
             recv_window: RecvWindow::new(OWN_WINDOW),
@@ -289,9 +286,9 @@ impl<R: Response> Connection<R> {
         finished: &mut Vec<Finished<R>>,
     ) -> Result<(), ConnectionError> {
         // Decoded even if the stream has ended: the block may change the dynamic table.
-        self.decoder.decode(block, HEADER_BLOCK_MAX, &mut self.fields)?;
+        self.decoder.decode(block, HEADER_BLOCK_MAX)?;
         if let Some(request) = self.requests.get_mut(&stream) {
-            for (name, value) in self.fields.iter() {
+            for (name, value) in self.decoder.fields().all() {
                 request.response.field(name, value);
             }
         }

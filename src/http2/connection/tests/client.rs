@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::http2::{
-    Fields,
+    FieldNames,
     hpack::{Decoder, write_indexed, write_literal},
     routed::TaskEvent,
 };
@@ -36,7 +36,7 @@ impl Client {
     pub(super) fn silent(settings: Http2Settings) -> Self {
         let (tasks, from_tasks) = mpsc::unbounded_channel();
         let server = Connection::new(settings, tasks);
-        Self { server, _from_tasks: from_tasks, decoder: Decoder::new(), next_stream: 1 }
+        Self { server, _from_tasks: from_tasks, decoder: Decoder::new(FieldNames::none()), next_stream: 1 }
     }
 
     /// A client that has received its preface and these settings, and read what the server received to that.
@@ -98,10 +98,10 @@ impl Client {
             frame::SETTINGS => Settings,
             frame::WINDOW_UPDATE => WindowUpdate(stream, number(0)),
             frame::HEADERS => {
-                let mut fields = Fields::default();
-                self.decoder.decode(frame.payload, usize::MAX, &mut fields).expect("a good block");
+                self.decoder.decode(frame.payload, usize::MAX).expect("a good block");
+                let fields = self.decoder.fields();
                 let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-                Head(stream, fields.iter().map(|(name, value)| (text(name), text(value))).collect())
+                Head(stream, fields.all().map(|(name, value)| (text(name), text(value))).collect())
             }
             frame::DATA => Data(stream, frame.payload.to_vec()),
             frame::RST_STREAM => Reset(stream, number(0)),

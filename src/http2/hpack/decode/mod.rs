@@ -5,13 +5,20 @@
 
 use super::{
     DEFAULT_TABLE_SIZE, ENTRY_OVERHEAD, Fields,
-    dynamic_table::{DynamicTable, Stored},
-    fields::Source,
+    dynamic_table::{DynamicTable, NewName},
+    fields::{List, LiteralName, Source},
     huffman,
+    literals::Literals,
+    names::NameRef,
     repeated::Expected,
     static_table::STATIC_TABLE,
 };
-use crate::http2::{ConnectionError, ErrorCode, frame, steps};
+use crate::http2::{
+    ConnectionError, ErrorCode,
+    field_class::{Class, FieldNames, NameClass, Pseudo},
+    frame, steps,
+};
+use http::{HeaderValue, uri::PathAndQuery};
 
 /// A header block that cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,21 +54,35 @@ impl From<HpackError> for ConnectionError {
 /// A list of fields so many times larger than allowed is an error of the connection.
 const LIST_FACTOR_MAX: usize = 3;
 
-/// The decoding half of a connection's header compression.
+/// The decoding half of a connection's header compression, and the fields that it decoded last.
 pub(crate) struct Decoder {
+    names: &'static FieldNames,
     table: DynamicTable,
+    list: List,
     /// Name and value of a literal field while it is decoded.
     literal: Vec<u8>,
+    literals: Literals,
     expected: Expected,
     /// The values of expected blocks that were checked last.
     texts: Box<huffman::Texts>,
 }
 
+/// A block that repeats the one before, with another value of one field.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Repeated {
+    /// The number of that field's name, if the service reads it.
+    pub(crate) read: Option<u8>,
+}
+
 impl Decoder {
-    pub(crate) fn new() -> Self {
+    /// A decoder for a service that reads fields of these names.
+    pub(crate) fn new(names: &'static FieldNames) -> Self {
         Self {
+            names,
             table: DynamicTable::new(),
+            list: List::default(),
             literal: Vec::new(),
+            literals: Literals::default(),
             expected: Expected::default(),
             texts: Box::default(),
         }
@@ -73,172 +94,184 @@ impl Decoder {
         self.table.generation()
     }
 
-    /// Decodes a whole header block into `fields`, which are empty or hold those that this decoder decoded last: fields that
-    /// are repeated at the same position are not decoded again. Fields beyond `list_max` bytes are not kept, and copied only
-    /// as far as the dynamic table needs them; [`Fields::list_bytes`] counts them.
-    pub(crate) fn decode(
-        &mut self,
-        mut block: &[u8],
-        list_max: usize,
-        fields: &mut Fields,
-    ) -> Result<(), HpackError> {
-        self.complete(fields);
+    /// The fields of the last block.
+    #[inline]
+    pub(crate) fn fields(&self) -> Fields<'_> {
+        Fields { list: &self.list, table: &self.table, names: self.names }
+    }
+
+    /// Decodes a whole header block. Fields beyond `list_max` bytes are not kept; [`Fields::list_bytes`] counts them.
+    pub(crate) fn decode(&mut self, mut block: &[u8], list_max: usize) -> Result<(), HpackError> {
         self.expected.clear();
-        fields.start(list_max);
+        self.table.forget_evicted();
+        self.list.start(list_max);
         while let Some(&first) = block.first() {
             match first {
-                0x80.. => match fields.keep_indexed(block, self.table.sources()) {
-                    0 => self.indexed(integer(&mut block, 7)?, list_max, fields)?,
-                    kept => block = &block[kept..],
-                },
-                0x40..0x80 => self.literal_field(&mut block, 6, list_max, fields)?,
-                0x20..0x40 if fields.list_bytes() > 0 => return Err(HpackError::LateResize),
+                0x80.. => self.indexed(integer(&mut block, 7)?)?,
+                0x40..0x80 => self.literal_field(&mut block, 6)?,
+                0x20..0x40 if self.list.list_bytes() > 0 => return Err(HpackError::LateResize),
                 0x20..0x40 => self.resize(integer(&mut block, 5)?)?,
                 // Without indexing, or never indexed: the same for an endpoint that forwards nothing.
-                ..0x20 => self.literal_field(&mut block, 4, list_max, fields)?,
+                ..0x20 => self.literal_field(&mut block, 4)?,
             }
-            if fields.list_bytes() > list_max.saturating_mul(LIST_FACTOR_MAX) {
+            if self.list.list_bytes() > list_max.saturating_mul(LIST_FACTOR_MAX) {
                 return Err(HpackError::ListTooLarge);
             }
         }
-        fields.end();
         Ok(())
     }
 
-    /// Expects the next block to differ from `block`, which was decoded last, in the value alone that `fields` found changed.
-    pub(crate) fn expect_repeated(&mut self, block: &[u8], fields: &Fields) {
-        self.expected.follow(block, fields, &self.table);
+    /// Expects the next block to differ from `block`, which was decoded last and is valid, in the value of the one field that it
+    /// added to the dynamic table.
+    pub(crate) fn expect_repeated(&mut self, block: &[u8]) {
+        if let Some((added, entry)) = self.table.newest()
+            && let NameClass::Read(_) | NameClass::Other = self.table.name_class(entry.name, self.names)
+            && let Some(field) = self.list.added_alone()
+            && self.fields().source(field) == Some(added)
+        {
+            let value_len = self.table.value(added, entry).len();
+            self.expected.follow(block, (field, value_len), added);
+        }
     }
 
     /// Decodes a block if it is the expected one, which changes the value of one field and adds it to the dynamic table. The
-    /// value is a valid one of the same length. [`Self::complete`] writes it to `fields`, which must be those decoded last and
-    /// are not changed here. Returns the name of the field, and its size in the list. `rest` are the
-    /// bytes received after the block's frame.
+    /// value is a valid one of the same length. [`Self::complete`] writes it to the fields, which are not changed here.
+    /// `rest` are the bytes received after the block's frame.
     #[inline]
-    pub(crate) fn decode_repeated<'f>(
+    pub(crate) fn decode_repeated(
         &mut self,
         block: &[u8],
         rest: &[u8],
-        fields: &'f Fields,
-    ) -> Result<Option<(&'f [u8], usize)>, HpackError> {
+    ) -> Result<Option<Repeated>, HpackError> {
         let expected = &mut self.expected;
         let Some(coded) = expected.value_in(block) else { return Ok(None) };
         steps::add(2 * steps::FIELD + 2 * steps::of_bytes(block.len()));
         let [oldest_before, oldest_after] = expected.oldest;
-        let (name, value) = fields.at(expected.field);
         let next = frame::next_blocks(rest).map_while(|block| expected.likely_value_in(block));
-        if oldest_before < self.table.oldest()
-            || !self.texts.has_len(coded, value.len(), next)
-            || !self.table.insert_coded(name, coded, value.len())
-        {
+        if oldest_before < self.table.oldest() || !self.texts.has_len(coded, expected.value_len, next) {
             return Ok(None);
         }
+        let Some(class) = self.table.insert_coded(coded, expected.value_len) else { return Ok(None) };
         if oldest_after < self.table.oldest() {
             return Err(HpackError::Index);
         }
         expected.advance();
         expected.is_repeated = true;
-        Ok(Some((name, name.len() + value.len() + ENTRY_OVERHEAD)))
+        let read = if let Class::Read(number) = class { Some(number) } else { None };
+        Ok(Some(Repeated { read }))
     }
 
     /// The value that [`Self::decode_repeated`] found.
-    pub(crate) fn repeated_value(&mut self) -> &[u8] {
-        self.literal.clear();
-        if let Some(newest) = self.table.get(0) {
-            huffman::decode(newest.value, &mut self.literal)
-                .expect("the code was checked before it was stored");
+    pub(crate) fn repeated_value<'v>(&self, value: &'v mut Vec<u8>) -> &'v [u8] {
+        value.clear();
+        if let Some(coded) = self.table.newest_coded() {
+            steps::add(steps::of_bytes(coded.len()));
+            huffman::decode(coded, value).expect("the code was checked before it was stored");
         }
-        &self.literal
+        value
     }
 
     /// Writes the value that [`Self::decode_repeated`] found, if any, to the fields.
-    pub(crate) fn complete(&mut self, fields: &mut Fields) {
+    pub(crate) fn complete(&mut self) {
         if std::mem::take(&mut self.expected.is_repeated)
-            && let (field, Some(source)) = (self.expected.field, self.table.newest())
+            && let Some((newest, _)) = self.table.newest()
         {
-            fields.overwrite(field, self.repeated_value(), source);
+            self.table.decode(newest);
+            self.list.set_source(self.expected.field, newest);
+        }
+    }
+
+    /// The value of the field at a position, which requests share if it is that of an entry.
+    pub(crate) fn header_value(&mut self, position: usize) -> Option<HeaderValue> {
+        match self.fields().source(position)? {
+            source if source.dynamic().is_some() => self.table.header_value(source),
+            _ => {
+                let (_, value) = self.fields().text(position);
+                steps::add(steps::of_bytes(value.len()));
+                HeaderValue::from_bytes(value).ok()
+            }
+        }
+    }
+
+    /// The path of a request, which requests share if it is that of an entry.
+    pub(crate) fn path(&mut self) -> Option<PathAndQuery> {
+        let position = self.fields().position(Pseudo::Path)?;
+        match self.fields().source(position)? {
+            source if source.dynamic().is_some() => self.table.path(source),
+            _ => {
+                let (_, path) = self.fields().text(position);
+                steps::add(2 * steps::of_bytes(path.len()));
+                PathAndQuery::try_from(path).ok()
+            }
         }
     }
 
     /// Adds the field of an entry.
-    fn indexed(&mut self, index: usize, list_max: usize, fields: &mut Fields) -> Result<(), HpackError> {
-        let source = self.table.sources().of(index as u64).ok_or(HpackError::Index)?;
-        let mut decoded = std::mem::take(&mut self.literal);
-        decoded.clear();
-        let Stored { name, mut value, is_coded } = self.entry(index)?;
-        if is_coded {
-            steps::add(steps::of_bytes(value.len()));
-            huffman::decode(value, &mut decoded)?;
-            value = &decoded;
+    #[inline]
+    fn indexed(&mut self, index: usize) -> Result<(), HpackError> {
+        let position = index.checked_sub(1).ok_or(HpackError::Index)?;
+        if let Some((name, value)) = STATIC_TABLE.get(position) {
+            let class = Class::of_valid(self.names.class_of_static(position));
+            let bytes = name.len() + value.len() + ENTRY_OVERHEAD;
+            self.list.push_entry(Source::of_static(position), class, bytes);
+            return Ok(());
         }
-        fields.push(name, value, source, list_max);
-        self.literal = decoded;
+        let (source, entry) = self.table.at(position - STATIC_TABLE.len()).ok_or(HpackError::Index)?;
+        self.list.push_entry(source, entry.class, entry.cost as usize);
+        self.table.decode(source);
         Ok(())
     }
 
     /// Adds a literal field, which is added to the table too if its name's index has six bits.
-    #[inline]
-    fn literal_field(
-        &mut self,
-        block: &mut &[u8],
-        prefix_bits: u32,
-        list_max: usize,
-        fields: &mut Fields,
-    ) -> Result<(), HpackError> {
-        let is_indexed = prefix_bits == 6;
-        if let Some(length) = fields.keep_literal(block) {
-            *block = &block[length..];
-            fields.set_source(|name, value| match is_indexed {
-                true => self.table.insert(name, value),
-                false => Source::LITERAL,
-            });
+    fn literal_field(&mut self, block: &mut &[u8], prefix_bits: u32) -> Result<(), HpackError> {
+        let position = self.list.count();
+        if let Some(literal) = self.literals.find(position, block) {
+            *block = &block[literal.coded_len()..];
+            let target = (&mut self.table, &mut self.list);
+            add_literal(target, literal.name(), literal.texts(), literal.classes(), prefix_bits == 6);
             return Ok(());
         }
-        let before = *block;
-        let name_index = integer(&mut { before }, prefix_bits)?;
-        let name_end = self.literal(block, prefix_bits)?;
-        let (name, value) = self.literal.split_at(name_end);
-        let source = if is_indexed { self.table.insert(name, value) } else { Source::LITERAL };
-        if name_index <= STATIC_TABLE.len() {
-            let coded = &before[..before.len() - block.len()];
-            fields.push_literal((name, value), coded, source, list_max);
-        } else {
-            fields.push(name, value, source, list_max);
-        }
-        Ok(())
-    }
-
-    /// Reads a literal field; where its name ends.
-    fn literal(&mut self, block: &mut &[u8], prefix_bits: u32) -> Result<usize, HpackError> {
-        let mut literal = std::mem::take(&mut self.literal);
-        literal.clear();
-        let name_end = self.read_literal(block, prefix_bits, &mut literal);
-        steps::add(steps::FIELD + 2 * steps::of_bytes(literal.len()));
-        self.literal = literal;
-        name_end
+        let mut text = std::mem::take(&mut self.literal);
+        text.clear();
+        let read = self.read_literal(block, prefix_bits, &mut text);
+        self.literal = text;
+        read
     }
 
     fn read_literal(
-        &self,
+        &mut self,
         block: &mut &[u8],
         prefix_bits: u32,
-        literal: &mut Vec<u8>,
-    ) -> Result<usize, HpackError> {
-        match integer(block, prefix_bits)? {
-            0 => string(block, literal)?,
-            index => literal.extend_from_slice(self.entry(index)?.name),
+        text: &mut Vec<u8>,
+    ) -> Result<(), HpackError> {
+        let (before, position) = (*block, self.list.count());
+        let name_index = integer(block, prefix_bits)?;
+        let name = match name_index.checked_sub(1) {
+            None => {
+                string(block, text)?;
+                None
+            }
+            Some(position) if position < STATIC_TABLE.len() => Some(NameRef::Static(position as u8)),
+            Some(position) => {
+                let (_, entry) = self.table.at(position - STATIC_TABLE.len()).ok_or(HpackError::Index)?;
+                Some(entry.name)
+            }
+        };
+        let name_end = text.len();
+        string(block, text)?;
+        let texts = text.split_at(name_end);
+        // Decoded, and checked.
+        steps::add(2 * steps::of_bytes(text.len()));
+        let name_class = match name {
+            Some(name) => self.table.name_class(name, self.names),
+            None => self.names.class_of(texts.0),
+        };
+        let classes = (name_class, Class::of(name_class, texts.1));
+        add_literal((&mut self.table, &mut self.list), name, texts, classes, prefix_bits == 6);
+        if name_index <= STATIC_TABLE.len() {
+            self.literals.keep(position, &before[..before.len() - block.len()], name, texts, classes);
         }
-        let name_end = literal.len();
-        string(block, literal)?;
-        Ok(name_end)
-    }
-
-    fn entry(&self, index: usize) -> Result<Stored<'_>, HpackError> {
-        let index = index.checked_sub(1).ok_or(HpackError::Index)?;
-        if let Some(&(name, value)) = STATIC_TABLE.get(index) {
-            return Ok(Stored { name, value, is_coded: false });
-        }
-        self.table.get(index - STATIC_TABLE.len()).ok_or(HpackError::Index)
+        Ok(())
     }
 
     fn resize(&mut self, capacity: usize) -> Result<(), HpackError> {
@@ -247,6 +280,25 @@ impl Decoder {
         }
         self.table.resize(capacity);
         Ok(())
+    }
+}
+
+/// Adds a literal field, of which the name is in a table or in the texts, to the list, and to the table if it is indexed.
+fn add_literal(
+    (table, list): (&mut DynamicTable, &mut List),
+    name: Option<NameRef>,
+    (name_text, value): (&[u8], &[u8]),
+    (name_class, class): (NameClass, Class),
+    is_indexed: bool,
+) {
+    let name_len = name.map_or(name_text.len(), |name| table.name(name).len());
+    if is_indexed {
+        let name = name.map_or(NewName::Text(name_text, name_class), NewName::Shared);
+        let source = table.insert(name, value, class);
+        list.push_added(source, class, name_len + value.len() + ENTRY_OVERHEAD);
+    } else {
+        let name = name.map_or(LiteralName::Text, LiteralName::Of);
+        list.push_literal(name, (name_len, name_text), value, class);
     }
 }
 

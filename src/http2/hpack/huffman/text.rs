@@ -10,8 +10,8 @@ use crate::http2::steps;
 /// Length of the longest string that is checked.
 const CODED_MAX: usize = 64;
 
-/// Strings that are checked side by side.
-const LANES: usize = 2;
+/// Strings that are checked side by side: so many that another one takes longer, since the registers do not suffice for it.
+const LANES: usize = 4;
 
 /// Symbols that are decoded without another access to the string.
 const SYMBOLS_AT_ONCE: usize = 2 * PAIRS_AT_ONCE;
@@ -92,16 +92,19 @@ impl Texts {
     }
 }
 
+/// Positions of [`Coded`] at which a word starts: a power of two, so that a remainder is one.
+const WORDS: usize = 2 * CODED_MAX;
+
 /// A Huffman-coded string.
 struct Coded {
     /// The string, and then 64 ones, with which no short code starts. The rest is of no meaning.
-    padded: [u8; CODED_MAX + size_of::<u64>()],
+    padded: [u8; WORDS + size_of::<u64>()],
     len: usize,
 }
 
 impl Default for Coded {
     fn default() -> Self {
-        Self { padded: [0xff; CODED_MAX + size_of::<u64>()], len: 0 }
+        Self { padded: [0xff; WORDS + size_of::<u64>()], len: 0 }
     }
 }
 
@@ -115,7 +118,10 @@ impl Coded {
     #[inline]
     fn set(&mut self, coded: &[u8]) -> bool {
         self.len = 0;
-        let Some((string, ones)) = self.padded.split_at_mut_checked(coded.len()) else { return false };
+        if coded.len() > CODED_MAX {
+            return false;
+        }
+        let (string, ones) = self.padded.split_at_mut(coded.len());
         let Some(ones) = ones.first_chunk_mut::<{ size_of::<u64>() }>() else { return false };
         string.copy_from_slice(coded);
         *ones = [0xff; _];
@@ -123,11 +129,12 @@ impl Coded {
         true
     }
 
-    /// The bits from this one on: at least 57.
+    /// The bits from this one on: at least 57, if the string has it or ends there.
     #[inline]
-    fn window_at(&self, bit: usize) -> Option<u64> {
-        let bytes = self.padded.get(bit / 8..)?.first_chunk()?;
-        Some(u64::from_be_bytes(*bytes) << (bit % 8))
+    fn window_at(&self, bit: usize) -> u64 {
+        let start = bit / 8 % WORDS;
+        let word = self.padded[start..start + size_of::<u64>()].first_chunk();
+        u64::from_be_bytes(word.copied().unwrap_or_default()) << (bit % 8)
     }
 
     fn has_blank_at_an_end(&self) -> bool {
@@ -141,7 +148,7 @@ impl Coded {
     /// Whether the bits from this one on are padding: fewer than eight, all ones.
     fn is_padding_at(&self, bit: usize) -> bool {
         let end = 8 * self.len;
-        bit <= end && end - bit < 8 && self.window_at(bit).is_some_and(|window| window >> (64 - 8) == 0xff)
+        bit <= end && end - bit < 8 && self.window_at(bit) >> (64 - 8) == 0xff
     }
 }
 
@@ -163,7 +170,7 @@ fn six_bit_ends<const N: usize>(strings: [&Coded; N], codes: usize) -> Option<[O
     if codes > TEXT_MAX {
         return None;
     }
-    let mut lanes = strings.map(|string| Lane { string, end: 0, has_other: false });
+    let mut lanes = strings.map(|string| Lane { string, end: 0, sums: 0 });
     for _ in 0..codes / SYMBOLS_AT_ONCE {
         lanes = add_pairs(lanes, PAIRS_AT_ONCE);
     }
@@ -171,15 +178,16 @@ fn six_bit_ends<const N: usize>(strings: [&Coded; N], codes: usize) -> Option<[O
     if codes % 2 == 1 {
         lanes = lanes.map(Lane::with_last);
     }
-    Some(lanes.map(|lane| (!lane.has_other).then_some(lane.end)))
+    Some(lanes.map(|lane| (lane.sums < usize::from(OTHER)).then_some(lane.end)))
 }
 
 /// A string of which some codes are known.
 struct Lane<'s> {
     string: &'s Coded,
     end: usize,
-    /// Whether some code may have more than six bits.
-    has_other: bool,
+    /// The sums that were added to the end, one or the other: [`OTHER`] or more if some code may have more than six bits. The end is
+    /// then of no meaning.
+    sums: usize,
 }
 
 /// Adds so many pairs of codes to each lane.
@@ -201,15 +209,13 @@ fn add_pairs<const N: usize>(lanes: [Lane<'_>; N], pairs: usize) -> [Lane<'_>; N
 impl Lane<'_> {
     #[inline]
     fn window(&self) -> u64 {
-        // Ones start with no code of six bits.
-        self.string.window_at(self.end).unwrap_or(u64::MAX)
+        self.string.window_at(self.end)
     }
 
     /// With codes of so many bits, or [`OTHER`] and more.
     #[inline]
     fn plus(self, bits: usize) -> Self {
-        let has_other = self.has_other | (bits >= usize::from(OTHER));
-        Self { end: self.end + bits % usize::from(OTHER), has_other, ..self }
+        Self { end: self.end + bits, sums: self.sums | bits, ..self }
     }
 
     /// With one more code.
@@ -227,7 +233,7 @@ fn len(string: &Coded) -> Option<usize> {
     }
     let (end, mut at, mut length) = (8 * string.len, 0, 0);
     while at + SHORT_BITS <= end {
-        let (mut window, mut pairs) = (string.window_at(at)?, Pair(0));
+        let (mut window, mut pairs) = (string.window_at(at), Pair(0));
         for _ in 0..PAIRS_AT_ONCE {
             let pair = PAIRS[(window >> (64 - PAIR_BITS)) as usize];
             window <<= pair.bits() & 63;
@@ -239,16 +245,16 @@ fn len(string: &Coded) -> Option<usize> {
         (at, length) = (at + pairs.bits(), length + pairs.count());
     }
     // Fewer than eight bits: padding, perhaps after a last code.
-    let first_byte = |bit| string.window_at(bit).map(|window| (window >> (64 - SHORT_BITS)) as u8);
-    let (_, bits) = SHORT[usize::from(first_byte(at)?)];
+    let first_byte = |bit| (string.window_at(bit) >> (64 - SHORT_BITS)) as u8;
+    let (_, bits) = SHORT[usize::from(first_byte(at))];
     let (last_end, last_count) = (at + usize::from(bits), usize::from(bits > 0));
-    (last_end <= end && first_byte(last_end)? == 0xff).then_some(length + last_count)
+    (last_end <= end && first_byte(last_end) == 0xff).then_some(length + last_count)
 }
 
 #[cfg(test)]
 mod tests {
     use super::{super::*, *};
-    use crate::http2::request_fields::is_field_value;
+    use crate::http2::field_class::is_field_value;
     use proptest::prelude::*;
 
     fn coded(plain: &[u8]) -> Vec<u8> {
@@ -259,7 +265,7 @@ mod tests {
 
     fn string(coded: &[u8]) -> Option<Coded> {
         let mut string = Coded::default();
-        // What another string left is overwritten.
+        // The bytes of an earlier string are overwritten.
         string.set(&[0; CODED_MAX]);
         string.set(coded).then_some(string)
     }
