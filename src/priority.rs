@@ -7,11 +7,27 @@ use std::{sync::Arc, time::Duration};
 const NICE: i32 = 10;
 
 /// Time that the yields of one work take at most, but for the last of them.
-const YIELDS_MAX: Duration = Duration::from_millis(5);
+const YIELDS_MAX: Duration = Duration::from_millis(1);
 
 /// Lowers the priority of the calling thread; on Linux a priority belongs to a thread. Where the system refuses, the priority stays.
 pub(crate) fn lower_priority() {
     let _ = rustix::process::setpriority_process(None, NICE);
+}
+
+/// Puts the calling thread in the idle class: any other thread that becomes ready preempts it at once, while one of low priority runs to
+/// the end of its time slice. On a core that others saturate it has less than a hundredth of the time. Where the system refuses, its priority is low.
+#[cfg(feature = "server")]
+pub(crate) fn run_when_idle() {
+    #[cfg(target_os = "linux")]
+    {
+        use thread_priority::{NormalThreadSchedulePolicy::Idle, ThreadPriority, ThreadSchedulePolicy, unix};
+        let policy = ThreadSchedulePolicy::Normal(Idle);
+        if unix::set_thread_priority_and_policy(unix::thread_native_id(), ThreadPriority::Min, policy).is_ok()
+        {
+            return;
+        }
+    }
+    lower_priority();
 }
 
 /// Yields between the pieces of a long work, to threads that have become ready meanwhile.

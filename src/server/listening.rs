@@ -24,6 +24,9 @@ use tokio::{sync::watch, task::JoinSet};
 /// Time that the export of the last spans may take at a stop.
 const TRACES_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Connections that are accepted before other threads may run.
+const ACCEPTS_MAX: u32 = 8;
+
 /// The bound ports and the services behind them.
 pub(super) struct Listening {
     service: RateLimitService,
@@ -229,7 +232,15 @@ impl Listening {
 
 /// Accepts connections for as long as it is polled, and hands them over when they are ready.
 async fn accept(listener: Listener, tls: Option<PortTls>, ready: Ready) {
+    let mut accepted_now = 0;
     loop {
+        accepted_now += 1;
+        if accepted_now >= ACCEPTS_MAX {
+            accepted_now = 0;
+            // First to other tasks of this thread, then to threads with decisions: without, a backlog of connections would delay them for a time slice.
+            tokio::task::yield_now().await;
+            std::thread::yield_now();
+        }
         match (listener.accept().await, &tls) {
             (Ok(accepted), None) => ready(accepted),
             (Ok(accepted), Some(tls)) => tls.begin(accepted, &ready).await,

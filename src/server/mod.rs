@@ -18,6 +18,7 @@ mod settings;
 mod sweeper;
 mod tls;
 mod token_file;
+mod when_idle;
 mod workers;
 
 pub use crate::transport::{ListenAddress, ListenAddressError, TlsFiles, TlsFilesError};

@@ -12,6 +12,9 @@ use std::{
 };
 use tokio::net::{TcpListener, UnixListener};
 
+/// Connections that the kernel completes before they are accepted; it may have a lower bound. Beyond it clients connect a second later.
+const BACKLOG: i32 = 4_096;
+
 /// A bound address.
 pub(crate) enum Listener {
     Tcp {
@@ -112,7 +115,10 @@ pub(crate) fn bind(
 
 fn bind_tcp(text: &str) -> io::Result<Listener> {
     let addresses: Vec<SocketAddr> = text.to_socket_addrs()?.collect();
-    Listener::tcp(StdTcpListener::bind(addresses.as_slice())?)
+    let listener = StdTcpListener::bind(addresses.as_slice())?;
+    // Raises the backlog of the standard library, which is 128.
+    rustix::net::listen(&listener, BACKLOG)?;
+    Listener::tcp(listener)
 }
 
 /// Replaces a socket file that refuses connections: a killed process left it behind.

@@ -15,7 +15,7 @@ use crate::Failure;
 use std::{
     fs,
     io::Write,
-    net::{SocketAddr, TcpStream},
+    net::{SocketAddr, TcpListener, TcpStream},
     path::PathBuf,
     sync::{
         Arc,
@@ -65,9 +65,12 @@ impl Work {
             }
             Beside::Scrapes => {
                 let http = running.http.ok_or("the server has no HTTP port")?;
-                Self::Scrapes(Scraper::start(http, lower_priority))
+                // Where latencies do not count, a scraper without time would be measured.
+                let is_open = scenario.load.contains(&"--rate");
+                Self::Scrapes(Scraper::start(http, if is_open { lower_priority } else { || () }))
             }
             Beside::HalfHandshakes => Self::half_handshakes(running.address)?,
+            Beside::HalfHandshakesElsewhere => Self::half_handshakes(accept_only()?)?,
             Beside::Reloads => Self::reloads(scenario, binaries)?,
         }))
     }
@@ -145,6 +148,23 @@ impl Work {
             }
         }
     }
+}
+
+/// A port whose connections are accepted and kept for as long as [`HANDSHAKES_TIME`] lasts twice.
+fn accept_only() -> Result<SocketAddr, Failure> {
+    let failed = |error| format!("no port for half handshakes: {error}");
+    let listener = TcpListener::bind("127.0.0.1:0").map_err(failed)?;
+    // As many as the server under load lets wait.
+    rustix::net::listen(&listener, 4_096).map_err(|error| failed(error.into()))?;
+    let address = listener.local_addr().map_err(failed)?;
+    std::thread::spawn(move || {
+        lower_priority();
+        // Kept until all have been started.
+        let open: Vec<_> = listener.incoming().take(HALF_HANDSHAKES as usize).collect();
+        std::thread::sleep(HANDSHAKES_TIME);
+        drop(open);
+    });
+    Ok(address)
 }
 
 fn lower_priority() {

@@ -161,7 +161,8 @@ fn figures(results: &Results) -> Table {
 }
 
 fn bars(bars: &[Bar], results: &Results) -> Table {
-    let mut table = table(["figure", "bar", "measured", "spread", "tonic without anything, A against A", ""]);
+    let mut table =
+        table(["figure", "bar", "measured", "spread", "control: the same of tonic without work", ""]);
     let range = |least: f64, most: f64| format!("{least:.2} – {most:.2}");
     for bar in bars {
         let (measured, spread) = match bar.measured(results) {

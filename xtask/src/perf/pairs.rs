@@ -2,7 +2,8 @@
 //! pairs, so that what other guests of the machine do affects both.
 //!
 //! Control: a tonic server has the same periods, always without work. The ratios of its pairs show how far two periods differ on
-//! this machine if the server does nothing else.
+//! this machine if the server does nothing else. Where the clients of the work share a core with the load, they run beside tonic too,
+//! and connect to another port.
 
 use super::{
     beside::allow_open_files,
@@ -49,7 +50,7 @@ pub(super) fn measure(
         }
         for (server, running) in [(Server::Tidegate, &ours), (Server::Tonic, &tonic)] {
             for (name, beside) in periods {
-                let beside = if server == Server::Tidegate { beside } else { Beside::Nothing };
+                let beside = if server == Server::Tidegate { beside } else { beside.of_control() };
                 let run = measure_period(running, scenario, beside, &PERIOD, machine, binaries)?;
                 eprintln!("  {name:<28} {:<8} {}", server.name(), run.summary());
                 results.add((round - 1) * pairs + number + 1, name, server.name(), &run.figures());

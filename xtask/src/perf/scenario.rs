@@ -13,7 +13,7 @@ pub(super) struct Scenario {
     pub(super) sibling_rules: u32,
     /// Whether the servers have TLS; the load then needs `--tls-insecure`.
     pub(super) tls: bool,
-    /// What else the server does during the load.
+    /// Other work of the server during the load.
     pub(super) beside: Beside,
     /// Number of counters created before the measurement.
     pub(super) counters_before: u64,
@@ -29,6 +29,8 @@ pub(super) enum Beside {
     Scrapes,
     /// Clients start TLS handshakes that they never complete.
     HalfHandshakes,
+    /// The same clients do so with a port of this program, which accepts them and does nothing else: what is left is their own effect.
+    HalfHandshakesElsewhere,
     /// The rule file changes.
     Reloads,
     /// A program reads the stream of decisions, with these arguments of `tidegate ctl tail`.
@@ -38,6 +40,14 @@ pub(super) enum Beside {
 }
 
 impl Beside {
+    /// The work beside the control of a pair: nothing, unless its clients alone delay the load.
+    pub(super) fn of_control(self) -> Self {
+        match self {
+            Self::HalfHandshakes => Self::HalfHandshakesElsewhere,
+            _ => Self::Nothing,
+        }
+    }
+
     /// Whether it calls the control API, for which the server has a token.
     pub(super) fn calls_control(self) -> bool {
         matches!(self, Self::Tail(_) | Self::Recording)
