@@ -1,8 +1,8 @@
 //! Counters in the shared store, for operators.
 
-use super::RateLimitService;
+use super::{CallOrigin, RateLimitService};
 use crate::{
-    limit::{Request, ServiceLimit},
+    limit::{Decision, Request, ServiceLimit},
     limiter::{HeldRules, ListedLimits},
     shared::store::Failure,
 };
@@ -28,5 +28,32 @@ impl RateLimitService {
             Failure::Failed
         })?;
         Ok(decision.service_limits.map_or_else(Vec::new, |limits| *limits))
+    }
+
+    /// Gives hits back to counters in the store; none if the request has no such counters. Unlike a request of a client, it fails
+    /// if the store does not decide: the counters that the hits were taken from are there.
+    pub async fn give_back_to_store<'h>(
+        &self,
+        held: &'h HeldRules<'h>,
+        request: &Request<'_>,
+    ) -> Option<Result<Decision<'h>, Failure>> {
+        let now = self.clock.now();
+        let store = self.shared.as_ref()?;
+        let mut remote = held.remote(request).filter(|remote| !remote.needs_no_store())?;
+        remote.evaluate_local(now);
+        let verdict = store.decide(&remote, now, Duration::MAX).await;
+        if let Some(holders) = store.holders() {
+            remote.counters().for_each(|(counter, _)| holders.drop_denial(counter.key));
+        }
+        let decided = verdict.and_then(|verdict| {
+            verdict.decide(&mut remote, ListedLimits::None, self.clock.now()).map_err(|error| {
+                store.disagreed(&error);
+                Failure::Failed
+            })
+        });
+        if let Ok(decision) = &decided {
+            self.record(request, decision, false, || (CallOrigin::default(), now, held.generation()));
+        }
+        Some(decided)
     }
 }

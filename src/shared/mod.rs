@@ -6,7 +6,7 @@
 //! - `holders` has the leases of this server, and decides by them.
 //! - `store` carries requests to the store and verdicts back: connections, batches, deadlines, failures.
 //!
-//! What always holds: all counters of a request are charged or none; the store's clock alone counts; nothing is sent twice
+//! Invariants: all counters of a request are charged or none; the store's clock alone counts; nothing is sent twice
 //! unless the store has stated that it did not run the first.
 
 pub mod holders;

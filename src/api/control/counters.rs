@@ -192,11 +192,13 @@ impl ControlApi {
         let hits = NonZeroU64::new(message.hits.into()).unwrap_or(NonZeroU64::MIN);
         let limits = self.control.service().request_limits();
         let request = request(&message.domain, &message.descriptors, Hits::GiveBack(hits), limits)?;
-        {
-            let limiter = self.control.limiter().ok_or_else(Error::starting)?;
-            applied(limiter.pin().rules(), &request)?;
-        }
-        let (_, statuses) = self.decide(&request).await?;
+        let held = self.control.limiter().ok_or_else(Error::starting)?.hold();
+        applied(held.rules(), &request)?;
+        let statuses = match self.control.service().give_back_to_store(&held, &request).await {
+            Some(Ok(decision)) => decision.statuses.iter().map(status).collect(),
+            Some(Err(failure)) => return Err(not_given_back(failure)),
+            None => self.decide(&request).await?.1,
+        };
         Ok(pb::GiveBackResponse { statuses })
     }
 }
@@ -232,6 +234,17 @@ fn without_store(failure: Failure) -> Error {
         StatusCode::Unavailable,
         format!("{failure}; repeat the call when /readyz shows the store as available"),
     )
+}
+
+/// The store of shared counters did not take hits back, as far as is known.
+fn not_given_back(failure: Failure) -> Error {
+    let state = match failure {
+        Failure::Timeout | Failure::Failed => {
+            "the hits may have been given back: compare the counters with ListCounters before you repeat the call"
+        }
+        Failure::Unavailable | Failure::Learning | Failure::TooLarge => "nothing was given back",
+    };
+    Error::new(StatusCode::Unavailable, format!("{failure}; {state}"))
 }
 
 fn overlay_id<'o>(

@@ -1,4 +1,4 @@
-//! What clients do now: `TopKeys` and `Tail`.
+//! Decisions as they are made: `TopKeys` and `Tail`.
 
 use super::{
     caller::ControlApi,

@@ -1,7 +1,7 @@
 //! The leases that this server holds: decides requests by credits in hand and by denials that are kept, and names the requests
 //! for credits that are due. No sockets: `store/leasing.rs` carries the requests.
 //!
-//! What always holds:
+//! Invariants:
 //!
 //! - All counters of a request are charged, or none: their shards are locked together, in ascending order.
 //! - Credits are spent only under the algorithm that they were granted for. Under another one, they are released.

@@ -64,7 +64,7 @@ struct Denial {
     reset: Monotonic,
 }
 
-/// What a node does with hits.
+/// Treatment of hits by a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// Credits cover them.
@@ -111,7 +111,7 @@ impl Holder {
         self.verdict(terms, hits, now)
     }
 
-    /// What to do with hits.
+    /// Selects the treatment of hits.
     #[inline]
     pub fn verdict(&self, terms: Terms<'_>, hits: u64, now: Monotonic) -> Verdict {
         if hits <= self.credits(now) {

@@ -48,6 +48,7 @@ mod fault;
 mod holder;
 mod message;
 mod shared_counter;
+mod store_grant;
 mod terms;
 
 #[cfg(test)]
@@ -58,5 +59,6 @@ mod tests;
 pub use epoch::Epoch;
 pub use holder::{Holder, Verdict};
 pub use message::{LeaseRequest, LeaseResponse, Monotonic, NodeId, Supply};
-pub use shared_counter::{ExactDecision, Lease, SharedCounter, StoreGrant};
+pub use shared_counter::{ExactDecision, Lease, SharedCounter};
+pub use store_grant::StoreGrant;
 pub use terms::{Settings, Terms, TermsNumbers};

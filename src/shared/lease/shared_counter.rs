@@ -352,7 +352,12 @@ impl SharedCounter {
 }
 
 /// Time after which half as many hits are free as become free between two reports, if no credits are returned.
-fn until_worthwhile(terms: Terms<'_>, state: &State, outstanding: u64, now: Timestamp) -> Duration {
+pub(super) fn until_worthwhile(
+    terms: Terms<'_>,
+    state: &State,
+    outstanding: u64,
+    now: Timestamp,
+) -> Duration {
     let hits = outstanding.saturating_add(terms.numbers().freed_per_report / 2 + 1);
     match terms.algorithm.until_admits(state, hits, now) {
         Reset::After(wait) => wait,
@@ -361,55 +366,9 @@ fn until_worthwhile(terms: Terms<'_>, state: &State, outstanding: u64, now: Time
 }
 
 /// Time for which nothing can be granted: the wait of the hits that are used alone.
-fn empty_for(terms: Terms<'_>, state: &State, now: Timestamp) -> Duration {
+pub(super) fn empty_for(terms: Terms<'_>, state: &State, now: Timestamp) -> Duration {
     match terms.algorithm.until_admits(state, 1, now) {
         Reset::After(wait) => wait,
         Reset::Never => Duration::MAX,
-    }
-}
-
-/// The script's part of a response: the rest follows from the state of the counter.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct StoreGrant {
-    /// See [`LeaseResponse`].
-    pub spend_to: u64,
-    /// See [`LeaseResponse`].
-    pub valid_for: Duration,
-    /// See [`Supply`].
-    pub supply: Supply,
-    /// Time until the next report if there are credits.
-    pub report_after: Duration,
-    /// Credits of all nodes that are out.
-    pub outstanding: u64,
-    /// The hits that are used.
-    pub state: State,
-}
-
-impl StoreGrant {
-    /// The response to a request, of a store at this time.
-    pub fn response(
-        &self,
-        terms: Terms<'_>,
-        request: &LeaseRequest,
-        epoch: u64,
-        now: Timestamp,
-    ) -> LeaseResponse {
-        let (state, algorithm) = (&self.state, terms.algorithm);
-        let is_waiting = self.spend_to == request.spent && self.supply == Supply::Scarce;
-        let report_after = match is_waiting {
-            true => until_worthwhile(terms, state, self.outstanding, now),
-            false => self.report_after,
-        };
-        LeaseResponse {
-            sequence: request.sequence,
-            epoch,
-            spend_to: self.spend_to,
-            valid_for: self.valid_for,
-            supply: self.supply,
-            report_after,
-            free: algorithm.remaining(state, now).saturating_sub(self.outstanding),
-            empty_for: empty_for(terms, state, now),
-            until_full: algorithm.until_full(state, now),
-        }
     }
 }

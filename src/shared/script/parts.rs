@@ -157,7 +157,7 @@ fn conclude_if(
     Ok(Conclusion { verdict, undo, give_back })
 }
 
-/// What one part has charged, for a request on which no decision was made because another part failed. Hits of shadow rules and
+/// The hits that one part has charged, for a request on which no decision was made because another part failed. Hits of shadow rules and
 /// quotas are left: whether they were charged depends on limits that this part does not know.
 pub fn undo_of(part: &Part, verdict: &Verdict) -> Option<Undo> {
     if verdict.code == Code::OverLimit {

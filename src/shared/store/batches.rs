@@ -49,7 +49,7 @@ pub(super) struct Call {
     is_asking: bool,
 }
 
-/// What a node is to do.
+/// Work for the task of a node.
 #[expect(clippy::large_enum_variant, reason = "nearly all are decisions, which would be boxed on their path")]
 pub(super) enum Task {
     /// Decide. The reply is closed when the caller does not wait any more: the call is then not sent.

@@ -71,10 +71,8 @@ impl Inner {
             Replied::Batch(reply) => (Some(reply), 0),
             Replied::Alone(counters) => (None, counters),
         };
-        if reply.as_ref().is_some_and(|reply| reply.is_new_store)
-            && !node.has_logged_loss.swap(true, Ordering::Relaxed)
-        {
-            tracing::warn!(%node, "the shared store has lost keys: counters begin anew");
+        if let Some(reply) = &reply {
+            note_loss(node, reply);
         }
         let mut verdicts = reply.into_iter().flat_map(|reply| reply.verdicts);
         for call in flight.into_calls() {
@@ -87,6 +85,22 @@ impl Inner {
                 Task::Reset { reply, .. } => _ = reply.send(Ok(counters)),
             }
         }
+    }
+
+    /// Calls the script for nothing if the key of the layout is gone: the script writes it.
+    pub(super) async fn keep_layout(
+        &self,
+        connection: &mut MultiplexedConnection,
+        node: &Node,
+    ) -> Result<(), RedisError> {
+        let mut exists = Cmd::new();
+        exists.arg("EXISTS");
+        self.write_layout_key(0, &mut exists);
+        if exists.query_async::<u32>(connection).await? == 0 {
+            let run = self.store_run(connection).await?;
+            note_loss(node, &self.evaluate(connection, 0, &run, &Batch::default(), false).await?);
+        }
+        Ok(())
     }
 
     /// Sends the calls again where the node has stated that it ran nothing because it does not have their slot; returns them
@@ -251,6 +265,13 @@ impl Inner {
             write!(name, "{high:016x}{low:016x}").expect("writing to a string does not fail");
             command.arg(&name);
         }
+    }
+}
+
+/// Logs, once, that a store had lost its keys.
+fn note_loss(node: &Node, reply: &Reply) {
+    if reply.is_new_store && !node.has_logged_loss.swap(true, Ordering::Relaxed) {
+        tracing::warn!(%node, "the shared store has lost keys: counters begin anew");
     }
 }
 

@@ -77,7 +77,7 @@ pub enum ConnectError {
          --counters-prefix"
     )]
     Layout {
-        /// What the store has.
+        /// The value in the store.
         found: String,
     },
     /// No random numbers.

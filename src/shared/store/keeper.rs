@@ -116,7 +116,17 @@ impl Server {
                 () = self.store.failed.notified() => return,
             }
             left = left.saturating_sub(RESETS_INTERVAL);
+            self.keep_layout().await;
             self.read_resets().await;
+        }
+    }
+
+    /// Writes the layout again if the store has lost it, as every decision does. A server that starts meanwhile writes another secret,
+    /// and the servers from before count in keys that it does not know.
+    async fn keep_layout(&mut self) {
+        let (Some(connection), Some(node)) = (&mut self.connection, self.store.nodes.of(0)) else { return };
+        if let Err(error) = self.store.keep_layout(connection, &node).await {
+            tracing::debug!(%error, "the layout of the shared store cannot be read");
         }
     }
 

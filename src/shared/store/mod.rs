@@ -1,6 +1,6 @@
 //! The way to the store: connections, batches of calls, deadlines, and what follows when it fails.
 //!
-//! What always holds:
+//! Invariants:
 //!
 //! - A call ends by its deadline, with the store's verdict or with a failure.
 //! - Nothing is sent twice, except where the store has stated that it did not run the first (NOSCRIPT, MOVED, ASK, TRYAGAIN), or
@@ -171,7 +171,7 @@ impl SharedStore {
         }
     }
 
-    /// What is decided while the store does not.
+    /// The decision while the store does not decide.
     pub fn without_store(&self) -> WithoutStore {
         match self.0.settings.on_failure {
             OnFailure::Deny => WithoutStore::Deny,

@@ -14,7 +14,7 @@ pub struct SharedSettings {
     pub prefix: String,
     /// Time limit of a call.
     pub timeout: Duration,
-    /// What is decided if the store does not decide.
+    /// The decision if the store does not decide.
     pub on_failure: OnFailure,
     /// Length of leases; zero if nothing is leased.
     pub lease_length: Duration,
@@ -31,7 +31,7 @@ pub struct StoreTls {
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-/// What is decided if the store does not decide.
+/// The decision if the store does not decide.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OnFailure {
     /// Deny.

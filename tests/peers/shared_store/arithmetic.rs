@@ -1,13 +1,16 @@
 //! The script in a real store against the algorithms here: the same requests at the same times have the same decisions.
 
-use super::RedisServer;
+use super::{
+    RedisServer,
+    random_rules::{KINDS, Random, is_meter, later, one_charge_per_counter, request, rules, sketch},
+};
 use crate::{
     support::vectors::{START_UNIX_MS, Scenario, scenarios},
     tests_with,
 };
 use std::{collections::BTreeMap, env};
 use tidegate::{
-    limit::{Decision, Descriptor, Entry, Hits, Override, Request, RequestLimits, Timestamp, Unit},
+    limit::{Decision, Request, Timestamp},
     limiter::{Limiter, ListedLimits},
     rules::{LoadOptions, RuleSet, Source},
     shared::script::{
@@ -168,172 +171,6 @@ fn play(server: &RedisServer, scenario: &Scenario, counts: &mut VectorCounts) {
             }
         }
     }
-}
-
-/// Pseudo-random numbers (SplitMix64) of a seed.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    pub fn one_in(&mut self, number: u64) -> bool {
-        self.below(number) == 0
-    }
-
-    pub fn choose<'t, T>(&mut self, items: &'t [T]) -> &'t T {
-        &items[self.below(items.len() as u64) as usize]
-    }
-}
-
-/// The kinds of limits, each with its keys in a rule file.
-pub(super) const KINDS: [(&str, &str); 11] = [
-    ("sliding_window", ""),
-    ("sliding_window precision", "precision: "),
-    ("sliding_log", "algorithm: sliding_log, "),
-    ("fixed_window clock", "algorithm: fixed_window, "),
-    ("fixed_window first_hit", "algorithm: fixed_window, aligned: first_hit, "),
-    ("fixed_window calendar", "calendar"),
-    ("token_bucket greedy", "algorithm: token_bucket, "),
-    ("token_bucket intervals", "algorithm: token_bucket, refill: intervals, "),
-    ("leaky_bucket", "algorithm: leaky_bucket, "),
-    ("reference", "reference"),
-    ("all, with changes of rules", "all"),
-];
-
-const UNITS: [Unit; 4] = [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day];
-
-/// The longest window, in microseconds, of meters that count hits beyond their limit.
-const LONGEST_FEW: u64 = 10_800_000_000;
-
-fn is_meter(kind: usize) -> bool {
-    (6..=8).contains(&kind) || kind == KINDS.len() - 1
-}
-
-/// A limit of a kind, and its window in microseconds.
-pub(super) fn limit(random: &mut Random, kind: usize) -> (String, u64) {
-    let is_all = kind == KINDS.len() - 1;
-    let kind = if is_all { random.below(9) as usize } else { kind };
-    let windows = ["1ms", "7ms", "250ms", "1s", "10s", "90s", "7m", "3h", "11d", "900d", "3650d"];
-    let micros =
-        [1, 7, 250, 1_000, 10_000, 90_000, 420_000, 10_800_000, 950_400_000, 77_760_000_000, 315_360_000_000];
-    // Hits of one limit become those of another when rules change: see `LONGEST_FEW`.
-    let is_short = is_all && (6..=8).contains(&kind);
-    let index = random.below(if is_short { 8 } else { windows.len() as u64 }) as usize;
-    let many = !is_all && random.one_in(6);
-    let requests = if many { 1 + random.below(u64::from(u32::MAX)) } else { random.below(30) };
-    let (keys, requests) = match kind {
-        1 => (format!("precision: {}, ", 2 + random.below(254)), requests),
-        2 => (KINDS[2].1.to_owned(), requests.min(40)),
-        5 => {
-            let (unit, days) = *random.choose(&[("day", 1), ("week", 7), ("month", 30), ("year", 365)]);
-            let zone = random.choose(&["UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata"]);
-            let keys = format!(
-                "algorithm: fixed_window, calendar: true, time_zone: {zone}, unit: {unit}, requests_per_unit: {requests}"
-            );
-            return (keys, days * 86_400_000_000);
-        }
-        // A bucket has to drain within 100 years.
-        6..=8 => {
-            let requests = if many { requests } else { requests.max(1) };
-            let size = if many { requests.min(1 + random.below(1_000)) } else { 1 + random.below(40) };
-            let name = if kind == 8 { "burst" } else { "size" };
-            let size = size.min(10 * requests);
-            (format!("{}{name}: {size}, ", KINDS[kind].1), requests)
-        }
-        9 => (String::new(), requests),
-        _ => (KINDS[kind].1.to_owned(), requests),
-    };
-    (format!("{keys}per: {}, requests_per_unit: {requests}", windows[index]), micros[index] * 1_000)
-}
-
-/// Rules of a domain, and a window of one of them in microseconds.
-fn rules(random: &mut Random, kind: usize) -> (String, u64) {
-    let mut text = "domain: d\ndescriptors:\n".to_owned();
-    let mut window = 1;
-    for key in ["a", "b", "c"] {
-        text += &format!("- key: {key}\n");
-        if random.one_in(8) {
-            text += "  shadow_mode: true\n";
-        }
-        if random.one_in(4) {
-            text += "  quota_mode: true\n";
-        }
-        let several = if random.one_in(4) { 2 } else { 1 };
-        text += "  rate_limits:\n";
-        for index in 0..several {
-            let keys;
-            (keys, window) = limit(random, kind);
-            // A meter holds 126 years of draining at most: only hits beyond the limit exceed that.
-            let is_bounded = !is_meter(kind) || window <= LONGEST_FEW;
-            let always = if is_bounded && random.one_in(5) { ", charge: always" } else { "" };
-            text += &format!("  - {{name: {key}{index}, {keys}{always}}}\n");
-        }
-    }
-    (text, window)
-}
-
-/// A request as data: hits of descriptors, each with a key, a value and perhaps a limit.
-type Sketch = Vec<(usize, usize, Hits, Option<Override>)>;
-
-fn sketch(random: &mut Random, has_few_hits: bool) -> Sketch {
-    let count = if random.one_in(2) { 1 } else { 1 + random.below(4) };
-    let one = |random: &mut Random| {
-        let (key, value) = (random.below(3) as usize, random.below(2) as usize);
-        let number = match random.below(12) {
-            0 | 1 if has_few_hits => 1 + random.below(100),
-            0 => random.next() >> random.below(64),
-            1 => 1 + random.below(u64::from(u32::MAX)),
-            _ => 1 + random.below(5),
-        };
-        let hits = match random.below(10) {
-            0 => Hits::Peek,
-            1 => Hits::new(Some(number), 0, true),
-            _ => Hits::new(Some(number), 0, false),
-        };
-        let own = random
-            .one_in(10)
-            .then(|| Override { requests: random.below(9) as u32, unit: *random.choose(&UNITS) });
-        (key, value, hits, own)
-    };
-    (0..count).map(|_| one(random)).collect()
-}
-
-fn one_charge_per_counter(sketch: &mut Sketch) {
-    let mut counters = std::collections::BTreeSet::new();
-    sketch.retain(|&(key, value, ..)| counters.insert((key, value)));
-}
-
-fn request(sketch: &Sketch) -> Request<'static> {
-    let mut request = Request::new("d");
-    for &(key, value, hits, limit) in sketch {
-        let entry = Entry { key: ["a", "b", "c"][key], value: ["x", "y"][value] };
-        request.push(Descriptor { entries: [entry].into_iter().collect(), limit, hits });
-    }
-    request.checked(&RequestLimits::default()).expect("a good request")
-}
-
-/// The next time, in microseconds: usually later, by a part of the window or a little; sometimes the clock is set back.
-fn later(random: &mut Random, now: u64, window: u64, back_max: u64) -> u64 {
-    let next = match random.below(20) {
-        0 => now.saturating_sub(random.below(window.min(back_max))),
-        1..=4 => now,
-        5..=8 => now + random.below(3),
-        9..=17 => now + random.below(1 + window / 8),
-        18 => now + random.below(3 * window),
-        _ => (now / window + 1) * window - random.below(2),
-    };
-    // The store's time is good to 2255, and a calendar's day is known from the time before it.
-    next.clamp(1_000_000_000_000_000, 4_000_000_000_000_000)
 }
 
 /// Requests of each kind; `TIDEGATE_SHARED_CASES` raises the number, `TIDEGATE_SHARED_SEED` chooses others.

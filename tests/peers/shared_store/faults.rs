@@ -5,7 +5,7 @@
 
 use super::{
     RedisServer,
-    process::{Sentinel, free_port},
+    process::{free_port, watched_pair},
     proxy::Proxy,
 };
 use crate::{
@@ -325,17 +325,12 @@ async fn while_the_store_is_gone_requests_are_allowed_if_configured_so() {
 
 async fn sentinel_promotes_the_replica_of_a_killed_store() {
     let port = free_port();
-    let primary = RedisServer::start_on(port, &["--repl-diskless-sync-delay", "0"]);
-    let replica = RedisServer::start_with(&["--replicaof", &format!("127.0.0.1 {port}")]);
-    replica.wait_until_it_follows();
-    // A Sentinel looks for replicas when it starts, and then every ten seconds.
-    let sentinel = Sentinel::start(port);
-    sentinel.wait_for_replica();
+    let (primary, _replica, sentinel) = watched_pair(port);
     let url = format!("redis+sentinel://127.0.0.1:{}/main", sentinel.port());
     let proxy = Proxy::start(port).await;
     let world = World::start_with(primary, port, proxy, &url, "deny", TIMEOUT).await;
     let kill = async |world: &mut World| {
-        // What the replica has not received is lost: here it has received everything. WAIT waits for the writes of its own
+        // Writes that the replica has not received are lost: here it has received all. WAIT waits for the writes of its own
         // connection, and for all those before them.
         let mut connection = world.store().connection();
         let _: () = redis::cmd("SET").arg("last").arg("write").query(&mut connection).expect("it is written");

@@ -2,16 +2,19 @@
 
 pub mod arithmetic;
 pub mod cluster;
+pub mod cluster_faults;
 pub mod connections;
 pub mod envoy;
 pub mod faults;
 pub mod lease_faults;
+mod lease_script;
 pub mod lease_servers;
 pub mod leases;
 pub mod local_rules;
 pub mod operators;
 mod process;
 mod proxy;
+mod random_rules;
 pub mod reference_env;
 pub mod resets;
 pub mod transfer;

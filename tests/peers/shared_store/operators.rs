@@ -10,6 +10,7 @@ use std::{
     collections::BTreeSet,
     net::Ipv4Addr,
     process::{Command, Output},
+    time::{Duration, Instant},
 };
 
 tests_with! {
@@ -18,6 +19,7 @@ tests_with! {
     damaged_counters_are_found,
     further_hits_leave_the_expiry_of_a_window,
     the_metrics_of_a_shared_store_are_those_documented,
+    a_store_that_loses_its_keys_is_given_its_secret_again_though_nothing_is_decided,
 }
 
 const RULES: &str = "
@@ -127,4 +129,27 @@ async fn the_metrics_of_a_shared_store_are_those_documented() {
         .collect();
     assert_eq!(found, documented);
     assert!(page.contains("tidegate_shared_decisions_total{result=\"decided\"} 7"), "{page}");
+}
+
+/// A server that starts after the loss would write a secret of its own, and servers from before would find another layout.
+#[expect(clippy::disallowed_methods, reason = "the time of real processes is measured")]
+async fn a_store_that_loses_its_keys_is_given_its_secret_again_though_nothing_is_decided() {
+    let (redis, _server, _) = used_store().await;
+    let secret = || -> Option<String> {
+        let layout: Option<String> =
+            redis::cmd("GET").arg("tidegate:layout").query(&mut redis.connection()).expect("a text");
+        Some(layout?.split(' ').nth(2)?.to_owned())
+    };
+    let before = secret().expect("a secret");
+    let _: () = redis::cmd("FLUSHALL").query(&mut redis.connection()).expect("the store obeys");
+    let began = Instant::now();
+    let after = loop {
+        if let Some(secret) = secret() {
+            break secret;
+        }
+        assert!(began.elapsed() < Duration::from_secs(10), "the secret is gone");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    };
+    println!("FLUSHALL without a decision: the secret is there after {} ms", began.elapsed().as_millis());
+    assert_eq!(after, before);
 }

@@ -116,7 +116,7 @@ pub struct Sentinel {
 
 impl Sentinel {
     /// Starts it for the group of the primary on this port.
-    pub fn start(primary: u16) -> Self {
+    fn start(primary: u16) -> Self {
         let (port, directory) = (free_port(), tempfile::tempdir().expect("a temporary directory"));
         let config = directory.path().join("sentinel.conf");
         let text = format!(
@@ -141,7 +141,7 @@ impl Sentinel {
     }
 
     /// Waits until it knows a replica.
-    pub fn wait_for_replica(&self) {
+    fn wait_for_replica(&self) {
         wait_until("the Sentinel knows no replica", || {
             let client = redis::Client::open(format!("redis://127.0.0.1:{}", self.port)).expect("an address");
             let Ok(mut sentinel) = client.get_connection() else { return false };
@@ -150,6 +150,17 @@ impl Sentinel {
             replicas.is_ok_and(|replicas| replicas.len() == 1)
         });
     }
+}
+
+/// A primary on this port, its replica, and a Sentinel that knows both.
+pub fn watched_pair(port: u16) -> (RedisServer, RedisServer, Sentinel) {
+    let primary = RedisServer::start_on(port, &["--repl-diskless-sync-delay", "0"]);
+    let replica = RedisServer::start_with(&["--replicaof", &format!("127.0.0.1 {port}")]);
+    replica.wait_until_it_follows();
+    // A Sentinel looks for replicas when it starts, and then every ten seconds.
+    let sentinel = Sentinel::start(port);
+    sentinel.wait_for_replica();
+    (primary, replica, sentinel)
 }
 
 impl Drop for Sentinel {

@@ -23,7 +23,7 @@ tests_with! {
     a_rule_and_a_domain_are_reset_on_all_servers_within_a_second,
     a_reset_while_credits_are_out_admits_the_limit_once_more,
     counters_in_a_cluster_are_reset,
-    without_its_store_a_server_resets_nothing,
+    without_its_store_a_server_resets_and_gives_back_nothing,
     a_store_that_loses_its_keys_is_given_the_resets_again,
 }
 
@@ -243,7 +243,7 @@ async fn counters_in_a_cluster_are_reset() {
     assert_eq!(use_up(&mut clients, "user", "eve").await, LIMIT - 1);
 }
 
-async fn without_its_store_a_server_resets_nothing() {
+async fn without_its_store_a_server_resets_and_gives_back_nothing() {
     let store = RedisServer::start();
     let world = World::start(&format!("unix:{}", store.socket().display()), &[]);
     assert!(is_admitted(&mut world.clients().await[0], "user", "ann").await);
@@ -252,6 +252,8 @@ async fn without_its_store_a_server_resets_nothing() {
         ("ListCounters", of(&[("user", "ann")])),
         ("Reset", of(&[("user", "ann")])),
         ("Reset", json!({ "domain": "d", "rule": "user" })),
+        // Not decided by --on-store-failure, as requests of clients are: the hits would be gone.
+        ("GiveBack", of(&[("user", "ann")])),
     ];
     for (method, body) in calls {
         let (status, error) = world.call(0, method, &body).await;

@@ -3,7 +3,8 @@
 
 use super::{
     RedisServer,
-    arithmetic::{KINDS, Random, Store, limit, limiter},
+    arithmetic::{Store, limiter},
+    random_rules::{KINDS, Random, limit},
 };
 use crate::tests_with;
 use tidegate::{
@@ -35,7 +36,7 @@ fn hit(hits: u64) -> Hits {
 /// A limit under test at `a`, and at `b` one that admits nothing.
 struct World {
     limiter: Limiter,
-    /// What the same counter is without the requests that were denied.
+    /// The same counter without the requests that were denied.
     model: Limiter,
     window: u64,
     text: String,

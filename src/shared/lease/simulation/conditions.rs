@@ -1,4 +1,4 @@
-//! What a world is made of: nodes, rules, demand, network and faults.
+//! Parts of a world: nodes, rules, demand, network and faults.
 
 use super::{super::Settings, rng::Rng, rule::Rule};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What happened, in true time, and its check against a naive exact limiter.
+//! Record of events in true time, and its check against a naive exact limiter.
 
 use super::{oracle::Oracle, rule::Rule};
 use std::collections::BTreeMap;

@@ -1,0 +1,183 @@
+//! Faults of a cluster under load. Each prints a row of a table.
+
+#![expect(clippy::disallowed_methods, reason = "the time of real processes is measured")]
+
+use super::{
+    RedisCluster,
+    cluster::{KEYS, ONE_LIMIT, PATIENCE, World},
+};
+use crate::{
+    support::{Client, descriptor},
+    tests_with,
+};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+use tidegate::api::pb::{common::RateLimitDescriptor, service::rate_limit_response::Code};
+
+tests_with! {
+    REDIS:
+    slots_move_under_load,
+    a_node_is_added_under_load,
+    a_primary_is_killed_under_load,
+}
+
+/// Hits that each key admits under [`ONE_LIMIT`], in a window longer than any test.
+const LIMIT: u32 = 40;
+
+/// Results of a load.
+#[derive(Default, Debug)]
+struct Results {
+    calls: u32,
+    failed: u32,
+    admitted: BTreeMap<usize, u32>,
+    slowest: Duration,
+}
+
+impl Results {
+    fn over(&self) -> u32 {
+        self.admitted.values().map(|admitted| admitted.saturating_sub(LIMIT)).sum()
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.calls += other.calls;
+        self.failed += other.failed;
+        other.admitted.iter().for_each(|(key, admitted)| *self.admitted.entry(*key).or_default() += admitted);
+        self.slowest = self.slowest.max(other.slowest);
+    }
+}
+
+/// Calls all keys in turn until it is stopped.
+async fn load(mut client: Client, is_stopped: Arc<AtomicBool>) -> Results {
+    let mut results = Results::default();
+    for key in (0..KEYS).cycle() {
+        if is_stopped.load(Ordering::Relaxed) {
+            break;
+        }
+        let began = Instant::now();
+        let response = client.hit("d", &[("k", &key.to_string())]).await.expect("a decision");
+        results.slowest = results.slowest.max(began.elapsed());
+        results.calls += 1;
+        if response.overall_code() == Code::Ok {
+            *results.admitted.entry(key).or_default() += 1;
+        } else if response.statuses[0].duration_until_reset.is_none() {
+            results.failed += 1;
+        }
+        tokio::time::sleep(Duration::from_millis(3)).await;
+    }
+    results
+}
+
+/// A fault under load; returns the results, and the time after the fault until all keys were decided again.
+async fn under_load(name: &str, has_replicas: bool, fault: impl AsyncFnOnce(&mut World)) -> Results {
+    let mut world = World::start(has_replicas, ONE_LIMIT, 2);
+    let is_stopped = Arc::new(AtomicBool::new(false));
+    let mut loads = Vec::new();
+    for server in &world.servers {
+        loads.push(tokio::spawn(load(server.client().await, Arc::clone(&is_stopped))));
+    }
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    fault(&mut world).await;
+    let began = Instant::now();
+    let mut clients = vec![world.servers[0].client().await, world.servers[1].client().await];
+    'recovery: loop {
+        assert!(began.elapsed() < PATIENCE, "{name}: not all keys are decided again");
+        for client in &mut clients {
+            for key in 0..KEYS {
+                let peek =
+                    RateLimitDescriptor { hits_addend: Some(0), ..descriptor(&[("k", &key.to_string())]) };
+                let response = client.should_rate_limit("d", vec![peek]).await.expect("a decision");
+                if response.statuses[0].duration_until_reset.is_none() {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                    continue 'recovery;
+                }
+            }
+        }
+        if world.are_ready().await {
+            break;
+        }
+    }
+    let recovery = began.elapsed();
+    // Each key reaches its limit, and goes beyond it if hits were lost.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    is_stopped.store(true, Ordering::Relaxed);
+    let mut results = Results::default();
+    for load in loads {
+        results.add(&load.await.expect("a load"));
+    }
+    let mut rest = Results::default();
+    for (index, client) in clients.iter_mut().enumerate() {
+        for key in 0..KEYS {
+            for _ in 0..=LIMIT {
+                let response = client.hit("d", &[("k", &key.to_string())]).await.expect("a decision");
+                rest.calls += 1;
+                match response.overall_code() {
+                    Code::Ok => *rest.admitted.entry(key).or_default() += 1,
+                    _ if response.statuses[0].duration_until_reset.is_none() => rest.failed += 1,
+                    _ => break,
+                }
+            }
+        }
+        assert_eq!(rest.failed, 0, "{name}: server {index} has recovered");
+    }
+    results.add(&rest);
+    println!(
+        "{name}: {} calls on {KEYS} keys of {LIMIT}, over-admissions {}, calls without the store {}, slowest call {} ms, recovery {} ms",
+        results.calls,
+        results.over(),
+        results.failed,
+        results.slowest.as_millis(),
+        recovery.as_millis()
+    );
+    results
+}
+
+/// The slots of some keys in use, with the node that has them.
+fn slots_in_use(cluster: &RedisCluster, node: usize) -> Vec<u16> {
+    let counters = cluster.keys(node).into_iter().filter(|key| key.len() > 42);
+    let mut slots: Vec<u16> = counters.map(|key| cluster.slot(&key)).collect();
+    slots.sort_unstable();
+    slots.dedup();
+    slots
+}
+
+async fn slots_move_under_load() {
+    let results = under_load("cluster: slots in use move", false, async |world| {
+        let mut moved = 0;
+        for slot in slots_in_use(&world.cluster, 0) {
+            world.cluster.move_slot(slot, 0, 1);
+            moved += 1;
+        }
+        assert!(moved >= 3, "{moved} slots were in use");
+    })
+    .await;
+    assert_eq!((results.over(), results.failed), (0, 0), "{results:?}");
+}
+
+async fn a_node_is_added_under_load() {
+    let results = under_load("cluster: node added, slots in use move to it", false, async |world| {
+        let node = world.cluster.add_node();
+        world.cluster.meet(node);
+        world.cluster.wait_until_complete();
+        for slot in slots_in_use(&world.cluster, 2) {
+            world.cluster.move_slot(slot, 2, node);
+        }
+        assert!(!slots_in_use(&world.cluster, node).is_empty());
+    })
+    .await;
+    assert_eq!((results.over(), results.failed), (0, 0), "{results:?}");
+}
+
+async fn a_primary_is_killed_under_load() {
+    let results =
+        under_load("cluster: primary killed, replica promoted", true, async |world| world.cluster.kill(0))
+            .await;
+    assert!(results.failed > 0, "the slots of the primary were not decided for a while");
+    // Replication is asynchronous: one write of each server, and those in the buffer of the connection to the replica.
+    assert!(results.over() <= 4, "{results:?}");
+}
