@@ -1,7 +1,8 @@
 //! The content of a log: decisions, and the changes between them on which they depend.
 
+use super::LoggedDecision;
 use crate::{
-    limit::{Code, Descriptor, Entry, Hits, Override, Request, Reset, Timestamp},
+    limit::{Code, Hits, Override, Reset, Timestamp},
     limiter::Compat,
     rules::{DefaultAlgorithm, Semantics, SourceId},
 };
@@ -76,7 +77,7 @@ pub struct ResetStep {
     pub descriptors: Vec<Vec<(SmolStr, SmolStr)>>,
 }
 
-/// What has a place in the order of a log.
+/// Content of a log, which has a place in its order.
 pub trait InLog {
     /// The time.
     fn time(&self) -> Timestamp;
@@ -86,6 +87,16 @@ pub trait InLog {
 }
 
 impl InLog for Event {
+    fn time(&self) -> Timestamp {
+        self.time
+    }
+
+    fn place(&self) -> Option<Place> {
+        self.place
+    }
+}
+
+impl InLog for LoggedDecision<'_> {
     fn time(&self) -> Timestamp {
         self.time
     }
@@ -158,16 +169,4 @@ pub struct RecordedStatus {
     pub reset: Option<Reset>,
     /// The path of the rule; none where there was no limit. Empty for a limit of the request, and where it was redacted.
     pub rule: Option<SmolStr>,
-}
-
-impl Event {
-    /// The request.
-    pub fn request(&self) -> Request<'_> {
-        let mut request = Request::new(&self.domain);
-        for descriptor in &self.descriptors {
-            let entries = descriptor.entries.iter().map(|(key, value)| Entry { key, value }).collect();
-            request.push(Descriptor { entries, limit: descriptor.own_limit, hits: descriptor.hits });
-        }
-        if self.is_report { request.reporting() } else { request }
-    }
 }

@@ -1,12 +1,18 @@
 //! Lines of the decision log, versions 1 and 2, read: `docs/decision-log.md` describes them.
 
-use super::{Event, EventDescriptor, LoggedSource, Place, RecordedStatus, ResetStep, RulesStep, fast_line};
+use super::{
+    Event, EventDescriptor, LoggedDecision, LoggedSource, Place, RecordedStatus, ResetStep, RulesStep,
+    fast_line,
+    line_fields::{
+        LoggedDescriptor, LoggedEntry, LoggedKind, LoggedLine, LoggedOwnLimit, LoggedReset, LoggedRules,
+        LoggedRulesSource, LoggedSemantics, LoggedVersion,
+    },
+};
 use crate::{
-    limit::{Code, Hits, Override, RequestError, RequestForm, RequestLimits, Reset, Timestamp, Unit},
+    limit::{Hits, Override, RequestError, RequestForm, RequestLimits, Reset, Timestamp, Unit},
     limiter::Compat,
     rules::{DefaultAlgorithm, Semantics, SourceId},
 };
-use serde::Deserialize;
 use smol_str::SmolStr;
 use std::{num::NonZeroU64, time::Duration};
 
@@ -69,127 +75,31 @@ pub enum LineError {
     Request(#[from] RequestError),
 }
 
-#[derive(Deserialize)]
-struct LoggedLine {
-    v: u32,
-    time: SmolStr,
-    dropped: Option<u64>,
-    run: Option<SmolStr>,
-    seq: Option<u64>,
-    generation: Option<u64>,
-    rules: Option<LoggedRules>,
-    reset: Option<LoggedReset>,
-    #[serde(default)]
-    report: bool,
-    domain: Option<SmolStr>,
-    code: Option<LoggedCode>,
-    sample: Option<f64>,
-    descriptors: Option<Vec<LoggedDescriptor>>,
-}
+/// Reads the lines of a log one after another. The result does not depend on the lines before.
+#[derive(Default)]
+pub struct LineParser(fast_line::Repeated);
 
-#[derive(Deserialize)]
-struct LoggedRules {
-    semantics: LoggedSemantics,
-    default_algorithm: Option<SmolStr>,
-    merge_domains: bool,
-    global_shadow: bool,
-    quota_mode: bool,
-    stop_counting: bool,
-    sources: Vec<LoggedRulesSource>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum LoggedSemantics {
-    Exact,
-    Reference,
-}
-
-#[derive(Deserialize)]
-struct LoggedRulesSource {
-    kind: LoggedKind,
-    name: String,
-    sha256: String,
-    text: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum LoggedKind {
-    File,
-    Xds,
-    Override,
-    Blocks,
-}
-
-#[derive(Deserialize)]
-struct LoggedReset {
-    domain: String,
-    rule: Option<String>,
-    #[serde(default)]
-    descriptors: Vec<Vec<LoggedEntry>>,
-}
-
-/// The part of a line that every version has.
-#[derive(Deserialize)]
-struct LoggedVersion {
-    v: u32,
-}
-
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-enum LoggedCode {
-    Ok,
-    OverLimit,
-}
-
-#[derive(Deserialize)]
-struct LoggedDescriptor {
-    entries: Vec<LoggedEntry>,
-    hits: u64,
-    #[serde(default)]
-    give_back: bool,
-    own_limit: Option<LoggedOwnLimit>,
-    code: LoggedCode,
-    limit: Option<LoggedLimit>,
-    remaining: u32,
-    reset_ns: Option<u64>,
-}
-
-#[derive(Deserialize)]
-struct LoggedEntry {
-    key: SmolStr,
-    value: Option<SmolStr>,
-    value_hash: Option<SmolStr>,
-}
-
-#[derive(Deserialize)]
-struct LoggedOwnLimit {
-    requests: u32,
-    unit: SmolStr,
-}
-
-#[derive(Deserialize)]
-struct LoggedLimit {
-    #[serde(default)]
-    rule: SmolStr,
-}
-
-impl From<LoggedCode> for Code {
-    fn from(code: LoggedCode) -> Self {
-        match code {
-            LoggedCode::Ok => Self::Ok,
-            LoggedCode::OverLimit => Self::OverLimit,
+impl LineParser {
+    /// Reads one line, with or without its line feed. The result is none if the line is a decision in the usual form: it is then in
+    /// `decision`, which has to be empty, with the texts of the line.
+    #[inline]
+    pub fn parse<'l>(
+        &mut self,
+        line: &'l [u8],
+        decision: &mut LoggedDecision<'l>,
+    ) -> Result<Option<Line>, LineError> {
+        match fast_line::parse(line, &mut self.0, decision) {
+            Some(()) => Ok(None),
+            None => parse_json(line).map(Some),
         }
     }
 }
 
 /// Reads one line, with or without its line feed.
 pub fn parse_line(line: &[u8]) -> Result<Line, LineError> {
-    match fast_line::parse(line) {
-        Some(event) => Ok(Line::Decision(event)),
-        None => parse_json(line),
-    }
+    let mut decision = LoggedDecision::default();
+    let other = LineParser::default().parse(line, &mut decision)?;
+    Ok(other.unwrap_or_else(|| Line::Decision(decision.to_event())))
 }
 
 /// Reads a line whatever the order of its fields.

@@ -1,6 +1,6 @@
 //! Replay: the requests of a log are decided again, under proposed rules, at the times of the log. Events in, a report out.
 //!
-//! What always holds:
+//! Invariants:
 //!
 //! - The result depends on the rules and the events alone: there is no clock, no random secret, and every list has an order.
 //! - Decisions that are numbered are repeated in the order of their numbers, each at its time. Else time never runs backwards: an event
@@ -8,9 +8,11 @@
 //! - A replay starts without counters, as a server without a snapshot does.
 
 mod access_log;
+mod decision;
 mod event;
 mod fast_line;
 mod line;
+mod line_fields;
 mod logged_rules;
 mod notes;
 mod order;
@@ -21,15 +23,17 @@ mod suggest;
 mod tally;
 #[cfg(test)]
 mod tests;
+mod words;
 
 pub use access_log::{Columns, Mapping, MappingError};
+pub use decision::{LoggedDecision, LoggedStatus};
 pub use event::{
     Event, EventDescriptor, InLog, LoggedSource, Place, RecordedStatus, ResetStep, RulesStep, Step,
 };
-pub use line::{Line, LineError, parse_line};
+pub use line::{Line, LineError, LineParser, parse_line};
 pub use logged_rules::LoggedRulesError;
 pub use notes::LineCounts;
-pub use order::in_order_of_time;
+pub use order::{Log, LogLine, StepRef, apply_in_order, in_order_of_time};
 pub use report::{DeniedMinute, DomainRow, Key, KeyRow, Keys, Report, RuleRow, Samples, Share, Side};
 pub use run::Replay;
 pub use series::{Point, Series};

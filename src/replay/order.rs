@@ -4,7 +4,7 @@
 //! order: the lines of one write are sorted, and a few lines of the next write may precede them. Each log is therefore sorted within
 //! a bounded number of lines, which bounds the memory.
 
-use super::{InLog, Place};
+use super::{InLog, LoggedDecision, Place, Step};
 use crate::limit::Timestamp;
 use std::{
     cmp::Reverse,
@@ -19,7 +19,7 @@ const SORTED_TOGETHER: usize = 8_192;
 pub fn in_order_of_time<T: InLog, E>(
     logs: Vec<impl Iterator<Item = Result<T, E>>>,
 ) -> impl Iterator<Item = Result<T, E>> {
-    Merge { logs: logs.into_iter().map(Sorted::new).collect(), heads: None }
+    Merge { logs: logs.into_iter().map(SortedLog::new).collect(), heads: None }
 }
 
 /// Whether the first of two lines may precede the other.
@@ -30,51 +30,154 @@ fn may_precede(first: &impl InLog, second: &impl InLog) -> bool {
     }
 }
 
-/// One log, sorted within [`SORTED_TOGETHER`] lines.
-struct Sorted<T, I> {
-    lines: I,
-    is_at_end: bool,
-    /// In order.
-    sorted: VecDeque<T>,
+/// A log that is read line by line.
+pub trait Log {
+    /// Reason why it cannot be read on.
+    type Error;
+
+    /// Reads the next line; none at the end. `decision`, which has to be empty, is that of the line if the result is
+    /// [`LogLine::Decision`].
+    fn read<'s>(&'s mut self, decision: &mut LoggedDecision<'s>) -> Result<Option<LogLine>, Self::Error>;
+}
+
+/// A line of a log.
+pub enum LogLine {
+    /// A decision with the texts of the line.
+    Decision,
+    /// A step with its own texts.
+    Step(Step),
+    /// Nothing that can be repeated.
+    Other,
+}
+
+/// A step of a log in its place in the order.
+pub enum StepRef<'s, 'l> {
+    /// A decision that is next when it is read.
+    InPlace(&'s LoggedDecision<'l>),
+    /// A step that was in memory until those before it were read.
+    Kept(&'s Step),
+}
+
+/// Passes the steps of all logs to `apply`, in the order of [`in_order_of_time`]. Lines of a single log that are next when they are
+/// read, which most are, are not copied.
+pub fn apply_in_order<L: Log>(
+    mut logs: Vec<L>,
+    mut apply: impl FnMut(StepRef<'_, '_>) -> Result<(), L::Error>,
+) -> Result<(), L::Error> {
+    let [log] = &mut *logs else {
+        let mut steps = in_order_of_time(logs.into_iter().map(Steps).collect());
+        return steps.try_for_each(|step| apply(StepRef::Kept(&step?)));
+    };
+    let (mut sorted, mut is_at_end) = (Sorted::new(), false);
+    loop {
+        while !is_at_end && sorted.needs_more() {
+            let mut decision = LoggedDecision::default();
+            match log.read(&mut decision)? {
+                None => is_at_end = true,
+                Some(LogLine::Other) => {}
+                Some(LogLine::Step(step)) => sorted.insert(step),
+                Some(LogLine::Decision) if sorted.is_next(&decision) => {
+                    sorted.last = decision.place;
+                    apply(StepRef::InPlace(&decision))?;
+                }
+                Some(LogLine::Decision) => sorted.insert(Step::Decision(decision.to_event())),
+            }
+        }
+        let Some(step) = sorted.take() else { return Ok(()) };
+        apply(StepRef::Kept(&step))?;
+    }
+}
+
+/// The steps of a log.
+struct Steps<L>(L);
+
+impl<L: Log> Iterator for Steps<L> {
+    type Item = Result<Step, L::Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let mut decision = LoggedDecision::default();
+            return match self.0.read(&mut decision) {
+                Ok(Some(LogLine::Other)) => continue,
+                Ok(Some(LogLine::Decision)) => Some(Ok(Step::Decision(decision.to_event()))),
+                Ok(Some(LogLine::Step(step))) => Some(Ok(step)),
+                Ok(None) => None,
+                Err(error) => Some(Err(error)),
+            };
+        }
+    }
+}
+
+/// Lines of one log in order, at most [`SORTED_TOGETHER`].
+struct Sorted<T> {
+    lines: VecDeque<T>,
     /// The place of the last line that was taken.
     last: Option<Place>,
 }
 
-impl<T: InLog, E, I: Iterator<Item = Result<T, E>>> Sorted<T, I> {
-    fn new(lines: I) -> Self {
-        Self { lines, is_at_end: false, sorted: VecDeque::new(), last: None }
+impl<T: InLog> Sorted<T> {
+    fn new() -> Self {
+        Self { lines: VecDeque::new(), last: None }
     }
 
-    fn next(&mut self) -> Result<Option<T>, E> {
-        while !self.is_at_end && self.sorted.len() < SORTED_TOGETHER && !self.has_next_number() {
-            match self.lines.next() {
-                Some(line) => self.insert(line?),
-                None => self.is_at_end = true,
-            }
-        }
-        let next = self.sorted.pop_front();
-        self.last = next.as_ref().and_then(InLog::place).or(self.last);
-        Ok(next)
+    /// Whether lines that are not read yet may precede the first.
+    fn needs_more(&self) -> bool {
+        // In a log without gaps, few lines are in memory, which stay in the cache.
+        self.lines.len() < SORTED_TOGETHER
+            && !self.lines.front().is_some_and(|first| self.has_next_number(first))
     }
 
-    /// Whether the first line has the number after the last one: then none precedes it. In a log without gaps, few lines are in
-    /// memory, which stay in the cache.
-    fn has_next_number(&self) -> bool {
-        let first = self.sorted.front().and_then(InLog::place);
+    /// Whether the line has the number after the last one: then none that is not read yet precedes it.
+    fn has_next_number(&self, line: &impl InLog) -> bool {
+        let first = line.place();
         first
             .zip(self.last)
             .is_some_and(|(first, last)| first.run == last.run && first.number == last.number.wrapping_add(1))
     }
 
+    /// Whether [`Self::take`] would return the line if it was inserted.
+    fn is_next(&self, line: &impl InLog) -> bool {
+        self.has_next_number(line) && !self.lines.iter().any(|other| may_precede(other, line))
+    }
+
     /// Inserts after the lines that may precede. Most lines are the last, and are appended.
     fn insert(&mut self, line: T) {
-        let before = self.sorted.iter().rposition(|other| may_precede(other, &line));
-        self.sorted.insert(before.map_or(0, |at| at + 1), line);
+        let before = self.lines.iter().rposition(|other| may_precede(other, &line));
+        self.lines.insert(before.map_or(0, |at| at + 1), line);
+    }
+
+    fn take(&mut self) -> Option<T> {
+        let next = self.lines.pop_front();
+        self.last = next.as_ref().and_then(InLog::place).or(self.last);
+        next
+    }
+}
+
+/// One log with its lines in order.
+struct SortedLog<T, I> {
+    lines: I,
+    is_at_end: bool,
+    sorted: Sorted<T>,
+}
+
+impl<T: InLog, E, I: Iterator<Item = Result<T, E>>> SortedLog<T, I> {
+    fn new(lines: I) -> Self {
+        Self { lines, is_at_end: false, sorted: Sorted::new() }
+    }
+
+    fn next(&mut self) -> Result<Option<T>, E> {
+        while !self.is_at_end && self.sorted.needs_more() {
+            match self.lines.next() {
+                Some(line) => self.sorted.insert(line?),
+                None => self.is_at_end = true,
+            }
+        }
+        Ok(self.sorted.take())
     }
 }
 
 struct Merge<T, I> {
-    logs: Vec<Sorted<T, I>>,
+    logs: Vec<SortedLog<T, I>>,
     /// None until the first line of each log is read.
     heads: Option<Heads<T>>,
 }
@@ -85,7 +188,7 @@ struct Heads<T> {
     lines: Vec<Option<T>>,
     /// The time of the first line of each log, by log: the log that starts first precedes.
     starts: Vec<Timestamp>,
-    /// Each has at least one log.
+    /// Each has at least one log, but between [`Self::take`] and [`Self::put`].
     groups: Vec<Group>,
 }
 
@@ -110,6 +213,8 @@ impl<T: InLog> Heads<T> {
             });
             self.groups[group].order.push(Reverse((order, self.starts[log], log)));
         }
+        // Not before, so that the group of the last line is kept for the next.
+        self.groups.retain(|group| !group.order.is_empty());
         self.lines[log] = line;
     }
 
@@ -124,16 +229,13 @@ impl<T: InLog> Heads<T> {
             groups => (0..groups.len()).min_by_key(|index| first(&groups[*index]))?,
         };
         let Reverse((_, _, log)) = self.groups.get_mut(index)?.order.pop()?;
-        if self.groups[index].order.is_empty() {
-            self.groups.swap_remove(index);
-        }
         Some((log, self.lines[log].take()?))
     }
 }
 
 impl<T: InLog, E, I: Iterator<Item = Result<T, E>>> Merge<T, I> {
     fn first_heads(&mut self) -> Result<Heads<T>, E> {
-        let firsts = self.logs.iter_mut().map(Sorted::next).collect::<Result<Vec<_>, E>>()?;
+        let firsts = self.logs.iter_mut().map(SortedLog::next).collect::<Result<Vec<_>, E>>()?;
         let time = |line: &Option<T>| line.as_ref().map_or(Timestamp::EPOCH, InLog::time);
         let mut heads = Heads {
             lines: firsts.iter().map(|_| None).collect(),
@@ -218,12 +320,12 @@ mod tests {
             Ok::<_, &str>(Event { place, ..event(1_000, "user", "a") })
         };
         let numbers = numbers.filter(|number| *number != 30_000);
-        let mut sorted = Sorted::new(numbers.map(numbered));
+        let mut sorted = SortedLog::new(numbers.map(numbered));
         let (mut last, mut kept) = (0, [0; 40_000]);
         while let Some(event) = sorted.next().unwrap() {
             let number = event.place.expect("a number").number;
             assert!(number > last, "{number} after {last}");
-            (last, kept[number as usize]) = (number, sorted.sorted.len());
+            (last, kept[number as usize]) = (number, sorted.sorted.lines.len());
         }
         // The first line may have any number.
         assert_eq!((kept[1], last), (SORTED_TOGETHER - 1, 39_999));

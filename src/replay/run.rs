@@ -1,7 +1,7 @@
 //! One replay: decides each event under the proposed rules, and under the current ones if there are any.
 
 use super::{
-    Demand, Event, Report, ResetStep, Step, Suggestion,
+    Demand, Event, LoggedDecision, Place, Report, ResetStep, Step, StepRef, Suggestion,
     logged_rules::{LoggedRules, LoggedRulesError},
     tally::{Outcome, Tally},
 };
@@ -91,27 +91,42 @@ impl Replay {
         Ok(())
     }
 
+    /// Repeats one step of the log, which may be in place.
+    pub fn apply_ref(&mut self, step: StepRef<'_, '_>) -> Result<(), LoggedRulesError> {
+        match step {
+            StepRef::InPlace(decision) => {
+                self.decide_logged(decision);
+                Ok(())
+            }
+            StepRef::Kept(step) => self.apply(step),
+        }
+    }
+
     /// Decides one event at its time.
     pub fn decide(&mut self, event: &Event) {
-        self.now = self.now.max(event.time);
+        self.decide_logged(&event.decision());
+    }
+
+    fn decide_logged(&mut self, logged: &LoggedDecision<'_>) {
+        self.now = self.now.max(logged.time);
         // Numbers are in the order of decisions, which were made at their own times.
-        let now = if event.place.is_some() { event.time } else { self.now };
-        let request = event.request();
+        let now = if logged.place.is_some() { logged.time } else { self.now };
+        let request = &logged.request;
         if let Some(demand) = &mut self.demand {
-            demand.add(&request, self.now);
+            demand.add(request, self.now);
         }
-        let Some(rules) = self.proposed.pin(event) else {
+        let Some(rules) = self.proposed.pin(logged.place) else {
             self.without_rules += 1;
             return;
         };
-        let proposed = rules.decide(&request, now);
-        let proposed = Outcome::decided(&proposed);
+        let proposed = rules.decide(request, now);
+        let proposed = Outcome::Decided(&proposed);
         match &self.current {
-            None => self.tally.add(event, &proposed, &Outcome::recorded(event), self.now),
+            None => self.tally.add(logged, proposed, Outcome::Recorded(logged), self.now),
             Some(current) => {
                 let rules = current.pin();
-                let current = rules.decide(&request, now);
-                self.tally.add(event, &proposed, &Outcome::decided(&current), self.now);
+                let current = rules.decide(request, now);
+                self.tally.add(logged, proposed, Outcome::Decided(&current), self.now);
             }
         }
         self.decided += 1;
@@ -181,10 +196,10 @@ impl Replay {
 
 impl Proposed {
     /// None before the first rules of the log.
-    fn pin(&self, event: &Event) -> Option<Pinned<'_>> {
+    fn pin(&self, place: Option<Place>) -> Option<Pinned<'_>> {
         match self {
             Self::Rules(limiter) => Some(limiter.pin()),
-            Self::Logged(rules) => rules.pin(event.place),
+            Self::Logged(rules) => rules.pin(place),
         }
     }
 }

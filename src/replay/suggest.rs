@@ -17,7 +17,7 @@ type HashMap<K, V> = hashbrown::HashMap<K, V, RandomState>;
 /// Limits of a curve, in addition to the present and the suggested one.
 const CURVE_POINTS: u32 = 24;
 
-/// What a share is of.
+/// The items of which a share is denied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ShareOf {
@@ -73,7 +73,7 @@ pub struct Suggestion {
     pub hits: u64,
     /// The greatest share that may be denied.
     pub share_max: f64,
-    /// What it is a share of.
+    /// The items of which this is a share.
     pub of: ShareOf,
     /// The limit in the rules, and what it denies.
     pub present: DeniedAt,
@@ -85,7 +85,7 @@ pub struct Suggestion {
     pub curve: Vec<DeniedAt>,
 }
 
-/// What a limit denies.
+/// Keys and hits that a limit denies.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 pub struct DeniedAt {
     /// Requests per window.

@@ -1,12 +1,11 @@
 //! Counts of decisions, from which the report is made.
 
 use super::{
-    DeniedMinute, DomainRow, Event, Key, KeyRow, Keys, Report, RuleRow, Samples, Series, Share, Side,
-    report::KEYS_LISTED_MAX,
+    DeniedMinute, DomainRow, Key, KeyRow, Keys, LoggedDecision, LoggedStatus, Report, RuleRow, Samples,
+    Series, Share, Side, report::KEYS_LISTED_MAX,
 };
-use crate::limit::{Code, Decision, Reset, Status, Timestamp};
+use crate::limit::{Code, Decision, Request, Reset, Status, Timestamp};
 use foldhash::fast::RandomState;
-use smallvec::SmallVec;
 use smol_str::SmolStr;
 use std::time::Duration;
 
@@ -26,10 +25,13 @@ const REDACTED: &str = "(redacted)";
 /// Stands for a rule where the log has the verdict on the request only.
 const NOT_RECORDED: &str = "(not recorded)";
 
-/// How a request was decided, whether by rules or in the log.
-pub(super) struct Outcome<'a> {
-    code: Code,
-    statuses: SmallVec<[DescriptorOutcome<'a>; 4]>,
+/// How a request was decided.
+#[derive(Clone, Copy)]
+pub(super) enum Outcome<'a, 'd> {
+    /// By rules.
+    Decided(&'a Decision<'d>),
+    /// In the log.
+    Recorded(&'a LoggedDecision<'d>),
 }
 
 #[derive(Clone, Copy)]
@@ -40,55 +42,61 @@ struct DescriptorOutcome<'a> {
     rule: &'a str,
 }
 
-impl<'a> Outcome<'a> {
-    /// A decision by rules.
-    pub(super) fn decided(decision: &Decision<'a>) -> Self {
-        let rule = |status: &Status<'a>| match (status.limit, status.rule) {
-            (None, _) => NO_LIMIT,
-            (Some(_), Some(rule)) => &rule.path,
-            (Some(_), None) => OWN_LIMIT,
-        };
-        let statuses = decision.statuses.iter().map(|status| DescriptorOutcome {
-            code: status.code,
-            remaining: status.remaining,
-            reset: status.reset,
-            rule: rule(status),
-        });
-        Self { code: decision.code, statuses: statuses.collect() }
-    }
-
-    /// The decision in the log.
-    pub(super) fn recorded(event: &'a Event) -> Self {
-        let statuses = event.descriptors.iter().map(|descriptor| {
-            let Some(recorded) = &descriptor.recorded else {
-                return DescriptorOutcome { code: event.code, remaining: 0, reset: None, rule: NOT_RECORDED };
-            };
-            let rule = match recorded.rule.as_deref() {
-                None => NO_LIMIT,
-                Some("") if descriptor.own_limit.is_some() => OWN_LIMIT,
-                Some("") => REDACTED,
-                Some(path) => path,
-            };
-            DescriptorOutcome {
-                code: recorded.code,
-                remaining: recorded.remaining,
-                reset: recorded.reset,
-                rule,
-            }
-        });
-        Self { code: event.code, statuses: statuses.collect() }
-    }
-
-    /// Whether a client would be sent the same response. The names of rules do not matter.
-    /// Without recorded statuses, verdicts are compared.
-    fn is_same_response(&self, other: &Outcome<'_>) -> bool {
-        let facts = |status: &DescriptorOutcome<'_>| (status.code, status.remaining, status.reset);
-        let has_statuses =
-            |outcome: &Outcome<'_>| outcome.statuses.iter().all(|status| status.rule != NOT_RECORDED);
-        if !has_statuses(self) || !has_statuses(other) {
-            return self.code == other.code;
+impl<'a> Outcome<'a, '_> {
+    fn code(self) -> Code {
+        match self {
+            Self::Decided(decision) => decision.code,
+            Self::Recorded(logged) => logged.code,
         }
-        self.code == other.code && self.statuses.iter().map(facts).eq(other.statuses.iter().map(facts))
+    }
+
+    /// The outcomes by descriptor.
+    fn statuses(self) -> impl Iterator<Item = DescriptorOutcome<'a>> {
+        let descriptors = match self {
+            Self::Decided(decision) => decision.statuses.len(),
+            Self::Recorded(logged) => logged.statuses.len(),
+        };
+        (0..descriptors).map(move |descriptor| self.status(descriptor))
+    }
+
+    #[inline]
+    fn status(self, descriptor: usize) -> DescriptorOutcome<'a> {
+        match self {
+            Self::Decided(decision) => {
+                let status: &Status<'_> = &decision.statuses[descriptor];
+                let rule = match (status.limit, status.rule) {
+                    (None, _) => NO_LIMIT,
+                    (Some(_), Some(rule)) => &rule.path,
+                    (Some(_), None) => OWN_LIMIT,
+                };
+                let Status { code, remaining, reset, .. } = *status;
+                DescriptorOutcome { code, remaining, reset, rule }
+            }
+            Self::Recorded(logged) => {
+                let Some(LoggedStatus { code, remaining, reset, rule }) = logged.statuses[descriptor] else {
+                    return DescriptorOutcome {
+                        code: logged.code,
+                        remaining: 0,
+                        reset: None,
+                        rule: NOT_RECORDED,
+                    };
+                };
+                let rule = match rule {
+                    None => NO_LIMIT,
+                    Some("") if logged.request.descriptors()[descriptor].limit.is_some() => OWN_LIMIT,
+                    Some("") => REDACTED,
+                    Some(path) => path,
+                };
+                DescriptorOutcome { code, remaining, reset, rule }
+            }
+        }
+    }
+
+    fn has_statuses(self) -> bool {
+        match self {
+            Self::Decided(_) => true,
+            Self::Recorded(logged) => logged.statuses.iter().all(Option::is_some),
+        }
     }
 }
 
@@ -119,8 +127,39 @@ struct DomainTally {
     name: SmolStr,
     proposed: Share,
     current: Share,
-    /// Under the proposed and the current rules.
-    rules: HashMap<String, (Share, Share)>,
+    rules: RuleTallies,
+}
+
+/// Descriptors by the path of their rule.
+#[derive(Default)]
+struct RuleTallies {
+    by_path: HashMap<String, usize>,
+    all: Vec<RuleTally>,
+    /// Indices of rules that were counted last, by parts of their paths: most are found without a hash.
+    last: [usize; 16],
+}
+
+struct RuleTally {
+    path: SmolStr,
+    proposed: Share,
+    current: Share,
+}
+
+impl RuleTallies {
+    #[inline]
+    fn of(&mut self, path: &str) -> &mut RuleTally {
+        let part = path.as_bytes().get(path.len() / 4).map_or(0, |byte| usize::from(*byte));
+        let last = &mut self.last[(path.len() ^ part) % 16];
+        if self.all.get(*last).is_none_or(|rule| rule.path != path) {
+            let added = self.all.len();
+            *last = *self.by_path.entry_ref(path).or_insert(added);
+            if *last == added {
+                let (proposed, current) = (Share::default(), Share::default());
+                self.all.push(RuleTally { path: path.into(), proposed, current });
+            }
+        }
+        &mut self.all[*last]
+    }
 }
 
 impl Tally {
@@ -150,64 +189,70 @@ impl Tally {
     /// Counts a request that was decided at `now`.
     pub(super) fn add(
         &mut self,
-        event: &Event,
-        proposed: &Outcome<'_>,
-        current: &Outcome<'_>,
+        logged: &LoggedDecision<'_>,
+        proposed: Outcome<'_, '_>,
+        current: Outcome<'_, '_>,
         now: Timestamp,
     ) {
         self.requests += 1;
         self.first.get_or_insert(now);
         self.last = Some(now);
-        self.with_hashes += u64::from(event.is_hashed);
-        self.out_of_order += u64::from(event.place.is_none() && event.time < now);
-        let sample = event.sample;
+        self.with_hashes += u64::from(logged.is_hashed);
+        self.out_of_order += u64::from(logged.place.is_none() && logged.time < now);
+        let sample = logged.sample;
         let samples = self.samples.get_or_insert(Samples { least: sample, greatest: sample });
         samples.least = samples.least.min(sample);
         samples.greatest = samples.greatest.max(sample);
         self.proposed.add(proposed, now);
         self.current.add(current, now);
-        self.over_time.add(now, proposed.code, current.code);
-        self.add_to_domain(event, proposed, current);
-        self.responses_changed += u64::from(!proposed.is_same_response(current));
-        match (current.code, proposed.code) {
+        self.over_time.add(now, proposed.code(), current.code());
+        let is_same = self.add_to_domain(logged.request.domain(), proposed, current);
+        self.responses_changed += u64::from(!is_same);
+        match (current.code(), proposed.code()) {
             (Code::Ok, Code::OverLimit) => {
                 self.newly_denied += 1;
-                add_keys(&mut self.keys_newly_denied, event, proposed, current);
+                add_keys(&mut self.keys_newly_denied, &logged.request, proposed, current);
             }
             (Code::OverLimit, Code::Ok) => {
                 self.newly_admitted += 1;
-                add_keys(&mut self.keys_newly_admitted, event, current, proposed);
+                add_keys(&mut self.keys_newly_admitted, &logged.request, current, proposed);
             }
             (Code::Ok, Code::Ok) | (Code::OverLimit, Code::OverLimit) => {}
         }
     }
 
-    fn add_to_domain(&mut self, event: &Event, proposed: &Outcome<'_>, current: &Outcome<'_>) {
-        let domain = self.domain(&event.domain);
-        domain.proposed.add(proposed.code);
-        domain.current.add(current.code);
-        for (proposed, current) in proposed.statuses.iter().zip(&current.statuses) {
-            let shares = domain.rules.entry_ref(proposed.rule).or_default();
-            shares.0.add(proposed.code);
+    /// Counts by domain and rule. Returns whether a client would be sent the same response; the names of rules do not matter, and
+    /// without recorded statuses, verdicts are compared.
+    fn add_to_domain(&mut self, domain: &str, proposed: Outcome<'_, '_>, current: Outcome<'_, '_>) -> bool {
+        let domain = self.domain(domain);
+        domain.proposed.add(proposed.code());
+        domain.current.add(current.code());
+        let mut are_same = true;
+        for (proposed, current) in proposed.statuses().zip(current.statuses()) {
+            let facts = |status: &DescriptorOutcome<'_>| (status.code, status.remaining, status.reset);
+            are_same &= facts(&proposed) == facts(&current);
+            let rule = domain.rules.of(proposed.rule);
+            rule.proposed.add(proposed.code);
             // Most rules have the same name on both sides.
-            let shares = match current.rule == proposed.rule {
-                true => shares,
-                false => domain.rules.entry_ref(current.rule).or_default(),
+            let rule = match current.rule == proposed.rule {
+                true => rule,
+                false => domain.rules.of(current.rule),
             };
-            shares.1.add(current.code);
+            rule.current.add(current.code);
         }
+        proposed.code() == current.code() && (are_same || !proposed.has_statuses() || !current.has_statuses())
     }
 
-    fn domain(&mut self, name: &SmolStr) -> &mut DomainTally {
-        if self.of_domains.get(self.last_domain).is_none_or(|last| last.name != *name) {
+    fn domain(&mut self, name: &str) -> &mut DomainTally {
+        if self.of_domains.get(self.last_domain).is_none_or(|last| last.name != name) {
             let added = self.of_domains.len();
-            self.last_domain = *self.domains.entry_ref(name.as_str()).or_insert(added);
+            self.last_domain = *self.domains.entry_ref(name).or_insert(added);
             if self.last_domain == added {
                 self.of_domains.push(DomainTally {
-                    name: name.clone(),
+                    name: name.into(),
                     proposed: Share::default(),
                     current: Share::default(),
-                    rules: HashMap::default(),
+                    rules: RuleTallies::default(),
                 });
             }
         }
@@ -219,9 +264,9 @@ impl Tally {
         let (mut domains, mut rules) = (Vec::new(), Vec::new());
         for tally in self.of_domains {
             let domain = tally.name;
-            rules.extend(tally.rules.into_iter().map(|(rule, (proposed, current))| RuleRow {
+            rules.extend(tally.rules.all.into_iter().map(|RuleTally { path, proposed, current }| RuleRow {
                 domain: domain.clone(),
-                rule: rule.into(),
+                rule: path,
                 proposed,
                 current,
             }));
@@ -260,13 +305,19 @@ impl Share {
 
 /// Counts the keys of a request that is denied on one side only: descriptors that are over their limit there only, or, if
 /// there is none, as after a change of `quota_mode`, all that are over their limit there.
-fn add_keys(keys: &mut HashMap<Key, u64>, event: &Event, denied: &Outcome<'_>, admitted: &Outcome<'_>) {
-    let both = || event.descriptors.iter().zip(denied.statuses.iter().zip(&admitted.statuses));
+fn add_keys(
+    keys: &mut HashMap<Key, u64>,
+    request: &Request<'_>,
+    denied: Outcome<'_, '_>,
+    admitted: Outcome<'_, '_>,
+) {
+    let both = || request.descriptors().iter().zip(denied.statuses().zip(admitted.statuses()));
     let is_over = |status: &DescriptorOutcome<'_>| status.code == Code::OverLimit;
-    let differs = both().any(|(_, (there, here))| is_over(there) && !is_over(here));
+    let differs = both().any(|(_, (there, here))| is_over(&there) && !is_over(&here));
     for (descriptor, (there, here)) in both() {
-        if is_over(there) && !(differs && is_over(here)) {
-            let key = Key { domain: event.domain.clone(), entries: descriptor.entries.clone() };
+        if is_over(&there) && !(differs && is_over(&here)) {
+            let entries = descriptor.entries.iter().map(|entry| (entry.key.into(), entry.value.into()));
+            let key = Key { domain: request.domain().into(), entries: entries.collect() };
             *keys.entry(key).or_default() += 1;
         }
     }
@@ -291,20 +342,20 @@ struct SideTally {
 }
 
 impl SideTally {
-    fn add(&mut self, outcome: &Outcome<'_>, now: Timestamp) {
+    fn add(&mut self, outcome: Outcome<'_, '_>, now: Timestamp) {
         let start = Timestamp::from_nanos(now.as_nanos() / MINUTE * MINUTE);
         if self.minute.is_none_or(|minute| minute.start != start) {
             self.end_minute();
         }
         let minute = self.minute.get_or_insert(DeniedMinute { start, requests: 0, denied: 0 });
         minute.requests += 1;
-        if outcome.code == Code::Ok {
+        if outcome.code() == Code::Ok {
             self.side.admitted += 1;
             return;
         }
         minute.denied += 1;
         self.side.denied += 1;
-        let over = outcome.statuses.iter().filter(|status| status.code == Code::OverLimit);
+        let over = outcome.statuses().filter(|status| status.code == Code::OverLimit);
         // All descriptors that are over have to be admitted: the latest of them decides.
         match over.filter_map(|status| status.reset).max() {
             Some(Reset::After(wait)) => self.side.longest_wait = self.side.longest_wait.max(Some(wait)),

@@ -2,6 +2,7 @@
 
 mod html;
 mod input;
+mod lines;
 mod report;
 
 use super::{Failure, progress, rule_files::ReadAs};
@@ -169,12 +170,13 @@ impl Replay {
         if let Some(demand) = demand {
             replay.collect_demand(demand);
         }
-        for step in replay::in_order_of_time(logs) {
-            replay.apply(&step?).map_err(|error| Failure(error.to_string()))?;
+        replay::apply_in_order(logs, |step| {
+            replay.apply_ref(step).map_err(|error| Failure(error.to_string()))?;
             if replay.decided().is_multiple_of(EVENTS_PER_MESSAGE) {
                 bar.set_message(format!("{} requests", replay.decided()));
             }
-        }
+            Ok(())
+        })?;
         bar.finish_and_clear();
         let (no_room, counts) = (replay.no_room(), counts.borrow());
         if replay.without_rules() > 0 {
@@ -203,7 +205,7 @@ impl Replay {
             return Err(Failure("- stands for standard input, which can be read once".into()));
         }
         let format = self.access_log.format()?;
-        let open = |path: &PathBuf| LogFile::open(path, format.clone(), bar, Rc::clone(counts));
+        let open = |path: &PathBuf| LogFile::open(path, &format, bar, Rc::clone(counts));
         self.logs.iter().map(open).collect()
     }
 

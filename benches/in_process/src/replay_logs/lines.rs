@@ -18,6 +18,15 @@ pub(crate) struct Lines {
     second: (u64, String),
 }
 
+/// The fields of a line of an access log that differ.
+struct Access<'e> {
+    second: String,
+    millis: u64,
+    response: u32,
+    client: u64,
+    address: &'e str,
+}
+
 impl Lines {
     /// The last line.
     pub(crate) fn written(&self) -> &[u8] {
@@ -96,10 +105,7 @@ impl Lines {
 
     /// A line of Envoy's access log in JSON.
     pub(crate) fn access_json(&mut self, event: &Event, code: Code) {
-        self.line.clear();
-        let (second, millis) = self.time(event.time);
-        let response = response_code(code);
-        let (client, address) = (event.client, &event.address);
+        let Access { second, millis, response, client, address } = self.access(event, code);
         let _ = writeln!(
             self.line,
             "{{\"start_time\":\"{second}.{millis:03}Z\",\"method\":\"GET\",\"path\":\"/v1/items/{client}\",\"protocol\":\"HTTP/2\",\
@@ -109,14 +115,24 @@ impl Lines {
 
     /// A record of CSV.
     pub(crate) fn access_csv(&mut self, event: &Event, code: Code) {
-        self.line.clear();
-        let (second, millis) = self.time(event.time);
-        let response = response_code(code);
-        let (client, address) = (event.client, &event.address);
+        let Access { second, millis, response, client, address } = self.access(event, code);
         let _ = writeln!(
             self.line,
             "{second}.{millis:03}Z,GET,\"/v1/items/{client}\",{response},4,u-{client:06},{address}"
         );
+    }
+
+    /// Starts a line of an access log, and returns its fields.
+    fn access<'e>(&mut self, event: &'e Event, code: Code) -> Access<'e> {
+        self.line.clear();
+        let (second, millis) = self.time(event.time);
+        Access {
+            second,
+            millis,
+            response: response_code(code),
+            client: event.client,
+            address: &event.address,
+        }
     }
 
     /// The fields that all lines of the decision log have.

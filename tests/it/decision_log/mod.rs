@@ -1,16 +1,11 @@
 //! The decision log of a real server: its lines, redaction, sampling, rotation, and what it survives.
 
-use crate::support::{Client, Server, descriptor, http1, rules_file};
+mod targets;
+
+use crate::support::{Client, Server, descriptor, rules_file};
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use std::{
-    fs::read_to_string,
-    io::{BufRead, BufReader},
-    net::Ipv4Addr,
-    os::unix::net::UnixListener,
-    path::Path,
-    time::Duration,
-};
+use std::{fs::read_to_string, path::Path, time::Duration};
 use tempfile::TempDir;
 
 const RULES: &str = "
@@ -261,108 +256,6 @@ async fn a_log_whose_writer_was_killed_has_whole_lines_and_is_continued() {
     let text = read_to_string(&path).expect("text");
     let last: Value = serde_json::from_str(text.lines().last().expect("a line")).expect("a whole line");
     assert_eq!(last["domain"], "demo");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_target_that_takes_nothing_delays_no_decision_and_loses_counted_lines() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let socket = folder.path().join("collector");
-    // Accepts by its backlog and never reads: writes block once its buffer is full.
-    let listener = UnixListener::bind(&socket).expect("bound");
-    let target = format!("unix:{}", socket.display());
-    let rules = rules_file(RULES);
-    let server = Server::with_rules(
-        rules.path(),
-        &["--threads", "1", "--decision-log", &target, "--decision-log-queue-bytes", "20000"],
-    );
-    let mut client = server.client().await;
-    let value = "v".repeat(4_000);
-    for _ in 0..300 {
-        let entries = [("user", value.as_str())];
-        let decided = tokio::time::timeout(Duration::from_secs(5), client.hit("edge", &entries));
-        decided.await.expect("a decision does not wait for the log").expect("a decision");
-    }
-    // The collector reads again: the log states how many decisions are missing.
-    let (found, missing) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        for stream in listener.incoming().map_while(Result::ok) {
-            for line in BufReader::new(stream).lines().map_while(Result::ok) {
-                let line: Value = serde_json::from_str(&line).unwrap_or_default();
-                let _ = line["dropped"].as_u64().map(|count| found.send(count));
-            }
-        }
-    });
-    let missing = tokio::task::spawn_blocking(move || missing.recv_timeout(Duration::from_secs(20)));
-    let missing = missing.await.expect("it ends").expect("the number of missing decisions");
-    assert!((1..=300).contains(&missing), "{missing}");
-}
-
-/// The lines that the metrics count under a result.
-async fn counted(server: &Server, result: &str) -> u64 {
-    let page = http1::fetch(Ipv4Addr::LOCALHOST, server.admin_port(), http::Request::get("/metrics")).await;
-    let page = String::from_utf8(page.expect("a page").into_body()).expect("UTF-8");
-    let series = format!("tidegate_decision_log_lines_total{{result=\"{result}\"}} ");
-    let line = page.lines().find_map(|line| line.strip_prefix(&series)).unwrap_or_else(|| panic!("{page}"));
-    line.parse().expect("a number")
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_full_disk_loses_counted_lines_and_delays_no_decision_and_the_log_recovers() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("log");
-    // A device that takes no byte: ENOSPC.
-    std::os::unix::fs::symlink("/dev/full", &path).expect("linked");
-    let rules = rules_file(RULES);
-    let log = path.to_str().expect("temporary paths are UTF-8");
-    let server = Server::with_rules(rules.path(), &["--http-listen", "127.0.0.1:0", "--decision-log", log]);
-    let mut client = server.client().await;
-    let mut decided = 0;
-    while counted(&server, "failed").await == 0 {
-        let entries = [("user", "a")];
-        let decision = tokio::time::timeout(Duration::from_secs(5), client.hit("edge", &entries));
-        decision.await.expect("a decision does not wait for the log").expect("a decision");
-        decided += 1;
-        assert!(decided < 10_000, "no line failed");
-    }
-    assert_eq!(counted(&server, "written").await, 0);
-    server.logged("the decision log takes no lines");
-    std::fs::remove_file(&path).expect("removed");
-    server.signal(Signal::USR2);
-    wait_for(|| path.exists().then_some(()));
-    client.hit("edge", &[("user", "after")]).await.expect("a decision");
-    let lines = wait_for(|| Some(lines_of(&path)).filter(|lines| users(lines).contains(&"after")));
-    assert!(counted(&server, "written").await >= lines.len() as u64 - 1);
-    assert!(server.terminate().success());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_collector_that_restarts_gets_the_lines_from_then_on() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let socket = folder.path().join("collector");
-    let target = format!("unix:{}", socket.display());
-    let rules = rules_file(RULES);
-    let server = Server::with_rules(rules.path(), &["--decision-log", &target]);
-    let mut client = server.client().await;
-    for generation in ["first", "second"] {
-        let listener = UnixListener::bind(&socket).expect("bound");
-        // Decisions without a collector are lost: only from its start on is a line due.
-        let line = loop {
-            client.hit("edge", &[("user", generation)]).await.expect("a decision");
-            listener.set_nonblocking(true).expect("set");
-            let Ok((stream, _)) = listener.accept() else {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-                continue;
-            };
-            stream.set_nonblocking(false).expect("set");
-            let mut lines = BufReader::new(stream).lines().map(|line| line.expect("a line"));
-            assert!(lines.next().is_some_and(|line| line.contains("\"rules\":{")), "the rules precede");
-            break lines.next().expect("a decision");
-        };
-        let line: Value = serde_json::from_str(&line).expect("a whole line");
-        assert_eq!(users(&[line]), [generation]);
-        drop(listener);
-        std::fs::remove_file(&socket).expect("removed");
-    }
 }
 
 /// The log had no rules: a reader had to know which were in force at each line.

@@ -1,0 +1,87 @@
+//! Overrides and blocks that operators set.
+
+use super::{Controlled, RULES, descriptors};
+use serde_json::{Value, json};
+use std::process::Command;
+
+#[tokio::test]
+async fn overrides_and_blocks_survive_a_restart_and_the_audit_log_goes_on() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("data");
+    let data_flag = ["--data", data.to_str().expect("UTF-8")];
+    let shop = Controlled::start(RULES, &data_flag);
+    let of = json!({ "id": "vip", "domain": "shop", "entries": [{ "key": "user", "value": "v*" }],
+        "limit": { "requests": 100, "unit": "hour" } });
+    shop.operate("SetOverride", json!({ "override": of })).await;
+    let block = json!({ "id": "net", "key": "remote_address", "cidr": "192.0.2.0/24" });
+    shop.operate("SetBlock", json!({ "block": block })).await;
+    let short = json!({ "id": "short", "key": "user", "value": "x" });
+    shop.operate("SetBlock", json!({ "block": short, "expiresIn": "0.1s" })).await;
+    assert!(shop.server.terminate().success());
+
+    let shop = Controlled::start(RULES, &data_flag);
+    let peek = |entries: &[(&str, &str)]| json!({ "domain": "shop", "descriptors": descriptors(entries) });
+    let vip = shop.operate("Peek", peek(&[("user", "vera")])).await;
+    assert_eq!(
+        (&vip["statuses"][0]["rule"], &vip["statuses"][0]["remaining"]),
+        (&json!("(override vip)"), &json!(100))
+    );
+    let blocked = shop.operate("Peek", peek(&[("remote_address", "192.0.2.7")])).await;
+    assert_eq!((&blocked["code"], &blocked["statuses"][0]["never"]), (&json!("OVER_LIMIT"), &json!(true)));
+    assert_eq!(shop.operate("ListBlocks", json!({})).await["total"], 1);
+    shop.operate("DeleteOverride", json!({ "id": "vip" })).await;
+    assert_eq!(shop.operate("Peek", peek(&[("user", "vera")])).await["statuses"][0]["remaining"], 3);
+    let (status, _) = shop.call(&shop.read, "DeleteBlock", &json!({ "id": "net" })).await;
+    assert_eq!(status, 403);
+    let denied = shop.operate("ListAudit", json!({ "limit": 1 })).await;
+    assert_eq!(
+        (&denied["entries"][0]["actor"], &denied["entries"][0]["outcome"]),
+        (&json!("token:reader"), &json!("PERMISSION_DENIED"))
+    );
+
+    let log = data.join("audit.jsonl");
+    let verify = || {
+        let verify =
+            Command::new(env!("CARGO_BIN_EXE_tidegate")).args(["audit", "verify"]).arg(&log).output();
+        let verified = verify.expect("the command runs");
+        (verified.status.success(), String::from_utf8_lossy(&verified.stderr).into_owned())
+    };
+    assert_eq!(verify(), (true, String::new()));
+    let text = std::fs::read_to_string(&log).expect("the log");
+    std::fs::write(&log, text.replacen("token:operator", "token:nobody", 1)).expect("written");
+    assert!(verify().1.contains("has another hash"), "{:?}", verify());
+}
+
+#[tokio::test]
+async fn overrides_and_blocks_that_are_wrong_are_refused_by_field() {
+    let shop = Controlled::start(RULES, &[]);
+    let entries = json!([{ "key": "user", "value": "a" }]);
+    let of = |more: Value| {
+        let mut of = json!({ "domain": "shop", "entries": entries });
+        of.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        json!({ "override": of })
+    };
+    for (method, body, field) in [
+        ("SetOverride", json!({}), "override"),
+        ("SetOverride", of(json!({})), "override"),
+        ("SetOverride", of(json!({ "denied": true, "unlimited": true })), "override"),
+        (
+            "SetOverride",
+            of(json!({ "limit": { "requests": 1, "unit": "fortnight" } })),
+            "override.limit.unit",
+        ),
+        ("SetOverride", of(json!({ "denied": true, "entries": [] })), "override.entries"),
+        ("SetOverride", of(json!({ "denied": true, "id": "a b" })), "override.id"),
+        ("SetOverride", of(json!({ "denied": true, "expires": "2001-01-01T00:00:00Z" })), "override.expires"),
+        ("SetBlock", json!({ "block": { "key": "user" } }), "block.value"),
+        ("SetBlock", json!({ "block": { "key": "ip", "cidr": "192.0.2.0/40" } }), "block.cidr"),
+        ("SetBlock", json!({ "block": { "value": "x" } }), "block.key"),
+        ("Tail", json!({ "sample": 2 }), "sample"),
+        ("TopKeys", json!({ "window": 7 }), "window"),
+    ] {
+        let (status, error) = shop.call(&shop.operate, method, &body).await;
+        assert_eq!((status, &error["fields"][0]["field"]), (400, &json!(field)), "{body}: {error}");
+    }
+    let (status, _) = shop.call(&shop.operate, "DeleteBlock", &json!({ "id": "none" })).await;
+    assert_eq!(status, 404);
+}
