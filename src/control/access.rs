@@ -15,7 +15,7 @@ const RULES: &str = "{ domain: control, descriptors: [
 /// Callers whose calls are counted.
 const CALLERS_MAX: usize = 10_000;
 
-/// What a caller may do. Each role includes those before it.
+/// Permissions of a caller. Each role includes those before it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum Role {
     /// Nothing.

@@ -42,7 +42,7 @@ pub struct AuditEntry {
     pub hash: String,
 }
 
-/// What is written to a line.
+/// Content of a line.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AuditEvent {
     /// See [`AuditEntry::actor`].
@@ -86,7 +86,7 @@ pub enum AuditError {
 pub struct BrokenChain {
     /// The line.
     pub line: u64,
-    /// What is wrong.
+    /// The fault found.
     pub reason: &'static str,
 }
 

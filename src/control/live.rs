@@ -1,4 +1,4 @@
-//! What is read from decisions as they are made: the stream for watchers, the keys with most hits, and the record of
+//! Observers of decisions as they are made: the stream for watchers, the keys with most hits, and the record of
 //! recent decisions.
 
 use super::{tail::Tail, top_keys::TopKeys, what_if::Recorder};

@@ -117,7 +117,7 @@ impl Control {
         &self.access
     }
 
-    /// What figures are read from; none until the counters are restored.
+    /// Sources of figures; none until the counters are restored.
     pub fn sources(&self) -> Option<&Sources> {
         self.sources.get()
     }
@@ -132,7 +132,7 @@ impl Control {
         self.sources.get().map(|sources| &sources.limiter)
     }
 
-    /// What observes decisions.
+    /// Observers of decisions.
     pub fn live(&self) -> &Live {
         &self.live
     }
@@ -160,7 +160,7 @@ impl Control {
     /// Watches decisions from now on; none if there are too many watchers.
     pub fn watch(&self, filter: TailFilter) -> Option<TailStream> {
         let stream = self.live.tail.watch(filter);
-        // The thread sleeps longer while nobody watches.
+        // The thread sleeps longer while there is no reader.
         self.wake_task();
         stream
     }

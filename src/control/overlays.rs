@@ -21,7 +21,7 @@ pub const OVERLAYS_MAX: usize = 10_000;
 /// The name of the document that declares the blocks.
 const BLOCKS: &str = "blocks";
 
-/// What an operator set, and the circumstances.
+/// An override or block with its origin.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Stored<T> {
     /// The override or the block.
@@ -30,7 +30,7 @@ pub struct Stored<T> {
     pub expires_ns: Option<u64>,
     /// The reason that the operator gave.
     pub reason: String,
-    /// Who set it.
+    /// The operator.
     pub actor: String,
     /// Nanoseconds since the Unix epoch.
     pub created_ns: u64,
@@ -139,7 +139,7 @@ impl Control {
         self.is_restored.store(true, std::sync::atomic::Ordering::Relaxed);
     }
 
-    /// What is in force.
+    /// The overrides and blocks in force.
     pub fn overlays(&self) -> Overlays {
         self.overlays.lock().current.clone()
     }

@@ -1,8 +1,8 @@
 //! The stream of decisions, for operators who watch it.
 //!
-//! What always holds:
+//! Invariants:
 //!
-//! - While nobody watches, a decision costs one relaxed load.
+//! - Without a reader, a decision costs one relaxed load.
 //! - A decision never waits for a watcher: what the queues cannot hold is dropped and counted.
 //! - Values are redacted as the rules declare before a filter sees them.
 
@@ -176,7 +176,7 @@ impl Tail {
             return None;
         }
         if watchers.is_empty() {
-            // What was queued for former watchers.
+            // Decisions queued for former watchers.
             self.queue.take(&mut Vec::new());
             self.dropped.store(self.queue.dropped(), Ordering::Relaxed);
         }
@@ -225,7 +225,7 @@ impl Tail {
 }
 
 impl TailFilter {
-    /// What can be known before values are redacted.
+    /// Whether the filter may select a decision, by the fields that are not redacted.
     fn may_select(&self, record: &Record<'_>) -> bool {
         self.domain.as_ref().is_none_or(|domain| domain == record.domain)
             && self.code.is_none_or(|code| code == record.code)

@@ -1,7 +1,7 @@
 //! Snapshots: keep counters across restarts of the process.
 //!
 //! The pages of the store that changed are appended to a log in a data directory, which a later start reads backwards.
-//! What always holds:
+//! Invariants:
 //!
 //! - Whenever the process dies, the directory has the last committed snapshot, whole.
 //! - No write can block the process from ending or from trying again: each has a timeout.

@@ -1,6 +1,6 @@
 //! Writing: passes over the store, each of them a snapshot once it is committed.
 //!
-//! What always holds:
+//! Invariants:
 //!
 //! - The manifest names a committed pass; records after it on the disk are ignored.
 //! - A pass copies a few pages at a time, so that no shard is locked for longer than that takes.

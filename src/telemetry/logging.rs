@@ -1,6 +1,6 @@
 //! The operational log: lines on standard error, as text or JSON.
 //!
-//! What clients or a failing machine can cause at any rate is logged at a bounded rate: of the warnings and errors of one
+//! Events that clients or a failing machine can cause at any rate are logged at a bounded rate: of the warnings and errors of one
 //! place in the code, [`LINES_MAX`] in [`PERIOD`]; how many were suppressed is logged with the next one.
 
 use crate::clock::{Clock, SystemClock};

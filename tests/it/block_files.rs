@@ -171,7 +171,7 @@ async fn decisions_by_a_file_of_blocks_are_reproduced_from_the_log() {
     let blocked = rows.iter().find(|row| row["rule"] == "(blocked)").expect("a row of blocks");
     assert!(blocked.to_string().contains('2'), "mallory, then eve: {blocked}");
 
-    // Under the rules alone nobody is blocked: the comparison above can fail.
+    // Without the blocks, all of these requests are admitted: the comparison above can fail.
     let rules = shop.rules.path().to_str().expect("UTF-8");
     let other = crate::replay::report(&["--rules", rules, paths[1]]);
     assert_eq!(other["report"]["newly_admitted"], 2, "{other}");

@@ -52,8 +52,8 @@ async fn connections_that_stall_or_fail_or_expand_headers_are_counted_by_reason(
     let mut silent = RawConnection::open(server.address()).await;
     silent.end().await;
     let mut expanding = RawConnection::open(server.address()).await;
-    // A field of 3,000 bytes that is added to the table, and five times its index.
-    let field = [&[0x40, 1, b'x', 0x7f, 0xb9, 0x16][..], &[b'y'; 3_000], &[0xbe; 5]].concat();
+    // A header that the server reads is added to the table, and then a hundred times its index.
+    let field = [&[0x40, 11][..], b"traceparent", &[0], &[0xbe; 100]].concat();
     expanding.send(HEADERS, END_HEADERS | END_STREAM, 1, &[call_head(), field].concat()).await;
     expanding.end().await;
     let mut failing = RawConnection::open(server.address()).await;

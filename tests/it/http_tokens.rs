@@ -122,6 +122,27 @@ fn a_token_file_with_an_error_ends_the_start_with_its_lines() {
     }
 }
 
+/// The control API of the gRPC port has its callers' roles from the file.
+#[test]
+fn a_token_file_is_for_the_http_port_or_the_control_api() {
+    let (folder, rules) = (tempfile::tempdir().expect("a folder"), rules_file(RULES));
+    let file = folder.path().join("tokens");
+    fs::write(&file, "").expect("written");
+    let error_with = |args: &[&str]| {
+        let rules = rules.path().to_str().expect("UTF-8");
+        let file = file.to_str().expect("UTF-8");
+        let serve = ["serve", "--rules", rules, "--listen", "127.0.0.1:0", "--http-token-file", file];
+        String::from_utf8_lossy(&run(&[&serve[..], args].concat()).stderr).into_owned()
+    };
+    let of_neither = error_with(&[]);
+    assert!(of_neither.contains("--http-listen <ADDR>|--control <REACH>"), "{of_neither}");
+    for uses in [&["--control", "loopback"], &["--http-listen", "127.0.0.1:0"]] {
+        assert!(error_with(uses).contains("no token; add a line"), "{uses:?}");
+    }
+    let of_both = error_with(&["--control", "loopback", "--http-listen", "127.0.0.1:0"]);
+    assert!(of_both.contains("no token; add a line"), "{of_both}");
+}
+
 #[test]
 fn the_token_command_prints_a_token_and_its_line() {
     let made = run(&["token", "ci.1"]);

@@ -56,7 +56,7 @@ fn path_with_tidegate() -> String {
     format!("{folder}:{}", std::env::var("PATH").unwrap_or_default())
 }
 
-/// What bash completes, by the function that `source` registers for the command.
+/// Completions by bash, of the function that `source` registers for the command.
 fn bash(source: &str, words: &[&str], address: &str) -> Vec<String> {
     let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
     let script = format!(

@@ -79,6 +79,7 @@ fn main() -> ExitCode {
         reference::tests,
         shared_store::arithmetic::tests,
         shared_store::cluster::tests,
+        shared_store::cluster_faults::tests,
         shared_store::connections::tests,
         shared_store::envoy::tests,
         shared_store::faults::tests,

@@ -7,7 +7,7 @@ use super::HttpState;
 use crate::priority::Yields;
 use axum::{
     body::Body,
-    http::StatusCode,
+    http::{StatusCode, header::CONTENT_TYPE},
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
@@ -53,7 +53,7 @@ pub(super) async fn long_text_in_pieces(
     Ok(LongText { pieces: pieces.into_iter(), bytes, yields: yields_of_port })
 }
 
-/// A text that is sent piece by piece; the memory of each is freed when it is sent.
+/// A text that is sent piece by piece; the memory of each is freed when it is sent. It is plain text unless the route states another type.
 pub(super) struct LongText {
     pieces: vec::IntoIter<Bytes>,
     /// Length of `pieces`.
@@ -63,7 +63,7 @@ pub(super) struct LongText {
 
 impl IntoResponse for LongText {
     fn into_response(self) -> Response {
-        Body::new(self).into_response()
+        ([(CONTENT_TYPE, "text/plain; charset=utf-8")], Body::new(self)).into_response()
     }
 }
 

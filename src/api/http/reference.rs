@@ -7,25 +7,20 @@ use crate::{
 };
 use axum::{
     extract::State,
-    http::header::CONTENT_TYPE,
     response::{IntoResponse, Response},
 };
 
 /// `/rlconfig`: the limits in force, one a line.
 pub(super) async fn rlconfig(State(state): State<HttpState>) -> Response {
     let Some(config) = state.config.get().cloned() else { return starting() };
-    plain(long_text(&state, "the rules", move || limits(&config.limiter().rules())).await)
+    long_text(&state, "the rules", move || limits(&config.limiter().rules())).await.into_response()
 }
 
 /// `/stats`: the metrics as `name: value`.
 pub(super) async fn stats(State(state): State<HttpState>) -> Response {
     let metrics = state.metrics.clone();
     let write = move || stats_of(&metrics.text(MetricsFormat::Prometheus));
-    plain(long_text(&state, "the metrics", write).await)
-}
-
-fn plain(text: impl IntoResponse) -> Response {
-    ([(CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()
+    long_text(&state, "the metrics", write).await.into_response()
 }
 
 fn limits(rules: &RuleSet) -> String {

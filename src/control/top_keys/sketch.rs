@@ -1,7 +1,7 @@
 //! The keys with most hits of a stream, in bounded memory: the Space-Saving algorithm (Metwally, Agrawal, El Abbadi, 2005).
 //! Pure: no clock, no randomness.
 //!
-//! What always holds, with `total` hits added to a sketch of `capacity` keys:
+//! Invariants, with `total` hits added to a sketch of `capacity` keys:
 //!
 //! - A key that is kept has at most `hits` hits, and at least `hits - error`.
 //! - A key that is not kept has at most `absent_max` hits.
@@ -114,7 +114,7 @@ impl<K: Hash + Eq + Clone> Sketch<K> {
         self.by_key.insert_unique(hash, index, |slot| self.slots[*slot as usize].hash);
     }
 
-    /// What was added, and an empty sketch in its place.
+    /// Returns the hits added so far, and empties the sketch.
     pub fn take(&mut self) -> Summary<K> {
         let absent_max = match self.heap.first() {
             Some(least) if self.heap.len() == self.capacity => self.slots[*least as usize].estimate.hits,

@@ -1,6 +1,6 @@
-//! What proposed rules would have decided: a replay of recorded decisions, or of a decision log that a caller sent.
+//! Decisions under proposed rules: a replay of recorded decisions, or of a decision log that a caller sent.
 //!
-//! What always holds: it runs on a thread of low priority, one at a time, within bounds on time and memory; the rules and the
+//! Invariants: it runs on a thread of low priority, one at a time, within bounds on time and memory; the rules and the
 //! counters of the server are not touched.
 
 mod recorder;
@@ -43,7 +43,7 @@ const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 /// The name of proposed rules in errors.
 const PROPOSED: &str = "proposed";
 
-/// What is to be decided.
+/// A question: the rules to compare, and the decisions to replay.
 #[derive(Clone, PartialEq, Debug)]
 pub struct WhatIf {
     /// The text of a rule file, or of several, separated by lines `---`.
@@ -65,7 +65,7 @@ pub struct Suggest {
     pub rules: Vec<String>,
     /// The greatest share that a suggested limit may deny.
     pub share_max: f64,
-    /// What it is a share of.
+    /// The whole of which it is a share.
     pub of: ShareOf,
 }
 

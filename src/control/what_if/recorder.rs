@@ -1,6 +1,6 @@
 //! Recent decisions in memory, for [`what_if`](super).
 //!
-//! What always holds:
+//! Invariants:
 //!
 //! - While nothing is recorded, a decision costs one relaxed load.
 //! - A decision never waits for the recorder: what its queue cannot hold is dropped and counted.
@@ -120,7 +120,7 @@ impl Recorder {
         let mut kept = self.kept.lock();
         number();
         if !self.is_on.load(Ordering::Relaxed) {
-            // What was queued before the former recording ended.
+            // Decisions that were queued before the former recording ended.
             self.queue.take(&mut Vec::new());
             *kept = Kept { dropped_before: self.queue.dropped(), ..Kept::default() };
             self.halvings.store(0, Ordering::Relaxed);

@@ -11,8 +11,7 @@ use crate::{
     store::{Key, Removed, Shard, Store},
     sync::MutexGuard,
 };
-use smallvec::SmallVec;
-use std::task::Waker;
+use std::{collections::HashMap, task::Waker};
 
 impl Limiter {
     /// Resets the counters of these keys, all at one moment.
@@ -32,11 +31,12 @@ impl Limiter {
             guard_of.extend(of_shard.iter().map(|_| guards.len() - 1));
         }
         let (mut queues, mut woken, mut counters) = (self.queues.lock(), Vec::new(), 0);
+        let queued = queues.hits_in(&keys);
         for (&key, guard) in keys.iter().zip(guard_of) {
             let shard = &mut guards[guard];
-            let is_reset = match queues.holds(key) {
-                true => queues.empty(shard, key, limits, now, &mut woken),
-                false => self.store.remove(shard, key),
+            let is_reset = match queued.get(&key) {
+                Some(queued) => queues.empty(shard, key, queued, limits, now, &mut woken),
+                None => self.store.remove(shard, key),
             };
             counters += usize::from(is_reset);
         }
@@ -77,6 +77,7 @@ impl Queues {
         &mut self,
         shard: &mut Shard,
         key: Key,
+        queued: &[(QueuedHits, Timestamp)],
         limits: &LimitTable,
         now: Timestamp,
         woken: &mut Vec<Waker>,
@@ -85,9 +86,9 @@ impl Queues {
         let id = counter.limit();
         let Some(limit) = limits.get(id) else { return false };
         let (algorithm, state) = (&limit.algorithm, counter.take_state());
-        let queued = self.hits_in(key).into_iter().map(|(hits, arrived)| {
+        let queued = queued.iter().map(|(hits, arrived)| {
             let on_arrival = limits.get(hits.limit);
-            on_arrival.map_or(0, |former| left(&hits, arrived, (algorithm, &former.algorithm), &state, now))
+            on_arrival.map_or(0, |former| left(hits, *arrived, (algorithm, &former.algorithm), &state, now))
         });
         let queued: u64 = queued.sum();
         let given = algorithm.used(&state, now).saturating_sub(queued);
@@ -98,16 +99,20 @@ impl Queues {
         true
     }
 
-    /// The hits of queued requests in a counter, with their positions as they are now, and the times of their arrival.
-    fn hits_in(&self, key: Key) -> SmallVec<[(QueuedHits, Timestamp); 4]> {
-        let of_request = |(number, request): (&u64, &super::QueuedRequest)| {
-            let mut hits = request.hits.iter().find(|hits| hits.key == key)?.clone();
-            if let Some((_, position)) = &mut hits.position {
-                let mut lines = self.lines.get(&key).into_iter().flatten();
-                *position = lines.find_map(|line| line.position_of(*number)).unwrap_or(*position);
+    /// The hits of queued requests in each of these counters, with their positions as they are now, and the times of their arrival.
+    /// Reads every queued request once; `keys` are in ascending order.
+    fn hits_in(&self, keys: &[Key]) -> HashMap<Key, Vec<(QueuedHits, Timestamp)>> {
+        let mut found: HashMap<Key, Vec<_>> = HashMap::new();
+        for (number, request) in &self.requests {
+            for hits in request.hits.iter().filter(|hits| keys.binary_search(&hits.key).is_ok()) {
+                let mut hits = hits.clone();
+                if let Some((_, position)) = &mut hits.position {
+                    let mut lines = self.lines.get(&hits.key).into_iter().flatten();
+                    *position = lines.find_map(|line| line.position_of(*number)).unwrap_or(*position);
+                }
+                found.entry(hits.key).or_default().push((hits, request.arrived));
             }
-            Some((hits, request.arrived))
-        };
-        self.requests.iter().filter_map(of_request).collect()
+        }
+        found
     }
 }

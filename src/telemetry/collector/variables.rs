@@ -26,7 +26,7 @@ impl OtlpVariableError {
     }
 }
 
-/// What is exported.
+/// A kind of exported data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::telemetry) enum Signal {
     Traces,

@@ -1,6 +1,6 @@
 //! The decision log: one JSON line for each decision, or for a sample of them.
 //!
-//! What always holds:
+//! Invariants:
 //!
 //! - A decision never waits for the log. What the queue cannot hold, or the target does not take, is dropped and counted,
 //!   and the log contains the number.

@@ -130,7 +130,7 @@ impl Writer {
         counted.fetch_add(std::mem::take(count), Ordering::Relaxed);
         lines.clear();
         if let Err(error) = &written {
-            // What the target has taken is unknown.
+            // The target may have taken any part.
             self.needs_rules = self.in_force.is_some();
             self.written_texts.clear();
             tracing::error!(%error, "the decision log takes no lines; they are dropped and counted");

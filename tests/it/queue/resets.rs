@@ -78,7 +78,7 @@ fn queued_requests_advance(reset: impl Fn(&Limiter, Timestamp) -> Removed) {
     // A new request is behind them.
     let fourth = arrive(&limiter, "ann", 500).expect_err("the queue");
     assert_eq!(dues(&limiter, std::slice::from_ref(&fourth)), [2_000]);
-    // One that is cancelled is given back where it counts: in the bucket it has begun to drain, and nobody advances.
+    // One that is cancelled is given back where it counts: in the bucket it has begun to drain, and no request advances.
     let mut tickets = tickets.into_iter();
     limiter.cancel(tickets.next().expect("three"), at(500));
     assert_eq!(day_remaining(&limiter, 500), 3);
@@ -86,7 +86,7 @@ fn queued_requests_advance(reset: impl Fn(&Limiter, Timestamp) -> Removed) {
     tickets.for_each(|ticket| limiter.release(ticket));
     limiter.release(fourth);
     assert_eq!(limiter.queued(), 0);
-    // Nobody is queued: the counters are dropped.
+    // No request is queued: the counters are dropped.
     assert_eq!(reset(&limiter, at(1_000)).counters, 2);
     assert_eq!((day_remaining(&limiter, 1_000), limiter.store().counters()), (6, 0));
 }

@@ -231,20 +231,25 @@ async fn press(browser: &Browser, verb: &str) {
     browser.run(press, &[json!(verb)]).await;
 }
 
-async fn an_operator_resets_the_counters_of_a_key_and_of_a_rule_and_gives_hits_back() {
-    let (shop, browser) = (Shop::start(RULES, &[]), Browser::start().await);
+/// Gives a hit back to a key of which three of three were used, and resets it, on the page of keys.
+async fn give_back_and_reset_a_key(shop: &Shop, browser: &Browser) {
     assert_eq!(shop.send("user", "ada", 5).await, 2);
-    shop.open(&browser, "keys?domain=shop&e=user%3Dada", &shop.operate).await;
+    shop.open(browser, "keys?domain=shop&e=user%3Dada", &shop.operate).await;
     browser.shows("3 used, 0 remaining").await;
     browser.click("Give back…").await;
-    confirm(&browser, "Give back").await;
+    confirm(browser, "Give back").await;
     browser.shows("1 hit given back").await;
     browser.shows("2 used, 1 remaining").await;
     assert_eq!(shop.send("user", "ada", 2).await, 1);
     browser.click("Reset…").await;
-    confirm(&browser, "Reset").await;
+    confirm(browser, "Reset").await;
     browser.shows("1 counter dropped").await;
     browser.shows("0 used, 3 remaining").await;
+}
+
+async fn an_operator_resets_the_counters_of_a_key_and_of_a_rule_and_gives_hits_back() {
+    let (shop, browser) = (Shop::start(RULES, &[]), Browser::start().await);
+    give_back_and_reset_a_key(&shop, &browser).await;
     assert_eq!(shop.send("user", "ada", 3).await, 0);
 
     // The whole rule; without a reason nothing is sent.

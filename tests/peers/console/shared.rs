@@ -1,6 +1,6 @@
 //! The overview of a server with shared counters, and operations on them.
 
-use super::{Browser, RULES, Shop, confirm};
+use super::{Browser, RULES, Shop, confirm, give_back_and_reset_a_key};
 use crate::shared_store::RedisServer;
 
 crate::tests_with! {
@@ -33,17 +33,7 @@ async fn an_operator_resets_shared_counters_and_gives_hits_back() {
     let url = format!("unix:{}", redis.socket().display());
     let shop = Shop::start(RULES, &["--counters", &url, "--counters-timeout", "2s"]);
     let browser = Browser::start().await;
-    assert_eq!(shop.send("user", "ada", 5).await, 2);
-    shop.open(&browser, "keys?domain=shop&e=user%3Dada", &shop.operate).await;
-    browser.shows("3 used, 0 remaining").await;
-    browser.click("Give back…").await;
-    confirm(&browser, "Give back").await;
-    browser.shows("1 hit given back").await;
-    browser.shows("2 used, 1 remaining").await;
-    browser.click("Reset…").await;
-    confirm(&browser, "Reset").await;
-    browser.shows("1 counter dropped").await;
-    browser.shows("0 used, 3 remaining").await;
+    give_back_and_reset_a_key(&shop, &browser).await;
     assert_eq!(shop.send("user", "ada", 4).await, 1);
 
     shop.go(&browser, "rules?domain=shop&rule=user").await;

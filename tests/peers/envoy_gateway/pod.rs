@@ -9,7 +9,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// What Envoy Gateway 1.9 sets in its deployment, with Prometheus on and tracing off, which are the defaults.
+/// Variables that Envoy Gateway 1.9 sets in its deployment, with Prometheus on and tracing off, which are the defaults.
 pub const ENVIRONMENT: [(&str, &str); 23] = [
     ("RUNTIME_ROOT", "/data"),
     ("RUNTIME_SUBDIRECTORY", "ratelimit"),

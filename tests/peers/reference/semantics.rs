@@ -164,7 +164,7 @@ async fn compare_decisions(name: &str, variables: &[(&str, &str)]) {
                     let request = request.chars().take(2000).collect::<String>();
                     undocumented
                         .push(format!("seed {seed}, request {number}: {difference}\n  {request}\n  {file}"));
-                    // What follows differs too, as counters do.
+                    // Later responses differ too, as counters do.
                     break;
                 }
             }
