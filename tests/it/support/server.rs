@@ -21,9 +21,13 @@ use tonic::{
 /// Time limit of a start or a stop before the test fails.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Longest life of a server. A test that waits for it without a bound fails then.
+const LIFETIME: Duration = Duration::from_secs(600);
+
 /// A running server; killed when dropped.
 pub struct Server {
     child: Child,
+    _lifetime: mpsc::Sender<()>,
     address: String,
     log: Arc<Mutex<Vec<String>>>,
 }
@@ -77,6 +81,7 @@ impl Server {
             .stderr(Stdio::piped())
             .spawn()
             .expect("the server starts");
+        let lifetime = end_after(LIFETIME, &child);
         let log = Arc::new(Mutex::new(Vec::new()));
         let (serving, address) = mpsc::channel();
         let stderr = BufReader::new(child.stderr.take().expect("piped"));
@@ -101,7 +106,7 @@ impl Server {
                 log.lock().expect("no thread panics while holding it")
             );
         };
-        Self { child, address, log }
+        Self { child, _lifetime: lifetime, address, log }
     }
 
     /// Address it listens on: `host:port` or `unix:/path`.
@@ -182,6 +187,20 @@ impl Server {
         }
         panic!("the server did not end: {:#?}", self.log());
     }
+}
+
+/// Kills the process after the time, unless the value returned is dropped before.
+fn end_after(time: Duration, child: &Child) -> mpsc::Sender<()> {
+    let process = rustix::process::Pid::from_child(child);
+    let process = rustix::process::pidfd_open(process, rustix::process::PidfdFlags::empty()).expect("a child");
+    let (lifetime, ended) = mpsc::channel();
+    thread::spawn(move || {
+        if ended.recv_timeout(time) == Err(mpsc::RecvTimeoutError::Timeout) {
+            // It may have ended by itself.
+            let _ = rustix::process::pidfd_send_signal(&process, rustix::process::Signal::KILL);
+        }
+    });
+    lifetime
 }
 
 impl Drop for Server {
