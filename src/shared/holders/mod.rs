@@ -21,7 +21,10 @@ use crate::{
     store::Key,
     sync::{Mutex, MutexGuard},
 };
-use hashbrown::HashMap;
+use hashbrown::{
+    HashMap,
+    hash_map::{self, VacantEntry},
+};
 use recent::Recent;
 use smallvec::SmallVec;
 use std::{
@@ -32,10 +35,23 @@ use std::{
 /// Shards of the holders, a power of two.
 const SHARDS: usize = 64;
 
+/// Looks at a holder in one lease length, at least.
+const LOOKS_PER_LENGTH: u64 = 8;
+
 /// The most holders. A holder takes some 400 bytes.
 const HOLDERS_MAX: usize = 16_384;
 
-type Shard = HashMap<Key, Entry, foldhash::fast::FixedState>;
+type Hasher = foldhash::fast::FixedState;
+
+/// Some of the holders.
+#[derive(Default)]
+struct Shard {
+    entries: HashMap<Key, Entry, Hasher>,
+    /// The earliest time at which a request may be due, or a holder be dropped.
+    look_at: Monotonic,
+    /// Holders that had credits at the last look.
+    held: u64,
+}
 
 /// The holders of all counters that this server decides often.
 pub struct Holders {
@@ -99,6 +115,9 @@ impl Holders {
     /// The decision on a request with these charges, if credits cover all of them, or a denial is kept and the status of
     /// every descriptor is known. None if the store has to decide.
     pub fn decide<'r>(&self, charges: &[Option<LeasableCharge<'r>>], now: Monotonic) -> Option<Decision<'r>> {
+        if let [Some(charge)] = charges {
+            return self.decide_one(charges, charge, now);
+        }
         let mut shards = self.lock(charges);
         if !self.are_leased(charges, &mut shards, now) {
             return None;
@@ -106,82 +125,118 @@ impl Holders {
         let (mut is_admitted, mut is_known) = (true, true);
         for charge in charges.iter().flatten() {
             match self.evaluate(shards.of(charge.key()), charge, now) {
-                Verdict::Covered => {}
-                Verdict::Denied { .. } => is_admitted = false,
-                Verdict::AskStore => is_known = false,
+                Some(Verdict::Covered) => {}
+                Some(Verdict::Denied { .. }) => is_admitted = false,
+                Some(Verdict::AskStore) | None => is_known = false,
             }
         }
         if !is_known {
             return None;
         }
-        let settings = self.settings;
         let statuses = charges.iter().flatten().map(|charge| {
+            let Shard { entries, look_at, .. } = shards.of(charge.key());
             let Entry { holder, algorithm, .. } =
-                shards.of(charge.key()).get_mut(&charge.key()).expect("it was evaluated under the same lock");
-            if is_admitted {
+                entries.get_mut(&charge.key()).expect("it was evaluated under the same lock");
+            let verdict = if is_admitted {
                 holder.spend(charge.hits(), now);
-            }
-            let (code, reset) = match holder.verdict(Terms { algorithm, settings }, charge.hits(), now) {
-                Verdict::Denied { until } if !is_admitted => {
-                    (Code::OverLimit, Duration::from_nanos(until.nanos_since(now).max(1)))
-                }
-                _ => (Code::Ok, holder.until_full(now)),
+                Verdict::Covered
+            } else {
+                holder.verdict(Terms { algorithm, settings: self.settings }, charge.hits(), now)
             };
-            LeasedStatus { code, remaining: holder.remaining(now), reset: Reset::After(reset) }
+            holder.lower_next_look(look_at, now);
+            status(holder, verdict, now)
         });
         let decision = leased_decision(charges, statuses);
         self.counts.decided(decision.code);
         Some(decision)
     }
 
+    /// The same for a request with one counter, as most have.
+    #[inline]
+    fn decide_one<'r>(
+        &self,
+        charges: &[Option<LeasableCharge<'r>>],
+        charge: &LeasableCharge<'r>,
+        now: Monotonic,
+    ) -> Option<Decision<'r>> {
+        let mut shard = self.shards[shard_of(charge.key())].lock();
+        let Shard { entries, look_at, .. } = &mut *shard;
+        let Entry { holder, algorithm, .. } = self.entry(entries, look_at, charge, now)?;
+        let verdict = holder.decide(Terms { algorithm, settings: self.settings }, charge.hits(), now);
+        holder.lower_next_look(look_at, now);
+        if verdict == Verdict::AskStore {
+            return None;
+        }
+        let status = status(holder, verdict, now);
+        drop(shard);
+        let decision = leased_decision(charges, [status].into_iter());
+        self.counts.decided(decision.code);
+        Some(decision)
+    }
+
     /// Whether every counter has a holder and is leased. If one is not, the store decides, and credits of the others would not be
     /// spent: then only the demand for that one is counted.
-    #[inline]
     fn are_leased(
         &self,
         charges: &[Option<LeasableCharge<'_>>],
         shards: &mut Locked<'_>,
         now: Monotonic,
     ) -> bool {
-        let (mut are_leased, is_single) = (true, charges.len() == 1);
+        let mut are_leased = true;
         for charge in charges.iter().flatten() {
-            let shard = shards.of(charge.key());
-            match shard.get_mut(&charge.key()) {
-                Some(entry) if entry.algorithm == *charge.algorithm() && !entry.has_changed => {
-                    if !is_single && !entry.holder.is_leased() {
-                        self.evaluate(shard, charge, now);
-                        are_leased = false;
-                    }
+            let Shard { entries, look_at, .. } = shards.of(charge.key());
+            are_leased &= match self.entry(entries, look_at, charge, now) {
+                Some(entry) if !entry.holder.is_leased() => {
+                    let terms = Terms { algorithm: &entry.algorithm, settings: self.settings };
+                    entry.holder.evaluate(terms, charge.hits(), now);
+                    false
                 }
-                Some(entry) => {
-                    // Released under the new algorithm: under the former one, the store would convert the counter back.
-                    (entry.algorithm, entry.has_changed) = (charge.algorithm().clone(), true);
-                    are_leased = false;
-                }
-                None => {
-                    let terms = Terms { algorithm: charge.algorithm(), settings: self.settings };
-                    if !terms.is_small() && self.recent.is_hot(charge.key(), now) {
-                        self.insert(shard, charge.key(), charge.algorithm(), now);
-                    }
-                    are_leased = false;
-                }
-            }
+                Some(_) => true,
+                None => false,
+            };
         }
         are_leased
     }
 
-    /// Counts hits as demanded, and returns what to do with them.
+    /// Counts hits as demanded, and returns what to do with them; none without a holder.
+    fn evaluate(&self, shard: &mut Shard, charge: &LeasableCharge<'_>, now: Monotonic) -> Option<Verdict> {
+        let Entry { holder, algorithm, .. } = shard.entries.get_mut(&charge.key())?;
+        Some(holder.evaluate(Terms { algorithm, settings: self.settings }, charge.hits(), now))
+    }
+
+    /// The holder of a counter. None if there is none, in which case enough requests make one, or if its rule has changed.
     #[inline]
-    fn evaluate(&self, shard: &mut Shard, charge: &LeasableCharge<'_>, now: Monotonic) -> Verdict {
-        let Entry { holder, algorithm, .. } =
-            shard.get_mut(&charge.key()).expect("it was found under the same lock");
-        holder.evaluate(Terms { algorithm, settings: self.settings }, charge.hits(), now)
+    fn entry<'s>(
+        &self,
+        entries: &'s mut HashMap<Key, Entry, Hasher>,
+        look_at: &mut Monotonic,
+        charge: &LeasableCharge<'_>,
+        now: Monotonic,
+    ) -> Option<&'s mut Entry> {
+        match entries.entry(charge.key()) {
+            hash_map::Entry::Occupied(occupied) => {
+                let entry = occupied.into_mut();
+                if entry.algorithm == *charge.algorithm() && !entry.has_changed {
+                    return Some(entry);
+                }
+                // Released under the new algorithm: under the former one, the store would convert the counter back.
+                (entry.algorithm, entry.has_changed) = (charge.algorithm().clone(), true);
+                *look_at = now;
+            }
+            hash_map::Entry::Vacant(vacant) => {
+                let terms = Terms { algorithm: charge.algorithm(), settings: self.settings };
+                if !terms.is_small() && self.recent.is_hot(charge.key(), now) {
+                    self.insert(vacant, look_at, charge.algorithm(), now);
+                }
+            }
+        }
+        None
     }
 
     fn insert<'s>(
         &self,
-        shard: &'s mut Shard,
-        key: Key,
+        vacant: VacantEntry<'s, Key, Entry, Hasher>,
+        look_at: &mut Monotonic,
         algorithm: &Algorithm,
         now: Monotonic,
     ) -> Option<&'s mut Entry> {
@@ -190,18 +245,19 @@ impl Holders {
             self.holders.fetch_sub(1, Ordering::Relaxed);
             return None;
         }
-        let entry =
-            Entry { holder: Holder::new(terms, now), algorithm: algorithm.clone(), has_changed: false };
-        Some(shard.entry(key).insert(entry).into_mut())
+        *look_at = now;
+        let holder = Holder::new(terms, now);
+        Some(vacant.insert(Entry { holder, algorithm: algorithm.clone(), has_changed: false }))
     }
 
     /// Keeps a denial of the store, which it responded with now to a request sent at `sent`.
     pub fn keep_denial(&self, charge: &LeasableCharge<'_>, denied_for: Duration, sent: Monotonic) {
         let (now, key) = (Self::now(), charge.key());
         let mut shard = self.shards[shard_of(key)].lock();
-        let entry = match shard.contains_key(&key) {
-            true => shard.get_mut(&key),
-            false => self.insert(&mut shard, key, charge.algorithm(), now),
+        let Shard { entries, look_at, .. } = &mut *shard;
+        let entry = match entries.entry(key) {
+            hash_map::Entry::Occupied(occupied) => Some(occupied.into_mut()),
+            hash_map::Entry::Vacant(vacant) => self.insert(vacant, look_at, charge.algorithm(), now),
         };
         if let Some(entry) = entry.filter(|entry| entry.algorithm == *charge.algorithm()) {
             entry.holder.keep_denial(charge.hits(), denied_for, sent, now);
@@ -210,7 +266,7 @@ impl Holders {
 
     /// Drops the denial that is kept of a counter, to which hits were given back.
     pub fn drop_denial(&self, key: Key) {
-        if let Some(entry) = self.shards[shard_of(key)].lock().get_mut(&key) {
+        if let Some(entry) = self.shards[shard_of(key)].lock().entries.get_mut(&key) {
             entry.holder.drop_denial();
         }
     }
@@ -224,31 +280,44 @@ impl Holders {
     pub fn due(&self, now: Monotonic) -> Vec<DueRequest> {
         let (mut due, mut held) = (Vec::new(), 0);
         for shard in &self.shards {
-            shard.lock().retain(|&key, entry| {
-                let Entry { holder, algorithm, has_changed } = entry;
-                let terms = Terms { algorithm, settings: self.settings };
-                self.counts.wasted(holder.drop_expired(now));
-                let request = match has_changed {
-                    true => holder.release(self.node, now),
-                    false => holder.poll(terms, self.node, now),
-                };
-                let is_kept = !*has_changed && (request.is_some() || !holder.is_idle(terms, now));
-                held += u64::from(holder.credits(now) > 0);
-                due.extend(request.map(|request| DueRequest { key, algorithm: algorithm.clone(), request }));
-                if !is_kept {
-                    self.holders.fetch_sub(1, Ordering::Relaxed);
-                }
-                is_kept
-            });
+            let mut shard = shard.lock();
+            if shard.look_at <= now {
+                self.look(&mut shard, &mut due, now);
+            }
+            held += shard.held;
         }
         self.counts.held(held);
         due
     }
 
+    fn look(&self, shard: &mut Shard, due: &mut Vec<DueRequest>, now: Monotonic) {
+        let Shard { entries, look_at, held } = shard;
+        (*look_at, *held) = (now.plus_nanos(self.settings.length_nanos() / LOOKS_PER_LENGTH), 0);
+        entries.retain(|&key, entry| {
+            let Entry { holder, algorithm, has_changed } = entry;
+            let terms = Terms { algorithm, settings: self.settings };
+            self.counts.wasted(holder.drop_expired(now));
+            let request = match has_changed {
+                true => holder.release(self.node, now),
+                false => holder.poll(terms, self.node, now),
+            };
+            let is_kept = !*has_changed && (request.is_some() || !holder.is_idle(terms, now));
+            *held += u64::from(holder.credits(now) > 0);
+            *look_at = holder.next_look(terms).min(*look_at);
+            due.extend(request.map(|request| DueRequest { key, algorithm: algorithm.clone(), request }));
+            if !is_kept {
+                self.holders.fetch_sub(1, Ordering::Relaxed);
+            }
+            is_kept
+        });
+    }
+
     /// Requests that release all credits: the server stops.
     pub fn release_all(&self, now: Monotonic) -> Vec<DueRequest> {
         self.shards.iter().for_each(|shard| {
-            shard.lock().values_mut().for_each(|entry| entry.has_changed = true);
+            let mut shard = shard.lock();
+            shard.look_at = now;
+            shard.entries.values_mut().for_each(|entry| entry.has_changed = true);
         });
         self.due(now)
     }
@@ -256,12 +325,14 @@ impl Holders {
     /// Takes the response to a request.
     pub fn accept(&self, due: &DueRequest, response: &LeaseResponse, now: Monotonic) {
         self.saw_epoch(response.epoch);
-        if let Some(entry) = self.shards[shard_of(due.key)].lock().get_mut(&due.key)
-            && entry.algorithm == due.algorithm
-            && entry.holder.id() == due.request.holder
+        let Shard { entries, look_at, .. } = &mut *self.shards[shard_of(due.key)].lock();
+        if let Some(Entry { holder, algorithm, .. }) = entries.get_mut(&due.key)
+            && *algorithm == due.algorithm
+            && holder.id() == due.request.holder
         {
-            let terms = Terms { algorithm: &due.algorithm, settings: self.settings };
-            entry.holder.accept(terms, response, now);
+            let terms = Terms { algorithm, settings: self.settings };
+            holder.accept(terms, response, now);
+            *look_at = holder.next_look(terms).min(*look_at);
         }
     }
 
@@ -272,7 +343,9 @@ impl Holders {
         }
         if self.epoch.swap(epoch, Ordering::Relaxed) != 0 {
             for shard in &self.shards {
-                shard.lock().values_mut().for_each(|entry| entry.holder.declare());
+                let mut shard = shard.lock();
+                shard.look_at = Monotonic::ORIGIN;
+                shard.entries.values_mut().for_each(|entry| entry.holder.declare());
             }
         }
     }
@@ -298,6 +371,16 @@ impl Locked<'_> {
         let found = self.0.iter_mut().find(|(locked, _)| *locked == number);
         found.map(|(_, shard)| &mut **shard).expect("the shards of all charges are locked")
     }
+}
+
+/// The status of a counter whose holder has this verdict.
+#[inline]
+fn status(holder: &Holder, verdict: Verdict, now: Monotonic) -> LeasedStatus {
+    let (code, reset) = match verdict {
+        Verdict::Denied { until } => (Code::OverLimit, Duration::from_nanos(until.nanos_since(now).max(1))),
+        Verdict::Covered | Verdict::AskStore => (Code::Ok, holder.until_full(now)),
+    };
+    LeasedStatus { code, remaining: holder.remaining(now), reset: Reset::After(reset) }
 }
 
 #[inline]

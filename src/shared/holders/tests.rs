@@ -105,7 +105,7 @@ fn several_counters_are_charged_together_or_not_at_all() {
     let credits = |world: &World| {
         let holders = world.holders.shards.iter().flat_map(|shard| {
             let shard = shard.lock();
-            shard.values().map(|entry| entry.holder.credits(world.now())).collect::<Vec<_>>()
+            shard.entries.values().map(|entry| entry.holder.credits(world.now())).collect::<Vec<_>>()
         });
         holders.collect::<Vec<_>>()
     };

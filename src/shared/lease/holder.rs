@@ -33,6 +33,8 @@ pub struct Holder {
     acknowledged: u64,
     /// Credits after the last response.
     allotted: u64,
+    /// Credits at which more are requested.
+    credits_low: u64,
     /// Sequence number of the last request.
     sequence: u64,
     /// Time of the last request.
@@ -41,7 +43,7 @@ pub struct Holder {
     pending: Option<u64>,
     /// Time before which no request is due, except for a lost one.
     next_request: Monotonic,
-    /// Nanoseconds from one request to the next, if fewer than half of the credits are spent.
+    /// Nanoseconds from one request to the next, if the credits last.
     report_after: u64,
     /// Whether the next request declares all credits to a store that may not know them.
     declares: bool,
@@ -90,6 +92,7 @@ impl Holder {
             deadline: Monotonic::ORIGIN,
             acknowledged: 0,
             allotted: 0,
+            credits_low: 0,
             sequence: 0,
             sent: Monotonic::ORIGIN,
             pending: None,
@@ -218,7 +221,7 @@ impl Holder {
             return (reports && (credits == 0 || is_time)).then(|| self.send(node, 0, 0, now));
         }
         let demand = self.demand.expected(length, now);
-        let is_due = credits <= self.allotted / 2 || is_time || self.supply != Supply::Ample;
+        let is_due = credits <= self.credits_low || is_time || self.supply != Supply::Ample;
         // As many as are spent before the response arrives; the store allots the rest anew.
         is_due.then(|| self.send(node, credits.min(demand / 8 + 1), demand, now))
     }
@@ -229,6 +232,27 @@ impl Holder {
             // The response is lost, or will be ignored.
             Some(_) => self.sent.plus_nanos((terms.settings.length_nanos() / 8).max(REPORT_NANOS_MIN)),
             None => self.next_request,
+        }
+    }
+
+    /// The earliest moment at which it has to be looked at, unless [`Self::lower_next_look`] lowers it.
+    pub fn next_look(&self, terms: Terms<'_>) -> Monotonic {
+        if self.declares {
+            return Monotonic::ORIGIN;
+        }
+        let next_poll = self.next_poll(terms);
+        if self.pending.is_some() || self.supply != Supply::Ample {
+            return next_poll;
+        }
+        // By time alone.
+        self.sent.plus_nanos(self.report_after).min(self.deadline).max(next_poll)
+    }
+
+    /// Lowers the moment of the next look if, by what was spent or demanded, a request may be due.
+    #[inline]
+    pub fn lower_next_look(&self, look_at: &mut Monotonic, now: Monotonic) {
+        if self.credits(now) <= self.credits_low && self.pending.is_none() {
+            *look_at = self.next_request.min(*look_at);
         }
     }
 
@@ -258,6 +282,9 @@ impl Holder {
         self.supply = response.supply;
         self.free = response.free;
         self.report_after = u64::try_from(response.report_after.as_nanos()).unwrap_or(u64::MAX);
+        // As much is left as in the time until the next report.
+        let is_late = self.report_after > terms.settings.length_nanos() / 2;
+        self.credits_low = self.allotted / if is_late { 4 } else { 2 };
         self.full_at = now.plus(response.until_full);
         self.keep_denial(1, response.empty_for, self.sent, now);
         let pause = match response.supply {

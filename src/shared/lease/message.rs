@@ -97,8 +97,8 @@ pub struct LeaseResponse {
     pub valid_for: Duration,
     /// See [`Supply`].
     pub supply: Supply,
-    /// Time after which the node reports again, from the moment at which the request was sent; earlier if half of its credits
-    /// are spent. Without credits: time until there are some to grant.
+    /// Time after which the node reports again, from the moment at which the request was sent; earlier if its credits do not last.
+    /// Without credits: time until there are some to grant.
     pub report_after: Duration,
     /// Hits that are neither used nor granted.
     pub free: u64,

@@ -288,7 +288,7 @@ impl SharedCounter {
         let demands = || self.leases.iter().map(|lease| lease.demand).chain([request.demand]);
         let demands = || demands().filter(|&demand| demand > 0);
         let horizon = numbers.horizon(demands().sum());
-        let report_after = Duration::from_micros(horizon / 2);
+        let report_after = Duration::from_micros(numbers.report_after(horizon));
         if request.demand == 0 {
             return Grant { credits: 0, supply: Supply::Ample, report_after };
         }

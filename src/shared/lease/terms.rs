@@ -84,6 +84,12 @@ impl TermsNumbers {
         u64::try_from(horizon).unwrap_or(u64::MAX).clamp(self.horizon_min, self.length)
     }
 
+    /// Time after which a node with credits for so long reports again. A lease of the full length is one among ample hits: late
+    /// reports take nothing from other nodes, and few requests cost little.
+    pub(super) fn report_after(&self, horizon: u64) -> u64 {
+        if horizon == self.length { horizon / 4 * 3 } else { horizon / 2 }
+    }
+
     /// The part of a demand per lease length that falls into so many microseconds.
     pub(super) fn part(&self, demand: u64, micros: u64) -> u64 {
         (u128::from(demand) * u128::from(micros) / u128::from(self.length.max(1))) as u64

@@ -8,6 +8,7 @@ use crate::{
     algorithm::{Algorithm, FixedWindow, Schedule, SlidingLog, TokenBucket},
     limit::{Reset, Timestamp, Window},
 };
+use proptest::prelude::*;
 use std::{num::NonZeroU32, time::Duration};
 
 const MILLIS: u64 = 1_000_000;
@@ -269,4 +270,45 @@ fn rules_whose_windows_are_shorter_than_a_lease_are_not_leased() {
     assert!(Terms::of(&algorithm, Settings::default()).is_none());
     let settings = Settings { length: Duration::ZERO, ..Settings::default() };
     assert!(Terms::of(&log(100), settings).is_none());
+}
+
+/// One of a node's steps: so many milliseconds later it decides so many hits, and gets the response to a request or loses it.
+type Step = (u64, u64, bool);
+
+/// The first step at which a request was due before the node would have looked for one.
+fn overlooked(terms: Terms<'_>, steps: &[Step]) -> Option<usize> {
+    let (mut holder, mut counter) = (Holder::new(terms, clock(0)), SharedCounter::default());
+    let (mut look_at, mut millis) = (Monotonic::ORIGIN, 0);
+    for (number, &(wait, hits, responds)) in steps.iter().enumerate() {
+        millis += wait;
+        let now = clock(millis);
+        holder.decide(terms, hits, now);
+        holder.lower_next_look(&mut look_at, now);
+        if look_at > now {
+            if holder.clone().poll(terms, NODE, now).is_some() {
+                return Some(number);
+            }
+            continue;
+        }
+        holder.drop_expired(now);
+        let request = holder.poll(terms, NODE, now);
+        look_at = holder.next_look(terms);
+        if let Some(request) = request.filter(|_| responds) {
+            let response = counter.lease(terms, OLD, &request, at(millis)).unwrap();
+            assert!(holder.accept(terms, &response, now));
+            look_at = holder.next_look(terms).min(look_at);
+        }
+    }
+    None
+}
+
+proptest! {
+    #[test]
+    fn no_request_is_due_before_the_next_look(
+        steps in prop::collection::vec((0..40_u64, 0..60_u64, prop::bool::weighted(0.9)), 1..200),
+        limit in prop::sample::select(vec![500_u32, 3_000, 1_000_000]),
+    ) {
+        let algorithm = log(limit);
+        prop_assert_eq!(overlooked(terms(&algorithm), &steps), None);
+    }
 }

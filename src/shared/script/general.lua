@@ -3,9 +3,7 @@
 
 -- Bytes of one charge.
 local CHARGE_BYTES = 35
-local LEASE_REQUEST = '<HHc8ddddddddddddd'
-local REQUEST_FIELDS = { 'node', 'holder', 'sequence', 'spent', 'acknowledged', 'spent_ago', 'kept', 'demand' }
-local TERMS_FIELDS = { 'grant_min', 'limit', 'span', 'report_min', 'horizon_min', 'freed' }
+local LEASE_REQUEST, LEASE_TERMS = '<HHc8ddddddd', '<dddddd'
 
 local requests = ARGV[2]
 local limits = {}
@@ -163,11 +161,29 @@ local function grant_all(is_learning, lease_length, replied)
   local position, size = 1, #lease_requests
   if size > 0 then leasing = leasing or make_lease_functions() end
   while position <= size do
-    local fields = { unpack_from(LEASE_REQUEST, lease_requests, position) }
-    local key, index, request, terms = fields[1], fields[2], {}, { length = lease_length }
-    for i, name in ipairs(REQUEST_FIELDS) do request[name] = fields[i + 2] end
-    for i, name in ipairs(TERMS_FIELDS) do terms[name] = fields[i + 10] end
-    position = fields[17]
+    local key, index, node, holder, sequence, spent, acknowledged, spent_ago, kept, demand, after =
+      unpack_from(LEASE_REQUEST, lease_requests, position)
+    local grant_min, most, span, report_min, horizon_min, freed
+    grant_min, most, span, report_min, horizon_min, freed, position = unpack_from(LEASE_TERMS, lease_requests, after)
+    local request = {
+      node = node,
+      holder = holder,
+      sequence = sequence,
+      spent = spent,
+      acknowledged = acknowledged,
+      spent_ago = spent_ago,
+      kept = kept,
+      demand = demand,
+    }
+    local terms = {
+      length = lease_length,
+      grant_min = grant_min,
+      limit = most,
+      span = span,
+      report_min = report_min,
+      horizon_min = horizon_min,
+      freed = freed,
+    }
     local limit = limit_at(index)
     if not limit then return false end
     local state, leases = states[key] or '', leased[key]

@@ -17,17 +17,25 @@ local function make_lease_functions()
     local count, exact, position = unpack_from('<Hd', value, 2)
     local leases = { exact = exact }
     for i = 1, count do
-      local lease = {}
-      lease.node, lease.holder, lease.sequence, lease.settled, lease.outstanding, lease.ends, lease.demand, position =
-        unpack_from(LEASE, value, position)
-      leases[i] = lease
+      local node, holder, sequence, settled, outstanding, ends, demand, after = unpack_from(LEASE, value, position)
+      leases[i] = {
+        node = node,
+        holder = holder,
+        sequence = sequence,
+        settled = settled,
+        outstanding = outstanding,
+        ends = ends,
+        demand = demand,
+      }
+      position = after
     end
     return sub(value, position), leases
   end
 
   local function join_value(state, leases)
     local parts = { pack('<BHd', 0, #leases, leases.exact) }
-    for i, lease in ipairs(leases) do
+    for i = 1, #leases do
+      local lease = leases[i]
       parts[i + 1] =
         pack(LEASE, lease.node, lease.holder, lease.sequence, lease.settled, lease.outstanding, lease.ends, lease.demand)
     end
@@ -91,7 +99,13 @@ local function make_lease_functions()
     local present, last = now, now
     for i = 1, #leases do last = max(last, leases[i].ends) end
     now = last
-    local _, expires = add(limit, state, max(1, outstanding_of(leases)))
+    local _, expires
+    if limit.kind == WINDOW then
+      -- That of `add`, without a state.
+      expires = (view_window(limit, state) + 2) * limit.length
+    else
+      _, expires = add(limit, state, max(1, outstanding_of(leases)))
+    end
     now = present
     return max(last, expires)
   end
@@ -130,25 +144,34 @@ local function make_lease_functions()
 
   -- The credits for a node beyond those that it keeps, the supply, and the time until its next report.
   local function grant(terms, leases, demand, kept, free, ends)
-    local length, demands, sum = terms.length, { demand > 0 and demand or nil }, demand
-    for i = 1, #leases do
-      local other = leases[i].demand
-      if other > 0 then demands[#demands + 1], sum = other, sum + other end
-    end
+    local length, sum = terms.length, demand
+    for i = 1, #leases do sum = sum + leases[i].demand end
     local horizon = horizon_of(terms, sum)
-    local report_after = floor(horizon / 2)
+    local report_after = horizon == length and floor(length / 4) * 3 or floor(horizon / 2)
     if demand == 0 then return 0, AMPLE, report_after end
     local granted_for = min(ends - now, horizon)
     local function want_of(number) return floor((divmod(number, granted_for, 0, length)) * 5 / 4) + 1 end
-    local wants, wanted, need = {}, 0, 0
-    for i, number in ipairs(demands) do
-      wants[i] = want_of(number)
-      wanted = wanted + wants[i]
-      need = need + floor((divmod(number, terms.report_min, 0, length)) * 3 / 2) + 1
+    local want, outstanding = want_of(demand), 0
+    local wants = { want }
+    local wanted = want
+    for i = 1, #leases do
+      local other = leases[i]
+      outstanding = outstanding + other.outstanding
+      if other.demand > 0 then
+        local wants_other = want_of(other.demand)
+        wants[#wants + 1], wanted = wants_other, wanted + wants_other
+      end
     end
-    local want, available = wants[1], free + kept + outstanding_of(leases)
+    local available = free + kept + outstanding
     local half = floor(available / 2)
-    local pool = wanted <= half and wanted or max(half, min(need, available - floor(available / 16)))
+    -- Enough for all, as mostly.
+    if wanted <= half then return min(max(0, want - kept), free), AMPLE, report_after end
+    local function need_of(number) return floor((divmod(number, terms.report_min, 0, length)) * 3 / 2) + 1 end
+    local need = need_of(demand)
+    for i = 1, #leases do
+      if leases[i].demand > 0 then need = need + need_of(leases[i].demand) end
+    end
+    local pool = max(half, min(need, available - floor(available / 16)))
     local credits = min(want, water_level(wants, pool))
     local freed = divmod(terms.freed, want, 0, max(wanted, 1))
     local supply = AMPLE
@@ -163,14 +186,13 @@ local function make_lease_functions()
   -- Counts what a node reports as spent, takes back what it does not keep, and grants its share. Returns the state and the grant; nil
   -- for a request that is not newer than the node's last one.
   local function lease(limit, state, leases, request, terms, is_learning)
-    local kept, index = 0, nil
+    local kept, index, former = 0, nil, nil
     for i = 1, #leases do
       if leases[i].node == request.node and leases[i].holder == request.holder then index = i end
     end
     if index then
-      local former = leases[index]
-      if request.sequence <= former.sequence then return state, nil end
-      table.remove(leases, index)
+      if request.sequence <= leases[index].sequence then return state, nil end
+      former = table.remove(leases, index)
       local spent, at = max(0, request.spent - former.settled), now
       if limit.kind ~= TOKENS and limit.kind ~= LEAKY and limit.kind ~= INTERVALS then
         at = max(0, now - floor((request.spent_ago - math.ceil(request.spent_ago / 1024)) / 1000))
@@ -194,15 +216,10 @@ local function make_lease_functions()
     end
     local outstanding = kept + credits
     if request.demand > 0 or outstanding > 0 then
-      leases[#leases + 1] = {
-        node = request.node,
-        holder = request.holder,
-        sequence = request.sequence,
-        settled = request.spent,
-        outstanding = outstanding,
-        ends = outstanding > 0 and ends or now + terms.length,
-        demand = request.demand,
-      }
+      local granted = former or { node = request.node, holder = request.holder }
+      granted.sequence, granted.settled, granted.demand = request.sequence, request.spent, request.demand
+      granted.outstanding, granted.ends = outstanding, outstanding > 0 and ends or now + terms.length
+      leases[#leases + 1] = granted
     end
     local valid_for = (ends or now) - now
     return state, pack('<ddBdd', request.spent + outstanding, valid_for, supply, report_after, outstanding_of(leases))

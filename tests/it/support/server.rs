@@ -192,7 +192,8 @@ impl Server {
 /// Kills the process after the time, unless the value returned is dropped before.
 fn end_after(time: Duration, child: &Child) -> mpsc::Sender<()> {
     let process = rustix::process::Pid::from_child(child);
-    let process = rustix::process::pidfd_open(process, rustix::process::PidfdFlags::empty()).expect("a child");
+    let process =
+        rustix::process::pidfd_open(process, rustix::process::PidfdFlags::empty()).expect("a child");
     let (lifetime, ended) = mpsc::channel();
     thread::spawn(move || {
         if ended.recv_timeout(time) == Err(mpsc::RecvTimeoutError::Timeout) {
