@@ -24,10 +24,10 @@ pub use routes::{RouteSettings, routes};
 pub use test_clock::TestClock;
 pub use xds::{XdsFeed, XdsSettings};
 
-/// The generated messages and services, in the modules of their protobuf packages.
+/// The messages and services that `tests/protos` generates from `proto/`, in the modules of their protobuf packages.
 #[expect(missing_docs, unused_qualifications, clippy::all, reason = "generated; the protos are documented")]
 pub mod pb {
-    tonic::include_proto!("includes");
+    include!("generated/includes.rs");
     pub use self::kuadrant::service::ratelimit::v1 as kuadrant_v1;
     pub use self::tidegate::{test::v1 as test, v1 as control};
     pub use envoy::{
@@ -38,8 +38,7 @@ pub mod pb {
     pub use grpc::health::v1 as health;
     pub use ratelimit::config::ratelimit::v3 as rules;
     /// The descriptor set that reflection serves.
-    pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+    pub const DESCRIPTORS: &[u8] = include_bytes!("generated/descriptors.bin");
     /// Those of the control API.
-    pub const CONTROL_DESCRIPTORS: &[u8] =
-        include_bytes!(concat!(env!("OUT_DIR"), "/control_descriptors.bin"));
+    pub const CONTROL_DESCRIPTORS: &[u8] = include_bytes!("generated/control_descriptors.bin");
 }
