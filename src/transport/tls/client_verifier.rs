@@ -7,10 +7,7 @@ use rustls::{
     server::danger::{ClientCertVerified, ClientCertVerifier},
 };
 use std::{fmt, str::FromStr, sync::Arc};
-use x509_parser::{
-    extensions::GeneralName,
-    prelude::{FromDer as _, X509Certificate},
-};
+use webpki::EndEntityCert;
 
 /// A subject alternative name.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -86,14 +83,10 @@ impl ClientVerifier {
 
 /// The DNS names and URIs of a certificate; none if it cannot be parsed.
 pub(crate) fn sans(certificate: &CertificateDer<'_>) -> Option<Vec<San>> {
-    let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
-    let Some(names) = parsed.subject_alternative_name().ok()? else { return Some(Vec::new()) };
-    let san = |name: &GeneralName<'_>| match name {
-        GeneralName::DNSName(name) => Some(San::Dns(name.to_ascii_lowercase())),
-        GeneralName::URI(uri) => Some(San::Uri((*uri).to_owned())),
-        _ => None,
-    };
-    Some(names.value.general_names.iter().filter_map(san).collect())
+    let parsed = EndEntityCert::try_from(certificate).ok()?;
+    let dns = parsed.valid_dns_names().map(|name| San::Dns(name.to_ascii_lowercase()));
+    let uris = parsed.valid_uri_names().map(|uri| San::Uri(uri.to_owned()));
+    Some(dns.chain(uris).collect())
 }
 
 impl ClientCertVerifier for ClientVerifier {
@@ -147,5 +140,28 @@ mod tests {
         for wrong in ["", "a b", "a..b", "://x", "spiffe://", "10.0.0.1/8"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn names_of_a_certificate_are_its_dns_names_and_uris() {
+        use rcgen::{CertificateParams, KeyPair, SanType};
+        let text = |text: &str| text.try_into().expect("ASCII");
+        let certificate = |names| {
+            let mut params = CertificateParams::default();
+            params.subject_alt_names = names;
+            params.self_signed(&KeyPair::generate().expect("a key")).expect("signed")
+        };
+        let named = certificate(vec![
+            SanType::DnsName(text("Edge_1.Example.com")),
+            SanType::IpAddress([10, 0, 0, 1].into()),
+            SanType::DnsName(text("*.example.com")),
+            SanType::Rfc822Name(text("edge@example.com")),
+            SanType::URI(text("spiffe://td/ns/A")),
+        ]);
+        let (dns, uri) = (|name: &str| San::Dns(name.into()), |uri: &str| San::Uri(uri.into()));
+        let expected = vec![dns("edge_1.example.com"), dns("*.example.com"), uri("spiffe://td/ns/A")];
+        assert_eq!(sans(named.der()), Some(expected));
+        assert_eq!(sans(certificate(Vec::new()).der()), Some(Vec::new()));
+        assert_eq!(sans(&CertificateDer::from(vec![0x30, 0])), None);
     }
 }

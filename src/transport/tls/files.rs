@@ -4,7 +4,7 @@ use super::client_verifier::{ClientVerifier, San};
 use rustls::{
     InconsistentKeys, RootCertStore, ServerConfig,
     crypto::{CryptoProvider, ring},
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+    pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject as _},
     server::{NoServerSessionStorage, WebPkiClientVerifier, danger::ClientCertVerifier},
     sign::{CertifiedKey, SingleCertAndKey},
 };
@@ -13,7 +13,7 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use x509_parser::prelude::{FromDer as _, X509Certificate};
+use webpki::{EndEntityCert, KeyUsage};
 
 /// The files of a port's TLS, and which clients are allowed.
 #[derive(Clone, Debug)]
@@ -161,8 +161,47 @@ fn file_error(path: &Path, cause: impl ToString) -> TlsFilesError {
     TlsFilesError::File { path: path.to_owned(), cause: cause.to_string() }
 }
 
-fn validity(certificate: &CertificateDer<'_>) -> Result<(i64, i64), String> {
-    let (_, parsed) = X509Certificate::from_der(certificate).map_err(|error| error.to_string())?;
-    let validity = parsed.validity();
-    Ok((validity.not_before.timestamp(), validity.not_after.timestamp()))
+/// The validity of a certificate, in seconds since the Unix epoch.
+///
+/// webpki has no accessor for it, but names the bound when it refuses a certificate at a time outside. It checks the time
+/// first, so that no authorities are needed.
+fn validity(certificate: &CertificateDer<'_>) -> Result<(i64, i64), webpki::Error> {
+    let certificate = EndEntityCert::try_from(certificate)?;
+    let refusal_at = |seconds| {
+        let time = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+        let verified = certificate.verify_for_usage(&[], &[], &[], time, KeyUsage::server_auth(), None, None);
+        verified.err().unwrap_or(webpki::Error::InvalidCertValidity)
+    };
+    let seconds = |time: UnixTime| i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+    let not_after = match refusal_at(u64::MAX) {
+        webpki::Error::CertExpired { not_after, .. } => seconds(not_after),
+        error => return Err(error),
+    };
+    let not_before = match refusal_at(0) {
+        webpki::Error::CertNotValidYet { not_before, .. } => seconds(not_before),
+        // Valid at the epoch: no certificate has an earlier time.
+        _ => 0,
+    };
+    Ok((not_before, not_after))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn validity_is_that_of_the_certificate_from_the_epoch_to_the_last_year() {
+        for (first, last) in [(1970, 2049), (2020, 2050), (2049, 9999)] {
+            let (not_before, not_after) =
+                (rcgen::date_time_ymd(first, 1, 1), rcgen::date_time_ymd(last, 12, 31));
+            let mut params = rcgen::CertificateParams::default();
+            (params.not_before, params.not_after) = (not_before, not_after);
+            params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+            let certificate =
+                params.self_signed(&rcgen::KeyPair::generate().expect("a key")).expect("signed");
+            let expected = (not_before.unix_timestamp(), not_after.unix_timestamp());
+            assert_eq!(validity(certificate.der()), Ok(expected), "{first} to {last}");
+        }
+        assert_eq!(validity(&CertificateDer::from(vec![0x30, 0])), Err(webpki::Error::BadDer));
+    }
 }
