@@ -160,6 +160,9 @@ impl Algorithm {
     /// Counts the hits, whether they fit or not.
     #[inline]
     pub fn charge(&self, state: State, hits: u64, now: Timestamp) -> Standing {
+        if let Self::SlidingWindow(sliding) = self {
+            return sliding.charge(&state, hits, now);
+        }
         each!(self, algorithm => standing!(algorithm, algorithm.add(state, hits, now), now))
     }
 
@@ -167,6 +170,9 @@ impl Algorithm {
     #[inline(always)]
     pub fn take(&self, words: [u64; 2], hits: u64, now: Timestamp) -> Taken {
         let state = State::Words(words);
+        if let Self::SlidingWindow(sliding) = self {
+            return sliding.take(&state, hits, now);
+        }
         each!(self, algorithm => {
             let remaining = algorithm.remaining(&state, now);
             if hits > remaining {

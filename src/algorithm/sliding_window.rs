@@ -7,7 +7,7 @@
 //!
 //! Source: "How we built rate limiting capable of scaling to millions of domains", Cloudflare, 2017.
 
-use super::{State, fixed_window::saturating_count, until_room};
+use super::{Standing, State, Taken, fixed_window::saturating_count, until_room};
 use crate::limit::{Reset, Timestamp, Window};
 use std::time::Duration;
 
@@ -80,13 +80,52 @@ impl SlidingWindow {
 
     #[inline]
     pub(super) fn used(&self, state: &State, now: Timestamp) -> u64 {
-        let buckets = self.buckets(state, now);
+        self.used_of(self.buckets(state, now))
+    }
+
+    #[inline]
+    fn used_of(&self, buckets: Buckets) -> u64 {
         u64::from(buckets.current) + self.still_inside(buckets.previous, buckets.elapsed)
     }
 
     #[inline]
     pub(super) fn remaining(&self, state: &State, now: Timestamp) -> u64 {
-        u64::from(self.limit).saturating_sub(self.used(state, now))
+        self.remaining_of(self.buckets(state, now))
+    }
+
+    #[inline]
+    fn remaining_of(&self, buckets: Buckets) -> u64 {
+        u64::from(self.limit).saturating_sub(self.used_of(buckets))
+    }
+
+    /// See [`Algorithm::take`](super::Algorithm::take). Reads the buckets once: the compiler does not find out that those of the
+    /// new state are the same.
+    #[inline(always)]
+    pub(super) fn take(&self, state: &State, hits: u64, now: Timestamp) -> Taken {
+        let buckets = self.buckets(state, now);
+        let remaining = self.remaining_of(buckets);
+        if hits > remaining {
+            Taken::Over { remaining, until_admits: self.until_admits(state, hits, now) }
+        } else {
+            Taken::Admitted(self.charge_of(buckets, hits, now))
+        }
+    }
+
+    /// See [`Algorithm::charge`](super::Algorithm::charge).
+    #[inline(always)]
+    pub(super) fn charge(&self, state: &State, hits: u64, now: Timestamp) -> Standing {
+        self.charge_of(self.buckets(state, now), hits, now)
+    }
+
+    #[inline(always)]
+    fn charge_of(&self, mut buckets: Buckets, hits: u64, now: Timestamp) -> Standing {
+        buckets.current = saturating_count(buckets.current, hits);
+        Standing {
+            state: buckets.pack(),
+            expires: self.expires_of(buckets.number),
+            remaining: self.remaining_of(buckets),
+            until_full: self.until_at_most_of(buckets, 0, now),
+        }
     }
 
     #[inline(always)]
@@ -117,7 +156,11 @@ impl SlidingWindow {
     /// The least wait after which the floored estimate is at most `target`, if no other hits arrive.
     #[inline(always)]
     fn until_at_most(&self, state: &State, target: u64, now: Timestamp) -> Duration {
-        let buckets = self.buckets(state, now);
+        self.until_at_most_of(self.buckets(state, now), target, now)
+    }
+
+    #[inline(always)]
+    fn until_at_most_of(&self, buckets: Buckets, target: u64, now: Timestamp) -> Duration {
         let start = buckets.number.saturating_mul(self.length());
         let current = u64::from(buckets.current);
         let at = if let Some(room) = target.checked_sub(current)
@@ -156,7 +199,12 @@ impl SlidingWindow {
     }
 
     pub(super) fn expires(&self, state: &State) -> Timestamp {
-        Timestamp::from_nanos(state.words()[0].saturating_add(2).saturating_mul(self.length()))
+        self.expires_of(state.words()[0])
+    }
+
+    #[inline]
+    fn expires_of(&self, number: u64) -> Timestamp {
+        Timestamp::from_nanos(number.saturating_add(2).saturating_mul(self.length()))
     }
 }
 
@@ -215,6 +263,36 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn the_numbers_of_a_charge_are_those_of_the_state_that_it_leaves(
+            limit in prop_oneof![0..50u32, Just(u32::MAX)],
+            length in prop_oneof![Window::NANOS_MIN..5_000_000_000u64, Just(Window::NANOS_MAX)],
+            steps in prop::collection::vec((prop_oneof![9 => 0..5_000_000_000u64, 1 => Just(u64::MAX)], prop_oneof![9 => 1..40u64, 1 => Just(u64::MAX)]), 1..20),
+        ) {
+            let rule = SlidingWindow { limit, window: Window::from_nanos(length).unwrap() };
+            let mut state = State::EMPTY;
+            // Not in order: clocks are set back.
+            for (nanos, hits) in steps {
+                let now = Timestamp::from_nanos(nanos);
+                let charged = rule.add(state.clone(), hits, now);
+                let standing = Standing {
+                    expires: rule.expires(&charged),
+                    remaining: rule.remaining(&charged, now),
+                    until_full: rule.until_full(&charged, now),
+                    state: charged,
+                };
+                prop_assert_eq!(rule.charge(&state, hits, now), standing.clone());
+                let remaining = rule.remaining(&state, now);
+                let taken = if hits <= remaining {
+                    Taken::Admitted(standing.clone())
+                } else {
+                    Taken::Over { remaining, until_admits: rule.until_admits(&state, hits, now) }
+                };
+                prop_assert_eq!(rule.take(&state, hits, now), taken);
+                state = standing.state;
+            }
+        }
+
         #[test]
         fn waiting_exactly_the_reset_admits_and_a_nanosecond_less_does_not(
             limit in 0..50u32, length in Window::NANOS_MIN..5_000_000_000u64,

@@ -18,14 +18,10 @@ use crate::{
 };
 use smallvec::{SmallVec, smallvec};
 
-/// Decides a request, of which nothing but the class is known.
+/// Decides a request. It is classified here, where the compiler merges the checks of the class with those of the fast path.
 #[inline]
-pub(super) fn decide<'p>(
-    pinned: &'p Pinned<'_>,
-    class: Class<'p>,
-    request: &Request<'_>,
-    now: Timestamp,
-) -> Decision<'p> {
+pub(super) fn decide<'p>(pinned: &'p Pinned<'_>, request: &Request<'_>, now: Timestamp) -> Decision<'p> {
+    let class = pinned.classify(request);
     if let (Class::Single(domain), [descriptor]) = (class, request.descriptors())
         && let Some(Some(charge)) = fast_path::charge(descriptor, domain, &pinned.in_force.keys)
         && let Some(decision) = fast_path::decide_single(charge, &pinned.limiter.store, now)

@@ -205,7 +205,7 @@ impl Pinned<'_> {
     /// Decides one request, and charges it if it is admitted. It is never queued: hits that do not fit now are denied.
     #[inline]
     pub fn decide(&self, request: &Request<'_>, now: Timestamp) -> Decision<'_> {
-        decide::decide(self, self.classify(request), request, now)
+        decide::decide(self, request, now)
     }
 
     /// Decides requests that arrived together, each exactly as [`Pinned::decide`] would, in order. Faster than one by one,

@@ -49,8 +49,9 @@ pub(super) fn decide_all<'r, 'q, 't: 'q>(
         match class {
             Class::Single(domain) | Class::Multi(domain) => {
                 let of_request = charges.split_off(..request.descriptors().len()).unwrap_or_default();
-                if let Some(decision) = fast_path::decide(of_request, store, now) {
-                    decided(index, &decision);
+                // By reference: a binding by value would copy the decision.
+                if let Some(decision) = &fast_path::decide(of_request, store, now) {
+                    decided(index, decision);
                 } else {
                     decided(index, &decide_general(pinned, domain, request, now));
                 }

@@ -64,7 +64,7 @@ fn plain_hits(descriptor: &Descriptor<'_>) -> Option<u64> {
 }
 
 /// The charge of a descriptor: `Some(None)` if nothing limits it, none if it is not for the fast path.
-#[inline]
+#[inline(always)]
 pub(super) fn charge<'r>(
     descriptor: &Descriptor<'_>,
     domain: &'r DomainRules,
@@ -76,7 +76,7 @@ pub(super) fn charge<'r>(
 }
 
 /// As [`charge`], for a descriptor with the rule `found`.
-#[inline]
+#[inline(always)]
 pub(super) fn charge_of<'r>(
     found: Option<&Found<'r>>,
     descriptor: &Descriptor<'_>,
