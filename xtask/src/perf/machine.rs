@@ -37,6 +37,15 @@ impl Machine {
         core.min(self.cores - 1)
     }
 
+    /// Pins this process to the core of the load: what it does beside a load takes nothing of the server's core. The programs that it
+    /// starts are pinned by themselves.
+    pub(super) fn leave_the_servers_core(&self) -> Result<(), Failure> {
+        let mut cores = rustix::thread::CpuSet::new();
+        cores.set(self.core(1));
+        rustix::thread::sched_setaffinity(None, &cores)
+            .map_err(|error| format!("this process cannot be pinned to a core: {error}"))
+    }
+
     /// A command pinned to a core.
     pub(super) fn on_core(&self, core: usize, program: &Path) -> Command {
         let mut command = Command::new("taskset");

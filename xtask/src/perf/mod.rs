@@ -26,7 +26,7 @@ use clap::Args;
 use comfy_table::{Table, presets};
 use machine::Machine;
 use results::{Figure, Results};
-use scenario::{PAIRS, SCENARIOS};
+use scenario::{PAIRS, SCENARIOS, Scenario};
 use server::Binaries;
 use std::{
     fs,
@@ -50,34 +50,54 @@ pub(crate) struct Perf {
     /// One short round as a smoke test: writes nothing, and no bar can fail.
     #[arg(long)]
     quick: bool,
+    /// Measures only scenarios whose names contain one of these texts: writes nothing, and bars without figures are left out.
+    #[arg(long, value_name = "TEXT")]
+    only: Vec<String>,
+    /// Folder with built programs, instead of a release build.
+    #[arg(long, value_name = "FOLDER")]
+    programs: Option<PathBuf>,
 }
 
 impl Perf {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let (rounds, seconds) = if self.quick { (1, 1) } else { (self.rounds.max(1), self.seconds.max(1)) };
         let machine = Machine::here()?;
-        let binaries = build()?;
+        let binaries = self.programs.as_deref().map_or_else(build, Binaries::in_folder)?;
+        machine.leave_the_servers_core()?;
         println!("{machine}");
         if machine.cores < 2 {
             println!("Only one core: server and load share it, so latencies are not meaningful.");
         }
 
+        let is_whole = self.only.is_empty();
+        let is_chosen = |name: &str| is_whole || self.only.iter().any(|text| name.contains(text));
         let mut results = Results::default();
         for round in 1..=rounds {
             eprintln!("round {round} of {rounds}");
-            measure_round(round, seconds, &machine, &binaries, &mut results)?;
-            for pair in PAIRS {
+            for scenario in SCENARIOS.iter().filter(|scenario| is_chosen(scenario.name)) {
+                measure(scenario, round, seconds, &machine, &binaries, &mut results)?;
+            }
+            for pair in PAIRS.iter().filter(|pair| is_chosen(pair.scenario.name)) {
                 pairs::measure(pair, round, self.quick, &machine, &binaries, &mut results)?;
             }
-            in_process::measure(round, &binaries, &mut results)?;
+            if is_whole {
+                in_process::measure(round, &binaries, &mut results)?;
+            }
         }
-        println!("{}\n\n{}", figures(&results).trim_fmt(), bars(BARS, &results).trim_fmt());
+        let is_due = |bar: &&Bar| is_whole || bar.measured(&results).is_some();
+        println!(
+            "{}\n\n{}",
+            figures(&results).trim_fmt(),
+            bars(BARS.iter().filter(is_due), &results).trim_fmt()
+        );
         if self.quick {
             return Ok(ExitCode::SUCCESS);
         }
-        write(&machine, &results)?;
-        let missed = BARS.iter().filter(|bar| bar.is_missed(&results)).count();
-        println!("{missed} of {} bars missed", BARS.len());
+        if is_whole {
+            write(&machine, &results)?;
+        }
+        let missed = BARS.iter().filter(is_due).filter(|bar| bar.is_missed(&results)).count();
+        println!("{missed} of {} bars missed", BARS.iter().filter(is_due).count());
         Ok(if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
@@ -103,29 +123,28 @@ fn build() -> Result<Binaries, Failure> {
     Binaries::in_folder(&target.join("release"))
 }
 
-fn measure_round(
+fn measure(
+    scenario: &Scenario,
     round: u32,
     seconds: u32,
     machine: &Machine,
     binaries: &Binaries,
     results: &mut Results,
 ) -> Result<(), Failure> {
-    for scenario in SCENARIOS {
-        for &server in scenario.servers {
-            let mut calmest: Option<load::Run> = None;
-            for _ in 0..ATTEMPTS {
-                let run = load::measure(scenario, server, seconds, machine, binaries)?;
-                if calmest.as_ref().is_none_or(|calmest| run.disturbance < calmest.disturbance) {
-                    calmest = Some(run);
-                }
-                if calmest.as_ref().is_some_and(|run| run.disturbance <= DISTURBANCE_MAX) {
-                    break;
-                }
+    for &server in scenario.servers {
+        let mut calmest: Option<load::Run> = None;
+        for _ in 0..ATTEMPTS {
+            let run = load::measure(scenario, server, seconds, machine, binaries)?;
+            if calmest.as_ref().is_none_or(|calmest| run.disturbance < calmest.disturbance) {
+                calmest = Some(run);
             }
-            let run = calmest.expect("there is at least one attempt");
-            eprintln!("  {:<18} {:<8} {}", scenario.name, server.name(), run.summary());
-            results.add(round, scenario.name, server.name(), &run.figures());
+            if calmest.as_ref().is_some_and(|run| run.disturbance <= DISTURBANCE_MAX) {
+                break;
+            }
         }
+        let run = calmest.expect("there is at least one attempt");
+        eprintln!("  {:<18} {:<8} {}", scenario.name, server.name(), run.summary());
+        results.add(round, scenario.name, server.name(), &run.figures());
     }
     Ok(())
 }
@@ -144,6 +163,9 @@ fn figures(results: &Results) -> Table {
     let paired = PAIRS.iter().flat_map(|pair| [pair.without, pair.scenario.name]);
     for (scenario, servers) in single.chain(paired.map(|name| (name, pairs::SERVERS))) {
         for server in servers {
+            if results.median(scenario, server.name(), Figure::PerSecond).is_none() {
+                continue;
+            }
             let median = |figure| results.median(scenario, server.name(), figure).unwrap_or(f64::NAN);
             table.add_row([
                 scenario.to_owned(),
@@ -160,7 +182,7 @@ fn figures(results: &Results) -> Table {
     table
 }
 
-fn bars(bars: &[Bar], results: &Results) -> Table {
+fn bars<'b>(bars: impl IntoIterator<Item = &'b Bar>, results: &Results) -> Table {
     let mut table =
         table(["figure", "bar", "measured", "spread", "control: the same of tonic without work", ""]);
     let range = |least: f64, most: f64| format!("{least:.2} – {most:.2}");

@@ -1,7 +1,7 @@
 //! Open loops with and without work beside them: short periods of both alternate on one server, and bars apply to the median of
 //! pairs, so that what other guests of the machine do affects both.
 //!
-//! Control: a tonic server has the same periods, always without work. The ratios of its pairs show how far two periods differ on
+//! Control: a tonic server has the same periods afterwards, always without work. The ratios of its pairs show how far two periods differ on
 //! this machine if the server does nothing else. Where the clients of the work share a core with the load, they run beside tonic too,
 //! and connect to another port.
 
@@ -38,23 +38,24 @@ pub(super) fn measure(
 ) -> Result<(), Failure> {
     allow_open_files()?;
     let scenario = &pair.scenario;
-    let ours = Running::start(Server::Tidegate, scenario, machine, binaries)?;
-    let tonic = Running::start(Server::Tonic, scenario, machine, binaries)?;
     let pairs = if is_quick { 1 } else { PAIRS };
-    for number in 0..pairs {
-        let with = (scenario.name, scenario.beside);
-        let mut periods = [(pair.without, Beside::Nothing), with];
-        // Each is the first as often as the other.
-        if number % 2 == 1 {
-            periods.reverse();
-        }
-        for (server, running) in [(Server::Tidegate, &ours), (Server::Tonic, &tonic)] {
+    for &server in SERVERS {
+        let running = Running::start(server, scenario, machine, binaries)?;
+        let measure = |beside| measure_period(&running, scenario, beside, &PERIOD, machine, binaries);
+        // Not counted: for a while after a start or a long pause, latencies are higher.
+        measure(Beside::Nothing)?;
+        for number in 0..pairs {
+            let with = if server == Server::Tidegate { scenario.beside } else { scenario.beside.of_control() };
+            let mut periods = [(pair.without, Beside::Nothing), (scenario.name, with)];
+            // Each is the first as often as the other.
+            if number % 2 == 1 {
+                periods.reverse();
+            }
             for (name, beside) in periods {
-                let beside = if server == Server::Tidegate { beside } else { beside.of_control() };
-                let run = measure_period(running, scenario, beside, &PERIOD, machine, binaries)?;
+                sleep(PAUSE);
+                let run = measure(beside)?;
                 eprintln!("  {name:<28} {:<8} {}", server.name(), run.summary());
                 results.add((round - 1) * pairs + number + 1, name, server.name(), &run.figures());
-                sleep(PAUSE);
             }
         }
     }
