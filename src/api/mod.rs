@@ -24,10 +24,10 @@ pub use routes::{RouteSettings, routes};
 pub use test_clock::TestClock;
 pub use xds::{XdsFeed, XdsSettings};
 
-/// The messages and services that `tests/protos` generates from `proto/`, in the modules of their protobuf packages.
+/// The generated messages and services, in the modules of their protobuf packages.
 #[expect(missing_docs, unused_qualifications, clippy::all, reason = "generated; the protos are documented")]
 pub mod pb {
-    include!("generated/includes.rs");
+    tonic::include_proto!("includes");
     pub use self::kuadrant::service::ratelimit::v1 as kuadrant_v1;
     pub use self::tidegate::{test::v1 as test, v1 as control};
     pub use envoy::{
@@ -38,7 +38,8 @@ pub mod pb {
     pub use grpc::health::v1 as health;
     pub use ratelimit::config::ratelimit::v3 as rules;
     /// The descriptor set that reflection serves.
-    pub const DESCRIPTORS: &[u8] = include_bytes!("generated/descriptors.bin");
+    pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
     /// Those of the control API.
-    pub const CONTROL_DESCRIPTORS: &[u8] = include_bytes!("generated/control_descriptors.bin");
+    pub const CONTROL_DESCRIPTORS: &[u8] =
+        include_bytes!(concat!(env!("OUT_DIR"), "/control_descriptors.bin"));
 }

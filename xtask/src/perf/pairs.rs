@@ -45,7 +45,8 @@ pub(super) fn measure(
         // Not counted: for a while after a start or a long pause, latencies are higher.
         measure(Beside::Nothing)?;
         for number in 0..pairs {
-            let with = if server == Server::Tidegate { scenario.beside } else { scenario.beside.of_control() };
+            let with =
+                if server == Server::Tidegate { scenario.beside } else { scenario.beside.of_control() };
             let mut periods = [(pair.without, Beside::Nothing), (scenario.name, with)];
             // Each is the first as often as the other.
             if number % 2 == 1 {
