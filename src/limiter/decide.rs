@@ -47,15 +47,19 @@ pub(super) fn decide_other<'p>(
             Decision { number: store.next_number(), ..Decision::new(Code::Ok, statuses) }
         }
         Class::Multi(domain) => {
-            let charges =
-                request.descriptors().iter().map(|descriptor| fast_path::charge(descriptor, domain, keys));
-            if let Some(charges) = charges.collect::<Option<SmallVec<[_; fast_path::DESCRIPTORS_MAX]>>>() {
-                fast_path::fetch(&charges, store);
-                if let Some(decision) = fast_path::decide_multi(&charges, store, now) {
-                    return decision;
+            // Pushed one by one: collected into an option, they would be copied.
+            let mut charges: SmallVec<[_; fast_path::DESCRIPTORS_MAX]> = SmallVec::new();
+            for descriptor in request.descriptors() {
+                match fast_path::charge(descriptor, domain, keys) {
+                    Some(charge) => charges.push(charge),
+                    None => return decide_general(pinned, domain, request, now),
                 }
             }
-            decide_general(pinned, domain, request, now)
+            fast_path::fetch(&charges, store);
+            match fast_path::decide_multi(&charges, store, now) {
+                Some(decision) => decision,
+                None => decide_general(pinned, domain, request, now),
+            }
         }
         Class::Single(domain) | Class::General(domain) | Class::Remote(domain) => {
             decide_general(pinned, domain, request, now)
