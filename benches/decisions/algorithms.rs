@@ -1,4 +1,4 @@
-//! The arithmetic of one decision, by algorithm: `cargo bench --bench algorithms`.
+//! The arithmetic of one decision, by algorithm: `cargo bench --package decisions --bench algorithms`.
 //!
 //! A decision reads what remains, counts one hit, and reads the status: what remains then and when all of the
 //! limit will be free. No locks, no hashing, no key: those are in the other benches.

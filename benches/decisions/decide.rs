@@ -1,4 +1,4 @@
-//! The time of a decision by kind of request: `cargo bench --bench decide`.
+//! The time of a decision by kind of request: `cargo bench --package decisions --bench decide`.
 //!
 //! The steps of one decision, one by one and on hot data; the whole of them; and what makes a decision dearer: more
 //! descriptors, more rules, more limits. The cost of a decision with many keys, and on two threads, is measured by
