@@ -216,7 +216,9 @@ impl Holder {
         if std::mem::take(&mut self.declares) && !is_small {
             return Some(self.send(node, credits, demand.max(1), now));
         }
-        if is_small || demand < terms.settings.grant_min.saturating_mul(2) {
+        // Demand varies: a lease is worthwhile from twice as much demand on as that at which it is given up.
+        let demand_min = terms.settings.grant_min.saturating_mul(if self.allotted > 0 { 1 } else { 2 });
+        if is_small || demand < demand_min {
             let reports = self.spent > self.acknowledged || credits > 0;
             return (reports && (credits == 0 || is_time)).then(|| self.send(node, 0, 0, now));
         }
