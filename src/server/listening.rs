@@ -14,6 +14,7 @@ use crate::{
     api::{self, ControlApi, GrpcPort, Health, RouteSettings, http::HttpState},
     clock::Clock,
     control::{Control, ControlTask, Live},
+    priority::Yields,
     service::{DecisionReader, RateLimitService},
     telemetry::{self, Traces},
     transport::{self, InheritedSockets, Listener},
@@ -24,7 +25,7 @@ use tokio::{sync::watch, task::JoinSet};
 /// Time that the export of the last spans may take at a stop.
 const TRACES_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Connections that are accepted before other threads may run.
+/// Connections that are accepted before other tasks of the thread run, and yield to other threads for a bounded time together.
 const ACCEPTS_MAX: u32 = 8;
 
 /// The bound ports and the services behind them.
@@ -143,7 +144,7 @@ impl Listening {
             tracing::info!(address = %listener.address(), tls = tls.is_some(), "listening");
             let dispatcher = workers.dispatcher();
             let ready: Ready = Arc::new(move |accepted| dispatcher.dispatch(accepted));
-            accepting.spawn(accept(listener, tls, ready));
+            accepting.spawn(accept(listener, tls, ready, Arc::clone(clock)));
         }
         let http = Http::start(settings, &service, control_api, tokens, tls.on_plaintext("http", clock))?;
         let pushes = Pushes::start(settings, http.state.metrics(), clock)?;
@@ -151,7 +152,7 @@ impl Listening {
             for listener in http_listeners {
                 let tls = tls.http(&listener);
                 tracing::info!(address = %listener.address(), tls = tls.is_some(), "HTTP port listening");
-                accepting.spawn(accept(listener, tls, port.ready()));
+                accepting.spawn(accept(listener, tls, port.ready(), Arc::clone(clock)));
             }
         }
         Ok(Self {
@@ -231,24 +232,23 @@ impl Listening {
 }
 
 /// Accepts connections for as long as it is polled, and hands them over when they are ready.
-async fn accept(listener: Listener, tls: Option<PortTls>, ready: Ready) {
-    let mut accepted_now = 0;
+async fn accept(listener: Listener, tls: Option<PortTls>, ready: Ready, clock: Arc<dyn Clock>) {
     loop {
-        accepted_now += 1;
-        if accepted_now >= ACCEPTS_MAX {
-            accepted_now = 0;
-            // First to other tasks of this thread, then to threads with decisions: without, a backlog of connections would delay them for a time slice.
-            tokio::task::yield_now().await;
-            std::thread::yield_now();
-        }
-        match (listener.accept().await, &tls) {
-            (Ok(accepted), None) => ready(accepted),
-            (Ok(accepted), Some(tls)) => tls.begin(accepted, &ready).await,
-            (Err(error), _) => {
-                // Out of file descriptors, most likely; open connections are not affected.
-                tracing::warn!(%error, "cannot accept a connection; retrying");
-                tokio::time::sleep(http_port::ACCEPT_RETRY).await;
+        let mut yields = Yields::new(Arc::clone(&clock));
+        for _ in 0..ACCEPTS_MAX {
+            match (listener.accept().await, &tls) {
+                (Ok(accepted), None) => ready(accepted),
+                (Ok(accepted), Some(tls)) => tls.begin(accepted, &ready).await,
+                (Err(error), _) => {
+                    // Out of file descriptors, most likely; open connections are not affected.
+                    tracing::warn!(%error, "cannot accept a connection; retrying");
+                    tokio::time::sleep(http_port::ACCEPT_RETRY).await;
+                }
             }
+            // To threads with decisions: a backlog of connections would delay them for a time slice.
+            yields.yield_now();
         }
+        // To other tasks of this thread.
+        tokio::task::yield_now().await;
     }
 }

@@ -1,11 +1,11 @@
 //! Cost of a decision in process, from `benches/in_process`.
 
 use super::{
+    machine::Machine,
     results::{Figure, Results},
     server::Binaries,
 };
 use crate::Failure;
-use std::process::Command;
 
 /// Name of the measured server in results.
 pub(super) const LIMITER: &str = "limiter";
@@ -23,8 +23,13 @@ const PRINTED: [(&str, &str, Figure); 4] = [
 ];
 
 /// Runs the benchmark, on all cores.
-pub(super) fn measure(round: u32, binaries: &Binaries, results: &mut Results) -> Result<(), Failure> {
-    let output = Command::new(&binaries.in_process).output();
+pub(super) fn measure(
+    round: u32,
+    machine: &Machine,
+    binaries: &Binaries,
+    results: &mut Results,
+) -> Result<(), Failure> {
+    let output = machine.on_all_cores(&binaries.in_process).output();
     let output = output.map_err(|error| format!("the in-process benchmark cannot be run: {error}"))?;
     if !output.status.success() {
         return Err(format!("the in-process benchmark failed: {}", String::from_utf8_lossy(&output.stderr)));

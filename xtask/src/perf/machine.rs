@@ -46,6 +46,13 @@ impl Machine {
             .map_err(|error| format!("this process cannot be pinned to a core: {error}"))
     }
 
+    /// A command that may use all cores, though this process may not.
+    pub(super) fn on_all_cores(&self, program: &Path) -> Command {
+        let mut command = Command::new("taskset");
+        command.arg("-c").arg(format!("0-{}", self.cores - 1)).arg(program);
+        command
+    }
+
     /// A command pinned to a core.
     pub(super) fn on_core(&self, core: usize, program: &Path) -> Command {
         let mut command = Command::new("taskset");

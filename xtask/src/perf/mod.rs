@@ -81,7 +81,7 @@ impl Perf {
                 pairs::measure(pair, round, self.quick, &machine, &binaries, &mut results)?;
             }
             if is_whole {
-                in_process::measure(round, &binaries, &mut results)?;
+                in_process::measure(round, &machine, &binaries, &mut results)?;
             }
         }
         let is_due = |bar: &&Bar| is_whole || bar.measured(&results).is_some();

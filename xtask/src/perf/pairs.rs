@@ -25,7 +25,7 @@ const PAIRS: u32 = 6;
 const PERIOD: [&str; 4] = ["--duration", "2s", "--warm-up", "200ms"];
 
 /// Time after a period for what it leaves behind: connections that are closed, rules that are dropped.
-const PAUSE: Duration = Duration::from_millis(200);
+const PAUSE: Duration = Duration::from_millis(1_500);
 
 /// Measures all pairs of one round.
 pub(super) fn measure(
