@@ -5,8 +5,8 @@
 //! that it evicts itself. Values are in one buffer, so that adding and evicting entries does not allocate. They may be stored as they
 //! were received, Huffman-coded: most are evicted before a block refers to them.
 //!
-//! What a list of fields needs of an entry, its class and its size, is found when the entry is added. What a request needs of it
-//! is made when a request first does, and shared with all later ones.
+//! The class and the size of an entry, which a list of fields needs, are found when it is added; the field, which a request needs,
+//! is made when a request first has it, and shared with all later ones.
 
 use super::{
     DEFAULT_TABLE_SIZE, ENTRY_OVERHEAD,
