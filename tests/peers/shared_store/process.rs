@@ -93,6 +93,16 @@ impl RedisServer {
         });
     }
 
+    /// Waits until its replica receives writes: the first ones may wait for an acknowledgement that the replica sends once a
+    /// second, and are lost if the replica is cut off before.
+    fn wait_until_it_replicates_to(&self, replica: &Self) {
+        let () = redis::cmd("SET").arg("followed").arg(1).query(&mut self.connection()).expect("written");
+        wait_until("the replica gets no writes", || {
+            redis::cmd("EXISTS").arg("followed").query(&mut replica.connection()).expect("a number")
+        });
+        let () = redis::cmd("DEL").arg("followed").query(&mut self.connection()).expect("deleted");
+    }
+
     /// A blocking connection.
     pub fn connection(&self) -> redis::Connection {
         connection(&self.socket())
@@ -157,6 +167,7 @@ pub fn watched_pair(port: u16) -> (RedisServer, RedisServer, Sentinel) {
     let primary = RedisServer::start_on(port, &["--repl-diskless-sync-delay", "0"]);
     let replica = RedisServer::start_with(&["--replicaof", &format!("127.0.0.1 {port}")]);
     replica.wait_until_it_follows();
+    primary.wait_until_it_replicates_to(&replica);
     // A Sentinel looks for replicas when it starts, and then every ten seconds.
     let sentinel = Sentinel::start(port);
     sentinel.wait_for_replica();
