@@ -321,7 +321,11 @@ fn hits_counted(store: &RedisServer) -> u32 {
         let (count, rest) = leases.split_first_chunk()?;
         Some(rest.get(8 + 56 * usize::from(u16::from_le_bytes(*count))..)?.to_vec())
     });
-    let [state] = &leased.collect::<Vec<_>>()[..] else { panic!("one counter with leases among {names:?}") };
+    let [state] = &leased.collect::<Vec<_>>()[..] else {
+        let info: String =
+            redis::cmd("INFO").arg("replication").query(&mut store.connection()).expect("a text");
+        panic!("not one counter with leases among {names:?}: {info}");
+    };
     let now = Timestamp::from_nanos(micros() * 1_000);
     let (algorithm, state) = read_value(state, now).expect("a state").expect("hits");
     u32::try_from(algorithm.used(&state, now)).expect("at most the limit")

@@ -93,8 +93,7 @@ impl RedisServer {
         });
     }
 
-    /// Waits until its replica receives writes: the first ones may wait for an acknowledgement that the replica sends once a
-    /// second, and are lost if the replica is cut off before.
+    /// Waits until its replica has received a write: when its link is up, it may not have received any.
     fn wait_until_it_replicates_to(&self, replica: &Self) {
         let () = redis::cmd("SET").arg("followed").arg(1).query(&mut self.connection()).expect("written");
         wait_until("the replica gets no writes", || {
@@ -129,9 +128,10 @@ impl Sentinel {
     fn start(primary: u16) -> Self {
         let (port, directory) = (free_port(), tempfile::tempdir().expect("a temporary directory"));
         let config = directory.path().join("sentinel.conf");
+        // On a loaded machine a primary may not respond for some 100 ms, and must not be replaced for it.
         let text = format!(
             "port {port}\nbind 127.0.0.1\nsentinel monitor main 127.0.0.1 {primary} 1\n\
-             sentinel down-after-milliseconds main 300\nsentinel failover-timeout main 2000\n"
+             sentinel down-after-milliseconds main 1000\nsentinel failover-timeout main 2000\n"
         );
         fs::write(&config, text).expect("the config is written");
         let child = Command::new(redis_binary().expect("the test declares its peer"))
