@@ -9,6 +9,25 @@ const NICE: i32 = 10;
 /// Time that the yields of one work take at most, but for the last of them.
 const YIELDS_MAX: Duration = Duration::from_millis(1);
 
+/// Niceness for work of seconds. A thread of [`NICE`] takes so much of a core that one with decisions, after a burst of them, waits for
+/// the rest of a tick (4 ms at 250 Hz), which makes the next burst; one of this niceness takes too little for that.
+const NICE_LONG: i32 = 19;
+
+/// Runs work of seconds on a thread of its own, of the lowest priority, and waits for its end. If the system has no further thread, it runs
+/// on this one.
+pub(crate) fn run_at_lowest<R: Send>(name: &str, work: impl FnOnce() -> R + Send) -> R {
+    let (mut work, mut result) = (Some(work), None);
+    std::thread::scope(|scope| {
+        let run = || {
+            let _ = rustix::process::setpriority_process(None, NICE_LONG);
+            result = work.take().map(|work| work());
+        };
+        // Its end is awaited by the scope.
+        let _ = std::thread::Builder::new().name(name.into()).spawn_scoped(scope, run);
+    });
+    result.unwrap_or_else(|| work.take().expect("no thread took the work")())
+}
+
 /// Lowers the priority of the calling thread; on Linux a priority belongs to a thread. Where the system refuses, the priority stays.
 pub(crate) fn lower_priority() {
     let _ = rustix::process::setpriority_process(None, NICE);
@@ -67,6 +86,15 @@ mod tests {
         fn now(&self) -> Timestamp {
             Timestamp::from_millis(self.0.fetch_add(1, Ordering::Relaxed))
         }
+    }
+
+    #[test]
+    fn work_of_seconds_has_the_lowest_priority_and_its_caller_another() {
+        let priority = || rustix::process::getpriority_process(None).unwrap();
+        let before = priority();
+        assert_eq!(run_at_lowest("long", priority), NICE_LONG);
+        assert_eq!(priority(), before);
+        assert!(before < NICE_LONG);
     }
 
     #[test]

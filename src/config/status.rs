@@ -3,7 +3,7 @@
 use super::Feed;
 use crate::{
     limit::Timestamp,
-    rules::{DomainRules, RuleErrors, RuleSet, Source, SourceId},
+    rules::{RuleErrors, RuleSet, Source, SourceId},
 };
 use std::sync::Arc;
 
@@ -62,8 +62,8 @@ impl RulesStatus {
         self.loaded_at = now;
         self.sources = sources.iter().map(|source| source.id.clone()).collect();
         self.domains = rules.domains().count();
-        self.rules = rules.domains().map(DomainRules::rules).map(|rules| rules.len()).sum();
-        self.limits = rules.rule_limits().count();
+        self.rules = rules.domains().map(|domain| domain.rules_unsorted().len()).sum();
+        self.limits = rules.rule_limits_unsorted().count();
     }
 
     pub(super) fn replaced(&mut self, feed: Feed, now: Timestamp) {

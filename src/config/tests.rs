@@ -55,6 +55,18 @@ fn a_feed_replaces_all_of_its_declarations_and_none_of_another_feeds() {
 }
 
 #[test]
+fn rules_of_much_text_are_replaced_on_another_thread_with_the_same_result() {
+    let config = config(&rule("k", 10), true);
+    let long = |requests| rule("k", requests) + &format!("\n# {}", "-".repeat(QUICKLY_BUILT_MAX));
+    let changes = config.replace(Feed::Files, vec![Source::file("a.yaml", long(20))], at(1)).unwrap();
+    assert_eq!(changes.changed, ["d: k"]);
+    assert_eq!(hit(&config, "k", "a"), Some(19));
+    let errors = config.replace(Feed::Files, vec![Source::file("a.yaml", long(30) + "\nkey: x")], at(2));
+    assert_eq!(errors.unwrap_err().iter().count(), 1);
+    assert_eq!(hit(&config, "k", "a"), Some(18));
+}
+
+#[test]
 fn after_an_error_the_rules_and_the_last_good_declarations_stay() {
     let config = config(&rule("k", 10), true);
     let bad = vec![Source::file("a.yaml", rule("k", 20)), Source::file("b.yaml", "domain: d\nkey: x")];

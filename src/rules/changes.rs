@@ -19,11 +19,11 @@ impl RuleChanges {
     /// The difference between two rule sets, the later of which was built upon the former.
     pub fn between(former: &RuleSet, later: &RuleSet) -> Self {
         let mut unmatched: HashMap<&LimitIdentity, (&Rule, &RuleLimit), FixedState> = HashMap::default();
-        for (rule, limit) in former.rule_limits() {
+        for (rule, limit) in former.rule_limits_unsorted() {
             unmatched.insert(former.identity(limit), (rule, limit));
         }
         let mut changes = Self::default();
-        for (rule, limit) in later.rule_limits() {
+        for (rule, limit) in later.rule_limits_unsorted() {
             match unmatched.remove(later.identity(limit)) {
                 None => changes.added.push(later.limit_name(limit).to_string()),
                 Some((former_rule, former_limit)) => {

@@ -54,15 +54,16 @@ impl<V> Default for TextMap<V> {
     }
 }
 
+impl<V> From<HashMap<SmolStr, V, FixedState>> for TextMap<V> {
+    fn from(map: HashMap<SmolStr, V, FixedState>) -> Self {
+        Self(if map.len() <= FEW_MAX { Texts::Few(map.into_iter().collect()) } else { Texts::Many(map) })
+    }
+}
+
 impl<V> FromIterator<(SmolStr, V)> for TextMap<V> {
     /// Texts are expected to differ; of two equal ones either may be found.
     fn from_iter<I: IntoIterator<Item = (SmolStr, V)>>(pairs: I) -> Self {
-        let pairs: Vec<_> = pairs.into_iter().collect();
-        Self(if pairs.len() <= FEW_MAX {
-            Texts::Few(pairs.into())
-        } else {
-            Texts::Many(pairs.into_iter().collect())
-        })
+        Self::from(pairs.into_iter().collect::<HashMap<_, _, _>>())
     }
 }
 

@@ -44,7 +44,9 @@ impl Walk<'_, '_> {
     ) -> Vec<Declared> {
         let items = list.list(&mut self.report).unwrap_or_default();
         let descriptor = |item| self.descriptor(item, above, Extension::find(extensions, item));
-        items.iter().filter_map(descriptor).collect()
+        let mut declared = Vec::with_capacity(items.len());
+        declared.extend(items.iter().filter_map(descriptor));
+        declared
     }
 
     fn descriptor(

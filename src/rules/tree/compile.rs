@@ -10,8 +10,10 @@ use crate::rules::{
     grammar::{Declared, DeclaredKey, DeclaredValue},
     pattern::Pattern,
 };
+use foldhash::fast::FixedState;
+use hashbrown::{HashMap, hash_map::Entry};
 use smol_str::SmolStr;
-use std::collections::{BTreeMap, btree_map};
+use std::collections::BTreeMap;
 
 impl Level {
     pub(super) fn compile(declared: Vec<Declared>, semantics: Semantics, problems: &mut Problems) -> Self {
@@ -64,7 +66,7 @@ fn insert_wildcard(
 /// [`Siblings`] while they are collected.
 #[derive(Default)]
 struct Group {
-    exact: BTreeMap<SmolStr, Node>,
+    exact: HashMap<SmolStr, Node, FixedState>,
     wildcards: Vec<Wildcard>,
     alone: Option<Box<Node>>,
 }
@@ -79,8 +81,8 @@ impl Group {
                 None => self.alone = Some(Box::new(node)),
             },
             DeclaredValue::Exact(value) => match self.exact.entry(value.into()) {
-                btree_map::Entry::Occupied(first) => return Err(origin(first.get())),
-                btree_map::Entry::Vacant(place) => _ = place.insert(node),
+                Entry::Occupied(first) => return Err(origin(first.get())),
+                Entry::Vacant(place) => _ = place.insert(node),
             },
             DeclaredValue::Wildcard { pattern, shared } => {
                 match self.wildcards.iter().find(|wildcard| wildcard.pattern == pattern) {
@@ -95,10 +97,6 @@ impl Group {
 
 impl From<Group> for Siblings {
     fn from(group: Group) -> Self {
-        Self {
-            exact: group.exact.into_iter().collect(),
-            wildcards: group.wildcards.into(),
-            alone: group.alone,
-        }
+        Self { exact: group.exact.into(), wildcards: group.wildcards.into(), alone: group.alone }
     }
 }

@@ -181,10 +181,16 @@ impl DomainRules {
 
     /// Every rule, in the order of the files.
     pub fn rules(&self) -> Vec<&Rule> {
+        let mut rules = self.rules_unsorted();
+        rules.sort_by_key(|rule| &rule.origin);
+        rules
+    }
+
+    /// The same, in no particular order; saves the sorting.
+    pub fn rules_unsorted(&self) -> Vec<&Rule> {
         let mut rules = Vec::new();
         self.root.add_rules(&mut rules);
         rules.extend(self.overlay.iter().flat_map(|overlay| overlay.rules()));
-        rules.sort_by_key(|rule| &rule.origin);
         rules
     }
 
@@ -209,7 +215,7 @@ impl DomainRules {
     ) -> Self {
         let redactions = Redactions::new(&declared.descriptors);
         let root = Level::compile(declared.descriptors, semantics, problems);
-        let mut rules = Self {
+        let rules = Self {
             name: declared.name,
             root,
             overrides,
@@ -220,9 +226,10 @@ impl DomainRules {
             redactions,
             overlay,
         };
-        rules.has_replaces = rules.rules().iter().any(|rule| !rule.replaces.is_empty());
-        rules.may_queue = rules.rules().iter().any(|rule| rule.may_queue());
-        rules.has_local_rules = rules.is_shared && rules.rules().iter().any(|rule| rule.is_local());
-        rules
+        let all = rules.rules_unsorted();
+        let has_replaces = all.iter().any(|rule| !rule.replaces.is_empty());
+        let may_queue = all.iter().any(|rule| rule.may_queue());
+        let has_local_rules = rules.is_shared && all.iter().any(|rule| rule.is_local());
+        Self { has_replaces, may_queue, has_local_rules, ..rules }
     }
 }

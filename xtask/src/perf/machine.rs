@@ -109,9 +109,14 @@ impl CoreUse {
         })
     }
 
+    /// CPU time of the measured process since `before`, in seconds.
+    pub(super) fn process_since(&self, before: &Self) -> f64 {
+        self.process - before.process
+    }
+
     /// Share of the core that other processes used since `before`.
     pub(super) fn others_since(&self, before: &Self) -> f64 {
-        let others = (self.busy - before.busy) - (self.process - before.process);
+        let others = (self.busy - before.busy) - self.process_since(before);
         (others / (self.total - before.total).max(f64::MIN_POSITIVE)).clamp(0.0, 1.0)
     }
 }

@@ -8,7 +8,7 @@
 use super::{
     beside::allow_open_files,
     load::measure_period,
-    machine::Machine,
+    machine::{CoreUse, Machine},
     results::Results,
     scenario::{Beside, Pair},
     server::{Binaries, Running, Server},
@@ -24,8 +24,14 @@ const PAIRS: u32 = 6;
 
 const PERIOD: [&str; 4] = ["--duration", "2s", "--warm-up", "200ms"];
 
-/// Time after a period for what it leaves behind: connections that are closed, rules that are dropped.
+/// Time after a period for what it leaves behind: connections that are closed, rules that are built and dropped. At least this
+/// long, and until the server does nothing.
 const PAUSE: Duration = Duration::from_millis(1_500);
+/// Time in which a server that does nothing uses no more CPU than [`IDLE_SECONDS`].
+const IDLE_LOOK: Duration = Duration::from_millis(500);
+/// Its background threads, and two ticks of the kernel's accounting.
+const IDLE_SECONDS: f64 = 0.02;
+const IDLE_LOOKS_MAX: u32 = 120;
 
 /// Measures all pairs of one round.
 pub(super) fn measure(
@@ -54,6 +60,7 @@ pub(super) fn measure(
             }
             for (name, beside) in periods {
                 sleep(PAUSE);
+                wait_until_idle(&running, machine)?;
                 let run = measure(beside)?;
                 eprintln!("  {name:<28} {:<8} {}", server.name(), run.summary());
                 results.add((round - 1) * pairs + number + 1, name, server.name(), &run.figures());
@@ -61,4 +68,17 @@ pub(super) fn measure(
         }
     }
     Ok(())
+}
+
+fn wait_until_idle(running: &Running, machine: &Machine) -> Result<(), Failure> {
+    let mut before = CoreUse::read(machine.core(0), running.pid())?;
+    for _ in 0..IDLE_LOOKS_MAX {
+        sleep(IDLE_LOOK);
+        let now = CoreUse::read(machine.core(0), running.pid())?;
+        if now.process_since(&before) <= IDLE_SECONDS {
+            return Ok(());
+        }
+        before = now;
+    }
+    Err(format!("the server still works {:?} after the load has ended", IDLE_LOOK * IDLE_LOOKS_MAX))
 }
