@@ -62,9 +62,18 @@ impl Feed {
     }
 }
 
-/// Rules of more text than this, in bytes, are built at the lowest priority: it takes 0.1 s of CPU or more. Those of less are in force sooner
-/// where decisions saturate all cores.
+/// Rules of more text than this, in bytes, are read, built and freed at the lowest priority: it takes 0.1 s of CPU or more. Those of less are
+/// in force sooner where decisions saturate all cores.
 const QUICKLY_BUILT_MAX: usize = 1 << 20;
+
+/// Runs work on rules of so much text.
+fn run_by_length<R: Send>(bytes: usize, work: impl FnOnce() -> R + Send) -> R {
+    if bytes > QUICKLY_BUILT_MAX { run_at_lowest("rules-build", work) } else { work() }
+}
+
+fn bytes<'s>(sources: impl IntoIterator<Item = &'s Source>) -> usize {
+    sources.into_iter().map(|source| source.text.len()).sum()
+}
 
 /// The owner of the rules in force.
 pub struct Config {
@@ -110,10 +119,7 @@ impl Config {
         sources: Vec<Source>,
         now: Timestamp,
     ) -> Result<RuleChanges, Arc<RuleErrors>> {
-        let in_force = self.sources();
-        let bytes: usize = in_force.iter().chain(&sources).map(|source| source.text.len()).sum();
-        let replace = || self.replace_here(feed, sources, now);
-        if bytes > QUICKLY_BUILT_MAX { run_at_lowest("rules-build", replace) } else { replace() }
+        run_by_length(bytes(&sources).max(self.bytes()), || self.replace_here(feed, sources, now))
     }
 
     fn replace_here(
@@ -186,7 +192,9 @@ impl Config {
     pub fn free_unused(&self) -> bool {
         let (unused, used): (Vec<_>, Vec<_>) =
             std::mem::take(&mut *self.retired.lock()).into_iter().partition(RetiredRules::are_unused);
-        drop(unused);
+        if !unused.is_empty() {
+            run_by_length(self.bytes(), || drop(unused));
+        }
         let more = {
             let mut retired = self.retired.lock();
             retired.extend(used);
@@ -204,6 +212,11 @@ impl Config {
     /// The declarations from which the rules in force were built, in the order in which they are merged.
     pub fn sources(&self) -> Arc<Vec<Source>> {
         Arc::clone(&self.in_force.lock())
+    }
+
+    /// Length of their texts.
+    fn bytes(&self) -> usize {
+        bytes(&*self.sources())
     }
 
     /// How declarations are read.

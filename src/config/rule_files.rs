@@ -1,7 +1,7 @@
 //! The feed of files: a thread that reads rule files, or files of blocks, when they change or on request, and hands them to the owner.
 
 use super::{
-    Config, Feed, ReloadRequests, load,
+    Config, Feed, ReloadRequests, load, run_by_length,
     watch::{Wake, Watch, WatchHandle, WatchSettings},
 };
 use crate::{
@@ -84,7 +84,8 @@ impl Files {
 
     fn load(&self, is_requested: bool) {
         // Errors are logged there.
-        let _ = load(&self.config, self.feed, || self.read(), &*self.clock, is_requested);
+        let read = || run_by_length(self.config.bytes(), || self.read());
+        let _ = load(&self.config, self.feed, read, &*self.clock, is_requested);
     }
 
     /// The files, once two readings agree: one of them may have been made while a file was being written.
