@@ -159,10 +159,6 @@ impl Bar {
         }
     }
 
-    pub(super) fn is_paired(&self) -> bool {
-        matches!(self.measure, Measure::PairedRatio(..) | Measure::PairedDifference(..))
-    }
-
     /// The same of the server for which both scenarios of a pair are one.
     pub(super) fn control(&self, results: &Results) -> Option<Spread> {
         self.of_pairs(CONTROL_SERVER, results)

@@ -3,7 +3,7 @@
 //! Server and comparators run one after the other in rounds, each freshly started on its own core, with the load on another.
 //! Bars apply to ratios within a round, so that effects of the machine on all servers cancel out. CPU time per request, by
 //! the kernel's accounting, is the most stable figure. Latencies beside other work of the server are measured in pairs of short
-//! periods ([`pairs`]).
+//! periods ([`pairs`]); of those of a round the lower quartiles are compared.
 
 mod bars;
 mod beside;
@@ -188,14 +188,12 @@ fn bars<'b>(bars: impl IntoIterator<Item = &'b Bar>, results: &Results) -> Table
     let range = |least: f64, most: f64| format!("{least:.2} – {most:.2}");
     for bar in bars {
         let (measured, spread) = match bar.measured(results) {
-            // Of many pairs the middle half, of a few rounds all.
-            Some(spread) if bar.is_paired() => (spread.median, range(spread.low, spread.high)),
             Some(spread) => (spread.median, range(spread.least, spread.most)),
             None => (f64::NAN, "not measured".to_owned()),
         };
         let control = bar.control(results);
         let control = control
-            .map(|control| format!("{:.2} ({})", control.median, range(control.low, control.high)))
+            .map(|control| format!("{:.2} ({})", control.median, range(control.least, control.most)))
             .unwrap_or_default();
         let verdict = if bar.is_missed(results) { "MISSED" } else { "ok" };
         let (bound, measured) = (bar.bound.to_string(), format!("{measured:.2}"));

@@ -1,7 +1,7 @@
-//! Open loops with and without work beside them: short periods of both alternate on one server, and bars apply to the median of
-//! pairs, so that what other guests of the machine do affects both.
+//! Open loops with and without work beside them: short periods of both alternate on one server, and bars compare their lower quartiles,
+//! so that what other guests of the machine do affects both alike, or is left out.
 //!
-//! Control: a tonic server has the same periods afterwards, always without work. The ratios of its pairs show how far two periods differ on
+//! Control: a tonic server has the same periods afterwards, always without work. Its ratios show how far the figures of both differ on
 //! this machine if the server does nothing else. Where the clients of the work share a core with the load, they run beside tonic too,
 //! and connect to another port.
 
@@ -63,7 +63,7 @@ pub(super) fn measure(
                 wait_until_idle(&running, machine)?;
                 let run = measure(beside)?;
                 eprintln!("  {name:<28} {:<8} {}", server.name(), run.summary());
-                results.add((round - 1) * pairs + number + 1, name, server.name(), &run.figures());
+                results.add(round, name, server.name(), &run.figures());
             }
         }
     }
