@@ -1,6 +1,7 @@
 //! Work of the server beside an open loop: scrapes, TLS handshakes that clients never complete, and changes of the rule file.
 //!
-//! The threads here share a core with the load generator, and have the lowest priority, so that they delay the load little.
+//! The threads here share a core with the load generator. They do little at once, or have the lowest priority, so that they delay
+//! the load little.
 
 use super::{
     control,
@@ -34,7 +35,8 @@ const RELOAD_INTERVAL: Duration = Duration::from_millis(700);
 /// Number of changed rule files so far.
 static RELOADED: AtomicU32 = AtomicU32::new(0);
 
-/// Niceness of the threads of the work.
+/// Niceness of the threads whose work may take longer. Handshakes have to be started in time, one by one: with this niceness, less than
+/// half of them are.
 const NICE: i32 = 19;
 
 /// Work until it is stopped.
@@ -85,7 +87,6 @@ impl Work {
     fn half_handshakes(address: SocketAddr) -> Result<Self, Failure> {
         let hello = client_hello()?;
         Ok(Self::thread(move |stopped| {
-            lower_priority();
             let (begun, mut open) = (Instant::now(), Vec::new());
             for number in 0..HALF_HANDSHAKES {
                 let due = begun + HANDSHAKES_TIME * number / HALF_HANDSHAKES;
