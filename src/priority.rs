@@ -1,7 +1,17 @@
 //! The priority of threads whose work must not delay decisions.
 
 use crate::clock::Clock;
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, mpsc},
+    time::Duration,
+};
+#[cfg(all(feature = "server", target_os = "linux"))]
+use thread_priority::{
+    NormalThreadSchedulePolicy::{self, Idle, Other},
+    ThreadId, ThreadPriority,
+    ThreadSchedulePolicy::Normal,
+    unix,
+};
 
 /// Niceness of such threads: on a busy processor, about a tenth of the share that a thread with decisions has.
 const NICE: i32 = 10;
@@ -10,22 +20,79 @@ const NICE: i32 = 10;
 const YIELDS_MAX: Duration = Duration::from_millis(1);
 
 /// Niceness for work of seconds. A thread of [`NICE`] takes so much of a core that one with decisions, after a burst of them, waits for
-/// the rest of a tick (4 ms at 250 Hz), which makes the next burst; one of this niceness takes too little for that.
+/// the rest of a tick (4 ms at 250 Hz), which makes the next burst; one of this niceness does so less often.
 const NICE_LONG: i32 = 19;
 
-/// Runs work of seconds on a thread of its own, of the lowest priority, and waits for its end. If the system has no further thread, it runs
-/// on this one.
-pub(crate) fn run_at_lowest<R: Send>(name: &str, work: impl FnOnce() -> R + Send) -> R {
+/// Runs work of seconds on a thread of its own, and waits for its end. If the system has no further thread, it runs on this one.
+///
+/// Decisions wait least beside a thread of the idle class, which has next to no time on a core that they saturate; so after `patience`
+/// it leaves the class, for [`NICE`]. That needs a permission: `CAP_SYS_NICE`, or `RLIMIT_NICE` for [`NICE`]. Without it, the thread
+/// is of [`NICE_LONG`] instead.
+pub(crate) fn run_long<R: Send>(name: &str, patience: Duration, work: impl FnOnce() -> R + Send) -> R {
     let (mut work, mut result) = (Some(work), None);
     std::thread::scope(|scope| {
-        let run = || {
+        let (began, thread_began) = mpsc::channel();
+        let (work, result) = (&mut work, &mut result);
+        let run = move || {
             let _ = rustix::process::setpriority_process(None, NICE_LONG);
-            result = work.take().map(|work| work());
+            // Disconnected at the end of the work.
+            let _began = began.send(IdleThread::enter()).map(|()| began);
+            *result = work.take().map(|work| work());
         };
-        // Its end is awaited by the scope.
-        let _ = std::thread::Builder::new().name(name.into()).spawn_scoped(scope, run);
+        let thread = std::thread::Builder::new().name(name.into()).spawn_scoped(scope, run);
+        if let Ok(Some(idle)) = thread_began.recv()
+            && matches!(thread_began.recv_timeout(patience), Err(mpsc::RecvTimeoutError::Timeout))
+        {
+            idle.leave();
+        }
+        // Its end is awaited by the scope. Not earlier: until then the thread can be referred to.
+        drop(thread);
     });
     result.unwrap_or_else(|| work.take().expect("no thread took the work")())
+}
+
+/// A thread of the idle class that may leave it: its number in the system's library.
+struct IdleThread(usize);
+
+#[cfg(all(feature = "server", target_os = "linux"))]
+impl IdleThread {
+    /// The calling thread; none where it could not leave the class again.
+    fn enter() -> Option<Self> {
+        // Raising the priority needs the same permission as leaving the class.
+        rustix::process::setpriority_process(None, NICE).ok()?;
+        // Sets the lowest priority as well.
+        if !set_policy(unix::thread_native_id(), Idle) {
+            let _ = rustix::process::setpriority_process(None, NICE_LONG);
+            return None;
+        }
+        // The one that counts once it has left.
+        let _ = rustix::process::setpriority_process(None, NICE);
+        Some(Self(unix::thread_native_id() as usize))
+    }
+
+    /// To be called while the thread has not been joined.
+    fn leave(self) {
+        // On a thread of its own, since the priority of the calling one is set too.
+        let leave = move || set_policy(self.0 as _, Other);
+        if let Ok(thread) = std::thread::Builder::new().name("leave-idle".into()).spawn(leave) {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(not(all(feature = "server", target_os = "linux")))]
+impl IdleThread {
+    fn enter() -> Option<Self> {
+        None
+    }
+
+    fn leave(self) {}
+}
+
+/// Sets the class of a thread, and the priority of the calling thread to the lowest. Returns whether the system permits it.
+#[cfg(all(feature = "server", target_os = "linux"))]
+fn set_policy(thread: ThreadId, policy: NormalThreadSchedulePolicy) -> bool {
+    unix::set_thread_priority_and_policy(thread, ThreadPriority::Min, Normal(policy)).is_ok()
 }
 
 /// Lowers the priority of the calling thread; on Linux a priority belongs to a thread. Where the system refuses, the priority stays.
@@ -38,13 +105,8 @@ pub(crate) fn lower_priority() {
 #[cfg(feature = "server")]
 pub(crate) fn run_when_idle() {
     #[cfg(target_os = "linux")]
-    {
-        use thread_priority::{NormalThreadSchedulePolicy::Idle, ThreadPriority, ThreadSchedulePolicy, unix};
-        let policy = ThreadSchedulePolicy::Normal(Idle);
-        if unix::set_thread_priority_and_policy(unix::thread_native_id(), ThreadPriority::Min, policy).is_ok()
-        {
-            return;
-        }
+    if set_policy(unix::thread_native_id(), Idle) {
+        return;
     }
     lower_priority();
 }
@@ -88,13 +150,56 @@ mod tests {
         }
     }
 
+    fn priority() -> i32 {
+        rustix::process::getpriority_process(None).unwrap()
+    }
+
+    /// Whether threads here may raise their priority, as those of root may.
+    fn may_raise_priority() -> bool {
+        let raise = || {
+            rustix::process::setpriority_process(None, NICE_LONG).unwrap();
+            rustix::process::setpriority_process(None, NICE).is_ok()
+        };
+        std::thread::spawn(raise).join().unwrap()
+    }
+
     #[test]
-    fn work_of_seconds_has_the_lowest_priority_and_its_caller_another() {
-        let priority = || rustix::process::getpriority_process(None).unwrap();
+    fn long_work_has_another_priority_than_its_caller() {
         let before = priority();
-        assert_eq!(run_at_lowest("long", priority), NICE_LONG);
+        let expected = if may_raise_priority() && cfg!(all(feature = "server", target_os = "linux")) {
+            NICE
+        } else {
+            NICE_LONG
+        };
+        assert_eq!(run_long("long", Duration::MAX, priority), expected);
         assert_eq!(priority(), before);
-        assert!(before < NICE_LONG);
+        assert!(before < NICE);
+    }
+
+    #[cfg(all(feature = "server", target_os = "linux"))]
+    #[test]
+    fn long_work_is_in_the_idle_class_until_it_has_taken_too_long() {
+        let policy = || unix::thread_schedule_policy().unwrap();
+        if !may_raise_priority() {
+            assert_eq!(run_long("long", Duration::ZERO, policy), Normal(Other));
+            return;
+        }
+        assert_eq!(run_long("patient", Duration::MAX, policy), Normal(Idle));
+        let until_it_has_left = || {
+            while policy() == Normal(Idle) {
+                std::thread::yield_now();
+            }
+            priority()
+        };
+        let before = priority();
+        assert_eq!(run_long("impatient", Duration::ZERO, until_it_has_left), NICE);
+        assert_eq!(priority(), before);
+    }
+
+    #[test]
+    fn a_panic_of_long_work_reaches_its_caller() {
+        let work = || run_long("panics", Duration::MAX, || panic!("at work"));
+        assert!(std::panic::catch_unwind(work).is_err());
     }
 
     #[test]

@@ -28,13 +28,14 @@ pub use status::{Attempt, LoadResult, RulesStatus};
 use crate::{
     limit::Timestamp,
     limiter::{Limiter, RetiredRules, SharedResets},
-    priority::run_at_lowest,
+    priority::run_long,
     rules::{LoadOptions, RuleChanges, RuleErrors, Source},
     sync::Mutex,
 };
 use std::{
     collections::BTreeMap,
     sync::{Arc, OnceLock},
+    time::Duration,
 };
 
 /// Sources of declarations, in the order in which they are merged.
@@ -62,13 +63,17 @@ impl Feed {
     }
 }
 
-/// Rules of more text than this, in bytes, are read, built and freed at the lowest priority: it takes 0.1 s of CPU or more. Those of less are
-/// in force sooner where decisions saturate all cores.
+/// Rules of more text than this, in bytes, are read, built and freed when cores have nothing else to do: it takes 0.1 s of CPU or more.
+/// Those of less are in force sooner where decisions saturate all cores.
 const QUICKLY_BUILT_MAX: usize = 1 << 20;
 
 /// Runs work on rules of so much text.
 fn run_by_length<R: Send>(bytes: usize, work: impl FnOnce() -> R + Send) -> R {
-    if bytes > QUICKLY_BUILT_MAX { run_at_lowest("rules-build", work) } else { work() }
+    if bytes <= QUICKLY_BUILT_MAX {
+        return work();
+    }
+    // A second for a megabyte: six times what an idle core takes.
+    run_long("rules-build", Duration::from_micros(bytes as u64), work)
 }
 
 fn bytes<'s>(sources: impl IntoIterator<Item = &'s Source>) -> usize {

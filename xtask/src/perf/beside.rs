@@ -8,7 +8,7 @@ use super::{
     machine::Machine,
     results::Figure,
     scenario::{Beside, Scenario},
-    scrape::Scraper,
+    scrape::{Scraper, constant_page},
     server::{Binaries, Running},
 };
 use crate::Failure;
@@ -69,6 +69,9 @@ impl Work {
                 // Where latencies do not count, a scraper without time would be measured.
                 let is_open = scenario.load.contains(&"--rate");
                 Self::Scrapes(Scraper::start(http, if is_open { lower_priority } else { || () }))
+            }
+            Beside::ScrapesElsewhere => {
+                Self::Scrapes(Scraper::start(constant_page(machine.core(0))?, lower_priority))
             }
             Beside::HalfHandshakes => Self::half_handshakes(running.address)?,
             Beside::HalfHandshakesElsewhere => Self::half_handshakes(accept_only()?)?,

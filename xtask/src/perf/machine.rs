@@ -40,9 +40,7 @@ impl Machine {
     /// Pins this process to the core of the load: what it does beside a load takes nothing of the server's core. The programs that it
     /// starts are pinned by themselves.
     pub(super) fn leave_the_servers_core(&self) -> Result<(), Failure> {
-        let mut cores = rustix::thread::CpuSet::new();
-        cores.set(self.core(1));
-        rustix::thread::sched_setaffinity(None, &cores)
+        pin_this_thread(self.core(1))
             .map_err(|error| format!("this process cannot be pinned to a core: {error}"))
     }
 
@@ -66,6 +64,13 @@ impl fmt::Display for Machine {
         let Self { date, commit, cpu, cores, kernel } = self;
         write!(f, "{date}, commit {commit}, {cpu}, {cores} cores, Linux {kernel}")
     }
+}
+
+/// Pins the calling thread, and those that it starts, to a core.
+pub(super) fn pin_this_thread(core: usize) -> rustix::io::Result<()> {
+    let mut cores = rustix::thread::CpuSet::new();
+    cores.set(core);
+    rustix::thread::sched_setaffinity(None, &cores)
 }
 
 fn read(path: &str) -> Result<String, Failure> {
@@ -119,6 +124,16 @@ impl CoreUse {
         let others = (self.busy - before.busy) - self.process_since(before);
         (others / (self.total - before.total).max(f64::MIN_POSITIVE)).clamp(0.0, 1.0)
     }
+}
+
+/// Time since boot in which the hypervisor ran something else although a core had work, of all cores, in seconds.
+pub(super) fn stolen() -> Result<f64, Failure> {
+    let stat = read("/proc/stat")?;
+    let ticks = ticks(stat.lines().next().unwrap_or_default());
+    ticks
+        .get(7)
+        .map(|stolen| stolen / TICKS_PER_SECOND)
+        .ok_or_else(|| "/proc/stat has no stolen time".to_owned())
 }
 
 fn ticks(line: &str) -> Vec<f64> {

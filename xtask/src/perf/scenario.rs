@@ -27,6 +27,9 @@ pub(super) enum Beside {
     Nothing,
     /// It has an HTTP port, whose metrics are scraped.
     Scrapes,
+    /// A page of the same length is scraped from a port of this program, on the server's core: what is left is the effect of sending and
+    /// of receiving it.
+    ScrapesElsewhere,
     /// Clients start TLS handshakes that they never complete.
     HalfHandshakes,
     /// The same clients do so with a port of this program, which accepts them and does nothing else: what is left is their own effect.
@@ -43,6 +46,7 @@ impl Beside {
     /// The work beside the control of a pair: nothing, unless its clients alone delay the load.
     pub(super) fn of_control(self) -> Self {
         match self {
+            Self::Scrapes => Self::ScrapesElsewhere,
             Self::HalfHandshakes => Self::HalfHandshakesElsewhere,
             _ => Self::Nothing,
         }
