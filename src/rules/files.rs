@@ -198,6 +198,17 @@ mod tests {
         assert_eq!(RuleFilePaths { paths: vec![empty.path().into()], ..paths }.read(), Ok(Vec::new()));
     }
 
+    #[test]
+    fn files_longer_than_a_piece_are_read_to_the_end() {
+        let dir = tempfile::tempdir().unwrap();
+        for length in [0, 1, PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 3 * PIECE_BYTES + 7] {
+            let path = dir.path().join("r.yaml");
+            let bytes: Vec<u8> = (0..length).map(|position| (position % 251) as u8).collect();
+            fs::write(&path, &bytes).unwrap();
+            assert_eq!(read_in_pieces(&path).unwrap(), bytes);
+        }
+    }
+
     #[cfg(unix)]
     #[test]
     fn a_kubernetes_config_map_yields_each_file_once() {
