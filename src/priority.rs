@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn long_work_has_another_priority_than_its_caller() {
+    fn long_work_has_a_low_priority_and_its_caller_keeps_its_own() {
         let before = priority();
         let expected = if may_raise_priority() && cfg!(all(feature = "server", target_os = "linux")) {
             NICE
@@ -173,7 +173,7 @@ mod tests {
         };
         assert_eq!(run_long("long", Duration::MAX, priority), expected);
         assert_eq!(priority(), before);
-        assert!(before < NICE);
+        assert!(before < NICE_LONG);
     }
 
     #[cfg(all(feature = "server", target_os = "linux"))]

@@ -4,7 +4,7 @@
 //!
 //! Control: a tonic server has the same periods afterwards, and no work. Its ratios show how far the figures of both differ on this
 //! machine if the server does nothing else. Clients of the work share a core with the load, so they run beside tonic too, and connect
-//! to another port.
+//! to another port; scraped pages are sent from the server's core, as tonic would.
 
 use super::{
     beside::allow_open_files,
