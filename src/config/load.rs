@@ -1,6 +1,6 @@
 //! One load of a feed: reads its declarations, passes them to the owner, and logs the result.
 
-use super::{Config, Feed};
+use super::{Config, Feed, Replacement};
 use crate::{
     clock::Clock,
     rules::{RuleChanges, RuleErrors, RuleSet, Source},
@@ -13,28 +13,27 @@ const NAMES_LOGGED_MAX: usize = 20;
 /// Errors of one load in the log.
 const ERRORS_LOGGED_MAX: usize = 100;
 
-/// Puts the declarations that `read` returns in the place of those the feed handed over before. After an error, of `read`
-/// too, the rules stay. `is_requested` logs also that nothing changed.
+/// Puts the declarations that `read` returns in the place of those the feed handed over before; returns what was put in
+/// force, none if nothing changed. After an error, of `read` too, the rules stay. `is_requested` logs also that nothing
+/// changed.
 pub fn load(
     config: &Config,
     feed: Feed,
     read: impl FnOnce() -> Result<Vec<Source>, RuleErrors>,
     clock: &dyn Clock,
     is_requested: bool,
-) -> Result<(), Arc<RuleErrors>> {
-    let (started, feed_name) = (clock.now(), feed.name());
-    let generation = config.status().generation;
+) -> Result<Option<Replacement>, Arc<RuleErrors>> {
+    let started = clock.now();
     let result = match read() {
         Ok(sources) => config.replace(feed, sources, clock.now()),
         Err(errors) => Err(config.failed(feed, errors, clock.now())),
     };
-    let status = config.status();
     match &result {
-        Ok(changes) if status.generation != generation => {
+        Ok(Some(replacement)) => {
             let took = clock.now().since(started);
+            let Replacement { generation, rules, limits, changes } = replacement;
             let RuleChanges { added, removed, changed } = changes;
             let [added, removed, changed] = [added, removed, changed].map(|names| listed(names));
-            let (generation, rules, limits) = (status.generation, status.rules, status.limits);
             tracing::info!(
                 generation,
                 rules,
@@ -43,16 +42,18 @@ pub fn load(
                 removed,
                 changed,
                 ?took,
-                feed = feed_name,
+                feed = feed.name(),
                 "rules reloaded"
             );
             log_ineffective_extensions(&config.limiter().rules());
         }
-        Ok(_) if is_requested => tracing::info!(generation, "rules unchanged"),
-        Ok(_) => {}
-        Err(errors) => log_errors(errors, generation),
+        Ok(None) if is_requested => {
+            tracing::info!(generation = config.status().generation, "rules unchanged");
+        }
+        Ok(None) => {}
+        Err(errors) => log_errors(errors, config.status().generation),
     }
-    result.map(drop)
+    result
 }
 
 /// Warns of extensions that no rule has.

@@ -80,6 +80,19 @@ fn bytes<'s>(sources: impl IntoIterator<Item = &'s Source>) -> usize {
     sources.into_iter().map(|source| source.text.len()).sum()
 }
 
+/// Rules that took the place of others.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Replacement {
+    /// Number of rule sets put in force until then, including these.
+    pub generation: u64,
+    /// Number of these rules.
+    pub rules: usize,
+    /// Number of their limits, those of requests not counted.
+    pub limits: usize,
+    /// Their difference from the rules before.
+    pub changes: RuleChanges,
+}
+
 /// The owner of the rules in force.
 pub struct Config {
     limiter: Arc<Limiter>,
@@ -116,14 +129,14 @@ impl Config {
         }
     }
 
-    /// Puts the declarations of one feed in the place of those it handed over before; returns what changed. After an
-    /// error everything stays as it was.
+    /// Puts the declarations of one feed in the place of those it handed over before; returns what was put in force, none
+    /// if they are the same. After an error everything stays as it was.
     pub fn replace(
         &self,
         feed: Feed,
         sources: Vec<Source>,
         now: Timestamp,
-    ) -> Result<RuleChanges, Arc<RuleErrors>> {
+    ) -> Result<Option<Replacement>, Arc<RuleErrors>> {
         run_by_length(bytes(&sources).max(self.bytes()), || self.replace_here(feed, sources, now))
     }
 
@@ -132,11 +145,11 @@ impl Config {
         feed: Feed,
         sources: Vec<Source>,
         now: Timestamp,
-    ) -> Result<RuleChanges, Arc<RuleErrors>> {
+    ) -> Result<Option<Replacement>, Arc<RuleErrors>> {
         let mut declared = self.declared.lock();
         if declared.get(&feed) == Some(&sources) {
             self.status.lock().unchanged(feed, now);
-            return Ok(RuleChanges::default());
+            return Ok(None);
         }
         let former = declared.insert(feed, sources);
         let all: Vec<Source> = declared.values().flatten().cloned().collect();
@@ -153,6 +166,7 @@ impl Config {
         let changes = RuleChanges::between(next.former(), next.rules());
         let mut status = self.status();
         status.loaded(next.rules(), &all, now);
+        let (generation, rules, limits) = (status.generation, status.rules, status.limits);
         self.announce(next.generation(), &all, now);
         let retired = next.put_in_force();
         self.retired.lock().push(retired);
@@ -162,7 +176,7 @@ impl Config {
         status.failed = current.failed;
         *current = status;
         current.replaced(feed, now);
-        Ok(changes)
+        Ok(Some(Replacement { generation, rules, limits, changes }))
     }
 
     /// Passes the rules in force to an observer, and from now on those that replace them. Only the first call has an effect.

@@ -1,5 +1,6 @@
 use super::*;
 use crate::{
+    clock::ManualClock,
     limit::{Code, Descriptor, Entry, Hits, Request},
     rules::{RuleSet, SourceId},
     store::{OnFull, Seed, StoreSettings},
@@ -41,16 +42,17 @@ fn a_feed_replaces_all_of_its_declarations_and_none_of_another_feeds() {
     assert_eq!(hit(&config, "k", "a"), Some(9));
     let id = SourceId::Xds("17".into());
     let own = Source { id, text: rule("o", 5) };
-    let changes = config.replace(Feed::Xds, vec![own.clone()], at(1)).unwrap();
+    let changes = config.replace(Feed::Xds, vec![own.clone()], at(1)).unwrap().unwrap().changes;
     assert_eq!(changes.added, ["d: o"]);
     assert_eq!((hit(&config, "k", "a"), hit(&config, "o", "a")), (Some(8), Some(4)));
-    let changes = config.replace(Feed::Files, vec![Source::file("b.yaml", rule("k", 20))], at(2)).unwrap();
+    let replacement = config.replace(Feed::Files, vec![Source::file("b.yaml", rule("k", 20))], at(2)).unwrap();
+    let changes = replacement.unwrap().changes;
     assert_eq!((changes.changed, changes.removed), (vec!["d: k".to_owned()], vec![]));
     assert_eq!((hit(&config, "k", "a"), hit(&config, "o", "a")), (Some(17), Some(3)));
     let status = config.status();
     assert_eq!((status.generation, status.succeeded, status.limits), (3, 2, 2));
     assert_eq!(status.sources.iter().map(ToString::to_string).collect::<Vec<_>>(), ["b.yaml", "xds:17"]);
-    assert_eq!(config.replace(Feed::Xds, vec![own], at(3)).unwrap(), RuleChanges::default());
+    assert_eq!(config.replace(Feed::Xds, vec![own], at(3)).unwrap(), None);
     assert_eq!((config.status().generation, config.status().unchanged), (3, 1));
 }
 
@@ -59,7 +61,7 @@ fn rules_of_much_text_are_replaced_on_another_thread_with_the_same_result() {
     let config = config(&rule("k", 10), true);
     let long = |requests| rule("k", requests) + &format!("\n# {}", "-".repeat(QUICKLY_BUILT_MAX));
     let changes = config.replace(Feed::Files, vec![Source::file("a.yaml", long(20))], at(1)).unwrap();
-    assert_eq!(changes.changed, ["d: k"]);
+    assert_eq!(changes.unwrap().changes.changed, ["d: k"]);
     assert_eq!(hit(&config, "k", "a"), Some(19));
     let errors = config.replace(Feed::Files, vec![Source::file("a.yaml", long(30) + "\nkey: x")], at(2));
     assert_eq!(errors.unwrap_err().iter().count(), 1);
@@ -100,6 +102,24 @@ fn two_feeds_at_once_both_take_effect() {
     });
     assert_eq!((hit(&config, "x", "a"), hit(&config, "o", "a")), (Some(99), Some(99)));
     assert_eq!(config.status().generation, 201);
+}
+
+/// The log line of a reload had the generation of another feed's, when that took effect while the files were read.
+#[test]
+fn files_that_did_not_change_are_no_reload_even_if_another_feed_takes_effect_meanwhile() {
+    let text = rule("k", 10);
+    let config = config(&text, true);
+    let id = SourceId::Xds("x".into());
+    let read = || {
+        config.replace(Feed::Xds, vec![Source { id, text: rule("x", 5) }], at(1)).unwrap();
+        Ok(vec![Source::file("a.yaml", &*text)])
+    };
+    let clock = ManualClock::new(at(2));
+    assert_eq!(load(&config, Feed::Files, read, &clock, false).unwrap(), None);
+    let read = || Ok(vec![Source::file("a.yaml", rule("k", 20))]);
+    let replacement = load(&config, Feed::Files, read, &clock, false).unwrap().unwrap();
+    assert_eq!((replacement.generation, replacement.rules, replacement.limits), (3, 2, 2));
+    assert_eq!(replacement.changes.changed, ["d: k"]);
 }
 
 #[test]

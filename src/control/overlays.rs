@@ -184,6 +184,6 @@ impl Control {
     }
 
     fn put_in_force(&self, config: &Config, overlays: &Overlays) -> Result<(), Arc<RuleErrors>> {
-        load(config, Feed::Overrides, || Ok(overlays.sources()), &*self.clock, false)
+        load(config, Feed::Overrides, || Ok(overlays.sources()), &*self.clock, false).map(drop)
     }
 }

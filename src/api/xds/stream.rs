@@ -216,6 +216,7 @@ impl Feed {
             || sources.map_err(|message| RuleErrors::of_source(SourceId::Xds("response".into()), message));
         config::load(&self.config, config::Feed::Xds, read, &*self.clock, false)
             .map_err(|errors| refusal(&errors))
+            .map(drop)
     }
 
     fn node(&self) -> Node {
