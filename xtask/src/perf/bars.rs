@@ -5,8 +5,8 @@ use super::{
     results::{Figure, Results, Spread},
     scenario::{
         CONTROL, DECISION_LOG, FEW_KEYS, FOUR_DESCRIPTORS, HALF_HANDSHAKES, HUNDRED_THOUSAND_RULES,
-        MANY_KEYS, MANY_RULES, MANY_SERIES, METRICS, OPEN, OPEN_RULES, OPEN_SCRAPES, OPEN_TLS, RELOADS,
-        SATURATED, SERIES, THOUSAND_LIMITS, TLS, TRACEPARENT, UNLOADED,
+        MANY_KEYS, MANY_RULES, MANY_SERIES, METRICS, OPEN, OPEN_FEWER_RULES, OPEN_RULES, OPEN_SCRAPES,
+        OPEN_SERIES, OPEN_TLS, RELOADS, SATURATED, SERIES, THOUSAND_LIMITS, TLS, TRACEPARENT, UNLOADED,
     },
 };
 use std::fmt;
@@ -97,6 +97,11 @@ pub(super) const BARS: &[Bar] = &[
         about: "scrape with 10,000 limits under load, ms",
         measure: Measure::Value(MANY_SERIES, OURS, Figure::ScrapeMillis),
         bound: Bound::AtMost(50.0),
+    },
+    Bar {
+        about: "open loop beside scrapes of 10,000 series, p99, against none",
+        measure: Measure::PairedRatio(OPEN_SERIES, OPEN_FEWER_RULES, Figure::P99Micros),
+        bound: Bound::AtMost(1.1),
     },
     Bar {
         about: "open loop beside scrapes of 10,000 limits, p99, against none",

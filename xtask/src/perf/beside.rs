@@ -8,7 +8,7 @@ use super::{
     machine::Machine,
     results::Figure,
     scenario::{Beside, Scenario},
-    scrape::{Scraper, constant_page},
+    scrape::{BYTES_OF_LIMIT, Scraper, constant_page},
     server::{Binaries, Running},
 };
 use crate::Failure;
@@ -71,7 +71,8 @@ impl Work {
                 Self::Scrapes(Scraper::start(http, if is_open { lower_priority } else { || () }))
             }
             Beside::ScrapesElsewhere => {
-                Self::Scrapes(Scraper::start(constant_page(machine.core(0))?, lower_priority))
+                let bytes = scenario.sibling_rules as usize * BYTES_OF_LIMIT;
+                Self::Scrapes(Scraper::start(constant_page(machine.core(0), bytes)?, lower_priority))
             }
             Beside::HalfHandshakes => Self::half_handshakes(running.address)?,
             Beside::HalfHandshakesElsewhere => Self::half_handshakes(accept_only()?)?,

@@ -29,7 +29,7 @@ const PERIOD: [&str; 4] = ["--duration", "2s", "--warm-up", "200ms"];
 /// server does.
 const STOLEN_SECONDS: f64 = 0.015;
 /// Periods of a server that are measured again in one round.
-const REPEATS_MAX: u32 = 16;
+const REPEATS_MAX: u32 = 48;
 
 /// Time after a period for what it leaves behind: connections that are closed, rules that are built and dropped. At least this
 /// long, and until the server does nothing.

@@ -68,6 +68,10 @@ pub(super) const THOUSAND_LIMITS: &str = "1,000 limits";
 pub(super) const METRICS: &str = "1,000 limits, metrics";
 pub(super) const SERIES: &str = "10,000 series, metrics";
 pub(super) const MANY_SERIES: &str = "10,000 limits, metrics";
+/// Limits with six series each: 10,000 series.
+const LIMITS_OF_SERIES: u32 = 1_667;
+pub(super) const OPEN_FEWER_RULES: &str = "open, 1,667 rules";
+pub(super) const OPEN_SERIES: &str = "open, 10,000 series, metrics";
 pub(super) const OPEN_RULES: &str = "open, 10,000 rules";
 pub(super) const OPEN_SCRAPES: &str = "open, 10,000 limits, metrics";
 pub(super) const OPEN_TLS: &str = "open, TLS 1.3";
@@ -95,6 +99,9 @@ const TWO_ENTRIES: [&str; 2] = ["--descriptor", "plan=plan-{key%10},remote_addre
 /// The same at a fixed rate, uniform over ten thousand rules.
 const OPEN_TEN_THOUSAND_PLANS: [&str; 6] =
     ["--connections", "4", "--rate", "20000", "--descriptor", "plan=plan-{key%10000},remote_address={ip}"];
+
+const OPEN_FEWER_PLANS: [&str; 6] =
+    ["--connections", "4", "--rate", "20000", "--descriptor", "plan=plan-{key%1667},remote_address={ip}"];
 
 const OPEN_OVER_TLS: [&str; 7] =
     ["--connections", "4", "--rate", "20000", "--tls-insecure", TWO_ENTRIES[0], TWO_ENTRIES[1]];
@@ -175,8 +182,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: SERIES,
         load: &saturated(["--descriptor", "plan=plan-{key%1667},remote_address={ip}"], "100000"),
-        // Six series each.
-        sibling_rules: 1_667,
+        sibling_rules: LIMITS_OF_SERIES,
         beside: Beside::Scrapes,
         ..TEN_RULES
     },
@@ -236,6 +242,16 @@ pub(super) struct Pair {
 }
 
 pub(super) const PAIRS: &[Pair] = &[
+    Pair {
+        without: OPEN_FEWER_RULES,
+        scenario: Scenario {
+            name: OPEN_SERIES,
+            load: &OPEN_FEWER_PLANS,
+            sibling_rules: LIMITS_OF_SERIES,
+            beside: Beside::Scrapes,
+            ..TEN_RULES
+        },
+    },
     Pair {
         without: OPEN_RULES,
         scenario: Scenario {

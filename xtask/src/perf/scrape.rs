@@ -15,8 +15,8 @@ const INTERVAL: Duration = Duration::from_millis(700);
 
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Length of the metrics of ten thousand limits under load.
-const PAGE_BYTES: usize = 6 << 20;
+/// Length of the metrics of one limit under load.
+pub(super) const BYTES_OF_LIMIT: usize = 630;
 
 /// Added to the nice value of the thread that sends [`constant_page`], as the server's HTTP port does for long texts.
 const PAGE_NICE: i32 = 2;
@@ -71,8 +71,8 @@ fn scrape(address: SocketAddr) -> std::io::Result<Duration> {
     Ok(started.elapsed())
 }
 
-/// A port on this core that answers every request with a page of [`PAGE_BYTES`], for as long as this program runs.
-pub(super) fn constant_page(core: usize) -> Result<SocketAddr, Failure> {
+/// A port on this core that answers every request with a page of so many bytes, for as long as this program runs.
+pub(super) fn constant_page(core: usize, bytes: usize) -> Result<SocketAddr, Failure> {
     let failed = |error| format!("no port for a constant page: {error}");
     let listener = TcpListener::bind("127.0.0.1:0").map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
@@ -85,7 +85,7 @@ pub(super) fn constant_page(core: usize) -> Result<SocketAddr, Failure> {
                 let mut request = [0; 1 << 10];
                 let _ = stream.read(&mut request)?;
                 stream.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n")?;
-                (0..PAGE_BYTES / PIECE_BYTES).try_for_each(|_| stream.write_all(&piece))
+                (0..bytes / PIECE_BYTES).try_for_each(|_| stream.write_all(&piece))
             };
             // The scraper reports what it could not receive.
             let _ = stream.and_then(send);
