@@ -45,7 +45,8 @@ fn a_feed_replaces_all_of_its_declarations_and_none_of_another_feeds() {
     let changes = config.replace(Feed::Xds, vec![own.clone()], at(1)).unwrap().unwrap().changes;
     assert_eq!(changes.added, ["d: o"]);
     assert_eq!((hit(&config, "k", "a"), hit(&config, "o", "a")), (Some(8), Some(4)));
-    let replacement = config.replace(Feed::Files, vec![Source::file("b.yaml", rule("k", 20))], at(2)).unwrap();
+    let replacement =
+        config.replace(Feed::Files, vec![Source::file("b.yaml", rule("k", 20))], at(2)).unwrap();
     let changes = replacement.unwrap().changes;
     assert_eq!((changes.changed, changes.removed), (vec!["d: k".to_owned()], vec![]));
     assert_eq!((hit(&config, "k", "a"), hit(&config, "o", "a")), (Some(17), Some(3)));
