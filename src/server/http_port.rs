@@ -6,6 +6,7 @@
 use super::{ServeError, handshakes::Ready, tls::TlsOnPlaintext};
 use crate::{
     api::http::{self, HttpState, Progress},
+    priority::IdleAtFirst,
     service::HttpRefusal,
     transport::Accepted,
 };
@@ -26,10 +27,6 @@ pub(super) const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// Accepted connections that wait for the thread.
 const WAITING_MAX: usize = 64;
 
-/// Added to the nice value of the threads that write long texts, such as the metrics of ten thousand limits. On a core that decisions
-/// saturate, they have two fifths of the time: with less, a scrape would take too long.
-const LONG_TEXT_NICE: i32 = 2;
-
 /// Long texts that are written at once. Each takes some megabytes.
 const LONG_TEXTS_MAX: usize = 2;
 
@@ -48,7 +45,7 @@ impl HttpPort {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         runtime.enable_all().max_blocking_threads(LONG_TEXTS_MAX).on_thread_start(|| {
             // On Linux a priority belongs to a thread. Without it, long texts compete with decisions.
-            let _ = rustix::process::setpriority_process(None, LONG_TEXT_NICE);
+            let _ = rustix::process::setpriority_process(None, IdleAtFirst::NICE);
         });
         let runtime = runtime.build().map_err(failed)?;
         let (connections, accepted) = mpsc::channel(WAITING_MAX);

@@ -1,11 +1,11 @@
 //! Work of the server beside an open loop: scrapes, TLS handshakes that clients never complete, and changes of the rule file.
 //!
-//! The threads here share a core with the load generator. They do little at once, or have the lowest priority, so that they delay
-//! the load little.
+//! The threads here that do more than a little are on the server's core, in its spare time, where latencies count: the load generator
+//! has its core for itself, so that calls wait for the server and not for clients of its other work.
 
 use super::{
     control,
-    machine::Machine,
+    machine::{Machine, move_beside_the_server},
     results::Figure,
     scenario::{Beside, Scenario},
     scrape::{BYTES_OF_LIMIT, Scraper, constant_page},
@@ -13,6 +13,7 @@ use super::{
 };
 use crate::Failure;
 use std::{
+    collections::VecDeque,
     fs,
     io::Write,
     net::{SocketAddr, TcpListener, TcpStream},
@@ -22,22 +23,20 @@ use std::{
         atomic::{AtomicU32, Ordering},
         mpsc,
     },
-    thread::JoinHandle,
+    thread::{JoinHandle, sleep},
     time::{Duration, Instant},
 };
 
 const HALF_HANDSHAKES: u32 = 5_000;
-/// Time in which all of them are started, at equal distances.
-const HANDSHAKES_TIME: Duration = Duration::from_millis(1_800);
+/// Time in which so many are opened, before the load begins.
+const OPENING_TIME: Duration = Duration::from_secs(4);
+/// The server's default: within this time after the load has begun, each of them is replaced by another.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 const RELOAD_INTERVAL: Duration = Duration::from_millis(700);
 
 /// Number of changed rule files so far.
 static RELOADED: AtomicU32 = AtomicU32::new(0);
-
-/// Niceness of the threads whose work may take longer. Handshakes have to be started in time, one by one: with this niceness, less than
-/// half of them are.
-const NICE: i32 = 19;
 
 /// Work until it is stopped.
 pub(super) enum Work {
@@ -54,6 +53,7 @@ impl Work {
         machine: &Machine,
         binaries: &Binaries,
     ) -> Result<Option<Self>, Failure> {
+        let core = machine.core(0);
         Ok(Some(match beside {
             Beside::Nothing => return Ok(None),
             Beside::Recording => return control::record(running).map(|()| None),
@@ -68,15 +68,19 @@ impl Work {
                 let http = running.http.ok_or("the server has no HTTP port")?;
                 // Where latencies do not count, a scraper without time would be measured.
                 let is_open = scenario.load.contains(&"--rate");
-                Self::Scrapes(Scraper::start(http, if is_open { lower_priority } else { || () }))
+                Self::Scrapes(Scraper::start(http, move || {
+                    if is_open { move_beside_the_server(core) } else { Ok(()) }
+                }))
             }
             Beside::ScrapesElsewhere => {
                 let bytes = scenario.sibling_rules as usize * BYTES_OF_LIMIT;
-                Self::Scrapes(Scraper::start(constant_page(machine.core(0), bytes)?, lower_priority))
+                Self::Scrapes(Scraper::start(constant_page(core, bytes)?, move || {
+                    move_beside_the_server(core)
+                }))
             }
-            Beside::HalfHandshakes => Self::half_handshakes(running.address)?,
-            Beside::HalfHandshakesElsewhere => Self::half_handshakes(accept_only()?)?,
-            Beside::Reloads => Self::reloads(scenario, binaries)?,
+            Beside::HalfHandshakes => Self::half_handshakes(running.address, core)?,
+            Beside::HalfHandshakesElsewhere => Self::half_handshakes(accept_only(core)?, core)?,
+            Beside::Reloads => Self::reloads(scenario, binaries, core)?,
         }))
     }
 
@@ -86,34 +90,42 @@ impl Work {
         Self::Thread { stop, thread }
     }
 
-    /// Starts handshakes with the server, and keeps their connections open.
+    /// Starts handshakes until [`HALF_HANDSHAKES`] are open, then replaces the oldest ones, as clients have to that keep so many open
+    /// although the server ends those that last too long.
     #[expect(clippy::disallowed_methods, reason = "a load follows the real clock")]
-    fn half_handshakes(address: SocketAddr) -> Result<Self, Failure> {
+    fn half_handshakes(address: SocketAddr, core: usize) -> Result<Self, Failure> {
         let hello = client_hello()?;
+        let start = move || {
+            let started = TcpStream::connect(address).and_then(|mut stream| {
+                stream.write_all(&hello)?;
+                Ok(stream)
+            });
+            started.map_err(|error| format!("no handshake can be started: {error}"))
+        };
+        let (begun, mut open) = (Instant::now(), VecDeque::new());
+        for number in 0..HALF_HANDSHAKES {
+            let due = begun + OPENING_TIME * number / HALF_HANDSHAKES;
+            sleep(due.saturating_duration_since(Instant::now()));
+            open.push_back(start()?);
+        }
         Ok(Self::thread(move |stopped| {
-            let (begun, mut open) = (Instant::now(), Vec::new());
-            for number in 0..HALF_HANDSHAKES {
-                let due = begun + HANDSHAKES_TIME * number / HALF_HANDSHAKES;
+            move_beside_the_server(core)?;
+            let begun = Instant::now();
+            for number in 0.. {
+                let due = begun + HANDSHAKE_TIMEOUT * number / HALF_HANDSHAKES;
                 let wait = due.saturating_duration_since(Instant::now());
                 if stopped.recv_timeout(wait) != Err(mpsc::RecvTimeoutError::Timeout) {
-                    return Err(format!(
-                        "the load ended after {number} of {HALF_HANDSHAKES} half handshakes"
-                    ));
+                    break;
                 }
-                let started = TcpStream::connect(address).and_then(|mut stream| {
-                    stream.write_all(&hello)?;
-                    Ok(stream)
-                });
-                open.push(started.map_err(|error| format!("no handshake can be started: {error}"))?);
+                open.pop_front();
+                open.push_back(start()?);
             }
-            // The end of the load.
-            let _ = stopped.recv();
             Ok(())
         }))
     }
 
     /// Changes the name of a limit in the server's rule file again and again.
-    fn reloads(scenario: &Scenario, binaries: &Binaries) -> Result<Self, Failure> {
+    fn reloads(scenario: &Scenario, binaries: &Binaries, core: usize) -> Result<Self, Failure> {
         let (path, rules) = (binaries.rules(), scenario.rules());
         let write = |position: u32| -> Result<PathBuf, Failure> {
             // Names that no period before has put in force.
@@ -128,7 +140,7 @@ impl Work {
         };
         let files = [write(0)?, write(1)?];
         Ok(Self::thread(move |stopped| {
-            lower_priority();
+            move_beside_the_server(core)?;
             for file in files.iter().cycle() {
                 if stopped.recv_timeout(RELOAD_INTERVAL) != Err(mpsc::RecvTimeoutError::Timeout) {
                     break;
@@ -155,26 +167,25 @@ impl Work {
     }
 }
 
-/// A port whose connections are accepted and kept for as long as [`HANDSHAKES_TIME`] lasts twice.
-fn accept_only() -> Result<SocketAddr, Failure> {
+/// A port whose connections are accepted and kept until [`HALF_HANDSHAKES`] others followed, for as long as this program runs.
+fn accept_only(core: usize) -> Result<SocketAddr, Failure> {
     let failed = |error| format!("no port for half handshakes: {error}");
     let listener = TcpListener::bind("127.0.0.1:0").map_err(failed)?;
     // As many as the server under load lets wait.
     rustix::net::listen(&listener, 4_096).map_err(|error| failed(error.into()))?;
     let address = listener.local_addr().map_err(failed)?;
     std::thread::spawn(move || {
-        lower_priority();
-        // Kept until all have been started.
-        let open: Vec<_> = listener.incoming().take(HALF_HANDSHAKES as usize).collect();
-        std::thread::sleep(HANDSHAKES_TIME);
-        drop(open);
+        // The clients report what they could not start.
+        let _ = move_beside_the_server(core);
+        let mut open = VecDeque::new();
+        for stream in listener.incoming() {
+            open.push_back(stream);
+            if open.len() > HALF_HANDSHAKES as usize {
+                open.pop_front();
+            }
+        }
     });
     Ok(address)
-}
-
-fn lower_priority() {
-    // On Linux a priority belongs to a thread.
-    let _ = rustix::process::setpriority_process(None, NICE);
 }
 
 /// The first message of a handshake.

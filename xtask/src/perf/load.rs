@@ -2,7 +2,7 @@
 
 use super::{
     beside::Work,
-    machine::{CoreUse, Machine},
+    machine::{CoreUse, Machine, stolen},
     results::Figure,
     scenario::{Beside, Scenario},
     server::{Binaries, Running, Server},
@@ -24,6 +24,8 @@ pub(super) struct Run {
     of_work: Vec<(Figure, f64)>,
     /// Share of the core that other processes used during the run.
     pub(super) disturbance: f64,
+    /// Time that the hypervisor took from the machine during the load, in seconds.
+    pub(super) stolen: f64,
 }
 
 impl Run {
@@ -80,11 +82,13 @@ pub(super) fn measure_period(
     binaries: &Binaries,
 ) -> Result<Run, Failure> {
     let resident_mib = running.resident_mib().ok_or("the server's memory cannot be read")?;
-    let before = CoreUse::read(machine.core(0), running.pid())?;
     let work = Work::start(beside, scenario, running, machine, binaries)?;
+    let before = CoreUse::read(machine.core(0), running.pid())?;
+    let stolen_before = stolen()?;
     let report = bench(running, machine, binaries, scenario.load, length)?;
-    let of_work = work.map(Work::finish).transpose()?.unwrap_or_default();
+    let stolen = stolen()? - stolen_before;
     let disturbance = CoreUse::read(machine.core(0), running.pid())?.others_since(&before);
+    let of_work = work.map(Work::finish).transpose()?.unwrap_or_default();
 
     let number = |pointer: &str| {
         report.pointer(pointer).and_then(Value::as_f64).ok_or_else(|| format!("the report lacks {pointer}"))
@@ -101,6 +105,7 @@ pub(super) fn measure_period(
         resident_mib,
         of_work,
         disturbance,
+        stolen,
     })
 }
 

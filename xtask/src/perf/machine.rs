@@ -2,6 +2,10 @@
 
 use crate::Failure;
 use std::{fmt, fs, path::Path, process::Command};
+use thread_priority::{
+    NormalThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy, set_thread_priority_and_policy,
+    thread_native_id,
+};
 
 /// Ticks per second of the kernel's accounting in /proc (USER_HZ).
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -64,6 +68,15 @@ impl fmt::Display for Machine {
         let Self { date, commit, cpu, cores, kernel } = self;
         write!(f, "{date}, commit {commit}, {cpu}, {cores} cores, Linux {kernel}")
     }
+}
+
+/// Moves the calling thread to the server's core, where it has the time that nothing else needs. On the core of the load, which has no
+/// such time, each of its runs would delay calls.
+pub(super) fn move_beside_the_server(core: usize) -> Result<(), Failure> {
+    pin_this_thread(core).map_err(|error| format!("a thread cannot be pinned to a core: {error}"))?;
+    let policy = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Idle);
+    set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, policy)
+        .map_err(|error| format!("a thread cannot be put in the idle class: {error}"))
 }
 
 /// Pins the calling thread, and those that it starts, to a core.

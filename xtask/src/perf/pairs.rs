@@ -3,13 +3,13 @@
 //! measured again.
 //!
 //! Control: a tonic server has the same periods afterwards, and no work. Its ratios show how far the figures of both differ on this
-//! machine if the server does nothing else. Clients of the work share a core with the load, so they run beside tonic too, and connect
+//! machine if the server does nothing else. Clients of the work share the server's core, so they run beside tonic too, and connect
 //! to another port; scraped pages are sent from the server's core, as tonic would.
 
 use super::{
     beside::allow_open_files,
     load::measure_period,
-    machine::{CoreUse, Machine, stolen},
+    machine::{CoreUse, Machine},
     results::Results,
     scenario::{Beside, Pair},
     server::{Binaries, Running, Server},
@@ -23,11 +23,9 @@ pub(super) const SERVERS: &[Server] = &[Server::Tidegate, Server::Tonic];
 /// Pairs in one round.
 const PAIRS: u32 = 6;
 
-const PERIOD: [&str; 4] = ["--duration", "2s", "--warm-up", "200ms"];
-
-/// Time that the hypervisor took from the machine in a period, beyond which the period is measured again: it delays calls whatever the
+/// Share of a period that the hypervisor took from the machine, beyond which the period is measured again: it delays calls whatever the
 /// server does.
-const STOLEN_SECONDS: f64 = 0.015;
+const STOLEN_SHARE: f64 = 0.0075;
 /// Periods of a server that are measured again in one round.
 const REPEATS_MAX: u32 = 48;
 
@@ -54,7 +52,9 @@ pub(super) fn measure(
     let pairs = if is_quick { 1 } else { PAIRS };
     for &server in SERVERS {
         let running = Running::start(server, scenario, machine, binaries)?;
-        let measure = |beside| measure_period(&running, scenario, beside, &PERIOD, machine, binaries);
+        let duration = format!("{}s", pair.seconds);
+        let period = ["--duration", &duration, "--warm-up", "200ms"];
+        let measure = |beside| measure_period(&running, scenario, beside, &period, machine, binaries);
         // Not counted: for a while after a start or a long pause, latencies are higher.
         measure(Beside::Nothing)?;
         let mut repeats = if is_quick { 0 } else { REPEATS_MAX };
@@ -70,15 +70,13 @@ pub(super) fn measure(
                 let run = loop {
                     sleep(PAUSE);
                     wait_until_idle(&running, machine)?;
-                    let before = stolen()?;
                     let run = measure(beside)?;
-                    let stolen = stolen()? - before;
-                    let again = stolen > STOLEN_SECONDS && repeats > 0;
+                    let again = run.stolen > STOLEN_SHARE * f64::from(pair.seconds) && repeats > 0;
                     let (server, verdict) = (server.name(), if again { ", again" } else { "" });
                     eprintln!(
                         "  {name:<28} {server:<8} {}, stolen {:.0} ms{verdict}",
                         run.summary(),
-                        stolen * 1e3
+                        run.stolen * 1e3
                     );
                     if !again {
                         break run;

@@ -30,7 +30,7 @@ pub(super) enum Beside {
     /// A page of the same length is scraped from a port of this program, on the server's core: what is left is the effect of sending and
     /// of receiving it.
     ScrapesElsewhere,
-    /// Clients start TLS handshakes that they never complete.
+    /// Clients keep TLS handshakes open that they never complete.
     HalfHandshakes,
     /// The same clients do so with a port of this program, which accepts them and does nothing else: what is left is their own effect.
     HalfHandshakesElsewhere,
@@ -238,12 +238,15 @@ pub(super) const SCENARIOS: &[Scenario] = &[
 /// An open loop with work beside it, and the name of the same without.
 pub(super) struct Pair {
     pub(super) without: &'static str,
+    /// Length of a period.
+    pub(super) seconds: u32,
     pub(super) scenario: Scenario,
 }
 
 pub(super) const PAIRS: &[Pair] = &[
     Pair {
         without: OPEN_FEWER_RULES,
+        seconds: 2,
         scenario: Scenario {
             name: OPEN_SERIES,
             load: &OPEN_FEWER_PLANS,
@@ -254,6 +257,7 @@ pub(super) const PAIRS: &[Pair] = &[
     },
     Pair {
         without: OPEN_RULES,
+        seconds: 2,
         scenario: Scenario {
             name: OPEN_SCRAPES,
             load: &OPEN_TEN_THOUSAND_PLANS,
@@ -264,6 +268,7 @@ pub(super) const PAIRS: &[Pair] = &[
     },
     Pair {
         without: OPEN_TLS,
+        seconds: 2,
         scenario: Scenario {
             name: HALF_HANDSHAKES,
             load: &OPEN_OVER_TLS,
@@ -276,6 +281,7 @@ pub(super) const PAIRS: &[Pair] = &[
     },
     Pair {
         without: HUNDRED_THOUSAND_RULES,
+        seconds: 2,
         scenario: Scenario {
             name: RELOADS,
             load: &OPEN_TEN_THOUSAND_PLANS,

@@ -29,10 +29,13 @@ pub(super) struct Scraper {
 
 impl Scraper {
     /// `prepare` is called on the thread that scrapes.
-    pub(super) fn start(address: SocketAddr, prepare: fn()) -> Self {
+    pub(super) fn start(
+        address: SocketAddr,
+        prepare: impl FnOnce() -> Result<(), Failure> + Send + 'static,
+    ) -> Self {
         let (stop, stopped) = mpsc::channel();
         let thread = std::thread::spawn(move || {
-            prepare();
+            prepare()?;
             let mut took = Vec::new();
             while stopped.recv_timeout(INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {
                 took.push(
@@ -59,7 +62,7 @@ fn scrape(address: SocketAddr) -> std::io::Result<Duration> {
     let mut stream = TcpStream::connect(address)?;
     let started = Instant::now();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")?;
-    // Read like this, a page takes little time of a core that the load generator shares.
+    // Read like this, a page takes little time of a core that others share.
     let mut piece = vec![0; PIECE_BYTES];
     let mut length = stream.read(&mut piece)?;
     if !piece[..length].starts_with(b"HTTP/1.1 200") {

@@ -1,16 +1,16 @@
 //! The priority of threads whose work must not delay decisions.
 
+mod idle_at_first;
+mod idle_thread;
+
+#[cfg(feature = "server")]
+pub(crate) use idle_at_first::IdleAtFirst;
+
 use crate::clock::Clock;
+use idle_thread::IdleThread;
 use std::{
     sync::{Arc, mpsc},
     time::Duration,
-};
-#[cfg(all(feature = "server", target_os = "linux"))]
-use thread_priority::{
-    NormalThreadSchedulePolicy::{self, Idle, Other},
-    ThreadId, ThreadPriority,
-    ThreadSchedulePolicy::Normal,
-    unix,
 };
 
 /// Niceness of such threads: on a busy processor, about a tenth of the share that a thread with decisions has.
@@ -36,7 +36,11 @@ pub(crate) fn run_long<R: Send>(name: &str, patience: Duration, work: impl FnOnc
         let run = move || {
             let _ = rustix::process::setpriority_process(None, NICE_LONG);
             // Disconnected at the end of the work.
-            let _began = began.send(IdleThread::enter()).map(|()| began);
+            let idle = IdleThread::enter(NICE);
+            if idle.is_none() {
+                let _ = rustix::process::setpriority_process(None, NICE_LONG);
+            }
+            let _began = began.send(idle).map(|()| began);
             *result = work.take().map(|work| work());
         };
         let thread = std::thread::Builder::new().name(name.into()).spawn_scoped(scope, run);
@@ -51,50 +55,6 @@ pub(crate) fn run_long<R: Send>(name: &str, patience: Duration, work: impl FnOnc
     result.unwrap_or_else(|| work.take().expect("no thread took the work")())
 }
 
-/// A thread of the idle class that may leave it: its number in the system's library.
-struct IdleThread(usize);
-
-#[cfg(all(feature = "server", target_os = "linux"))]
-impl IdleThread {
-    /// The calling thread; none where it could not leave the class again.
-    fn enter() -> Option<Self> {
-        // Raising the priority needs the same permission as leaving the class.
-        rustix::process::setpriority_process(None, NICE).ok()?;
-        // Sets the lowest priority as well.
-        if !set_policy(unix::thread_native_id(), Idle) {
-            let _ = rustix::process::setpriority_process(None, NICE_LONG);
-            return None;
-        }
-        // The one that counts once it has left.
-        let _ = rustix::process::setpriority_process(None, NICE);
-        Some(Self(unix::thread_native_id() as usize))
-    }
-
-    /// To be called while the thread has not been joined.
-    fn leave(self) {
-        // On a thread of its own, since the priority of the calling one is set too.
-        let leave = move || set_policy(self.0 as _, Other);
-        if let Ok(thread) = std::thread::Builder::new().name("leave-idle".into()).spawn(leave) {
-            let _ = thread.join();
-        }
-    }
-}
-
-#[cfg(not(all(feature = "server", target_os = "linux")))]
-impl IdleThread {
-    fn enter() -> Option<Self> {
-        None
-    }
-
-    fn leave(self) {}
-}
-
-/// Sets the class of a thread, and the priority of the calling thread to the lowest. Returns whether the system permits it.
-#[cfg(all(feature = "server", target_os = "linux"))]
-fn set_policy(thread: ThreadId, policy: NormalThreadSchedulePolicy) -> bool {
-    unix::set_thread_priority_and_policy(thread, ThreadPriority::Min, Normal(policy)).is_ok()
-}
-
 /// Lowers the priority of the calling thread; on Linux a priority belongs to a thread. Where the system refuses, the priority stays.
 pub(crate) fn lower_priority() {
     let _ = rustix::process::setpriority_process(None, NICE);
@@ -104,11 +64,9 @@ pub(crate) fn lower_priority() {
 /// the end of its time slice. On a core that others saturate it has less than a hundredth of the time. Where the system refuses, its priority is low.
 #[cfg(feature = "server")]
 pub(crate) fn run_when_idle() {
-    #[cfg(target_os = "linux")]
-    if set_policy(unix::thread_native_id(), Idle) {
-        return;
+    if !idle_thread::enter_for_ever() {
+        lower_priority();
     }
-    lower_priority();
 }
 
 /// Yields between the pieces of a long work, to threads that have become ready meanwhile.
@@ -140,6 +98,12 @@ mod tests {
     use super::*;
     use crate::limit::Timestamp;
     use std::sync::atomic::{AtomicU64, Ordering};
+    #[cfg(all(feature = "server", target_os = "linux"))]
+    use thread_priority::{
+        NormalThreadSchedulePolicy::{Idle, Other},
+        ThreadSchedulePolicy::Normal,
+        unix,
+    };
 
     /// Each reading is a millisecond after the one before.
     struct Steps(AtomicU64);
@@ -150,12 +114,12 @@ mod tests {
         }
     }
 
-    fn priority() -> i32 {
+    pub(super) fn priority() -> i32 {
         rustix::process::getpriority_process(None).unwrap()
     }
 
     /// Whether threads here may raise their priority, as those of root may.
-    fn may_raise_priority() -> bool {
+    pub(super) fn may_raise_priority() -> bool {
         let raise = || {
             rustix::process::setpriority_process(None, NICE_LONG).unwrap();
             rustix::process::setpriority_process(None, NICE).is_ok()
