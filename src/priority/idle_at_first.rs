@@ -45,7 +45,8 @@ impl Drop for AtWork<'_> {
     }
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(target_os = "linux")]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::priority::tests::{may_raise_priority, priority};
