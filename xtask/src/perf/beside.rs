@@ -19,7 +19,7 @@ use std::{
     net::{SocketAddr, TcpListener, TcpStream},
     path::PathBuf,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU32, Ordering},
         mpsc,
     },
@@ -167,8 +167,13 @@ impl Work {
     }
 }
 
-/// A port whose connections are accepted and kept until [`HALF_HANDSHAKES`] others followed, for as long as this program runs.
+/// A port whose connections are accepted and kept until [`HALF_HANDSHAKES`] others followed: one for as long as this program runs.
 fn accept_only(core: usize) -> Result<SocketAddr, Failure> {
+    static PORT: Mutex<Option<SocketAddr>> = Mutex::new(None);
+    let mut port = PORT.lock().map_err(|_| "the port for half handshakes panicked".to_owned())?;
+    if let Some(address) = *port {
+        return Ok(address);
+    }
     let failed = |error| format!("no port for half handshakes: {error}");
     let listener = TcpListener::bind("127.0.0.1:0").map_err(failed)?;
     // As many as the server under load lets wait.
@@ -185,6 +190,7 @@ fn accept_only(core: usize) -> Result<SocketAddr, Failure> {
             }
         }
     });
+    *port = Some(address);
     Ok(address)
 }
 
