@@ -109,7 +109,7 @@ pub(super) const BARS: &[Bar] = &[
         bound: Bound::AtMost(1.1),
     },
     Bar {
-        about: "open loop with TLS beside 5,000 half handshakes, p99, against none",
+        about: "open loop with TLS beside 5,000 half handshakes, p99, against the same elsewhere",
         measure: Measure::PairedRatio(HALF_HANDSHAKES, OPEN_TLS, Figure::P99Micros),
         bound: Bound::AtMost(2.0),
     },

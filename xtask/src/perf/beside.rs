@@ -78,8 +78,8 @@ impl Work {
                     move_beside_the_server(core)
                 }))
             }
-            Beside::HalfHandshakes => Self::half_handshakes(running.address, core)?,
-            Beside::HalfHandshakesElsewhere => Self::half_handshakes(accept_only(core)?, core)?,
+            Beside::HalfHandshakes => Self::half_handshakes(running.address, running, machine)?,
+            Beside::HalfHandshakesElsewhere => Self::half_handshakes(accept_only(core)?, running, machine)?,
             Beside::Reloads => Self::reloads(scenario, binaries, core)?,
         }))
     }
@@ -93,8 +93,8 @@ impl Work {
     /// Starts handshakes until [`HALF_HANDSHAKES`] are open, then replaces the oldest ones, as clients have to that keep so many open
     /// although the server ends those that last too long.
     #[expect(clippy::disallowed_methods, reason = "a load follows the real clock")]
-    fn half_handshakes(address: SocketAddr, core: usize) -> Result<Self, Failure> {
-        let hello = client_hello()?;
+    fn half_handshakes(address: SocketAddr, running: &Running, machine: &Machine) -> Result<Self, Failure> {
+        let (hello, core) = (client_hello()?, machine.core(0));
         let start = move || {
             let started = TcpStream::connect(address).and_then(|mut stream| {
                 stream.write_all(&hello)?;
@@ -108,6 +108,7 @@ impl Work {
             sleep(due.saturating_duration_since(Instant::now()));
             open.push_back(start()?);
         }
+        running.wait_until_idle(machine)?;
         Ok(Self::thread(move |stopped| {
             move_beside_the_server(core)?;
             let begun = Instant::now();

@@ -3,13 +3,13 @@
 //! measured again.
 //!
 //! Control: a tonic server has the same periods afterwards, and no work. Its ratios show how far the figures of both differ on this
-//! machine if the server does nothing else. Clients of the work share the server's core, so they run beside tonic too, and connect
-//! to another port; scraped pages are sent from the server's core, as tonic would.
+//! machine if the server does nothing else. Clients of the work share the server's core. So those of half handshakes run in all periods,
+//! and connect to another port where the server has no such work; pages scraped beside tonic are sent from its core, as it would.
 
 use super::{
     beside::allow_open_files,
     load::measure_period,
-    machine::{CoreUse, Machine},
+    machine::Machine,
     results::Results,
     scenario::{Beside, Pair},
     server::{Binaries, Running, Server},
@@ -32,11 +32,6 @@ const REPEATS_MAX: u32 = 48;
 /// Time after a period for what it leaves behind: connections that are closed, rules that are built and dropped. At least this
 /// long, and until the server does nothing.
 const PAUSE: Duration = Duration::from_millis(1_500);
-/// Time in which a server that does nothing uses no more CPU than [`IDLE_SECONDS`].
-const IDLE_LOOK: Duration = Duration::from_millis(500);
-/// Its background threads, and two ticks of the kernel's accounting.
-const IDLE_SECONDS: f64 = 0.02;
-const IDLE_LOOKS_MAX: u32 = 120;
 
 /// Measures all pairs of one round.
 pub(super) fn measure(
@@ -61,7 +56,7 @@ pub(super) fn measure(
         for number in 0..pairs {
             let with =
                 if server == Server::Tidegate { scenario.beside } else { scenario.beside.of_control() };
-            let mut periods = [(pair.without, Beside::Nothing), (scenario.name, with)];
+            let mut periods = [(pair.without, scenario.beside.of_clients()), (scenario.name, with)];
             // Each is the first as often as the other.
             if number % 2 == 1 {
                 periods.reverse();
@@ -69,7 +64,7 @@ pub(super) fn measure(
             for (name, beside) in periods {
                 let run = loop {
                     sleep(PAUSE);
-                    wait_until_idle(&running, machine)?;
+                    running.wait_until_idle(machine)?;
                     let run = measure(beside)?;
                     let again = run.stolen > STOLEN_SHARE * f64::from(pair.seconds) && repeats > 0;
                     let (server, verdict) = (server.name(), if again { ", again" } else { "" });
@@ -88,17 +83,4 @@ pub(super) fn measure(
         }
     }
     Ok(())
-}
-
-fn wait_until_idle(running: &Running, machine: &Machine) -> Result<(), Failure> {
-    let mut before = CoreUse::read(machine.core(0), running.pid())?;
-    for _ in 0..IDLE_LOOKS_MAX {
-        sleep(IDLE_LOOK);
-        let now = CoreUse::read(machine.core(0), running.pid())?;
-        if now.process_since(&before) <= IDLE_SECONDS {
-            return Ok(());
-        }
-        before = now;
-    }
-    Err(format!("the server still works {:?} after the load has ended", IDLE_LOOK * IDLE_LOOKS_MAX))
 }

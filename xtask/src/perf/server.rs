@@ -1,7 +1,7 @@
 //! Server processes, each on its own core.
 
 use super::{
-    machine::Machine,
+    machine::{CoreUse, Machine},
     scenario::{Beside, Scenario},
 };
 use crate::Failure;
@@ -16,6 +16,12 @@ use std::{
 
 const START_POLLS: u32 = 2_000;
 const START_POLL: Duration = Duration::from_millis(10);
+
+/// Time in which a server that does nothing uses no more CPU than [`IDLE_SECONDS`].
+const IDLE_LOOK: Duration = Duration::from_millis(500);
+/// Its background threads, and two ticks of the kernel's accounting.
+const IDLE_SECONDS: f64 = 0.02;
+const IDLE_LOOKS_MAX: u32 = 120;
 
 /// A measured server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -133,6 +139,20 @@ impl Running {
     ) -> Result<Self, Failure> {
         let start = || Self::start_once(server, scenario, machine, binaries);
         start().or_else(|_| start()).or_else(|_| start())
+    }
+
+    /// Waits until it does nothing.
+    pub(super) fn wait_until_idle(&self, machine: &Machine) -> Result<(), Failure> {
+        let mut before = CoreUse::read(machine.core(0), self.pid())?;
+        for _ in 0..IDLE_LOOKS_MAX {
+            sleep(IDLE_LOOK);
+            let now = CoreUse::read(machine.core(0), self.pid())?;
+            if now.process_since(&before) <= IDLE_SECONDS {
+                return Ok(());
+            }
+            before = now;
+        }
+        Err(format!("the server still works {:?} after the load has ended", IDLE_LOOK * IDLE_LOOKS_MAX))
     }
 
     fn start_once(
