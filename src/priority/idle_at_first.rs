@@ -6,7 +6,16 @@ use std::sync::OnceLock;
 
 /// One work that is in the idle class until another thread ends that.
 #[derive(Default)]
-pub(crate) struct IdleAtFirst(Mutex<Option<IdleThread>>);
+pub(crate) struct IdleAtFirst(Mutex<State>);
+
+#[derive(Default)]
+enum State {
+    #[default]
+    NotBegun,
+    Idle(IdleThread),
+    /// It has ended, or has left the class.
+    Left,
+}
 
 /// Leaves the class at the end of the work, by a panic too.
 struct AtWork<'w>(&'w IdleAtFirst);
@@ -22,16 +31,19 @@ impl IdleAtFirst {
         static MAY_LEAVE: OnceLock<bool> = OnceLock::new();
         let _at_work = AtWork(self);
         if *MAY_LEAVE.get_or_init(|| may_leave(Self::NICE)) {
-            *self.0.lock() = IdleThread::enter_permitted(Self::NICE);
+            let mut state = self.0.lock();
+            if let State::NotBegun = *state {
+                *state = IdleThread::enter_permitted(Self::NICE).map_or(State::Left, State::Idle);
+            }
         }
         work()
     }
 
-    /// Ends it: from now on the work has the thread's niceness. Without an effect before the work, and after it.
+    /// From now on the work has the thread's niceness, whether it has begun or not.
     pub(crate) fn leave(&self) {
         // Locked until it has left: the thread cannot end meanwhile.
-        let mut thread = self.0.lock();
-        if let Some(thread) = thread.take() {
+        let mut state = self.0.lock();
+        if let State::Idle(thread) = std::mem::replace(&mut *state, State::Left) {
             thread.leave();
         }
     }
@@ -39,7 +51,7 @@ impl IdleAtFirst {
 
 impl Drop for AtWork<'_> {
     fn drop(&mut self) {
-        if let Some(thread) = self.0.0.lock().take() {
+        if let State::Idle(thread) = std::mem::replace(&mut *self.0.0.lock(), State::Left) {
             thread.leave_here(IdleAtFirst::NICE);
         }
     }
@@ -67,19 +79,20 @@ mod tests {
             // Not permitted where these tests run with a lower priority.
             let _ = rustix::process::setpriority_process(None, IdleAtFirst::NICE);
             let nice = priority();
-            let (work, expected) =
-                (IdleAtFirst::default(), if may_raise_priority() { Normal(Idle) } else { Normal(Other) });
-            assert_eq!(work.run(policy), expected);
+            let expected = if may_raise_priority(nice) { Normal(Idle) } else { Normal(Other) };
+            assert_eq!(IdleAtFirst::default().run(policy), expected);
+            let work = IdleAtFirst::default();
             let until_it_has_left = || {
                 std::thread::scope(|scope| _ = scope.spawn(|| work.leave()));
                 (policy(), priority())
             };
             assert_eq!(work.run(until_it_has_left), (Normal(Other), nice));
-            let panics = || work.run(|| panic!("at work"));
+            let panics = || IdleAtFirst::default().run(|| panic!("at work"));
             assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
             assert_eq!((policy(), priority()), (Normal(Other), nice));
-            // No work is left.
+            let work = IdleAtFirst::default();
             work.leave();
+            assert_eq!(work.run(policy), Normal(Other));
         };
         std::thread::spawn(on_a_thread).join().unwrap();
     }

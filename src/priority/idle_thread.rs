@@ -85,5 +85,16 @@ impl IdleThread {
         None
     }
 
+    pub(super) fn enter_permitted(_nice: i32) -> Option<Self> {
+        None
+    }
+
     pub(super) fn leave(self) {}
+
+    pub(super) fn leave_here(self, _nice: i32) {}
+}
+
+#[cfg(not(all(feature = "server", target_os = "linux")))]
+pub(super) fn may_leave(_nice: i32) -> bool {
+    false
 }

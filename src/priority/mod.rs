@@ -119,10 +119,10 @@ mod tests {
     }
 
     /// Whether threads here may raise their priority, as those of root may.
-    pub(super) fn may_raise_priority() -> bool {
-        let raise = || {
+    pub(super) fn may_raise_priority(nice: i32) -> bool {
+        let raise = move || {
             rustix::process::setpriority_process(None, NICE_LONG).unwrap();
-            rustix::process::setpriority_process(None, NICE).is_ok()
+            rustix::process::setpriority_process(None, nice).is_ok()
         };
         std::thread::spawn(raise).join().unwrap()
     }
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn long_work_has_a_low_priority_and_its_caller_keeps_its_own() {
         let before = priority();
-        let expected = if may_raise_priority() && cfg!(all(feature = "server", target_os = "linux")) {
+        let expected = if may_raise_priority(NICE) && cfg!(all(feature = "server", target_os = "linux")) {
             NICE
         } else {
             NICE_LONG
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn long_work_is_in_the_idle_class_until_it_has_taken_too_long() {
         let policy = || unix::thread_schedule_policy().unwrap();
-        if !may_raise_priority() {
+        if !may_raise_priority(NICE) {
             assert_eq!(run_long("long", Duration::ZERO, policy), Normal(Other));
             return;
         }

@@ -31,6 +31,15 @@ const PIECE_TIME: Duration = Duration::from_millis(3);
 /// Receives the pieces of a text.
 type SendPiece<'p> = &'p mut dyn FnMut(String);
 
+/// A work whose progress is watched. When that ends, as the client has gone, it leaves the idle class.
+struct Watched(Arc<IdleAtFirst>);
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
+}
+
 /// Writes a text.
 pub(super) async fn long_text(
     state: &HttpState,
@@ -48,9 +57,9 @@ pub(super) async fn long_text_in_pieces(
 ) -> Result<LongText, (StatusCode, String)> {
     let clock = state.service.clock();
     let (mut yields, yields_of_port) = (Yields::new(clock.clone()), Yields::new(clock.clone()));
-    let (written, idle) = (Arc::new(AtomicU32::new(0)), Arc::new(IdleAtFirst::default()));
+    let (written, watched) = (Arc::new(AtomicU32::new(0)), Watched(Arc::default()));
     let write = {
-        let (written, idle) = (Arc::clone(&written), Arc::clone(&idle));
+        let (written, idle) = (Arc::clone(&written), Arc::clone(&watched.0));
         let write = move || {
             let mut pieces = Vec::new();
             write(&mut |piece| {
@@ -71,7 +80,7 @@ pub(super) async fn long_text_in_pieces(
         }
         let now = written.load(Ordering::Relaxed);
         if now == seen {
-            idle.leave();
+            watched.0.leave();
         }
         seen = now;
     };
