@@ -57,7 +57,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("console", &[]),
     ("http2", &[]),
     ("transport", &[]),
-    ("priority", &["clock", "limit"]),
+    ("priority", &["clock", "limit", "sync"]),
     (
         "api",
         &[
