@@ -31,6 +31,20 @@ pub struct Browser {
 
 impl Browser {
     pub async fn start() -> Self {
+        // A port that is free for IPv4 may be in use for IPv6; the driver then ends.
+        let mut starts = (0..10).map(|_| Self::start_driver());
+        let mut browser = starts.find_map(|started| started).expect("a driver that listens");
+        let args =
+            ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--lang=en"];
+        let options = json!({ "args": args });
+        let wanted = json!({ "capabilities": { "alwaysMatch": { "browserName": "chrome", "goog:chromeOptions": options } } });
+        let session = browser.command("POST", "", &wanted).await;
+        browser.session = format!("/{}", session["sessionId"].as_str().expect("a session"));
+        browser
+    }
+
+    /// None if it ended at once.
+    fn start_driver() -> Option<Self> {
         let mut driver = Command::new("chromedriver")
             .arg("--port=0")
             .stdin(Stdio::null())
@@ -43,19 +57,11 @@ impl Browser {
             let (_, port) = line.split_once("started successfully on port ")?;
             port.trim_end_matches('.').parse().ok()
         });
-        let mut browser = Self {
-            driver,
-            _output: output.into_inner(),
-            port: port.expect("a port"),
-            session: String::new(),
+        let Some(port) = port else {
+            println!("chromedriver ended: {}", driver.wait().expect("its status"));
+            return None;
         };
-        let args =
-            ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--lang=en"];
-        let options = json!({ "args": args });
-        let wanted = json!({ "capabilities": { "alwaysMatch": { "browserName": "chrome", "goog:chromeOptions": options } } });
-        let session = browser.command("POST", "", &wanted).await;
-        browser.session = format!("/{}", session["sessionId"].as_str().expect("a session"));
-        browser
+        Some(Self { driver, _output: output.into_inner(), port, session: String::new() })
     }
 
     /// The value in the response to a command; its error fails the test.
