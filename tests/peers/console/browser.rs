@@ -31,7 +31,7 @@ pub struct Browser {
 
 impl Browser {
     pub async fn start() -> Self {
-        // A port that is free for IPv4 may be in use for IPv6; the driver then ends.
+        // Beside many other programs, the port that a driver has chosen may be taken before it listens there for IPv4 and for IPv6.
         let mut starts = (0..10).map(|_| Self::start_driver());
         let mut browser = starts.find_map(|started| started).expect("a driver that listens");
         let args =
@@ -53,12 +53,15 @@ impl Browser {
             .spawn()
             .expect("chromedriver starts");
         let mut output = BufReader::new(driver.stdout.take().expect("piped"));
+        let mut lines = Vec::new();
         let port = output.by_ref().lines().map_while(Result::ok).find_map(|line| {
-            let (_, port) = line.split_once("started successfully on port ")?;
-            port.trim_end_matches('.').parse().ok()
+            let port = line.split_once("started successfully on port ").map(|(_, port)| port);
+            let port = port.and_then(|port| port.trim_end_matches('.').parse().ok());
+            lines.push(line);
+            port
         });
         let Some(port) = port else {
-            println!("chromedriver ended: {}", driver.wait().expect("its status"));
+            println!("chromedriver ended: {}: {lines:#?}", driver.wait().expect("its status"));
             return None;
         };
         Some(Self { driver, _output: output.into_inner(), port, session: String::new() })
