@@ -19,6 +19,9 @@ const (
 )
 
 // breaker opens after so many failures in a row, and lets one call through each time it has been open for long enough.
+//
+// Failures of calls that overlap count as one: a pause of this process, or a burst that the server answers late, says no more
+// than one late call does.
 type breaker struct {
 	failuresMax int
 	openFor     time.Duration
@@ -27,7 +30,9 @@ type breaker struct {
 	// failures in a row, while closed.
 	failures atomic.Int64
 
-	mutex     sync.Mutex
+	mutex sync.Mutex
+	// failedAt is the time of the last failure that counted.
+	failedAt  time.Duration
 	probeAt   time.Duration
 	isProbing bool
 }
@@ -63,7 +68,8 @@ func (b *breaker) succeeded(p permit) {
 	b.isOpen.Store(false)
 }
 
-func (b *breaker) failed(p permit, now time.Duration) {
+// failed records a failure of a call that was sent at some time.
+func (b *breaker) failed(p permit, sent, now time.Duration) {
 	if b.failuresMax == 0 {
 		return
 	}
@@ -74,7 +80,11 @@ func (b *breaker) failed(p permit, now time.Duration) {
 		b.probeAt = now + b.openFor
 		return
 	}
-	if !b.isOpen.Load() && b.failures.Add(1) >= int64(b.failuresMax) {
+	if b.isOpen.Load() || b.failures.Load() > 0 && sent < b.failedAt {
+		return
+	}
+	b.failedAt = now
+	if b.failures.Add(1) >= int64(b.failuresMax) {
 		b.probeAt = now + b.openFor
 		b.isOpen.Store(true)
 	}

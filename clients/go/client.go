@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -41,10 +43,17 @@ type Client struct {
 	isWarm       atomic.Bool
 	policy       Policy
 	denials      *localDenials
-	breaker      breaker
+	// breaker is that of connecting: calls for which no address is connected.
+	breaker breaker
+	// breakers are those of addresses, by address.
+	breakers sync.Map
 	// lastFailure is the code and message of the last failure.
 	lastFailure atomic.Pointer[string]
 	observers   []func(context.Context, Decision, time.Duration)
+	failures    failureLog
+	isClosed    atomic.Bool
+	// fake decides in the place of a server; nil outside of tests.
+	fake func(Call) Decision
 	// now is the time since some moment.
 	now func() time.Duration
 
@@ -61,6 +70,8 @@ type settings struct {
 	connectTimeout  time.Duration
 	policy          Policy
 	localDenialsMax int
+	localDenialsFor time.Duration
+	logger          *slog.Logger
 	breakerFailures int
 	breakerOpen     time.Duration
 	observers       []func(context.Context, Decision, time.Duration)
@@ -84,8 +95,16 @@ func WithConnectTimeout(timeout time.Duration) Option {
 // WithPolicy sets the decision for requests without a response, [FailOpen] if not given.
 func WithPolicy(policy Policy) Option { return func(s *settings) { s.policy = policy } }
 
-// WithLocalDenials sets how many denials are kept until their reset, 10,000 if not given; 0 keeps none.
+// WithLocalDenials sets how many denials are kept, 10,000 if not given; 0 keeps none.
 func WithLocalDenials(kept int) Option { return func(s *settings) { s.localDenialsMax = kept } }
+
+// WithLocalDenialsFor sets for how long a denial is kept at most, 1 s if not given, and never beyond its reset; 0 keeps none.
+func WithLocalDenialsFor(longest time.Duration) Option {
+	return func(s *settings) { s.localDenialsFor = longest }
+}
+
+// WithLogger sets the logger of failures, [slog.Default] if not given.
+func WithLogger(logger *slog.Logger) Option { return func(s *settings) { s.logger = logger } }
 
 // WithBreaker sets after how many failures in a row calls fail at once, and for how long; 5 and 1 s if not given. 0 failures
 // switch it off.
@@ -122,6 +141,7 @@ func New(address string, options ...Option) (*Client, error) {
 		connectTimeout:  time.Second,
 		policy:          FailOpen,
 		localDenialsMax: 10_000,
+		localDenialsFor: time.Second,
 		breakerFailures: 5,
 		breakerOpen:     time.Second,
 		credentials:     insecure.NewCredentials(),
@@ -136,9 +156,14 @@ func New(address string, options ...Option) (*Client, error) {
 	if s.policy != FailOpen && s.policy != FailClosed {
 		return nil, errors.New("tidegate: the policy is neither FailOpen nor FailClosed")
 	}
+	for _, one := range append([]string{address}, s.addresses...) {
+		if err := checkAddress(one); err != nil {
+			return nil, err
+		}
+	}
 	dial := []grpc.DialOption{
 		grpc.WithTransportCredentials(s.credentials),
-		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`),
+		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"` + addressPolicy + `": {}}]}`),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
@@ -151,7 +176,8 @@ func New(address string, options ...Option) (*Client, error) {
 		static := manual.NewBuilderWithScheme("tidegate")
 		state := resolver.State{}
 		for _, one := range append([]string{address}, s.addresses...) {
-			state.Addresses = append(state.Addresses, resolver.Address{Addr: one})
+			// The name that the server's certificate must have.
+			state.Addresses = append(state.Addresses, resolver.Address{Addr: one, ServerName: authorityOf(one)})
 		}
 		static.InitialState(state)
 		dial = append(dial, grpc.WithResolvers(static))
@@ -166,17 +192,26 @@ func New(address string, options ...Option) (*Client, error) {
 		timeout:      s.timeout,
 		firstTimeout: max(s.timeout, s.connectTimeout),
 		policy:       s.policy,
-		denials:      newLocalDenials(s.localDenialsMax),
+		denials:      newLocalDenials(s.localDenialsMax, s.localDenialsFor),
 		breaker:      breaker{failuresMax: s.breakerFailures, openFor: s.breakerOpen},
 		observers:    s.observers,
+		failures:     failureLog{logger: s.logger},
 		now:          s.now,
 		connection:   connection,
 		stub:         rls.NewRateLimitServiceClient(connection),
 	}, nil
 }
 
-// Close closes the connection.
-func (c *Client) Close() error { return c.connection.Close() }
+// ErrClosed is the error of calls after [Client.Close].
+var ErrClosed = errors.New("tidegate: the client is closed")
+
+// Close closes the connections. Closing twice is allowed.
+func (c *Client) Close() error {
+	if c.isClosed.Swap(true) || c.connection == nil {
+		return nil
+	}
+	return c.connection.Close()
+}
 
 // Allow takes hits of every limit that the descriptors reach, or none at all: one hit, unless an option is [Cost].
 //
@@ -251,7 +286,15 @@ func (c *Client) decide(ctx context.Context, r *request) (Decision, error) {
 	if err := r.check(); err != nil {
 		return Decision{}, err
 	}
+	if c.isClosed.Load() {
+		return Decision{}, ErrClosed
+	}
 	sent := c.now()
+	if c.fake != nil {
+		decision := c.fake(r.call())
+		c.observe(ctx, decision, sent)
+		return decision, nil
+	}
 	if r.usesLocal {
 		if denial, isKept := c.denials.find(r, sent); isKept {
 			c.observe(ctx, denial, sent)
@@ -263,18 +306,32 @@ func (c *Client) decide(ctx context.Context, r *request) (Decision, error) {
 	}
 	p := c.breaker.enter(sent)
 	if p == permitNone {
-		message := ""
-		if last := c.lastFailure.Load(); last != nil {
-			message = *last
-		}
-		return c.withoutAnswer(ctx, r, "BREAKER_OPEN", message, sent), nil
+		return c.broken(ctx, r, sent), nil
 	}
-	response, err := c.call(ctx, r)
+	a := c.begin(sent)
+	isOver := false
+	defer func() {
+		// An interceptor panicked: the call has no outcome.
+		if !isOver {
+			settled, p := a.settled(p)
+			settled.abandoned(p)
+		}
+	}()
+	response, err := c.send(ctx, r.timeout, r.message(), a)
+	isOver = true
+	settled, p := a.settled(p)
+	if a.due != "" {
+		go c.probe(a.due, r.peekMessage())
+	}
 	if !c.isWarm.Load() {
 		c.isWarm.Store(true)
 	}
+	if a.isRefused {
+		c.breaker.succeeded(p)
+		return c.broken(ctx, r, sent), nil
+	}
 	if err != nil {
-		return c.failed(ctx, r, p, sent, err)
+		return c.failed(ctx, r, settled, p, sent, err)
 	}
 	var decision Decision
 	switch response.OverallCode {
@@ -286,39 +343,57 @@ func (c *Client) decide(ctx context.Context, r *request) (Decision, error) {
 			c.denials.keep(r, decision, sent)
 		}
 	default:
-		return c.failed(ctx, r, p, sent, status.Error(codes.Internal, "an answer without a verdict"))
+		return c.failed(ctx, r, settled, p, sent, status.Error(codes.Internal, "an answer without a verdict"))
 	}
-	c.breaker.succeeded(p)
+	settled.succeeded(p)
+	c.failures.ended(ctx)
 	c.observe(ctx, decision, sent)
 	return decision, nil
 }
 
-func (c *Client) call(ctx context.Context, r *request) (*rls.RateLimitResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.timeout)
+// send sends a message to the address that the balancer chooses.
+func (c *Client) send(ctx context.Context, timeout time.Duration, message *rls.RateLimitRequest, a *attempt) (*rls.RateLimitResponse, error) {
+	ctx, cancel := context.WithTimeout(context.WithValue(ctx, attemptKey{}, a), timeout)
 	defer cancel()
-	return c.stub.ShouldRateLimit(metadata.AppendToOutgoingContext(ctx, "tidegate-precision", "exact"), r.message())
+	return c.stub.ShouldRateLimit(metadata.AppendToOutgoingContext(ctx, "tidegate-precision", "exact"), message)
 }
 
-func (c *Client) failed(ctx context.Context, r *request, p permit, sent time.Duration, err error) (Decision, error) {
+// broken returns the decision of a call that is not made, since a breaker is open.
+func (c *Client) broken(ctx context.Context, r *request, sent time.Duration) Decision {
+	message := ""
+	if last := c.lastFailure.Load(); last != nil {
+		message = *last
+	}
+	return c.withoutAnswer(ctx, r, "BREAKER_OPEN", message, sent)
+}
+
+// isCallersError returns whether a code is a fault of the request or of the configuration, whatever the server's state.
+func isCallersError(code codes.Code) bool {
+	switch code {
+	case codes.InvalidArgument, codes.OutOfRange, codes.Unimplemented, codes.Unauthenticated, codes.PermissionDenied:
+		return true
+	}
+	return false
+}
+
+func (c *Client) failed(ctx context.Context, r *request, settled *breaker, p permit, sent time.Duration, err error) (Decision, error) {
 	if gaveUp := ctx.Err(); gaveUp != nil {
-		c.breaker.abandoned(p)
+		settled.abandoned(p)
 		return Decision{}, gaveUp
 	}
 	found := status.Convert(err)
-	switch found.Code() {
-	case codes.InvalidArgument, codes.OutOfRange, codes.Unimplemented, codes.Unauthenticated, codes.PermissionDenied:
-		c.breaker.succeeded(p)
+	if isCallersError(found.Code()) {
+		settled.succeeded(p)
 		return Decision{}, &RequestError{found.Code(), found.Message()}
 	}
 	name := codeName(found.Code())
 	message := found.Message()
-	if message == "no children to pick from" {
-		// Of the round-robin policy, whatever the reason.
-		message = "no address of " + c.connection.Target() + " was found"
+	if cause, isResolver := strings.CutPrefix(message, "last resolver error: "); isResolver {
+		message = "no address of " + c.connection.Target() + " was found: " + cause
 	}
 	last := name + ": " + message
 	c.lastFailure.Store(&last)
-	c.breaker.failed(p, c.now())
+	settled.failed(p, sent, c.now())
 	return c.withoutAnswer(ctx, r, name, message, sent), nil
 }
 
@@ -334,6 +409,7 @@ func (c *Client) withoutAnswer(ctx context.Context, r *request, failure, message
 	if r.policy == FailClosed {
 		decision.Allowed, decision.Reason = false, FailedClosed
 	}
+	c.failures.failed(ctx, decision, c.now())
 	c.observe(ctx, decision, sent)
 	return decision
 }
@@ -344,8 +420,18 @@ func (c *Client) observe(ctx context.Context, decision Decision, since time.Dura
 	}
 	taken := c.now() - since
 	for _, observer := range c.observers {
-		observer(ctx, decision, taken)
+		c.observeBy(ctx, observer, decision, taken)
 	}
+}
+
+// observeBy calls an observer, whose panic must not cost the decision.
+func (c *Client) observeBy(ctx context.Context, observer func(context.Context, Decision, time.Duration), decision Decision, taken time.Duration) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			c.failures.log().ErrorContext(ctx, "an observer of rate limit decisions panicked", "panic", reason)
+		}
+	}()
+	observer(ctx, decision, taken)
 }
 
 // codeName returns the name of a code as the gRPC specification has it: DEADLINE_EXCEEDED.
@@ -368,6 +454,7 @@ func decode(allowed bool, response *rls.RateLimitResponse) Decision {
 			OverLimit:  sent.Code == rls.RateLimitResponse_OVER_LIMIT,
 			Remaining:  sent.LimitRemaining,
 			ResetAfter: Never,
+			Mode:       decodeMode(sent.ProtoReflect().GetUnknown()),
 		}
 		if limit := sent.CurrentLimit; limit != nil {
 			decoded.Limit = decodeLimit(limit)

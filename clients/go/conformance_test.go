@@ -179,7 +179,11 @@ func checkStatus(t *testing.T, where string, status Status, expected caseStatus)
 	}
 }
 
-func TestHeaders(t *testing.T) {
+func TestHeaders(t *testing.T) { testHeaders(t, "headers") }
+
+func TestQuotaHeaders(t *testing.T) { testHeaders(t, "quota") }
+
+func testHeaders(t *testing.T, file string) {
 	type headerCase struct {
 		Name     string
 		Decision struct {
@@ -191,6 +195,7 @@ func TestHeaders(t *testing.T) {
 				Limit      *caseLimit
 				Remaining  uint32
 				ResetAfter nanos `json:"reset_after"`
+				Mode       Mode
 			}
 		}
 		Fields struct {
@@ -201,11 +206,11 @@ func TestHeaders(t *testing.T) {
 		}
 		Headers, Legacy map[string]string
 	}
-	for _, c := range cases[headerCase](t, "headers", "cases") {
+	for _, c := range cases[headerCase](t, file, "cases") {
 		t.Run(c.Name, func(t *testing.T) {
 			var statuses []Status
 			for _, status := range c.Decision.Statuses {
-				statuses = append(statuses, Status{status.OverLimit, status.Limit.limit(), status.Remaining, status.ResetAfter.duration()})
+				statuses = append(statuses, Status{status.OverLimit, status.Limit.limit(), status.Remaining, status.ResetAfter.duration(), status.Mode})
 			}
 			decision := newDecision(c.Decision.Allowed, statuses)
 			decision.Reason = c.Decision.Reason
@@ -235,18 +240,24 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-func TestLocalDenials(t *testing.T) {
+func TestLocalDenials(t *testing.T) { testLocalDenials(t, "local_denials") }
+
+func TestLocalDenialsAreKeptForABoundedTime(t *testing.T) { testLocalDenials(t, "retention") }
+
+func testLocalDenials(t *testing.T, file string) {
 	type denialCase struct {
 		Name, Rules string
 		Client      struct {
-			LocalDenialsMax *int `json:"local_denials_max"`
+			LocalDenialsMax   *int   `json:"local_denials_max"`
+			LocalDenialsForMs *int64 `json:"local_denials_for_ms"`
 		}
 		Steps []struct {
 			At           nanos
 			Op           string
 			Descriptors  []caseDescriptor
 			Cost         uint64
-			LocalDenials bool `json:"local_denials"`
+			LocalDenials bool  `json:"local_denials"`
+			TimeoutMs    int64 `json:"timeout_ms"`
 			Expect       struct {
 				Allowed    bool
 				Reason     Reason
@@ -255,7 +266,7 @@ func TestLocalDenials(t *testing.T) {
 		}
 	}
 	const start = 1_700_006_400_000_000_000
-	for _, c := range cases[denialCase](t, "local_denials", "cases") {
+	for _, c := range cases[denialCase](t, file, "cases") {
 		t.Run(c.Name, func(t *testing.T) {
 			server := serve(t, c.Rules, "--test-clock")
 			set := setClock(t, server.address)
@@ -263,6 +274,9 @@ func TestLocalDenials(t *testing.T) {
 			options := []Option{func(s *settings) { s.now = func() time.Duration { return own } }}
 			if c.Client.LocalDenialsMax != nil {
 				options = append(options, WithLocalDenials(*c.Client.LocalDenialsMax))
+			}
+			if c.Client.LocalDenialsForMs != nil {
+				options = append(options, WithLocalDenialsFor(time.Duration(*c.Client.LocalDenialsForMs)*time.Millisecond))
 			}
 			client := newClient(t, server.address, options...)
 			for number, step := range c.Steps {
@@ -274,6 +288,9 @@ func TestLocalDenials(t *testing.T) {
 				}
 				if !step.LocalDenials {
 					call = append(call, WithoutLocalDenials())
+				}
+				if step.TimeoutMs != 0 {
+					call = append(call, Timeout(time.Duration(step.TimeoutMs)*time.Millisecond))
 				}
 				var decision Decision
 				var err error
@@ -317,6 +334,7 @@ func TestFailures(t *testing.T) {
 			Reason    Reason
 			Errors    []string
 			Message   string
+			Remaining *uint32
 		}
 		ElapsedMsMax *int64 `json:"elapsed_ms_max"`
 	}
@@ -342,6 +360,9 @@ func TestFailures(t *testing.T) {
 					isNamed := strings.Contains(strings.ToLower(decision.FailureMessage), expected.Message)
 					if decision.Allowed != expected.Allowed || decision.Reason != expected.Reason || !isExpected || !isNamed {
 						t.Fatalf("call %d: %+v is not %+v", number, decision, expected)
+					}
+					if expected.Remaining != nil && decision.Remaining != *expected.Remaining {
+						t.Fatalf("call %d: %d remain, not %d", number, decision.Remaining, *expected.Remaining)
 					}
 				}
 			}

@@ -3,6 +3,7 @@ package tidegate
 import (
 	"fmt"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -35,7 +36,19 @@ type Status struct {
 	Remaining uint32
 	// ResetAfter is the time until the limit resets, or Never.
 	ResetAfter time.Duration
+	// Mode is that of the rule; empty for most.
+	Mode Mode
 }
+
+// Mode is a property of a rule that bears on its denials.
+type Mode string
+
+const (
+	// Quota is the mode of rules with quota_mode: they deny only if all quotas of the request are over their limits.
+	Quota Mode = "quota"
+	// Queued is the mode of rules with max_wait: a request that is denied may be queued if it has more time.
+	Queued Mode = "queued"
+)
 
 // Header is a header that the rules or the server add.
 type Header struct{ Name, Value string }
@@ -81,29 +94,18 @@ func newDecision(allowed bool, statuses []Status) Decision {
 		RetryAfter: Never,
 		Statuses:   statuses,
 	}
-	var governing, longest *Status
-	for i := range statuses {
-		status := &statuses[i]
-		if allowed {
+	var governing *Status
+	if allowed {
+		for i := range statuses {
+			status := &statuses[i]
 			if status.Limit != nil && (governing == nil || status.Remaining < governing.Remaining) {
 				governing = status
 			}
-			continue
 		}
-		if !status.OverLimit {
-			continue
-		}
-		if longest == nil || isLonger(status.ResetAfter, longest.ResetAfter) {
-			longest = status
-		}
-		if status.Limit != nil && (governing == nil || isLonger(status.ResetAfter, governing.ResetAfter)) {
-			governing = status
-		}
+	} else if governing = denying(statuses); governing != nil {
+		decision.RetryAfter = governing.ResetAfter
 	}
-	if longest != nil {
-		decision.RetryAfter = longest.ResetAfter
-	}
-	if governing != nil {
+	if governing != nil && governing.Limit != nil {
 		decision.Limited = true
 		decision.Limit = governing.Limit.Requests
 		decision.Rule = governing.Limit.Name
@@ -111,6 +113,41 @@ func newDecision(allowed bool, statuses []Status) Decision {
 		decision.ResetAfter = governing.ResetAfter
 	}
 	return decision
+}
+
+// quotasDeny returns whether the quotas among the statuses deny: all of them are over their limits.
+func quotasDeny(statuses []Status) bool {
+	for i := range statuses {
+		if statuses[i].Mode == Quota && !statuses[i].OverLimit {
+			return false
+		}
+	}
+	return true
+}
+
+// denying returns the status that denies for the longest time, of quotas the one that does for the shortest: the request is
+// admitted when the first of them resets.
+func denying(statuses []Status) *Status {
+	var longest, quota *Status
+	for i := range statuses {
+		status := &statuses[i]
+		switch {
+		case !status.OverLimit:
+		case status.Mode != Quota:
+			if longest == nil || isLonger(status.ResetAfter, longest.ResetAfter) {
+				longest = status
+			}
+		case quota == nil || isLonger(quota.ResetAfter, status.ResetAfter):
+			quota = status
+		}
+	}
+	if quota == nil || !quotasDeny(statuses) {
+		return longest
+	}
+	if longest == nil || isLonger(quota.ResetAfter, longest.ResetAfter) {
+		return quota
+	}
+	return longest
 }
 
 // after returns the same denial so much later, as decided locally.
@@ -124,7 +161,32 @@ func (d Decision) after(elapsed time.Duration) Decision {
 		statuses[i] = status
 	}
 	d.Statuses = statuses
+	headers := make([]Header, len(d.ResponseHeaders))
+	for i, header := range d.ResponseHeaders {
+		headers[i] = header.after(elapsed)
+	}
+	d.ResponseHeaders = headers
 	return d
+}
+
+// resetParameter is the time until a reset in a RateLimit header.
+var resetParameter = regexp.MustCompile(`;t=[0-9]+`)
+
+// after returns the header so much later, if it is a time until a reset.
+func (h Header) after(elapsed time.Duration) Header {
+	later := func(text string) string {
+		if wait, err := strconv.ParseInt(text, 10, 64); err == nil {
+			return strconv.FormatInt(max(wait-int64(elapsed/time.Second), 0), 10)
+		}
+		return text
+	}
+	switch strings.ToLower(h.Name) {
+	case "retry-after", "ratelimit-reset", "x-ratelimit-reset":
+		h.Value = later(strings.TrimSpace(h.Value))
+	case "ratelimit":
+		h.Value = resetParameter.ReplaceAllStringFunc(h.Value, func(text string) string { return ";t=" + later(text[3:]) })
+	}
+	return h
 }
 
 // isLonger compares waits; Never is longer than any.
@@ -155,11 +217,11 @@ func seconds(wait time.Duration) string {
 // and replace those of the same name.
 func (d Decision) Headers() http.Header {
 	headers := make(http.Header, 3+len(d.ResponseHeaders))
-	if applying := distinct(d.Statuses, false); len(applying) > 0 {
+	if applying := distinct(d.Statuses); len(applying) > 0 && !d.isMarked() {
 		headers.Set("RateLimit-Policy", joined(applying, policy))
 		shown := applying
 		if !d.Allowed {
-			shown = distinct(d.Statuses, true)
+			shown = distinct(onlyDenying(d.Statuses))
 		}
 		if len(shown) > 0 {
 			headers.Set("RateLimit", joined(shown, serviceLimit))
@@ -175,7 +237,7 @@ func (d Decision) Headers() http.Header {
 // LegacyHeaders returns those of [Decision.Headers], and X-RateLimit-Limit, -Remaining and -Reset.
 func (d Decision) LegacyHeaders() http.Header {
 	headers := d.Headers()
-	if d.Limited {
+	if d.Limited && !d.isMarked() {
 		headers.Set("X-RateLimit-Limit", strconv.FormatUint(uint64(d.Limit), 10))
 		headers.Set("X-RateLimit-Remaining", strconv.FormatUint(uint64(min(d.Remaining, d.Limit)), 10))
 		if d.ResetAfter != Never {
@@ -192,12 +254,27 @@ func (d Decision) setOwn(headers http.Header) {
 	}
 }
 
+// isMarked returns whether the request is over a limit that marks it instead of denying it, which its client must not learn.
+func (d Decision) isMarked() bool { return d.Allowed && len(d.RequestHeaders) > 0 }
+
+// onlyDenying returns the statuses that deny.
+func onlyDenying(statuses []Status) []Status {
+	withQuotas := quotasDeny(statuses)
+	var found []Status
+	for _, status := range statuses {
+		if status.OverLimit && (withQuotas || status.Mode != Quota) {
+			found = append(found, status)
+		}
+	}
+	return found
+}
+
 // distinct returns the statuses that have a limit, each limit once with its tighter status.
-func distinct(statuses []Status, overLimit bool) []Status {
+func distinct(statuses []Status) []Status {
 	var found []Status
 next:
 	for _, status := range statuses {
-		if status.Limit == nil || overLimit && !status.OverLimit {
+		if status.Limit == nil {
 			continue
 		}
 		for i := range found {

@@ -6,11 +6,14 @@ import (
 	"time"
 )
 
-// localDenials keeps denials until their reset; the least recently used one makes room.
+// localDenials keeps denials until their reset, but no longer than a bound; the least recently used one makes room.
 //
-// A kept denial answers only requests that the server would deny as well, as long as no other process gives hits back.
+// A kept denial answers only requests that the server would deny as well, as long as nothing else ends the denial: a reset, an
+// override, other rules, hits that another process gives back. The bound is for these.
 type localDenials struct {
 	max int
+	// keptFor is the longest time.
+	keptFor time.Duration
 
 	mutex sync.Mutex
 	kept  map[string]*list.Element
@@ -27,9 +30,13 @@ type keptDenial struct {
 	sent, until time.Duration
 }
 
-func newLocalDenials(maxKept int) *localDenials {
+func newLocalDenials(maxKept int, keptFor time.Duration) *localDenials {
+	if keptFor <= 0 {
+		maxKept = 0
+	}
 	return &localDenials{
 		max:       maxKept,
+		keptFor:   keptFor,
 		kept:      make(map[string]*list.Element),
 		givenBack: make(map[string]struct{}),
 	}
@@ -60,10 +67,16 @@ func (l *localDenials) find(r *request, now time.Duration) (Decision, bool) {
 	return kept.decision.after(now - kept.sent), true
 }
 
-// keep keeps a denial until its reset, counted from the moment its call was sent.
+// keep keeps a denial, until its reset at most, counted from the moment its call was sent.
 func (l *localDenials) keep(r *request, decision Decision, sent time.Duration) {
 	if l.max == 0 || decision.RetryAfter <= 0 || r.givesBack() {
 		return
+	}
+	for i := range decision.Statuses {
+		// Another quota may admit sooner, and a request with more time may be queued.
+		if decision.Statuses[i].OverLimit && decision.Statuses[i].Mode != "" {
+			return
+		}
 	}
 	costs := make([]uint64, len(r.descriptors))
 	for i := range r.descriptors {
@@ -74,7 +87,7 @@ func (l *localDenials) keep(r *request, decision Decision, sent time.Duration) {
 		}
 	}
 	identity := r.identity()
-	kept := &keptDenial{identity, costs, decision, sent, sent + decision.RetryAfter}
+	kept := &keptDenial{identity, costs, decision, sent, sent + min(decision.RetryAfter, l.keptFor)}
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	if len(l.givenBack) > 0 {

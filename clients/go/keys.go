@@ -3,11 +3,11 @@ package tidegate
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
 	"strings"
+	"unicode/utf8"
 
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
@@ -19,8 +19,8 @@ type Missing int
 const (
 	// Reject refuses the request with 400 (gRPC: INVALID_ARGUMENT).
 	Reject Missing = iota + 1
-	// Skip does not limit the request here.
-	Skip
+	// Allow does not limit the request by this descriptor.
+	Allow
 	// Shared gives all such requests one counter, with the empty value.
 	Shared
 )
@@ -45,36 +45,43 @@ type Request struct {
 type KeySource struct {
 	entry   string
 	missing Missing
-	read    func(Request) string
+	// read returns the value, or a problem for which the request is refused.
+	read func(Request) (string, error)
 }
 
 // Constant returns a key with the same value for each request, such as the name of a route.
 func Constant(entry, value string) KeySource {
-	return KeySource{entry, Shared, func(Request) string { return value }}
+	return KeyFunc(entry, func(Request) string { return value }, Shared)
 }
 
-// HeaderKey returns a key with the value of a header, the last one if it is repeated.
+// HeaderKey returns a key with the value of a header. A request that repeats the header is refused, whatever the values, since
+// the application may read another one than the key; so is one with a value that is no UTF-8.
 func HeaderKey(entry, header string, missing Missing) KeySource {
-	return KeySource{entry, missing, func(r Request) string {
+	return KeySource{entry, missing, func(r Request) (string, error) {
 		values := r.Header(header)
-		if len(values) == 0 {
-			return ""
+		switch {
+		case len(values) == 0:
+			return "", nil
+		case len(values) > 1:
+			return "", &badRequestError{"the request repeats the header " + header}
+		case !utf8.ValidString(values[0]):
+			return "", &badRequestError{"the header " + header + " is no UTF-8"}
 		}
-		return strings.TrimSpace(values[len(values)-1])
+		return strings.TrimSpace(values[0]), nil
 	}}
 }
 
-// KeyFunc returns a key with a value that a function reads; an empty one is missing.
-func KeyFunc(entry string, missing Missing, read func(Request) string) KeySource {
-	return KeySource{entry, missing, read}
+// KeyFunc returns a key with a value that a function reads; one that is empty, or has nothing but spaces, is missing.
+func KeyFunc(entry string, read func(Request) string, missing Missing) KeySource {
+	return KeySource{entry, missing, func(r Request) (string, error) { return read(r), nil }}
 }
 
 // ClientAddressKey returns a key with the client's address; see [ClientAddress].
 func ClientAddressKey(entry string, trustedProxies int, missing Missing) KeySource {
-	return KeySource{entry, missing, func(r Request) string {
+	return KeyFunc(entry, func(r Request) string {
 		address, _ := ClientAddress(r.Peer, r.Header("X-Forwarded-For"), trustedProxies)
 		return address
-	}}
+	}, missing)
 }
 
 // ClientAddress returns the client's address for a peer and the X-Forwarded-For lines: IPv4, or the /64 network of IPv6.
@@ -118,25 +125,35 @@ func normalized(address string) (string, bool) {
 // errSkipped is returned for requests that are not limited.
 var errSkipped = errors.New("tidegate: not limited")
 
-// missingKeyError is returned for requests that are refused.
-type missingKeyError struct{ entry string }
+// badRequestError is returned for requests that are refused.
+type badRequestError struct{ problem string }
 
-func (e *missingKeyError) Error() string { return fmt.Sprintf("the request has no %s", e.entry) }
+func (e *badRequestError) Error() string { return e.problem }
 
+// descriptorOf returns the descriptor of a request; errSkipped if it is not limited by that.
 func descriptorOf(keys []KeySource, r Request) (Descriptor, error) {
 	descriptor := Descriptor{entries: make([]Entry, 0, len(keys))}
+	isSkipped := false
 	for _, key := range keys {
-		value := key.read(r)
-		if value == "" {
+		value, err := key.read(r)
+		if err != nil {
+			return Descriptor{}, err
+		}
+		if strings.TrimSpace(value) == "" {
 			switch key.missing {
-			case Skip:
-				return Descriptor{}, errSkipped
+			case Allow:
+				// A key behind this one may refuse the request.
+				isSkipped = true
 			case Shared:
+				value = ""
 			default:
-				return Descriptor{}, &missingKeyError{key.entry}
+				return Descriptor{}, &badRequestError{"the request has no " + key.entry}
 			}
 		}
 		descriptor.entries = append(descriptor.entries, Entry{key.entry, value})
+	}
+	if isSkipped {
+		return Descriptor{}, errSkipped
 	}
 	return descriptor, nil
 }

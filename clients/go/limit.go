@@ -22,8 +22,13 @@ type Limit struct {
 	Window time.Duration
 }
 
-// windowField is the number of Tidegate's field in RateLimit, which go-control-plane's message does not have.
-const windowField protowire.Number = 50_000
+// Numbers of Tidegate's fields, which go-control-plane's messages do not have.
+const (
+	// windowField is in RateLimit.
+	windowField protowire.Number = 50_000
+	// modeField is in DescriptorStatus.
+	modeField protowire.Number = 50_000
+)
 
 const day = 24 * time.Hour
 
@@ -45,26 +50,47 @@ func decodeLimit(sent *rls.RateLimitResponse_RateLimit) *Limit {
 
 // decodeWindow returns the window among unknown fields; 0 if there is none.
 func decodeWindow(fields []byte) time.Duration {
+	field, kind := findField(fields, windowField)
+	var window durationpb.Duration
+	value, length := protowire.ConsumeBytes(field)
+	if kind != protowire.BytesType || length < 0 || proto.Unmarshal(value, &window) != nil {
+		return 0
+	}
+	return window.AsDuration()
+}
+
+// decodeMode returns the mode among unknown fields; empty if there is none.
+func decodeMode(fields []byte) Mode {
+	field, kind := findField(fields, modeField)
+	value, length := protowire.ConsumeVarint(field)
+	switch {
+	case kind != protowire.VarintType || length < 0:
+		return ""
+	case value == 1:
+		return Quota
+	case value == 2:
+		return Queued
+	}
+	return ""
+}
+
+// findField returns what follows the tag of a field; nothing and -1 if there is none.
+func findField(fields []byte, wanted protowire.Number) ([]byte, protowire.Type) {
 	for len(fields) > 0 {
 		number, kind, length := protowire.ConsumeTag(fields)
 		if length < 0 {
-			return 0
+			break
 		}
 		fields = fields[length:]
-		if number == windowField && kind == protowire.BytesType {
-			var window durationpb.Duration
-			value, length := protowire.ConsumeBytes(fields)
-			if length < 0 || proto.Unmarshal(value, &window) != nil {
-				return 0
-			}
-			return window.AsDuration()
+		if number == wanted {
+			return fields, kind
 		}
 		if length = protowire.ConsumeFieldValue(number, kind, fields); length < 0 {
-			return 0
+			break
 		}
 		fields = fields[length:]
 	}
-	return 0
+	return nil, -1
 }
 
 func unitName(unit rls.RateLimitResponse_RateLimit_Unit) string {

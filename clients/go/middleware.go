@@ -16,6 +16,8 @@ import (
 type Limits struct {
 	// Keys are the entries of the descriptor, in order; at least one.
 	Keys []KeySource
+	// More are further descriptors, each with its entries. All are decided as one request.
+	More [][]KeySource
 	// Cost returns the hits of a request; 1 if nil.
 	Cost func(Request) uint64
 	// Skip returns whether a request is not limited, such as a health check; none if nil.
@@ -42,13 +44,13 @@ func (c *Client) Middleware(limits Limits) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			decision, err := c.limit(r.Context(), limits, ofHTTP(r))
-			var missing *missingKeyError
+			var bad *badRequestError
 			switch {
 			case errors.Is(err, errSkipped):
 				next.ServeHTTP(w, r)
 				return
-			case errors.As(err, &missing):
-				http.Error(w, missing.Error(), http.StatusBadRequest)
+			case errors.As(err, &bad):
+				http.Error(w, bad.Error(), http.StatusBadRequest)
 				return
 			case err != nil:
 				http.Error(w, "rate limit error", http.StatusInternalServerError)
@@ -68,12 +70,20 @@ func (c *Client) Middleware(limits Limits) func(http.Handler) http.Handler {
 			if len(decision.RequestHeaders) > 0 {
 				// A handler must not change its request.
 				r.Header = r.Header.Clone()
-				for _, header := range decision.RequestHeaders {
-					r.Header.Add(header.Name, header.Value)
-				}
+				mark(decision, r.Header.Del, r.Header.Add)
 			}
 			next.ServeHTTP(w, r)
 		})
+	}
+}
+
+// mark replaces what the client sent under the names of the decision's request headers.
+func mark(decision Decision, remove func(name string), add func(name, value string)) {
+	for _, header := range decision.RequestHeaders {
+		remove(header.Name)
+	}
+	for _, header := range decision.RequestHeaders {
+		add(header.Name, header.Value)
 	}
 }
 
@@ -128,17 +138,16 @@ func (s *limitedStream) Context() context.Context { return s.ctx }
 
 func (c *Client) limitCall(ctx context.Context, limits Limits, method string, setTrailer func(metadata.MD)) (context.Context, error) {
 	decision, err := c.limit(ctx, limits, ofGRPC(ctx, method))
-	var missing *missingKeyError
-	var refused *RequestError
+	var bad *badRequestError
 	switch {
 	case errors.Is(err, errSkipped):
 		return ctx, nil
-	case errors.As(err, &missing):
-		return nil, status.Error(codes.InvalidArgument, missing.Error())
-	case errors.As(err, &refused):
-		return nil, status.Error(codes.Internal, "rate limit error")
+	case errors.As(err, &bad):
+		return nil, status.Error(codes.InvalidArgument, bad.Error())
+	case ctx.Err() != nil:
+		return nil, status.FromContextError(ctx.Err()).Err()
 	case err != nil:
-		return nil, status.FromContextError(err).Err()
+		return nil, status.Error(codes.Internal, "rate limit error")
 	case decision.Reason == FailedClosed:
 		return nil, status.Error(codes.Unavailable, "no answer from the rate limit server")
 	}
@@ -156,6 +165,15 @@ func (c *Client) limitCall(ctx context.Context, limits Limits, method string, se
 		}
 		return nil, status.Error(codes.ResourceExhausted, message)
 	}
+	if len(decision.RequestHeaders) > 0 {
+		// Incoming metadata is a copy.
+		incoming, _ := metadata.FromIncomingContext(ctx)
+		if incoming == nil {
+			incoming = metadata.MD{}
+		}
+		mark(decision, func(name string) { incoming.Delete(name) }, func(name, value string) { incoming.Append(name, value) })
+		ctx = metadata.NewIncomingContext(ctx, incoming)
+	}
 	return context.WithValue(ctx, decisionKey{}, decision), nil
 }
 
@@ -163,14 +181,30 @@ func (c *Client) limit(ctx context.Context, limits Limits, r Request) (Decision,
 	if limits.Skip != nil && limits.Skip(r) {
 		return Decision{}, errSkipped
 	}
-	descriptor, err := descriptorOf(limits.Keys, r)
-	if err != nil {
-		return Decision{}, err
+	var call []CallOption
+	for _, keys := range append([][]KeySource{limits.Keys}, limits.More...) {
+		descriptor, err := descriptorOf(keys, r)
+		if errors.Is(err, errSkipped) {
+			continue
+		}
+		if err != nil {
+			return Decision{}, err
+		}
+		if limits.Cost != nil {
+			descriptor = descriptor.Cost(limits.Cost(r))
+		}
+		call = append(call, descriptor)
 	}
-	if limits.Cost != nil {
-		descriptor = descriptor.Cost(limits.Cost(r))
+	if len(call) == 0 {
+		return Decision{}, errSkipped
 	}
-	return c.Allow(ctx, append([]CallOption{descriptor}, limits.Options...)...)
+	decision, err := c.Allow(ctx, append(call, limits.Options...)...)
+	var refused *RequestError
+	if errors.As(err, &refused) && (refused.Code == codes.InvalidArgument || refused.Code == codes.OutOfRange) {
+		// Of the values of the keys, such as one that is too long.
+		return decision, &badRequestError{refused.Message}
+	}
+	return decision, err
 }
 
 func (l *Limits) headers(decision Decision) http.Header {
@@ -182,12 +216,14 @@ func (l *Limits) headers(decision Decision) http.Header {
 
 // check panics on limits that no request can satisfy: they are a mistake of the program, found when it starts.
 func (l *Limits) check() {
-	if len(l.Keys) == 0 {
-		panic("tidegate: Limits without Keys; name at least one, such as Constant(\"route\", \"all\")")
-	}
-	for _, key := range l.Keys {
-		if key.entry == "" || key.read == nil || key.missing < Reject || key.missing > Shared {
-			panic("tidegate: a key without entry, or without a choice of Reject, Skip and Shared")
+	for _, keys := range append([][]KeySource{l.Keys}, l.More...) {
+		if len(keys) == 0 {
+			panic("tidegate: Limits without Keys; name at least one, such as Constant(\"route\", \"all\")")
+		}
+		for _, key := range keys {
+			if key.entry == "" || key.read == nil || key.missing < Reject || key.missing > Shared {
+				panic("tidegate: a key without entry, or without a choice of Reject, Allow and Shared")
+			}
 		}
 	}
 }

@@ -167,7 +167,7 @@ func TestWithoutAnAnswerThePolicyDecides(t *testing.T) {
 
 func TestKeysDecideAboutRequestsWithoutTheValue(t *testing.T) {
 	r := Request{Header: func(string) []string { return nil }}
-	if _, err := descriptorOf([]KeySource{HeaderKey("k", "x", Skip)}, r); err != errSkipped {
+	if _, err := descriptorOf([]KeySource{HeaderKey("k", "x", Allow)}, r); err != errSkipped {
 		t.Fatal(err)
 	}
 	if shared, err := descriptorOf([]KeySource{HeaderKey("k", "x", Shared)}, r); err != nil || shared.entries[0] != (Entry{"k", ""}) {

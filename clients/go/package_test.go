@@ -105,8 +105,15 @@ func pack(t *testing.T, folder, version string) {
 	}
 	archive := zip.NewWriter(file)
 	err = filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
+		if err != nil {
 			return err
+		}
+		if entry.IsDir() {
+			if _, err := os.Stat(filepath.Join(path, "go.mod")); err == nil && path != "." {
+				// Another module.
+				return fs.SkipDir
+			}
+			return nil
 		}
 		text, err := os.ReadFile(path)
 		if err != nil {

@@ -4,11 +4,14 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
+	"unicode/utf8"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	types "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
@@ -33,6 +36,9 @@ func Key(key, value string) Descriptor {
 func Entries(entries ...Entry) Descriptor {
 	return Descriptor{entries: entries}
 }
+
+// Entries returns the descriptor's entries.
+func (d Descriptor) Entries() []Entry { return slices.Clone(d.entries) }
 
 // And returns the descriptor with one more entry.
 func (d Descriptor) And(key, value string) Descriptor {
@@ -111,9 +117,23 @@ func (r *request) check() error {
 	if len(r.descriptors) == 0 {
 		return errors.New("tidegate: no descriptor; name one, such as Key(\"api_key\", id)")
 	}
-	for _, descriptor := range r.descriptors {
+	if !utf8.ValidString(r.domain) {
+		return noUTF8("the domain", r.domain)
+	}
+	for i := range r.descriptors {
+		descriptor := &r.descriptors[i]
 		if len(descriptor.entries) == 0 {
 			return errors.New("tidegate: a descriptor without entries; name at least one")
+		}
+		for _, entry := range descriptor.entries {
+			switch {
+			case entry.Key == "":
+				return errors.New("tidegate: an entry without key; name the key of the rules")
+			case !utf8.ValidString(entry.Key):
+				return noUTF8("a key", entry.Key)
+			case !utf8.ValidString(entry.Value):
+				return noUTF8("the value of "+entry.Key, entry.Value)
+			}
 		}
 		if descriptor.limit != nil {
 			if _, isKnown := units[descriptor.limit.Unit]; !isKnown {
@@ -123,6 +143,14 @@ func (r *request) check() error {
 	}
 	return nil
 }
+
+// noUTF8 returns the error of a text that cannot be sent.
+func noUTF8(name, text string) error {
+	return &RequestError{codes.InvalidArgument, fmt.Sprintf("%s is no UTF-8: %q", name, text)}
+}
+
+// call returns the request as fake clients have it.
+func (r *request) call() Call { return Call{r.domain, r.descriptors, r.cost, r.givesBack()} }
 
 func (r *request) costOf(descriptor *Descriptor) uint64 {
 	if descriptor.cost != nil {
@@ -173,6 +201,15 @@ func (r *request) shape(descriptor *Descriptor) string {
 // appendText prefixes the length, so that no two lists of texts make the same bytes.
 func appendText(to []byte, text string) []byte {
 	return append(binary.AppendUvarint(to, uint64(len(text))), text...)
+}
+
+// peekMessage returns the message of the same descriptors that takes nothing.
+func (r *request) peekMessage() *rls.RateLimitRequest {
+	message := r.message()
+	for _, descriptor := range message.Descriptors {
+		descriptor.HitsAddend, descriptor.IsNegativeHits = wrapperspb.UInt64(0), false
+	}
+	return message
 }
 
 func (r *request) message() *rls.RateLimitRequest {

@@ -64,10 +64,15 @@ func (a *authority) sign(t *testing.T, template *x509.Certificate) (*x509.Certif
 // issue returns a certificate for loopback, for servers and clients, and its key, as PEM.
 func (a *authority) issue(t *testing.T) (certificate, key []byte) {
 	t.Helper()
+	return a.issueFor(t, net.IPv4(127, 0, 0, 1))
+}
+
+// issueFor returns a certificate for an address, and its key, as PEM.
+func (a *authority) issueFor(t *testing.T, address net.IP) (certificate, key []byte) {
+	t.Helper()
 	_, private, der := a.sign(t, &x509.Certificate{
 		Subject:     pkix.Name{CommonName: "localhost"},
-		DNSNames:    []string{"localhost"},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		IPAddresses: []net.IP{address},
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	})

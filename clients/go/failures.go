@@ -1,0 +1,66 @@
+package tidegate
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// logEvery is the least time between two records of calls that go on failing.
+const logEvery = time.Minute
+
+// failureLog logs that calls fail, and that they are answered again: the first failure, then one record a minute.
+type failureLog struct {
+	// logger is nil for the default of the process, which may be set later than the client is made.
+	logger *slog.Logger
+	// isFailing is whether the last call failed.
+	isFailing atomic.Bool
+
+	mutex sync.Mutex
+	// loggedAt is the time of the last record, and since the number of failures after it.
+	loggedAt time.Duration
+	since    int
+}
+
+func (l *failureLog) log() *slog.Logger {
+	if l.logger == nil {
+		return slog.Default()
+	}
+	return l.logger
+}
+
+// failed records a decision without an answer.
+func (l *failureLog) failed(ctx context.Context, decision Decision, now time.Duration) {
+	l.mutex.Lock()
+	l.since++
+	isFirst := !l.isFailing.Swap(true)
+	if !isFirst && now-l.loggedAt < logEvery {
+		l.mutex.Unlock()
+		return
+	}
+	failures := l.since
+	l.loggedAt, l.since = now, 0
+	l.mutex.Unlock()
+	requests := "denied"
+	if decision.Allowed {
+		requests = "allowed"
+	}
+	message := fmt.Sprintf("no answer from the rate limit server (%s: %s); requests are %s",
+		decision.Failure, decision.FailureMessage, requests)
+	l.log().WarnContext(ctx, message, "failures", failures)
+}
+
+// ended records an answer.
+func (l *failureLog) ended(ctx context.Context) {
+	if !l.isFailing.Load() || !l.isFailing.Swap(false) {
+		return
+	}
+	l.mutex.Lock()
+	failures := l.since
+	l.since = 0
+	l.mutex.Unlock()
+	l.log().InfoContext(ctx, "the rate limit server answers again", "failures", failures)
+}
