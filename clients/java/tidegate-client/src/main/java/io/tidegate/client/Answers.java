@@ -51,7 +51,12 @@ final class Answers {
         status.getCode() == RateLimitResponse.Code.OVER_LIMIT,
         status.hasCurrentLimit() ? limit(status.getCurrentLimit()) : null,
         Integer.toUnsignedLong(status.getLimitRemaining()),
-        status.hasDurationUntilReset() ? duration(status.getDurationUntilReset()) : null);
+        status.hasDurationUntilReset() ? duration(status.getDurationUntilReset()) : null,
+        switch (status.getMode()) {
+          case QUOTA -> Mode.QUOTA;
+          case QUEUED -> Mode.QUEUED;
+          default -> null;
+        });
   }
 
   private static Duration duration(com.google.protobuf.Duration duration) {

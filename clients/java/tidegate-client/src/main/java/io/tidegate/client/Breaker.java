@@ -2,7 +2,9 @@ package io.tidegate.client;
 
 /**
  * Opens after so many failures in a row, and lets one call through each time it has been open for
- * long enough. Time is an argument, in monotonic nanoseconds. Thread-safe.
+ * long enough. Failures of calls that overlap count as one: a pause of this process, or a burst
+ * that the server answers late, says no more than one late call does. Time is an argument, in
+ * monotonic nanoseconds. Thread-safe.
  */
 final class Breaker {
   /** Permission to call. */
@@ -22,6 +24,9 @@ final class Breaker {
 
   /** Read without the lock by calls that begin. */
   private volatile boolean isOpen;
+
+  /** Time of the last failure that counted. */
+  private long failedAtNanos;
 
   private long probeAtNanos;
   private boolean isProbing;
@@ -63,14 +68,16 @@ final class Breaker {
     }
   }
 
-  synchronized void failed(Permit permit, long nowNanos) {
+  /** Records a failure of a call that was sent at some time. */
+  synchronized void failed(Permit permit, long sentNanos, long nowNanos) {
     if (failuresMax == 0) {
       return;
     }
     if (permit == Permit.PROBE) {
       isProbing = false;
       probeAtNanos = nowNanos + openNanos;
-    } else if (!isOpen) {
+    } else if (!isOpen && (failures == 0 || sentNanos - failedAtNanos >= 0)) {
+      failedAtNanos = nowNanos;
       failures = failures + 1;
       if (failures >= failuresMax) {
         isOpen = true;

@@ -1,139 +1,138 @@
 package io.tidegate.client;
 
-import io.grpc.ChannelCredentials;
 import io.grpc.ClientInterceptor;
-import io.grpc.EquivalentAddressGroup;
+import io.grpc.ConnectivityState;
 import io.grpc.Grpc;
 import io.grpc.ManagedChannel;
 import io.grpc.ManagedChannelBuilder;
-import io.grpc.NameResolver;
-import io.grpc.NameResolverProvider;
-import io.grpc.NameResolverRegistry;
-import io.grpc.StatusOr;
-import java.net.InetAddress;
-import java.net.InetSocketAddress;
-import java.net.URI;
-import java.net.UnknownHostException;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
-import java.util.regex.Matcher;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.regex.Pattern;
 import org.jspecify.annotations.Nullable;
 
-/** Channels to one address, or to several with the calls distributed round-robin. */
+/**
+ * The addresses of a client, each with a channel of its own, which verifies the server by the name
+ * of its address, and with a breaker. Calls use those in turn that are connected and whose breaker
+ * is closed. Thread-safe.
+ */
 final class Channels {
-  private static final String SCHEME = "tidegate-addresses";
+  /** A scheme of gRPC: {@code dns:///name}, {@code unix:/path}. */
+  private static final Pattern TARGET = Pattern.compile("[a-z][a-z0-9+.-]*:(//.*|/.*)|dns:.*");
 
-  /** An IP address with a port: {@code 192.0.2.1:8081}, {@code [2001:db8::1]:8081}. */
-  private static final Pattern IP_AND_PORT =
-      Pattern.compile("(?:\\[([0-9A-Fa-f:.]+)]|([0-9.]+)):(\\d{1,5})");
+  private static final Pattern PORT = Pattern.compile("(\\[[^]]+]|[^:]+):\\d{1,5}");
 
-  static {
-    NameResolverRegistry.getDefaultRegistry().register(new AddressListProvider());
+  /** One address. */
+  static final class Address {
+    final RateLimitCalls calls;
+    final Breaker breaker;
+
+    Address(RateLimitCalls calls, Breaker breaker) {
+      this.calls = calls;
+      this.breaker = breaker;
+    }
   }
 
-  private Channels() {}
+  /**
+   * The address of a call.
+   *
+   * @param address the address
+   * @param permit the permission of its breaker
+   * @param due an address whose breaker permits a probe, which is made beside the call; or null
+   */
+  record Choice(Address address, Breaker.Permit permit, @Nullable Address due) {}
 
-  static ManagedChannel open(
-      List<String> addresses,
-      ChannelCredentials credentials,
-      @Nullable String authority,
-      List<ClientInterceptor> interceptors) {
+  private final List<Address> addresses = new ArrayList<>();
+  private final AtomicInteger next = new AtomicInteger();
+
+  Channels(TidegateBuilder builder, List<ClientInterceptor> interceptors) {
+    builder.addresses.forEach(Channels::check);
+    long openNanos = LocalDenials.saturatedNanos(builder.breakerOpen);
+    for (String address : builder.addresses) {
+      addresses.add(
+          new Address(
+              new RateLimitCalls(open(address, builder, interceptors)),
+              new Breaker(builder.breakerFailures, openNanos)));
+    }
+  }
+
+  private static ManagedChannel open(
+      String address, TidegateBuilder settings, List<ClientInterceptor> interceptors) {
     ManagedChannelBuilder<?> builder =
-        Grpc.newChannelBuilder(target(addresses), credentials)
+        Grpc.newChannelBuilder(address, settings.credentials)
             .defaultLoadBalancingPolicy("round_robin")
             .keepAliveTime(30, TimeUnit.SECONDS)
             .keepAliveTimeout(5, TimeUnit.SECONDS)
             .keepAliveWithoutCalls(true)
             // A call is not idempotent. Without a retry policy gRPC repeats only calls that the
-            // server
-            // provably did not process, such as those behind a GOAWAY.
+            // server provably did not process, such as those behind a GOAWAY.
             .disableServiceConfigLookUp()
             .intercept(interceptors);
-    if (authority != null) {
-      builder.overrideAuthority(authority);
+    if (settings.authority != null) {
+      builder.overrideAuthority(settings.authority);
     }
     return builder.build();
   }
 
-  /** The gRPC target of the addresses. */
-  static String target(List<String> addresses) {
-    if (addresses.size() == 1) {
-      return addresses.get(0);
+  /** Refuses an address without a port. Targets of gRPC with a scheme have their own syntax. */
+  private static void check(String address) {
+    if (!TARGET.matcher(address).matches() && !PORT.matcher(address).matches()) {
+      throw new IllegalArgumentException(
+          "the address " + address + " has no port; write host:port, such as 127.0.0.1:8081");
     }
-    if (addresses.isEmpty()) {
-      throw new IllegalArgumentException("no address; name one, such as 127.0.0.1:8081");
-    }
-    addresses.forEach(Channels::parse);
-    return SCHEME + ":///" + String.join(",", addresses).replace("[", "%5B").replace("]", "%5D");
   }
 
-  private static InetSocketAddress parse(String address) {
-    Matcher matcher = IP_AND_PORT.matcher(address);
-    if (matcher.matches()) {
-      String ip = matcher.group(1) == null ? matcher.group(2) : matcher.group(1);
-      try {
-        // No lookup: the text has the characters of an IP address only.
-        return new InetSocketAddress(InetAddress.getByName(ip), Integer.parseInt(matcher.group(3)));
-      } catch (UnknownHostException | IllegalArgumentException invalid) {
-        throw new IllegalArgumentException("the address " + address + " is invalid", invalid);
+  int size() {
+    return addresses.size();
+  }
+
+  void close() {
+    addresses.forEach(address -> address.calls.close());
+  }
+
+  /** Chooses an address; null if no breaker permits a call. */
+  @Nullable Choice choose(long nowNanos) {
+    int count = addresses.size();
+    if (count == 1) {
+      Address only = addresses.get(0);
+      Breaker.Permit permit = only.breaker.enter(nowNanos);
+      return permit == Breaker.Permit.NONE ? null : new Choice(only, permit, null);
+    }
+    int start = Math.floorMod(next.getAndIncrement(), count);
+    int[] ranks = new int[count];
+    for (int offset = 0; offset < count; offset++) {
+      ranks[offset] = rank(addresses.get((start + offset) % count).calls.state());
+    }
+    Address due = null;
+    for (int rank = 0; rank <= 2; rank++) {
+      for (int offset = 0; offset < count; offset++) {
+        if (ranks[offset] != rank) {
+          continue;
+        }
+        Address address = addresses.get((start + offset) % count);
+        Breaker.Permit permit = address.breaker.enter(nowNanos);
+        if (permit == Breaker.Permit.CALL) {
+          return new Choice(address, permit, due);
+        }
+        if (permit == Breaker.Permit.PROBE) {
+          if (due == null) {
+            due = address;
+          } else {
+            address.breaker.cancelled(permit);
+          }
+        }
       }
     }
-    throw new IllegalArgumentException(
-        "the address "
-            + address
-            + " is not an IP address with a port; several addresses are such, or use one DNS name");
+    return due == null ? null : new Choice(due, Breaker.Permit.PROBE, null);
   }
 
-  /** Resolves targets that list their addresses. */
-  private static final class AddressListProvider extends NameResolverProvider {
-    @Override
-    protected boolean isAvailable() {
-      return true;
-    }
-
-    @Override
-    protected int priority() {
-      return 5;
-    }
-
-    @Override
-    public String getDefaultScheme() {
-      return SCHEME;
-    }
-
-    @Override
-    public @Nullable NameResolver newNameResolver(URI target, NameResolver.Args arguments) {
-      return SCHEME.equals(target.getScheme())
-          ? new AddressList(target.getPath().substring(1))
-          : null;
-    }
-  }
-
-  private static final class AddressList extends NameResolver {
-    private final String text;
-
-    AddressList(String text) {
-      this.text = text;
-    }
-
-    @Override
-    public String getServiceAuthority() {
-      return text.split(",", 2)[0];
-    }
-
-    @Override
-    public void start(Listener2 listener) {
-      List<EquivalentAddressGroup> groups = new ArrayList<>();
-      for (String address : text.split(",")) {
-        groups.add(new EquivalentAddressGroup(parse(address)));
-      }
-      listener.onResult(
-          ResolutionResult.newBuilder().setAddressesOrError(StatusOr.fromValue(groups)).build());
-    }
-
-    @Override
-    public void shutdown() {}
+  /** Connected addresses are used first, those that could not be connected last. */
+  private static int rank(ConnectivityState state) {
+    return switch (state) {
+      case READY -> 0;
+      case TRANSIENT_FAILURE, SHUTDOWN -> 2;
+      default -> 1;
+    };
   }
 }

@@ -7,10 +7,12 @@ import io.tidegate.client.proto.RateLimitResponse;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Objects;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.Function;
 import java.util.function.LongSupplier;
 import org.jspecify.annotations.Nullable;
 
@@ -22,15 +24,18 @@ final class Decider {
   /** Least time between two attempts to connect that failed calls cause. */
   private static final long RECONNECT_NANOS = 100_000_000L;
 
-  private final RateLimitCalls calls;
+  private final Channels channels;
+  private final @Nullable Function<Call, Decision> fake;
   private final LocalDenials denials;
-  private final Breaker breaker;
+  private final FailureLog failures = new FailureLog();
   private final Duration timeout;
   private final Duration firstTimeout;
   private final OnFailure onFailure;
   private final List<DecisionObserver> observers;
   private final LongSupplier clock;
   private final AtomicLong reconnectedNanos;
+
+  private volatile boolean isClosed;
 
   /** Whether a call has ended: the first one opens the connection. */
   private volatile boolean isWarm;
@@ -43,12 +48,9 @@ final class Decider {
     // The last one is called first.
     interceptors.add(RateLimitCalls.metadata(List.copyOf(builder.metadata)));
     interceptors.addAll(builder.interceptors);
-    this.calls =
-        new RateLimitCalls(
-            Channels.open(builder.addresses, builder.credentials, builder.authority, interceptors));
-    this.denials = new LocalDenials(builder.localDenialsMax);
-    this.breaker =
-        new Breaker(builder.breakerFailures, LocalDenials.saturatedNanos(builder.breakerOpen));
+    this.channels = new Channels(builder, interceptors);
+    this.fake = builder.fake;
+    this.denials = new LocalDenials(builder.localDenialsMax, builder.localDenialsFor);
     this.timeout = builder.timeout;
     this.firstTimeout =
         builder.connectTimeout.compareTo(timeout) > 0 ? builder.connectTimeout : timeout;
@@ -59,7 +61,8 @@ final class Decider {
   }
 
   void close() {
-    calls.close();
+    isClosed = true;
+    channels.close();
   }
 
   /** A decision without a call, or the state of a call. */
@@ -69,8 +72,11 @@ final class Decider {
     final OnFailure policy;
     final Duration timeout;
     final long sentNanos = clock.getAsLong();
-    Breaker.Permit permit = Breaker.Permit.NONE;
+    Channels.@Nullable Choice choice;
     @Nullable Decision decision;
+
+    /** Connections that were refused: nothing was sent over them. */
+    private int refusals;
 
     Attempt(Request request, CallOptions options, boolean usesLocalDenials) {
       this.request = request;
@@ -80,6 +86,13 @@ final class Decider {
       Duration timeoutOfCall = options.timeout();
       Duration own = isWarm ? Decider.this.timeout : firstTimeout;
       this.timeout = timeoutOfCall == null ? own : timeoutOfCall;
+      if (isClosed) {
+        throw new IllegalStateException("the client is closed");
+      }
+      if (fake != null) {
+        this.decision = observed(fake.apply(request.call()));
+        return;
+      }
       if (keepsDenials) {
         Decision denial = denials.find(request, sentNanos);
         if (denial != null) {
@@ -90,10 +103,40 @@ final class Decider {
       if (request.givesBack()) {
         denials.endFor(request);
       }
-      this.permit = breaker.enter(sentNanos);
-      if (permit == Breaker.Permit.NONE) {
+      this.choice = channels.choose(sentNanos);
+      if (choice == null) {
         this.decision = withoutAnswer("BREAKER_OPEN", lastFailure);
+      } else if (choice.due() != null) {
+        probe(choice.due(), request);
       }
+    }
+
+    private Channels.Choice chosen() {
+      return Objects.requireNonNull(choice);
+    }
+
+    RateLimitCalls calls() {
+      return chosen().address().calls;
+    }
+
+    /**
+     * Chooses another address after one that refused the connection; returns whether there is one.
+     */
+    boolean choosesAnother(Throwable failure) {
+      if (!RateLimitCalls.isRefused(RateLimitCalls.statusOf(failure))
+          || ++refusals >= channels.size()) {
+        return false;
+      }
+      Channels.Choice another = channels.choose(clock.getAsLong());
+      if (another == null) {
+        return false;
+      }
+      chosen().address().breaker.failed(chosen().permit(), sentNanos, clock.getAsLong());
+      this.choice = another;
+      if (another.due() != null) {
+        probe(another.due(), request);
+      }
+      return true;
     }
 
     Decision answered(RateLimitResponse response) {
@@ -101,14 +144,15 @@ final class Decider {
       if (!Answers.isComplete(response)) {
         String message = "an answer without a verdict";
         lastFailure = "INTERNAL: " + message;
-        breaker.failed(permit, clock.getAsLong());
+        chosen().address().breaker.failed(chosen().permit(), sentNanos, clock.getAsLong());
         return withoutAnswer("INTERNAL", message);
       }
       Decision answered = Answers.decode(response);
       if (keepsDenials && !answered.allowed()) {
         denials.keep(request, answered, sentNanos);
       }
-      breaker.succeeded(permit);
+      chosen().address().breaker.succeeded(chosen().permit());
+      failures.ended();
       return observed(answered);
     }
 
@@ -116,16 +160,16 @@ final class Decider {
       isWarm = true;
       io.grpc.Status status = RateLimitCalls.statusOf(failure);
       if (Answers.REJECTED.contains(status.getCode())) {
-        breaker.succeeded(permit);
+        chosen().address().breaker.succeeded(chosen().permit());
         throw new RequestException(status);
       }
       long now = clock.getAsLong();
-      breaker.failed(permit, now);
+      chosen().address().breaker.failed(chosen().permit(), sentNanos, now);
       long last = reconnectedNanos.get();
       if (status.getCode() == io.grpc.Status.Code.UNAVAILABLE
           && now - last >= RECONNECT_NANOS
           && reconnectedNanos.compareAndSet(last, now)) {
-        calls.reconnect();
+        calls().reconnect();
       }
       String code = status.getCode().name();
       String message = RateLimitCalls.message(status);
@@ -134,28 +178,33 @@ final class Decider {
     }
 
     CancellationException cancelled(Throwable cause) {
-      breaker.cancelled(permit);
+      abandon();
       CancellationException cancellation = new CancellationException("the call was cancelled");
       cancellation.initCause(cause);
       return cancellation;
     }
 
+    /** Returns the permit of a call without an outcome. */
+    void abandon() {
+      chosen().address().breaker.cancelled(chosen().permit());
+    }
+
     private Decision withoutAnswer(String error, String message) {
-      boolean isOpen = policy == OnFailure.OPEN;
-      Decision.Additions none = Decision.Additions.NONE;
-      return observed(
-          new Decision(
-              isOpen,
-              isOpen ? Reason.FAILED_OPEN : Reason.FAILED_CLOSED,
-              List.of(),
-              new Decision.Additions(
-                  none.requestHeaders(), none.responseHeaders(), none.body(), error, message)));
+      Decision failed = Decision.failed(policy, error, message);
+      failures.failed(failed, clock.getAsLong());
+      return observed(failed);
     }
 
     private Decision observed(Decision made) {
       if (!observers.isEmpty()) {
         Duration taken = Duration.ofNanos(clock.getAsLong() - sentNanos);
-        observers.forEach(observer -> observer.onDecision(made, taken));
+        for (DecisionObserver observer : observers) {
+          try {
+            observer.onDecision(made, taken);
+          } catch (RuntimeException failure) {
+            FailureLog.thrownBy("an observer", failure);
+          }
+        }
       }
       return made;
     }
@@ -166,17 +215,50 @@ final class Decider {
     if (attempt.decision != null) {
       return attempt.decision;
     }
-    RateLimitResponse response;
-    try {
-      response = calls.blocking(request.message(), attempt.timeout);
-    } catch (StatusRuntimeException failure) {
-      // gRPC restores the flag of a thread that it finds interrupted.
-      if (Thread.currentThread().isInterrupted() || Context.current().isCancelled()) {
-        throw attempt.cancelled(failure);
+    while (true) {
+      RateLimitResponse response;
+      try {
+        response = attempt.calls().blocking(request.message(), attempt.timeout);
+      } catch (StatusRuntimeException failure) {
+        // gRPC restores the flag of a thread that it finds interrupted.
+        if (Thread.currentThread().isInterrupted() || Context.current().isCancelled()) {
+          throw attempt.cancelled(failure);
+        }
+        if (attempt.choosesAnother(failure)) {
+          continue;
+        }
+        return attempt.failed(failure);
+      } catch (RuntimeException | Error ofInterceptor) {
+        attempt.abandon();
+        throw ofInterceptor;
       }
-      return attempt.failed(failure);
+      return attempt.answered(response);
     }
-    return attempt.answered(response);
+  }
+
+  /**
+   * Sends a peek to an address whose breaker is open, while calls use others: so that no call is
+   * lost to find out whether the server answers again.
+   */
+  private void probe(Channels.Address address, Request request) {
+    long sentNanos = clock.getAsLong();
+    try {
+      address
+          .calls
+          .async(request.peekMessage(), timeout)
+          .whenComplete(
+              (response, failure) -> {
+                if (failure == null
+                    || Answers.REJECTED.contains(RateLimitCalls.statusOf(failure).getCode())) {
+                  address.breaker.succeeded(Breaker.Permit.PROBE);
+                } else {
+                  address.breaker.failed(Breaker.Permit.PROBE, sentNanos, clock.getAsLong());
+                }
+              });
+    } catch (RuntimeException ofInterceptor) {
+      address.breaker.cancelled(Breaker.Permit.PROBE);
+      FailureLog.thrownBy("an interceptor", ofInterceptor);
+    }
   }
 
   CompletableFuture<Decision> decideAsync(
@@ -185,9 +267,20 @@ final class Decider {
     if (attempt.decision != null) {
       return CompletableFuture.completedFuture(attempt.decision);
     }
-    Context context = Context.current();
-    CompletableFuture<RateLimitResponse> call = calls.async(request.message(), attempt.timeout);
     CompletableFuture<Decision> decided = new CompletableFuture<>();
+    send(attempt, Context.current(), decided);
+    return decided;
+  }
+
+  /** Sends the call of an attempt, and completes its decision. */
+  private void send(Attempt attempt, Context context, CompletableFuture<Decision> decided) {
+    CompletableFuture<RateLimitResponse> call;
+    try {
+      call = attempt.calls().async(attempt.request.message(), attempt.timeout);
+    } catch (RuntimeException | Error ofInterceptor) {
+      attempt.abandon();
+      throw ofInterceptor;
+    }
     call.whenComplete(
         (response, failure) -> {
           try {
@@ -195,13 +288,15 @@ final class Decider {
               decided.complete(attempt.answered(response));
             } else if (call.isCancelled() || context.isCancelled()) {
               decided.completeExceptionally(attempt.cancelled(failure));
+            } else if (attempt.choosesAnother(failure)) {
+              send(attempt, context, decided);
             } else {
               decided.complete(attempt.failed(failure));
             }
           } catch (RequestException refused) {
             decided.completeExceptionally(refused);
-          } catch (RuntimeException ofObserver) {
-            decided.completeExceptionally(new CompletionException(ofObserver));
+          } catch (RuntimeException unexpected) {
+            decided.completeExceptionally(new CompletionException(unexpected));
           }
         });
     decided.whenComplete(
@@ -210,6 +305,5 @@ final class Decider {
             call.cancel(false);
           }
         });
-    return decided;
   }
 }

@@ -48,9 +48,79 @@ public final class Decision {
     this.statuses = statuses;
     this.additions = additions;
     this.elapsed = elapsed;
-    this.governing = allowed ? leastRemaining(statuses) : longestReset(statuses, true);
-    Status last = allowed ? null : longestReset(statuses, false);
-    this.retryAfter = last == null ? null : less(last.resetAfter());
+    Status governs = allowed ? leastRemaining(statuses) : longestDenial(denying(statuses));
+    this.governing = governs == null || governs.limit() == null ? null : governs;
+    this.retryAfter = allowed || governs == null ? null : less(governs.resetAfter());
+  }
+
+  /**
+   * Creates the decision of a server that admits a request, for tests of applications.
+   *
+   * @param statuses one for each descriptor; none if no limit applies
+   * @return the decision
+   */
+  public static Decision admitted(Status... statuses) {
+    return new Decision(true, Reason.DECIDED, List.of(statuses), Additions.NONE);
+  }
+
+  /**
+   * Creates the decision of a server that denies a request by an unnamed limit of one request per
+   * second, for tests of applications.
+   *
+   * @param retryAfter time until it would be admitted; null if no wait helps
+   * @return the decision
+   */
+  public static Decision denied(@Nullable Duration retryAfter) {
+    return denied(List.of(new Status(true, new Limit(1, "second", ""), 0, retryAfter)));
+  }
+
+  /**
+   * Creates the decision of a server that denies a request, for tests of applications.
+   *
+   * @param statuses one for each descriptor
+   * @return the decision
+   */
+  public static Decision denied(List<Status> statuses) {
+    return new Decision(false, Reason.DECIDED, List.copyOf(statuses), Additions.NONE);
+  }
+
+  /**
+   * Creates the decision of a policy on a request without an answer, for tests of applications.
+   *
+   * @param policy the policy
+   * @param error the name of a gRPC status code, such as {@code DEADLINE_EXCEEDED}
+   * @return the decision
+   */
+  public static Decision failed(OnFailure policy, String error) {
+    return failed(policy, error, "a fake client has no server");
+  }
+
+  static Decision failed(OnFailure policy, String error, String message) {
+    boolean isOpen = policy == OnFailure.OPEN;
+    return new Decision(
+        isOpen,
+        isOpen ? Reason.FAILED_OPEN : Reason.FAILED_CLOSED,
+        List.of(),
+        new Additions(List.of(), List.of(), new byte[0], error, message));
+  }
+
+  /**
+   * Returns the decision with headers and a body of a rule, for tests of applications.
+   *
+   * @param ofRequest headers that the rules add to the request
+   * @param ofResponse headers that the rules or the server add to the response
+   * @param body the body of a denial; empty for the application's own
+   * @return the decision
+   */
+  public Decision with(List<Header> ofRequest, List<Header> ofResponse, byte[] body) {
+    Additions more =
+        new Additions(
+            List.copyOf(ofRequest),
+            List.copyOf(ofResponse),
+            body.clone(),
+            additions.error(),
+            additions.errorMessage());
+    return new Decision(allowed, reason, statuses, more, elapsed);
   }
 
   /** Returns the same denial so much later, as decided locally. */
@@ -106,7 +176,12 @@ public final class Decision {
     return statuses.stream()
         .map(
             one ->
-                new Status(one.overLimit(), one.limit(), one.remaining(), less(one.resetAfter())))
+                new Status(
+                    one.overLimit(),
+                    one.limit(),
+                    one.remaining(),
+                    less(one.resetAfter()),
+                    one.mode()))
         .toList();
   }
 
@@ -133,7 +208,17 @@ public final class Decision {
 
   /** {@return headers that the rules or the server add to the response} */
   public List<Header> responseHeaders() {
-    return additions.responseHeaders();
+    return elapsed.isZero()
+        ? additions.responseHeaders()
+        : additions.responseHeaders().stream().map(one -> one.after(elapsed)).toList();
+  }
+
+  /**
+   * Whether the request is over a limit that marks it instead of denying it, which its client must
+   * not learn.
+   */
+  boolean isMarked() {
+    return allowed && !additions.requestHeaders().isEmpty();
   }
 
   /** {@return the body that the rules give a denial; empty for the caller's own} */
@@ -185,10 +270,30 @@ public final class Decision {
     return least;
   }
 
-  private static @Nullable Status longestReset(List<Status> statuses, boolean isLimited) {
+  /** The statuses that deny: those over their limits, quotas only if all of them are. */
+  static List<Status> denying(List<Status> statuses) {
+    boolean quotasDeny =
+        statuses.stream().allMatch(one -> one.mode() != Mode.QUOTA || one.overLimit());
+    return statuses.stream()
+        .filter(one -> one.overLimit() && (quotasDeny || one.mode() != Mode.QUOTA))
+        .toList();
+  }
+
+  /**
+   * The status that denies for the longest time, of quotas the one that does for the shortest: the
+   * request is admitted when the first of them resets.
+   */
+  private static @Nullable Status longestDenial(List<Status> denying) {
+    Status quota = null;
+    for (Status status : denying) {
+      if (status.mode() == Mode.QUOTA
+          && (quota == null || isLonger(quota.resetAfter(), status.resetAfter()))) {
+        quota = status;
+      }
+    }
     Status longest = null;
-    for (Status status : statuses) {
-      if (!status.overLimit() || (isLimited && status.limit() == null)) {
+    for (Status status : denying) {
+      if (status.mode() == Mode.QUOTA && status != quota) {
         continue;
       }
       if (longest == null || isLonger(status.resetAfter(), longest.resetAfter())) {

@@ -106,7 +106,8 @@ public final class Descriptor {
     return new Descriptor(entries, cost, limit, true);
   }
 
-  List<Map.Entry<String, String>> entries() {
+  /** {@return the entries, in order} */
+  public List<Map.Entry<String, String>> entries() {
     return entries;
   }
 

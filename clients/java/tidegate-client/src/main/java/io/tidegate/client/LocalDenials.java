@@ -8,22 +8,29 @@ import java.util.Set;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Keeps denials until their reset; the least recently used one makes room. Thread-safe.
+ * Keeps denials until their reset, but no longer than a bound; the least recently used one makes
+ * room. Thread-safe.
  *
  * <p>Invariant: a kept denial decides only requests that the server would deny as well, as long as
- * no other process gives hits back.
+ * nothing else ends the denial: a reset, an override, other rules, hits that another process gives
+ * back. The bound is for these.
  */
 final class LocalDenials {
   private record Kept(Request request, Decision decision, long sentNanos, long waitNanos) {}
 
   private final int max;
+
+  /** Longest time for which a denial is kept. */
+  private final long keptForNanos;
+
   private final Map<Request, Kept> kept;
 
   /** Domains and keys for which hits were given back. */
   private final Set<Request.Shape> givenBack = new HashSet<>();
 
-  LocalDenials(int max) {
-    this.max = max;
+  LocalDenials(int max, Duration keptFor) {
+    this.keptForNanos = saturatedNanos(keptFor);
+    this.max = keptForNanos > 0 ? max : 0;
     this.kept =
         new LinkedHashMap<>(16, 0.75f, true) {
           @Override
@@ -57,14 +64,18 @@ final class LocalDenials {
     return found.decision.after(Duration.ofNanos(nowNanos - found.sentNanos));
   }
 
-  /** Keeps a denial until its reset, counted from the moment its call was sent. */
+  /** Keeps a denial, until its reset at most, counted from the moment its call was sent. */
   void keep(Request request, Decision decision, long sentNanos) {
     Duration wait = decision.retryAfter().orElse(Duration.ZERO);
     // A request of 0 hits is denied where one hit is: its denial does not hold for itself.
     if (wait.isZero() || request.givesBack() || request.hasZeroCost()) {
       return;
     }
-    long waitNanos = saturatedNanos(wait);
+    // Another quota may admit sooner, and a request with more time may be queued.
+    if (decision.statuses().stream().anyMatch(one -> one.overLimit() && one.mode() != null)) {
+      return;
+    }
+    long waitNanos = Math.min(saturatedNanos(wait), keptForNanos);
     synchronized (this) {
       if (!givenBack.isEmpty() && request.shapes(false).stream().anyMatch(givenBack::contains)) {
         return;

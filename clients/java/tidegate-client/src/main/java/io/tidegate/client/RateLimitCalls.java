@@ -4,6 +4,7 @@ import io.grpc.CallOptions;
 import io.grpc.Channel;
 import io.grpc.ClientCall;
 import io.grpc.ClientInterceptor;
+import io.grpc.ConnectivityState;
 import io.grpc.ForwardingClientCall.SimpleForwardingClientCall;
 import io.grpc.ManagedChannel;
 import io.grpc.Metadata;
@@ -16,6 +17,8 @@ import io.grpc.stub.ClientCalls;
 import io.grpc.stub.ClientResponseObserver;
 import io.tidegate.client.proto.RateLimitRequest;
 import io.tidegate.client.proto.RateLimitResponse;
+import java.net.ConnectException;
+import java.net.UnknownHostException;
 import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
@@ -51,12 +54,30 @@ final class RateLimitCalls {
           @Override
           public void start(Listener<R> listener, Metadata headers) {
             headers.put(PRECISION, "exact");
-            sources.forEach(source -> source.accept(headers));
-            super.start(listener, headers);
+            Metadata complete = headers;
+            for (Consumer<Metadata> source : sources) {
+              complete = completed(complete, source);
+            }
+            super.start(listener, complete);
           }
         };
       }
     };
+  }
+
+  /**
+   * The metadata as a source completes it, or as it is if that throws: the call needs no source.
+   */
+  private static Metadata completed(Metadata headers, Consumer<Metadata> source) {
+    Metadata copy = new Metadata();
+    copy.merge(headers);
+    try {
+      source.accept(copy);
+    } catch (RuntimeException failure) {
+      FailureLog.thrownBy("a source of metadata", failure);
+      return headers;
+    }
+    return copy;
   }
 
   /**
@@ -86,6 +107,11 @@ final class RateLimitCalls {
     channel.resetConnectBackoff();
   }
 
+  /** Whether the channel is connected; connects it if it is idle. */
+  ConnectivityState state() {
+    return channel.getState(true);
+  }
+
   void close() {
     channel.shutdownNow();
   }
@@ -98,6 +124,16 @@ final class RateLimitCalls {
       return decoding.getStatus();
     }
     return status;
+  }
+
+  /** Whether no connection could be opened, so that the server cannot have seen the call. */
+  static boolean isRefused(Status status) {
+    for (Throwable cause = status.getCause(); cause != null; cause = cause.getCause()) {
+      if (cause instanceof ConnectException || cause instanceof UnknownHostException) {
+        return true;
+      }
+    }
+    return false;
   }
 
   /** The description of a status and the messages of its causes, in one line. */

@@ -3,6 +3,7 @@ package io.tidegate.client;
 import com.google.protobuf.UInt64Value;
 import io.tidegate.client.proto.RateLimitDescriptor;
 import io.tidegate.client.proto.RateLimitRequest;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -31,6 +32,7 @@ final class Request {
       throw new IllegalArgumentException(
           "no descriptor; name one, such as Descriptor.of(\"api_key\", id)");
     }
+    checkText(domain, "the domain");
     this.domain = domain;
     this.descriptors =
         givesBack
@@ -41,6 +43,13 @@ final class Request {
     boolean anyGivesBack = false;
     for (int index = 0; index < costs.length; index++) {
       Descriptor descriptor = this.descriptors.get(index);
+      for (Map.Entry<String, String> entry : descriptor.entries()) {
+        if (entry.getKey().isEmpty()) {
+          throw new IllegalArgumentException("an entry without key; name the key of the rules");
+        }
+        checkText(entry.getKey(), "a key");
+        checkText(entry.getValue(), "the value of an entry");
+      }
       Long own = descriptor.cost();
       costs[index] = own == null ? cost : own;
       hashed = hashed * 31 + descriptor.identityHash();
@@ -48,6 +57,33 @@ final class Request {
     }
     this.hash = hashed;
     this.givesBack = anyGivesBack;
+  }
+
+  /** Refuses texts that UTF-8 cannot have, which protobuf would change: lone surrogates. */
+  private static void checkText(String text, String name) {
+    for (int index = 0; index < text.length(); index++) {
+      if (!Character.isSurrogate(text.charAt(index))) {
+        continue;
+      }
+      if (Character.charCount(text.codePointAt(index)) != 2) {
+        throw new IllegalArgumentException(name + " has a lone surrogate, which is no UTF-8");
+      }
+      index++;
+    }
+  }
+
+  /** The request as fake clients have it. */
+  Call call() {
+    return new Call(domain, descriptors, Arrays.stream(costs).boxed().toList(), givesBack);
+  }
+
+  /** The message of the same descriptors that takes nothing. */
+  RateLimitRequest peekMessage() {
+    RateLimitRequest.Builder message = message().toBuilder();
+    message
+        .getDescriptorsBuilderList()
+        .forEach(one -> one.setHitsAddend(UInt64Value.of(0)).setIsNegativeHits(false));
+    return message.build();
   }
 
   boolean givesBack() {

@@ -20,17 +20,15 @@ final class ResponseHeaders {
     Map<String, String> headers = new LinkedHashMap<>();
     List<Status> statuses = decision.statuses();
     Collection<Status> applying = distinct(statuses);
-    if (!applying.isEmpty()) {
+    if (!applying.isEmpty() && !decision.isMarked()) {
       headers.put("RateLimit-Policy", join(applying, ResponseHeaders::policy));
       Collection<Status> shown =
-          decision.allowed()
-              ? applying
-              : distinct(statuses.stream().filter(Status::overLimit).toList());
+          decision.allowed() ? applying : distinct(Decision.denying(statuses));
       if (!shown.isEmpty()) {
         headers.put("RateLimit", join(shown, ResponseHeaders::serviceLimit));
       }
     }
-    if (isLegacy && decision.limit().isPresent()) {
+    if (isLegacy && decision.limit().isPresent() && !decision.isMarked()) {
       long limit = decision.limit().getAsLong();
       headers.put("X-RateLimit-Limit", Long.toString(limit));
       long remaining = Math.min(decision.remaining().orElse(0), limit);

@@ -10,6 +10,24 @@ import org.jspecify.annotations.Nullable;
  * @param limit the tightest limit that applies; null if none applies
  * @param remaining hits that are left
  * @param resetAfter time until the limit resets, exact; null if no wait helps
+ * @param mode the mode of the rule; null for most
  */
 public record Status(
-    boolean overLimit, @Nullable Limit limit, long remaining, @Nullable Duration resetAfter) {}
+    boolean overLimit,
+    @Nullable Limit limit,
+    long remaining,
+    @Nullable Duration resetAfter,
+    @Nullable Mode mode) {
+  /**
+   * Creates the result of a rule without a mode.
+   *
+   * @param overLimit whether the descriptor is over its limit
+   * @param limit the tightest limit that applies; null if none applies
+   * @param remaining hits that are left
+   * @param resetAfter time until the limit resets, exact; null if no wait helps
+   */
+  public Status(
+      boolean overLimit, @Nullable Limit limit, long remaining, @Nullable Duration resetAfter) {
+    this(overLimit, limit, remaining, resetAfter, null);
+  }
+}

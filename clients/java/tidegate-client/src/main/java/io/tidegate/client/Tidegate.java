@@ -6,6 +6,7 @@ import java.util.List;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Function;
 import java.util.function.LongSupplier;
 import org.jspecify.annotations.Nullable;
 
@@ -32,12 +33,25 @@ public final class Tidegate implements AutoCloseable {
   /**
    * Returns a builder of clients.
    *
-   * @param addresses {@code host:port} (all addresses of a DNS name, round-robin), {@code
-   *     unix:/path/of/socket} or another target of gRPC; or several IP addresses with ports
+   * @param addresses one or more, used in turn: {@code host:port} (all addresses of a DNS name,
+   *     round-robin), {@code unix:/path/of/socket} or another target of gRPC
    * @return the builder
    */
   public static TidegateBuilder builder(String... addresses) {
     return new TidegateBuilder(List.of(addresses));
+  }
+
+  /**
+   * Returns a client for tests of applications: it connects to nothing, and its calls return what a
+   * function decides.
+   *
+   * @param decide returns the decision of a call, such as {@link Decision#denied}
+   * @return the client
+   */
+  public static Tidegate fake(Function<Call, Decision> decide) {
+    TidegateBuilder builder = new TidegateBuilder(List.of()).domain("fake");
+    builder.fake = decide;
+    return builder.build();
   }
 
   /**
@@ -240,7 +254,7 @@ public final class Tidegate implements AutoCloseable {
         : wait;
   }
 
-  /** Closes the connections. Open calls fail. */
+  /** Closes the connections. Open calls fail; later ones throw {@link IllegalStateException}. */
   @Override
   public void close() {
     decider.close();

@@ -8,6 +8,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.function.Consumer;
+import java.util.function.Function;
 import java.util.function.LongSupplier;
 import org.jspecify.annotations.Nullable;
 
@@ -19,6 +20,7 @@ public final class TidegateBuilder {
   Duration connectTimeout = Duration.ofSeconds(5);
   OnFailure onFailure = OnFailure.OPEN;
   int localDenialsMax = 10_000;
+  Duration localDenialsFor = Duration.ofSeconds(1);
   int breakerFailures = 5;
   Duration breakerOpen = Duration.ofSeconds(1);
   ChannelCredentials credentials = InsecureChannelCredentials.create();
@@ -27,6 +29,9 @@ public final class TidegateBuilder {
   final List<ClientInterceptor> interceptors = new ArrayList<>();
   final List<DecisionObserver> observers = new ArrayList<>();
   LongSupplier clock = System::nanoTime;
+
+  /** Decides in the place of a server, in tests of applications. */
+  @Nullable Function<Call, Decision> fake;
 
   TidegateBuilder(List<String> addresses) {
     this.addresses = addresses;
@@ -78,7 +83,7 @@ public final class TidegateBuilder {
   }
 
   /**
-   * Sets how many denials are kept until their reset; 10,000 by default.
+   * Sets how many denials are kept; 10,000 by default.
    *
    * @param max 0 to keep none
    * @return this builder
@@ -88,6 +93,17 @@ public final class TidegateBuilder {
       throw new IllegalArgumentException("localDenials is " + max + "; use 0 or more");
     }
     this.localDenialsMax = max;
+    return this;
+  }
+
+  /**
+   * Sets for how long a denial is kept at most, and never beyond its reset; 1 s by default.
+   *
+   * @param longest zero to keep none
+   * @return this builder
+   */
+  public TidegateBuilder localDenialsFor(Duration longest) {
+    this.localDenialsFor = longest;
     return this;
   }
 
@@ -180,6 +196,9 @@ public final class TidegateBuilder {
    * @return the client
    */
   public Tidegate build() {
+    if (addresses.isEmpty() && fake == null) {
+      throw new IllegalArgumentException("no address; name one, such as 127.0.0.1:8081");
+    }
     return new Tidegate(this);
   }
 }

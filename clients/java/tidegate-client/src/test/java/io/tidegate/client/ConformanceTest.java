@@ -105,6 +105,15 @@ class ConformanceTest {
     return tests("headers", (one, servers) -> header(one));
   }
 
+  @TestFactory
+  Stream<DynamicTest> quotaHeaders() {
+    return tests("quota", (one, servers) -> header(one));
+  }
+
+  private static @Nullable Mode mode(String name) {
+    return name.isEmpty() ? null : Mode.valueOf(name.toUpperCase(Locale.ROOT));
+  }
+
   private static void header(JsonNode one) {
     JsonNode given = one.get("decision");
     List<Status> statuses =
@@ -115,7 +124,8 @@ class ConformanceTest {
                         status.get("over_limit").asBoolean(),
                         limit(status.get("limit")),
                         status.get("remaining").asLong(),
-                        time(status.get("reset_after"))))
+                        time(status.get("reset_after")),
+                        mode(status.path("mode").asText(""))))
             .toList();
     Decision decision =
         new Decision(
@@ -142,12 +152,21 @@ class ConformanceTest {
     return tests("local_denials", ConformanceTest::localDenial);
   }
 
+  @TestFactory
+  Stream<DynamicTest> localDenialsRetention() {
+    return tests("retention", ConformanceTest::localDenial);
+  }
+
   private static void localDenial(JsonNode one, Servers servers) throws Exception {
     String address = servers.serve(one.get("rules").asText(), "--test-clock").address();
     Servers.Clock serverClock = servers.clock(address);
     AtomicLong nowNanos = new AtomicLong();
     int max = one.get("client").path("local_denials_max").asInt(10_000);
-    Tidegate client = servers.client(builder(address).localDenials(max).clock(nowNanos::get));
+    Duration keptFor =
+        Duration.ofMillis(one.get("client").path("local_denials_for_ms").asLong(1000));
+    Tidegate client =
+        servers.client(
+            builder(address).localDenials(max).localDenialsFor(keptFor).clock(nowNanos::get));
     int number = 0;
     for (JsonNode step : one.get("steps")) {
       long nanos = step.get("at").get(0).asLong() * 1_000_000 + step.get("at").get(1).asLong();
@@ -157,6 +176,7 @@ class ConformanceTest {
       CallOptions options =
           CallOptions.DEFAULT
               .cost(step.path("cost").asLong(1))
+              .timeout(Duration.ofMillis(step.path("timeout_ms").asLong(5000)))
               .localDenials(step.path("local_denials").asBoolean(true));
       Decision decision =
           switch (step.get("op").asText()) {
@@ -215,6 +235,9 @@ class ConformanceTest {
         assertEquals(outcome.get("reason").asText(), decision.reason().label(), where);
         String message = decision.errorMessage().orElse("").toLowerCase(Locale.ROOT);
         assertTrue(message.contains(outcome.path("message").asText("")), where);
+        if (outcome.has("remaining")) {
+          assertEquals(outcome.get("remaining").asLong(), decision.remaining().orElse(-1), where);
+        }
         List<String> errors = elements(outcome.get("errors")).map(JsonNode::asText).toList();
         if (errors.isEmpty()) {
           assertTrue(decision.error().isEmpty(), where);

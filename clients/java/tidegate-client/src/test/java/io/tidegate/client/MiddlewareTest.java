@@ -35,14 +35,21 @@ import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
 import java.time.Duration;
+import java.util.Collections;
 import java.util.EnumSet;
+import java.util.List;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.stream.Stream;
 import org.eclipse.jetty.ee10.servlet.FilterHolder;
 import org.eclipse.jetty.ee10.servlet.ServletContextHandler;
 import org.eclipse.jetty.ee10.servlet.ServletHolder;
+import org.eclipse.jetty.server.HttpConfiguration;
+import org.eclipse.jetty.server.HttpConnectionFactory;
 import org.eclipse.jetty.server.ServerConnector;
 import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.DynamicTest;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.TestFactory;
 
 class MiddlewareTest {
   private static final String FIVE =
@@ -52,7 +59,7 @@ class MiddlewareTest {
       "{domain: d, descriptors: [{key: api_key, rate_limit: {unit: hour, requests_per_unit: 1},"
           + " on_deny: {mark: {header: x-over, value: 'yes'}}}]}";
   private static final Limits LIMITS =
-      Limits.of(Key.header("x-api-key", "api_key", Missing.REJECT));
+      Limits.of(Key.header("api_key", "x-api-key", Missing.REJECT));
 
   private final Servers servers = new Servers();
 
@@ -92,6 +99,41 @@ class MiddlewareTest {
     jetty.start();
     servers.closing(jetty::stop);
     return URI.create("http://127.0.0.1:" + connector.getLocalPort() + "/");
+  }
+
+  @TestFactory
+  Stream<DynamicTest> conformanceMiddlewareOfServlets() {
+    return MiddlewareCases.tests(
+        (client, limits, own) -> {
+          org.eclipse.jetty.server.Server jetty = new org.eclipse.jetty.server.Server();
+          HttpConfiguration configuration = new HttpConfiguration();
+          configuration.setRequestHeaderSize(64 * 1024);
+          ServerConnector connector =
+              new ServerConnector(jetty, new HttpConnectionFactory(configuration));
+          connector.setHost("127.0.0.1");
+          jetty.addConnector(connector);
+          ServletContextHandler context = new ServletContextHandler();
+          context.addFilter(
+              new FilterHolder(new RateLimitFilter(client, limits)),
+              "/*",
+              EnumSet.of(DispatcherType.REQUEST));
+          context.addServlet(
+              new ServletHolder(
+                  new HttpServlet() {
+                    @Override
+                    protected void doGet(HttpServletRequest request, HttpServletResponse response)
+                        throws IOException {
+                      List<String> marks =
+                          Collections.list(request.getHeaders(MiddlewareCases.MARK));
+                      response.getWriter().print(String.join(",", marks));
+                    }
+                  }),
+              "/*");
+          jetty.setHandler(context);
+          jetty.start();
+          own.closing(jetty::stop);
+          return connector.getLocalPort();
+        });
   }
 
   private static HttpResponse<String> get(URI uri, String... headers) throws Exception {

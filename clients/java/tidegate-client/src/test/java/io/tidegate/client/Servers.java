@@ -48,6 +48,11 @@ public final class Servers implements AutoCloseable {
       return address;
     }
 
+    /** Sends a signal, such as {@code STOP}. */
+    public void signal(String name) throws IOException, InterruptedException {
+      new ProcessBuilder("kill", "-" + name, Long.toString(process.pid())).start().waitFor();
+    }
+
     /** Kills the process, and waits until it has ended. */
     public void kill() {
       Servers.kill(process);

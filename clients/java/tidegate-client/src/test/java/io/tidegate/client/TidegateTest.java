@@ -133,8 +133,7 @@ class TidegateTest {
       remaining.add(client.limit(USER).remaining().orElseThrow());
     }
     assertTrue(remaining.size() < calls);
-    assertThrows(IllegalArgumentException.class, () -> Channels.target(List.of("a:1", "b:2")));
-    assertThrows(IllegalArgumentException.class, () -> Channels.target(List.of()));
+    assertThrows(IllegalArgumentException.class, () -> Tidegate.builder().build());
   }
 
   @Test

@@ -12,6 +12,7 @@ import java.nio.file.Path;
 import java.nio.file.attribute.PosixFilePermissions;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
 import org.jspecify.annotations.Nullable;
@@ -35,6 +36,12 @@ class TlsTest {
   /** Makes a certificate with {@code openssl}: of an authority, or one that an authority signs. */
   private static Certificate certificate(String name, @Nullable Certificate issuer)
       throws IOException, InterruptedException {
+    return certificate(name, issuer, "IP:127.0.0.1");
+  }
+
+  private static Certificate certificate(
+      String name, @Nullable Certificate issuer, String alternativeName)
+      throws IOException, InterruptedException {
     Path folder = Files.createTempDirectory("tidegate-");
     Certificate made =
         new Certificate(folder.resolve("certificate.pem"), folder.resolve("key.pem"));
@@ -47,7 +54,7 @@ class TlsTest {
     command.addAll(List.of("-keyout", made.key.toString(), "-out", made.path.toString()));
     String constraint = "basicConstraints=critical,CA:" + (issuer == null ? "TRUE" : "FALSE");
     command.addAll(List.of("-addext", constraint));
-    command.addAll(List.of("-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"));
+    command.addAll(List.of("-addext", "subjectAltName=" + alternativeName));
     if (issuer != null) {
       command.addAll(List.of("-CA", issuer.path.toString(), "-CAkey", issuer.key.toString()));
     }
@@ -106,6 +113,34 @@ class TlsTest {
       assertTrue(
           Set.of("UNAVAILABLE", "INTERNAL").contains(decision.error().orElse("none")),
           decision.toString());
+    }
+  }
+
+  @Test
+  void eachAddressIsVerifiedByItsOwnName() throws Exception {
+    Certificate authority = certificate("authority", null);
+    List<String> addresses = new ArrayList<>();
+    for (String ip : List.of("127.0.0.1", "127.0.0.2")) {
+      Certificate own = certificate(ip, authority, "IP:" + ip);
+      String[] files = {"--tls-cert", own.path.toString(), "--tls-key", own.key.toString()};
+      addresses.add(servers.serveOn(ip + ":0", RULES, files).address());
+    }
+    Tidegate client =
+        servers.client(
+            Tidegate.builder(addresses.toArray(String[]::new))
+                .domain("d")
+                .timeout(Duration.ofSeconds(20))
+                .localDenials(0)
+                .credentials(tls(authority, null)));
+    Set<Long> seen = new HashSet<>();
+    long started = System.nanoTime();
+    while (true) {
+      Decision decision = client.limit(Descriptor.of("user", "a"));
+      assertEquals(Reason.DECIDED, decision.reason(), decision.toString());
+      if (!seen.add(decision.remaining().orElseThrow())) {
+        return;
+      }
+      assertTrue(System.nanoTime() - started < 20_000_000_000L, "one server counted all calls");
     }
   }
 

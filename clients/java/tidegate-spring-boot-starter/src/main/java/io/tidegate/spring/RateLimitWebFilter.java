@@ -70,7 +70,11 @@ public final class RateLimitWebFilter implements WebFilter, Ordered {
       return exchange;
     }
     ServerHttpRequest.Builder request = exchange.getRequest().mutate();
-    request.headers(headers -> added.forEach(one -> headers.add(one.name(), one.value())));
+    request.headers(
+        headers -> {
+          added.forEach(one -> headers.remove(one.name()));
+          added.forEach(one -> headers.add(one.name(), one.value()));
+        });
     return exchange.mutate().request(request.build()).build();
   }
 

@@ -137,8 +137,8 @@ final class RateLimitedInterceptor implements MethodInterceptor {
                   Expression value = parser.parseExpression(entry.value());
                   return Key.of(
                       entry.key(),
-                      entry.missing(),
-                      call -> evaluate(value, method, call, String.class));
+                      call -> evaluate(value, method, call, String.class),
+                      entry.missing());
                 })
             .toList();
     Expression cost = parser.parseExpression(limited.cost());

@@ -49,6 +49,7 @@ public class TidegateAutoConfiguration {
             .connectTimeout(properties.connectTimeout())
             .onFailure(properties.onFailure())
             .localDenials(properties.localDenials())
+            .localDenialsFor(properties.localDenialsFor())
             .breaker(properties.breaker().failures(), properties.breaker().open());
     TidegateProperties.Tls tls = properties.tls();
     if (tls.enabled() || tls.ca() != null || tls.cert() != null) {

@@ -18,7 +18,8 @@ import org.springframework.boot.context.properties.bind.DefaultValue;
  * @param timeout time until the server is considered not to answer
  * @param connectTimeout timeout of the first call, which opens the connection
  * @param onFailure the decision for the case that no answer arrives
- * @param localDenials denials that are kept until their reset; 0 for none
+ * @param localDenials denials that are kept; 0 for none
+ * @param localDenialsFor longest time for which a denial is kept
  * @param breaker when calls fail at once
  * @param tls certificates
  * @param web limits of all HTTP requests
@@ -31,6 +32,7 @@ public record TidegateProperties(
     @DefaultValue("5s") Duration connectTimeout,
     @DefaultValue("open") OnFailure onFailure,
     @DefaultValue("10000") int localDenials,
+    @DefaultValue("1s") Duration localDenialsFor,
     @DefaultValue Breaker breaker,
     @DefaultValue Tls tls,
     @DefaultValue Web web) {
@@ -101,8 +103,8 @@ public record TidegateProperties(
             "tidegate.web.keys: " + entry + " needs missing: reject, allow or shared");
       }
       return header == null
-          ? Key.clientAddress(trustedProxies, entry, missing)
-          : Key.header(header, entry, missing);
+          ? Key.clientAddress(entry, trustedProxies, missing)
+          : Key.header(entry, header, missing);
     }
   }
 }

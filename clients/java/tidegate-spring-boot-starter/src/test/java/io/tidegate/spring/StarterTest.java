@@ -6,8 +6,10 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.micrometer.core.instrument.MeterRegistry;
 import io.micrometer.core.instrument.simple.SimpleMeterRegistry;
+import io.tidegate.client.MiddlewareCases;
 import io.tidegate.client.Servers;
 import io.tidegate.client.Tidegate;
+import io.tidegate.client.middleware.Limits;
 import io.tidegate.client.middleware.Missing;
 import java.net.URI;
 import java.net.http.HttpClient;
@@ -17,8 +19,11 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
+import java.util.stream.Stream;
 import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.DynamicTest;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.TestFactory;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 import org.springframework.boot.WebApplicationType;
@@ -29,6 +34,7 @@ import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Configuration;
 import org.springframework.context.annotation.Import;
 import org.springframework.context.support.GenericApplicationContext;
+import org.springframework.http.HttpHeaders;
 import org.springframework.web.bind.annotation.GetMapping;
 import org.springframework.web.bind.annotation.RequestHeader;
 import org.springframework.web.bind.annotation.RequestParam;
@@ -125,6 +131,53 @@ class StarterTest {
     String complete(@RequestParam("user") String user, @RequestParam("tokens") long tokens) {
       return model.complete(user, tokens);
     }
+  }
+
+  /** Responds with the marks that it reads. */
+  @RestController
+  static class Marks {
+    @GetMapping("/")
+    String marks(@RequestHeader HttpHeaders headers) {
+      return String.join(",", headers.getOrEmpty(MiddlewareCases.MARK));
+    }
+  }
+
+  @Configuration
+  @EnableAutoConfiguration
+  @Import(Marks.class)
+  static class MarkedApplication {}
+
+  private static Stream<DynamicTest> middlewareCases(WebApplicationType type) {
+    return MiddlewareCases.tests(
+        (client, limits, own) -> {
+          ConfigurableApplicationContext application =
+              own.closing(
+                  new SpringApplicationBuilder(MarkedApplication.class)
+                      .web(type)
+                      .initializers(
+                          context -> {
+                            GenericApplicationContext beans = (GenericApplicationContext) context;
+                            beans.registerBean(Tidegate.class, () -> client);
+                            beans.registerBean(Limits.class, () -> limits);
+                          })
+                      .properties(
+                          "server.port=0",
+                          "server.max-http-request-header-size=64KB",
+                          "spring.main.banner-mode=off",
+                          "logging.level.root=warn")
+                      .run());
+          return application.getEnvironment().getProperty("local.server.port", Integer.class, 0);
+        });
+  }
+
+  @TestFactory
+  Stream<DynamicTest> conformanceMiddlewareOfMvc() {
+    return middlewareCases(WebApplicationType.SERVLET);
+  }
+
+  @TestFactory
+  Stream<DynamicTest> conformanceMiddlewareOfWebFlux() {
+    return middlewareCases(WebApplicationType.REACTIVE);
   }
 
   private ConfigurableApplicationContext start(WebApplicationType type, String... more) {

@@ -10,6 +10,7 @@ import io.grpc.ServerCallHandler;
 import io.grpc.ServerInterceptor;
 import io.grpc.Status;
 import io.tidegate.client.Decision;
+import io.tidegate.client.Header;
 import io.tidegate.client.RequestException;
 import io.tidegate.client.Tidegate;
 import io.tidegate.client.middleware.Guard;
@@ -71,10 +72,25 @@ public final class RateLimitServerInterceptor implements ServerInterceptor {
               super.close(status, ofHandler);
             }
           };
+      mark(headers, admitted.decision().requestHeaders());
       Context context = Context.current().withValue(DECISION, admitted.decision());
       return Contexts.interceptCall(context, withTrailers, headers, next);
     }
     return next.startCall(call, headers);
+  }
+
+  /** Replaces what the client sent under the names of the headers. */
+  private static void mark(Metadata headers, List<Header> added) {
+    for (Header header : added) {
+      headers.removeAll(key(header.name()));
+    }
+    for (Header header : added) {
+      headers.put(key(header.name()), header.value());
+    }
+  }
+
+  private static Metadata.Key<String> key(String name) {
+    return Metadata.Key.of(name.toLowerCase(Locale.ROOT), Metadata.ASCII_STRING_MARSHALLER);
   }
 
   private static Status status(Outcome.Refused refused) {

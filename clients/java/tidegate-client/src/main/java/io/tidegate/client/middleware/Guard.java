@@ -3,12 +3,16 @@ package io.tidegate.client.middleware;
 import io.tidegate.client.Decision;
 import io.tidegate.client.Descriptor;
 import io.tidegate.client.Reason;
+import io.tidegate.client.RequestException;
 import io.tidegate.client.Tidegate;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
 import org.jspecify.annotations.Nullable;
 
 /** Middleware without its framework: requests to outcomes. Thread-safe. */
@@ -37,9 +41,14 @@ public final class Guard {
    */
   public Outcome decide(RequestInfo request) {
     Subject subject = subject(request);
-    return subject.descriptor == null
-        ? subject.outcome
-        : outcome(client.limit(List.of(subject.descriptor), limits.options()));
+    if (subject.descriptors.isEmpty()) {
+      return subject.outcome;
+    }
+    try {
+      return outcome(client.limit(subject.descriptors, limits.options()));
+    } catch (RequestException refused) {
+      return badValue(refused);
+    }
   }
 
   /**
@@ -50,49 +59,82 @@ public final class Guard {
    */
   public CompletableFuture<Outcome> decideAsync(RequestInfo request) {
     Subject subject = subject(request);
-    if (subject.descriptor == null) {
+    if (subject.descriptors.isEmpty()) {
       return CompletableFuture.completedFuture(subject.outcome);
     }
-    CompletableFuture<Decision> call =
-        client.limitAsync(List.of(subject.descriptor), limits.options());
-    CompletableFuture<Outcome> outcome = call.thenApply(this::outcome);
+    CompletableFuture<Decision> call = client.limitAsync(subject.descriptors, limits.options());
+    CompletableFuture<Outcome> outcome =
+        call.handle(
+            (decision, failure) -> {
+              Throwable cause =
+                  failure instanceof CompletionException ? failure.getCause() : failure;
+              if (cause instanceof RequestException refused) {
+                return badValue(refused);
+              }
+              if (cause != null) {
+                throw new CompletionException(cause);
+              }
+              return outcome(decision);
+            });
     outcome.whenComplete((decided, failure) -> call.cancel(false));
     return outcome;
   }
 
-  /** A descriptor to be limited, or null and the outcome without one. */
-  private static final class Subject {
-    final @Nullable Descriptor descriptor;
-    final Outcome outcome;
-
-    Subject(@Nullable Descriptor descriptor, Outcome outcome) {
-      this.descriptor = descriptor;
-      this.outcome = outcome;
-    }
+  /** The refusal of a value that the server does not take, such as one that is too long. */
+  private static Outcome badValue(RequestException refused) {
+    return switch (refused.code()) {
+      case INVALID_ARGUMENT, OUT_OF_RANGE ->
+          refused(400, Objects.requireNonNullElse(refused.getMessage(), "Bad Request"));
+      default -> throw refused;
+    };
   }
+
+  /** Descriptors to be limited, or none and the outcome without them. */
+  private record Subject(List<Descriptor> descriptors, Outcome outcome) {}
 
   private Subject subject(RequestInfo request) {
     Outcome unlimited = new Outcome.Unlimited();
     if (limits.skips(request)) {
-      return new Subject(null, unlimited);
+      return new Subject(List.of(), unlimited);
     }
+    List<Descriptor> descriptors = new ArrayList<>();
+    try {
+      for (List<Key> keys : limits.descriptors()) {
+        Descriptor descriptor = descriptor(keys, request);
+        if (descriptor != null) {
+          descriptors.add(descriptor);
+        }
+      }
+    } catch (BadRequestException refused) {
+      return new Subject(
+          List.of(), refused(400, Objects.requireNonNull(refused.getMessage(), "a message")));
+    }
+    if (descriptors.isEmpty()) {
+      return new Subject(List.of(), unlimited);
+    }
+    long hits = limits.costOf(request);
+    return new Subject(
+        hits == 1 ? descriptors : descriptors.stream().map(one -> one.cost(hits)).toList(),
+        unlimited);
+  }
+
+  /** The descriptor of keys; null if it does not limit the request. */
+  private static @Nullable Descriptor descriptor(List<Key> keys, RequestInfo request) {
     Descriptor descriptor = null;
-    for (Key key : limits.keys()) {
+    boolean isLimited = true;
+    for (Key key : keys) {
       String value = key.read(request);
       if (value.isEmpty() && key.missing() == Missing.REJECT) {
-        return new Subject(null, refused(400, "the request has no " + key.entry()));
+        throw new BadRequestException("the request has no " + key.entry());
       }
-      if (value.isEmpty() && key.missing() == Missing.ALLOW) {
-        return new Subject(null, unlimited);
-      }
+      // A key behind this one may refuse the request.
+      isLimited &= !value.isEmpty() || key.missing() != Missing.ALLOW;
       descriptor =
           descriptor == null
               ? Descriptor.of(key.entry(), value)
               : descriptor.and(key.entry(), value);
     }
-    long hits = limits.costOf(request);
-    return new Subject(
-        descriptor == null || hits == 1 ? descriptor : descriptor.cost(hits), unlimited);
+    return isLimited ? descriptor : null;
   }
 
   private Outcome outcome(Decision decision) {

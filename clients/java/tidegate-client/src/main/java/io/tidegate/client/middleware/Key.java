@@ -1,5 +1,8 @@
 package io.tidegate.client.middleware;
 
+import java.nio.ByteBuffer;
+import java.nio.charset.CharacterCodingException;
+import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.Objects;
 import java.util.function.Function;
@@ -21,12 +24,12 @@ public final class Key {
    * Returns a key whose value is a function of the request.
    *
    * @param entry the entry's key, as in the rules
-   * @param missing the treatment of requests for which it returns null or the empty text
-   * @param read returns the value
+   * @param read returns the value; null, the empty text and spaces are no value
+   * @param missing the treatment of requests without a value
    * @return the key
    */
   public static Key of(
-      String entry, Missing missing, Function<RequestInfo, @Nullable String> read) {
+      String entry, Function<RequestInfo, @Nullable String> read, Missing missing) {
     return new Key(entry, missing, read);
   }
 
@@ -42,33 +45,38 @@ public final class Key {
   }
 
   /**
-   * Returns a key with the value of a header, the last one if it is repeated.
+   * Returns a key with the value of a header. A request that repeats the header is refused,
+   * whatever the values, since the application may read another one than the key; so is one with a
+   * value that is no UTF-8.
    *
-   * @param name the header
    * @param entry the entry's key, as in the rules
+   * @param name the header
    * @param missing the treatment of requests without it
    * @return the key
    */
-  public static Key header(String name, String entry, Missing missing) {
+  public static Key header(String entry, String name, Missing missing) {
     return new Key(
         entry,
         missing,
         request -> {
           List<String> values = request.header(name);
-          return values.isEmpty() ? null : values.get(values.size() - 1).trim();
+          if (values.size() > 1) {
+            throw new BadRequestException("the request repeats the header " + name);
+          }
+          return values.isEmpty() ? null : utf8(values.get(0), name).strip();
         });
   }
 
   /**
    * Returns a key with the client's address, IPv6 cut to its /64 network.
    *
+   * @param entry the entry's key, as in the rules
    * @param trustedProxies number of your own proxies that append to {@code X-Forwarded-For}; with 0
    *     the header is not read, since any client can write it
-   * @param entry the entry's key, as in the rules
    * @param missing the treatment of requests without an address
    * @return the key
    */
-  public static Key clientAddress(int trustedProxies, String entry, Missing missing) {
+  public static Key clientAddress(String entry, int trustedProxies, Missing missing) {
     if (trustedProxies < 0) {
       throw new IllegalArgumentException("trustedProxies is " + trustedProxies + "; use 0 or more");
     }
@@ -80,6 +88,28 @@ public final class Key {
                 .orElse(null));
   }
 
+  /**
+   * The text of a header's bytes as UTF-8. Servers decode headers as ISO-8859-1, some as UTF-8 or
+   * ASCII with replacements for what is neither.
+   */
+  private static String utf8(String decoded, String name) {
+    if (decoded.chars().allMatch(letter -> letter < 0x80)) {
+      return decoded;
+    }
+    if (decoded.indexOf('\uFFFD') >= 0) {
+      throw new BadRequestException("the header " + name + " is no UTF-8");
+    }
+    if (decoded.chars().anyMatch(letter -> letter > 0xFF)) {
+      return decoded;
+    }
+    try {
+      ByteBuffer bytes = ByteBuffer.wrap(decoded.getBytes(StandardCharsets.ISO_8859_1));
+      return StandardCharsets.UTF_8.newDecoder().decode(bytes).toString();
+    } catch (CharacterCodingException malformed) {
+      throw new BadRequestException("the header " + name + " is no UTF-8");
+    }
+  }
+
   String entry() {
     return entry;
   }
@@ -88,9 +118,16 @@ public final class Key {
     return missing;
   }
 
-  /** The value; empty if the request has none. */
+  /**
+   * The value; empty if the request has none.
+   *
+   * @throws BadRequestException if the request is to be refused
+   */
   String read(RequestInfo request) {
     String value = read.apply(request);
-    return value == null ? "" : value;
+    if (value != null && !StandardCharsets.UTF_8.newEncoder().canEncode(value)) {
+      throw new BadRequestException("the value of " + entry + " is no UTF-8");
+    }
+    return value == null || value.isBlank() ? "" : value;
   }
 }

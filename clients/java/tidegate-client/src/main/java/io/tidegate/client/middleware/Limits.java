@@ -1,29 +1,26 @@
 package io.tidegate.client.middleware;
 
 import io.tidegate.client.CallOptions;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.function.Predicate;
 import java.util.function.ToLongFunction;
 
 /** The requests that middleware limits, and how. Immutable. */
 public final class Limits {
-  private final List<Key> keys;
+  private final List<List<Key>> descriptors;
   private final ToLongFunction<RequestInfo> cost;
   private final Predicate<RequestInfo> skip;
   private final boolean legacyHeaders;
   private final CallOptions options;
 
   private Limits(
-      List<Key> keys,
+      List<List<Key>> descriptors,
       ToLongFunction<RequestInfo> cost,
       Predicate<RequestInfo> skip,
       boolean legacyHeaders,
       CallOptions options) {
-    if (keys.isEmpty()) {
-      throw new IllegalArgumentException(
-          "no key; name at least one, such as Key.constant(\"route\", \"all\")");
-    }
-    this.keys = keys;
+    this.descriptors = descriptors;
     this.cost = cost;
     this.skip = skip;
     this.legacyHeaders = legacyHeaders;
@@ -48,7 +45,27 @@ public final class Limits {
    */
   public static Limits of(List<Key> keys) {
     return new Limits(
-        List.copyOf(keys), request -> 1, request -> false, false, CallOptions.DEFAULT);
+        List.of(checked(keys)), request -> 1, request -> false, false, CallOptions.DEFAULT);
+  }
+
+  private static List<Key> checked(List<Key> keys) {
+    if (keys.isEmpty()) {
+      throw new IllegalArgumentException(
+          "no key; name at least one, such as Key.constant(\"route\", \"all\")");
+    }
+    return List.copyOf(keys);
+  }
+
+  /**
+   * Returns limits with another descriptor; all are decided as one request.
+   *
+   * @param keys its entries, in order; at least one
+   * @return the limits
+   */
+  public Limits and(Key... keys) {
+    List<List<Key>> more = new ArrayList<>(descriptors);
+    more.add(checked(List.of(keys)));
+    return new Limits(List.copyOf(more), cost, skip, legacyHeaders, options);
   }
 
   /**
@@ -58,7 +75,7 @@ public final class Limits {
    * @return the limits
    */
   public Limits cost(ToLongFunction<RequestInfo> hits) {
-    return new Limits(keys, hits, skip, legacyHeaders, options);
+    return new Limits(descriptors, hits, skip, legacyHeaders, options);
   }
 
   /**
@@ -68,7 +85,7 @@ public final class Limits {
    * @return the limits
    */
   public Limits skip(Predicate<RequestInfo> skipped) {
-    return new Limits(keys, cost, skipped, legacyHeaders, options);
+    return new Limits(descriptors, cost, skipped, legacyHeaders, options);
   }
 
   /**
@@ -78,7 +95,7 @@ public final class Limits {
    * @return the limits
    */
   public Limits legacyHeaders(boolean sent) {
-    return new Limits(keys, cost, skip, sent, options);
+    return new Limits(descriptors, cost, skip, sent, options);
   }
 
   /**
@@ -88,11 +105,12 @@ public final class Limits {
    * @return the limits
    */
   public Limits options(CallOptions ofCalls) {
-    return new Limits(keys, cost, skip, legacyHeaders, ofCalls);
+    return new Limits(descriptors, cost, skip, legacyHeaders, ofCalls);
   }
 
-  List<Key> keys() {
-    return keys;
+  /** The keys of each descriptor. */
+  List<List<Key>> descriptors() {
+    return descriptors;
   }
 
   long costOf(RequestInfo request) {

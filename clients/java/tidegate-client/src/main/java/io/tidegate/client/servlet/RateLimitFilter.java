@@ -17,7 +17,6 @@ import jakarta.servlet.http.HttpServletRequest;
 import jakarta.servlet.http.HttpServletRequestWrapper;
 import jakarta.servlet.http.HttpServletResponse;
 import java.io.IOException;
-import java.util.ArrayList;
 import java.util.Collections;
 import java.util.Enumeration;
 import java.util.LinkedHashSet;
@@ -95,7 +94,7 @@ public final class RateLimitFilter implements Filter {
     }
   }
 
-  /** A request with headers of the rules behind its own. */
+  /** A request with headers of the rules, which replace its own of these names. */
   private static final class WithHeaders extends HttpServletRequestWrapper {
     private final List<Header> added;
 
@@ -112,11 +111,12 @@ public final class RateLimitFilter implements Filter {
 
     @Override
     public Enumeration<String> getHeaders(String name) {
-      List<String> values = new ArrayList<>(Collections.list(super.getHeaders(name)));
-      added.stream()
-          .filter(header -> header.name().equalsIgnoreCase(name))
-          .forEach(header -> values.add(header.value()));
-      return Collections.enumeration(values);
+      List<String> values =
+          added.stream()
+              .filter(header -> header.name().equalsIgnoreCase(name))
+              .map(Header::value)
+              .toList();
+      return values.isEmpty() ? super.getHeaders(name) : Collections.enumeration(values);
     }
 
     @Override

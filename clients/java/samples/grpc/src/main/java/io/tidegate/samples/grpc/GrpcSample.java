@@ -48,7 +48,7 @@ public final class GrpcSample {
     }
     String address = System.getenv().getOrDefault("TIDEGATE_ADDR", "127.0.0.1:8081");
     try (Tidegate tidegate = Tidegate.builder(address).domain("demo").build()) {
-      Limits limits = Limits.of(Key.header("x-api-key", "api_key", Missing.REJECT));
+      Limits limits = Limits.of(Key.header("api_key", "x-api-key", Missing.REJECT));
       Grpc.newServerBuilderForPort(port, InsecureServerCredentials.create())
           .addService(
               ServerServiceDefinition.builder("sample.Echo")

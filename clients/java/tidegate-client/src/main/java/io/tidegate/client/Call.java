@@ -1,0 +1,14 @@
+package io.tidegate.client;
+
+import java.util.List;
+
+/**
+ * A call, as a fake client has it; see {@link Tidegate#fake}.
+ *
+ * @param domain the domain
+ * @param descriptors the descriptors
+ * @param costs the hits of each descriptor, unsigned; 0 of a peek
+ * @param givesBack whether hits of any descriptor are given back
+ */
+public record Call(
+    String domain, List<Descriptor> descriptors, List<Long> costs, boolean givesBack) {}

@@ -1,0 +1,60 @@
+package io.tidegate.client;
+
+import java.lang.System.Logger.Level;
+import java.util.concurrent.atomic.AtomicBoolean;
+
+/**
+ * Logs that calls fail, and that they are answered again: the first failure, then one record a
+ * minute. Thread-safe.
+ */
+final class FailureLog {
+  private static final System.Logger LOGGER = System.getLogger("io.tidegate.client");
+  private static final long EVERY_NANOS = 60_000_000_000L;
+
+  private final AtomicBoolean isFailing = new AtomicBoolean();
+
+  /** Time of the last record, and failures since then. */
+  private long loggedNanos;
+
+  private long since;
+
+  /** Logs a decision without an answer, if that is due. */
+  void failed(Decision decision, long nowNanos) {
+    long failures;
+    synchronized (this) {
+      since++;
+      boolean isFirst = !isFailing.getAndSet(true);
+      if (!isFirst && nowNanos - loggedNanos < EVERY_NANOS) {
+        return;
+      }
+      failures = since;
+      since = 0;
+      loggedNanos = nowNanos;
+    }
+    LOGGER.log(
+        Level.WARNING,
+        "no answer from the rate limit server (%s: %s); requests are %s (failures: %d)"
+            .formatted(
+                decision.error().orElse(""),
+                decision.errorMessage().orElse(""),
+                decision.allowed() ? "allowed" : "denied",
+                failures));
+  }
+
+  /** Logs an answer, if it is the first one after failures. */
+  void ended() {
+    if (isFailing.get() && isFailing.getAndSet(false)) {
+      long failures;
+      synchronized (this) {
+        failures = since;
+        since = 0;
+      }
+      LOGGER.log(Level.INFO, "the rate limit server answers again (failures: " + failures + ")");
+    }
+  }
+
+  /** Logs an exception of the application, which changes no decision. */
+  static void thrownBy(String what, RuntimeException failure) {
+    LOGGER.log(Level.ERROR, what + " of rate limit decisions failed", failure);
+  }
+}

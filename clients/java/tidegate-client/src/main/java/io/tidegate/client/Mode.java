@@ -1,0 +1,9 @@
+package io.tidegate.client;
+
+/** A property of a rule that bears on its denials. */
+public enum Mode {
+  /** {@code quota_mode}: it denies only if all quotas of the request are over their limits. */
+  QUOTA,
+  /** {@code max_wait}: a request that it denies may be queued if it has more time. */
+  QUEUED
+}
