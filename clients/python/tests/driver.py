@@ -13,6 +13,8 @@ from tidegate import aio as tidegate_aio
 class Client(Protocol):
     """The client as cases call it."""
 
+    client: Any
+
     def call(self, op: str, *descriptors: Any, **options: Any) -> Decision: ...
 
     def close(self) -> None: ...
@@ -20,7 +22,7 @@ class Client(Protocol):
 
 class SyncClient:
     def __init__(self, address: str, **options: Any) -> None:
-        self.client = Tidegate(address, **options)
+        self.client: Any = Tidegate(address, **options)
 
     def call(self, op: str, *descriptors: Any, **options: Any) -> Decision:
         decision: Decision = getattr(self.client, op)(*descriptors, **options)
@@ -33,7 +35,7 @@ class SyncClient:
 class AioClient:
     def __init__(self, address: str, **options: Any) -> None:
         self._runner = asyncio.Runner()
-        self.client = tidegate_aio.Tidegate(address, **options)
+        self.client: Any = tidegate_aio.Tidegate(address, **options)
 
     def call(self, op: str, *descriptors: Any, **options: Any) -> Decision:
         decision: Decision = self._runner.run(getattr(self.client, op)(*descriptors, **options))

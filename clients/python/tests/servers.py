@@ -58,6 +58,14 @@ class Server:
         else:
             raise AssertionError(f"the server does not serve: {log}")
 
+    def stop(self) -> None:
+        """Suspend the process."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Continue the process."""
+        self._process.send_signal(signal.SIGCONT)
+
     def kill(self) -> None:
         """End the process at once."""
         self._process.send_signal(signal.SIGKILL)

@@ -17,7 +17,7 @@ import pytest
 from tests.driver import CLIENTS
 from tests.servers import serve
 from tidegate import Decision, Descriptor, Limit, RateLimited, Reason, RequestError, Tidegate, aio
-from tidegate._channel import target
+from tidegate._channel import targets
 
 HUNDRED = "{domain: d, descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 100}}]}"
 FAST = (
@@ -103,9 +103,16 @@ def test_a_unix_socket_and_several_addresses(tmp_path: Path) -> None:
             while max(left.values(), default=0) < 2 and time.monotonic() < deadline:
                 left[client.limit(user="a").remaining] += 1
         assert max(left.values()) == 2, "one server counted all calls"
-    assert target(["[::1]:1", "[::2]:1"]) == "ipv6:[::1]:1,[::2]:1"
-    with pytest.raises(ValueError, match="DNS name"):
-        target(["a.example:1", "b.example:1"])
+
+
+def test_an_address_without_a_port_is_refused() -> None:
+    accepted = ["127.0.0.1:8081", "limits.example:8081", "[::1]:8081", "unix:/run/t.sock", "dns:///name:8081"]
+    assert targets(accepted) == tuple(accepted)
+    for refused in ("localhost", "127.0.0.1", "::1", "[::1]", "fe80::1:8081", "dns:///name", ""):
+        with pytest.raises(ValueError, match="has no port; write host:port"):
+            Tidegate(refused, domain="d")
+    with pytest.raises(ValueError, match="no address"):
+        Tidegate([], domain="d")
 
 
 def test_errors_of_the_caller_are_raised_and_never_fail_open() -> None:
@@ -120,6 +127,13 @@ def test_errors_of_the_caller_are_raised_and_never_fail_open() -> None:
             client.limit(user=1)  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="domain"):
             Tidegate().limit(user="a")
+        with pytest.raises(TypeError, match="None"):
+            client.limit({"user": None})  # type: ignore[dict-item]
+        with pytest.raises(ValueError, match="UTF-8"):
+            client.limit(user="\udcff")
+        with pytest.raises(ValueError, match="without key"):
+            client.limit({"": "a"})
+        assert client.limit(user="a").remaining == 99
         with pytest.raises(ValueError, match="fortnight"):
             Descriptor({"a": "b"}, limit=Limit(1, "fortnight"))
 
@@ -171,7 +185,7 @@ async def test_a_cancelled_call_is_no_failure() -> None:
         async with aio.Tidegate(address, domain="d", timeout=30, breaker_failures=1) as client:
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(client.limit(user="a"), 0.2)
-            assert not client._engine.breaker.is_open
+            assert not client._engine.servers.is_open
 
 
 def test_metrics_count_decisions() -> None:

@@ -73,11 +73,13 @@ def check(decision: Decision, expected: Any, where: str) -> None:
             assert status.limit == limit_of(of_case["limit"]), where
 
 
-@pytest.mark.parametrize("case", cases("headers"), ids=ids)
+@pytest.mark.parametrize("case", cases("headers") + cases("quota"), ids=ids)
 def test_headers(case: Any) -> None:
     of_case = case["decision"]
     statuses = [
-        Status(one["over_limit"], limit_of(one["limit"]), one["remaining"], nanos(one["reset_after"]))
+        Status(
+            one["over_limit"], limit_of(one["limit"]), one["remaining"], nanos(one["reset_after"]), one.get("mode", "")
+        )
         for one in of_case["statuses"]
     ]
     decision = Decision(
@@ -100,14 +102,16 @@ def lower(headers: dict[str, str]) -> dict[str, str]:
     return {name.lower(): value for name, value in headers.items()}
 
 
-@pytest.mark.parametrize("case", cases("local_denials"), ids=ids)
+@pytest.mark.parametrize("case", cases("local_denials") + cases("retention"), ids=ids)
 def test_local_denials(case: Any, make: Callable[..., Client]) -> None:
     start_ns = 1_700_006_400_000_000_000
     options = case["client"]
     with serve(case["rules"], "--test-clock") as server:
         clock, own = TestClock(server.address), ManualClock()
-        kept = options.get("local_denials_max", 10_000)
-        client = make(server.address, domain="d", timeout=5, local_denials=kept, clock=own)
+        given_options: dict[str, Any] = {"local_denials": options.get("local_denials_max", 10_000)}
+        if "local_denials_for_ms" in options:
+            given_options["local_denials_for"] = options["local_denials_for_ms"] / 1000
+        client = make(server.address, domain="d", timeout=5, clock=own, **given_options)
         for number, step in enumerate(case["steps"]):
             at_ns = nanos(step["at"])
             assert at_ns is not None
@@ -116,13 +120,17 @@ def test_local_denials(case: Any, make: Callable[..., Client]) -> None:
             descriptors = [descriptor_of(one) for one in step["descriptors"]]
             given: dict[str, Any] = {"cost": step["cost"], "local_denials": step["local_denials"]}
             used = {"limit": ("cost", "local_denials"), "peek": (), "give_back": ("cost",)}[step["op"]]
-            decision = client.call(step["op"], *descriptors, **{name: given[name] for name in used})
+            used_options = {name: given[name] for name in used}
+            if "timeout_ms" in step:
+                used_options["timeout"] = step["timeout_ms"] / 1000
+            decision = client.call(step["op"], *descriptors, **used_options)
             expected = step["expect"]
             where = f"step {number}: {decision}"
             assert decision.allowed == expected["allowed"], where
             assert decision.reason.value == expected["reason"], where
             if "retry_after" in expected:
                 assert decision.retry_after_ns == nanos(expected["retry_after"]), where
+            assert lower(expected.get("headers", {})).items() <= lower(decision.headers()).items(), where
         client.close()
         clock.close()
 
@@ -158,6 +166,8 @@ def test_failures(case: Any, make: Callable[..., Client]) -> None:
                 outcome = expected["if_goaway_unread"] if is_unread else expected
                 assert decision.allowed == outcome["allowed"], where
                 assert decision.reason.value == outcome["reason"], where
+                if "remaining" in outcome:
+                    assert decision.remaining == outcome["remaining"], where
                 assert outcome.get("message", "") in (decision.error_message or "").lower(), where
                 if outcome["errors"]:
                     assert decision.error in outcome["errors"], where

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import venv
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,7 @@ def test_the_readme_works_with_the_built_wheel_in_an_empty_environment(tmp_path:
         stdout=subprocess.DEVNULL,
     )
     (wheel,) = (tmp_path / "dist").iterdir()
+    assert any(name.endswith("licenses/LICENSE") for name in zipfile.ZipFile(wheel).namelist())
     venv.create(tmp_path / "venv", with_pip=True)
     python = str(tmp_path / "venv/bin/python")
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]

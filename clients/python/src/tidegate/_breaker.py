@@ -18,12 +18,17 @@ class Permit(Enum):
 
 
 class Breaker:
-    """Opens after so many failures in a row; lets one call through each time it has been open for long enough."""
+    """Opens after so many failures in a row; lets one call through each time it has been open for long enough.
+
+    Calls that were in flight together fail together, for instance when the process was stopped: they count as one.
+    """
 
     def __init__(self, failures_max: int, open_ns: int) -> None:
         self._failures_max = failures_max
         self._open_ns = open_ns
         self._failures = 0
+        #: When the last failure was counted. A call that was sent before belongs to it.
+        self._failed_ns = 0
         #: When a probe may be made; None while closed.
         self._probe_at_ns: int | None = None
         self._is_probing = False
@@ -57,7 +62,7 @@ class Breaker:
             if self._probe_at_ns is None:
                 self._failures = 0
 
-    def failed(self, permit: Permit, now_ns: int) -> None:
+    def failed(self, permit: Permit, sent_ns: int, now_ns: int) -> None:
         """Record that a call was not answered."""
         if not self._failures_max:
             return
@@ -65,8 +70,9 @@ class Breaker:
             if permit is Permit.PROBE:
                 self._is_probing = False
                 self._probe_at_ns = now_ns + self._open_ns
-            elif self._probe_at_ns is None:
+            elif self._probe_at_ns is None and (not self._failures or sent_ns >= self._failed_ns):
                 self._failures += 1
+                self._failed_ns = now_ns
                 if self._failures >= self._failures_max:
                     self._probe_at_ns = now_ns + self._open_ns
 

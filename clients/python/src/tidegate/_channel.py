@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-import ipaddress
+import re
 from collections.abc import Sequence
 from typing import Final, TypeAlias
+
+#: A name or an IPv4 address with a port, an IPv6 address in brackets with a port, or a target with a scheme. Of these,
+#: `dns:` needs a port as well.
+_TARGET: Final = re.compile(
+    r"(dns:(//[^/]*/)?)?([^\[\]:/]+|\[[\da-fA-F:.%\w]+\]):\d+$|(?!dns:|[\da-f]*:[\da-f:.]*$)[a-z][a-z\d+.-]*:(?!\d+$).+"
+)
 
 Options: TypeAlias = list[tuple[str, str | int]]
 
@@ -29,26 +35,21 @@ def options(connect_timeout: float, of_caller: Sequence[tuple[str, str | int]]) 
     return [*_OPTIONS, ("grpc.min_reconnect_backoff_ms", connect_ms), *of_caller]
 
 
-def target(address: str | Sequence[str]) -> str:
-    """Return the gRPC target of one address, or of several IP addresses.
+def targets(address: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the gRPC target of each address.
 
-    >>> target(["192.0.2.1:8081", "192.0.2.2:8081"])
-    'ipv4:192.0.2.1:8081,192.0.2.2:8081'
+    >>> targets(["192.0.2.1:8081", "limits.example:8081"])
+    ('192.0.2.1:8081', 'limits.example:8081')
     """
-    if isinstance(address, str):
-        return address
-    if len(address) == 1:
-        return address[0]
-    versions = set()
-    for one in address:
-        host, _, _ = one.rpartition(":")
-        try:
-            versions.add(ipaddress.ip_address(host.strip("[]")).version)
-        except ValueError:
-            raise ValueError(
-                f"address {one!r} among several is no IP address with a port; "
-                "use IP addresses, or one DNS name that resolves to all of them"
-            ) from None
-    if len(versions) != 1:
-        raise ValueError("addresses are IPv4 or IPv6, not both; use one kind, or one DNS name")
-    return f"ipv{versions.pop()}:" + ",".join(address)
+    addresses = (address,) if isinstance(address, str) else tuple(address)
+    if not addresses:
+        raise ValueError("no address; use at least one, such as 127.0.0.1:8081")
+    for one in addresses:
+        # gRPC takes 443 for a port that is missing.
+        if not _TARGET.match(one):
+            raise ValueError(f"address {one!r} has no port; write host:port, such as {_with_port(one)}")
+    return addresses
+
+
+def _with_port(host: str) -> str:
+    return f"[{host.strip('[]')}]:8081" if ":" in host else f"{host or '127.0.0.1'}:8081"

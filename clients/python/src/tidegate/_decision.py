@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
@@ -12,11 +13,14 @@ from tidegate._limit import Limit, policy, quoted
 from tidegate._proto import rls_pb2 as pb
 
 _NANOS: Final = 1_000_000_000
+#: The parameter of `RateLimit` with the seconds until a reset.
+_SECONDS_LEFT: Final = re.compile(r";t=(\d+)")
 
 _LIMIT_UNITS: Final = {
     number: "" if name == "UNKNOWN" else name.lower() for name, number in pb.RateLimitResponse.RateLimit.Unit.items()
 }
 _OVER_LIMIT: Final = pb.RateLimitResponse.OVER_LIMIT
+_MODES: Final = {pb.RateLimitResponse.QUOTA: "quota", pb.RateLimitResponse.QUEUED: "queued"}
 
 
 class Reason(str, Enum):
@@ -38,7 +42,7 @@ class Reason(str, Enum):
 class Status:
     """The answer for one descriptor."""
 
-    __slots__ = ("limit", "over_limit", "remaining", "reset_after_ns")
+    __slots__ = ("limit", "mode", "over_limit", "remaining", "reset_after_ns")
 
     def __init__(
         self,
@@ -46,6 +50,7 @@ class Status:
         limit: Limit | None,
         remaining: int,
         reset_after_ns: int | None,
+        mode: str = "",
     ) -> None:
         #: Whether the descriptor is over its limit.
         self.over_limit = over_limit
@@ -55,6 +60,8 @@ class Status:
         self.remaining = remaining
         #: Nanoseconds until the limit resets; None if no wait helps or nothing limits the descriptor.
         self.reset_after_ns = reset_after_ns
+        #: `quota` (it denies only if all quotas are over), `queued` (its denials depend on the timeout), or empty.
+        self.mode = mode
 
     @property
     def reset_after(self) -> float | None:
@@ -181,7 +188,7 @@ class Decision:
         if self.allowed:
             limited = [status for status in statuses if status.limit is not None]
             return min(limited, key=_remaining) if limited else None
-        denying = [status for status in statuses if status.over_limit]
+        denying = _awaited(statuses)
         if not denying:
             return None
         # Without a reset there is no wait that helps: longer than any.
@@ -199,7 +206,7 @@ class Decision:
         later.error_message = None
         later._response = None
         later.request_headers = self.request_headers
-        later.response_headers = self.response_headers
+        later.response_headers = [(name, _aged(name, value, elapsed_ns)) for name, value in self.response_headers]
         later.body = self.body
         later.limit = self.limit
         later.remaining = self.remaining
@@ -216,7 +223,14 @@ class Decision:
         elapsed = self._elapsed_ns
         if not elapsed:
             return self._statuses
-        return [Status(s.over_limit, s.limit, s.remaining, _less(s.reset_after_ns, elapsed)) for s in self._statuses]
+        return [
+            Status(s.over_limit, s.limit, s.remaining, _less(s.reset_after_ns, elapsed), s.mode) for s in self._statuses
+        ]
+
+    @property
+    def may_be_kept(self) -> bool:
+        """Whether the denial stands for the same request until its reset: not if a quota or a queue denies."""
+        return bool(self.retry_after_ns) and not any(status.over_limit and status.mode for status in self._statuses)
 
     @property
     def reset_after(self) -> float | None:
@@ -232,12 +246,15 @@ class Decision:
         """Return the headers for the response: `RateLimit`, `RateLimit-Policy` and `Retry-After`.
 
         With `legacy` also `X-RateLimit-Limit`, `-Remaining` and `-Reset`. Headers of the server come last and
-        replace those of the same name.
+        replace those of the same name. A request that a rule marks has those of the server only.
         """
         headers: dict[str, str] = {}
+        if self.allowed and self.request_headers:
+            # The client must not learn that it is marked.
+            return dict(self.response_headers)
         statuses = self.statuses
         if applying := _distinct(statuses):
-            shown = applying if self.allowed else _distinct([status for status in statuses if status.over_limit])
+            shown = applying if self.allowed else _distinct(_denying(statuses))
             headers["RateLimit-Policy"] = ", ".join(policy(limit) for limit, _ in applying)
             if shown:
                 headers["RateLimit"] = ", ".join(_service_limit(*limited) for limited in shown)
@@ -286,7 +303,8 @@ def _status(status: pb.RateLimitResponse.DescriptorStatus) -> Status:
     reset_ns = None
     if status.HasField("duration_until_reset"):
         reset_ns = _nanos(status.duration_until_reset)
-    return Status(status.code == _OVER_LIMIT, limit, status.limit_remaining, reset_ns)
+    mode = _MODES.get(status.mode, "")
+    return Status(status.code == _OVER_LIMIT, limit, status.limit_remaining, reset_ns, mode)
 
 
 def _nanos(duration: Duration) -> int:
@@ -295,6 +313,37 @@ def _nanos(duration: Duration) -> int:
 
 def _headers(headers: Iterable[pb.RateLimitResponse.HeaderValue]) -> Sequence[tuple[str, str]]:
     return tuple((header.key, header.value or header.raw_value.decode("latin-1")) for header in headers)
+
+
+def _denying(statuses: Sequence[Status]) -> list[Status]:
+    """Return the statuses that deny: those over their limits, of quotas only if all of them are."""
+    if any(status.mode == "quota" and not status.over_limit for status in statuses):
+        return [status for status in statuses if status.over_limit and status.mode != "quota"]
+    return [status for status in statuses if status.over_limit]
+
+
+def _awaited(statuses: Sequence[Status]) -> list[Status]:
+    """Return the denying statuses that have to reset: of quotas the first one."""
+    denying = _denying(statuses)
+    quotas = [status for status in denying if status.mode == "quota"]
+    if not quotas:
+        return denying
+    first = min(quotas, key=_wait)
+    return [status for status in denying if status.mode != "quota" or status is first]
+
+
+def _aged(name: str, value: str, elapsed_ns: int) -> str:
+    """Return a header of the server so much later: its seconds, rounded up."""
+
+    def less(seconds: str) -> str:
+        return str(_seconds(max(int(seconds) * _NANOS - elapsed_ns, 0)))
+
+    lower = name.lower()
+    if lower in ("retry-after", "ratelimit-reset", "x-ratelimit-reset") and value.isdecimal():
+        return less(value)
+    if lower == "ratelimit":
+        return _SECONDS_LEFT.sub(lambda found: f";t={less(found[1])}", value)
+    return value
 
 
 def _remaining(status: Status) -> int:

@@ -1,7 +1,7 @@
-"""Denials that are kept until their reset.
+"""Denials that are kept until their reset, for a bounded time.
 
-Invariant: a kept denial answers only requests that the server would deny as well, as long as no other process gives
-hits back.
+Invariant: a kept denial answers only requests that the server would deny as well, unless the limit was reset, replaced
+or raised, or another process gave hits back, since the denial. The bound limits how long these go unnoticed.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ class _Kept:
 class LocalDenials:
     """A bounded map from requests to their denials; the least recently used one makes room."""
 
-    def __init__(self, denials_max: int) -> None:
-        self._max = denials_max
+    def __init__(self, denials_max: int, kept_ns_max: int) -> None:
+        self._max = denials_max if kept_ns_max > 0 else 0
+        self._kept_ns_max = kept_ns_max
         self._kept: OrderedDict[object, _Kept] = OrderedDict()
         #: Domains and keys for which hits were given back.
         self._given_back: set[tuple[str, tuple[str, ...]]] = set()
@@ -53,15 +54,15 @@ class LocalDenials:
         return kept.decision._after(now_ns - kept.sent_ns)
 
     def keep(self, request: Request, decision: Decision, sent_ns: int) -> None:
-        """Keep a denial until its reset, counted from the moment its call was sent."""
+        """Keep a denial until its reset or the bound, counted from the moment its call was sent."""
         wait_ns = decision.retry_after_ns
         # A request of 0 hits is denied where one hit is: it does not stand for itself.
-        if self._max == 0 or not wait_ns or 0 in request.costs or request.gives_back:
+        if self._max == 0 or not wait_ns or not decision.may_be_kept or 0 in request.costs or request.gives_back:
             return
         with self._lock:
             if self._given_back and not self._given_back.isdisjoint(request.shapes()):
                 return
-            kept = _Kept(request.costs, decision, sent_ns, sent_ns + wait_ns)
+            kept = _Kept(request.costs, decision, sent_ns, sent_ns + min(wait_ns, self._kept_ns_max))
             self._kept[request.identity] = kept
             self._kept.move_to_end(request.identity)
             if len(self._kept) > self._max:

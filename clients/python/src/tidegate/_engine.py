@@ -13,11 +13,12 @@ from typing import Final, Literal, TypeAlias
 
 from google.protobuf.message import DecodeError
 
-from tidegate._breaker import Breaker, Permit
+from tidegate._breaker import Permit
 from tidegate._decision import Decision, Reason
 from tidegate._denials import LocalDenials
 from tidegate._proto import rls_pb2 as pb
 from tidegate._request import DescriptorLike, Request
+from tidegate._servers import Server, Servers
 
 _logger = logging.getLogger("tidegate")
 
@@ -33,6 +34,8 @@ Metadata: TypeAlias = tuple[tuple[str, str | bytes], ...]
 
 _EXACT: Final[Metadata] = (("tidegate-precision", "exact"),)
 _NANOS: Final = 1_000_000_000
+#: Time between two lines about a server that does not answer.
+_LOGGED_EVERY_NS: Final = 60 * _NANOS
 #: Errors of the caller or of the configuration. Failing open would let an overlong key pass every limit.
 _RAISED: Final = frozenset(
     ("INVALID_ARGUMENT", "OUT_OF_RANGE", "UNIMPLEMENTED", "UNAUTHENTICATED", "PERMISSION_DENIED")
@@ -66,12 +69,25 @@ class RateLimited(Exception):  # noqa: N818 (a decision, not an error)
 class Call:
     """A call that is to be made."""
 
-    __slots__ = ("metadata", "on_failure", "permit", "request", "sent_ns", "timeout", "uses_local")
+    __slots__ = (
+        "has_default_timeout",
+        "metadata",
+        "on_failure",
+        "permit",
+        "probed",
+        "request",
+        "sent_ns",
+        "server",
+        "timeout",
+        "uses_local",
+    )
 
     def __init__(
         self,
         request: Request,
+        server: Server,
         permit: Permit,
+        probed: Server | None,
         sent_ns: int,
         on_failure: OnFailure,
         timeout: float,
@@ -79,10 +95,15 @@ class Call:
         metadata: Metadata,
     ) -> None:
         self.request = request
+        self.server = server
         self.permit = permit
+        #: A server that is to be probed beside the call.
+        self.probed = probed
         self.sent_ns = sent_ns
         self.on_failure = on_failure
         self.timeout = timeout
+        #: Whether the timeout is that of the client.
+        self.has_default_timeout = True
         self.uses_local = uses_local
         self.metadata = metadata
 
@@ -101,11 +122,13 @@ class Engine:
     def __init__(
         self,
         *,
+        targets: Sequence[str],
         domain: str,
         timeout: float,
         connect_timeout: float,
         on_failure: OnFailure,
         local_denials: int,
+        local_denials_for: float,
         breaker_failures: int,
         breaker_open: float,
         observers: Sequence[Observer],
@@ -118,13 +141,16 @@ class Engine:
         self._timeout = timeout
         #: The timeout until the first call is over: it opens the connection.
         self._first_timeout = max(timeout, connect_timeout)
-        self._is_first = True
-        #: Code and message of the last failure.
-        self._last_failure = ""
         self._on_failure = _policy(on_failure)
-        self._denials = LocalDenials(local_denials)
-        self._keeps_denials = local_denials > 0
-        self.breaker = Breaker(breaker_failures, int(breaker_open * _NANOS))
+        self._denials = LocalDenials(local_denials, int(local_denials_for * _NANOS))
+        self._keeps_denials = local_denials > 0 and local_denials_for > 0
+        open_ns = int(breaker_open * _NANOS)
+        self.servers = Servers([Server(target, breaker_failures, open_ns) for target in targets])
+        self.is_closed = False
+        #: Decisions without an answer since the last line about them.
+        self._unanswered = 0
+        #: When that line was written; None while the server answers.
+        self._logged_ns: int | None = None
         self._observers = tuple(observers)
         self._metadata = tuple(metadata)
         self._clock = clock
@@ -142,6 +168,8 @@ class Engine:
         give_back: bool = False,
     ) -> Call | Decision:
         """Return the call to make, or the decision where none is needed."""
+        if self.is_closed:
+            raise RuntimeError("the client is closed; create another one")
         request = Request(domain or self._domain, descriptors, named, cost, give_back)
         policy = self._on_failure if on_failure is None else _policy(on_failure)
         now_ns = self._clock()
@@ -153,19 +181,36 @@ class Engine:
                 return denial
         if request.gives_back:
             self._denials.end_for(request)
-        permit = self.breaker.enter(now_ns)
-        if permit is Permit.NONE:
-            return self._without_answer(policy, "BREAKER_OPEN", self._last_failure, now_ns)
+        metadata = (*_EXACT, *self._metadata_of_sources()) if self._metadata else _EXACT
+        choice = self.servers.choose(now_ns)
+        if choice is None:
+            return self._without_answer(policy, "BREAKER_OPEN", self.servers.all[0].last_failure, now_ns)
+        server, permit, probed = choice
+        is_default = timeout is None
         if timeout is None:
-            timeout = self._first_timeout if self._is_first else self._timeout
-        metadata: Metadata = _EXACT
-        if self._metadata:
-            metadata = (*_EXACT, *(pair for source in self._metadata for pair in source()))
-        return Call(request, permit, now_ns, policy, timeout, uses_local, metadata)
+            timeout = self._first_timeout if server.is_first else self._timeout
+        call = Call(request, server, permit, probed, now_ns, policy, timeout, uses_local, metadata)
+        call.has_default_timeout = is_default
+        return call
+
+    def opens_connection(self, call: Call) -> None:
+        """Give a call that opens a connection the time for it."""
+        if call.has_default_timeout:
+            call.timeout = self._first_timeout
+
+    def _metadata_of_sources(self) -> list[tuple[str, str]]:
+        """Return the metadata of all sources; one that fails leaves its own out."""
+        pairs: list[tuple[str, str]] = []
+        for source in self._metadata:
+            try:
+                pairs.extend(source())
+            except Exception:
+                _logger.exception("a source of metadata for rate limit calls failed")
+        return pairs
 
     def answered(self, call: Call, response: pb.RateLimitResponse | None) -> Decision:
         """Return the decision of an answer; None is one that cannot be decoded."""
-        self._is_first = False
+        call.server.is_first = False
         if response is None:
             return self.failed(call, "INTERNAL", "an answer that cannot be decoded")
         if response.overall_code == _OK:
@@ -176,32 +221,69 @@ class Engine:
                 self._denials.keep(call.request, decision, call.sent_ns)
         else:
             return self.failed(call, "INTERNAL", "an answer without a verdict")
-        self.breaker.succeeded(call.permit)
+        call.server.breaker.succeeded(call.permit)
+        if self._logged_ns is not None:
+            self._log_answer()
         self._observe(decision, call.sent_ns)
         return decision
 
     def failed(self, call: Call, code: str, message: str) -> Decision:
         """Return the decision of the policy, or raise if the request itself is at fault."""
-        self._is_first = False
+        call.server.is_first = False
         if code in _RAISED:
-            self.breaker.succeeded(call.permit)
+            call.server.breaker.succeeded(call.permit)
             raise RequestError(code, message)
-        self._last_failure = f"{code}: {message}"
-        was_open = self.breaker.is_open
-        self.breaker.failed(call.permit, self._clock())
-        if not was_open and self.breaker.is_open:
-            _logger.warning("no answers from the rate limit server (%s: %s)", code, message)
+        self._note_failure(call.server, call.permit, code, message, call.sent_ns)
         return self._without_answer(call.on_failure, code, message, call.sent_ns)
 
     def abandoned(self, call: Call) -> None:
         """Record that the caller gave the call up."""
-        self.breaker.abandoned(call.permit)
+        call.server.breaker.abandoned(call.permit)
+
+    def probe_ended(self, server: Server, sent_ns: int, failure: tuple[str, str] | None) -> None:
+        """Record the outcome of a probe beside a call: code and message, or None if it was answered."""
+        if failure is None or failure[0] in _RAISED:
+            server.breaker.succeeded(Permit.PROBE)
+        else:
+            self._note_failure(server, Permit.PROBE, *failure, sent_ns)
+
+    def _note_failure(self, server: Server, permit: Permit, code: str, message: str, sent_ns: int) -> None:
+        server.last_failure = f"{code}: {message}"
+        server.breaker.failed(permit, sent_ns, self._clock())
+
+    def probe_of(self, call: Call) -> tuple[pb.RateLimitRequest, float]:
+        """Return the message and the timeout of a probe beside a call: a peek of the same request."""
+        message = call.request.message()
+        for descriptor in message.descriptors:
+            descriptor.hits_addend.value = 0
+            descriptor.is_negative_hits = False
+        return message, self._first_timeout
+
+    def _log_failure(self, policy: OnFailure, error: str, message: str) -> None:
+        now_ns = self._clock()
+        self._unanswered += 1
+        if self._logged_ns is not None and now_ns - self._logged_ns < _LOGGED_EVERY_NS:
+            return
+        unanswered, self._unanswered, self._logged_ns = self._unanswered, 0, now_ns
+        _logger.warning(
+            "no answer from the rate limit server (%s: %s); requests are %s, %d since the last message",
+            error,
+            message,
+            "allowed" if policy == "open" else "denied",
+            unanswered,
+        )
+
+    def _log_answer(self) -> None:
+        self._logged_ns = None
+        self._unanswered = 0
+        _logger.info("the rate limit server answers again")
 
     def _without_answer(self, policy: OnFailure, error: str, message: str, sent_ns: int) -> Decision:
         if policy == "open":
             decision = Decision(True, Reason.FAILED_OPEN, error=error, error_message=message)
         else:
             decision = Decision(False, Reason.FAILED_CLOSED, error=error, error_message=message)
+        self._log_failure(policy, error, message)
         self._observe(decision, sent_ns)
         return decision
 

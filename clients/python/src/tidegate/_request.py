@@ -144,3 +144,16 @@ def _check_entries(entries: Entries) -> None:
     for key, value in entries:
         if not isinstance(key, str) or not isinstance(value, str):
             raise TypeError(f"entry {key!r} is {value!r}; keys and values are str")
+        if not key:
+            raise ValueError("an entry without key; name the key of the rules")
+        if not (value.isascii() and key.isascii()):
+            _check_text(key)
+            _check_text(value)
+
+
+def _check_text(text: str) -> None:
+    """Refuse lone surrogates, which bytes of another encoding are often read as."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{text!r} is no UTF-8; keys and values are sent as UTF-8") from None

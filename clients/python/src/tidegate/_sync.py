@@ -6,11 +6,12 @@ import functools
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import ParamSpec, TypeAlias, TypeVar, cast
+from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
 import grpc
 
-from tidegate._channel import options, target
+from tidegate._breaker import Permit
+from tidegate._channel import options, targets
 from tidegate._decision import Decision
 from tidegate._engine import (
     METHOD,
@@ -25,18 +26,22 @@ from tidegate._engine import (
 )
 from tidegate._proto import rls_pb2 as pb
 from tidegate._request import DescriptorLike
+from tidegate._servers import Server
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
-_Stub: TypeAlias = Callable[..., pb.RateLimitResponse | None]
+
+class _Connection(NamedTuple):
+    channel: grpc.Channel
+    stub: Any
 
 
 class Tidegate:
     """A client of a Tidegate server. It may be shared by any number of threads.
 
-    `address` is `host:port`, `unix:/path/of/socket`, any other gRPC target, or several IP addresses with ports, which
-    are used round-robin. The connection is opened by the first
+    `address` is `host:port`, `unix:/path/of/socket`, any other gRPC target, or several of these, which take turns.
+    Each has a connection, a breaker and a verified name of its own. The connection is opened by the first
     call: a client that is created before a fork works in each process.
     """
 
@@ -49,6 +54,7 @@ class Tidegate:
         connect_timeout: float = 1.0,
         on_failure: OnFailure = "open",
         local_denials: int = 10_000,
+        local_denials_for: float = 1.0,
         breaker_failures: int = 5,
         breaker_open: float = 1.0,
         credentials: grpc.ChannelCredentials | None = None,
@@ -64,7 +70,8 @@ class Tidegate:
         `connect_timeout`: the same for the first call, which opens the connection.
         `on_failure`: `"open"` allows requests that get no answer, `"closed"` denies them.
         `local_denials`: denials that are kept until their reset; 0 switches this off.
-        `breaker_failures`: failures in a row after which calls fail at once; 0 switches this off.
+        `local_denials_for`: seconds that one is kept at most.
+        `breaker_failures`: failures in a row after which calls to a server fail at once; 0 switches this off.
         `breaker_open`: seconds until another call is tried.
         `credentials`: of `grpc.ssl_channel_credentials`, for TLS and mTLS.
         `observers`: called with each decision and the seconds it took.
@@ -73,23 +80,23 @@ class Tidegate:
         `clock`: monotonic nanoseconds; of use in tests.
         """
         self._engine = Engine(
+            targets=targets(address),
             domain=domain,
             timeout=timeout,
             connect_timeout=connect_timeout,
             on_failure=on_failure,
             local_denials=local_denials,
+            local_denials_for=local_denials_for,
             breaker_failures=breaker_failures,
             breaker_open=breaker_open,
             observers=observers,
             metadata=metadata,
             clock=clock,
         )
-        self._target = target(address)
         self._credentials = credentials
         self._options = options(connect_timeout, channel_options)
         self._clock = clock
-        self._channel: grpc.Channel | None = None
-        self._stub: _Stub | None = None
+        self._connections: dict[Server, _Connection] = {}
         self._lock = threading.Lock()
 
     def limit(
@@ -221,9 +228,11 @@ class Tidegate:
         return decorate
 
     def _call(self, call: Call) -> Decision:
-        stub = self._stub or self._connect()
         try:
-            response = stub(call.request.message(), timeout=call.timeout, metadata=call.metadata)
+            connection = self._connections.get(call.server) or self._connect(call.server)
+            if call.probed is not None:
+                self._probe(call, call.probed)
+            response = connection.stub(call.request.message(), timeout=call.timeout, metadata=call.metadata)
         except grpc.RpcError as error:
             # Only calls raise it, and these errors are calls as well.
             failed = cast("grpc.Call", error)
@@ -233,28 +242,63 @@ class Tidegate:
             raise
         return self._engine.answered(call, response)
 
-    def _connect(self) -> _Stub:
+    def _probe(self, call: Call, server: Server) -> None:
+        """Send a peek of the request to a server whose breaker is open; only the breaker sees its outcome."""
+        message, timeout = self._engine.probe_of(call)
+
+        def ended(future: Any) -> None:
+            error = future.exception()
+            failure = None
+            if isinstance(error, grpc.RpcError):
+                failed = cast("grpc.Call", error)
+                failure = (failed.code().name, failed.details() or "")
+            elif error is not None or future.result() is None:
+                failure = ("INTERNAL", "an answer that cannot be decoded")
+            self._engine.probe_ended(server, call.sent_ns, failure)
+
+        try:
+            connection = self._connections.get(server) or self._connect(server)
+            connection.stub.future(message, timeout=timeout, metadata=call.metadata).add_done_callback(ended)
+        except BaseException:
+            server.breaker.abandoned(Permit.PROBE)
+            raise
+
+    def _connect(self, server: Server) -> _Connection:
+        """Connect to all servers, so that each can be in use as soon as it is connected."""
         with self._lock:
-            if self._stub is None:
-                channel = (
-                    grpc.insecure_channel(self._target, options=self._options)
-                    if self._credentials is None
-                    else grpc.secure_channel(self._target, self._credentials, options=self._options)
-                )
-                self._channel = channel
-                self._stub = channel.unary_unary(
-                    METHOD,
-                    request_serializer=pb.RateLimitRequest.SerializeToString,
-                    response_deserializer=parsed,
-                )
-            return self._stub
+            if self._engine.is_closed:
+                raise RuntimeError("the client is closed; create another one")
+            for one in self._engine.servers.all:
+                if one not in self._connections:
+                    self._connections[one] = self._open(one)
+            return self._connections[server]
+
+    def _open(self, server: Server) -> _Connection:
+        channel = (
+            grpc.insecure_channel(server.target, options=self._options)
+            if self._credentials is None
+            else grpc.secure_channel(server.target, self._credentials, options=self._options)
+        )
+        if len(self._engine.servers.all) > 1:
+            states: list[object] = [None]
+
+            def note(state: grpc.ChannelConnectivity) -> None:
+                states[0] = state
+
+            channel.subscribe(note, try_to_connect=True)
+            server.is_connected = lambda: states[0] is grpc.ChannelConnectivity.READY
+        stub = channel.unary_unary(
+            METHOD, request_serializer=pb.RateLimitRequest.SerializeToString, response_deserializer=parsed
+        )
+        return _Connection(channel, stub)
 
     def close(self) -> None:
-        """Close the connection. A later call opens it again."""
+        """Close the connections. Later calls raise `RuntimeError`."""
         with self._lock:
-            channel, self._channel, self._stub = self._channel, None, None
-        if channel is not None:
-            channel.close()
+            self._engine.is_closed = True
+            connections, self._connections = self._connections, {}
+        for connection in connections.values():
+            connection.channel.close()
 
     def __enter__(self) -> Tidegate:
         return self

@@ -6,12 +6,13 @@ import asyncio
 import functools
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import ParamSpec, TypeAlias, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import grpc
 import grpc.aio
 
-from tidegate._channel import options, target
+from tidegate._breaker import Permit
+from tidegate._channel import options, targets
 from tidegate._decision import Decision
 from tidegate._engine import (
     METHOD,
@@ -26,18 +27,24 @@ from tidegate._engine import (
 )
 from tidegate._proto import rls_pb2 as pb
 from tidegate._request import DescriptorLike
+from tidegate._servers import Server
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
-_Stub: TypeAlias = Callable[..., Awaitable[pb.RateLimitResponse | None]]
+_READY = grpc.ChannelConnectivity.READY
+
+
+class _Connection(NamedTuple):
+    channel: grpc.aio.Channel
+    stub: Any
 
 
 class Tidegate:
-    """A client of a Tidegate server for asyncio. It belongs to the event loop of its first call.
+    """A client of a Tidegate server for asyncio. It may be used by several event loops, one after another or at once.
 
-    `address` is `host:port`, `unix:/path/of/socket`, any other gRPC target, or several IP addresses with ports, which
-    are used round-robin. The connection is opened by the first call.
+    `address` is `host:port`, `unix:/path/of/socket`, any other gRPC target, or several of these, which take turns.
+    Each has a connection, a breaker and a verified name of its own. Connections are opened by the first call.
     """
 
     def __init__(
@@ -49,6 +56,7 @@ class Tidegate:
         connect_timeout: float = 1.0,
         on_failure: OnFailure = "open",
         local_denials: int = 10_000,
+        local_denials_for: float = 1.0,
         breaker_failures: int = 5,
         breaker_open: float = 1.0,
         credentials: grpc.ChannelCredentials | None = None,
@@ -64,7 +72,8 @@ class Tidegate:
         `connect_timeout`: the same for the first call, which opens the connection.
         `on_failure`: `"open"` allows requests that get no answer, `"closed"` denies them.
         `local_denials`: denials that are kept until their reset; 0 switches this off.
-        `breaker_failures`: failures in a row after which calls fail at once; 0 switches this off.
+        `local_denials_for`: seconds that one is kept at most.
+        `breaker_failures`: failures in a row after which calls to a server fail at once; 0 switches this off.
         `breaker_open`: seconds until another call is tried.
         `credentials`: of `grpc.ssl_channel_credentials`, for TLS and mTLS.
         `observers`: called with each decision and the seconds it took.
@@ -73,23 +82,25 @@ class Tidegate:
         `clock`: monotonic nanoseconds; of use in tests.
         """
         self._engine = Engine(
+            targets=targets(address),
             domain=domain,
             timeout=timeout,
             connect_timeout=connect_timeout,
             on_failure=on_failure,
             local_denials=local_denials,
+            local_denials_for=local_denials_for,
             breaker_failures=breaker_failures,
             breaker_open=breaker_open,
             observers=observers,
             metadata=metadata,
             clock=clock,
         )
-        self._target = target(address)
         self._credentials = credentials
         self._options = options(connect_timeout, channel_options)
         self._clock = clock
-        self._channel: grpc.aio.Channel | None = None
-        self._stub: _Stub | None = None
+        #: Connections belong to the event loop that opened them.
+        self._connections: dict[asyncio.AbstractEventLoop, dict[Server, _Connection]] = {}
+        self._probes: set[asyncio.Task[None]] = set()
 
     async def limit(
         self,
@@ -220,8 +231,14 @@ class Tidegate:
         return decorate
 
     async def _call(self, call: Call) -> Decision:
-        stub = self._stub or self._connect()
         try:
+            connections = self._connections.get(asyncio.get_running_loop())
+            if connections is None:
+                connections = self._connect()
+                self._engine.opens_connection(call)
+            if call.probed is not None:
+                self._start_probe(call, call.probed, connections[call.probed])
+            stub = connections[call.server].stub
             response = await stub(call.request.message(), timeout=call.timeout, metadata=call.metadata)
         except grpc.aio.AioRpcError as error:
             return self._engine.failed(call, error.code().name, error.details() or "")
@@ -230,25 +247,62 @@ class Tidegate:
             raise
         return self._engine.answered(call, response)
 
-    def _connect(self) -> _Stub:
+    def _start_probe(self, call: Call, server: Server, connection: _Connection) -> None:
+        """Send a peek of the request to a server whose breaker is open; only the breaker sees its outcome."""
+        message, timeout = self._engine.probe_of(call)
+
+        async def probe() -> None:
+            failure = None
+            try:
+                if await connection.stub(message, timeout=timeout, metadata=call.metadata) is None:
+                    failure = ("INTERNAL", "an answer that cannot be decoded")
+            except grpc.aio.AioRpcError as error:
+                failure = (error.code().name, error.details() or "")
+            except BaseException:
+                server.breaker.abandoned(Permit.PROBE)
+                raise
+            self._engine.probe_ended(server, call.sent_ns, failure)
+
+        task = asyncio.get_running_loop().create_task(probe())
+        self._probes.add(task)
+        task.add_done_callback(self._probes.discard)
+
+    def _connect(self) -> dict[Server, _Connection]:
+        """Connect to all servers, so that each can be in use as soon as it is connected."""
+        # A loop that has ended took its connections with it.
+        for loop in [loop for loop in self._connections if loop.is_closed()]:
+            del self._connections[loop]
+        connections = {server: self._open(server) for server in self._engine.servers.all}
+        self._connections[asyncio.get_running_loop()] = connections
+        return connections
+
+    def _open(self, server: Server) -> _Connection:
         channel = (
-            grpc.aio.insecure_channel(self._target, options=self._options)
+            grpc.aio.insecure_channel(server.target, options=self._options)
             if self._credentials is None
-            else grpc.aio.secure_channel(self._target, self._credentials, options=self._options)
+            else grpc.aio.secure_channel(server.target, self._credentials, options=self._options)
         )
-        self._channel = channel
-        self._stub = channel.unary_unary(
-            METHOD,
-            request_serializer=pb.RateLimitRequest.SerializeToString,
-            response_deserializer=parsed,
+        if len(self._engine.servers.all) > 1:
+            channel.get_state(try_to_connect=True)
+            server.is_connected = self._is_connected(server)
+        stub = channel.unary_unary(
+            METHOD, request_serializer=pb.RateLimitRequest.SerializeToString, response_deserializer=parsed
         )
-        return self._stub
+        return _Connection(channel, stub)
+
+    def _is_connected(self, server: Server) -> Callable[[], bool]:
+        def is_connected() -> bool:
+            connections = self._connections.get(asyncio.get_running_loop())
+            return connections is not None and connections[server].channel.get_state() is _READY
+
+        return is_connected
 
     async def close(self) -> None:
-        """Close the connection. A later call opens it again."""
-        channel, self._channel, self._stub = self._channel, None, None
-        if channel is not None:
-            await channel.close(None)
+        """Close the connections. Later calls raise `RuntimeError`."""
+        self._engine.is_closed = True
+        loops, self._connections = self._connections, {}
+        for connection in loops.pop(asyncio.get_running_loop(), {}).values():
+            await connection.channel.close(None)
 
     async def __aenter__(self) -> Tidegate:
         return self

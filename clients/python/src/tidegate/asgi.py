@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Seque
 from typing import Any, TypeAlias
 
 from tidegate import keys as _keys
-from tidegate._guard import Guard, Refusal
+from tidegate._decision import Decision
+from tidegate._guard import Cost, Guard, Keys, Refusal
 from tidegate.aio import Tidegate
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -39,6 +40,8 @@ class AsgiRequest:
         """The path."""
         return str(self.native["path"])
 
+    joins_headers = False
+
     def header(self, name: str) -> Sequence[str]:
         """Return all values of a header, in order."""
         wanted = name.lower().encode("latin-1")
@@ -56,14 +59,14 @@ class RateLimitMiddleware:
         app: App,
         *,
         client: Tidegate,
-        keys: Sequence[_keys.Key],
-        cost: int | Callable[[_keys.RequestInfo], int] = 1,
+        keys: Keys,
+        cost: Cost = 1,
         skip: Callable[[_keys.RequestInfo], bool] | None = None,
         legacy_headers: bool = False,
     ) -> None:
         """Wrap an application.
 
-        `keys`: the entries of the descriptor, in order.
+        `keys`: the entries of the descriptor, in order; for several descriptors a list of each one's.
         `cost`: hits of a request, or a function of it.
         `skip`: requests for which it returns true are not limited, such as health checks.
         `legacy_headers`: also send `X-RateLimit-…`.
@@ -77,21 +80,16 @@ class RateLimitMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        descriptor = self._guard.descriptor(AsgiRequest(scope))
-        if descriptor is None:
+        decision = await self._guard.decide_async(self._client, AsgiRequest(scope))
+        if decision is None:
             await self._app(scope, receive, send)
             return
-        if isinstance(descriptor, Refusal):
-            await _refuse(descriptor, send)
-            return
-        decision = await self._client.limit(descriptor)
-        if refusal := self._guard.refusal(decision):
-            await _refuse(refusal, send)
+        if isinstance(decision, Refusal):
+            await _refuse(decision, send)
             return
         scope.setdefault("state", {})["rate_limit"] = decision
-        if decision.request_headers:
-            scope["headers"] = [*scope["headers"], *_encoded(decision.request_headers)]
-        added = _encoded(self._guard.headers(decision).items())
+        mark(scope, decision)
+        added = encoded(self._guard.headers(decision).items())
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start" and added:
@@ -101,12 +99,27 @@ class RateLimitMiddleware:
         await self._app(scope, receive, send_with_headers)
 
 
+def mark(scope: Scope, decision: Decision) -> None:
+    """Set the headers of a decision in the request, instead of those of the client."""
+    if not decision.request_headers:
+        return
+    marks = encoded(decision.request_headers)
+    names = {name for name, _ in marks}
+    kept = [(name, value) for name, value in scope["headers"] if name.lower() not in names]
+    if isinstance(scope["headers"], list):
+        # Starlette's requests have a reference to this list.
+        scope["headers"][:] = kept + marks
+    else:
+        scope["headers"] = kept + marks
+
+
 async def _refuse(refusal: Refusal, send: Send) -> None:
-    headers = _encoded(refusal.headers.items())
+    headers = encoded(refusal.headers.items())
     headers.append((b"content-length", str(len(refusal.body)).encode()))
     await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
     await send({"type": "http.response.body", "body": refusal.body})
 
 
-def _encoded(headers: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
+def encoded(headers: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
+    """Return headers as ASGI has them."""
     return [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers]

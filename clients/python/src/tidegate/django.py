@@ -9,8 +9,8 @@ TIDEGATE = {
 }
 ```
 
-Further settings: `cost`, `skip`, `legacy_headers`, as in `tidegate.asgi.RateLimitMiddleware`. The decision is at
-`request.rate_limit`.
+The client is `tidegate.Tidegate`, or under ASGI rather `tidegate.aio.Tidegate`. Further settings: `cost`, `skip`,
+`legacy_headers`, as in `tidegate.asgi.RateLimitMiddleware`. The decision is at `request.rate_limit`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from asgiref.sync import async_to_sync, iscoroutinefunction, markcoroutinefunction, sync_to_async
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 
-from tidegate import Tidegate
-from tidegate._guard import Guard, Refusal
+from tidegate import Tidegate, aio
+from tidegate._decision import Decision
+from tidegate._guard import Guard, Refusal, environ_of
 
 _SETTINGS: Final = {"client", "keys", "cost", "skip", "legacy_headers"}
 
@@ -50,6 +52,9 @@ class DjangoRequest:
         """The path."""
         return str(self.native.path)
 
+    #: Django and WSGI servers do.
+    joins_headers = True
+
     def header(self, name: str) -> Sequence[str]:
         """Return the value of a header; servers join repeated ones."""
         value = self.native.headers.get(name)
@@ -57,17 +62,20 @@ class DjangoRequest:
 
 
 class RateLimitMiddleware:
-    """Limits the requests of a Django project."""
+    """Limits the requests of a Django project. Under ASGI it is asynchronous if the client is that of asyncio."""
 
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+    sync_capable = True
+    async_capable = True
+
+    def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
         """Read the setting `TIDEGATE`."""
         self._get_response = get_response
         options: dict[str, Any] = dict(getattr(settings, "TIDEGATE", {}))
         if unknown := options.keys() - _SETTINGS:
             raise ValueError(f"TIDEGATE has unknown settings: {', '.join(sorted(unknown))}")
         client = options.get("client")
-        if not isinstance(client, Tidegate):
-            raise TypeError("TIDEGATE['client'] is no tidegate.Tidegate")
+        if not isinstance(client, (Tidegate, aio.Tidegate)):
+            raise TypeError("TIDEGATE['client'] is no tidegate.Tidegate and no tidegate.aio.Tidegate")
         self._client = client
         self._guard = Guard(
             options.get("keys", ()),
@@ -75,29 +83,53 @@ class RateLimitMiddleware:
             options.get("skip"),
             options.get("legacy_headers", False),
         )
+        self._is_async = iscoroutinefunction(get_response)
+        if self._is_async:
+            # Django awaits what it takes for a coroutine function.
+            markcoroutinefunction(self)
 
-    def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        """Serve one request."""
-        descriptor = self._guard.descriptor(DjangoRequest(request))
-        if descriptor is None:
-            return self._get_response(request)
-        if isinstance(descriptor, Refusal):
-            return _response(descriptor)
-        decision = self._client.limit(descriptor)
-        if refusal := self._guard.refusal(decision):
-            return _response(refusal)
+    def __call__(self, request: HttpRequest) -> Any:
+        """Serve one request: the response, or under ASGI an awaitable of it."""
+        if self._is_async:
+            return self._serve_async(request)
+        client = self._client
+        outcome = (
+            self._guard.decide(client, DjangoRequest(request))
+            if isinstance(client, Tidegate)
+            else async_to_sync(self._guard.decide_async)(client, DjangoRequest(request))
+        )
+        if isinstance(outcome, Refusal):
+            return _response(outcome)
+        self._prepare(request, outcome)
+        return self._complete(self._get_response(request), outcome)
+
+    async def _serve_async(self, request: HttpRequest) -> HttpResponseBase:
+        client = self._client
+        outcome = (
+            await sync_to_async(self._guard.decide, thread_sensitive=False)(client, DjangoRequest(request))
+            if isinstance(client, Tidegate)
+            else await self._guard.decide_async(client, DjangoRequest(request))
+        )
+        if isinstance(outcome, Refusal):
+            return _response(outcome)
+        self._prepare(request, outcome)
+        return self._complete(await self._get_response(request), outcome)
+
+    def _prepare(self, request: HttpRequest, decision: Decision | None) -> None:
+        if decision is None:
+            return
         request.rate_limit = decision  # type: ignore[attr-defined]
-        for name, value in decision.request_headers:
-            request.META[_keys_of_wsgi(name)] = value
-        response = self._get_response(request)
-        for name, value in self._guard.headers(decision).items():
-            response[name] = value
+        if marks := environ_of(decision):
+            request.META.update(marks)
+            # Read before by a key, and cached by Django.
+            request.__dict__.pop("headers", None)
+
+    def _complete(self, response: HttpResponseBase, decision: Decision | None) -> HttpResponseBase:
+        if decision is not None:
+            for name, value in self._guard.headers(decision).items():
+                response[name] = value
         return response
 
 
 def _response(refusal: Refusal) -> HttpResponse:
     return HttpResponse(refusal.body, status=refusal.status, headers=refusal.headers)
-
-
-def _keys_of_wsgi(name: str) -> str:
-    return "HTTP_" + name.upper().replace("-", "_")

@@ -9,11 +9,13 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from fastapi import HTTPException, Request, Response
 
-from tidegate import keys as _keys
 from tidegate._decision import Decision
-from tidegate._guard import Guard, Refusal
+from tidegate._guard import Cost, Guard, Keys, Refusal
 from tidegate.aio import Tidegate
-from tidegate.asgi import AsgiRequest
+from tidegate.asgi import App, AsgiRequest, Message, Receive, Scope, Send, encoded, mark
+
+#: Where `RateLimitHeaders` finds the headers of a response.
+_HEADERS = "tidegate.headers"
 
 
 class _FastApiRequest(AsgiRequest):
@@ -41,35 +43,77 @@ class _FastApiRequest(AsgiRequest):
         return self._request.headers.getlist(name)
 
 
+class Refused(HTTPException):
+    """A request that is refused: denied (429), without an answer (503), or without a usable key (400).
+
+    Its response has the body and the headers of the rule. An exception handler for the status replaces it.
+    """
+
+    def __init__(self, refusal: Refusal) -> None:
+        detail = refusal.body.decode("utf-8", "replace").rstrip("\n")
+        super().__init__(refusal.status, detail, refusal.headers)
+        #: The body of the response.
+        self.body = refusal.body
+        #: The denial; None if the request was not decided.
+        self.decision = refusal.decision
+
+
+class RateLimitHeaders:
+    """Middleware that adds the headers of `limit` to routes that return a `Response` of their own.
+
+    FastAPI adds the headers of dependencies to other routes only: `app.add_middleware(RateLimitHeaders)`.
+    """
+
+    def __init__(self, app: App) -> None:
+        """Wrap an application."""
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection of the application."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers: dict[str, str] = {}
+        scope[_HEADERS] = headers
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start" and headers:
+                message["headers"] = [*message.get("headers", ()), *encoded(headers.items())]
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+
 def limit(
     client: Tidegate,
-    keys: Sequence[_keys.Key],
+    keys: Keys,
     *,
-    cost: int | Callable[[_keys.RequestInfo], int] = 1,
+    cost: Cost = 1,
     legacy_headers: bool = False,
 ) -> Callable[[Request, Response], Awaitable[Decision | None]]:
     """Return a dependency that limits a route, and injects the decision (None if the request is not limited).
 
-    A denied request ends with 429, one without an answer under the policy `"closed"` with 503.
+    A denied request ends with 429, one without an answer under the policy `"closed"` with 503: see `Refused`. The
+    decision is at `request.state.rate_limit`, too.
     """
     guard = Guard(keys, cost, None, legacy_headers)
 
     async def rate_limit(request: Request, response: Response) -> Decision | None:
-        descriptor = guard.descriptor(_FastApiRequest(request))
-        if descriptor is None:
-            return None
-        if isinstance(descriptor, Refusal):
-            raise _exception(descriptor)
-        decision = await client.limit(descriptor)
-        if refusal := guard.refusal(decision):
-            raise _exception(refusal)
-        response.headers.update(guard.headers(decision))
+        decision = await guard.decide_async(client, _FastApiRequest(request))
+        if isinstance(decision, Refusal):
+            # Starlette's handlers for this connection: those of the application, by the class of the exception.
+            handlers = request.scope.get("starlette.exception_handlers")
+            if handlers is not None:
+                handlers[0].setdefault(Refused, _respond)
+            raise Refused(decision)
+        if decision is not None:
+            request.state.rate_limit = decision
+            mark(request.scope, decision)
+            request.scope.get(_HEADERS, response.headers).update(guard.headers(decision))
         return decision
 
     return rate_limit
 
 
-def _exception(refusal: Refusal) -> HTTPException:
-    # FastAPI writes the body of an exception as JSON, whatever the content type of the refusal.
-    headers = {name: value for name, value in refusal.headers.items() if name.lower() != "content-type"}
-    return HTTPException(refusal.status, refusal.body.decode("utf-8", "replace").rstrip("\n"), headers)
+async def _respond(_: Request, refused: Refused) -> Response:
+    return Response(refused.body, refused.status_code, refused.headers)

@@ -10,7 +10,7 @@ import flask
 from tidegate import Tidegate
 from tidegate import keys as _keys
 from tidegate._decision import Decision
-from tidegate._guard import Guard, Refusal
+from tidegate._guard import Cost, Guard, Keys, Refusal, environ_of
 
 
 class FlaskRequest:
@@ -35,6 +35,9 @@ class FlaskRequest:
         """The path."""
         return str(self.native.path)
 
+    #: WSGI servers do.
+    joins_headers = True
+
     def header(self, name: str) -> Sequence[str]:
         """Return all values of a header, in order."""
         return list(self.native.headers.getlist(name))
@@ -48,8 +51,8 @@ class RateLimit:
         app: flask.Flask | None = None,
         *,
         client: Tidegate,
-        keys: Sequence[_keys.Key],
-        cost: int | Callable[[_keys.RequestInfo], int] = 1,
+        keys: Keys,
+        cost: Cost = 1,
         skip: Callable[[_keys.RequestInfo], bool] | None = None,
         legacy_headers: bool = False,
     ) -> None:
@@ -65,17 +68,12 @@ class RateLimit:
         app.after_request(self._after)
 
     def _before(self) -> flask.Response | None:
-        descriptor = self._guard.descriptor(FlaskRequest(flask.request))
-        if descriptor is None:
-            return None
-        if isinstance(descriptor, Refusal):
-            return _response(descriptor)
-        decision = self._client.limit(descriptor)
-        if refusal := self._guard.refusal(decision):
-            return _response(refusal)
-        flask.g.rate_limit = decision
-        for name, value in decision.request_headers:
-            flask.request.environ["HTTP_" + name.upper().replace("-", "_")] = value
+        decision = self._guard.decide(self._client, FlaskRequest(flask.request))
+        if isinstance(decision, Refusal):
+            return _response(decision)
+        if decision is not None:
+            flask.g.rate_limit = decision
+            flask.request.environ.update(environ_of(decision))
         return None
 
     def _after(self, response: flask.Response) -> flask.Response:

@@ -12,8 +12,7 @@ import grpc.aio
 from tidegate import Tidegate, aio
 from tidegate import keys as _keys
 from tidegate._decision import Decision
-from tidegate._guard import Guard, Refusal
-from tidegate._request import Descriptor
+from tidegate._guard import Cost, Guard, Keys, Refusal
 
 _CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
@@ -43,6 +42,8 @@ class GrpcRequest:
         self.method = method
         #: The same.
         self.path = method
+        #: Metadata is not joined.
+        self.joins_headers = False
 
     @property
     def peer(self) -> str | None:
@@ -62,14 +63,11 @@ class GrpcRequest:
 class _Interceptor:
     def __init__(
         self,
-        keys: Sequence[_keys.Key],
-        cost: int | Callable[[_keys.RequestInfo], int],
+        keys: Keys,
+        cost: Cost,
         skip: Callable[[_keys.RequestInfo], bool] | None,
     ) -> None:
         self._guard = Guard(keys, cost, skip, legacy_headers=False)
-
-    def _descriptor(self, method: str, context: Any) -> Descriptor | Refusal | None:
-        return self._guard.descriptor(GrpcRequest(method, context))
 
     def _trailers(self, decision: Decision) -> tuple[tuple[str, str], ...]:
         headers = self._guard.headers(decision)
@@ -85,9 +83,9 @@ class RateLimitInterceptor(_Interceptor, _ServerInterceptor):
     def __init__(
         self,
         client: Tidegate,
-        keys: Sequence[_keys.Key],
+        keys: Keys,
         *,
-        cost: int | Callable[[_keys.RequestInfo], int] = 1,
+        cost: Cost = 1,
         skip: Callable[[_keys.RequestInfo], bool] | None = None,
     ) -> None:
         """Create the interceptor; its options are those of `tidegate.asgi.RateLimitMiddleware`."""
@@ -117,14 +115,14 @@ class RateLimitInterceptor(_Interceptor, _ServerInterceptor):
         return streaming if handler.response_streaming else unary
 
     def _check(self, method: str, context: grpc.ServicerContext) -> None:
-        descriptor = self._descriptor(method, context)
-        if isinstance(descriptor, Refusal):
-            context.abort(_CODES[descriptor.status], descriptor.body.decode().strip())
-        elif descriptor is not None:
-            decision = self._client.limit(descriptor)
+        outcome = self._guard.decide(self._client, GrpcRequest(method, context))
+        if outcome is None:
+            return
+        decision = outcome.decision if isinstance(outcome, Refusal) else outcome
+        if decision is not None:
             context.set_trailing_metadata(self._trailers(decision))
-            if refusal := self._guard.refusal(decision):
-                context.abort(_CODES[refusal.status], _details(refusal, decision))
+        if isinstance(outcome, Refusal):
+            context.abort(_CODES[outcome.status], _details(outcome))
 
 
 class AioRateLimitInterceptor(_Interceptor, _AioServerInterceptor):
@@ -133,9 +131,9 @@ class AioRateLimitInterceptor(_Interceptor, _AioServerInterceptor):
     def __init__(
         self,
         client: aio.Tidegate,
-        keys: Sequence[_keys.Key],
+        keys: Keys,
         *,
-        cost: int | Callable[[_keys.RequestInfo], int] = 1,
+        cost: Cost = 1,
         skip: Callable[[_keys.RequestInfo], bool] | None = None,
     ) -> None:
         """Create the interceptor; its options are those of `tidegate.asgi.RateLimitMiddleware`."""
@@ -175,18 +173,18 @@ class AioRateLimitInterceptor(_Interceptor, _AioServerInterceptor):
         return streaming if handler.response_streaming else unary
 
     async def _check(self, method: str, context: grpc.aio.ServicerContext[Any, Any]) -> None:
-        descriptor = self._descriptor(method, context)
-        if isinstance(descriptor, Refusal):
-            await context.abort(_CODES[descriptor.status], descriptor.body.decode().strip())
-        elif descriptor is not None:
-            decision = await self._client.limit(descriptor)
-            context.set_trailing_metadata(self._trailers(decision))
-            if refusal := self._guard.refusal(decision):
-                await context.abort(_CODES[refusal.status], _details(refusal, decision), self._trailers(decision))
+        outcome = await self._guard.decide_async(self._client, GrpcRequest(method, context))
+        if outcome is None:
+            return
+        decision = outcome.decision if isinstance(outcome, Refusal) else outcome
+        trailers = () if decision is None else self._trailers(decision)
+        context.set_trailing_metadata(trailers)
+        if isinstance(outcome, Refusal):
+            await context.abort(_CODES[outcome.status], _details(outcome), trailers)
 
 
-def _details(refusal: Refusal, decision: Decision) -> str:
-    wait = decision.headers().get("Retry-After")
+def _details(refusal: Refusal) -> str:
+    wait = None if refusal.decision is None else refusal.decision.headers().get("Retry-After")
     text = refusal.body.decode("utf-8", "replace").strip()
     return text if wait is None else f"{text}; retry after {wait} s"
 

@@ -13,6 +13,9 @@ from tidegate import keys
 - `"reject"`: the request is refused with 400 (gRPC: INVALID_ARGUMENT).
 - `"allow"`: the request is not limited here.
 - `"shared"`: all such requests share one counter, with the empty value.
+
+A list of lists has the keys of several descriptors, which are decided together: all or nothing. A request without the
+value of an `"allow"` key is then limited by the others.
 """
 
 from __future__ import annotations
@@ -47,7 +50,11 @@ class RequestInfo(Protocol):
         """The framework's own request."""
 
     def header(self, name: str) -> Sequence[str]:
-        """Return all values of a header (of gRPC: of a metadata key), in order."""
+        """Return all values of a header (of gRPC: of a metadata key), in order, one character for each byte."""
+
+    @property
+    def joins_headers(self) -> bool:
+        """Whether the platform joins the values of a repeated header by commas."""
 
 
 class Key:
@@ -75,20 +82,45 @@ class MissingKeyError(Exception):
         self.entry = entry
 
 
+class BadKeyError(Exception):
+    """A request has a value that is no key: a repeated header, or one that is no UTF-8."""
+
+
 def constant(entry: str, value: str) -> Key:
     """Return a key with the same value for each request, such as the name of a route."""
     return Key(entry, lambda _: value, "shared")
 
 
 def header(name: str, *, entry: str, missing: Missing) -> Key:
-    """Return a key with the value of a header, the last one if it is repeated."""
+    """Return a key with the value of a header, as UTF-8.
+
+    A request that repeats the header is refused with 400, whatever the values: the application may read another one.
+    Where the platform joins repeated headers (WSGI, Django), a value with a comma is one; `custom` reads others.
+    """
     lower = name.lower()
 
     def read(request: RequestInfo) -> str | None:
         values = request.header(lower)
-        return values[-1].strip() if values else None
+        if not values:
+            return None
+        if len(values) > 1 or (request.joins_headers and "," in values[0]):
+            raise BadKeyError(f"the header {lower} is repeated")
+        return _utf_8(values[0], lower).strip()
 
     return Key(entry, read, missing)
+
+
+def _utf_8(value: str, name: str) -> str:
+    """Return a text whose characters are bytes, as frameworks read headers, as UTF-8."""
+    if value.isascii():
+        return value
+    try:
+        return value.encode("latin-1").decode()
+    except UnicodeEncodeError:
+        # More than bytes: the framework has decoded it.
+        return value
+    except UnicodeDecodeError:
+        raise BadKeyError(f"the header {name} is no UTF-8") from None
 
 
 def custom(entry: str, read: Callable[[Any], str | None], *, missing: Missing) -> Key:
@@ -149,11 +181,13 @@ def normalized(address: str) -> str | None:
 def entries_of(keys: Sequence[Key], request: RequestInfo) -> Entries | None:
     """Return the entries for a request; None if it is not limited.
 
-    Raises `MissingKeyError` if it is refused.
+    Raises `MissingKeyError` or `BadKeyError` if it is refused.
     """
     entries = []
     for key in keys:
         value = key.read(request)
+        if value and not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+            raise BadKeyError(f"the value of {key.entry} is no UTF-8")
         if not value:
             if key.missing == "reject":
                 raise MissingKeyError(key.entry)

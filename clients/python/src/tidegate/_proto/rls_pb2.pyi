@@ -154,6 +154,29 @@ class RateLimitResponse(google.protobuf.message.Message):
     OK: RateLimitResponse.Code.ValueType  # 1
     OVER_LIMIT: RateLimitResponse.Code.ValueType  # 2
 
+    class _Mode:
+        ValueType = typing.NewType("ValueType", builtins.int)
+        V: typing_extensions.TypeAlias = ValueType
+
+    class _ModeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[RateLimitResponse._Mode.ValueType], builtins.type):
+        DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+        DENIES: RateLimitResponse._Mode.ValueType  # 0
+        """It denies."""
+        QUOTA: RateLimitResponse._Mode.ValueType  # 1
+        """It denies only if every descriptor of this mode is over (`quota_mode`)."""
+        QUEUED: RateLimitResponse._Mode.ValueType  # 2
+        """It denies what does not fit its queue before the caller's deadline (`max_wait`): another deadline may be met."""
+
+    class Mode(_Mode, metaclass=_ModeEnumTypeWrapper):
+        """How a descriptor that is over its limit counts in the denial of the request."""
+
+    DENIES: RateLimitResponse.Mode.ValueType  # 0
+    """It denies."""
+    QUOTA: RateLimitResponse.Mode.ValueType  # 1
+    """It denies only if every descriptor of this mode is over (`quota_mode`)."""
+    QUEUED: RateLimitResponse.Mode.ValueType  # 2
+    """It denies what does not fit its queue before the caller's deadline (`max_wait`): another deadline may be met."""
+
     @typing.final
     class RateLimit(google.protobuf.message.Message):
         DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -213,8 +236,11 @@ class RateLimitResponse(google.protobuf.message.Message):
         CURRENT_LIMIT_FIELD_NUMBER: builtins.int
         LIMIT_REMAINING_FIELD_NUMBER: builtins.int
         DURATION_UNTIL_RESET_FIELD_NUMBER: builtins.int
+        MODE_FIELD_NUMBER: builtins.int
         code: global___RateLimitResponse.Code.ValueType
         limit_remaining: builtins.int
+        mode: global___RateLimitResponse.Mode.ValueType
+        """Sent if the call has the metadata `tidegate-precision: exact`. Tidegate's addition."""
         @property
         def current_limit(self) -> global___RateLimitResponse.RateLimit: ...
         @property
@@ -226,9 +252,10 @@ class RateLimitResponse(google.protobuf.message.Message):
             current_limit: global___RateLimitResponse.RateLimit | None = ...,
             limit_remaining: builtins.int = ...,
             duration_until_reset: google.protobuf.duration_pb2.Duration | None = ...,
+            mode: global___RateLimitResponse.Mode.ValueType = ...,
         ) -> None: ...
         def HasField(self, field_name: typing.Literal["current_limit", b"current_limit", "duration_until_reset", b"duration_until_reset"]) -> builtins.bool: ...
-        def ClearField(self, field_name: typing.Literal["code", b"code", "current_limit", b"current_limit", "duration_until_reset", b"duration_until_reset", "limit_remaining", b"limit_remaining"]) -> None: ...
+        def ClearField(self, field_name: typing.Literal["code", b"code", "current_limit", b"current_limit", "duration_until_reset", b"duration_until_reset", "limit_remaining", b"limit_remaining", "mode", b"mode"]) -> None: ...
 
     @typing.final
     class HeaderValue(google.protobuf.message.Message):
