@@ -1,11 +1,17 @@
 /** Permission to call: none, as usual, or as the one call that finds out whether the server answers again. */
 export type Permit = "none" | "call" | "probe";
 
-/** Opens after so many failures in a row, and lets one call through each time it has been open for long enough. */
+/**
+ * Opens after so many failures in a row, and lets one call through each time it has been open for long enough.
+ *
+ * Calls that were in flight together fail together, for instance when the process was stopped: they count as one.
+ */
 export class Breaker {
   readonly #failuresMax: number;
   readonly #openNs: bigint;
   #failures = 0;
+  /** When the last failure was counted. A call that was sent before belongs to it. */
+  #failedNs = 0n;
   /** When a probe may be made; undefined while closed. */
   #probeAtNs: bigint | undefined;
   #isProbing = false;
@@ -41,15 +47,16 @@ export class Breaker {
     }
   }
 
-  failed(permit: Permit, nowNs: bigint): void {
+  failed(permit: Permit, sentNs: bigint, nowNs: bigint): void {
     if (this.#failuresMax === 0) {
       return;
     }
     if (permit === "probe") {
       this.#isProbing = false;
       this.#probeAtNs = nowNs + this.#openNs;
-    } else if (this.#probeAtNs === undefined) {
+    } else if (this.#probeAtNs === undefined && (this.#failures === 0 || sentNs >= this.#failedNs)) {
       this.#failures += 1;
+      this.#failedNs = nowNs;
       if (this.#failures >= this.#failuresMax) {
         this.#probeAtNs = nowNs + this.#openNs;
       }

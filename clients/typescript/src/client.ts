@@ -1,6 +1,6 @@
 import type { ChannelCredentials } from "@grpc/grpc-js";
 import { RateLimiter, type ClientOptions } from "./engine.js";
-import { GrpcTransport } from "./grpc.js";
+import { GrpcTransport, targets } from "./grpc.js";
 
 /** Settings of a client over gRPC. */
 export interface TidegateOptions extends ClientOptions {
@@ -15,14 +15,14 @@ export class Tidegate extends RateLimiter {
   /**
    * Creates a client.
    *
-   * @param address - `host:port`, `unix:/path/of/socket`, any other gRPC target, or several IP addresses with ports, to which
-   * calls are distributed round-robin.
+   * @param address - `host:port`, `unix:/path/of/socket`, any other gRPC target, or several of these, which take turns. Each has
+   * a connection, a breaker and a verified name of its own.
    * @param options - The settings.
    */
   constructor(address: string | readonly string[] = "127.0.0.1:8081", options: TidegateOptions = {}) {
-    super(new GrpcTransport(address, options.credentials, options.channelOptions ?? {}), {
-      clock: () => process.hrtime.bigint(),
-      ...options,
+    const transports = targets(address).map((target) => {
+      return new GrpcTransport(target, options.credentials, options.channelOptions ?? {});
     });
+    super(transports, { clock: () => process.hrtime.bigint(), ...options });
   }
 }

@@ -11,6 +11,12 @@ const NANOS_PER_MILLISECOND = 1e6;
  */
 export type Reason = "decided" | "denied_locally" | "failed_open" | "failed_closed";
 
+/**
+ * How a status over its limit counts: a `quota` denies only if all quotas are over, and the denial of a `queued` one depends on the
+ * timeout.
+ */
+export type Mode = "quota" | "queued";
+
 /** The result for one descriptor. */
 export interface Status {
   /** Whether the descriptor is over its limit. */
@@ -21,6 +27,8 @@ export interface Status {
   readonly remaining: number;
   /** Nanoseconds until the limit resets; undefined if no wait helps. */
   readonly resetAfterNs: bigint | undefined;
+  /** Undefined for a limit that denies by itself. */
+  readonly mode?: Mode | undefined;
 }
 
 /** A header that the rules or the server add. */
@@ -91,7 +99,14 @@ export class Decision {
 
   /** Returns the same denial so much later, as decided locally. */
   after(elapsedNs: bigint): Decision {
-    return new Decision(false, "denied_locally", this.#statuses, this, elapsedNs);
+    const responseHeaders = this.responseHeaders.map(([name, value]): Header => [name, aged(name, value, elapsedNs)]);
+    const { requestHeaders, body } = this;
+    return new Decision(false, "denied_locally", this.#statuses, { requestHeaders, responseHeaders, body }, elapsedNs);
+  }
+
+  /** Whether a denial stands for the same request until its reset: not if a quota or a queue denies. */
+  get mayBeKept(): boolean {
+    return !this.#statuses.some(({ overLimit, mode }) => overLimit && mode !== undefined);
   }
 
   /** One status for each descriptor, in order; empty without an answer. */
@@ -115,15 +130,20 @@ export class Decision {
 
   /**
    * Returns the headers for the response: `RateLimit`, `RateLimit-Policy` and `Retry-After`, with `legacy` also
-   * `X-RateLimit-…`. Headers of the server come last and replace those of the same name.
+   * `X-RateLimit-…`. Headers of the server come last and replace those of the same name. A request that a rule marks has
+   * those of the server only.
    */
   headers(options: { readonly legacy?: boolean } = {}): Record<string, string> {
     const headers: Record<string, string> = {};
+    if (this.allowed && this.requestHeaders.length > 0) {
+      // The client must not learn that it is marked.
+      return Object.fromEntries(this.responseHeaders);
+    }
     const statuses = this.statuses;
     const applying = distinct(statuses);
     if (applying.length > 0) {
       headers["RateLimit-Policy"] = applying.map(({ limit }) => policy(limit)).join(", ");
-      const shown = this.allowed ? applying : distinct(statuses.filter((status) => status.overLimit));
+      const shown = this.allowed ? applying : distinct(denying(statuses));
       if (shown.length > 0) {
         headers["RateLimit"] = shown.map(serviceLimit).join(", ");
       }
@@ -162,9 +182,27 @@ function leastRemaining(statuses: readonly Status[]): Status | undefined {
   return least;
 }
 
+/** The statuses that deny: those over their limits, of quotas only if all of them are. */
+function denying(statuses: readonly Status[]): readonly Status[] {
+  const doQuotasDeny = !statuses.some(({ mode, overLimit }) => mode === "quota" && !overLimit);
+  return statuses.filter(({ mode, overLimit }) => overLimit && (mode !== "quota" || doQuotasDeny));
+}
+
+/** The denying statuses that have to reset: of quotas the first one. */
+function awaited(statuses: readonly Status[]): readonly Status[] {
+  const all = denying(statuses);
+  let first: Status | undefined;
+  for (const status of all) {
+    if (status.mode === "quota" && (first === undefined || isLonger(first.resetAfterNs, status.resetAfterNs))) {
+      first = status;
+    }
+  }
+  return first === undefined ? all : all.filter((status) => status.mode !== "quota" || status === first);
+}
+
 function longestWait(statuses: readonly Status[], isLimited: boolean): Status | undefined {
   let longest: Status | undefined;
-  for (const status of statuses) {
+  for (const status of statuses.length === 1 ? statuses : awaited(statuses)) {
     if (!status.overLimit || (isLimited && status.limit === undefined)) {
       continue;
     }
@@ -189,6 +227,16 @@ function less(wait: bigint | undefined, elapsed: bigint): bigint | undefined {
 
 function milliseconds(wait: bigint | undefined): number | undefined {
   return wait === undefined ? undefined : Math.ceil(Number(wait) / NANOS_PER_MILLISECOND);
+}
+
+/** A header of the server so much later: its seconds, rounded up. */
+function aged(name: string, value: string, elapsedNs: bigint): string {
+  const later = (text: string): string => seconds(less(BigInt(text) * NANOS_PER_SECOND, elapsedNs) ?? 0n);
+  const lower = name.toLowerCase();
+  if (["retry-after", "ratelimit-reset", "x-ratelimit-reset"].includes(lower) && /^\d+$/.test(value)) {
+    return later(value);
+  }
+  return lower === "ratelimit" ? value.replace(/;t=(\d+)/g, (_, text: string) => `;t=${later(text)}`) : value;
 }
 
 /** Rounds up: waiting that long is long enough. */

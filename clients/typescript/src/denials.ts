@@ -9,19 +9,22 @@ interface Kept {
 }
 
 /**
- * Keeps denials until their reset; the least recently used one makes room.
+ * Keeps denials until their reset, for a bounded time; the least recently used one makes room.
  *
- * A kept denial decides only requests that the server would deny as well, as long as no other process gives hits back.
+ * A kept denial decides only requests that the server would deny as well, unless the limit was reset, replaced or raised, or
+ * another process gave hits back, since the denial. The bound limits how long these go unnoticed.
  */
 export class LocalDenials {
   readonly #max: number;
+  readonly #keptNsMax: bigint;
   /** In the order of their use, the least recent first. */
   readonly #kept = new Map<string, Kept>();
   /** Domains and keys for which hits were given back. */
   readonly #givenBack = new Set<string>();
 
-  constructor(max: number) {
-    this.#max = max;
+  constructor(max: number, keptNsMax: bigint) {
+    this.#max = keptNsMax > 0n ? max : 0;
+    this.#keptNsMax = keptNsMax;
   }
 
   /** Whether any denial is ever kept. */
@@ -49,18 +52,22 @@ export class LocalDenials {
     return kept.decision.after(nowNs - kept.sentNs);
   }
 
-  /** Keeps a denial until its reset, counted from the moment its call was sent. */
+  /** Keeps a denial until its reset or the bound, counted from the moment its call was sent. */
   keep(request: Request, decision: Decision, sentNs: bigint): void {
     const wait = decision.retryAfterNs;
     // A request of 0 hits is denied where one hit is: its denial does not hold for itself.
     if (!this.isOn || wait === undefined || wait === 0n || request.givesBack || request.costs.includes(0n)) {
       return;
     }
+    if (!decision.mayBeKept) {
+      return;
+    }
+    const keptNs = wait < this.#keptNsMax ? wait : this.#keptNsMax;
     if (this.#givenBack.size > 0 && request.shapes(false).some((shape) => this.#givenBack.has(shape))) {
       return;
     }
     this.#kept.delete(request.identity);
-    this.#kept.set(request.identity, { costs: request.costs, decision, sentNs, untilNs: sentNs + wait });
+    this.#kept.set(request.identity, { costs: request.costs, decision, sentNs, untilNs: sentNs + keptNs });
     if (this.#kept.size > this.#max) {
       for (const oldest of this.#kept.keys()) {
         this.#kept.delete(oldest);

@@ -1,19 +1,32 @@
+/// <reference lib="esnext.disposable" preserve="true" />
 import type { Duration } from "@bufbuild/protobuf/wkt";
-import { Breaker, type Permit } from "./breaker.js";
-import { Decision, type Header, type Limit, type Status } from "./decision.js";
+import type { Permit } from "./breaker.js";
+import { Decision, type Header, type Limit, type Mode, type Status } from "./decision.js";
 import { LocalDenials } from "./denials.js";
 import { unitNs } from "./limit.js";
-import { RateLimitResponse_Code as Code, RateLimitResponse_RateLimit_Unit as Unit } from "./proto/rls_pb.js";
+import {
+  RateLimitResponse_Code as Code,
+  RateLimitResponse_Mode as WireMode,
+  RateLimitResponse_RateLimit_Unit as Unit,
+} from "./proto/rls_pb.js";
 import type {
+  RateLimitRequest,
   RateLimitResponse,
   RateLimitResponse_HeaderValue as HeaderValue,
   RateLimitResponse_RateLimit as RateLimit,
 } from "./proto/rls_pb.js";
 import { Request, type Cost, type DescriptorLike } from "./request.js";
+import { Server, Servers } from "./servers.js";
 import { CallError, type Transport } from "./transport.js";
 
 /** The decision about a request for which no answer arrives: `open` allows it, `closed` denies it. */
 export type OnFailure = "open" | "closed";
+
+/** Receives the messages of a client; `console` is one. */
+export interface Logger {
+  info(message: string): void;
+  warn(message: string, error?: unknown): void;
+}
 
 /** Settings of every client. */
 export interface ClientOptions {
@@ -27,7 +40,9 @@ export interface ClientOptions {
   readonly onFailure?: OnFailure;
   /** Denials that are kept until their reset; 10,000 unless set, 0 keeps none. */
   readonly localDenials?: number;
-  /** Failures in a row after which calls fail at once; 5 unless set, 0 switches this off. */
+  /** Time that one is kept at most; 1,000 unless set. */
+  readonly localDenialsForMs?: number;
+  /** Failures in a row after which calls to a server fail at once; 5 unless set, 0 switches this off. */
   readonly breakerFailures?: number;
   /** Time until another call is tried; 1,000 unless set. */
   readonly breakerOpenMs?: number;
@@ -35,6 +50,8 @@ export interface ClientOptions {
   readonly onDecision?: (decision: Decision, tookMs: number) => void;
   /** Returns metadata (headers over HTTP) for a call, such as the trace context. */
   readonly metadata?: () => Readonly<Record<string, string>>;
+  /** Receives a message when the server does not answer, at most one a minute; `console` unless set. */
+  readonly logger?: Logger;
   /** Monotonic nanoseconds; of use in tests. */
   readonly clock?: () => bigint;
 }
@@ -78,30 +95,42 @@ const REJECTED: ReadonlySet<string> = new Set([
   "PERMISSION_DENIED",
 ]);
 
+/** Time between two messages about a server that does not answer. */
+const LOGGED_EVERY_NS = 60_000_000_000n;
+
+const MODES: Readonly<Record<WireMode, Mode | undefined>> = {
+  [WireMode.DENIES]: undefined,
+  [WireMode.QUOTA]: "quota",
+  [WireMode.QUEUED]: "queued",
+};
+
 /** The calls of a client, over any transport. */
 export class RateLimiter {
   readonly #options: ClientOptions;
-  readonly #transport: Transport;
+  readonly #servers: Servers;
   readonly #denials: LocalDenials;
-  readonly #breaker: Breaker;
+  readonly #logger: Logger;
   readonly #clock: () => bigint;
   readonly #timeoutMs: number;
-  /** Whether no call has ended yet: the first one opens the connection. */
-  #isFirst = true;
-  /** Code and message of the last failure. */
-  #lastFailure = "";
+  #isClosed = false;
+  /** Decisions without an answer since the last message about them. */
+  #unanswered = 0;
+  /** When that message was written; undefined while the server answers. */
+  #loggedNs: bigint | undefined;
 
-  protected constructor(transport: Transport, options: ClientOptions) {
+  protected constructor(transports: readonly Transport[], options: ClientOptions) {
     const timeoutMs = options.timeoutMs ?? 50;
     if (!(timeoutMs > 0)) {
       throw new RangeError(`timeoutMs is ${timeoutMs}; use more than 0`);
     }
     this.#options = options;
     this.#timeoutMs = timeoutMs;
-    this.#transport = transport;
-    this.#denials = new LocalDenials(options.localDenials ?? 10_000);
+    this.#logger = options.logger ?? console;
+    const keptNsMax = BigInt(Math.round((options.localDenialsForMs ?? 1_000) * 1e6));
+    this.#denials = new LocalDenials(options.localDenials ?? 10_000, keptNsMax);
     const openNs = BigInt(Math.round((options.breakerOpenMs ?? 1_000) * 1e6));
-    this.#breaker = new Breaker(options.breakerFailures ?? 5, openNs);
+    const failuresMax = options.breakerFailures ?? 5;
+    this.#servers = new Servers(transports.map((transport) => new Server(transport, failuresMax, openNs)));
     this.#clock = options.clock ?? monotonicNs;
   }
 
@@ -146,9 +175,25 @@ export class RateLimiter {
     }
   }
 
-  /** Closes the connections. */
+  /** Closes the connections. Later calls reject. */
   close(): void {
-    this.#transport.close();
+    if (!this.#isClosed) {
+      this.#isClosed = true;
+      for (const { transport } of this.#servers.all) {
+        transport.close();
+      }
+    }
+  }
+
+  /** Closes the connections at the end of a scope: `await using client = new Tidegate(…)`. */
+  [Symbol.asyncDispose](): Promise<void> {
+    this.close();
+    return Promise.resolve();
+  }
+
+  /** The same for `using`. */
+  [Symbol.dispose](): void {
+    this.close();
   }
 
   async #decide(
@@ -158,6 +203,9 @@ export class RateLimiter {
     giveBack: boolean,
     isLocal: boolean,
   ): Promise<Decision> {
+    if (this.#isClosed) {
+      throw new Error("the client is closed; create another one");
+    }
     const domain = options.domain ?? this.#options.domain ?? "";
     const request = new Request(domain, descriptors, cost, giveBack);
     options.signal?.throwIfAborted();
@@ -173,66 +221,128 @@ export class RateLimiter {
       this.#denials.endFor(request);
     }
     const policy = options.onFailure ?? this.#options.onFailure ?? "open";
-    const permit = this.#breaker.enter(sentNs);
-    if (permit === "none") {
-      return this.#withoutAnswer(policy, "BREAKER_OPEN", this.#lastFailure, sentNs);
+    const message = request.message();
+    const metadata = this.#metadata();
+    const choice = this.#servers.choose(sentNs);
+    if (choice === undefined) {
+      return this.#withoutAnswer(policy, "BREAKER_OPEN", this.#servers.all[0]?.lastFailure ?? "", sentNs);
     }
+    const { server, permit, probed } = choice;
+    if (probed !== undefined) {
+      void this.#probe(probed, message, metadata, sentNs);
+    }
+    const timeoutMs = options.timeoutMs ?? (server.isFirst ? this.#firstTimeoutMs : this.#timeoutMs);
     let response: RateLimitResponse;
     try {
-      response = await this.#transport.call(request.message(), {
-        timeoutMs: options.timeoutMs ?? this.#defaultTimeoutMs,
-        metadata: this.#options.metadata?.(),
-        signal: options.signal,
-      });
+      response = await server.transport.call(message, { timeoutMs, metadata, signal: options.signal });
       if (response.overallCode === Code.UNKNOWN) {
         throw new CallError("INTERNAL", "the answer has no overall code");
       }
     } catch (error) {
-      this.#isFirst = false;
-      return this.#failed(error, policy, permit, sentNs, options.signal);
+      server.isFirst = false;
+      return this.#failed(error, server, policy, permit, sentNs, options.signal);
     }
-    this.#isFirst = false;
+    server.isFirst = false;
     const decision = decode(response);
     if (isKeeping && !decision.allowed) {
       this.#denials.keep(request, decision, sentNs);
     }
-    this.#breaker.succeeded(permit);
+    server.breaker.succeeded(permit);
+    if (this.#loggedNs !== undefined) {
+      this.#loggedNs = undefined;
+      this.#unanswered = 0;
+      this.#logger.info("the rate limit server answers again");
+    }
     return this.#observed(decision, sentNs);
   }
 
-  get #defaultTimeoutMs(): number {
-    return this.#isFirst ? Math.max(this.#timeoutMs, this.#options.connectTimeoutMs ?? 1_000) : this.#timeoutMs;
+  /** The timeout of a call that opens the connection. */
+  get #firstTimeoutMs(): number {
+    return Math.max(this.#timeoutMs, this.#options.connectTimeoutMs ?? 1_000);
+  }
+
+  /** The metadata of a call; none if its source fails. */
+  #metadata(): Readonly<Record<string, string>> | undefined {
+    try {
+      return this.#options.metadata?.();
+    } catch (error) {
+      this.#logger.warn("the source of metadata for rate limit calls failed", error);
+      return undefined;
+    }
+  }
+
+  /** Sends a peek of the request to a server whose breaker is open; only the breaker sees its outcome. */
+  async #probe(
+    server: Server,
+    message: RateLimitRequest,
+    metadata: Readonly<Record<string, string>> | undefined,
+    sentNs: bigint,
+  ): Promise<void> {
+    const descriptors = message.descriptors.map((one) => ({ ...one, hitsAddend: 0n, isNegativeHits: false }));
+    const settings = { timeoutMs: this.#firstTimeoutMs, metadata, signal: undefined };
+    try {
+      await server.transport.call({ ...message, descriptors }, settings);
+      server.breaker.succeeded("probe");
+    } catch (error) {
+      if (error instanceof CallError && REJECTED.has(error.code)) {
+        server.breaker.succeeded("probe");
+      } else {
+        server.lastFailure = error instanceof CallError ? `${error.code}: ${error.message}` : String(error);
+        server.breaker.failed("probe", sentNs, this.#clock());
+      }
+    }
   }
 
   #failed(
     error: unknown,
+    server: Server,
     policy: OnFailure,
     permit: Permit,
     sentNs: bigint,
     signal: AbortSignal | undefined,
   ): Decision {
     if (signal?.aborted === true || !(error instanceof CallError)) {
-      this.#breaker.abandoned(permit);
+      server.breaker.abandoned(permit);
       signal?.throwIfAborted();
       throw error;
     }
     if (REJECTED.has(error.code)) {
-      this.#breaker.succeeded(permit);
+      server.breaker.succeeded(permit);
       throw new RequestError(error.code, error.message);
     }
-    this.#lastFailure = `${error.code}: ${error.message}`;
-    this.#breaker.failed(permit, this.#clock());
+    server.lastFailure = `${error.code}: ${error.message}`;
+    server.breaker.failed(permit, sentNs, this.#clock());
     return this.#withoutAnswer(policy, error.code, error.message, sentNs);
   }
 
   #withoutAnswer(policy: OnFailure, error: string, errorMessage: string, sentNs: bigint): Decision {
     const isOpen = policy === "open";
+    this.#logFailure(isOpen, error, errorMessage);
     const reason = isOpen ? "failed_open" : "failed_closed";
     return this.#observed(new Decision(isOpen, reason, [], { error, errorMessage }), sentNs);
   }
 
+  #logFailure(isOpen: boolean, error: string, errorMessage: string): void {
+    const nowNs = this.#clock();
+    this.#unanswered += 1;
+    if (this.#loggedNs !== undefined && nowNs - this.#loggedNs < LOGGED_EVERY_NS) {
+      return;
+    }
+    const unanswered = this.#unanswered;
+    this.#unanswered = 0;
+    this.#loggedNs = nowNs;
+    this.#logger.warn(
+      `no answer from the rate limit server (${error}: ${errorMessage}); requests are ${isOpen ? "allowed" : "denied"}, ` +
+        `${unanswered} since the last message`,
+    );
+  }
+
   #observed(decision: Decision, sinceNs: bigint): Decision {
-    this.#options.onDecision?.(decision, Number(this.#clock() - sinceNs) / 1e6);
+    try {
+      this.#options.onDecision?.(decision, Number(this.#clock() - sinceNs) / 1e6);
+    } catch (error) {
+      this.#logger.warn("an observer of rate limit decisions failed", error);
+    }
     return decision;
   }
 }
@@ -251,6 +361,7 @@ function decode(response: RateLimitResponse): Decision {
       limit: limit && decodeLimit(limit),
       remaining: status.limitRemaining,
       resetAfterNs: reset && nanos(reset),
+      mode: MODES[status.mode],
     };
   });
   return new Decision(response.overallCode === Code.OK, "decided", statuses, {

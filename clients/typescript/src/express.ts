@@ -5,6 +5,7 @@
  */
 import type { NextFunction, Request, RequestHandler, Response } from "express";
 import { Guard, type RateLimitOptions } from "./guard.js";
+import { mark } from "./incoming.js";
 import type { RequestInfo } from "./keys.js";
 
 export type { RateLimitOptions } from "./guard.js";
@@ -21,9 +22,7 @@ export function rateLimit(options: RateLimitOptions<Request>): RequestHandler {
       if (outcome !== undefined) {
         response.set(outcome.headers);
         response.locals["rateLimit"] = outcome.decision;
-        for (const [name, value] of outcome.decision.requestHeaders) {
-          request.headers[name.toLowerCase()] = value;
-        }
+        mark(request, outcome.decision.requestHeaders);
       }
       next();
     }, next);

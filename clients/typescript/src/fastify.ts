@@ -6,6 +6,7 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import type { Decision } from "./decision.js";
 import { Guard, type RateLimitOptions } from "./guard.js";
+import { mark } from "./incoming.js";
 import type { RequestInfo } from "./keys.js";
 
 export type { RateLimitOptions } from "./guard.js";
@@ -35,9 +36,7 @@ export function rateLimit(
     }
     reply.headers(outcome.headers);
     request.rateLimit = outcome.decision;
-    for (const [name, value] of outcome.decision.requestHeaders) {
-      request.headers[name.toLowerCase()] = value;
-    }
+    mark(request.raw, outcome.decision.requestHeaders);
     return undefined;
   });
   done();

@@ -1,5 +1,5 @@
 import { fromBinary, toBinary } from "@bufbuild/protobuf";
-import { Channel, credentials, Metadata, status, type ChannelCredentials } from "@grpc/grpc-js";
+import { Channel, connectivityState, credentials, Metadata, status, type ChannelCredentials } from "@grpc/grpc-js";
 import {
   RateLimitRequestSchema,
   RateLimitResponseSchema,
@@ -11,7 +11,7 @@ import { CallError, type CallSettings, type Transport } from "./transport.js";
 const METHOD = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /**
- * Calls over gRPC: one connection for each address, kept alive while idle, and reconnected within a second.
+ * Calls over gRPC to one address: a connection that is kept alive while idle, and reconnected within a second.
  *
  * Calls are made on the channel itself: a `Client` adds a stack trace, an event emitter and interceptors to each of them.
  */
@@ -19,11 +19,11 @@ export class GrpcTransport implements Transport {
   readonly #channel: Channel;
 
   constructor(
-    address: string | readonly string[],
+    target: string,
     channelCredentials: ChannelCredentials | undefined,
     options: Readonly<Record<string, string | number>>,
   ) {
-    this.#channel = new Channel(target(address), channelCredentials ?? credentials.createInsecure(), {
+    this.#channel = new Channel(target, channelCredentials ?? credentials.createInsecure(), {
       "grpc.service_config": '{"loadBalancingConfig": [{"round_robin": {}}]}',
       "grpc.keepalive_time_ms": 30_000,
       "grpc.keepalive_timeout_ms": 5_000,
@@ -70,6 +70,10 @@ export class GrpcTransport implements Transport {
     });
   }
 
+  isConnected(): boolean {
+    return this.#channel.getConnectivityState(true) === connectivityState.READY;
+  }
+
   close(): void {
     this.#channel.close();
   }
@@ -92,21 +96,25 @@ function settle(
   }
 }
 
-/** The gRPC target of one address, or of several IP addresses, to which calls are distributed round-robin. */
-export function target(address: string | readonly string[]): string {
-  if (typeof address === "string") {
-    return address;
+/**
+ * A name or an IPv4 address with a port, an IPv6 address in brackets with a port, or a target with a scheme. Of these, `dns:`
+ * needs a port as well.
+ */
+const TARGET =
+  /^(?:(?:dns:(?:\/\/[^/]*\/)?)?(?:[^[\]:/]+|\[[\da-fA-F:.%\w]+\]):\d+|(?!dns:|[\da-f]*:[\da-f:.]*$)[a-z][a-z\d+.-]*:(?!\d+$).+)$/;
+
+/** The gRPC target of each address. */
+export function targets(address: string | readonly string[]): readonly string[] {
+  const addresses = typeof address === "string" ? [address] : address;
+  if (addresses.length === 0) {
+    throw new TypeError("no address; use at least one, such as 127.0.0.1:8081");
   }
-  if (address.length === 1 && address[0] !== undefined) {
-    return address[0];
+  for (const one of addresses) {
+    // gRPC takes 443 for a port that is missing.
+    if (!TARGET.test(one)) {
+      const host = one.includes(":") ? `[${one.replace(/[[\]]/g, "")}]` : one || "127.0.0.1";
+      throw new TypeError(`the address ${JSON.stringify(one)} has no port; write host:port, such as ${host}:8081`);
+    }
   }
-  const isIPv4 = (one: string): boolean => /^[\d.]+:\d+$/.test(one);
-  const isIPv6 = (one: string): boolean => /^\[[\da-f:.]+\]:\d+$/i.test(one);
-  if (address.length > 0 && address.every(isIPv4)) {
-    return `ipv4:${address.join(",")}`;
-  }
-  if (address.length > 0 && address.every(isIPv6)) {
-    return `ipv6:${address.join(",")}`;
-  }
-  throw new TypeError("several addresses are IP addresses of one kind with ports; use these, or one DNS name");
+  return addresses;
 }

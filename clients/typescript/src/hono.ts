@@ -4,25 +4,27 @@
  * @packageDocumentation
  */
 import type { Context, MiddlewareHandler } from "hono";
-import type { Decision } from "./decision.js";
-import { Guard, type RateLimitOptions } from "./guard.js";
+import type { Decision, Header } from "./decision.js";
+import { Guard, markHeaders, type RateLimitOptions } from "./guard.js";
 import type { RequestInfo } from "./keys.js";
 
 export type { RateLimitOptions } from "./guard.js";
 
-/** The variables that the middleware sets: `context.get("rateLimit")`. */
-export interface RateLimitVariables {
-  Variables: { rateLimit: Decision };
+declare module "hono" {
+  interface ContextVariableMap {
+    /** The decision about the request; undefined if it is not limited. */
+    rateLimit: Decision | undefined;
+  }
 }
 
 /**
- * Returns middleware that limits requests.
+ * Returns middleware that limits requests; the decision is at `context.get("rateLimit")`.
  *
  * Hono does not know the peer of a connection: `peer` reads it, on Node.js with `getConnInfo` of `@hono/node-server/conninfo`.
  */
 export function rateLimit(
   options: RateLimitOptions<Context> & { readonly peer?: (context: Context) => string | undefined },
-): MiddlewareHandler<RateLimitVariables> {
+): MiddlewareHandler {
   const guard = new Guard(options);
   return async (context, next) => {
     const outcome = await guard.decide(infoOf(context, options.peer?.(context)));
@@ -34,6 +36,7 @@ export function rateLimit(
     }
     if (outcome !== undefined) {
       context.set("rateLimit", outcome.decision);
+      mark(context, outcome.decision.requestHeaders);
     }
     await next();
     for (const [name, value] of Object.entries(outcome?.headers ?? {})) {
@@ -43,15 +46,33 @@ export function rateLimit(
   };
 }
 
+function mark(context: Context, marks: readonly Header[]): void {
+  if (marks.length > 0) {
+    // The headers of a request that a platform passes in may be immutable.
+    const headers = new Headers(context.req.raw.headers);
+    markHeaders(headers, marks);
+    context.req.raw = new Request(context.req.raw, { headers });
+  }
+}
+
 function infoOf(context: Context, peer: string | undefined): RequestInfo<Context> {
+  // On Node.js the request of the platform has repeated headers apart; elsewhere they are joined.
+  const { incoming } = (context.env ?? {}) as { readonly incoming?: { readonly headersDistinct?: Distinct } };
+  const distinct = incoming?.headersDistinct;
   return {
     peer,
     method: context.req.method,
     path: context.req.path,
     native: context,
+    joinsHeaders: distinct === undefined,
     header: (name) => {
+      if (distinct !== undefined) {
+        return distinct[name.toLowerCase()] ?? [];
+      }
       const value = context.req.header(name);
       return value === undefined ? [] : [value];
     },
   };
 }
+
+type Distinct = Readonly<Record<string, readonly string[] | undefined>>;

@@ -13,9 +13,25 @@ import {
 } from "./proto/rls_pb.js";
 import { CallError, type CallSettings, type Transport } from "./transport.js";
 
-export { RateLimiter, RequestError, type CallOptions, type ClientOptions, type OnFailure } from "./engine.js";
-export { Decision, type Extras, type Header, type Limit, type Reason, type Status } from "./decision.js";
-export { clientAddress, constant, custom, header, type Key, type Missing, type RequestInfo } from "./keys.js";
+export {
+  RateLimiter,
+  RequestError,
+  type CallOptions,
+  type ClientOptions,
+  type Logger,
+  type OnFailure,
+} from "./engine.js";
+export { Decision, type Extras, type Header, type Limit, type Mode, type Reason, type Status } from "./decision.js";
+export {
+  BadKeyError,
+  clientAddress,
+  constant,
+  custom,
+  header,
+  type Key,
+  type Missing,
+  type RequestInfo,
+} from "./keys.js";
 export { Descriptor, type Cost, type DescriptorLike, type Entries } from "./request.js";
 
 /** Settings of a client over HTTP. */
@@ -35,7 +51,7 @@ export class Tidegate extends RateLimiter {
    * @param options - The settings.
    */
   constructor(url = "http://127.0.0.1:8082", options: TidegateOptions = {}) {
-    super(new HttpTransport(new URL("/json", url), options), options);
+    super([new HttpTransport(new URL("/json", url), options)], options);
   }
 }
 
@@ -82,6 +98,8 @@ class HttpTransport implements Transport {
           ...this.#options.headers,
           ...metadata,
           "content-type": "application/json",
+          // For a queue: what would wait for longer is denied at once.
+          "grpc-timeout": `${Math.min(Math.max(Math.floor(timeoutMs), 1), 99_999_999)}m`,
           "tidegate-precision": "exact",
         },
         body: JSON.stringify(toJson(RateLimitRequestSchema, message)),
@@ -100,6 +118,11 @@ class HttpTransport implements Transport {
     } catch (error) {
       throw new CallError("INTERNAL", `the answer is not a RateLimitResponse: ${String(error)}`);
     }
+  }
+
+  /** The runtime connects by itself. */
+  isConnected(): boolean {
+    return true;
   }
 
   /** Nothing to close: the runtime owns the connections. */

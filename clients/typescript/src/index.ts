@@ -5,10 +5,18 @@
  */
 
 export { Tidegate, type TidegateOptions } from "./client.js";
-export { RateLimiter, RequestError, type CallOptions, type ClientOptions, type OnFailure } from "./engine.js";
-export { Decision, type Extras, type Header, type Limit, type Reason, type Status } from "./decision.js";
+export {
+  RateLimiter,
+  RequestError,
+  type CallOptions,
+  type ClientOptions,
+  type Logger,
+  type OnFailure,
+} from "./engine.js";
+export { Decision, type Extras, type Header, type Limit, type Mode, type Reason, type Status } from "./decision.js";
 export {
   addressOf,
+  BadKeyError,
   clientAddress,
   constant,
   custom,

@@ -12,8 +12,10 @@ export interface RequestInfo<T> {
   readonly path: string;
   /** The framework's own request. */
   readonly native: T;
-  /** All values of a header, in order. */
+  /** All values of a header, in order, a character for each byte. */
   header(name: string): readonly string[];
+  /** Whether the platform joins the values of a repeated header by commas. */
+  readonly joinsHeaders?: boolean;
 }
 
 /** One entry of a descriptor, read from requests. */
@@ -29,9 +31,42 @@ export function constant(entry: string, value: string): Key {
   return { entry, missing: "shared", read: () => value };
 }
 
-/** Returns a key with the value of a header, the last one if it is repeated. */
+/** A request has a value that is no key: a repeated header, or one that is no UTF-8. */
+export class BadKeyError extends Error {}
+
+/**
+ * Returns a key with the value of a header, as UTF-8.
+ *
+ * A request that repeats the header is refused with 400, whatever the values: the application may read another one. Where the
+ * platform joins repeated headers (`Headers` of the Fetch API), a value with a comma is one; `custom` reads others.
+ */
 export function header(name: string, options: { readonly entry: string; readonly missing: Missing }): Key {
-  return { ...options, read: (request) => request.header(name).at(-1)?.trim() };
+  return {
+    ...options,
+    read: (request) => {
+      const values = request.header(name);
+      const value = values[0];
+      if (values.length > 1 || (request.joinsHeaders === true && value?.includes(",") === true)) {
+        throw new BadKeyError(`the header ${name} is repeated`);
+      }
+      return value === undefined ? undefined : utf8(value, name).trim();
+    },
+  };
+}
+
+/** Returns a string whose characters are bytes, as platforms read headers, as UTF-8. */
+function utf8(value: string, name: string): string {
+  const codes = Array.from({ length: value.length }, (_, index) => value.charCodeAt(index));
+  const highest = Math.max(0, ...codes);
+  if (highest < 0x80 || highest > 0xff) {
+    // Beyond a byte: the platform has decoded it.
+    return value;
+  }
+  try {
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(Uint8Array.from(codes));
+  } catch {
+    throw new BadKeyError(`the header ${name} is no UTF-8`);
+  }
 }
 
 /** Returns a key with a value that is read from the framework's own request. */

@@ -3,7 +3,7 @@
  *
  * @packageDocumentation
  */
-import { Guard, type RateLimitOptions } from "./guard.js";
+import { Guard, markHeaders, type RateLimitOptions } from "./guard.js";
 import type { RequestInfo } from "./keys.js";
 
 export type { RateLimitOptions } from "./guard.js";
@@ -26,9 +26,7 @@ export function rateLimit(options: NextRateLimitOptions): (request: Request) => 
       return new Response(body, { status, headers });
     }
     const headers = new Headers(request.headers);
-    for (const [name, value] of outcome?.decision.requestHeaders ?? []) {
-      headers.set(name, value);
-    }
+    markHeaders(headers, outcome?.decision.requestHeaders ?? []);
     const response = options.next({ request: { headers } });
     for (const [name, value] of Object.entries(outcome?.headers ?? {})) {
       response.headers.set(name, value);
@@ -43,6 +41,7 @@ function infoOf(request: Request, peer: string | undefined): RequestInfo<Request
     method: request.method,
     path: new URL(request.url).pathname,
     native: request,
+    joinsHeaders: true,
     header: (name) => {
       const value = request.headers.get(name);
       return value === null ? [] : [value];

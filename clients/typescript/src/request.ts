@@ -47,7 +47,13 @@ export class Descriptor {
     }
     for (const [key, value] of this.entries) {
       if (typeof key !== "string" || typeof value !== "string") {
-        throw new TypeError(`the entry ${key} is no string`);
+        throw new TypeError(`the entry ${key} is ${JSON.stringify(value)}; keys and values are strings`);
+      }
+      if (key === "") {
+        throw new TypeError("an entry without key; name the key of the rules");
+      }
+      if (!isText(key) || !isText(value)) {
+        throw new TypeError(`the entry ${JSON.stringify(key)} is no UTF-8; keys and values are sent as UTF-8`);
       }
     }
     if (this.limit !== undefined && UNITS[this.limit.unit] === undefined) {
@@ -127,6 +133,11 @@ export class Request {
       }),
     });
   }
+}
+
+/** Whether a string is UTF-8: lone surrogates are none, and would all be sent as the same character. */
+export function isText(text: string): boolean {
+  return !/\p{Surrogate}/u.test(text);
 }
 
 function checked(cost: Cost): bigint {

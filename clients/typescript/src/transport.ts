@@ -22,5 +22,7 @@ export interface CallSettings {
 export interface Transport {
   /** Rejects with {@link CallError} if there is no answer. */
   call(message: RateLimitRequest, settings: CallSettings): Promise<RateLimitResponse>;
+  /** Whether the connection is established; if not, it is being opened. */
+  isConnected(): boolean;
   close(): void;
 }

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, onTestFinished, test } from "vitest";
 import { Descriptor, RequestError, Tidegate, type Reason, type TidegateOptions } from "../src/index.js";
-import { target } from "../src/grpc.js";
+import { targets } from "../src/grpc.js";
 import { misbehaving, serve, unusedPort } from "./servers.js";
 
 const HUNDRED = "{domain: d, descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 100}}]}";
@@ -81,8 +81,15 @@ test("a Unix socket, and several addresses", async () => {
     left.add((await client.limit({ user: "a" })).remaining);
   }
   expect(left.size).toBeLessThan(calls);
-  expect(target(["[::1]:1", "[::2]:1"])).toBe("ipv6:[::1]:1,[::2]:1");
-  expect(() => target(["a.example:1", "b.example:1"])).toThrow("DNS name");
+});
+
+test("an address without a port is refused", () => {
+  const accepted = ["127.0.0.1:8081", "limits.example:8081", "[::1]:8081", "unix:/run/t.sock", "dns:///name:8081"];
+  expect(targets(accepted)).toEqual(accepted);
+  for (const refused of ["localhost", "127.0.0.1", "::1", "[::1]", "fe80::1:8081", "dns:///name", ""]) {
+    expect(() => new Tidegate(refused), refused).toThrow("has no port; write host:port");
+  }
+  expect(() => new Tidegate([])).toThrow("no address");
 });
 
 test("errors of the caller are thrown and never fail open", async () => {
@@ -90,6 +97,10 @@ test("errors of the caller are thrown and never fail open", async () => {
   await expect(client.limit({ user: "x".repeat(100_000) })).rejects.toThrow(RequestError);
   await expect(client.limit({ user: "a" }, { cost: -1 })).rejects.toThrow("giveBack");
   await expect(client.limit({ user: "a" }, { cost: 1.5 })).rejects.toThrow("whole number");
+  await expect(client.limit({ user: undefined as unknown as string })).rejects.toThrow("user is undefined");
+  await expect(client.limit({ user: "\udcff" })).rejects.toThrow("UTF-8");
+  await expect(client.limit({ "": "a" })).rejects.toThrow("without key");
+  expect((await client.limit({ user: "a" })).remaining).toBe(99);
   await expect(client.limit({})).rejects.toThrow("entries");
   await expect(client.limit([])).rejects.toThrow("no descriptor");
   await expect(client.limit({ user: "a" }, { domain: "" })).rejects.toThrow("domain");

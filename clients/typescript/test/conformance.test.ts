@@ -8,6 +8,7 @@ import {
   type RateLimiter,
   type Header,
   type Limit,
+  type Mode,
   type OnFailure,
   type Reason,
   type TidegateOptions,
@@ -37,6 +38,7 @@ interface CaseStatus {
   readonly limit?: CaseLimit | null;
   readonly remaining?: number;
   readonly reset_after?: Time;
+  readonly mode?: Mode | "";
 }
 
 function nanos(time: Time): bigint | undefined {
@@ -77,6 +79,8 @@ function clientOver(transport: (typeof TRANSPORTS)[number], server: Server, opti
 function overBoth<T extends object>(given: readonly T[]): (T & { readonly transport: (typeof TRANSPORTS)[number] })[] {
   return TRANSPORTS.flatMap((transport) => given.map((one) => ({ ...one, transport })));
 }
+
+const SILENT = { info: () => undefined, warn: () => undefined };
 
 const HTTP_PORT = ["--http-listen", "127.0.0.1:0"];
 
@@ -162,51 +166,68 @@ function lower(headers: Record<string, string>): Record<string, string> {
   return Object.fromEntries(Object.entries(headers).map(([name, value]) => [name.toLowerCase(), value]));
 }
 
-test.each(cases<HeaderCase>("headers"))("headers: $name", ({ decision: given, fields, headers, legacy }) => {
-  const statuses = given.statuses.map((status) => ({
-    overLimit: status.over_limit,
-    limit: limitOf(status.limit),
-    remaining: status.remaining,
-    resetAfterNs: nanos(status.reset_after),
-  }));
-  const decision = new Decision(given.allowed, given.reason, statuses, { responseHeaders: given.response_headers });
-  expect(decision.limit ?? null).toBe(fields.limit);
-  expect(decision.remaining ?? null).toBe(fields.remaining);
-  expect(decision.resetAfterNs).toBe(nanos(fields.reset_after));
-  expect(decision.retryAfterNs).toBe(nanos(fields.retry_after));
-  expect(decision.rule).toBe(fields.rule);
-  expect(lower(decision.headers())).toEqual(lower(headers));
-  expect(lower(decision.headers({ legacy: true }))).toEqual(lower({ ...headers, ...legacy }));
-});
+test.each([...cases<HeaderCase>("headers"), ...cases<HeaderCase>("quota")])(
+  "headers: $name",
+  ({ decision: given, fields, headers, legacy }) => {
+    const statuses = given.statuses.map((status) => ({
+      overLimit: status.over_limit,
+      limit: limitOf(status.limit),
+      remaining: status.remaining,
+      resetAfterNs: nanos(status.reset_after),
+      mode: status.mode || undefined,
+    }));
+    const decision = new Decision(given.allowed, given.reason, statuses, { responseHeaders: given.response_headers });
+    expect(decision.limit ?? null).toBe(fields.limit);
+    expect(decision.remaining ?? null).toBe(fields.remaining);
+    expect(decision.resetAfterNs).toBe(nanos(fields.reset_after));
+    expect(decision.retryAfterNs).toBe(nanos(fields.retry_after));
+    expect(decision.rule).toBe(fields.rule);
+    expect(lower(decision.headers())).toEqual(lower(headers));
+    expect(lower(decision.headers({ legacy: true }))).toEqual(lower({ ...headers, ...legacy }));
+  },
+);
 
 interface DenialCase {
   readonly name: string;
   readonly rules: string;
-  readonly client: { readonly local_denials_max?: number };
+  readonly client: { readonly local_denials_max?: number; readonly local_denials_for_ms?: number };
   readonly steps: readonly {
     readonly at: readonly [number, number];
     readonly op: "limit" | "peek" | "give_back";
     readonly descriptors: readonly CaseDescriptor[];
     readonly cost: number;
     readonly local_denials: boolean;
-    readonly expect: { readonly allowed: boolean; readonly reason: Reason; readonly retry_after?: Time };
+    readonly timeout_ms?: number;
+    readonly expect: {
+      readonly allowed: boolean;
+      readonly reason: Reason;
+      readonly retry_after?: Time;
+      readonly headers?: Record<string, string>;
+    };
   }[];
 }
 
-test.each(overBoth(cases<DenialCase>("local_denials")))("local denials: $name over $transport", async (given) => {
+const DENIALS = [...cases<DenialCase>("local_denials"), ...cases<DenialCase>("retention")];
+
+test.each(overBoth(DENIALS))("local denials: $name over $transport", async (given) => {
   const startNs = 1_700_006_400_000_000_000n;
   const server = await serve(given.rules, ["--test-clock", ...HTTP_PORT]);
   const setClock = clockOf(server.address);
   let nowNs = 0n;
   const client = clientOver(given.transport, server, {
     localDenials: given.client.local_denials_max ?? 10_000,
+    ...(given.client.local_denials_for_ms !== undefined && { localDenialsForMs: given.client.local_denials_for_ms }),
     clock: () => nowNs,
   });
   for (const [number, step] of given.steps.entries()) {
     nowNs = nanos(step.at) ?? 0n;
     await setClock(startNs + nowNs);
     const descriptors = step.descriptors.map(descriptorOf);
-    const options: CallOptions = { cost: step.cost, localDenials: step.local_denials };
+    const options: CallOptions = {
+      cost: step.cost,
+      localDenials: step.local_denials,
+      ...(step.timeout_ms !== undefined && { timeoutMs: step.timeout_ms }),
+    };
     const decision = await {
       limit: () => client.limit(descriptors, options),
       peek: () => client.peek(descriptors),
@@ -217,6 +238,7 @@ test.each(overBoth(cases<DenialCase>("local_denials")))("local denials: $name ov
     if (step.expect.retry_after !== undefined) {
       expect(decision.retryAfterNs, where).toBe(nanos(step.expect.retry_after));
     }
+    expect(lower(decision.headers()), where).toMatchObject(lower(step.expect.headers ?? {}));
   }
 });
 
@@ -236,6 +258,7 @@ interface FailureCase {
     readonly reason: Reason;
     readonly errors: readonly string[];
     readonly message?: string;
+    readonly remaining?: number;
   }[];
   readonly elapsed_ms_max: number | null;
 }
@@ -249,6 +272,7 @@ test.each(cases<FailureCase>("failures"))("failures: $name", async (given) => {
     breakerFailures: given.client.breaker_failures,
     breakerOpenMs: given.client.breaker_open_ms,
     clock: () => nowNs,
+    logger: SILENT,
   });
   const started = performance.now();
   for (const expected of given.expect) {
@@ -257,6 +281,9 @@ test.each(cases<FailureCase>("failures"))("failures: $name", async (given) => {
       const decision = await client.limit({ user: "a" });
       const where = `call ${call}: ${String(decision.error)}`;
       expect([decision.allowed, decision.reason], where).toEqual([expected.allowed, expected.reason]);
+      if (expected.remaining !== undefined) {
+        expect(decision.remaining, where).toBe(expected.remaining);
+      }
       expect((decision.errorMessage ?? "").toLowerCase(), where).toContain(expected.message ?? "");
       if (expected.errors.length === 0) {
         expect(decision.error, where).toBeUndefined();

@@ -18,6 +18,8 @@ export interface Server {
   /** URL of the HTTP port; empty without `--http-listen`. */
   readonly url: string;
   kill(): Promise<void>;
+  /** Suspends and continues the process. */
+  signal(signal: "SIGSTOP" | "SIGCONT"): void;
 }
 
 export async function start(args: readonly string[]): Promise<Server> {
@@ -35,7 +37,7 @@ export async function start(args: readonly string[]): Promise<Server> {
       url = `http://${event.address ?? ""}`;
     } else if (event.message === "serving") {
       child.stderr.resume();
-      return { address, url, kill: () => kill(child) };
+      return { address, url, kill: () => kill(child), signal: (signal) => void child.kill(signal) };
     }
   }
   throw new Error(`the server does not serve: ${log.join("\n")}`);

@@ -1,0 +1,95 @@
+/**
+ * A client for tests of applications: it connects to nothing, and the test makes the decisions.
+ *
+ * @packageDocumentation
+ */
+import { Decision, type Limit } from "./decision.js";
+import { RateLimiter, type CallOptions } from "./engine.js";
+import { unitNs } from "./limit.js";
+import { Request, type DescriptorLike } from "./request.js";
+
+/** A call of a client. */
+export interface FakeCall {
+  readonly operation: "limit" | "peek" | "giveBack";
+  readonly domain: string;
+  /** The entries of each descriptor. */
+  readonly entries: readonly Readonly<Record<string, string>>[];
+  /** Hits of each descriptor; 0 of a peek. */
+  readonly costs: readonly bigint[];
+}
+
+/** The decision on each call, or a function that makes it. */
+export type Decide = Decision | ((call: FakeCall) => Decision);
+
+/** A client that connects to nothing: `new FakeTidegate(denied({ retryAfterMs: 30_000 }))`. */
+export class FakeTidegate extends RateLimiter {
+  /** The calls so far. */
+  readonly calls: FakeCall[] = [];
+  readonly #decide: Decide;
+  readonly #domain: string;
+
+  constructor(decide: Decide = admitted(), domain = "test") {
+    super([], {});
+    this.#decide = decide;
+    this.#domain = domain;
+  }
+
+  override limit(given: DescriptorLike | readonly DescriptorLike[], options: CallOptions = {}): Promise<Decision> {
+    return this.#called("limit", given, options);
+  }
+
+  override peek(given: DescriptorLike | readonly DescriptorLike[], options: CallOptions = {}): Promise<Decision> {
+    return this.#called("peek", given, { ...options, cost: 0 });
+  }
+
+  override giveBack(given: DescriptorLike | readonly DescriptorLike[], options: CallOptions = {}): Promise<Decision> {
+    return this.#called("giveBack", given, options);
+  }
+
+  // eslint-disable-next-line @typescript-eslint/require-await -- errors of the caller reject, as those of a client do.
+  async #called(
+    operation: FakeCall["operation"],
+    given: DescriptorLike | readonly DescriptorLike[],
+    options: CallOptions,
+  ): Promise<Decision> {
+    const domain = options.domain ?? this.#domain;
+    const request = new Request(domain, given, options.cost ?? 1, operation === "giveBack");
+    const entries = request.message().descriptors.map((descriptor) => {
+      return Object.fromEntries(descriptor.entries.map(({ key, value }) => [key, value]));
+    });
+    const call = { operation, domain, entries, costs: request.costs };
+    this.calls.push(call);
+    return typeof this.#decide === "function" ? this.#decide(call) : this.#decide;
+  }
+}
+
+const minute = (requests: number, name: string): Limit => ({
+  requests,
+  unit: "minute",
+  name,
+  windowNs: unitNs("minute"),
+});
+
+/** An admission under a limit of 100 requests a minute, unless another one is given. */
+export function admitted(
+  given: { readonly limit?: number; readonly remaining?: number; readonly rule?: string } = {},
+): Decision {
+  const { limit = 100, remaining = 99, rule = "" } = given;
+  const status = { overLimit: false, limit: minute(limit, rule), remaining, resetAfterNs: 60_000_000_000n };
+  return new Decision(true, "decided", [status]);
+}
+
+/** A denial by a limit of 100 requests a minute, unless another one is given. */
+export function denied(
+  given: { readonly limit?: number; readonly retryAfterMs?: number; readonly rule?: string } = {},
+): Decision {
+  const { limit = 100, retryAfterMs = 60_000, rule = "" } = given;
+  const resetAfterNs = BigInt(Math.round(retryAfterMs * 1e6));
+  return new Decision(false, "decided", [{ overLimit: true, limit: minute(limit, rule), remaining: 0, resetAfterNs }]);
+}
+
+/** The decision without an answer, of the policy `open` or `closed`. */
+export function failed(policy: "open" | "closed" = "open", error = "UNAVAILABLE"): Decision {
+  const isOpen = policy === "open";
+  return new Decision(isOpen, isOpen ? "failed_open" : "failed_closed", [], { error, errorMessage: "a test" });
+}
