@@ -2,13 +2,16 @@
 
 use std::{
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
 /// Opens after so many failures in a row, and lets one call through each time it has been open for long enough.
+///
+/// Failures of calls that overlap count as one: a pause of this process, or a burst that the server answers late, says no
+/// more than one late call does.
 #[derive(Debug)]
 pub(crate) struct Breaker {
     failures_max: u32,
@@ -21,6 +24,8 @@ pub(crate) struct Breaker {
 #[derive(Debug, Default)]
 struct State {
     failures: u32,
+    /// Time of the last failure that counted.
+    failed_at: Duration,
     /// When a probe may be made; None while closed.
     probe_at: Option<Duration>,
     is_probing: bool,
@@ -28,8 +33,8 @@ struct State {
 
 /// Permission to make one call. Dropped without an outcome, the call was cancelled: neither a success nor a failure.
 #[derive(Debug)]
-pub(crate) struct Permit<'b> {
-    breaker: &'b Breaker,
+pub(crate) struct Permit {
+    breaker: Arc<Breaker>,
     is_probe: bool,
     is_over: bool,
 }
@@ -40,8 +45,8 @@ impl Breaker {
     }
 
     /// Returns permission to make a call, or None while the breaker is open.
-    pub(crate) fn enter(&self, now: Duration) -> Option<Permit<'_>> {
-        let permit = |is_probe| Some(Permit { breaker: self, is_probe, is_over: false });
+    pub(crate) fn enter(self: &Arc<Self>, now: Duration) -> Option<Permit> {
+        let permit = |is_probe| Some(Permit { breaker: Arc::clone(self), is_probe, is_over: false });
         if !self.is_troubled.load(Ordering::Acquire) {
             return permit(false);
         }
@@ -61,7 +66,12 @@ impl Breaker {
     }
 }
 
-impl Permit<'_> {
+impl Permit {
+    /// Whether this is the one call that is made while the breaker is open.
+    pub(crate) fn is_probe(&self) -> bool {
+        self.is_probe
+    }
+
     /// Records that the call was answered.
     pub(crate) fn succeeded(mut self) {
         self.is_over = true;
@@ -75,10 +85,10 @@ impl Permit<'_> {
         }
     }
 
-    /// Records that the call was not answered.
-    pub(crate) fn failed(mut self, now: Duration) {
+    /// Records that the call, sent at some time, was not answered.
+    pub(crate) fn failed(mut self, sent: Duration, now: Duration) {
         self.is_over = true;
-        let breaker = self.breaker;
+        let breaker = &self.breaker;
         if breaker.failures_max == 0 {
             return;
         }
@@ -86,7 +96,8 @@ impl Permit<'_> {
         if self.is_probe {
             state.is_probing = false;
             state.probe_at = Some(now + breaker.open_for);
-        } else if state.probe_at.is_none() {
+        } else if state.probe_at.is_none() && (state.failures == 0 || sent >= state.failed_at) {
+            state.failed_at = now;
             state.failures += 1;
             if state.failures >= breaker.failures_max {
                 state.probe_at = Some(now + breaker.open_for);
@@ -96,7 +107,7 @@ impl Permit<'_> {
     }
 }
 
-impl Drop for Permit<'_> {
+impl Drop for Permit {
     fn drop(&mut self) {
         if self.is_probe && !self.is_over {
             self.breaker.state().is_probing = false;
@@ -112,8 +123,8 @@ mod tests {
 
     #[test]
     fn a_cancelled_probe_is_repeated() {
-        let breaker = Breaker::new(1, SECOND);
-        breaker.enter(Duration::ZERO).expect("closed").failed(Duration::ZERO);
+        let breaker = Arc::new(Breaker::new(1, SECOND));
+        breaker.enter(Duration::ZERO).expect("closed").failed(Duration::ZERO, Duration::ZERO);
         assert!(breaker.enter(SECOND / 2).is_none());
         drop(breaker.enter(SECOND).expect("a probe"));
         let probe = breaker.enter(SECOND).expect("another probe");
@@ -124,10 +135,21 @@ mod tests {
 
     #[test]
     fn failures_count_in_a_row_only() {
-        let breaker = Breaker::new(2, SECOND);
+        let breaker = Arc::new(Breaker::new(2, SECOND));
         for _ in 0..3 {
-            breaker.enter(Duration::ZERO).expect("closed").failed(Duration::ZERO);
+            breaker.enter(Duration::ZERO).expect("closed").failed(Duration::ZERO, Duration::ZERO);
             breaker.enter(Duration::ZERO).expect("closed").succeeded();
         }
+    }
+
+    #[test]
+    fn concurrent_failures_of_one_stall_are_one() {
+        let breaker = Arc::new(Breaker::new(2, SECOND));
+        let in_flight: Vec<_> = (0..8).map(|_| breaker.enter(Duration::ZERO).expect("closed")).collect();
+        for permit in in_flight {
+            permit.failed(Duration::ZERO, SECOND);
+        }
+        breaker.enter(SECOND).expect("closed").failed(SECOND, SECOND);
+        assert!(breaker.enter(SECOND).is_none(), "the second failure");
     }
 }

@@ -5,6 +5,8 @@ use crate::{
     client::{Inner, OnFailure, Tidegate},
     decision::Decision,
     denials::LocalDenials,
+    failures::FailureLog,
+    fake::Decide,
     transport::{self, Channels},
 };
 use std::{
@@ -47,6 +49,7 @@ pub struct Builder {
     connect_timeout: Duration,
     on_failure: OnFailure,
     local_denials: usize,
+    local_denials_for: Duration,
     breaker_failures: u32,
     breaker_open: Duration,
     observers: Vec<Observer>,
@@ -71,6 +74,7 @@ impl Builder {
             connect_timeout: Duration::from_secs(1),
             on_failure: OnFailure::Open,
             local_denials: 10_000,
+            local_denials_for: Duration::from_secs(1),
             breaker_failures: 5,
             breaker_open: Duration::from_secs(1),
             observers: Vec::new(),
@@ -107,9 +111,14 @@ impl Builder {
         Self { on_failure, ..self }
     }
 
-    /// Sets how many denials are kept until their reset; 10,000 if not set, 0 keeps none.
+    /// Sets how many denials are kept; 10,000 if not set, 0 keeps none.
     pub fn local_denials(self, local_denials: usize) -> Self {
         Self { local_denials, ..self }
+    }
+
+    /// Sets for how long a denial is kept at most; 1 s if not set, and never beyond its reset. 0 keeps none.
+    pub fn local_denials_for(self, local_denials_for: Duration) -> Self {
+        Self { local_denials_for, ..self }
     }
 
     /// Sets after how many failures in a row calls fail at once, and for how long; 5 and 1 s if not set. 0 failures
@@ -161,20 +170,28 @@ impl Builder {
         }
         let channels = self.addresses.iter();
         let channels = channels.map(|address| Ok((address.clone(), self.channel(address)?)));
-        Ok(Tidegate(Arc::new(Inner {
-            channels: Channels::new(channels.collect::<Result<_, _>>()?),
+        let channels = channels.collect::<Result<_, _>>()?;
+        Ok(self.client(channels, None))
+    }
+
+    /// Creates the client of the channels of its addresses, or of a fake.
+    pub(crate) fn client(self, channels: Vec<(String, Channel)>, fake: Option<Decide>) -> Tidegate {
+        let breaker = || Breaker::new(self.breaker_failures, self.breaker_open);
+        Tidegate(Arc::new(Inner {
+            channels: Channels::new(channels, breaker),
+            fake,
             domain: self.domain,
             timeout: self.timeout,
             first_timeout: self.timeout.max(self.connect_timeout),
             is_warm: AtomicBool::new(false),
             on_failure: self.on_failure,
-            denials: LocalDenials::new(self.local_denials),
-            breaker: Breaker::new(self.breaker_failures, self.breaker_open),
+            denials: LocalDenials::new(self.local_denials, self.local_denials_for),
+            failures: FailureLog::default(),
             last_failure: Mutex::default(),
             observers: self.observers,
             metadata: self.metadata,
             clock: self.clock,
-        })))
+        }))
     }
 
     fn channel(&self, address: &str) -> Result<Channel, BuildError> {

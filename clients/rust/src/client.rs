@@ -1,26 +1,29 @@
 //! The client: sends requests, and makes decisions of responses and failures.
 
 use crate::{
-    breaker::{Breaker, Permit},
+    breaker::Permit,
     builder::{Builder, Clock, MetadataSource, Observer},
     decision::{Decision, Reason},
     denials::LocalDenials,
+    failures::FailureLog,
+    fake::{Call, Decide},
     proto::{RateLimitRequest, RateLimitResponse, rate_limit_response::Code},
     request::Request,
     response::decode,
-    status::{is_refused, is_timeout, name, was_not_processed, with_causes},
-    transport::Channels,
+    status::{is_callers_error, is_refused, is_timeout, name, was_not_processed, with_causes},
+    transport::{Channels, Choice},
 };
 use http::uri::PathAndQuery;
 use std::{
     fmt,
+    panic::{self, AssertUnwindSafe},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
-use tonic::{Code as GrpcCode, Status as GrpcStatus, client::Grpc, metadata::MetadataValue};
+use tonic::{Status as GrpcStatus, client::Grpc, metadata::MetadataValue};
 use tonic_prost::ProstCodec;
 
 const METHOD: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
@@ -57,6 +60,8 @@ pub struct Tidegate(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
     pub(crate) channels: Channels,
+    /// Decides in the place of a server, in tests of applications.
+    pub(crate) fake: Option<Decide>,
     pub(crate) domain: String,
     pub(crate) timeout: Duration,
     pub(crate) first_timeout: Duration,
@@ -64,7 +69,7 @@ pub(crate) struct Inner {
     pub(crate) is_warm: AtomicBool,
     pub(crate) on_failure: OnFailure,
     pub(crate) denials: LocalDenials,
-    pub(crate) breaker: Breaker,
+    pub(crate) failures: FailureLog,
     /// Code and message of the last failure.
     pub(crate) last_failure: Mutex<Option<Arc<str>>>,
     pub(crate) observers: Vec<Observer>,
@@ -128,6 +133,9 @@ impl Tidegate {
             return Err(Error::Request("no domain; name it in the client or in the request"));
         }
         let sent = self.now();
+        if let Some(fake) = &inner.fake {
+            return Ok(self.observed(fake(Call::new(request, domain)), sent));
+        }
         let uses_local = request.uses_local && inner.denials.is_on();
         if uses_local
             && !inner.denials.is_empty()
@@ -139,11 +147,12 @@ impl Tidegate {
             inner.denials.end_for(request, domain);
         }
         let policy = request.on_failure.unwrap_or(inner.on_failure);
-        let Some(permit) = inner.breaker.enter(sent) else {
+        let Some(choice) = self.choose(request, domain, sent) else {
             let last = inner.last_failure.lock().unwrap_or_else(PoisonError::into_inner).clone();
             return Ok(self.without_answer(policy, "BREAKER_OPEN", last, sent));
         };
-        let answer = self.call(request, domain).await;
+        let mut permit = Some(choice.permit);
+        let answer = self.call(request, domain, choice.address, &mut permit, sent).await;
         let answer = answer.and_then(|answer| match answer.overall_code() {
             Code::Unknown => Err(GrpcStatus::internal("an answer without a verdict")),
             Code::Ok => Ok(decode(true, answer)),
@@ -154,18 +163,49 @@ impl Tidegate {
                 if uses_local && !decision.allowed {
                     inner.denials.keep(request, domain, &decision, sent);
                 }
-                permit.succeeded();
+                permit.into_iter().for_each(Permit::succeeded);
+                inner.failures.ended();
                 Ok(self.observed(decision, sent))
             }
             Err(status) => self.failed(&status, policy, permit, sent),
         }
     }
 
-    async fn call(&self, request: &Request, domain: &str) -> Result<RateLimitResponse, GrpcStatus> {
+    /// Chooses an address, and begins the probe of another one that is due.
+    fn choose(&self, request: &Request, domain: &str, now: Duration) -> Option<Choice> {
+        let mut choice = self.0.channels.choose(now)?;
+        if let Some((address, permit)) = choice.due.take() {
+            self.probe(address, permit, request.peek_message(domain.to_owned()));
+        }
+        Some(choice)
+    }
+
+    /// Sends a peek to an address whose breaker is open, while calls use others: so that no call is lost to find out whether
+    /// the server answers again.
+    fn probe(&self, address: usize, permit: Permit, message: RateLimitRequest) {
+        let client = self.clone();
+        tokio::spawn(async move {
+            let (sent, timeout) = (client.now(), client.0.timeout);
+            match tokio::time::timeout(timeout, client.send(address, message, timeout)).await {
+                Ok(Ok(_)) => permit.succeeded(),
+                Ok(Err(status)) if is_callers_error(status.code()) => permit.succeeded(),
+                _ => permit.failed(sent, client.now()),
+            }
+        });
+    }
+
+    async fn call(
+        &self,
+        request: &Request,
+        domain: &str,
+        address: usize,
+        permit: &mut Option<Permit>,
+        sent: Duration,
+    ) -> Result<RateLimitResponse, GrpcStatus> {
         let inner = &*self.0;
         let is_warm = inner.is_warm.load(Ordering::Relaxed);
         let timeout = request.timeout.unwrap_or(if is_warm { inner.timeout } else { inner.first_timeout });
-        let call = self.attempts(request, domain, timeout);
+        let call = self.attempts(request, domain, timeout, address, permit, sent);
         let answer = tokio::time::timeout(timeout, call).await;
         if !is_warm {
             inner.is_warm.store(true, Ordering::Relaxed);
@@ -180,61 +220,84 @@ impl Tidegate {
         }
     }
 
-    /// Sends a request until it is answered, or failed where it may have been processed.
+    /// Sends a request until it is answered, or failed where it may have been processed. `permit` is that of the last address,
+    /// also if this future is dropped.
     async fn attempts(
         &self,
         request: &Request,
         domain: &str,
         timeout: Duration,
+        mut address: usize,
+        permit: &mut Option<Permit>,
+        sent: Duration,
     ) -> Result<tonic::Response<RateLimitResponse>, GrpcStatus> {
         let channels = &self.0.channels;
         let mut refusals = 0;
         loop {
-            let address = channels.next(self.now());
-            let mut message = tonic::Request::new(request.message(domain.to_owned()));
-            message.metadata_mut().insert("tidegate-precision", MetadataValue::from_static("exact"));
-            self.0.metadata.iter().for_each(|source| source(message.metadata_mut()));
-            message.set_timeout(timeout);
-            let mut grpc = Grpc::new(channels.channel(address));
-            grpc.ready().await.map_err(|error| GrpcStatus::unavailable(error.to_string()))?;
-            let codec = ProstCodec::<RateLimitRequest, RateLimitResponse>::default();
-            match grpc.unary(message, PathAndQuery::from_static(METHOD), codec).await {
+            match self.send(address, request.message(domain.to_owned()), timeout).await {
                 // Sent to a connection that was ending: the next attempt opens another one.
                 Err(status) if was_not_processed(&status) => {}
                 Err(status) if is_refused(&status) => {
+                    let refused = || {
+                        GrpcStatus::unavailable(format!(
+                            "{}: {}",
+                            channels.name(address),
+                            with_causes(&status)
+                        ))
+                    };
                     channels.refused(address, self.now());
                     refusals += 1;
                     if refusals >= channels.len() {
-                        let message = format!("{}: {}", channels.name(address), with_causes(&status));
-                        return Err(GrpcStatus::unavailable(message));
+                        return Err(refused());
                     }
+                    let Some(next) = self.choose(request, domain, self.now()) else { return Err(refused()) };
+                    if let Some(refused) = permit.replace(next.permit) {
+                        refused.failed(sent, self.now());
+                    }
+                    address = next.address;
                 }
                 answer => return answer,
             }
         }
     }
 
+    /// Sends a message to an address.
+    async fn send(
+        &self,
+        address: usize,
+        message: RateLimitRequest,
+        timeout: Duration,
+    ) -> Result<tonic::Response<RateLimitResponse>, GrpcStatus> {
+        let mut message = tonic::Request::new(message);
+        message.metadata_mut().insert("tidegate-precision", MetadataValue::from_static("exact"));
+        for source in &self.0.metadata {
+            let before = message.metadata().clone();
+            if guarded("a source of metadata", || source(message.metadata_mut())).is_none() {
+                *message.metadata_mut() = before;
+            }
+        }
+        message.set_timeout(timeout);
+        let mut grpc = Grpc::new(self.0.channels.channel(address));
+        grpc.ready().await.map_err(|error| GrpcStatus::unavailable(error.to_string()))?;
+        let codec = ProstCodec::<RateLimitRequest, RateLimitResponse>::default();
+        grpc.unary(message, PathAndQuery::from_static(METHOD), codec).await
+    }
+
     fn failed(
         &self,
         status: &GrpcStatus,
         policy: OnFailure,
-        permit: Permit<'_>,
+        permit: Option<Permit>,
         sent: Duration,
     ) -> Result<Decision, Error> {
-        use GrpcCode as C;
-        if let C::InvalidArgument
-        | C::OutOfRange
-        | C::Unimplemented
-        | C::Unauthenticated
-        | C::PermissionDenied = status.code()
-        {
-            permit.succeeded();
+        if is_callers_error(status.code()) {
+            permit.into_iter().for_each(Permit::succeeded);
             return Err(Error::Refused { code: name(status.code()), message: status.message().to_owned() });
         }
         let (code, message) = (name(status.code()), with_causes(status));
         let last = Some(format!("{code}: {message}").into());
         *self.0.last_failure.lock().unwrap_or_else(PoisonError::into_inner) = last;
-        permit.failed(self.now());
+        permit.into_iter().for_each(|permit| permit.failed(sent, self.now()));
         Ok(self.without_answer(policy, code, Some(message.into()), sent))
     }
 
@@ -250,13 +313,17 @@ impl Tidegate {
             OnFailure::Closed => (false, Reason::FailedClosed),
         };
         let decision = Decision::new(allowed, reason, Vec::new());
-        self.observed(Decision { error: Some(error), error_message, ..decision }, sent)
+        let decision = Decision { error: Some(error), error_message, ..decision };
+        self.0.failures.failed(&decision, self.now());
+        self.observed(decision, sent)
     }
 
     fn observed(&self, decision: Decision, since: Duration) -> Decision {
         if !self.0.observers.is_empty() {
             let taken = self.now().saturating_sub(since);
-            self.0.observers.iter().for_each(|observer| observer(&decision, taken));
+            for observer in &self.0.observers {
+                guarded("an observer", || observer(&decision, taken));
+            }
         }
         decision
     }
@@ -264,4 +331,10 @@ impl Tidegate {
     fn now(&self) -> Duration {
         (self.0.clock)()
     }
+}
+
+/// Calls a function of the caller, whose panic must not cost the decision; None if it panicked.
+fn guarded(what: &str, function: impl FnOnce()) -> Option<()> {
+    let called = panic::catch_unwind(AssertUnwindSafe(function));
+    called.inspect_err(|_| tracing::error!("{what} of rate limit decisions panicked")).ok()
 }

@@ -46,6 +46,16 @@ pub struct Limit {
     pub window: Option<Duration>,
 }
 
+/// A property of a rule that bears on its denials.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum Mode {
+    /// `quota_mode`: it denies only if all quotas of the request are over their limits.
+    Quota,
+    /// `max_wait`: a request that it denies may be queued if it has more time.
+    Queued,
+}
+
 /// The answer for one descriptor.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Status {
@@ -57,6 +67,8 @@ pub struct Status {
     pub remaining: u32,
     /// Time until the limit resets; None if no wait helps.
     pub reset_after: Option<Duration>,
+    /// The mode of the rule; None for most.
+    pub mode: Option<Mode>,
 }
 
 /// A header that the rules or the server add: its name and its value.
@@ -112,13 +124,13 @@ impl Decision {
             response_headers: Vec::new(),
             body: Bytes::new(),
         };
-        let limited = decision.statuses.iter().filter(|status| status.limit.is_some());
         let governing = if allowed {
+            let limited = decision.statuses.iter().filter(|status| status.limit.is_some());
             limited.min_by_key(|status| status.remaining)
         } else {
-            let denying = decision.statuses.iter().filter(|status| status.over_limit);
-            decision.retry_after = longest(denying).and_then(|status| status.reset_after);
-            longest(limited.filter(|status| status.over_limit))
+            let governing = governing_denial(&decision.statuses);
+            decision.retry_after = governing.and_then(|status| status.reset_after);
+            governing
         };
         if let Some(Status { limit: Some(limit), remaining, reset_after, .. }) = governing {
             decision.limit = Some(limit.requests);
@@ -139,7 +151,15 @@ impl Decision {
         for status in &mut later.statuses {
             status.reset_after = less(status.reset_after);
         }
+        for (name, value) in &mut later.response_headers {
+            age(name, value, elapsed);
+        }
         later
+    }
+
+    /// Whether the request is over a limit that marks it instead of denying it, which its client must not learn.
+    fn is_marked(&self) -> bool {
+        self.allowed && !self.request_headers.is_empty()
     }
 
     /// Returns the headers for the response: `RateLimit`, `RateLimit-Policy` and `Retry-After`. Headers of the server come
@@ -147,13 +167,9 @@ impl Decision {
     pub fn headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
         let applying = distinct(self.statuses.iter());
-        if !applying.is_empty() {
+        if !applying.is_empty() && !self.is_marked() {
             insert(&mut headers, "ratelimit-policy", &joined(&applying, policy));
-            let shown = if self.allowed {
-                applying
-            } else {
-                distinct(self.statuses.iter().filter(|status| status.over_limit))
-            };
+            let shown = if self.allowed { applying } else { distinct(denying(&self.statuses)) };
             if !shown.is_empty() {
                 insert(&mut headers, "ratelimit", &joined(&shown, service_limit));
             }
@@ -168,7 +184,7 @@ impl Decision {
     /// Returns those of [`Self::headers`], and `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
     pub fn legacy_headers(&self) -> HeaderMap {
         let mut headers = self.headers();
-        if let (Some(limit), Some(remaining)) = (self.limit, self.remaining) {
+        if let (Some(limit), Some(remaining), false) = (self.limit, self.remaining, self.is_marked()) {
             insert(&mut headers, "x-ratelimit-limit", &limit.to_string());
             insert(&mut headers, "x-ratelimit-remaining", &remaining.min(limit).to_string());
             if let Some(reset) = self.reset_after {
@@ -193,6 +209,48 @@ pub(crate) fn insert(headers: &mut HeaderMap, name: &str, value: &str) {
             Entry::Occupied(mut occupied) => _ = occupied.insert(value),
             Entry::Vacant(vacant) => _ = vacant.insert(value),
         }
+    }
+}
+
+/// The statuses that deny: those over their limits, quotas only if all of them are.
+fn denying(statuses: &[Status]) -> impl Iterator<Item = &Status> {
+    let is_quota = |status: &Status| status.mode == Some(Mode::Quota);
+    let quotas_deny = statuses.iter().filter(|status| is_quota(status)).all(|status| status.over_limit);
+    statuses.iter().filter(move |status| status.over_limit && (quotas_deny || !is_quota(status)))
+}
+
+/// The status that denies for the longest time, of quotas the one that does for the shortest: the request is admitted when
+/// the first of them resets.
+fn governing_denial(statuses: &[Status]) -> Option<&Status> {
+    let is_quota = |status: &&Status| status.mode == Some(Mode::Quota);
+    let quota = denying(statuses).filter(is_quota);
+    let quota = quota.reduce(|shortest, status| if is_longer(shortest, status) { status } else { shortest });
+    longest(
+        denying(statuses)
+            .filter(|status| !is_quota(status) || quota.is_some_and(|one| std::ptr::eq(one, *status))),
+    )
+}
+
+/// Reduces a header of the server that is a time until a reset, or has one.
+fn age(name: &str, value: &mut String, elapsed: Duration) {
+    let later = |text: &str| {
+        text.parse().map_or(text.to_owned(), |wait: u64| wait.saturating_sub(elapsed.as_secs()).to_string())
+    };
+    if ["retry-after", "ratelimit-reset", "x-ratelimit-reset"]
+        .iter()
+        .any(|one| name.eq_ignore_ascii_case(one))
+    {
+        *value = later(value.trim());
+    } else if name.eq_ignore_ascii_case("ratelimit") {
+        let mut parts = value.split(";t=");
+        let mut aged = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let digits = part.len() - part.trim_start_matches(|letter: char| letter.is_ascii_digit()).len();
+            aged += ";t=";
+            aged += &later(&part[..digits]);
+            aged += &part[digits..];
+        }
+        *value = aged;
     }
 }
 

@@ -1,7 +1,7 @@
-//! Denials that are kept until their reset. Pure: time is an argument.
+//! Denials that are kept until their reset, but no longer than a bound. Pure: time is an argument.
 //!
-//! Invariant: a kept denial answers only requests that the server would deny as well, as long as no other process gives
-//! hits back.
+//! Invariant: a kept denial answers only requests that the server would deny as well, as long as nothing else ends the
+//! denial: a reset, an override, other rules, hits that another process gives back. The bound is for these.
 
 use crate::{decision::Decision, request::Request};
 use std::{
@@ -17,6 +17,8 @@ use std::{
 #[derive(Debug)]
 pub(crate) struct LocalDenials {
     max: usize,
+    /// Longest time for which a denial is kept.
+    kept_for: Duration,
     /// Number of kept denials, so that requests take no lock while there are none.
     count: AtomicUsize,
     state: Mutex<State>,
@@ -42,8 +44,9 @@ struct Kept {
 }
 
 impl LocalDenials {
-    pub(crate) fn new(max: usize) -> Self {
-        Self { max, count: AtomicUsize::new(0), state: Mutex::default() }
+    pub(crate) fn new(max: usize, kept_for: Duration) -> Self {
+        let max = if kept_for.is_zero() { 0 } else { max };
+        Self { max, kept_for, count: AtomicUsize::new(0), state: Mutex::default() }
     }
 
     /// Whether any denial is ever kept.
@@ -80,12 +83,16 @@ impl LocalDenials {
         Some(decision.after(elapsed))
     }
 
-    /// Keeps a denial until its reset, counted from the moment its call was sent.
+    /// Keeps a denial, until its reset at most, counted from the moment its call was sent.
     pub(crate) fn keep(&self, request: &Request, domain: &str, decision: &Decision, sent: Duration) {
         let Some(wait) = decision.retry_after.filter(|wait| !wait.is_zero()) else { return };
         let costs: Vec<u64> = request.costs().collect();
         // A request of 0 hits is denied where one hit is: it does not stand for itself.
         if !self.is_on() || request.gives_back() || costs.contains(&0) {
+            return;
+        }
+        // Another quota may admit sooner, and a request with more time may be queued.
+        if decision.statuses.iter().any(|status| status.over_limit && status.mode.is_some()) {
             return;
         }
         let mut state = self.state();
@@ -96,7 +103,8 @@ impl LocalDenials {
         let identity: Arc<[u8]> = request.identity(domain).into();
         state.uses += 1;
         let last_use = state.uses;
-        let kept = Kept { costs, decision: Arc::new(decision.clone()), sent, until: sent + wait, last_use };
+        let until = sent + wait.min(self.kept_for);
+        let kept = Kept { costs, decision: Arc::new(decision.clone()), sent, until, last_use };
         if let Some(replaced) = state.kept.insert(Arc::clone(&identity), kept) {
             state.used.remove(&replaced.last_use);
         }

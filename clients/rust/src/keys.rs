@@ -13,7 +13,7 @@ use std::{
 pub enum Missing {
     /// It is refused with 400 (gRPC: INVALID_ARGUMENT).
     Reject,
-    /// It is not limited here.
+    /// It is not limited by this descriptor.
     Allow,
     /// All such requests share one counter, with the empty value.
     Shared,
@@ -32,7 +32,8 @@ pub struct RequestInfo<'r> {
     pub extensions: &'r Extensions,
 }
 
-type Read = Arc<dyn Fn(RequestInfo<'_>) -> Option<String> + Send + Sync>;
+/// Reads the value, or a problem for which the request is refused.
+type Read = Arc<dyn Fn(RequestInfo<'_>) -> Result<Option<String>, String> + Send + Sync>;
 
 /// One entry of a descriptor, read from requests.
 #[derive(Clone)]
@@ -52,27 +53,36 @@ impl fmt::Debug for Key {
 }
 
 impl Key {
-    /// Returns a key with a value that a function reads.
+    /// Returns a key with a value that a function reads; one that is empty, or has nothing but spaces, is missing.
     pub fn custom(
         entry: impl Into<String>,
-        missing: Missing,
         read: impl Fn(RequestInfo<'_>) -> Option<String> + Send + Sync + 'static,
+        missing: Missing,
     ) -> Self {
-        Self { entry: entry.into(), missing, read: Arc::new(read) }
+        Self { entry: entry.into(), missing, read: Arc::new(move |request| Ok(read(request))) }
     }
 
     /// Returns a key with the same value for each request, such as the name of a route.
     pub fn constant(entry: impl Into<String>, value: impl Into<String>) -> Self {
         let value = value.into();
-        Self::custom(entry, Missing::Shared, move |_| Some(value.clone()))
+        Self::custom(entry, move |_| Some(value.clone()), Missing::Shared)
     }
 
-    /// Returns a key with the value of a header, the last one if it is repeated.
+    /// Returns a key with the value of a header. A request that repeats the header is refused, whatever the values, since the
+    /// application may read another one than the key; so is one with a value that is no UTF-8.
     pub fn header(entry: impl Into<String>, header: &'static str, missing: Missing) -> Self {
-        Self::custom(entry, missing, move |request| {
-            let value = request.headers.get_all(header).iter().next_back()?;
-            value.to_str().ok().map(|value| value.trim().to_owned())
-        })
+        let read = move |request: RequestInfo<'_>| {
+            let mut values = request.headers.get_all(header).iter();
+            let Some(value) = values.next() else { return Ok(None) };
+            if values.next().is_some() {
+                return Err(format!("the request repeats the header {header}"));
+            }
+            let value = str::from_utf8(value.as_bytes());
+            value
+                .map(|value| Some(value.trim().to_owned()))
+                .map_err(|_| format!("the header {header} is no UTF-8"))
+        };
+        Self { entry: entry.into(), missing, read: Arc::new(read) }
     }
 
     /// Returns a key with the client's address; see [`client_address`].
@@ -85,37 +95,50 @@ impl Key {
         peer: impl Fn(&Extensions) -> Option<SocketAddr> + Send + Sync + 'static,
         missing: Missing,
     ) -> Self {
-        Self::custom(entry, missing, move |request| {
+        let read = move |request: RequestInfo<'_>| {
             let lines = request.headers.get_all("x-forwarded-for").iter();
             let lines: Vec<&str> = lines.map(|line| line.to_str().unwrap_or_default()).collect();
             let peer = peer(request.extensions).map(|address| address.ip().to_string());
             client_address(peer.as_deref(), &lines, trusted_proxies)
-        })
+        };
+        Self::custom(entry, read, missing)
     }
 }
 
 /// Outcome of reading the keys of a request.
-pub(crate) enum Keys<'k> {
-    Limited(Descriptor),
+pub(crate) enum Keys {
+    Limited(Vec<Descriptor>),
     NotLimited,
-    /// The request lacks this entry.
-    Rejected(&'k str),
+    /// The request is refused for a problem.
+    Rejected(String),
 }
 
-pub(crate) fn read<'k>(keys: &'k [Key], request: RequestInfo<'_>) -> Keys<'k> {
-    let mut entries = Vec::with_capacity(keys.len());
-    for key in keys {
-        let value = (key.read)(request).unwrap_or_default();
-        if value.is_empty() {
-            match key.missing {
-                Missing::Reject => return Keys::Rejected(&key.entry),
-                Missing::Allow => return Keys::NotLimited,
-                Missing::Shared => {}
+/// Reads the descriptors of a request, each of its keys.
+pub(crate) fn read(descriptors: &[Vec<Key>], request: RequestInfo<'_>) -> Keys {
+    let mut limited = Vec::with_capacity(descriptors.len());
+    for keys in descriptors {
+        let mut entries = Vec::with_capacity(keys.len());
+        let mut is_limited = true;
+        for key in keys {
+            let value = match (key.read)(request) {
+                Ok(value) => value.filter(|value| !value.trim().is_empty()),
+                Err(problem) => return Keys::Rejected(problem),
+            };
+            match (value, key.missing) {
+                (Some(value), _) => entries.push((key.entry.as_str(), value)),
+                (None, Missing::Shared) => entries.push((key.entry.as_str(), String::new())),
+                // A key behind this one may refuse the request.
+                (None, Missing::Allow) => is_limited = false,
+                (None, Missing::Reject) => {
+                    return Keys::Rejected(format!("the request has no {}", key.entry));
+                }
             }
         }
-        entries.push((key.entry.as_str(), value));
+        if is_limited {
+            limited.push(Descriptor::new(entries));
+        }
     }
-    Keys::Limited(Descriptor::new(entries))
+    if limited.is_empty() { Keys::NotLimited } else { Keys::Limited(limited) }
 }
 
 /// Returns the client's address for a peer and the `X-Forwarded-For` lines: IPv4, or the /64 network of IPv6.

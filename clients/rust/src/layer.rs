@@ -1,7 +1,7 @@
 //! A tower layer: limits the requests of axum, tonic, and any other service of `http` requests.
 
 use crate::{
-    client::Tidegate,
+    client::{Error, Tidegate},
     decision::{Decision, Reason, insert},
     keys::{self, Key, Keys, RequestInfo},
     request::Request,
@@ -29,7 +29,8 @@ use tower_service::Service;
 #[derive(Clone, Debug)]
 pub struct RateLimitLayer {
     client: Tidegate,
-    keys: Arc<[Key]>,
+    /// The keys of each descriptor.
+    descriptors: Arc<[Vec<Key>]>,
     cost: u64,
     has_legacy_headers: bool,
 }
@@ -40,10 +41,21 @@ impl RateLimitLayer {
     /// # Panics
     ///
     /// If there is no key: no request could be limited.
-    pub fn new(client: Tidegate, keys: impl Into<Arc<[Key]>>) -> Self {
+    pub fn new(client: Tidegate, keys: impl Into<Vec<Key>>) -> Self {
+        Self { client, descriptors: Arc::default(), cost: 1, has_legacy_headers: false }.and(keys)
+    }
+
+    /// Adds a descriptor; all are decided as one request.
+    ///
+    /// # Panics
+    ///
+    /// If there is no key.
+    #[must_use]
+    pub fn and(self, keys: impl Into<Vec<Key>>) -> Self {
         let keys = keys.into();
         assert!(!keys.is_empty(), "no keys; name at least one, such as Key::constant(\"route\", \"all\")");
-        Self { client, keys, cost: 1, has_legacy_headers: false }
+        let descriptors = self.descriptors.iter().cloned().chain([keys]).collect();
+        Self { descriptors, ..self }
     }
 
     /// Sets the hits of each request; 1 if not set.
@@ -119,25 +131,22 @@ impl RateLimitLayer {
             .headers()
             .get(CONTENT_TYPE)
             .is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
-        let descriptor = match keys::read(&self.keys, info(request)) {
-            Keys::Limited(descriptor) => descriptor,
+        let refused = |refused, text: &str| refusal(refused, is_grpc, HeaderMap::new(), format!("{text}\n"));
+        let descriptors = match keys::read(&self.descriptors, info(request)) {
+            Keys::Limited(descriptors) => descriptors,
             Keys::NotLimited => return Ok(HeaderMap::new()),
-            Keys::Rejected(entry) => {
-                return Err(refusal(
-                    Refused::Key,
-                    is_grpc,
-                    HeaderMap::new(),
-                    format!("the request has no {entry}\n"),
-                ));
-            }
+            Keys::Rejected(problem) => return Err(refused(Refused::Key, &problem)),
         };
-        let decided = self.client.limit(Request::from(descriptor).cost(self.cost)).await;
-        let decision = decided.map_err(|_| {
-            refusal(Refused::Error, is_grpc, HeaderMap::new(), "rate limit error\n".to_owned())
-        })?;
+        let decision = match self.client.limit(Request::from(descriptors).cost(self.cost)).await {
+            Ok(decision) => decision,
+            // Of the values of the keys, such as one that is too long.
+            Err(Error::Refused { code: "INVALID_ARGUMENT" | "OUT_OF_RANGE", message }) => {
+                return Err(refused(Refused::Key, &message));
+            }
+            Err(_) => return Err(refused(Refused::Error, "rate limit error")),
+        };
         if decision.reason == Reason::FailedClosed {
-            let text = "Service Unavailable\n".to_owned();
-            return Err(refusal(Refused::NoAnswer, is_grpc, HeaderMap::new(), text));
+            return Err(refused(Refused::NoAnswer, "Service Unavailable"));
         }
         let headers = if self.has_legacy_headers { decision.legacy_headers() } else { decision.headers() };
         if !decision.allowed {
@@ -148,11 +157,22 @@ impl RateLimitLayer {
             }
             return Err(response);
         }
-        for (name, value) in &decision.request_headers {
-            insert(request.headers_mut(), name, value);
-        }
+        mark(request.headers_mut(), &decision);
         request.extensions_mut().insert::<Decision>(decision);
         Ok(headers)
+    }
+}
+
+/// Replaces what the client sent under the names of the decision's request headers. Headers that HTTP does not allow are left
+/// out: the server has checked those of its rules.
+fn mark(headers: &mut HeaderMap, decision: &Decision) {
+    for (name, _) in &decision.request_headers {
+        headers.remove(name.as_str());
+    }
+    for (name, value) in &decision.request_headers {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_str(value)) {
+            headers.append(name, value);
+        }
     }
 }
 

@@ -19,6 +19,8 @@ mod builder;
 mod client;
 mod decision;
 mod denials;
+mod failures;
+mod fake;
 mod keys;
 mod layer;
 mod proto {
@@ -33,7 +35,8 @@ mod transport;
 
 pub use builder::{BuildError, Builder};
 pub use client::{Error, OnFailure, Tidegate};
-pub use decision::{Decision, Header, Limit, Reason, Status};
+pub use decision::{Decision, Header, Limit, Mode, Reason, Status};
+pub use fake::Call;
 pub use keys::{Key, Missing, RequestInfo, client_address};
 pub use layer::{RateLimit, RateLimitLayer, ResponseFuture};
 pub use request::{Descriptor, Request, Unit};

@@ -79,6 +79,11 @@ impl Descriptor {
         Self { entries, ..Self::default() }
     }
 
+    /// The entries: keys and values.
+    pub fn entries(&self) -> &[(String, String)] {
+        &self.entries
+    }
+
     /// Sets a number of hits for this descriptor, instead of the request's.
     #[must_use]
     pub fn cost(self, hits: u64) -> Self {
@@ -167,11 +172,18 @@ impl Request {
         if self.descriptors.iter().any(|descriptor| descriptor.entries.is_empty()) {
             return Some("a descriptor without entries; name at least one");
         }
+        if self.descriptors.iter().flat_map(|descriptor| &descriptor.entries).any(|(key, _)| key.is_empty()) {
+            return Some("an entry without key; name the key of the rules");
+        }
         let units = self.descriptors.iter().filter_map(|descriptor| descriptor.limit);
         if units.into_iter().any(|(_, unit)| unit.to_wire().is_none()) {
             return Some("the unit of a limit is week; use another one");
         }
         None
+    }
+
+    pub(crate) fn descriptors(&self) -> &[Descriptor] {
+        &self.descriptors
     }
 
     /// The hits of each descriptor.
@@ -214,6 +226,15 @@ impl Request {
             descriptor.entries.iter().for_each(|(key, _)| append(&mut shape, key));
             shape
         })
+    }
+
+    /// The message of the same descriptors that takes nothing.
+    pub(crate) fn peek_message(&self, domain: String) -> RateLimitRequest {
+        let mut message = self.message(domain);
+        for descriptor in &mut message.descriptors {
+            (descriptor.hits_addend, descriptor.is_negative_hits) = (Some(0), false);
+        }
+        message
     }
 
     pub(crate) fn message(&self, domain: String) -> RateLimitRequest {

@@ -1,10 +1,10 @@
 //! Decisions from the server's responses.
 
 use crate::{
-    decision::{Decision, Limit, Reason, Status},
+    decision::{Decision, Limit, Mode, Reason, Status},
     proto::{
         RateLimitResponse,
-        rate_limit_response::{Code, HeaderValue, rate_limit::Unit as WireUnit},
+        rate_limit_response::{Code, HeaderValue, Mode as WireMode, rate_limit::Unit as WireUnit},
     },
     request::Unit,
 };
@@ -14,6 +14,11 @@ use std::time::Duration;
 pub(crate) fn decode(allowed: bool, answer: RateLimitResponse) -> Decision {
     let statuses = answer.statuses.into_iter().map(|status| {
         let over_limit = status.code() == Code::OverLimit;
+        let mode = match status.mode() {
+            WireMode::Denies => None,
+            WireMode::Quota => Some(Mode::Quota),
+            WireMode::Queued => Some(Mode::Queued),
+        };
         let limit = status.current_limit.map(|limit| {
             let unit = unit(limit.unit());
             let of_unit = unit.map(|unit| Duration::from_secs(unit.seconds().into()));
@@ -22,7 +27,7 @@ pub(crate) fn decode(allowed: bool, answer: RateLimitResponse) -> Decision {
         });
         // A negative duration is none of this API's.
         let reset_after = status.duration_until_reset.and_then(|reset| Duration::try_from(reset).ok());
-        Status { over_limit, limit, remaining: status.limit_remaining, reset_after }
+        Status { over_limit, limit, remaining: status.limit_remaining, reset_after, mode }
     });
     let mut decision = Decision::new(allowed, Reason::Decided, statuses.collect());
     let headers = |headers: Vec<HeaderValue>| headers.into_iter().map(header).collect();

@@ -40,6 +40,15 @@ pub(crate) fn was_not_processed(status: &GrpcStatus) -> bool {
     })
 }
 
+/// Whether a code is a fault of the request or of the configuration, whatever the server's state.
+pub(crate) fn is_callers_error(code: GrpcCode) -> bool {
+    use GrpcCode as C;
+    matches!(
+        code,
+        C::InvalidArgument | C::OutOfRange | C::Unimplemented | C::Unauthenticated | C::PermissionDenied
+    )
+}
+
 /// Whether any of the causes of a status has a property.
 fn any_cause(status: &GrpcStatus, has: impl Fn(&(dyn StdError + 'static)) -> bool) -> bool {
     let mut cause = status.source();

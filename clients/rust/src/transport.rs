@@ -1,16 +1,22 @@
 //! Connections to the servers: addresses, round-robin, and bytes that arrived before a connection broke.
 //!
-//! Each address has one lazily connected channel. Calls use the addresses in order; an address that refused its last
-//! connection is skipped for [`SKIPPED`], as long as another one is left.
+//! Each address has one lazily connected channel, and a breaker. Calls use the addresses in order whose breaker is closed; an
+//! address that refused its last connection is skipped for [`SKIPPED`], as long as another one is left.
 
-use crate::builder::BuildError;
+use crate::{
+    breaker::{Breaker, Permit},
+    builder::BuildError,
+};
 use http::Uri;
 use hyper_util::rt::TokioIo;
 use std::{
     io::{self, ErrorKind, IoSlice},
     path::PathBuf,
     pin::Pin,
-    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -34,13 +40,27 @@ struct Address {
     /// As the caller wrote it.
     name: String,
     channel: Channel,
+    breaker: Arc<Breaker>,
     /// Time, in nanoseconds of the client's clock, until which the address is skipped; 0 after it was connected.
     skipped_until: AtomicU64,
 }
 
+/// The address of a call.
+pub(crate) struct Choice {
+    pub(crate) address: usize,
+    pub(crate) permit: Permit,
+    /// An address whose breaker permits a probe, which is made beside the call.
+    pub(crate) due: Option<(usize, Permit)>,
+}
+
 impl Channels {
-    pub(crate) fn new(channels: Vec<(String, Channel)>) -> Self {
-        let address = |(name, channel)| Address { name, channel, skipped_until: AtomicU64::new(0) };
+    pub(crate) fn new(channels: Vec<(String, Channel)>, breaker: impl Fn() -> Breaker) -> Self {
+        let address = |(name, channel)| Address {
+            name,
+            channel,
+            breaker: Arc::new(breaker()),
+            skipped_until: AtomicU64::new(0),
+        };
         Self { addresses: channels.into_iter().map(address).collect(), next: AtomicUsize::new(0) }
     }
 
@@ -49,17 +69,29 @@ impl Channels {
         self.addresses.len()
     }
 
-    /// Returns the next address that is not skipped, or the next one if all are.
-    pub(crate) fn next(&self, now: Duration) -> usize {
-        if self.addresses.len() == 1 {
-            return 0;
+    /// Returns the next address whose breaker is closed, preferably one that is not skipped; else one whose breaker permits a
+    /// probe; None if no breaker permits a call.
+    pub(crate) fn choose(&self, now: Duration) -> Option<Choice> {
+        let count = self.addresses.len();
+        let start = if count == 1 { 0 } else { self.next.fetch_add(1, Ordering::Relaxed) };
+        let mut due = None;
+        for is_skipped in [false, true] {
+            for offset in 0..count {
+                let index = start.wrapping_add(offset) % count;
+                let address = &self.addresses[index];
+                if (address.skipped_until.load(Ordering::Relaxed) > nanos(now)) != is_skipped {
+                    continue;
+                }
+                match address.breaker.enter(now) {
+                    Some(permit) if !permit.is_probe() => {
+                        return Some(Choice { address: index, permit, due });
+                    }
+                    Some(probe) if due.is_none() => due = Some((index, probe)),
+                    _ => {}
+                }
+            }
         }
-        let start = self.next.fetch_add(1, Ordering::Relaxed);
-        let in_order =
-            (0..self.addresses.len()).map(|offset| (start.wrapping_add(offset)) % self.addresses.len());
-        let is_used =
-            |&index: &usize| self.addresses[index].skipped_until.load(Ordering::Relaxed) <= nanos(now);
-        in_order.clone().find(is_used).unwrap_or(start % self.addresses.len())
+        due.map(|(address, permit)| Choice { address, permit, due: None })
     }
 
     pub(crate) fn name(&self, address: usize) -> &str {
@@ -241,11 +273,17 @@ mod tests {
         assert_eq!(received, b"last words");
     }
 
+    fn channels(count: usize) -> Channels {
+        let channel = || Endpoint::from_static("http://127.0.0.1:1").connect_lazy();
+        Channels::new((0..count).map(|_| (String::new(), channel())).collect(), || Breaker::new(1, SKIPPED))
+    }
+
     #[tokio::test]
     async fn addresses_alternate_and_those_that_refused_are_skipped() {
-        let channel = || Endpoint::from_static("http://127.0.0.1:1").connect_lazy();
-        let channels = Channels::new((0..3).map(|_| (String::new(), channel())).collect());
-        let used = |now, calls| (0..calls).map(|_| channels.next(now)).collect::<Vec<_>>();
+        let channels = channels(3);
+        let used = |now, calls| {
+            (0..calls).map(|_| channels.choose(now).expect("an address").address).collect::<Vec<_>>()
+        };
         assert_eq!(used(Duration::ZERO, 4), [0, 1, 2, 0]);
         channels.refused(1, Duration::ZERO);
         assert_eq!(used(SKIPPED / 2, 2), [2, 2], "1 is skipped");
@@ -254,5 +292,24 @@ mod tests {
             channels.refused(address, SKIPPED);
         }
         assert_eq!(used(SKIPPED, 3), [0, 1, 2], "all are skipped");
+    }
+
+    #[tokio::test]
+    async fn an_open_breaker_is_probed_beside_a_call_and_by_a_call_only_if_all_are_open() {
+        let channels = channels(2);
+        let fail = |now| {
+            let choice = channels.choose(now).expect("an address");
+            choice.permit.failed(now, now);
+            choice.address
+        };
+        assert_eq!(fail(Duration::ZERO), 0);
+        let choices = [0, 1].map(|_| channels.choose(Duration::ZERO).expect("the other address"));
+        assert!(choices.iter().all(|choice| choice.address == 1 && choice.due.is_none()));
+        channels.choose(SKIPPED).expect("the other address").permit.succeeded();
+        let probed = channels.choose(SKIPPED).expect("the other address");
+        assert_eq!((probed.address, probed.due.expect("a probe").0), (1, 0));
+        assert_eq!(fail(Duration::ZERO), 1);
+        assert!(channels.choose(Duration::ZERO).is_none(), "all are open");
+        assert!(channels.choose(SKIPPED).expect("a probe").permit.is_probe());
     }
 }

@@ -187,6 +187,9 @@ pub mod rate_limit_response {
         pub limit_remaining: u32,
         #[prost(message, optional, tag = "4")]
         pub duration_until_reset: ::core::option::Option<::prost_types::Duration>,
+        /// Sent if the call has the metadata `tidegate-precision: exact`. Tidegate's addition.
+        #[prost(enumeration = "Mode", tag = "50000")]
+        pub mode: i32,
     }
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
     pub struct HeaderValue {
@@ -232,6 +235,49 @@ pub mod rate_limit_response {
                 "UNKNOWN" => Some(Self::Unknown),
                 "OK" => Some(Self::Ok),
                 "OVER_LIMIT" => Some(Self::OverLimit),
+                _ => None,
+            }
+        }
+    }
+    /// How a descriptor that is over its limit counts in the denial of the request.
+    #[derive(
+        Clone,
+        Copy,
+        Debug,
+        PartialEq,
+        Eq,
+        Hash,
+        PartialOrd,
+        Ord,
+        ::prost::Enumeration
+    )]
+    #[repr(i32)]
+    pub enum Mode {
+        /// It denies.
+        Denies = 0,
+        /// It denies only if every descriptor of this mode is over (`quota_mode`).
+        Quota = 1,
+        /// It denies what does not fit its queue before the caller's deadline (`max_wait`): another deadline may be met.
+        Queued = 2,
+    }
+    impl Mode {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::Denies => "DENIES",
+                Self::Quota => "QUOTA",
+                Self::Queued => "QUEUED",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "DENIES" => Some(Self::Denies),
+                "QUOTA" => Some(Self::Quota),
+                "QUEUED" => Some(Self::Queued),
                 _ => None,
             }
         }

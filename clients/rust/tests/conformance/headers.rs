@@ -4,7 +4,7 @@ use crate::{list, number, text, time};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 use std::time::Duration;
-use tidegate_client::{Decision, Limit, Reason, Status, Unit};
+use tidegate_client::{Decision, Limit, Mode, Reason, Status, Unit};
 
 pub fn limit(limit: &Value) -> Option<Limit> {
     let units = [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Week, Unit::Month, Unit::Year];
@@ -21,6 +21,11 @@ fn decision(case: &Value) -> Decision {
         limit: limit(&status["limit"]),
         remaining: u32::try_from(number(&status["remaining"])).expect("32 bits"),
         reset_after: time(&status["reset_after"]),
+        mode: match status["mode"].as_str().unwrap_or_default() {
+            "quota" => Some(Mode::Quota),
+            "queued" => Some(Mode::Queued),
+            _ => None,
+        },
     };
     let reasons = [Reason::Decided, Reason::DeniedLocally, Reason::FailedOpen, Reason::FailedClosed];
     let reason = reasons.into_iter().find(|reason| case["reason"] == reason.as_str()).expect("a reason");

@@ -5,6 +5,7 @@
 #![expect(clippy::disallowed_methods, reason = "tests measure real time")]
 
 mod headers;
+mod middleware;
 #[path = "../support/servers.rs"]
 mod servers;
 
@@ -31,7 +32,10 @@ fn main() -> ExitCode {
     let trials = [
         trials("vectors", cases!("vectors"), |case| block_on(vector(case))),
         trials("headers", cases!("headers"), headers::check),
+        trials("quota_headers", cases!("quota"), headers::check),
         trials("local_denials", cases!("local_denials"), |case| block_on(local_denials(case))),
+        trials("local_denials_retention", cases!("retention"), |case| block_on(local_denials(case))),
+        trials("middleware", cases!("middleware"), |case| block_on(middleware::check(case))),
         trials("failures", cases!("failures"), |case| block_on(failures(case))),
         trials("client_addresses", cases!("client_addresses"), client_addresses),
     ];
@@ -150,12 +154,19 @@ async fn local_denials(case: &Value) {
     let (own, read) = manual_clock();
     let kept = case["client"].get("local_denials_max").map_or(10_000, number);
     let kept = usize::try_from(kept).expect("a size");
-    let client = client(&server.address).local_denials(kept).clock(read).build().expect("a client");
+    let mut client = client(&server.address).local_denials(kept).clock(read);
+    if let Some(millis) = case["client"].get("local_denials_for_ms") {
+        client = client.local_denials_for(Duration::from_millis(number(millis)));
+    }
+    let client = client.build().expect("a client");
     for (index, step) in list(&case["steps"]).iter().enumerate() {
         let at = time(&step["at"]).expect("a time");
         own.store(u64::try_from(at.as_nanos()).expect("64 bits"), Ordering::Relaxed);
         clock.set(START_MS + number(&step["at"][0]), number(&step["at"][1])).await;
         let mut request = request(step).cost(number(&step["cost"]));
+        if let Some(millis) = step.get("timeout_ms") {
+            request = request.timeout(Duration::from_millis(number(millis)));
+        }
         if step["local_denials"] == false {
             request = request.without_local_denials();
         }
@@ -206,6 +217,9 @@ async fn failures(case: &Value) {
                 Some(error) => errors.iter().any(|expected| expected == error),
             };
             assert!(is_expected, "{context}");
+            if let Some(remaining) = expected.get("remaining") {
+                assert_eq!(decision.remaining.map(u64::from), remaining.as_u64(), "{context}");
+            }
             if let Some(message) = expected.get("message") {
                 let named = decision.error_message.unwrap_or_default();
                 assert!(named.to_lowercase().contains(text(message)), "{context}");

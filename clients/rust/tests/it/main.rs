@@ -2,7 +2,9 @@
 
 #![expect(clippy::disallowed_methods, reason = "tests measure real time")]
 
+mod addresses;
 mod client;
+mod fake;
 mod generated;
 mod layer;
 mod package;

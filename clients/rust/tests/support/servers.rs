@@ -28,6 +28,15 @@ impl Drop for Server {
     }
 }
 
+impl Server {
+    /// Sends a signal, such as `STOP`.
+    #[allow(dead_code, reason = "tests/conformance sends none")]
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status();
+        assert!(sent.is_ok_and(|status| status.success()), "kill -{name}");
+    }
+}
+
 fn program() -> PathBuf {
     let built = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/debug/tidegate");
     env::var_os("TIDEGATE_BIN").map_or_else(built, PathBuf::from)

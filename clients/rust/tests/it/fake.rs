@@ -1,0 +1,95 @@
+//! Tests of applications, and functions of the caller that panic.
+
+use crate::servers::{misbehaving, serve};
+use http::{Request, Response};
+use http_body_util::{BodyExt, Empty};
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+use tidegate_client::{Decision, Descriptor, Error, Key, OnFailure, RateLimitLayer, Reason, Tidegate};
+use tower_layer::Layer;
+use tower_service::Service;
+
+#[tokio::test]
+async fn a_fake_client_returns_the_decisions_of_a_test() {
+    let decisions = [
+        Decision::admitted(),
+        Decision::denied(Some(Duration::from_secs(90))),
+        Decision::failed(OnFailure::Closed, "DEADLINE_EXCEEDED"),
+    ];
+    let calls = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&calls);
+    let client = Tidegate::fake(move |call| {
+        let mut seen = seen.lock().expect("no panic");
+        seen.push(call);
+        decisions[seen.len() - 1].clone()
+    });
+    let layer = RateLimitLayer::new(client, [Key::constant("route", "all")]);
+    for (status, retry_after) in [(204, None), (429, Some("90")), (503, None)] {
+        let application =
+            tower_service_fn(|_| Response::builder().status(204).body(Empty::<bytes::Bytes>::new()));
+        let request = Request::new(Empty::<bytes::Bytes>::new());
+        let response = layer.layer(application).call(request).await.expect("a response");
+        assert_eq!(response.status(), status);
+        let header = response.headers().get("retry-after").map(|value| value.to_str().expect("ASCII"));
+        assert_eq!(header, retry_after);
+        response.into_body().collect().await.expect("a body");
+    }
+    let calls = calls.lock().expect("no panic");
+    assert_eq!(calls[0].descriptors[0].entries(), [("route".to_owned(), "all".to_owned())]);
+    assert_eq!((calls[0].domain.as_str(), &calls[0].costs[..]), ("fake", &[1][..]));
+}
+
+type Answer = fn(Request<Empty<bytes::Bytes>>) -> http::Result<Response<Empty<bytes::Bytes>>>;
+
+/// A service of a function.
+#[derive(Clone)]
+struct Application(Answer);
+
+fn tower_service_fn(answer: Answer) -> Application {
+    Application(answer)
+}
+
+impl Service<Request<Empty<bytes::Bytes>>> for Application {
+    type Response = Response<Empty<bytes::Bytes>>;
+    type Error = Infallible;
+    type Future = std::future::Ready<Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), Infallible>> {
+        std::task::Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Empty<bytes::Bytes>>) -> Self::Future {
+        std::future::ready(Ok((self.0)(request).expect("a response")))
+    }
+}
+
+#[tokio::test]
+async fn a_panic_of_an_observer_or_a_source_of_metadata_costs_no_decision_and_no_permit() {
+    let server = serve("{domain: d, descriptors: []}", &[]);
+    let client = |address: &str| {
+        let client = Tidegate::builder(address).domain("d").timeout(Duration::from_secs(10));
+        client.observer(|_, _| panic!("of an observer")).metadata(|_| panic!("of a source"))
+    };
+    let decided = client(&server.address).build().expect("a client");
+    assert_eq!(decided.limit([("user", "a")]).await.expect("a decision").reason, Reason::Decided);
+    let now = Arc::new(AtomicU64::new(0));
+    let clock = Arc::clone(&now);
+    let (_, refused) = misbehaving("refused");
+    let client = client(&refused).clock(move || Duration::from_secs(clock.load(Ordering::Relaxed)));
+    let client = client.breaker(1, Duration::from_secs(1)).build().expect("a client");
+    for (at, error) in
+        [(0, "UNAVAILABLE"), (0, "BREAKER_OPEN"), (1, "UNAVAILABLE"), (1, "BREAKER_OPEN"), (2, "UNAVAILABLE")]
+    {
+        now.store(at, Ordering::Relaxed);
+        let decision = client.limit([("user", "a")]).await.expect("a decision");
+        assert_eq!(decision.error, Some(error), "at {at}");
+    }
+    let without_key = client.limit(Descriptor::new([("", "a")])).await;
+    assert!(matches!(without_key, Err(Error::Request(_))), "{without_key:?}");
+}
