@@ -1,33 +1,43 @@
-//! Compiles `proto/` to Rust with protox (no protoc is needed) and keeps the descriptor set for gRPC reflection.
+//! Generates the messages and services of `proto/`, from the descriptor set that `cargo protos` compiles: a build needs neither
+//! protoc nor a compiler of protobuf in Rust. Keeps the descriptors for gRPC reflection.
 
-#[cfg(feature = "server")]
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    const PROTOS: &[&str] = &[
-        "envoy/service/ratelimit/v3/rls.proto",
-        "kuadrant/service/ratelimit/v1/rls.proto",
-        "grpc/health/v1/health.proto",
-    ];
-    // Of the server as a client of control planes: compiled, but not among what reflection lists.
-    const CLIENT_PROTOS: &[&str] =
-        &["envoy/service/discovery/v3/ads.proto", "ratelimit/config/ratelimit/v3/rls_conf.proto"];
-    // Served where it is enabled, with descriptors of its own for reflection and JSON.
-    const CONTROL_PROTO: &str = "tidegate/v1/control.proto";
-    // For tests: compiled, but not among what reflection lists.
-    const TEST_PROTOS: &[&str] = &["tidegate/test/v1/clock.proto"];
-    println!("cargo:rerun-if-changed=proto");
-    let descriptors = protox::compile(PROTOS, ["proto"])?;
-    let out = std::path::PathBuf::from(std::env::var("OUT_DIR")?);
-    std::fs::write(out.join("descriptors.bin"), prost::Message::encode_to_vec(&descriptors))?;
-    let control = protox::compile([CONTROL_PROTO], ["proto"])?;
-    std::fs::write(out.join("control_descriptors.bin"), prost::Message::encode_to_vec(&control))?;
-    let all = [PROTOS, CLIENT_PROTOS, TEST_PROTOS, &[CONTROL_PROTO]].concat();
-    tonic_prost_build::configure()
-        .include_file("includes.rs")
-        .compile_fds(protox::compile(all, ["proto"])?)?;
+use prost::Message as _;
+use prost_types::{FileDescriptorProto, FileDescriptorSet};
+use std::{collections::BTreeSet, env, error::Error, fs, path::PathBuf};
+
+/// What reflection lists.
+const PROTOS: &[&str] = &[
+    "envoy/service/ratelimit/v3/rls.proto",
+    "kuadrant/service/ratelimit/v1/rls.proto",
+    "grpc/health/v1/health.proto",
+];
+
+/// Served where it is enabled, with descriptors of its own for reflection and JSON.
+const CONTROL_PROTO: &str = "tidegate/v1/control.proto";
+
+const DESCRIPTORS: &str = "proto/descriptors.binpb";
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo:rerun-if-changed={DESCRIPTORS}");
+    let all = FileDescriptorSet::decode(&*fs::read(DESCRIPTORS)?)?;
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    fs::write(out.join("descriptors.bin"), with_imports(&all, PROTOS).encode_to_vec())?;
+    fs::write(out.join("control_descriptors.bin"), with_imports(&all, &[CONTROL_PROTO]).encode_to_vec())?;
+    tonic_prost_build::configure().include_file("includes.rs").compile_fds(all)?;
     Ok(())
 }
 
-#[cfg(not(feature = "server"))]
-fn main() {
-    println!("cargo:rerun-if-changed=build.rs");
+/// The files of these names and those that they import, in the order of the set: imports come first.
+fn with_imports(all: &FileDescriptorSet, names: &[&str]) -> FileDescriptorSet {
+    let mut wanted: BTreeSet<String> = names.iter().map(|&name| name.to_owned()).collect();
+    let is_wanted = |file: &&FileDescriptorProto| {
+        let is_wanted = wanted.contains(file.name());
+        if is_wanted {
+            wanted.extend(file.dependency.iter().cloned());
+        }
+        is_wanted
+    };
+    let mut file: Vec<_> = all.file.iter().rev().filter(is_wanted).cloned().collect();
+    file.reverse();
+    FileDescriptorSet { file }
 }

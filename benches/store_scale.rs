@@ -13,14 +13,14 @@ use std::{
     },
     time::{Duration, Instant},
 };
-use tidegate::{
+use tidegate_core::{
     clock::ManualClock,
     limit::{Descriptor, Entry, Hits, Request, Timestamp},
     limiter::Limiter,
     rules::{LoadOptions, RuleSet, Source},
-    snapshot::{self, OnBadSnapshot, Started},
     store::{OnFull, PageCopies, Seed, StoreSettings, Wanted},
 };
+use tidegate_snapshot::{self, OnBadSnapshot, Started};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -61,8 +61,15 @@ fn build(seed: Seed) -> Limiter {
 }
 
 fn start(directory: &Path) -> Started {
-    snapshot::start(directory, OnBadSnapshot::Refuse, Seed::from_bytes([9; 16]), build, now(), |_| {})
-        .unwrap()
+    tidegate_snapshot::start(
+        directory,
+        OnBadSnapshot::Refuse,
+        Seed::from_bytes([9; 16]),
+        build,
+        now(),
+        |_| {},
+    )
+    .unwrap()
 }
 
 fn status_kb(name: &str) -> u64 {

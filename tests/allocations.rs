@@ -8,7 +8,7 @@ mod limiter;
 use allocation_counter::measure;
 use limiter::limiter;
 use smallvec::SmallVec;
-use tidegate::{
+use tidegate_core::{
     limit::{Code, Descriptor, Entry, Hits, Request, Timestamp},
     limiter::Limiter,
 };
@@ -101,16 +101,17 @@ fn a_new_counter_allocates_so_that_the_count_is_known_to_count() {
 }
 
 /// Decisions that are logged, or left out of the sample.
-#[cfg(feature = "server")]
 mod logged {
     use super::{limiter, measure, request};
     use std::{path::PathBuf, sync::Arc};
     use tidegate::{
+        service::{CallOrigin, RateLimitService},
+        telemetry::{DecisionLog, DecisionLogSettings, Rotation, RulesText, SampleRate, Target},
+    };
+    use tidegate_core::{
         clock::{Clock, SystemClock},
         limit::{Hits, Request, RequestLimits},
         rules::Redaction,
-        service::{CallOrigin, RateLimitService},
-        telemetry::{DecisionLog, DecisionLogSettings, Rotation, RulesText, SampleRate, Target},
     };
 
     /// Allocations of the thread that decides, for so many decisions of which a share is logged, and the number of lines written.

@@ -5,7 +5,7 @@
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use std::{hint::black_box, num::NonZeroU32};
-use tidegate::{
+use tidegate_core::{
     algorithm::{
         Algorithm, FixedWindow, LeakyBucket, Rate, Schedule, SlidingLog, SlidingWindow, State, SubWindows,
         TokenBucket,
@@ -44,7 +44,7 @@ fn decide(algorithm: &Algorithm, state: &mut State, now: Timestamp) -> (u64, u12
         (algorithm.remaining(state, now), algorithm.until_full(state, now).as_nanos())
     } else {
         let reset = algorithm.until_admits(state, 1, now);
-        (0, if let tidegate::limit::Reset::After(wait) = reset { wait.as_nanos() } else { 0 })
+        (0, if let tidegate_core::limit::Reset::After(wait) = reset { wait.as_nanos() } else { 0 })
     }
 }
 

@@ -6,7 +6,7 @@
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use std::{fmt::Write, hint::black_box};
-use tidegate::{
+use tidegate_core::{
     algorithm::{Algorithm, SlidingWindow, Standing, State, Taken},
     limit::{Descriptor, Entry, Hits, Request, Timestamp, Window},
     limiter::Limiter,

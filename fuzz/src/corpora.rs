@@ -2,15 +2,15 @@
 
 use prost::Message;
 use std::{fs, num::NonZeroU32, path::Path};
-use tidegate::{
-    algorithm::{Algorithm, LeakyBucket, Rate, SlidingLog, SlidingWindow, State, SubWindows, TokenBucket},
-    api::pb::{
-        common::{
-            RateLimitDescriptor,
-            rate_limit_descriptor::{Entry, RateLimitOverride},
-        },
-        service::RateLimitRequest,
+use tidegate::api::pb::{
+    common::{
+        RateLimitDescriptor,
+        rate_limit_descriptor::{Entry, RateLimitOverride},
     },
+    service::RateLimitRequest,
+};
+use tidegate_core::{
+    algorithm::{Algorithm, LeakyBucket, Rate, SlidingLog, SlidingWindow, State, SubWindows, TokenBucket},
     limit::{Timestamp, Window},
 };
 

@@ -3,7 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tidegate::{fuzz_bridge::import_lines, snapshot::ImportError};
+use tidegate::fuzz_bridge::import_lines;
+use tidegate_snapshot::ImportError;
 
 fuzz_target!(|file: &[u8]| {
     match import_lines(file) {

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tidegate::{
+use tidegate_core::{
     limiter::Limiter,
     rules::{LoadOptions, RuleSet, Semantics, Source},
     store::{OnFull, Seed, StoreSettings},

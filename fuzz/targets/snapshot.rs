@@ -6,9 +6,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tidegate::{
+use tidegate::fuzz_bridge::{reencode_manifest, reencode_pages, restore_records};
+use tidegate_core::{
     clock::ManualClock,
-    fuzz_bridge::{reencode_manifest, reencode_pages, restore_records},
     limit::{Descriptor, Entry, Hits, Request, Timestamp},
     limiter::Limiter,
     rules::{LoadOptions, RuleSet, Source},

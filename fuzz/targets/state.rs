@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use std::{num::NonZeroU32, sync::LazyLock};
-use tidegate::{
+use tidegate_core::{
     algorithm::{
         Algorithm, FixedWindow, LeakyBucket, Rate, Schedule, SlidingLog, SlidingWindow, State, SubWindows,
         TokenBucket,

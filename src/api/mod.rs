@@ -1,6 +1,6 @@
 //! The protocols the server speaks: the RLS API over gRPC, health and reflection beside it, and HTTP.
 //!
-//! Each decodes bytes to a checked request of [`limit`](crate::limit), calls the service, and encodes the decision. No
+//! Each decodes bytes to a checked request of [`limit`](tidegate_core::limit), calls the service, and encodes the decision. No
 //! protocol decides anything.
 
 pub(crate) mod channel;

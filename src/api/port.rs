@@ -2,8 +2,8 @@
 //!
 //! The fast path takes the common form only: one uncompressed message that is complete and within the limits, decoded from
 //! where the connection put it; the response is encoded where the connection sends it from. Whenever a request is found
-//! to be anything else, nothing was decided or charged, and the router gets it unchanged; so it does if a rule may queue
-//! it. Responses to calls that a shared store decides are deferred. Refusals are therefore made in one place, and both paths respond alike.
+//! to be anything else, nothing was decided or charged, and the router gets it unchanged; so it does if a rule that it
+//! reaches may queue it. Responses to calls that a shared store decides are deferred. Refusals are therefore made in one place, and both paths respond alike.
 
 use super::{
     grpc::{
@@ -12,16 +12,16 @@ use super::{
     },
     rls::{PRECISION_HEADER, Precision, WINDOWS_HEADER, fast_path, precision_of, response},
 };
-use crate::{
-    http2::{ClassCounts, DeferredBody, FieldNames, Fields, RequestBody, Responses, Service},
-    limit::{self, Timestamp},
-    service::{CallOrigin, CodeCounts, Course, Propagators, RateLimitService, Refusal, TraceContext},
-};
+use crate::service::{CallOrigin, CodeCounts, Course, Propagators, RateLimitService, Refusal, TraceContext};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use std::{
     sync::{Arc, LazyLock},
     time::Duration,
+};
+use tidegate_core::limit::{self, Timestamp};
+use tidegate_http2::{
+    BodyMemory, BodyShare, ClassCounts, DeferredBody, FieldNames, Fields, RequestBody, Responses, Service,
 };
 use tonic::{Code, Status, body::Body, codegen::Service as _, service::Routes};
 
@@ -30,9 +30,12 @@ const RESPONSE_BYTES: usize = 64;
 
 const SHOULD_RATE_LIMIT: &[u8] = b"/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
+/// The encodings of responses that a caller accepts.
+const ACCEPT_ENCODING: &str = "grpc-accept-encoding";
+
 /// The headers that are read here, by the router, or by a service behind it.
 static FIELD_NAMES: LazyLock<FieldNames> = LazyLock::new(|| {
-    let of_grpc = ["content-type", "grpc-timeout", "grpc-encoding", "grpc-accept-encoding", "authorization"];
+    let of_grpc = ["content-type", "grpc-timeout", "grpc-encoding", ACCEPT_ENCODING, "authorization"];
     FieldNames::new(
         of_grpc.into_iter().chain([PRECISION_HEADER, WINDOWS_HEADER]).chain(Propagators::all_headers()),
     )
@@ -72,6 +75,8 @@ pub struct GrpcPort {
     names: Arc<[String]>,
     /// Whether routed calls need the peer.
     needs_peer: bool,
+    /// Memory for incomplete requests; none without a bound.
+    bodies: Option<Arc<BodyMemory>>,
 }
 
 /// The peer of a routed call, and the verified names in its certificate, in the extensions of its request.
@@ -88,8 +93,13 @@ impl GrpcPort {
     ) -> Self {
         let long_lived = LongLivedCalls::new(long_lived);
         let of_tasks = Arc::new(service.clone());
-        let (peer, names, needs_peer) = (Arc::default(), Arc::default(), false);
-        Self { service, of_tasks, routes, message_bytes_max, long_lived, peer, names, needs_peer }
+        let (peer, names, needs_peer, bodies) = (Arc::default(), Arc::default(), false, None);
+        Self { service, of_tasks, routes, message_bytes_max, long_lived, peer, names, needs_peer, bodies }
+    }
+
+    /// The same port, whose connections share this memory for incomplete requests.
+    pub fn with_body_memory(self, bodies: Arc<BodyMemory>) -> Self {
+        Self { bodies: Some(bodies), ..self }
     }
 
     /// The same port, on which every call has the peer of its connection.
@@ -183,6 +193,11 @@ fn refusal_of_message(response: &Response<Body>) -> Option<Refusal> {
     }
 }
 
+/// Whether the messages of a request may be compressed.
+fn has_encoding<T>(request: &Request<T>) -> bool {
+    request.headers().get("grpc-encoding").is_some_and(|encoding| encoding != "identity")
+}
+
 /// The class of responses with this code.
 #[inline]
 fn class(code: limit::Code) -> usize {
@@ -199,6 +214,10 @@ impl Service for GrpcPort {
 
     fn field_names() -> &'static FieldNames {
         &FIELD_NAMES
+    }
+
+    fn body_share(&self) -> BodyShare {
+        self.bodies.as_ref().map_or_else(BodyShare::unlimited, BodyMemory::share)
     }
 
     fn fast_path(&self, head: Fields<'_>) -> Option<Head> {
@@ -274,7 +293,7 @@ impl Service for GrpcPort {
                 call.deferred = Some(message);
                 true
             }
-            Some(Course::Queue) | None => false,
+            Some(Course::Queue | Course::Call) | None => false,
         }
     }
 
@@ -315,11 +334,17 @@ impl Service for GrpcPort {
         };
         // Reflection streams its requests; every other method takes one message.
         let is_unary = !request.uri().path().starts_with("/grpc.reflection.");
+        let is_compressed = has_encoding(&request);
+        let share = request.body().share();
         let mut request = request.map(|body| match is_unary {
-            true => Body::new(WholeMessages::new(OneMessage::new(body), self.message_bytes_max)),
-            false => Body::new(WholeMessages::new(body, self.message_bytes_max)),
+            true => Body::new(WholeMessages::new(OneMessage::new(body), self.message_bytes_max, share)),
+            false => Body::new(WholeMessages::new(body, self.message_bytes_max, share)),
         });
         request.extensions_mut().insert(RoutedPeer(Arc::clone(&self.peer), Arc::clone(&self.names)));
+        if !is_compressed {
+            // tonic compresses the response for every caller that accepts it, and that is half of the time of such a call.
+            request.headers_mut().remove(ACCEPT_ENCODING);
+        }
         let mut routes = self.routes.clone();
         let mut response = match routes.call(request).await {
             Ok(response) => response,

@@ -4,12 +4,12 @@ use super::pb::test::{
     SetRequest, SetResponse,
     clock_server::{Clock, ClockServer},
 };
-use crate::{
+use prost_types::Timestamp as WireTimestamp;
+use std::sync::Arc;
+use tidegate_core::{
     clock::{Clock as _, ManualClock},
     limit::Timestamp,
 };
-use prost_types::Timestamp as WireTimestamp;
-use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;

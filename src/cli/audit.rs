@@ -1,7 +1,7 @@
 //! `tidegate audit`: verifies audit logs of the control API.
 
 use super::{Failure, table};
-use crate::control::{ChainEnd, verify_audit};
+use crate::control::{VerifiedChain, verify_audit};
 use clap::{Args, Subcommand};
 use std::{fs::File, io::BufReader, path::PathBuf, process::ExitCode};
 
@@ -30,8 +30,15 @@ impl Audit {
         let failed = |error| Failure(format!("{}: {error}", file.display()));
         let lines = BufReader::new(File::open(&file).map_err(failed)?);
         match verify_audit(lines, |_| {}).map_err(failed)? {
-            Ok(ChainEnd { number, hash }) => {
-                table::print_line(format!("{}: {number} lines, last hash {hash}", file.display()));
+            Ok(VerifiedChain { end, lines, bytes: _, torn_bytes }) => {
+                let (number, hash, file) = (end.number, end.hash, file.display());
+                table::print_line(format!(
+                    "{file}: {lines} lines, the last has number {number} and hash {hash}"
+                ));
+                if torn_bytes > 0 {
+                    let note = "of a line whose write was cut off; the server removes them when it starts";
+                    table::print_line(format!("{file}: at the end, {torn_bytes} bytes {note}"));
+                }
                 Ok(ExitCode::SUCCESS)
             }
             Err(broken) => Err(Failure(format!("{}: {broken}", file.display()))),

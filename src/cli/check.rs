@@ -6,13 +6,11 @@ use super::{
     rule_text::{algorithm_text, limit_text, on_deny_text},
     table,
 };
-use crate::{
-    config::describe,
-    rules::{self, Charge, Rule, RuleErrors, RuleLimit, RuleSet},
-};
+use crate::config::describe;
 use clap::Args;
 use serde_json::json;
 use std::{path::PathBuf, process::ExitCode};
+use tidegate_core::rules::{self, Charge, Rule, RuleErrors, RuleLimit, RuleSet};
 
 /// Reads rule files as the server would, and shows the rules, or every error with its place and remedy.
 ///

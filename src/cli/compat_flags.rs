@@ -1,8 +1,8 @@
 //! Options of the reference server that change decisions.
 
 use super::{Failure, rule_files::Compat as CompatChoice};
-use crate::limiter::Compat;
 use clap::Args;
+use tidegate_core::limiter::Compat;
 
 /// Options of decisions with `--compat reference`.
 #[derive(Args)]

@@ -3,18 +3,22 @@
 use super::interval;
 use crate::{
     api::LongLivedBounds,
-    http2::{
-        Http2Settings,
-        flow_control::{DEFAULT_WINDOW, WINDOW_MAX},
-    },
-    server::ConnectionBounds,
+    server::{self, ConnectionBounds},
 };
 use clap::{Args, value_parser};
-use std::time::Duration;
+use std::{num::NonZeroUsize, sync::Arc, time::Duration};
+use tidegate_http2::{
+    BodyMemory, Http2Settings,
+    flow_control::{DEFAULT_WINDOW, WINDOW_MAX},
+};
 
 /// The least window that HTTP/2 allows for a connection.
 const LEAST_CONNECTION_WINDOW: i64 = DEFAULT_WINDOW as i64;
 const MOST: i64 = WINDOW_MAX as i64;
+
+/// The part of all memory that incomplete requests may take.
+const MEMORY_SHARE: u64 = 8;
+const BODY_MEMORY_MAX: u64 = 1 << 30;
 
 /// Bounds on connections.
 #[derive(Args)]
@@ -54,6 +58,11 @@ pub(super) struct ConnectionFlags {
         default_value_t = Http2Settings::default().connection_window
     )]
     connection_window: u32,
+    /// Memory for requests that are not complete, of all connections together, in bytes; by default an eighth of the memory of the machine or
+    /// of the cgroup, at most 1 GiB. A connection may hold an eighth of what is free; what exceeds it is refused with ENHANCE_YOUR_CALM or
+    /// RESOURCE_EXHAUSTED.
+    #[arg(long, env = "TIDEGATE_MAX_BODY_MEMORY", value_name = "BYTES")]
+    max_body_memory: Option<NonZeroUsize>,
     /// Time from the start of a connection to the end of its first request, after which it is closed.
     #[arg(long, env = "TIDEGATE_FIRST_REQUEST_TIMEOUT", value_name = "TIME", value_parser = interval, default_value = "10s")]
     first_request_timeout: Duration,
@@ -89,6 +98,15 @@ pub(super) struct ConnectionFlags {
 impl ConnectionFlags {
     pub(super) fn bounds(&self) -> ConnectionBounds {
         ConnectionBounds { max: self.max_connections, per_peer_max: self.max_connections_per_peer }
+    }
+
+    /// The memory for incomplete requests.
+    pub(super) fn body_memory(&self) -> Arc<BodyMemory> {
+        let by_default = || {
+            let memory = server::available_memory().map_or(u64::MAX, |(bytes, _)| bytes);
+            (memory / MEMORY_SHARE).min(BODY_MEMORY_MAX) as usize
+        };
+        BodyMemory::new(self.max_body_memory.map_or_else(by_default, NonZeroUsize::get))
     }
 
     pub(super) fn long_lived_calls(&self) -> LongLivedBounds {

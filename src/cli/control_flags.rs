@@ -1,6 +1,10 @@
 //! Flags of the control API.
 
-use crate::control::{ControlSettings, Reach};
+use super::Failure;
+use crate::{
+    control::{ControlSettings, Reach},
+    server::ListenAddress,
+};
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
 
@@ -8,8 +12,9 @@ use std::path::{Path, PathBuf};
 #[derive(Args)]
 #[command(next_help_heading = "Control API")]
 pub(super) struct ControlFlags {
-    /// Serve the control API on the gRPC port and the HTTP port, to callers with a role; by default it is off.
-    #[arg(long, env = "TIDEGATE_CONTROL", value_name = "REACH")]
+    /// Serve the control API on the gRPC port and the HTTP port, to callers with a role; by default it is off. Without a value:
+    /// loopback.
+    #[arg(long, env = "TIDEGATE_CONTROL", value_name = "REACH", num_args = 0..=1, default_missing_value = "loopback")]
     control: Option<ReachChoice>,
     /// File of the audit log, to which each change by the control API is appended; by default DIR/audit.jsonl of --data.
     #[arg(long, env = "TIDEGATE_AUDIT_LOG", value_name = "FILE", requires = "control")]
@@ -26,6 +31,27 @@ enum ReachChoice {
 }
 
 impl ControlFlags {
+    /// Refuses a control API that nobody can call: roles are those of tokens, of names in client certificates, which the token file
+    /// has too, and of users at Unix sockets.
+    pub(super) fn require_callers<'l>(
+        &self,
+        has_tokens: bool,
+        mut listen: impl Iterator<Item = &'l ListenAddress>,
+    ) -> Result<(), Failure> {
+        // A socket of systemd may be a Unix socket.
+        if self.control.is_none()
+            || has_tokens
+            || listen.any(|address| !matches!(address, ListenAddress::Tcp(_)))
+        {
+            return Ok(());
+        }
+        Err(Failure(
+            "--control: nobody could call it; give callers roles with --http-token-file (docs/control.md), or add a Unix socket \
+             with --listen unix:/path, at which users of this machine have roles"
+                .to_owned(),
+        ))
+    }
+
     /// The settings, for a server with this data directory.
     pub(super) fn settings(&self, data: Option<&Path>) -> Option<ControlSettings> {
         let reach = match self.control? {

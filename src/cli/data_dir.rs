@@ -1,19 +1,15 @@
 //! Flags of `serve` for the data directory, and restoring from it.
 
 use super::{Failure, interval, progress};
-use crate::{
-    clock::Clock,
-    limiter::Limiter,
-    server::Start,
-    snapshot::{self, OnBadSnapshot, RestoreFigures, Restored, Writer},
-    store::Seed,
-};
+use crate::server::Start;
 use clap::{Args, ValueEnum};
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
+use tidegate_core::{clock::Clock, limiter::Limiter, store::Seed};
+use tidegate_snapshot::{OnBadSnapshot, RestoreFigures, Restored, Writer};
 
 /// The data directory and its snapshots.
 #[derive(Args)]
@@ -87,7 +83,8 @@ fn restore(
 ) -> Result<(Limiter, Writer), Failure> {
     let bar = progress::bar("restoring");
     let began = clock.now();
-    let started = snapshot::start(directory, on_bad, seed, build, began, |read| progress::show(&bar, read))?;
+    let started =
+        tidegate_snapshot::start(directory, on_bad, seed, build, began, |read| progress::show(&bar, read))?;
     bar.finish_and_clear();
     let Restored { counters, expired, from_the_future, at } = started.restored;
     if from_the_future {

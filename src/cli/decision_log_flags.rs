@@ -1,13 +1,10 @@
 //! Flags of `serve` for the decision log.
 
 use super::Failure;
-use crate::{
-    clock::Clock,
-    rules::Redaction,
-    telemetry::{DecisionLog, DecisionLogSettings, Rotation, RulesText, SampleRate, Target},
-};
+use crate::telemetry::{DecisionLog, DecisionLogSettings, Rotation, RulesText, SampleRate, Target};
 use clap::{Args, ValueEnum};
 use std::{path::PathBuf, sync::Arc};
+use tidegate_core::{clock::Clock, rules::Redaction};
 
 /// The decision log: one JSON line for each decision.
 #[derive(Args)]
@@ -16,28 +13,46 @@ pub(super) struct DecisionLogFlags {
     #[arg(long, env = "TIDEGATE_DECISION_LOG", value_name = "TARGET")]
     decision_log: Option<Target>,
     /// Share of requests whose admissions are logged, from 0 to 1; of equal requests all are logged, or none.
-    #[arg(long, env = "TIDEGATE_DECISION_LOG_SAMPLE", value_name = "SHARE", default_value = "1", value_parser = share)]
+    #[arg(long, env = "TIDEGATE_DECISION_LOG_SAMPLE", requires = "decision_log", value_name = "SHARE", default_value = "1", value_parser = share)]
     decision_log_sample: SampleRate,
     /// Share of requests whose denials are logged.
-    #[arg(long, env = "TIDEGATE_DECISION_LOG_SAMPLE_DENIALS", value_name = "SHARE", default_value = "1", value_parser = share)]
+    #[arg(long, env = "TIDEGATE_DECISION_LOG_SAMPLE_DENIALS", requires = "decision_log", value_name = "SHARE", default_value = "1", value_parser = share)]
     decision_log_sample_denials: SampleRate,
     /// Rename the file to PATH.1 before it exceeds this size; by default it grows. SIGUSR2 opens PATH again.
-    #[arg(long, env = "TIDEGATE_DECISION_LOG_MAX_BYTES", value_name = "BYTES")]
+    #[arg(long, env = "TIDEGATE_DECISION_LOG_MAX_BYTES", requires = "decision_log", value_name = "BYTES")]
     decision_log_max_bytes: Option<u64>,
     /// Number of renamed files to keep: PATH.1 is the newest.
-    #[arg(long, env = "TIDEGATE_DECISION_LOG_KEEP", value_name = "N", default_value_t = 5)]
+    #[arg(
+        long,
+        env = "TIDEGATE_DECISION_LOG_KEEP",
+        requires = "decision_log",
+        value_name = "N",
+        default_value_t = 5
+    )]
     decision_log_keep: u32,
     /// Values of keys for which no rule has `log`.
-    #[arg(long, env = "TIDEGATE_DECISION_LOG_VALUES", value_name = "HOW", default_value = "plain")]
+    #[arg(
+        long,
+        env = "TIDEGATE_DECISION_LOG_VALUES",
+        requires = "decision_log",
+        value_name = "HOW",
+        default_value = "plain"
+    )]
     decision_log_values: Values,
     /// File with the secret of hashed values; by default a random one, so that hashes differ after a restart.
-    #[arg(long, env = "TIDEGATE_DECISION_LOG_SALT_FILE", value_name = "PATH")]
+    #[arg(long, env = "TIDEGATE_DECISION_LOG_SALT_FILE", requires = "decision_log", value_name = "PATH")]
     decision_log_salt_file: Option<PathBuf>,
     /// How the rules in force are written, at the start of each file and when they change.
-    #[arg(long, env = "TIDEGATE_DECISION_LOG_RULES", value_name = "HOW", default_value = "auto")]
+    #[arg(
+        long,
+        env = "TIDEGATE_DECISION_LOG_RULES",
+        requires = "decision_log",
+        value_name = "HOW",
+        default_value = "auto"
+    )]
     decision_log_rules: Rules,
     /// Bytes of queued decisions for each worker; decisions beyond are missing in the log, and counted.
-    #[arg(long, env = "TIDEGATE_DECISION_LOG_QUEUE_BYTES", value_name = "BYTES", default_value_t = 2 << 20)]
+    #[arg(long, env = "TIDEGATE_DECISION_LOG_QUEUE_BYTES", requires = "decision_log", value_name = "BYTES", default_value_t = 2 << 20)]
     decision_log_queue_bytes: usize,
 }
 
@@ -66,6 +81,12 @@ enum Values {
 impl DecisionLogFlags {
     /// Starts the log, if there is to be one.
     pub(super) fn start(&self, clock: &Arc<dyn Clock>) -> Result<Option<DecisionLog>, Failure> {
+        let Some(settings) = self.settings()? else { return Ok(None) };
+        Ok(Some(DecisionLog::start(settings, Arc::clone(clock))?))
+    }
+
+    /// The settings, if there is to be a log.
+    pub(super) fn settings(&self) -> Result<Option<DecisionLogSettings>, Failure> {
         let Some(target) = &self.decision_log else { return Ok(None) };
         let salt = match &self.decision_log_salt_file {
             Some(path) => std::fs::read(path)
@@ -76,7 +97,7 @@ impl DecisionLogFlags {
                 salt
             }
         };
-        let settings = DecisionLogSettings {
+        Ok(Some(DecisionLogSettings {
             target: target.clone(),
             sample: self.decision_log_sample,
             sample_denials: self.decision_log_sample_denials,
@@ -93,8 +114,7 @@ impl DecisionLogFlags {
                 Rules::Text => RulesText::Full,
                 Rules::Hash => RulesText::Hash,
             },
-        };
-        Ok(Some(DecisionLog::start(settings, Arc::clone(clock))?))
+        }))
     }
 }
 

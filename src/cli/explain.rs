@@ -7,13 +7,13 @@ use super::{
     rule_text::{algorithm_text, limit_text, on_deny_text},
     table,
 };
-use crate::{
-    limit::{Entry, Override, Unit},
-    rules::{Applied, AppliedLimit, Charge, DomainRules, ExplainedDescriptor, RuleSet, Step},
-};
 use clap::Args;
 use serde_json::{Value, json};
 use std::{path::PathBuf, process::ExitCode, str::FromStr};
+use tidegate_core::{
+    limit::{Entry, Override, Unit},
+    rules::{Applied, AppliedLimit, Charge, DomainRules, ExplainedDescriptor, RuleSet, Step},
+};
 
 /// Shows the limits that apply to a request: how each descriptor is matched, and what replaces or softens its limits.
 ///

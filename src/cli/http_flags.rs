@@ -38,6 +38,10 @@ pub(super) struct HttpFlags {
         default_value = "2m"
     )]
     http_idle_timeout: Duration,
+    /// Names under which the HTTP port is reached, besides addresses and local names (without a dot, or in .svc, .cluster.local, .local, .internal,
+    /// .lan, .home.arpa): those of proxies in front of it, and without tokens and TLS every name in the header `host`; `*` allows all.
+    #[arg(long, env = "TIDEGATE_HTTP_ALLOWED_HOSTS", value_name = "NAME", value_delimiter = ',')]
+    http_allowed_hosts: Vec<String>,
     /// Path at which the HTTP port serves the metrics besides /metrics.
     #[arg(long, env = "TIDEGATE_METRICS_PATH", value_name = "PATH", requires = "http_listen")]
     metrics_path: Option<MetricsPath>,
@@ -47,6 +51,11 @@ pub(super) struct HttpFlags {
 }
 
 impl HttpFlags {
+    /// Whether callers may have tokens.
+    pub(super) fn has_tokens(&self) -> bool {
+        self.http_token_file.is_some()
+    }
+
     pub(super) fn settings(&self) -> HttpSettings {
         let bounds = HttpBounds {
             connections_max: self.http_max_connections.get(),
@@ -60,6 +69,8 @@ impl HttpFlags {
             token_file: self.http_token_file.clone(),
             has_console: self.console,
             metrics_path: self.metrics_path.clone(),
+            effective: serde_json::Value::Null,
+            allowed_hosts: self.http_allowed_hosts.clone(),
         }
     }
 }

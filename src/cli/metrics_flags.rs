@@ -3,7 +3,7 @@
 use super::{Failure, interval, rule_files::Compat};
 use crate::{
     service::{DurationBounds, LimitCountSettings, MeterSettings},
-    telemetry::{StatsdFormat, StatsdSettings},
+    telemetry::{StatsdFormat, StatsdSettings, StatsdTransport},
 };
 use clap::{Args, ValueEnum};
 use std::time::Duration;
@@ -41,9 +41,12 @@ pub(super) struct MetricsFlags {
     /// Report hits under the metric names and labels of the reference server too; needs --compat reference.
     #[arg(long, env = "TIDEGATE_REFERENCE_METRICS")]
     reference_metrics: bool,
-    /// Statsd server to push metrics to, over UDP; by default there is none.
+    /// Statsd server to push metrics to; by default there is none.
     #[arg(long, env = "TIDEGATE_STATSD", value_name = "HOST:PORT", value_parser = host_and_port)]
     statsd: Option<String>,
+    /// Transport of statsd.
+    #[arg(long, env = "TIDEGATE_STATSD_TRANSPORT", default_value = "udp", requires = "statsd")]
+    statsd_transport: StatsdTransportChoice,
     /// Dialect of statsd.
     #[arg(long, env = "TIDEGATE_STATSD_FORMAT", default_value = "statsd", requires = "statsd")]
     statsd_format: StatsdFormatChoice,
@@ -59,7 +62,7 @@ pub(super) struct MetricsFlags {
         requires = "statsd"
     )]
     statsd_prefix: String,
-    /// Tags of every metric, key:value, separated by commas; with --statsd-format dogstatsd.
+    /// Tags of every metric, key:value, separated by commas. In the dialect statsd they are at the end of names, as `.__key=value`.
     #[arg(
         long,
         env = "TIDEGATE_STATSD_TAGS",
@@ -69,6 +72,15 @@ pub(super) struct MetricsFlags {
         requires = "statsd"
     )]
     statsd_tags: Vec<(String, String)>,
+}
+
+/// Transport of statsd.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum StatsdTransportChoice {
+    /// Packets, of which any may be lost.
+    Udp,
+    /// A connection for each push.
+    Tcp,
 }
 
 /// Dialect of statsd.
@@ -97,19 +109,18 @@ fn tag(text: &str) -> Result<(String, String), String> {
 }
 
 impl MetricsFlags {
-    pub(super) fn statsd(&self) -> Result<Option<StatsdSettings>, Failure> {
-        let Some(address) = self.statsd.clone() else { return Ok(None) };
+    pub(super) fn statsd(&self) -> Option<StatsdSettings> {
+        let address = self.statsd.clone()?;
         let format = match self.statsd_format {
-            StatsdFormatChoice::Statsd if !self.statsd_tags.is_empty() => {
-                return Err(Failure(
-                    "--statsd-tags: add --statsd-format dogstatsd; statsd has no tags".to_owned(),
-                ));
-            }
             StatsdFormatChoice::Statsd => StatsdFormat::Statsd,
             StatsdFormatChoice::Dogstatsd => StatsdFormat::DogStatsd,
         };
+        let transport = match self.statsd_transport {
+            StatsdTransportChoice::Udp => StatsdTransport::Udp,
+            StatsdTransportChoice::Tcp => StatsdTransport::Tcp,
+        };
         let (prefix, tags) = (self.statsd_prefix.clone(), self.statsd_tags.clone());
-        Ok(Some(StatsdSettings { address, format, interval: self.statsd_interval, prefix, tags }))
+        Some(StatsdSettings { address, format, interval: self.statsd_interval, prefix, tags, transport })
     }
 
     pub(super) fn meters(&self, compat: Option<Compat>) -> Result<MeterSettings, Failure> {

@@ -18,6 +18,7 @@ mod details;
 mod explain;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz_bridge;
+mod health;
 mod http_flags;
 mod metrics_flags;
 mod progress;
@@ -28,6 +29,7 @@ mod rule_files;
 mod rule_flags;
 mod rule_text;
 mod serve;
+mod settings;
 mod shared_flags;
 mod signals;
 mod snapshot;
@@ -41,7 +43,7 @@ mod token;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::CompleteEnv;
-use std::{ffi::OsString, fmt, process::ExitCode, time::Duration};
+use std::{fmt, process::ExitCode, time::Duration};
 
 /// Rate limit server for Envoy's rate limit API.
 ///
@@ -60,6 +62,7 @@ enum Command {
     Explain(explain::Explain),
     Replay(replay::Replay),
     Call(call::Call),
+    Health(health::Health),
     Snapshot(snapshot::Snapshot),
     Store(store::Store),
     Bench(bench::Bench),
@@ -99,27 +102,20 @@ fn interval(text: &str) -> Result<Duration, String> {
 pub fn run() -> ExitCode {
     // Ends the process if a shell has called it for a completion.
     CompleteEnv::with_factory(Cli::command).var("TIDEGATE_COMPLETE").bin("tidegate").complete();
-    let args: Result<Vec<String>, _> = std::env::args_os().map(OsString::into_string).collect();
-    let prepare = |args: Vec<String>| {
-        let variables = reference_env::variables();
-        reference_env::add_open_telemetry(&args, &variables)?;
-        reference_env::expand(args, &variables)
-    };
-    let cli = match args.map(prepare) {
-        Ok(Ok(args)) => Cli::parse_from(args),
-        Ok(Err(failure)) => {
+    let (command, settings) = match settings::parse() {
+        Ok((cli, settings)) => (cli.command, settings),
+        Err(failure) => {
             eprintln!("error: {failure}");
             return ExitCode::FAILURE;
         }
-        // Paths need not be UTF-8.
-        Err(_) => Cli::parse(),
     };
-    let done = match cli.command {
-        Command::Serve(serve) => serve.run(),
+    let done = match command {
+        Command::Serve(serve) => serve.run(settings.unwrap_or_default()),
         Command::Check(check) => check.run(),
         Command::Explain(explain) => explain.run(),
         Command::Replay(replay) => replay.run(),
         Command::Call(call) => call.run(),
+        Command::Health(health) => health.run(),
         Command::Snapshot(snapshot) => snapshot.run(),
         Command::Store(store) => store.run(),
         Command::Bench(bench) => bench.run(),

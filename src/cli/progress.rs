@@ -1,8 +1,8 @@
 //! Progress bars of commands that read or write snapshots.
 
-use crate::snapshot::Progress;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
+use tidegate_snapshot::Progress;
 
 /// A bar on standard error if that is a terminal, else one that shows nothing.
 pub(super) fn bar(operation: &'static str) -> ProgressBar {

@@ -1,9 +1,9 @@
 //! Flags of every command that reads rule files.
 
 use super::Failure;
-use crate::rules::{self, DefaultAlgorithm, LoadOptions, RuleSet, Semantics, Source};
 use clap::{Args, ValueEnum, builder::PossibleValuesParser};
 use std::path::PathBuf;
+use tidegate_core::rules::{self, DefaultAlgorithm, LoadOptions, RuleSet, Semantics, Source};
 
 /// Semantics to follow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]

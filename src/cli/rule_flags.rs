@@ -7,12 +7,12 @@ use crate::{
         ReloadRequests, log_ineffective_extensions,
         watch::{WatchMode, WatchSettings},
     },
-    rules::{self, LoadOptions, RuleErrors, RuleFilePaths, RuleSet, Source},
     server::{FirstRules, RuleSettings},
     transport::TlsClient,
 };
 use clap::Args;
 use std::{path::PathBuf, str::FromStr, time::Duration};
+use tidegate_core::rules::{self, LoadOptions, RuleErrors, RuleFilePaths, RuleSet, Source};
 
 /// Where rules come from.
 #[derive(Args)]
@@ -41,6 +41,9 @@ pub(super) struct RuleFlags {
     /// Report health SERVING while the first rules are awaited, be it from a control plane or for lack of valid files.
     #[arg(long, env = "TIDEGATE_HEALTHY_WITHOUT_RULES")]
     healthy_without_rules: bool,
+    /// Report health NOT_SERVING while no domain has rules, also when the last rule file is removed.
+    #[arg(long, env = "TIDEGATE_HEALTH_NEEDS_RULES", conflicts_with = "healthy_without_rules")]
+    health_needs_rules: bool,
     #[command(flatten)]
     xds: XdsFlags,
 }
@@ -52,7 +55,7 @@ struct XdsFlags {
     #[arg(long, env = "TIDEGATE_XDS_NODE_METADATA", value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pair)]
     xds_node_metadata: Vec<(String, String)>,
     /// Request header for the control plane, as NAME=VALUE; repeatable.
-    #[arg(long, env = "TIDEGATE_XDS_HEADER", value_name = "NAME=VALUE", value_delimiter = ',', value_parser = pair)]
+    #[arg(long, env = "TIDEGATE_XDS_HEADER", hide_env_values = true, value_name = "NAME=VALUE", value_delimiter = ',', value_parser = pair)]
     xds_header: Vec<(String, String)>,
     /// Time before connecting to the control plane again; doubles with each failure, with jitter.
     #[arg(long, env = "TIDEGATE_XDS_BACKOFF", value_name = "TIME", default_value = "1s", value_parser = super::interval)]
@@ -121,6 +124,11 @@ fn pair(text: &str) -> Result<(String, String), String> {
 }
 
 impl RuleFlags {
+    /// Makes errors of rule files errors of [`Self::load`], whether the server would await better ones or not.
+    pub(super) fn require_rules(&mut self) {
+        self.wait_for_rules = false;
+    }
+
     /// The settings, and the rules to start with.
     pub(super) fn load(&self, options: LoadOptions) -> Result<(RuleSettings, RuleSet), Failure> {
         let paths = self.rules.iter().flat_map(|sources| &sources.paths).cloned().collect::<Vec<_>>();
@@ -137,18 +145,22 @@ impl RuleFlags {
             dot_files: self.rules_dot_files,
         };
         let all = RuleFilePaths { paths, ..files.clone() };
-        let (mut sources, rules) = match (all.paths.is_empty(), &settings) {
-            (true, None) => demo(&options)?,
-            (true, Some(_)) => (Vec::new(), RuleSet::parse(&[], &options)?),
-            (false, _) => self.read(&all, &options)?,
+        let none = || Ok::<_, RuleErrors>((Vec::new(), RuleSet::parse(&[], &options)?));
+        let (read, is_awaited) = match (all.paths.is_empty(), &settings) {
+            (true, None) => (demo(&options)?, false),
+            (true, Some(_)) => (none()?, true),
+            (false, _) => match self.read(&all, &options)? {
+                Some(read) => (read, settings.is_some()),
+                None => (none()?, true),
+            },
         };
+        let (mut sources, rules) = read;
         if settings.is_none() {
             // With a control plane this is reported with its first resources.
             log_ineffective_extensions(&rules);
         }
         let block_files =
             RuleFilePaths { paths: self.blocks.clone(), every_file: true, dot_files: self.rules_dot_files };
-        let has_rules = settings.is_none() && !(sources.is_empty() && self.wait_for_rules);
         let rules = if block_files.paths.is_empty() {
             rules
         } else {
@@ -163,10 +175,11 @@ impl RuleFlags {
             watch: WatchSettings { mode: self.rules_watch, ..WatchSettings::default() },
             reload: ReloadRequests::default(),
             xds: settings,
-            first: match has_rules {
-                true => FirstRules::Loaded,
-                false => FirstRules::Awaited { is_healthy: self.healthy_without_rules },
+            first: match is_awaited {
+                false => FirstRules::Loaded,
+                true => FirstRules::Awaited { is_healthy: self.healthy_without_rules },
             },
+            health_needs_rules: self.health_needs_rules,
         };
         Ok((rule_settings, rules))
     }
@@ -179,8 +192,12 @@ impl RuleFlags {
         Ok(files.read_blocks()?)
     }
 
-    /// The rules of the files. With --wait-for-rules errors are logged, and there are none yet.
-    fn read(&self, paths: &RuleFilePaths, options: &LoadOptions) -> Result<(Vec<Source>, RuleSet), Failure> {
+    /// The rules of the files; none if they have errors, with --wait-for-rules: these are logged.
+    fn read(
+        &self,
+        paths: &RuleFilePaths,
+        options: &LoadOptions,
+    ) -> Result<Option<(Vec<Source>, RuleSet)>, Failure> {
         let read = || {
             let sources = paths.read()?;
             let rules = RuleSet::parse(&sources, options)?;
@@ -189,9 +206,9 @@ impl RuleFlags {
         match read() {
             Err(errors) if self.wait_for_rules => {
                 errors.iter().for_each(|error| tracing::error!("{error}"));
-                Ok((Vec::new(), RuleSet::parse(&[], options)?))
+                Ok(None)
             }
-            read => Ok(read?),
+            read => Ok(Some(read?)),
         }
     }
 }

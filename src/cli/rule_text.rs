@@ -1,6 +1,6 @@
 //! Rules as text, for all commands.
 
-use crate::{
+use tidegate_core::{
     algorithm::Queue,
     rules::{Rule, RuleLimit},
 };

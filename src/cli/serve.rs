@@ -13,22 +13,25 @@ use super::{
     response_options::ResponseOptions,
     rule_files::{Compat, ReadAs},
     rule_flags::RuleFlags,
+    settings::{self, EffectiveSettings},
     shared_flags::SharedFlags,
     signals,
     tls_flags::TlsFlags,
 };
 use crate::{
     api::TestClock,
+    server::{self, ListenAddress, Settings},
+    telemetry::{self, LogFormat, OtlpSettings},
+};
+use clap::{Args, ValueEnum};
+use std::{num::NonZeroUsize, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+use tidegate_core::{
     clock::{Clock, ManualClock, SystemClock},
     limit::{RequestForm, RequestLimits},
     limiter::{self, Limiter},
     rules::{LoadOptions, RuleSet},
-    server::{self, ListenAddress, Settings},
     store::{self, OnFull, Seed, StoreSettings},
-    telemetry::{self, LogFormat, OtlpSettings},
 };
-use clap::{Args, ValueEnum};
-use std::{num::NonZeroUsize, process::ExitCode, sync::Arc, time::Duration};
 
 /// Serves rate limit decisions over gRPC.
 ///
@@ -39,6 +42,13 @@ use std::{num::NonZeroUsize, process::ExitCode, sync::Arc, time::Duration};
 /// Traces and metrics are exported where OTEL_EXPORTER_OTLP_ENDPOINT is set (docs/operations.md).
 #[derive(Args)]
 pub(super) struct Serve {
+    /// File of settings, as YAML: a map whose names are those of these flags without dashes in front, such as `max-counters: 1000000`.
+    /// Flags and variables take precedence.
+    #[arg(long, env = "TIDEGATE_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Check the settings and the files that they name (rules, tokens, certificates), and exit: with 0 if the server would start.
+    #[arg(long)]
+    check: bool,
     /// Set flags by the environment variables of another server: the reference server, envoyproxy/ratelimit
     /// (docs/reference-environment.md). Selected also by the program name `ratelimit`.
     #[arg(long, env = "TIDEGATE_ENV", value_name = "SERVER")]
@@ -108,7 +118,7 @@ pub(super) struct Serve {
     /// Format of log lines.
     #[arg(long, env = "TIDEGATE_LOG_FORMAT", default_value = "text")]
     log_format: LogFormat,
-    /// Log level: error, warn, info, debug or trace, or a list of target=level. SIGUSR1 changes between it and debug.
+    /// Log level: off, error, warn, info, debug or trace, or a list of target=level. SIGUSR1 changes between it and debug.
     #[arg(long, env = "TIDEGATE_LOG", default_value = "info", value_name = "LEVEL")]
     log: String,
 }
@@ -148,13 +158,16 @@ enum OnFullChoice {
 
 impl Serve {
     /// Serves until a signal. With `--log-format json` a fatal error is a log line, so that standard error holds JSON alone.
-    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+    pub(super) fn run(mut self, effective: EffectiveSettings) -> Result<ExitCode, Failure> {
         let log_format = self.log_format;
         let served = match telemetry::start_logging(log_format, &self.log) {
-            Ok(()) => self.serve(),
+            Ok(()) => {
+                self.log_settings(&effective);
+                if self.check { self.check() } else { self.serve(&effective) }
+            }
             Err(error) => {
                 telemetry::start_logging(log_format, "error")?;
-                Err(Failure(format!("--log {}: {error}; write a level such as info", self.log)))
+                Err(Failure(format!("--log: {error}")))
             }
         };
         match (served, log_format) {
@@ -166,14 +179,55 @@ impl Serve {
         }
     }
 
-    fn serve(self) -> Result<ExitCode, Failure> {
-        if self.env == Some(EnvChoice::Reference) {
-            let warnings = reference_env::warnings(&reference_env::variables());
-            warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    /// Logs what runs, by which settings, and variables without effect.
+    fn log_settings(&self, effective: &EffectiveSettings) {
+        tracing::info!(version = telemetry::VERSION, commit = telemetry::COMMIT, "tidegate");
+        effective.log();
+        let variables = reference_env::variables();
+        let of_reference = match self.env {
+            Some(EnvChoice::Reference) => reference_env::warnings(&variables),
+            None => reference_env::overlooked(&variables).into_iter().collect(),
+        };
+        settings::warnings(&variables)
+            .iter()
+            .chain(&of_reference)
+            .for_each(|warning| tracing::warn!("{warning}"));
+    }
+
+    /// Reads everything that a start reads, except counters, and reports every error.
+    fn check(&mut self) -> Result<ExitCode, Failure> {
+        self.rules.require_rules();
+        let errors = [
+            self.settings().err(),
+            self.shared.settings(self.read_as.compat == Some(Compat::Reference)).err(),
+            self.compat.options(self.read_as.compat).err(),
+            self.decision_log.settings().err(),
+        ];
+        let files = server::check_files(
+            &self.tls.settings(),
+            self.http.settings().token_file.as_deref(),
+            &SystemClock::new(),
+        );
+        let errors = errors.into_iter().flatten().map(|failure| failure.to_string());
+        let errors: Vec<String> = errors.chain(files.iter().map(ToString::to_string)).collect();
+        if errors.is_empty() {
+            println!("the settings, and the files that they name, are valid");
+            return Ok(ExitCode::SUCCESS);
         }
+        Err(Failure(errors.join("\n")))
+    }
+
+    fn serve(self, effective: &EffectiveSettings) -> Result<ExitCode, Failure> {
         let (mut settings, rules) = self.settings()?;
+        settings.http.effective = effective.to_json();
         let clock = self.clock(&mut settings)?;
         settings.decision_log = self.decision_log.start(&clock)?;
+        let compat = self.compat.options(self.read_as.compat)?;
+        if compat.stop_counting && self.shared.is_shared() {
+            let message = "--stop-counting-over-limit (STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT) has no effect on counters in a store; \
+                           remove it, or --counters (REDIS_URL)";
+            return Err(Failure(message.into()));
+        }
         settings.shared_store = self.shared.connect(self.read_as.compat == Some(Compat::Reference))?;
         let shared = settings.shared_store.clone();
         let counters_max = self.counters_max();
@@ -182,7 +236,6 @@ impl Serve {
             OnFullChoice::Allow => OnFull::Allow,
         };
         let (global_shadow, max_queued, margin) = (self.global_shadow, self.max_queued, self.queue_margin);
-        let compat = self.compat.options(self.read_as.compat)?;
         let build = move |seed: Seed| {
             let store = StoreSettings { seed, counters_max, on_full };
             let limiter = Limiter::new(rules.clone(), store, global_shadow)
@@ -190,8 +243,8 @@ impl Serve {
                 .with_queued_max(max_queued)
                 .with_queue_margin(margin);
             let Some(store) = &shared else { return limiter };
-            let limiter = limiter.with_shared_seed(store.seed().clone());
-            let limiter = limiter.with_shared_resets(store.resets_at_start().clone());
+            let limiter = limiter.with_shared_seed(store.seed());
+            let limiter = limiter.with_shared_resets(store.resets_at_start());
             if store.is_cluster() { limiter.with_groups() } else { limiter }
         };
         let reload = settings.rules.reload.clone();
@@ -237,6 +290,8 @@ impl Serve {
             shared_counters: self.shared.is_shared(),
             ..self.read_as.options()
         })?;
+        self.control
+            .require_callers(self.http.has_tokens(), self.listen.iter().chain(&self.http.http_listen))?;
         let response_options = self.response_options.options(self.read_as.compat, self.compat.quota_mode)?;
         let is_reference = self.read_as.compat == Some(Compat::Reference);
         let settings = Settings {
@@ -259,12 +314,13 @@ impl Serve {
             },
             response_options,
             meters: self.metrics.meters(self.read_as.compat)?,
-            statsd: self.metrics.statsd()?,
+            statsd: self.metrics.statsd(),
             otlp_metrics: OtlpSettings::from_env().map_err(|error| Failure(error.to_string()))?,
             message_bytes_max: self.bounds.max_message_bytes,
             connections: self.connections.bounds(),
             long_lived_calls: self.connections.long_lived_calls(),
             http2: self.connections.http2(),
+            body_memory: self.connections.body_memory(),
             drain_delay: self.drain_delay,
             drain_timeout: self.drain_timeout,
             snapshot_interval: self.data.snapshot_interval(),

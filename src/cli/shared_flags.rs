@@ -1,9 +1,9 @@
 //! Flags of the shared store.
 
 use super::Failure;
-use crate::shared::store::{OnFailure, SharedSettings, SharedStore, StoreAddress, StoreTls};
 use clap::{Args, ValueEnum};
 use std::{fs, path::PathBuf, time::Duration};
+use tidegate_shared::store::{OnFailure, SharedSettings, SharedStore, StoreAddress, StoreTls};
 
 /// Counters in a Redis or Valkey store that several servers share.
 #[derive(Args)]
@@ -76,6 +76,8 @@ enum OnFailureChoice {
     Allow,
     /// Decide over local counters, by an equal share of each limit for each server that shares the store.
     Local,
+    /// Fail the call (UNAVAILABLE), so that the proxy's failure mode decides.
+    Error,
 }
 
 /// Which counters are leased.
@@ -110,17 +112,19 @@ impl SharedFlags {
         let (address, prefix) = (settings.address.to_string(), settings.prefix.clone());
         let store = runtime.block_on(SharedStore::connect(settings));
         let store = store.map_err(|error| Failure(format!("--counters: {error}")))?;
-        let leases = if store.holders().is_some() { "auto" } else { "off" };
+        let leases = if store.leases() { "auto" } else { "off" };
         tracing::info!(address, prefix, leases, "counters are in the shared store");
         Ok(Some(store))
     }
 
-    fn settings(&self, is_reference: bool) -> Result<Option<SharedSettings>, Failure> {
+    /// The settings, if counters are in a store.
+    pub(super) fn settings(&self, is_reference: bool) -> Result<Option<SharedSettings>, Failure> {
         let Some(url) = &self.counters else { return Ok(None) };
         let on_failure = match self.on_store_failure {
             OnFailureChoice::Deny => OnFailure::Deny,
             OnFailureChoice::Allow => OnFailure::Allow,
             OnFailureChoice::Local => OnFailure::Local,
+            OnFailureChoice::Error => OnFailure::Error,
         };
         let (timeout, allow_eviction) = (self.counters_timeout, self.counters_allow_eviction);
         let settings = self.store.settings(url)?;

@@ -4,7 +4,8 @@ use crate::{
     config::ReloadRequests,
     telemetry::{self, DecisionLog},
 };
-use std::{io, sync::mpsc, thread};
+use std::{io, sync::mpsc, thread, time::Duration};
+use tidegate_core::clock::{Clock as _, SystemClock};
 use tokio::{
     runtime,
     signal::unix::{Signal, SignalKind, signal},
@@ -14,9 +15,12 @@ use tokio::{
 /// Exit code of a process that a signal ends, less the signal's number.
 const EXIT_BY_SIGNAL: i32 = 128;
 
+/// Time in which a second signal is taken for the first: a supervisor may signal the process and then its group.
+const SAME_STOP: Duration = Duration::from_millis(100);
+
 /// Receives signals from now on. SIGHUP requests a reload of rule files and certificates, SIGUSR1 changes the level of the log,
-/// SIGUSR2 opens the decision log again. The future completes at the first SIGTERM or SIGINT; a second one ends the process at
-/// once, without the rest of the drain and without a last snapshot.
+/// SIGUSR2 opens the decision log again. The future completes at the first SIGTERM or SIGINT; a second one, at least
+/// [`SAME_STOP`] later, ends the process at once, without the rest of the drain and without a last snapshot.
 pub(super) fn stop(
     reload: ReloadRequests,
     decision_log: Option<DecisionLog>,
@@ -70,7 +74,8 @@ impl Signals {
         reload: &ReloadRequests,
         decision_log: Option<&DecisionLog>,
     ) {
-        let mut stop = Some(stop);
+        let (mut stop, clock) = (Some(stop), SystemClock::new());
+        let mut stopped_at = clock.now();
         loop {
             let (name, kind) = tokio::select! {
                 _ = self.terminate.recv() => ("SIGTERM", SignalKind::terminate()),
@@ -99,6 +104,10 @@ impl Signals {
                 Some(stop) => {
                     tracing::info!("{name}: stopping; a second signal ends the process at once");
                     let _ = stop.send(());
+                    stopped_at = clock.now();
+                }
+                None if clock.now().since(stopped_at) < SAME_STOP => {
+                    tracing::info!("{name} again: taken for the first, which arrived just before");
                 }
                 None => {
                     tracing::warn!("{name} again: ending at once, without a last snapshot");

@@ -1,12 +1,6 @@
 //! `tidegate snapshot`: the content of a data directory, and moving it to another one.
 
 use super::{Failure, progress, table};
-use crate::{
-    algorithm::{Algorithm, Period, Rate, Refill, Schedule},
-    clock::{Clock, SystemClock},
-    rules::LimitInfo,
-    snapshot::{self, Archive, OpenError},
-};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use std::{
@@ -17,6 +11,12 @@ use std::{
     process::ExitCode,
     time::Duration,
 };
+use tidegate_core::{
+    algorithm::{Algorithm, Period, Rate, Refill, Schedule},
+    clock::{Clock, SystemClock},
+    rules::LimitInfo,
+};
+use tidegate_snapshot::{Archive, OpenError};
 
 /// Inspects, verifies, exports and imports the snapshot in the data directory of a stopped server.
 ///
@@ -118,7 +118,7 @@ fn inspect(directory: &Path, as_json: bool) -> Result<(), Failure> {
         let text = |info| limit_text(info, archive.limits());
         let limits: Vec<Value> = limits.map(|(info, tally)| to_json(info, text(info), tally)).collect();
         table::print_line(json!({
-            "format": snapshot::FORMAT,
+            "format": tidegate_snapshot::FORMAT,
             "at_nanos": at.as_nanos(),
             "age_seconds": age.as_secs_f64() - ahead.as_secs_f64(),
             "disk_bytes": bytes,
@@ -146,7 +146,7 @@ fn inspect(directory: &Path, as_json: bool) -> Result<(), Failure> {
         format!("written by a clock that was ahead of this one by {}", whole_seconds(ahead))
     };
     let megabytes = bytes as f64 / 1e6;
-    let format = snapshot::FORMAT;
+    let format = tidegate_snapshot::FORMAT;
     table::print_line(format_args!(
         "{counters} counters, {written}, {megabytes:.1} MB on disk, format {format}"
     ));
@@ -228,7 +228,7 @@ fn export(directory: &Path, file: &Path) -> Result<(), Failure> {
     let mut archive = open(directory)?;
     let mut out = create(file)?;
     let bar = progress::bar("exporting");
-    let counters = snapshot::export(&mut archive, &mut out, |read| progress::show(&bar, read))?;
+    let counters = tidegate_snapshot::export(&mut archive, &mut out, |read| progress::show(&bar, read))?;
     bar.finish_and_clear();
     // Standard output may be the export.
     eprintln!("{}: {counters} counters exported", directory.display());
@@ -245,7 +245,7 @@ fn import(file: &Path, directory: &Path) -> Result<(), Failure> {
         bar.set_length(input.metadata().map_err(|error| about(&error))?.len());
         Box::new(input)
     };
-    let counters = snapshot::import(BufReader::new(bar.wrap_read(input)), directory);
+    let counters = tidegate_snapshot::import(BufReader::new(bar.wrap_read(input)), directory);
     bar.finish_and_clear();
     let counters = counters.map_err(|error| about(&error))?;
     table::print_line(format_args!("{}: {counters} counters imported", directory.display()));

@@ -1,11 +1,6 @@
 //! `tidegate store`: the content of a shared store, and moving it to or from a data directory.
 
 use super::{Failure, progress, shared_flags::StoreFlags, snapshot, table};
-use crate::{
-    rules::{LimitIdentity, LimitInfo},
-    shared::store::{Contents, Moved, SharedSettings, Transfer, TransferError},
-    snapshot::{Portable, PortableWriter},
-};
 use clap::{Args, Subcommand};
 use serde_json::json;
 use std::{
@@ -15,6 +10,9 @@ use std::{
     path::{Path, PathBuf},
     process::ExitCode,
 };
+use tidegate_core::rules::{LimitIdentity, LimitInfo};
+use tidegate_shared::store::{Contents, Moved, SharedSettings, Transfer, TransferError};
+use tidegate_snapshot::{Portable, PortableWriter};
 
 /// Shows, verifies, exports and imports the counters in a shared store.
 ///

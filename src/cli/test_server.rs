@@ -4,11 +4,25 @@
 
 use super::Failure;
 use crate::{
+    api::pb::service::{
+        RateLimitResponse,
+        rate_limit_response::{Code, DescriptorStatus, RateLimit},
+    },
     server::ListenAddress,
     telemetry::{self, LogFormat},
 };
 use clap::Args;
-use std::{io, process::ExitCode, str::FromStr, sync::Arc, time::Duration};
+use prost::Message as _;
+use std::{
+    io,
+    process::ExitCode,
+    str::FromStr,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{
@@ -28,7 +42,9 @@ pub(super) struct TestServer {
     /// blackhole: reads, and sends nothing. reset: resets the connection. unavailable: responds with UNAVAILABLE. slow=TIME:
     /// admits after that time. goaway: admits one call, sends GOAWAY, and closes the connection at once. drain: admits one
     /// call, sends GOAWAY, and lets the client close the connection. exclude: admits the first call of a connection, and excludes
-    /// the second by a GOAWAY. garbage: responds with bytes that are no message.
+    /// the second by a GOAWAY. lost: counts each call that arrives, admits every other with 1000 less that number as remaining, and
+    /// loses the others after counting them: by UNAVAILABLE, by closing the connection, by resetting it, in turn. garbage: responds
+    /// with bytes that are no message.
     #[arg(long)]
     fault: Fault,
     /// Format of log lines.
@@ -45,10 +61,12 @@ enum Fault {
     Goaway,
     Drain,
     Exclude,
+    Lost,
     Garbage,
 }
 
-const FAULTS: &str = "write blackhole, reset, unavailable, slow=TIME, goaway, drain, exclude or garbage";
+const FAULTS: &str =
+    "write blackhole, reset, unavailable, slow=TIME, goaway, drain, exclude, lost or garbage";
 
 impl FromStr for Fault {
     type Err = String;
@@ -64,6 +82,7 @@ impl FromStr for Fault {
             None if text == "goaway" => Ok(Self::Goaway),
             None if text == "drain" => Ok(Self::Drain),
             None if text == "exclude" => Ok(Self::Exclude),
+            None if text == "lost" => Ok(Self::Lost),
             None if text == "garbage" => Ok(Self::Garbage),
             _ => Err(FAULTS.into()),
         }
@@ -82,10 +101,11 @@ impl TestServer {
             let listener = TcpListener::bind(address).await?;
             tracing::info!(address = %listener.local_addr()?, fault = ?self.fault, "listening");
             tracing::info!("serving");
+            let arrived = Arc::new(AtomicU32::new(0));
             loop {
                 let (stream, _) = listener.accept().await?;
                 // A failed connection ends alone; the others are still served.
-                tokio::spawn(serve(stream, self.fault));
+                tokio::spawn(serve(stream, self.fault, arrived.clone()));
             }
         })
     }
@@ -110,7 +130,8 @@ const ADMITTED: &[u8] = &[0x08, 0x01];
 /// A field with the number 0, which protobuf does not allow.
 const NO_MESSAGE: &[u8] = &[0x07, 0xff, 0xff];
 
-async fn serve(stream: TcpStream, fault: Fault) -> io::Result<()> {
+/// Serves one connection. `arrived` is the number of calls on all connections.
+async fn serve(stream: TcpStream, fault: Fault, arrived: Arc<AtomicU32>) -> io::Result<()> {
     stream.set_nodelay(true)?;
     if fault == Fault::Blackhole {
         let (mut read, _write) = stream.into_split();
@@ -159,12 +180,62 @@ async fn serve(stream: TcpStream, fault: Fault) -> io::Result<()> {
                         writer.response(frame.stream, ADMITTED).await
                     });
                 }
+                Fault::Lost => {
+                    let number = arrived.fetch_add(1, Ordering::Relaxed) + 1;
+                    match Loss::of(number) {
+                        None => writer.response(frame.stream, &counted(number)).await?,
+                        Some(Loss::Unavailable) => writer.unavailable(frame.stream).await?,
+                        Some(Loss::Closed) => return Ok(()),
+                        Some(Loss::Reset) => return read.as_ref().set_zero_linger(),
+                    }
+                }
                 Fault::Garbage => writer.response(frame.stream, NO_MESSAGE).await?,
                 Fault::Unavailable => writer.unavailable(frame.stream).await?,
                 Fault::Blackhole => {}
             }
         }
     }
+}
+
+/// How the response to a counted call is lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Loss {
+    Unavailable,
+    Closed,
+    Reset,
+}
+
+impl Loss {
+    /// Every other call is lost, in each of the ways in turn.
+    fn of(number: u32) -> Option<Self> {
+        match number % 6 {
+            2 => Some(Self::Unavailable),
+            4 => Some(Self::Closed),
+            0 => Some(Self::Reset),
+            _ => None,
+        }
+    }
+}
+
+/// Limit of the status that shows the number of calls.
+const COUNTED_MAX: u32 = 1_000;
+
+/// A `RateLimitResponse` that is OK, with one status: of 1,000 requests an hour, as many remain as did not arrive.
+fn counted(number: u32) -> Vec<u8> {
+    const HOUR: i32 = 3;
+    let limit = RateLimit { requests_per_unit: COUNTED_MAX, unit: HOUR, ..RateLimit::default() };
+    let status = DescriptorStatus {
+        code: Code::Ok.into(),
+        current_limit: Some(limit),
+        limit_remaining: COUNTED_MAX.saturating_sub(number),
+        ..DescriptorStatus::default()
+    };
+    let response = RateLimitResponse {
+        overall_code: Code::Ok.into(),
+        statuses: vec![status],
+        ..RateLimitResponse::default()
+    };
+    response.encode_to_vec()
 }
 
 /// Reads until the client closes the connection.

@@ -1,7 +1,7 @@
 //! Figures of the connection to a control plane, for metrics.
 
-use crate::limit::Timestamp;
 use parking_lot::Mutex;
+use tidegate_core::limit::Timestamp;
 
 /// Figures of the connection to a control plane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -1,12 +1,12 @@
 //! Rules and their status as JSON and YAML, for people and tools.
 
 use super::{LoadResult, RulesStatus};
-use crate::{
+use serde_json::{Value, json};
+use tidegate_core::{
     algorithm::Queue,
     limit::Timestamp,
     rules::{Charge, Rule, RuleError, RuleErrors, RuleLimit, RuleSet, Source},
 };
-use serde_json::{Value, json};
 
 /// Every domain with its rules, and where each is declared.
 pub fn rules_to_json(rules: &RuleSet) -> Value {

@@ -1,11 +1,11 @@
 //! One load of a feed: reads its declarations, passes them to the owner, and logs the result.
 
-use super::{Config, Feed, Replacement};
-use crate::{
+use super::{Config, Feed, Replacement, RulesStatus};
+use std::sync::Arc;
+use tidegate_core::{
     clock::Clock,
     rules::{RuleChanges, RuleErrors, RuleSet, Source},
 };
-use std::sync::Arc;
 
 /// Names in one log line; the others are counted.
 const NAMES_LOGGED_MAX: usize = 20;
@@ -51,7 +51,7 @@ pub fn load(
             tracing::info!(generation = config.status().generation, "rules unchanged");
         }
         Ok(None) => {}
-        Err(errors) => log_errors(errors, config.status().generation),
+        Err(errors) => log_errors(errors, &config.status(), feed),
     }
     result
 }
@@ -63,9 +63,16 @@ pub fn log_ineffective_extensions(rules: &RuleSet) {
     }
 }
 
-fn log_errors(errors: &RuleErrors, generation: u64) {
-    let count = errors.iter().count();
-    tracing::error!(errors = count, generation, "rules not reloaded; those in force stay");
+fn log_errors(errors: &RuleErrors, status: &RulesStatus, feed: Feed) {
+    let (count, generation) = (errors.iter().count(), status.generation);
+    if status.is_awaiting(feed) {
+        tracing::error!(
+            errors = count,
+            "rules not loaded; requests are refused with UNAVAILABLE until they are"
+        );
+    } else {
+        tracing::error!(errors = count, generation, "rules not reloaded; those in force stay");
+    }
     for error in errors.iter().take(ERRORS_LOGGED_MAX) {
         tracing::error!("{error}");
     }

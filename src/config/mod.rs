@@ -23,19 +23,19 @@ pub use load::{load, log_ineffective_extensions};
 pub use observer::{RulesInForce, RulesObserver};
 pub use reload_requests::ReloadRequests;
 pub use rule_files::RuleFiles;
-pub use status::{Attempt, LoadResult, RulesStatus};
+pub use status::{Attempt, FeedLoads, LoadResult, RulesStatus};
 
-use crate::{
-    limit::Timestamp,
-    limiter::{Limiter, RetiredRules, SharedResets},
-    priority::run_long,
-    rules::{LoadOptions, RuleChanges, RuleErrors, Source},
-    sync::Mutex,
-};
+use crate::priority::run_at_low_priority;
 use std::{
     collections::BTreeMap,
     sync::{Arc, OnceLock},
-    time::Duration,
+};
+use tidegate_core::{
+    limit::Timestamp,
+    limiter::{Limiter, RetiredRules, SharedResets},
+    rules::{LoadOptions, RuleChanges, RuleErrors, Source},
+    store::Seed,
+    sync::Mutex,
 };
 
 /// Sources of declarations, in the order in which they are merged.
@@ -72,8 +72,7 @@ fn run_by_length<R: Send>(bytes: usize, work: impl FnOnce() -> R + Send) -> R {
     if bytes <= QUICKLY_BUILT_MAX {
         return work();
     }
-    // A second for a megabyte: six times what an idle core takes.
-    run_long("rules-build", Duration::from_micros(bytes as u64), work)
+    run_at_low_priority("rules-build", work)
 }
 
 fn bytes<'s>(sources: impl IntoIterator<Item = &'s Source>) -> usize {
@@ -129,6 +128,16 @@ impl Config {
         }
     }
 
+    /// The same owner, whose first rules are none, because a feed will load them.
+    pub fn awaiting_rules(self) -> Self {
+        {
+            let mut status = self.status.lock();
+            status.began_without_rules = true;
+            status.loads = 0;
+        }
+        self
+    }
+
     /// Puts the declarations of one feed in the place of those it handed over before; returns what was put in force, none
     /// if they are the same. After an error everything stays as it was.
     pub fn replace(
@@ -174,6 +183,7 @@ impl Config {
         // Only a failure may have been noted meanwhile, by a feed that could not hand over its declarations.
         let mut current = self.status.lock();
         status.failed = current.failed;
+        status.by_feed.clone_from(&current.by_feed);
         *current = status;
         current.replaced(feed, now);
         Ok(Some(Replacement { generation, rules, limits, changes }))
@@ -200,9 +210,10 @@ impl Config {
         self.status.lock().failed(feed, errors, now)
     }
 
-    /// Puts resets of rules with counters in a shared store in force. The rules stay as they are.
-    pub fn put_shared_resets(&self, resets: SharedResets) {
-        let retired = self.limiter.put_shared_resets(resets);
+    /// Puts the secret of the keys in a shared store, and the resets of rules with counters there, in force. The rules stay as they
+    /// are.
+    pub fn put_shared_keys(&self, seed: Seed, resets: SharedResets) {
+        let retired = self.limiter.put_shared_keys(seed, resets);
         self.retired.lock().extend(retired);
     }
 

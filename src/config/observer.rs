@@ -1,6 +1,6 @@
 //! The observer of the rules that are put in force.
 
-use crate::{
+use tidegate_core::{
     limit::Timestamp,
     rules::{LoadOptions, Source},
 };
@@ -8,10 +8,10 @@ use crate::{
 /// Rules that are about to be put in force.
 #[derive(Clone, Copy, Debug)]
 pub struct RulesInForce<'c> {
-    /// See [`NextRules::generation`](crate::limiter::NextRules::generation).
+    /// See [`NextRules::generation`](tidegate_core::limiter::NextRules::generation).
     pub generation: u64,
     /// Their number among those of decisions, less than that of each decision by them: see
-    /// [`Store::next_number`](crate::store::Store::next_number).
+    /// [`Store::next_number`](tidegate_core::store::Store::next_number).
     pub number: u64,
     /// The time.
     pub at: Timestamp,

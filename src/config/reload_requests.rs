@@ -1,24 +1,31 @@
-//! Requests to read files again: the rule files, and the certificates of each port with TLS.
+//! Requests to read files again: rule files, tokens, and the certificates of each port with TLS; and to open the audit log again.
 
 use super::watch::WatchHandle;
-use crate::sync::Mutex;
 use std::sync::Arc;
+use tidegate_core::sync::Mutex;
 
-/// Requests to read files again, which may be made before anything watches any. Clones share the watches.
+type Receiver = Box<dyn Fn() + Send>;
+
+/// Requests to read files again, which may be made before anything watches any. Clones share the receivers.
 #[derive(Clone, Default)]
-pub struct ReloadRequests(Arc<Mutex<Vec<WatchHandle>>>);
+pub struct ReloadRequests(Arc<Mutex<Vec<Receiver>>>);
 
 impl ReloadRequests {
     /// Passes requests on to this watch from now on.
     pub fn register(&self, watch: WatchHandle) {
-        self.0.lock().push(watch);
+        self.on_request(move || watch.request());
     }
 
-    /// Requests that every registered watch reads its files; false if there is none.
+    /// Calls this at every request from now on. It must not block.
+    pub fn on_request(&self, receiver: impl Fn() + Send + 'static) {
+        self.0.lock().push(Box::new(receiver));
+    }
+
+    /// Passes a request on; false if there is no receiver.
     pub fn request(&self) -> bool {
-        let watches = self.0.lock();
-        watches.iter().for_each(WatchHandle::request);
-        !watches.is_empty()
+        let receivers = self.0.lock();
+        receivers.iter().for_each(|receiver| receiver());
+        !receivers.is_empty()
     }
 }
 

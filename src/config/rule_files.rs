@@ -4,16 +4,19 @@ use super::{
     Config, Feed, ReloadRequests, load, run_by_length,
     watch::{Wake, Watch, WatchHandle, WatchSettings},
 };
-use crate::{
-    clock::Clock,
-    priority::lower_priority,
-    rules::{RuleErrors, RuleFilePaths, Source},
-};
+use crate::priority::lower_priority;
 use std::{
     io,
-    sync::Arc,
-    thread::{self, JoinHandle},
+    sync::{
+        Arc,
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread,
     time::Duration,
+};
+use tidegate_core::{
+    clock::Clock,
+    rules::{RuleErrors, RuleFilePaths, Source},
 };
 
 /// Time between two attempts to free what is not used any more.
@@ -27,7 +30,8 @@ const READINGS_MAX: usize = 20;
 /// The running feed.
 pub struct RuleFiles {
     watch: WatchHandle,
-    thread: JoinHandle<()>,
+    /// Receives nothing; disconnected when the thread ends.
+    ended: mpsc::Receiver<()>,
 }
 
 impl RuleFiles {
@@ -46,15 +50,23 @@ impl RuleFiles {
         requests.register(handle.clone());
         let name = if feed == Feed::Blocks { "blocks" } else { "rules" };
         let files = Files { config, feed, paths, settings, clock };
-        let thread = thread::Builder::new().name(name.into()).spawn(move || files.run(watch))?;
-        Ok(Self { watch: handle, thread })
+        let (alive, ended) = mpsc::channel();
+        let run = move || {
+            files.run(watch);
+            drop(alive);
+        };
+        thread::Builder::new().name(name.into()).spawn(run)?;
+        Ok(Self { watch: handle, ended })
     }
 
-    /// Ends the thread; a load that is under way is finished.
-    pub fn stop(self) {
+    /// Ends the thread. A load that is under way is finished if that takes no longer than the timeout; else it ends with the process, and the
+    /// rules stay.
+    pub fn stop(self, timeout: Duration) {
         self.watch.stop();
-        // A panic was reported where it occurred.
-        let _ = self.thread.join();
+        // Disconnected also after a panic, which was reported where it occurred.
+        if self.ended.recv_timeout(timeout) == Err(RecvTimeoutError::Timeout) {
+            tracing::warn!("stopping without the rules that are being loaded");
+        }
     }
 }
 

@@ -1,17 +1,21 @@
 //! The rules in force and the attempts to change them, for logs, metrics and `GET /rules/status`.
 
 use super::Feed;
-use crate::{
+use std::{collections::BTreeMap, sync::Arc};
+use tidegate_core::{
     limit::Timestamp,
     rules::{RuleErrors, RuleSet, Source, SourceId},
 };
-use std::sync::Arc;
 
 /// The rules in force, and the results of attempts to change them.
 #[derive(Clone, Debug, Default)]
 pub struct RulesStatus {
     /// Number of rule sets put in force, including the first.
     pub generation: u64,
+    /// Whether the first of them had no rules, because rules are awaited.
+    pub began_without_rules: bool,
+    /// Successful loads of rules.
+    pub loads: u64,
     /// Time of the last of them.
     pub loaded_at: Timestamp,
     /// The documents that they were built from.
@@ -24,6 +28,8 @@ pub struct RulesStatus {
     pub limits: usize,
     /// Feeds that put rules in force after the first load.
     pub feeds: Vec<Feed>,
+    /// Loads of each feed after the first load.
+    pub by_feed: BTreeMap<Feed, FeedLoads>,
     /// Attempts after the first load that put rules in force.
     pub succeeded: u64,
     /// Attempts that found nothing changed.
@@ -32,6 +38,15 @@ pub struct RulesStatus {
     pub failed: u64,
     /// The last attempt to change the rules; none before the first.
     pub last: Option<Attempt>,
+}
+
+/// Loads of one feed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FeedLoads {
+    /// Generation of the rules that it put in force last; 0 if there are none.
+    pub generation: u64,
+    /// Its attempts that failed.
+    pub failed: u64,
 }
 
 /// One attempt to change the rules.
@@ -59,6 +74,7 @@ pub enum LoadResult {
 impl RulesStatus {
     pub(super) fn loaded(&mut self, rules: &RuleSet, sources: &[Source], now: Timestamp) {
         self.generation += 1;
+        self.loads += 1;
         self.loaded_at = now;
         self.sources = sources.iter().map(|source| source.id.clone()).collect();
         self.domains = rules.domains().count();
@@ -66,8 +82,14 @@ impl RulesStatus {
         self.limits = rules.rule_limits_unsorted().count();
     }
 
+    /// Whether the first rules of this feed are awaited.
+    pub(super) fn is_awaiting(&self, feed: Feed) -> bool {
+        self.began_without_rules && !self.feeds.contains(&feed)
+    }
+
     pub(super) fn replaced(&mut self, feed: Feed, now: Timestamp) {
         self.succeeded += 1;
+        self.by_feed.entry(feed).or_default().generation = self.generation;
         if !self.feeds.contains(&feed) {
             self.feeds.push(feed);
         }
@@ -76,11 +98,17 @@ impl RulesStatus {
 
     pub(super) fn unchanged(&mut self, feed: Feed, now: Timestamp) {
         self.unchanged += 1;
+        // Where rules are awaited, a directory without files is a load too: it has no rules.
+        if self.is_awaiting(feed) {
+            self.loads += 1;
+            self.feeds.push(feed);
+        }
         self.last = Some(Attempt { feed, at: now, result: LoadResult::Unchanged });
     }
 
     pub(super) fn failed(&mut self, feed: Feed, errors: RuleErrors, now: Timestamp) -> Arc<RuleErrors> {
         self.failed += 1;
+        self.by_feed.entry(feed).or_default().failed += 1;
         let errors = Arc::new(errors);
         self.last = Some(Attempt { feed, at: now, result: LoadResult::Failed(Arc::clone(&errors)) });
         errors

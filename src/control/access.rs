@@ -1,17 +1,20 @@
 //! Access to the control API: the role of a caller, where it is, and how often it may call.
 
-use crate::{
+use std::{fmt, fs, net::IpAddr, str::FromStr};
+use tidegate_core::{
     limit::{Code, Descriptor, Entry, Hits, Request, Timestamp},
     limiter::Limiter,
     rules::{LoadOptions, RuleSet, Source},
     store::{OnFull, Seed, StoreSettings},
 };
-use std::{fmt, net::IpAddr, str::FromStr};
 
 /// Calls of one caller, or without a token of one address.
 const RULES: &str = "{ domain: control, descriptors: [
   { key: caller, rate_limit: { unit: second, requests_per_unit: 100 } },
-  { key: stranger, rate_limit: { unit: minute, requests_per_unit: 100 } }] }";
+  { key: stranger, rate_limit: { unit: minute, requests_per_unit: 100 } },
+  { key: denied, rate_limit: { unit: minute, requests_per_unit: 100 } }] }";
+/// The user that stands for unmapped ones, unless the system has another.
+const OVERFLOW_UID: u32 = 65_534;
 /// Callers whose calls are counted.
 const CALLERS_MAX: usize = 10_000;
 
@@ -98,6 +101,8 @@ pub struct Access {
     reach: Reach,
     /// The user of this process.
     uid: u32,
+    /// The user that stands for all those without a number in this user namespace, if there are any.
+    unmapped_uid: Option<u32>,
     calls: Limiter,
 }
 
@@ -110,7 +115,15 @@ impl Access {
         let seed = Seed::random().unwrap_or_else(|_| Seed::from_bytes([0; 16]));
         let store = StoreSettings { seed, counters_max: CALLERS_MAX, on_full: OnFull::Deny };
         let uid = rustix::process::geteuid().as_raw();
-        Self { reach, uid, calls: Limiter::new(rules, store, false) }
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let unmapped_uid = unmapped_uid(&read("/proc/self/uid_map"), &read("/proc/sys/kernel/overflowuid"));
+        if unmapped_uid == Some(uid) {
+            tracing::warn!(
+                uid,
+                "this process has the user that stands for all unmapped ones: callers on Unix sockets need a token; map a user of its own"
+            );
+        }
+        Self { reach, uid, unmapped_uid, calls: Limiter::new(rules, store, false) }
     }
 
     /// The caller, if it may call a method that needs the role. `credential` is the actor and the role of the token that it sent, or of
@@ -143,10 +156,15 @@ impl Access {
         Ok(Caller { actor, role: has, peer: peer.to_owned() })
     }
 
+    /// Whether a denied call of this actor, or without one of this address, gets a line in the audit log.
+    pub fn is_denial_logged(&self, caller: &str, now: Timestamp) -> bool {
+        self.is_within_limit("denied", caller, now)
+    }
+
     /// The user on the other end of a Unix socket, if it is the one of this process, or root.
     fn role_of_socket(&self, peer: &str) -> Option<u32> {
         let uid = peer.strip_prefix("uid:")?.parse().ok()?;
-        (uid == self.uid || uid == 0).then_some(uid)
+        ((uid == self.uid || uid == 0) && Some(uid) != self.unmapped_uid).then_some(uid)
     }
 
     fn is_within_limit(&self, key: &str, value: &str, now: Timestamp) -> bool {
@@ -155,6 +173,16 @@ impl Access {
         request.push(Descriptor { entries, limit: None, hits: Hits::ONE });
         self.calls.pin().decide(&request, now).code == Code::Ok
     }
+}
+
+/// The user that stands for those without a number here, by the texts of `/proc/self/uid_map` and `/proc/sys/kernel/overflowuid`; none if
+/// every user has a number.
+fn unmapped_uid(map: &str, overflow: &str) -> Option<u32> {
+    const USERS: u64 = u32::MAX as u64;
+    let mapped =
+        map.lines().filter_map(|line| line.split_whitespace().nth(2)?.parse::<u64>().ok()).sum::<u64>();
+    // Without the file there are no user namespaces.
+    (mapped > 0 && mapped < USERS).then(|| overflow.trim().parse().unwrap_or(OVERFLOW_UID))
 }
 
 /// Whether a peer is on this machine. IPv6 peers are networks: that of loopback has no other address in use.
@@ -188,6 +216,19 @@ mod tests {
         assert_eq!(admit(None, &own, Role::Operate), Ok(format!("unix:{}", access.uid)));
         assert_eq!(admit(None, &stranger, Role::Read), Err(Denied::Unauthenticated));
         assert_eq!(admit(None, "127.0.0.1", Role::Read), Err(Denied::Unauthenticated));
+    }
+
+    /// In a user namespace with the user 65534, all users of the machine were operators.
+    #[test]
+    fn the_user_that_stands_for_unmapped_ones_has_no_role() {
+        assert_eq!(unmapped_uid("         0          0 4294967295\n", "65534\n"), None, "no namespace");
+        assert_eq!(unmapped_uid("     65534       1000          1\n", "65534\n"), Some(65_534));
+        assert_eq!(unmapped_uid("0 1000 1\n1 100000 65536\n", ""), Some(65_534));
+        assert_eq!(unmapped_uid("", ""), None);
+        let access = Access { uid: 65_534, unmapped_uid: Some(65_534), ..Access::new(Reach::Any) };
+        let admit = |peer| access.admit(None, peer, Role::Read, NOW).map(|caller| caller.actor);
+        assert_eq!(admit("uid:65534"), Err(Denied::Unauthenticated));
+        assert_eq!(admit("uid:0"), Ok("unix:0".into()));
     }
 
     #[test]

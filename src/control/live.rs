@@ -2,10 +2,8 @@
 //! recent decisions.
 
 use super::{tail::Tail, top_keys::TopKeys, what_if::Recorder};
-use crate::{
-    limit::Timestamp,
-    service::{DecisionReader, Event},
-};
+use crate::service::{DecisionReader, Event};
+use tidegate_core::limit::Timestamp;
 
 /// The observer of decisions.
 #[derive(Default)]

@@ -16,10 +16,11 @@ mod what_if;
 
 pub use access::{Access, Caller, Denied, Reach, Role};
 pub use audit::{
-    AuditEntry, AuditError, AuditEvent, AuditLog, BrokenChain, ChainEnd, verify as verify_audit,
+    AuditEntry, AuditError, AuditEvent, AuditLog, BrokenChain, ChainEnd, INTENT, NotLogged, VerifiedChain,
+    verify as verify_audit,
 };
 pub use live::Live;
-pub use overlays::{OVERLAYS_MAX, OverlayError, Overlays, Stored};
+pub use overlays::{KeptOverlaysError, OVERLAYS_MAX, OverlayError, Overlays, Stored};
 pub use rates::{HitCounts, RateHistory, Rates};
 pub use redaction::{ShownEntry, Values};
 pub use tail::{Tail, TailDecision, TailDescriptor, TailFilter, TailStream, ValueFilter};
@@ -28,22 +29,28 @@ pub use top_keys::{Estimate, KeyEntry, KeyOutcome, Report, SketchKey, TopKeys, W
 pub use what_if::{RECORDED_BYTES_MAX, Recorder, RecorderStatus, Suggest, WhatIf, WhatIfError, WhatIfReport};
 
 use crate::{
-    clock::Clock,
-    config::{Config, Feed},
-    limit::{SeriesId, Timestamp},
-    limiter::Limiter,
+    config::{Config, Feed, FeedLoads},
     service::{Outcome, RateLimitService},
-    store::Removed,
     telemetry::{ResetRecord, Sources},
 };
 use overlays::OverlayStore;
 use parking_lot::Mutex;
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     path::PathBuf,
     sync::{Arc, OnceLock, atomic::AtomicBool},
     thread::Thread,
+    time::Duration,
 };
+use tidegate_core::{
+    clock::Clock,
+    limit::{SeriesId, Timestamp},
+    limiter::Limiter,
+    store::Removed,
+};
+
+/// Time between two lines on denied calls that have none.
+const UNLOGGED_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Settings of the control API.
 #[derive(Clone, Debug)]
@@ -54,6 +61,28 @@ pub struct ControlSettings {
     pub audit_log: Option<PathBuf>,
     /// Where overrides and blocks are kept; none: until the end of the process.
     pub overlays: Option<PathBuf>,
+}
+
+/// The control API cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// The audit log cannot be used.
+    #[error("--audit-log {0}")]
+    AuditLog(#[from] AuditError),
+    /// The overrides and blocks of before cannot be used.
+    #[error(transparent)]
+    Overlays(#[from] KeptOverlaysError),
+}
+
+/// What the audit log states already.
+#[derive(Default)]
+struct Audited {
+    /// Whether it has the rules of the start.
+    has_start: bool,
+    /// Loads of each feed.
+    loads: BTreeMap<Feed, FeedLoads>,
+    /// The time up to which denied calls without a line are stated.
+    unlogged_at: Timestamp,
 }
 
 /// The server as operators see it. It has no rules until [`Control::start`].
@@ -72,8 +101,7 @@ pub struct Control {
     is_restored: AtomicBool,
     /// The thread that passes decisions to watchers.
     task: OnceLock<Thread>,
-    /// The rules that the audit log states: their generation, and the number of failed reloads.
-    audited_rules: Mutex<(u64, u64)>,
+    audited: Mutex<Audited>,
     what_if: what_if::Slot,
 }
 
@@ -84,8 +112,9 @@ impl Control {
         service: RateLimitService,
         live: Arc<Live>,
         clock: Arc<dyn Clock>,
-    ) -> Result<Self, AuditError> {
+    ) -> Result<Self, ControlError> {
         let started = clock.now();
+        let overlays = OverlayStore::open(settings.overlays.clone())?;
         let audit = AuditLog::open(settings.audit_log.as_deref())?;
         let control = Self {
             service,
@@ -97,10 +126,10 @@ impl Control {
             live,
             values: Values::new(salt()),
             audit,
-            overlays: Mutex::new(OverlayStore { file: settings.overlays.clone(), ..OverlayStore::default() }),
+            overlays: Mutex::new(overlays),
             is_restored: AtomicBool::new(false),
             task: OnceLock::new(),
-            audited_rules: Mutex::default(),
+            audited: Mutex::default(),
             what_if: what_if::Slot::default(),
         };
         control.audit_event("Started", "OK", String::new());
@@ -147,14 +176,11 @@ impl Control {
         &self.audit
     }
 
-    /// Appends to the audit log.
-    pub fn audit(&self, event: AuditEvent) {
-        self.audit.append(event, self.now());
-    }
-
+    /// Notes an event of the server itself in the audit log.
     fn audit_event(&self, action: &str, outcome: &str, details: String) {
         let (actor, action, outcome) = ("server".to_owned(), action.to_owned(), outcome.to_owned());
-        self.audit(AuditEvent { actor, action, outcome, details, ..AuditEvent::default() });
+        let event = AuditEvent { actor, action, outcome, details, ..AuditEvent::default() };
+        self.audit.note(event, self.now());
     }
 
     /// Watches decisions from now on; none if there are too many watchers.
@@ -183,18 +209,43 @@ impl Control {
         for id in self.expire_overlays() {
             self.audit_event("Expired", "OK", serde_json::json!({ "id": id }).to_string());
         }
+        let mut audited = self.audited.lock();
+        self.audit_unlogged(&mut audited);
+        self.audit_loads(&mut audited);
+    }
+
+    /// States denied calls that have no line, once a minute.
+    fn audit_unlogged(&self, audited: &mut Audited) {
+        let now = self.now();
+        if now.since(audited.unlogged_at) < UNLOGGED_INTERVAL {
+            return;
+        }
+        audited.unlogged_at = now;
+        let calls = self.audit.take_unlogged();
+        if calls > 0 {
+            self.audit_event("DeniedWithoutLine", "OK", serde_json::json!({ "calls": calls }).to_string());
+        }
+    }
+
+    /// States the loads of every feed. Overrides and blocks have lines of their own, with their operator.
+    fn audit_loads(&self, audited: &mut Audited) {
         let Some(config) = self.config() else { return };
         let status = config.status();
-        let is_ours = status.last.as_ref().is_some_and(|last| last.feed == Feed::Overrides);
-        let mut audited = self.audited_rules.lock();
-        let (generation, failed) = std::mem::replace(&mut *audited, (status.generation, status.failed));
-        let feed = status.last.as_ref().map_or("start", |last| last.feed.name());
-        let details = serde_json::json!({ "generation": status.generation, "feed": feed }).to_string();
-        if status.generation > generation && !is_ours {
-            self.audit_event("RulesLoaded", "OK", details.clone());
+        let details = |generation, feed: &str| {
+            serde_json::json!({ "generation": generation, "feed": feed }).to_string()
+        };
+        if !std::mem::replace(&mut audited.has_start, true) {
+            self.audit_event("RulesLoaded", "OK", details(1, "start"));
         }
-        if status.failed > failed {
-            self.audit_event("RulesRejected", "INVALID_ARGUMENT", details);
+        for (feed, loads) in status.by_feed {
+            let before = audited.loads.insert(feed, loads).unwrap_or_default();
+            if loads.generation > before.generation && feed != Feed::Overrides {
+                self.audit_event("RulesLoaded", "OK", details(loads.generation, feed.name()));
+            }
+            if loads.failed > before.failed {
+                let details = details(status.generation, feed.name());
+                self.audit_event("RulesRejected", "INVALID_ARGUMENT", details);
+            }
         }
     }
 

@@ -1,22 +1,26 @@
 //! Overrides and blocks that operators set: kept on disk, handed to the owner of the rules, and dropped when they expire.
 
 use super::Control;
-use crate::{
-    config::{Config, Feed, load},
-    limit::Timestamp,
-    rules::{Block, OverrideRule, RuleErrors, Source},
-};
+use crate::config::{Config, Feed, load};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
     fs,
     io::{self, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     sync::Arc,
+};
+use tidegate_core::{
+    limit::Timestamp,
+    rules::{Block, OverrideRule, RuleErrors, Source, read_regular},
 };
 
 /// The most overrides, and the most blocks.
 pub const OVERLAYS_MAX: usize = 10_000;
+
+/// Maximum length of the file.
+const BYTES_MAX: u64 = 256 << 20;
 
 /// The name of the document that declares the blocks.
 const BLOCKS: &str = "blocks";
@@ -50,6 +54,31 @@ pub struct Overlays {
 pub struct OverlayStore {
     pub(super) file: Option<PathBuf>,
     pub(super) current: Overlays,
+}
+
+impl OverlayStore {
+    /// What was kept in this file. A damaged one is refused: without its blocks, the server would admit what operators denied.
+    pub(super) fn open(file: Option<PathBuf>) -> Result<Self, KeptOverlaysError> {
+        let current = match &file {
+            Some(path) => Overlays::read(path),
+            None => Ok(Overlays::default()),
+        };
+        match (current, file) {
+            (Ok(current), file) => Ok(Self { file, current }),
+            (Err(source), file) => Err(KeptOverlaysError { path: file.unwrap_or_default(), source }),
+        }
+    }
+}
+
+/// Overrides and blocks that were kept cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "overrides and blocks in {}: {source}; restore the file from a copy, or move it away to start without any",
+    path.display()
+)]
+pub struct KeptOverlaysError {
+    path: PathBuf,
+    source: io::Error,
 }
 
 /// Overrides or blocks cannot be changed.
@@ -93,7 +122,7 @@ impl Overlays {
 
     /// Reads a file; no file has none.
     fn read(path: &Path) -> io::Result<Self> {
-        match fs::read(path) {
+        match read_regular(path, BYTES_MAX) {
             Ok(text) => Ok(serde_json::from_slice(&text)?),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
             Err(error) => Err(error),
@@ -103,10 +132,18 @@ impl Overlays {
     /// Replaces a file as a whole.
     fn write(&self, path: &Path) -> io::Result<()> {
         let next = path.with_extension("next");
-        let mut file = fs::File::create(&next)?;
+        // It may hold values of requests.
+        let mut options = fs::OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        let mut file = options.open(&next)?;
         file.write_all(&serde_json::to_vec_pretty(self)?)?;
         file.sync_all()?;
-        fs::rename(&next, path)
+        fs::rename(&next, path)?;
+        match path.parent() {
+            // The name has to be durable too.
+            Some(directory) if !directory.as_os_str().is_empty() => fs::File::open(directory)?.sync_all(),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -118,19 +155,10 @@ fn keep(keep: bool, id: &str, dropped: &mut Vec<String>) -> bool {
 }
 
 impl Control {
-    /// Reads the overrides and blocks that were kept, and puts those in force that have not expired. To be called once,
-    /// after the first rules.
+    /// Puts the overrides and blocks that were kept in force, unless they have expired. To be called once, after the first rules.
     pub fn restore_overlays(&self) {
         let Some(config) = self.config() else { return };
         let mut store = self.overlays.lock();
-        if let Some(path) = &store.file {
-            match Overlays::read(path) {
-                Ok(kept) => store.current = kept,
-                Err(error) => {
-                    tracing::error!(%error, path = %path.display(), "overrides and blocks cannot be read; there are none");
-                }
-            }
-        }
         store.current.expire(self.now());
         if store.current != Overlays::default() {
             // Errors are logged there.

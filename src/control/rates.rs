@@ -1,10 +1,10 @@
 //! Hits per second of each limit, from readings of the counts at different times. Pure: the time is an argument.
 
-use crate::limit::{SeriesId, Timestamp};
 use std::{
     collections::{HashMap, VecDeque},
     time::Duration,
 };
+use tidegate_core::limit::{SeriesId, Timestamp};
 
 /// Time between two readings that are kept.
 const INTERVAL: Duration = Duration::from_secs(1);

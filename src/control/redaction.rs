@@ -1,9 +1,7 @@
 //! Values of requests as operators see them: redacted as the rules declare (`log: plain | hash | omit`).
 
-use crate::{
-    rules::{DomainRules, Redaction},
-    telemetry::value_hash,
-};
+use crate::telemetry::value_hash;
+use tidegate_core::rules::{DomainRules, Redaction};
 
 /// How values are redacted.
 pub struct Values {

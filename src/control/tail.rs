@@ -8,8 +8,6 @@
 
 use super::redaction::{ShownEntry, Values};
 use crate::{
-    limit::{Code, Hits, Reset},
-    rules::{Pattern, RuleSet},
     service::Event,
     telemetry::{DescriptorRecord, Record, RecordQueue, decode_records, encode_record, record_bytes_max},
 };
@@ -17,6 +15,10 @@ use parking_lot::Mutex;
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     time::Duration,
+};
+use tidegate_core::{
+    limit::{Code, Hits, Reset},
+    rules::{Pattern, RuleSet},
 };
 use tokio::sync::mpsc;
 

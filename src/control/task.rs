@@ -44,6 +44,7 @@ impl ControlTask {
                     control.each_second();
                 }
             }
+            control.audit_log().flush();
         };
         let thread = thread::Builder::new().name("control".into()).spawn(run)?;
         let _ = control.task.set(thread.thread().clone());

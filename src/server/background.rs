@@ -1,19 +1,19 @@
 //! The background threads, and the limiter they work on.
 
 use super::{
-    RuleSettings, ServeError, Settings, clock_follower::ClockFollower, sweeper::Sweeper, tls::PortCounts,
+    FirstRules, RuleSettings, ServeError, Settings, clock_follower::ClockFollower, sweeper::Sweeper,
+    tls::PortCounts,
 };
 use crate::{
     api::XdsFeed,
-    clock::Clock,
     config::{Config, ControlPlaneCounts, Feed, RuleFiles},
-    limiter::Limiter,
     service::RateLimitService,
-    shared::store::{Keeper, Leasing},
-    snapshot::{SnapshotTask, Writer},
     telemetry::{ConnectionSources, DecisionLog, Sources},
 };
-use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, convert::Infallible, io, sync::Arc, time::Duration};
+use tidegate_core::{clock::Clock, limiter::Limiter};
+use tidegate_shared::store::{Keeper, Leasing};
+use tidegate_snapshot::{SnapshotTask, Writer};
 
 /// Time between two looks for the first rules.
 const FIRST_RULES_INTERVAL: Duration = Duration::from_millis(20);
@@ -43,12 +43,21 @@ impl Background {
         let decision_log = settings.decision_log.clone();
         let limiter = if decision_log.is_some() { limiter.with_numbered_decisions() } else { limiter };
         let limiter = Arc::new(limiter);
-        let RuleSettings { options, sources, files, block_files, watch, reload, xds, first: _ } =
-            settings.rules.clone();
+        let RuleSettings {
+            options,
+            sources,
+            files,
+            block_files,
+            watch,
+            reload,
+            xds,
+            first,
+            health_needs_rules: _,
+        } = settings.rules.clone();
         let (blocks, sources) = sources.into_iter().partition(|source| source.id.is_overlay());
         let declared = BTreeMap::from([(Feed::Files, sources), (Feed::Blocks, blocks)]);
         let config = Config::new(Arc::clone(&limiter), options, declared, clock.now());
-        let config = Arc::new(config);
+        let config = Arc::new(if first == FirstRules::Loaded { config } else { config.awaiting_rules() });
         if let Some(log) = &decision_log {
             log.set_limiter(&limiter);
             config.observe(Arc::new(log.clone()), clock.now());
@@ -69,16 +78,15 @@ impl Background {
             .map(|writer| SnapshotTask::start(writer, &limiter, clock, settings.snapshot_interval))
             .transpose()
             .map_err(|source| ServeError::Start { what: "the snapshots", source })?;
-        let put_resets = {
+        let put_keys = {
             let config = Arc::clone(&config);
-            move |resets| config.put_shared_resets(resets)
+            move |seed, resets| config.put_shared_keys(seed, resets)
         };
-        let keeper = settings.shared_store.as_ref().map(|store| Keeper::start(store, put_resets)).transpose();
+        let keeper = settings.shared_store.as_ref().map(|store| Keeper::start(store, put_keys)).transpose();
         let keeper =
             keeper.map_err(|source| ServeError::Start { what: "the thread of the shared store", source })?;
         let leasing = settings.shared_store.as_ref().map(|store| Leasing::start(store, clock)).transpose();
-        let leasing =
-            leasing.map_err(|source| ServeError::Start { what: "the thread of leases", source })?.flatten();
+        let leasing = leasing.map_err(|source| ServeError::Start { what: "the thread of leases", source })?;
         Ok(Self {
             limiter,
             config,
@@ -98,6 +106,18 @@ impl Background {
     pub(super) async fn first_rules(&self) {
         let awaited = if self.control_plane.is_some() { Feed::Xds } else { Feed::Files };
         while !self.config.status().feeds.contains(&awaited) {
+            tokio::time::sleep(FIRST_RULES_INTERVAL).await;
+        }
+    }
+
+    /// Reports whether any domain has rules, at each change.
+    pub(super) async fn follow_rules(&self, mut report: impl FnMut(bool)) -> Infallible {
+        let mut had_rules = true;
+        loop {
+            let has_rules = self.config.status().domains > 0;
+            if std::mem::replace(&mut had_rules, has_rules) != has_rules {
+                report(has_rules);
+            }
             tokio::time::sleep(FIRST_RULES_INTERVAL).await;
         }
     }
@@ -128,11 +148,13 @@ impl Background {
         }
     }
 
-    /// Stops the threads and writes the last snapshot; called after the last decision.
-    pub(super) fn finish(self) -> Result<(), ServeError> {
-        self.rule_files.into_iter().for_each(RuleFiles::stop);
+    /// Stops the threads and writes the last snapshot; called after the last decision. Rules that are being loaded have so much time.
+    pub(super) fn finish(self, time: Duration) -> Result<(), ServeError> {
+        for files in self.rule_files {
+            files.stop(time);
+        }
         if let Some(xds) = self.xds {
-            xds.stop();
+            xds.stop(time);
         }
         if let Some(log) = self.decision_log {
             log.finish();

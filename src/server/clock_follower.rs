@@ -1,12 +1,12 @@
 //! The background thread that makes the server's time follow corrections of the machine's clock.
 
 use super::ServeError;
-use crate::clock::{Clock, Correction};
 use std::{
     sync::{Arc, mpsc},
     thread::JoinHandle,
     time::Duration,
 };
+use tidegate_core::clock::{Clock, Correction};
 
 /// Interval between readings of the wall clock.
 const INTERVAL: Duration = Duration::from_secs(1);

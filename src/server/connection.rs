@@ -1,12 +1,9 @@
 //! Serves one connection until it ends, or until the drain ends it.
 
 use super::tls::TlsOnPlaintext;
-use crate::{
-    api::GrpcPort,
-    http2::{self, Activity, Http2Settings, WorkerCounts},
-    transport::Accepted,
-};
+use crate::{api::GrpcPort, transport::Accepted};
 use std::sync::Arc;
+use tidegate_http2::{Activity, Http2Settings, WorkerCounts};
 use tokio::sync::watch;
 
 /// True once connections have to end.
@@ -36,8 +33,8 @@ pub(super) async fn serve(
     };
     // Without randomness, ages have no jitter.
     let settings = settings.with_age_jitter(getrandom::u64().unwrap_or(1 << 63));
-    if let Err(error) = http2::serve(stream, port, settings, activity, counts, drain).await {
-        if http2::is_tls_client(&error) {
+    if let Err(error) = tidegate_http2::serve(stream, port, settings, activity, counts, drain).await {
+        if tidegate_http2::is_tls_client(&error) {
             tls_on_plaintext.report(peer);
         }
         tracing::debug!(%error, "connection failed");

@@ -2,12 +2,12 @@
 
 use super::TokenFileError;
 use crate::{
-    control::AuditError,
-    snapshot::DiskError,
+    control::ControlError,
     telemetry::TracesError,
     transport::{BindError, ListenAddress, TlsFilesError},
 };
 use std::io;
+use tidegate_snapshot::DiskError;
 
 /// Errors that keep the server from starting, or from stopping well.
 #[derive(Debug, thiserror::Error)]
@@ -31,9 +31,9 @@ pub enum ServeError {
     /// The bearer tokens of the HTTP port cannot be used.
     #[error("--http-token-file {0}")]
     Tokens(#[source] TokenFileError),
-    /// The audit log of the control API cannot be used.
-    #[error("--audit-log {0}")]
-    AuditLog(#[source] AuditError),
+    /// The control API cannot start.
+    #[error(transparent)]
+    Control(#[from] ControlError),
     /// A thread or a runtime cannot be created.
     #[error("cannot start {what}: {source}")]
     Start {

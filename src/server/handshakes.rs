@@ -1,21 +1,29 @@
-//! TLS handshakes, on threads that run when nothing else needs a core: their cryptography delays no decision.
+//! TLS handshakes, on a thread of low priority: their cryptography delays no decision.
 //!
-//! Those threads compute and nothing else. Results are logged, and connections given to workers, on the thread that accepts: a thread
+//! That thread computes and nothing else. Results are logged, and connections given to workers, on the thread that accepts: a thread
 //! that may be preempted for long must not hold a lock that decisions need.
 //!
-//! Invariants: at most `max` handshakes are in progress, and none longer than the timeout. Beyond the bound the oldest is
-//! ended, so that clients that never complete theirs cannot lock others out.
+//! Invariants: at most `max` handshakes are in progress or wait, and none is in progress for longer than the timeout. Beyond the bound the
+//! oldest is ended, of those that wait first, so that clients that never complete theirs cannot lock others out. Peers take turns, so that
+//! one with many delays no other.
 
-use super::{
-    ServeError,
-    when_idle::{PACE, WhenIdle},
-};
+use super::{ServeError, fair_queue::FairQueue};
 use crate::{
-    clock::Clock,
+    priority::lower_priority,
     transport::{Accepted, HandshakeError, HandshakeResult, Peer, TlsPort},
 };
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+use tidegate_core::clock::Clock;
 use tokio::{
+    runtime::{self, Handle},
     sync::{mpsc, oneshot},
     time::{MissedTickBehavior, interval, timeout},
 };
@@ -43,21 +51,64 @@ struct Job {
 impl Handshakes {
     /// To be called on the thread that accepts.
     pub(super) fn start(bounds: HandshakeBounds, clock: &Arc<dyn Clock>) -> Result<Self, ServeError> {
-        let failed = |source| ServeError::Start { what: "the threads of TLS handshakes", source };
-        let when_idle = WhenIdle::start("tls-handshakes", clock).map_err(failed)?;
+        let failed = |source| ServeError::Start { what: "the thread of TLS handshakes", source };
+        let thread = HandshakeThread::start().map_err(failed)?;
         let (jobs, received) = mpsc::channel(1);
         let (ended, ends) = mpsc::unbounded_channel();
-        let running =
-            Running { bounds, clock: Arc::clone(clock), started: BTreeMap::new(), next: 0, when_idle, ended };
+        let (clock, started, queue) = (Arc::clone(clock), BTreeMap::new(), FairQueue::new());
+        let running = Running { bounds, clock, started, next: 0, queue, thread, ended };
         tokio::spawn(running.run(received, ends));
         Ok(Self(jobs))
     }
 
-    /// Starts the handshake of a connection, which is given to `ready` when it is complete. Waits while too many are ready to
-    /// be computed; further connections then wait in the backlog of the listener.
+    /// Starts the handshake of a connection, which is given to `ready` when it is complete.
     pub(super) async fn begin(&self, accepted: Accepted, port: &Arc<TlsPort>, ready: &Ready) {
         // The receiver ends after the last sender.
         let _ = self.0.send(Job { accepted, port: Arc::clone(port), ready: Arc::clone(ready) }).await;
+    }
+}
+
+/// Handshakes that wait for their first poll at most; further ones wait for their turn.
+const WAITING_MAX: usize = 64;
+
+/// Time after which a full thread is looked at again.
+const PACE: Duration = Duration::from_millis(5);
+
+/// The thread that drives handshakes, with a runtime of its own.
+struct HandshakeThread {
+    runtime: Handle,
+    /// Handshakes that have not been polled yet.
+    waiting: Arc<AtomicUsize>,
+    /// Ends the thread, and the handshakes in progress, when dropped.
+    _keep: oneshot::Sender<()>,
+}
+
+impl HandshakeThread {
+    fn start() -> io::Result<Self> {
+        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        let (keep, ended) = oneshot::channel::<()>();
+        let handle = runtime.handle().clone();
+        let run = move || {
+            lower_priority();
+            // An error, since nothing is sent.
+            let _ = runtime.block_on(ended);
+        };
+        std::thread::Builder::new().name("tls-handshakes".into()).spawn(run)?;
+        Ok(Self { runtime: handle, waiting: Arc::default(), _keep: keep })
+    }
+
+    /// Whether another handshake should be started.
+    fn has_room(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) < WAITING_MAX
+    }
+
+    fn spawn(&self, handshake: impl Future<Output = ()> + Send + 'static) {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let waiting = Arc::clone(&self.waiting);
+        self.runtime.spawn(async move {
+            waiting.fetch_sub(1, Ordering::Relaxed);
+            handshake.await;
+        });
     }
 }
 
@@ -65,10 +116,12 @@ impl Handshakes {
 struct Running {
     bounds: HandshakeBounds,
     clock: Arc<dyn Clock>,
-    /// The oldest first. Dropped before the threads, which wakes the tasks.
+    /// The oldest first.
     started: BTreeMap<u64, Started>,
     next: u64,
-    when_idle: WhenIdle,
+    /// Those that are not started.
+    queue: FairQueue<Job>,
+    thread: HandshakeThread,
     ended: mpsc::UnboundedSender<Ended>,
 }
 
@@ -88,18 +141,32 @@ impl Running {
         let mut paces = interval(PACE);
         paces.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let has_room = self.when_idle.has_room();
+            let is_waiting = self.queue.len() > 0;
             tokio::select! {
                 Some(ended) = ends.recv() => self.end(ended),
-                job = jobs.recv(), if has_room => match job {
-                    Some(job) => self.start(job),
+                job = jobs.recv() => match job {
+                    Some(job) => self.queue(job),
                     // Nothing is accepted any more; connections that are not ready would have no time to be served.
                     None => return,
                 },
                 // There may be room meanwhile.
-                _ = paces.tick(), if !has_room => {}
+                _ = paces.tick(), if is_waiting => {}
+            }
+            while self.thread.has_room()
+                && let Some(job) = self.queue.pop()
+            {
+                self.start(job);
             }
         }
+    }
+
+    fn queue(&mut self, job: Job) {
+        while self.queue.len() > 0 && self.queue.len() + self.started.len() >= self.bounds.max.max(1) {
+            if let Some(Job { accepted, port, .. }) = self.queue.pop_of_most() {
+                report(&port, HandshakeResult::Evicted, accepted.peer, "", &*self.clock);
+            }
+        }
+        self.queue.push(job.accepted.peer, job);
     }
 
     fn start(&mut self, Job { accepted, port, ready }: Job) {
@@ -123,7 +190,7 @@ impl Running {
             // The receiver ends when the server stops.
             let _ = ended.send(Ended(number, result.map_err(timed_out).flatten()));
         };
-        self.when_idle.spawn(task);
+        self.thread.spawn(task);
         self.started.insert(number, Started { port, peer, ready, _keep: keep });
     }
 

@@ -1,16 +1,18 @@
 //! The HTTP port: a thread with a runtime of its own, so that long pages and many clients delay neither accepting nor decisions.
 //!
-//! Invariant: at most `connections_max` connections are open. Beyond it, the one without a request in progress whose last request
-//! is the longest ago is closed; if there is none, the new one.
+//! Invariant: at most `connections_max` connections are open. Beyond it, one makes room for a new one: of those without a whole request,
+//! that of the client with the most of them whose last request is the longest ago; if there is none, one of a client that has more
+//! connections than the new one's; else the new one is closed.
 
 use super::{ServeError, handshakes::Ready, tls::TlsOnPlaintext};
 use crate::{
     api::http::{self, HttpState, Progress},
-    priority::IdleAtFirst,
+    priority::lower_priority_of_awaited,
     service::HttpRefusal,
-    transport::Accepted,
+    transport::{Accepted, Peer},
 };
 use std::{
+    cmp::Reverse,
     collections::HashMap,
     sync::{Arc, atomic::AtomicU64},
     time::Duration,
@@ -44,8 +46,8 @@ impl HttpPort {
         let failed = |source| ServeError::Start { what: "the HTTP thread", source };
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         runtime.enable_all().max_blocking_threads(LONG_TEXTS_MAX).on_thread_start(|| {
-            // On Linux a priority belongs to a thread. Without it, long texts compete with decisions.
-            let _ = rustix::process::setpriority_process(None, IdleAtFirst::NICE);
+            // Otherwise long texts compete with decisions.
+            lower_priority_of_awaited();
         });
         let runtime = runtime.build().map_err(failed)?;
         let (connections, accepted) = mpsc::channel(WAITING_MAX);
@@ -84,6 +86,7 @@ impl HttpPort {
 
 /// An open connection.
 struct Open {
+    peer: Peer,
     opened: u64,
     progress: Arc<Progress>,
     task: AbortHandle,
@@ -124,7 +127,7 @@ impl PortThread {
     }
 
     fn serve(&mut self, accepted: Accepted, router: &axum::Router, tasks: &mut JoinSet<()>) {
-        if self.open.len() >= self.state.bounds().connections_max && !self.evict() {
+        if self.open.len() >= self.state.bounds().connections_max && !self.evict(accepted.peer) {
             self.state.refusals().count(HttpRefusal::Connections);
             tracing::warn!(peer = %accepted.peer, "all HTTP connections are busy; closing a new one (--http-max-connections)");
             return;
@@ -157,15 +160,22 @@ impl PortThread {
             }
         });
         self.opened += 1;
-        self.open.insert(task.id(), Open { opened: self.opened, progress, task });
+        self.open.insert(task.id(), Open { peer, opened: self.opened, progress, task });
     }
 
-    /// Closes the idlest connection. False if every one has a request in progress.
-    fn evict(&mut self) -> bool {
+    /// Closes a connection to make room for one of this client; false if there is none to close.
+    fn evict(&mut self, newcomer: Peer) -> bool {
+        let mut of_peer: HashMap<Peer, usize> = HashMap::new();
+        self.open.values().for_each(|open| *of_peer.entry(open.peer).or_default() += 1);
+        let age = |open: &Open| Reverse((open.progress.recency(), open.opened));
         let idle = self.open.iter().filter(|(_, open)| open.progress.is_idle());
-        let idlest = idle.min_by_key(|(_, open)| (open.progress.recency(), open.opened)).map(|(id, _)| *id);
-        let Some(evicted) = idlest.and_then(|id| self.open.remove(&id)) else { return false };
-        evicted.task.abort();
-        true
+        let idlest = idle.max_by_key(|(_, open)| (of_peer[&open.peer], age(open))).map(|(id, _)| *id);
+        // Requests that the server handles, or whose responses are not read, keep nobody out who has fewer connections.
+        let fair = of_peer.get(&newcomer).map_or(0, |count| *count) + 1;
+        let busy = self.open.iter().filter(|(_, open)| of_peer[&open.peer] > fair);
+        let busiest =
+            busy.max_by_key(|(_, open)| (of_peer[&open.peer], open.progress.is_writing(), age(open)));
+        let evicted = idlest.or(busiest.map(|(id, _)| *id)).and_then(|id| self.open.remove(&id));
+        evicted.inspect(|open| open.task.abort()).is_some()
     }
 }

@@ -11,8 +11,10 @@ use super::{
     workers::Workers,
 };
 use crate::{
-    api::{self, ControlApi, GrpcPort, Health, RouteSettings, http::HttpState},
-    clock::Clock,
+    api::{
+        self, ControlApi, GrpcPort, Health, RouteSettings,
+        http::{Hosts, HttpState},
+    },
     control::{Control, ControlTask, Live},
     priority::Yields,
     service::{DecisionReader, RateLimitService},
@@ -20,10 +22,14 @@ use crate::{
     transport::{self, InheritedSockets, Listener},
 };
 use std::{sync::Arc, time::Duration};
-use tokio::{sync::watch, task::JoinSet};
+use tidegate_core::clock::Clock;
+use tokio::{
+    sync::{oneshot, watch},
+    task::JoinSet,
+};
 
-/// Time that the export of the last spans may take at a stop.
-const TRACES_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time that the export of the last spans and metrics may take at a stop, if the drain timeout is no shorter.
+const LAST_PUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Connections that are accepted before other tasks of the thread run, and yield to other threads for a bounded time together.
 const ACCEPTS_MAX: u32 = 8;
@@ -63,7 +69,14 @@ impl Http {
         let state = HttpState::new(service.clone(), settings.http.bounds, in_force)
             .with_control(control)
             .with_console(settings.http.has_console)
-            .with_metrics_path(settings.http.metrics_path.clone());
+            .with_metrics_path(settings.http.metrics_path.clone())
+            .with_settings(&settings.http.effective)
+            .with_body_memory(Arc::clone(&settings.body_memory))
+            .with_hosts(Hosts {
+                allowed: settings.http.allowed_hosts.clone().into(),
+                // A page of another name has no token, and no certificate for its name.
+                is_checked: settings.http.token_file.is_none() && settings.tls.http.is_none(),
+            });
         let port = has_port.then(|| HttpPort::start(state.clone(), tls)).transpose()?;
         Ok(Self { state, port, tokens })
     }
@@ -117,10 +130,14 @@ impl Listening {
         let control = match (control, live) {
             (Some(settings), Some(live)) => {
                 let control = Control::new(settings, service.clone(), live, Arc::clone(clock));
-                Some(Arc::new(control.map_err(ServeError::AuditLog)?))
+                Some(Arc::new(control?))
             }
             _ => None,
         };
+        if let Some(control) = control.as_ref().map(Arc::downgrade) {
+            let reopen = move || _ = control.upgrade().inspect(|control| control.audit_log().reopen());
+            settings.rules.reload.on_request(reopen);
+        }
         let start_task = |control| {
             ControlTask::start(control)
                 .map_err(|source| ServeError::Start { what: "the control thread", source })
@@ -134,6 +151,7 @@ impl Listening {
         }
         let port =
             GrpcPort::new(service.clone(), routes, settings.message_bytes_max, settings.long_lived_calls);
+        let port = port.with_body_memory(Arc::clone(&settings.body_memory));
         let port = Arc::new(if control.is_some() { port.with_peers() } else { port });
         let (drain, draining) = watch::channel(false);
         let tls_on_plaintext = tls.on_plaintext("grpc", clock);
@@ -173,8 +191,8 @@ impl Listening {
     /// Shows metrics and rules before the first rules are loaded.
     pub(super) fn await_rules(&self, background: &Background, is_healthy: bool) {
         self.show(background);
-        self.http.state.set_serving(is_healthy);
-        self.health.set_serving(is_healthy);
+        self.service.await_rules();
+        self.set_healthy(is_healthy);
         tracing::info!(is_healthy, "waiting for rules; requests are refused with UNAVAILABLE");
     }
 
@@ -185,9 +203,14 @@ impl Listening {
             control.restore_overlays();
         }
         self.service.set_ready(Arc::clone(&background.limiter));
-        self.http.state.set_serving(true);
-        self.health.set_serving(true);
+        self.set_healthy(true);
         tracing::info!("serving");
+    }
+
+    /// Sets health, which the drain sets for the last time.
+    pub(super) fn set_healthy(&self, is_healthy: bool) {
+        self.http.state.set_serving(is_healthy);
+        self.health.set_serving(is_healthy);
     }
 
     fn show(&self, background: &Background) {
@@ -217,18 +240,35 @@ impl Listening {
         if tokio::join!(workers_end, http_ends).0.is_err() {
             tracing::warn!(timeout = ?settings.drain_timeout, "drain timeout reached; closing the remaining connections");
         }
-        // Waits for threads.
-        let _ = tokio::task::spawn_blocking(|| {
-            if let Some(task) = self.control_task {
+        let time = LAST_PUSH_TIMEOUT.min(settings.drain_timeout);
+        let (control_task, pushes) = (self.control_task, self.pushes);
+        let pushed = within(time, move || {
+            if let Some(task) = control_task {
                 task.stop();
             }
-            self.pushes.stop();
-        })
-        .await;
-        if let Some(traces) = self.traces {
-            traces.finish(TRACES_TIMEOUT).await;
+            pushes.stop();
+        });
+        let traced = async {
+            if let Some(traces) = self.traces {
+                traces.finish(time).await;
+            }
+        };
+        if !tokio::join!(pushed, traced).0 {
+            tracing::warn!(?time, "the last metrics were not pushed: their receiver does not respond");
         }
     }
+}
+
+/// Runs work that blocks, on a thread of its own; whether it ended in time. If not, it ends with the process.
+async fn within(time: Duration, work: impl FnOnce() + Send + 'static) -> bool {
+    let (ended, has_ended) = oneshot::channel();
+    let run = move || {
+        work();
+        // The receiver is gone if the time has passed.
+        let _ = ended.send(());
+    };
+    let thread = std::thread::Builder::new().name("last-push".into()).spawn(run);
+    thread.is_ok() && tokio::time::timeout(time, has_ended).await.is_ok()
 }
 
 /// Accepts connections for as long as it is polled, and hands them over when they are ready.

@@ -4,10 +4,12 @@
 //! of its own, so that a decision never crosses threads. Workers share state through the sharded store alone.
 
 mod background;
+mod check;
 mod clock_follower;
 mod connection;
 mod connections;
 mod error;
+mod fair_queue;
 mod handshakes;
 mod http_port;
 mod listening;
@@ -18,10 +20,10 @@ mod settings;
 mod sweeper;
 mod tls;
 mod token_file;
-mod when_idle;
 mod workers;
 
 pub use crate::transport::{ListenAddress, ListenAddressError, TlsFiles, TlsFilesError};
+pub use check::check_files;
 pub use connections::ConnectionBounds;
 pub use error::ServeError;
 pub use memory::available as available_memory;
@@ -29,11 +31,13 @@ pub use settings::{FirstRules, HttpSettings, RuleSettings, Settings};
 pub use tls::TlsSettings;
 pub use token_file::TokenFileError;
 
-use crate::{clock::Clock, limiter::Limiter, snapshot::Writer, transport::InheritedSockets};
+use crate::transport::InheritedSockets;
 use background::Background;
 use listening::Listening;
 use service_manager::{ServiceManager, State};
 use std::{io, pin::pin, sync::Arc};
+use tidegate_core::{clock::Clock, limiter::Limiter};
+use tidegate_snapshot::Writer;
 use tokio::sync::oneshot;
 
 /// The counters that the server starts with.
@@ -82,7 +86,17 @@ pub fn serve<S: Future<Output = ()>, E: From<ServeError> + Send + 'static>(
             }
             listening.serve(&background);
             service_manager.notify(State::Serving);
-            service_manager.ping_watchdog(async || listening.workers.all_respond().await).await
+            let ping = service_manager.ping_watchdog(async || listening.workers.all_respond().await);
+            let health = async {
+                if !settings.rules.health_needs_rules {
+                    std::future::pending::<()>().await;
+                }
+                background.follow_rules(|has_rules| listening.set_healthy(has_rules)).await
+            };
+            tokio::select! {
+                never = ping => never,
+                never = health => never,
+            }
         };
         tokio::select! {
             () = stop => {}
@@ -92,8 +106,9 @@ pub fn serve<S: Future<Output = ()>, E: From<ServeError> + Send + 'static>(
         // Queued requests do not delay the stop: those due after its end are denied now.
         let end = settings.drain_delay.saturating_add(settings.drain_timeout);
         background.limiter.end_queues_at(clock.now().saturating_add(end));
+        let stopping = clock.now();
         listening.drain(settings).await;
-        background.finish()?;
+        background.finish(end.saturating_sub(clock.now().since(stopping)))?;
         tracing::info!("stopped");
         Ok(())
     })

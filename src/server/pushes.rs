@@ -1,11 +1,9 @@
 //! Threads that push metrics.
 
 use super::{ServeError, Settings};
-use crate::{
-    clock::Clock,
-    telemetry::{Metrics, OtlpMetrics, Statsd},
-};
+use crate::telemetry::{Metrics, OtlpMetrics, Statsd};
 use std::sync::Arc;
+use tidegate_core::clock::Clock;
 
 /// The running pushes.
 pub(super) struct Pushes {

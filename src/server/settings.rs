@@ -8,15 +8,17 @@ use crate::{
     },
     config::{ReloadRequests, watch::WatchSettings},
     control::ControlSettings,
-    http2::Http2Settings,
-    limit::RequestLimits,
-    rules::{LoadOptions, RuleFilePaths, Source},
     service::{MeterSettings, ResponseOptions},
-    shared::store::SharedStore,
     telemetry::{DecisionLog, OtlpSettings, StatsdSettings},
     transport::ListenAddress,
 };
-use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
+use std::{num::NonZeroUsize, path::PathBuf, sync::Arc, time::Duration};
+use tidegate_core::{
+    limit::RequestLimits,
+    rules::{LoadOptions, RuleFilePaths, Source},
+};
+use tidegate_http2::{BodyMemory, Http2Settings};
+use tidegate_shared::store::SharedStore;
 
 /// Settings of the server.
 #[derive(Clone, Debug)]
@@ -59,6 +61,8 @@ pub struct Settings {
     pub long_lived_calls: LongLivedBounds,
     /// Bounds of each connection.
     pub http2: Http2Settings,
+    /// Memory for incomplete requests, of both ports.
+    pub body_memory: Arc<BodyMemory>,
     /// Time between health turning NOT_SERVING and GOAWAY.
     pub drain_delay: Duration,
     /// Time that connections have to end after GOAWAY.
@@ -88,6 +92,10 @@ pub struct HttpSettings {
     pub has_console: bool,
     /// A further path of the metrics.
     pub metrics_path: Option<MetricsPath>,
+    /// What `GET /config` shows: settings in effect, without secrets.
+    pub effective: serde_json::Value,
+    /// Names under which it is reached, besides local ones.
+    pub allowed_hosts: Vec<String>,
 }
 
 /// The rules of the limiter at the start, and the sources of later ones.
@@ -109,6 +117,8 @@ pub struct RuleSettings {
     pub xds: Option<XdsSettings>,
     /// The behaviour of the server before the first load.
     pub first: FirstRules,
+    /// Whether health is NOT_SERVING while no domain has rules.
+    pub health_needs_rules: bool,
 }
 
 /// Whether the limiter has rules at the start. Until it has, requests are refused with UNAVAILABLE.

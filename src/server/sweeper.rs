@@ -1,12 +1,12 @@
 //! Background thread that drops expired counters, a few pages at a time.
 
 use super::ServeError;
-use crate::{clock::Clock, limiter::Limiter};
 use std::{
     sync::{Arc, mpsc},
     thread::JoinHandle,
     time::Duration,
 };
+use tidegate_core::{clock::Clock, limiter::Limiter};
 
 /// Interval between sweeps of some shards.
 const INTERVAL: Duration = Duration::from_millis(50);

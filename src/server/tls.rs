@@ -5,7 +5,6 @@ use super::{
     handshakes::{HandshakeBounds, Handshakes, Ready},
 };
 use crate::{
-    clock::Clock,
     config::{
         ReloadRequests,
         watch::{Wake, Watch, WatchHandle, WatchSettings},
@@ -19,6 +18,7 @@ use std::{
     thread::{self, JoinHandle},
     time::Duration,
 };
+use tidegate_core::clock::Clock;
 
 /// Time that a certificate's thread waits before it considers checking the files.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);

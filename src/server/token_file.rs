@@ -10,12 +10,16 @@ use crate::{
 };
 use arc_swap::ArcSwap;
 use std::{
-    fs, io,
+    io,
     path::{Path, PathBuf},
     sync::Arc,
     thread::{self, JoinHandle},
     time::Duration,
 };
+use tidegate_core::rules::read_text;
+
+/// Maximum length of the file.
+const BYTES_MAX: u64 = 16 << 20;
 
 /// Interval of a [`Watch`]'s own checks.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -83,18 +87,31 @@ impl TokenFile {
     }
 }
 
-fn read(path: &Path) -> Result<Tokens, TokenFileError> {
+/// The tokens of a file that is read for the first time.
+pub(super) fn read(path: &Path) -> Result<Tokens, TokenFileError> {
+    read_by(path, Tokens::parse)
+}
+
+fn read_by(
+    path: &Path,
+    parse: impl Fn(&str) -> Result<Tokens, TokensError>,
+) -> Result<Tokens, TokenFileError> {
     let path = path.to_owned();
-    match fs::read_to_string(&path) {
+    match read_text(&path, BYTES_MAX) {
         Err(source) => Err(TokenFileError::Read { path, source }),
-        Ok(text) => Tokens::parse(&text).map_err(|source| TokenFileError::Parse { path, source }),
+        Ok(text) => parse(&text).map_err(|source| TokenFileError::Parse { path, source }),
     }
 }
 
 fn reload(path: &Path, in_force: &ArcSwap<Tokens>) {
-    match read(path) {
+    match read_by(path, Tokens::parse_again) {
         Ok(tokens) => {
-            tracing::info!(tokens = tokens.count(), "HTTP tokens reloaded");
+            match tokens.count() {
+                0 => {
+                    tracing::warn!("the file of HTTP tokens is empty: all requests that need one are refused")
+                }
+                tokens => tracing::info!(tokens, "HTTP tokens reloaded"),
+            }
             in_force.store(Arc::new(tokens));
         }
         Err(error) => tracing::error!(%error, "HTTP tokens not reloaded; those in force stay"),

@@ -6,17 +6,13 @@ use super::{
     connections::{Admission, Connections},
     tls::TlsOnPlaintext,
 };
-use crate::{
-    api::GrpcPort,
-    clock::Clock,
-    http2::{Http2Settings, WorkerCounts},
-    telemetry::ConnectionSources,
-    transport::Accepted,
-};
+use crate::{api::GrpcPort, telemetry::ConnectionSources, transport::Accepted};
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering},
 };
+use tidegate_core::clock::Clock;
+use tidegate_http2::{Http2Settings, WorkerCounts};
 use tokio::sync::{mpsc, oneshot};
 
 /// The workers, for as long as connections are dispatched to them.

@@ -1,11 +1,11 @@
 //! Histograms of durations: how long responses took by code, and how long queued requests waited.
 
 use super::lines::{LINES, ThreadLine};
-use crate::limit::Code;
 use std::{
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
+use tidegate_core::limit::Code;
 
 /// Maximum number of bounds of a histogram.
 pub const BOUNDS_MAX: usize = 31;

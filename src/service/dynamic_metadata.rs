@@ -2,8 +2,10 @@
 //!
 //! `domain`, `descriptors` and `metadata` are as the reference server has them; additions of Tidegate are under `tidegate`.
 
-use crate::limit::{Code, Decision, Denial, Descriptor, Entry, Hits, Override, Request, Reset, Status, Unit};
 use serde_json::{Map, Value, json};
+use tidegate_core::limit::{
+    Code, Decision, Denial, Descriptor, Entry, Hits, Override, Request, Reset, Status, Unit,
+};
 
 /// The metadata of a response.
 pub(super) fn of(

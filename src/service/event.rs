@@ -1,11 +1,11 @@
 //! A sent decision, as its readers receive it.
 
 use super::TraceContext;
-use crate::{
+use std::time::Duration;
+use tidegate_core::{
     clock::Clock,
     limit::{Decision, Request, Timestamp},
 };
-use std::time::Duration;
 
 /// The call that a request arrived in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

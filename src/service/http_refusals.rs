@@ -27,11 +27,15 @@ pub enum HttpRefusal {
     WriteTimeout,
     /// The connection was closed when it was accepted: all others are busy.
     Connections,
+    /// 403, 415, 421: a web page of another origin may have sent it.
+    Origin,
+    /// 503: the memory for incomplete requests is used up.
+    BodyMemory,
 }
 
 impl HttpRefusal {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::Unauthorized,
         Self::NotFound,
         Self::Method,
@@ -43,6 +47,8 @@ impl HttpRefusal {
         Self::BodyTimeout,
         Self::WriteTimeout,
         Self::Connections,
+        Self::Origin,
+        Self::BodyMemory,
     ];
 
     /// The value of the label `reason`.
@@ -59,6 +65,8 @@ impl HttpRefusal {
             Self::BodyTimeout => "body_timeout",
             Self::WriteTimeout => "write_timeout",
             Self::Connections => "max_connections",
+            Self::Origin => "origin",
+            Self::BodyMemory => "body_memory",
         }
     }
 }

@@ -4,11 +4,11 @@ use super::{
     CodeCounts, DurationBounds, Durations, HttpRefusals, LimitCountSettings, LimitCounts, ReferenceCounts,
     Refusal, Refusals, Tally,
 };
-use crate::limit::{Code, Decision, Request};
 use std::{
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     time::Duration,
 };
+use tidegate_core::limit::{Code, Decision, Request};
 
 /// Settings of the figures.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -30,6 +30,8 @@ pub struct Meters {
     durations: Durations,
     refusals: Refusals,
     http_refusals: HttpRefusals,
+    /// Calls by `POST /json` that reached the service.
+    json_calls: AtomicU64,
     /// None unless they are configured.
     reference: Option<ReferenceCounts>,
 }
@@ -89,6 +91,18 @@ impl Meters {
         &self.http_refusals
     }
 
+    /// Counts a call by `POST /json`, whose message is a request, before it is decided or refused.
+    pub fn count_json_call(&self) {
+        if self.is_started() {
+            self.json_calls.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Calls by `POST /json`.
+    pub fn json_calls(&self) -> u64 {
+        self.json_calls.load(Ordering::Relaxed)
+    }
+
     /// Counts a decision that is sent.
     #[inline]
     pub(super) fn count_decision(&self, request: &Request<'_>, decision: &Decision<'_>, was_queued: bool) {
@@ -136,7 +150,7 @@ impl Meters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::{Status, Timestamp};
+    use tidegate_core::limit::{Status, Timestamp};
 
     /// Decides, refuses and times once.
     fn use_once(meters: &Meters) {

@@ -32,21 +32,36 @@ pub use response_options::{Additions, ResponseOptions};
 pub use tally::{Tally, Totals};
 pub use trace_context::{Propagators, TraceContext, UnknownPropagator};
 
-use crate::{
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use tidegate_core::{
     clock::Clock,
     limit::{Decision, Request, RequestLimits, Timestamp},
     limiter::{Limiter, Pinned, Verdict},
-    shared::store::SharedStore,
 };
-use std::{
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use tidegate_shared::store::{Failure, SharedStore};
 
-/// The counters are not restored yet: nothing can be decided.
+/// Why nothing can be decided yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("the counters are being restored; retry shortly")]
-pub struct NotReady;
+pub enum NotReady {
+    /// The counters are not restored yet.
+    #[error("the counters are being restored; retry shortly")]
+    Restoring,
+    /// There are no rules yet.
+    #[error(
+        "no rate limit configuration loaded: the rule files have errors, or the control plane has not sent rules yet; the \
+         server's log has the reason"
+    )]
+    NoRules,
+    /// The shared store did not decide, and calls fail then.
+    #[error("{0}; --on-store-failure is `error`")]
+    Store(Failure),
+}
 
 /// How long a decision takes, and therefore how it is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,6 +70,8 @@ pub enum Course {
     Inline,
     /// The shared store decides.
     Remote,
+    /// The same, and the call fails if it does not.
+    Call,
     /// A rule may queue the request.
     Queue,
 }
@@ -64,6 +81,8 @@ pub enum Course {
 pub struct RateLimitService {
     /// Empty until the counters are restored.
     limiter: Arc<OnceLock<Arc<Limiter>>>,
+    /// Whether rules are awaited until then, and no counters.
+    awaits_rules: Arc<AtomicBool>,
     clock: Arc<dyn Clock>,
     request_limits: RequestLimits,
     /// None if no option is set: then a decision checks this pointer and no more.
@@ -93,6 +112,7 @@ impl RateLimitService {
     pub fn restoring(clock: Arc<dyn Clock>, request_limits: RequestLimits) -> Self {
         Self {
             limiter: Arc::default(),
+            awaits_rules: Arc::default(),
             clock,
             request_limits,
             options: None,
@@ -108,6 +128,15 @@ impl RateLimitService {
     /// Decides by this limiter from now on. Only the first call has an effect.
     pub fn set_ready(&self, limiter: Arc<Limiter>) {
         let _ = self.limiter.set(limiter);
+    }
+
+    /// Notes that the counters are there, and rules are awaited.
+    pub fn await_rules(&self) {
+        self.awaits_rules.store(true, Ordering::Relaxed);
+    }
+
+    fn not_ready(&self) -> NotReady {
+        if self.awaits_rules.load(Ordering::Relaxed) { NotReady::NoRules } else { NotReady::Restoring }
     }
 
     /// The same service with options for its responses.
@@ -195,8 +224,9 @@ impl RateLimitService {
         }
         let is_remote = self.shared.is_some() && limiter.is_remote(request);
         Some(match is_remote {
+            true if self.shared.as_ref().is_some_and(SharedStore::fails_calls) => Course::Call,
             true => Course::Remote,
-            false if limiter.may_queue(request.domain()) => Course::Queue,
+            false if limiter.may_queue(request) => Course::Queue,
             false => Course::Inline,
         })
     }
@@ -234,13 +264,21 @@ impl RateLimitService {
         wait_max: Duration,
         respond: impl FnOnce(&Decision<'_>) -> T,
     ) -> Result<T, NotReady> {
-        let limiter = self.limiter.get().ok_or(NotReady)?;
+        let limiter = self.limiter.get().ok_or_else(|| self.not_ready())?;
         let received = self.clock.now();
         if let Some(store) = self.store_of(request) {
+            let (mut respond, mut response) = (Some(respond), None);
+            // Otherwise a request by the fast path has been tried there.
+            let is_decided = store.fails_calls()
+                && self.decide_by_lease(request, origin, |decision| {
+                    response = respond.take().map(|respond| respond(decision));
+                });
+            if let (true, Some(response)) = (is_decided, response) {
+                return Ok(response);
+            }
+            let respond = respond.expect("the request is not decided yet");
             let held = limiter.hold();
-            return Ok(self
-                .decide_remotely(store, &held, request, (origin, received), wait_max, respond)
-                .await);
+            return self.decide_remotely(store, &held, request, (origin, received), wait_max, respond).await;
         }
         let respond = |rules: &Pinned<'_>, decision: &Decision<'_>, was_queued: bool| {
             self.record(request, decision, was_queued, || (origin, received, rules.generation()));

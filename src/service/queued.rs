@@ -3,16 +3,16 @@
 //! The limiter decides when a request is released; this is the timer. A call that ends earlier, because its caller or its
 //! connection ended, drops its future, which gives its place in the queue back.
 
-use crate::{
-    clock::Clock,
-    limit::Timestamp,
-    limiter::{Limiter, QueuePoll, Ticket},
-};
 use std::{
     future::poll_fn,
     pin::pin,
     task::{Context, Poll, Waker, ready},
     time::Duration,
+};
+use tidegate_core::{
+    clock::Clock,
+    limit::Timestamp,
+    limiter::{Limiter, QueuePoll, Ticket},
 };
 use tokio::time::sleep;
 

@@ -4,11 +4,11 @@
 //! further ones share [`OTHER_KEY`].
 
 use super::lines::{LINES, ThreadLine};
-use crate::limit::{Code, Decision, Descriptor, Entry, Hits, MetricLabel, Request, RuleInfo, Status};
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{Mutex, MutexGuard, PoisonError},
 };
+use tidegate_core::limit::{Code, Decision, Descriptor, Entry, Hits, MetricLabel, Request, RuleInfo, Status};
 
 /// Key of the hits beyond the bound on the number of keys.
 const OTHER_KEY: &str = "other.other";
@@ -229,6 +229,7 @@ mod tests {
             path: "".into(),
             declared_at: "".into(),
             quota: false,
+            queues: false,
             shown_values,
             metric_labels: labels.iter().map(label).collect(),
             metadata: None,

@@ -1,8 +1,8 @@
 //! Counts of requests that were refused without a decision.
 
 use super::lines::{LINES, ThreadLine};
-use crate::limit::RequestError;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tidegate_core::limit::RequestError;
 
 /// The reason why a request was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,11 +41,13 @@ pub enum Refusal {
     StreamingCalls,
     /// UNAVAILABLE: the counters are being restored.
     NotReady,
+    /// UNAVAILABLE: there are no rules yet.
+    NoRules,
 }
 
 impl Refusal {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::EmptyDomain,
         Self::LongDomain,
         Self::NoDescriptors,
@@ -63,6 +65,7 @@ impl Refusal {
         Self::NotGrpc,
         Self::StreamingCalls,
         Self::NotReady,
+        Self::NoRules,
     ];
 
     /// The value of the label `reason`.
@@ -85,6 +88,7 @@ impl Refusal {
             Self::NotGrpc => "not_grpc",
             Self::StreamingCalls => "streaming_calls",
             Self::NotReady => "not_ready",
+            Self::NoRules => "no_rules",
         }
     }
 }

@@ -1,13 +1,17 @@
 //! Decisions of a shared store, and what is decided while it does not decide.
 
-use super::{CallOrigin, RateLimitService};
-use crate::{
-    limit::{Code, Decision, Request, Reset, Timestamp},
-    limiter::{HeldRules, ListedLimits, RemoteRequest},
-    shared::{holders::Holders, lease::Monotonic, store::SharedStore},
-};
+use super::{CallOrigin, NotReady, RateLimitService};
 use smallvec::SmallVec;
 use std::time::Duration;
+use tidegate_core::{
+    limit::{Code, Decision, Request, Reset, Timestamp},
+    limiter::{HeldRules, ListedLimits},
+};
+use tidegate_shared::{
+    holders::Holders,
+    lease::{Monotonic, StoreDenial},
+    store::{Failure, SharedStore},
+};
 
 impl RateLimitService {
     /// Decides a request by leases in hand, if they suffice; false if the store has to decide.
@@ -17,13 +21,13 @@ impl RateLimitService {
         origin: CallOrigin<'q>,
         respond: impl FnOnce(&Decision<'_>),
     ) -> bool {
-        let Some(holders) = self.shared.as_ref().and_then(SharedStore::holders) else { return false };
+        let Some(holders) = self.shared.as_ref().map(SharedStore::holders) else { return false };
         if self.needs_service_limits() {
             return false;
         }
         let Some(limiter) = self.limiter.get() else { return false };
         let rules = limiter.pin();
-        let decision = rules.leasable(request).and_then(|charges| holders.decide(&charges, Holders::now()));
+        let decision = rules.leasable(request).and_then(|charges| holders.decide(&charges, Holders::now));
         let Some(decision) = decision else { return false };
         self.record(request, &decision, false, || (origin, self.clock.now(), rules.generation()));
         respond(&decision);
@@ -45,7 +49,7 @@ impl RateLimitService {
         (origin, received): (CallOrigin<'q>, Timestamp),
         wait_max: Duration,
         respond: impl FnOnce(&Decision<'_>) -> T,
-    ) -> T {
+    ) -> Result<T, NotReady> {
         let respond = |decision: &Decision<'_>| {
             self.record(request, decision, false, || (origin, received, held.generation()));
             let response = respond(decision);
@@ -57,41 +61,35 @@ impl RateLimitService {
         let Some(mut plan) = held.remote(request) else {
             // The rules have changed since, or a limit of the request is replaced, and all of its counters are local.
             let rules = self.limiter.get().expect("the service is ready").pin();
-            return respond(&rules.decide(request, received));
+            return Ok(respond(&rules.decide(request, received)));
         };
         if plan.needs_no_store() {
-            return respond(&plan.decide(SmallVec::new(), received, &[], ListedLimits::None, received));
+            return Ok(respond(&plan.decide(SmallVec::new(), received, &[], ListedLimits::None, received)));
         }
         plan.evaluate_local(received);
         let sent = Holders::now();
         let verdict = store.decide(&plan, received, wait_max).await;
-        if let Some(holders) = store.holders() {
-            let given = plan.counters().filter(|(counter, _)| counter.given > 0);
-            given.for_each(|(counter, _)| holders.drop_denial(counter.key));
-        }
-        match verdict {
+        let given = plan.counters().filter(|(counter, _)| counter.given > 0);
+        given.for_each(|(counter, _)| store.holders().drop_denial(counter.key));
+        let failure = match verdict {
             Ok(verdict) => match verdict.decide(&mut plan, self.listed_limits(), self.clock.now()) {
                 Ok(decision) => {
                     if decision.code != verdict.code {
                         store.take_back(&plan, &verdict, received);
                     }
-                    if let Some(holders) = store.holders().filter(|_| !verdict.has_credits) {
-                        keep_denials(holders, held, request, &decision, sent);
-                    }
-                    respond(&decision)
+                    note_results(store.holders(), held, request, &decision, verdict.has_credits, sent);
+                    return Ok(respond(&decision));
                 }
                 Err(error) => {
                     store.disagreed(&error);
-                    let plan = held.remote(request).expect("it was planned before");
-                    respond(&self.decide_without(store, plan))
+                    plan = held.remote(request).expect("it was planned before");
+                    Failure::Failed
                 }
             },
-            Err(_) => respond(&self.decide_without(store, plan)),
-        }
-    }
-
-    fn decide_without<'h>(&self, store: &SharedStore, plan: RemoteRequest<'h>) -> Decision<'h> {
-        plan.decide_without_store(store.without_store(), self.clock.now())
+            Err(failure) => failure,
+        };
+        let policy = store.without_store().ok_or(NotReady::Store(failure))?;
+        Ok(respond(&plan.decide_without_store(policy, self.clock.now())))
     }
 
     fn listed_limits(&self) -> ListedLimits {
@@ -104,21 +102,28 @@ impl RateLimitService {
     }
 }
 
-/// Keeps the denials of a decision of the store, to a request sent at `sent`, while no credits were out.
-fn keep_denials(
+/// Notes which counters have denied and admitted hits of a request sent at `sent`, by the decision of the store.
+fn note_results(
     holders: &Holders,
     held: &HeldRules<'_>,
     request: &Request<'_>,
     decision: &Decision<'_>,
+    has_credits: bool,
     sent: Monotonic,
 ) {
-    if decision.code == Code::Ok {
-        return;
-    }
     let charges = held.leasable(request).unwrap_or_default();
     for (charge, status) in charges.iter().zip(&decision.statuses) {
-        if let (Some(charge), true, Some(Reset::After(wait))) = (charge, status.is_over, status.reset) {
-            holders.keep_denial(charge, wait, sent);
+        let Some(charge) = charge else { continue };
+        let remaining = u64::from(status.remaining);
+        match status.reset {
+            Some(Reset::After(reset)) if status.is_over => {
+                // Credits that are out may be returned at any time.
+                let denied_for = if has_credits { Duration::ZERO } else { reset };
+                let denied = StoreDenial { hits: charge.hits(), remaining, denied_for, reset };
+                holders.keep_denial(charge, denied, sent);
+            }
+            _ if decision.code == Code::Ok => holders.admitted(charge.key(), remaining),
+            _ => {}
         }
     }
 }

@@ -5,9 +5,9 @@ use super::{
     client_headers::{self, ResponseHeaders},
     dynamic_metadata,
 };
-use crate::limit::{Code, Decision, Denial, Header, Request, ServiceLimit};
 use serde_json::{Map, Value};
 use smol_str::SmolStr;
+use tidegate_core::limit::{Code, Decision, Denial, Header, Request, ServiceLimit};
 
 /// Additions to every decision. The default adds nothing.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -82,10 +82,10 @@ fn header(Header { name, value }: &Header) -> (SmolStr, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::{CurrentLimit, OnDeny, Reply, Reset, RuleInfo, Status, Unit};
     use crate::service::PlainHeaders;
     use http::HeaderName;
     use std::time::Duration;
+    use tidegate_core::limit::{CurrentLimit, OnDeny, Reply, Reset, RuleInfo, Status, Unit};
 
     #[test]
     fn a_declared_header_replaces_the_configured_one_of_its_name() {
@@ -98,13 +98,15 @@ mod tests {
             path: "k".into(),
             declared_at: "rules.yaml:1:1".into(),
             quota: false,
+            queues: false,
             shown_values: 0,
             metric_labels: Box::default(),
             metadata: None,
             on_deny: Some(Box::new(OnDeny::Reply(reply))),
         };
         let minute = Unit::Minute;
-        let limit = CurrentLimit { name: "", requests: 1, window: minute.window(), unit: Some(minute) };
+        let limit =
+            CurrentLimit { name: "", requests: 1, capacity: 1, window: minute.window(), unit: Some(minute) };
         let reset = Some(Reset::After(Duration::from_secs(7)));
         let code = Code::OverLimit;
         let status = Status { code, limit: Some(limit), reset, rule: Some(&rule), ..Status::NO_LIMIT };

@@ -1,12 +1,12 @@
 //! Counters in the shared store, for operators.
 
 use super::{CallOrigin, RateLimitService};
-use crate::{
+use std::time::Duration;
+use tidegate_core::{
     limit::{Decision, Request, ServiceLimit},
     limiter::{HeldRules, ListedLimits},
-    shared::store::Failure,
 };
-use std::time::Duration;
+use tidegate_shared::store::Failure;
 
 impl RateLimitService {
     /// The limits of a request under these rules, those of shadow rules too, with what their counters have left. `request` is a
@@ -42,9 +42,7 @@ impl RateLimitService {
         let mut remote = held.remote(request).filter(|remote| !remote.needs_no_store())?;
         remote.evaluate_local(now);
         let verdict = store.decide(&remote, now, Duration::MAX).await;
-        if let Some(holders) = store.holders() {
-            remote.counters().for_each(|(counter, _)| holders.drop_denial(counter.key));
-        }
+        remote.counters().for_each(|(counter, _)| store.holders().drop_denial(counter.key));
         let decided = verdict.and_then(|verdict| {
             verdict.decide(&mut remote, ListedLimits::None, self.clock.now()).map_err(|error| {
                 store.disagreed(&error);

@@ -1,8 +1,8 @@
 //! Counts of decisions.
 
 use super::lines::{LINES, ThreadLine};
-use crate::limit::{Code, Decision, Status};
 use std::sync::atomic::{AtomicU64, Ordering};
+use tidegate_core::limit::{Code, Decision, Status};
 
 /// Counts of decisions.
 pub struct Tally(Box<[Line]>);

@@ -3,7 +3,7 @@
 //! Events that clients or a failing machine can cause at any rate are logged at a bounded rate: of the warnings and errors of one
 //! place in the code, [`LINES_MAX`] in [`PERIOD`]; how many were suppressed is logged with the next one.
 
-use crate::clock::{Clock, SystemClock};
+use super::log_filter::{self, LogFilterError};
 use parking_lot::Mutex;
 use std::{
     collections::HashMap,
@@ -15,10 +15,11 @@ use std::{
     },
     time::Duration,
 };
+use tidegate_core::clock::{Clock, SystemClock};
 use tracing::{Event, Level, Subscriber, callsite::Identifier, level_filters::LevelFilter};
 use tracing_subscriber::{
     Registry,
-    filter::{ParseError, Targets},
+    filter::Targets,
     fmt::{
         FmtContext, FormatEvent, FormatFields,
         format::Writer,
@@ -55,8 +56,8 @@ struct Switch {
 static SWITCH: OnceLock<Switch> = OnceLock::new();
 
 /// Sends logs to standard error, those of panics included. `filter` is a level (`info`) or a list of `target=level`.
-pub fn start_logging(format: LogFormat, filter: &str) -> Result<(), ParseError> {
-    let configured: Targets = filter.parse()?;
+pub fn start_logging(format: LogFormat, filter: &str) -> Result<(), LogFilterError> {
+    let configured = log_filter::parse(filter)?;
     let (filter, handle) = reload::Layer::new(configured.clone());
     let _ = SWITCH.set(Switch { handle, configured, is_switched: AtomicBool::new(false) });
     let registry = tracing_subscriber::registry().with(filter);
@@ -88,8 +89,8 @@ pub struct LogLevelChange {
 #[derive(Debug, thiserror::Error)]
 pub enum LogLevelError {
     /// It is neither a level nor a list.
-    #[error("{0}; write error, warn, info, debug or trace, or a list of target=level")]
-    Malformed(#[source] ParseError),
+    #[error(transparent)]
+    Malformed(LogFilterError),
     /// There is no log yet, or none any more.
     #[error("there is no log")]
     NotStarted,
@@ -126,7 +127,7 @@ pub fn set_log_level(filter: &str) -> Result<LogLevelChange, LogLevelError> {
     let switch = SWITCH.get().ok_or(LogLevelError::NotStarted)?;
     let change = match filter {
         "" => switch.set(switch.configured.clone()),
-        filter => switch.set(filter.parse().map_err(LogLevelError::Malformed)?),
+        filter => switch.set(log_filter::parse(filter).map_err(LogLevelError::Malformed)?),
     }?;
     switch.is_switched.store(!filter.is_empty(), Ordering::Relaxed);
     Ok(change)

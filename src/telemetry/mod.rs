@@ -1,12 +1,15 @@
 //! Logs, metrics and traces of the server.
 
+mod build;
 mod collector;
 mod decision_log;
 mod exposition;
+mod log_filter;
 mod logging;
 mod metrics;
 mod traces;
 
+pub use build::{COMMIT, VERSION};
 pub use collector::OtlpVariableError;
 pub use decision_log::{
     DecisionLog, DecisionLogError, DecisionLogSettings, ResetRecord, Rotation, RulesText, SampleRate, Target,
@@ -15,9 +18,10 @@ pub(crate) use decision_log::{
     DescriptorRecord, Record, RecordQueue, decode_records, encode_record, record_bytes_max, value_hash,
 };
 pub use exposition::MetricsFormat;
+pub use log_filter::LogFilterError;
 pub use logging::{LogFormat, LogLevelChange, LogLevelError, set_log_level, start_logging, switch_log_level};
 pub use metrics::{
     ConnectionSources, Metrics, OtlpMetrics, OtlpSettings, Sources, Statsd, StatsdFormat, StatsdSettings,
-    resident_bytes,
+    StatsdTransport, resident_bytes,
 };
 pub use traces::{Traces, TracesError, propagators};

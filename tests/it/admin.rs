@@ -76,10 +76,13 @@ async fn the_metrics_count_decisions() {
     assert_eq!(get(port, "/healthcheck").await, (200, "OK".to_owned()));
     assert_eq!(
         get(port, "/version").await.1,
-        format!("{{\"name\":\"tidegate\",\"version\":\"{}\"}}", env!("CARGO_PKG_VERSION"))
+        format!(
+            "{{\"commit\":\"unknown\",\"name\":\"tidegate\",\"version\":\"{}\"}}",
+            env!("CARGO_PKG_VERSION")
+        )
     );
     assert_eq!(get(port, "/nothing").await.0, 404);
-    let index = "/\n/healthcheck\n/json\n/livez\n/metrics\n/readyz\n/rlconfig\n/rules\n/rules/status\n/stats\n/version\n";
+    let index = "/\n/config\n/healthcheck\n/json\n/livez\n/metrics\n/readyz\n/rlconfig\n/rules\n/rules/status\n/stats\n/version\n";
     assert_eq!(get(port, "/").await, (200, index.to_owned()));
 }
 

@@ -5,15 +5,15 @@
 use crate::support::{Client, Server, rules_file};
 use std::{path::Path, process::Command, time::Duration};
 use tempfile::{NamedTempFile, TempDir};
-use tidegate::{
-    api::pb::service::rate_limit_response::Code,
+use tidegate::api::pb::service::rate_limit_response::Code;
+use tidegate_core::{
     clock::{Clock, ManualClock, SystemClock},
     limit::{self, Descriptor, Entry, Hits, Request, Timestamp},
     limiter::Limiter,
     rules::{LoadOptions, RuleSet, Source},
-    snapshot::{self, OnBadSnapshot},
     store::{OnFull, Seed, StoreSettings},
 };
+use tidegate_snapshot::OnBadSnapshot;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
@@ -58,7 +58,7 @@ impl DataDir {
             Limiter::new(rules.clone(), store, false)
         };
         let seed = Seed::from_bytes([7; 16]);
-        let started = snapshot::start(data.path(), OnBadSnapshot::Refuse, seed, build, then, |_| {});
+        let started = tidegate_snapshot::start(data.path(), OnBadSnapshot::Refuse, seed, build, then, |_| {});
         let mut started = started.unwrap_or_else(|error| panic!("{error}"));
         for (key, _) in ALGORITHMS {
             for (value, hits) in [("alice", 3), ("bob", LIMIT)] {

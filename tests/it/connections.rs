@@ -1,6 +1,9 @@
 //! Bounds on connections: clients that connect and send no request, or stay idle, do not lock others out.
 
-use crate::support::{Server, frames::RawConnection};
+use crate::support::{
+    Server,
+    frames::{END_HEADERS, END_STREAM, HEADERS, PING, RawConnection, call_head, call_headers},
+};
 use std::time::Duration;
 use tidegate::api::pb::service::rate_limit_response::Code;
 
@@ -41,4 +44,27 @@ async fn a_connection_without_a_request_is_closed_in_time() {
     client.clone().hit("demo", &[("api_key", "a")]).await.expect("the server decides");
     tokio::time::sleep(Duration::from_millis(900)).await;
     client.clone().hit("demo", &[("api_key", "a")]).await.expect("a connection that had a request is kept");
+}
+
+/// Ten addresses with 1,000 such connections each kept all new clients out for half a minute.
+#[tokio::test]
+async fn connections_with_requests_that_never_end_do_not_lock_others_out() {
+    const ATTACKERS: usize = 50;
+    let max = ATTACKERS.to_string();
+    let server = Server::start(&["--max-connections", &max, "--keep-alive-interval", "200ms"]);
+    let mut attackers = Vec::new();
+    for _ in 0..ATTACKERS {
+        let mut attacker = RawConnection::open(server.address()).await;
+        attacker.send(HEADERS, END_HEADERS | END_STREAM, 1, &call_headers("/no")).await;
+        attacker.next_frame_of(1).await;
+        attacker.send(HEADERS, END_HEADERS, 3, &call_head()).await;
+        attackers.push(attacker);
+    }
+    for attacker in &mut attackers {
+        // Sent at a tick, which publishes the state of the connection as well.
+        while attacker.next().await.is_some_and(|frame| frame.kind != PING) {}
+    }
+    for _ in 0..4 {
+        is_served(&server).await;
+    }
 }

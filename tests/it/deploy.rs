@@ -43,6 +43,43 @@ fn every_variable_in_deploy_is_a_flag_of_serve() {
     assert!(named > 3, "only {named} variables were found");
 }
 
+/// The instructions of the last stage of a Dockerfile, without its base and the copy of the binary.
+fn image(file: &str) -> Vec<String> {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/docker").join(file))
+        .expect(file);
+    let stage = &text[text.rfind("\nFROM ").expect("a stage")..];
+    let instructions = stage.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let differs = |line: &str| {
+        ["FROM ", "ARG "].iter().any(|word| line.starts_with(word)) || line.ends_with("/bin/tidegate")
+    };
+    let instructions = instructions.filter(|line| !differs(line));
+    // The stage that the rest is copied from has another name.
+    let instructions = instructions.map(|line| {
+        line.split(' ').filter(|word| !word.starts_with("--from=")).collect::<Vec<_>>().join(" ")
+    });
+    instructions.collect()
+}
+
+#[test]
+fn the_image_of_a_release_has_what_the_image_of_the_sources_has() {
+    let release = image("release.Dockerfile");
+    assert_eq!(release, image("Dockerfile"));
+    let has = |text: &str| release.iter().any(|line| line.contains(text));
+    assert!(has("/links/ /bin/"), "/bin/ratelimit is missing: {release:#?}");
+    assert!(has("--chown=65534:65534 /data /var/lib/tidegate"), "no writable data directory: {release:#?}");
+}
+
+#[test]
+fn ci_tests_every_crate() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let crates = fs::read_dir(root.join("crates")).expect("a directory");
+    let names = crates.map(|entry| entry.expect("an entry").file_name().into_string().expect("UTF-8"));
+    let workflow = fs::read_to_string(root.join(".github/workflows/ci.yaml")).expect("the workflow");
+    let listed =
+        workflow.split_once("crate: [").and_then(|(_, rest)| rest.split_once(']')).expect("a matrix").0;
+    assert_eq!(names.collect::<BTreeSet<_>>(), listed.split(", ").map(str::to_owned).collect());
+}
+
 /// The anchor of a heading: lower case, hyphens for spaces.
 fn anchor(heading: &str) -> String {
     let kept = heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-'));

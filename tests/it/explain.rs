@@ -2,7 +2,7 @@
 
 use crate::support::limiter;
 use proptest::{collection::vec, prelude::*};
-use tidegate::{
+use tidegate_core::{
     limit::{Code, Descriptor, Entry, Hits, Override, Request, Timestamp, Unit},
     rules::{Applied, Charge, ExplainedDescriptor, RuleLimit},
 };
@@ -56,7 +56,9 @@ fn is_over(applied: &Applied<'_>) -> bool {
 /// The verdict that follows from what is explained.
 fn verdict(all: &[Applied<'_>]) -> Code {
     let denies = |applied: &Applied<'_>| is_over(applied) && !applied.is_shadow();
-    let (quotas, others): (Vec<_>, Vec<_>) = all.iter().partition(|applied| applied.is_quota());
+    // A quota in shadow mode never denies, and so does not keep the others from denying.
+    let counting = all.iter().filter(|applied| !applied.is_shadow());
+    let (quotas, others): (Vec<_>, Vec<_>) = counting.partition(|applied| applied.is_quota());
     let quotas_deny = !quotas.is_empty() && quotas.into_iter().all(denies);
     if quotas_deny || others.into_iter().any(denies) { Code::OverLimit } else { Code::Ok }
 }

@@ -19,11 +19,13 @@ use tidegate::{
         },
         routes,
     },
-    clock::ManualClock,
-    http2::{self, Http2Settings},
-    limit::{RequestLimits, Timestamp},
     service::{PlainHeaders, RateLimitService, ResponseHeaders, ResponseOptions, StructuredHeaders},
 };
+use tidegate_core::{
+    clock::ManualClock,
+    limit::{RequestLimits, Timestamp},
+};
+use tidegate_http2::{Http2Settings, Service};
 
 const RULES: &str = "
 domain: demo
@@ -49,12 +51,16 @@ const MESSAGE_BYTES_MAX: usize = 4096;
 /// HTTP status, headers, body and trailers of a response.
 type Response = (u16, HeaderMap, Vec<u8>, Option<HeaderMap>);
 
-async fn port(options: ResponseOptions) -> Arc<GrpcPort> {
+fn port(options: ResponseOptions) -> Arc<GrpcPort> {
+    port_with(RULES, options)
+}
+
+fn port_with(rules: &str, options: ResponseOptions) -> Arc<GrpcPort> {
     let clock = Arc::new(ManualClock::new(Timestamp::from_millis(1_700_000_123_456)));
     let limits =
         RequestLimits { descriptors_max: 3, entries_max: 3, text_bytes_max: 100, ..RequestLimits::default() };
     let service =
-        RateLimitService::new(Arc::new(limiter(RULES)), clock, limits).with_response_options(options);
+        RateLimitService::new(Arc::new(limiter(rules)), clock, limits).with_response_options(options);
     let (routes, _) = routes(service.clone(), None, RouteSettings { message_bytes_max: MESSAGE_BYTES_MAX });
     Arc::new(GrpcPort::new(service, routes, MESSAGE_BYTES_MAX, LongLivedBounds::default()))
 }
@@ -68,7 +74,7 @@ enum Piece {
 /// Sends a request over a new connection.
 async fn send(port: &Arc<GrpcPort>, head: Builder, pieces: Vec<Piece>) -> Response {
     let (client, server) = tokio::io::duplex(1 << 20);
-    let serving = http2::serve(
+    let serving = tidegate_http2::serve(
         server,
         Arc::clone(port),
         Http2Settings::default(),
@@ -116,7 +122,7 @@ impl Pair {
     }
 
     async fn with_options(options: ResponseOptions) -> Self {
-        Self { fast: port(options.clone()).await, routed: port(options).await }
+        Self { fast: port(options.clone()), routed: port(options) }
     }
 
     /// Asserts that both paths respond alike; returns the response.
@@ -244,36 +250,62 @@ async fn a_body_may_arrive_in_any_pieces() {
     let mut trailers = HeaderMap::new();
     trailers.insert("tidegate-precision", HeaderValue::from_static("roughly"));
     let whole = || vec![piece(&body)];
-    let expected = send(&port(ResponseOptions::default()).await, post(), whole()).await;
+    let expected = send(&port(ResponseOptions::default()), post(), whole()).await;
     assert_eq!(status(&expected), b"0");
     for cut in 0..=body.len() {
         let (one, other) = body.split_at(cut);
         for frames in [vec![piece(one), piece(other)], vec![piece(one), piece(b""), piece(other), piece(b"")]]
         {
             assert_eq!(
-                send(&port(ResponseOptions::default()).await, post(), frames).await,
+                send(&port(ResponseOptions::default()), post(), frames).await,
                 expected,
                 "cut at {cut}"
             );
         }
     }
     let bytes = body.chunks(1).map(piece).collect();
-    assert_eq!(send(&port(ResponseOptions::default()).await, post(), bytes).await, expected);
+    assert_eq!(send(&port(ResponseOptions::default()), post(), bytes).await, expected);
     // Metadata may follow the message, and then it counts.
     let followed = [whole(), vec![Piece::Trailers(trailers)]].into_iter().flatten().collect();
-    assert_eq!(status(&send(&port(ResponseOptions::default()).await, post(), followed).await), b"3");
+    assert_eq!(status(&send(&port(ResponseOptions::default()), post(), followed).await), b"3");
 }
 
 #[tokio::test]
-async fn a_response_is_compressed_if_its_request_was() {
+async fn a_response_is_compressed_only_if_its_request_was() {
     let pair = Pair::new().await;
     let body = plain(&request(vec![alice()]).encode_to_vec());
     let accepting = || post().header("grpc-accept-encoding", "identity,deflate,gzip");
     let fast = send(&pair.fast, accepting(), vec![Piece::Data(body.clone())]).await;
     assert_eq!((fast.1.get("grpc-encoding"), fast.2[0]), (None, 0));
+    for routed in
+        [accepting().header("tidegate-windows", ""), accepting().header("grpc-encoding", "identity")]
+    {
+        let routed = send(&pair.routed, routed, vec![Piece::Data(body.clone())]).await;
+        assert_eq!((routed.1.get("grpc-encoding"), routed.2[0]), (None, 0));
+    }
     let named = accepting().header("grpc-encoding", "gzip");
     let routed = send(&pair.routed, named, vec![Piece::Data(body)]).await;
     assert_eq!((routed.1["grpc-encoding"].as_bytes(), routed.2[0]), (&b"gzip"[..], 1));
+}
+
+/// Requests that may be queued run as tasks, which cost a multiple of the fast path.
+#[tokio::test]
+async fn a_rule_with_queues_leaves_requests_to_other_rules_on_the_fast_path() {
+    let queueing = format!(
+        "{RULES}  - {{ key: webhook, rate_limit: {{ unit: second, requests_per_unit: 1, algorithm: leaky_bucket, burst: 1, max_wait: 2s }} }}"
+    );
+    let port = port_with(&queueing, ResponseOptions::default());
+    let is_decoded = |descriptors: &[&str]| {
+        let descriptors = descriptors.iter().map(|key| descriptor(&[(key, "x")])).collect();
+        let body = plain(&request(descriptors).encode_to_vec());
+        port.decode(
+            <GrpcPort as Service>::FastPath::default(),
+            &body,
+            &mut <GrpcPort as Service>::Call::default(),
+        )
+    };
+    assert!(is_decoded(&["api_key"]) && is_decoded(&["fixed", "unknown"]));
+    assert!(!is_decoded(&["webhook"]) && !is_decoded(&["api_key", "webhook"]));
 }
 
 proptest! {

@@ -2,7 +2,7 @@
 //! `TIDEGATE_FLOOD_COUNTERS` (default 20,000) counters.
 
 use crate::support::limiter_with_room;
-use tidegate::{
+use tidegate_core::{
     limit::{Code, Descriptor, Entry, Hits, Request, Timestamp},
     limiter::Limiter,
     store::OnFull,

@@ -206,15 +206,21 @@ async fn each_refused_http_request_is_counted_by_its_reason() {
     for reason in reasons {
         assert_eq!(count(&found, reason), 1.0, "{reason} of {found:#?}");
     }
-    let (_closed, port) =
-        start(RULES, &["--http-token-file", tokens.to_str().expect("UTF-8"), "--http-max-connections", "1"]);
+    let queueing = "{ domain: demo, descriptors: [{ key: api_key, rate_limit: { unit: minute, requests_per_unit: 10, \
+                    algorithm: leaky_bucket, burst: 1, max_wait: 9s } }] }";
+    let (_closed, port) = start(
+        queueing,
+        &["--http-token-file", tokens.to_str().expect("UTF-8"), "--http-max-connections", "1"],
+    );
     response_to(port, "GET /version HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n").await;
-    // A body that is awaited keeps the only connection busy.
-    let mut busy = connect(port).await;
+    // A request that is queued keeps the only connection busy.
     let authorization = format!("authorization: Bearer {}\r\n", token.trim());
-    busy.write_all(format!("{post}{authorization}content-length: 9\r\n\r\n").as_bytes())
-        .await
-        .expect("it reads");
+    let body = r#"{"domain":"demo","descriptors":[{"entries":[{"key":"api_key","value":"a"}]}]}"#;
+    let length = body.len();
+    let hit = format!("{post}{authorization}connection: close\r\ncontent-length: {length}\r\n\r\n{body}");
+    response_to(port, &hit).await;
+    let mut busy = connect(port).await;
+    busy.write_all(hit.as_bytes()).await.expect("it reads");
     tokio::time::sleep(Duration::from_millis(100)).await;
     rest(&mut connect(port).await).await;
     drop(busy);
@@ -227,5 +233,57 @@ async fn each_refused_http_request_is_counted_by_its_reason() {
         let line = format!("tidegate_http_requests_refused_total{{reason=\"{reason}\"}} ");
         let value = page.lines().find_map(|found| found.strip_prefix(&line)).expect("a sample");
         assert!(value != "0", "{reason}: {page}");
+    }
+}
+
+/// 256 requests that announced a body and sent none kept all probes out: the orchestrator restarted the server.
+#[tokio::test]
+async fn requests_without_their_bodies_lock_no_one_out() {
+    let (_server, port) = start(RULES, &["--http-max-connections", "4"]);
+    let mut open = Vec::new();
+    for head in ["GET /livez", "GET /metrics", "POST /json"] {
+        for _ in 0..8 {
+            let mut stream = connect(port).await;
+            let request = format!("{head} HTTP/1.1\r\nhost: test\r\ncontent-length: 9\r\n\r\n");
+            stream.write_all(request.as_bytes()).await.expect("the server reads");
+            open.push(stream);
+        }
+        for _ in 0..8 {
+            assert!(is_live(&mut connect(port).await).await, "{head}");
+        }
+    }
+}
+
+/// A probe is answered without its body.
+#[tokio::test]
+async fn probes_wait_for_no_body() {
+    let (_server, port) = start(RULES, &[]);
+    let response = response_to(port, "GET /livez HTTP/1.1\r\nhost: test\r\ncontent-length: 9\r\n\r\n").await;
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+}
+
+/// Where no token is needed, a page of another origin used up limits by text/plain, and one on a rebound name read the rules.
+#[tokio::test]
+async fn requests_of_other_origins_are_refused() {
+    let (_server, port) = start(RULES, &[]);
+    let body = r#"{"domain":"demo","descriptors":[{"entries":[{"key":"api_key","value":"a"}]}]}"#;
+    let post = |headers: &str| {
+        let length = body.len();
+        format!(
+            "POST /json HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n{body}"
+        )
+    };
+    let get = |host: &str| format!("GET /rules HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+    for (request, status) in [
+        (post("origin: https://evil.example\r\n"), "403"),
+        (post("origin: null\r\n"), "403"),
+        (post("content-type: text/plain\r\n"), "415"),
+        (post("origin: http://localhost\r\n"), "200"),
+        (post(""), "200"),
+        (get("evil.example"), "421"),
+        (get(&format!("127.0.0.1:{port}")), "200"),
+    ] {
+        let response = response_to(port, &request).await;
+        assert!(response.starts_with(&format!("HTTP/1.1 {status}")), "{request}: {response}");
     }
 }

@@ -135,7 +135,7 @@ fn a_token_file_is_for_the_http_port_or_the_control_api() {
         String::from_utf8_lossy(&run(&[&serve[..], args].concat()).stderr).into_owned()
     };
     let of_neither = error_with(&[]);
-    assert!(of_neither.contains("--http-listen <ADDR>|--control <REACH>"), "{of_neither}");
+    assert!(of_neither.contains("--http-listen <ADDR>|--control [<REACH>]"), "{of_neither}");
     for uses in [&["--control", "loopback"], &["--http-listen", "127.0.0.1:0"]] {
         assert!(error_with(uses).contains("no token; add a line"), "{uses:?}");
     }

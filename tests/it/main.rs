@@ -35,6 +35,7 @@ mod restoring;
 mod rules;
 mod serve;
 mod service_manager;
+mod settings;
 mod sliding_log;
 mod snapshot_commands;
 mod snapshot_faults;

@@ -163,6 +163,77 @@ async fn the_variables_of_prometheus_set_the_port_and_the_path_of_the_metrics() 
     assert_eq!(server.status(server.debug, "/rlconfig").await, Some(200));
 }
 
+/// Without rules the text and the figures were those of counters that are restored, and health stayed OK when the last file was
+/// removed.
+#[tokio::test]
+async fn without_rules_calls_are_errors_and_counted_and_health_follows_the_rules() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("config");
+    fs::create_dir_all(&config).expect("a folder");
+    fs::write(config.join("rules.yaml"), "domain: d\ndescriptors: [{key: k, rate_limit: 5}]\n")
+        .expect("a file");
+    let [prometheus] = free_ports();
+    let server = Ratelimit::start(
+        folder.path(),
+        &[
+            ("RUNTIME_ROOT", folder.path().to_str().expect("UTF-8")),
+            ("USE_PROMETHEUS", "true"),
+            ("PROMETHEUS_ADDR", &format!("127.0.0.1:{prometheus}")),
+            ("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "true"),
+        ],
+    );
+    let page = async || {
+        let answer = http1::fetch(Ipv4Addr::LOCALHOST, prometheus, http::Request::get("/metrics")).await.ok();
+        answer.map(|answer| String::from_utf8(answer.into_body()).expect("UTF-8")).unwrap_or_default()
+    };
+    eventually("the failed load", async || {
+        page().await.contains("\nratelimit_service_config_load_error 1\n")
+    })
+    .await;
+    assert_eq!(server.status(server.http, "/healthcheck").await, Some(500));
+    let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{}", server.grpc)).expect("an address");
+    let mut client = Client(RateLimitServiceClient::new(endpoint.connect().await.expect("it listens")));
+    let refused = client.hit("d", &[("k", "a")]).await.expect_err("there are no rules");
+    assert!(refused.message().starts_with("no rate limit configuration loaded"), "{refused}");
+    let body = r#"{"domain":"d","descriptors":[{"entries":[{"key":"k"}]}]}"#;
+    let request = http::Request::post("/json").body(body).expect("a request");
+    let json = http1::send(Ipv4Addr::LOCALHOST, server.http, request).await.expect("an answer");
+    assert_eq!(json.status(), 503);
+    let figures = page().await;
+    for line in [
+        "ratelimit_service_config_load_success 0",
+        "ratelimit_service_should_rate_limit_error{err_type=\"service_error\"} 2",
+        "ratelimit_service_total_requests{grpc_method=\"ShouldRateLimit\"} 1",
+    ] {
+        assert!(figures.lines().any(|found| found == line), "{line:?} is not in {figures}");
+    }
+    fs::write(config.join("rules.yaml"), RULES).expect("a file");
+    eventually("health", async || server.status(server.http, "/healthcheck").await == Some(200)).await;
+    assert!(page().await.contains("\nratelimit_service_config_load_success 1\n"));
+    fs::remove_file(config.join("rules.yaml")).expect("it is there");
+    eventually("no health", async || server.status(server.http, "/healthcheck").await == Some(500)).await;
+    assert_eq!(client.hit("d", &[("k", "a")]).await.expect("an answer").overall_code(), Code::Ok);
+}
+
+/// Rules that are none are no error: requests are admitted from the start. A file beside the directory is read with it.
+#[tokio::test]
+async fn an_empty_directory_admits_everything_and_a_file_beside_it_is_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::create_dir_all(folder.path().join("config")).expect("a folder");
+    let root = ("RUNTIME_ROOT", folder.path().to_str().expect("UTF-8"));
+    let server = Ratelimit::start(folder.path(), &[root]);
+    eventually("health", async || server.status(server.http, "/healthcheck").await == Some(200)).await;
+    let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{}", server.grpc)).expect("an address");
+    let mut client = Client(RateLimitServiceClient::new(endpoint.connect().await.expect("it listens")));
+    assert_eq!(client.hit("d", &[("k", "a")]).await.expect("an answer").overall_code(), Code::Ok);
+    fs::write(folder.path().join("config.yaml"), RULES).expect("a file");
+    eventually("the file's rules", async || {
+        let answer = client.hit("d", &[("k", "a")]).await.expect("an answer");
+        answer.overall_code() == Code::OverLimit
+    })
+    .await;
+}
+
 /// The variables of the manifest for Istio, without those of the deployment's folders, and the rules of its ConfigMap.
 fn istio() -> (Vec<(String, String)>, String) {
     let manifest = include_str!("../../deploy/kubernetes/istio.yaml");

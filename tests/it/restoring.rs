@@ -6,12 +6,9 @@ use tidegate::api::pb::health::{
     HealthCheckRequest, HealthCheckResponse, health_check_response::ServingStatus,
     health_client::HealthClient,
 };
-use tidegate::{
-    limit::Timestamp,
-    server::{ServeError, Start},
-    snapshot::{self, OnBadSnapshot},
-    store::Seed,
-};
+use tidegate::server::{ServeError, Start};
+use tidegate_core::{limit::Timestamp, store::Seed};
+use tidegate_snapshot::OnBadSnapshot;
 use tonic::{Code, transport::Channel};
 
 const RULES: &str = "
@@ -39,7 +36,8 @@ async fn a_server_is_not_ready_until_its_counters_are_restored() {
     let restore = move || {
         may_go_on.recv().expect("the test lets it go on");
         let seed = Seed::from_bytes([9; 16]);
-        let started = snapshot::start(&data, OnBadSnapshot::Refuse, seed, |_| limiter(RULES), now, |_| {});
+        let started =
+            tidegate_snapshot::start(&data, OnBadSnapshot::Refuse, seed, |_| limiter(RULES), now, |_| {});
         let started = started.expect("an empty directory");
         Ok::<_, ServeError>((started.limiter, started.writer))
     };

@@ -5,7 +5,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
 };
-use tidegate::{
+use tidegate_core::{
     limit::{Descriptor, Entry, Hits, Request, Timestamp},
     rules::{LoadOptions, RuleSet, Semantics, Source, read},
 };

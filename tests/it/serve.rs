@@ -159,9 +159,27 @@ fn a_second_signal_ends_a_drain_at_once() {
         let mut server = Server::start(&["--drain-delay", "10m"]);
         server.signal(rustix::process::Signal::INT);
         server.logged("draining");
-        server.signal(second);
-        assert_eq!(server.wait().code(), Some(code));
+        assert_eq!(server.signal_until_it_ends(second).code(), Some(code));
     }
+}
+
+/// A supervisor may signal the process and then its group: the last snapshot was skipped.
+#[tokio::test]
+async fn two_signals_at_once_are_one_stop_with_a_last_snapshot() {
+    let data = tempfile::tempdir().expect("a folder");
+    // The hit must not expire before the second start.
+    let rules = rules_file(&RULES.replace("unit: hour", "unit: year"));
+    let args = ["--data", data.path().to_str().expect("UTF-8"), "--snapshot-interval", "1h"];
+    let server = Server::with_rules(rules.path(), &args);
+    server.client().await.hit("edge", &[("user", "a")]).await.expect("a response");
+    server.signal(rustix::process::Signal::TERM);
+    server.signal(rustix::process::Signal::INT);
+    let mut server = server;
+    let status = tokio::task::spawn_blocking(move || server.wait()).await.expect("no panic");
+    assert!(status.success(), "{status}");
+    let again = Server::with_rules(rules.path(), &args);
+    let answer = again.client().await.hit("edge", &[("user", "a")]).await.expect("a response");
+    assert_eq!(answer.statuses[0].limit_remaining, 1, "the hit before the stop is counted");
 }
 
 #[test]
@@ -197,4 +215,18 @@ fn sigusr1_changes_the_log_level_and_back() {
         server.signal(rustix::process::Signal::USR1);
         server.logged(&format!("log level changed to {level}"));
     }
+}
+
+/// A stop took 15 s: the last metrics, then the last spans, each until a timeout.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "bounds how long a real server takes to stop")]
+fn a_collector_that_never_responds_delays_a_stop_by_the_drain_timeout_at_most() {
+    let collector = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let endpoint = format!("http://{}", collector.local_addr().expect("an address"));
+    let rules = rules_file(RULES);
+    let variables = [("OTEL_EXPORTER_OTLP_ENDPOINT", &*endpoint), ("OTEL_TRACES_SAMPLER", "always_on")];
+    let server = Server::with_variables(rules.path(), &["--drain-timeout", "1s"], &variables);
+    let began = Instant::now();
+    assert!(server.terminate().success());
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
 }

@@ -3,13 +3,11 @@
 
 use crate::support::{Client, InProcess, descriptor, limiter};
 use std::time::Duration;
-use tidegate::{
-    api::{
-        PRECISION_HEADER,
-        pb::service::{RateLimitRequest, RateLimitResponse, rate_limit_response::Code as WireCode},
-    },
-    limit::{Code, Descriptor, Entry, Hits, Request, RequestLimits, Timestamp},
+use tidegate::api::{
+    PRECISION_HEADER,
+    pb::service::{RateLimitRequest, RateLimitResponse, rate_limit_response::Code as WireCode},
 };
+use tidegate_core::limit::{Code, Descriptor, Entry, Hits, Request, RequestLimits, Timestamp};
 use tonic::metadata::MetadataValue;
 
 const RULES: &str = "

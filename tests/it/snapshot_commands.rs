@@ -7,13 +7,13 @@ use std::{
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
 };
-use tidegate::{
+use tidegate_core::{
     limit::{Descriptor, Entry, Hits, Request},
     limiter::Limiter,
     rules::{self, LoadOptions, RuleSet},
-    snapshot::{self, Archive, OnBadSnapshot},
     store::{OnFull, Seed, StoreSettings},
 };
+use tidegate_snapshot::{Archive, OnBadSnapshot};
 
 const RULES: &str = "
 domain: d
@@ -266,7 +266,7 @@ fn check_restored(data: &Path, rules: &Path, keys: &[&str]) {
         Limiter::new(rules.clone(), store, false)
     };
     let other_seed = Seed::from_bytes([0; 16]);
-    let started = snapshot::start(data, OnBadSnapshot::Refuse, other_seed, build, at, |_| {});
+    let started = tidegate_snapshot::start(data, OnBadSnapshot::Refuse, other_seed, build, at, |_| {});
     let started = started.unwrap_or_else(|error| panic!("{error}"));
     for key in keys {
         let mut request = Request::new("fixture");

@@ -11,10 +11,8 @@ use std::{
     sync::{Arc, Mutex},
     time::Duration,
 };
-use tidegate::{
-    api::pb::service::rate_limit_response::Code,
-    clock::{Clock, SystemClock},
-};
+use tidegate::api::pb::service::rate_limit_response::Code;
+use tidegate_core::clock::{Clock, SystemClock};
 
 /// Windows so long that none ends meanwhile.
 const RULES: &str = "

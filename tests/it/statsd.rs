@@ -1,7 +1,12 @@
 //! Metrics that a real server pushes to statsd.
 
 use crate::support::{Server, rules_file};
-use std::{collections::BTreeMap, net::UdpSocket, time::Duration};
+use std::{
+    collections::BTreeMap,
+    io::{BufRead as _, BufReader},
+    net::{TcpListener, UdpSocket},
+    time::Duration,
+};
 
 const RULES: &str = "
 domain: shop
@@ -174,4 +179,27 @@ async fn a_server_whose_statsd_cannot_be_resolved_serves() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     panic!("not logged: {:#?}", server.log());
+}
+
+/// The reference server pushes over TCP.
+#[test]
+fn metrics_are_pushed_over_tcp_with_tags_at_the_end_of_names() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("it is bound").to_string();
+    let rules = rules_file(RULES);
+    let push = [
+        "--statsd",
+        &address,
+        "--statsd-transport",
+        "tcp",
+        "--statsd-tags",
+        "env:test",
+        "--statsd-interval",
+        "50ms",
+    ];
+    let _server = Server::with_rules(rules.path(), &push);
+    let (stream, _) = listener.accept().expect("a push");
+    stream.set_read_timeout(Some(PATIENCE)).expect("not zero");
+    let lines: Vec<String> = BufReader::new(stream).lines().map(|line| line.expect("UTF-8")).collect();
+    assert!(lines.iter().any(|line| line == "tidegate.rules.__env=test:1|g"), "{lines:?}");
 }

@@ -85,3 +85,21 @@ async fn each_fault_of_the_test_server_is_seen_by_its_client() {
         }
     }
 }
+
+/// Calls that are lost are counted: a client that sends one again finds a number skipped.
+#[tokio::test]
+async fn a_lost_call_counts_and_the_next_response_states_how_many_arrived() {
+    let server = Server::misbehaving("lost");
+    let mut seen = Vec::new();
+    for _ in 0..8 {
+        let mut client = RateLimitServiceClient::new(server.channel().await);
+        let request = RateLimitRequest {
+            domain: "d".into(),
+            descriptors: vec![descriptor(&[("user", "a")])],
+            hits_addend: 0,
+        };
+        let response = client.should_rate_limit(request).await;
+        seen.push(response.ok().map(|response| response.into_inner().statuses[0].limit_remaining));
+    }
+    assert_eq!(seen, [Some(999), None, Some(997), None, Some(995), None, Some(993), None]);
+}

@@ -3,7 +3,7 @@
 
 use crate::support;
 use std::{num::NonZeroU64, sync::Mutex, thread, time::Duration};
-use tidegate::{
+use tidegate_core::{
     limit::{Code, Descriptor, Entry, Hits, Request, RequestLimits, Timestamp},
     limiter::{Due, Limiter, Ticket, Verdict},
 };

@@ -1,4 +1,5 @@
-//! Layering rules, checked against the sources: imports point down only, generated types and sled stay in their rooms.
+//! Layering rules that manifests do not hold, checked against the sources: imports between the rooms of a crate point down only, generated
+//! types stay in their rooms.
 
 use std::{
     fs,
@@ -17,45 +18,17 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("rules", &["limit", "algorithm", "key", "prefetch", "sync"]),
     ("store", &["limit", "algorithm", "key", "prefetch", "sync"]),
     ("limiter", &["limit", "algorithm", "rules", "store", "sync"]),
-    ("snapshot", &["limit", "algorithm", "rules", "store", "limiter", "clock"]),
-    ("replay", &["limit", "algorithm", "limiter", "rules", "store"]),
-    ("shared", &["limit", "algorithm", "rules", "limiter", "store", "clock", "sync"]),
-    ("service", &["limit", "limiter", "clock", "rules", "store", "shared"]),
+    ("service", &["limit", "limiter", "clock", "rules", "store"]),
     ("config", &["limit", "algorithm", "limiter", "priority", "rules", "store", "clock", "sync"]),
     (
         "telemetry",
-        &[
-            "limit",
-            "limiter",
-            "store",
-            "snapshot",
-            "service",
-            "config",
-            "transport",
-            "rules",
-            "clock",
-            "http2",
-            "shared",
-            "priority",
-        ],
+        &["limit", "limiter", "store", "service", "config", "transport", "rules", "clock", "priority"],
     ),
     (
         "control",
-        &[
-            "limit",
-            "limiter",
-            "clock",
-            "service",
-            "config",
-            "telemetry",
-            "rules",
-            "store",
-            "replay",
-            "priority",
-        ],
+        &["limit", "limiter", "clock", "service", "config", "telemetry", "rules", "store", "priority"],
     ),
     ("console", &[]),
-    ("http2", &[]),
     ("transport", &[]),
     ("priority", &["clock", "limit", "sync"]),
     (
@@ -68,15 +41,12 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "varint",
             "clock",
             "service",
-            "http2",
             "telemetry",
             "config",
             "control",
             "console",
-            "replay",
             "rules",
             "transport",
-            "shared",
         ],
     ),
     (
@@ -86,20 +56,17 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "priority",
             "limiter",
             "clock",
-            "http2",
             "transport",
             "service",
             "api",
             "telemetry",
             "store",
             "rules",
-            "snapshot",
             "config",
             "control",
-            "shared",
         ],
     ),
-    ("fuzz_bridge", &["cli", "api", "http2", "snapshot"]),
+    ("fuzz_bridge", &["cli", "api"]),
     (
         "cli",
         &[
@@ -110,16 +77,12 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "limiter",
             "clock",
             "telemetry",
-            "http2",
             "service",
             "api",
-            "snapshot",
             "config",
             "control",
             "transport",
             "server",
-            "shared",
-            "replay",
         ],
     ),
 ];
@@ -143,28 +106,32 @@ fn sources_below(folder: &str) -> Vec<(PathBuf, String)> {
     found
 }
 
+/// The sources of the server and of `tidegate-core`, the two crates that have several rooms.
 fn sources() -> Vec<(PathBuf, String)> {
-    sources_below("src")
+    ["src", "crates/core/src"].into_iter().flat_map(sources_below).collect()
 }
 
 /// The first name below `src`: the room.
 fn room(path: &Path) -> String {
-    let below = path.strip_prefix(Path::new(env!("CARGO_MANIFEST_DIR")).join("src")).expect("below src");
-    let first = below.components().next().expect("a file").as_os_str().to_string_lossy();
-    first.trim_end_matches(".rs").to_owned()
+    let names: Vec<_> = path.components().map(|name| name.as_os_str().to_string_lossy()).collect();
+    let above = names.iter().rposition(|name| name == "src").expect("below src");
+    names[above + 1].trim_end_matches(".rs").to_owned()
 }
 
-/// The rooms that a text names in `crate::room…` and in `use crate::{…}` lists.
+/// The rooms that a text names in `crate::room…`, in `tidegate_core::room…`, and in `use` lists of the two.
 fn imported(text: &str) -> Vec<String> {
     let code: String =
         text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n");
     let mut rooms = Vec::new();
-    for (at, _) in code.match_indices("crate::") {
+    let starts = ["crate::", "tidegate_core::"]
+        .into_iter()
+        .flat_map(|start| code.match_indices(start).map(|(at, start)| (at, at + start.len())));
+    for (at, end) in starts {
         // `$crate::` and paths such as `other_crate::` are not ours.
         if code[..at].ends_with(|before: char| before.is_alphanumeric() || before == '_') {
             continue;
         }
-        let rest = &code[at + "crate::".len()..];
+        let rest = &code[end..];
         match rest.strip_prefix('{') {
             Some(list) => rooms.extend(names_at_top_level(list)),
             None => rooms.extend(leading_name(rest)),
@@ -218,13 +185,10 @@ fn imports_point_down_only() {
 }
 
 #[test]
-fn generated_types_and_sled_stay_in_their_rooms() {
+fn generated_types_stay_in_their_rooms() {
     let mut wrong = Vec::new();
     for (path, text) in sources() {
         let room = room(&path);
-        if text.contains("sled::") && room != "snapshot" {
-            wrong.push(format!("{}: sled outside snapshot/", path.display()));
-        }
         // The exporters are clients of a collector, and have none of our messages.
         let is_exporter = path.to_string_lossy().contains("telemetry/collector/")
             || path.ends_with("telemetry/traces/exporter.rs")
@@ -269,4 +233,54 @@ fn the_import_reader_sees_lists_and_paths() {
     let text =
         "use crate::{limit::{A, B}, rules};\nlet x = crate::store::Key; // crate::server\n// use crate::cli;";
     assert_eq!(imported(text), ["limit", "rules", "store", "server"]);
+    assert_eq!(imported("use tidegate_core::{limit::A, store};"), ["limit", "store"]);
+}
+
+/// The cells of the rows of docs/ARCHITECTURE.md whose first cell begins with this.
+fn rows_of_architecture(start: &str) -> Vec<Vec<String>> {
+    let page = include_str!("../../docs/ARCHITECTURE.md");
+    let rows = page.lines().filter(|line| line.starts_with(start));
+    rows.map(|row| row.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()).collect()
+}
+
+/// The crates of the house that a manifest names under `[dependencies]`.
+fn crates_in_manifest(path: &Path) -> Vec<String> {
+    let text = fs::read_to_string(path).expect("a manifest");
+    let (_, dependencies) = text.split_once("[dependencies]\n").expect("dependencies");
+    let lines = dependencies.lines().take_while(|line| !line.starts_with('['));
+    lines
+        .filter_map(|line| line.strip_prefix("tidegate-")?.split_once(' '))
+        .map(|(name, _)| name.to_owned())
+        .collect()
+}
+
+#[test]
+fn the_table_of_crates_has_the_dependencies_of_the_manifests() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let rows = rows_of_architecture("| `tidegate");
+    let folders = fs::read_dir(root.join("crates")).expect("crates/").count();
+    assert_eq!(rows.len(), folders + 1, "one row for each crate");
+    for row in rows {
+        let name = row[0].split('`').nth(1).expect("a name");
+        let folder =
+            name.strip_prefix("tidegate-").map_or(root.to_owned(), |name| root.join("crates").join(name));
+        let stated: Vec<&str> = row[2].split(", ").filter(|name| !name.is_empty()).collect();
+        assert_eq!(crates_in_manifest(&folder.join("Cargo.toml")), stated, "{name}");
+    }
+}
+
+#[test]
+fn the_tables_of_rooms_have_every_folder() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let stated: Vec<String> = rows_of_architecture("| `")
+        .iter()
+        .filter_map(|row| Some(row[0].split('`').nth(1)?.trim_end_matches('/').to_owned()))
+        .collect();
+    for folder in ["src", "crates/core/src"] {
+        for entry in fs::read_dir(root.join(folder)).expect("a folder") {
+            let name = entry.expect("an entry").file_name().to_string_lossy().into_owned();
+            let is_room = !["lib.rs", "main.rs"].contains(&name.as_str());
+            assert!(!is_room || stated.contains(&name), "{folder}/{name} has no row");
+        }
+    }
 }

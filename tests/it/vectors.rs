@@ -2,7 +2,7 @@
 
 use crate::support::vectors::{Expected, START_UNIX_MS, Scenario, Step, VectorRequest, scenarios};
 use std::{collections::BTreeMap, time::Duration};
-use tidegate::{
+use tidegate_core::{
     limit::Timestamp,
     limiter::{Due, Limiter, Ticket, Verdict},
     rules::RuleSet,

@@ -3,10 +3,8 @@
 use crate::support::{Client, Server, descriptor, rules_file};
 use rustix::process::Signal;
 use std::{fs, path::Path, process::Command, time::Duration};
-use tidegate::{
-    api::pb::service::rate_limit_response::Code,
-    clock::{Clock, SystemClock},
-};
+use tidegate::api::pb::service::rate_limit_response::Code;
+use tidegate_core::clock::{Clock, SystemClock};
 
 const RULES: &str = "
 domain: d
@@ -109,7 +107,7 @@ async fn hit_many(client: &mut Client, users: usize) {
 /// The server wrote no further snapshot, counted no failure and ignored SIGTERM; `verify` and a start needed space to read.
 async fn a_disk_that_fills_up_during_a_large_snapshot_delays_neither_stop_nor_start() {
     const USERS: usize = 40_000;
-    let (disk, rules) = (SmallDisk::mount("size=16m").expect("mounting works"), rules_file(RULES));
+    let (disk, rules) = (SmallDisk::mount("size=24m").expect("mounting works"), rules_file(RULES));
     let data = disk.0.path().join("data");
     let server =
         start_at(rules.path(), &data, "300ms", &["--max-descriptors", "100", "--snapshot-timeout", "3s"]);
@@ -122,7 +120,7 @@ async fn a_disk_that_fills_up_during_a_large_snapshot_delays_neither_stop_nor_st
     let filler = disk.0.path().join("filler");
     let filling = std::thread::spawn({
         let filler = filler.clone();
-        move || fs::write(filler, vec![1; 16 << 20]).expect_err("the disk is not full")
+        move || fs::write(filler, vec![1; 24 << 20]).expect_err("the disk is not full")
     });
     hit_many(&mut client, USERS).await;
     filling.join().unwrap();

@@ -8,7 +8,7 @@ use std::{
     process::Command,
     sync::{Arc, LazyLock},
 };
-use tidegate::http2::{self, FieldNames, Fields, Http2Settings, RequestBody, Responses, Service};
+use tidegate_http2::{FieldNames, Fields, Http2Settings, RequestBody, Responses, Service};
 use tokio::net::TcpListener;
 
 /// Responds to every request once it has read all of it: those to `/fast` on the fast path, the others by a task.
@@ -69,7 +69,7 @@ async fn conforms(args: &'static [&'static str]) {
     let accepting = tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let never = std::future::pending();
-            tokio::spawn(http2::serve(
+            tokio::spawn(tidegate_http2::serve(
                 stream,
                 Arc::new(Reader),
                 Http2Settings::default(),

@@ -83,6 +83,7 @@ fn main() -> ExitCode {
         shared_store::connections::tests,
         shared_store::envoy::tests,
         shared_store::faults::tests,
+        shared_store::joining::tests,
         shared_store::lease_faults::tests,
         shared_store::lease_servers::tests,
         shared_store::leases::tests,

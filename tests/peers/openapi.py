@@ -17,6 +17,8 @@ from openapi_spec_validator import validate
 NOT_REACHED = {
     ("post", "/json", "500"), ("post", "/json", "503"), ("get", "/rules", "500"), ("get", "/rules", "503"),
     ("get", "/rules/status", "503"), ("get", "/rlconfig", "500"), ("get", "/rlconfig", "503"),
+    # Other names are refused only where no token protects the responses.
+    ("post", "/json", "421"), ("get", "/rules", "421"),
 }
 DRAINING = {("get", "/readyz", "503"), ("get", "/healthcheck", "500")}
 
@@ -37,12 +39,16 @@ SERVING = [
     ("post", "/json", {}, "{", "400"),
     ("post", "/json", {}, "x" * 2000, "413"),
     ("post", "/json", {"content-length": "10"}, "{", "408"),
+    ("post", "/json", {"origin": "https://elsewhere.example"}, hit("week"), "403"),
+    ("post", "/json", {"content-type": "text/plain"}, hit("week"), "415"),
+    ("get", "/rules", {"origin": "https://elsewhere.example"}, None, "403"),
     ("get", "/", {}, None, "200"),
     ("get", "/metrics", {}, None, "200"),
     ("get", "/metrics", {"accept": "application/openmetrics-text;version=1.0.0"}, None, "200"),
     ("get", "/rules", {}, None, "200"),
     ("get", "/rules", {"accept": "application/yaml"}, None, "200"),
     ("get", "/rules/status", {}, None, "200"),
+    ("get", "/config", {}, None, "200"),
     ("get", "/version", {}, None, "200"),
     ("get", "/rlconfig", {}, None, "200"),
     ("get", "/stats", {}, None, "200"),

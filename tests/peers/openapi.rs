@@ -42,7 +42,8 @@ async fn every_response_matches_its_description() {
     let (folder, rules) = (tempfile::tempdir().expect("a folder"), rules_file(RULES));
     let file = folder.path().join("tokens");
     let mut make = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-    let token = make.args(["token", "test", "--file"]).arg(&file).output().expect("it runs").stdout;
+    let token =
+        make.args(["token", "test", "--role", "read", "--file"]).arg(&file).output().expect("it runs").stdout;
     let token = String::from_utf8(token).expect("text");
     let bounds = ["--http-max-body-bytes", "1000", "--http-timeout", "500ms", "--drain-delay", "20s"];
     let options =

@@ -16,14 +16,14 @@ use std::{
     task::{Wake, Waker},
     time::Duration,
 };
-use tidegate::{
+use tidegate_core::{
     clock::ManualClock,
     limit::{Code, Decision, Descriptor, Entry, Override, Request, RequestLimits, Reset, Timestamp, Unit},
     limiter::{Due, Limiter, QueuePoll, Ticket, Verdict},
     rules::{LoadOptions, RuleSet, Semantics, Source},
-    snapshot::{SimulatedDisk, Writer, start_simulated},
     store::{OnFull, Seed, StoreSettings},
 };
+use tidegate_snapshot::{SimulatedDisk, Writer, start_simulated};
 
 /// State of the running process, and the disk, which outlives it.
 pub struct Server {
@@ -275,9 +275,9 @@ fn request<'n>(descriptors: &[DescriptorHits], names: &'n [(String, String)]) ->
             entries: [Entry { key, value }].into_iter().collect(),
             limit: descriptor.own.map(|requests| Override { requests, unit: Unit::Second }),
             hits: match descriptor.hits {
-                Hits::Take(number) => tidegate::limit::Hits::Take(hits(number)),
-                Hits::Peek => tidegate::limit::Hits::Peek,
-                Hits::GiveBack(number) => tidegate::limit::Hits::GiveBack(hits(number)),
+                Hits::Take(number) => tidegate_core::limit::Hits::Take(hits(number)),
+                Hits::Peek => tidegate_core::limit::Hits::Peek,
+                Hits::GiveBack(number) => tidegate_core::limit::Hits::GiveBack(hits(number)),
             },
         });
     }

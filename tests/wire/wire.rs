@@ -116,6 +116,7 @@ fn status() -> impl Strategy<
                 limit_remaining,
                 duration_until_reset: reset.map(|(seconds, nanos)| prost_types::Duration { seconds, nanos }),
                 quota: our_quota,
+                mode: 0,
             };
             let theirs = t::DescriptorStatus {
                 code,

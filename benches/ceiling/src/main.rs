@@ -76,6 +76,7 @@ fn answer() -> RateLimitResponse {
         limit_remaining: 999,
         duration_until_reset: Some(prost_types::Duration { seconds: 30, nanos: 0 }),
         quota: None,
+        mode: 0,
     };
     RateLimitResponse { overall_code: Code::Ok.into(), statuses: vec![status], ..Default::default() }
 }

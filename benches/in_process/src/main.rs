@@ -6,7 +6,7 @@
 
 use smallvec::smallvec;
 use std::{array, hint::black_box, ops::Range, sync::Barrier, thread};
-use tidegate::{
+use tidegate_core::{
     clock::{Clock as _, SystemClock},
     limit::{Descriptor, Entry, Hits, Request, Timestamp},
     limiter::Limiter,

@@ -3,42 +3,76 @@
 use super::{caller::ControlApi, convert::timestamp, error::Error, rules::page_size};
 use crate::{
     api::{grpc::status::status_name, pb::control as pb},
-    control::{AuditEntry, AuditEvent, Caller},
+    control::{AuditEntry, AuditEvent, Caller, INTENT},
+};
+use serde_json::Value;
+use tidegate_core::{
     limit::Timestamp,
     rules::{DomainRules, RuleSet},
 };
-use serde_json::Value;
+use tonic::Code;
 
 const ENTRIES_DEFAULT: usize = 100;
 const ENTRIES_MAX: usize = 1_000;
 
 impl ControlApi {
-    /// Writes that a caller called a method that changes something.
-    pub(super) fn audit(&self, caller: &Caller, method: &str, request: &[u8], failed: Option<&Error>) {
+    /// Makes a change in a task of its own, which goes on if the call is cancelled: its intent is in the audit log before, its
+    /// outcome afterwards. A change whose intent cannot be written is refused. `text` is the request as JSON; none for methods
+    /// that change nothing.
+    pub(super) async fn perform<R: Send + 'static>(
+        &self,
+        caller: &Caller,
+        method: &'static str,
+        text: Option<Vec<u8>>,
+        change: impl Future<Output = Result<R, Error>> + Send + 'static,
+    ) -> Result<R, Error> {
+        let Some(text) = text else { return change.await };
+        let (api, event) = (self.clone(), self.intent(caller, method, &text));
+        let changed = tokio::spawn(async move {
+            let log = api.control.audit_log();
+            let intent = log.append(event.clone(), api.control.now()).await;
+            let intent = intent.map_err(|error| {
+                let message = format!("{error}; nothing was changed: make room for it, then repeat the call");
+                Error::new(Code::Unavailable, message)
+            })?;
+            let changed = change.await;
+            let outcome = changed.as_ref().map_or_else(name_of, |_| "OK").to_owned();
+            let event = AuditEvent { outcome, intent: Some(intent), ..event };
+            // The intent is there: without this line, the change may have been made.
+            let _ = log.append(event, api.control.now()).await;
+            changed
+        });
+        changed.await.map_err(|_| Error::new(Code::Internal, "the change failed"))?
+    }
+
+    /// The line before a change.
+    fn intent(&self, caller: &Caller, method: &str, request: &[u8]) -> AuditEvent {
         let mut details: Value = serde_json::from_slice(request).unwrap_or_default();
         let reason = take_reason(&mut details);
         if let Some(limiter) = self.control.limiter() {
             self.redact(&mut details, &limiter.rules());
         }
-        self.control.audit(AuditEvent {
+        AuditEvent {
             actor: caller.actor.clone(),
             peer: caller.peer.clone(),
             action: method.to_owned(),
-            outcome: failed.map_or("OK", |error| name_of(error)).to_owned(),
+            outcome: INTENT.to_owned(),
             reason,
             details: details.to_string(),
-        });
+            intent: None,
+        }
     }
 
     /// Writes that a call was denied.
     pub(super) fn audit_denied(&self, actor: Option<String>, peer: &str, method: &str, denied: &Error) {
-        self.control.audit(AuditEvent {
+        let event = AuditEvent {
             actor: actor.unwrap_or_else(|| "unknown".to_owned()),
             peer: peer.to_owned(),
             action: method.chars().filter(|c| c.is_ascii_alphanumeric()).take(64).collect(),
             outcome: name_of(denied).to_owned(),
             ..AuditEvent::default()
-        });
+        };
+        self.control.audit_log().note_denied(event, self.control.now());
     }
 
     /// Redacts the values of entries as the rules declare.
@@ -94,7 +128,8 @@ fn take_reason(details: &mut Value) -> String {
 }
 
 fn to_message(entry: AuditEntry) -> pb::AuditEntry {
-    let AuditEntry { number, time_ns, actor, peer, action, outcome, reason, details, hash } = entry;
+    let AuditEntry { number, time_ns, actor, peer, action, outcome, reason, details, intent: _, hash } =
+        entry;
     let time = Some(timestamp(Timestamp::from_nanos(time_ns)));
     pb::AuditEntry { number, time, actor, peer, action, outcome, reason, details, hash }
 }

@@ -17,7 +17,44 @@ pub struct ControlApi {
     tokens: Option<Arc<ArcSwap<Tokens>>>,
 }
 
+/// Whether a caller who was admitted to a stream still is.
+#[derive(Clone)]
+pub(in crate::api) struct Recheck {
+    tokens: Option<Arc<ArcSwap<Tokens>>>,
+    /// The tokens for which it was admitted.
+    of: Option<Arc<Tokens>>,
+    token: Option<Vec<u8>>,
+    names: Vec<String>,
+    is_socket: bool,
+}
+
+impl Recheck {
+    /// Whether the caller has its role by the tokens in force.
+    pub(super) fn is_admitted(&mut self) -> bool {
+        let Some(tokens) = &self.tokens else { return true };
+        let now = tokens.load_full();
+        if self.is_socket || self.of.as_ref().is_some_and(|of| Arc::ptr_eq(of, &now)) {
+            return true;
+        }
+        let of_token = self.token.as_ref().and_then(|token| now.find(token));
+        let role = of_token.or_else(|| now.find_client(&self.names)).map_or(Role::None, |(_, role)| role);
+        self.of = Some(now);
+        role >= Role::Read
+    }
+}
+
 impl ControlApi {
+    /// Checks later whether a caller who sent these headers still has its role.
+    pub(in crate::api) fn recheck(&self, caller: &Caller, headers: &HeaderMap, names: &[String]) -> Recheck {
+        Recheck {
+            of: self.tokens.as_ref().map(|tokens| tokens.load_full()),
+            tokens: self.tokens.clone(),
+            token: bearer_token(headers).map(<[u8]>::to_vec),
+            names: names.to_vec(),
+            is_socket: caller.actor.starts_with("unix:"),
+        }
+    }
+
     /// The API of this server, for callers with these tokens.
     pub fn new(control: Arc<Control>, tokens: Option<Arc<ArcSwap<Tokens>>>) -> Self {
         Self { control, tokens }
@@ -44,11 +81,14 @@ impl ControlApi {
         let needed = needs.unwrap_or(Role::Read);
         let caller = access.admit(credential.clone(), peer, needed, self.control.now());
         let caller = caller.map_err(|denied| {
-            // A flood of calls must not become one of lines.
-            let is_written = denied != Denied::TooMany;
+            let is_too_many = denied == Denied::TooMany;
             let error = Error::from(denied);
-            if is_written {
-                self.audit_denied(credential.map(|(actor, _)| actor), peer, method, &error);
+            let actor = credential.map(|(actor, _)| actor);
+            // A flood of calls must not become one of lines.
+            let of = actor.as_deref().unwrap_or(peer);
+            match is_too_many || !access.is_denial_logged(of, self.control.now()) {
+                true => self.control.audit_log().count_unlogged(),
+                false => self.audit_denied(actor, peer, method, &error),
             }
             error
         })?;

@@ -1,11 +1,9 @@
 //! Conversions between messages of the control API and values of the server.
 
 use super::error::Error;
-use crate::{
-    api::pb::control as pb,
-    limit::{self, Hits, Request, RequestLimits, Reset, Timestamp},
-};
+use crate::api::pb::control as pb;
 use std::time::Duration;
+use tidegate_core::limit::{self, Hits, Request, RequestLimits, Reset, Timestamp};
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 

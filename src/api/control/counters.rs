@@ -8,13 +8,15 @@ use super::{
 use crate::{
     api::pb::control as pb,
     control::Caller,
+    service::{CallOrigin, NotReady},
+};
+use std::{num::NonZeroU64, sync::Arc, time::Duration};
+use tidegate_core::{
     limit::{Descriptor, Hits, Request, ServiceLimit},
     limiter::{Limiter, ResetError},
     rules::{Applied, AppliedLimit, ExplainedDescriptor, OverlayMatch, RuleSet},
-    service::CallOrigin,
-    shared::store::Failure,
 };
-use std::{num::NonZeroU64, sync::Arc, time::Duration};
+use tidegate_shared::store::Failure;
 use tonic::Code as StatusCode;
 
 impl ControlApi {
@@ -91,7 +93,10 @@ impl ControlApi {
         let decided = self.control.service().decide(request, CallOrigin::default(), wait_max, |decision| {
             (code(decision.code).into(), decision.statuses.iter().map(status).collect())
         });
-        decided.await.map_err(|_| Error::starting())
+        decided.await.map_err(|error| match error {
+            NotReady::Restoring | NotReady::NoRules => Error::starting(),
+            NotReady::Store(failure) => without_store(failure),
+        })
     }
 
     pub(super) async fn list_counters(
@@ -164,15 +169,17 @@ impl ControlApi {
             pinned.rules().domain(&domain).is_some_and(|domain| domain.is_shared())
         };
         let resets = match self.control.service().shared_store() {
-            Some(store) if is_shared => Some(store.reset_rule(&domain, path).await.map_err(without_store)?),
+            Some(store) if is_shared => {
+                Some((store.seed(), store.reset_rule(&domain, path).await.map_err(without_store)?))
+            }
             _ => None,
         };
         let control = Arc::clone(&self.control);
         // On a thread of its own: reading every counter takes longer than other calls should wait.
         let removed = tokio::task::spawn_blocking(move || {
             let in_new_keys = resets.is_some();
-            if let (Some(config), Some(resets)) = (control.config(), resets) {
-                config.put_shared_resets(resets);
+            if let (Some(config), Some((seed, resets))) = (control.config(), resets) {
+                config.put_shared_keys(seed, resets);
             }
             let path = (!rule.is_empty()).then_some(&*rule);
             let pinned = limiter.pin();
@@ -242,7 +249,9 @@ fn not_given_back(failure: Failure) -> Error {
         Failure::Timeout | Failure::Failed => {
             "the hits may have been given back: compare the counters with ListCounters before you repeat the call"
         }
-        Failure::Unavailable | Failure::Learning | Failure::TooLarge => "nothing was given back",
+        Failure::Unavailable | Failure::Learning | Failure::Damaged | Failure::TooLarge => {
+            "nothing was given back"
+        }
     };
     Error::new(StatusCode::Unavailable, format!("{failure}; {state}"))
 }
@@ -254,7 +263,7 @@ fn overlay_id<'o>(
     applied.and_then(id).unwrap_or_default().to_owned()
 }
 
-fn step(step: &crate::rules::Step<'_>) -> pb::Step {
+fn step(step: &tidegate_core::rules::Step<'_>) -> pb::Step {
     pb::Step {
         entry: Some(pb::Entry { key: step.key.clone(), value: step.value.clone() }),
         matched: step.matched.to_string(),

@@ -35,11 +35,9 @@ macro_rules! service {
                 let caller = self.admit(&request, stringify!($name))?;
                 let request = request.into_inner();
                 let text = (Role::$role == Role::Operate).then(|| to_json(stringify!($request), &request));
-                let response = self.0.$handler(&caller, request).await;
-                if let Some(text) = text {
-                    self.0.audit(&caller, stringify!($name), &text, response.as_ref().err());
-                }
-                Ok(Response::new(response?))
+                let (api, of) = (self.0.clone(), caller.clone());
+                let call = async move { api.$handler(&of, request).await };
+                Ok(Response::new(self.0.perform(&caller, stringify!($name), text, call).await?))
             })*
 
             type TailStream = Pin<Box<dyn Stream<Item = Result<messages::TailResponse, Status>> + Send>>;
@@ -48,8 +46,10 @@ macro_rules! service {
                 &self,
                 request: Request<messages::TailRequest>,
             ) -> Result<Response<Self::TailStream>, Status> {
-                self.admit(&request, TAIL)?;
-                let responses = self.0.tail(request.into_inner())?;
+                let caller = self.admit(&request, TAIL)?;
+                let names = request.extensions().get::<RoutedPeer>().map_or(&[][..], |RoutedPeer(_, names)| &**names);
+                let recheck = self.0.recheck(&caller, &request.metadata().clone().into_headers(), names);
+                let responses = self.0.tail(recheck, request.into_inner())?;
                 Ok(Response::new(Box::pin(ReceiverStream::new(responses).map(Ok))))
             }
         }

@@ -1,12 +1,15 @@
 //! The control API as JSON over HTTP: the JSON mapping of protobuf.
 
-use super::{TAIL, caller::ControlApi, error::Error, for_each_method};
+use super::{
+    caller::{ControlApi, Recheck},
+    error::Error,
+    for_each_method,
+};
 use crate::{
     api::pb::{self, control as messages},
-    control::Role,
+    control::{Caller, Role},
 };
 use bytes::Bytes;
-use http::HeaderMap;
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 use serde::Serialize as _;
@@ -18,26 +21,23 @@ static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
     DescriptorPool::decode(pb::CONTROL_DESCRIPTORS).expect("the descriptors were compiled with this crate")
 });
 
-/// Calls the unary method of that name; returns the JSON text of its response.
+/// Calls the unary method of that name, for which the caller was admitted; returns the JSON text of its response.
 pub(in crate::api) async fn call(
     api: &ControlApi,
-    headers: &HeaderMap,
-    peer: (&str, &[String]),
+    caller: &Caller,
     method: &str,
     body: &Bytes,
 ) -> Result<Vec<u8>, Error> {
-    let caller = api.admit(headers, peer, method)?;
     macro_rules! dispatch {
         ($($name:ident $handler:ident $request:ident $response:ident $role:ident;)*) => {
             match method {
                 $(stringify!($name) => {
                     let request = decode::<messages::$request>(stringify!($request), body)?;
                     let text = (Role::$role == Role::Operate).then(|| to_json(stringify!($request), &request));
-                    let response = api.$handler(&caller, request).await;
-                    if let Some(text) = text {
-                        api.audit(&caller, method, &text, response.as_ref().err());
-                    }
-                    Ok(to_json(stringify!($response), &response?))
+                    let (of_call, of) = (api.clone(), caller.clone());
+                    let call = async move { of_call.$handler(&of, request).await };
+                    let response = api.perform(caller, stringify!($name), text, call).await?;
+                    Ok(to_json(stringify!($response), &response))
                 })*
                 _ => Err(Error::not_found(format!("there is no method {method:?}"))),
             }
@@ -46,15 +46,13 @@ pub(in crate::api) async fn call(
     for_each_method!(dispatch)
 }
 
-/// The decisions from now on, each the JSON text of a response of `Tail` and a line feed.
+/// The decisions from now on, each the JSON text of a response of `Tail` and a line feed, for a caller who was admitted.
 pub(in crate::api) fn tail(
     api: &ControlApi,
-    headers: &HeaderMap,
-    peer: (&str, &[String]),
+    recheck: Recheck,
     body: &[u8],
 ) -> Result<impl Stream<Item = Vec<u8>> + Send + use<>, Error> {
-    api.admit(headers, peer, TAIL)?;
-    let responses = api.tail(decode("TailRequest", body)?)?;
+    let responses = api.tail(recheck, decode("TailRequest", body)?)?;
     Ok(ReceiverStream::new(responses).map(|response| {
         let mut line = to_json("TailResponse", &response);
         line.push(b'\n');

@@ -1,7 +1,7 @@
 //! Decisions as they are made: `TopKeys` and `Tail`.
 
 use super::{
-    caller::ControlApi,
+    caller::{ControlApi, Recheck},
     convert::{code, duration, reset, timestamp},
     error::Error,
     rules::page_size,
@@ -12,9 +12,9 @@ use crate::{
         Caller, KeyEntry, KeyOutcome, ShownEntry, TailDecision, TailDescriptor, TailFilter, TailStream,
         ValueFilter, Window,
     },
-    limit::{self, Timestamp},
 };
 use std::time::Duration;
+use tidegate_core::limit::{self, Timestamp};
 use tokio::{sync::mpsc, time::timeout};
 use tonic::Code;
 
@@ -89,21 +89,22 @@ impl ControlApi {
         listed.map_err(|_| Error::new(Code::Internal, "the keys could not be read"))
     }
 
-    /// Decisions from now on, until the receiver is dropped or the server stops.
+    /// Decisions from now on, until the receiver is dropped, the caller has no role any more, or the server stops.
     pub(in crate::api) fn tail(
         &self,
+        recheck: Recheck,
         message: pb::TailRequest,
     ) -> Result<mpsc::Receiver<pb::TailResponse>, Error> {
         let stream = self.control.watch(filter(message)?).ok_or_else(|| {
             Error::new(Code::ResourceExhausted, "too many streams of decisions are open; close one")
         })?;
         let (responses, receiver) = mpsc::channel(RESPONSES);
-        tokio::spawn(pass_on(stream, responses));
+        tokio::spawn(pass_on(stream, responses, recheck));
         Ok(receiver)
     }
 }
 
-async fn pass_on(mut stream: TailStream, responses: mpsc::Sender<pb::TailResponse>) {
+async fn pass_on(mut stream: TailStream, responses: mpsc::Sender<pb::TailResponse>, mut recheck: Recheck) {
     let mut silence = Duration::ZERO;
     loop {
         let event = match timeout(DROPPED_INTERVAL, stream.decisions.recv()).await {
@@ -111,6 +112,9 @@ async fn pass_on(mut stream: TailStream, responses: mpsc::Sender<pb::TailRespons
             Ok(None) => return,
             Err(_) => None,
         };
+        if !recheck.is_admitted() {
+            return;
+        }
         silence = if event.is_some() { Duration::ZERO } else { silence + DROPPED_INTERVAL };
         let is_sign_due = silence >= SIGN_OF_LIFE;
         let dropped = Some(stream.take_dropped()).filter(|dropped| *dropped > 0).map(Event::Dropped);

@@ -19,6 +19,7 @@ mod status;
 mod what_if;
 
 pub use caller::ControlApi;
+pub(in crate::api) use caller::Recheck;
 pub(in crate::api) use error::Error;
 pub(in crate::api) use grpc::GrpcControl;
 pub(crate) use json::to_json;

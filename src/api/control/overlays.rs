@@ -9,10 +9,12 @@ use super::{
 use crate::{
     api::pb::control as pb,
     control::{Caller, OverlayError, Overlays, Stored},
+};
+use std::time::Duration;
+use tidegate_core::{
     limit::{Timestamp, Unit},
     rules::{Block, BlockedValues, Network, OverrideAction, OverrideRule},
 };
-use std::time::Duration;
 use tonic::Code;
 
 const PAGE_MAX: usize = 1_000;

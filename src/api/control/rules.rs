@@ -4,9 +4,9 @@ use super::{caller::ControlApi, convert::duration, error::Error};
 use crate::{
     api::pb::control as pb,
     control::{Caller, HitCounts, Rates},
-    rules::{Rule, RuleLimit, RuleSet},
 };
 use std::{sync::Arc, time::Duration};
+use tidegate_core::rules::{Rule, RuleLimit, RuleSet};
 use tonic::Code;
 
 const PAGE_MAX: usize = 1_000;

@@ -5,18 +5,20 @@ use crate::{
     api::pb::control as pb,
     config::{LoadResult, RulesStatus},
     control::{Caller, HitCounts, Role},
-    limit::{Code, SeriesId, Timestamp},
-    rules::RuleSet,
     service::Histogram,
-    shared::{
-        holders::HolderCountsNow,
-        store::{ROUND_TRIP_BOUNDS, SharedStore},
-    },
     telemetry::resident_bytes,
 };
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
+};
+use tidegate_core::{
+    limit::{Code, SeriesId, Timestamp},
+    rules::RuleSet,
+};
+use tidegate_shared::{
+    holders::HolderCountsNow,
+    store::{ROUND_TRIP_BOUNDS, SharedStore},
 };
 
 impl ControlApi {
@@ -116,8 +118,8 @@ fn store_status(store: &SharedStore) -> pb::StoreStatus {
         buckets: counts.round_trip_buckets.to_vec(),
         sum: counts.round_trip_nanos as f64 / 1e9,
     };
-    let leases = store.holders().map(|holders| {
-        let HolderCountsNow { admitted, denied, requests, held, wasted } = holders.counts().now();
+    let leases = store.leases().then(|| {
+        let HolderCountsNow { admitted, denied, requests, held, wasted } = store.holders().counts().now();
         pb::LeaseStatus { held, admitted, denied, requests, wasted }
     });
     pb::StoreStatus {

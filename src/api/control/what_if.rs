@@ -11,10 +11,10 @@ use crate::{
         what_if_request::{Against, ShareOf as WireShareOf},
     },
     control::{Caller, RECORDED_BYTES_MAX, Suggest, Values, WhatIf, WhatIfError, WhatIfReport},
-    replay::{DeniedAt, KeyRow, Point, RuleRow, Series, ShareOf, Side, Suggestion},
-    rules::RuleSet,
 };
 use std::time::Duration;
+use tidegate_core::rules::RuleSet;
+use tidegate_replay::{DeniedAt, KeyRow, Point, RuleRow, Series, ShareOf, Side, Suggestion};
 use tonic::Code;
 
 /// Rules for which limits are suggested in one call.

@@ -1,6 +1,5 @@
 //! Bounds on calls that stay open for as long as the client likes: watches and bidirectional streams.
 
-use crate::http2::{LongLived, LongLivedCall};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
@@ -8,6 +7,7 @@ use std::{
     pin::Pin,
     task::{Context, Poll},
 };
+use tidegate_http2::{LongLived, LongLivedCall};
 use tonic::Status;
 
 /// The methods with calls that stay open.

@@ -2,6 +2,7 @@
 //! certificate.
 
 use super::{ClientAddress, HttpState};
+use crate::control::Role;
 use axum::{
     extract::{Request, State},
     http::{
@@ -40,6 +41,16 @@ pub(super) async fn require_token(State(state): State<HttpState>, request: Reque
         },
     };
     (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, challenge)], reason).into_response()
+}
+
+impl HttpState {
+    /// Whether the sender of a request that was let through has a role; true where no token is needed at all.
+    pub(super) fn has_role(&self, headers: &HeaderMap, client: Option<&ClientAddress>) -> bool {
+        let Some(tokens) = self.tokens.as_ref().map(|tokens| tokens.load()) else { return true };
+        let of_token = bearer_token(headers).and_then(|token| tokens.find(token));
+        let of_client = client.and_then(|ClientAddress(_, names)| tokens.find_client(names));
+        of_token.or(of_client).is_some_and(|(_, role)| role >= Role::Read)
+    }
 }
 
 /// The credentials of the scheme `Bearer`, whose name is case-insensitive. None if there are several headers: which of them

@@ -1,7 +1,7 @@
 //! HTTP/1.1 on one connection.
 
 use super::{
-    ClientAddress, HttpState,
+    ClientAddress, HttpState, RequestProgress,
     timed_stream::{Phase, PhaseTimes, Progress, TimedStream},
 };
 use crate::service::HttpRefusal;
@@ -38,6 +38,7 @@ pub(crate) async fn serve_connection(
         progress.enter(Phase::Handling);
         progress.set_recency(requests.fetch_add(1, Relaxed) + 1);
         request.extensions_mut().insert(ClientAddress(Arc::clone(&client), Arc::clone(&names)));
+        request.extensions_mut().insert(RequestProgress(Arc::clone(&progress)));
         let response = router.clone().call(request.map(Body::new));
         let (progress, state) = (Arc::clone(&progress), state.clone());
         async move {
@@ -98,6 +99,6 @@ fn refusal_of_error(error: &hyper::Error, phase: Phase) -> Option<HttpRefusal> {
         _ if cause.is_none_or(|cause| cause.kind() != io::ErrorKind::TimedOut) => None,
         Phase::Head => Some(HttpRefusal::HeaderTimeout),
         Phase::Writing => Some(HttpRefusal::WriteTimeout),
-        Phase::Idle | Phase::Handling => None,
+        Phase::Idle | Phase::Handling | Phase::Body => None,
     }
 }

@@ -1,14 +1,16 @@
 //! `POST /control/v1/METHOD`: the control API in the JSON mapping of protobuf.
 
 use super::{ClientAddress, HttpState};
-use crate::api::control::{self, Error, to_json};
+use crate::api::control::{self, Error, Recheck, to_json};
+use crate::control::Caller;
 use axum::{
     body::Body,
-    extract::{Extension, Path, State},
+    extract::{Extension, Path, Request, State},
     http::{
-        HeaderMap, StatusCode,
-        header::{CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE},
+        HeaderValue, StatusCode,
+        header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, WWW_AUTHENTICATE},
     },
+    middleware::Next,
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
@@ -17,19 +19,44 @@ use tokio_stream::StreamExt as _;
 
 pub(super) const PATH: &str = "/control/v1/{method}";
 
+/// Checks the caller, before the body is received.
+pub(super) async fn admit(
+    State(state): State<HttpState>,
+    Path(method): Path<String>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let Some(api) = &state.control else { return StatusCode::NOT_FOUND.into_response() };
+    let client = request.extensions().get::<ClientAddress>();
+    let client = client.map_or(("", &[][..]), |ClientAddress(address, names)| (&**address, &**names));
+    match api.admit(request.headers(), client, &method) {
+        Ok(caller) => {
+            if method == control::TAIL {
+                let recheck = api.recheck(&caller, request.headers(), client.1);
+                request.extensions_mut().insert(recheck);
+            }
+            request.extensions_mut().insert(caller);
+            next.run(request).await
+        }
+        Err(error) => {
+            let mut response = refusal(&error);
+            // The body is not read.
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            response
+        }
+    }
+}
+
 pub(super) async fn call(
     State(state): State<HttpState>,
-    client: Option<Extension<ClientAddress>>,
+    Extension(caller): Extension<Caller>,
+    recheck: Option<Extension<Recheck>>,
     Path(method): Path<String>,
-    headers: HeaderMap,
     body: Bytes,
 ) -> Response {
     let Some(api) = &state.control else { return StatusCode::NOT_FOUND.into_response() };
-    let client = client
-        .as_ref()
-        .map_or(("", &[][..]), |Extension(ClientAddress(address, names))| (&**address, &**names));
-    if method == control::TAIL {
-        return match control::tail(api, &headers, client, &body) {
+    if let Some(Extension(recheck)) = recheck {
+        return match control::tail(api, recheck, &body) {
             Ok(lines) => {
                 let content = [(CONTENT_TYPE, "application/x-ndjson"), (CACHE_CONTROL, "no-store")];
                 let body = Body::from_stream(lines.map(Ok::<_, Infallible>));
@@ -39,7 +66,7 @@ pub(super) async fn call(
         };
     }
     let content = [(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")];
-    match control::call(api, &headers, client, &method, &body).await {
+    match control::call(api, &caller, &method, &body).await {
         Ok(text) => (content, text).into_response(),
         Err(error) => refusal(&error),
     }
@@ -51,7 +78,7 @@ fn refusal(error: &Error) -> Response {
     let text = to_json("Error", &error.to_message());
     let mut response = (status, content, text).into_response();
     if status == StatusCode::UNAUTHORIZED {
-        let challenge = http::HeaderValue::from_static(r#"Bearer realm="tidegate""#);
+        let challenge = HeaderValue::from_static(r#"Bearer realm="tidegate""#);
         response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
     }
     response

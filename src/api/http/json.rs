@@ -56,6 +56,7 @@ pub(super) async fn should_rate_limit(
             return refusal(StatusCode::BAD_REQUEST, &error);
         }
     };
+    service.meters().count_json_call();
     match call(service, headers, peer, Purpose::Limit, wait_max, &request).await {
         Ok(response) => encode(&response),
         Err(error @ CallError::NotReady(_)) => refusal(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
@@ -110,11 +111,11 @@ fn refusal(status: StatusCode, reason: &str) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
+    use std::sync::Arc;
+    use tidegate_core::{
         clock::ManualClock,
         limit::{RequestLimits, Timestamp},
     };
-    use std::sync::Arc;
 
     #[test]
     fn both_spellings_of_fields_and_numbers_as_texts_are_decoded() {

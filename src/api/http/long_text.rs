@@ -1,11 +1,10 @@
 //! Long texts, such as the metrics of ten thousand limits: written and sent piece by piece.
 //!
-//! They are written on a thread that is in the idle class for as long as it makes progress there, so that neither decisions nor other
-//! requests of the port are delayed. On a core that decisions saturate, and where the system does not permit it, it has a low priority
-//! instead. It yields between pieces, and so does the thread of the port between those that it sends.
+//! They are written on a thread of low priority, which yields between pieces; so does the thread of the port between those that it sends.
+//! Neither decisions nor other requests of the port are delayed.
 
 use super::HttpState;
-use crate::priority::{IdleAtFirst, Yields};
+use crate::priority::Yields;
 use axum::{
     body::Body,
     http::{StatusCode, header::CONTENT_TYPE},
@@ -16,29 +15,13 @@ use http_body::{Frame, SizeHint};
 use std::{
     convert::Infallible,
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::Arc,
     task::{Context, Poll},
-    time::Duration,
     vec,
 };
 
-/// Time in which a thread of the idle class writes a piece if it has a third of a core. One that does not leaves the class.
-const PIECE_TIME: Duration = Duration::from_millis(3);
-
 /// Receives the pieces of a text.
 type SendPiece<'p> = &'p mut dyn FnMut(String);
-
-/// A work whose progress is watched. When that ends, as the client has gone, it leaves the idle class.
-struct Watched(Arc<IdleAtFirst>);
-
-impl Drop for Watched {
-    fn drop(&mut self) {
-        self.0.leave();
-    }
-}
 
 /// Writes a text.
 pub(super) async fn long_text(
@@ -57,33 +40,23 @@ pub(super) async fn long_text_in_pieces(
 ) -> Result<LongText, (StatusCode, String)> {
     let clock = state.service.clock();
     let (mut yields, yields_of_port) = (Yields::new(clock.clone()), Yields::new(clock.clone()));
-    let (written, watched) = (Arc::new(AtomicU32::new(0)), Watched(Arc::default()));
-    let write = {
-        let (written, idle) = (Arc::clone(&written), Arc::clone(&watched.0));
-        let write = move || {
-            let mut pieces = Vec::new();
-            write(&mut |piece| {
-                pieces.push(Bytes::from(piece));
-                written.store(pieces.len() as u32, Ordering::Relaxed);
-                yields.yield_now();
-            });
-            pieces
-        };
-        move || idle.run(write)
-    };
-    let mut writing = tokio::task::spawn_blocking(write);
-    let mut seen = 0;
-    let pieces = loop {
-        if let Ok(pieces) = tokio::time::timeout(PIECE_TIME, &mut writing).await {
-            let failed = |_| (StatusCode::INTERNAL_SERVER_ERROR, format!("{about} could not be written\n"));
-            break pieces.map_err(failed)?;
+    // Dropped with this future, when the client is gone.
+    let client = Arc::new(());
+    let is_client = Arc::downgrade(&client);
+    let writing = tokio::task::spawn_blocking(move || {
+        let mut pieces = Vec::new();
+        if is_client.strong_count() == 0 {
+            return pieces;
         }
-        let now = written.load(Ordering::Relaxed);
-        if now == seen {
-            watched.0.leave();
-        }
-        seen = now;
-    };
+        write(&mut |piece| {
+            pieces.push(Bytes::from(piece));
+            yields.yield_now();
+        });
+        pieces
+    });
+    let failed = |_| (StatusCode::INTERNAL_SERVER_ERROR, format!("{about} could not be written\n"));
+    let pieces = writing.await.map_err(failed)?;
+    drop(client);
     let bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
     Ok(LongText { pieces: pieces.into_iter(), bytes, yields: yields_of_port })
 }

@@ -12,6 +12,7 @@ mod json;
 mod long_text;
 mod metrics_path;
 mod operators;
+mod origin;
 mod probes;
 mod reference;
 mod timed_stream;
@@ -21,6 +22,7 @@ mod whole_body;
 pub(in crate::api) use authorization::bearer_token;
 pub(crate) use connection::serve_connection;
 pub use metrics_path::MetricsPath;
+pub use origin::Hosts;
 pub(crate) use timed_stream::Progress;
 pub use tokens::{NewToken, TokenName, Tokens, TokensError};
 
@@ -47,6 +49,7 @@ use std::{
     },
     time::Duration,
 };
+use tidegate_http2::BodyMemory;
 
 /// Bounds on the clients of the port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -91,6 +94,12 @@ pub struct HttpState {
     has_console: bool,
     /// A further path of the metrics.
     metrics_path: Option<MetricsPath>,
+    /// The settings in effect, without secrets, as JSON.
+    settings: Arc<str>,
+    /// Memory for incomplete requests.
+    body_memory: Arc<BodyMemory>,
+    /// Names under which the port is reached, besides local ones.
+    hosts: Hosts,
 }
 
 impl HttpState {
@@ -106,6 +115,9 @@ impl HttpState {
             control: None,
             has_console: false,
             metrics_path: None,
+            settings: "{}".into(),
+            body_memory: BodyMemory::new(usize::MAX / 2),
+            hosts: Hosts::default(),
         }
     }
 
@@ -122,6 +134,21 @@ impl HttpState {
     /// The same state with a further path of the metrics.
     pub fn with_metrics_path(self, metrics_path: Option<MetricsPath>) -> Self {
         Self { metrics_path, ..self }
+    }
+
+    /// The same state with settings to show, which have no secrets.
+    pub fn with_settings(self, settings: &serde_json::Value) -> Self {
+        Self { settings: settings.to_string().into(), ..self }
+    }
+
+    /// The same state, with this memory for incomplete requests.
+    pub fn with_body_memory(self, body_memory: Arc<BodyMemory>) -> Self {
+        Self { body_memory, ..self }
+    }
+
+    /// The same state, with these names of the port.
+    pub fn with_hosts(self, hosts: Hosts) -> Self {
+        Self { hosts, ..self }
     }
 
     /// The metrics.
@@ -165,10 +192,11 @@ struct Route {
 }
 
 /// Every route. `docs/openapi.yaml` describes them.
-const ROUTES: [Route; 11] = [
+const ROUTES: [Route; 12] = [
     Route { path: "/", access: Access::Token, handler: || get(index::index) },
+    Route { path: "/config", access: Access::Token, handler: || get(operators::config) },
     Route { path: "/json", access: Access::Token, handler: || post(should_rate_limit) },
-    Route { path: "/metrics", access: Access::Token, handler: || get(operators::metrics) },
+    Route { path: operators::METRICS_PATH, access: Access::Token, handler: || get(operators::metrics) },
     Route { path: "/rules", access: Access::Token, handler: || get(operators::rules) },
     Route { path: "/rules/status", access: Access::Token, handler: || get(operators::rules_status) },
     Route { path: "/version", access: Access::Token, handler: || get(operators::version) },
@@ -185,13 +213,17 @@ pub fn router(state: HttpState) -> Router {
         let of_access = ROUTES.iter().filter(|route| route.access == access);
         of_access.fold(Router::new(), |router, route| router.route(route.path, (route.handler)()))
     };
-    // A layer added later is passed earlier: the token is checked before the body is received.
+    // A layer added later is passed earlier: origin and token are checked before the body is received.
     let whole_body = middleware::from_fn_with_state(state.clone(), whole_body::receive);
     let token = middleware::from_fn_with_state(state.clone(), authorization::require_token);
+    let origin = middleware::from_fn_with_state(state.clone(), origin::check);
+    let caller = middleware::from_fn_with_state(state.clone(), control::admit);
     let is_controlled = state.control.is_some();
-    // Its callers are checked where it is called: they need a role.
+    // Its callers need a role.
     let control = match is_controlled {
-        true => Router::new().route(control::PATH, post(control::call)).route_layer(whole_body.clone()),
+        true => {
+            Router::new().route(control::PATH, post(control::call).layer(whole_body.clone()).layer(caller))
+        }
         false => Router::new(),
     };
     let metrics = state
@@ -201,10 +233,12 @@ pub fn router(state: HttpState) -> Router {
     let console = if is_controlled && state.has_console { console::router() } else { Router::new() };
     routes(Access::Token)
         .merge(metrics)
-        .route_layer(whole_body.clone())
+        .route_layer(whole_body)
         .route_layer(token)
-        .merge(routes(Access::Open).route_layer(whole_body))
         .merge(control)
+        .route_layer(origin)
+        // Probes wait for no body.
+        .merge(routes(Access::Open))
         .merge(console)
         .layer(DefaultBodyLimit::disable())
         .fallback(not_found)
@@ -220,6 +254,10 @@ async fn not_found() -> impl IntoResponse {
 /// names in its certificate.
 #[derive(Clone)]
 struct ClientAddress(Arc<str>, Arc<[String]>);
+
+/// The progress of a connection, in the extensions of its requests.
+#[derive(Clone)]
+struct RequestProgress(Arc<Progress>);
 
 async fn should_rate_limit(
     State(state): State<HttpState>,

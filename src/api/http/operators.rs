@@ -1,12 +1,15 @@
 //! Routes for operators: metrics, the rules in force, the version.
 
 use super::{
-    HttpState,
+    ClientAddress, HttpState,
     long_text::{long_text, long_text_in_pieces},
 };
-use crate::{config::describe, telemetry::MetricsFormat};
+use crate::{
+    config::describe,
+    telemetry::{COMMIT, MetricsFormat, VERSION},
+};
 use axum::{
-    extract::State,
+    extract::{Extension, State},
     http::{
         HeaderMap, StatusCode,
         header::{ACCEPT, CONTENT_TYPE, VARY},
@@ -14,6 +17,9 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde_json::json;
+
+/// The path of the metrics.
+pub(super) const METRICS_PATH: &str = "/metrics";
 
 pub(super) async fn metrics(State(state): State<HttpState>, headers: HeaderMap) -> Response {
     let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
@@ -25,10 +31,19 @@ pub(super) async fn metrics(State(state): State<HttpState>, headers: HeaderMap) 
 }
 
 /// The rules in force: JSON, or the YAML they were built from where `Accept` names it.
-pub(super) async fn rules(State(state): State<HttpState>, headers: HeaderMap) -> Response {
+pub(super) async fn rules(
+    State(state): State<HttpState>,
+    client: Option<Extension<ClientAddress>>,
+    headers: HeaderMap,
+) -> Response {
     let Some(config) = state.config.get().cloned() else { return starting() };
     let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
     let is_yaml = accept.is_some_and(|accept| accept.contains("yaml"));
+    if is_yaml && !state.has_role(&headers, client.as_ref().map(|Extension(client)| client)) {
+        let reason = "the text of the rules, with its comments, needs a token with the role read; without `accept: application/yaml` \
+            the rules are sent as JSON\n";
+        return (StatusCode::FORBIDDEN, reason).into_response();
+    }
     let content_type = if is_yaml { "application/yaml" } else { "application/json" };
     let text = long_text(&state, "the rules", move || match is_yaml {
         true => describe::sources_to_yaml(&config.sources()),
@@ -43,8 +58,13 @@ pub(super) async fn rules_status(State(state): State<HttpState>) -> Response {
     ([(CONTENT_TYPE, "application/json")], status.to_string()).into_response()
 }
 
+/// The settings in effect, without secrets.
+pub(super) async fn config(State(state): State<HttpState>) -> impl IntoResponse {
+    ([(CONTENT_TYPE, "application/json")], state.settings.to_string())
+}
+
 pub(super) async fn version() -> impl IntoResponse {
-    let version = json!({ "name": "tidegate", "version": env!("CARGO_PKG_VERSION") });
+    let version = json!({ "name": "tidegate", "version": VERSION, "commit": COMMIT });
     ([(CONTENT_TYPE, "application/json")], version.to_string())
 }
 

@@ -1,12 +1,10 @@
 //! Probes of orchestrators and load balancers. They need no token.
 
 use super::HttpState;
-use crate::{
-    service::RateLimitService,
-    shared::store::{Health, SharedStore},
-};
+use crate::service::RateLimitService;
 use axum::{extract::State, http::StatusCode, response::IntoResponse};
 use std::sync::atomic::Ordering;
+use tidegate_shared::store::{Health, SharedStore};
 
 pub(super) async fn live() -> impl IntoResponse {
     "alive\n"
@@ -37,6 +35,8 @@ pub(super) async fn healthcheck(State(state): State<HttpState>) -> impl IntoResp
 fn serving(state: &HttpState, yes: String, no: StatusCode) -> impl IntoResponse + use<> {
     match state.is_serving.load(Ordering::Relaxed) {
         true => (StatusCode::OK, yes),
-        false => (no, "not serving: starting, restoring the counters, or draining\n".to_owned()),
+        false => {
+            (no, "not serving: starting, restoring the counters, without rules, or draining\n".to_owned())
+        }
     }
 }

@@ -1,14 +1,12 @@
 //! Routes of the reference server's debug port.
 
 use super::{HttpState, long_text::long_text, operators::starting};
-use crate::{
-    rules::{Rule, RuleLimit, RuleSet},
-    telemetry::MetricsFormat,
-};
+use crate::telemetry::MetricsFormat;
 use axum::{
     extract::State,
     response::{IntoResponse, Response},
 };
+use tidegate_core::rules::{Rule, RuleLimit, RuleSet};
 
 /// `/rlconfig`: the limits in force, one a line.
 pub(super) async fn rlconfig(State(state): State<HttpState>) -> Response {
@@ -26,16 +24,30 @@ pub(super) async fn stats(State(state): State<HttpState>) -> Response {
 fn limits(rules: &RuleSet) -> String {
     let domains = rules.domains().flat_map(|domain| {
         let rules = domain.rules().into_iter();
-        rules.flat_map(|rule| rule.limits.iter().map(|limit| line(domain.name(), rule, limit)))
+        rules.flat_map(|rule| {
+            let unlimited = rule.unlimited.then(|| line(domain.name(), rule, None));
+            let limits = rule.limits.iter().map(|limit| line(domain.name(), rule, Some(limit)));
+            limits.chain(unlimited)
+        })
     });
     domains.collect()
 }
 
-/// `domain.key_value.key: unit=HOUR requests_per_unit=2, shadow_mode: false, quota_mode: false`.
-fn line(domain: &str, rule: &Rule, limit: &RuleLimit) -> String {
-    let path = rule.info.path.replace(" → ", ".").replace('=', "_");
-    let unit = limit.unit.map_or_else(|| limit.window.to_string(), |unit| unit.name().to_uppercase());
-    let (requests, shadow, quota) = (limit.requests, rule.shadow, rule.info.quota);
+/// `domain.key_value.key: unit=HOUR requests_per_unit=2, shadow_mode: false, quota_mode: false`. An unlimited rule has no limit, and there the
+/// unit UNKNOWN.
+fn line(domain: &str, rule: &Rule, limit: Option<&RuleLimit>) -> String {
+    // The path has quotes around some values.
+    let path = match &rule.info.metric_labels[..] {
+        [] => rule.info.path.replace(" → ", ".").replace('=', "_"),
+        labels => labels.iter().map(|label| &*label.text).collect::<Vec<_>>().join("."),
+    };
+    // A name may hold anything, a limit has one line.
+    let [domain, path] = [domain, &*path].map(|text| text.replace(char::is_control, "_"));
+    let unit = |limit: &RuleLimit| {
+        limit.unit.map_or_else(|| limit.window.to_string(), |unit| unit.name().to_uppercase())
+    };
+    let unit = limit.map_or_else(|| "UNKNOWN".to_owned(), unit);
+    let (requests, shadow, quota) = (limit.map_or(0, |limit| limit.requests), rule.shadow, rule.info.quota);
     format!(
         "{domain}.{path}: unit={unit} requests_per_unit={requests}, shadow_mode: {shadow}, quota_mode: {quota}\n"
     )
@@ -50,7 +62,7 @@ fn stats_of(page: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::{LoadOptions, Source};
+    use tidegate_core::rules::{LoadOptions, Semantics, Source};
 
     #[test]
     fn limits_are_written_as_the_reference_server_does() {
@@ -64,6 +76,27 @@ mod tests {
             "d.plan_gold.user: unit=HOUR requests_per_unit=2, shadow_mode: true, quota_mode: false\n\
              d.ip: unit=10s requests_per_unit=3, shadow_mode: false, quota_mode: false\n"
         );
+    }
+
+    #[test]
+    fn unlimited_rules_and_quotes_are_written_as_the_reference_server_does() {
+        let text = "domain: d\ndescriptors:\n- key: plan\n  value: 'a \"b\" = c'\n  rate_limit: {unlimited: true}\n- key: path\n  \
+                    value: '/x*'\n  rate_limit: {unit: day, requests_per_unit: 3}\n";
+        let options = LoadOptions { semantics: Semantics::Reference, ..LoadOptions::default() };
+        let rules = RuleSet::parse(&[Source::file("r.yaml", text)], &options).expect("good rules");
+        assert_eq!(
+            limits(&rules),
+            "d.plan_a \"b\" = c: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false\n\
+             d.path_/x*: unit=DAY requests_per_unit=3, shadow_mode: false, quota_mode: false\n"
+        );
+    }
+
+    #[test]
+    fn a_name_with_a_line_feed_makes_no_line() {
+        let text = "domain: \"d\\ne: x\"\ndescriptors: [{key: \"a\\nb\", rate_limit: {unit: hour, requests_per_unit: 2}}]";
+        let rules =
+            RuleSet::parse(&[Source::file("r.yaml", text)], &LoadOptions::default()).expect("good rules");
+        assert_eq!(limits(&rules).lines().count(), 1, "{}", limits(&rules));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A connection whose requests and responses have to be complete in time.
 //!
 //! Each phase has one deadline from its start: a client that sends or reads a byte now and then does not extend it. The time of
-//! a body and of a handler is bounded where they run, so the phase [`Phase::Handling`] has none.
+//! a body and of a handler is bounded where they run, so the phases [`Phase::Body`] and [`Phase::Handling`] have none.
 
 use std::{
     io,
@@ -33,11 +33,16 @@ pub(super) enum Phase {
     Handling,
     /// The response is not written.
     Writing,
+    /// The body of a request is not complete.
+    Body,
 }
+
+/// Number of phases, at most.
+const PHASES: u64 = 8;
 
 /// The phase of a connection, as its stream and its service set it and its port reads it.
 pub(crate) struct Progress {
-    /// The number of changes of phase, times four, and the phase.
+    /// The number of changes of phase, times [`PHASES`], and the phase.
     state: AtomicU64,
     /// Recency of the last request among all connections of the port; zero before the first.
     recency: AtomicU64,
@@ -55,9 +60,14 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// Whether no request is handled, and no response is written.
+    /// Whether the client has to send something: there is no whole request.
     pub(crate) fn is_idle(&self) -> bool {
-        matches!(self.phase(), Phase::Idle | Phase::Head)
+        matches!(self.phase(), Phase::Idle | Phase::Head | Phase::Body)
+    }
+
+    /// Whether the client has to read the response.
+    pub(crate) fn is_writing(&self) -> bool {
+        self.phase() == Phase::Writing
     }
 
     /// Recency of the last request among all connections; zero before the first.
@@ -77,17 +87,18 @@ impl Progress {
     pub(super) fn enter(&self, phase: Phase) {
         if self.phase() != phase {
             // Changed by the one thread of the port alone.
-            let changes = self.state.load(Relaxed) / 4 + 1;
-            self.state.store(changes * 4 + phase as u64, Relaxed);
+            let changes = self.state.load(Relaxed) / PHASES + 1;
+            self.state.store(changes * PHASES + phase as u64, Relaxed);
         }
     }
 
     pub(super) fn phase(&self) -> Phase {
-        match self.state.load(Relaxed) % 4 {
+        match self.state.load(Relaxed) % PHASES {
             0 => Phase::Idle,
             1 => Phase::Head,
             2 => Phase::Handling,
-            _ => Phase::Writing,
+            3 => Phase::Writing,
+            _ => Phase::Body,
         }
     }
 }
@@ -120,7 +131,7 @@ impl<S> TimedStream<S> {
     /// Pending, or the error of a phase that has lasted for too long.
     fn poll_deadline<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
         let limit = match self.progress.phase() {
-            Phase::Handling => return Poll::Pending,
+            Phase::Handling | Phase::Body => return Poll::Pending,
             Phase::Idle => self.times.idle,
             Phase::Head | Phase::Writing => self.times.message,
         };
@@ -134,7 +145,7 @@ impl<S> TimedStream<S> {
 
     fn begin_writing(&self) {
         // Handling ends with the response; before that only `100 Continue` is written.
-        if self.progress.phase() != Phase::Handling {
+        if !matches!(self.progress.phase(), Phase::Handling | Phase::Body) {
             self.progress.enter(Phase::Writing);
         }
     }

@@ -17,7 +17,7 @@ const NAME_BYTES_MAX: usize = 64;
 
 type Hash = [u8; 32];
 
-/// The tokens and the names of a file; at least one of either.
+/// The tokens and the names of a file; at least one of either at the start.
 #[derive(Debug, Default)]
 pub struct Tokens {
     tokens: Vec<Token>,
@@ -79,6 +79,14 @@ impl Tokens {
             errors.push((0, "no token; add a line with `tidegate token NAME`".into()));
         }
         if errors.is_empty() { Ok(Self { tokens, clients }) } else { Err(TokensError(errors)) }
+    }
+
+    /// Parses a file that is read again: one without tokens revokes all.
+    pub fn parse_again(text: &str) -> Result<Self, TokensError> {
+        match Self::parse(text) {
+            Err(TokensError(errors)) if errors.iter().all(|(line, _)| *line == 0) => Ok(Self::default()),
+            parsed => parsed,
+        }
     }
 
     /// The name of a token.

@@ -1,6 +1,6 @@
 //! Receives the whole body of a request before its handler runs, within the bounds on bytes and time.
 
-use super::HttpState;
+use super::{HttpState, RequestProgress, timed_stream::Phase};
 use crate::service::HttpRefusal;
 use axum::{
     body::Body,
@@ -12,13 +12,24 @@ use axum::{
     middleware::Next,
     response::{IntoResponse, Response},
 };
+use bytes::{Bytes, BytesMut};
 use http_body::Body as _;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use tidegate_http2::{BodyShare, NoRoom};
 use tokio::time::timeout;
+
+/// Reason why a body was not received.
+enum BodyError {
+    TooLong,
+    NoRoom,
+    Malformed(axum::BoxError),
+}
 
 pub(super) async fn receive(State(state): State<HttpState>, request: Request, next: Next) -> Response {
     let bounds = &state.bounds;
     let (head, body) = request.into_parts();
+    let progress = head.extensions.get::<RequestProgress>().cloned();
+    let enter = |phase| progress.iter().for_each(|RequestProgress(progress)| progress.enter(phase));
     let too_long = || {
         let reason =
             format!("the body is longer than the {} bytes of --http-max-body-bytes\n", bounds.body_bytes_max);
@@ -27,10 +38,18 @@ pub(super) async fn receive(State(state): State<HttpState>, request: Request, ne
     if body.size_hint().lower() > bounds.body_bytes_max as u64 {
         return too_long();
     }
-    match timeout(bounds.timeout, Limited::new(body, bounds.body_bytes_max).collect()).await {
-        Ok(Ok(whole)) => next.run(Request::from_parts(head, Body::from(whole.to_bytes()))).await,
-        Ok(Err(error)) if error.is::<LengthLimitError>() => too_long(),
-        Ok(Err(error)) => {
+    enter(Phase::Body);
+    let received =
+        timeout(bounds.timeout, whole(body, bounds.body_bytes_max, &state.body_memory.share())).await;
+    enter(Phase::Handling);
+    match received {
+        Ok(Ok(whole)) => next.run(Request::from_parts(head, Body::from(whole))).await,
+        Ok(Err(BodyError::TooLong)) => too_long(),
+        Ok(Err(BodyError::NoRoom)) => {
+            state.refusals().count(HttpRefusal::BodyMemory);
+            closing(StatusCode::SERVICE_UNAVAILABLE, format!("{NoRoom}; retry shortly\n"))
+        }
+        Ok(Err(BodyError::Malformed(error))) => {
             state.refusals().count(HttpRefusal::MalformedBody);
             closing(StatusCode::BAD_REQUEST, format!("the body is malformed: {error}\n"))
         }
@@ -41,8 +60,26 @@ pub(super) async fn receive(State(state): State<HttpState>, request: Request, ne
     }
 }
 
+/// The whole body. While it is not complete, its bytes are a part of the memory for incomplete requests.
+async fn whole(body: Body, bytes_max: usize, share: &BodyShare) -> Result<Bytes, BodyError> {
+    let mut body = Limited::new(body, bytes_max);
+    let mut held = share.hold(0).map_err(|NoRoom| BodyError::NoRoom)?;
+    let mut bytes = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| match error.is::<LengthLimitError>() {
+            true => BodyError::TooLong,
+            false => BodyError::Malformed(error),
+        })?;
+        if let Some(data) = frame.data_ref() {
+            bytes.extend_from_slice(data);
+            held.set(bytes.capacity()).map_err(|NoRoom| BodyError::NoRoom)?;
+        }
+    }
+    Ok(bytes.freeze())
+}
+
 /// A refusal after which the connection ends, since the rest of the body is not read.
-fn closing(status: StatusCode, reason: String) -> Response {
+pub(super) fn closing(status: StatusCode, reason: impl Into<String>) -> Response {
     let headers = HeaderMap::from_iter([(CONNECTION, HeaderValue::from_static("close"))]);
-    (status, headers, reason).into_response()
+    (status, headers, reason.into()).into_response()
 }

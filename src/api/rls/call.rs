@@ -6,11 +6,11 @@ use crate::{
         grpc::timeout::{self, MalformedTimeout},
         pb::service::{RateLimitRequest, RateLimitResponse},
     },
-    limit::{self, Decision, RequestError},
     service::{CallOrigin, NotReady, RateLimitService, Refusal},
 };
 use http::{HeaderMap, HeaderValue};
 use std::time::Duration;
+use tidegate_core::limit::{self, Decision, RequestError};
 
 /// A caller that sends this metadata with the value `exact` gets resets in nanoseconds, and windows that are no unit.
 pub const PRECISION_HEADER: &str = "tidegate-precision";
@@ -69,7 +69,8 @@ impl From<&CallError> for Refusal {
             CallError::Precision => Self::UnknownPrecision,
             CallError::Timeout(_) => Self::MalformedTimeout,
             CallError::Request(error) => error.into(),
-            CallError::NotReady(_) => Self::NotReady,
+            CallError::NotReady(NotReady::Restoring | NotReady::Store(_)) => Self::NotReady,
+            CallError::NotReady(NotReady::NoRules) => Self::NoRules,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Converts a protobuf message to a checked request that borrows its texts.
 
 use crate::api::pb::{common, service, service::rate_limit_response::rate_limit::Unit as WireUnit, types};
-use crate::limit::{
+use tidegate_core::limit::{
     Descriptor, Entry, Hits, Override, Request, RequestError, RequestForm, RequestLimits, SentHits, Unit,
 };
 

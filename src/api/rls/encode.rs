@@ -2,10 +2,12 @@
 
 use crate::api::pb::service::{
     RateLimitResponse,
-    rate_limit_response::{Code as WireCode, DescriptorStatus, RateLimit, rate_limit::Unit as WireUnit},
+    rate_limit_response::{
+        Code as WireCode, DescriptorStatus, Mode, RateLimit, rate_limit::Unit as WireUnit,
+    },
 };
-use crate::limit::{Code, CurrentLimit, Decision, Reset, Status, Unit, Window};
 use std::time::Duration;
+use tidegate_core::limit::{Code, CurrentLimit, Decision, Reset, Status, Unit, Window};
 
 /// Precision of resets and windows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -33,6 +35,7 @@ fn status(status: &Status<'_>, precision: Precision) -> DescriptorStatus {
         limit_remaining: status.remaining,
         duration_until_reset: status.reset.and_then(|reset| duration(reset, precision)),
         quota: None,
+        mode: mode(status, precision).into(),
     }
 }
 
@@ -57,6 +60,16 @@ fn limit(limit: CurrentLimit<'_>, precision: Precision) -> RateLimit {
 pub(super) fn window(limit: &CurrentLimit<'_>, precision: Precision) -> Option<prost_types::Duration> {
     let is_sent = limit.unit.is_none() && precision == Precision::Exact;
     is_sent.then(|| on_wire(Window::duration(limit.window)))
+}
+
+/// How a descriptor counts in the verdict, which Envoy's message has no field for.
+#[inline]
+pub(super) fn mode(status: &Status<'_>, precision: Precision) -> Mode {
+    match status.rule {
+        Some(rule) if precision == Precision::Exact && rule.quota => Mode::Quota,
+        Some(rule) if precision == Precision::Exact && rule.queues => Mode::Queued,
+        _ => Mode::Denies,
+    }
 }
 
 /// A limit's unit on the wire.
@@ -111,9 +124,33 @@ mod tests {
     }
 
     #[test]
+    fn a_client_with_exact_precision_is_sent_which_descriptors_are_quotas_and_which_queue() {
+        let sent = |quota, queues, precision| {
+            let (path, declared_at, metric_labels) = ("k".into(), "r".into(), Box::default());
+            let rule = tidegate_core::limit::RuleInfo {
+                path,
+                declared_at,
+                quota,
+                queues,
+                shown_values: 0,
+                metric_labels,
+                metadata: None,
+                on_deny: None,
+            };
+            let status = Status { code: Code::OverLimit, rule: Some(&rule), ..Status::NO_LIMIT };
+            response(&Decision::new(Code::OverLimit, smallvec![status]), precision).statuses[0].mode()
+        };
+        assert_eq!(sent(true, false, Precision::Exact), Mode::Quota);
+        assert_eq!(sent(false, true, Precision::Exact), Mode::Queued);
+        assert_eq!(sent(false, false, Precision::Exact), Mode::Denies);
+        assert_eq!(sent(true, false, Precision::Seconds), Mode::Denies);
+    }
+
+    #[test]
     fn a_window_that_is_no_unit_is_sent_with_exact_precision_only() {
         let sent = |window, precision| {
-            let limit = CurrentLimit { name: "", requests: 5, window, unit: Unit::of_window(window) };
+            let limit =
+                CurrentLimit { name: "", requests: 5, capacity: 5, window, unit: Unit::of_window(window) };
             let status = Status { limit: Some(limit), ..Status::NO_LIMIT };
             let message = response(&Decision::new(Code::Ok, smallvec![status]), precision);
             let limit = message.statuses[0].current_limit.clone().expect("a limit");

@@ -1,8 +1,9 @@
 //! Fuzz bridge: one message, decoded by the fast path and by prost.
 
 use super::{decode, fast_path};
-use crate::{api::pb::service, limit::RequestLimits};
+use crate::api::pb::service;
 use prost::Message as _;
+use tidegate_core::limit::RequestLimits;
 
 /// The request of a message as the fast path decodes it; none where it falls back to prost.
 pub fn request_by_fast_path(message: &[u8]) -> Option<String> {

@@ -14,8 +14,11 @@ use crate::{
     },
     service::RateLimitService,
 };
-use std::time::Duration;
+use std::{sync::Once, time::Duration};
 use tonic::{Request, Response, Status};
+
+/// Done by the first call of the process.
+static FIRST_CALL: Once = Once::new();
 
 /// Adapts the service to tonic's trait.
 pub(in crate::api) struct KuadrantService(pub(in crate::api) RateLimitService);
@@ -26,6 +29,12 @@ impl KuadrantService {
         purpose: Purpose,
         request: Request<RateLimitRequest>,
     ) -> Result<RateLimitResponse, Status> {
+        FIRST_CALL.call_once(|| {
+            tracing::warn!(
+                "Kuadrant's service is used: a rule applies to descriptors with exactly its entries, in its order; Limitador \
+                 also matches parts of them, in any order (docs/migrate.md)"
+            );
+        });
         let peer = request.extensions().get::<RoutedPeer>().map_or("", |RoutedPeer(peer, _)| peer);
         let metadata = request.metadata().as_ref();
         let called = call(&self.0, metadata, peer, purpose, Duration::MAX, request.get_ref()).await;

@@ -1,7 +1,7 @@
 //! `envoy.service.ratelimit.v3`: protobuf messages to requests, decisions to protobuf messages.
 //!
 //! A malformed message is refused here with INVALID_ARGUMENT and a sentence; the resulting
-//! [`Request`](crate::limit::Request) is not checked again.
+//! [`Request`](tidegate_core::limit::Request) is not checked again.
 
 mod call;
 mod decode;

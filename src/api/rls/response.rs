@@ -6,10 +6,10 @@ use crate::{
         pb::{core::HeaderValue, service::RateLimitResponse},
         protobuf_struct::to_struct,
     },
-    limit::{Decision, Request},
     service::{Additions, RateLimitService},
 };
 use smol_str::SmolStr;
+use tidegate_core::limit::{Decision, Request};
 
 /// The complete response to a decision.
 pub(in crate::api) fn response(

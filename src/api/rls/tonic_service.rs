@@ -6,10 +6,10 @@ use crate::{
         pb::service::{RateLimitRequest, RateLimitResponse, rate_limit_service_server},
         port::RoutedPeer,
     },
-    limit::{RequestError, RequestForm},
     service::RateLimitService,
 };
 use std::time::Duration;
+use tidegate_core::limit::{RequestError, RequestForm};
 use tonic::{Request, Response, Status};
 
 /// Adapts the service to tonic's trait.

@@ -15,17 +15,20 @@ mod stream;
 mod tests;
 
 use crate::{
-    clock::Clock,
     config::{Config, ControlPlaneCounts},
     priority::lower_priority,
     transport::{TlsClient, TlsClientError},
 };
 use std::{
     io,
-    sync::Arc,
-    thread::{self, JoinHandle},
+    sync::{
+        Arc,
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread,
     time::Duration,
 };
+use tidegate_core::clock::Clock;
 use tokio::sync::watch;
 
 /// A control plane, and how to connect to it.
@@ -57,7 +60,8 @@ impl XdsSettings {
 /// The running feed.
 pub struct XdsFeed {
     stop: watch::Sender<bool>,
-    thread: JoinHandle<()>,
+    /// Receives nothing; disconnected when the thread ends.
+    ended: mpsc::Receiver<()>,
 }
 
 impl XdsFeed {
@@ -72,18 +76,22 @@ impl XdsFeed {
         let (stop, stopped) = watch::channel(false);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let feed = stream::Feed::new(config, clock, settings, Arc::clone(counts));
+        let (alive, ended) = mpsc::channel();
         let run = move || {
             lower_priority();
             runtime.block_on(feed.run(stopped));
+            drop(alive);
         };
-        let thread = thread::Builder::new().name("xds".into()).spawn(run)?;
-        Ok(Self { stop, thread })
+        thread::Builder::new().name("xds".into()).spawn(run)?;
+        Ok(Self { stop, ended })
     }
 
-    /// Ends the thread; an update that is being built is finished.
-    pub fn stop(self) {
+    /// Ends the thread. An update that is being built is finished if that takes no longer than the timeout.
+    pub fn stop(self, timeout: Duration) {
         self.stop.send_replace(true);
-        // A panic was reported where it occurred.
-        let _ = self.thread.join();
+        // Disconnected also after a panic, which was reported where it occurred.
+        if self.ended.recv_timeout(timeout) == Err(RecvTimeoutError::Timeout) {
+            tracing::warn!("stopping without the resources that are being put in force");
+        }
     }
 }

@@ -4,16 +4,14 @@
 //! keys are read from `metadata.tidegate` of a descriptor: keys of a descriptor apply to it, all others to its
 //! `rate_limit`.
 
-use crate::{
-    api::{
-        pb::rules::{RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitUnit},
-        protobuf_struct::to_object,
-    },
-    rules::{Source, SourceId},
+use crate::api::{
+    pb::rules::{RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitUnit},
+    protobuf_struct::to_object,
 };
 use prost::Message as _;
 use prost_types::Any;
 use serde_json::{Map, Value, json};
+use tidegate_core::rules::{Source, SourceId};
 
 /// Type of the resources.
 pub(super) const TYPE_URL: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
@@ -25,6 +23,9 @@ const EXTENSIONS: &str = "tidegate";
 const DESCRIPTOR_KEYS: [&str; 8] =
     ["counters", "lease", "log", "on_deny", "rate_limits", "shard_by", "share_threshold", "value_to_metric"];
 
+/// Bytes of a descriptor up to which its document is indented.
+const INDENTED_MAX: usize = 4_096;
+
 /// The document of a resource, or why it is none.
 pub(super) fn source(resource: &Any) -> Result<Source, String> {
     if resource.type_url != TYPE_URL {
@@ -32,10 +33,30 @@ pub(super) fn source(resource: &Any) -> Result<Source, String> {
     }
     let config = RateLimitConfig::decode(&*resource.value)
         .map_err(|error| format!("a resource of type {TYPE_URL} cannot be decoded: {error}"))?;
-    let document = json!({ "domain": config.domain, "descriptors": descriptors(&config.descriptors) });
+    let RateLimitConfig { name, domain, descriptors } = config;
+    let mut text = format!("{{\n  \"domain\": {},\n  \"descriptors\": [", Value::from(&*domain));
+    // One after the other: the tree of all of them would take many times the memory of the resource.
+    for (number, declared) in descriptors.into_iter().enumerate() {
+        let before = if number == 0 { "\n" } else { ",\n" };
+        text.push_str(before);
+        push(&descriptor(&declared), &mut text);
+    }
+    text.push_str("\n  ]\n}\n");
+    text.shrink_to_fit();
     // The name is optional; the domain identifies a resource too.
-    let name = if config.name.is_empty() { config.domain } else { config.name };
-    Ok(Source { id: SourceId::Xds(name.into()), text: format!("{document:#}\n") })
+    let name = if name.is_empty() { domain } else { name };
+    Ok(Source { id: SourceId::Xds(name.into()), text })
+}
+
+/// Appends a descriptor, on lines of its own if it is short: deep ones would consist of indentation.
+fn push(descriptor: &Value, text: &mut String) {
+    let compact = descriptor.to_string();
+    if compact.len() > INDENTED_MAX {
+        return text.push_str(&compact);
+    }
+    let indented = format!("{descriptor:#}");
+    text.push_str("    ");
+    text.push_str(&indented.replace('\n', "\n    "));
 }
 
 fn descriptors(declared: &[RateLimitDescriptor]) -> Vec<Value> {

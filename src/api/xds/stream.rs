@@ -19,11 +19,13 @@ use crate::{
         },
         protobuf_struct::to_struct,
     },
-    clock::Clock,
     config::{self, Config, ControlPlaneCounts},
-    rules::{RuleErrors, SourceId},
 };
 use std::{sync::Arc, time::Duration};
+use tidegate_core::{
+    clock::Clock,
+    rules::{RuleErrors, SourceId},
+};
 use tokio::sync::{mpsc, watch};
 use tonic::{
     Code, Request, Status,
@@ -188,6 +190,9 @@ impl Feed {
         send(first).await?;
         let mut responses = client.stream_aggregated_resources(request).await?.into_inner();
         while let Some(response) = responses.message().await? {
+            if response.type_url == TYPE_URL && response.resources.is_empty() {
+                tracing::warn!("the control plane sent no resources: none of its rules stay in force");
+            }
             match self.put_in_force(&response) {
                 Ok(()) => {
                     *has_accepted = true;

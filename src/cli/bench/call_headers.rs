@@ -1,7 +1,7 @@
 //! The headers of the load generator's calls: those that a stock Envoy sends.
 
-use crate::http2::client::RequestEncoder;
 use std::time::Duration;
+use tidegate_http2::client::RequestEncoder;
 
 const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
@@ -24,12 +24,12 @@ pub(super) fn call_headers(authority: &str, timeout: Option<Duration>) -> Reques
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http2::{FieldNames, hpack::Decoder};
+    use tidegate_http2::{FieldNames, hpack::Decoder};
 
     fn fields(timeout: Option<Duration>) -> Vec<(String, String)> {
         let mut encoder = call_headers("limits.example:8081", timeout);
         let mut decoder = Decoder::new(FieldNames::none());
-        decoder.decode(encoder.next(), usize::MAX).expect("a valid block");
+        decoder.decode(encoder.next_block(), usize::MAX).expect("a valid block");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         decoder.fields().all().map(|(name, value)| (text(name), text(value))).collect()
     }

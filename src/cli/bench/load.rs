@@ -10,18 +10,16 @@ use super::{
     tally::Tally,
     template::Template,
 };
-use crate::{
-    clock::{Clock as _, SystemClock},
-    http2::{
-        ConnectionError,
-        client::{BODY_MAX, Connection, Finished, RequestEncoder, WindowTooSmall},
-    },
-};
 use mio::{Events, Interest, Poll, Token};
 use std::{
     io::{self, Read as _, Write as _},
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
+};
+use tidegate_core::clock::{Clock as _, SystemClock};
+use tidegate_http2::{
+    ConnectionError,
+    client::{BODY_MAX, Connection, Finished, RequestEncoder, WindowTooSmall},
 };
 
 const READ_BYTES: usize = 128 << 10;

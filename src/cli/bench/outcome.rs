@@ -1,15 +1,12 @@
 //! The outcome of a call, from the response on its stream.
 
-use crate::{
-    api::grpc::PREFIX_BYTES,
-    api::grpc::status::status_name,
-    http2::{
-        client::{Response, StreamEnd},
-        error_name,
-    },
-};
+use crate::{api::grpc::PREFIX_BYTES, api::grpc::status::status_name};
 use prost::Message as _;
 use std::fmt;
+use tidegate_http2::{
+    client::{Response, StreamEnd},
+    error_name,
+};
 
 /// More bytes than a rate limit response should have.
 const ANSWER_MAX: usize = 1 << 20;

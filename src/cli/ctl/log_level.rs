@@ -6,7 +6,7 @@ use clap::Args;
 
 #[derive(Args)]
 pub(super) struct LogLevel {
-    /// As --log of serve: error, warn, info, debug or trace, or a list of target=level. Without it, the configured level.
+    /// As --log of serve: off, error, warn, info, debug or trace, or a list of target=level. Without it, the configured level.
     #[arg(default_value = "")]
     level: String,
     #[command(flatten)]

@@ -2,13 +2,16 @@
 //!
 //! `docs/reference-environment.md` has the same table for users; a test compares the two.
 
+mod names;
 mod redis;
 mod statsd;
 #[cfg(test)]
 mod tests;
 mod tracing;
 
-use super::Failure;
+pub(super) use names::{overlooked, warnings};
+
+use super::{Failure, settings::Given};
 use std::{
     collections::BTreeMap, os::unix::process::CommandExt as _, path::Path, process::Command, time::Duration,
 };
@@ -19,107 +22,24 @@ const PROGRAM: &str = "ratelimit";
 /// Bytes of a message that the reference server receives.
 const MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Variables that are read.
-const READ: &[&str] = &[
-    "BACKEND_TYPE",
-    "CACHE_KEY_PREFIX",
-    "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS",
-    "CONFIG_GRPC_XDS_CLIENT_TLS_CERT",
-    "CONFIG_GRPC_XDS_CLIENT_TLS_KEY",
-    "CONFIG_GRPC_XDS_NODE_ID",
-    "CONFIG_GRPC_XDS_NODE_METADATA",
-    "CONFIG_GRPC_XDS_SERVER_TLS_CACERT",
-    "CONFIG_GRPC_XDS_SERVER_TLS_SAN",
-    "CONFIG_GRPC_XDS_SERVER_URL",
-    "CONFIG_GRPC_XDS_SERVER_USE_TLS",
-    "CONFIG_TYPE",
-    "DEBUG_HOST",
-    "DEBUG_PORT",
-    "DISABLE_STATS",
-    "EXTRA_TAGS",
-    "FORCE_START_WITHOUT_INITIAL_CONFIG",
-    "GRPC_CLIENT_TLS_CACERT",
-    "GRPC_CLIENT_TLS_SAN",
-    "GRPC_HOST",
-    "GRPC_MAX_CONNECTION_AGE",
-    "GRPC_MAX_CONNECTION_AGE_GRACE",
-    "GRPC_PORT",
-    "GRPC_SERVER_TLS_CERT",
-    "GRPC_SERVER_TLS_KEY",
-    "GRPC_SERVER_USE_TLS",
-    "GRPC_UDS",
-    "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED",
-    "HOST",
-    "LIMIT_LIMIT_HEADER",
-    "LIMIT_REMAINING_HEADER",
-    "LIMIT_RESET_HEADER",
-    "LIMIT_RESPONSE_HEADERS_ENABLED",
-    "LOG_FORMAT",
-    "LOG_LEVEL",
-    "MERGE_DOMAIN_CONFIG",
-    "NEAR_LIMIT_RATIO",
-    "OTEL_EXPORTER_OTLP_ENDPOINT",
-    "PORT",
-    "PROMETHEUS_ADDR",
-    "PROMETHEUS_PATH",
-    "QUOTA_MODE",
-    "REDIS_AUTH",
-    "REDIS_SOCKET_TYPE",
-    "REDIS_TLS",
-    "REDIS_TLS_CACERT",
-    "REDIS_TLS_CLIENT_CERT",
-    "REDIS_TLS_CLIENT_KEY",
-    "REDIS_TYPE",
-    "REDIS_URL",
-    "RESPONSE_DYNAMIC_METADATA",
-    "RUNTIME_APPDIRECTORY",
-    "RUNTIME_IGNOREDOTFILES",
-    "RUNTIME_ROOT",
-    "RUNTIME_SUBDIRECTORY",
-    "RUNTIME_WATCH_ROOT",
-    "SHADOW_MODE",
-    "STATSD_HOST",
-    "STATSD_PORT",
-    "STATS_FLUSH_INTERVAL",
-    "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT",
-    "TRACING_ENABLED",
-    "TRACING_EXPORTER_PROTOCOL",
-    "TRACING_SAMPLING_RATE",
-    "TRACING_SERVICE_INSTANCE_ID",
-    "TRACING_SERVICE_NAME",
-    "TRACING_SERVICE_NAMESPACE",
-    "USE_DOG_STATSD",
-    "USE_PROMETHEUS",
-    "USE_STATSD",
-    "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL",
-    "XDS_CLIENT_BACKOFF_MAX_INTERVAL",
-    "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES",
-];
+/// A time that no connection reaches.
+const UNBOUNDED: &str = "365days";
 
-/// Beginnings of names that belong to the reference server; such a variable that is not read is reported.
-const PREFIXES: [&str; 21] = [
-    "BACKEND_TYPE",
-    "CACHE_",
-    "CONFIG_",
-    "DEBUG_",
-    "DISABLE_STATS",
-    "EXPIRATION_JITTER_",
-    "EXTRA_TAGS",
-    "GRPC_",
-    "LIMIT_",
-    "LOCAL_CACHE_",
-    "MEMCACHE_",
-    "MERGE_DOMAIN_",
-    "PROMETHEUS_",
-    "QUOTA_MODE",
-    "REDIS_",
-    "RUNTIME_",
-    "STATS",
-    "STOP_CACHE_KEY_",
-    "TRACING_",
-    "USE_",
-    "XDS_CLIENT_",
-];
+/// The address of all interfaces: that of IPv6 accepts IPv4 too, where the machine has it.
+fn any_address() -> &'static str {
+    if std::net::UdpSocket::bind("[::]:0").is_ok() { "[::]" } else { "0.0.0.0" }
+}
+
+/// `host:port` of a target of gRPC, `dns:///host:port` or `dns://authority/host:port`.
+fn without_resolver(target: &str) -> &str {
+    let rest = target.strip_prefix("dns:").or_else(|| target.strip_prefix("passthrough:"));
+    match rest {
+        None => target,
+        Some(rest) => {
+            rest.strip_prefix("//").and_then(|rest| rest.split_once('/')).map_or(rest, |(_, host)| host)
+        }
+    }
+}
 
 /// Variables of the process, and what follows from them.
 struct Environment<'v>(&'v BTreeMap<String, String>);
@@ -131,13 +51,18 @@ pub(super) fn variables() -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Whether `--env reference` or the program's name selects the variables: the user's arguments after the command, and whether
-/// `--env` is among them.
-fn selection<'a>(args: &'a [String], variables: &BTreeMap<String, String>) -> Option<(&'a [String], bool)> {
-    let program = args.first().map(|path| Path::new(path).file_name().unwrap_or_default().to_owned());
-    let (own, is_named) = match program {
-        Some(name) if name == PROGRAM => (args.get(1..).unwrap_or_default(), true),
-        _ if args.get(1).is_some_and(|command| command == "serve") => (&args[2..], false),
+/// Whether `--env reference`, the name of the program or its first argument selects the variables: the arguments after the
+/// command, and whether `--env` is among them.
+pub(super) fn selection<'a>(
+    args: &'a [String],
+    variables: &BTreeMap<String, String>,
+) -> Option<(&'a [String], bool)> {
+    let is_program = |path: &String| Path::new(path).file_name().is_some_and(|name| name == PROGRAM);
+    let (own, is_named) = match args {
+        [program, own @ ..] if is_program(program) => (own, true),
+        // The command of a container whose image has an entry point is its first argument.
+        [_, program, own @ ..] if is_program(program) => (own, true),
+        [_, command, own @ ..] if command == "serve" => (own, false),
         _ => return None,
     };
     let is_selected = own.iter().any(|arg| arg == "--env=reference")
@@ -165,64 +90,24 @@ pub(super) fn add_open_telemetry(
     Err(failed(program.arg0(&args[0]).args(&args[1..]).envs(derived).exec()))
 }
 
-/// Arguments of the process with the flags that the variables stand for, where `--env reference` or the program's name
-/// selects that. Flags and `TIDEGATE_` variables of the user take precedence.
-pub(super) fn expand(
-    args: Vec<String>,
-    variables: &BTreeMap<String, String>,
-) -> Result<Vec<String>, Failure> {
-    let Some((own, is_selected)) = selection(&args, variables) else { return Ok(args) };
-    let is_flag = |flag: &str| {
-        let with_value = format!("{flag}=");
-        own.iter().any(|arg| arg == flag || arg.starts_with(&with_value))
-    };
-    let own_variable = |flag: &str| format!("TIDEGATE_{}", flag[2..].replace('-', "_").to_uppercase());
+/// The flags that the variables stand for, without those that flags and `TIDEGATE_` variables of the user give, or a file of settings.
+pub(super) fn flags(given: &Given<'_>, is_in_file: impl Fn(&str) -> bool) -> Result<Flags, Failure> {
+    let environment = Environment(given.variables);
     // Images set TIDEGATE_LISTEN; a variable that names the port overrides that.
-    let names_port = ["GRPC_HOST", "GRPC_PORT", "GRPC_UDS"].iter().any(|name| variables.contains_key(*name));
+    let names_port =
+        ["GRPC_HOST", "GRPC_PORT", "GRPC_UDS"].iter().any(|name| environment.text(name).is_some());
     let is_given = |flag: &str| {
-        is_flag(flag) || !(flag == "--listen" && names_port) && variables.contains_key(&own_variable(flag))
+        let has_variable = !(flag == "--listen" && names_port) && given.has_variable(flag);
+        given.has_flag(flag) || has_variable || is_in_file(flag)
     };
-    let mut expanded = vec!["tidegate".to_owned(), "serve".to_owned()];
-    if !is_selected {
-        expanded.push("--env=reference".to_owned());
-    }
-    for (flag, value) in Environment(variables).flags()? {
-        if !is_given(flag) {
-            expanded.push(value.map_or_else(|| flag.to_owned(), |value| format!("{flag}={value}")));
-        }
-    }
-    expanded.extend_from_slice(own);
-    Ok(expanded)
+    let mut flags = environment.flags()?;
+    environment.require_certificate(|flag| is_given(flag) || flags.iter().any(|(name, _)| *name == flag))?;
+    flags.retain(|(flag, _)| !is_given(flag));
+    Ok(flags)
 }
 
-/// A variable of gRPC's libraries, which other programs may need.
-const GRPC_LIBRARY_ROOTS: &str = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH";
-
-/// Warnings about variables that have no effect.
-pub(super) fn warnings(variables: &BTreeMap<String, String>) -> Vec<String> {
-    let ignored = variables.keys().filter(|name| {
-        let is_read = READ.contains(&name.as_str()) || *name == GRPC_LIBRARY_ROOTS;
-        PREFIXES.iter().any(|prefix| name.starts_with(prefix)) && !is_read
-    });
-    let ignored: Vec<&str> = ignored.map(String::as_str).collect();
-    let mut warnings = Vec::new();
-    if !ignored.is_empty() {
-        let names = ignored.join(", ");
-        warnings.push(format!("variables of the reference server without effect here: {names}"));
-    }
-    let environment = Environment(variables);
-    if environment.text("BACKEND_TYPE").is_some_and(|backend| backend != "redis") {
-        let message = "BACKEND_TYPE is not redis: counters are kept in the memory of this process. Set TIDEGATE_COUNTERS to \
-                       share them between replicas";
-        warnings.push(message.to_owned());
-    }
-    if environment.text("EXTRA_TAGS").is_some() && !environment.is_on("USE_DOG_STATSD").unwrap_or(false) {
-        warnings.push("EXTRA_TAGS has an effect with USE_DOG_STATSD alone".to_owned());
-    }
-    warnings
-}
-
-type Flags = Vec<(&'static str, Option<String>)>;
+/// Flags and their values.
+pub(super) type Flags = Vec<(&'static str, Option<String>)>;
 
 impl Environment<'_> {
     fn flags(&self) -> Result<Flags, Failure> {
@@ -272,7 +157,7 @@ impl Environment<'_> {
             vec![self.address("HOST", "PORT", "8080"), self.address("DEBUG_HOST", "DEBUG_PORT", "6070")];
         if self.is_on("USE_PROMETHEUS")? {
             let address = self.text("PROMETHEUS_ADDR").unwrap_or(":9090");
-            let all = if address.starts_with(':') { "0.0.0.0" } else { "" };
+            let all = if address.starts_with(':') { any_address() } else { "" };
             http.push(format!("{all}{address}"));
             flags.push(("--reference-metrics", None));
             let path = self.text("PROMETHEUS_PATH").filter(|path| *path != "/metrics");
@@ -293,6 +178,23 @@ impl Environment<'_> {
         Ok(())
     }
 
+    /// Refuses TLS without a certificate: the reference server does not start then, and a plaintext port would go unnoticed.
+    fn require_certificate(&self, is_given: impl Fn(&str) -> bool) -> Result<(), Failure> {
+        if !self.is_on("GRPC_SERVER_USE_TLS")? {
+            return Ok(());
+        }
+        for (flag, variable) in [("--tls-cert", "GRPC_SERVER_TLS_CERT"), ("--tls-key", "GRPC_SERVER_TLS_KEY")]
+        {
+            if !is_given(flag) {
+                return Err(Failure(format!(
+                    "GRPC_SERVER_USE_TLS is true and {variable} is not set; name the file with {variable} or {flag}, or set \
+                     GRPC_SERVER_USE_TLS to false to serve without TLS"
+                )));
+            }
+        }
+        Ok(())
+    }
+
     fn rules(&self, flags: &mut Flags) -> Result<(), Failure> {
         let needs_rules = self.is_on("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED")?;
         let is_healthy = match self.text("CONFIG_TYPE").unwrap_or("FILE") {
@@ -301,7 +203,12 @@ impl Environment<'_> {
                 let files = root
                     .join(self.text("RUNTIME_SUBDIRECTORY").unwrap_or_default())
                     .join(self.text("RUNTIME_APPDIRECTORY").unwrap_or("config"));
-                flags.push(("--rules", Some(files.display().to_string())));
+                let files = files.display();
+                // Keys of the runtime that begin with the directory's name and a dot: with a slash in the place of that, or not.
+                let is_root_watched =
+                    self.text("RUNTIME_WATCH_ROOT").is_none() || self.is_on("RUNTIME_WATCH_ROOT")?;
+                let paths = if is_root_watched { format!("{files}:{files}.*") } else { files.to_string() };
+                flags.push(("--rules", Some(paths)));
                 flags.extend([("--rules-every-file", None), ("--wait-for-rules", None)]);
                 if !self.is_on("RUNTIME_IGNOREDOTFILES")? {
                     flags.push(("--rules-dot-files", None));
@@ -317,18 +224,23 @@ impl Environment<'_> {
         if is_healthy {
             flags.push(("--healthy-without-rules", None));
         }
+        if needs_rules {
+            flags.push(("--health-needs-rules", None));
+        }
         Ok(())
     }
 
     fn control_plane(&self, flags: &mut Flags) -> Result<(), Failure> {
-        let server = self.text("CONFIG_GRPC_XDS_SERVER_URL").unwrap_or("localhost:18000");
+        let server = without_resolver(self.text("CONFIG_GRPC_XDS_SERVER_URL").unwrap_or("localhost:18000"));
         let node = self.text("CONFIG_GRPC_XDS_NODE_ID").unwrap_or("default");
         flags.push(("--rules", Some(format!("xds://{server}?node={node}"))));
         for (variable, flag) in [
             ("CONFIG_GRPC_XDS_NODE_METADATA", "--xds-node-metadata"),
             ("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "--xds-max-message-bytes"),
         ] {
-            flags.extend(self.text(variable).map(|value| (flag, Some(value.to_owned()))));
+            // There, a size of zero is the default.
+            let value = self.text(variable).filter(|value| *value != "0");
+            flags.extend(value.map(|value| (flag, Some(value.to_owned()))));
         }
         if let Some(headers) = self.text("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS") {
             // There, name and value are separated by a colon.
@@ -374,7 +286,10 @@ impl Environment<'_> {
     fn duration(&self, name: &str) -> Result<Option<String>, Failure> {
         let Some(text) = self.text(name) else { return Ok(None) };
         let parsed: Result<Duration, _> = humantime::parse_duration(text);
-        parsed.map(|_| Some(text.to_owned())).map_err(|_| self.wrong(name, "a time such as 1h30m"))
+        let time = parsed.map_err(|_| self.wrong(name, "a time such as 1h30m"))?;
+        // In Go's servers, zero is no bound.
+        let is_bound = name.starts_with("GRPC_MAX_") && time.is_zero();
+        Ok(Some(if is_bound { UNBOUNDED.to_owned() } else { text.to_owned() }))
     }
 
     /// `host:port`, with an IPv6 address in brackets.

@@ -21,6 +21,11 @@ impl Environment<'_> {
         flags.push(("--counters", Some(self.store_url()?)));
         // The reference server counts in such stores as well.
         flags.push(("--counters-allow-eviction", None));
+        // Replies that take longer than those of a local network: the reference server waits for them, too.
+        let timeout = self.duration("REDIS_TIMEOUT")?.unwrap_or_else(|| "10s".to_owned());
+        flags.push(("--counters-timeout", Some(timeout)));
+        // As there, Envoy decides by its failure mode.
+        flags.push(("--on-store-failure", Some("error".to_owned())));
         for (variable, flag) in [
             ("CACHE_KEY_PREFIX", "--counters-prefix"),
             ("REDIS_TLS_CACERT", "--counters-ca"),

@@ -26,8 +26,14 @@ impl Environment<'_> {
         }
         if is_dog {
             flags.push(("--statsd-format", Some("dogstatsd".to_owned())));
-            flags.extend(self.text("EXTRA_TAGS").map(|tags| ("--statsd-tags", Some(tags.to_owned()))));
+        } else {
+            let transport = self.text("STATSD_PROTOCOL").unwrap_or("tcp").to_ascii_lowercase();
+            if !["tcp", "udp"].contains(&&*transport) {
+                return Err(self.wrong("STATSD_PROTOCOL", "tcp or udp"));
+            }
+            flags.push(("--statsd-transport", Some(transport)));
         }
+        flags.extend(self.text("EXTRA_TAGS").map(|tags| ("--statsd-tags", Some(tags.to_owned()))));
         Ok(())
     }
 }

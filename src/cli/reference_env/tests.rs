@@ -1,6 +1,7 @@
 //! Variables as flags, and the page about them.
 
-use super::*;
+use super::{names::READ, *};
+use crate::cli::settings;
 
 fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
@@ -8,13 +9,13 @@ fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 
 fn expanded(args: &[&str], pairs: &[(&str, &str)]) -> Result<String, String> {
     let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-    expand(args, &map(pairs)).map(|args| args.join(" ")).map_err(|failure| failure.to_string())
+    settings::expand(args, &map(pairs)).map(|(args, _)| args.join(" ")).map_err(|failure| failure.to_string())
 }
 
 #[test]
 fn without_variables_the_defaults_are_those_of_the_reference_server() {
     let expected = "tidegate serve --env=reference --compat=reference --listen=0.0.0.0:8081 \
-                    --http-listen=0.0.0.0:8080,0.0.0.0:6070 --rules=/srv/runtime_data/current/config \
+                    --http-listen=0.0.0.0:8080,0.0.0.0:6070 --rules=/srv/runtime_data/current/config:/srv/runtime_data/current/config.* \
                     --rules-every-file --wait-for-rules --rules-dot-files --healthy-without-rules \
                     --max-descriptors=4194304 --max-entries=4194304 --max-text-bytes=4194304 \
                     --max-message-bytes=4194304 --log=warn --log-format=text";
@@ -23,6 +24,37 @@ fn without_variables_the_defaults_are_those_of_the_reference_server() {
     let last = format!("{} --env=reference", expected.replace(" --env=reference", ""));
     assert_eq!(expanded(&own, &[]), Ok(last));
     assert_eq!(expanded(&["tidegate", "serve"], &[("PORT", "1")]).as_deref(), Ok("tidegate serve"));
+}
+
+/// A container's command is the entry point's argument, and was refused as an unknown command.
+#[test]
+fn the_programs_name_as_the_first_argument_selects_the_variables() {
+    let named = expanded(&["/bin/ratelimit", "--threads=2"], &[("PORT", "1")]);
+    assert_eq!(expanded(&["tidegate", "/bin/ratelimit", "--threads=2"], &[("PORT", "1")]), named);
+    assert_eq!(expanded(&["tidegate", "ratelimit", "--threads=2"], &[("PORT", "1")]), named);
+}
+
+#[test]
+fn variables_of_the_reference_server_that_are_not_selected_are_a_warning() {
+    assert_eq!(overlooked(&map(&[("PORT", "1"), ("REDIS_URL", "redis:1")])), None);
+    let warning = overlooked(&map(&[("RUNTIME_ROOT", "/data"), ("USE_STATSD", "false")])).unwrap();
+    assert!(warning.contains("RUNTIME_ROOT, USE_STATSD. Add --env reference"), "{warning}");
+}
+
+/// The server was plaintext, without a warning.
+#[test]
+fn tls_without_the_files_of_a_certificate_is_refused() {
+    let tls = ("GRPC_SERVER_USE_TLS", "true");
+    let (cert, key) = (("GRPC_SERVER_TLS_CERT", "/c"), ("GRPC_SERVER_TLS_KEY", "/k"));
+    let refused = |pairs: &[(&str, &str)]| expanded(&["ratelimit"], pairs).unwrap_err();
+    assert!(
+        refused(&[tls]).contains("GRPC_SERVER_TLS_CERT is not set; name the file"),
+        "{}",
+        refused(&[tls])
+    );
+    assert!(refused(&[tls, cert, ("GRPC_SERVER_TLS_KEY", "")]).contains("GRPC_SERVER_TLS_KEY is not set"));
+    assert!(expanded(&["ratelimit"], &[tls, cert, key]).is_ok());
+    assert!(expanded(&["ratelimit", "--tls-cert=/c", "--tls-key=/k"], &[tls]).is_ok(), "flags name them too");
 }
 
 #[test]
@@ -74,7 +106,37 @@ fn variables_without_effect_are_named_once_and_others_not_at_all() {
     };
     assert!(ignored.ends_with(": REDIS_PERSECOND, REDIS_POOL_SIZE"), "{ignored}");
     assert!(warned(&[("BACKEND_TYPE", "memcache")])[0].contains("memory of this process"));
-    assert!(warned(&[("EXTRA_TAGS", "env:prod")])[0].contains("USE_DOG_STATSD"));
+}
+
+/// Values that Go's servers read differently were errors, or had another meaning.
+#[test]
+fn values_of_go_programs_have_the_same_meaning() {
+    let value =
+        |pair: (&str, &str), flag: &str| flags(&[("CONFIG_TYPE", "GRPC_XDS_SOTW"), pair], [flag])[0].clone();
+    let url = |target| value(("CONFIG_GRPC_XDS_SERVER_URL", target), "--rules=").unwrap();
+    for target in [
+        "plane:18000",
+        "dns:///plane:18000",
+        "dns://1.1.1.1/plane:18000",
+        "dns:plane:18000",
+        "passthrough:///plane:18000",
+    ] {
+        assert_eq!(url(target), "xds://plane:18000?node=default", "{target}");
+    }
+    assert_eq!(value(("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "0"), "--xds-max-message-bytes="), None);
+    assert_eq!(value(("GRPC_MAX_CONNECTION_AGE", "0s"), "--max-connection-age=").as_deref(), Some(UNBOUNDED));
+    let http = |address| {
+        flags(&[("USE_PROMETHEUS", "true"), ("PROMETHEUS_ADDR", address)], ["--http-listen="])[0].clone()
+    };
+    assert!(http(":19001").unwrap().ends_with(&format!(",{}:19001", any_address())));
+}
+
+#[test]
+fn health_needs_rules_where_the_variable_says_so() {
+    let has = |pairs: &[(&str, &str)], flag: &str| expanded(&["ratelimit"], pairs).unwrap().contains(flag);
+    let needed = [("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "true")];
+    assert!(has(&needed, "--health-needs-rules") && !has(&needed, "--healthy-without-rules"));
+    assert!(!has(&[], "--health-needs-rules"));
 }
 
 /// The values of these flags; none if a flag is absent.
@@ -109,6 +171,10 @@ fn the_store_of_the_reference_server_is_that_of_shared_counters() {
     let tls =
         flags(&tls, ["--counters-ca", "--counters-prefix", "--counters-cert", "--counters-allow-eviction"]);
     assert_eq!(tls.map(Option::unwrap), ["/ca", "p:", "/c", ""]);
+    let timeout = |pairs: &[(&str, &str)]| flags(pairs, ["--counters-timeout="])[0].clone();
+    assert_eq!(timeout(&[one]).as_deref(), Some("10s"));
+    assert_eq!(timeout(&[one, ("REDIS_TIMEOUT", "500ms")]).as_deref(), Some("500ms"));
+    assert_eq!(flags(&[one], ["--on-store-failure="]), [Some("error".to_owned())]);
     let own = expanded(&["ratelimit"], &[one, ("TIDEGATE_COUNTERS", "redis://other:1")]).unwrap();
     assert!(!own.contains("--counters"), "{own}");
     let error = expanded(&["ratelimit"], &[("REDIS_URL", "a:1"), ("REDIS_TYPE", "sentinel")]).unwrap_err();
@@ -122,7 +188,15 @@ fn metrics_are_pushed_where_a_variable_requests_it() {
     assert_eq!(pushed(&[]), [""; 4]);
     assert_eq!(pushed(&[("USE_STATSD", "false"), ("STATSD_HOST", "h")]), [""; 4]);
     assert_eq!(pushed(&[("USE_STATSD", "true"), ("DISABLE_STATS", "true")]), [""; 4]);
-    assert_eq!(pushed(&[("USE_STATSD", "true"), ("EXTRA_TAGS", "a:b")]), ["localhost:8125", "10s", "", ""]);
+    let tagged = pushed(&[("USE_STATSD", "true"), ("EXTRA_TAGS", "a:b")]);
+    assert_eq!(tagged, ["localhost:8125", "10s", "", "a:b"]);
+    let transport = |pairs: &[(&str, &str)]| flags(pairs, ["--statsd-transport="])[0].clone();
+    assert_eq!(
+        transport(&[("USE_STATSD", "true")]).as_deref(),
+        Some("tcp"),
+        "the default of the reference server"
+    );
+    assert_eq!(transport(&[("USE_STATSD", "true"), ("STATSD_PROTOCOL", "udp")]).as_deref(), Some("udp"));
     assert_eq!(pushed(&[("STATSD_HOST", "h"), ("STATSD_PORT", "9")]), ["h:9", "10s", "", ""]);
     let dog = [
         ("USE_DOG_STATSD", "true"),
@@ -173,6 +247,7 @@ fn traces_have_the_service_and_the_rate_of_the_reference_servers_variables() {
     let mut expected = vec![
         "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf",
         "OTEL_METRICS_EXPORTER=none",
+        "OTEL_PROPAGATORS=b3,b3multi,tracecontext",
         "OTEL_RESOURCE_ATTRIBUTES=service.namespace=envoy-gateway-system,service.instance.id=pod-1",
         "OTEL_SERVICE_NAME=envoy-ratelimit",
         "OTEL_TRACES_SAMPLER=parentbased_traceidratio",
@@ -180,7 +255,7 @@ fn traces_have_the_service_and_the_rate_of_the_reference_servers_variables() {
     ];
     assert_eq!(derived(&of_envoy_gateway).unwrap(), expected);
     let own = [&of_envoy_gateway[..], &[("OTEL_SERVICE_NAME", "mine")]].concat();
-    expected.remove(3);
+    expected.remove(4);
     assert_eq!(derived(&own).unwrap(), expected);
     let wrong = [endpoint, ("TRACING_ENABLED", "true"), ("TRACING_SAMPLING_RATE", "all")];
     assert!(derived(&wrong).unwrap_err().contains("TRACING_SAMPLING_RATE"));

@@ -35,6 +35,8 @@ impl Environment<'_> {
             let rate = self.text("TRACING_SAMPLING_RATE").unwrap_or("1");
             let rate = rate.parse::<f64>().ok().filter(|rate| rate.is_finite());
             let rate = rate.ok_or_else(|| self.wrong("TRACING_SAMPLING_RATE", "a number from 0 to 1"))?;
+            // Envoy sends B3 headers where it traces to Zipkin. The last one that is valid applies.
+            derived.insert("OTEL_PROPAGATORS", "b3,b3multi,tracecontext".to_owned());
             derived.insert("OTEL_TRACES_SAMPLER", "parentbased_traceidratio".to_owned());
             derived.insert("OTEL_TRACES_SAMPLER_ARG", rate.clamp(0.0, 1.0).to_string());
         } else {

@@ -2,11 +2,9 @@
 //! of a light or dark page.
 
 use super::report::{current_name, denied_text, limit_name, plain, share_text, time};
-use crate::{
-    limit::Timestamp,
-    replay::{Key, Keys, Point, Report, Series, Share, Side, Suggestion},
-};
 use std::fmt::Write as _;
+use tidegate_core::limit::Timestamp;
+use tidegate_replay::{Key, Keys, Point, Report, Series, Share, Side, Suggestion};
 
 const STYLE: &str = "
 :root { color-scheme: light dark; --ink: light-dark(#1b2430, #e3e8ef); --faint: light-dark(#5b6675, #9aa7b8);

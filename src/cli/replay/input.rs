@@ -1,10 +1,7 @@
 //! Logs as files: plain or compressed by gzip, or standard input. Bad lines are counted, and reading continues.
 
 use super::lines::{LINE_BYTES_MAX, Lines, ReadLine};
-use crate::{
-    cli::Failure,
-    replay::{Columns, Line, LineCounts, LineError, LineParser, Log, LogLine, LoggedDecision, Mapping, Step},
-};
+use crate::cli::Failure;
 use flate2::bufread::MultiGzDecoder;
 use indicatif::ProgressBar;
 use std::{
@@ -13,6 +10,9 @@ use std::{
     io::{self, BufReader, Read},
     path::Path,
     rc::Rc,
+};
+use tidegate_replay::{
+    Columns, Line, LineCounts, LineError, LineParser, Log, LogLine, LoggedDecision, Mapping, Step,
 };
 
 /// The first two bytes of a file that gzip made.

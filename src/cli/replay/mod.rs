@@ -6,15 +6,13 @@ mod lines;
 mod report;
 
 use super::{Failure, progress, rule_files::ReadAs};
-use crate::{
-    replay::{self, Demand, LineCounts, Mapping, ShareOf},
-    rules::RuleSet,
-    server, store,
-};
+use crate::server;
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 use input::{Format, LogFile};
 use std::{cell::RefCell, num::NonZeroUsize, path::PathBuf, process::ExitCode, rc::Rc};
+use tidegate_core::{rules::RuleSet, store};
+use tidegate_replay::{Demand, LineCounts, Mapping, ShareOf};
 
 /// Events between two updates of the progress bar's text.
 const EVENTS_PER_MESSAGE: u64 = 1 << 16;
@@ -164,13 +162,13 @@ impl Replay {
         let (bar, counts) = (progress::bar("replaying"), Rc::<RefCell<LineCounts>>::default());
         let logs = self.open(&bar, &counts)?;
         let mut replay = match proposed {
-            Some(proposed) => replay::Replay::new(proposed, current, self.counters_max()),
-            None => replay::Replay::as_logged(self.counters_max()),
+            Some(proposed) => tidegate_replay::Replay::new(proposed, current, self.counters_max()),
+            None => tidegate_replay::Replay::as_logged(self.counters_max()),
         };
         if let Some(demand) = demand {
             replay.collect_demand(demand);
         }
-        replay::apply_in_order(logs, |step| {
+        tidegate_replay::apply_in_order(logs, |step| {
             replay.apply_ref(step).map_err(|error| Failure(error.to_string()))?;
             if replay.decided().is_multiple_of(EVENTS_PER_MESSAGE) {
                 bar.set_message(format!("{} requests", replay.decided()));

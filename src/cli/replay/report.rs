@@ -1,12 +1,10 @@
 //! The report of a replay, as tables or as one JSON object.
 
-use crate::{
-    cli::table,
-    limit::Timestamp,
-    replay::{DeniedAt, Key, Keys, LineCounts, Report, RuleRow, Share, ShareOf, Side, Suggestion},
-};
+use crate::cli::table;
 use serde_json::{Value, json};
 use std::time::Duration;
+use tidegate_core::limit::Timestamp;
+use tidegate_replay::{DeniedAt, Key, Keys, LineCounts, Report, RuleRow, Share, ShareOf, Side, Suggestion};
 
 /// Prints the report.
 pub(super) fn print(

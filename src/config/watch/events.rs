@@ -1,6 +1,9 @@
 //! Events of the operating system about files.
 
-use super::{Message, snapshot::directories};
+use super::{
+    Message,
+    snapshot::{directories, files},
+};
 use notify::{
     EventKind, RecommendedWatcher, RecursiveMode, Watcher as _,
     event::{AccessKind, AccessMode, ModifyKind},
@@ -20,7 +23,9 @@ const DIRECTORIES_MAX: usize = 1_024;
 pub(super) struct Events {
     watcher: RecommendedWatcher,
     watched: BTreeSet<PathBuf>,
-    /// Files that were written to and not closed since.
+    /// The files of the paths, under every name that events may have for them. Their directories have others, such as logs.
+    files: HashSet<PathBuf>,
+    /// Those that were written to and not closed since.
     being_written: HashSet<PathBuf>,
 }
 
@@ -35,14 +40,19 @@ impl Events {
             }
         });
         let watcher = watcher.map_err(|error| tracing::warn!(%error, "no file events; polling instead"));
-        let mut events =
-            Self { watcher: watcher.ok()?, watched: BTreeSet::new(), being_written: HashSet::new() };
+        let mut events = Self {
+            watcher: watcher.ok()?,
+            watched: BTreeSet::new(),
+            files: HashSet::new(),
+            being_written: HashSet::new(),
+        };
         events.watch(paths).then_some(events)
     }
 
     /// Watches the directories of these paths as they are now; false if that is not possible.
     pub(super) fn watch(&mut self, paths: &[PathBuf]) -> bool {
         let wanted = directories(paths);
+        self.files = files(paths);
         for former in self.watched.difference(&wanted) {
             // It is gone, most likely.
             let _ = self.watcher.unwatch(former);
@@ -75,7 +85,9 @@ impl Events {
         let Ok(event) = event else { return };
         let paths = event.paths.iter().cloned();
         match event.kind {
-            EventKind::Modify(ModifyKind::Data(_)) => self.being_written.extend(paths),
+            EventKind::Modify(ModifyKind::Data(_)) => {
+                self.being_written.extend(paths.filter(|path| self.files.contains(path)));
+            }
             EventKind::Access(_) | EventKind::Remove(_) | EventKind::Modify(ModifyKind::Name(_)) => {
                 paths.for_each(|path| _ = self.being_written.remove(&path));
             }

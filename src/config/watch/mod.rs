@@ -48,6 +48,9 @@ const LOOKS_BESIDE_EVENTS: u32 = 5;
 /// Changes are reported after this many settle times even if files change all the time.
 const SETTLES_MAX: u32 = 50;
 
+/// The same, while one of the files is known to be open for writing: it may be half written.
+const SETTLES_WHILE_WRITTEN_MAX: u32 = 600;
+
 /// Why [`Watch::wait`] returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wake {
@@ -159,7 +162,18 @@ impl Watch {
     /// Waits until no event arrives, no file is open for writing as far as is known, and two looks agree.
     fn settle(&mut self) -> Wake {
         let mut last = self.look_anew();
-        for _ in 0..SETTLES_MAX {
+        for settles in 0..SETTLES_WHILE_WRITTEN_MAX {
+            let is_being_written = self.events.as_ref().is_some_and(Events::are_files_being_written);
+            if settles >= SETTLES_MAX && !is_being_written {
+                break;
+            }
+            if settles == SETTLES_MAX {
+                let wait_max = self.settings.settle * SETTLES_WHILE_WRITTEN_MAX;
+                tracing::warn!(
+                    ?wait_max,
+                    "a changed file is still open for writing; it is read when it is closed"
+                );
+            }
             match self.messages.recv_timeout(self.settings.settle) {
                 Ok(Message::Stop) => return Wake::Stopped,
                 Ok(Message::Request) => return self.requested(),
@@ -168,7 +182,7 @@ impl Watch {
                     let next = self.look_anew();
                     let is_settled = next == last;
                     last = next;
-                    if is_settled && !self.events.as_ref().is_some_and(Events::are_files_being_written) {
+                    if is_settled && !is_being_written {
                         break;
                     }
                 }

@@ -1,11 +1,12 @@
 //! State of the files below some paths, sufficient to detect changes.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashSet},
     fs, io,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
+use tidegate_core::rules::beginning_with;
 
 /// Maximum depth of directories, as for rule files: symbolic links can make a loop of them.
 const DEPTH_MAX: usize = 16;
@@ -38,7 +39,9 @@ impl FilesSnapshot {
     pub(super) fn of(paths: &[PathBuf]) -> Self {
         let mut found = Vec::new();
         for path in paths {
-            walk(path, 0, &mut |path, content| found.push((path.to_owned(), content)));
+            for path in beginning_with(path).unwrap_or_else(|| vec![path.clone()]) {
+                walk(&path, 0, &mut |path, content| found.push((path.to_owned(), content)));
+            }
         }
         Self(found)
     }
@@ -62,6 +65,13 @@ pub(super) fn directories(paths: &[PathBuf]) -> BTreeSet<PathBuf> {
         });
     }
     found
+}
+
+/// The files at and below the paths, under the names that lead to them, and under those that symbolic links point to.
+pub(super) fn files(paths: &[PathBuf]) -> HashSet<PathBuf> {
+    let FilesSnapshot(found) = FilesSnapshot::of(paths);
+    let of_files = found.into_iter().filter(|(_, content)| matches!(content, Content::File(_)));
+    of_files.flat_map(|(path, _)| path.canonicalize().into_iter().chain([path])).collect()
 }
 
 fn parent(path: &Path) -> PathBuf {

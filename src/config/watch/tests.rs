@@ -119,7 +119,9 @@ fn a_file_is_not_reported_while_it_is_being_written() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.yaml");
     fs::write(&path, "before").unwrap();
-    let mut watch = watch(&path, WatchMode::Auto);
+    // The writer takes longer than the changes of files that are not open.
+    let settle = Duration::from_millis(2);
+    let mut watch = Watch::new(vec![path.clone()], WatchSettings { settle, ..WatchSettings::default() });
     let (half, written) = mpsc::channel();
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -134,6 +136,20 @@ fn a_file_is_not_reported_while_it_is_being_written() {
         changed(&mut watch);
         assert_eq!(fs::read_to_string(&path).unwrap(), "first half, second half");
     });
+}
+
+/// A log beside rule files, which is always open, made every change take the longest time.
+#[test]
+fn a_file_beside_the_watched_ones_that_is_open_delays_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.yaml");
+    fs::write(&path, "before").unwrap();
+    let settle = LONG / (SETTLES_WHILE_WRITTEN_MAX / 2);
+    let mut watch = Watch::new(vec![path.clone()], WatchSettings { settle, ..WatchSettings::default() });
+    let mut log = fs::File::create(folder.path().join("log")).unwrap();
+    log.write_all(b"a line").unwrap();
+    fs::write(&path, "after").unwrap();
+    changed(&mut watch);
 }
 
 #[test]

@@ -159,7 +159,13 @@ export function entriesEditor(initial, label) {
 export const entriesToParams = (list) => (list || []).map(({ key, value }) => ["e", `${encodeURIComponent(key || "")}=${value || ""}`]);
 export const entriesFromParams = (params) => params.getAll("e").map((text) => {
   const at = text.indexOf("=");
-  return { key: decodeURIComponent(text.slice(0, at)), value: text.slice(at + 1) };
+  const [key, value] = [text.slice(0, at), text.slice(at + 1)];
+  try {
+    return { key: decodeURIComponent(key), value };
+  } catch {
+    // An address that was edited by hand.
+    return { key, value };
+  }
 });
 
 /** A list of which only the rows in view are elements. `draw(element, index)` fills a row that is reused. */

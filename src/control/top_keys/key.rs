@@ -2,12 +2,12 @@
 //!
 //! A text that is too long is shortened and followed by a hash of the whole, so that different keys stay different.
 
-use crate::limit::Entry;
 use foldhash::quality::FixedState;
 use std::{
     hash::{BuildHasher as _, Hash, Hasher},
     sync::Arc,
 };
+use tidegate_core::limit::Entry;
 
 /// Bytes of the texts of a key.
 pub(super) const KEY_BYTES_MAX: usize = 256;

@@ -14,10 +14,7 @@ pub use key::{KeyEntry, SketchKey};
 pub use sketch::Estimate;
 pub use windows::{Report, Window};
 
-use crate::{
-    limit::{Code, Hits, Timestamp},
-    service::Event,
-};
+use crate::service::Event;
 use key::{BorrowedKey, KEY_BYTES_MAX};
 use parking_lot::Mutex;
 use sketch::Sketch;
@@ -28,6 +25,7 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
 };
+use tidegate_core::limit::{Code, Hits, Timestamp};
 use windows::Windows;
 
 /// Threads beyond this number share lanes.

@@ -8,8 +8,8 @@ use super::{
     key::SketchKey,
     sketch::{Estimate, Summary},
 };
-use crate::limit::Timestamp;
 use std::{collections::VecDeque, sync::Arc, time::Duration};
+use tidegate_core::limit::Timestamp;
 
 /// Keys of a full slot, for each outcome.
 const SLOT_KEYS: usize = 128;

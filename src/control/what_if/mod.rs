@@ -10,15 +10,7 @@ mod tests;
 pub use recorder::{BYTES_MAX as RECORDED_BYTES_MAX, Recorder, RecorderStatus};
 
 use super::Control;
-use crate::{
-    limit::Timestamp,
-    priority::lower_priority,
-    replay::{
-        Demand, Line, LineCounts, Replay, Report, ShareOf, Step, Suggestion, UnknownRule, in_order_of_time,
-        parse_line,
-    },
-    rules::{LoadOptions, RuleErrors, RuleSet, Source},
-};
+use crate::priority::lower_priority;
 use flate2::bufread::MultiGzDecoder;
 use recorder::Recorded;
 use std::{
@@ -28,12 +20,22 @@ use std::{
     thread,
     time::Duration,
 };
+use tidegate_core::{
+    limit::Timestamp,
+    rules::{LoadOptions, RuleErrors, RuleSet, Source},
+};
+use tidegate_replay::{
+    Demand, Line, LineCounts, Replay, Report, ShareOf, Step, Suggestion, UnknownRule, in_order_of_time,
+    parse_line,
+};
 use tokio::sync::{Semaphore, oneshot};
 
 /// The time that a replay may take. A longer one is of the first requests.
 const TIME_MAX: Duration = Duration::from_secs(10);
 /// Requests between two looks at the time.
 const REQUESTS_PER_LOOK: u64 = 1_024;
+/// Lines between two looks at the time: they may be no requests.
+const LINES_PER_LOOK: u64 = 4_096;
 /// Bytes of a log that a caller sent, once it is decompressed.
 const LOG_BYTES_MAX: usize = 32 << 20;
 /// Counters under each set of rules: more than the requests of such a log need, unless each has several.
@@ -209,13 +211,15 @@ impl Run {
         let Suggest { rules, share_max, of } = &self.suggest;
         let demand = (!rules.is_empty()).then(|| Demand::new(&proposed, rules, *share_max, *of));
         let demand = demand.transpose().map_err(WhatIfError::UnknownRule)?;
+        let end = self.control.now().saturating_add(TIME_MAX);
+        let is_over = || self.control.now() > end || is_cancelled();
         let mut counts = LineCounts { dropped: self.dropped, ..LineCounts::default() };
         let log;
         let steps: Box<dyn Iterator<Item = Step>> = match &self.requests {
             Requests::Recorded(recorded, from) => Box::new(recorded.events(*from).map(Step::Decision)),
             Requests::Log(bytes) => {
                 log = decompressed(bytes)?;
-                Box::new(log_steps(&log, &mut counts))
+                Box::new(log_steps(&log, &mut counts, is_over))
             }
         };
         let (mut others, mut is_partial) = (0_u64, false);
@@ -230,7 +234,6 @@ impl Run {
         if let Some(demand) = demand {
             replay.collect_demand(demand);
         }
-        let end = self.control.now().saturating_add(TIME_MAX);
         for step in in_order_of_time(vec![declared.map(Ok::<_, Infallible>)]) {
             let Ok(step) = step;
             match &step {
@@ -239,13 +242,11 @@ impl Run {
                 // Proposed rules take the place of those in the log.
                 Step::Rules(_) => {}
             }
-            if replay.decided().is_multiple_of(REQUESTS_PER_LOOK)
-                && (self.control.now() > end || is_cancelled())
-            {
-                is_partial = true;
+            if replay.decided().is_multiple_of(REQUESTS_PER_LOOK) && is_over() {
                 break;
             }
         }
+        is_partial |= is_over();
         let no_room = replay.no_room();
         let (report, suggestions) = replay.into_report();
         if report.requests == 0 {
@@ -293,9 +294,14 @@ fn decompressed(log: &[u8]) -> Result<Vec<u8>, WhatIfError> {
     if text.len() > LOG_BYTES_MAX { Err(WhatIfError::LogBytes) } else { Ok(text) }
 }
 
-/// The decisions and resets of a log; counts other lines. The last line may be a part of one.
-fn log_steps<'l>(log: &'l [u8], counts: &'l mut LineCounts) -> impl Iterator<Item = Step> + 'l {
+/// The decisions and resets of a log, until `is_over`; counts other lines. The last line may be a part of one.
+fn log_steps<'l>(
+    log: &'l [u8],
+    counts: &'l mut LineCounts,
+    is_over: impl Fn() -> bool + 'l,
+) -> impl Iterator<Item = Step> + 'l {
     let lines = log.split_inclusive(|byte| *byte == b'\n').zip(1_u64..);
+    let lines = lines.take_while(move |(_, number)| !number.is_multiple_of(LINES_PER_LOOK) || !is_over());
     lines.filter_map(|(line, number)| {
         match parse_line(line) {
             Ok(Line::Decision(event)) => return Some(Step::Decision(event)),

@@ -8,8 +8,6 @@
 //!   all are recorded, or none, so that counters of recorded clients have all their hits.
 
 use crate::{
-    limit::{Request, Timestamp},
-    replay::{Event as Decided, EventDescriptor, Place, RecordedStatus},
     service::Event,
     telemetry::{DescriptorRecord, Record, RecordQueue, decode_records, encode_record, record_bytes_max},
 };
@@ -21,6 +19,8 @@ use std::{
     sync::atomic::{AtomicBool, AtomicU32, Ordering},
     time::Duration,
 };
+use tidegate_core::limit::{Request, Timestamp};
+use tidegate_replay::{Event as Decided, EventDescriptor, Place, RecordedStatus};
 
 /// Bytes of the queue of each thread.
 const QUEUE_BYTES: usize = 256 << 10;
@@ -295,7 +295,7 @@ fn decided(record: &Record<'_>, sample: f64) -> Decided {
     let descriptor = |of: &DescriptorRecord<'_>| EventDescriptor {
         entries: of.entries.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect(),
         hits: of.hits,
-        own_limit: of.own_limit.map(|(requests, unit)| crate::limit::Override { requests, unit }),
+        own_limit: of.own_limit.map(|(requests, unit)| tidegate_core::limit::Override { requests, unit }),
         recorded: Some(RecordedStatus {
             code: of.code,
             remaining: of.remaining,

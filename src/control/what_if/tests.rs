@@ -2,14 +2,8 @@
 
 use super::{LOG_BYTES_MAX, Recorder, RecorderStatus, WhatIfError, decompressed, documents, log_steps};
 use crate::{
-    clock::Clock,
     control::Live,
-    limit::{Code, Descriptor, Entry, Hits, Request, RequestLimits, Timestamp},
-    limiter::Limiter,
-    replay::{Event, LineCounts, Replay, Report, Step, in_order_of_time},
-    rules::{LoadOptions, RuleSet, Source},
     service::{CallOrigin, DecisionReader, RateLimitService},
-    store::{OnFull, Seed, StoreSettings},
 };
 use flate2::{Compression, write::GzEncoder};
 use std::{
@@ -22,6 +16,14 @@ use std::{
     },
     time::Duration,
 };
+use tidegate_core::{
+    clock::Clock,
+    limit::{Code, Descriptor, Entry, Hits, Request, RequestLimits, Timestamp},
+    limiter::Limiter,
+    rules::{LoadOptions, RuleSet, Source},
+    store::{OnFull, Seed, StoreSettings},
+};
+use tidegate_replay::{Event, LineCounts, Replay, Report, Step, in_order_of_time};
 
 const RULES: &str =
     "{ domain: shop, descriptors: [{ key: user, rate_limit: { unit: day, requests_per_unit: 3 } }] }";
@@ -233,7 +235,7 @@ fn a_compressed_log_is_read_and_one_that_is_too_long_is_refused() {
 fn lines_that_cannot_be_read_are_counted_except_a_part_at_the_end() {
     let mut counts = LineCounts::default();
     let log = b"{}\n\n{\"v\":1,\"time\":\"2026-03-01T12:00:00Z\",\"dropped\":4}\n{\"v\":1,";
-    assert_eq!(log_steps(log, &mut counts).count(), 0);
+    assert_eq!(log_steps(log, &mut counts, || false).count(), 0);
     assert_eq!((counts.bad, counts.dropped, counts.first_bad.len()), (1, 4, 1));
     assert!(counts.first_bad[0].starts_with("log:1: "), "{:?}", counts.first_bad);
 }
@@ -247,7 +249,16 @@ fn resets_of_a_log_are_steps_and_its_rules_are_not() {
     let rules = r#""rules":{"semantics":"exact","merge_domains":false,"global_shadow":false,"quota_mode":false,"stop_counting":false,"sources":[]}"#;
     let log = line(rules) + &line(r#""reset":{"domain":"shop"}"#);
     let mut counts = LineCounts::default();
-    let steps: Vec<Step> = log_steps(log.as_bytes(), &mut counts).collect();
+    let steps: Vec<Step> = log_steps(log.as_bytes(), &mut counts, || false).collect();
     assert!(matches!(&*steps, [Step::Reset(reset)] if reset.domain == "shop"), "{steps:?}");
     assert_eq!(counts.bad, 0);
+}
+
+/// Ten million lines that are no decisions were read for 40 seconds.
+#[test]
+fn reading_a_log_ends_with_the_time() {
+    let log = b"{}\n".repeat(100_000);
+    let mut counts = LineCounts::default();
+    assert_eq!(log_steps(&log, &mut counts, || true).count(), 0);
+    assert!((1..10_000).contains(&counts.bad), "{}", counts.bad);
 }

@@ -5,16 +5,14 @@
 //!
 //! Invariant: at most `max` connections are open, beside at most [`EVICTING_MAX`] that are being evicted.
 
-use crate::{
-    http2::{Activity, RefusedConnections},
-    limit::Timestamp,
-    transport::Peer,
-};
+use crate::transport::Peer;
 use std::{
     collections::{HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
     time::Duration,
 };
+use tidegate_core::limit::Timestamp;
+use tidegate_http2::{Activity, RefusedConnections};
 
 /// Evicted connections that may not have ended yet.
 const EVICTING_MAX: usize = 64;

@@ -12,10 +12,10 @@ mod reference;
 
 pub use reference::ReferenceHeaders;
 
-use crate::limit::{Code, CurrentLimit, Decision, Denial, Reset, ServiceLimit, Status};
 use http::HeaderName;
 use smol_str::SmolStr;
 use std::{borrow::Cow, time::Duration};
+use tidegate_core::limit::{Code, CurrentLimit, Decision, Denial, Reset, ServiceLimit, Status};
 
 const RATELIMIT: SmolStr = SmolStr::new_static("ratelimit");
 const RATELIMIT_POLICY: SmolStr = SmolStr::new_static("ratelimit-policy");
@@ -90,7 +90,8 @@ pub(super) fn headers(
     if let Some(names) = &headers.reference {
         made.extend(names.headers(decision));
     }
-    // A denial reports the limits that deny, so that no wait exceeds `Retry-After`; an admission reports all.
+    // A denial reports the limits that deny, so that no wait exceeds `Retry-After`, except of a quota beside one that resets sooner;
+    // an admission reports all.
     let denying: Vec<&Status<'_>> = decision.denying().collect();
     let reported = decision.statuses.iter().enumerate().filter(|(_, status)| {
         denial.is_none() || denying.iter().any(|denying| std::ptr::eq(*denying, *status))
@@ -113,7 +114,11 @@ pub(super) fn headers(
             made.push((RATELIMIT, list(&tightest_by_name(items), service_limit)));
         }
     }
-    if let Some(tightest) = reported.iter().copied().reduce(tighter) {
+    let awaited: Vec<&Status<'_>> = decision.awaited().collect();
+    let is_awaited = |reported: &Reported<'_>| {
+        denial.is_none() || awaited.iter().any(|awaited| std::ptr::eq(*awaited, reported.status))
+    };
+    if let Some(tightest) = reported.iter().copied().filter(is_awaited).reduce(tighter) {
         for names in &headers.plain {
             made.push((names.limit.as_str().into(), tightest.limit.quota.to_string()));
             made.push((names.remaining.as_str().into(), tightest.available().to_string()));
@@ -287,9 +292,9 @@ fn seconds_rounded_up(duration: Duration) -> u64 {
     duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
 }
 
-/// The longest known wait of the limits that deny; none if one of them never admits.
+/// The longest known wait of the limits that deny, of quotas the shortest; none if one of them never admits.
 fn retry_after(decision: &Decision<'_>) -> Option<u64> {
-    let resets = decision.denying().filter_map(|status| status.reset);
+    let resets = decision.awaited().filter_map(|status| status.reset);
     // Never is the longest of all.
     seconds(resets.max())
 }

@@ -1,7 +1,7 @@
 //! The headers of the reference server.
 
-use crate::limit::{Code, Decision, Status};
 use smol_str::SmolStr;
+use tidegate_core::limit::{Code, Decision, Status};
 
 /// Three plain numbers of one descriptor, as the reference server sends them.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -55,12 +55,21 @@ impl ReferenceHeaders {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::{CurrentLimit, Reset, RuleInfo, Unit};
     use std::time::Duration;
+    use tidegate_core::limit::{CurrentLimit, Reset, RuleInfo, Unit};
 
     fn rule(quota: bool) -> RuleInfo {
         let (path, declared_at, metric_labels) = ("k".into(), "rules.yaml:1:1".into(), Box::default());
-        RuleInfo { path, declared_at, quota, shown_values: 0, metric_labels, metadata: None, on_deny: None }
+        RuleInfo {
+            path,
+            declared_at,
+            quota,
+            queues: false,
+            shown_values: 0,
+            metric_labels,
+            metadata: None,
+            on_deny: None,
+        }
     }
 
     /// The limit in the header for statuses with these limits and remaining hits; those without any are over.
@@ -70,6 +79,7 @@ mod tests {
             limit: Some(CurrentLimit {
                 name: "",
                 requests,
+                capacity: requests,
                 window: Unit::Minute.window(),
                 unit: Some(Unit::Minute),
             }),

@@ -1,5 +1,5 @@
 use super::*;
-use crate::limit::{Header, Unit, Window};
+use tidegate_core::limit::{Header, Unit, Window};
 
 const MINUTE: (Option<Unit>, u64) = (Some(Unit::Minute), 60_000);
 const TEN_SECONDS: (Option<Unit>, u64) = (None, 10_000);
@@ -13,7 +13,7 @@ fn limit(
     reset: Option<Reset>,
 ) -> Status<'static> {
     let window = Window::from_nanos(millis * 1_000_000).expect("a window");
-    let limit = Some(CurrentLimit { name, requests: 20, window, unit });
+    let limit = Some(CurrentLimit { name, requests: 20, capacity: 20, window, unit });
     Status { limit, remaining, reset, ..Status::NO_LIMIT }
 }
 
@@ -75,6 +75,36 @@ fn an_admission_reports_every_limit_and_in_plain_headers_the_one_with_the_least_
         ]
     );
     assert!(draft10(&[Status::NO_LIMIT, Status::UNLIMITED]).is_empty());
+}
+
+#[test]
+fn a_denial_by_quotas_states_the_wait_for_the_first_of_them() {
+    let rule: &'static tidegate_core::limit::RuleInfo = Box::leak(Box::new(tidegate_core::limit::RuleInfo {
+        path: "own".into(),
+        declared_at: "rules.yaml:1:1".into(),
+        quota: true,
+        queues: false,
+        shown_values: 0,
+        metric_labels: Box::default(),
+        metadata: None,
+        on_deny: None,
+    }));
+    let quota = |status| Status { rule: Some(rule), ..over(status) };
+    let quotas = [
+        quota(limit("own", TEN_SECONDS, 0, millis(850))),
+        quota(limit("team", MINUTE, 0, millis(757_000))),
+        quota(limit("zero", MINUTE, 0, NEVER)),
+    ];
+    let waits = |statuses: &[Status<'static>]| {
+        let made = draft10(statuses);
+        made.into_iter().filter(|line| line.contains("reset") || line.contains("retry")).collect::<Vec<_>>()
+    };
+    assert_eq!(waits(&quotas), ["x-ratelimit-reset: 1", "retry-after: 1"]);
+    let [own, team, _] = quotas;
+    let other = over(limit("all", MINUTE, 0, millis(6_500)));
+    assert_eq!(waits(&[own, team, other]), ["x-ratelimit-reset: 7", "retry-after: 7"]);
+    let admitting = Status { rule: Some(rule), ..limit("own", TEN_SECONDS, 3, millis(0)) };
+    assert_eq!(waits(&[team, other, admitting]), ["x-ratelimit-reset: 7", "retry-after: 7"]);
 }
 
 #[test]

@@ -13,7 +13,6 @@ mod outcome;
 pub use outcome::{Counts, Outcome};
 
 use super::lines::{LINES, ThreadLine};
-use crate::limit::{AppliedBeside, Code, Decision, Descriptor, Hits, Request, SeriesId, Status};
 use std::{
     collections::HashMap,
     fmt::Write,
@@ -22,6 +21,7 @@ use std::{
         atomic::{AtomicU32, AtomicU64, Ordering},
     },
 };
+use tidegate_core::limit::{AppliedBeside, Code, Decision, Descriptor, Hits, Request, SeriesId, Status};
 
 /// The figures counted, and their detail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -132,7 +132,7 @@ impl LimitCounts {
             let Some(limit) = status.limit else { continue };
             let applied = Applied {
                 series: status.series,
-                requests: limit.requests,
+                capacity: limit.capacity,
                 remaining: status.remaining,
                 is_over: status.is_over,
             };
@@ -192,10 +192,10 @@ impl LimitCounts {
     /// Of `hits` that were admitted, those beyond the percentage at which a limit is near.
     #[inline]
     fn near(&self, applied: &Applied, hits: u64) -> u64 {
-        let requests = u64::from(applied.requests);
+        let capacity = u64::from(applied.capacity);
         // Floored, as the reference server has it.
-        let threshold = requests * u64::from(self.settings.near_limit_percent) / 100;
-        (requests.saturating_sub(threshold)).saturating_sub(u64::from(applied.remaining)).min(hits)
+        let threshold = capacity * u64::from(self.settings.near_limit_percent) / 100;
+        (capacity.saturating_sub(threshold)).saturating_sub(u64::from(applied.remaining)).min(hits)
     }
 
     #[cold]
@@ -322,15 +322,15 @@ impl Line {
 /// A limit as it applied to one descriptor.
 struct Applied {
     series: SeriesId,
-    requests: u32,
+    capacity: u32,
     remaining: u32,
     is_over: bool,
 }
 
 impl From<&AppliedBeside> for Applied {
     fn from(beside: &AppliedBeside) -> Self {
-        let AppliedBeside { series, requests, remaining, is_over, .. } = *beside;
-        Self { series, requests, remaining, is_over }
+        let AppliedBeside { series, capacity, remaining, is_over, .. } = *beside;
+        Self { series, capacity, remaining, is_over }
     }
 }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{
+use tidegate_core::{
     limit::{Entry, Timestamp},
     limiter::Limiter,
     rules::{LoadOptions, RuleSet, Source},
@@ -15,6 +15,7 @@ descriptors:
   - { key: two, rate_limits: [{ name: hourly, per: 1h, requests_per_unit: 20 }, { name: daily, per: 1d, requests_per_unit: 21 }] }
   - { key: quota_a, quota_mode: true, rate_limit: { per: 1h, requests_per_unit: 1 } }
   - { key: quota_b, quota_mode: true, rate_limit: { per: 1h, requests_per_unit: 9 } }
+  - { key: bucket, rate_limit: { per: 1s, requests_per_unit: 1, algorithm: token_bucket, size: 10 } }
   - key: user
     value_to_metric: true
     descriptors:
@@ -98,6 +99,16 @@ fn admitted_hits_beyond_the_percentage_are_near_the_limit() {
     world.decide(&[("ten", hits(2))]);
     world.decide(&[("ten", hits(1))]);
     assert_eq!(world.counted(), ["ten admitted 10/3", "ten denied 2/1", "ten near_limit 2/2"]);
+}
+
+/// The rate of 1 was taken for the capacity: only the last hit was near.
+#[test]
+fn hits_of_a_bucket_are_near_its_capacity_not_its_rate() {
+    let world = world();
+    world.decide(&[("bucket", hits(7))]);
+    assert_eq!(world.counted(), ["bucket admitted 7/1"]);
+    world.decide(&[("bucket", hits(2))]);
+    assert_eq!(world.counted(), ["bucket admitted 9/2", "bucket near_limit 1/1"]);
 }
 
 #[test]

@@ -70,6 +70,8 @@ pub(in crate::telemetry) struct Export {
     pub(in crate::telemetry) tls: Option<TlsClient>,
     /// Whether the environment names the service.
     pub(in crate::telemetry) has_service_name: bool,
+    /// Whether the variables have an id of the process.
+    pub(in crate::telemetry) has_instance_id: bool,
 }
 
 /// The variables of one signal. An empty variable is one that is not set.
@@ -128,8 +130,10 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
         };
         let tls = endpoint.starts_with("https:").then(|| self.tls());
         let is_own_endpoint = name == self.own_name("ENDPOINT");
-        let has_service_name = self.has_service_name();
-        Ok(Some(Export { protocol, endpoint, is_own_endpoint, tls, has_service_name }))
+        let has_service_name =
+            self.value("OTEL_SERVICE_NAME").is_some() || self.has_attribute("service.name=");
+        let has_instance_id = self.has_attribute("service.instance.id=");
+        Ok(Some(Export { protocol, endpoint, is_own_endpoint, tls, has_service_name, has_instance_id }))
     }
 
     fn tls(&self) -> TlsClient {
@@ -141,11 +145,9 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
         }
     }
 
-    fn has_service_name(&self) -> bool {
-        let names_service =
-            |text: String| text.split(',').any(|pair| pair.trim().starts_with("service.name="));
-        self.value("OTEL_SERVICE_NAME").is_some()
-            || self.value("OTEL_RESOURCE_ATTRIBUTES").is_some_and(names_service)
+    fn has_attribute(&self, begin: &str) -> bool {
+        let has = |text: String| text.split(',').any(|pair| pair.trim().starts_with(begin));
+        self.value("OTEL_RESOURCE_ATTRIBUTES").is_some_and(has)
     }
 }
 
@@ -191,6 +193,7 @@ mod tests {
                 is_own_endpoint: false,
                 tls: None,
                 has_service_name: false,
+                has_instance_id: false,
             };
             assert_eq!(found, Ok(Some(expected)));
             let found = export(
@@ -200,7 +203,7 @@ mod tests {
                     (&own(signal, "ENDPOINT"), "http://own:4317"),
                     ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
                     (&own(signal, "PROTOCOL"), "grpc"),
-                    ("OTEL_RESOURCE_ATTRIBUTES", "zone=b, service.name=limits"),
+                    ("OTEL_RESOURCE_ATTRIBUTES", "zone=b, service.name=limits, service.instance.id=a"),
                 ],
             );
             let expected = Export {
@@ -209,6 +212,7 @@ mod tests {
                 is_own_endpoint: true,
                 tls: None,
                 has_service_name: true,
+                has_instance_id: true,
             };
             assert_eq!(found, Ok(Some(expected)));
         }

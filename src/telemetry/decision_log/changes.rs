@@ -1,14 +1,14 @@
 //! Lines about changes that decisions depend on: rules put in force, and counters removed by operators.
 
 use super::line::{Entry, Hex, Run, Time, VERSION, Values, append, entry};
-use crate::{
-    config::RulesInForce,
-    limiter::Limiter,
-    rules::{DefaultAlgorithm, LoadOptions, Redaction, Semantics, Source, SourceId},
-};
+use crate::config::RulesInForce;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;
+use tidegate_core::{
+    limiter::Limiter,
+    rules::{DefaultAlgorithm, LoadOptions, Redaction, Semantics, Source, SourceId},
+};
 
 /// How much of the rules in force is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -46,7 +46,7 @@ impl From<RulesInForce<'_>> for RulesRecord {
 /// Counters that an operator removed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ResetRecord {
-    /// See [`Removed::number`](crate::store::Removed::number).
+    /// See [`Removed::number`](tidegate_core::store::Removed::number).
     pub number: u64,
     /// Number of the rules by which counters were found.
     pub generation: u64,

@@ -1,13 +1,13 @@
 //! Lines of the decision log, version 2: `docs/decision-log.md` describes them.
 
 use super::record::{DescriptorRecord, LimitRecord, Record};
-use crate::{
-    limit::{Code, Hits, Reset},
-    rules::{Redaction, RuleSet},
-};
 use serde::{Serialize, Serializer};
 use sha2::{Digest, Sha256};
 use std::fmt;
+use tidegate_core::{
+    limit::{Code, Hits, Reset},
+    rules::{Redaction, RuleSet},
+};
 
 /// The version of the format. A change that a reader of the former version would misread raises it.
 pub(super) const VERSION: u32 = 2;

@@ -24,11 +24,7 @@ pub(crate) use record::{
 pub use sink::Rotation;
 
 use crate::{
-    clock::Clock,
     config::{RulesInForce, RulesObserver},
-    limit::{Code, Request},
-    limiter::Limiter,
-    rules::Redaction,
     service::{DecisionReader, Event},
 };
 use changes::{RulesRecord, WrittenTexts};
@@ -49,6 +45,12 @@ use std::{
     },
     thread::Thread,
     time::Duration,
+};
+use tidegate_core::{
+    clock::Clock,
+    limit::{Code, Request},
+    limiter::Limiter,
+    rules::Redaction,
 };
 use writer::Writer;
 

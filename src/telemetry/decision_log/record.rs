@@ -3,11 +3,9 @@
 //!
 //! The bytes never leave the process. All numbers are in native order; a text is preceded by its length.
 
-use crate::{
-    limit::{Code, Hits, Reset, Status, Unit},
-    service::{Event, TraceContext},
-};
+use crate::service::{Event, TraceContext};
 use std::num::NonZeroU64;
+use tidegate_core::limit::{Code, Hits, Reset, Status, Unit};
 
 /// The part of a record of constant size, and of each descriptor, entry and text, is below this number of bytes.
 const FIXED_BYTES: usize = 96;
@@ -15,11 +13,11 @@ const FIXED_BYTES: usize = 96;
 /// A decision.
 #[derive(PartialEq, Debug)]
 pub(crate) struct Record<'b> {
-    /// See [`Decision::number`](crate::limit::Decision::number).
+    /// See [`Decision::number`](tidegate_core::limit::Decision::number).
     pub(crate) number: u64,
     /// Number of the rules by which it was decided.
     pub(crate) generation: u64,
-    /// Whether the hits were used already: see [`Request::is_report`](crate::limit::Request::is_report).
+    /// Whether the hits were used already: see [`Request::is_report`](tidegate_core::limit::Request::is_report).
     pub(crate) is_report: bool,
     /// Nanoseconds since the Unix epoch.
     pub(crate) received: u64,

@@ -7,12 +7,12 @@ use super::{
     record::{self, Record},
     sink::Sink,
 };
-use crate::{clock::Clock, rules::Redaction};
 use std::{
     io,
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
+use tidegate_core::{clock::Clock, rules::Redaction};
 
 /// Time between two writes.
 const INTERVAL: Duration = Duration::from_millis(50);

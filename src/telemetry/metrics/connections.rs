@@ -1,10 +1,7 @@
 //! Metrics of connections and streams, and of requests that were refused.
 
 use super::{page::Page, sink::Kind};
-use crate::{
-    http2::{CloseReason, ConnectionTotals, RefusedConnections, StreamRefusal, WorkerCounts},
-    service::{HttpRefusal, HttpRefusals, Refusal, Refusals},
-};
+use crate::service::{HttpRefusal, HttpRefusals, Refusal, Refusals};
 use std::{
     fmt,
     sync::{
@@ -12,6 +9,7 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
 };
+use tidegate_http2::{CloseReason, ConnectionTotals, RefusedConnections, StreamRefusal, WorkerCounts};
 
 /// Source of the figures of connections.
 #[derive(Clone, Default)]

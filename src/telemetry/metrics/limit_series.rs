@@ -2,13 +2,13 @@
 //! at each scrape.
 
 use super::{sink::LimitLabels, text::push_limit_labels};
-use crate::{
-    limit::SeriesId,
-    rules::{LimitName, RuleSet},
-};
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError, Weak},
+};
+use tidegate_core::{
+    limit::SeriesId,
+    rules::{LimitName, RuleSet},
 };
 
 /// The `limit` of the series that limits beyond the bound share.
@@ -109,7 +109,7 @@ impl LastSeries {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::{LoadOptions, Source};
+    use tidegate_core::rules::{LoadOptions, Source};
 
     fn rules(text: &str) -> Arc<RuleSet> {
         let text = format!("domain: d\ndescriptors:\n{text}");

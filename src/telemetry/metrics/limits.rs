@@ -8,11 +8,9 @@ use super::{
     page::Page,
     sink::{Kind, Number},
 };
-use crate::{
-    rules::RuleSet,
-    service::{Counts, LimitCounts, Outcome},
-};
+use crate::service::{Counts, LimitCounts, Outcome};
 use std::{collections::HashMap, fmt};
+use tidegate_core::rules::RuleSet;
 
 /// The figures of all series.
 struct Figures<'s> {

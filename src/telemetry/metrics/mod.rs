@@ -18,22 +18,22 @@ mod tls;
 pub use connections::ConnectionSources;
 pub use otlp::{OtlpMetrics, OtlpSettings};
 pub use process::resident_bytes;
-pub use statsd::{Statsd, StatsdFormat, StatsdSettings};
+pub use statsd::{Statsd, StatsdFormat, StatsdSettings, StatsdTransport};
 
 use self::{limit_series::LastSeries, page::Page, reference::ReferenceFigures, sink::Sink, text::TextSink};
-use super::{DecisionLog, exposition::MetricsFormat};
+use super::{COMMIT, DecisionLog, VERSION, exposition::MetricsFormat};
 use crate::{
     config::{Config, ControlPlaneCounts},
-    limiter::Limiter,
     service::Meters,
-    shared::store::SharedStore,
-    snapshot::SnapshotCounts,
     transport::TlsCounts,
 };
 use std::{
     fmt,
     sync::{Arc, OnceLock},
 };
+use tidegate_core::limiter::Limiter;
+use tidegate_shared::store::SharedStore;
+use tidegate_snapshot::SnapshotCounts;
 
 /// Source of the figures. It exists once the counters are restored.
 #[derive(Clone)]
@@ -109,7 +109,8 @@ impl Metrics {
 fn write_own(sources: Option<&Sources>, series: &LastSeries, sink: &mut dyn Sink) -> fmt::Result {
     Page::new(sink, "").process()?;
     let mut page = Page::new(sink, "tidegate_");
-    page.gauge_of("build", "Version of the server", &[("version", env!("CARGO_PKG_VERSION"))], 1)?;
+    let labels = [("version", VERSION), ("commit", COMMIT)];
+    page.gauge_of("build_info", "Version of the server, and the commit it was built from", &labels, 1)?;
     let Some(sources) = sources else { return Ok(()) };
     let Sources {
         meters,

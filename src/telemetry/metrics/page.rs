@@ -20,11 +20,11 @@ impl<'s> Page<'s> {
         self.family(name, help, Kind::Gauge, &[([], value.into())])
     }
 
-    pub(super) fn gauge_of<'v>(
+    pub(super) fn gauge_of<'v, const LABELS: usize>(
         &mut self,
         name: &str,
         help: &str,
-        labels: &[Label<'_>; 1],
+        labels: &[Label<'_>; LABELS],
         value: impl Into<Value<'v>>,
     ) -> fmt::Result {
         self.family(name, help, Kind::Gauge, &[(*labels, value.into())])

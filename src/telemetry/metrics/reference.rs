@@ -9,16 +9,16 @@ use super::{
 };
 use crate::{
     config::RulesStatus,
-    limit::Code,
     service::{Histogram, Meters, ReferenceHits, Refusal},
 };
 use std::{collections::BTreeMap, fmt};
+use tidegate_core::limit::Code;
 
 /// The figures of the reference server.
 pub(super) struct ReferenceFigures {
     /// Hits by domain and keys, with dots between them.
     pub(super) hits: BTreeMap<Box<str>, ReferenceHits>,
-    /// Requests that are malformed.
+    /// Requests that are malformed, or for which there are no rules.
     pub(super) errors: u64,
     /// Calls.
     pub(super) requests: u64,
@@ -35,15 +35,17 @@ impl ReferenceFigures {
     pub(super) fn read(meters: &Meters, status: &RulesStatus) -> Option<Self> {
         let hits = meters.reference()?.sums();
         let refusals = meters.refusals();
-        let errors = refusals.sum(Refusal::EmptyDomain) + refusals.sum(Refusal::NoDescriptors);
+        let of_service = [Refusal::EmptyDomain, Refusal::NoDescriptors, Refusal::NoRules];
+        let errors: u64 = of_service.into_iter().map(|refusal| refusals.sum(refusal)).sum();
         let totals = meters.decisions().totals();
         let [admitted, denied] = [Code::Ok, Code::OverLimit].map(|code| meters.durations().responses(code));
         Some(Self {
             hits,
             errors,
-            requests: totals.admitted + totals.denied + errors,
+            // There, calls are those of gRPC.
+            requests: (totals.admitted + totals.denied + errors).saturating_sub(meters.json_calls()),
             responses: sum(admitted, &denied),
-            loads: status.generation,
+            loads: status.loads,
             failed_loads: status.failed,
         })
     }
@@ -78,7 +80,7 @@ impl Page<'_> {
         }
         let ReferenceFigures { errors, requests, responses, loads, failed_loads, .. } = figures;
         let error = [("err_type", "service_error")];
-        let help = "Requests that are malformed, by type";
+        let help = "Requests without a response, by type";
         self.family("should_rate_limit_error", help, Kind::PlainCounter, &[(error, (*errors).into())])?;
         let method = [("grpc_method", "ShouldRateLimit")];
         let requests = [(method, (*requests).into())];

@@ -3,14 +3,16 @@
 use super::{page::Page, sink::Kind};
 use crate::{
     config::{ControlPlaneFigures, RulesStatus},
-    limit::Code,
-    limiter::Limiter,
     service::{Durations, Tally, Totals},
-    snapshot::{RestoreFigures, SnapshotCounts},
-    store::{COUNTER_BYTES, OnFull},
     telemetry::DecisionLog,
 };
 use std::fmt;
+use tidegate_core::{
+    limit::Code,
+    limiter::Limiter,
+    store::{COUNTER_BYTES, OnFull},
+};
+use tidegate_snapshot::{RestoreFigures, SnapshotCounts};
 
 impl Page<'_> {
     pub(super) fn decisions(&mut self, tally: &Tally) -> fmt::Result {

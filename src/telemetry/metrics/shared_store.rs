@@ -1,14 +1,12 @@
 //! Metrics of a shared store.
 
 use super::{page::Page, sink::Kind};
-use crate::{
-    service::Histogram,
-    shared::{
-        holders::HolderCountsNow,
-        store::{BATCH_BOUNDS, CountsNow, Health, ROUND_TRIP_BOUNDS, SharedStore},
-    },
-};
+use crate::service::Histogram;
 use std::fmt;
+use tidegate_shared::{
+    holders::HolderCountsNow,
+    store::{BATCH_BOUNDS, CountsNow, Health, ROUND_TRIP_BOUNDS, SharedStore},
+};
 
 impl Page<'_> {
     pub(super) fn shared_store(&mut self, store: &SharedStore) -> fmt::Result {
@@ -31,6 +29,7 @@ impl Page<'_> {
             round_trip_nanos,
             replicas,
             replication_lag_bytes,
+            clock_offset,
         } = counts;
         self.gauge("shared_store_up", "Whether the shared store decides: 1 or 0", u64::from(is_available))?;
         self.gauge(
@@ -64,7 +63,7 @@ impl Page<'_> {
         self.counter("shared_store_redirections", help, redirected)?;
         self.counters_of(
             "shared_store_undone",
-            "Charges of denied requests that were taken back in a cluster, by result",
+            "Charges that were taken back: denied by another node, or decided without the store; by result",
             &[([("result", "done")], undone), ([("result", "failed")], not_undone)],
         )?;
         let round_trips = Histogram {
@@ -78,8 +77,10 @@ impl Page<'_> {
         self.gauge("shared_store_replicas", "Replicas of the store, when last known", replicas)?;
         let help = "Bytes that the replica furthest behind has not received, when last known";
         self.gauge("shared_store_replication_lag_bytes", help, replication_lag_bytes)?;
-        if let Some(holders) = store.holders() {
-            self.leases(holders.counts().now())?;
+        let help = "Seconds by which the store's clock is ahead of this server's, when last known";
+        self.gauge("shared_store_clock_offset_seconds", help, clock_offset)?;
+        if store.leases() {
+            self.leases(store.holders().counts().now())?;
         }
         let help = "Calls of the script by number of decisions, up to `decisions`";
         let bounds = BATCH_BOUNDS.map(|bound| bound.to_string());

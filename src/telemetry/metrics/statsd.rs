@@ -1,4 +1,4 @@
-//! Metrics pushed to a statsd server over UDP, by cadence.
+//! Metrics pushed to a statsd server over UDP or TCP, by cadence.
 //!
 //! Counters are sent as what they have grown by since the last push, gauges as they are. Each bucket of a histogram that has
 //! grown is one value, its upper bound, with a sample rate of one over the growth. The figures of the reference server have the
@@ -10,13 +10,15 @@ use super::{
 };
 use crate::{priority::lower_priority, service::Histogram};
 use cadence::{
-    BufferedUdpMetricSink, Metric, MetricBuilder, MetricError, MetricResult, StatsdClient, prelude::*,
+    BufferedUdpMetricSink, Metric, MetricBuilder, MetricError, MetricResult, MetricSink, StatsdClient,
+    prelude::*,
 };
 use std::{
     collections::HashMap,
     fmt,
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket},
-    sync::{Arc, mpsc},
+    io::{self, BufWriter, Write as _},
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs, UdpSocket},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
     time::Duration,
 };
 
@@ -25,6 +27,9 @@ const PACKET_BYTES: usize = 1432;
 
 /// Time that the last push may take.
 const LAST_PUSH_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Time to connect by TCP, and for each write.
+const TCP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Start of the names that the prefix replaces.
 const OWN_PREFIX: &str = "tidegate_";
@@ -49,8 +54,30 @@ pub struct StatsdSettings {
     pub interval: Duration,
     /// First part of every name but those of the reference server.
     pub prefix: String,
-    /// Tags of every metric; DogStatsD only.
+    /// Tags of every metric. In statsd, which has none, they follow each name as `.__key=value`, as the reference server writes them.
     pub tags: Vec<(String, String)>,
+    /// The transport.
+    pub transport: StatsdTransport,
+}
+
+/// How the server is reached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StatsdTransport {
+    /// Packets, of which any may be lost.
+    Udp,
+    /// A connection for each push.
+    Tcp,
+}
+
+impl StatsdSettings {
+    /// What follows each name.
+    fn suffix(&self) -> String {
+        let mut tags: Vec<_> = self.tags.iter().filter(|_| self.format == StatsdFormat::Statsd).collect();
+        tags.sort();
+        tags.iter()
+            .map(|(key, value)| format!(".__{}={}", cleaned(key, self.format), cleaned(value, self.format)))
+            .collect()
+    }
 }
 
 /// The thread that pushes.
@@ -62,7 +89,7 @@ pub struct Statsd {
 
 impl Statsd {
     /// Starts to push.
-    pub fn start(settings: StatsdSettings, metrics: Arc<Metrics>) -> std::io::Result<Self> {
+    pub fn start(settings: StatsdSettings, metrics: Arc<Metrics>) -> io::Result<Self> {
         tracing::info!(address = settings.address, interval = ?settings.interval, "pushing metrics to statsd");
         let (stop, stopped) = mpsc::channel();
         let mut pusher = Pusher { settings, metrics, sent: Sent::default(), is_failing: false };
@@ -151,20 +178,23 @@ impl Pusher {
 
     fn try_push(&mut self) -> MetricResult<()> {
         let client = client(&self.settings)?;
-        let StatsdSettings { prefix, format, .. } = &self.settings;
-        let mut sink = StatsdSink { client, prefix, format: *format, sent: &mut self.sent, result: Ok(()) };
+        let (suffix, StatsdSettings { prefix, format, .. }) = (self.settings.suffix(), &self.settings);
+        let suffix = &*suffix;
+        let mut sink =
+            StatsdSink { client, prefix, suffix, format: *format, sent: &mut self.sent, result: Ok(()) };
         // Errors are in the result.
         let _ = self.metrics.write_own(&mut sink);
         let StatsdSink { client, sent, result, .. } = sink;
         result?;
         if let Some(figures) = self.metrics.reference() {
             for (name, value) in reference_statsd::counters(&figures) {
+                let name = format!("{name}{suffix}");
                 sent.count(&client, &name, &[], &name, value)?;
             }
-            let name = reference_statsd::RESPONSE_TIME;
-            for (bound, growth) in sent.bucket_growths(name, &figures.responses) {
+            let name = format!("{}{suffix}", reference_statsd::RESPONSE_TIME);
+            for (bound, growth) in sent.bucket_growths(&name, &figures.responses) {
                 let bound = Duration::from_secs_f64(bound);
-                send_sampled(client.time_with_tags(name, bound), &[], growth)?;
+                send_sampled(client.time_with_tags(&name, bound), &[], growth)?;
             }
         }
         client.flush()
@@ -175,22 +205,51 @@ fn client(settings: &StatsdSettings) -> MetricResult<StatsdClient> {
     let mut addresses = settings.address.to_socket_addrs()?;
     let unknown = || MetricError::from((cadence::ErrorKind::InvalidInput, "the host has no address"));
     let address = addresses.next().ok_or_else(unknown)?;
+    let tags = settings.tags.iter().filter(|_| settings.format == StatsdFormat::DogStatsd);
+    if settings.transport == StatsdTransport::Tcp {
+        let sink = TcpSink::connect(&address)?;
+        // Names are written with their prefixes.
+        return Ok(tags
+            .fold(StatsdClient::builder("", sink), |client, (key, value)| client.with_tag(key, value))
+            .build());
+    }
     let any: SocketAddr = match address {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     };
     let sink = BufferedUdpMetricSink::with_capacity(address, UdpSocket::bind(any)?, PACKET_BYTES)?;
-    // Names are written with their prefixes.
-    let mut client = StatsdClient::builder("", sink);
-    for (key, value) in &settings.tags {
-        client = client.with_tag(key, value);
+    Ok(tags.fold(StatsdClient::builder("", sink), |client, (key, value)| client.with_tag(key, value)).build())
+}
+
+/// A connection on which each metric is a line.
+struct TcpSink(Mutex<BufWriter<TcpStream>>);
+
+impl TcpSink {
+    fn connect(address: &SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect_timeout(address, TCP_TIMEOUT)?;
+        stream.set_write_timeout(Some(TCP_TIMEOUT))?;
+        Ok(Self(Mutex::new(BufWriter::new(stream))))
     }
-    Ok(client.build())
+
+    fn writer(&self) -> MutexGuard<'_, BufWriter<TcpStream>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl MetricSink for TcpSink {
+    fn emit(&self, metric: &str) -> io::Result<usize> {
+        self.writer().write_all(format!("{metric}\n").as_bytes()).map(|()| metric.len() + 1)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.writer().flush()
+    }
 }
 
 struct StatsdSink<'p> {
     client: StatsdClient,
     prefix: &'p str,
+    suffix: &'p str,
     format: StatsdFormat,
     sent: &'p mut Sent,
     result: MetricResult<()>,
@@ -215,14 +274,14 @@ struct StatsdSamples<'s, 'p> {
 
 impl Samples for StatsdSamples<'_, '_> {
     fn sample(&mut self, labels: &[Label<'_>], value: Value<'_>) -> fmt::Result {
-        let StatsdSink { client, format, sent, result, .. } = &mut *self.sink;
+        let StatsdSink { client, format, sent, result, suffix, .. } = &mut *self.sink;
         let texts: Vec<(&str, String)> =
             labels.iter().map(|(name, value)| (*name, cleaned(value, *format))).collect();
         // Also identifies the sample from push to push.
         let dotted = texts.iter().fold(self.name.clone(), |mut dotted, (name, value)| {
             dotted.extend([".", name, ".", value]);
             dotted
-        });
+        }) + *suffix;
         let (name, tags) = match format {
             StatsdFormat::Statsd => (&*dotted, &[][..]),
             StatsdFormat::DogStatsd => (&*self.name, &texts[..]),
@@ -276,6 +335,20 @@ fn cleaned(value: &str, format: StatsdFormat) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tags_follow_the_names_of_statsd_in_the_order_of_their_keys() {
+        let settings = |format| StatsdSettings {
+            address: String::new(),
+            format,
+            interval: Duration::ZERO,
+            prefix: String::new(),
+            tags: vec![("foo".into(), "b.r".into()), ("a".into(), "b".into())],
+            transport: StatsdTransport::Tcp,
+        };
+        assert_eq!(settings(StatsdFormat::Statsd).suffix(), ".__a=b.__foo=b_r");
+        assert_eq!(settings(StatsdFormat::DogStatsd).suffix(), "");
+    }
 
     #[test]
     fn characters_of_the_protocol_are_replaced_in_values_of_labels() {

@@ -11,7 +11,6 @@ mod variables;
 pub use variables::TracesError;
 
 use crate::{
-    limit::{Code, Decision, Status, Timestamp},
     service::{DecisionReader, Event, Propagators, TraceContext},
     telemetry::collector::resource,
 };
@@ -28,6 +27,7 @@ use std::{
     sync::Arc,
     time::{Duration, SystemTime},
 };
+use tidegate_core::limit::{Code, Decision, Status, Timestamp};
 use variables::Variables;
 
 /// The name of a span: the method, as the conventions for gRPC require.

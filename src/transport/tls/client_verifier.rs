@@ -58,19 +58,39 @@ pub(super) struct SanNotAllowed {
     found: String,
 }
 
-/// Verifies client certificates by authorities and by name.
+/// Verifies client certificates by authorities and, if any are allowed, by name. A certificate that is itself in the file of the
+/// authorities is accepted, as by OpenSSL: `openssl req -x509` makes clients' certificates that are authorities by their extensions.
 #[derive(Debug)]
 pub(super) struct ClientVerifier {
     authorities: Arc<dyn ClientCertVerifier>,
+    /// The certificates of the authorities.
+    anchors: Vec<CertificateDer<'static>>,
+    /// Empty allows every name.
     allowed: Vec<San>,
 }
 
 impl ClientVerifier {
-    pub(super) fn new(authorities: Arc<dyn ClientCertVerifier>, allowed: Vec<San>) -> Self {
-        Self { authorities, allowed }
+    pub(super) fn new(
+        authorities: Arc<dyn ClientCertVerifier>,
+        anchors: Vec<CertificateDer<'static>>,
+        allowed: Vec<San>,
+    ) -> Self {
+        Self { authorities, anchors, allowed }
+    }
+
+    /// Whether a certificate that the authorities do not verify for this reason is one of them. Its validity was checked before.
+    fn is_anchor(&self, certificate: &CertificateDer<'_>, error: &Error) -> bool {
+        let Error::InvalidCertificate(CertificateError::Other(OtherError(reason))) = error else {
+            return false;
+        };
+        matches!(reason.downcast_ref(), Some(webpki::Error::CaUsedAsEndEntity))
+            && self.anchors.iter().any(|anchor| anchor == certificate)
     }
 
     fn verify_names(&self, certificate: &CertificateDer<'_>) -> Result<(), Error> {
+        if self.allowed.is_empty() {
+            return Ok(());
+        }
         let names = sans(certificate).ok_or(Error::InvalidCertificate(CertificateError::BadEncoding))?;
         if names.iter().any(|name| self.allowed.contains(name)) {
             return Ok(());
@@ -100,7 +120,10 @@ impl ClientCertVerifier for ClientVerifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        let verified = self.authorities.verify_client_cert(end_entity, intermediates, now)?;
+        let verified = match self.authorities.verify_client_cert(end_entity, intermediates, now) {
+            Err(error) if self.is_anchor(end_entity, &error) => ClientCertVerified::assertion(),
+            verified => verified?,
+        };
         self.verify_names(end_entity)?;
         Ok(verified)
     }
@@ -140,6 +163,32 @@ mod tests {
         for wrong in ["", "a b", "a..b", "://x", "spiffe://", "10.0.0.1/8"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
+    }
+
+    /// Made by `openssl req -x509`: an authority by its extensions, and named as `--tls-client-ca`.
+    #[test]
+    fn a_self_signed_certificate_that_is_an_authority_is_accepted_while_it_is_valid() {
+        use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, date_time_ymd};
+        use rustls::{RootCertStore, crypto::ring, server::WebPkiClientVerifier};
+        let self_signed = |until| {
+            let mut params = CertificateParams::default();
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            params.not_before = date_time_ymd(2020, 1, 1);
+            params.not_after = date_time_ymd(until, 1, 1);
+            params.self_signed(&KeyPair::generate().expect("a key")).expect("signed").der().clone()
+        };
+        let (client, expired, other) = (self_signed(2099), self_signed(2021), self_signed(2099));
+        let anchors = vec![client.clone(), expired.clone()];
+        let mut roots = RootCertStore::empty();
+        anchors.iter().for_each(|anchor| roots.add(anchor.clone()).expect("an authority"));
+        let provider = Arc::new(ring::default_provider());
+        let authorities = WebPkiClientVerifier::builder_with_provider(roots.into(), provider).build();
+        let verifier = ClientVerifier::new(authorities.expect("a verifier"), anchors, Vec::new());
+        let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(1_700_000_000));
+        let verify = |certificate| verifier.verify_client_cert(certificate, &[], now).map(|_| ());
+        assert_eq!(verify(&client), Ok(()));
+        assert!(verify(&expired).is_err());
+        assert!(verify(&other).is_err());
     }
 
     #[test]

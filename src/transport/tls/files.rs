@@ -107,13 +107,10 @@ impl TlsFiles {
         path: &Path,
         provider: &Arc<CryptoProvider>,
     ) -> Result<Arc<dyn ClientCertVerifier>, TlsFilesError> {
-        let roots = Arc::new(roots(path)?);
+        let (roots, anchors) = (Arc::new(roots(path)?), certificates(path)?);
         let verifier = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider)).build();
         let verifier = verifier.map_err(|error| file_error(path, error))?;
-        Ok(match self.allowed_sans.is_empty() {
-            true => verifier,
-            false => Arc::new(ClientVerifier::new(verifier, self.allowed_sans.clone())),
-        })
+        Ok(Arc::new(ClientVerifier::new(verifier, anchors, self.allowed_sans.clone())))
     }
 }
 

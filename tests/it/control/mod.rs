@@ -1,5 +1,6 @@
 //! The control API of a real server: roles, methods, errors.
 
+mod audit;
 mod overlays;
 mod tls;
 
@@ -344,7 +345,8 @@ async fn the_command_shows_what_the_api_returns() {
             &["log-level", "tidegate=debug,warn", "--reason", "why"],
             "log level tidegate=debug,warn, before info",
         ),
-        (&["log-level"], "log level info, before tidegate=debug,warn"),
+        (&["log-level", "warning"], "log level warn, before tidegate=debug,warn"),
+        (&["log-level"], "log level info, before warn"),
         (&["audit"], "SetOverride"),
         (&["--json", "peek", "shop", "user=ann"], r#""remaining":3"#),
     ] {
@@ -385,4 +387,38 @@ async fn decisions_are_streamed_as_lines_of_json() {
     let received = more("\"ann\"").await;
     assert!(received.contains(r#""code":"OK""#) && !received.contains("bob"), "{received}");
     assert!(shop.server.terminate().success(), "an open stream does not hold the stop up");
+}
+
+/// Bodies were received before the token was checked: 256 of 500 kB took 130 MiB.
+#[tokio::test]
+async fn a_caller_is_refused_before_its_body_is_received() {
+    let shop = Controlled::start(RULES, &[]);
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, shop.port)).await.expect("connects");
+    let head = "POST /control/v1/SetBlock HTTP/1.1\r\nhost: test\r\ncontent-length: 400000\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.expect("sent");
+    let mut response = Vec::new();
+    let read = tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut response)).await;
+    read.expect("in time").expect("the server ends the connection");
+    assert!(response.starts_with(b"HTTP/1.1 401"), "{}", String::from_utf8_lossy(&response));
+}
+
+/// A stream delivered on for as long as it stayed open, 20 s after its token was revoked.
+#[tokio::test]
+async fn a_stream_ends_when_its_token_is_revoked_and_the_last_token_can_be() {
+    let shop = Controlled::start(RULES, &[]);
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, shop.port)).await.expect("connects");
+    let head = format!(
+        "POST /control/v1/Tail HTTP/1.1\r\nhost: test\r\nauthorization: Bearer {}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
+        shop.read
+    );
+    stream.write_all(head.as_bytes()).await.expect("sent");
+    let mut received = [0; 12];
+    stream.read_exact(&mut received).await.expect("a response");
+    assert_eq!(&received, b"HTTP/1.1 200");
+    std::fs::write(shop.folder.path().join("tokens"), "").expect("written");
+    shop.server.logged("the file of HTTP tokens is empty");
+    let mut rest = Vec::new();
+    let ended = tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut rest)).await;
+    ended.expect("in time").expect("the server ends the stream");
+    assert_eq!(shop.call(&shop.operate, "Status", &json!({})).await.0, 401);
 }

@@ -14,12 +14,14 @@ use tidegate::{
         pb::service::{RateLimitRequest, RateLimitResponse, rate_limit_response::Code},
         routes,
     },
-    clock::Clock,
-    http2::{self, Http2Settings},
-    limit::{Descriptor, Entry, Hits, Request, RequestLimits, Timestamp},
-    limiter::Limiter,
     service::RateLimitService,
 };
+use tidegate_core::{
+    clock::Clock,
+    limit::{Descriptor, Entry, Hits, Request, RequestLimits, Timestamp},
+    limiter::Limiter,
+};
+use tidegate_http2::Http2Settings;
 use tokio::{
     task::JoinHandle,
     time::{Instant, sleep},
@@ -83,7 +85,7 @@ impl Held {
         };
         let (client, server) = tokio::io::duplex(1 << 12);
         let never = std::future::pending();
-        let serving = http2::serve(
+        let serving = tidegate_http2::serve(
             server,
             Arc::clone(&self.front),
             Http2Settings::default(),

@@ -6,8 +6,8 @@ use crate::{
 };
 use serde_json::json;
 use std::time::Duration;
-use tidegate::{
-    api::pb::service::rate_limit_response::Code as WireCode,
+use tidegate::api::pb::service::rate_limit_response::Code as WireCode;
+use tidegate_core::{
     limit::{Code, Descriptor, Entry, Hits, Request, Timestamp},
     limiter::{Due, Limiter, Ticket, Verdict},
     store::Removed,

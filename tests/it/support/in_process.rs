@@ -5,15 +5,17 @@ use std::{num::NonZeroUsize, os::unix::net::UnixStream, sync::Arc, thread, time:
 use tempfile::TempDir;
 use tidegate::{
     api::{LongLivedBounds, pb::service::rate_limit_service_client::RateLimitServiceClient},
-    clock::{Clock, ManualClock},
-    http2::Http2Settings,
-    limit::{RequestLimits, Timestamp},
     server::{
         self, ConnectionBounds, HttpSettings, ListenAddress, RuleSettings, ServeError, Settings, Start,
         TlsSettings,
     },
     service::{MeterSettings, ResponseOptions},
 };
+use tidegate_core::{
+    clock::{Clock, ManualClock},
+    limit::{RequestLimits, Timestamp},
+};
+use tidegate_http2::{BodyMemory, Http2Settings};
 use tokio::sync::oneshot;
 use tonic::transport::{Channel, Endpoint};
 
@@ -38,6 +40,7 @@ impl InProcess {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let socket = folder.path().join("tidegate.sock");
         let settings = Settings {
+            body_memory: BodyMemory::new(64 << 20),
             test_clock: None,
             decision_log: None,
             control: None,

@@ -1,6 +1,6 @@
 //! A limiter without a server. Test programs of their own take this file too: it imports nothing of its neighbours.
 
-use tidegate::{
+use tidegate_core::{
     limiter::Limiter,
     rules::{LoadOptions, RuleSet, Source},
     store::{OnFull, Seed, StoreSettings},

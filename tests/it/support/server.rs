@@ -1,6 +1,7 @@
 //! A real `tidegate serve` in a process of its own, and a client for it.
 
 use std::{
+    borrow::BorrowMut,
     io::{BufRead, BufReader, Write},
     path::Path,
     process::{Child, Command, ExitStatus, Stdio},
@@ -62,6 +63,16 @@ impl Server {
         Self::spawn(listen, args, &[])
     }
 
+    /// Starts a server with the rules of a file, in a shell that has run these commands. The arguments name its address.
+    pub fn in_shell(commands: &str, rules: &Path, args: &[&str]) -> Self {
+        let (rules, program) =
+            (rules.to_str().expect("temporary paths are UTF-8"), env!("CARGO_BIN_EXE_tidegate"));
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("{commands}; exec \"$0\" \"$@\""), program]);
+        shell.args(["serve", "--log-format", "json", "--rules", rules]).args(args);
+        Self::run(shell)
+    }
+
     /// Starts `tidegate test-server` with a fault.
     pub fn misbehaving(fault: &str) -> Self {
         Self::spawn_command("test-server", "127.0.0.1:0", &["--fault", fault], &[])
@@ -72,15 +83,14 @@ impl Server {
     }
 
     fn spawn_command(command: &str, listen: &str, args: &[&str], variables: &[(&str, &str)]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
-            .args([command, "--listen", listen, "--log-format", "json"])
-            .args(args)
-            .envs(variables.iter().copied())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the server starts");
+        let mut program = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        program.args([command, "--listen", listen, "--log-format", "json"]).args(args);
+        Self::run(program.envs(variables.iter().copied()))
+    }
+
+    fn run(mut program: impl BorrowMut<Command>) -> Self {
+        let program = program.borrow_mut().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = program.spawn().expect("the server starts");
         let lifetime = end_after(LIFETIME, &child);
         let log = Arc::new(Mutex::new(Vec::new()));
         let (serving, address) = mpsc::channel();
@@ -166,6 +176,18 @@ impl Server {
     pub fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, signal).expect("the server is there to be signalled");
+    }
+
+    /// Sends a signal until it has ended.
+    pub fn signal_until_it_ends(&mut self, signal: rustix::process::Signal) -> ExitStatus {
+        for _ in 0..PATIENCE.as_millis() / 10 {
+            if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
+                return status;
+            }
+            self.signal(signal);
+            thread::sleep(Duration::from_millis(10));
+        }
+        panic!("the server did not end: {:#?}", self.log());
     }
 
     /// Suspends it with SIGSTOP; returns once it is suspended. SIGCONT resumes it.

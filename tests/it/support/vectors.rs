@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use std::{fs, path::Path};
-use tidegate::{
+use tidegate_core::{
     limit::{
         Code, CurrentLimit, Decision, Denial, Descriptor, Entry, Header, Hits, Override, Request,
         RequestLimits, Reset, Status, Timestamp, Unit,
@@ -238,9 +238,9 @@ impl ExpectedStatus {
             let window = of_case.or(unit.map(|unit| unit.window().into()));
             (limit.name.as_str(), limit.requests_per_unit, unit, window)
         });
-        let actual = status
-            .limit
-            .map(|CurrentLimit { name, requests, unit, window }| (name, requests, unit, Some(window.into())));
+        let actual = status.limit.map(|CurrentLimit { name, requests, unit, window, .. }| {
+            (name, requests, unit, Some(window.into()))
+        });
         if expected == actual { Ok(()) } else { Err(format!("limit: {actual:?} is not {expected:?}")) }
     }
 }

@@ -95,7 +95,7 @@ async fn changes_of_others_and_the_audit_log_of_a_restarted_server_are_shown() {
         .await;
     let set = "const [token, expiresIn, done] = arguments;
         const block = { id: 'other', domain: 'shop', key: 'user', value: 'mallory', reason: 'set elsewhere' };
-        fetch('control/v1/SetBlock', { method: 'POST', headers: { authorization: 'Bearer ' + token }, body: JSON.stringify({ block, expiresIn }) })
+        fetch('control/v1/SetBlock', { method: 'POST', headers: { authorization: 'Bearer ' + token, 'content-type': 'application/json' }, body: JSON.stringify({ block, expiresIn }) })
           .then((response) => done(response.status));";
     assert_eq!(browser.run_async(set, &[json!(shop.operate), json!("3s")]).await, json!(200));
     browser.shows("set elsewhere").await;

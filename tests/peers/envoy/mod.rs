@@ -16,10 +16,8 @@ use std::{
     path::{Path, PathBuf},
     time::Duration,
 };
-use tidegate::{
-    api::pb::{common::RateLimitDescriptor, service::rate_limit_response::Code},
-    clock::{Clock, SystemClock},
-};
+use tidegate::api::pb::{common::RateLimitDescriptor, service::rate_limit_response::Code};
+use tidegate_core::clock::{Clock, SystemClock};
 
 /// The listener that fails open when Tidegate cannot be reached; the port of the config.
 const FAIL_OPEN: u16 = 10000;
@@ -328,10 +326,18 @@ async fn a_sidecar_is_reached_over_a_unix_socket() {
 }
 
 async fn the_readmes_config_limits_the_demo() {
-    let readme = include_str!("../../../README.md");
-    let config =
-        readme.split("```yaml\n").find(|block| block.starts_with("admin:")).expect("an Envoy config");
-    let config = config.split("```").next().expect("a block that ends");
+    let config = include_str!("../../../deploy/envoy/quickstart.yaml");
+    // The part that README shows is that of the file.
+    let lines = |text: &'static str| text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let in_file: Vec<_> = lines(config).collect();
+    let readme = include_str!("../../../README.md")
+        .split("```yaml\n")
+        .map(|rest| rest.split("```").next().unwrap_or_default());
+    let shown =
+        readme.into_iter().find(|block| block.contains("ratelimit.v3.RateLimit")).expect("the filter");
+    for line in lines(shown) {
+        assert!(in_file.contains(&line), "not in quickstart.yaml: {line}");
+    }
     let server = Server::start(&[]);
     let envoy = Envoy::start_with(config, server.address(), &[(APPLICATION, application())]).await;
     let edge = Edge { server, envoy };

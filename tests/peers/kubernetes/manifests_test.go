@@ -111,7 +111,8 @@ func expectKinds(t *testing.T, name string, kinds []string, expected ...string) 
 }
 
 func TestPlainManifestsDecode(t *testing.T) {
-	for _, file := range []string{"kubernetes/sidecar.yaml", "kubernetes/istio.yaml", "kubernetes/standalone/service-monitor.yaml"} {
+	for _, file := range []string{"kubernetes/sidecar.yaml", "kubernetes/istio.yaml",
+		"kubernetes/standalone/namespace.yaml", "kubernetes/standalone/service-monitor.yaml"} {
 		text, err := os.ReadFile(filepath.Join(deploy, file))
 		if err != nil {
 			t.Fatal(err)
@@ -124,8 +125,12 @@ func TestPlainManifestsDecode(t *testing.T) {
 
 func kustomize(t *testing.T, folder string) string {
 	t.Helper()
-	rendered, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).
-		Run(filesys.MakeFsOnDisk(), filepath.Join(deploy, folder))
+	return kustomizeIn(t, filepath.Join(deploy, folder))
+}
+
+func kustomizeIn(t *testing.T, folder string) string {
+	t.Helper()
+	rendered, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), folder)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +145,7 @@ func TestKustomizationWithSharedCountersDecodes(t *testing.T) {
 	text := kustomize(t, "kubernetes/shared")
 	kinds := decode(t, "kustomize shared", text)
 	expectKinds(t, "kustomize shared", kinds,
-		"Namespace", "ConfigMap", "Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy",
+		"ConfigMap", "Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy",
 		"Deployment", "Service", "NetworkPolicy")
 	for _, expected := range []string{"replicas: 2", "value: redis://valkey:6379", "port: 53", "valkey/valkey:8-alpine"} {
 		if !strings.Contains(text, expected) {
@@ -153,13 +158,22 @@ func TestKustomizationDecodes(t *testing.T) {
 	text := kustomize(t, "kubernetes/standalone")
 	kinds := decode(t, "kustomize", text)
 	expectKinds(t, "kustomize", kinds,
-		"Namespace", "ConfigMap", "Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy")
+		"ConfigMap", "Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy")
 	if !strings.Contains(text, "image: registry.example/tidegate:0.1.0") {
 		t.Errorf("the image is not set:\n%s", text)
 	}
 }
 
 func render(t *testing.T, values map[string]any) string {
+	t.Helper()
+	text, err := tryToRender(t, values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func tryToRender(t *testing.T, values map[string]any) (string, error) {
 	t.Helper()
 	chart, err := loader.Load(filepath.Join(deploy, "helm/tidegate"))
 	if err != nil {
@@ -175,7 +189,7 @@ func render(t *testing.T, values map[string]any) string {
 	}
 	files, err := engine.Render(chart, all)
 	if err != nil {
-		t.Fatal(err)
+		return "", err
 	}
 	var documents []string
 	for name, text := range files {
@@ -183,7 +197,7 @@ func render(t *testing.T, values map[string]any) string {
 			documents = append(documents, text)
 		}
 	}
-	return strings.Join(documents, "\n---\n")
+	return strings.Join(documents, "\n---\n"), nil
 }
 
 func TestChartDecodes(t *testing.T) {

@@ -9,20 +9,29 @@ use crate::{
     tests_with,
 };
 use std::{collections::BTreeMap, env};
-use tidegate::{
-    limit::{Decision, Request, Timestamp},
+use tidegate_core::{
+    limit::{Code, Decision, Descriptor, Entry, Hits, Request, Reset, Timestamp},
     limiter::{Limiter, ListedLimits},
     rules::{LoadOptions, RuleSet, Source},
-    shared::script::{
-        Batch, EncodedRequest, Reply, Undo, Verdict, script_with_argument_clock,
-        undo_script_with_argument_clock,
-    },
     store::{OnFull, Seed, StoreSettings},
 };
+use tidegate_shared::script::{
+    Batch, EncodedRequest, Reply, Undo, Verdict, script_with_argument_clock, undo_script_with_argument_clock,
+};
 
-tests_with! { REDIS: vectors_have_the_same_responses, random_requests_have_the_same_decisions }
+tests_with! {
+    REDIS:
+    vectors_have_the_same_responses,
+    random_requests_have_the_same_decisions,
+    a_long_log_has_the_same_decisions_and_short_replies,
+    a_state_far_ahead_denies_for_a_window_at_most,
+    a_damaged_counter_leaves_the_others_decided,
+}
 
 const LAYOUT: &str = "layout of a test";
+
+/// The most microseconds by which the store's clock is set back in random worlds.
+const BACK_MAX: u64 = 900;
 
 /// The script in a store, at times of the test's choice.
 pub(super) struct Store {
@@ -46,7 +55,7 @@ impl Store {
     /// The decisions of the store on requests at one moment.
     pub(super) fn decide<'h>(
         &mut self,
-        held: &'h tidegate::limiter::HeldRules<'h>,
+        held: &'h tidegate_core::limiter::HeldRules<'h>,
         requests: &[Request<'_>],
         now: Timestamp,
     ) -> Vec<Decision<'h>> {
@@ -65,6 +74,12 @@ impl Store {
 
     /// The verdicts of one call.
     pub(super) fn verdicts(&mut self, requests: &[EncodedRequest], now: Timestamp) -> Vec<Verdict> {
+        let decided = |verdict: Option<Verdict>| verdict.expect("the store does not learn");
+        self.replies(requests, now).into_iter().map(decided).collect()
+    }
+
+    /// The same, none for a request with a damaged counter.
+    fn replies(&mut self, requests: &[EncodedRequest], now: Timestamp) -> Vec<Option<Verdict>> {
         let mut batch = Batch::default();
         requests.iter().for_each(|request| batch.push(request));
         let mut call = redis::cmd("EVALSHA");
@@ -79,8 +94,7 @@ impl Store {
         let items: Vec<Vec<u8>> = call.query(&mut self.connection).expect("the script runs");
         let reply = Reply::new(items, &batch).expect("a reply of the script");
         assert_eq!(reply.now, now);
-        let decided = |verdict: Option<Verdict>| verdict.expect("the store does not learn");
-        reply.verdicts.into_iter().map(decided).collect()
+        reply.verdicts
     }
 
     /// Takes hits back, under a token of this number.
@@ -108,6 +122,109 @@ pub(super) fn limiter(sources: &[Source], options: &LoadOptions) -> Option<Limit
 fn replace_rules(limiter: &Limiter, sources: &[Source], options: &LoadOptions) -> bool {
     let options = LoadOptions { shared_counters: true, ..*options };
     limiter.update_rules().build(sources, &options).map(|next| drop(next.put_in_force())).is_ok()
+}
+
+fn one(key: &'static str, hits: u64) -> Request<'static> {
+    let mut request = Request::new("d");
+    let entries = [Entry { key, value: "v" }].into_iter().collect();
+    request.push(Descriptor { entries, limit: None, hits: Hits::new(Some(hits), 0, false) });
+    request
+}
+
+/// Two thousand runs: 24 KB in the store.
+async fn a_long_log_has_the_same_decisions_and_short_replies() {
+    let server = RedisServer::start();
+    for always in ["", ", charge: always"] {
+        let rules = format!(
+            "domain: d\ndescriptors:\n- {{key: log, rate_limit: {{per: 1h, requests_per_unit: 2000, algorithm: sliding_log{always}}}}}"
+        );
+        let limiter = limiter(&[Source::file("log.yaml", rules)], &LoadOptions::default()).expect("a rule");
+        let mut store = Store::new(&server, format!("log{}:", always.len()));
+        let (held, pinned) = (limiter.hold(), limiter.pin());
+        let mut random = Random(7);
+        let mut now = 1_700_006_400_000_000_u64;
+        for step in 0..2_400_u64 {
+            now += 1 + random.below(1_000);
+            // Then it is full, and drains in part.
+            if step == 2_200 {
+                now += 3_599_000_000;
+            }
+            let hits = if step % 50 == 49 { 1 + random.below(300) } else { 1 };
+            let at = Timestamp::from_nanos(now * 1_000);
+            let shared = store.decide(&held, &[one("log", hits)], at).remove(0);
+            assert_eq!(shared, pinned.decide(&one("log", hits), at), "step {step}, {hits} hits{always}");
+        }
+        now += 3_600_000_001;
+        let at = |micros: u64| Timestamp::from_nanos(micros * 1_000);
+        for micros in 0..2_000 {
+            store.decide(&held, &[one("log", 1)], at(now + micros));
+        }
+        let remote = held.remote(&one("log", 5)).expect("the domain is shared");
+        let encoded = EncodedRequest::new(&remote, at(now)).expect("a small request");
+        let verdict = store.verdicts(&[encoded], at(now + 2_000)).remove(0);
+        assert_eq!(verdict.code, Code::OverLimit);
+        let bytes = verdict.states[0].len();
+        println!("sliding_log of 2,000 runs{always}: a reply of {bytes} bytes");
+        assert!(bytes <= 200, "{bytes} bytes");
+    }
+}
+
+/// A failover to a node whose clock is an hour behind.
+async fn a_state_far_ahead_denies_for_a_window_at_most() {
+    let server = RedisServer::start();
+    let mut rules = "domain: d\ndescriptors:\n".to_owned();
+    let kinds = [
+        ("window", "per: 10s, requests_per_unit: 10"),
+        ("parts", "per: 10s, requests_per_unit: 10, precision: 5"),
+        ("log", "per: 10s, requests_per_unit: 10, algorithm: sliding_log"),
+        ("clock", "per: 10s, requests_per_unit: 10, algorithm: fixed_window"),
+        ("first", "per: 10s, requests_per_unit: 10, algorithm: fixed_window, aligned: first_hit"),
+        ("calendar", "unit: day, requests_per_unit: 10, algorithm: fixed_window, calendar: true"),
+        ("intervals", "per: 10s, requests_per_unit: 10, algorithm: token_bucket, refill: intervals"),
+    ];
+    for (key, keys) in kinds {
+        rules += &format!("- {{key: {key}, rate_limit: {{{keys}}}}}\n");
+    }
+    let limiter = limiter(&[Source::file("r.yaml", rules)], &LoadOptions::default()).expect("rules");
+    let held = limiter.hold();
+    let mut store = Store::new(&server, "ahead:".into());
+    let start = Timestamp::from_millis(1_700_006_400_000);
+    for (key, keys) in kinds {
+        let mut decide = |hits, at| store.decide(&held, &[one(key, hits)], at).remove(0);
+        let is_day = keys.contains("day");
+        let (back, window) = if is_day { (5 * 86_400, 86_400) } else { (3_600, 10) };
+        let behind = |seconds: u64| {
+            Timestamp::from_nanos(start.as_nanos() - back * 1_000_000_000 + seconds * 1_000_000_000)
+        };
+        assert_eq!(decide(10, start).code, Code::Ok, "{key}");
+        let denied = decide(10, behind(0));
+        assert_eq!(denied.code, Code::OverLimit, "{key}: what was used is not forgotten");
+        let Some(Reset::After(wait)) = denied.statuses[0].reset else { panic!("{key}: {denied:?}") };
+        assert!(wait.as_secs() <= 2 * window, "{key}: reset after {wait:?}");
+        assert_eq!(decide(10, behind(2 * window)).code, Code::Ok, "{key}");
+    }
+}
+
+/// Values that are no counters, under the keys of counters.
+async fn a_damaged_counter_leaves_the_others_decided() {
+    let server = RedisServer::start();
+    let rules = "domain: d\ndescriptors:\n- {key: a, rate_limit: {per: 10s, requests_per_unit: 10}}\n\
+                 - {key: b, rate_limit: {per: 10s, requests_per_unit: 10}}\n";
+    let limiter =
+        limiter(&[Source::file("r.yaml", rules.to_owned())], &LoadOptions::default()).expect("rules");
+    let (held, mut store) = (limiter.hold(), Store::new(&server, "damaged:".into()));
+    let now = Timestamp::from_millis(1_700_006_400_000);
+    let remotes = [one("a", 1), one("b", 1)].map(|request| held.remote(&request).expect("it is shared"));
+    let encoded = remotes.each_ref().map(|remote| EncodedRequest::new(remote, now).expect("a small request"));
+    let (high, low) = encoded[0].keys().next().expect("one counter").halves();
+    for value in [&b"\0"[..], b"\0\x01\0", b"\x09W", b"\xffKq"] {
+        let key = format!("damaged:{high:016x}{low:016x}");
+        let () = redis::cmd("SET").arg(key).arg(value).query(&mut server.connection()).expect("written");
+        let codes: Vec<_> = store.replies(&encoded, now).into_iter().map(|it| it.map(|it| it.code)).collect();
+        // A value without the signature of any limit is that of an empty counter.
+        assert_eq!(codes[1], Some(Code::Ok), "{value:?}: {codes:?}");
+        assert!(value[0] != 0 || codes[0].is_none(), "{value:?}: {codes:?}");
+    }
 }
 
 #[derive(Default, Debug)]
@@ -156,8 +273,8 @@ fn play(server: &RedisServer, scenario: &Scenario, counts: &mut VectorCounts) {
             let shared = store.decide(&held, &[request.as_request()], now).remove(0);
             let local = pinned.decide(&request.as_request(), now);
             assert_eq!(shared, local, "{}, step {number} at {millis} ms", scenario.name);
-            let is_exact = |status: &tidegate::limit::Status<'_>| match status.reset {
-                Some(tidegate::limit::Reset::After(wait)) => wait.subsec_nanos() % 1_000 == 0,
+            let is_exact = |status: &tidegate_core::limit::Status<'_>| match status.reset {
+                Some(Reset::After(wait)) => wait.subsec_nanos() % 1_000 == 0,
                 _ => true,
             };
             counts.requests += 1;
@@ -205,8 +322,8 @@ async fn random_requests_have_the_same_decisions() {
 fn play_world(server: &RedisServer, kind: usize, world: u64) -> (u64, u64) {
     let mut random = Random(world);
     let semantics = match KINDS[kind].1 {
-        "reference" => tidegate::rules::Semantics::Reference,
-        _ => tidegate::rules::Semantics::Exact,
+        "reference" => tidegate_core::rules::Semantics::Reference,
+        _ => tidegate_core::rules::Semantics::Exact,
     };
     let options = LoadOptions { semantics, ..LoadOptions::default() };
     let (mut text, mut window) = rules(&mut random, kind);
@@ -216,6 +333,7 @@ fn play_world(server: &RedisServer, kind: usize, world: u64) -> (u64, u64) {
     };
     let mut store = Store::new(server, format!("{world:x}:"));
     let mut now = 1_700_006_400_000_000 + random.below(1 << 45);
+    let mut latest = now;
     let (mut decided, mut denied) = (0, 0);
     let mut history = Vec::new();
     for _ in 0..60 {
@@ -226,13 +344,13 @@ fn play_world(server: &RedisServer, kind: usize, world: u64) -> (u64, u64) {
                 (text, window) = (next, of_rules);
             }
         }
-        // A fast meter far in the future holds more hits than a slow one can, if rules change from one to the other.
-        let back_max = if KINDS[kind].1 == "all" { 1_000_000 } else { u64::MAX };
-        now = later(&mut random, now, window, back_max);
+        // By less than the shortest window: a state that is further ahead is dated now by the store alone.
+        now = later(&mut random, now, window, BACK_MAX).max(latest - BACK_MAX);
+        latest = latest.max(now);
         let has_few_hits = KINDS[kind].1 == "all" || (is_meter(kind) && text.contains("always"));
         let batch = if random.one_in(3) { 1 + random.below(8) } else { 1 };
         let mut sketches: Vec<_> = (0..batch).map(|_| sketch(&mut random, has_few_hits)).collect();
-        if semantics == tidegate::rules::Semantics::Reference {
+        if semantics == tidegate_core::rules::Semantics::Reference {
             // Charged one after another there, and with their sum here; docs/rules.md states it.
             sketches.iter_mut().for_each(one_charge_per_counter);
         }
@@ -245,7 +363,7 @@ fn play_world(server: &RedisServer, kind: usize, world: u64) -> (u64, u64) {
             history.push(format!("{now}: {request:?}"));
             assert_eq!(shared, local, "world {world:#x} under\n{text}{}", history.join("\n"));
             decided += 1;
-            denied += u64::from(local.code == tidegate::limit::Code::OverLimit);
+            denied += u64::from(local.code == Code::OverLimit);
         }
     }
     (decided, denied)

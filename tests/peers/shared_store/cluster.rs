@@ -14,10 +14,8 @@ use std::{
     time::{Duration, Instant},
 };
 use tempfile::NamedTempFile;
-use tidegate::{
-    api::pb::{common::RateLimitDescriptor, service::rate_limit_response::Code},
-    limit::{Descriptor, Entry, Hits, Request, RequestLimits, Timestamp},
-};
+use tidegate::api::pb::{common::RateLimitDescriptor, service::rate_limit_response::Code};
+use tidegate_core::limit::{Descriptor, Entry, Hits, Request, RequestLimits, Timestamp};
 
 tests_with! {
     REDIS:
@@ -140,7 +138,7 @@ async fn denied_requests_over_several_slots_consume_nothing() {
             clients[index % 2].should_rate_limit("d", descriptors(&sketch)).await.expect("a decision");
         let expected = model.pin().decide(&request(&sketch), now).code;
         history.push(format!("{sketch:?}"));
-        let code = if expected == tidegate::limit::Code::Ok { Code::Ok } else { Code::OverLimit };
+        let code = if expected == tidegate_core::limit::Code::Ok { Code::Ok } else { Code::OverLimit };
         assert_eq!(response.overall_code(), code, "{}", history.join("\n"));
         denied += u32::from(code == Code::OverLimit);
         // All counters are those of the model, as soon as everything is taken back.

@@ -40,39 +40,39 @@ tests_with! {
 }
 
 /// The limit, in a window longer than any test.
-const LIMIT: u32 = 150;
+pub(super) const LIMIT: u32 = 150;
 
 /// Calls before, during and after the fault. Those after exceed the limit.
 const CALLS: [u32; 3] = [50, 50, 250];
 
 /// Time limit of a decision of the store that a loaded machine keeps.
-const TIMEOUT: &str = "1s";
+pub(super) const TIMEOUT: &str = "1s";
 
 /// Time limit of a recovery before the test fails.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Two servers that share a store behind a proxy.
-struct World {
-    store: Option<RedisServer>,
-    port: u16,
-    proxy: Proxy,
-    servers: Vec<Server>,
-    clients: Vec<Client>,
-    _rules: NamedTempFile,
+pub(super) struct World {
+    pub(super) store: Option<RedisServer>,
+    pub(super) port: u16,
+    pub(super) proxy: Proxy,
+    pub(super) servers: Vec<Server>,
+    pub(super) clients: Vec<Client>,
+    pub(super) _rules: NamedTempFile,
 }
 
 /// Results of calls.
 #[derive(Clone, Copy, Default, Debug)]
-struct Results {
-    admitted: u32,
-    denied: u32,
+pub(super) struct Results {
+    pub(super) admitted: u32,
+    pub(super) denied: u32,
     /// Denied without a decision of the store.
-    undecided: u32,
+    pub(super) undecided: u32,
     slowest: Duration,
 }
 
 impl World {
-    async fn start(policy: &str, timeout: &str) -> Self {
+    pub(super) async fn start(policy: &str, timeout: &str) -> Self {
         let port = free_port();
         let store = RedisServer::start_on(port, &[]);
         let proxy = Proxy::start(port).await;
@@ -98,19 +98,19 @@ impl World {
         Self { store: Some(store), port, proxy, servers, clients, _rules: rules }
     }
 
-    fn store(&self) -> &RedisServer {
+    pub(super) fn store(&self) -> &RedisServer {
         self.store.as_ref().expect("the store runs")
     }
 
     /// One value of a reply, for commands that change the store.
-    fn command(&self, words: &[&str]) {
+    pub(super) fn command(&self, words: &[&str]) {
         let mut command = redis::cmd(words[0]);
         words[1..].iter().for_each(|word| _ = command.arg(*word));
         let _: redis::Value = command.query(&mut self.store().connection()).expect("the store obeys");
     }
 
     /// Sends calls to both servers in turn.
-    async fn call(&mut self, calls: u32) -> Results {
+    pub(super) async fn call(&mut self, calls: u32) -> Results {
         let mut results = Results::default();
         for index in 0..calls as usize {
             let began = Instant::now();
@@ -128,7 +128,7 @@ impl World {
     }
 
     /// Time until both servers have the store.
-    async fn recovery(&self) -> Duration {
+    pub(super) async fn recovery(&self) -> Duration {
         let began = Instant::now();
         for server in &self.servers {
             while !self.is_available(server).await {
@@ -139,12 +139,12 @@ impl World {
         began.elapsed()
     }
 
-    async fn is_available(&self, server: &Server) -> bool {
+    pub(super) async fn is_available(&self, server: &Server) -> bool {
         self.ready(server).await.contains("shared store: available")
     }
 
     /// Whether each server knows that there are two.
-    async fn count_each_other(&self) -> bool {
+    pub(super) async fn count_each_other(&self) -> bool {
         let [first, second] = &self.servers[..] else { return false };
         self.ready(first).await.contains("2 servers") && self.ready(second).await.contains("2 servers")
     }

@@ -21,7 +21,9 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 use tempfile::NamedTempFile;
-use tidegate::{api::pb::service::rate_limit_response::Code, limit::Timestamp, shared::script::read_value};
+use tidegate::api::pb::service::rate_limit_response::Code;
+use tidegate_core::limit::Timestamp;
+use tidegate_shared::script::read_value;
 use tokio::task::JoinSet;
 
 tests_with! {

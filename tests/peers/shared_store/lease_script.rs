@@ -1,19 +1,18 @@
 //! The script's leases in a real store, called as a server calls them, with a limiter of one rule.
 
 use super::RedisServer;
-use tidegate::{
+use tidegate_core::{
     algorithm::Algorithm,
     limit::{Code, Descriptor, Entry, Hits, Request, Reset, Timestamp},
     limiter::{HeldRules, Limiter, ListedLimits},
     rules::{LoadOptions, RuleSet, Source},
-    shared::{
-        lease::{LeaseRequest, LeaseResponse, Terms},
-        script::{
-            Batch, EncodedRequest, Reply, Verdict, reset_script_with_argument_clock,
-            script_with_argument_clock,
-        },
-    },
     store::{Key, OnFull, Seed, StoreSettings},
+};
+use tidegate_shared::{
+    lease::{LeaseRequest, LeaseResponse, Terms},
+    script::{
+        Batch, EncodedRequest, Reply, Verdict, reset_script_with_argument_clock, script_with_argument_clock,
+    },
 };
 
 const LAYOUT: &str = "layout of a test";

@@ -8,16 +8,16 @@ use super::{
 };
 use crate::tests_with;
 use std::{env, time::Duration};
-use tidegate::{
+use tidegate_core::{
     algorithm::Algorithm,
     limit::{Code, Hits, Reset},
     limiter::HeldRules,
     rules::LoadOptions,
-    shared::{
-        lease::{Epoch, ExactDecision, LeaseRequest, NodeId, Settings, SharedCounter, Supply, Terms},
-        script::{Batch, EncodedRequest},
-    },
     store::Key,
+};
+use tidegate_shared::{
+    lease::{Epoch, ExactDecision, LeaseRequest, NodeId, Settings, SharedCounter, Supply, Terms},
+    script::{Batch, EncodedRequest},
 };
 
 tests_with! {
@@ -27,7 +27,12 @@ tests_with! {
     a_batch_on_a_leased_bucket_admits_no_more_than_is_free,
 }
 
-const SETTINGS: Settings = Settings { length: Duration::from_millis(200), grant_min: 4, limit_min: 0 };
+const SETTINGS: Settings = Settings {
+    length: Duration::from_millis(200),
+    grant_min: 4,
+    limit_min: 0,
+    hold_min: Duration::from_millis(2),
+};
 const DAY: u64 = 86_400_000_000;
 /// The script knows the ends of a calendar's windows from an hour ago on.
 const CALENDAR_STEP: u64 = 1_200_000_000;

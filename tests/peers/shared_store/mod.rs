@@ -6,6 +6,7 @@ pub mod cluster_faults;
 pub mod connections;
 pub mod envoy;
 pub mod faults;
+pub mod joining;
 pub mod lease_faults;
 mod lease_script;
 pub mod lease_servers;

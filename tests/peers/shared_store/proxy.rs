@@ -22,6 +22,9 @@ pub struct Proxy {
 #[derive(Default)]
 struct Faults {
     delay_ms: AtomicU64,
+    /// Of the responses, those that are delayed; zero delays all.
+    one_in: AtomicU64,
+    responses: AtomicU64,
     cuts: AtomicBool,
 }
 
@@ -50,6 +53,12 @@ impl Proxy {
         self.faults.delay_ms.store(delay.as_millis() as u64, Ordering::Relaxed);
     }
 
+    /// Delays one of so many responses from now on.
+    pub fn delay_one_in(&self, responses: u64, delay: Duration) {
+        self.faults.one_in.store(responses, Ordering::Relaxed);
+        self.delay(delay);
+    }
+
     /// From now on, closes each connection after half of its next response; or does so no more.
     pub fn cut(&self, cuts: bool) {
         self.faults.cuts.store(cuts, Ordering::Relaxed);
@@ -64,7 +73,8 @@ async fn forward(client: TcpStream, to: u16, faults: Arc<Faults>) {
     let mut buffer = vec![0; 1 << 16];
     while let Ok(length @ 1..) = from_store.read(&mut buffer).await {
         let delay = faults.delay_ms.load(Ordering::Relaxed);
-        if delay > 0 {
+        let number = faults.responses.fetch_add(1, Ordering::Relaxed);
+        if delay > 0 && number.is_multiple_of(faults.one_in.load(Ordering::Relaxed).max(1)) {
             tokio::time::sleep(Duration::from_millis(delay)).await;
         }
         let cuts = faults.cuts.load(Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! Random rules of each kind of limit, and random requests for them.
 
 use std::collections::BTreeSet;
-use tidegate::limit::{Descriptor, Entry, Hits, Override, Request, RequestLimits, Unit};
+use tidegate_core::limit::{Descriptor, Entry, Hits, Override, Request, RequestLimits, Unit};
 
 /// Pseudo-random numbers (SplitMix64) of a seed.
 pub(super) struct Random(pub u64);

@@ -7,12 +7,12 @@ use super::{
     random_rules::{KINDS, Random, limit},
 };
 use crate::tests_with;
-use tidegate::{
+use tidegate_core::{
     limit::{Code, Decision, Descriptor, Entry, Hits, Request, RequestLimits, Timestamp},
     limiter::{HeldRules, Limiter, ListedLimits},
     rules::{LoadOptions, Source},
-    shared::script::{EncodedRequest, Undo, conclude},
 };
+use tidegate_shared::script::{EncodedRequest, Undo, conclude};
 
 tests_with! { REDIS: denied_requests_over_several_slots_leave_nothing_behind, hits_are_taken_back_once }
 

@@ -4,7 +4,7 @@ use super::{Key, Label, Naive, Of};
 use crate::{
     oracle::{Model, Oracle},
     outcome::{DescriptorHits, Hits, Outcome, Status, Tightest, Wait, gives, takes},
-    rules::QueueLimits,
+    rules::{QueueLimits, Rule},
 };
 
 /// Lengths of windows that the reference has too.
@@ -145,7 +145,8 @@ impl Naive {
         oracle
     }
 
-    /// Shadow rules never deny; quota rules deny only if all of them are over.
+    /// Shadow rules never deny; quota rules deny only if all of them are over. With exact semantics a quota in shadow mode is not
+    /// among them; with reference semantics it is one that is never over.
     pub(super) fn verdict(&self, descriptors: &[DescriptorHits], charges: &[Charge]) -> bool {
         let rule = |index: usize| match descriptors[index] {
             DescriptorHits { own: None, rule, .. } => self.rules.0.get(rule),
@@ -153,8 +154,10 @@ impl Naive {
         };
         let is_over =
             |index: usize| is_over_at(charges, index) && !rule(index).is_some_and(|rule| rule.shadow);
-        let (quotas, others): (Vec<usize>, Vec<usize>) =
-            (0..descriptors.len()).partition(|&index| rule(index).is_some_and(|rule| rule.quota));
+        let (quotas, others): (Vec<usize>, Vec<usize>) = (0..descriptors.len()).partition(|&index| {
+            let votes = |rule: &Rule| rule.quota && (self.settings.is_reference || !rule.shadow);
+            rule(index).is_some_and(votes)
+        });
         others.iter().any(|&index| is_over(index))
             || !quotas.is_empty() && quotas.iter().all(|&index| is_over(index))
     }

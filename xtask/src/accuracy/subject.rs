@@ -2,7 +2,7 @@
 
 use super::{LIMIT, WINDOW_NANOS};
 use std::num::NonZeroU32;
-use tidegate::{
+use tidegate_core::{
     algorithm::{
         Algorithm, FixedWindow, LeakyBucket, Rate, Schedule, SlidingLog, SlidingWindow, State, SubWindows,
         TokenBucket,

@@ -1,7 +1,7 @@
 //! `cargo xtask clients --faults`: faults planted into copies of the clients' sources, which the conformance cases must find.
 //!
-//! A suite that passes whatever a client does shows nothing. Each fault is one changed line; cases of its group must fail,
-//! and those of the other group must not. The same copy without a fault passes.
+//! A suite that passes whatever a client does shows nothing. Each fault is one changed place; cases of its group must fail.
+//! The same copy without a fault passes.
 
 use super::{
     count,
@@ -17,14 +17,23 @@ use std::{
 };
 
 /// The faults, and the groups of cases that must find them.
-const FAULTS: [(&str, &str); 2] =
-    [("local denials survive a give-back", "local denials"), ("seconds are rounded down", "headers")];
+const FAULTS: [(&str, &str); 6] = [
+    ("local denials survive a give-back", "local denials"),
+    ("denials are kept until their reset", "local denials"),
+    ("seconds are rounded down", "headers"),
+    ("a failed call is sent again", "failures"),
+    ("the first of repeated headers is the key", "middleware"),
+    ("failing closed is 429", "middleware"),
+];
+
+/// Groups of cases that find faults.
+const FINDING: [&str; 4] = ["local denials", "headers", "failures", "middleware"];
 
 /// How faults are planted into a language's client.
 pub(super) struct Faults {
-    /// For each of [`FAULTS`]: a file, a text that it has once, and its replacement.
-    pub(super) planted: [(&'static str, &'static str, &'static str); FAULTS.len()],
-    /// Command that runs the cases of headers and local denials in a copy of the folder.
+    /// For each of [`FAULTS`], in their order: a file, a text that it has once, and its replacement.
+    pub(super) planted: &'static [(&'static str, &'static str, &'static str)],
+    /// Command that runs the cases of [`FINDING`] in a copy of the folder.
     pub(super) test: Command,
     /// Directories that the copy links to instead, such as installed dependencies.
     pub(super) linked: &'static [&'static str],
@@ -40,6 +49,9 @@ pub(super) fn run(language: &Language, place: &Place<'_>) -> Result<(Vec<String>
     let Some(faults) = &language.faults else { return Ok((vec!["not tested".to_owned()], vec![])) };
     let copy = place.repository.join("target/client-faults");
     let original = place.repository.join("clients").join(language.folder);
+    if faults.planted.len() != FAULTS.len() {
+        return Err(format!("{} of {} faults are written for it", faults.planted.len(), FAULTS.len()));
+    }
     place.prepare(language.install, &original)?;
     let (mut cells, mut failures) = (Vec::new(), Vec::new());
     for planted in [None].into_iter().chain((0..FAULTS.len()).map(Some)) {
@@ -51,15 +63,18 @@ pub(super) fn run(language: &Language, place: &Place<'_>) -> Result<(Vec<String>
         let (text, _) = place.output(faults.test, &folder, Stdio::null(), ("TIDEGATE_BIN", place.server))?;
         let counts = count(language, &text);
         let mut failing = Vec::new();
-        for (_, group) in FAULTS {
+        for group in FINDING {
             let (passed, all) =
                 GROUPS.iter().zip(counts).find(|(name, _)| **name == group).map_or((0, 0), |found| found.1);
             if all == 0 {
                 return Err(format!("no case of {group} ran:\n{text}"));
             }
-            let is_expected = planted.is_some_and(|fault| FAULTS[fault].1 == group);
-            if (passed < all) != is_expected {
-                let name = planted.map_or("no fault", |fault| FAULTS[fault].0);
+            let name = planted.map_or("no fault", |fault| FAULTS[fault].0);
+            let is_wrong = match planted {
+                None => passed < all,
+                Some(fault) => FAULTS[fault].1 == group && passed == all,
+            };
+            if is_wrong {
                 failures.push(format!("{name}: {} of {all} cases of {group} fail", all - passed));
             }
             if passed < all {

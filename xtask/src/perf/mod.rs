@@ -109,18 +109,18 @@ fn root() -> PathBuf {
 
 fn build() -> Result<Binaries, Failure> {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.current_dir(root()).args(["build", "--release"]);
+    cargo.current_dir(root()).args(["build", "--profile", "dist"]);
     for package in ["tidegate", "tidegate-ceiling", "tidegate-in-process"] {
         cargo.args(["--package", package]);
     }
     if !cargo.status().map_err(|error| format!("cargo cannot be run: {error}"))?.success() {
-        return Err("the release build failed".to_owned());
+        return Err("the build with the profile dist failed".to_owned());
     }
-    // target/debug holds this program; target/release is its neighbour, wherever target/ is.
+    // target/debug holds this program; target/dist is its neighbour, wherever target/ is.
     let this =
         std::env::current_exe().map_err(|error| format!("cannot find the path of this program: {error}"))?;
     let target = this.ancestors().nth(2).ok_or("this program is not in a target directory")?;
-    Binaries::in_folder(&target.join("release"))
+    Binaries::in_folder(&target.join("dist"))
 }
 
 fn measure(

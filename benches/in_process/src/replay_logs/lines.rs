@@ -2,7 +2,7 @@
 
 use crate::traffic::Event;
 use std::{fmt::Write as _, io::Write as _};
-use tidegate::limit::{Code, Decision, Hits, Request, Reset, Timestamp};
+use tidegate_core::limit::{Code, Decision, Hits, Request, Reset, Timestamp};
 
 /// The process that decides, in the decision log.
 const RUN: &str = "5d41402abc4b2a76";

@@ -15,7 +15,7 @@ use std::{
     path::Path,
     process::ExitCode,
 };
-use tidegate::{
+use tidegate_core::{
     limiter::Limiter,
     rules::{LoadOptions, RuleSet, Source},
     store::{OnFull, Seed, StoreSettings},

@@ -1,7 +1,7 @@
 //! Requests of many clients, the same in each run: few of them send most requests, as by Zipf's law.
 
 use smallvec::SmallVec;
-use tidegate::limit::{Descriptor, Entry, Hits, Request, Timestamp};
+use tidegate_core::limit::{Descriptor, Entry, Hits, Request, Timestamp};
 
 /// 2026-03-01T12:00:00Z.
 const START_NANOS: u64 = 1_772_366_400_000_000_000;

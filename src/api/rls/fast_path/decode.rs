@@ -6,11 +6,9 @@
 //! [`decode`](super::super::decode) make.
 
 use super::wire::{Decoded, Fields, Piece, Unsupported};
-use crate::{
-    api::rls::decode::{gives_back, unit},
-    limit::{Descriptor, Entry, Hits, Override, Request, RequestForm, RequestLimits},
-};
+use crate::api::rls::decode::{gives_back, unit};
 use smallvec::SmallVec;
+use tidegate_core::limit::{Descriptor, Entry, Hits, Override, Request, RequestForm, RequestLimits};
 
 /// Decodes a `RateLimitRequest` into an empty request, in place, since a request is large.
 #[inline]

@@ -3,16 +3,16 @@
 //! The numbers are those of [`encode`]; the bytes are those that prost makes of its message. A response with additions is
 //! rare, and encoded by prost itself.
 
-use crate::{
-    api::{
-        grpc::PREFIX_BYTES,
-        pb::service::RateLimitResponse,
-        rls::encode::{self, Precision},
-    },
+use crate::api::{
+    grpc::PREFIX_BYTES,
+    pb::service::RateLimitResponse,
+    rls::encode::{self, Precision},
+};
+use prost::Message as _;
+use tidegate_core::{
     limit::{Code, CurrentLimit, Decision, Status},
     varint,
 };
-use prost::Message as _;
 
 /// Appends the response with its prefix.
 #[inline]
@@ -40,6 +40,8 @@ fn with_prefix(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
 
 /// Number of the field `RateLimit.window`.
 const WINDOW: u64 = 50_000;
+/// Number of the field `DescriptorStatus.mode`.
+const MODE: u64 = 50_000;
 
 /// A protobuf message.
 trait Message {
@@ -122,6 +124,9 @@ impl Message for DescriptorStatus<'_> {
         if let Some(wait) = self.status.reset.and_then(|reset| encode::duration(reset, self.precision)) {
             message(out, 4, &wait);
         }
+        if self.precision == Precision::Exact {
+            number(out, MODE, encode::mode(self.status, self.precision) as u64);
+        }
     }
 }
 
@@ -155,9 +160,9 @@ impl Message for prost_types::Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::{Reset, Unit, Window};
     use proptest::{collection::vec, option, prelude::*, sample::select};
     use std::time::Duration;
+    use tidegate_core::limit::{Reset, RuleInfo, Unit, Window};
 
     fn code() -> impl Strategy<Value = Code> {
         select(&[Code::Ok, Code::OverLimit][..])
@@ -174,8 +179,30 @@ mod tests {
         let window = any::<u64>().prop_map(|nanos| {
             Window::from_nanos(Window::NANOS_MIN + nanos % Window::NANOS_MAX / 2).expect("a window")
         });
-        (name, number(), option::of(select(&Unit::ALL[..])), window)
-            .prop_map(|(name, requests, unit, window)| CurrentLimit { name, requests, window, unit })
+        (name, number(), option::of(select(&Unit::ALL[..])), window).prop_map(
+            |(name, requests, unit, window)| CurrentLimit {
+                name,
+                requests,
+                capacity: requests,
+                window,
+                unit,
+            },
+        )
+    }
+
+    fn rule() -> impl Strategy<Value = Option<RuleInfo>> {
+        option::of(select(&[(false, false), (true, false), (false, true)][..]).prop_map(|(quota, queues)| {
+            RuleInfo {
+                path: "k".into(),
+                declared_at: Box::default(),
+                quota,
+                queues,
+                shown_values: 0,
+                metric_labels: Box::default(),
+                metadata: None,
+                on_deny: None,
+            }
+        }))
     }
 
     fn number() -> impl Strategy<Value = u32> {
@@ -197,10 +224,13 @@ mod tests {
         #[test]
         fn the_bytes_are_those_that_prost_makes(
             overall in code(),
-            statuses in vec((code(), option::of(limit()), number(), option::of(reset())), 0..5),
+            statuses in vec((code(), option::of(limit()), number(), option::of(reset()), rule()), 0..5),
             exact: bool,
         ) {
-            let status = |(code, limit, remaining, reset)| Status { code, limit, remaining, reset, ..Status::NO_LIMIT };
+            let status = |(code, limit, remaining, reset, rule): (_, _, _, _, Option<RuleInfo>)| {
+                let rule = rule.map(|rule| &*Box::leak(Box::new(rule)));
+                Status { code, limit, remaining, reset, rule, ..Status::NO_LIMIT }
+            };
             let decision =
                 Decision::new(overall, statuses.into_iter().map(status).collect());
             let precision = if exact { Precision::Exact } else { Precision::Seconds };
@@ -215,7 +245,8 @@ mod tests {
 
     #[test]
     fn encoding_does_not_allocate() {
-        let limit = CurrentLimit { name: LONG, requests: 7, window: Unit::Hour.window(), unit: None };
+        let limit =
+            CurrentLimit { name: LONG, requests: 7, capacity: 7, window: Unit::Hour.window(), unit: None };
         let reset = Some(Reset::After(Duration::new(2, 1)));
         let status = Status { limit: Some(limit), remaining: 3, reset, ..Status::NO_LIMIT };
         let decision = Decision::new(Code::Ok, [status; 4].into_iter().collect());

@@ -9,7 +9,7 @@ pub(in crate::api) use decode::read;
 pub(in crate::api) use encode::{framed, framed_message};
 
 #[cfg(any(test, feature = "fuzzing"))]
-use crate::limit::{Request, RequestLimits};
+use tidegate_core::limit::{Request, RequestLimits};
 
 /// The request of a message of the common form; none of any other.
 #[cfg(any(test, feature = "fuzzing"))]

@@ -10,7 +10,6 @@ pub use variables::OtlpSettings;
 
 use super::Metrics;
 use crate::{
-    clock::Clock,
     priority::lower_priority,
     telemetry::collector::{self, AnyError, Connector, Export, Protocol, connector, grpc_tls},
 };
@@ -24,6 +23,7 @@ use opentelemetry_proto::tonic::{
 };
 use prost::Message;
 use std::{io, sync::Arc, thread::JoinHandle, time::Duration};
+use tidegate_core::clock::Clock;
 use tokio::sync::oneshot;
 use tonic::{
     metadata::MetadataMap,

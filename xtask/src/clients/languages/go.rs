@@ -11,11 +11,17 @@ pub(super) const LANGUAGE: Language = Language {
     install: &[],
     check: &[
         &["sh", "-c", "test -z \"$(gofmt -l .)\""],
-        &["go", "vet", "./..."],
+        &["sh", "-c", "go vet ./... && go -C tidegateprom vet ./... && go -C tidegateotel vet ./..."],
         &["go", "doc", "-all", "."],
         &["go", "run", "honnef.co/go/tools/cmd/staticcheck@v0.8.2", "./..."],
     ],
-    test: &["go", "test", "-count=1", "-v", "./..."],
+    // Metrics and traces are modules of their own.
+    test: &[
+        "sh",
+        "-c",
+        "go test -count=1 -v ./... && go -C tidegateprom test -count=1 -v ./... && \
+         go -C tidegateotel test -count=1 -v ./...",
+    ],
     outcome: |line| {
         let line = line.trim_start();
         let (rest, has_passed) = match line.strip_prefix("--- PASS: ") {
@@ -25,11 +31,32 @@ pub(super) const LANGUAGE: Language = Language {
         rest.split_once(' ').map(|(name, _)| (name, has_passed))
     },
     faults: Some(Faults {
-        planted: [
+        planted: &[
             ("client.go", "c.denials.endFor(r)", "_ = c.denials.endFor"),
+            ("denials.go", "min(decision.RetryAfter, l.keptFor)", "decision.RetryAfter"),
             ("decision.go", "if wait%time.Second > 0 {", "if false {"),
+            (
+                "client.go",
+                "\tisOver = true\n",
+                "\tif status.Code(err) == codes.Unavailable {\n\t\tresponse, err = c.send(ctx, r.timeout, r.message(), a)\n\t}\n\tisOver = true\n",
+            ),
+            ("keys.go", "case len(values) > 1:", "case false:"),
+            (
+                "middleware.go",
+                "\"Service Unavailable\", http.StatusServiceUnavailable",
+                "\"Service Unavailable\", http.StatusTooManyRequests",
+            ),
         ],
-        test: &["go", "test", "-count=1", "-v", "-vet=off", "-run", "^(TestHeaders|TestLocalDenials)$", "."],
+        test: &[
+            "go",
+            "test",
+            "-count=1",
+            "-v",
+            "-vet=off",
+            "-run",
+            "^(TestHeaders|TestLocalDenials.*|TestFailures|TestMiddleware)$",
+            ".",
+        ],
         linked: &[],
         complete: |_, _| Ok(()),
     }),

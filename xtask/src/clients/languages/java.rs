@@ -20,12 +20,32 @@ pub(super) const LANGUAGE: Language = Language {
         rest.split_once(" - ").map(|(_, name)| (name, has_passed))
     },
     faults: Some(Faults {
-        planted: [
+        planted: &[
             ("tidegate-client/src/main/java/io/tidegate/client/Decider.java", "denials.endFor(request);", ""),
+            (
+                "tidegate-client/src/main/java/io/tidegate/client/LocalDenials.java",
+                "Math.min(saturatedNanos(wait), keptForNanos)",
+                "saturatedNanos(wait)",
+            ),
             (
                 "tidegate-client/src/main/java/io/tidegate/client/ResponseHeaders.java",
                 "wait.getSeconds() + (wait.getNano() > 0 ? 1 : 0)",
                 "wait.getSeconds()",
+            ),
+            (
+                "tidegate-client/src/main/java/io/tidegate/client/Decider.java",
+                "        return attempt.failed(failure);\n",
+                "        if (failure.getStatus().getCode() == io.grpc.Status.Code.UNAVAILABLE) {\n          try {\n            return attempt.answered(attempt.calls().blocking(request.message(), attempt.timeout));\n          } catch (StatusRuntimeException again) {\n            return attempt.failed(again);\n          }\n        }\n        return attempt.failed(failure);\n",
+            ),
+            (
+                "tidegate-client/src/main/java/io/tidegate/client/middleware/Key.java",
+                "if (values.size() > 1) {",
+                "if (values.size() > 1_000) {",
+            ),
+            (
+                "tidegate-client/src/main/java/io/tidegate/client/middleware/Guard.java",
+                "refused(503, ",
+                "refused(429, ",
             ),
         ],
         test: &[
@@ -34,7 +54,7 @@ pub(super) const LANGUAGE: Language = Language {
             "--no-transfer-progress",
             "--projects=tidegate-client",
             "-Dspotless.check.skip",
-            "-Dtest=ConformanceTest#headers+localDenials",
+            "-Dtest=ConformanceTest#headers+localDenials*+failures,MiddlewareTest#conformance*",
             "test",
         ],
         linked: &[],

@@ -38,15 +38,17 @@ pub(super) const LANGUAGES: &[Language] =
     &[python::LANGUAGE, go::LANGUAGE, typescript::LANGUAGE, java::LANGUAGE, rust::LANGUAGE];
 
 /// Columns of the table: groups of cases in `clients/conformance`, and each language's own tests.
-pub(super) const GROUPS: [&str; 6] =
-    ["vectors", "headers", "local denials", "failures", "client addresses", "own tests"];
+pub(super) const GROUPS: [&str; 7] =
+    ["vectors", "headers", "local denials", "failures", "client addresses", "middleware", "own tests"];
 
 /// The column of a test, by its name in any of the languages.
 pub(super) fn group(test: &str) -> usize {
     let letters: String = test.chars().filter(char::is_ascii_alphabetic).collect::<String>().to_lowercase();
-    let names = ["vectors", "headers", "localdenials", "failures", "clientaddresses"];
+    let names = ["vectors", "headers", "localdenials", "failures", "clientaddresses", "middleware"];
     let is_case = letters.contains("conformance") || test.starts_with("Test");
-    names.iter().position(|name| is_case && letters.contains(name)).unwrap_or(GROUPS.len() - 1)
+    // The first name is that of the test; a case may be called after another group.
+    let places = names.iter().enumerate().filter_map(|(group, name)| Some((letters.find(name)?, group)));
+    if is_case { places.min().map_or(GROUPS.len() - 1, |(_, group)| group) } else { GROUPS.len() - 1 }
 }
 
 /// Checks that lines of a test run are read as (column, outcome), or as no outcome.

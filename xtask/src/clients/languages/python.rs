@@ -45,9 +45,25 @@ pub(super) const LANGUAGE: Language = Language {
         }
     },
     faults: Some(Faults {
-        planted: [
+        planted: &[
             ("src/tidegate/_engine.py", "self._denials.end_for(request)", "pass"),
+            ("src/tidegate/_denials.py", "sent_ns + min(wait_ns, self._kept_ns_max)", "sent_ns + wait_ns"),
             ("src/tidegate/_decision.py", "return -(-nanos // _NANOS)", "return nanos // _NANOS"),
+            (
+                "src/tidegate/_sync.py",
+                "            response = connection.stub(call.request.message(), timeout=call.timeout, metadata=call.metadata)
+",
+                "            send = lambda: connection.stub(call.request.message(), timeout=call.timeout)
+            try:
+                response = send()
+            except grpc.RpcError as error:
+                if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                    raise
+                response = send()
+",
+            ),
+            ("src/tidegate/keys.py", "if len(values) > 1 or (request.joins_headers and \",\" in values[0]):", "if False:"),
+            ("src/tidegate/_guard.py", "return Refusal(503,", "return Refusal(429,"),
         ],
         test: &[
             "env",
@@ -57,8 +73,9 @@ pub(super) const LANGUAGE: Language = Language {
             "--verbose",
             "--color=no",
             "-k",
-            "headers or local_denials",
+            "headers or local_denials or failures or middleware",
             "tests/test_conformance.py",
+            "tests/test_conformance_middleware.py",
         ],
         linked: &[".venv"],
         complete: |_, _| Ok(()),
@@ -78,6 +95,10 @@ fn outcomes_of_pytest_are_read() {
             (
                 "tests/test_conformance.py::test_vectors[sync-charging/a_peek] PASSED [ 1%]",
                 Some(("vectors", true)),
+            ),
+            (
+                "tests/test_conformance_middleware.py::test_middleware[missing_headers-flask] PASSED [ 1%]",
+                Some(("middleware", true)),
             ),
             ("tests/test_conformance.py::test_headers[one_limit] FAILED [ 1%]", Some(("headers", false))),
             ("tests/test_client.py::test_a_unix_socket PASSED [ 1%]", Some(("own tests", true))),

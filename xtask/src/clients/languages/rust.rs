@@ -34,9 +34,21 @@ pub(super) const LANGUAGE: Language = Language {
         }
     },
     faults: Some(Faults {
-        planted: [
+        planted: &[
             ("src/client.rs", "inner.denials.end_for(request, domain);", ""),
+            ("src/denials.rs", "wait.min(self.kept_for)", "wait"),
             ("src/decision.rs", "u64::from(wait.subsec_nanos() > 0)", "0"),
+            (
+                "src/client.rs",
+                "answer => return answer,",
+                "Err(status) if status.code() == tonic::Code::Unavailable && refusals == 0 => refusals = 1,\n                answer => return answer,",
+            ),
+            ("src/keys.rs", "if values.next().is_some() {", "if false {"),
+            (
+                "src/layer.rs",
+                "Self::NoAnswer => StatusCode::SERVICE_UNAVAILABLE",
+                "Self::NoAnswer => StatusCode::TOO_MANY_REQUESTS",
+            ),
         ],
         test: &[
             "env",
@@ -49,7 +61,6 @@ pub(super) const LANGUAGE: Language = Language {
             "--",
             "--format=pretty",
             "--skip=vectors",
-            "--skip=failures",
             "--skip=client_addresses",
         ],
         linked: &[],

@@ -20,13 +20,30 @@ pub(super) const LANGUAGE: Language = Language {
         rest.split_once(" - ").filter(|_| !is_skipped).map(|(_, name)| (name, has_passed))
     },
     faults: Some(Faults {
-        planted: [
+        planted: &[
             ("src/engine.ts", "this.#denials.endFor(request);", ""),
+            ("src/denials.ts", "wait < this.#keptNsMax ? wait : this.#keptNsMax", "wait"),
             (
                 "src/decision.ts",
                 "(wait + NANOS_PER_SECOND - 1n) / NANOS_PER_SECOND",
                 "wait / NANOS_PER_SECOND",
             ),
+            (
+                "src/engine.ts",
+                "response = await server.transport.call(message, { timeoutMs, metadata, signal: options.signal });",
+                "const send = (): Promise<RateLimitResponse> =>
+        server.transport.call(message, { timeoutMs, metadata, signal: options.signal });
+      response = await send().catch((error: unknown) => {
+        if (error instanceof CallError && error.code === \"UNAVAILABLE\") return send();
+        throw error;
+      });",
+            ),
+            (
+                "src/keys.ts",
+                "values.length > 1 || (request.joinsHeaders === true && value?.includes(\",\") === true)",
+                "false",
+            ),
+            ("src/guard.ts", "status: 503", "status: 429"),
         ],
         test: &[
             "npx",
@@ -34,8 +51,8 @@ pub(super) const LANGUAGE: Language = Language {
             "run",
             "--reporter=tap-flat",
             "-t",
-            "headers|local denials",
-            "test/conformance.test.ts",
+            "headers|local denials|failures|middleware",
+            "test/conformance",
         ],
         linked: &["node_modules"],
         complete: |_, _| Ok(()),
@@ -56,6 +73,10 @@ fn outcomes_of_vitest_are_read() {
             (
                 "not ok 4 - test/conformance.test.ts > client addresses: 'x'",
                 Some(("client addresses", false)),
+            ),
+            (
+                "ok 5 - test/conformance.middleware.test.ts > middleware: 'missing_headers' with express",
+                Some(("middleware", true)),
             ),
             ("ok 5 - test/package.test.ts > the README # SKIP", None),
         ],

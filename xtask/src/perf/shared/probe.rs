@@ -9,13 +9,13 @@ use std::{
     rc::Rc,
     time::{Duration, Instant},
 };
-use tidegate::{
+use tidegate_core::{
     limit::{Descriptor, Entry, Hits, Request, RequestLimits, Timestamp},
     limiter::Limiter,
     rules::{LoadOptions, RuleSet, Source},
-    shared::script::{Batch, EncodedRequest, SCRIPT},
     store::{OnFull, Seed, StoreSettings},
 };
+use tidegate_shared::script::{Batch, EncodedRequest, SCRIPT};
 
 /// Requests of one batch.
 const BATCH: u64 = 16;

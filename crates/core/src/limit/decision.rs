@@ -1,0 +1,179 @@
+//! A decision: the verdict on a request, and a status for each descriptor.
+
+use super::{OnDeny, SeriesId, Unit, Window};
+use smallvec::SmallVec;
+use std::{sync::Arc, time::Duration};
+
+/// The verdict on a descriptor, or on a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Code {
+    /// Admitted.
+    Ok,
+    /// Denied.
+    OverLimit,
+}
+
+/// Time until a descriptor's numbers improve, if no other request arrives.
+///
+/// OVER_LIMIT: the wait after which this same request is admitted. OK: the wait after which the whole limit is free again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Reset {
+    /// After exactly this long, and not a nanosecond earlier.
+    After(Duration),
+    /// Never: the hits exceed what the limit ever admits.
+    Never,
+}
+
+impl Reset {
+    /// Now.
+    pub const NOW: Self = Self::After(Duration::ZERO);
+
+    /// In whole seconds, rounded up, so that a client that waits this long has waited long enough. None for never.
+    pub fn seconds_rounded_up(self) -> Option<u64> {
+        match self {
+            Self::After(wait) => Some(wait.as_secs() + u64::from(wait.subsec_nanos() > 0)),
+            Self::Never => None,
+        }
+    }
+}
+
+/// The limit of a status, as `current_limit` reports it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CurrentLimit<'r> {
+    /// The rule's name; empty if it has none.
+    pub name: &'r str,
+    /// Hits that fit in one window.
+    pub requests: u32,
+    /// The most hits that are available at once: the burst of a bucket, else those of a window.
+    pub capacity: u32,
+    /// The window; a month counts as 30 days and a year as 365, also where the calendar is followed.
+    pub window: Window,
+    /// The window's unit, if the window is exactly one unit long.
+    pub unit: Option<Unit>,
+}
+
+/// Facts about a rule that responses may carry.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RuleInfo {
+    /// The path through the tree: `key=value → key`. Unique in a domain.
+    pub path: Arc<str>,
+    /// The file, line and column of the descriptor.
+    pub declared_at: Box<str>,
+    /// Whether it denies only if every quota rule of the request is over its limit.
+    pub quota: bool,
+    /// Whether one of its limits queues hits that do not fit: its denials depend on the caller's deadline.
+    pub queues: bool,
+    /// The entries whose values metrics show, the first one in the lowest bit.
+    pub shown_values: u64,
+    /// For each entry the text by which the reference server finds it, for metrics with its names. Empty except with its
+    /// semantics.
+    pub metric_labels: Box<[MetricLabel]>,
+    /// The `metadata` of the rule, free for its author.
+    pub metadata: Option<serde_json::Value>,
+    /// The response to requests that it denies; none for a plain denial. Boxed because few rules have it.
+    pub on_deny: Option<Box<OnDeny>>,
+}
+
+/// An entry of a rule as the reference server names it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MetricLabel {
+    /// `key_value`, or the key alone; either may have wildcards.
+    pub text: Box<str>,
+    /// All values that match share one counter.
+    pub is_shared: bool,
+}
+
+/// The status of one descriptor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Status<'r> {
+    /// The verdict. A shadow rule's is always OK.
+    pub code: Code,
+    /// The tightest limit that applies; none if nothing limits the descriptor.
+    pub limit: Option<CurrentLimit<'r>>,
+    /// Hits that would be admitted now.
+    pub remaining: u32,
+    /// See [`Reset`]; none where there is no limit.
+    pub reset: Option<Reset>,
+    /// The rule of the limit; none without a limit, or for a limit in the request.
+    pub rule: Option<&'r RuleInfo>,
+    /// The series of the limit.
+    pub series: SeriesId,
+    /// Whether the hits did not fit. In shadow mode the code is OK nonetheless.
+    pub is_over: bool,
+    /// Whether metrics show values of the descriptor: see [`RuleInfo::shown_values`].
+    pub shows_values: bool,
+}
+
+impl Status<'_> {
+    /// No limit applies: no rule matched, the rule only lists, or another rule replaced it.
+    pub const NO_LIMIT: Self = Self {
+        code: Code::Ok,
+        limit: None,
+        remaining: 0,
+        reset: None,
+        rule: None,
+        series: SeriesId::OTHER,
+        is_over: false,
+        shows_values: false,
+    };
+    /// The rule has `unlimited: true`.
+    pub const UNLIMITED: Self = Self { remaining: u32::MAX, ..Self::NO_LIMIT };
+}
+
+/// A limit that applied to a descriptor beside the one in its status, which is tighter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AppliedBeside {
+    /// Index of the descriptor.
+    pub descriptor: u32,
+    /// See [`CurrentLimit::capacity`].
+    pub capacity: u32,
+    /// Hits that would be admitted now.
+    pub remaining: u32,
+    /// The series of the limit.
+    pub series: SeriesId,
+    /// Whether the hits did not fit.
+    pub is_over: bool,
+}
+
+/// One limit that applies to a descriptor, and its counter at one moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ServiceLimit<'r> {
+    /// Index of the descriptor in the request.
+    pub descriptor: usize,
+    /// The limit, as a status reports it.
+    pub limit: CurrentLimit<'r>,
+    /// The most hits that are ever available at once: the burst of a bucket, else the hits of a window.
+    pub quota: u32,
+    /// The time in which `quota` hits become available: of a bucket the time to refill it, else the window.
+    pub window: Duration,
+    /// Hits available now. At most `quota`.
+    pub available: u32,
+    /// The effective window: how long no more than `available` hits can be used. It is `window` if nothing is used.
+    /// Never for a limit that admits nothing.
+    pub effective_window: Reset,
+}
+
+/// The decision on one request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Decision<'r> {
+    /// The verdict on the request.
+    pub code: Code,
+    /// One for each descriptor, in the request's order.
+    pub statuses: SmallVec<[Status<'r>; 4]>,
+    /// Limits that no status reports, for metrics: those of rules with several limits.
+    pub beside: SmallVec<[AppliedBeside; 2]>,
+    /// Hits that the counter of each descriptor has beyond its limit; none if there are none, or with Tidegate's semantics.
+    pub excess: Option<Box<[u64]>>,
+    /// The limits that apply, where the counters are not in this process and responses report them.
+    pub service_limits: Option<Box<Vec<ServiceLimit<'r>>>>,
+    /// Number of the decision: of two on one counter, the later one has the greater number. 0 if decisions are not numbered.
+    pub number: u64,
+}
+
+impl<'r> Decision<'r> {
+    /// A decision in which at most one limit applies to each descriptor.
+    #[inline]
+    pub fn new(code: Code, statuses: SmallVec<[Status<'r>; 4]>) -> Self {
+        Self { code, statuses, beside: SmallVec::new(), excess: None, service_limits: None, number: 0 }
+    }
+}

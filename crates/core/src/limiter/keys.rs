@@ -1,0 +1,311 @@
+//! The keys of counters.
+//!
+//! A key is the fingerprint of which of its rule's limits the counter belongs to, the domain, and each entry's key and
+//! value, with a shared pattern in the place of the values that fit it. The prefix that depends on the rule alone, which ends at
+//! the first value that differs between requests, is hashed when the rules are put in force. A decision continues from
+//! there, with the same result as from the start.
+
+use super::SharedResets;
+use crate::{
+    limit::{Entry, LimitId},
+    rules::{DomainRules, KeyPrefix, RuleEntry, RuleLimit, RuleSet, RuleValue},
+    store::{Fingerprint, Key, Seed},
+};
+use std::{collections::HashMap, num::NonZeroU32, sync::Arc};
+
+/// The secrets of keys.
+#[derive(Clone)]
+pub(super) struct Seeds {
+    /// Of counters in this process.
+    pub(super) local: Seed,
+    /// Of counters in a shared store.
+    pub(super) shared: Seed,
+}
+
+/// Bits of the number of a group.
+const GROUP_BITS: u32 = 10;
+
+/// Number of groups of counters in a cluster. The counters of a group are in one slot.
+pub const GROUPS: u16 = 1 << GROUP_BITS;
+
+/// Stands before the time of a reset, in the place of a tag. Tags have 32 bits.
+const RESET: u64 = 1 << 33;
+
+/// Makes the keys.
+pub(super) struct Keys {
+    seeds: Seeds,
+    /// Resets of rules with counters in a shared store: a reset gives their counters other keys.
+    resets: Arc<SharedResets>,
+    /// The times of these, by limit.
+    reset_limits: HashMap<LimitId, u64>,
+}
+
+impl Keys {
+    /// Hashes the prefixes of all keys, and stores them in the rules.
+    pub(super) fn new(rules: &mut RuleSet, seeds: &Seeds, resets: &Arc<SharedResets>) -> Self {
+        let mut keys =
+            Self { seeds: seeds.clone(), resets: Arc::clone(resets), reset_limits: HashMap::new() };
+        if !resets.is_empty() {
+            for domain in rules.domains() {
+                for rule in domain.rules() {
+                    let time = resets.time(domain.name(), &rule.info.path);
+                    let limits = rule.limits.iter().filter(|_| time > 0);
+                    keys.reset_limits.extend(limits.map(|limit| (limit.id, time)));
+                }
+            }
+        }
+        rules.set_key_prefixes(|domain, is_shared, limit, way| keys.start(domain, is_shared, limit, way));
+        keys
+    }
+
+    fn start(
+        &self,
+        domain: &str,
+        is_shared: bool,
+        limit: &RuleLimit,
+        way: &[RuleEntry<'_>],
+    ) -> Option<KeyPrefix> {
+        let (mut fingerprint, mut texts) = (self.before_entries(domain, is_shared, limit), 0);
+        for entry in way {
+            // A wildcard key differs from request to request, and so does all that follows it.
+            let Some(key) = entry.key else { break };
+            fingerprint.text(key);
+            texts += 1;
+            match entry.value {
+                RuleValue::Exact(value) => fingerprint.text(value),
+                RuleValue::Shared(pattern) => add_pattern(&mut fingerprint, pattern),
+                RuleValue::Any => break,
+            }
+            texts += 1;
+        }
+        NonZeroU32::new(texts).map(|texts| KeyPrefix { fingerprint, texts })
+    }
+
+    fn before_entries(&self, domain: &str, is_shared: bool, limit: &RuleLimit) -> Fingerprint {
+        let seed = if is_shared { &self.seeds.shared } else { &self.seeds.local };
+        let mut fingerprint = Fingerprint::new(seed);
+        if is_shared {
+            self.add_reset(domain, limit, &mut fingerprint);
+        }
+        fingerprint.number(u64::from(limit.tag));
+        fingerprint.text(domain);
+        fingerprint
+    }
+
+    /// Adds the time of the last reset of the rule, if there was one.
+    fn add_reset(&self, domain: &str, limit: &RuleLimit, fingerprint: &mut Fingerprint) {
+        if self.resets.is_empty() {
+            return;
+        }
+        // A limit in a request has no rule.
+        let of_rule = self.reset_limits.get(&limit.id).copied();
+        let time = of_rule.unwrap_or_else(|| self.resets.time(domain, ""));
+        if time > 0 {
+            fingerprint.number(RESET);
+            fingerprint.number(time);
+        }
+    }
+
+    /// The secrets.
+    pub(super) fn seeds(&self) -> &Seeds {
+        &self.seeds
+    }
+
+    /// The resets of shared counters.
+    pub(super) fn resets(&self) -> &Arc<SharedResets> {
+        &self.resets
+    }
+
+    /// The group of the counters of these entries: one for all limits of a rule, and with `shard_by` one for all rules that
+    /// name an entry of the same value.
+    pub(super) fn group(
+        &self,
+        domain: &DomainRules,
+        entries: &[Entry<'_>],
+        shared: &[(usize, &str)],
+        shard_by: Option<u32>,
+    ) -> u16 {
+        let mut fingerprint = Fingerprint::new(&self.seeds.shared);
+        fingerprint.text(domain.name());
+        let mut add_value =
+            |index: usize, entry: &Entry<'_>| match shared.iter().find(|(entry, _)| *entry == index) {
+                Some((_, pattern)) => add_pattern(&mut fingerprint, pattern),
+                None => fingerprint.text(entry.value),
+            };
+        match shard_by.and_then(|index| Some((index as usize, entries.get(index as usize)?))) {
+            Some((index, entry)) => add_value(index, entry),
+            None => {
+                for (index, entry) in entries.iter().enumerate() {
+                    add_value(index, entry);
+                }
+            }
+        }
+        u16::try_from(fingerprint.finish().leading_bits(GROUP_BITS)).expect("a group has few bits")
+    }
+
+    /// The key of the counter of a limit for these entries, which reached it. `shared` has the patterns, by index of the
+    /// entry, that stand for their values.
+    #[inline]
+    pub(super) fn key(
+        &self,
+        domain: &DomainRules,
+        limit: &RuleLimit,
+        entries: &[Entry<'_>],
+        shared: &[(usize, &str)],
+    ) -> Key {
+        let (mut fingerprint, texts) = match limit.key_prefix {
+            Some(start) => (start.fingerprint, start.texts.get() as usize),
+            None if limit.is_joined => return self.joined(domain, limit, entries, shared),
+            // A limit in the request, which has no rule, or one that is found by joined texts.
+            None => (self.before_entries(domain.name(), domain.shares(limit), limit), 0),
+        };
+        for (index, entry) in entries.iter().enumerate().skip(texts / 2) {
+            if 2 * index >= texts {
+                fingerprint.text(entry.key);
+            }
+            match shared.iter().find(|(entry, _)| *entry == index) {
+                Some((_, pattern)) => add_pattern(&mut fingerprint, pattern),
+                None => fingerprint.text(entry.value),
+            }
+        }
+        fingerprint.finish()
+    }
+
+    /// The key of a counter that the reference server names by joined texts: domain, keys and values, and the window.
+    fn joined(
+        &self,
+        domain: &DomainRules,
+        limit: &RuleLimit,
+        entries: &[Entry<'_>],
+        shared: &[(usize, &str)],
+    ) -> Key {
+        let seed = if domain.shares(limit) { &self.seeds.shared } else { &self.seeds.local };
+        let mut fingerprint = Fingerprint::new(seed);
+        if domain.shares(limit) {
+            self.add_reset(domain.name(), limit, &mut fingerprint);
+        }
+        fingerprint.number(JOINED);
+        fingerprint.number(limit.window.nanos().get());
+        let texts = entries.iter().enumerate().flat_map(|(index, entry)| {
+            let pattern = shared.iter().find(|(entry, _)| *entry == index);
+            let value = pattern.map_or(entry.value, |(_, pattern)| pattern_of_value(pattern, entry.key));
+            [entry.key, "_", value, "_"]
+        });
+        fingerprint.joined([domain.name(), "_"].into_iter().chain(texts));
+        fingerprint.finish()
+    }
+}
+
+/// Stands before the parts of a joined key, in the place of a tag. Tags have 32 bits.
+const JOINED: u64 = 1 << 32;
+
+/// A pattern for joined texts without the key and the `_` after it, as far as it begins with them.
+fn pattern_of_value<'p>(pattern: &'p str, key: &str) -> &'p str {
+    pattern.strip_prefix(key).and_then(|rest| rest.strip_prefix('_')).unwrap_or(pattern)
+}
+
+/// A pattern is not a value: the value `a*` of another rule must differ from the pattern `a*` of this one. No text has a
+/// length of u64::MAX, which marks a pattern.
+#[inline]
+fn add_pattern(fingerprint: &mut Fingerprint, pattern: &str) {
+    fingerprint.number(u64::MAX);
+    fingerprint.text(pattern);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::{LoadOptions, Source};
+
+    const RULES: &str = "
+domain: d
+descriptors:
+  - key: a
+    rate_limit: { unit: day, requests_per_unit: 1 }
+    descriptors:
+      - key: b
+        value: one
+        rate_limits:
+          - { name: x, unit: day, requests_per_unit: 1 }
+          - { name: y, unit: hour, requests_per_unit: 1 }
+  - key: a
+    value: exact
+    rate_limit: { unit: day, requests_per_unit: 1 }
+    descriptors:
+      - key: b
+        value: fit*
+        share_threshold: true
+        rate_limit: { unit: day, requests_per_unit: 1 }
+        descriptors:
+          - { key: c, value: end, rate_limit: { unit: day, requests_per_unit: 1 } }
+          - { key: c, value: each*, rate_limit: { unit: day, requests_per_unit: 1 } }
+";
+
+    /// Keys are in snapshots: they must not depend on where the prefix ends.
+    #[test]
+    fn a_key_continued_from_its_prefix_is_the_key_hashed_from_the_start() {
+        let source = Source::file("keys.yaml", RULES);
+        let mut rules =
+            RuleSet::parse(&[source], &LoadOptions::default()).unwrap_or_else(|error| panic!("{error}"));
+        let seed = Seed::from_bytes([5; 16]);
+        let keys = Keys::new(&mut rules, &Seeds { local: seed.clone(), shared: seed }, &Arc::default());
+        let domain = rules.domain("d").unwrap();
+        let mut starts = Vec::new();
+        for way in [
+            &[("a", "any")][..],
+            &[("a", "any"), ("b", "one")],
+            &[("a", "exact")],
+            &[("a", "exact"), ("b", "fitting")],
+            &[("a", "exact"), ("b", "fit"), ("c", "end")],
+            &[("a", "exact"), ("b", "fit"), ("c", "each one")],
+        ] {
+            let entries: Vec<_> = way.iter().map(|&(key, value)| Entry { key, value }).collect();
+            let found = domain.find(&entries).expect("a rule");
+            for limit in &found.rule.limits {
+                let from_the_very_start = RuleLimit { key_prefix: None, ..limit.clone() };
+                let key = |limit: &RuleLimit| keys.key(domain, limit, &entries, &found.shared);
+                assert_eq!(key(limit), key(&from_the_very_start), "{way:?}");
+                starts.push(limit.key_prefix.expect("of a rule").texts.get());
+            }
+        }
+        assert_eq!(starts, [1, 1, 1, 2, 4, 6, 5], "how much each rule tells");
+    }
+    const GROUPED: &str = "
+domain: d
+descriptors:
+  - key: user
+    rate_limits:
+      - { name: fast, unit: second, requests_per_unit: 1 }
+      - { name: slow, unit: day, requests_per_unit: 1 }
+    descriptors:
+      - { key: route, shard_by: user, rate_limit: { unit: day, requests_per_unit: 1 } }
+      - { key: path, rate_limit: { unit: day, requests_per_unit: 1 } }
+  - key: account
+    shard_by: account
+    rate_limit: { unit: day, requests_per_unit: 1 }
+  - { key: any, value: a*, share_threshold: true, shard_by: any, rate_limit: { unit: day, requests_per_unit: 1 } }
+";
+
+    #[test]
+    fn counters_that_name_one_value_by_shard_by_are_in_one_group() {
+        let source = Source::file("keys.yaml", GROUPED);
+        let mut rules =
+            RuleSet::parse(&[source], &LoadOptions::default()).unwrap_or_else(|error| panic!("{error}"));
+        let seed = Seed::from_bytes([5; 16]);
+        let keys = Keys::new(&mut rules, &Seeds { local: seed.clone(), shared: seed }, &Arc::default());
+        let domain = rules.domain("d").unwrap();
+        let group = |way: &[(&'static str, &'static str)]| {
+            let entries: Vec<_> = way.iter().map(|&(key, value)| Entry { key, value }).collect();
+            let found = domain.find(&entries).expect("a rule");
+            keys.group(domain, &entries, &found.shared, found.rule.shard_by)
+        };
+        let of_account = group(&[("account", "one")]);
+        assert_eq!(group(&[("user", "one"), ("route", "login")]), of_account);
+        assert_eq!(group(&[("user", "one"), ("route", "search")]), of_account);
+        assert_ne!(
+            group(&[("user", "one"), ("path", "login")]),
+            group(&[("user", "one"), ("path", "search")])
+        );
+        assert_eq!(group(&[("any", "ab")]), group(&[("any", "ac")]), "these share a counter");
+    }
+}

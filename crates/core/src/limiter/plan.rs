@@ -1,0 +1,282 @@
+//! The charges of a request: which hits go to which counter, under which limit.
+
+use super::{Compat, counters::PlannedCounter, keys::Keys};
+use crate::{
+    limit::{CurrentLimit, Descriptor, Hits, Request, Reset, RuleInfo},
+    rules::{Charge as ChargePolicy, DomainRules, Rule, RuleLimit, Semantics},
+    store::Key,
+};
+use smallvec::SmallVec;
+use std::ops::Deref;
+
+/// Charges, descriptors and counters of a request that are kept without allocation.
+pub(super) const INLINE: usize = 4;
+
+/// The rule that a descriptor matched.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum Reached<'r> {
+    /// No rule, or one without a limit.
+    Nothing,
+    /// A rule with `unlimited: true`.
+    Unlimited(&'r Rule),
+    /// A rule with limits.
+    Rule(&'r Rule),
+    /// The limit in the request itself.
+    Override,
+}
+
+impl<'r> Reached<'r> {
+    /// Names of the limits that this rule replaces.
+    fn replaces(self) -> impl Iterator<Item = &'r str> {
+        let rule = match self {
+            Self::Rule(rule) | Self::Unlimited(rule) => Some(rule),
+            Self::Nothing | Self::Override => None,
+        };
+        rule.into_iter().flat_map(|rule| &rule.replaces).map(|name| &**name)
+    }
+
+    /// Whether the counters of the rule are local although those of its domain are shared.
+    pub(super) fn is_local(self) -> bool {
+        matches!(self, Self::Rule(rule) if rule.is_local())
+    }
+
+    /// Whether the rule is in shadow mode: it never denies.
+    pub(super) fn is_shadow(self) -> bool {
+        matches!(self, Self::Rule(rule) if rule.shadow)
+    }
+
+    /// Facts about the rule that responses may carry.
+    pub(super) fn rule_info(self) -> Option<&'r RuleInfo> {
+        if let Self::Rule(rule) = self { Some(&rule.info) } else { None }
+    }
+
+    /// Whether the rule is in quota mode, or all are: it denies only if every quota of the request is over its limit. One in shadow
+    /// mode has no part in that; with the reference server it is a quota that is never over.
+    pub(super) fn is_quota(self, compat: Compat) -> bool {
+        match self {
+            Self::Unlimited(_) => false,
+            Self::Rule(rule) if rule.shadow && rule.semantics() == Semantics::Exact => false,
+            Self::Rule(rule) if rule.info.quota => true,
+            Self::Nothing | Self::Rule(_) | Self::Override => compat.quota_mode,
+        }
+    }
+}
+
+/// One descriptor of a request.
+#[derive(Clone, Copy)]
+pub(super) struct DescriptorPlan<'r> {
+    pub(super) reached: Reached<'r>,
+    /// Number of its charges, which are adjacent in [`Plan::charges`].
+    pub(super) charges: u32,
+    /// Whether one of its limits does not admit; shadow and quota mode not considered.
+    pub(super) is_over: bool,
+}
+
+/// The limit of a charge.
+pub(super) enum ChargeLimit<'r> {
+    /// From a rule.
+    Rule(&'r RuleLimit),
+    /// From the request. Boxed because it is rare and large.
+    Override(Box<RuleLimit>),
+}
+
+impl Deref for ChargeLimit<'_> {
+    type Target = RuleLimit;
+
+    #[inline]
+    fn deref(&self) -> &RuleLimit {
+        match self {
+            Self::Rule(limit) => limit,
+            Self::Override(limit) => limit,
+        }
+    }
+}
+
+/// Hits of one descriptor for one counter.
+pub(super) struct Charge<'r> {
+    /// Key of the counter.
+    pub(super) key: Key,
+    pub(super) limit: ChargeLimit<'r>,
+    pub(super) hits: Hits,
+    /// Index of the descriptor in the request.
+    pub(super) descriptor: u32,
+    /// Whether the request is a report of hits that were used.
+    is_report: bool,
+    /// Whether a peek is about one more hit in any semantics.
+    pub(super) is_check: bool,
+    /// Whether the hits fit.
+    pub(super) fit: Fit,
+    /// Whether the hits are counted at all: see [`Compat::stop_counting`](super::Compat::stop_counting).
+    pub(super) counts: bool,
+    /// Hits of its counter beyond its limit, after it in the order of the request; 0 with Tidegate's semantics.
+    pub(super) excess: u64,
+    /// After the decision: hits that its limit would admit; 0 if there is no room for the counter.
+    pub(super) remaining: u64,
+    /// After the decision: when that changes. None if unknown.
+    pub(super) reset: Option<Reset>,
+}
+
+/// Sums of the hits of all charges to one counter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct HitSum {
+    pub(super) taken: u64,
+    pub(super) given: u64,
+}
+
+impl HitSum {
+    pub(super) const ZERO: Self = Self { taken: 0, given: 0 };
+
+    #[inline]
+    pub(super) fn add(&mut self, hits: Hits) {
+        match hits {
+            Hits::Take(hits) => self.taken = self.taken.saturating_add(hits.get()),
+            Hits::GiveBack(hits) => self.given = self.given.saturating_add(hits.get()),
+            Hits::Peek => {}
+        }
+    }
+}
+
+/// Whether the hits of a charge fit its counter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fit {
+    /// They fit. Also the initial value, before the charge is evaluated.
+    Admitted,
+    /// They exceed the limit.
+    Over,
+    /// They need a new counter, and the store is full.
+    NoRoom,
+}
+
+impl<'r> Charge<'r> {
+    fn new(key: Key, limit: ChargeLimit<'r>, hits: Hits, descriptor: u32) -> Self {
+        Self {
+            key,
+            limit,
+            hits,
+            descriptor,
+            is_report: false,
+            is_check: false,
+            fit: Fit::Admitted,
+            counts: true,
+            excess: 0,
+            remaining: 0,
+            reset: None,
+        }
+    }
+
+    /// The semantics by which the charge is admitted.
+    #[inline]
+    pub(super) fn semantics(&self) -> Semantics {
+        if self.is_check { Semantics::Exact } else { self.limit.semantics }
+    }
+
+    /// Whether the hits are counted even if the request is denied: a report, or `charge: always`.
+    pub(super) fn is_always(&self) -> bool {
+        self.is_report || self.limit.charge == ChargePolicy::Always
+    }
+
+    /// The limit as a status reports it.
+    pub(super) fn current(&self) -> CurrentLimit<'r> {
+        match &self.limit {
+            ChargeLimit::Rule(limit) => limit.current(),
+            ChargeLimit::Override(limit) => CurrentLimit {
+                name: "",
+                requests: limit.requests,
+                capacity: limit.capacity(),
+                window: limit.window,
+                unit: limit.unit,
+            },
+        }
+    }
+}
+
+/// All charges of a request.
+pub(super) struct Plan<'r> {
+    /// One for each descriptor.
+    pub(super) descriptors: SmallVec<[DescriptorPlan<'r>; INLINE]>,
+    /// In the order of the descriptors; those of one descriptor in the order of the rule's limits.
+    pub(super) charges: SmallVec<[Charge<'r>; INLINE]>,
+    /// Indices of charges, sorted by key and therefore by shard. Charges to one counter are adjacent, in the order of the
+    /// request.
+    pub(super) by_key: SmallVec<[u32; INLINE]>,
+}
+
+impl<'r> Plan<'r> {
+    /// Matches every descriptor against the rules.
+    #[inline]
+    pub(super) fn new(domain: &'r DomainRules, keys: &Keys, request: &Request<'_>) -> Self {
+        let mut plan =
+            Self { descriptors: SmallVec::new(), charges: SmallVec::new(), by_key: SmallVec::new() };
+        for (descriptor, index) in request.descriptors().iter().zip(0..) {
+            let before = plan.charges.len();
+            let reached = plan.add_charges(domain, keys, index, descriptor);
+            let charges = (plan.charges.len() - before) as u32;
+            plan.descriptors.push(DescriptorPlan { reached, charges, is_over: false });
+        }
+        if domain.has_replaces() {
+            plan.drop_replaced();
+        }
+        if request.is_report() {
+            plan.charges.iter_mut().for_each(|charge| charge.is_report = true);
+        }
+        if request.is_check() {
+            plan.charges.iter_mut().for_each(|charge| charge.is_check = true);
+        }
+        plan.by_key.extend(0..plan.charges.len() as u32);
+        if plan.charges.len() > 1 {
+            let charges = &plan.charges;
+            plan.by_key.sort_by_key(|&index| charges[index as usize].key);
+        }
+        plan
+    }
+
+    #[inline]
+    fn add_charges(
+        &mut self,
+        domain: &'r DomainRules,
+        keys: &Keys,
+        index: u32,
+        descriptor: &Descriptor<'_>,
+    ) -> Reached<'r> {
+        let hits = descriptor.hits;
+        if let Some(own) = descriptor.limit
+            && domain.overlaid(&descriptor.entries).is_none()
+        {
+            let limit = Box::new(domain.override_limit(own));
+            let key = keys.key(domain, &limit, &descriptor.entries, &[]);
+            self.charges.push(Charge::new(key, ChargeLimit::Override(limit), hits, index));
+            return Reached::Override;
+        }
+        let Some(found) = domain.find(&descriptor.entries) else { return Reached::Nothing };
+        if found.rule.unlimited {
+            return Reached::Unlimited(found.rule);
+        }
+        for limit in &found.rule.limits {
+            let key = keys.key(domain, limit, &descriptor.entries, &found.shared);
+            self.charges.push(Charge::new(key, ChargeLimit::Rule(limit), hits, index));
+        }
+        if found.rule.limits.is_empty() { Reached::Nothing } else { Reached::Rule(found.rule) }
+    }
+
+    /// The first charge of a counter.
+    #[inline]
+    pub(super) fn first(&self, counter: &PlannedCounter) -> &Charge<'r> {
+        &self.charges[self.by_key[counter.charges()][0] as usize]
+    }
+
+    /// Drops the charges of limits that another matched rule replaces by name.
+    fn drop_replaced(&mut self) {
+        let replaced: SmallVec<[&str; 4]> =
+            self.descriptors.iter().flat_map(|descriptor| descriptor.reached.replaces()).collect();
+        let descriptors = &mut self.descriptors;
+        self.charges.retain(|charge| {
+            let keep = charge.limit.name.is_empty() || !replaced.contains(&&*charge.limit.name);
+            let descriptor = &mut descriptors[charge.descriptor as usize];
+            descriptor.charges -= u32::from(!keep);
+            if descriptor.charges == 0 {
+                descriptor.reached = Reached::Nothing;
+            }
+            keep
+        });
+    }
+}

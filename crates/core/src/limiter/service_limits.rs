@@ -1,0 +1,251 @@
+//! The service limits of a request, in the sense of the IETF RateLimit draft: for every limit that applies, the quota of
+//! its policy, the part of it that is available, and the effective window.
+
+use super::{
+    HeldRules, Pinned,
+    counters::{Counters, LockedShards, PlannedCounter, counters},
+    plan::{Charge, Plan},
+};
+use crate::{
+    algorithm::{Algorithm, State},
+    limit::{Request, Reset, ServiceLimit, Timestamp},
+    rules::RuleLimit,
+};
+use std::time::Duration;
+
+/// The limits that are to be listed beside a decision.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ListedLimits {
+    /// None.
+    None,
+    /// Those that can deny.
+    Enforced,
+    /// Those of shadow rules too, for operators.
+    All,
+}
+
+impl Pinned<'_> {
+    /// The limits that apply to a request, in its order and that of its rules, without those of shadow rules. Charges
+    /// nothing. Reads the counters once more than a decision does, and allocates.
+    pub fn service_limits(&self, request: &Request<'_>, now: Timestamp) -> Vec<ServiceLimit<'_>> {
+        let Some(domain) = self.in_force.rules.domain(request.domain()) else { return Vec::new() };
+        let plan = Plan::new(domain, &self.in_force.keys, request);
+        let mut counters = counters(&plan);
+        let shards = LockedShards::lock(&self.limiter.store, &mut counters, &plan, &self.in_force.rules, now);
+        of(&plan, &counters, &shards, now)
+    }
+}
+
+impl HeldRules<'_> {
+    /// The same for operators: with the limits of shadow rules, by the counters of this process. Limits that a rule replaces are
+    /// absent.
+    pub fn counters(&self, request: &Request<'_>, now: Timestamp) -> Vec<ServiceLimit<'_>> {
+        let Some(domain) = self.in_force.rules.domain(request.domain()) else { return Vec::new() };
+        let plan = Plan::new(domain, &self.in_force.keys, request);
+        let mut counters = counters(&plan);
+        let shards = LockedShards::lock(&self.limiter.store, &mut counters, &plan, &self.in_force.rules, now);
+        limits(&plan, &counters, &shards, now, |_| true)
+    }
+}
+
+/// The limits of a plan with these counters that can deny, in the order of the request.
+pub(super) fn of<'r>(
+    plan: &Plan<'r>,
+    counters: &[PlannedCounter],
+    states: &impl Counters,
+    now: Timestamp,
+) -> Vec<ServiceLimit<'r>> {
+    limits(plan, counters, states, now, |charge| {
+        !plan.descriptors[charge.descriptor as usize].reached.is_shadow()
+    })
+}
+
+/// Those that are to be listed; none if nothing is. With a global shadow no limit can deny.
+pub(super) fn listed<'r>(
+    listed: ListedLimits,
+    global_shadow: bool,
+    plan: &Plan<'r>,
+    counters: &[PlannedCounter],
+    states: &impl Counters,
+    now: Timestamp,
+) -> Option<Vec<ServiceLimit<'r>>> {
+    match listed {
+        ListedLimits::Enforced if !global_shadow => Some(of(plan, counters, states, now)),
+        ListedLimits::All => Some(limits(plan, counters, states, now, |_| true)),
+        ListedLimits::None | ListedLimits::Enforced => None,
+    }
+}
+
+/// The limits of the charges that `is_listed` selects, in the order of the request.
+fn limits<'r>(
+    plan: &Plan<'r>,
+    counters: &[PlannedCounter],
+    states: &impl Counters,
+    now: Timestamp,
+    is_listed: impl Fn(&Charge<'r>) -> bool,
+) -> Vec<ServiceLimit<'r>> {
+    let mut limits: Vec<(u32, ServiceLimit<'r>)> = Vec::with_capacity(plan.charges.len());
+    for counter in counters {
+        let now = states.time(counter, now);
+        for &index in &plan.by_key[counter.charges()] {
+            let charge = &plan.charges[index as usize];
+            if is_listed(charge) {
+                limits.push((index, service_limit(charge, &states.state(counter), now)));
+            }
+        }
+    }
+    limits.sort_unstable_by_key(|(index, _)| *index);
+    limits.into_iter().map(|(_, limit)| limit).collect()
+}
+
+fn service_limit<'r>(charge: &Charge<'r>, state: &State, now: Timestamp) -> ServiceLimit<'r> {
+    let algorithm = &charge.limit.algorithm;
+    let (quota, window) = policy(&charge.limit);
+    let available = algorithm.remaining(state, now).min(u64::from(quota));
+    let effective_window = if available < u64::from(quota) {
+        algorithm.until_admits(state, available + 1, now)
+    } else if quota > 0 {
+        Reset::After(window)
+    } else {
+        Reset::Never
+    };
+    ServiceLimit {
+        descriptor: charge.descriptor as usize,
+        limit: charge.current(),
+        quota,
+        window,
+        available: available as u32,
+        effective_window,
+    }
+}
+
+/// The quota of a limit, and the time in which it becomes available.
+fn policy(limit: &RuleLimit) -> (u32, Duration) {
+    let window = limit.window.duration();
+    if !matches!(limit.algorithm, Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_)) {
+        return (limit.requests, window);
+    }
+    let quota = limit.capacity();
+    // `requests` hits are refilled in a window.
+    let nanos = window.as_nanos() * u128::from(quota) / u128::from(limit.requests.max(1));
+    (quota, Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::{Code, Descriptor, Entry, Hits};
+    use crate::{
+        limiter::Limiter,
+        rules::{LoadOptions, RuleSet, Source},
+        store::{OnFull, Seed, StoreSettings},
+    };
+    use proptest::{collection::vec, prelude::*};
+
+    const RULES: &str = "
+domain: d
+descriptors:
+  - { key: sliding, rate_limit: { per: 10s, requests_per_unit: 8 } }
+  - { key: precise, rate_limit: { per: 10s, requests_per_unit: 8, precision: 5 } }
+  - { key: log, rate_limit: { per: 10s, requests_per_unit: 8, algorithm: sliding_log } }
+  - { key: fixed, rate_limit: { per: 10s, requests_per_unit: 8, algorithm: fixed_window } }
+  - { key: token, rate_limit: { per: 10s, requests_per_unit: 4, algorithm: token_bucket, size: 20 } }
+  - { key: leaky, rate_limit: { per: 10s, requests_per_unit: 4, algorithm: leaky_bucket, burst: 3 } }
+";
+
+    const KEYS: [&str; 6] = ["sliding", "precise", "log", "fixed", "token", "leaky"];
+
+    fn limiter(rules: &str) -> Limiter {
+        let rules = RuleSet::parse(&[Source::file("test.yaml", rules)], &LoadOptions::default());
+        let rules = rules.unwrap_or_else(|errors| panic!("{errors}"));
+        let seed = Seed::from_bytes([4; 16]);
+        Limiter::new(rules, StoreSettings { seed, counters_max: 1_000, on_full: OnFull::Deny }, false)
+    }
+
+    fn request(key: &'static str, hits: Hits) -> Request<'static> {
+        let mut request = Request::new("d");
+        let entries = [Entry { key, value: "" }].into_iter().collect();
+        request.push(Descriptor { entries, limit: None, hits });
+        request
+    }
+
+    proptest! {
+        #[test]
+        fn no_more_than_the_available_quota_is_admitted_within_the_effective_window(
+            key in 0..KEYS.len(),
+            steps in vec((0..6_000u64, 1..4u64), 1..12),
+        ) {
+            let (limiter, key) = (limiter(RULES), KEYS[key]);
+            let rules = limiter.pin();
+            let mut now = Timestamp::from_millis(1_700_000_000_000);
+            let peek = request(key, Hits::Peek);
+            for (wait, hits) in steps {
+                now = now.saturating_add_nanos(wait * 1_000_000 + 1);
+                rules.decide(&request(key, Hits::new(Some(hits), 1, false)), now);
+                let limits = rules.service_limits(&peek, now);
+                prop_assert_eq!(limits.len(), 1);
+                let ServiceLimit { quota, available, effective_window, window, .. } = limits[0];
+                let remaining = |now| rules.decide(&peek, now).statuses[0].remaining;
+                prop_assert_eq!(available, remaining(now));
+                prop_assert!(available <= quota);
+                let Reset::After(effective) = effective_window else { panic!("a limit of {quota}") };
+                if available == quota {
+                    prop_assert_eq!(effective, window);
+                } else {
+                    let nanos = u64::try_from(effective.as_nanos()).expect("at most two windows");
+                    prop_assert!(remaining(now.saturating_add_nanos(nanos - 1)) <= available);
+                    prop_assert!(remaining(now.saturating_add_nanos(nanos)) > available);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn all_limits_of_a_rule_are_listed_and_those_of_shadow_rules_are_not() {
+        let limiter = limiter(
+            "
+domain: d
+descriptors:
+  - key: two
+    rate_limits:
+      - { name: burst, per: 10s, requests_per_unit: 3 }
+      - { name: daily, unit: day, requests_per_unit: 5, algorithm: fixed_window }
+  - { key: shadow, shadow_mode: true, rate_limit: { unit: minute, requests_per_unit: 1 } }
+",
+        );
+        let (rules, now) = (limiter.pin(), Timestamp::from_millis(1_700_000_000_000));
+        let mut both = request("two", Hits::ONE);
+        both.push(request("shadow", Hits::ONE).descriptors()[0].clone());
+        for expected in [("burst", 3, 2), ("burst", 3, 1), ("burst", 3, 0), ("burst", 3, 0)] {
+            rules.decide(&both, now);
+            let limits = rules.service_limits(&both, now);
+            let names: Vec<_> = limits.iter().map(|limit| limit.limit.name).collect();
+            assert_eq!(names, ["burst", "daily"]);
+            assert_eq!((limits[0].limit.name, limits[0].quota, limits[0].available), expected);
+        }
+        assert_eq!(rules.decide(&both, now).code, Code::OverLimit);
+    }
+
+    #[test]
+    fn a_bucket_is_described_by_its_burst_and_its_rate() {
+        let limiter = limiter(RULES);
+        let (rules, now) = (limiter.pin(), Timestamp::from_millis(1_700_000_000_000));
+        let limits = rules.service_limits(&request("token", Hits::ONE), now);
+        // 4 in 10 s are 20 in 50 s.
+        assert_eq!(
+            (limits[0].quota, limits[0].window, limits[0].available),
+            (20, Duration::from_secs(50), 20)
+        );
+    }
+
+    #[test]
+    fn a_limit_of_zero_has_no_effective_window() {
+        let limiter = limiter(
+            "domain: d\ndescriptors: [{ key: none, rate_limit: { unit: minute, requests_per_unit: 0 } }]\n",
+        );
+        let rules = limiter.pin();
+        let limits = rules.service_limits(&request("none", Hits::ONE), Timestamp::from_millis(1));
+        let limits: Vec<_> = limits.iter().map(|limit| (limit.quota, limit.effective_window)).collect();
+        assert_eq!(limits, [(0, Reset::Never)]);
+    }
+}

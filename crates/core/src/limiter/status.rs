@@ -1,0 +1,154 @@
+//! The status of each descriptor, read from its counters after the decision.
+
+use super::plan::{Charge, DescriptorPlan, Fit, HitSum, Plan, Reached};
+use crate::{
+    algorithm::{Algorithm, State},
+    limit::{AppliedBeside, Code, Decision, Hits, Reset, Status, Timestamp},
+    rules::Semantics,
+};
+use smallvec::SmallVec;
+use std::{borrow::Cow, time::Duration};
+
+/// Numbers of one counter after the decision, as one limit reads them.
+#[derive(Clone, Copy)]
+pub(super) struct Reading {
+    /// Hits that would be admitted now.
+    pub(super) remaining: u64,
+    /// Time until the whole limit is free.
+    pub(super) until_full: Duration,
+}
+
+impl Reading {
+    #[inline]
+    pub(super) fn of(algorithm: &Algorithm, state: &State, now: Timestamp) -> Self {
+        Self { remaining: algorithm.remaining(state, now), until_full: algorithm.until_full(state, now) }
+    }
+}
+
+/// Sets `remaining` and `reset` of a charge. `hits` are those of the whole request for this counter: the reset of a denial
+/// is the wait after which the same request would be admitted, so what it gives back is taken off first.
+#[inline]
+pub(super) fn report<'s>(
+    charge: &mut Charge<'_>,
+    hits: HitSum,
+    is_shadow: bool,
+    reading: Reading,
+    state: impl FnOnce() -> Cow<'s, State>,
+    now: Timestamp,
+) {
+    let algorithm = &charge.limit.algorithm;
+    let reset = match (charge.limit.semantics, algorithm, code(charge, is_shadow)) {
+        (_, _, Code::OverLimit) if charge.fit == Fit::NoRoom => return,
+        // The reference server always reports the end of the window.
+        (Semantics::Reference, Algorithm::FixedWindow(fixed), _) => {
+            Reset::After(fixed.until_window_ends(&state(), now))
+        }
+        (_, _, Code::Ok) => Reset::After(reading.until_full),
+        (_, _, Code::OverLimit) => {
+            let taken = if charge.hits == Hits::Peek { 1 } else { hits.taken };
+            algorithm.until_admits(&after_give_back(algorithm, state(), hits, now), taken, now)
+        }
+    };
+    charge.remaining = reading.remaining;
+    charge.reset = Some(reset);
+}
+
+/// The state that the hits taken by a request have to fit: without those that the same request gives back.
+#[inline]
+pub(super) fn after_give_back<'s>(
+    algorithm: &Algorithm,
+    state: Cow<'s, State>,
+    hits: HitSum,
+    now: Timestamp,
+) -> Cow<'s, State> {
+    if hits.given == 0 { state } else { Cow::Owned(algorithm.give_back(state.into_owned(), hits.given, now)) }
+}
+
+/// The decision on a request, from the reports of its charges.
+#[inline]
+pub(super) fn reported_decision<'r>(code: Code, plan: &Plan<'r>) -> Decision<'r> {
+    let mut decision = Decision::new(code, SmallVec::new());
+    let mut rest = plan.charges.as_slice();
+    for descriptor in &plan.descriptors {
+        let charges;
+        (charges, rest) = rest.split_at(descriptor.charges as usize);
+        let tightest = tightest(descriptor, charges);
+        if charges.len() > 1 {
+            let others = charges.iter().filter(|charge| tightest.is_none_or(|it| !std::ptr::eq(it, *charge)));
+            decision.beside.extend(others.map(beside));
+        }
+        decision.statuses.push(status(descriptor, tightest));
+    }
+    if plan.charges.iter().any(|charge| charge.excess > 0) {
+        decision.excess = Some(excess(plan));
+    }
+    decision
+}
+
+/// See [`Decision::excess`]: the most of any limit of the descriptor.
+#[cold]
+fn excess(plan: &Plan<'_>) -> Box<[u64]> {
+    let mut excess: Box<[u64]> = plan.descriptors.iter().map(|_| 0).collect();
+    for charge in &plan.charges {
+        let most = &mut excess[charge.descriptor as usize];
+        *most = charge.excess.max(*most);
+    }
+    excess
+}
+
+fn beside(charge: &Charge<'_>) -> AppliedBeside {
+    AppliedBeside {
+        descriptor: charge.descriptor,
+        capacity: charge.limit.capacity(),
+        remaining: remaining(charge),
+        series: charge.limit.series,
+        is_over: charge.fit != Fit::Admitted,
+    }
+}
+
+fn remaining(charge: &Charge<'_>) -> u32 {
+    u32::try_from(charge.remaining).unwrap_or(u32::MAX)
+}
+
+/// The tightest limit of one descriptor, the first of equally tight ones.
+#[inline]
+fn tightest<'c, 'r>(descriptor: &DescriptorPlan<'r>, charges: &'c [Charge<'r>]) -> Option<&'c Charge<'r>> {
+    let is_shadow = descriptor.reached.is_shadow();
+    charges.iter().reduce(|tightest, next| tighter(tightest, next, is_shadow))
+}
+
+/// The status of one descriptor: that of its tightest limit.
+#[inline]
+fn status<'r>(descriptor: &DescriptorPlan<'r>, tightest: Option<&Charge<'r>>) -> Status<'r> {
+    match (descriptor.reached, tightest) {
+        (Reached::Unlimited(_), _) => Status::UNLIMITED,
+        (_, None) => Status::NO_LIMIT,
+        (_, Some(charge)) => Status {
+            code: code(charge, descriptor.reached.is_shadow()),
+            limit: Some(charge.current()),
+            remaining: remaining(charge),
+            reset: charge.reset,
+            rule: descriptor.reached.rule_info(),
+            series: charge.limit.series,
+            is_over: charge.fit != Fit::Admitted,
+            shows_values: matches!(descriptor.reached, Reached::Rule(rule) if rule.shows_values),
+        },
+    }
+}
+
+/// The tighter of two limits of one descriptor, the first if they are equal. A denial is tighter than an admission; of two
+/// denials the one with the longer known reset, of two admissions the one with fewer hits remaining.
+fn tighter<'c, 'r>(first: &'c Charge<'r>, second: &'c Charge<'r>, is_shadow: bool) -> &'c Charge<'r> {
+    let is_second = match (code(first, is_shadow), code(second, is_shadow)) {
+        (Code::Ok, Code::OverLimit) => true,
+        (Code::OverLimit, Code::Ok) => false,
+        (Code::OverLimit, Code::OverLimit) => second.reset > first.reset,
+        (Code::Ok, Code::Ok) => second.remaining < first.remaining,
+    };
+    if is_second { second } else { first }
+}
+
+#[inline]
+fn code(charge: &Charge<'_>, is_shadow: bool) -> Code {
+    if charge.fit == Fit::Admitted || is_shadow { Code::Ok } else { Code::OverLimit }
+}

@@ -1,0 +1,45 @@
+//! Rules: parses YAML into a tree of compiled rules, and matches descriptors against it.
+//!
+//! [`read`] reads the files (the only IO here), `yaml` parses each into a tree of nodes with positions, `grammar` reads
+//! declared rules from those, and `tree` compiles the declared rules of each domain for matching.
+//!
+//! Invariant: a [`RuleSet`] exists only if every document it was built from is valid. Matching cannot fail; it finds a
+//! rule or none.
+
+mod changes;
+mod error;
+mod explain;
+mod files;
+mod grammar;
+mod limits;
+mod overlay;
+mod pattern;
+mod pattern_set;
+mod plain_map;
+mod redaction;
+mod rule;
+mod series;
+mod set;
+#[cfg(test)]
+mod tests;
+mod text_map;
+mod tree;
+mod yaml;
+
+pub use changes::RuleChanges;
+pub use error::{Origin, Position, RuleError, RuleErrors, SourceId};
+pub use explain::{Applied, AppliedLimit, ExplainedDescriptor, Explanation, Matched, Outcome, Step};
+pub use files::{RuleFilePaths, Source, beginning_with, read, read_regular, read_text};
+pub use grammar::DefaultAlgorithm;
+pub use limits::{LimitIdentity, LimitInfo, LimitName, LimitTable, PinnedLimits};
+pub use overlay::{Block, BlockedValues, Network, NetworkError, OverlayMatch, OverrideAction, OverrideRule};
+pub use pattern::Pattern;
+pub use plain_map::{PlainEntry, plain_map};
+pub use redaction::Redaction;
+pub use rule::{Charge, KeyPrefix, Rule, RuleLimit, Semantics};
+pub use series::SERIES_MAX_DEFAULT;
+pub use set::{LoadOptions, RuleSet};
+pub use tree::{DomainRules, Found, RuleEntry, RuleValue};
+
+/// The rules in force when no file is given: domain `demo`, key `api_key`, 5 per 10 s.
+pub const DEMO: &str = include_str!("../../../../examples/demo.yaml");

@@ -1,0 +1,106 @@
+//! The blocks of one domain, or those of every domain: matched by key.
+
+use super::{Block, BlockedValues, Network, ValuePattern, networks::Networks};
+use crate::{
+    limit::Entry,
+    rules::{Pattern, pattern_set::PatternSet, text_map::TextMap},
+};
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use smol_str::SmolStr;
+use std::net::IpAddr;
+
+/// Blocks that apply together.
+#[derive(Clone, Debug, Default)]
+pub(in crate::rules) struct Blocks {
+    by_key: TextMap<KeyBlocks>,
+    /// As declared, for explanations and lists.
+    declared: Box<[Block]>,
+}
+
+/// The blocks of one key.
+#[derive(Clone, Debug, Default)]
+struct KeyBlocks {
+    values: TextMap<()>,
+    patterns: Box<[Pattern]>,
+    /// The same; none if they are few.
+    pattern_set: Option<Box<PatternSet>>,
+    networks: Networks,
+}
+
+impl Blocks {
+    pub(super) fn new(declared: Vec<Block>) -> Self {
+        Self { by_key: by_key(&declared), declared: declared.into() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.declared.is_empty()
+    }
+
+    pub(super) fn declared(&self) -> &[Block] {
+        &self.declared
+    }
+
+    /// Whether one of the entries is blocked.
+    pub(super) fn match_one_of(&self, entries: &[Entry<'_>]) -> bool {
+        !self.is_empty()
+            && entries
+                .iter()
+                .any(|entry| self.by_key.get(entry.key).is_some_and(|of_key| of_key.matches(entry.value)))
+    }
+
+    /// The first block that matches one of the entries.
+    pub(super) fn find(&self, entries: &[Entry<'_>]) -> Option<&Block> {
+        let matches_one = |block: &&Block| {
+            entries.iter().any(|entry| block.key == entry.key && block.values.match_value(entry.value))
+        };
+        // Looks at every block only if there is one to find.
+        self.match_one_of(entries).then(|| self.declared.iter().find(matches_one)).flatten()
+    }
+}
+
+impl KeyBlocks {
+    fn matches(&self, value: &str) -> bool {
+        self.values.get(value).is_some()
+            || match &self.pattern_set {
+                None => self.patterns.iter().any(|pattern| pattern.matches(value)),
+                Some(set) => set.matches_one(value),
+            }
+            || (!self.networks.is_empty()
+                && value.parse::<IpAddr>().is_ok_and(|address| self.networks.contains(address)))
+    }
+}
+
+impl BlockedValues {
+    pub(super) fn match_value(&self, value: &str) -> bool {
+        match self {
+            Self::Value(text) => ValuePattern::new(text).matches(value),
+            Self::Cidr(network) => match (network.parse::<Network>(), value.parse()) {
+                (Ok(network), Ok(address)) => network.contains(address),
+                _ => false,
+            },
+        }
+    }
+}
+
+fn by_key(blocks: &[Block]) -> TextMap<KeyBlocks> {
+    type Values = (Vec<(SmolStr, ())>, Vec<Pattern>, Vec<Network>);
+    let mut by_key: HashMap<&str, Values, FixedState> = HashMap::default();
+    for block in blocks {
+        let (values, patterns, networks) = by_key.entry(&block.key).or_default();
+        match &block.values {
+            BlockedValues::Value(text) => match Pattern::unescaped(text) {
+                Ok(pattern) => patterns.push(pattern),
+                Err(text) => values.push((text.into(), ())),
+            },
+            // Checked when the block was set, or its line read.
+            BlockedValues::Cidr(text) => networks.extend(text.parse::<Network>().ok()),
+        }
+    }
+    let of_key = |(key, (values, patterns, networks)): (&str, Values)| {
+        let pattern_set = PatternSet::new((0..).zip(&patterns));
+        let (values, networks) = (values.into_iter().collect(), Networks::new(networks));
+        (key.into(), KeyBlocks { values, patterns: patterns.into(), pattern_set, networks })
+    };
+    by_key.into_iter().map(of_key).collect()
+}

@@ -1,0 +1,108 @@
+//! Levels for the semantics of the reference server: nodes are found by the joined text of key and value.
+//!
+//! The rule with the key `a` and the value `b_c` is that of the entry `a_b=c` too, and a wildcard of a key may match the
+//! value. Two rules with one joined text are duplicates.
+
+use super::level::{Level, Node};
+use crate::{
+    limit::Entry,
+    rules::{
+        Rule, Semantics, error::Problems, explain::Matched, grammar::Declared, pattern::Pattern,
+        pattern_set::PatternSet, text_map::TextMap,
+    },
+};
+use smallvec::SmallVec;
+use smol_str::SmolStr;
+use std::collections::BTreeMap;
+
+/// Bytes of a joined text that are looked up without allocation.
+const INLINE: usize = 256;
+
+/// The nodes of one level, by joined text.
+#[derive(Clone, Debug)]
+pub(in crate::rules) struct JoinedLevel {
+    /// In the order of the file.
+    nodes: Box<[JoinedNode]>,
+    /// Every node by its text, wildcards too: the index in `nodes`.
+    by_text: TextMap<u32>,
+    /// The nodes with a wildcard, in the order of the file.
+    wildcards: Box<[u32]>,
+    /// Their patterns, by index in `nodes`; none if they are few.
+    patterns: Option<Box<PatternSet>>,
+}
+
+#[derive(Clone, Debug)]
+struct JoinedNode {
+    text: SmolStr,
+    pattern: Option<Pattern>,
+    /// All entries that match the pattern share one counter.
+    is_shared: bool,
+    node: Node,
+}
+
+impl JoinedLevel {
+    pub(super) fn compile(declared: Vec<Declared>, problems: &mut Problems) -> Self {
+        let (mut nodes, mut by_text) = (Vec::<JoinedNode>::with_capacity(declared.len()), BTreeMap::new());
+        for one in declared {
+            let text = SmolStr::from(one.joined());
+            let Declared { is_shared, rule, below, path_in_file, .. } = one;
+            let node = Node { rule, below: Level::compile(below, Semantics::Reference, problems) };
+            if let Some(&first) = by_text.get(&text) {
+                let first: &JoinedNode = &nodes[first as usize];
+                let message = format!(
+                    "joined to {text}, the same key and value as at {}; keep one of the two",
+                    first.node.rule.origin
+                );
+                problems.at(&node.rule.origin, path_in_file, message);
+                continue;
+            }
+            by_text.insert(text.clone(), nodes.len() as u32);
+            nodes.push(JoinedNode { pattern: Pattern::new(&text), text, is_shared, node });
+        }
+        let wildcards = (0..).zip(&nodes).filter_map(|(index, node)| Some((index, node.pattern.as_ref()?)));
+        let patterns = PatternSet::new(wildcards.clone());
+        let wildcards = wildcards.map(|(index, _)| index).collect();
+        Self { wildcards, patterns, by_text: by_text.into_iter().collect(), nodes: nodes.into() }
+    }
+
+    /// The node that the entry selects: by key and value, else the first wildcard of the file that matches these, else by
+    /// the key.
+    pub(super) fn step(&self, entry: &Entry<'_>) -> Option<(Matched<'_>, &Node)> {
+        let mut joined: SmallVec<[u8; INLINE]> = SmallVec::from_slice(entry.key.as_bytes());
+        joined.push(b'_');
+        joined.extend_from_slice(entry.value.as_bytes());
+        let joined = str::from_utf8(&joined).unwrap_or_default();
+        if let Some(exact) = self.get(joined) {
+            return Some((Matched::Exact, exact));
+        }
+        if let Some(JoinedNode { is_shared, pattern: Some(pattern), node, .. }) = self.wildcard(joined) {
+            return Some((Matched::Wildcard { pattern, shared: *is_shared }, node));
+        }
+        Some((Matched::KeyAlone, self.get(entry.key)?))
+    }
+
+    /// The first node with a wildcard that matches the joined text.
+    fn wildcard(&self, joined: &str) -> Option<&JoinedNode> {
+        if let Some(patterns) = &self.patterns {
+            return patterns.first(joined).map(|index| &self.nodes[index as usize]);
+        }
+        let mut wildcards = self.wildcards.iter().map(|&index| &self.nodes[index as usize]);
+        wildcards.find(|node| node.pattern.as_ref().is_some_and(|pattern| pattern.matches(joined)))
+    }
+
+    fn get(&self, text: &str) -> Option<&Node> {
+        self.by_text.get(text).map(|&index| &self.nodes[index as usize].node)
+    }
+
+    /// The joined texts, in the order of the file.
+    pub(super) fn texts(&self) -> Vec<&str> {
+        self.nodes.iter().map(|node| node.text.as_str()).collect()
+    }
+
+    pub(super) fn add_rules<'r>(&'r self, rules: &mut Vec<&'r Rule>) {
+        for JoinedNode { node, .. } in &self.nodes {
+            rules.push(&node.rule);
+            node.below.add_rules(rules);
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! One level of a domain's rules, and the node that an entry selects in it.
+
+use super::{RuleEntry, RuleValue, joined::JoinedLevel};
+use crate::{
+    limit::Entry,
+    rules::{
+        KeyPrefix, Rule, RuleLimit, explain::Matched, grammar::DeclaredValue, pattern::Pattern,
+        pattern_set::PatternSet, text_map::TextMap,
+    },
+};
+use smol_str::SmolStr;
+
+/// The nodes of one level, by key.
+///
+/// Most levels have one key. It is stored in the level itself, and that in the node above: with ten thousand rules each
+/// box on the path is a cache miss of its own.
+#[derive(Clone, Debug)]
+pub(in crate::rules) enum Level {
+    One(SmolStr, Siblings),
+    Many(TextMap<Siblings>),
+    Wildcards(Box<WildcardLevel>),
+    Joined(Box<JoinedLevel>),
+}
+
+/// The nodes of a level in which some keys are wildcards.
+#[derive(Clone, Debug)]
+pub(in crate::rules) struct WildcardLevel {
+    /// The nodes with exact keys.
+    pub(super) exact: Level,
+    /// In the order of the file.
+    pub(super) wildcards: Box<[KeyWildcard]>,
+    /// The keys of these; none if they are few.
+    pub(super) keys: Option<Box<PatternSet>>,
+    /// Their values that are patterns; likewise.
+    pub(super) values: Option<Box<PatternSet>>,
+}
+
+/// A node with a wildcard key.
+#[derive(Clone, Debug)]
+pub(super) struct KeyWildcard {
+    pub(super) key: Pattern,
+    pub(super) value: DeclaredValue,
+    /// Its place among all nodes of the level, in the order of the file.
+    pub(super) order: u32,
+    pub(super) node: Node,
+}
+
+/// The nodes of one level with the same key.
+#[derive(Clone, Debug)]
+pub(in crate::rules) struct Siblings {
+    pub(super) exact: TextMap<Node>,
+    /// None if there are none.
+    pub(super) wildcards: Option<Box<Wildcards>>,
+    pub(super) alone: Option<Box<Node>>,
+}
+
+/// The nodes with wildcard values.
+#[derive(Clone, Debug)]
+pub(super) struct Wildcards {
+    /// In the order of the file.
+    pub(super) list: Box<[Wildcard]>,
+    /// Their patterns; none if they are few.
+    pub(super) set: Option<Box<PatternSet>>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Wildcard {
+    pub(super) pattern: Pattern,
+    /// All values that match share one counter.
+    pub(super) shared: bool,
+    /// Its place among all nodes of the level, in the order of the file.
+    pub(super) order: u32,
+    pub(super) node: Node,
+}
+
+/// A descriptor of the rules. The level below is stored beside the value that selects this node, and the rule after it.
+#[derive(Clone, Debug)]
+#[repr(C)]
+pub(in crate::rules) struct Node {
+    pub(in crate::rules) below: Level,
+    pub(in crate::rules) rule: Rule,
+}
+
+impl Level {
+    /// The node that the entry selects.
+    #[inline]
+    pub(in crate::rules) fn step(&self, entry: &Entry<'_>) -> Option<(Matched<'_>, &Node)> {
+        match self {
+            Self::One(only, siblings) if *only == *entry.key => siblings.step(entry.value),
+            Self::One(..) => None,
+            Self::Many(map) => map.get(entry.key)?.step(entry.value),
+            Self::Wildcards(level) => level.step(entry),
+            Self::Joined(level) => level.step(entry),
+        }
+    }
+
+    /// The nodes with exactly this key.
+    #[inline]
+    pub(in crate::rules) fn siblings(&self, key: &str) -> Option<&Siblings> {
+        match self {
+            Self::One(only, siblings) => (*only == *key).then_some(siblings),
+            Self::Many(map) => map.get(key),
+            Self::Wildcards(level) => level.exact.siblings(key),
+            Self::Joined(_) => None,
+        }
+    }
+
+    /// Every exact key with its nodes, in no order.
+    fn iter(&self) -> Box<dyn Iterator<Item = (&str, &Siblings)> + '_> {
+        match self {
+            Self::One(key, siblings) => Box::new(std::iter::once((key.as_str(), siblings))),
+            Self::Many(map) => Box::new(map.iter()),
+            Self::Wildcards(level) => level.exact.iter(),
+            Self::Joined(_) => Box::new(std::iter::empty()),
+        }
+    }
+
+    fn wildcards(&self) -> &[KeyWildcard] {
+        if let Self::Wildcards(level) = self { &level.wildcards } else { &[] }
+    }
+
+    /// The exact keys of this level, sorted, and then the wildcards in their order; of joined texts the texts.
+    pub(in crate::rules) fn keys(&self) -> Vec<&str> {
+        if let Self::Joined(level) = self {
+            return level.texts();
+        }
+        let mut keys: Vec<_> = self.iter().map(|(key, _)| key).collect();
+        keys.sort_unstable();
+        keys.extend(self.wildcards().iter().map(|wildcard| wildcard.key.as_str()));
+        keys.dedup();
+        keys
+    }
+
+    pub(super) fn add_rules<'r>(&'r self, rules: &mut Vec<&'r Rule>) {
+        if let Self::Joined(level) = self {
+            return level.add_rules(rules);
+        }
+        for (_, Siblings { exact, wildcards, alone }) in self.iter() {
+            let exact = exact.iter().map(|(_, node)| node);
+            let wildcards =
+                wildcards.iter().flat_map(|wildcards| &wildcards.list).map(|wildcard| &wildcard.node);
+            for node in exact.chain(wildcards).chain(alone.as_deref()) {
+                rules.push(&node.rule);
+                node.below.add_rules(rules);
+            }
+        }
+        for KeyWildcard { node, .. } in self.wildcards() {
+            rules.push(&node.rule);
+            node.below.add_rules(rules);
+        }
+    }
+
+    pub(super) fn set_key_prefixes<'r>(
+        &'r mut self,
+        way: &mut Vec<RuleEntry<'r>>,
+        start: &mut impl FnMut(&RuleLimit, &[RuleEntry<'_>]) -> Option<KeyPrefix>,
+    ) {
+        let (one, many) = match self {
+            Self::One(key, siblings) => (Some((key.as_str(), siblings)), None),
+            Self::Many(map) => (None, Some(map.iter_mut())),
+            // The text before a value is ambiguous: joined texts can be divided in several ways.
+            Self::Joined(_) => return,
+            Self::Wildcards(level) => {
+                for KeyWildcard { node, .. } in &mut level.wildcards {
+                    node.set_key_prefixes(RuleEntry { key: None, value: RuleValue::Any }, way, start);
+                }
+                return level.exact.set_key_prefixes(way, start);
+            }
+        };
+        for (key, Siblings { exact, wildcards, alone }) in one.into_iter().chain(many.into_iter().flatten()) {
+            let exact = exact.iter_mut().map(|(value, node)| (RuleValue::Exact(value), node));
+            let wildcards = wildcards.iter_mut().flat_map(|wildcards| &mut wildcards.list);
+            let wildcards = wildcards.map(|Wildcard { pattern, shared, node, .. }| {
+                (if *shared { RuleValue::Shared(pattern.as_str()) } else { RuleValue::Any }, node)
+            });
+            let alone = alone.as_deref_mut().map(|node| (RuleValue::Any, node));
+            for (value, node) in exact.chain(wildcards).chain(alone) {
+                node.set_key_prefixes(RuleEntry { key: Some(key), value }, way, start);
+            }
+        }
+    }
+}
+
+impl WildcardLevel {
+    /// The node that the entry selects. Wildcard values of exact keys and wildcard keys are tried in the order of the
+    /// file, as the reference server does.
+    fn step(&self, entry: &Entry<'_>) -> Option<(Matched<'_>, &Node)> {
+        let siblings = self.exact.siblings(entry.key);
+        if let Some(node) = siblings.and_then(|siblings| siblings.exact.get(entry.value)) {
+            return Some((Matched::Exact, node));
+        }
+        let by_value = siblings.and_then(|siblings| siblings.wildcard(entry.value));
+        let before = by_value.map_or(u32::MAX, |wildcard| wildcard.order);
+        match (self.by_key(entry, before), by_value) {
+            (Some(wildcard), _) => Some(wildcard.matched()),
+            (None, Some(wildcard)) => Some(wildcard.matched()),
+            (None, None) => siblings?.alone.as_ref().map(|node| (Matched::KeyAlone, &**node)),
+        }
+    }
+
+    /// The first node with a wildcard key that matches the entry, of those whose place is before this one.
+    fn by_key(&self, entry: &Entry<'_>, before: u32) -> Option<&KeyWildcard> {
+        let is_before = |wildcard: &&KeyWildcard| wildcard.order < before;
+        let Some(keys) = &self.keys else {
+            let matches = |wildcard: &&KeyWildcard| {
+                wildcard.key.matches(entry.key) && wildcard.value.matches(entry.value)
+            };
+            return self.wildcards.iter().take_while(is_before).find(matches);
+        };
+        let mut matching_values = None;
+        let mut matches = |index: u32, wildcard: &KeyWildcard| match (&self.values, &wildcard.value) {
+            (Some(values), DeclaredValue::Wildcard { .. }) => {
+                matching_values.get_or_insert_with(|| values.all(entry.value)).binary_search(&index).is_ok()
+            }
+            (_, value) => value.matches(entry.value),
+        };
+        let by_key = keys.all(entry.key).into_iter().map(|index| (index, &self.wildcards[index as usize]));
+        let mut before = by_key.take_while(|(_, wildcard)| is_before(wildcard));
+        before.find(|(index, wildcard)| matches(*index, wildcard)).map(|(_, wildcard)| wildcard)
+    }
+}
+
+impl KeyWildcard {
+    fn matched(&self) -> (Matched<'_>, &Node) {
+        let shared = match &self.value {
+            DeclaredValue::Wildcard { pattern, shared: true } => Some(pattern),
+            _ => None,
+        };
+        (Matched::KeyWildcard { key: &self.key, shared }, &self.node)
+    }
+}
+
+impl Wildcard {
+    fn matched(&self) -> (Matched<'_>, &Node) {
+        (Matched::Wildcard { pattern: &self.pattern, shared: self.shared }, &self.node)
+    }
+}
+
+impl Node {
+    /// Sets the key prefixes of the limits here and below. `entry` selects this node, and `way` the nodes above it.
+    fn set_key_prefixes<'r>(
+        &'r mut self,
+        entry: RuleEntry<'r>,
+        way: &mut Vec<RuleEntry<'r>>,
+        start: &mut impl FnMut(&RuleLimit, &[RuleEntry<'_>]) -> Option<KeyPrefix>,
+    ) {
+        way.push(entry);
+        for limit in &mut self.rule.limits {
+            limit.key_prefix = start(limit, way);
+        }
+        self.below.set_key_prefixes(way, start);
+        way.pop();
+    }
+}
+
+impl Siblings {
+    /// The node that the value selects.
+    #[inline]
+    fn step(&self, value: &str) -> Option<(Matched<'_>, &Node)> {
+        if let Some(node) = self.exact.get(value) {
+            return Some((Matched::Exact, node));
+        }
+        if let Some(wildcard) = self.wildcard(value) {
+            return Some(wildcard.matched());
+        }
+        self.alone.as_ref().map(|node| (Matched::KeyAlone, &**node))
+    }
+
+    /// The first wildcard that matches the value.
+    #[inline]
+    fn wildcard(&self, value: &str) -> Option<&Wildcard> {
+        let Wildcards { list, set } = &**self.wildcards.as_ref()?;
+        match set {
+            None => list.iter().find(|wildcard| wildcard.pattern.matches(value)),
+            Some(set) => set.first(value).map(|index| &list[index as usize]),
+        }
+    }
+
+    /// The exact values, sorted, and then the wildcards in their order.
+    pub(in crate::rules) fn values(&self) -> Vec<&str> {
+        let mut values: Vec<_> = self.exact.iter().map(|(value, _)| value).collect();
+        values.sort_unstable();
+        let wildcards = self.wildcards.iter().flat_map(|wildcards| &wildcards.list);
+        values.extend(wildcards.map(|wildcard| wildcard.pattern.as_str()));
+        values
+    }
+}

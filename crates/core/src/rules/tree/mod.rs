@@ -1,0 +1,240 @@
+//! The compiled rules of a domain, and how a descriptor is matched against them.
+//!
+//! Each entry of the descriptor selects one of the nodes of its level: that with its exact key and value; else the first
+//! in the order of the file with a wildcard key or wildcard value that matches; else that with its key and no value; else
+//! the descriptor has no rule. The selection is final: if the next entry finds nothing below it, no other node is tried.
+//! The rule is that of the last entry; rules of nodes above it do not apply.
+//!
+//! Nodes with exact keys and values are found by hash; wildcards are tried one after another.
+
+mod compile;
+mod joined;
+mod level;
+
+pub(super) use level::{Level, Siblings};
+
+use super::{
+    KeyPrefix, Rule, RuleLimit, Semantics,
+    error::Problems,
+    explain::{Explanation, Outcome},
+    grammar::DeclaredDomain,
+    overlay::{Overlay, OverlayMatch},
+    redaction::{Redaction, Redactions},
+};
+use crate::limit::{Entry, Override, Unit};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// The rules of one domain.
+#[derive(Clone, Debug)]
+pub struct DomainRules {
+    name: Arc<str>,
+    root: Level,
+    /// The limits of requests that have their own, one for each of [`Unit::ALL`]; the number of requests is theirs.
+    overrides: [RuleLimit; Unit::ALL.len()],
+    has_replaces: bool,
+    may_queue: bool,
+    is_shared: bool,
+    /// Whether some rules have local counters although the domain is shared.
+    has_local_rules: bool,
+    redactions: Redactions,
+    /// Overrides and blocks in the place of these rules, for some descriptors; none if there are none.
+    overlay: Option<Box<Overlay>>,
+}
+
+/// The rule of a descriptor.
+#[derive(Clone, Debug)]
+pub struct Found<'r> {
+    /// The rule of the last entry.
+    pub rule: &'r Rule,
+    /// Entries, by index, with a counter that all their values share: its key has this pattern instead of the value.
+    pub shared: SharedPatterns<'r>,
+}
+
+/// Patterns, each with the index of its entry.
+type SharedPatterns<'r> = SmallVec<[(usize, &'r str); 1]>;
+
+/// An entry that leads to a rule.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RuleEntry<'r> {
+    /// The key; none if the rule has a wildcard in its place.
+    pub key: Option<&'r str>,
+    /// The values that match.
+    pub value: RuleValue<'r>,
+}
+
+/// The values of an entry that match a rule, and which of them share a counter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RuleValue<'r> {
+    /// This one.
+    Exact(&'r str),
+    /// All that match this pattern; they share one counter.
+    Shared(&'r str),
+    /// Several; each has a counter of its own.
+    Any,
+}
+
+impl DomainRules {
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The rule of a descriptor with these entries, if it has one.
+    #[inline]
+    pub fn find<'r>(&'r self, entries: &[Entry<'_>]) -> Option<Found<'r>> {
+        let mut shared = SmallVec::new();
+        if let Some(rule) = self.overlaid(entries) {
+            return Some(Found { rule, shared });
+        }
+        let rule = self.follow(entries, &mut shared)?;
+        Some(Found { rule, shared })
+    }
+
+    /// The rule of an override or a block that matches the entries. It wins over a limit in the request too.
+    #[inline]
+    pub fn overlaid(&self, entries: &[Entry<'_>]) -> Option<&Rule> {
+        self.overlay.as_ref().and_then(|overlay| overlay.find(entries))
+    }
+
+    pub(in crate::rules) fn overlay(&self) -> Option<&Overlay> {
+        self.overlay.as_deref()
+    }
+
+    /// The override or the block that matches the entries.
+    pub fn overlay_match(&self, entries: &[Entry<'_>]) -> Option<OverlayMatch<'_>> {
+        self.overlay.as_ref().and_then(|overlay| overlay.explain(entries))
+    }
+
+    /// As [`DomainRules::find`] without overrides and blocks; adds the patterns of shared values to `shared`. The result fits a register.
+    fn follow<'r>(&'r self, entries: &[Entry<'_>], shared: &mut SharedPatterns<'r>) -> Option<&'r Rule> {
+        let (mut level, mut rule) = (&self.root, None);
+        for (index, entry) in entries.iter().enumerate() {
+            let (matched, node) = level.step(entry)?;
+            if let Some(pattern) = matched.shared() {
+                shared.push((index, pattern.as_str()));
+            }
+            (level, rule) = (&node.below, Some(&node.rule));
+        }
+        rule
+    }
+
+    /// Explains the matching of the entries, step by step.
+    pub fn explain(&self, entries: &[Entry<'_>]) -> Explanation<'_> {
+        match self.overlaid(entries) {
+            Some(rule) => Explanation { steps: Vec::new(), outcome: Outcome::Reached(rule) },
+            None => Explanation::new(&self.root, entries),
+        }
+    }
+
+    /// Whether any rule replaces limits of others.
+    pub fn has_replaces(&self) -> bool {
+        self.has_replaces
+    }
+
+    /// Whether any rule may queue requests. A shadow rule never does.
+    pub fn may_queue(&self) -> bool {
+        self.may_queue
+    }
+
+    /// Whether the rule of a descriptor with these entries may queue requests.
+    pub fn queues(&self, entries: &[Entry<'_>]) -> bool {
+        self.may_queue && self.find(entries).is_some_and(|found| found.rule.may_queue())
+    }
+
+    /// Whether its counters are in a shared store, but for those of rules with local ones.
+    #[inline]
+    pub fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
+    /// Whether each server counts for itself for some rules, although the counters of the domain are in a shared store.
+    #[inline]
+    pub fn has_local_rules(&self) -> bool {
+        self.has_local_rules
+    }
+
+    /// Whether a limit of the domain counts in a shared store.
+    #[inline]
+    pub fn shares(&self, limit: &RuleLimit) -> bool {
+        self.is_shared && !limit.is_local
+    }
+
+    /// Whether decisions of the domain may take time: they are queued, or a shared store makes them.
+    #[inline]
+    pub fn may_wait(&self) -> bool {
+        self.may_queue || self.is_shared
+    }
+
+    /// The limit of a request that has its own, with the default algorithm of rules.
+    pub fn override_limit(&self, limit: Override) -> RuleLimit {
+        let Override { requests, unit } = limit;
+        let template = &self.overrides[unit as usize];
+        let algorithm = template.semantics.algorithm(requests, template.window);
+        RuleLimit { requests, algorithm, ..template.clone() }
+    }
+
+    /// How the decision log writes values of this key; none if no descriptor declares it.
+    pub fn redaction(&self, key: &str) -> Option<Redaction> {
+        self.redactions.of(key)
+    }
+
+    /// Whether the decision log does not write the values of some key as they are.
+    pub fn redacts_values(&self) -> bool {
+        self.redactions.redact()
+    }
+
+    /// Every rule, in the order of the files.
+    pub fn rules(&self) -> Vec<&Rule> {
+        let mut rules = self.rules_unsorted();
+        rules.sort_by_key(|rule| &rule.origin);
+        rules
+    }
+
+    /// The same, in no particular order; saves the sorting.
+    pub fn rules_unsorted(&self) -> Vec<&Rule> {
+        let mut rules = Vec::new();
+        self.root.add_rules(&mut rules);
+        rules.extend(self.overlay.iter().flat_map(|overlay| overlay.rules()));
+        rules
+    }
+
+    /// See [`RuleSet::set_key_prefixes`](super::RuleSet::set_key_prefixes).
+    pub(super) fn set_key_prefixes(
+        &mut self,
+        start: &mut impl FnMut(&str, bool, &RuleLimit, &[RuleEntry<'_>]) -> Option<KeyPrefix>,
+    ) {
+        let (name, is_shared) = (&self.name, self.is_shared);
+        self.root.set_key_prefixes(&mut Vec::new(), &mut |limit, way| {
+            start(name, is_shared && !limit.is_local, limit, way)
+        });
+    }
+
+    /// Compiles the declarations of all files for the domain; duplicate descriptors are reported.
+    pub(super) fn compile(
+        declared: DeclaredDomain,
+        overrides: [RuleLimit; Unit::ALL.len()],
+        overlay: Option<Box<Overlay>>,
+        semantics: Semantics,
+        problems: &mut Problems,
+    ) -> Self {
+        let redactions = Redactions::new(&declared.descriptors);
+        let root = Level::compile(declared.descriptors, semantics, problems);
+        let rules = Self {
+            name: declared.name,
+            root,
+            overrides,
+            has_replaces: false,
+            may_queue: false,
+            is_shared: declared.is_shared,
+            has_local_rules: false,
+            redactions,
+            overlay,
+        };
+        let all = rules.rules_unsorted();
+        let has_replaces = all.iter().any(|rule| !rule.replaces.is_empty());
+        let may_queue = all.iter().any(|rule| rule.may_queue());
+        let has_local_rules = rules.is_shared && all.iter().any(|rule| rule.is_local());
+        Self { has_replaces, may_queue, has_local_rules, ..rules }
+    }
+}

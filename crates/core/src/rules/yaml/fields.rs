@@ -1,0 +1,311 @@
+//! Typed reading of a tree: a value of the wrong type is reported with its place and the remedy, and reading continues.
+//!
+//! A map may be extended by one of another document: reading takes the pairs of both, and those of the extension first.
+
+use super::{Kind, Node, Pair, Place, Report, Scalar, join, nearest};
+use crate::rules::{SourceId, error::Position};
+use std::rc::Rc;
+
+/// A value and the path to it.
+#[derive(Clone)]
+pub(in crate::rules) struct Field<'n> {
+    node: &'n Node,
+    path: String,
+    /// Its document, if that is not the one that is read.
+    elsewhere: Option<&'n SourceId>,
+    /// The map of an extension.
+    extension: Option<Box<Self>>,
+}
+
+/// The pairs of a map while they are read: each is taken by its name, and names that are not taken are unknown.
+pub(in crate::rules) struct Fields<'n> {
+    position: Position,
+    path: String,
+    pairs: &'n [Pair],
+    /// The names that were taken or looked for: those that are valid here.
+    known: Vec<&'static str>,
+    /// Names whose values are left out.
+    left_out: Vec<&'static str>,
+    elsewhere: Option<&'n SourceId>,
+    /// The pairs of an extension.
+    extension: Option<Box<Self>>,
+}
+
+/// A pair of a map with free names.
+pub(in crate::rules) struct Named<'n> {
+    pub(in crate::rules) name: &'n str,
+    pub(in crate::rules) name_place: Place<'n>,
+    pub(in crate::rules) value: Field<'n>,
+}
+
+/// A value as messages show it: quoted, and cut if it is long.
+pub(in crate::rules) fn quoted(text: &str) -> String {
+    const SHOWN_MAX: usize = 60;
+    match text.char_indices().nth(SHOWN_MAX) {
+        None => format!("{text:?}"),
+        Some((cut, _)) => format!("{:?}…", &text[..cut]),
+    }
+}
+
+impl<'n> Field<'n> {
+    /// The whole document that is read.
+    pub(in crate::rules) fn root(node: &'n Node) -> Self {
+        Self { node, path: String::new(), elsewhere: None, extension: None }
+    }
+
+    /// The whole of a document that extends the one that is read.
+    pub(in crate::rules) fn root_elsewhere(node: &'n Node, document: &'n SourceId) -> Self {
+        Self { elsewhere: Some(document), ..Self::root(node) }
+    }
+
+    /// This map extended by another.
+    pub(in crate::rules) fn extended_by(&self, extension: &Self) -> Self {
+        Self { extension: Some(Box::new(extension.clone())), ..self.clone() }
+    }
+
+    fn child(&self, node: &'n Node, path: String) -> Self {
+        Self { node, path, elsewhere: self.elsewhere, extension: None }
+    }
+
+    /// Place of the value.
+    pub(in crate::rules) fn place(&self) -> Place<'n> {
+        Place { position: self.node.position, elsewhere: self.elsewhere }
+    }
+
+    fn is_map(&self) -> bool {
+        matches!(self.node.kind, Kind::Map(_))
+    }
+
+    /// The value of a name in this map alone, without its extension.
+    pub(in crate::rules) fn own(&self, name: &str) -> Option<Self> {
+        let Kind::Map(pairs) = &self.node.kind else { return None };
+        let pair = pairs.iter().find(|pair| &*pair.key == name && !pair.value.is_null())?;
+        Some(self.child(&pair.value, join(&self.path, name)))
+    }
+
+    /// The text, if it is one.
+    pub(in crate::rules) fn as_text(&self) -> Option<&'n str> {
+        match &self.node.kind {
+            Kind::Scalar(scalar) => Some(&scalar.text),
+            _ => None,
+        }
+    }
+
+    /// Whether there is no value.
+    pub(in crate::rules) fn is_null(&self) -> bool {
+        self.node.is_null()
+    }
+
+    /// Whether this is `true`.
+    pub(in crate::rules) fn is_true(&self) -> bool {
+        matches!(&self.node.kind, Kind::Scalar(scalar) if scalar.boolean() == Some(true))
+    }
+
+    /// The keys and indices that lead to it.
+    pub(in crate::rules) fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Reports a problem with the value.
+    pub(in crate::rules) fn reject(&self, report: &mut Report<'_>, message: impl Into<String>) {
+        report.at(self.place(), self.path.as_str(), message);
+    }
+
+    fn mistyped<T>(&self, report: &mut Report<'_>, wanted: &str) -> Option<T> {
+        let found = match &self.node.kind {
+            Kind::Scalar(scalar) if scalar.is_null() => "nothing".to_owned(),
+            Kind::Scalar(scalar) => quoted(&scalar.text),
+            Kind::List(_) => "a list".to_owned(),
+            Kind::Map(_) => "a map".to_owned(),
+        };
+        self.reject(report, format!("{found} is not {wanted}"));
+        None
+    }
+
+    /// A text; numbers and booleans are taken as they are written.
+    pub(in crate::rules) fn text(&self, report: &mut Report<'_>) -> Option<&'n str> {
+        match &self.node.kind {
+            Kind::Scalar(scalar) => Some(&scalar.text),
+            _ => self.mistyped(report, "a text; write one value"),
+        }
+    }
+
+    /// A boolean.
+    pub(in crate::rules) fn boolean(&self, report: &mut Report<'_>) -> Option<bool> {
+        match &self.node.kind {
+            Kind::Scalar(scalar) if let Some(boolean) = scalar.boolean() => Some(boolean),
+            _ => self.mistyped(report, "true or false; write one of the two, without quotes"),
+        }
+    }
+
+    /// A whole number from 0 to 4294967295.
+    pub(in crate::rules) fn whole(&self, report: &mut Report<'_>) -> Option<u32> {
+        let Kind::Scalar(scalar) = &self.node.kind else {
+            return self.mistyped(report, "a whole number; write a number such as 10");
+        };
+        if let Some(number) = scalar.whole() {
+            return u32::try_from(number).ok().or_else(|| {
+                self.mistyped(report, "between 0 and 4294967295; write a number from that range")
+            });
+        }
+        self.mistyped(report, &format!("a whole number; {}", whole_remedy(scalar)))
+    }
+
+    /// The items of a list.
+    pub(in crate::rules) fn list(&self, report: &mut Report<'_>) -> Option<Vec<Self>> {
+        let Kind::List(items) = &self.node.kind else {
+            return self.mistyped(report, "a list; begin each item with `- `");
+        };
+        let item = |(index, node): (usize, &'n Rc<Node>)| self.child(node, format!("{}[{index}]", self.path));
+        Some(items.iter().enumerate().map(item).collect())
+    }
+
+    /// The pairs of a map.
+    pub(in crate::rules) fn fields(&self, report: &mut Report<'_>) -> Option<Fields<'n>> {
+        let Kind::Map(pairs) = &self.node.kind else {
+            return self.mistyped(report, "a map; write `key: value` pairs");
+        };
+        let extension = self.extension.as_ref().and_then(|extension| extension.fields(report)).map(Box::new);
+        Some(Fields {
+            position: self.node.position,
+            path: self.path.clone(),
+            pairs,
+            known: Vec::new(),
+            left_out: Vec::new(),
+            elsewhere: self.elsewhere,
+            extension,
+        })
+    }
+
+    /// A map as JSON.
+    pub(in crate::rules) fn json(&self, report: &mut Report<'_>) -> Option<serde_json::Value> {
+        match self.node.kind {
+            Kind::Map(_) => Some(self.node.json()),
+            _ => self.mistyped(report, "a map; write `key: value` pairs"),
+        }
+    }
+}
+
+fn whole_remedy(scalar: &Scalar) -> String {
+    let unquoted = Scalar { text: scalar.text.trim().into(), plain: true };
+    if let Some(number) = unquoted.whole() {
+        return format!("write {number} without quotes");
+    }
+    let digits = scalar.text.trim_start_matches('0');
+    if let Ok(number) = digits.parse::<u32>() {
+        return format!("write {number} without the leading zero");
+    }
+    match scalar.text.parse::<f64>() {
+        Ok(number) if number.is_finite() && number >= 0.0 && number < f64::from(u32::MAX) => {
+            format!("write {:.0}", number.ceil())
+        }
+        _ => "write a number such as 10".to_owned(),
+    }
+}
+
+impl<'n> Fields<'n> {
+    /// Place of the map.
+    pub(in crate::rules) fn place(&self) -> Place<'n> {
+        Place { position: self.position, elsewhere: self.elsewhere }
+    }
+
+    /// The path of the value of that name, whether it exists or not.
+    pub(in crate::rules) fn path_of(&self, name: &str) -> String {
+        join(&self.path, name)
+    }
+
+    /// The value of the name; a name without a value counts as absent.
+    pub(in crate::rules) fn take(&mut self, name: &'static str) -> Option<Field<'n>> {
+        if !self.known.contains(&name) {
+            self.known.push(name);
+        }
+        let extension = self.extension.as_mut().and_then(|extension| extension.take(name));
+        let pair = self.pairs.iter().find(|pair| &*pair.key == name && !pair.value.is_null());
+        let own = pair.filter(|_| !self.left_out.contains(&name)).map(|pair| Field {
+            node: &pair.value,
+            path: join(&self.path, name),
+            elsewhere: self.elsewhere,
+            extension: None,
+        });
+        match (own, extension) {
+            (Some(own), Some(extension)) if own.is_map() && extension.is_map() => {
+                Some(own.extended_by(&extension))
+            }
+            (own, extension) => extension.or(own),
+        }
+    }
+
+    /// Leaves out the own value of `name` if the extension has one of `other`, which takes its place.
+    pub(in crate::rules) fn replace(&mut self, name: &'static str, other: &'static str) {
+        if self.extension.as_mut().is_some_and(|extension| extension.take(other).is_some()) {
+            self.left_out.push(name);
+        }
+    }
+
+    /// Leaves out the extension's value of `name`; returns whether it has one.
+    pub(in crate::rules) fn drop_extension(&mut self, name: &'static str) -> bool {
+        let Some(extension) = &mut self.extension else { return false };
+        let had_value = extension.take(name).is_some();
+        extension.left_out.push(name);
+        had_value
+    }
+
+    /// All pairs, whatever their names.
+    pub(in crate::rules) fn into_named(self) -> impl Iterator<Item = Named<'n>> {
+        self.pairs.iter().map(move |pair| Named {
+            name: &pair.key,
+            name_place: Place { position: pair.key_position, elsewhere: self.elsewhere },
+            value: Field {
+                node: &pair.value,
+                path: join(&self.path, &pair.key),
+                elsewhere: self.elsewhere,
+                extension: None,
+            },
+        })
+    }
+
+    /// The text of the name, if it has a value.
+    pub(in crate::rules) fn text(&mut self, name: &'static str, report: &mut Report<'_>) -> Option<&'n str> {
+        self.take(name)?.text(report)
+    }
+
+    /// Whether the name is set to true.
+    pub(in crate::rules) fn flag(&mut self, name: &'static str, report: &mut Report<'_>) -> bool {
+        self.take(name).and_then(|field| field.boolean(report)).unwrap_or(false)
+    }
+
+    /// Reports every unknown name, with the valid one that may be meant. `elsewhere` returns the remedy for names that are
+    /// valid in another place.
+    pub(in crate::rules) fn finish(
+        self,
+        report: &mut Report<'_>,
+        elsewhere: impl Fn(&str) -> Option<&'static str>,
+    ) {
+        self.report_unknown(&self.known, report, &elsewhere);
+        if let Some(extension) = &self.extension {
+            extension.report_unknown(&self.known, report, &elsewhere);
+        }
+    }
+
+    fn report_unknown(
+        &self,
+        valid: &[&'static str],
+        report: &mut Report<'_>,
+        elsewhere: &impl Fn(&str) -> Option<&'static str>,
+    ) {
+        for pair in self.pairs.iter().filter(|pair| !valid.contains(&&*pair.key)) {
+            let name = &*pair.key;
+            let message = if name.is_empty() {
+                "an empty key; write `key: value`".to_owned()
+            } else if let Some(place) = elsewhere(name) {
+                format!("the key is not known here; {place}")
+            } else if let Some(known) = nearest(name, valid) {
+                format!("the key is not known; did you mean `{known}`?")
+            } else {
+                format!("the key is not known; known here: {}", valid.join(", "))
+            };
+            let place = Place { position: pair.key_position, elsewhere: self.elsewhere };
+            report.at(place, join(&self.path, name), message);
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Streams with frames that wait for a window, by that window. Every operation is O(1) or O(log n), so that a
+//! client cannot make the server look at all streams by small changes of windows.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeSet, VecDeque},
+};
+
+/// The reason why a stream's queued frames cannot be written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum BlockedBy {
+    /// The connection's window, or too many bytes that the client has not read.
+    Connection,
+    /// The stream's own window.
+    Stream,
+}
+
+/// Streams with queued frames.
+#[derive(Default)]
+pub(super) struct SendQueues {
+    /// Blocked by the connection, first blocked first. May name streams that are closed by now.
+    by_connection: VecDeque<u32>,
+    /// Blocked by their own windows, by their credit: a larger initial window unblocks those at the end.
+    by_stream: BTreeSet<(i64, Reverse<u32>)>,
+}
+
+impl SendQueues {
+    /// Adds a stream that the connection blocks.
+    pub(super) fn push(&mut self, stream: u32) {
+        self.by_connection.push_back(stream);
+    }
+
+    /// Puts back a stream that the connection still blocks.
+    pub(super) fn push_first(&mut self, stream: u32) {
+        self.by_connection.push_front(stream);
+    }
+
+    /// Takes the stream that the connection has blocked longest.
+    pub(super) fn pop(&mut self) -> Option<u32> {
+        self.by_connection.pop_front()
+    }
+
+    /// Adds a stream that its own window blocks.
+    pub(super) fn push_credit(&mut self, stream: u32, credit: i64) {
+        self.by_stream.insert((credit, Reverse(stream)));
+    }
+
+    /// Removes a stream that its own window blocks.
+    pub(super) fn remove_credit(&mut self, stream: u32, credit: i64) {
+        self.by_stream.remove(&(credit, Reverse(stream)));
+    }
+
+    /// Takes a stream that its own window no longer blocks with this initial window.
+    pub(super) fn pop_unblocked(&mut self, initial_window: u32) -> Option<u32> {
+        let (credit, _) = self.by_stream.last()?;
+        if credit + i64::from(initial_window) <= 0 {
+            return None;
+        }
+        self.by_stream.pop_last().map(|(_, Reverse(stream))| stream)
+    }
+}

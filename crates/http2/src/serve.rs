@@ -1,0 +1,256 @@
+//! Drives a connection over a byte stream.
+
+use super::{
+    Activity, ClassCounts, CloseReason, Http2Settings, LongLived, Service, WorkerCounts,
+    connection::{Connection, TLS_CLIENT_HELLO},
+    counts::Publisher,
+    routed::{self, TaskEvent, TaskSender},
+};
+use std::{
+    cell::RefCell,
+    future::poll_fn,
+    io,
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll},
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    sync::mpsc,
+    time::{Instant, Interval, MissedTickBehavior, interval},
+};
+
+/// Bytes read at once. All connections of a thread read through one buffer, which none of them keeps.
+const READ_BYTES: usize = 32 * 1024;
+
+/// Reads in a row before other tasks of the thread run.
+const READS_IN_A_ROW: usize = 8;
+
+thread_local! {
+    static READ_BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into());
+}
+
+/// Serves a connection until it ends. When `drain` completes, the client gets a GOAWAY and its requests are finished; when
+/// `activity` is evicted, likewise, but the client is not waited for. `counts` are those of the calling thread, where anything
+/// reads them.
+pub async fn serve<S: Service>(
+    io: impl AsyncRead + AsyncWrite + Unpin,
+    service: Arc<S>,
+    settings: Http2Settings,
+    activity: Arc<Activity>,
+    counts: Option<Arc<WorkerCounts>>,
+    drain: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let (tasks, from_tasks) = mpsc::unbounded_channel();
+    let mut ticks = interval(settings.tick());
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut publisher = Publisher::start(counts.as_deref());
+    let mut driver = Driver {
+        io,
+        connection: Connection::new(settings, tasks.clone()).with_share(service.body_share()),
+        service,
+        activity: &activity,
+        has_had_request: false,
+        tasks,
+        from_tasks,
+        long_lived: LongLived::default(),
+        ticks,
+        started: None,
+        is_flushed: true,
+        unwritten: UnwrittenResponses::default(),
+    };
+    let (mut drain, mut evicted) = (pin!(drain), pin!(activity.evicted()));
+    let (mut is_draining, mut is_evicted) = (false, false);
+    let ended = poll_fn(|context| {
+        if !is_draining && drain.as_mut().poll(context).is_ready() {
+            is_draining = true;
+            driver.connection.start_drain(CloseReason::Drain);
+        }
+        if !is_evicted && evicted.as_mut().poll(context).is_ready() {
+            is_evicted = true;
+            driver.connection.go_away(CloseReason::Evicted);
+        }
+        let polled = driver.poll(context);
+        let (events, streams_open) = driver.connection.events();
+        publisher.publish(events, streams_open);
+        match polled {
+            // The GOAWAY was offered to the socket; a client that does not take it must not keep its place.
+            Poll::Pending if is_evicted && driver.connection.idle_since().is_some() => Poll::Ready(Ok(())),
+            polled => polled,
+        }
+    })
+    .await;
+    let by_client = if ended.is_ok() { CloseReason::Client } else { CloseReason::Io };
+    publisher.closed = driver.connection.end_reason().or(Some(by_client));
+    ended
+}
+
+/// The reason why a connection failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}")]
+struct Violation(&'static str);
+
+/// Whether a connection failed because its client sent a TLS ClientHello.
+pub fn is_tls_client(error: &io::Error) -> bool {
+    let violation = error.get_ref().and_then(|error| error.downcast_ref::<Violation>());
+    violation == Some(&Violation(TLS_CLIENT_HELLO))
+}
+
+struct Driver<'a, I, S: Service> {
+    io: I,
+    connection: Connection<S>,
+    service: Arc<S>,
+    activity: &'a Activity,
+    /// Whether the first whole request was published.
+    has_had_request: bool,
+    tasks: TaskSender,
+    from_tasks: mpsc::UnboundedReceiver<(u32, TaskEvent)>,
+    long_lived: LongLived,
+    ticks: Interval,
+    started: Option<Instant>,
+    /// Whether everything written was also flushed.
+    is_flushed: bool,
+    unwritten: UnwrittenResponses,
+}
+
+/// Responses of the fast path that are measured, and not written yet.
+#[derive(Default)]
+struct UnwrittenResponses {
+    /// Time at which the bytes of their requests were read: of the first, while the client does not take its responses.
+    received: u64,
+    counts: ClassCounts,
+}
+
+impl UnwrittenResponses {
+    #[inline]
+    fn add(&mut self, received: u64, more: ClassCounts) {
+        if self.counts == ClassCounts::default() {
+            *self = Self { received, counts: more };
+        } else {
+            self.counts.iter_mut().zip(more).for_each(|(count, more)| *count += more);
+        }
+    }
+
+    #[inline]
+    fn take(&mut self) -> Option<Self> {
+        (self.counts != ClassCounts::default()).then(|| std::mem::take(self))
+    }
+}
+
+impl<I: AsyncRead + AsyncWrite + Unpin, S: Service> Driver<'_, I, S> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while let Poll::Ready(now) = self.ticks.poll_tick(context) {
+            let started = *self.started.get_or_insert(now);
+            self.connection.tick(now.saturating_duration_since(started));
+            self.publish_activity();
+        }
+        for _ in 0..READS_IN_A_ROW {
+            while let Poll::Ready(Some((stream, event))) = self.from_tasks.poll_recv(context) {
+                self.connection.on_task(stream, event);
+            }
+            self.poll_write(context)?;
+            if self.connection.is_finished() {
+                return self.poll_end(context);
+            }
+            if !self.connection.wants_to_read() {
+                return Poll::Pending;
+            }
+            match self.poll_read(context)? {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(0) => return Poll::Ready(Ok(())),
+                Poll::Ready(_) => self.start_tasks(),
+            }
+            if !self.has_had_request {
+                // At once, and not at the next tick: until then the connection would be among the first to be evicted.
+                self.publish_activity();
+            }
+        }
+        self.poll_write(context)?;
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn publish_activity(&mut self) {
+        self.has_had_request = self.connection.has_had_request();
+        self.activity.publish(self.connection.idle_since(), self.has_had_request);
+    }
+
+    /// Reads once and handles the bytes; returns their number, where zero is the end of the stream.
+    fn poll_read(&mut self, context: &mut Context<'_>) -> io::Result<Poll<usize>> {
+        READ_BUFFER.with_borrow_mut(|buffer| {
+            let mut buffer = ReadBuf::new(buffer);
+            match Pin::new(&mut self.io).poll_read(context, &mut buffer) {
+                Poll::Pending => Ok(Poll::Pending),
+                Poll::Ready(Err(error)) => Err(error),
+                Poll::Ready(Ok(())) => {
+                    let bytes = buffer.filled();
+                    let received = self.service.measured_time();
+                    self.connection.read(bytes, &self.service);
+                    if let Some(received) = received {
+                        self.unwritten.add(received, self.connection.responses());
+                    }
+                    Ok(Poll::Ready(bytes.len()))
+                }
+            }
+        })
+    }
+
+    /// Writes as much as the stream takes.
+    fn poll_write(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        while !self.connection.unwritten().is_empty() {
+            match Pin::new(&mut self.io).poll_write(context, self.connection.unwritten()) {
+                Poll::Pending => return Ok(()),
+                Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
+                Poll::Ready(Ok(written)) => {
+                    self.is_flushed = false;
+                    self.connection.wrote(written);
+                }
+                Poll::Ready(Err(error)) => return Err(error),
+            }
+        }
+        self.poll_flush(context)?;
+        if self.is_flushed
+            && let Some(UnwrittenResponses { received, counts }) = self.unwritten.take()
+        {
+            self.service.on_written(received, counts);
+        }
+        Ok(())
+    }
+
+    /// Flushes the bytes that the stream buffers itself, as TLS does; a socket has none.
+    fn poll_flush(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        if self.is_flushed {
+            return Ok(());
+        }
+        match Pin::new(&mut self.io).poll_flush(context) {
+            // The stream wakes the task when it can go on.
+            Poll::Pending => Ok(()),
+            Poll::Ready(flushed) => {
+                self.is_flushed = true;
+                flushed
+            }
+        }
+    }
+
+    fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.connection.failure() {
+            Some(why) => {
+                // Best effort: the last frames should arrive, but a failed connection is not waited for.
+                let _ = Pin::new(&mut self.io).poll_shutdown(context);
+                Poll::Ready(Err(io::Error::other(Violation(why))))
+            }
+            None => Pin::new(&mut self.io).poll_shutdown(context),
+        }
+    }
+
+    fn start_tasks(&mut self) {
+        while let Some((stream, mut request)) = self.connection.take_routed() {
+            request.extensions_mut().insert(self.long_lived.clone());
+            let task = routed::start(&self.service, stream, request, &self.tasks);
+            self.connection.set_task(stream, task);
+        }
+        while let Some((stream, body)) = self.connection.take_deferred() {
+            self.connection.set_task(stream, routed::start_deferred(stream, body, &self.tasks));
+        }
+    }
+}

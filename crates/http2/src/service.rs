@@ -1,0 +1,89 @@
+//! The interface between a connection and the application.
+
+use super::{body_memory::BodyShare, routed::RequestBody};
+pub use super::{field_class::FieldNames, hpack::Fields};
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use std::{error::Error, pin::Pin, sync::Arc};
+
+/// Number of classes of responses.
+pub const CLASSES: usize = 2;
+
+/// Numbers of responses by their class, whose meaning is the service's.
+pub type ClassCounts = [u32; CLASSES];
+
+/// Receives the responses to the calls of a batch, in the order of the calls.
+pub trait Responses {
+    /// Responds to the next call with the body that the function appends. `class` is below [`CLASSES`].
+    fn push(&mut self, class: usize, body: impl FnOnce(&mut Vec<u8>));
+
+    /// Responds to the next call with the body that the future returns. Its class is not counted. The future is dropped if the
+    /// client cancels the call.
+    fn defer(&mut self, body: DeferredBody);
+}
+
+/// The body of a response that takes time.
+pub type DeferredBody = Pin<Box<dyn Future<Output = Bytes> + Send>>;
+
+/// Responds to the requests of a connection.
+///
+/// Requests of the fast path are recognised by their headers and need a complete body. Their responses are those of
+/// successful gRPC calls: `:status` 200 and `content-type` application/grpc before the body, `grpc-status` 0 after it.
+pub trait Service: Send + Sync + 'static {
+    /// State of a call on the fast path, from its headers.
+    type FastPath: Copy + Send;
+
+    /// A decoded call of the fast path. It may borrow from the call's body.
+    type Call<'b>: Default;
+
+    /// The body of a response to a routed request.
+    type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>> + Send> + Send + 'static;
+
+    /// The names of all headers that the service reads, on the fast path or off it. Requests have no other headers: a client that
+    /// sends thousands by their indices causes no work for each.
+    fn field_names() -> &'static FieldNames;
+
+    /// Whether a request with these valid headers may take the fast path. Must depend on the headers only. A request with
+    /// several headers of one name does not take it.
+    fn fast_path(&self, head: Fields<'_>) -> Option<Self::FastPath>;
+
+    /// The state after one field that the service reads changed to another valid value, for headers of which [`Self::fast_path`]
+    /// returned `state`; none if all have to be considered again. The value is decoded only if it is read.
+    fn fast_path_after<'v>(
+        &self,
+        _state: Self::FastPath,
+        _name: &[u8],
+        _value: impl FnOnce() -> &'v [u8],
+    ) -> Option<Self::FastPath> {
+        None
+    }
+
+    /// Decodes a complete call in place; false if it has to be routed. Must have no other effect.
+    fn decode<'b>(&self, fast_path: Self::FastPath, body: &'b [u8], call: &mut Self::Call<'b>) -> bool;
+
+    /// Responds to the calls of a batch, or defers their responses, in their order.
+    fn respond(&self, calls: &[Self::Call<'_>], responses: &mut impl Responses);
+
+    /// The share of a new connection in the memory for incomplete requests.
+    fn body_share(&self) -> BodyShare {
+        BodyShare::unlimited()
+    }
+
+    /// The time in nanoseconds, if the service measures how long responses take.
+    #[inline]
+    fn measured_time(&self) -> Option<u64> {
+        None
+    }
+
+    /// Receives the number of responses that were written to the connection just now, to requests whose last bytes were
+    /// read at that time.
+    #[inline]
+    fn on_written(&self, _received: u64, _responses: ClassCounts) {}
+
+    /// Responds to any other request. The future is dropped if the client cancels it.
+    fn route(
+        self: Arc<Self>,
+        request: Request<RequestBody>,
+    ) -> impl Future<Output = Response<Self::Body>> + Send;
+}

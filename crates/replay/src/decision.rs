@@ -1,0 +1,112 @@
+//! A logged decision that borrows its texts: from the line of a log, so that most lines are decided without a copy of them, or from
+//! an [`Event`].
+
+use super::{Event, EventDescriptor, Place, RecordedStatus};
+use smallvec::SmallVec;
+use tidegate_core::limit::{Code, Descriptor, Entry, Request, Reset, Timestamp};
+
+/// A logged decision.
+#[derive(Clone, PartialEq, Debug)]
+pub struct LoggedDecision<'l> {
+    /// Time of receipt, by which the request was decided.
+    pub time: Timestamp,
+    /// The place; none in logs without it.
+    pub place: Option<Place>,
+    /// The request. A value that was hashed is its hash.
+    pub request: Request<'l>,
+    /// The recorded verdict.
+    pub code: Code,
+    /// The recorded status of each descriptor; none in a log that has the verdict on the whole request only.
+    pub statuses: SmallVec<[Option<LoggedStatus<'l>>; 4]>,
+    /// The share of such requests that is in the log.
+    pub sample: f64,
+    /// Whether the log has a hash in the place of a value.
+    pub is_hashed: bool,
+}
+
+/// The status of a descriptor: see [`RecordedStatus`].
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct LoggedStatus<'l> {
+    /// The verdict on the descriptor.
+    pub code: Code,
+    /// Hits that would have been admitted.
+    pub remaining: u32,
+    /// None where there was no limit.
+    pub reset: Option<Reset>,
+    /// The path of the rule; none where there was no limit. Empty for a limit of the request, and where it was redacted.
+    pub rule: Option<&'l str>,
+}
+
+impl Default for LoggedDecision<'_> {
+    /// An admission without descriptors, to be read into.
+    #[inline]
+    fn default() -> Self {
+        Self {
+            time: Timestamp::EPOCH,
+            place: None,
+            request: Request::new(""),
+            code: Code::Ok,
+            statuses: SmallVec::new(),
+            sample: 1.0,
+            is_hashed: false,
+        }
+    }
+}
+
+impl LoggedDecision<'_> {
+    /// The same with its own texts.
+    pub fn to_event(&self) -> Event {
+        let descriptors = self.request.descriptors().iter().zip(&self.statuses);
+        let descriptors = descriptors.map(|(descriptor, status)| EventDescriptor {
+            entries: descriptor.entries.iter().map(|entry| (entry.key.into(), entry.value.into())).collect(),
+            hits: descriptor.hits,
+            own_limit: descriptor.limit,
+            recorded: status.map(|LoggedStatus { code, remaining, reset, rule }| RecordedStatus {
+                code,
+                remaining,
+                reset,
+                rule: rule.map(Into::into),
+            }),
+        });
+        Event {
+            time: self.time,
+            place: self.place,
+            is_report: self.request.is_report(),
+            domain: self.request.domain().into(),
+            descriptors: descriptors.collect(),
+            code: self.code,
+            sample: self.sample,
+            is_hashed: self.is_hashed,
+        }
+    }
+}
+
+impl Event {
+    /// The request.
+    pub fn request(&self) -> Request<'_> {
+        let mut request = Request::new(&self.domain);
+        for descriptor in &self.descriptors {
+            let entries = descriptor.entries.iter().map(|(key, value)| Entry { key, value }).collect();
+            request.push(Descriptor { entries, limit: descriptor.own_limit, hits: descriptor.hits });
+        }
+        if self.is_report { request.reporting() } else { request }
+    }
+
+    /// The decision, with the texts of this event.
+    pub fn decision(&self) -> LoggedDecision<'_> {
+        let statuses = self.descriptors.iter().map(|descriptor| {
+            let RecordedStatus { code, remaining, reset, rule } = descriptor.recorded.as_ref()?;
+            let rule = rule.as_deref();
+            Some(LoggedStatus { code: *code, remaining: *remaining, reset: *reset, rule })
+        });
+        LoggedDecision {
+            time: self.time,
+            place: self.place,
+            request: self.request(),
+            code: self.code,
+            statuses: statuses.collect(),
+            sample: self.sample,
+            is_hashed: self.is_hashed,
+        }
+    }
+}

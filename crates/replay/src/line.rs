@@ -1,0 +1,308 @@
+//! Lines of the decision log, versions 1 and 2, read: `docs/decision-log.md` describes them.
+
+use super::{
+    Event, EventDescriptor, LoggedDecision, LoggedSource, Place, RecordedStatus, ResetStep, RulesStep,
+    fast_line,
+    line_fields::{
+        LoggedDescriptor, LoggedEntry, LoggedKind, LoggedLine, LoggedOwnLimit, LoggedReset, LoggedRules,
+        LoggedRulesSource, LoggedSemantics, LoggedVersion,
+    },
+};
+use smol_str::SmolStr;
+use std::{num::NonZeroU64, time::Duration};
+use tidegate_core::{
+    limit::{Hits, Override, RequestError, RequestForm, RequestLimits, Reset, Timestamp, Unit},
+    limiter::Compat,
+    rules::{DefaultAlgorithm, Semantics, SourceId},
+};
+
+/// The newest version that is read.
+const VERSION: u32 = 2;
+
+/// The server that wrote the log has decided these requests: whatever their size and form, it accepted them.
+pub(super) const ANY_SIZE: RequestLimits = RequestLimits {
+    descriptors_max: usize::MAX,
+    entries_max: usize::MAX,
+    text_bytes_max: usize::MAX,
+    form: RequestForm::Reference,
+    keep_sent_hits: false,
+};
+
+/// Content of a line.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Line {
+    /// A decision.
+    Decision(Event),
+    /// Rules that were put in force.
+    Rules(RulesStep),
+    /// Counters that an operator removed.
+    Reset(ResetStep),
+    /// A decision or a reset without the value of an entry, which the rules of the server omit: its counters are unknown.
+    Omitted,
+    /// The number of decisions before this line that are missing.
+    Dropped(u64),
+    /// A request of an access log to which no descriptor applies, because fields are absent.
+    WithoutDescriptors,
+}
+
+/// Reason why a line cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message is its own documentation")]
+pub enum LineError {
+    #[error("{reason} (column {column})")]
+    Syntax { reason: String, column: usize },
+    #[error("version {0}; this program reads versions 1 and 2")]
+    Version(u32),
+    #[error("the field `{0}` is missing")]
+    Missing(SmolStr),
+    #[error("time is {0:?}; it must be a time in RFC 3339")]
+    Time(SmolStr),
+    #[error("rules.default_algorithm is {0:?}, which is no algorithm")]
+    Algorithm(SmolStr),
+    #[error("run is {0:?}; it must be 16 hexadecimal digits")]
+    Run(SmolStr),
+    #[error("descriptors[{descriptor}].own_limit.unit is {unit:?}; it must be a unit such as minute")]
+    Unit { descriptor: usize, unit: SmolStr },
+    #[error("the field `{field}` is {text:?}; it must be a whole number")]
+    Number { field: SmolStr, text: SmolStr },
+    #[error("{0} fields; the header has {1}")]
+    Columns(usize, usize),
+    #[error("a quoted field is not closed")]
+    OpenQuote,
+    #[error("the line is not UTF-8")]
+    NotUtf8,
+    #[error(transparent)]
+    Request(#[from] RequestError),
+}
+
+/// Reads the lines of a log one after another. The result does not depend on the lines before.
+#[derive(Default)]
+pub struct LineParser(fast_line::Repeated);
+
+impl LineParser {
+    /// Reads one line, with or without its line feed. The result is none if the line is a decision in the usual form: it is then in
+    /// `decision`, which has to be empty, with the texts of the line.
+    #[inline]
+    pub fn parse<'l>(
+        &mut self,
+        line: &'l [u8],
+        decision: &mut LoggedDecision<'l>,
+    ) -> Result<Option<Line>, LineError> {
+        match fast_line::parse(line, &mut self.0, decision) {
+            Some(()) => Ok(None),
+            None => parse_json(line).map(Some),
+        }
+    }
+}
+
+/// Reads one line, with or without its line feed.
+pub fn parse_line(line: &[u8]) -> Result<Line, LineError> {
+    let mut decision = LoggedDecision::default();
+    let other = LineParser::default().parse(line, &mut decision)?;
+    Ok(other.unwrap_or_else(|| Line::Decision(decision.to_event())))
+}
+
+/// Reads a line whatever the order of its fields.
+pub(super) fn parse_json(line: &[u8]) -> Result<Line, LineError> {
+    let logged: LoggedLine = serde_json::from_slice(line).map_err(|error| {
+        // A line of another version may differ in any field but `v`.
+        match serde_json::from_slice::<LoggedVersion>(line) {
+            Ok(LoggedVersion { v }) if !is_known(v) => LineError::Version(v),
+            _ => syntax(&error),
+        }
+    })?;
+    if !is_known(logged.v) {
+        return Err(LineError::Version(logged.v));
+    }
+    if let Some(count) = logged.dropped {
+        return Ok(Line::Dropped(count));
+    }
+    let time = time(&logged.time).ok_or(LineError::Time(logged.time))?;
+    let place = place(logged.run, logged.seq, logged.generation)?;
+    if let Some(rules) = logged.rules {
+        return rules_step(rules, time, place.ok_or_else(|| missing("seq"))?).map(Line::Rules);
+    }
+    if let Some(reset) = logged.reset {
+        return Ok(reset_line(reset, time, place.ok_or_else(|| missing("seq"))?));
+    }
+    let domain = logged.domain.ok_or_else(|| missing("domain"))?;
+    let code = logged.code.ok_or_else(|| missing("code"))?.into();
+    let logged_descriptors = logged.descriptors.ok_or_else(|| missing("descriptors"))?;
+    let (mut is_hashed, mut is_omitted) = (false, false);
+    for entry in logged_descriptors.iter().flat_map(|descriptor| &descriptor.entries) {
+        is_hashed |= entry.value.is_none() && entry.value_hash.is_some();
+        is_omitted |= entry.value.is_none() && entry.value_hash.is_none();
+    }
+    let descriptors = logged_descriptors.into_iter().enumerate().map(|(at, logged)| descriptor(at, logged));
+    let descriptors = descriptors.collect::<Result<Vec<_>, _>>()?;
+    let (is_report, sample) = (logged.report, logged.sample.unwrap_or(1.0));
+    let event = Event { time, place, is_report, domain, descriptors, code, sample, is_hashed };
+    event.request().check(&ANY_SIZE)?;
+    Ok(if is_omitted { Line::Omitted } else { Line::Decision(event) })
+}
+
+fn is_known(version: u32) -> bool {
+    (1..=VERSION).contains(&version)
+}
+
+/// The number of a process.
+fn run(digits: &str) -> Option<u64> {
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    let is_run = digits.len() == 16 && digits.bytes().all(is_digit);
+    is_run.then(|| u64::from_str_radix(digits, 16).ok()).flatten()
+}
+
+fn place(
+    of_run: Option<SmolStr>,
+    number: Option<u64>,
+    generation: Option<u64>,
+) -> Result<Option<Place>, LineError> {
+    let Some(of_run) = of_run else { return Ok(None) };
+    let number = number.ok_or_else(|| missing("seq"))?;
+    let generation = generation.ok_or_else(|| missing("generation"))?;
+    let run = run(&of_run).ok_or(LineError::Run(of_run))?;
+    Ok(Some(Place { run, number, generation }))
+}
+
+fn rules_step(rules: LoggedRules, time: Timestamp, place: Place) -> Result<RulesStep, LineError> {
+    let LoggedRules { semantics, default_algorithm, merge_domains, global_shadow, .. } = rules;
+    let LoggedRules { quota_mode, stop_counting, sources, .. } = rules;
+    let algorithm = |name: SmolStr| DefaultAlgorithm::named(&name).ok_or(LineError::Algorithm(name));
+    let default_algorithm = default_algorithm.map(algorithm).transpose()?;
+    let source = |LoggedRulesSource { kind, name, sha256, text }| {
+        let id = match kind {
+            LoggedKind::File => SourceId::File(name.into()),
+            LoggedKind::Xds => SourceId::Xds(name.into()),
+            LoggedKind::Override => SourceId::Override(name.into()),
+            LoggedKind::Blocks => SourceId::Blocks(name.into()),
+        };
+        LoggedSource { id, sha256, text }
+    };
+    let semantics = match semantics {
+        LoggedSemantics::Exact => Semantics::Exact,
+        LoggedSemantics::Reference => Semantics::Reference,
+    };
+    let (compat, sources) = (Compat { quota_mode, stop_counting }, sources.into_iter().map(source).collect());
+    Ok(RulesStep { time, place, semantics, default_algorithm, merge_domains, global_shadow, compat, sources })
+}
+
+fn reset_line(reset: LoggedReset, time: Timestamp, place: Place) -> Line {
+    let LoggedReset { domain, rule, descriptors } = reset;
+    let text = |entry: LoggedEntry| Some((entry.key, entry.value.or(entry.value_hash)?));
+    let entries = |entries: Vec<LoggedEntry>| entries.into_iter().map(text).collect();
+    match descriptors.into_iter().map(entries).collect() {
+        Some(descriptors) => Line::Reset(ResetStep { time, place, domain, rule, descriptors }),
+        None => Line::Omitted,
+    }
+}
+
+fn descriptor(at: usize, logged: LoggedDescriptor) -> Result<EventDescriptor, LineError> {
+    let own_limit = logged.own_limit.map(|LoggedOwnLimit { requests, unit }| match Unit::from_name(&unit) {
+        Some(unit) => Ok(Override { requests, unit }),
+        None => Err(LineError::Unit { descriptor: at, unit }),
+    });
+    let hits = match (NonZeroU64::new(logged.hits), logged.give_back) {
+        (None, _) => Hits::Peek,
+        (Some(hits), false) => Hits::Take(hits),
+        (Some(hits), true) => Hits::GiveBack(hits),
+    };
+    let value = |value: Option<SmolStr>, hash: Option<SmolStr>| value.or(hash).unwrap_or_default();
+    let reset = logged.reset_ns.map_or(Reset::Never, |nanos| Reset::After(Duration::from_nanos(nanos)));
+    Ok(EventDescriptor {
+        entries: logged
+            .entries
+            .into_iter()
+            .map(|entry| (entry.key, value(entry.value, entry.value_hash)))
+            .collect(),
+        hits,
+        own_limit: own_limit.transpose()?,
+        recorded: Some(RecordedStatus {
+            code: logged.code.into(),
+            remaining: logged.remaining,
+            reset: logged.limit.is_some().then_some(reset),
+            rule: logged.limit.map(|limit| limit.rule),
+        }),
+    })
+}
+
+fn missing(field: &'static str) -> LineError {
+    LineError::Missing(SmolStr::new_static(field))
+}
+
+/// A time of RFC 3339, if it is one that a server can have.
+pub(super) fn time(text: &str) -> Option<Timestamp> {
+    let time: jiff::Timestamp = text.parse().ok()?;
+    u64::try_from(time.as_nanosecond()).ok().map(Timestamp::from_nanos)
+}
+
+/// The message without its `at line 1 column 7`: the line is not that of the file.
+pub(super) fn syntax(error: &serde_json::Error) -> LineError {
+    let text = error.to_string();
+    let reason = text.rsplit_once(" at line ").map_or(&*text, |(reason, _)| reason);
+    LineError::Syntax { reason: reason.to_owned(), column: error.column() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(line: &str) -> String {
+        parse_line(line.as_bytes()).expect_err("not a line").to_string()
+    }
+
+    fn with_descriptors(descriptors: &str) -> String {
+        format!(
+            r#"{{"v":1,"time":"2026-03-01T12:00:00.000000001Z","domain":"d","code":"OK","new":[],"descriptors":{descriptors}}}"#
+        )
+    }
+
+    const STATUS: &str = r#""code":"OVER_LIMIT","limit":{"rule":"user","requests":2},"remaining":0"#;
+
+    #[test]
+    fn a_line_has_hits_own_limits_and_the_recorded_status() {
+        let line = with_descriptors(&format!(
+            r#"[{{"entries":[{{"key":"user","value":"\u00e9\n"}}],"hits":3,"give_back":true,"own_limit":{{"requests":5,"unit":"hour"}},{STATUS},"reset_ns":7}},
+               {{"entries":[{{"key":"user","value_hash":"ab"}}],"hits":0,{STATUS},"reset_ns":null}}]"#
+        ));
+        let Line::Decision(event) = parse_line(line.as_bytes()).unwrap() else { panic!("a decision") };
+        assert_eq!(event.time.as_nanos() % 1_000_000_000, 1);
+        assert!(event.is_hashed);
+        let [first, second] = &event.descriptors[..] else { panic!("two descriptors") };
+        assert_eq!(first.entries, [("user".into(), "é\n".into())]);
+        assert_eq!(first.hits, Hits::GiveBack(NonZeroU64::new(3).unwrap()));
+        assert_eq!(first.own_limit, Some(Override { requests: 5, unit: Unit::Hour }));
+        let recorded = |descriptor: &EventDescriptor| descriptor.recorded.clone().expect("a status");
+        assert_eq!(recorded(first).reset, Some(Reset::After(Duration::from_nanos(7))));
+        assert_eq!(second.hits, Hits::Peek);
+        assert_eq!(second.entries[0].1, "ab");
+        assert_eq!(recorded(second).reset, Some(Reset::Never));
+        assert_eq!(recorded(second).rule.as_deref(), Some("user"));
+    }
+
+    #[test]
+    fn a_decision_without_a_value_is_not_replayed_and_a_dropped_line_is_a_number() {
+        let line = with_descriptors(&format!(r#"[{{"entries":[{{"key":"token"}}],"hits":1,{STATUS}}}]"#));
+        assert_eq!(parse_line(line.as_bytes()).unwrap(), Line::Omitted);
+        let dropped = parse_line(br#"{"v":1,"time":"2026-03-01T12:00:00Z","dropped":42}"#);
+        assert_eq!(dropped.unwrap(), Line::Dropped(42));
+    }
+
+    #[test]
+    fn the_reason_of_a_bad_line_names_the_place() {
+        assert_eq!(error("{\"v\":1,\"time\":"), "EOF while parsing a value (column 14)");
+        assert_eq!(error("{\"v\":3,\"time\":7}"), "version 3; this program reads versions 1 and 2");
+        assert_eq!(error("{\"v\":1,\"time\":\"noon\"}"), "time is \"noon\"; it must be a time in RFC 3339");
+        assert_eq!(error("{\"v\":1,\"time\":\"2026-03-01T12:00:00Z\"}"), "the field `domain` is missing");
+        assert!(error(&with_descriptors("[]")).contains("at least one descriptor"));
+        let own = r#"[{"entries":[{"key":"k","value":""}],"hits":1,"own_limit":{"requests":1,"unit":"eon"},"#;
+        assert!(error(&with_descriptors(&format!("{own}{STATUS}}}]"))).contains("own_limit.unit is \"eon\""));
+        assert!(parse_line(b"\xff\xfe").is_err());
+    }
+
+    #[test]
+    fn a_time_before_the_epoch_or_after_the_last_representable_one_is_refused() {
+        for text in ["1969-12-31T23:59:59Z", "2999-01-01T00:00:00Z"] {
+            assert_eq!(time(text), None, "{text}");
+        }
+    }
+}

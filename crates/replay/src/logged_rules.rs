@@ -1,0 +1,103 @@
+//! The rules of a log: put in force in the order in which the server did, and kept for decisions that began under them.
+
+use super::{LoggedSource, Place, RulesStep, run::store_settings};
+use std::collections::{HashMap, VecDeque};
+use tidegate_core::{
+    limiter::{Limiter, Pinned, RetiredRules},
+    rules::{LoadOptions, RuleErrors, RuleSet, Source},
+};
+
+/// Replaced rules that are kept. Decisions that began under rules are numbered shortly after these were replaced.
+const RETIRED_MAX: usize = 64;
+
+/// Process and generation.
+type RulesKey = (u64, u64);
+
+/// The rules of a log at one of its lines.
+pub(super) struct LoggedRules {
+    counters_max: usize,
+    /// None before the first rules.
+    limiter: Option<Limiter>,
+    in_force: RulesKey,
+    /// The newest last.
+    retired: VecDeque<(RulesKey, RetiredRules)>,
+    /// By hash: a log has each text once.
+    texts: HashMap<String, String>,
+}
+
+/// Rules of a log cannot be put in force.
+#[derive(Debug, thiserror::Error)]
+pub enum LoggedRulesError {
+    /// The log has hashes only.
+    #[error("the log lacks the text of the rules {name:?}; replay it under files that have it (--rules)")]
+    Text {
+        /// The document.
+        name: String,
+    },
+    /// Another version of the server accepted them.
+    #[error("the rules of the log are not valid: {0}")]
+    Rules(RuleErrors),
+}
+
+impl LoggedRules {
+    pub(super) fn new(counters_max: usize) -> Self {
+        Self {
+            counters_max,
+            limiter: None,
+            in_force: (0, 0),
+            retired: VecDeque::new(),
+            texts: HashMap::new(),
+        }
+    }
+
+    /// Puts the rules of a line in force. Each file of a log repeats those in force at its start.
+    pub(super) fn put_in_force(&mut self, step: &RulesStep) -> Result<(), LoggedRulesError> {
+        for LoggedSource { sha256, text, .. } in &step.sources {
+            if let Some(text) = text {
+                self.texts.insert(sha256.clone(), text.clone());
+            }
+        }
+        let key = (step.place.run, step.place.generation);
+        let is_known = self.limiter.is_some()
+            && (key == self.in_force || self.retired.iter().any(|(retired, _)| *retired == key));
+        if is_known {
+            return Ok(());
+        }
+        let source = |LoggedSource { id, sha256, .. }: &LoggedSource| match self.texts.get(sha256) {
+            Some(text) => Ok(Source { id: id.clone(), text: text.clone() }),
+            None => Err(LoggedRulesError::Text { name: id.to_string() }),
+        };
+        let sources = step.sources.iter().map(source).collect::<Result<Vec<_>, _>>()?;
+        let RulesStep { semantics, default_algorithm, merge_domains, .. } = *step;
+        let options = LoadOptions { semantics, default_algorithm, merge_domains, ..LoadOptions::default() };
+        match &self.limiter {
+            None => {
+                let rules = RuleSet::parse(&sources, &options).map_err(LoggedRulesError::Rules)?;
+                let limiter = Limiter::new(rules, store_settings(self.counters_max), step.global_shadow);
+                self.limiter = Some(limiter.with_compat(step.compat));
+            }
+            Some(limiter) => {
+                let next = limiter.update_rules().build(&sources, &options);
+                let retired = next.map_err(LoggedRulesError::Rules)?.put_in_force();
+                self.retired.push_back((self.in_force, retired));
+                if self.retired.len() > RETIRED_MAX {
+                    self.retired.pop_front();
+                }
+            }
+        }
+        self.in_force = key;
+        Ok(())
+    }
+
+    /// The rules at this place; none before the first.
+    pub(super) fn pin(&self, place: Option<Place>) -> Option<Pinned<'_>> {
+        let limiter = self.limiter.as_ref()?;
+        let key = place.map_or(self.in_force, |place| (place.run, place.generation));
+        let retired = self.retired.iter().find(|(retired, _)| *retired == key && key != self.in_force);
+        Some(retired.map_or_else(|| limiter.pin(), |(_, rules)| limiter.pin_retired(rules)))
+    }
+
+    pub(super) fn limiter(&self) -> Option<&Limiter> {
+        self.limiter.as_ref()
+    }
+}

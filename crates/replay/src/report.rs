@@ -1,0 +1,178 @@
+//! The report of a replay: the proposed decisions against the current ones, which are those of other rules or of the log.
+
+use super::Series;
+use serde::{Serialize, Serializer};
+use smol_str::SmolStr;
+use std::time::Duration;
+use tidegate_core::limit::Timestamp;
+
+/// Keys listed for each direction.
+pub const KEYS_LISTED_MAX: usize = 20;
+
+/// The result of a replay. Serialized, it is the JSON of `tidegate replay --json`.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Report {
+    /// Decided requests.
+    pub requests: u64,
+    /// Time of the first one.
+    #[serde(serialize_with = "time")]
+    pub first: Option<Timestamp>,
+    /// Time of the last one.
+    #[serde(serialize_with = "time")]
+    pub last: Option<Timestamp>,
+    /// Whether the current decisions are those of the log.
+    pub is_current_recorded: bool,
+    /// Under the proposed rules.
+    pub proposed: Side,
+    /// Under the current rules, or in the log.
+    pub current: Side,
+    /// Requests that are denied only under the proposed rules.
+    pub newly_denied: u64,
+    /// Requests that are denied only under the current rules.
+    pub newly_admitted: u64,
+    /// Requests whose verdict, or the verdict, `remaining` or reset of a descriptor, differs.
+    pub responses_changed: u64,
+    /// By name.
+    pub domains: Vec<DomainRow>,
+    /// By domain and rule.
+    pub rules: Vec<RuleRow>,
+    /// Keys of the newly denied requests.
+    pub keys_newly_denied: Keys,
+    /// Keys of the newly admitted requests.
+    pub keys_newly_admitted: Keys,
+    /// Requests with hashes in the place of values, which match no rule for a particular value.
+    pub with_hashes: u64,
+    /// Requests that are older than the one before them, and were decided at its time.
+    pub out_of_order: u64,
+    /// Shares of requests in the log.
+    pub samples: Samples,
+    /// Requests and denials by time.
+    pub over_time: Series,
+}
+
+/// Requests under one set of rules.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct Side {
+    /// Admitted requests.
+    pub admitted: u64,
+    /// Denied requests.
+    pub denied: u64,
+    /// The minute with the most denials, the first of several; none without a denial.
+    pub worst_minute: Option<DeniedMinute>,
+    /// The longest time until a denied request would be admitted, in nanoseconds; none without such a denial.
+    #[serde(rename = "longest_wait_ns", serialize_with = "nanos")]
+    pub longest_wait: Option<Duration>,
+    /// Denied requests that would never be admitted, whatever they wait.
+    pub never_admitted: u64,
+}
+
+/// A minute of the clock, in UTC.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct DeniedMinute {
+    /// Its start.
+    #[serde(serialize_with = "exact_time")]
+    pub start: Timestamp,
+    /// Requests in it.
+    pub requests: u64,
+    /// Those that were denied.
+    pub denied: u64,
+}
+
+/// Requests or descriptors, and those of them that were denied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Share {
+    /// All.
+    pub all: u64,
+    /// Those that were denied.
+    pub denied: u64,
+}
+
+impl Share {
+    /// The denied share, from 0 to 1.
+    pub fn of_denied(self) -> f64 {
+        if self.all == 0 { 0.0 } else { self.denied as f64 / self.all as f64 }
+    }
+}
+
+/// Requests to a domain.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct DomainRow {
+    /// Its name.
+    pub domain: SmolStr,
+    /// Under the proposed rules.
+    pub proposed: Share,
+    /// Under the current rules, or in the log.
+    pub current: Share,
+}
+
+/// Descriptors whose status is that of a rule.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct RuleRow {
+    /// The domain.
+    pub domain: SmolStr,
+    /// The path of the rule, or a text in parentheses.
+    pub rule: SmolStr,
+    /// Under the proposed rules.
+    pub proposed: Share,
+    /// Under the current rules, or in the log.
+    pub current: Share,
+}
+
+/// Keys of requests whose verdict differs.
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub struct Keys {
+    /// Number of keys.
+    pub all: u64,
+    /// The keys with the most requests, at most [`KEYS_LISTED_MAX`].
+    pub top: Vec<KeyRow>,
+}
+
+/// The descriptor that was denied on one side.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+pub struct Key {
+    /// The domain.
+    pub domain: SmolStr,
+    /// Keys and values of the descriptor.
+    pub entries: Vec<(SmolStr, SmolStr)>,
+}
+
+/// A key, and how often the verdict differs.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct KeyRow {
+    /// The key.
+    #[serde(flatten)]
+    pub key: Key,
+    /// Requests whose verdict differs.
+    pub requests: u64,
+    /// The same per minute of the log.
+    pub per_minute: f64,
+}
+
+/// The least and the greatest share of requests that a line stands for.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Samples {
+    /// The least; 1 if every request is in the log.
+    pub least: f64,
+    /// The greatest.
+    pub greatest: f64,
+}
+
+/// RFC 3339.
+pub(super) fn time<S: Serializer>(time: &Option<Timestamp>, serializer: S) -> Result<S::Ok, S::Error> {
+    match time {
+        Some(time) => exact_time(time, serializer),
+        None => serializer.serialize_none(),
+    }
+}
+
+fn exact_time<S: Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+    match jiff::Timestamp::from_nanosecond(i128::from(time.as_nanos())) {
+        Ok(time) => serializer.collect_str(&time),
+        // All 64 bits are within the range of the type.
+        Err(_) => serializer.serialize_none(),
+    }
+}
+
+fn nanos<S: Serializer>(wait: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    wait.map(|wait| u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX)).serialize(serializer)
+}

@@ -1,0 +1,205 @@
+//! One replay: decides each event under the proposed rules, and under the current ones if there are any.
+
+use super::{
+    Demand, Event, LoggedDecision, Place, Report, ResetStep, Step, StepRef, Suggestion,
+    logged_rules::{LoggedRules, LoggedRulesError},
+    tally::{Outcome, Tally},
+};
+use tidegate_core::{
+    limit::{Descriptor, Entry, Hits, Request, Timestamp},
+    limiter::{Limiter, Pinned},
+    rules::RuleSet,
+    store::{OnFull, Seed, StoreSettings},
+};
+
+/// A constant, so that a replay is repeatable. It protects nothing: no client chooses its values while a replay runs.
+const SEED: [u8; 16] = [0; 16];
+
+/// Events between two sweeps of expired counters.
+const EVENTS_PER_SWEEP: u64 = 1 << 18;
+
+/// Pages swept under one lock, for which nothing else waits.
+const PAGES_PER_LOCK: usize = 1_024;
+
+/// Nanoseconds by which the time of an event may be before that of one with a lower number, at most.
+const BACKWARDS_MAX: u64 = 10_000_000_000;
+
+/// Decides events again.
+pub struct Replay {
+    proposed: Proposed,
+    /// None where the current decisions are those of the log.
+    current: Option<Limiter>,
+    /// Time of the latest event; never runs backwards.
+    now: Timestamp,
+    decided: u64,
+    without_rules: u64,
+    tally: Tally,
+    demand: Option<Demand>,
+}
+
+/// The rules that decide.
+enum Proposed {
+    /// These.
+    Rules(Box<Limiter>),
+    /// Those of the log.
+    Logged(Box<LoggedRules>),
+}
+
+/// The store of a replay.
+pub(super) fn store_settings(counters_max: usize) -> StoreSettings {
+    StoreSettings { seed: Seed::from_bytes(SEED), counters_max, on_full: OnFull::Deny }
+}
+
+impl Replay {
+    /// A replay under the proposed rules, against other rules, or against the log. Under each rules there are at most
+    /// `counters_max` counters; requests that need another one are denied.
+    pub fn new(proposed: RuleSet, current: Option<RuleSet>, counters_max: usize) -> Self {
+        let limiter = |rules| Limiter::new(rules, store_settings(counters_max), false);
+        Self {
+            tally: Tally::new(current.is_none()),
+            proposed: Proposed::Rules(Box::new(limiter(proposed))),
+            current: current.map(limiter),
+            now: Timestamp::EPOCH,
+            decided: 0,
+            without_rules: 0,
+            demand: None,
+        }
+    }
+
+    /// A replay under the rules that the log contains, against its decisions.
+    pub fn as_logged(counters_max: usize) -> Self {
+        Self {
+            proposed: Proposed::Logged(Box::new(LoggedRules::new(counters_max))),
+            ..Self::new(RuleSet::default(), None, counters_max)
+        }
+    }
+
+    /// Collects the hits of some rules from now on, for [`Demand::suggestions`].
+    pub fn collect_demand(&mut self, demand: Demand) {
+        self.demand = Some(demand);
+    }
+
+    /// Repeats one step of the log.
+    pub fn apply(&mut self, step: &Step) -> Result<(), LoggedRulesError> {
+        match (step, &mut self.proposed) {
+            (Step::Decision(event), _) => self.decide(event),
+            (Step::Rules(step), Proposed::Logged(rules)) => rules.put_in_force(step)?,
+            // Proposed rules stay.
+            (Step::Rules(_), Proposed::Rules(_)) => {}
+            (Step::Reset(step), _) => self.reset(step),
+        }
+        Ok(())
+    }
+
+    /// Repeats one step of the log, which may be in place.
+    pub fn apply_ref(&mut self, step: StepRef<'_, '_>) -> Result<(), LoggedRulesError> {
+        match step {
+            StepRef::InPlace(decision) => {
+                self.decide_logged(decision);
+                Ok(())
+            }
+            StepRef::Kept(step) => self.apply(step),
+        }
+    }
+
+    /// Decides one event at its time.
+    pub fn decide(&mut self, event: &Event) {
+        self.decide_logged(&event.decision());
+    }
+
+    fn decide_logged(&mut self, logged: &LoggedDecision<'_>) {
+        self.now = self.now.max(logged.time);
+        // Numbers are in the order of decisions, which were made at their own times.
+        let now = if logged.place.is_some() { logged.time } else { self.now };
+        let request = &logged.request;
+        if let Some(demand) = &mut self.demand {
+            demand.add(request, self.now);
+        }
+        let Some(rules) = self.proposed.pin(logged.place) else {
+            self.without_rules += 1;
+            return;
+        };
+        let proposed = rules.decide(request, now);
+        let proposed = Outcome::Decided(&proposed);
+        match &self.current {
+            None => self.tally.add(logged, proposed, Outcome::Recorded(logged), self.now),
+            Some(current) => {
+                let rules = current.pin();
+                let current = rules.decide(request, now);
+                self.tally.add(logged, proposed, Outcome::Decided(&current), self.now);
+            }
+        }
+        self.decided += 1;
+        if self.decided.is_multiple_of(EVENTS_PER_SWEEP) {
+            self.sweep();
+        }
+    }
+
+    /// Removes the counters that an operator removed.
+    pub fn reset(&self, step: &ResetStep) {
+        for limiter in self.limiters() {
+            let rules = limiter.pin();
+            if step.descriptors.is_empty() {
+                // A rule of the log may not be one of the proposed rules.
+                let _ = rules.reset_rule(&step.domain, step.rule.as_deref(), step.time);
+                continue;
+            }
+            let mut request = Request::new(&step.domain);
+            for entries in &step.descriptors {
+                let entries = entries.iter().map(|(key, value)| Entry { key, value }).collect();
+                request.push(Descriptor { entries, limit: None, hits: Hits::Peek });
+            }
+            let _ = rules.reset(&request, step.time);
+        }
+    }
+
+    /// Requests decided so far.
+    pub fn decided(&self) -> u64 {
+        self.decided
+    }
+
+    /// Requests that are not decided, because the log has no rules before them.
+    pub fn without_rules(&self) -> u64 {
+        self.without_rules
+    }
+
+    /// Requests that a full store denied, under the proposed and the current rules: the report is not exact if there are any.
+    pub fn no_room(&self) -> usize {
+        self.limiters().map(|limiter| limiter.store().no_room()).sum()
+    }
+
+    /// The report on all events, and the suggestions if demand was collected.
+    pub fn into_report(self) -> (Report, Vec<Suggestion>) {
+        let suggestions = self.demand.map(|demand| demand.suggestions()).unwrap_or_default();
+        (self.tally.into_report(), suggestions)
+    }
+
+    fn limiters(&self) -> impl Iterator<Item = &Limiter> {
+        let proposed = match &self.proposed {
+            Proposed::Rules(limiter) => Some(&**limiter),
+            Proposed::Logged(rules) => rules.limiter(),
+        };
+        proposed.into_iter().chain(&self.current)
+    }
+
+    /// Drops counters that are expired for every event to come.
+    fn sweep(&self) {
+        let now = Timestamp::from_nanos(self.now.as_nanos().saturating_sub(BACKWARDS_MAX));
+        for limiter in self.limiters() {
+            let store = limiter.store();
+            for shard in 0..store.shard_count() {
+                while !store.sweep(shard, PAGES_PER_LOCK, now).finished {}
+            }
+        }
+    }
+}
+
+impl Proposed {
+    /// None before the first rules of the log.
+    fn pin(&self, place: Option<Place>) -> Option<Pinned<'_>> {
+        match self {
+            Self::Rules(limiter) => Some(limiter.pin()),
+            Self::Logged(rules) => rules.pin(place),
+        }
+    }
+}

@@ -1,0 +1,378 @@
+//! Counts of decisions, from which the report is made.
+
+use super::{
+    DeniedMinute, DomainRow, Key, KeyRow, Keys, LoggedDecision, LoggedStatus, Report, RuleRow, Samples,
+    Series, Share, Side, report::KEYS_LISTED_MAX,
+};
+use foldhash::fast::RandomState;
+use smol_str::SmolStr;
+use std::time::Duration;
+use tidegate_core::limit::{Code, Decision, Request, Reset, Status, Timestamp};
+
+/// Its order is never seen: what is reported is sorted.
+type HashMap<K, V> = hashbrown::HashMap<K, V, RandomState>;
+
+/// Nanoseconds of a minute.
+const MINUTE: u64 = 60_000_000_000;
+
+/// Stands for a rule where no limit applies to a descriptor.
+const NO_LIMIT: &str = "(no limit)";
+/// Stands for a rule where the limit is the request's own.
+const OWN_LIMIT: &str = "(limit of the request)";
+/// Stands for a rule that the log leaves out.
+const REDACTED: &str = "(redacted)";
+
+/// Stands for a rule where the log has the verdict on the request only.
+const NOT_RECORDED: &str = "(not recorded)";
+
+/// How a request was decided.
+#[derive(Clone, Copy)]
+pub(super) enum Outcome<'a, 'd> {
+    /// By rules.
+    Decided(&'a Decision<'d>),
+    /// In the log.
+    Recorded(&'a LoggedDecision<'d>),
+}
+
+#[derive(Clone, Copy)]
+struct DescriptorOutcome<'a> {
+    code: Code,
+    remaining: u32,
+    reset: Option<Reset>,
+    rule: &'a str,
+}
+
+impl<'a> Outcome<'a, '_> {
+    fn code(self) -> Code {
+        match self {
+            Self::Decided(decision) => decision.code,
+            Self::Recorded(logged) => logged.code,
+        }
+    }
+
+    /// The outcomes by descriptor.
+    fn statuses(self) -> impl Iterator<Item = DescriptorOutcome<'a>> {
+        let descriptors = match self {
+            Self::Decided(decision) => decision.statuses.len(),
+            Self::Recorded(logged) => logged.statuses.len(),
+        };
+        (0..descriptors).map(move |descriptor| self.status(descriptor))
+    }
+
+    #[inline]
+    fn status(self, descriptor: usize) -> DescriptorOutcome<'a> {
+        match self {
+            Self::Decided(decision) => {
+                let status: &Status<'_> = &decision.statuses[descriptor];
+                let rule = match (status.limit, status.rule) {
+                    (None, _) => NO_LIMIT,
+                    (Some(_), Some(rule)) => &rule.path,
+                    (Some(_), None) => OWN_LIMIT,
+                };
+                let Status { code, remaining, reset, .. } = *status;
+                DescriptorOutcome { code, remaining, reset, rule }
+            }
+            Self::Recorded(logged) => {
+                let Some(LoggedStatus { code, remaining, reset, rule }) = logged.statuses[descriptor] else {
+                    return DescriptorOutcome {
+                        code: logged.code,
+                        remaining: 0,
+                        reset: None,
+                        rule: NOT_RECORDED,
+                    };
+                };
+                let rule = match rule {
+                    None => NO_LIMIT,
+                    Some("") if logged.request.descriptors()[descriptor].limit.is_some() => OWN_LIMIT,
+                    Some("") => REDACTED,
+                    Some(path) => path,
+                };
+                DescriptorOutcome { code, remaining, reset, rule }
+            }
+        }
+    }
+
+    fn has_statuses(self) -> bool {
+        match self {
+            Self::Decided(_) => true,
+            Self::Recorded(logged) => logged.statuses.iter().all(Option::is_some),
+        }
+    }
+}
+
+/// Counts of all decisions so far.
+pub(super) struct Tally {
+    requests: u64,
+    first: Option<Timestamp>,
+    last: Option<Timestamp>,
+    is_current_recorded: bool,
+    proposed: SideTally,
+    current: SideTally,
+    newly_denied: u64,
+    newly_admitted: u64,
+    responses_changed: u64,
+    domains: HashMap<String, usize>,
+    of_domains: Vec<DomainTally>,
+    /// Of the last request: most logs have few domains.
+    last_domain: usize,
+    keys_newly_denied: HashMap<Key, u64>,
+    keys_newly_admitted: HashMap<Key, u64>,
+    with_hashes: u64,
+    out_of_order: u64,
+    samples: Option<Samples>,
+    over_time: Series,
+}
+
+struct DomainTally {
+    name: SmolStr,
+    proposed: Share,
+    current: Share,
+    rules: RuleTallies,
+}
+
+/// Descriptors by the path of their rule.
+#[derive(Default)]
+struct RuleTallies {
+    by_path: HashMap<String, usize>,
+    all: Vec<RuleTally>,
+    /// Indices of rules that were counted last, by parts of their paths: most are found without a hash.
+    last: [usize; 16],
+}
+
+struct RuleTally {
+    path: SmolStr,
+    proposed: Share,
+    current: Share,
+}
+
+impl RuleTallies {
+    #[inline]
+    fn of(&mut self, path: &str) -> &mut RuleTally {
+        let part = path.as_bytes().get(path.len() / 4).map_or(0, |byte| usize::from(*byte));
+        let last = &mut self.last[(path.len() ^ part) % 16];
+        if self.all.get(*last).is_none_or(|rule| rule.path != path) {
+            let added = self.all.len();
+            *last = *self.by_path.entry_ref(path).or_insert(added);
+            if *last == added {
+                let (proposed, current) = (Share::default(), Share::default());
+                self.all.push(RuleTally { path: path.into(), proposed, current });
+            }
+        }
+        &mut self.all[*last]
+    }
+}
+
+impl Tally {
+    pub(super) fn new(is_current_recorded: bool) -> Self {
+        Self {
+            requests: 0,
+            first: None,
+            last: None,
+            is_current_recorded,
+            proposed: SideTally::default(),
+            current: SideTally::default(),
+            newly_denied: 0,
+            newly_admitted: 0,
+            responses_changed: 0,
+            domains: HashMap::default(),
+            of_domains: Vec::new(),
+            last_domain: 0,
+            keys_newly_denied: HashMap::default(),
+            keys_newly_admitted: HashMap::default(),
+            with_hashes: 0,
+            out_of_order: 0,
+            samples: None,
+            over_time: Series::default(),
+        }
+    }
+
+    /// Counts a request that was decided at `now`.
+    pub(super) fn add(
+        &mut self,
+        logged: &LoggedDecision<'_>,
+        proposed: Outcome<'_, '_>,
+        current: Outcome<'_, '_>,
+        now: Timestamp,
+    ) {
+        self.requests += 1;
+        self.first.get_or_insert(now);
+        self.last = Some(now);
+        self.with_hashes += u64::from(logged.is_hashed);
+        self.out_of_order += u64::from(logged.place.is_none() && logged.time < now);
+        let sample = logged.sample;
+        let samples = self.samples.get_or_insert(Samples { least: sample, greatest: sample });
+        samples.least = samples.least.min(sample);
+        samples.greatest = samples.greatest.max(sample);
+        self.proposed.add(proposed, now);
+        self.current.add(current, now);
+        self.over_time.add(now, proposed.code(), current.code());
+        let is_same = self.add_to_domain(logged.request.domain(), proposed, current);
+        self.responses_changed += u64::from(!is_same);
+        match (current.code(), proposed.code()) {
+            (Code::Ok, Code::OverLimit) => {
+                self.newly_denied += 1;
+                add_keys(&mut self.keys_newly_denied, &logged.request, proposed, current);
+            }
+            (Code::OverLimit, Code::Ok) => {
+                self.newly_admitted += 1;
+                add_keys(&mut self.keys_newly_admitted, &logged.request, current, proposed);
+            }
+            (Code::Ok, Code::Ok) | (Code::OverLimit, Code::OverLimit) => {}
+        }
+    }
+
+    /// Counts by domain and rule. Returns whether a client would be sent the same response; the names of rules do not matter, and
+    /// without recorded statuses, verdicts are compared.
+    fn add_to_domain(&mut self, domain: &str, proposed: Outcome<'_, '_>, current: Outcome<'_, '_>) -> bool {
+        let domain = self.domain(domain);
+        domain.proposed.add(proposed.code());
+        domain.current.add(current.code());
+        let mut are_same = true;
+        for (proposed, current) in proposed.statuses().zip(current.statuses()) {
+            let facts = |status: &DescriptorOutcome<'_>| (status.code, status.remaining, status.reset);
+            are_same &= facts(&proposed) == facts(&current);
+            let rule = domain.rules.of(proposed.rule);
+            rule.proposed.add(proposed.code);
+            // Most rules have the same name on both sides.
+            let rule = match current.rule == proposed.rule {
+                true => rule,
+                false => domain.rules.of(current.rule),
+            };
+            rule.current.add(current.code);
+        }
+        proposed.code() == current.code() && (are_same || !proposed.has_statuses() || !current.has_statuses())
+    }
+
+    fn domain(&mut self, name: &str) -> &mut DomainTally {
+        if self.of_domains.get(self.last_domain).is_none_or(|last| last.name != name) {
+            let added = self.of_domains.len();
+            self.last_domain = *self.domains.entry_ref(name).or_insert(added);
+            if self.last_domain == added {
+                self.of_domains.push(DomainTally {
+                    name: name.into(),
+                    proposed: Share::default(),
+                    current: Share::default(),
+                    rules: RuleTallies::default(),
+                });
+            }
+        }
+        &mut self.of_domains[self.last_domain]
+    }
+
+    pub(super) fn into_report(self) -> Report {
+        let span = self.first.zip(self.last).map_or(Duration::ZERO, |(first, last)| last.since(first));
+        let (mut domains, mut rules) = (Vec::new(), Vec::new());
+        for tally in self.of_domains {
+            let domain = tally.name;
+            rules.extend(tally.rules.all.into_iter().map(|RuleTally { path, proposed, current }| RuleRow {
+                domain: domain.clone(),
+                rule: path,
+                proposed,
+                current,
+            }));
+            domains.push(DomainRow { domain, proposed: tally.proposed, current: tally.current });
+        }
+        domains.sort_by(|one, other| one.domain.cmp(&other.domain));
+        rules.sort_by(|one, other| (&one.domain, &one.rule).cmp(&(&other.domain, &other.rule)));
+        Report {
+            requests: self.requests,
+            first: self.first,
+            last: self.last,
+            is_current_recorded: self.is_current_recorded,
+            proposed: self.proposed.into_side(),
+            current: self.current.into_side(),
+            newly_denied: self.newly_denied,
+            newly_admitted: self.newly_admitted,
+            responses_changed: self.responses_changed,
+            domains,
+            rules,
+            keys_newly_denied: keys(self.keys_newly_denied, span),
+            keys_newly_admitted: keys(self.keys_newly_admitted, span),
+            with_hashes: self.with_hashes,
+            out_of_order: self.out_of_order,
+            samples: self.samples.unwrap_or(Samples { least: 1.0, greatest: 1.0 }),
+            over_time: self.over_time,
+        }
+    }
+}
+
+impl Share {
+    fn add(&mut self, code: Code) {
+        self.all += 1;
+        self.denied += u64::from(code == Code::OverLimit);
+    }
+}
+
+/// Counts the keys of a request that is denied on one side only: descriptors that are over their limit there only, or, if
+/// there is none, as after a change of `quota_mode`, all that are over their limit there.
+fn add_keys(
+    keys: &mut HashMap<Key, u64>,
+    request: &Request<'_>,
+    denied: Outcome<'_, '_>,
+    admitted: Outcome<'_, '_>,
+) {
+    let both = || request.descriptors().iter().zip(denied.statuses().zip(admitted.statuses()));
+    let is_over = |status: &DescriptorOutcome<'_>| status.code == Code::OverLimit;
+    let differs = both().any(|(_, (there, here))| is_over(&there) && !is_over(&here));
+    for (descriptor, (there, here)) in both() {
+        if is_over(&there) && !(differs && is_over(&here)) {
+            let entries = descriptor.entries.iter().map(|entry| (entry.key.into(), entry.value.into()));
+            let key = Key { domain: request.domain().into(), entries: entries.collect() };
+            *keys.entry(key).or_default() += 1;
+        }
+    }
+}
+
+/// The keys with the most requests. A log shorter than a minute counts as a minute.
+fn keys(counts: HashMap<Key, u64>, span: Duration) -> Keys {
+    let all = counts.len() as u64;
+    let minutes = (span.as_secs_f64() / 60.0).max(1.0);
+    let mut counts: Vec<(Key, u64)> = counts.into_iter().collect();
+    counts.sort_by(|(key, count), (other_key, other)| other.cmp(count).then_with(|| key.cmp(other_key)));
+    counts.truncate(KEYS_LISTED_MAX);
+    let row = |(key, requests)| KeyRow { key, requests, per_minute: requests as f64 / minutes };
+    Keys { all, top: counts.into_iter().map(row).collect() }
+}
+
+/// One side, with the minute of the latest request, which is not complete.
+#[derive(Default)]
+struct SideTally {
+    side: Side,
+    minute: Option<DeniedMinute>,
+}
+
+impl SideTally {
+    fn add(&mut self, outcome: Outcome<'_, '_>, now: Timestamp) {
+        let start = Timestamp::from_nanos(now.as_nanos() / MINUTE * MINUTE);
+        if self.minute.is_none_or(|minute| minute.start != start) {
+            self.end_minute();
+        }
+        let minute = self.minute.get_or_insert(DeniedMinute { start, requests: 0, denied: 0 });
+        minute.requests += 1;
+        if outcome.code() == Code::Ok {
+            self.side.admitted += 1;
+            return;
+        }
+        minute.denied += 1;
+        self.side.denied += 1;
+        let over = outcome.statuses().filter(|status| status.code == Code::OverLimit);
+        // All descriptors that are over have to be admitted: the latest of them decides.
+        match over.filter_map(|status| status.reset).max() {
+            Some(Reset::After(wait)) => self.side.longest_wait = self.side.longest_wait.max(Some(wait)),
+            Some(Reset::Never) => self.side.never_admitted += 1,
+            None => {}
+        }
+    }
+
+    fn end_minute(&mut self) {
+        let Some(minute) = self.minute.take().filter(|minute| minute.denied > 0) else { return };
+        if self.side.worst_minute.is_none_or(|worst| minute.denied > worst.denied) {
+            self.side.worst_minute = Some(minute);
+        }
+    }
+
+    fn into_side(mut self) -> Side {
+        self.end_minute();
+        self.side
+    }
+}

@@ -1,0 +1,142 @@
+//! A replay as scenarios: the counts, the keys, the worst minute and the waits follow from events and rules.
+
+use super::{Event, EventDescriptor, RecordedStatus, Replay, Report};
+use std::time::Duration;
+use tidegate_core::{
+    limit::{Code, Hits, Timestamp},
+    rules::{LoadOptions, RuleSet, Source},
+};
+
+/// An admitted hit of a user, with no limit recorded.
+pub(super) fn event(time: u64, key: &str, value: &str) -> Event {
+    let recorded = RecordedStatus { code: Code::Ok, remaining: 0, reset: None, rule: None };
+    let entries = vec![(key.into(), value.into())];
+    Event {
+        time: Timestamp::from_nanos(time),
+        place: None,
+        is_report: false,
+        domain: "d".into(),
+        descriptors: vec![EventDescriptor {
+            entries,
+            hits: Hits::ONE,
+            own_limit: None,
+            recorded: Some(recorded),
+        }],
+        code: Code::Ok,
+        sample: 1.0,
+        is_hashed: false,
+    }
+}
+
+fn record(event: &mut Event) -> &mut RecordedStatus {
+    event.descriptors[0].recorded.as_mut().expect("a status")
+}
+
+fn rules(limit: u32) -> RuleSet {
+    let text = format!(
+        "{{domain: d, descriptors: [{{key: user, rate_limit: {{unit: minute, requests_per_unit: {limit}, algorithm: fixed_window}}}}]}}"
+    );
+    RuleSet::parse(&[Source::file("rules.yaml", text)], &LoadOptions::default())
+        .unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+fn replayed(proposed: u32, current: Option<u32>, events: &[Event]) -> Report {
+    let mut replay = Replay::new(rules(proposed), current.map(rules), 1_000);
+    events.iter().for_each(|event| replay.decide(event));
+    replay.into_report().0
+}
+
+const SECOND: u64 = 1_000_000_000;
+
+/// Four hits of `a` and one of `b` in the first minute, three of `a` in the second.
+fn two_minutes() -> Vec<Event> {
+    let of = |second: u64, user: &str| event(second * SECOND, "user", user);
+    vec![of(0, "a"), of(1, "a"), of(2, "b"), of(3, "a"), of(10, "a"), of(60, "a"), of(61, "a"), of(90, "a")]
+}
+
+#[test]
+fn a_lower_limit_denies_by_key_and_minute() {
+    let report = replayed(1, Some(3), &two_minutes());
+    assert_eq!(report.requests, 8);
+    assert_eq!((report.proposed.admitted, report.proposed.denied), (3, 5));
+    assert_eq!((report.current.admitted, report.current.denied), (7, 1));
+    assert_eq!((report.newly_denied, report.newly_admitted), (4, 0));
+    assert_eq!(report.keys_newly_denied.all, 1);
+    let top = &report.keys_newly_denied.top[0];
+    assert_eq!((&*top.key.entries[0].1, top.requests), ("a", 4));
+    assert!((top.per_minute - 4.0 / 1.5).abs() < 1e-9, "{} in 90 s", top.per_minute);
+    let worst = report.proposed.worst_minute.expect("a minute");
+    assert_eq!((worst.start, worst.requests, worst.denied), (Timestamp::EPOCH, 5, 3));
+    assert_eq!(report.proposed.longest_wait, Some(Duration::from_secs(59)), "from 0:01 to 1:00");
+    let rule = &report.rules[0];
+    assert_eq!(
+        (&*rule.rule, rule.proposed.all, rule.proposed.denied, rule.current.denied),
+        ("user", 8, 5, 1)
+    );
+    assert!((rule.proposed.of_denied() - 5.0 / 8.0).abs() < 1e-9);
+}
+
+#[test]
+fn a_higher_limit_admits_what_was_denied() {
+    let report = replayed(3, Some(1), &two_minutes());
+    assert_eq!((report.newly_denied, report.newly_admitted), (0, 4));
+    assert_eq!((report.keys_newly_denied.all, report.keys_newly_admitted.all), (0, 1));
+}
+
+#[test]
+fn the_same_rules_change_no_response() {
+    let report = replayed(2, Some(2), &two_minutes());
+    assert_eq!((report.newly_denied, report.newly_admitted, report.responses_changed), (0, 0, 0));
+    let report = replayed(2, Some(3), &two_minutes());
+    assert_eq!(report.responses_changed, 7, "all but the hit that both deny");
+}
+
+#[test]
+fn without_current_rules_the_log_is_the_comparison() {
+    let mut events = two_minutes();
+    for event in &mut events {
+        event.code = Code::OverLimit;
+        record(event).code = Code::OverLimit;
+    }
+    let report = replayed(100, None, &events);
+    assert!(report.is_current_recorded);
+    assert_eq!((report.current.denied, report.newly_admitted), (8, 8));
+    let requests: Vec<u64> = report.keys_newly_admitted.top.iter().map(|key| key.requests).collect();
+    assert_eq!(requests, [7, 1], "a, then b");
+    let names: Vec<&str> = report.rules.iter().map(|row| &*row.rule).collect();
+    assert_eq!(names, ["(no limit)", "user"], "the log has no limit, the rules have one");
+}
+
+#[test]
+fn time_that_runs_backwards_is_counted_and_decided_at_the_latest_time() {
+    let report = replayed(1, Some(1), &[event(61 * SECOND, "user", "a"), event(59 * SECOND, "user", "a")]);
+    assert_eq!((report.out_of_order, report.proposed.denied), (1, 1), "not in the minute before");
+    assert_eq!(report.last, Some(Timestamp::from_nanos(61 * SECOND)));
+}
+
+#[test]
+fn hits_beyond_the_limit_are_never_admitted() {
+    let mut event = event(0, "user", "a");
+    event.descriptors[0].hits = Hits::Take(5.try_into().unwrap());
+    let report = replayed(4, Some(5), &[event]);
+    assert_eq!((report.proposed.never_admitted, report.proposed.longest_wait), (1, None));
+    assert_eq!(report.newly_denied, 1);
+}
+
+/// As where `quota_mode` is removed from a rule.
+#[test]
+fn a_request_whose_descriptors_are_over_on_both_sides_has_a_key() {
+    let mut event = event(0, "user", "a");
+    record(&mut event).code = Code::OverLimit;
+    let report = replayed(0, None, &[event]);
+    assert_eq!((report.newly_denied, report.keys_newly_denied.all), (1, 1));
+}
+
+#[test]
+fn a_full_store_is_reported() {
+    let mut replay = Replay::new(rules(1), None, 2);
+    for user in ["a", "b", "c"] {
+        replay.decide(&event(0, "user", user));
+    }
+    assert!(replay.no_room() > 0);
+}

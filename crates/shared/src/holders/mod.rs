@@ -1,0 +1,395 @@
+//! The leases that this server holds: decides requests by credits in hand and by denials that are kept, and names the requests
+//! for credits that are due. No sockets: `store/leasing.rs` carries the requests.
+//!
+//! Invariants:
+//!
+//! - All counters of a request are charged, or none: their shards are locked together, in ascending order.
+//! - Credits are spent only under the algorithm that they were granted for. Under another one, they are released.
+//! - The number of holders is bounded; a counter without one is decided by the store.
+
+mod figures;
+mod locked;
+mod recent;
+
+pub use figures::{HolderCounts, HolderCountsNow};
+
+use super::lease::{
+    Holder, LeaseRequest, LeaseResponse, Monotonic, NodeId, Settings, StoreDenial, Terms, Verdict,
+};
+use hashbrown::{
+    HashMap,
+    hash_map::{self, VacantEntry},
+};
+use locked::Locked;
+use recent::Recent;
+use std::{
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
+    time::Duration,
+};
+use tidegate_core::{
+    algorithm::Algorithm,
+    clock::since_boot,
+    limit::{Code, Decision, Reset},
+    limiter::{LeasableCharge, LeasedStatus, leased_decision},
+    store::Key,
+    sync::Mutex,
+};
+
+/// Shards of the holders, a power of two.
+const SHARDS: usize = 64;
+
+/// Looks at a holder in one lease length, at least.
+const LOOKS_PER_LENGTH: u64 = 8;
+
+/// The most holders. A holder takes some 400 bytes.
+const HOLDERS_MAX: usize = 16_384;
+
+type Hasher = foldhash::fast::FixedState;
+
+/// Some of the holders.
+#[derive(Default)]
+struct Shard {
+    entries: HashMap<Key, Entry, Hasher>,
+    /// The earliest time at which a request may be due, or a holder be dropped.
+    look_at: Monotonic,
+    /// Holders that had credits at the last look.
+    held: u64,
+}
+
+/// The holders of all counters that this server decides often.
+pub struct Holders {
+    settings: Settings,
+    node: NodeId,
+    shards: Box<[Mutex<Shard>]>,
+    recent: Recent,
+    holders: AtomicUsize,
+    /// The store's epoch, as of the last reply; zero before the first.
+    epoch: AtomicU64,
+    counts: HolderCounts,
+}
+
+struct Entry {
+    holder: Holder,
+    algorithm: Algorithm,
+    /// Whether the rule has changed: the credits are to be released.
+    has_changed: bool,
+}
+
+/// A request for credits that is due.
+#[derive(Clone, Debug)]
+pub struct DueRequest {
+    /// Key of the counter.
+    pub key: Key,
+    /// Its algorithm.
+    pub algorithm: Algorithm,
+    /// The request.
+    pub request: LeaseRequest,
+}
+
+impl Holders {
+    /// Without credits, for a server with this random number.
+    pub fn new(settings: Settings, node: u64) -> Self {
+        Self {
+            settings,
+            node: NodeId(node),
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            recent: Recent::new(settings.length_nanos()),
+            holders: AtomicUsize::new(0),
+            epoch: AtomicU64::new(0),
+            counts: HolderCounts::default(),
+        }
+    }
+
+    /// The time of leases. No credit is valid for longer because this server or its machine was suspended.
+    pub fn now() -> Monotonic {
+        Monotonic::from_nanos(since_boot())
+    }
+
+    /// Length of a lease, and so on.
+    pub fn settings(&self) -> Settings {
+        self.settings
+    }
+
+    /// The figures.
+    pub fn counts(&self) -> &HolderCounts {
+        &self.counts
+    }
+
+    /// The decision on a request with these charges, if credits cover all of them, or a denial is kept and the status of
+    /// every descriptor is known. None if the store has to decide.
+    ///
+    /// `clock` is read under the locks: a thread that was suspended after an earlier reading would spend credits that have expired
+    /// since, and date hits before those of other threads.
+    pub fn decide<'r>(
+        &self,
+        charges: &[Option<LeasableCharge<'r>>],
+        clock: impl FnOnce() -> Monotonic,
+    ) -> Option<Decision<'r>> {
+        if let [Some(charge)] = charges {
+            return self.decide_one(charges, charge, clock);
+        }
+        let mut shards = self.lock(charges);
+        let now = clock();
+        if !self.are_leased(charges, &mut shards, now) {
+            return None;
+        }
+        let (mut is_admitted, mut is_known) = (true, true);
+        for charge in charges.iter().flatten() {
+            match self.evaluate(shards.of(charge.key()), charge, now) {
+                Some(Verdict::Covered) => {}
+                Some(Verdict::Denied { .. }) => is_admitted = false,
+                Some(Verdict::AskStore) | None => is_known = false,
+            }
+        }
+        if !is_known {
+            return None;
+        }
+        let statuses = charges.iter().flatten().map(|charge| {
+            let Shard { entries, look_at, .. } = shards.of(charge.key());
+            let Entry { holder, algorithm, .. } =
+                entries.get_mut(&charge.key()).expect("it was evaluated under the same lock");
+            let verdict = if is_admitted {
+                holder.spend(charge.hits(), now);
+                Verdict::Covered
+            } else {
+                holder.verdict(Terms { algorithm, settings: self.settings }, charge.hits(), now)
+            };
+            holder.lower_next_look(look_at, now);
+            status(holder, verdict, now)
+        });
+        let decision = leased_decision(charges, statuses);
+        self.counts.decided(decision.code);
+        Some(decision)
+    }
+
+    /// The same for a request with one counter, as most have.
+    #[inline]
+    fn decide_one<'r>(
+        &self,
+        charges: &[Option<LeasableCharge<'r>>],
+        charge: &LeasableCharge<'r>,
+        clock: impl FnOnce() -> Monotonic,
+    ) -> Option<Decision<'r>> {
+        let mut shard = self.shards[shard_of(charge.key())].lock();
+        let now = clock();
+        let Shard { entries, look_at, .. } = &mut *shard;
+        let Entry { holder, algorithm, .. } = self.entry(entries, look_at, charge, now)?;
+        let verdict = holder.decide(Terms { algorithm, settings: self.settings }, charge.hits(), now);
+        holder.lower_next_look(look_at, now);
+        if verdict == Verdict::AskStore {
+            return None;
+        }
+        let status = status(holder, verdict, now);
+        drop(shard);
+        let decision = leased_decision(charges, [status].into_iter());
+        self.counts.decided(decision.code);
+        Some(decision)
+    }
+
+    /// Whether every counter has a holder and is leased. If one is not, the store decides, and credits of the others would not be
+    /// spent: then only the demand for that one is counted.
+    fn are_leased(
+        &self,
+        charges: &[Option<LeasableCharge<'_>>],
+        shards: &mut Locked<'_>,
+        now: Monotonic,
+    ) -> bool {
+        let mut are_leased = true;
+        for charge in charges.iter().flatten() {
+            let Shard { entries, look_at, .. } = shards.of(charge.key());
+            are_leased &= match self.entry(entries, look_at, charge, now) {
+                Some(entry) if !entry.holder.is_leased() => {
+                    let terms = Terms { algorithm: &entry.algorithm, settings: self.settings };
+                    entry.holder.evaluate(terms, charge.hits(), now);
+                    false
+                }
+                Some(_) => true,
+                None => false,
+            };
+        }
+        are_leased
+    }
+
+    /// Counts hits as demanded, and returns what to do with them; none without a holder.
+    fn evaluate(&self, shard: &mut Shard, charge: &LeasableCharge<'_>, now: Monotonic) -> Option<Verdict> {
+        let Entry { holder, algorithm, .. } = shard.entries.get_mut(&charge.key())?;
+        Some(holder.evaluate(Terms { algorithm, settings: self.settings }, charge.hits(), now))
+    }
+
+    /// The holder of a counter. None if there is none, in which case enough requests make one, or if its rule has changed.
+    #[inline]
+    fn entry<'s>(
+        &self,
+        entries: &'s mut HashMap<Key, Entry, Hasher>,
+        look_at: &mut Monotonic,
+        charge: &LeasableCharge<'_>,
+        now: Monotonic,
+    ) -> Option<&'s mut Entry> {
+        match entries.entry(charge.key()) {
+            hash_map::Entry::Occupied(occupied) => {
+                let entry = occupied.into_mut();
+                if entry.algorithm == *charge.algorithm() && !entry.has_changed {
+                    return Some(entry);
+                }
+                // Released under the new algorithm: under the former one, the store would convert the counter back.
+                (entry.algorithm, entry.has_changed) = (charge.algorithm().clone(), true);
+                *look_at = now;
+            }
+            hash_map::Entry::Vacant(vacant) => {
+                let terms = Terms { algorithm: charge.algorithm(), settings: self.settings };
+                if !terms.is_small() && self.recent.is_hot(charge.key(), now) {
+                    self.insert(vacant, look_at, charge.algorithm(), now);
+                }
+            }
+        }
+        None
+    }
+
+    fn insert<'s>(
+        &self,
+        vacant: VacantEntry<'s, Key, Entry, Hasher>,
+        look_at: &mut Monotonic,
+        algorithm: &Algorithm,
+        now: Monotonic,
+    ) -> Option<&'s mut Entry> {
+        let terms = Terms::of(algorithm, self.settings)?;
+        if self.holders.fetch_add(1, Ordering::Relaxed) >= HOLDERS_MAX {
+            self.holders.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        *look_at = now;
+        let holder = Holder::new(terms, now);
+        Some(vacant.insert(Entry { holder, algorithm: algorithm.clone(), has_changed: false }))
+    }
+
+    /// Keeps a denial of the store, which it responded with now to a request sent at `sent`.
+    pub fn keep_denial(&self, charge: &LeasableCharge<'_>, denied: StoreDenial, sent: Monotonic) {
+        let key = charge.key();
+        let mut shard = self.shards[shard_of(key)].lock();
+        let now = Self::now();
+        let Shard { entries, look_at, .. } = &mut *shard;
+        let entry = match entries.entry(key) {
+            hash_map::Entry::Occupied(occupied) => Some(occupied.into_mut()),
+            hash_map::Entry::Vacant(vacant) => self.insert(vacant, look_at, charge.algorithm(), now),
+        };
+        if let Some(entry) = entry.filter(|entry| entry.algorithm == *charge.algorithm()) {
+            let terms = Terms { algorithm: &entry.algorithm, settings: self.settings };
+            entry.holder.keep_denial(terms, denied, sent, now);
+        }
+    }
+
+    /// Takes note that the store has admitted hits of a counter, after which so many remained.
+    pub fn admitted(&self, key: Key, remaining: u64) {
+        let mut shard = self.shards[shard_of(key)].lock();
+        let now = Self::now();
+        if let Some(Entry { holder, algorithm, .. }) = shard.entries.get_mut(&key) {
+            holder.admitted(Terms { algorithm, settings: self.settings }, remaining, now);
+        }
+    }
+
+    /// Drops the denial that is kept of a counter, to which hits were given back.
+    pub fn drop_denial(&self, key: Key) {
+        if let Some(entry) = self.shards[shard_of(key)].lock().entries.get_mut(&key) {
+            entry.holder.drop_denial();
+        }
+    }
+
+    /// Whether there are any holders.
+    pub fn is_empty(&self) -> bool {
+        self.holders.load(Ordering::Relaxed) == 0
+    }
+
+    /// The requests that are due. Drops holders that a new one would equal.
+    pub fn due(&self, now: Monotonic) -> Vec<DueRequest> {
+        let (mut due, mut held) = (Vec::new(), 0);
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            if shard.look_at <= now {
+                self.look(&mut shard, &mut due, now);
+            }
+            held += shard.held;
+        }
+        self.counts.held(held);
+        due
+    }
+
+    fn look(&self, shard: &mut Shard, due: &mut Vec<DueRequest>, now: Monotonic) {
+        let Shard { entries, look_at, held } = shard;
+        (*look_at, *held) = (now.plus_nanos(self.settings.length_nanos() / LOOKS_PER_LENGTH), 0);
+        entries.retain(|&key, entry| {
+            let Entry { holder, algorithm, has_changed } = entry;
+            let terms = Terms { algorithm, settings: self.settings };
+            self.counts.wasted(holder.drop_expired(now));
+            let request = match has_changed {
+                true => holder.release(self.node, now),
+                false => holder.poll(terms, self.node, now),
+            };
+            let is_kept = !*has_changed && (request.is_some() || !holder.is_idle(terms, now));
+            *held += u64::from(holder.credits(now) > 0);
+            *look_at = holder.next_look(terms).min(*look_at);
+            due.extend(request.map(|request| DueRequest { key, algorithm: algorithm.clone(), request }));
+            if !is_kept {
+                self.holders.fetch_sub(1, Ordering::Relaxed);
+            }
+            is_kept
+        });
+    }
+
+    /// Requests that release all credits: the server stops.
+    pub fn release_all(&self, now: Monotonic) -> Vec<DueRequest> {
+        self.shards.iter().for_each(|shard| {
+            let mut shard = shard.lock();
+            shard.look_at = now;
+            shard.entries.values_mut().for_each(|entry| entry.has_changed = true);
+        });
+        self.due(now)
+    }
+
+    /// Takes the response to a request.
+    pub fn accept(&self, due: &DueRequest, response: &LeaseResponse, now: Monotonic) {
+        self.saw_epoch(response.epoch);
+        let Shard { entries, look_at, .. } = &mut *self.shards[shard_of(due.key)].lock();
+        if let Some(Entry { holder, algorithm, .. }) = entries.get_mut(&due.key)
+            && *algorithm == due.algorithm
+            && holder.id() == due.request.holder
+        {
+            let terms = Terms { algorithm, settings: self.settings };
+            holder.accept(terms, response, now);
+            *look_at = holder.next_look(terms).min(*look_at);
+        }
+    }
+
+    /// Learns the epoch of the store. In a new one, credits are declared.
+    pub fn saw_epoch(&self, epoch: u64) {
+        if epoch == 0 || self.epoch.load(Ordering::Relaxed) == epoch {
+            return;
+        }
+        if self.epoch.swap(epoch, Ordering::Relaxed) != 0 {
+            for shard in &self.shards {
+                let mut shard = shard.lock();
+                shard.look_at = Monotonic::ORIGIN;
+                shard.entries.values_mut().for_each(|entry| entry.holder.declare());
+            }
+        }
+    }
+}
+
+/// The status of a counter whose holder has this verdict.
+#[inline]
+fn status(holder: &Holder, verdict: Verdict, now: Monotonic) -> LeasedStatus {
+    let (code, remaining, reset) = match verdict {
+        Verdict::Denied { until, remaining } => {
+            (Code::OverLimit, remaining, Duration::from_nanos(until.nanos_since(now).max(1)))
+        }
+        Verdict::Covered | Verdict::AskStore => (Code::Ok, holder.remaining(now), holder.until_full(now)),
+    };
+    LeasedStatus { code, remaining, reset: Reset::After(reset) }
+}
+
+#[inline]
+fn shard_of(key: Key) -> usize {
+    key.halves().0 as usize % SHARDS
+}
+
+#[cfg(test)]
+mod tests;

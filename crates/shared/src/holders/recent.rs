@@ -1,0 +1,55 @@
+//! Counts of recent requests by counter, in fixed memory: which counters deserve a holder.
+
+use super::super::lease::Monotonic;
+use std::sync::atomic::{AtomicU32, Ordering};
+use tidegate_core::store::Key;
+
+/// Cells, a power of two. Counters that share one are counted together: a holder too many is dropped when it is idle.
+const CELLS: usize = 1 << 14;
+
+/// Requests within one slot of time from which on a counter has a holder.
+const REQUESTS_MIN: u32 = 4;
+
+/// Bits of a cell for the count; the others are the number of the slot.
+const COUNT_BITS: u32 = 4;
+
+/// One cell for some of all keys: the last slot of time in which one was requested, and how often.
+pub(super) struct Recent {
+    cells: Box<[AtomicU32]>,
+    slot_nanos: u64,
+}
+
+impl Recent {
+    /// With slots of this length.
+    pub(super) fn new(slot_nanos: u64) -> Self {
+        Self { cells: (0..CELLS).map(|_| AtomicU32::new(0)).collect(), slot_nanos: slot_nanos.max(1) }
+    }
+
+    /// Counts a request; true if there were enough in this slot of time.
+    #[inline]
+    pub(super) fn is_hot(&self, key: Key, now: Monotonic) -> bool {
+        let slot = (now.as_nanos() / self.slot_nanos) as u32 & (u32::MAX >> COUNT_BITS);
+        let cell = &self.cells[key.halves().1 as usize % CELLS];
+        let former = cell.load(Ordering::Relaxed);
+        let count = if former >> COUNT_BITS == slot { former & ((1 << COUNT_BITS) - 1) } else { 0 };
+        let count = (count + 1).min(REQUESTS_MIN);
+        // A count that another thread loses makes a holder a request later.
+        cell.store(slot << COUNT_BITS | count, Ordering::Relaxed);
+        count >= REQUESTS_MIN
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_core::store::Key;
+
+    #[test]
+    fn a_counter_is_hot_with_four_requests_in_one_slot() {
+        let (recent, key) = (Recent::new(100), Key::from_halves(7, 9));
+        let hot = |nanos| recent.is_hot(key, Monotonic::from_nanos(nanos));
+        assert_eq!([hot(0), hot(10), hot(99), hot(100)], [false; 4]);
+        assert_eq!([hot(110), hot(120), hot(130), hot(140)], [false, false, true, true]);
+        assert!(!hot(200));
+    }
+}

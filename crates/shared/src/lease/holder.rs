@@ -1,0 +1,395 @@
+//! A node's side: the credits that it holds on one counter, and the denials that it keeps.
+
+use super::{
+    LeaseRequest, LeaseResponse, Monotonic, NodeId, Supply, Terms,
+    demand::Demand,
+    fault::{Fault, is_planted},
+    message::less_drift,
+    terms::REPORT_NANOS_MIN,
+};
+use std::time::Duration;
+
+/// The longest time for which a denial is kept: a give-back, reset or rule change elsewhere takes effect within it.
+const DENIAL_NANOS_MAX: u64 = 1_000_000_000;
+
+/// The node's part in one counter.
+///
+/// Invariants: the credits, `spend_to - spent` before `deadline`, are at most those that the store counts as outstanding
+/// for this node; only the response to the last request changes them upwards.
+#[derive(Clone, Debug)]
+pub struct Holder {
+    /// Microseconds of the clock when it was made: a node drops an idle holder, and may make another.
+    id: u64,
+    demand: Demand,
+    /// Hits spent, in total.
+    spent: u64,
+    /// Time of the last of them.
+    spent_at: Monotonic,
+    /// Total up to which hits may be spent.
+    spend_to: u64,
+    /// End of the credits.
+    deadline: Monotonic,
+    /// The part of `spent` that the store has acknowledged.
+    acknowledged: u64,
+    /// Credits after the last response.
+    allotted: u64,
+    /// Credits at which more are requested.
+    credits_low: u64,
+    /// Sequence number of the last request.
+    sequence: u64,
+    /// Time of the last request.
+    sent: Monotonic,
+    /// `spent` in the last request, until its response arrives.
+    pending: Option<u64>,
+    /// Time before which no request is due, except for a lost one.
+    next_request: Monotonic,
+    /// Nanoseconds from one request to the next, if the credits last.
+    report_after: u64,
+    /// Whether the next request declares all credits to a store that may not know them.
+    declares: bool,
+    supply: Supply,
+    denial: Option<Denial>,
+    /// Hits that were free beyond all credits, at the last response.
+    free: u64,
+    /// Time at which the whole limit would be free, as of the last response.
+    full_at: Monotonic,
+}
+
+/// Hits beyond which the store is asked for all of them again, once it has admitted some after a denial.
+const ALLOWANCE_MAX: u64 = 64;
+
+/// A denial of the store.
+#[derive(Clone, Copy, Debug)]
+struct Denial {
+    /// As many hits, or more, are denied.
+    hits: u64,
+    /// End of the time for which it is kept.
+    until: Monotonic,
+    /// Time at which the store would admit the hits.
+    reset: Monotonic,
+    /// Hits that remained.
+    remaining: u64,
+    /// Hits that the store may be asked for meanwhile: it had as many left when it last admitted some.
+    allowance: u64,
+}
+
+/// A denial that the store responded with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StoreDenial {
+    /// Hits that were denied.
+    pub hits: u64,
+    /// Hits that remained.
+    pub remaining: u64,
+    /// Time for which as many are certainly denied; zero if credits that are out, which may be returned, deny them.
+    pub denied_for: Duration,
+    /// Time after which as many are admitted, as far as known.
+    pub reset: Duration,
+}
+
+/// Treatment of hits by a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// Credits cover them.
+    Covered,
+    /// They are denied.
+    Denied {
+        /// The moment at which as many hits as the store denied may be admitted.
+        until: Monotonic,
+        /// Hits that remain.
+        remaining: u64,
+    },
+    /// The store has to decide.
+    AskStore,
+}
+
+impl Holder {
+    /// Without credits. Where the limit is small, it never requests any, and keeps denials.
+    pub fn new(terms: Terms<'_>, now: Monotonic) -> Self {
+        Self {
+            id: now.as_nanos() / 1_000,
+            demand: Demand::new(now),
+            spent: 0,
+            spent_at: Monotonic::ORIGIN,
+            spend_to: 0,
+            deadline: Monotonic::ORIGIN,
+            acknowledged: 0,
+            allotted: 0,
+            credits_low: 0,
+            sequence: 0,
+            sent: Monotonic::ORIGIN,
+            pending: None,
+            next_request: Monotonic::ORIGIN,
+            report_after: 0,
+            declares: false,
+            supply: if terms.is_small() { Supply::TooSmall } else { Supply::Ample },
+            denial: None,
+            free: 0,
+            full_at: Monotonic::ORIGIN,
+        }
+    }
+
+    /// Counts hits as demanded, and returns what to do with them. Does not spend them: a request with several counters spends
+    /// all or none.
+    #[inline]
+    pub fn evaluate(&mut self, terms: Terms<'_>, hits: u64, now: Monotonic) -> Verdict {
+        self.demand.record(hits, terms.settings.length_nanos(), now);
+        let verdict = self.verdict(terms, hits, now);
+        if verdict == Verdict::AskStore && self.denial.is_some() {
+            self.ask_for_all(terms, hits, now);
+        }
+        verdict
+    }
+
+    /// Denies other requests for a denied counter in high demand while the store decides this one.
+    #[cold]
+    fn ask_for_all(&mut self, terms: Terms<'_>, hits: u64, now: Monotonic) {
+        let hold = self.hold_nanos(terms, now);
+        if let Some(denial) = self.denial.as_mut().filter(|denial| hold > 0 && hits >= denial.hits) {
+            if now < denial.until {
+                denial.allowance = denial.allowance.saturating_sub(hits);
+            } else {
+                denial.until = now.plus_nanos(hold);
+                denial.reset = denial.reset.max(denial.until);
+            }
+        }
+    }
+
+    fn hold_nanos(&self, terms: Terms<'_>, now: Monotonic) -> u64 {
+        terms.hold_nanos(self.demand.hits(terms.settings.length_nanos(), now))
+    }
+
+    /// Selects the treatment of hits.
+    #[inline]
+    pub fn verdict(&self, terms: Terms<'_>, hits: u64, now: Monotonic) -> Verdict {
+        if hits <= self.credits(now) {
+            return Verdict::Covered;
+        }
+        if let Some(denial) = self.denial
+            && hits >= denial.hits
+            && hits > denial.allowance
+            && now < denial.until
+        {
+            return Verdict::Denied { until: denial.reset, remaining: denial.remaining };
+        }
+        let is_scarce = self.supply == Supply::Scarce
+            && hits <= self.allotted.max(1)
+            && now < self.sent.plus(terms.settings.length);
+        match is_scarce {
+            true => Verdict::Denied { until: self.next_poll(terms), remaining: self.remaining(now) },
+            false => Verdict::AskStore,
+        }
+    }
+
+    /// Spends credits that cover the hits.
+    #[inline]
+    pub fn spend(&mut self, hits: u64, now: Monotonic) {
+        self.spent += hits;
+        // Never backwards, as the sum of all hits is dated at the last of them.
+        self.spent_at = self.spent_at.max(now);
+    }
+
+    /// Spends the hits if credits cover them.
+    #[inline]
+    pub fn decide(&mut self, terms: Terms<'_>, hits: u64, now: Monotonic) -> Verdict {
+        let verdict = self.evaluate(terms, hits, now);
+        if verdict == Verdict::Covered {
+            self.spend(hits, now);
+        }
+        verdict
+    }
+
+    /// Hits that the node may spend.
+    #[inline]
+    pub fn credits(&self, now: Monotonic) -> u64 {
+        let is_valid = now < self.deadline || is_planted(Fault::IgnorePause);
+        if is_valid { self.spend_to.saturating_sub(self.spent) } else { 0 }
+    }
+
+    /// Whether the store grants credits, as far as known.
+    #[inline]
+    pub fn is_leased(&self) -> bool {
+        self.supply != Supply::TooSmall
+    }
+
+    /// Its number among the holders of the node.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Hits spent, in total.
+    pub fn spent(&self) -> u64 {
+        self.spent
+    }
+
+    /// Hits that remained for all nodes, as of the last response, and those of this node.
+    pub fn remaining(&self, now: Monotonic) -> u64 {
+        self.free.saturating_add(self.credits(now))
+    }
+
+    /// Keeps a denial that the store responded with at `now` to a request sent at `sent`.
+    pub fn keep_denial(&mut self, terms: Terms<'_>, denied: StoreDenial, sent: Monotonic, now: Monotonic) {
+        let StoreDenial { hits, remaining, denied_for, reset } = denied;
+        let nanos = u64::try_from(denied_for.as_nanos()).unwrap_or(u64::MAX);
+        let hold = self.hold_nanos(terms, now);
+        let until = sent.plus_nanos(nanos.min(DENIAL_NANOS_MAX)).max(now.plus_nanos(hold));
+        let reset = now.plus(reset).max(until);
+        let denial = Denial { hits, until, reset, remaining, allowance: 0 };
+        self.denial = (nanos > 0 || hold > 0).then_some(denial);
+    }
+
+    /// Takes note that the store has admitted hits at `now`, after which so many remained. Of a counter in high demand that it had denied
+    /// before, it is asked for no more than these.
+    pub fn admitted(&mut self, terms: Terms<'_>, remaining: u64, now: Monotonic) {
+        let hold = if self.denial.is_some() { self.hold_nanos(terms, now) } else { 0 };
+        if hold > 0 {
+            let until = now.plus_nanos(hold);
+            let denial = Denial { hits: 1, until, reset: until, remaining: 0, allowance: remaining };
+            self.denial = (remaining < ALLOWANCE_MAX).then_some(denial);
+        }
+    }
+
+    /// Time until the whole limit would be free, if nothing was spent since the last response.
+    pub fn until_full(&self, now: Monotonic) -> Duration {
+        Duration::from_nanos(self.full_at.nanos_since(now))
+    }
+
+    /// Gives up credits that have expired, and returns their number.
+    pub fn drop_expired(&mut self, now: Monotonic) -> u64 {
+        if now < self.deadline {
+            return 0;
+        }
+        let unspent = self.spend_to.saturating_sub(self.spent);
+        self.spend_to = self.spent;
+        unspent
+    }
+
+    /// Drops the denial that is kept: hits were given back, the counter was reset, or its rule changed.
+    pub fn drop_denial(&mut self) {
+        self.denial = None;
+    }
+
+    /// The request that is due, if there is one.
+    pub fn poll(&mut self, terms: Terms<'_>, node: NodeId, now: Monotonic) -> Option<LeaseRequest> {
+        if !self.declares && now < self.next_poll(terms) {
+            return None;
+        }
+        let length = terms.settings.length_nanos();
+        let (demand, credits) = (self.demand.hits(length, now), self.credits(now));
+        let is_time = now.nanos_since(self.sent) >= self.report_after;
+        let is_small = terms.is_small();
+        if std::mem::take(&mut self.declares) && !is_small {
+            return Some(self.send(node, credits, demand.max(1), now));
+        }
+        // Demand varies: a lease is worthwhile from twice as much demand on as that at which it is given up.
+        let demand_min = terms.settings.grant_min.saturating_mul(if self.allotted > 0 { 1 } else { 2 });
+        if is_small || demand < demand_min {
+            let reports = self.spent > self.acknowledged || credits > 0;
+            return (reports && (credits == 0 || is_time)).then(|| self.send(node, 0, 0, now));
+        }
+        let demand = self.demand.expected(length, now);
+        let is_due = credits <= self.credits_low || is_time || self.supply != Supply::Ample;
+        // As many as are spent before the response arrives; the store allots the rest anew.
+        is_due.then(|| self.send(node, credits.min(demand / 8 + 1), demand, now))
+    }
+
+    /// The earliest moment at which `poll` can return a request, unless one becomes due by a decision.
+    pub fn next_poll(&self, terms: Terms<'_>) -> Monotonic {
+        match self.pending {
+            // The response is lost, or will be ignored.
+            Some(_) => self.sent.plus_nanos((terms.settings.length_nanos() / 8).max(REPORT_NANOS_MIN)),
+            None => self.next_request,
+        }
+    }
+
+    /// The earliest moment at which it has to be looked at, unless [`Self::lower_next_look`] lowers it.
+    pub fn next_look(&self, terms: Terms<'_>) -> Monotonic {
+        if self.declares {
+            return Monotonic::ORIGIN;
+        }
+        let next_poll = self.next_poll(terms);
+        if self.pending.is_some() || self.supply != Supply::Ample {
+            return next_poll;
+        }
+        // By time alone.
+        self.sent.plus_nanos(self.report_after).min(self.deadline).max(next_poll)
+    }
+
+    /// Lowers the moment of the next look if, by what was spent or demanded, a request may be due.
+    #[inline]
+    pub fn lower_next_look(&self, look_at: &mut Monotonic, now: Monotonic) {
+        if self.credits(now) <= self.credits_low && self.pending.is_none() {
+            *look_at = self.next_request.min(*look_at);
+        }
+    }
+
+    /// Gives up all credits: the node stops, or the counter's rule has changed.
+    pub fn release(&mut self, node: NodeId, now: Monotonic) -> Option<LeaseRequest> {
+        self.denial = None;
+        let reports = self.spent > self.acknowledged || self.credits(now) > 0;
+        reports.then(|| self.send(node, 0, 0, now))
+    }
+
+    /// The store is in another epoch: the next request declares the credits.
+    pub fn declare(&mut self) {
+        (self.declares, self.pending) = (true, None);
+    }
+
+    /// Takes a response; false if it is not the one to the last request.
+    pub fn accept(&mut self, terms: Terms<'_>, response: &LeaseResponse, now: Monotonic) -> bool {
+        let is_last = response.sequence == self.sequence || is_planted(Fault::AcceptOldResponses);
+        let Some(spent) = self.pending.filter(|_| is_last) else { return false };
+        self.pending = None;
+        self.acknowledged = spent;
+        self.spend_to = response.spend_to;
+        let valid_nanos = u64::try_from(response.valid_for.as_nanos()).unwrap_or(u64::MAX);
+        let from = if is_planted(Fault::ValidFromResponse) { now } else { self.sent };
+        self.deadline = from.plus_nanos(less_drift(valid_nanos));
+        self.allotted = self.credits(now);
+        self.supply = response.supply;
+        self.free = response.free;
+        self.report_after = u64::try_from(response.report_after.as_nanos()).unwrap_or(u64::MAX);
+        // As much is left as in the time until the next report.
+        let is_late = self.report_after > terms.settings.length_nanos() / 2;
+        self.credits_low = self.allotted / if is_late { 4 } else { 2 };
+        self.full_at = now.plus(response.until_full);
+        match response.empty_for {
+            Duration::ZERO => self.denial = None,
+            wait => {
+                let denied = StoreDenial { hits: 1, remaining: 0, denied_for: wait, reset: wait };
+                self.keep_denial(terms, denied, self.sent, now);
+            }
+        }
+        let pause = match response.supply {
+            Supply::Scarce if self.allotted == 0 => {
+                self.report_after.clamp(REPORT_NANOS_MIN, DENIAL_NANOS_MAX)
+            }
+            // Demand may rise by much before half of a lease is over.
+            Supply::Ample => terms.report_nanos_min().min(terms.settings.length_nanos() / 8),
+            Supply::Scarce => terms.report_nanos_min(),
+            Supply::TooSmall | Supply::Learning => terms.settings.length_nanos() / 2,
+        };
+        self.next_request = self.sent.plus_nanos(pause);
+        true
+    }
+
+    /// Whether a new holder would do the same.
+    pub fn is_idle(&self, terms: Terms<'_>, now: Monotonic) -> bool {
+        self.credits(now) == 0
+            && self.spent == self.acknowledged
+            && self.pending.is_none()
+            && self.denial.is_none_or(|denial| denial.until <= now)
+            && self.demand.hits(terms.settings.length_nanos(), now) == 0
+    }
+
+    /// Makes a request that keeps as many credits, and gives up all others.
+    fn send(&mut self, node: NodeId, kept: u64, demand: u64, now: Monotonic) -> LeaseRequest {
+        // Microseconds, so that the sequence ascends also from one holder to the next, and is exact as a double.
+        self.sequence = (self.sequence + 1).max(now.as_nanos() / 1_000);
+        self.sent = now;
+        self.spend_to = self.spent + kept;
+        self.pending = Some(self.spent);
+        let (sequence, spent, acknowledged) = (self.sequence, self.spent, self.acknowledged);
+        let spent_ago = now.nanos_since(self.spent_at);
+        LeaseRequest { node, holder: self.id, sequence, spent, acknowledged, spent_ago, kept, demand }
+    }
+}

@@ -1,0 +1,54 @@
+//! The response that a node computes from the script's part of it.
+
+use super::{
+    LeaseRequest, LeaseResponse, Supply, Terms,
+    shared_counter::{empty_for, until_worthwhile},
+};
+use std::time::Duration;
+use tidegate_core::{algorithm::State, limit::Timestamp};
+
+/// The script's part of a response: the rest follows from the state of the counter.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StoreGrant {
+    /// See [`LeaseResponse`].
+    pub spend_to: u64,
+    /// See [`LeaseResponse`].
+    pub valid_for: Duration,
+    /// See [`Supply`].
+    pub supply: Supply,
+    /// Time until the next report if there are credits.
+    pub report_after: Duration,
+    /// Credits of all nodes that are out.
+    pub outstanding: u64,
+    /// The hits that are used.
+    pub state: State,
+}
+
+impl StoreGrant {
+    /// The response to a request, of a store at this time.
+    pub fn response(
+        &self,
+        terms: Terms<'_>,
+        request: &LeaseRequest,
+        epoch: u64,
+        now: Timestamp,
+    ) -> LeaseResponse {
+        let (state, algorithm) = (&self.state, terms.algorithm);
+        let is_waiting = self.spend_to == request.spent && self.supply == Supply::Scarce;
+        let report_after = match is_waiting {
+            true => until_worthwhile(terms, state, self.outstanding, now),
+            false => self.report_after,
+        };
+        LeaseResponse {
+            sequence: request.sequence,
+            epoch,
+            spend_to: self.spend_to,
+            valid_for: self.valid_for,
+            supply: self.supply,
+            report_after,
+            free: algorithm.remaining(state, now).saturating_sub(self.outstanding),
+            empty_for: empty_for(terms, state, now),
+            until_full: algorithm.until_full(state, now),
+        }
+    }
+}

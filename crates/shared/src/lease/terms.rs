@@ -1,0 +1,246 @@
+//! Terms of leases on one counter: what its algorithm permits, and how often nodes must report.
+
+use super::{
+    fault::{Fault, is_planted},
+    message::less_drift,
+};
+use std::time::Duration;
+use tidegate_core::{
+    algorithm::{Algorithm, FixedWindow, LeakyBucket, Rate, Refill, Schedule, State, TokenBucket},
+    limit::Timestamp,
+};
+
+/// Parameters of all leases; the same on every node of a store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// Length of a lease.
+    pub length: Duration,
+    /// The smallest lease that is worthwhile, in hits.
+    pub grant_min: u64,
+    /// The smallest limit of which leases are worthwhile, in hits that an empty counter admits.
+    pub limit_min: u64,
+    /// The shortest time for which a node keeps a denial of a counter in high demand: meanwhile one call of it is with the store.
+    /// Zero keeps denials for exactly as long as they certainly hold.
+    pub hold_min: Duration,
+}
+
+/// A smaller limit costs the store at most as many admissions per window, and each server one denial per wait, which it keeps. Leases would
+/// save little of that, and hold a good part of the limit back.
+const LIMIT_MIN: u64 = 500;
+
+impl Default for Settings {
+    fn default() -> Self {
+        let (length, hold_min) = (Duration::from_millis(200), Duration::from_millis(2));
+        Self { length, grant_min: 1, limit_min: LIMIT_MIN, hold_min }
+    }
+}
+
+impl Settings {
+    /// Denials are kept, and nothing is leased.
+    pub fn denials_only() -> Self {
+        let length = Duration::from_nanos(LENGTH_NANOS_MIN);
+        Self { length, grant_min: u64::MAX, limit_min: u64::MAX, hold_min: Duration::ZERO }
+    }
+
+    /// Length of a lease in nanoseconds.
+    pub fn length_nanos(&self) -> u64 {
+        u64::try_from(self.length.as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+/// The part of a window after which a node reports if credits are scarce. The hits of a sliding window count for that much
+/// longer than they should. At a 256th, and four times as much demand as the limit, 97 % of it is admitted (`simulation`).
+const WINDOW_PER_REPORT: u64 = 256;
+
+/// Of the requests for a denied counter, the store decides one in so many.
+const REQUESTS_PER_HOLD: u64 = 40;
+
+/// The part of a window for which a denial is held at most: hits that become free meanwhile are admitted that much later.
+const WINDOW_PER_HOLD: u64 = 128;
+
+/// The shortest time between two reports of a node about a counter: several round trips.
+pub(super) const REPORT_NANOS_MIN: u64 = 2_000_000;
+
+const MICRO: u64 = 1_000;
+
+/// Hits that count for longer than ten years count for ten years where demand is compared with the limit.
+const SPAN_MICROS_MAX: u64 = 10 * 366 * 86_400 * 1_000_000;
+
+/// The shortest lease: several times that between two reports.
+const LENGTH_NANOS_MIN: u64 = 5 * REPORT_NANOS_MIN;
+
+/// The numbers of a counter's terms of which the store computes grants. Times are microseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TermsNumbers {
+    /// Length of a lease.
+    pub length: u64,
+    /// See [`Settings::grant_min`].
+    pub grant_min: u64,
+    /// Hits that an empty counter admits.
+    pub limit: u64,
+    /// Time that a hit counts.
+    pub span: u64,
+    /// The shortest time between two reports of a node.
+    pub report_min: u64,
+    /// The shortest time for which credits are granted.
+    pub horizon_min: u64,
+    /// Hits that become free between two reports, if all are used.
+    pub freed_per_report: u64,
+}
+
+impl TermsNumbers {
+    /// Time for which nodes are granted credits, if they demand `demand` hits in one lease length together.
+    ///
+    /// Unspent credits, and hits that are reported late, are missing from a sliding window or a bucket. They take half of
+    /// the hits that the demand leaves free, but at least two reports' worth. A fixed window forgets late hits at its end.
+    pub(super) fn horizon(&self, demand: u64) -> u64 {
+        let (demand, length) = (u128::from(demand.max(1)), u128::from(self.length));
+        let used = demand * u128::from(self.span) / length.max(1);
+        let horizon = u128::from(self.limit).saturating_sub(used) * length / (2 * demand);
+        u64::try_from(horizon).unwrap_or(u64::MAX).clamp(self.horizon_min, self.length)
+    }
+
+    /// Time after which a node with credits for so long reports again. A lease of the full length is one among ample hits: late
+    /// reports take nothing from other nodes, and few requests cost little.
+    pub(super) fn report_after(&self, horizon: u64) -> u64 {
+        if horizon == self.length { horizon / 4 * 3 } else { horizon / 2 }
+    }
+
+    /// The part of a demand per lease length that falls into so many microseconds.
+    pub(super) fn part(&self, demand: u64, micros: u64) -> u64 {
+        (u128::from(demand) * u128::from(micros) / u128::from(self.length.max(1))) as u64
+    }
+}
+
+/// The algorithm of a counter, with the settings.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms<'a> {
+    /// The algorithm.
+    pub algorithm: &'a Algorithm,
+    /// The settings.
+    pub settings: Settings,
+}
+
+impl<'a> Terms<'a> {
+    /// Terms for counters of the algorithm; none if they are not leased.
+    pub fn of(algorithm: &'a Algorithm, settings: Settings) -> Option<Self> {
+        let terms = Self { algorithm, settings };
+        let is_leased = terms.settings.length > Duration::ZERO
+            && algorithm.queueing().is_none()
+            && terms.span_nanos() >= settings.length_nanos()
+            && settings.length_nanos() >= LENGTH_NANOS_MIN;
+        is_leased.then_some(terms)
+    }
+
+    /// Time that a hit counts: the window's length, or the time in which a full bucket drains.
+    fn span_nanos(&self) -> u64 {
+        let drains = |hits: u32, rate: Rate| {
+            let (per, nanos) = rate.to_parts();
+            u64::try_from(u128::from(hits) * u128::from(nanos) / u128::from(per)).unwrap_or(u64::MAX)
+        };
+        match self.algorithm {
+            Algorithm::SlidingWindow(sliding) => sliding.window.nanos().get(),
+            Algorithm::SubWindows(sliding) => {
+                u64::from(sliding.precision()).saturating_mul(sliding.length_nanos().get())
+            }
+            Algorithm::SlidingLog(log) => log.window.nanos().get(),
+            Algorithm::FixedWindow(FixedWindow { schedule, .. }) => match schedule {
+                Schedule::Clock(window) | Schedule::FirstHit(window) => window.nanos().get(),
+                Schedule::Calendar(_) => u64::MAX,
+            },
+            Algorithm::TokenBucket(TokenBucket { size, refill }) => match *refill {
+                Refill::Greedy(rate) => drains(*size, rate),
+                Refill::Intervals { tokens, interval } => {
+                    let intervals = u64::from(size.div_ceil(tokens.get()));
+                    interval.nanos().get().saturating_mul(intervals)
+                }
+            },
+            Algorithm::LeakyBucket(LeakyBucket { burst, rate, .. }) => drains(*burst, *rate),
+        }
+    }
+
+    /// The shortest time between two reports of a node.
+    pub fn report_nanos_min(&self) -> u64 {
+        self.report_micros_min() * MICRO
+    }
+
+    /// The shortest time for which a denial is kept if so many hits are demanded in a lease length. Zero if requests are rarer than
+    /// that: a client that waits for the reset is then admitted.
+    pub(super) fn hold_nanos(&self, demand: u64) -> u64 {
+        let least = u64::try_from(self.settings.hold_min.as_nanos()).unwrap_or(u64::MAX);
+        let length = self.settings.length_nanos();
+        if demand.saturating_mul(least) <= length {
+            return 0;
+        }
+        let longest = (self.span_nanos() / WINDOW_PER_HOLD).max(least);
+        (length.saturating_mul(REQUESTS_PER_HOLD) / demand.max(1)).clamp(least, longest)
+    }
+
+    fn length_micros(&self) -> u64 {
+        self.settings.length_nanos() / MICRO
+    }
+
+    fn span_micros(&self) -> u64 {
+        (self.span_nanos() / MICRO).min(SPAN_MICROS_MAX)
+    }
+
+    fn report_micros_min(&self) -> u64 {
+        let longest = (self.length_micros() / 2).max(1);
+        (self.span_micros() / WINDOW_PER_REPORT).max(REPORT_NANOS_MIN / MICRO).min(longest)
+    }
+
+    /// The numbers of which the store computes grants.
+    pub fn numbers(&self) -> TermsNumbers {
+        let (length, span, report_min) = (self.length_micros(), self.span_micros(), self.report_micros_min());
+        let limit = self.limit();
+        let is_fixed = matches!(self.algorithm, Algorithm::FixedWindow(_));
+        let reports = 2 * report_min;
+        let horizon_min = if is_fixed { reports.max(length / 4) } else { reports }.min(length);
+        let freed_per_report = (u128::from(limit) * u128::from(report_min) / u128::from(span.max(1))) as u64;
+        let grant_min = self.settings.grant_min;
+        TermsNumbers { length, grant_min, limit, span, report_min, horizon_min, freed_per_report }
+    }
+
+    /// The end of a lease that is granted now. Of a fixed window, no later than its last microsecond, so that hits dated at the
+    /// end are in it. None if nothing can be granted: a window from the first hit has to be opened by an exact decision.
+    pub(super) fn end(&self, state: &State, now: Timestamp) -> Option<Timestamp> {
+        let end = now.saturating_add_nanos(self.settings.length_nanos());
+        let Algorithm::FixedWindow(fixed) = self.algorithm else { return Some(end) };
+        let is_open = self.algorithm.used(state, now) > 0 || is_planted(Fault::GrantOpensWindow);
+        if self.is_from_first_hit() && !is_open {
+            return None;
+        }
+        if is_planted(Fault::NotClipped) {
+            return Some(end);
+        }
+        let window_end = now.saturating_add(fixed.until_window_ends(state, now)).as_nanos();
+        Some(end.min(Timestamp::from_nanos(window_end - MICRO))).filter(|&end| end > now)
+    }
+
+    /// The date of hits that a node reports now, the last of which it spent that many nanoseconds before.
+    ///
+    /// The request arrived after it was sent, so that they are not dated before the last of them. Hits of a bucket are dated
+    /// at the report: had hits been given back meanwhile, the bucket would have drained by both.
+    pub(super) fn spent_at(&self, spent_ago: u64, now: Timestamp) -> Timestamp {
+        match self.algorithm {
+            Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_) => now,
+            // In whole microseconds, as the store counts: rounded to the later one.
+            _ => Timestamp::from_nanos(now.as_nanos().saturating_sub(less_drift(spent_ago) / MICRO * MICRO)),
+        }
+    }
+
+    /// Whether the limit is too small for leases: nodes keep denials, and the store makes all other decisions.
+    pub fn is_small(&self) -> bool {
+        self.limit() < self.settings.limit_min
+    }
+
+    /// Hits that an empty counter admits.
+    fn limit(&self) -> u64 {
+        self.algorithm.remaining(&State::EMPTY, Timestamp::EPOCH)
+    }
+
+    /// Whether windows begin with their first hit.
+    pub(super) fn is_from_first_hit(&self) -> bool {
+        matches!(self.algorithm, Algorithm::FixedWindow(FixedWindow { schedule: Schedule::FirstHit(_), .. }))
+    }
+}

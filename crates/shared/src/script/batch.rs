@@ -1,0 +1,221 @@
+//! Arguments of the script: a batch of requests, with each counter and each limit named once.
+
+use super::{
+    COUNTERS_MAX,
+    signature::{Bytes, parameters},
+};
+use crate::lease::{LeaseRequest, Terms};
+use hashbrown::HashMap;
+use smallvec::SmallVec;
+use std::num::NonZeroU8;
+use tidegate_core::{
+    limit::Timestamp,
+    limiter::{Denial, RemoteCharge, RemoteRequest},
+    store::Key,
+};
+
+/// The largest whole number that a double and its neighbours represent exactly.
+const EXACT_MAX: u64 = (1 << 53) - 1;
+
+/// Hits in one lease length, beyond which a demand is not told apart.
+const DEMAND_MAX: u64 = 1 << 32;
+
+/// A request as the script reads it, but for the places of its keys and limits in a batch.
+#[derive(Clone, Debug)]
+pub struct EncodedRequest {
+    pub(super) quotas: u16,
+    pub(super) counters: SmallVec<[EncodedCounter; 2]>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct EncodedCounter {
+    pub(super) key: Key,
+    pub(super) group: u16,
+    pub(super) limit: Bytes,
+    pub(super) given: u64,
+    pub(super) charges: SmallVec<[RemoteCharge; 1]>,
+}
+
+impl EncodedRequest {
+    /// Encodes a request, at this time of this machine; none if it has more counters than one call of the script takes.
+    pub fn new(request: &RemoteRequest<'_>, now: Timestamp) -> Option<Self> {
+        let counters = request.counters();
+        if counters.len() > COUNTERS_MAX {
+            return None;
+        }
+        let counters = counters.map(|(counter, charges)| EncodedCounter {
+            key: counter.key,
+            group: counter.group,
+            limit: parameters(&counter.limit.algorithm, now),
+            given: counter.given,
+            charges: charges.collect(),
+        });
+        Some(Self { quotas: u16::try_from(request.quotas()).ok()?, counters: counters.collect() })
+    }
+
+    /// Number of its counters.
+    pub fn counters(&self) -> usize {
+        self.counters.len()
+    }
+
+    /// The keys of its counters.
+    pub fn keys(&self) -> impl Iterator<Item = Key> {
+        self.counters.iter().map(|counter| counter.key)
+    }
+
+    /// Its hits, if it takes up to 255 hits of one counter and nothing else, as most requests do: its encoding is five bytes.
+    fn only_hits(&self) -> Option<NonZeroU8> {
+        let [EncodedCounter { charges, given: 0, .. }] = &self.counters[..] else { return None };
+        let &[RemoteCharge { denial: Denial::Always, is_always: false, need, taken, given: 0, .. }] =
+            &charges[..]
+        else {
+            return None;
+        };
+        let hits = NonZeroU8::new(u8::try_from(taken).ok()?)?;
+        (self.quotas == 0 && need == Some(taken)).then_some(hits)
+    }
+}
+
+/// Requests for one call of the script.
+#[derive(Debug, Default)]
+pub struct Batch {
+    keys: Vec<Key>,
+    places: HashMap<Key, u16, foldhash::fast::FixedState>,
+    limits: Vec<Bytes>,
+    requests: Vec<u8>,
+    /// Number of counters of each request.
+    counters: Vec<usize>,
+    lease_requests: Vec<u8>,
+    leases: usize,
+}
+
+impl Batch {
+    /// Whether the request still fits.
+    pub fn has_room(&self, request: &EncodedRequest) -> bool {
+        self.keys.len() + request.counters() <= COUNTERS_MAX
+    }
+
+    /// Adds a request, which must fit.
+    pub fn push(&mut self, request: &EncodedRequest) {
+        self.counters.push(request.counters.len());
+        let only_hits = request.only_hits();
+        self.requests.push(only_hits.map_or(0, NonZeroU8::get));
+        if only_hits.is_none() {
+            write_u16(&mut self.requests, request.counters.len());
+            self.requests.extend_from_slice(&request.quotas.to_le_bytes());
+        }
+        for counter in &request.counters {
+            let most = counter.charges.first().map_or(0, |charge| charge.used_max);
+            let (key, limit) = (self.key(counter.key), self.limit(&counter.limit, most));
+            let out = &mut self.requests;
+            if only_hits.is_some() {
+                write_u16(out, key);
+                write_u16(out, limit);
+                continue;
+            }
+            write_u16(out, key);
+            write_u16(out, limit);
+            write_u16(out, counter.charges.len());
+            write_number(out, counter.given);
+            counter.charges.iter().for_each(|charge| write_charge(out, charge));
+        }
+    }
+
+    /// Adds a request for credits of a counter, for which there must be room. All of a batch are for leases of one length. `now`
+    /// is the time of this machine.
+    pub fn push_lease(&mut self, key: Key, terms: Terms<'_>, request: &LeaseRequest, now: Timestamp) {
+        let numbers = terms.numbers();
+        let (key, limit) = (self.key(key), self.limit(&parameters(terms.algorithm, now), numbers.limit));
+        let out = &mut self.lease_requests;
+        self.leases += 1;
+        write_u16(out, key);
+        write_u16(out, limit);
+        out.extend_from_slice(&request.node.0.to_le_bytes());
+        let LeaseRequest { holder, sequence, spent, acknowledged, spent_ago, kept, demand, .. } = *request;
+        [holder, sequence, spent, acknowledged, spent_ago, kept, demand.min(DEMAND_MAX)]
+            .into_iter()
+            .chain([numbers.grant_min, numbers.limit, numbers.span])
+            .chain([numbers.report_min, numbers.horizon_min, numbers.freed_per_report])
+            .for_each(|number| write_number(out, number));
+    }
+
+    /// The keys of the counters.
+    pub fn keys(&self) -> &[Key] {
+        &self.keys
+    }
+
+    /// The second argument of the script; the first one is the layout, the third the run of the store.
+    pub fn requests(&self) -> &[u8] {
+        &self.requests
+    }
+
+    /// The fourth argument of the script.
+    pub fn lease_requests(&self) -> &[u8] {
+        &self.lease_requests
+    }
+
+    /// Number of requests for credits.
+    pub fn leases(&self) -> usize {
+        self.leases
+    }
+
+    /// The arguments after them: limits, each with the number of hits that an empty counter admits.
+    pub fn limits(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.limits.iter().map(|limit| &limit[..])
+    }
+
+    /// Number of counters of each request.
+    pub fn counters(&self) -> &[usize] {
+        &self.counters
+    }
+
+    /// The place of a counter among the keys of the call. The first key is that of the layout, and numbers begin with 1.
+    fn key(&mut self, key: Key) -> usize {
+        let Self { keys, places, .. } = self;
+        let place = *places.entry(key).or_insert_with(|| {
+            keys.push(key);
+            u16::try_from(keys.len() + 1).expect("a batch has far fewer counters")
+        });
+        usize::from(place)
+    }
+
+    /// The place of a limit that admits so many hits. Requests of one batch have few limits.
+    fn limit(&mut self, limit: &Bytes, most: u64) -> usize {
+        let most = to_double(most).to_le_bytes();
+        let is_same = |known: &Bytes| known.strip_suffix(&most[..]) == Some(&limit[..]);
+        let known = self.limits.iter().position(is_same);
+        known.unwrap_or_else(|| {
+            let mut argument = limit.clone();
+            argument.extend_from_slice(&most);
+            self.limits.push(argument);
+            self.limits.len() - 1
+        }) + 1
+    }
+}
+
+fn write_charge(out: &mut Vec<u8>, charge: &RemoteCharge) {
+    let class = match charge.denial {
+        Denial::Always => 0,
+        Denial::Never => 1,
+        Denial::Quota => 2,
+    };
+    write_u16(out, charge.descriptor as usize);
+    out.push(class + if charge.is_always { 4 } else { 0 });
+    let need = charge.need.map_or(-1.0, to_double);
+    out.extend_from_slice(&need.to_le_bytes());
+    [charge.used_max, charge.taken, charge.given].into_iter().for_each(|number| write_number(out, number));
+}
+
+fn write_u16(out: &mut Vec<u8>, number: usize) {
+    let number = u16::try_from(number).expect("a batch is bounded, and a request by its message");
+    out.extend_from_slice(&number.to_le_bytes());
+}
+
+fn write_number(out: &mut Vec<u8>, number: u64) {
+    out.extend_from_slice(&to_double(number).to_le_bytes());
+}
+
+/// More hits than a double represents exactly are more than any limit admits.
+fn to_double(number: u64) -> f64 {
+    number.min(EXACT_MAX) as f64
+}

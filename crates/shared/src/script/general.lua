@@ -1,0 +1,252 @@
+-- Decides all that the fast path leaves: requests with several charges, other kinds of limits, counters with leases or of changed
+-- limits; and grants credits.
+
+-- Bytes of one charge.
+local CHARGE_BYTES = 35
+local LEASE_REQUEST, LEASE_TERMS, LEASE_REQUEST_BYTES = '<HHc8ddddddd', '<dddddd', 116
+
+local requests = ARGV[2]
+local limits = {}
+-- Of counters with leases: these, and their limits.
+local leased, limits_of = {}, {}
+-- Of one request. Counters: number of the key, limit, state, number of charges. Charges: descriptor, flags, hits taken, hits given.
+local numbers, limits_met, before, counts = {}, {}, {}, {}
+local descriptors, flags, takes, gives = {}, {}, {}, {}
+-- By descriptor: number of the last request of which it was over its limit.
+local over, number = {}, 0
+
+-- The limit among the arguments; nil if the clock of the client is too far from that of the store.
+local function limit_at(index)
+  local limit, argument = limits[index], ARGV[index + 4]
+  if not limit then
+    limit = read_limit(argument, true)
+    local ends = limit.ends
+    if ends and (now < ends[1] or now >= ends[4]) then return nil end
+    -- Hits that an empty counter admits.
+    limit.admitted_at_most = unpack_from('<d', argument, #argument - 7)
+    limits[index] = limit
+  end
+  return limit
+end
+
+-- The state of a counter without leases, dated now if it is of a clock that was far ahead. Stored in any case, for the same reason as one
+-- of a changed limit.
+local function of_present(key, limit, state)
+  if state == '' or not is_ahead(limit, state) then return state end
+  local expires
+  state, expires = dated_now(limit, state)
+  states[key], changed[key] = state, expires or 0
+  return state
+end
+
+-- The functions for leases, once made.
+local leasing
+
+-- The state of a counter with leases, of which those that have ended are counted; and its leases, nil if none are left.
+local function open_leased(key, limit)
+  leasing = leasing or make_lease_functions()
+  local state, leases = states[key], leased[key]
+  if not leases then
+    state, leases = leasing.split(state)
+    leased[key], limits_of[key] = leases, limit
+  end
+  local unchanged = state
+  if state ~= '' and sub(state, 1, #limit.signature) ~= limit.signature then
+    state, limits_of[key] = leasing.convert(limit, state, leases), limit
+  end
+  for i = 1, #leases do
+    -- Of a clock that was far ahead.
+    if lease_length > 0 and leases[i].ends > now + 10 * lease_length then leases[i].ends = now + lease_length end
+  end
+  state = leasing.expire(limit, state, leases)
+  if state ~= '' and is_ahead(limit, state) then state = dated_now(limit, state) end
+  states[key] = state
+  if #leases == 0 and (limit.kind ~= FIRST_HIT or leases.exact >= used_of(limit, state)) then
+    changed[key] = state ~= '' and leasing.expiry(limit, state, leases) or 0
+    leases, leased[key] = nil, nil
+  elseif state ~= unchanged then
+    changed[key] = 0
+  end
+  return state, leases
+end
+
+-- The place after a request, and the number of its counters.
+local function skip(position)
+  local counters = 1
+  if byte(requests, position) > 0 then
+    position = position + 5
+  else
+    local _
+    _, counters, _, position = unpack_from('<BHH', requests, position)
+    for _ = 1, counters do
+      local _, _, charges, _, after = unpack_from('<HHHd', requests, position)
+      position = after + charges * CHARGE_BYTES
+    end
+  end
+  return position, counters
+end
+
+-- Decides a request, and charges its counters; fails if one of these is damaged. Returns its verdict, the position after it, and the length of the reply; nil if a clock
+-- is wrong.
+local function decide(position, replied)
+  local counters, quotas, hits = 1, 0, byte(requests, position)
+  if hits == 0 then
+    local _
+    _, counters, quotas, position = unpack_from('<BHH', requests, position)
+  end
+  local has_credits = false
+  local is_denied, quotas_over, charge = false, 0, 0
+  number = number + 1
+  for i = 1, counters do
+    local key, index, charges, given, descriptor, flag, need, most, take, give
+    if hits == 0 then
+      -- With the first charge: every counter has one.
+      key, index, charges, given, descriptor, flag, need, most, take, give, position =
+        unpack_from('<HHHdHBdddd', requests, position)
+    else
+      key, index, position = unpack_from('<HH', requests, position + 1)
+      charges, given, descriptor, flag, need, take, give = 1, 0, 0, 0, hits, hits, 0
+    end
+    local limit = limits[index] or limit_at(index)
+    if not limit then return nil end
+    most = most or limit.admitted_at_most
+    local state, leases = states[key] or '', leased[key]
+    if leases or byte(state, 1) == 0 then
+      state, leases = open_leased(key, limit)
+    elseif state ~= '' and sub(state, 1, #limit.signature) ~= limit.signature then
+      -- Stored in any case: converted at each read instead, its hits would count as taken at the time of the read.
+      local expires
+      state, expires = convert(limit, state)
+      states[key], changed[key] = state, expires or 0
+    else
+      state = of_present(key, limit, state)
+    end
+    numbers[i], limits_met[i], before[i], counts[i] = key, limit, state, charges
+    if leases then
+      -- The client sees credits that are out as hits, and as many hits as it would give back beyond those that can be.
+      local out = leasing.outstanding(leases)
+      local beyond = given > 0 and max(0, given - leasing.most_given(limit, state, leases)) or 0
+      if out + beyond > 0 then state = add(limit, state, out + beyond) end
+      has_credits = has_credits or out > 0
+    end
+    replied = replied + 1
+    reply[replied] = state
+    local used = used_of(limit, given > 0 and give_back(limit, state, given) or state)
+    local needs = limit.kind == LOG and given == 0 and #state > BRIEF_BYTES and {}
+    while true do
+      charge = charge + 1
+      descriptors[charge], flags[charge], takes[charge], gives[charge] = descriptor, flag, take, give
+      if need >= 0 and used + need > most and over[descriptor] ~= number then
+        over[descriptor] = number
+        local class = flag % 4
+        if class == 0 then is_denied = true end
+        if class == 2 then quotas_over = quotas_over + 1 end
+      end
+      if needs then needs[#needs + 1], needs[#needs + 2] = need, need + take end
+      charges = charges - 1
+      if charges == 0 then break end
+      descriptor, flag, need, most, take, give, position = unpack_from('<HBdddd', requests, position)
+    end
+    if needs then reply[replied] = brief_log(limit, state, needs) end
+  end
+  if quotas > 0 and quotas_over == quotas then is_denied = true end
+  charge = 0
+  for i = 1, counters do
+    local taken, given = 0, 0
+    for _ = 1, counts[i] do
+      charge = charge + 1
+      if flags[charge] >= 4 or not (is_denied or over[descriptors[charge]] == number) then
+        taken, given = taken + takes[charge], given + gives[charge]
+      end
+    end
+    local state, expires, key = before[i], nil, numbers[i]
+    local leases = leased[key]
+    if leases then
+      given = given > 0 and min(given, leasing.most_given(limits_met[i], state, leases)) or 0
+      leases.exact = max(0, leases.exact - given) + taken
+    end
+    if given > 0 and state ~= '' then state, expires = give_back(limits_met[i], state, given) end
+    if taken > 0 then state, expires = add(limits_met[i], state, taken) end
+    if state ~= before[i] then
+      states[key], changed[key] = state, expires or 0
+    end
+  end
+  -- Denied, or denied while credits are out, which may be returned.
+  return is_denied and (has_credits and 3 or 1) or 0, position, replied
+end
+
+-- Grants credits by the request at this position, and appends the grant to the reply; nil if a clock is wrong.
+local function grant(position, is_learning, replied)
+  local key, index, node, holder, sequence, spent, acknowledged, spent_ago, kept, demand, after =
+    unpack_from(LEASE_REQUEST, ARGV[4], position)
+  local grant_min, most, span, report_min, horizon_min, freed = unpack_from(LEASE_TERMS, ARGV[4], after)
+  local request = {
+    node = node,
+    holder = holder,
+    sequence = sequence,
+    spent = spent,
+    acknowledged = acknowledged,
+    spent_ago = spent_ago,
+    kept = kept,
+    demand = demand,
+  }
+  local terms = {
+    length = lease_length,
+    grant_min = grant_min,
+    limit = most,
+    span = span,
+    report_min = report_min,
+    horizon_min = horizon_min,
+    freed = freed,
+  }
+  local limit = limit_at(index)
+  if not limit then return nil end
+  local state, leases = states[key] or '', leased[key]
+  if leases or byte(state, 1) == 0 then
+    state, leases = open_leased(key, limit)
+  elseif state ~= '' and sub(state, 1, #limit.signature) ~= limit.signature then
+    state = convert(limit, state)
+  else
+    state = of_present(key, limit, state)
+  end
+  if not leases then
+    leases = { exact = limit.kind == FIRST_HIT and used_of(limit, state) or 0 }
+    leased[key], limits_of[key] = leases, limit
+  end
+  local granted
+  state, granted = leasing.lease(limit, state, leases, request, terms, is_learning)
+  if granted then states[key], changed[key] = state, 0 end
+  local is_long = granted and limit.kind == LOG and #state > BRIEF_BYTES
+  -- The node computes when a grant is worthwhile.
+  if is_long then state = brief_log(limit, state, { leasing.outstanding(leases) + floor(freed / 2) + 1 }) end
+  reply[replied + 1], reply[replied + 2] = granted or '', granted and state or ''
+  return true
+end
+
+-- Grants credits, and appends the grants to the reply; false if a clock is wrong. Nothing is granted of a damaged counter.
+local function grant_all(is_learning, replied)
+  local size = #ARGV[4]
+  if size > 0 then leasing = leasing or make_lease_functions() end
+  for position = 1, size, LEASE_REQUEST_BYTES do
+    local is_good, is_granted = pcall(grant, position, is_learning, replied)
+    if not is_good then
+      reply[replied + 1], reply[replied + 2] = '', ''
+    elseif not is_granted then
+      return false
+    end
+    replied = replied + 2
+  end
+  return true
+end
+
+-- The value of a counter that was changed, and the time from which on it may be dropped.
+local function value_of(key, state, expires)
+  local leases = leased[key]
+  if not leases then return state, expires end
+  local limit = limits_of[key]
+  local is_leased = #leases > 0 or (limit.kind == FIRST_HIT and leases.exact < used_of(limit, state))
+  expires = (is_leased or state ~= '') and leasing.expiry(limit, state, leases) or 0
+  return is_leased and leasing.join(state, leases) or state, expires
+end
+
+return { leased = leased, skip = skip, decide = decide, grant_all = grant_all, value_of = value_of }

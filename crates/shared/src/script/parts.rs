@@ -1,0 +1,217 @@
+//! Requests whose counters are in several slots: a part for each group of counters, and what has to be undone.
+//!
+//! All parts are decided at once, each as a request of its own. If one denies, the hits that others have charged are taken back
+//! ([`Undo`]). Hits that the request gives back are added last, after every part has admitted. A server that ends in between
+//! leaves hits that should not count, never the reverse.
+
+use super::{
+    EncodedRequest, ReplyError, Verdict,
+    batch::EncodedCounter,
+    state,
+    undo::{Undo, UndoneCounter},
+};
+use smallvec::{SmallVec, smallvec};
+use tidegate_core::{
+    limit::Code,
+    limiter::{Denial, RemoteRequest},
+};
+
+/// The part of a request whose counters are in one group.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// The group.
+    pub group: u16,
+    /// The counters and their charges. Quotas and hits to be given back are left to [`conclude`].
+    pub request: EncodedRequest,
+    /// The indices of its counters among those of the request.
+    counters: SmallVec<[usize; 2]>,
+}
+
+/// The decision on a request with several parts.
+#[derive(Clone, Debug)]
+pub struct Conclusion {
+    /// The verdict on all of it.
+    pub verdict: Verdict,
+    /// Hits to be taken back, by group.
+    pub undo: Vec<(u16, Undo)>,
+    /// Hits that the request gives back, by group.
+    pub give_back: Vec<(u16, EncodedRequest)>,
+}
+
+/// A charge that does not fit.
+#[derive(Clone, Copy)]
+struct Over {
+    /// Index of its counter.
+    counter: usize,
+    descriptor: u32,
+    denial: Denial,
+}
+
+impl EncodedRequest {
+    /// The group of its counters, if they have one in common.
+    pub fn group(&self) -> Option<u16> {
+        let (first, rest) = self.counters.split_first()?;
+        rest.iter().all(|counter| counter.group == first.group).then_some(first.group)
+    }
+
+    /// Its parts, in ascending order of their groups.
+    pub fn parts(&self) -> Vec<Part> {
+        let mut parts: Vec<Part> = Vec::new();
+        for (index, counter) in self.counters.iter().enumerate() {
+            let found = parts.binary_search_by_key(&counter.group, |part| part.group);
+            let at = found.unwrap_or_else(|at| {
+                let request = Self { quotas: 0, counters: SmallVec::new() };
+                parts.insert(at, Part { group: counter.group, request, counters: SmallVec::new() });
+                at
+            });
+            let mut counter = counter.clone();
+            counter.charges.iter_mut().for_each(|charge| charge.given = 0);
+            parts[at].request.counters.push(counter);
+            parts[at].counters.push(index);
+        }
+        parts
+    }
+
+    /// The hits that the counters of a part are given back, if any. `counts` decides on a descriptor and `charge: always`.
+    fn give_back(&self, part: &Part, counts: impl Fn(u32, bool) -> bool) -> Option<Self> {
+        let counters = part.counters.iter().map(|&index| {
+            let mut counter = self.counters[index].clone();
+            counter.charges.retain(|charge| charge.given > 0 && counts(charge.descriptor, charge.is_always));
+            counter.given = counter.charges.iter().map(|charge| charge.given).sum();
+            counter
+        });
+        let counters: SmallVec<[EncodedCounter; 2]> = counters.filter(|counter| counter.given > 0).collect();
+        (!counters.is_empty()).then_some(Self { quotas: 0, counters })
+    }
+}
+
+/// The decision on a request from the verdicts on its parts.
+pub fn conclude(
+    remote: &RemoteRequest<'_>,
+    request: &EncodedRequest,
+    parts: &[Part],
+    verdicts: &[Verdict],
+) -> Result<Conclusion, ReplyError> {
+    conclude_if(remote, request, parts, verdicts, false)
+}
+
+/// Hits that the store has charged for a request that it admitted and that local counters have denied, by group. Hits that
+/// the request gave back stay so.
+pub fn undo_all(
+    remote: &RemoteRequest<'_>,
+    request: &EncodedRequest,
+    verdict: &Verdict,
+) -> Result<Vec<(u16, Undo)>, ReplyError> {
+    if verdict.states.len() != request.counters.len() {
+        return Err(ReplyError::Malformed);
+    }
+    let parts = request.parts();
+    let verdict_on = |part: &Part| Verdict {
+        now: verdict.times.get(part.counters[0]).copied().unwrap_or(verdict.now),
+        times: SmallVec::new(),
+        states: part.counters.iter().map(|&index| verdict.states[index].clone()).collect(),
+        ..verdict.clone()
+    };
+    let verdicts: Vec<Verdict> = parts.iter().map(verdict_on).collect();
+    Ok(conclude_if(remote, request, &parts, &verdicts, true)?.undo)
+}
+
+/// As [`conclude`], for a request that is denied in any case if `is_denied_elsewhere`.
+fn conclude_if(
+    remote: &RemoteRequest<'_>,
+    request: &EncodedRequest,
+    parts: &[Part],
+    verdicts: &[Verdict],
+    is_denied_elsewhere: bool,
+) -> Result<Conclusion, ReplyError> {
+    let mut verdict = join(request, parts, verdicts)?;
+    let over = charges_over(remote, &verdict)?;
+    let is_over = |descriptor| over.iter().any(|over| over.descriptor == descriptor);
+    let is_denied = is_denied_elsewhere
+        || over.iter().any(|over| over.denial == Denial::Always)
+        || (request.quotas > 0 && quotas_over(&over) == usize::from(request.quotas));
+    verdict.code = if is_denied { Code::OverLimit } else { Code::Ok };
+    let counts = |descriptor, is_always| is_always || !(is_denied || is_over(descriptor));
+
+    let (mut undo, mut give_back) = (Vec::new(), Vec::new());
+    for (part, of_part) in parts.iter().zip(verdicts) {
+        let is_part_denied = of_part.code == Code::OverLimit;
+        let is_over_there = |descriptor| {
+            over.iter().any(|over| over.descriptor == descriptor && part.counters.contains(&over.counter))
+        };
+        let counters = part.request.counters.iter().zip(&of_part.states).map(|(counter, before)| {
+            let charged = counter
+                .charges
+                .iter()
+                .filter(|charge| charge.is_always || !(is_part_denied || is_over_there(charge.descriptor)));
+            let excess = charged.filter(|charge| !counts(charge.descriptor, charge.is_always));
+            let hits = excess.map(|charge| charge.taken).sum();
+            UndoneCounter { key: counter.key, limit: counter.limit.clone(), before: before.clone(), hits }
+        });
+        let counters: Vec<_> = counters.filter(|counter| counter.hits > 0).collect();
+        if !counters.is_empty() {
+            undo.push((part.group, Undo { at: of_part.now, counters }));
+        }
+        give_back.extend(request.give_back(part, counts).map(|request| (part.group, request)));
+    }
+    Ok(Conclusion { verdict, undo, give_back })
+}
+
+/// The hits that a request, or a part of one, has charged without a decision: another part failed, or nobody waited for the response.
+/// Hits that denied requests are charged too are left, and so are those of shadow rules and quotas: whether they were charged depends
+/// on limits that this part does not know.
+pub fn undo_of(request: &EncodedRequest, verdict: &Verdict) -> Option<Undo> {
+    if verdict.code == Code::OverLimit || request.counters.len() != verdict.states.len() {
+        return None;
+    }
+    let counters = request.counters.iter().zip(&verdict.states).map(|(counter, before)| {
+        let is_charged = counter.charges.iter().all(|charge| charge.denial == Denial::Always);
+        let of_denied = counter.charges.iter().filter(|charge| !charge.is_always && is_charged);
+        let hits = of_denied.map(|charge| charge.taken).sum();
+        UndoneCounter { key: counter.key, limit: counter.limit.clone(), before: before.clone(), hits }
+    });
+    let counters: Vec<_> = counters.filter(|counter| counter.hits > 0).collect();
+    (!counters.is_empty()).then_some(Undo { at: verdict.now, counters })
+}
+
+/// The states and times of all parts, in the order of the request. The code is left to the caller.
+fn join(request: &EncodedRequest, parts: &[Part], verdicts: &[Verdict]) -> Result<Verdict, ReplyError> {
+    let first = verdicts.first().ok_or(ReplyError::Malformed)?;
+    let counters = request.counters.len();
+    let (mut times, mut states) = (smallvec![first.now; counters], smallvec![Vec::new(); counters]);
+    for (part, verdict) in parts.iter().zip(verdicts) {
+        if verdict.states.len() != part.counters.len() {
+            return Err(ReplyError::Malformed);
+        }
+        for (&index, state) in part.counters.iter().zip(&verdict.states) {
+            (times[index], states[index]) = (verdict.now, state.clone());
+        }
+    }
+    Ok(Verdict { times, states, ..first.clone() })
+}
+
+/// The charges that do not fit.
+fn charges_over(remote: &RemoteRequest<'_>, verdict: &Verdict) -> Result<Vec<Over>, ReplyError> {
+    let mut over = Vec::new();
+    for (index, (counter, charges)) in remote.counters().enumerate() {
+        let (algorithm, now) = (&counter.limit.algorithm, verdict.times[index]);
+        let state = state::decode(&verdict.states[index], algorithm).ok_or(ReplyError::State)?;
+        let state = if counter.given > 0 { algorithm.give_back(state, counter.given, now) } else { state };
+        let used = algorithm.used(&state, now);
+        for charge in charges {
+            if charge.need.is_some_and(|need| used.saturating_add(need) > charge.used_max) {
+                over.push(Over { counter: index, descriptor: charge.descriptor, denial: charge.denial });
+            }
+        }
+    }
+    Ok(over)
+}
+
+/// Number of quotas that are over.
+fn quotas_over(over: &[Over]) -> usize {
+    let quotas = over.iter().filter(|over| over.denial == Denial::Quota);
+    let mut descriptors: SmallVec<[u32; 4]> = quotas.map(|over| over.descriptor).collect();
+    descriptors.sort_unstable();
+    descriptors.dedup();
+    descriptors.len()
+}

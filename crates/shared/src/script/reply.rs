@@ -1,0 +1,165 @@
+//! The reply of the script: the time, a verdict for each request, and the states that each request read.
+
+use super::{batch::Batch, signature::NANOS, state};
+use crate::lease::{StoreGrant, Supply};
+use smallvec::SmallVec;
+use std::time::Duration;
+use tidegate_core::{
+    algorithm::Algorithm,
+    limit::{Code, Decision, Timestamp},
+    limiter::{ListedLimits, RemoteRequest},
+};
+
+/// The reply to a batch.
+#[derive(Debug)]
+pub struct Reply {
+    /// Time of the decisions, by the store's clock.
+    pub now: Timestamp,
+    /// Whether the store was empty: a new one, or one that lost its keys.
+    pub is_new_store: bool,
+    /// Whether the store learns which credits are out, and decides nothing.
+    pub is_learning: bool,
+    /// The store's epoch, where servers take leases: the microsecond in which it began.
+    pub epoch: u64,
+    /// One for each request, in order; none in a learning phase, and of a damaged counter.
+    pub verdicts: Vec<Option<Verdict>>,
+    /// One for each request for credits, in order; none for one that is not newer than the last.
+    pub grants: Vec<Option<EncodedGrant>>,
+}
+
+/// A grant as the store encodes it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EncodedGrant {
+    numbers: [u8; GRANT_BYTES],
+    state: Vec<u8>,
+}
+
+/// Four doubles and the supply.
+const GRANT_BYTES: usize = 33;
+
+/// The verdict on one request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Verdict {
+    /// Time of the decision, by the store's clock.
+    pub now: Timestamp,
+    /// The times of its counters instead, if several nodes decided.
+    pub times: SmallVec<[Timestamp; 2]>,
+    /// The code.
+    pub code: Code,
+    /// Whether it was denied while credits of its counters were out, which may be returned.
+    pub has_credits: bool,
+    /// The states of its counters when they were read, with credits that are out as hits.
+    pub states: SmallVec<[Vec<u8>; 2]>,
+}
+
+/// Reason why a reply cannot be used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ReplyError {
+    /// Not a reply of the script.
+    #[error("the store's reply is not one of the script")]
+    Malformed,
+    /// A state that this version does not read.
+    #[error("the store returned a state that does not belong to its limit")]
+    State,
+    /// The store evaluated the request in another way.
+    #[error("the store and this server disagree on a decision")]
+    Disagreement,
+}
+
+impl Reply {
+    /// From the items of the script's reply to a batch in which each request has so many counters.
+    pub fn new(items: Vec<Vec<u8>>, batch: &Batch) -> Result<Self, ReplyError> {
+        let mut items = items.into_iter();
+        let mut next = || items.next().ok_or(ReplyError::Malformed);
+        let (now, codes, flags) = (next()?, next()?, next()?);
+        let now = now.try_into().ok().and_then(state::whole);
+        let now = now.and_then(|micros| micros.checked_mul(NANOS)).ok_or(ReplyError::Malformed)?;
+        let now = Timestamp::from_nanos(now);
+        let letters = flags.iter().take_while(|byte| byte.is_ascii_alphabetic()).count();
+        let (letters, epoch) = flags.split_at(letters);
+        let epoch = if epoch.is_empty() { 0 } else { number(epoch).ok_or(ReplyError::Malformed)? };
+        if codes.len() != batch.counters().len() {
+            return Err(ReplyError::Malformed);
+        }
+        let mut verdict = |(code, &counters): (u8, &usize)| {
+            let states = (0..counters).map(|_| next()).collect::<Result<_, _>>()?;
+            let times = SmallVec::new();
+            let code_of = |code, has_credits| Ok(Some(Verdict { now, times, code, has_credits, states }));
+            match code {
+                b'0' => code_of(Code::Ok, false),
+                b'1' => code_of(Code::OverLimit, false),
+                b'2' | b'4' => Ok(None),
+                b'3' => code_of(Code::OverLimit, true),
+                _ => Err(ReplyError::Malformed),
+            }
+        };
+        let verdicts = codes.into_iter().zip(batch.counters()).map(&mut verdict).collect::<Result<_, _>>()?;
+        let mut grant = |_| {
+            let (numbers, state) = (next()?, next()?);
+            if numbers.is_empty() {
+                return Ok(None);
+            }
+            let numbers = numbers.try_into().map_err(|_| ReplyError::Malformed)?;
+            Ok(Some(EncodedGrant { numbers, state }))
+        };
+        let grants = (0..batch.leases()).map(&mut grant).collect::<Result<_, _>>()?;
+        let (is_new_store, is_learning) = (letters.contains(&b'n'), letters.contains(&b'l'));
+        Ok(Self { now, is_new_store, is_learning, epoch, verdicts, grants })
+    }
+}
+
+fn number(digits: &[u8]) -> Option<u64> {
+    str::from_utf8(digits).ok()?.parse().ok()
+}
+
+impl EncodedGrant {
+    /// Decodes a grant of credits of a counter that counts by this algorithm.
+    pub fn decode(&self, algorithm: &Algorithm) -> Result<StoreGrant, ReplyError> {
+        let double = |at: usize| {
+            let bytes = self.numbers[at..].first_chunk().expect("the numbers have this many bytes");
+            state::whole(*bytes).ok_or(ReplyError::Malformed)
+        };
+        let supply = match self.numbers[16] {
+            0 => Supply::Ample,
+            1 => Supply::Scarce,
+            2 => Supply::TooSmall,
+            3 => Supply::Learning,
+            _ => return Err(ReplyError::Malformed),
+        };
+        Ok(StoreGrant {
+            spend_to: double(0)?,
+            valid_for: Duration::from_micros(double(8)?),
+            supply,
+            report_after: Duration::from_micros(double(17)?),
+            outstanding: double(25)?,
+            state: state::decode(&self.state, algorithm).ok_or(ReplyError::State)?,
+        })
+    }
+}
+
+impl Verdict {
+    /// The decision on a request, with the service limits that are `listed`. `local_now` is the time of this server, by which its
+    /// local counters are decided: if they deny the request, although the store has admitted it, the store has to take back the hits.
+    pub fn decide<'h>(
+        &self,
+        request: &mut RemoteRequest<'h>,
+        listed: ListedLimits,
+        local_now: Timestamp,
+    ) -> Result<Decision<'h>, ReplyError> {
+        let counters = request.counters();
+        if counters.len() != self.states.len() {
+            return Err(ReplyError::Malformed);
+        }
+        let states = counters
+            .zip(&self.states)
+            .map(|((counter, _), state)| state::decode(state, &counter.limit.algorithm));
+        let states = states.collect::<Option<_>>().ok_or(ReplyError::State)?;
+        let decision = request.decide(states, self.now, &self.times, listed, local_now);
+        let is_denied_here = request.has_local_counters() && decision.code == Code::OverLimit;
+        if decision.code == self.code || is_denied_here {
+            Ok(decision)
+        } else {
+            Err(ReplyError::Disagreement)
+        }
+    }
+}

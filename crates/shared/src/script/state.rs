@@ -1,0 +1,125 @@
+//! States of counters as the store keeps them: the signature of their limit, then numbers.
+
+use super::signature::{MicroRate, NANOS, meter, signature};
+use tidegate_core::algorithm::{Algorithm, Counts, Refill, Run, Runs, State, TokenBucket};
+
+/// Doubles below represent every whole number.
+const EXACT_BELOW: f64 = 9_007_199_254_740_992.0;
+
+/// Decodes the state of a counter that counts by this algorithm; none if the bytes are of another one, or damaged. No bytes are
+/// an empty counter.
+pub fn decode(bytes: &[u8], algorithm: &Algorithm) -> Option<State> {
+    if bytes.is_empty() {
+        return Some(State::EMPTY);
+    }
+    let mut numbers = Numbers(bytes.strip_prefix(&signature(algorithm)[..])?);
+    let state = match algorithm {
+        Algorithm::SlidingWindow(_) => {
+            let (number, previous, current) = (numbers.double()?, numbers.count()?, numbers.count()?);
+            State::Words([number, u64::from(previous) << 32 | u64::from(current)])
+        }
+        Algorithm::FixedWindow(_) => {
+            let (end, hits) = (numbers.double()?, numbers.count()?);
+            State::Words([end.checked_mul(NANOS)?.checked_sub(1)?, u64::from(hits)])
+        }
+        Algorithm::TokenBucket(TokenBucket { refill: Refill::Intervals { .. }, .. }) => {
+            let (number, tokens) = (numbers.double()?, numbers.count()?);
+            State::Words([number, u64::from(tokens)])
+        }
+        Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_) => {
+            let MicroRate { hits, parts, .. } = meter(algorithm)?;
+            let (dry, part) = (numbers.double()?, numbers.double()?);
+            let dry = (u128::from(dry) * u128::from(hits) + u128::from(part)) * u128::from(parts);
+            State::Words([dry as u64, (dry >> 64) as u64])
+        }
+        Algorithm::SubWindows(sub) => {
+            let (number, _allowance) = (numbers.double()?, numbers.count()?);
+            let hits: Option<Vec<u32>> = (0..=sub.precision()).map(|_| numbers.count()).collect();
+            State::Counts(Box::new(Counts::new(number, hits?.into())?))
+        }
+        Algorithm::SlidingLog(_) => {
+            let _total = numbers.double()?;
+            let mut runs = Vec::with_capacity(numbers.0.len() / 12);
+            while !numbers.0.is_empty() {
+                runs.push(Run { at: numbers.double()?.checked_mul(NANOS)?, hits: numbers.count()? });
+            }
+            State::Log(Box::new(Runs::from_ascending(runs)?))
+        }
+    };
+    numbers.0.is_empty().then_some(state)
+}
+
+/// The algorithm that the value of a counter is of, by the signature of its state, `empty` if it has leases and no hits yet; none
+/// if the bytes are no such value.
+pub fn algorithm_of(value: &[u8]) -> Option<&'static str> {
+    let bytes = match without_leases(value)? {
+        ([], leases) if leases > 0 => return Some("empty"),
+        (state, _) => state,
+    };
+    let (&length, rest) = bytes.split_first()?;
+    let (signature, numbers) = rest.split_at_checked(usize::from(length))?;
+    let (&kind, parameters) = signature.split_first()?;
+    let (algorithm, fits) = match (kind, parameters.len(), numbers.len()) {
+        (b'W', 8, length) => ("sliding_window", length == 16),
+        (b'S', 9, length) => ("sliding_window", length == 8 + 4 * (usize::from(parameters[8]) + 2)),
+        (b'G', 8, length) => ("sliding_log", length >= 20 && length % 12 == 8),
+        (b'C' | b'H', 8, length) => ("fixed_window", length == 12),
+        (b'K', 2.., length) => ("fixed_window", length == 12),
+        (b'T', 16, length) => ("token_bucket", length == 16),
+        (b'I', 16, length) => ("token_bucket", length == 12),
+        (b'L', 16, length) => ("leaky_bucket", length == 16),
+        _ => return None,
+    };
+    fits.then_some(algorithm)
+}
+
+/// Bytes of one lease in the value of a counter, and of what precedes the leases: a zero byte, their number, and the hits of
+/// exact decisions.
+const LEASE_BYTES: usize = 56;
+const LEASES_HEAD: usize = 11;
+
+/// Position in a lease of the credits that are out: after the server, the holder, the request and the reported hits.
+const CREDITS_AT: usize = 32;
+
+/// The state in the value of a counter, and the number of leases on it; none if the value is damaged.
+fn without_leases(value: &[u8]) -> Option<(&[u8], usize)> {
+    if value.first() != Some(&0) {
+        return Some((value, 0));
+    }
+    let leases = usize::from(u16::from_le_bytes([*value.get(1)?, *value.get(2)?]));
+    Some((value.get(LEASES_HEAD + leases * LEASE_BYTES..)?, leases))
+}
+
+/// The state in the value of a counter, and the sum of the credits that are out; none if the value is damaged.
+pub(super) fn out_of_leases(value: &[u8]) -> Option<(&[u8], u64)> {
+    let (state, leases) = without_leases(value)?;
+    let mut out = 0;
+    for lease in 0..leases {
+        let at = LEASES_HEAD + lease * LEASE_BYTES + CREDITS_AT;
+        out += whole(*value.get(at..)?.first_chunk()?)?;
+    }
+    Some((state, out))
+}
+
+/// The whole number in a double, if it is one.
+pub(super) fn whole(bytes: [u8; 8]) -> Option<u64> {
+    let number = f64::from_le_bytes(bytes);
+    ((0.0..EXACT_BELOW).contains(&number) && number.fract() == 0.0).then_some(number as u64)
+}
+
+/// The numbers that are left.
+pub(super) struct Numbers<'b>(pub(super) &'b [u8]);
+
+impl Numbers<'_> {
+    pub(super) fn double(&mut self) -> Option<u64> {
+        let (bytes, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        whole(*bytes)
+    }
+
+    fn count(&mut self) -> Option<u32> {
+        let (bytes, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u32::from_le_bytes(*bytes))
+    }
+}

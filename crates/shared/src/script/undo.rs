@@ -1,0 +1,48 @@
+//! Arguments of the script that takes hits back.
+
+use super::signature::{Bytes, NANOS};
+use tidegate_core::{limit::Timestamp, store::Key};
+
+/// The script that takes hits back, which were charged for a request that was denied elsewhere.
+pub const UNDO_SCRIPT: &str =
+    concat!(include_str!("clock.lua"), include_str!("arithmetic.lua"), include_str!("undo.lua"));
+
+/// Hits to be taken back from counters of one group.
+#[derive(Clone, Debug)]
+pub struct Undo {
+    /// Time of the charge, by the store's clock.
+    pub(super) at: Timestamp,
+    pub(super) counters: Vec<UndoneCounter>,
+}
+
+/// Hits to be taken back from one counter.
+#[derive(Clone, Debug)]
+pub(super) struct UndoneCounter {
+    pub(super) key: Key,
+    pub(super) limit: Bytes,
+    /// Its state before the charge.
+    pub(super) before: Vec<u8>,
+    pub(super) hits: u64,
+}
+
+impl Undo {
+    /// The keys of the counters. The script's first key is that of the token.
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = Key> {
+        self.counters.iter().map(|counter| counter.key)
+    }
+
+    /// The arguments: the time of the charge, then one for each counter. After them comes the number of milliseconds for which
+    /// the token is kept.
+    pub fn arguments(&self) -> Vec<Vec<u8>> {
+        let at = (self.at.as_nanos() / NANOS).to_string().into_bytes();
+        let counters = self.counters.iter().map(|UndoneCounter { limit, before, hits, .. }| {
+            let mut argument = (*hits as f64).to_le_bytes().to_vec();
+            let length = u16::try_from(limit.len()).expect("the parameters of a limit are short");
+            argument.extend_from_slice(&length.to_le_bytes());
+            argument.extend_from_slice(limit);
+            argument.extend_from_slice(before);
+            argument
+        });
+        std::iter::once(at).chain(counters).collect()
+    }
+}

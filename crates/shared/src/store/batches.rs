@@ -1,0 +1,340 @@
+//! Batches: calls that arrive together are sent together, one call of the script for those of one group.
+//!
+//! Each worker has a link of its own to each node: a task with a connection. It sends what has arrived when nothing is in flight, or
+//! enough has arrived; what arrives meanwhile is the next batch. So batches are small while there is little to do, and large under
+//! load.
+
+use super::{Failure, Inner, nodes::Node};
+use crate::script::{Batch, EncodedRequest, Undo, Verdict};
+use redis::{RedisError, aio::MultiplexedConnection};
+use std::{
+    cell::RefCell,
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+use tidegate_core::store::Key;
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinSet,
+};
+
+/// Decisions of one call of the script, which occupies the store for some microseconds each.
+const DECISIONS_MAX: usize = 64;
+
+/// Decisions that are sent while others are in flight.
+const DECISIONS_ENOUGH: usize = 16;
+
+/// Batches of one worker in flight at once.
+const IN_FLIGHT_MAX: usize = 4;
+
+/// Time limit of a connection, where that of a decision is shorter. Calls do not wait that long for it.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Time for which a response is awaited after the deadline of decisions: hits that it charged are then taken back where nobody was
+/// admitted for them.
+const LATE: Duration = Duration::from_secs(10);
+
+/// Redirections of one call, after which it fails: slots move rarely, and the deadline is short.
+const REDIRECTS_MAX: u8 = 16;
+
+/// A call to a node.
+pub(super) struct Call {
+    /// The group of its counters.
+    pub(super) group: u16,
+    pub(super) task: Task,
+    redirects: u8,
+    /// Whether the node has been named by another that still has the slot (ASK).
+    is_asking: bool,
+}
+
+/// Work for the task of a node.
+#[expect(clippy::large_enum_variant, reason = "nearly all are decisions, which would be boxed on their path")]
+pub(super) enum Task {
+    /// Decide. The reply is closed when the caller does not wait any more: the call is then not sent.
+    Decide { request: EncodedRequest, reply: oneshot::Sender<Result<Verdict, Failure>> },
+    /// Take hits back, once for each token.
+    Undo { undo: Arc<Undo>, token: u128, reply: oneshot::Sender<Result<(), Failure>> },
+    /// Reset counters; the reply is their number.
+    Reset { keys: Vec<Key>, reply: oneshot::Sender<Result<u64, Failure>> },
+}
+
+impl Call {
+    pub(super) fn new(group: u16, task: Task) -> Self {
+        Self { group, task, redirects: 0, is_asking: false }
+    }
+
+    pub(super) fn is_asking(&self) -> bool {
+        self.is_asking
+    }
+
+    fn is_closed(&self) -> bool {
+        matches!(&self.task, Task::Decide { reply, .. } if reply.is_closed())
+    }
+
+    pub(super) fn fail(self) {
+        // Its caller may have ceased to wait.
+        match self.task {
+            Task::Decide { reply, .. } => _ = reply.send(Err(Failure::Failed)),
+            Task::Undo { reply, .. } => _ = reply.send(Err(Failure::Failed)),
+            Task::Reset { reply, .. } => _ = reply.send(Err(Failure::Failed)),
+        }
+    }
+
+    /// The same call to another node, or once more to the same; none if that was done too often.
+    pub(super) fn redirected(mut self, is_asking: bool) -> Option<Self> {
+        if self.redirects == REDIRECTS_MAX {
+            self.fail();
+            return None;
+        }
+        self.redirects += 1;
+        self.is_asking = is_asking;
+        Some(self)
+    }
+}
+
+/// Calls that are one command of the store.
+pub(super) enum Flight {
+    /// Decisions of one group.
+    Decisions { group: u16, is_asking: bool, batch: Batch, calls: Vec<Call> },
+    /// Hits to be taken back, or counters to be reset.
+    Alone(Call),
+}
+
+thread_local! {
+    /// Number of this thread among those with links.
+    static WORKER: usize = {
+        static WORKERS: AtomicUsize = AtomicUsize::new(0);
+        WORKERS.fetch_add(1, Ordering::Relaxed)
+    };
+    /// The links of this thread, by number of their node.
+    static LINKS: RefCell<Vec<(u64, mpsc::UnboundedSender<Call>)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The links of this thread.
+pub(super) struct Links;
+
+impl Links {
+    /// Sends a call on this thread's link to the node that has its group.
+    pub(super) fn send(store: &Arc<Inner>, call: Call) {
+        match store.nodes.of(call.group) {
+            Some(node) => Self::send_to(store, &node, call),
+            None => call.fail(),
+        }
+    }
+
+    /// Sends a call on this thread's link to a node. The link is started in the runtime of this task.
+    pub(super) fn send_to(store: &Arc<Inner>, node: &Arc<Node>, call: Call) {
+        LINKS.with_borrow_mut(|links| {
+            // A link ends with its runtime, or after its node has left the cluster.
+            links.retain(|(_, link)| !link.is_closed());
+            let index = links.iter().position(|(number, _)| *number == node.number).unwrap_or_else(|| {
+                let (sender, calls) = mpsc::unbounded_channel();
+                tokio::spawn(Link::new(Arc::clone(store), Arc::clone(node)).run(calls));
+                links.push((node.number, sender));
+                links.len() - 1
+            });
+            // A call that is dropped here fails at its caller.
+            let _ = links[index].1.send(call);
+        });
+    }
+}
+
+/// A connection of a link.
+#[derive(Clone)]
+pub(super) struct Connection {
+    pub(super) commands: MultiplexedConnection,
+    /// The run of the store that it is to: see [`Inner::store_run`].
+    pub(super) run: Arc<[u8]>,
+    /// Outages of the node before it was made.
+    outages: u64,
+    /// Whether it has ended, as a call has found.
+    pub(super) has_ended: Arc<AtomicBool>,
+}
+
+impl Connection {
+    /// Whether it was made since the node's last outage.
+    pub(super) fn is_of_present(&self, node: &Node) -> bool {
+        self.outages == node.outages()
+    }
+}
+
+/// A worker's way to a node.
+struct Link {
+    store: Arc<Inner>,
+    node: Arc<Node>,
+    connection: Option<Connection>,
+    waiting: VecDeque<Call>,
+    in_flight: JoinSet<()>,
+}
+
+impl Link {
+    fn new(store: Arc<Inner>, node: Arc<Node>) -> Self {
+        Self { store, node, connection: None, waiting: VecDeque::new(), in_flight: JoinSet::new() }
+    }
+
+    /// Serves calls until all senders are gone.
+    async fn run(mut self, mut calls: mpsc::UnboundedReceiver<Call>) {
+        loop {
+            tokio::select! {
+                call = calls.recv() => match call {
+                    Some(call) => self.waiting.push_back(call),
+                    None => return,
+                },
+                Some(_) = self.in_flight.join_next() => {}
+            }
+            // Tasks that are ready to decide do so first: their calls are part of this batch.
+            tokio::task::yield_now().await;
+            while let Ok(call) = calls.try_recv() {
+                self.waiting.push_back(call);
+            }
+            self.send_waiting().await;
+        }
+    }
+
+    async fn send_waiting(&mut self) {
+        loop {
+            let in_flight = self.in_flight.len();
+            let is_enough = self.waiting.len() >= DECISIONS_ENOUGH && in_flight < IN_FLIGHT_MAX;
+            if self.waiting.is_empty() || (in_flight > 0 && !is_enough) {
+                return;
+            }
+            let mut flights = self.next_flights();
+            let Some(first) = flights.pop() else { continue };
+            let Some(connection) = self.connection().await else {
+                flights.into_iter().chain([first]).for_each(Flight::fail);
+                continue;
+            };
+            let (store, node) = (Arc::clone(&self.store), Arc::clone(&self.node));
+            let deadline = store.settings.timeout;
+            let sending = tokio::spawn(async move {
+                // The commands are written together, since nothing is awaited between them.
+                let mut others = JoinSet::new();
+                for flight in flights {
+                    let (store, node, connection) =
+                        (Arc::clone(&store), Arc::clone(&node), connection.clone());
+                    others.spawn(async move { store.send(&node, connection, flight).await });
+                }
+                store.send(&node, connection, first).await;
+                others.join_all().await;
+            });
+            // A late response does not hold up the calls after it.
+            self.in_flight.spawn(async move { _ = tokio::time::timeout(deadline, sending).await });
+        }
+    }
+
+    /// Calls whose callers still wait, as many as are sent together.
+    fn next_flights(&mut self) -> Vec<Flight> {
+        let mut flights: Vec<Flight> = Vec::new();
+        for _ in 0..DECISIONS_MAX {
+            let Some(call) = self.waiting.pop_front() else { break };
+            if call.is_closed() {
+                continue;
+            }
+            if !matches!(call.task, Task::Decide { .. }) {
+                flights.push(Flight::Alone(call));
+                continue;
+            }
+            let call = match flights.iter_mut().rev().find(|flight| flight.is_for(&call)) {
+                Some(flight) => flight.push(call),
+                None => Some(call),
+            };
+            if let Some(call) = call {
+                let (group, is_asking) = (call.group, call.is_asking);
+                let mut flight =
+                    Flight::Decisions { group, is_asking, batch: Batch::default(), calls: Vec::new() };
+                let rest = flight.push(call);
+                debug_assert!(rest.is_none(), "a request fits an empty batch");
+                flights.push(flight);
+            }
+        }
+        flights
+    }
+
+    /// The connection, made anew after an outage or if it has ended; none if that fails.
+    async fn connection(&mut self) -> Option<Connection> {
+        let is_good = |connection: &Connection| {
+            connection.is_of_present(&self.node) && !connection.has_ended.load(Ordering::Relaxed)
+        };
+        if let Some(connection) = self.connection.as_ref().filter(|connection| is_good(connection)) {
+            return Some(connection.clone());
+        }
+        self.connection = None;
+        if !self.node.is_available() {
+            return None;
+        }
+        let node = Arc::clone(&self.node);
+        let mut of_workers = node.connection_of(WORKER.with(|worker| *worker)).lock().await;
+        if let Some(connection) = of_workers.as_ref().filter(|connection| is_good(connection)) {
+            self.connection = Some(connection.clone());
+            return self.connection.clone();
+        }
+        match self.connect().await {
+            Ok((mut commands, run)) => {
+                commands.set_response_timeout(self.store.settings.timeout + LATE);
+                let connection =
+                    Connection { commands, run, outages: self.node.outages(), has_ended: Arc::default() };
+                *of_workers = Some(connection.clone());
+                self.connection = Some(connection.clone());
+                Some(connection)
+            }
+            Err(error) => {
+                self.store.fail(&self.node, &error);
+                None
+            }
+        }
+    }
+}
+
+impl Link {
+    async fn connect(&self) -> Result<(MultiplexedConnection, Arc<[u8]>), RedisError> {
+        let timeout = self.store.settings.timeout.max(CONNECT_TIMEOUT);
+        let mut commands = self.store.connection(&self.node, timeout).await?;
+        let run = self.store.store_run(&mut commands).await?;
+        Ok((commands, run))
+    }
+}
+
+impl Flight {
+    fn fail(self) {
+        match self {
+            Self::Decisions { calls, .. } => calls.into_iter().for_each(Call::fail),
+            Self::Alone(call) => call.fail(),
+        }
+    }
+
+    /// Whether the call can be part of it, if there is room.
+    fn is_for(&self, call: &Call) -> bool {
+        matches!(self, Self::Decisions { group, is_asking, .. } if *group == call.group && *is_asking == call.is_asking)
+    }
+
+    /// Adds a call for a decision; returns it if there is no room.
+    fn push(&mut self, call: Call) -> Option<Call> {
+        let Self::Decisions { batch, calls, .. } = self else { return Some(call) };
+        let Task::Decide { request, .. } = &call.task else { return Some(call) };
+        if !calls.is_empty() && !batch.has_room(request) {
+            return Some(call);
+        }
+        batch.push(request);
+        calls.push(call);
+        None
+    }
+
+    /// Whether ASKING has to precede the command.
+    pub(super) fn is_asking(&self) -> bool {
+        match self {
+            Self::Decisions { is_asking, .. } => *is_asking,
+            Self::Alone(call) => call.is_asking,
+        }
+    }
+
+    pub(super) fn into_calls(self) -> Vec<Call> {
+        match self {
+            Self::Decisions { calls, .. } => calls,
+            Self::Alone(call) => vec![call],
+        }
+    }
+}

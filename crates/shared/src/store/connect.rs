@@ -1,0 +1,197 @@
+//! Connections, and the checks that a store must pass before it counts.
+
+use super::{
+    ConnectError, Inner, SharedSettings, StoreAddress, StoreTls,
+    nodes::{Node, Nodes, of_cluster},
+    slots::SlotMap,
+};
+use crate::script::Batch;
+use redis::{
+    AsyncConnectionConfig, Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, ErrorKind,
+    IntoConnectionInfo, RedisError, TlsCertificates, aio::MultiplexedConnection, cmd,
+};
+use std::{sync::Arc, time::Duration};
+
+impl Inner {
+    /// A new connection to a node.
+    pub(super) async fn connection(
+        &self,
+        node: &Node,
+        timeout: Duration,
+    ) -> Result<MultiplexedConnection, RedisError> {
+        connect(&self.settings, node, timeout).await
+    }
+
+    /// Reads the map of slots from a node that is reached, if the store is a cluster.
+    pub(super) async fn read_slots(&self, timeout: Duration) -> Result<(), RedisError> {
+        if let Some(map) = slot_map(&self.settings, Some(&self.nodes), timeout).await? {
+            self.nodes.update(map);
+        }
+        Ok(())
+    }
+
+    /// The third argument of the script: the length of leases, and the run of the store that this connection is to. Empty if nothing
+    /// is leased.
+    pub(super) async fn store_run(
+        &self,
+        connection: &mut MultiplexedConnection,
+    ) -> Result<Arc<[u8]>, RedisError> {
+        if !self.leases() {
+            return Ok(Arc::default());
+        }
+        let info: String = cmd("INFO").arg("server").query_async(connection).await?;
+        let run = field(&info, "run_id").unwrap_or_default();
+        let micros = self.settings.lease_length.as_micros() as f64;
+        Ok([&micros.to_le_bytes()[..], run.as_bytes()].concat().into())
+    }
+
+    /// Waits until the store has learnt which credits are out, if it does.
+    pub(super) async fn learn(
+        &self,
+        connection: &mut MultiplexedConnection,
+        run: &[u8],
+    ) -> Result<(), RedisError> {
+        while self.evaluate(connection, 0, run, &Batch::default(), false).await?.is_learning {
+            tokio::time::sleep(self.settings.lease_length / 4).await;
+        }
+        Ok(())
+    }
+}
+
+/// The map of slots of a cluster; none for another store. The nodes known are asked before those of the address.
+pub(super) async fn slot_map(
+    settings: &SharedSettings,
+    known: Option<&Nodes>,
+    timeout: Duration,
+) -> Result<Option<SlotMap>, RedisError> {
+    let StoreAddress::Cluster(seeds) = &settings.address else { return Ok(None) };
+    let known = known.map(|nodes| nodes.now().nodes.clone()).unwrap_or_default();
+    let available = known.iter().filter(|node| node.is_available());
+    let known = available.filter_map(|node| Some(of_cluster(seeds.first()?, node.address.as_ref()?)));
+    let mut last = RedisError::from((ErrorKind::Client, "no node of the cluster is known"));
+    for address in known.chain(seeds.iter().cloned()) {
+        match slots_of(address, settings, timeout).await {
+            Ok(map) => return Ok(Some(map)),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+async fn slots_of(
+    address: ConnectionInfo,
+    settings: &SharedSettings,
+    timeout: Duration,
+) -> Result<SlotMap, RedisError> {
+    let host = match address.addr() {
+        ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host.clone(),
+        _ => String::new(),
+    };
+    let mut connection = connection(address, &settings.tls, timeout).await?;
+    let reply: redis::Value = cmd("CLUSTER").arg("SLOTS").query_async(&mut connection).await?;
+    let malformed = || RedisError::from((ErrorKind::UnexpectedReturnType, "not a map of slots"));
+    SlotMap::from_reply(&reply, &host).filter(|map| !map.nodes.is_empty()).ok_or_else(malformed)
+}
+
+/// A connection to the store, to the primary that the first reachable Sentinel names, or to a node of a cluster.
+pub(super) async fn connect(
+    settings: &SharedSettings,
+    node: &Node,
+    timeout: Duration,
+) -> Result<MultiplexedConnection, RedisError> {
+    match &settings.address {
+        StoreAddress::Cluster(seeds) => {
+            let (Some(seed), Some(address)) = (seeds.first(), &node.address) else {
+                return Err((ErrorKind::InvalidClientConfig, "a node of a cluster has an address").into());
+            };
+            connection(of_cluster(seed, address), &settings.tls, timeout).await
+        }
+        StoreAddress::One(one) => connection(one.clone(), &settings.tls, timeout).await,
+        StoreAddress::Sentinels { sentinels, group, redis } => {
+            let mut last = RedisError::from((ErrorKind::EmptySentinelList, "no Sentinel was asked"));
+            for sentinel in sentinels {
+                match primary(sentinel, group, &settings.tls, timeout).await {
+                    Ok(primary) => {
+                        let primary = primary.set_redis_settings(redis.clone());
+                        return connection(primary, &settings.tls, timeout).await;
+                    }
+                    Err(error) => last = error,
+                }
+            }
+            Err(last)
+        }
+    }
+}
+
+/// The primary that a Sentinel names, without user and password.
+async fn primary(
+    sentinel: &ConnectionInfo,
+    group: &str,
+    tls: &StoreTls,
+    timeout: Duration,
+) -> Result<ConnectionInfo, RedisError> {
+    let mut connection = connection(sentinel.clone(), tls, timeout).await?;
+    let address: Option<(String, u16)> =
+        cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(group).query_async(&mut connection).await?;
+    let Some((host, port)) = address else {
+        return Err((ErrorKind::MasterNameNotFoundBySentinel, "the Sentinel does not know the group").into());
+    };
+    let scheme = if matches!(sentinel.addr(), ConnectionAddr::TcpTls { .. }) { "rediss" } else { "redis" };
+    let host = if host.contains(':') { format!("[{host}]") } else { host };
+    format!("{scheme}://{host}:{port}").into_connection_info()
+}
+
+async fn connection(
+    address: ConnectionInfo,
+    tls: &StoreTls,
+    timeout: Duration,
+) -> Result<MultiplexedConnection, RedisError> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(timeout))
+        .set_response_timeout(Some(timeout));
+    client(address, tls)?.get_multiplexed_async_connection_with_config(&config).await
+}
+
+fn client(address: ConnectionInfo, tls: &StoreTls) -> Result<Client, RedisError> {
+    let StoreTls { authorities, identity } = tls.clone();
+    if authorities.is_none() && identity.is_none() {
+        return Client::open(address);
+    }
+    let client_tls = identity.map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
+    Client::build_with_tls(address, TlsCertificates { client_tls, root_cert: authorities })
+}
+
+/// Checks the version, and whether counters could be dropped.
+pub(super) fn check(info: &str, settings: &SharedSettings, node: &Node) -> Result<(), ConnectError> {
+    let version = version(info).unwrap_or("unknown");
+    let major: Option<u32> = version.split('.').next().and_then(|major| major.parse().ok());
+    if major.is_none_or(|major| major < 7) {
+        return Err(ConnectError::Version { version: version.to_owned() });
+    }
+    match (field(info, "cluster_enabled") == Some("1"), &settings.address) {
+        (true, StoreAddress::One(_) | StoreAddress::Sentinels { .. }) => return Err(ConnectError::Cluster),
+        (false, StoreAddress::Cluster(_)) => return Err(ConnectError::NoCluster { node: node.to_string() }),
+        _ => {}
+    }
+    match eviction(info) {
+        Some(policy) if !settings.allow_eviction => Err(ConnectError::Eviction { policy: policy.to_owned() }),
+        _ => Ok(()),
+    }
+}
+
+/// The policy by which the store drops keys when its memory is full, if it does.
+pub(super) fn eviction(info: &str) -> Option<&str> {
+    let is_bounded = field(info, "maxmemory").is_some_and(|bytes| bytes != "0");
+    field(info, "maxmemory_policy").filter(|policy| is_bounded && *policy != "noeviction")
+}
+
+/// One field of the reply to INFO.
+pub(super) fn field<'i>(info: &'i str, name: &str) -> Option<&'i str> {
+    let mut lines = info.lines().filter_map(|line| line.split_once(':'));
+    lines.find(|(field, _)| *field == name).map(|(_, value)| value.trim())
+}
+
+/// The version of the store.
+pub(super) fn version(info: &str) -> Option<&str> {
+    field(info, "redis_version")
+}

@@ -1,0 +1,362 @@
+//! Joining a store: the checks that it must pass, and the secret of keys on which its servers agree.
+//!
+//! A store that is not reached at the start is joined later by the keeper, as one is that has lost its keys: a server that started
+//! before this one has reached it has written another secret, and this one adopts it. The counters are lost in any case.
+
+use super::{
+    Counts, Inner, SharedSettings, SharedStore, StoreAddress,
+    commands::key_prefix,
+    connect::{check, connect, slot_map},
+    nodes::{Node, Nodes},
+};
+use crate::{
+    holders::Holders,
+    lease,
+    script::{LAYOUT_VERSION, RESET_SCRIPT, SCRIPT, UNDO_SCRIPT},
+};
+use redis::{ErrorKind, RedisError, aio::MultiplexedConnection, cmd};
+use std::{
+    fmt::Write as _,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+use tidegate_core::{
+    clock::SystemClock,
+    limiter::{GROUPS, SharedResets},
+    store::Seed,
+    sync::ArcSwap,
+};
+use tokio::sync::Notify;
+
+/// Time limit of each step of a start.
+pub(super) const START_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Reason why a store cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// It is not reached, or refuses a command.
+    #[error("the store {address}: {error}")]
+    Store {
+        /// Its address.
+        address: String,
+        /// The cause.
+        error: RedisError,
+    },
+    /// Its version is too old.
+    #[error("the store is of version {version}; Redis 7 or Valkey is needed")]
+    Version {
+        /// Its version.
+        version: String,
+    },
+    /// It is a node of a cluster, and its address is not that of a cluster.
+    #[error("the store is a node of a cluster; write redis+cluster://host:port")]
+    Cluster,
+    /// It is no cluster, and its address is that of one.
+    #[error("the store {node} is not a node of a cluster; write redis://host:port")]
+    NoCluster {
+        /// Its address.
+        node: String,
+    },
+    /// The prefix would be a hash tag.
+    #[error("--counters-prefix has a brace, which has a meaning in the keys of a cluster; leave it out")]
+    Prefix,
+    /// It drops keys when its memory is full.
+    #[error(
+        "the store evicts keys when its memory is full (maxmemory-policy {policy}), so that limits would be exceeded; set \
+         noeviction, or accept it with --counters-allow-eviction"
+    )]
+    Eviction {
+        /// Its policy.
+        policy: String,
+    },
+    /// Leases with a cluster.
+    #[error("counters in a cluster cannot be leased; remove --lease auto")]
+    Leases,
+    /// Its keys are of another layout.
+    #[error(
+        "the store has counters of another layout ({found}); this version has layout {LAYOUT_VERSION}. Use another \
+         --counters-prefix"
+    )]
+    Layout {
+        /// The value in the store.
+        found: String,
+    },
+    /// No random numbers.
+    #[error("no random numbers for the secret of the keys: {0}")]
+    Random(#[from] getrandom::Error),
+}
+
+/// What the servers of a store agree on.
+pub(super) struct Layout {
+    /// Value of the key of the layout: its version and the secret.
+    pub(super) text: String,
+    /// The secret of keys.
+    pub(super) seed: Seed,
+}
+
+impl Layout {
+    fn new(seed: Seed) -> Self {
+        Self { text: layout(&seed), seed }
+    }
+
+    /// One found in a store; none if it is of another version.
+    fn of(found: &str) -> Option<Self> {
+        seed(found).map(Self::new)
+    }
+}
+
+/// The digests of the scripts, as the store returned them.
+#[derive(Clone, Default)]
+pub(super) struct Digests {
+    pub(super) script: String,
+    /// That of the script that takes hits back.
+    pub(super) undo: String,
+    /// That of the script that resets counters.
+    pub(super) reset: String,
+}
+
+impl ConnectError {
+    /// Whether the store may be reached later without a change of its or of this server's settings.
+    fn is_temporary(&self) -> bool {
+        use redis::ServerErrorKind::{BusyLoading, ClusterDown, MasterDown, TryAgain};
+        let Self::Store { error, .. } = self else { return false };
+        match error.kind() {
+            // One that accepts a connection and ends it expects other settings: TLS, or a certificate.
+            ErrorKind::Io => {
+                let text = error.to_string().to_lowercase();
+                let is_refusal_of_tls = ["certificate", "alert"].iter().any(|word| text.contains(word));
+                error.is_connection_refusal() || !(error.is_connection_dropped() || is_refusal_of_tls)
+            }
+            ErrorKind::Server(BusyLoading | ClusterDown | MasterDown | TryAgain) => true,
+            kind => matches!(kind, ErrorKind::MasterNameNotFoundBySentinel | ErrorKind::EmptySentinelList),
+        }
+    }
+}
+
+impl SharedStore {
+    /// Connects, checks the store, and agrees with other servers on the secret of keys. A store that is not reached is joined later,
+    /// by a [`Keeper`](super::Keeper).
+    pub async fn connect(settings: SharedSettings) -> Result<Self, ConnectError> {
+        let inner = Inner::new(settings)?;
+        match inner.join().await {
+            Err(error) if error.is_temporary() => {
+                let policy = inner.settings.on_failure;
+                tracing::warn!(%error, %policy, "shared store not reached; it is joined as soon as it is");
+                inner.nodes.now().nodes.iter().for_each(|node| _ = node.fail());
+            }
+            joined => joined?,
+        }
+        Ok(Self(Arc::new(inner)))
+    }
+}
+
+impl Inner {
+    /// A store that was not reached yet.
+    fn new(settings: SharedSettings) -> Result<Self, ConnectError> {
+        let is_cluster = matches!(settings.address, StoreAddress::Cluster(_));
+        if is_cluster && settings.prefix.contains(['{', '}']) {
+            return Err(ConnectError::Prefix);
+        }
+        if is_cluster && !settings.lease_length.is_zero() {
+            return Err(ConnectError::Leases);
+        }
+        let leases = match settings.lease_length {
+            Duration::ZERO => lease::Settings::denials_only(),
+            length => lease::Settings { length, ..lease::Settings::default() },
+        };
+        Ok(Self {
+            layout_key: layout_key(&settings.prefix, is_cluster, 0),
+            layout: ArcSwap::from_pointee(Layout::new(Seed::random()?)),
+            digests: OnceLock::new(),
+            has_joined: AtomicBool::new(false),
+            is_cluster,
+            nodes: if is_cluster { Nodes::unknown_cluster() } else { Nodes::one() },
+            clock: SystemClock::new(),
+            failed: Notify::new(),
+            servers: AtomicU32::new(1),
+            counts: Counts::default(),
+            holders: Holders::new(leases, getrandom::u64()?).into(),
+            resets: ArcSwap::from_pointee(SharedResets::default()),
+            settings,
+        })
+    }
+
+    /// Whether the store was reached and checked.
+    pub(super) fn has_joined(&self) -> bool {
+        self.has_joined.load(Ordering::Relaxed)
+    }
+
+    /// Checks all nodes, and agrees with other servers on the secret of keys and the resets.
+    pub(super) async fn join(&self) -> Result<(), ConnectError> {
+        let address = self.settings.address.to_string();
+        let failed = |error| ConnectError::Store { address: address.clone(), error };
+        if let Some(map) = slot_map(&self.settings, Some(&self.nodes), START_TIMEOUT).await.map_err(failed)? {
+            self.nodes.update(map);
+        }
+        let topology = self.nodes.now();
+        for node in &topology.nodes {
+            let mut connection = connect(&self.settings, node, START_TIMEOUT).await.map_err(failed)?;
+            let info: String = cmd("INFO").query_async(&mut connection).await.map_err(failed)?;
+            check(&info, &self.settings, node)?;
+            let script = load(&mut connection, SCRIPT).await.map_err(failed)?;
+            let undo = load(&mut connection, UNDO_SCRIPT).await.map_err(failed)?;
+            let reset = load(&mut connection, RESET_SCRIPT).await.map_err(failed)?;
+            // The same of all nodes.
+            let _ = self.digests.set(Digests { script, undo, reset });
+        }
+        let first = topology.of(0).ok_or_else(|| failed(without_node(0)))?;
+        let mut connection = connect(&self.settings, first, START_TIMEOUT).await.map_err(failed)?;
+        let found = match self.is_cluster {
+            true => self.known_layout().await.map_err(failed)?,
+            false => None,
+        };
+        let proposed = found.unwrap_or_else(|| self.layout.load().text.clone());
+        set_if_new(&mut connection, &self.layout_key, &proposed).await.map_err(failed)?;
+        let found: String =
+            cmd("GET").arg(&self.layout_key).query_async(&mut connection).await.map_err(failed)?;
+        let Some(layout) = Layout::of(&found) else { return Err(ConnectError::Layout { found }) };
+        self.layout.store(Arc::new(layout));
+        if self.is_cluster {
+            // Each group has its own, so that the loss of its keys is noticed.
+            for node in &topology.nodes {
+                let mut connection = connect(&self.settings, node, START_TIMEOUT).await.map_err(failed)?;
+                self.write_layouts(&mut connection, node, true).await.map_err(failed)?;
+            }
+        }
+        let resets = self.read_resets(&mut connection).await.map_err(failed)?;
+        self.resets.store(Arc::new(resets));
+        let run = self.store_run(&mut connection).await.map_err(failed)?;
+        self.learn(&mut connection, &run).await.map_err(failed)?;
+        self.has_joined.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The layout of any group of a cluster: the key of the first group may be lost alone.
+    async fn known_layout(&self) -> Result<Option<String>, RedisError> {
+        let topology = self.nodes.now();
+        for node in &topology.nodes {
+            let mut connection = self.connection(node, START_TIMEOUT).await?;
+            let mut commands = redis::pipe();
+            for group in self.groups_of(node) {
+                commands.cmd("GET").arg(layout_key(&self.settings.prefix, true, group));
+            }
+            let found: Vec<Option<String>> = commands.query_async(&mut connection).await?;
+            if let Some(found) = found.into_iter().flatten().find_map(|found| Layout::of(&found)) {
+                return Ok(Some(found.text));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Writes the layout of the groups of a node of a cluster, of those alone that have none if `is_new`.
+    async fn write_layouts(
+        &self,
+        connection: &mut MultiplexedConnection,
+        node: &Node,
+        is_new: bool,
+    ) -> Result<(), RedisError> {
+        let (layout, mut commands) = (self.layout.load(), redis::pipe());
+        for group in self.groups_of(node) {
+            let key = layout_key(&self.settings.prefix, self.is_cluster, group);
+            let command = commands.cmd("SET").arg(key).arg(&layout.text);
+            if is_new {
+                command.arg("NX");
+            }
+            command.ignore();
+        }
+        commands.query_async(connection).await
+    }
+
+    fn groups_of(&self, node: &Node) -> Vec<u16> {
+        let topology = self.nodes.now();
+        let is_of_node = |group: &u16| topology.of(*group).is_some_and(|owner| owner.number == node.number);
+        (0..GROUPS).filter(is_of_node).collect()
+    }
+
+    /// Adopts the secret of a store that refuses that of this server, and returns it; none if the node is one of a cluster whose first
+    /// group has the secret of this server, in which case the node's groups get it.
+    ///
+    /// The store was lost and started anew, and another server has written its secret first.
+    pub(super) async fn adopt_layout(
+        &self,
+        connection: &mut MultiplexedConnection,
+        node: &Node,
+    ) -> Result<Option<Seed>, RedisError> {
+        let first = self.nodes.of(0).ok_or_else(|| without_node(0))?;
+        let mut of_first = self.connection(&first, START_TIMEOUT).await?;
+        let found: Option<String> = cmd("GET").arg(&self.layout_key).query_async(&mut of_first).await?;
+        let Some(found) = found else {
+            return Err((ErrorKind::Client, "the store has lost its layout meanwhile").into());
+        };
+        let Some(layout) = Layout::of(&found) else {
+            return Err((ErrorKind::Client, "the store has counters of another layout", found).into());
+        };
+        if layout.seed == self.layout.load().seed {
+            self.write_layouts(connection, node, false).await?;
+            return Ok(None);
+        }
+        let seed = layout.seed.clone();
+        self.layout.store(Arc::new(layout));
+        Ok(Some(seed))
+    }
+}
+
+/// The key of the layout of a group; groups are of a cluster alone.
+fn layout_key(prefix: &str, is_cluster: bool, group: u16) -> String {
+    format!("{}layout", key_prefix(prefix, is_cluster.then_some(group)))
+}
+
+async fn load(connection: &mut MultiplexedConnection, script: &str) -> Result<String, RedisError> {
+    cmd("SCRIPT").arg("LOAD").arg(script).query_async(connection).await
+}
+
+pub(super) async fn set_if_new(
+    connection: &mut MultiplexedConnection,
+    key: &str,
+    value: &str,
+) -> Result<(), RedisError> {
+    let _: Option<String> = cmd("SET").arg(key).arg(value).arg("NX").query_async(connection).await?;
+    Ok(())
+}
+
+fn without_node(group: u16) -> RedisError {
+    let text = format!("no node has the slot of group {group}");
+    RedisError::from((ErrorKind::Client, "the cluster is not complete", text))
+}
+
+/// The value that holds the version of the layout and the secret of keys.
+pub(super) fn layout(seed: &Seed) -> String {
+    let mut text = format!("tidegate {LAYOUT_VERSION} ");
+    for byte in seed.to_bytes() {
+        write!(text, "{byte:02x}").expect("writing to a string does not fail");
+    }
+    text
+}
+
+/// The secret in it, if it is of this version.
+pub(super) fn seed(layout: &str) -> Option<Seed> {
+    let fields = layout.strip_prefix(&format!("tidegate {LAYOUT_VERSION} "))?;
+    // The epoch may follow.
+    let digits = fields.split_once(' ').map_or(fields, |(digits, _)| digits);
+    // The parser of numbers would accept a sign.
+    let is_complete = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let bytes = is_complete.then(|| u128::from_str_radix(digits, 16).ok())??;
+    Some(Seed::from_bytes(bytes.to_be_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_secret_is_read_only_from_a_layout_of_this_version() {
+        let secret = Seed::from_bytes(*b"0123456789abcdef");
+        assert_eq!(seed(&layout(&secret)), Some(secret.clone()));
+        assert_eq!(seed(&layout(&secret).replace("tidegate 3", "tidegate 2")), None);
+        assert_eq!(seed(&(layout(&secret) + " 1700000000000000 a-run")), Some(secret));
+        assert_eq!(seed("tidegate 3 +123456789abcdef0123456789abcdef"), None);
+    }
+}

@@ -1,0 +1,386 @@
+//! The keeper: a thread that registers this server in the store, counts those that share it, and reaches it again after an
+//! outage.
+
+use super::{Inner, SharedStore, connect::eviction, nodes::Node, reports::replication};
+use crate::script::Batch;
+use redis::{ErrorKind, RedisError, aio::MultiplexedConnection, cmd, pipe};
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    io,
+    sync::{Arc, atomic::Ordering},
+    thread::JoinHandle,
+    time::Duration,
+};
+use tidegate_core::{limit::Timestamp, limiter::SharedResets, store::Seed};
+use tokio::sync::oneshot;
+
+/// Interval between signs of life of a server.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Interval between two readings of the resets by operators.
+const RESETS_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Time after its last sign of life in which a server counts as one that shares the store.
+const ALIVE: Duration = Duration::from_secs(4);
+
+/// Interval between two readings of the number of servers after this one has joined, and the number of these readings.
+const COUNTS_INTERVAL: Duration = Duration::from_millis(100);
+const COUNTS_SOON: u32 = 30;
+
+/// Times between two attempts to reach the store, the first and the longest.
+const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+
+/// Time limit of an attempt, where that of a decision is shorter.
+const ATTEMPT: Duration = Duration::from_millis(100);
+
+/// Seconds by which the difference between the store's clock and this server's changes before it is logged again.
+const CLOCK_OFFSET_LOGGED: u64 = 2;
+
+/// The running keeper.
+pub struct Keeper {
+    stop: oneshot::Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Keeper {
+    /// Starts the thread. The secret of keys, if another one is adopted, and resets of rules by operators, of this server and of
+    /// others, are passed to `put_keys`.
+    pub fn start(
+        store: &SharedStore,
+        put_keys: impl Fn(Seed, SharedResets) + Send + 'static,
+    ) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (stop, stopped) = oneshot::channel();
+        let inner = Arc::clone(&store.0);
+        let thread = std::thread::Builder::new().name("shared-store".into()).spawn(move || {
+            runtime.block_on(async {
+                let mut server = Server::new(inner, Box::new(put_keys));
+                tokio::select! {
+                    never = server.run() => match never {},
+                    // The sender was dropped: the server stops.
+                    _ = stopped => {}
+                }
+                server.leave().await;
+            });
+        })?;
+        Ok(Self { stop, thread })
+    }
+
+    /// Ends the thread, after it has removed this server from those that share the store.
+    pub fn stop(self) {
+        drop(self.stop);
+        // A panic was printed when it happened, and does not prevent the stop.
+        let _ = self.thread.join();
+    }
+}
+
+/// This server among those that share the store.
+struct Server {
+    store: Arc<Inner>,
+    /// Its name there: random, so that no two servers have the same.
+    name: String,
+    connection: Option<MultiplexedConnection>,
+    /// Connections to the nodes, by their numbers, to read the state of their replicas.
+    of_nodes: HashMap<u64, MultiplexedConnection>,
+    put_keys: Box<dyn Fn(Seed, SharedResets) + Send>,
+    resets: SharedResets,
+    /// Readings of the number of servers that are due at short intervals.
+    counts_soon: u32,
+    /// Why the store was not joined at the last attempt.
+    reason: String,
+    /// A node that evicts counters, and its policy, when last known.
+    evicting: Option<(String, String)>,
+    /// Seconds by which the store's clock is ahead of this server's, when last logged.
+    clock_offset: i64,
+}
+
+impl Server {
+    fn new(store: Arc<Inner>, put_keys: Box<dyn Fn(Seed, SharedResets) + Send>) -> Self {
+        let (name, of_nodes) = (format!("{:016x}", random()), HashMap::new());
+        let resets = SharedResets::clone(&store.resets.load());
+        Self {
+            store,
+            name,
+            connection: None,
+            of_nodes,
+            put_keys,
+            resets,
+            counts_soon: COUNTS_SOON,
+            reason: String::new(),
+            evicting: None,
+            clock_offset: 0,
+        }
+    }
+
+    async fn run(&mut self) -> std::convert::Infallible {
+        let mut pause = RETRY.0;
+        loop {
+            if self.store.has_joined() && self.store.nodes.are_available() {
+                pause = RETRY.0;
+                self.read_slots().await;
+                if let (Err(error), Some(node)) = (self.sign_anew().await, self.store.nodes.of(0)) {
+                    self.store.fail(&node, &error);
+                    continue;
+                }
+                self.read_resets().await;
+                self.read_replication().await;
+                self.pause().await;
+            } else {
+                // Half to all of the pause: servers that lost the store together do not return together.
+                let share = Duration::from_nanos(random() % (pause.as_nanos() as u64 / 2));
+                tokio::time::sleep(pause / 2 + share).await;
+                pause = (pause * 2).min(RETRY.1);
+                match self.store.has_joined() {
+                    true => self.reach_nodes().await,
+                    false => self.join().await,
+                }
+            }
+        }
+    }
+
+    /// Waits for the next sign of life, or for a failure, and reads resets meanwhile.
+    async fn pause(&mut self) {
+        let mut left = INTERVAL;
+        while !left.is_zero() {
+            let step = if self.counts_soon > 0 { COUNTS_INTERVAL } else { RESETS_INTERVAL };
+            tokio::select! {
+                () = tokio::time::sleep(step.min(left)) => {}
+                () = self.store.failed.notified() => return,
+            }
+            left = left.saturating_sub(step);
+            self.counts_soon = self.counts_soon.saturating_sub(1);
+            self.count_servers().await;
+            self.keep_layout().await;
+            self.read_resets().await;
+        }
+    }
+
+    /// Reads how many servers share the store: those that start together learn of each other before its first outage.
+    async fn count_servers(&mut self) {
+        let Some(connection) = &mut self.connection else { return };
+        let key = servers_key(&self.store);
+        if let Ok(servers) = cmd("ZCARD").arg(key).query_async::<u32>(connection).await {
+            self.store.servers.store(servers.max(1), Ordering::Relaxed);
+        }
+    }
+
+    /// Joins a store that was not reached at the start.
+    async fn join(&mut self) {
+        match self.store.join().await {
+            Ok(()) => {
+                self.resets.add_all(&self.store.resets.load());
+                self.put_keys();
+                self.counts_soon = COUNTS_SOON;
+                self.store.nodes.now().nodes.iter().for_each(|node| self.store.recovered(node));
+                tracing::info!("shared store joined");
+            }
+            Err(error) => {
+                if self.reason != error.to_string() {
+                    self.reason = error.to_string();
+                    tracing::warn!(%error, "shared store still not available");
+                }
+            }
+        }
+    }
+
+    fn put_keys(&self) {
+        let seed = self.store.layout.load().seed.clone();
+        (self.put_keys)(seed, self.resets.clone());
+    }
+
+    /// Writes the layout again if the store has lost it, as every decision does. A server that starts meanwhile writes another secret,
+    /// and the servers from before count in keys that it does not know.
+    async fn keep_layout(&mut self) {
+        let (Some(connection), Some(node)) = (&mut self.connection, self.store.nodes.of(0)) else { return };
+        match self.store.keep_layout(connection, &node).await {
+            Ok(true) => {}
+            Ok(false) => self.store.fail(&node, &"it has the layout of another server"),
+            Err(error) => tracing::debug!(%error, "the layout of the shared store cannot be read"),
+        }
+    }
+
+    /// Agrees with other servers on the resets of rules. Those known stay in force if that fails.
+    async fn read_resets(&mut self) {
+        let Some(connection) = &mut self.connection else { return };
+        match self.store.agree_on_resets(connection, &self.resets).await {
+            Ok(resets) if resets == self.resets => {}
+            Ok(resets) => {
+                self.resets = resets;
+                self.put_keys();
+            }
+            Err(error) => tracing::debug!(%error, "the resets in the shared store cannot be read"),
+        }
+    }
+
+    /// Reads which node has which slots, if the store is a cluster. The map stays as it is if that fails.
+    async fn read_slots(&self) {
+        let limit = self.store.settings.timeout.max(ATTEMPT);
+        if let Err(error) = self.store.read_slots(limit).await {
+            tracing::debug!(%error, "the slots of the cluster cannot be read");
+        }
+        for node in &self.store.nodes.now().nodes {
+            node.has_logged_loss.store(false, Ordering::Relaxed);
+            node.has_logged_damage.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Reads how far replicas are behind, and whether counters may be evicted. A node that does not respond is left out.
+    async fn read_replication(&mut self) {
+        let (mut replicas, mut lag, mut evicting) = (0, 0, None);
+        let topology = self.store.nodes.now();
+        self.of_nodes.retain(|number, _| topology.nodes.iter().any(|node| node.number == *number));
+        for node in &topology.nodes {
+            let Ok(info) = self.replication_of(node).await else {
+                self.of_nodes.remove(&node.number);
+                continue;
+            };
+            let (of_node, behind) = replication(&info);
+            (replicas, lag) = (replicas + of_node, lag.max(behind));
+            let policy = eviction(&info).filter(|_| !self.store.settings.allow_eviction);
+            evicting = evicting.or_else(|| Some((node.to_string(), policy?.to_owned())));
+        }
+        if let Some((node, policy)) = evicting.as_ref().filter(|_| self.evicting != evicting) {
+            tracing::error!(
+                node,
+                policy,
+                "the shared store evicts counters when its memory is full, so that limits are exceeded: set maxmemory-policy \
+                 noeviction"
+            );
+        }
+        self.evicting = evicting;
+        self.store.counts.set_replication(replicas, lag);
+    }
+
+    async fn replication_of(&mut self, node: &Node) -> Result<String, RedisError> {
+        let connection = match self.of_nodes.entry(node.number) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(self.store.connection(node, ATTEMPT * 10).await?),
+        };
+        cmd("INFO").arg("replication").arg("memory").query_async(connection).await
+    }
+
+    /// Tries to reach the nodes that are not available.
+    async fn reach_nodes(&mut self) {
+        self.read_slots().await;
+        for node in &self.store.nodes.now().nodes {
+            if node.is_available() {
+                continue;
+            }
+            match self.attempt(node).await {
+                Ok(()) => self.store.recovered(node),
+                Err(error) => self.store.fail(node, &error),
+            }
+        }
+        if self.store.is_cluster && self.store.nodes.of(0).is_some_and(|node| node.is_available()) {
+            // The others still count this server.
+            let _ = self.sign_anew().await;
+        }
+    }
+
+    /// Reaches a node, and calls the script there in the time that decisions have.
+    async fn attempt(&mut self, node: &Node) -> Result<(), RedisError> {
+        let limit = self.store.settings.timeout.max(ATTEMPT);
+        let mut connection = self.store.connection(node, limit).await?;
+        let Some(group) = self.store.nodes.now().group_of(node) else {
+            return cmd("PING").query_async(&mut connection).await;
+        };
+        // A call that has to write, so that a replica or a full store fails it. The first one may be slow: it loads the script.
+        let (batch, run) = (Batch::default(), self.store.store_run(&mut connection).await?);
+        match self.store.evaluate(&mut connection, group, &run, &batch, false).await {
+            Err(error) if error.code() == Some("TIDEGATELAYOUT") => {
+                self.adopt_layout(&mut connection, node).await?
+            }
+            evaluated => _ = evaluated?,
+        }
+        connection.set_response_timeout(self.store.settings.timeout);
+        self.store.evaluate(&mut connection, group, &run, &batch, false).await?;
+        if !run.is_empty() {
+            self.store.learn(&mut connection, &run).await?;
+        }
+        connection.set_response_timeout(limit);
+        if group == 0 {
+            self.connection = Some(connection);
+        }
+        Ok(())
+    }
+
+    /// Adopts the secret that another server has written to a store which was lost and started anew.
+    async fn adopt_layout(
+        &mut self,
+        connection: &mut MultiplexedConnection,
+        node: &Node,
+    ) -> Result<(), RedisError> {
+        if self.store.adopt_layout(connection, node).await?.is_some() {
+            tracing::warn!(
+                %node,
+                "the shared store was started anew by another server, whose secret of keys is adopted: counters begin anew"
+            );
+            self.put_keys();
+        }
+        Ok(())
+    }
+
+    /// Signs, once more with another connection if the present one has ended.
+    async fn sign_anew(&mut self) -> Result<(), RedisError> {
+        let had_connection = self.connection.is_some();
+        let Err(error) = self.sign().await else { return Ok(()) };
+        self.connection = None;
+        if !had_connection {
+            return Err(error);
+        }
+        self.sign().await.inspect_err(|_| self.connection = None)
+    }
+
+    /// Writes a sign of life, and counts the servers with recent ones.
+    async fn sign(&mut self) -> Result<(), RedisError> {
+        let connection = match &mut self.connection {
+            Some(connection) => connection,
+            none => {
+                let node = self.store.nodes.of(0).ok_or((ErrorKind::Client, "no node has the servers"))?;
+                none.insert(self.store.connection(&node, ATTEMPT * 10).await?)
+            }
+        };
+        let (seconds, micros): (u64, u64) = cmd("TIME").query_async(connection).await?;
+        let offset = self.store.clock_offset(Timestamp::from_nanos(seconds * 1_000_000_000 + micros * 1_000));
+        if offset.abs_diff(self.clock_offset) > CLOCK_OFFSET_LOGGED {
+            self.clock_offset = offset;
+            tracing::warn!(
+                seconds = offset,
+                "the clock of the shared store is ahead of this server's by so much"
+            );
+        }
+        let key = servers_key(&self.store);
+        let (servers,): (u32,) = pipe()
+            .zadd(&key, &self.name, seconds)
+            .ignore()
+            .cmd("ZREMRANGEBYSCORE")
+            .arg(&key)
+            .arg("-inf")
+            .arg(seconds.saturating_sub(ALIVE.as_secs()))
+            .ignore()
+            .expire(&key, ALIVE.as_secs() as i64 * 6)
+            .ignore()
+            .zcard(&key)
+            .query_async(connection)
+            .await?;
+        self.store.servers.store(servers.max(1), Ordering::Relaxed);
+        Ok(())
+    }
+
+    async fn leave(&mut self) {
+        let Some(connection) = &mut self.connection else { return };
+        let key = servers_key(&self.store);
+        // A store that is gone forgets the server after a while.
+        let _: Result<u32, RedisError> = cmd("ZREM").arg(&key).arg(&self.name).query_async(connection).await;
+    }
+}
+
+/// The key of the servers, which is in the first group of a cluster.
+fn servers_key(store: &Inner) -> String {
+    format!("{}servers", store.key_prefix(0))
+}
+
+/// A random number; zero in the unlikely case that the operating system has none.
+fn random() -> u64 {
+    getrandom::u64().unwrap_or(0)
+}

@@ -1,0 +1,176 @@
+//! The leasing thread: sends the requests for credits that are due, and passes the responses to the holders.
+
+use super::{Inner, SharedStore};
+use crate::{
+    holders::{DueRequest, Holders},
+    lease::Terms,
+    script::Batch,
+};
+use redis::{ErrorKind, RedisError, aio::MultiplexedConnection};
+use std::{io, sync::Arc, thread::JoinHandle, time::Duration};
+use tidegate_core::{clock::Clock, limit::Timestamp};
+use tokio::{sync::oneshot, task::JoinSet};
+
+/// Interval between two looks for requests that are due: that of the most frequent reports.
+const INTERVAL: Duration = Duration::from_millis(2);
+
+/// The same while there are no holders.
+const IDLE_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Requests of one call of the script, which occupies the store for some 20 microseconds each.
+const REQUESTS_MAX: usize = 32;
+
+/// Pause after a connection has failed.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The running thread.
+pub struct Leasing {
+    stop: oneshot::Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Leasing {
+    /// Starts the thread. Without leases it drops denials that have ended.
+    pub fn start(store: &SharedStore, clock: &Arc<dyn Clock>) -> io::Result<Self> {
+        let inner = Arc::clone(&store.0);
+        let holders = Arc::clone(&inner.holders);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (stop, mut stopped) = oneshot::channel();
+        let clock = Arc::clone(clock);
+        let thread = std::thread::Builder::new().name("leases".into()).spawn(move || {
+            runtime.block_on(async {
+                let mut leasing = Lessee { store: inner, holders, clock, connection: None };
+                loop {
+                    let pause = leasing.step().await;
+                    if tokio::time::timeout(pause, &mut stopped).await.is_ok() {
+                        return leasing.release().await;
+                    }
+                }
+            });
+        })?;
+        Ok(Self { stop, thread })
+    }
+
+    /// Ends the thread, after it has released all credits.
+    pub fn stop(self) {
+        drop(self.stop);
+        // A panic was printed when it happened, and does not prevent the stop.
+        let _ = self.thread.join();
+    }
+}
+
+/// A connection, and the run of the store that it is to.
+#[derive(Clone)]
+struct Connection {
+    commands: MultiplexedConnection,
+    run: Arc<[u8]>,
+}
+
+struct Lessee {
+    store: Arc<Inner>,
+    holders: Arc<Holders>,
+    clock: Arc<dyn Clock>,
+    connection: Option<(u64, Connection)>,
+}
+
+impl Lessee {
+    /// Sends what is due. Returns the pause until the next step.
+    async fn step(&mut self) -> Duration {
+        if self.holders.is_empty() {
+            return IDLE_INTERVAL;
+        }
+        if !self.store.leases() {
+            // No requests: nothing is leased.
+            self.holders.due(Holders::now());
+            return PAUSE;
+        }
+        // Without a connection nothing is taken from the holders: their credits are spent to the end.
+        let Ok(connection) = self.connection().await else { return PAUSE };
+        let due = self.holders.due(Holders::now());
+        if due.is_empty() {
+            return INTERVAL;
+        }
+        if self.send(&connection, due).await.is_err() {
+            self.connection = None;
+        }
+        INTERVAL
+    }
+
+    /// Returns all credits, so that other servers can use them at once.
+    async fn release(&mut self) {
+        if !self.store.leases() {
+            return;
+        }
+        let due = self.holders.release_all(Holders::now());
+        if !due.is_empty()
+            && let Ok(connection) = self.connection().await
+        {
+            // A store that is gone counts them as spent.
+            let _ = self.send(&connection, due).await;
+        }
+    }
+
+    async fn connection(&mut self) -> Result<Connection, RedisError> {
+        let node = self.store.nodes.of(0).ok_or((ErrorKind::Client, "no node has the counters"))?;
+        let outages = node.outages();
+        if let Some((before, connection)) = &self.connection
+            && *before == outages
+        {
+            return Ok(connection.clone());
+        }
+        let mut commands = self.store.connection(&node, self.store.settings.timeout.max(PAUSE)).await?;
+        let run = self.store.store_run(&mut commands).await?;
+        commands.set_response_timeout(self.store.settings.timeout.max(PAUSE));
+        let connection = Connection { commands, run };
+        self.connection = Some((outages, connection.clone()));
+        Ok(connection)
+    }
+
+    /// Sends requests, all at once; an error if a call has failed.
+    async fn send(&self, connection: &Connection, mut due: Vec<DueRequest>) -> Result<(), RedisError> {
+        self.holders.counts().sent(due.len());
+        let mut calls = JoinSet::new();
+        while !due.is_empty() {
+            let rest = due.split_off(due.len().min(REQUESTS_MAX));
+            let (batch, mut connection) = (std::mem::replace(&mut due, rest), connection.clone());
+            let (store, holders) = (Arc::clone(&self.store), Arc::clone(&self.holders));
+            let now = self.clock.now();
+            calls.spawn(async move { call(&store, &holders, &mut connection, batch, now).await });
+        }
+        let mut result = Ok(());
+        while let Some(called) = calls.join_next().await {
+            // A panic was printed when it happened.
+            if let Ok(Err(error)) = called {
+                tracing::debug!(%error, "a call for leases failed");
+                result = Err(error);
+            }
+        }
+        result
+    }
+}
+
+async fn call(
+    store: &Inner,
+    holders: &Holders,
+    connection: &mut Connection,
+    due: Vec<DueRequest>,
+    now: Timestamp,
+) -> Result<(), RedisError> {
+    let (mut batch, settings) = (Batch::default(), holders.settings());
+    for DueRequest { key, algorithm, request } in &due {
+        batch.push_lease(*key, Terms { algorithm, settings }, request, now);
+    }
+    let reply = store.evaluate(&mut connection.commands, 0, &connection.run, &batch, false).await?;
+    let now = Holders::now();
+    for (due, grant) in due.iter().zip(reply.grants) {
+        let Some(grant) = grant else { continue };
+        match grant.decode(&due.algorithm) {
+            Ok(grant) => {
+                let terms = Terms { algorithm: &due.algorithm, settings };
+                holders.accept(due, &grant.response(terms, &due.request, reply.epoch, reply.now), now);
+            }
+            Err(error) => tracing::error!(%error, "a grant of the shared store is not used"),
+        }
+    }
+    Ok(())
+}

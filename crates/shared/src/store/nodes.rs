@@ -1,0 +1,226 @@
+//! The nodes that decide: the store itself, or the primaries of a cluster.
+
+use super::{batches::Connection, slots::SlotMap};
+use redis::ConnectionInfo;
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
+};
+use tidegate_core::{
+    limiter::GROUPS,
+    sync::{ArcSwap, Mutex},
+};
+
+/// Connections of all workers to one node. Fewer workers have one each; more would cost the store more than they need.
+const CONNECTIONS_MAX: usize = 8;
+
+/// A node that decides.
+pub(super) struct Node {
+    /// Distinguishes the nodes of one process.
+    pub(super) number: u64,
+    /// Host and port of a node of a cluster; none for a store that is no cluster.
+    pub(super) address: Option<(String, u16)>,
+    is_available: AtomicBool,
+    /// Times that it became unavailable: connections made before are closed.
+    outages: AtomicU64,
+    /// Calls without a response, since the last response.
+    without_response: AtomicU32,
+    /// Whether the loss of its keys was logged since its last sign of life.
+    pub(super) has_logged_loss: AtomicBool,
+    /// The same of a damaged counter.
+    pub(super) has_logged_damage: AtomicBool,
+    /// The last reason why it is unavailable; empty while it is available.
+    reason: Mutex<String>,
+    /// The connections for decisions.
+    connections: [tokio::sync::Mutex<Option<Connection>>; CONNECTIONS_MAX],
+}
+
+impl Node {
+    fn new(address: Option<(String, u16)>) -> Arc<Self> {
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        Arc::new(Self {
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+            address,
+            is_available: AtomicBool::new(true),
+            outages: AtomicU64::new(0),
+            without_response: AtomicU32::new(0),
+            has_logged_loss: AtomicBool::new(false),
+            has_logged_damage: AtomicBool::new(false),
+            reason: Mutex::new(String::new()),
+            connections: Default::default(),
+        })
+    }
+
+    /// The connection of workers with this number; workers beyond [`CONNECTIONS_MAX`] share those of others.
+    pub(super) fn connection_of(&self, worker: usize) -> &tokio::sync::Mutex<Option<Connection>> {
+        &self.connections[worker % CONNECTIONS_MAX]
+    }
+
+    /// Whether calls are sent to it.
+    pub(super) fn is_available(&self) -> bool {
+        self.is_available.load(Ordering::Relaxed)
+    }
+
+    /// Times that it became unavailable.
+    pub(super) fn outages(&self) -> u64 {
+        self.outages.load(Ordering::Relaxed)
+    }
+
+    /// Marks it as unavailable; false if it was before.
+    pub(super) fn fail(&self) -> bool {
+        let was_available = self.is_available.swap(false, Ordering::Relaxed);
+        self.outages.fetch_add(u64::from(was_available), Ordering::Relaxed);
+        was_available
+    }
+
+    /// Notes the reason of a failure; false if it is the last one.
+    pub(super) fn fails_for(&self, reason: String) -> bool {
+        let mut last = self.reason.lock();
+        let is_other = *last != reason;
+        *last = reason;
+        is_other
+    }
+
+    /// Marks it as available; false if it was before.
+    pub(super) fn recover(&self) -> bool {
+        self.responded();
+        self.reason.lock().clear();
+        !self.is_available.swap(true, Ordering::Relaxed)
+    }
+
+    /// Counts a call without a response; the number of them in a row.
+    pub(super) fn no_response(&self) -> u32 {
+        self.without_response.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    pub(super) fn responded(&self) {
+        if self.without_response.load(Ordering::Relaxed) > 0 {
+            self.without_response.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+impl fmt::Display for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.address {
+            Some((host, port)) => write!(f, "{host}:{port}"),
+            None => f.write_str("the store"),
+        }
+    }
+}
+
+/// All nodes, and which of them has each group of counters.
+pub(super) struct Nodes {
+    now: ArcSwap<Topology>,
+    /// Held while the topology is replaced.
+    changing: Mutex<()>,
+}
+
+/// The nodes at one moment.
+pub(super) struct Topology {
+    pub(super) nodes: Vec<Arc<Node>>,
+    /// Indices of `nodes`, by group; none if one node has all groups.
+    owners: Option<Vec<Option<u16>>>,
+}
+
+impl Topology {
+    /// The node that has a group; none if its slot has no node.
+    pub(super) fn of(&self, group: u16) -> Option<&Arc<Node>> {
+        match &self.owners {
+            None => self.nodes.first(),
+            Some(owners) => self.nodes.get(usize::from((*owners.get(usize::from(group))?)?)),
+        }
+    }
+
+    /// A group that the node has.
+    pub(super) fn group_of(&self, node: &Node) -> Option<u16> {
+        let Some(owners) = &self.owners else { return Some(0) };
+        let is_owner = |owner: &Option<u16>| {
+            owner.is_some_and(|owner| self.nodes[usize::from(owner)].number == node.number)
+        };
+        owners.iter().position(is_owner).and_then(|group| u16::try_from(group).ok())
+    }
+}
+
+impl Nodes {
+    /// One store.
+    pub(super) fn one() -> Self {
+        let topology = Topology { nodes: vec![Node::new(None)], owners: None };
+        Self { now: ArcSwap::from_pointee(topology), changing: Mutex::new(()) }
+    }
+
+    /// The nodes of a cluster.
+    pub(super) fn cluster(map: SlotMap) -> Self {
+        let nodes = Self::unknown_cluster();
+        nodes.update(map);
+        nodes
+    }
+
+    /// A cluster of which no node is known yet.
+    pub(super) fn unknown_cluster() -> Self {
+        let topology = Topology { nodes: Vec::new(), owners: Some(vec![None; usize::from(GROUPS)]) };
+        Self { now: ArcSwap::from_pointee(topology), changing: Mutex::new(()) }
+    }
+
+    /// The nodes now.
+    pub(super) fn now(&self) -> Arc<Topology> {
+        Arc::clone(&self.now.load())
+    }
+
+    /// The node that has a group.
+    pub(super) fn of(&self, group: u16) -> Option<Arc<Node>> {
+        self.now.load().of(group).cloned()
+    }
+
+    /// Whether every node is available.
+    pub(super) fn are_available(&self) -> bool {
+        self.now.load().nodes.iter().all(|node| node.is_available())
+    }
+
+    /// Applies a new map. Nodes that are in both keep their state.
+    pub(super) fn update(&self, map: SlotMap) {
+        let _changing = self.changing.lock();
+        let before = self.now();
+        let known = |address: &(String, u16)| {
+            before.nodes.iter().find(|node| node.address.as_ref() == Some(address)).cloned()
+        };
+        let nodes =
+            map.nodes.into_iter().map(|address| known(&address).unwrap_or_else(|| Node::new(Some(address))));
+        self.now.store(Arc::new(Topology { nodes: nodes.collect(), owners: Some(map.owners) }));
+    }
+
+    /// The node at this address, which has a group now if `group` is given. It need not have been known before.
+    pub(super) fn at(&self, address: (String, u16), group: Option<u16>) -> Arc<Node> {
+        let _changing = self.changing.lock();
+        let before = self.now();
+        let mut nodes = before.nodes.clone();
+        let index =
+            nodes.iter().position(|node| node.address.as_ref() == Some(&address)).unwrap_or_else(|| {
+                nodes.push(Node::new(Some(address)));
+                nodes.len() - 1
+            });
+        let node = Arc::clone(&nodes[index]);
+        let mut owners = before.owners.clone();
+        if let (Some(owners), Some(group)) = (&mut owners, group) {
+            owners[usize::from(group)] = u16::try_from(index).ok();
+        }
+        self.now.store(Arc::new(Topology { nodes, owners }));
+        node
+    }
+}
+
+/// The address of a node, with the user, the password and the certificates of the cluster's first one.
+pub(super) fn of_cluster(seed: &ConnectionInfo, (host, port): &(String, u16)) -> ConnectionInfo {
+    use redis::ConnectionAddr::{Tcp, TcpTls};
+    let address = match seed.addr() {
+        TcpTls { insecure, tls_params, .. } => {
+            let (insecure, tls_params) = (*insecure, tls_params.clone());
+            TcpTls { host: host.clone(), port: *port, insecure, tls_params }
+        }
+        _ => Tcp(host.clone(), *port),
+    };
+    seed.clone().set_addr(address)
+}

@@ -1,0 +1,139 @@
+//! Decisions on counters of several groups: all parts at once, then hits taken back where another part denied.
+//!
+//! A request is dropped at any time: what its parts have charged is then taken back, once they have responded.
+
+use super::{
+    Failure, Inner,
+    batches::{Call, Links, Task},
+};
+use crate::script::{Conclusion, EncodedRequest, Part, Undo, Verdict, conclude, undo_all, undo_of};
+use std::{sync::Arc, time::Duration};
+use tidegate_core::limiter::RemoteRequest;
+use tokio::sync::oneshot;
+
+/// Pauses between attempts to take hits back, the first and the longest, and the number of attempts.
+const UNDO_PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+const UNDO_ATTEMPTS: u32 = 64;
+
+type Response = Result<Verdict, Failure>;
+
+/// The parts of a request while they are decided.
+struct Pending {
+    store: Arc<Inner>,
+    parts: Vec<Part>,
+    responses: Vec<oneshot::Receiver<Response>>,
+    /// Of the first parts.
+    verdicts: Vec<Response>,
+}
+
+/// Decides a request with counters of several groups.
+pub(super) async fn decide(
+    store: &Arc<Inner>,
+    remote: &RemoteRequest<'_>,
+    request: &EncodedRequest,
+    timeout: Duration,
+) -> Response {
+    let parts = request.parts();
+    let is_available = |part: &Part| store.nodes.of(part.group).is_some_and(|node| node.is_available());
+    if !parts.iter().all(is_available) {
+        return Err(Failure::Unavailable);
+    }
+    let mut responses = Vec::with_capacity(parts.len());
+    for part in &parts {
+        let (reply, response) = oneshot::channel();
+        Links::send(store, Call::new(part.group, Task::Decide { request: part.request.clone(), reply }));
+        responses.push(response);
+    }
+    let mut pending = Pending { store: Arc::clone(store), parts, responses, verdicts: Vec::new() };
+    tokio::time::timeout(timeout, pending.respond()).await.map_err(|_| Failure::Timeout)?;
+    let verdicts: Vec<Verdict> = pending.verdicts.iter().cloned().collect::<Result<_, _>>()?;
+    let Ok(conclusion) = conclude(remote, request, &pending.parts, &verdicts) else {
+        return Err(Failure::Failed);
+    };
+    pending.parts.clear();
+    let Conclusion { verdict, undo, give_back } = conclusion;
+    for (group, undo) in undo {
+        spawn_undo(store, group, undo);
+    }
+    for (group, request) in give_back {
+        // Lost, it leaves hits that should not count.
+        let (reply, response) = oneshot::channel();
+        Links::send(store, Call::new(group, Task::Decide { request, reply }));
+        tokio::spawn(response);
+    }
+    Ok(verdict)
+}
+
+/// Takes back what the store has charged for a request that it admitted and that local counters have denied. Hits of a counter
+/// with leases stay until they expire.
+pub(super) fn take_back(
+    store: &Arc<Inner>,
+    remote: &RemoteRequest<'_>,
+    request: &EncodedRequest,
+    verdict: &Verdict,
+) {
+    match undo_all(remote, request, verdict) {
+        Ok(undo) => undo.into_iter().for_each(|(group, undo)| spawn_undo(store, group, undo)),
+        Err(error) => tracing::error!(%error, "hits of a denied request stay in the shared store"),
+    }
+}
+
+impl Pending {
+    /// Waits for the rest of the responses.
+    async fn respond(&mut self) {
+        for response in &mut self.responses[self.verdicts.len()..] {
+            // A link that has ended sends no response.
+            self.verdicts.push(response.await.unwrap_or(Err(Failure::Failed)));
+        }
+    }
+}
+
+/// Takes back what was charged, unless all of the request was decided.
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if self.parts.is_empty() || tokio::runtime::Handle::try_current().is_err() {
+            return;
+        }
+        let mut rest = Self {
+            store: Arc::clone(&self.store),
+            parts: std::mem::take(&mut self.parts),
+            responses: std::mem::take(&mut self.responses),
+            verdicts: std::mem::take(&mut self.verdicts),
+        };
+        tokio::spawn(async move {
+            rest.respond().await;
+            for (part, verdict) in std::mem::take(&mut rest.parts).iter().zip(&rest.verdicts) {
+                if let Some(undo) = verdict.as_ref().ok().and_then(|verdict| undo_of(&part.request, verdict))
+                {
+                    spawn_undo(&rest.store, part.group, undo);
+                }
+            }
+        });
+    }
+}
+
+/// Takes hits back in the background. They stay charged if that does not succeed in about a minute.
+pub(super) fn spawn_undo(store: &Arc<Inner>, group: u16, undo: Undo) {
+    let (store, undo) = (Arc::clone(store), Arc::new(undo));
+    tokio::spawn(async move {
+        let Some(token) = token() else { return store.counts.undone(false) };
+        let mut pause = UNDO_PAUSE.0;
+        for _ in 0..UNDO_ATTEMPTS {
+            let (reply, response) = oneshot::channel();
+            Links::send(&store, Call::new(group, Task::Undo { undo: Arc::clone(&undo), token, reply }));
+            if let Ok(Ok(())) = response.await {
+                return store.counts.undone(true);
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(UNDO_PAUSE.1);
+        }
+        store.counts.undone(false);
+    });
+}
+
+/// A random number, which no other undo has.
+fn token() -> Option<u128> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).ok()?;
+    Some(u128::from_le_bytes(bytes))
+}

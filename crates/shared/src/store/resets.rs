@@ -1,0 +1,146 @@
+//! Resets by operators: of counters by their keys, and of all counters of a rule or a domain.
+//!
+//! The store has no list of a rule's counters. The time of the reset of a rule is kept in a hash, and is a part of the keys of its
+//! counters ([`SharedResets`]): servers read it every half second, and count in new keys from then on. If the store has lost it, they
+//! write what they know: all servers have to count in the same keys.
+
+use super::{
+    Failure, Inner, SharedStore,
+    batches::{Call, Links, Task},
+};
+use redis::{RedisError, aio::MultiplexedConnection, cmd, pipe};
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
+use tidegate_core::{limiter::SharedResets, store::Key};
+use tokio::sync::oneshot;
+
+/// Time limit of a reset, where that of a decision is shorter.
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+impl SharedStore {
+    /// Resets made before the start of this server.
+    pub fn resets_at_start(&self) -> SharedResets {
+        SharedResets::clone(&self.0.resets.load())
+    }
+
+    /// Resets counters, each with its group; returns how many there were. Credits of leases stay counted until they are reported
+    /// or expire. Denials that other servers keep end within a second.
+    pub async fn reset(&self, counters: &[(u16, Key)]) -> Result<u64, Failure> {
+        let Self(inner) = self;
+        let mut groups: BTreeMap<u16, Vec<Key>> = BTreeMap::new();
+        counters.iter().for_each(|(group, key)| groups.entry(*group).or_default().push(*key));
+        let is_available = |group: &u16| inner.nodes.of(*group).is_some_and(|node| node.is_available());
+        if !groups.keys().all(is_available) {
+            return Err(Failure::Unavailable);
+        }
+        let send = |(group, keys)| {
+            let (reply, response) = oneshot::channel();
+            Links::send(inner, Call::new(group, Task::Reset { keys, reply }));
+            response
+        };
+        let responses: Vec<_> = groups.into_iter().map(send).collect();
+        let mut found = 0;
+        for response in responses {
+            let response = tokio::time::timeout(inner.settings.timeout.max(TIMEOUT), response).await;
+            found += response.map_err(|_| Failure::Timeout)?.map_err(|_| Failure::Failed)??;
+        }
+        counters.iter().for_each(|(_, key)| self.holders().drop_denial(*key));
+        Ok(found)
+    }
+
+    /// Resets all counters of a rule, or of the domain; returns all resets, which are to be put in force.
+    pub async fn reset_rule(&self, domain: &str, path: Option<&str>) -> Result<SharedResets, Failure> {
+        let node = self.0.nodes.of(0).filter(|node| node.is_available()).ok_or(Failure::Unavailable)?;
+        let timeout = self.0.settings.timeout.max(TIMEOUT);
+        let written = async {
+            let mut connection = self.0.connection(&node, timeout).await?;
+            let (seconds, micros): (u64, u64) = cmd("TIME").query_async(&mut connection).await?;
+            let time = seconds * 1_000_000 + micros;
+            let reset = (domain, path.unwrap_or_default(), time);
+            self.0.write_resets(&mut connection, std::iter::once(reset)).await?;
+            self.0.read_resets(&mut connection).await
+        };
+        written.await.map_err(|error: RedisError| {
+            tracing::error!(%error, "a reset was not written to the shared store");
+            Failure::Failed
+        })
+    }
+}
+
+impl Inner {
+    async fn write_resets<'r>(
+        &self,
+        connection: &mut MultiplexedConnection,
+        resets: impl Iterator<Item = (&'r str, &'r str, u64)>,
+    ) -> Result<(), RedisError> {
+        let (key, mut commands) = (self.resets_key(), pipe());
+        for (domain, path, time) in resets {
+            commands.hset(&key, field(domain, path), time).ignore();
+        }
+        commands.query_async(connection).await
+    }
+
+    /// Reads all resets, and writes those of `known` that the store does not have.
+    pub(super) async fn agree_on_resets(
+        &self,
+        connection: &mut MultiplexedConnection,
+        known: &SharedResets,
+    ) -> Result<SharedResets, RedisError> {
+        let mut found = self.read_resets(connection).await?;
+        let missing: Vec<_> = known.missing_in(&found).collect();
+        if !missing.is_empty() {
+            self.write_resets(connection, missing.into_iter()).await?;
+            found.add_all(known);
+        }
+        Ok(found)
+    }
+
+    /// Reads all resets. A field that this version does not read is left out.
+    pub(super) async fn read_resets(
+        &self,
+        connection: &mut MultiplexedConnection,
+    ) -> Result<SharedResets, RedisError> {
+        let fields: HashMap<String, u64> =
+            cmd("HGETALL").arg(self.resets_key()).query_async(connection).await?;
+        let mut resets = SharedResets::default();
+        for (field, time) in &fields {
+            if let Some((domain, path)) = of_field(field) {
+                resets.add(domain, path, *time);
+            }
+        }
+        Ok(resets)
+    }
+
+    /// The key of the resets, which is in the first group of a cluster.
+    fn resets_key(&self) -> String {
+        format!("{}resets", self.key_prefix(0))
+    }
+}
+
+/// The field of a rule: the length of the domain, the domain, and the path, which is empty for all rules of the domain.
+fn field(domain: &str, path: &str) -> String {
+    format!("{}:{domain}{path}", domain.len())
+}
+
+/// The domain and the path in a field.
+fn of_field(field: &str) -> Option<(&str, &str)> {
+    let (length, texts) = field.split_once(':')?;
+    texts.split_at_checked(length.parse().ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn domain_and_path_are_read_from_a_field_as_they_were_written() {
+        for (domain, path) in [("d", "user"), ("a:b", ""), ("3:ab", "user=4:x › path"), ("ä", "ö")] {
+            assert_eq!(of_field(&field(domain, path)), Some((domain, path)));
+        }
+        for malformed in ["", "d", "x:d", "9:d", "1:ä"] {
+            assert_eq!(of_field(malformed), None, "{malformed}");
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Counters moved out of a store and into it, while no server uses it.
+
+use super::{
+    ConnectError, SharedSettings, StoreAddress,
+    connect::{connect, field},
+    contents::escaped,
+    join::{START_TIMEOUT, layout, seed, set_if_new},
+    nodes::Nodes,
+};
+use crate::script::{encode, read_value};
+use redis::{RedisError, aio::MultiplexedConnection, cmd, pipe};
+use std::{collections::HashSet, time::Duration};
+use tidegate_core::{
+    algorithm::{Algorithm, State},
+    limit::Timestamp,
+    store::{Key, Seed},
+};
+
+/// Keys that are read or written at once.
+const KEYS_AT_ONCE: usize = 500;
+
+/// Time that a key outlives its counter, as that of the script.
+const SLACK: Duration = Duration::from_secs(1);
+
+/// Reason why counters are not moved.
+#[derive(Debug, thiserror::Error)]
+pub enum TransferError {
+    /// The store cannot be used.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The store failed.
+    #[error("the store failed: {0}")]
+    Store(#[from] RedisError),
+    /// A cluster, where the place of a counter depends on the request.
+    #[error(
+        "counters are not moved to or from a cluster: the slot of a counter follows from the entries of its requests"
+    )]
+    Cluster,
+    /// No server has used the prefix.
+    #[error("the store has no counters with this --counters-prefix")]
+    Nothing,
+    /// The keys were made with another secret.
+    #[error(
+        "the store has a secret of its own, with which requests would not find these counters; use another \
+         --counters-prefix, or an empty store"
+    )]
+    OtherSecret,
+    /// Servers use the store.
+    #[error("{servers} servers use the store; stop them first")]
+    InUse {
+        /// Their number.
+        servers: u64,
+    },
+}
+
+/// Numbers of counters that were moved, and that were not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Moved {
+    /// Those that were moved.
+    pub counters: u64,
+    /// Those without hits that count now.
+    pub expired: u64,
+    /// Those that the store had already.
+    pub present: u64,
+    /// Those of limits that a shared store cannot count.
+    pub not_shareable: u64,
+    /// Those whose state cannot be read.
+    pub damaged: u64,
+}
+
+/// A store that no server uses.
+pub struct Transfer {
+    connection: MultiplexedConnection,
+    prefix: String,
+    seed: Option<Seed>,
+    now: Timestamp,
+    /// Number of keys of the store, counters or not.
+    keys: u64,
+}
+
+impl Transfer {
+    /// Connects to the store.
+    pub async fn open(settings: &SharedSettings) -> Result<Self, TransferError> {
+        if matches!(settings.address, StoreAddress::Cluster(_)) {
+            return Err(TransferError::Cluster);
+        }
+        let address = settings.address.to_string();
+        let topology = Nodes::one().now();
+        let node = topology.of(0).ok_or(TransferError::Nothing)?;
+        let mut connection = connect(settings, node, START_TIMEOUT)
+            .await
+            .map_err(|error| ConnectError::Store { address, error })?;
+        let info: String = cmd("INFO").arg("server").query_async(&mut connection).await?;
+        if field(&info, "redis_mode") == Some("cluster") {
+            return Err(ConnectError::Cluster.into());
+        }
+        let prefix = settings.prefix.clone();
+        let found: Option<String> =
+            cmd("GET").arg(format!("{prefix}layout")).query_async(&mut connection).await?;
+        let seed = match found {
+            Some(found) => Some(seed(&found).ok_or(ConnectError::Layout { found })?),
+            None => None,
+        };
+        let servers: u64 = cmd("ZCARD").arg(format!("{prefix}servers")).query_async(&mut connection).await?;
+        if servers > 0 {
+            return Err(TransferError::InUse { servers });
+        }
+        let (seconds, micros): (u64, u64) = cmd("TIME").query_async(&mut connection).await?;
+        let now = Timestamp::from_nanos(seconds * 1_000_000_000 + micros * 1_000);
+        let keys = cmd("DBSIZE").query_async(&mut connection).await?;
+        Ok(Self { connection, prefix, seed, now, keys })
+    }
+
+    /// The secret of the keys, if servers have used the store.
+    pub fn seed(&self) -> Option<&Seed> {
+        self.seed.as_ref()
+    }
+
+    /// The time of the store when it was opened.
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// Number of keys of the store, counters or not.
+    pub fn keys(&self) -> u64 {
+        self.keys
+    }
+
+    /// Reads every counter that has hits.
+    pub async fn export<E: From<TransferError>>(
+        &mut self,
+        mut take: impl FnMut(Key, Algorithm, &State) -> Result<(), E>,
+    ) -> Result<Moved, E> {
+        let pattern = format!("{}{}", escaped(&self.prefix), "[0-9a-f]".repeat(32));
+        // A scan may return a key twice.
+        let (mut moved, mut seen, mut cursor) = (Moved::default(), HashSet::new(), 0_u64);
+        loop {
+            let names: Vec<String>;
+            let scan =
+                cmd("SCAN").arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(KEYS_AT_ONCE).clone();
+            (cursor, names) = scan.query_async(&mut self.connection).await.map_err(TransferError::Store)?;
+            for (name, value) in self.values(names).await? {
+                let number = u128::from_str_radix(&name[self.prefix.len()..], 16).ok();
+                let Some(number) = number.filter(|number| seen.insert(*number)) else { continue };
+                let key = Key::from_halves((number >> 64) as u64, number as u64);
+                match read_value(&value, self.now) {
+                    Some(Some((algorithm, state))) if algorithm.expires(&state) > self.now => {
+                        take(key, algorithm, &state)?;
+                        moved.counters += 1;
+                    }
+                    Some(_) => moved.expired += 1,
+                    None => moved.damaged += 1,
+                }
+            }
+            if cursor == 0 {
+                return Ok(moved);
+            }
+        }
+    }
+
+    /// The values of these keys, without those that have expired since.
+    async fn values(&mut self, names: Vec<String>) -> Result<Vec<(String, Vec<u8>)>, TransferError> {
+        let mut reads = pipe();
+        names.iter().for_each(|name| _ = reads.cmd("GET").arg(name));
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let values: Vec<Option<Vec<u8>>> = reads.query_async(&mut self.connection).await?;
+        Ok(names.into_iter().zip(values).filter_map(|(name, value)| Some((name, value?))).collect())
+    }
+
+    /// Writes counters whose keys were made with this secret, unless the store has counters of these keys.
+    pub async fn import(
+        &mut self,
+        secret: &Seed,
+        counters: impl IntoIterator<Item = (Key, Algorithm, State)>,
+        mut progress: impl FnMut(u64),
+    ) -> Result<Moved, TransferError> {
+        if self.seed.as_ref().is_some_and(|seed| seed != secret) {
+            return Err(TransferError::OtherSecret);
+        }
+        let key = format!("{}layout", self.prefix);
+        set_if_new(&mut self.connection, &key, &layout(secret)).await?;
+        self.seed = Some(secret.clone());
+        let (mut moved, mut batch, mut read) = (Moved::default(), Vec::new(), 0);
+        for (key, algorithm, state) in counters {
+            read += 1;
+            match self.value(&algorithm, state) {
+                Some(Some(value)) => batch.push((key, value)),
+                Some(None) => moved.expired += 1,
+                None => moved.not_shareable += 1,
+            }
+            if batch.len() == KEYS_AT_ONCE {
+                self.write(&mut batch, &mut moved).await?;
+                progress(read);
+            }
+        }
+        self.write(&mut batch, &mut moved).await?;
+        Ok(moved)
+    }
+
+    /// The value of a counter, and the time for which it is kept; none if it is empty, or cannot be shared.
+    fn value(&self, algorithm: &Algorithm, state: State) -> Option<Option<(Vec<u8>, Duration)>> {
+        let shared = algorithm.in_microseconds().ok()?;
+        let state = shared.take_over(algorithm, state, self.now);
+        let expires = shared.expires(&state);
+        if state == State::EMPTY || expires <= self.now {
+            return Some(None);
+        }
+        Some(Some((encode(&state, &shared)?, expires.since(self.now) + SLACK)))
+    }
+
+    async fn write(
+        &mut self,
+        batch: &mut Vec<(Key, (Vec<u8>, Duration))>,
+        moved: &mut Moved,
+    ) -> Result<(), TransferError> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let mut writes = pipe();
+        for (key, (value, kept_for)) in batch.drain(..) {
+            let (high, low) = key.halves();
+            let name = format!("{}{high:016x}{low:016x}", self.prefix);
+            let millis = u64::try_from(kept_for.as_millis()).unwrap_or(u64::MAX);
+            writes.cmd("SET").arg(name).arg(value).arg("PX").arg(millis).arg("NX");
+        }
+        let written: Vec<Option<String>> = writes.query_async(&mut self.connection).await?;
+        let new = written.iter().flatten().count() as u64;
+        moved.counters += new;
+        moved.present += written.len() as u64 - new;
+        Ok(())
+    }
+}

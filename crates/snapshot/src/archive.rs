@@ -1,0 +1,94 @@
+//! The snapshot in a data directory that no server uses, to be read. Nothing in the directory is written or created, so
+//! that neither permission to write nor free space is needed.
+
+use super::{
+    Progress, ReadError,
+    disk::Disk,
+    open::{OpenError, share},
+    read::{self, Snapshot},
+    sled_disk::SledDisk,
+};
+use std::path::{Path, PathBuf};
+use tidegate_core::{
+    algorithm::State,
+    limit::Timestamp,
+    rules::LimitInfo,
+    store::{Key, Seed},
+};
+
+/// The committed snapshot of a data directory.
+pub struct Archive {
+    directory: PathBuf,
+    disk: SledDisk,
+    snapshot: Snapshot,
+}
+
+impl Archive {
+    /// Opens the snapshot; none if the directory has none.
+    pub fn open(directory: &Path) -> Result<Option<Self>, OpenError> {
+        if !directory.is_dir() {
+            return Ok(None);
+        }
+        // Held until the files are copied, which finding the snapshot does.
+        let _lock = share(directory)?;
+        let mut disk = SledDisk::read_only(directory);
+        let found = read::find(&mut disk).map_err(|source| refused(directory, source))?;
+        Ok(found.map(|snapshot| Self { directory: directory.into(), disk, snapshot }))
+    }
+
+    /// Time of the commit, by the clock of the machine that wrote it.
+    pub fn at(&self) -> Timestamp {
+        self.snapshot.at
+    }
+
+    /// The secret of the keys.
+    pub fn seed(&self) -> &Seed {
+        &self.snapshot.seed
+    }
+
+    /// The limits that counters refer to by their places.
+    pub fn limits(&self) -> &[LimitInfo] {
+        &self.snapshot.limits
+    }
+
+    /// Bytes that the directory takes.
+    pub fn disk_bytes(&mut self) -> Result<u64, OpenError> {
+        Ok(self.disk.bytes()?)
+    }
+
+    /// Reads and checks every counter once: its key, the place of its limit, and what it remembers. Each of those that
+    /// were counted at the time; some may have expired by then.
+    pub fn read<E: From<OpenError>>(
+        &mut self,
+        progress: impl FnMut(Progress),
+        mut take: impl FnMut(Key, usize, &State) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let Self { directory, disk, snapshot, .. } = self;
+        let read = snapshot.read_counters(disk, progress, |counters| {
+            counters
+                .iter()
+                .try_for_each(|kept| take(kept.key, kept.limit as usize, &kept.state))
+                .map_err(Stopped::Taking)
+        });
+        read.map_err(|stopped| match stopped {
+            Stopped::Reading(source) => refused(directory, source).into(),
+            Stopped::Taking(error) => error,
+        })
+    }
+}
+
+/// Why not every counter was taken.
+enum Stopped<E> {
+    Reading(ReadError),
+    Taking(E),
+}
+
+impl<E> From<ReadError> for Stopped<E> {
+    fn from(error: ReadError) -> Self {
+        Self::Reading(error)
+    }
+}
+
+fn refused(directory: &Path, source: ReadError) -> OpenError {
+    OpenError::Read { directory: directory.into(), source }
+}

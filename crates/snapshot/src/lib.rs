@@ -1,0 +1,49 @@
+//! Snapshots: keep counters across restarts of the process.
+//!
+//! The pages of the store that changed are appended to a log in a data directory, which a later start reads backwards.
+//! Invariants:
+//!
+//! - Whenever the process dies, the directory has the last committed snapshot, whole.
+//! - No write can block the process from ending or from trying again: each has a timeout.
+//! - A snapshot is restored as it was written, or the start is refused: nothing is lost silently, and a committed
+//!   snapshot is not overwritten before its replacement is committed.
+//! - No decision waits for the disk, nor for a shard longer than a few pages take to copy.
+
+mod archive;
+mod coverage;
+mod deadline_disk;
+mod disk;
+mod durability;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzz_bridge;
+mod limit_record;
+mod lock;
+mod manifest;
+mod open;
+mod pages;
+mod portable;
+mod private_copy;
+mod read;
+mod record;
+mod restore;
+mod simulated_disk;
+mod sled_disk;
+mod space;
+mod state_bytes;
+mod task;
+#[cfg(test)]
+mod tests;
+mod write;
+
+pub use archive::Archive;
+pub use disk::DiskError;
+pub use open::{OnBadSnapshot, OpenError, Started, start};
+pub use portable::{ExportError, ImportError, Portable, PortableWriter, export, import};
+pub use read::{Progress, ReadError};
+pub use restore::{RestoreError, RestoreFigures, Restored};
+pub use simulated_disk::{SimulatedDisk, start_simulated};
+pub use task::{SnapshotCounts, SnapshotTask};
+pub use write::{Pass, Writer};
+
+/// The version of the format that is written.
+pub const FORMAT: u8 = record::VERSION;

@@ -1,0 +1,170 @@
+//! Restoring: fills a store with the counters of a snapshot, and makes the writer that continues it.
+//!
+//! The fate of a counter:
+//!
+//! - Its limit is still in the rules, unchanged: the counter continues.
+//! - Its limit has changed, or is no longer in the rules: the counter keeps its former arithmetic until it is used, and is
+//!   then converted as after a reload; one that is not used expires.
+//! - It has expired: it is left out.
+//! - The clock was set back since, so that the counter lies in the future: its hits count as counted now. So no hits are
+//!   lost, and no client waits longer than the limit's window.
+
+use super::{
+    Progress,
+    disk::Disk,
+    lock::DirectoryLock,
+    manifest::Manifest,
+    pages::KeptCounter,
+    read::{self, ReadError, Snapshot},
+    write::{Generation, LimitIndex, Writer},
+};
+use std::time::Duration;
+use tidegate_core::{
+    algorithm::{Algorithm, State},
+    limit::{LimitId, Timestamp},
+    limiter::Limiter,
+    store::{Counter, Crowded, Seed, Store},
+};
+
+/// The result of restoring.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Restored {
+    /// Counters restored.
+    pub counters: u64,
+    /// Counters that had expired.
+    pub expired: u64,
+    /// Whether the clock is behind the time of the snapshot: it was set back.
+    pub from_the_future: bool,
+    /// Time of the snapshot; none if there was none.
+    pub at: Option<Timestamp>,
+}
+
+/// Figures of a restore, for metrics.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RestoreFigures {
+    /// Counters restored.
+    pub counters: u64,
+    /// Duration of the restore.
+    pub took: Duration,
+    /// Age of the snapshot; none if there was none.
+    pub age: Option<Duration>,
+}
+
+/// The reason why an existing snapshot cannot be restored.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    /// It cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The snapshot has more counters than the store may have.
+    #[error("it holds more than {counters_max} live counters: raise --max-counters")]
+    Full {
+        /// The store's bound.
+        counters_max: usize,
+    },
+    /// Its keys are not those of any server.
+    #[error(transparent)]
+    Crowded(#[from] Crowded),
+}
+
+/// Makes a limiter with `build`, given the secret of the keys, fills it, and makes the writer that continues.
+pub(super) fn restore(
+    mut disk: Box<dyn Disk>,
+    lock: Option<DirectoryLock>,
+    fresh_seed: Seed,
+    build: impl FnOnce(Seed) -> Limiter,
+    now: Timestamp,
+    progress: impl FnMut(Progress),
+) -> Result<(Limiter, Writer, Restored), RestoreError> {
+    let Some(mut snapshot) = read::find(&mut *disk)? else {
+        // From here on, a generation without a manifest means that the manifest was lost.
+        disk.write_manifest(&Manifest::new(0, None).to_bytes()).map_err(ReadError::from)?;
+        let limiter = build(fresh_seed.clone());
+        let writer = Writer::new(disk, lock, fresh_seed, Generation::empty(0), true);
+        return Ok((limiter, writer, Restored::default()));
+    };
+    let limiter = build(snapshot.seed.clone());
+    let rules = limiter.rules();
+    let limits: Vec<LimitId> =
+        snapshot.limits.iter().map(|info| rules.limits().register(info.clone())).collect();
+    let algorithms: Vec<Algorithm> = snapshot.limits.iter().map(|info| info.algorithm.clone()).collect();
+    let mut filling = Filling {
+        store: limiter.store(),
+        limits: &limits,
+        algorithms: &algorithms,
+        now,
+        at: snapshot.at,
+        restored: Restored {
+            at: Some(snapshot.at),
+            from_the_future: snapshot.at > now,
+            ..Restored::default()
+        },
+    };
+    snapshot.read_counters(&mut *disk, progress, |counters| filling.fill(counters))?;
+    let restored = filling.restored;
+
+    let generation = continued(&snapshot, &limits, restored);
+    // Records beyond the commit belong to a pass that did not finish.
+    let is_cut = disk.cut(generation.number, generation.next_record).is_ok();
+    disk.close();
+    // Counters were moved to now, or are in other shards than in their pages: the records do not fit them.
+    let afresh = restored.from_the_future || snapshot.shards != limiter.store().shard_count() || !is_cut;
+    for shard in 0..limiter.store().shard_count() {
+        limiter.store().lock(shard).mark_unchanged();
+    }
+    let writer = Writer::new(disk, lock, snapshot.seed.clone(), generation, afresh);
+    Ok((limiter, writer, restored))
+}
+
+/// The generation as of the commit.
+fn continued(snapshot: &Snapshot, limits: &[LimitId], restored: Restored) -> Generation {
+    Generation {
+        number: snapshot.generation,
+        next_record: snapshot.committed + 1,
+        bytes: snapshot.bytes,
+        limits: LimitIndex::of_written(limits, snapshot.limit_records.clone()),
+        counter_bytes: snapshot.bytes.div_ceil((restored.counters + restored.expired).max(1)),
+    }
+}
+
+struct Filling<'s> {
+    store: &'s Store,
+    /// By place in the snapshot.
+    limits: &'s [LimitId],
+    algorithms: &'s [Algorithm],
+    now: Timestamp,
+    at: Timestamp,
+    restored: Restored,
+}
+
+impl Filling<'_> {
+    fn fill(&mut self, counters: Vec<KeptCounter>) -> Result<(), RestoreError> {
+        for KeptCounter { key, limit, state } in counters {
+            let algorithm = &self.algorithms[limit as usize];
+            let state = self.as_of_now(algorithm, state);
+            let expires = algorithm.expires(&state);
+            if expires <= self.now {
+                self.restored.expired += 1;
+                continue;
+            }
+            if !self.store.reserve(1) {
+                return Err(RestoreError::Full { counters_max: self.store.counters_max() });
+            }
+            let counter = Counter::new(state, self.limits[limit as usize], expires);
+            let dropped = self.store.lock(Store::shard_of(key)).insert_foreign(key, counter, self.now)?;
+            self.store.release_expired(dropped);
+            self.restored.counters += 1;
+        }
+        Ok(())
+    }
+
+    fn as_of_now(&self, algorithm: &Algorithm, state: State) -> State {
+        if self.at <= self.now {
+            return state;
+        }
+        match algorithm.used(&state, self.at) {
+            0 => State::EMPTY,
+            used => algorithm.add(State::EMPTY, used, self.now),
+        }
+    }
+}

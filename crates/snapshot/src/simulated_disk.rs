@@ -1,0 +1,141 @@
+//! A disk for tests and simulations: it fails on request, and loses what was not durable at a power cut.
+
+use super::{
+    disk::{Disk, DiskError},
+    restore::{RestoreError, Restored, restore},
+    write::Writer,
+};
+use parking_lot::Mutex;
+use std::{collections::BTreeMap, io, sync::Arc};
+use tidegate_core::{limit::Timestamp, limiter::Limiter, store::Seed};
+
+/// Handles of one disk share it.
+#[derive(Clone, Default)]
+pub struct SimulatedDisk(pub(super) Arc<Mutex<Content>>);
+
+#[derive(Default)]
+pub(super) struct Content {
+    pub(super) manifest: Option<Vec<u8>>,
+    pub(super) generations: BTreeMap<u64, Records>,
+    /// Writes that still succeed; none for all of them.
+    pub(super) writes_left: Option<u32>,
+    /// Whether a failing write of the manifest replaces it nevertheless.
+    pub(super) fails_late: bool,
+}
+
+#[derive(Default)]
+pub(super) struct Records {
+    pub(super) records: BTreeMap<u64, Vec<u8>>,
+    /// Records below this number outlive a crash.
+    durable: u64,
+}
+
+impl SimulatedDisk {
+    /// Puts a record there, past everything that writing makes sure of.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(super) fn put(&self, generation: u64, number: u64, record: Vec<u8>) {
+        self.0.lock().generations.entry(generation).or_default().records.insert(number, record);
+    }
+
+    /// Puts a manifest there, in the same way.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(super) fn put_manifest(&self, manifest: Vec<u8>) {
+        self.0.lock().manifest = Some(manifest);
+    }
+
+    /// Cuts the power: of the records that were not durable, `kept` survive.
+    #[cfg(test)]
+    pub(super) fn crash(&self, kept: u64) {
+        let mut content = self.0.lock();
+        content.writes_left = None;
+        for records in content.generations.values_mut() {
+            let end = records.durable + kept;
+            records.records.retain(|&number, _| number < end);
+        }
+    }
+
+    fn write<T>(&self, work: impl FnOnce(&mut Content) -> T) -> Result<T, DiskError> {
+        let mut content = self.0.lock();
+        if let Some(left) = &mut content.writes_left {
+            if *left == 0 {
+                return Err(full());
+            }
+            *left -= 1;
+        }
+        Ok(work(&mut content))
+    }
+}
+
+fn full() -> DiskError {
+    DiskError { operation: "write to", path: "memory".into(), source: io::ErrorKind::StorageFull.into() }
+}
+
+impl Disk for SimulatedDisk {
+    fn read_manifest(&mut self) -> Result<Option<Vec<u8>>, DiskError> {
+        Ok(self.0.lock().manifest.clone())
+    }
+
+    fn write_manifest(&mut self, manifest: &[u8]) -> Result<(), DiskError> {
+        let written = self.write(|content| content.manifest = Some(manifest.into()));
+        let mut content = self.0.lock();
+        if written.is_err() && content.fails_late {
+            content.manifest = Some(manifest.into());
+        }
+        written
+    }
+
+    fn generations(&mut self) -> Result<Vec<u64>, DiskError> {
+        Ok(self.0.lock().generations.keys().copied().collect())
+    }
+
+    fn remove(&mut self, generation: u64) -> Result<(), DiskError> {
+        self.0.lock().generations.remove(&generation);
+        Ok(())
+    }
+
+    fn append(&mut self, generation: u64, number: u64, record: Vec<u8>) -> Result<(), DiskError> {
+        self.write(|content| {
+            let records = &mut content.generations.entry(generation).or_default().records;
+            assert!(records.insert(number, record).is_none(), "record {number} was there already");
+        })
+    }
+
+    fn cut(&mut self, generation: u64, from: u64) -> Result<(), DiskError> {
+        self.write(|content| {
+            if let Some(records) = content.generations.get_mut(&generation) {
+                records.records.retain(|&number, _| number < from);
+            }
+        })
+    }
+
+    fn read(&mut self, generation: u64, number: u64) -> Result<Option<Vec<u8>>, DiskError> {
+        let content = self.0.lock();
+        let records = content.generations.get(&generation);
+        Ok(records.and_then(|records| records.records.get(&number).cloned()))
+    }
+
+    fn sync(&mut self, generation: u64) -> Result<(), DiskError> {
+        self.write(|content| {
+            let records = content.generations.entry(generation).or_default();
+            records.durable = records.records.keys().next_back().map_or(0, |last| last + 1);
+        })
+    }
+
+    fn close(&mut self) {}
+
+    fn bytes(&mut self) -> Result<u64, DiskError> {
+        let content = self.0.lock();
+        let records = content.generations.values().flat_map(|records| records.records.values());
+        Ok(records.map(|record| record.len() as u64).sum())
+    }
+}
+
+/// Starts from what the disk holds, as [`start`](super::start) does from a directory.
+pub fn start_simulated(
+    disk: &SimulatedDisk,
+    fresh_seed: Seed,
+    build: impl FnOnce(Seed) -> Limiter,
+    now: Timestamp,
+) -> Result<(Limiter, Writer, Restored), RestoreError> {
+    restore(Box::new(disk.clone()), None, fresh_seed, build, now, |_| {})
+}

@@ -1,0 +1,128 @@
+//! One open sled database: a generation, the space reserved for it, and sled's errors and panics as I/O errors.
+
+use super::DATABASE_FILE;
+use crate::space::{Reservation, Room};
+use std::{
+    fs::{self, File, OpenOptions},
+    io,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// sled's own cache; the records are read once and written once.
+const CACHE_BYTES: u64 = 8 << 20;
+
+/// Wait before trying again to open a database that was closed just now, and number of tries.
+const RELEASE_WAIT: Duration = Duration::from_millis(5);
+const RELEASE_WAITS_MAX: u32 = 2000;
+
+pub(super) struct OpenGeneration {
+    pub(super) number: u64,
+    /// Path of the open database: in place, or a copy.
+    pub(super) path: PathBuf,
+    pub(super) database: sled::Db,
+    /// Bytes read and written since it was opened.
+    pub(super) passed: usize,
+    /// The file with the data, and what is reserved of it; none before the first write.
+    pub(super) reserved: Option<(File, Reservation)>,
+    /// Bytes of records that sled may not have written yet.
+    pub(super) unflushed: u64,
+}
+
+impl OpenGeneration {
+    /// Opens a generation, with room for a record if one is to be written: sled writes as soon as it has made its files.
+    pub(super) fn open(number: u64, path: PathBuf, room: Option<Room>) -> sled::Result<Self> {
+        let mut reserved = None;
+        if let Some(room) = room {
+            fs::create_dir_all(&path)?;
+            let file =
+                OpenOptions::new().write(true).create(true).truncate(false).open(path.join(DATABASE_FILE))?;
+            let mut reservation = Reservation::default();
+            reservation.ensure(&file, room)?;
+            reserved = Some((file, reservation));
+        }
+        let database = open_database(&path)?;
+        Ok(Self { number, path, database, passed: 0, reserved, unflushed: 0 })
+    }
+
+    /// Reserves room for records to be appended.
+    pub(super) fn reserve(&mut self, room: Room) -> io::Result<()> {
+        let (file, reservation) = match &mut self.reserved {
+            Some(reserved) => reserved,
+            None => {
+                let file = OpenOptions::new().write(true).open(self.path.join(DATABASE_FILE))?;
+                self.reserved.insert((file, Reservation::default()))
+            }
+        };
+        reservation.ensure(file, Room { record_bytes: self.unflushed + room.record_bytes, ..room })
+    }
+
+    pub(super) fn flush(&mut self) -> sled::Result<()> {
+        self.database.flush()?;
+        self.unflushed = 0;
+        Ok(())
+    }
+}
+
+/// Opens the database once the process has released the lock of the one that it closed before. No other process has it:
+/// the directory is locked.
+fn open_database(path: &Path) -> sled::Result<sled::Db> {
+    let (mut waits_left, mut has_index) = (RELEASE_WAITS_MAX, true);
+    loop {
+        match try_open_database(path) {
+            Err(sled::Error::Io(error)) if waits_left > 0 && is_locked(&error) => {
+                waits_left -= 1;
+                std::thread::sleep(RELEASE_WAIT);
+            }
+            Err(sled::Error::Corruption { .. }) if has_index => {
+                remove_index(path)?;
+                has_index = false;
+            }
+            opened => return opened,
+        }
+    }
+}
+
+/// Removes the index that sled keeps beside its file: it reads that file from the start then.
+fn remove_index(path: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with("snap.") {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// sled has no error kind for this.
+fn is_locked(error: &io::Error) -> bool {
+    error.to_string().contains("could not acquire lock")
+}
+
+fn try_open_database(path: &Path) -> sled::Result<sled::Db> {
+    sled::Config::new()
+        .path(path)
+        .cache_capacity(CACHE_BYTES)
+        .mode(sled::Mode::HighThroughput)
+        // Records are made durable by `sync`, all of a pass together.
+        .flush_every_ms(None)
+        .open()
+}
+
+/// Makes a panic in sled, and its own kind of error, an I/O error. `InvalidData` means that the files are at fault, not
+/// the disk.
+pub(super) fn guarded<T>(work: impl FnOnce() -> sled::Result<T>) -> io::Result<T> {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(sled::Error::Io(error))) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            Err(io::Error::new(io::ErrorKind::InvalidData, error))
+        }
+        Ok(Err(sled::Error::Io(error))) => Err(error),
+        Ok(Err(error)) => Err(io::Error::new(io::ErrorKind::InvalidData, error)),
+        Err(_) => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "the database panicked on its files; the message is above",
+        )),
+    }
+}

@@ -1,0 +1,281 @@
+//! The hooks behind the exported functions: pointers to references, panics to results.
+
+use crate::{
+    ConfigHost, Flow, LogLevel, Module,
+    callbacks::{self, callbacks},
+    envoy::HookedStream,
+    log,
+    types::EnvoyBuffer,
+};
+use std::{
+    cell::RefCell,
+    ffi::{c_char, c_void},
+    panic::{AssertUnwindSafe, catch_unwind},
+    ptr,
+    sync::Arc,
+};
+
+/// The version of the ABI that the module was written for. Other versions log it, and load the module.
+const ABI_VERSION: &std::ffi::CStr = c"v0.2.0";
+
+/// Envoy's status for a request that goes on, and for any hook that has nothing to say.
+pub const CONTINUE: u32 = 0;
+/// Envoy's status for a request that the filter has responded to.
+const STOP: u32 = 1;
+
+/// Bytes of a hook's arguments.
+#[repr(transparent)]
+pub struct Buffer(EnvoyBuffer);
+
+#[cfg(test)]
+impl Buffer {
+    pub(crate) fn of_test(bytes: &'static [u8]) -> Self {
+        Self(EnvoyBuffer { ptr: bytes.as_ptr(), len: bytes.len() })
+    }
+}
+
+/// The module's object of a stream. Borrowed by the hook that runs, so that one within it does nothing.
+struct Stream<M: Module> {
+    config: Arc<M::Config>,
+    state: RefCell<M::Stream>,
+}
+
+/// Runs a hook's body; a panic is logged and gives none.
+fn guarded<T>(hook: &str, body: impl FnOnce() -> T) -> Option<T> {
+    // What a panic leaves behind is the state of one stream, which the next hook replaces or ignores.
+    let result = catch_unwind(AssertUnwindSafe(body));
+    if result.is_err() {
+        let line = format!("a panic in {hook} was caught; it cost one request");
+        let _ = catch_unwind(AssertUnwindSafe(|| log(LogLevel::Error, &line)));
+    }
+    result.ok()
+}
+
+/// The module is being loaded: null if this Envoy lacks something that the module needs.
+pub fn program_init() -> *const c_char {
+    match guarded("on_program_init", callbacks::load) {
+        Some(Ok(_)) => ABI_VERSION.as_ptr(),
+        Some(Err(missing)) => {
+            let line = format!("this Envoy has no {missing}; the module needs Envoy 1.38 or later");
+            log(LogLevel::Error, &line);
+            ptr::null()
+        }
+        None => ptr::null(),
+    }
+}
+
+/// A configuration is being made. Null rejects it.
+///
+/// # Safety
+///
+/// Called by Envoy with the arguments of `on_http_filter_config_new`.
+pub unsafe fn config_new<M: Module>(host: *mut c_void, config: Buffer) -> *const c_void {
+    // SAFETY: the bytes of the configuration live while the hook runs.
+    let bytes = unsafe { config.0.bytes() };
+    let made = guarded("on_http_filter_config_new", || M::configure(&ConfigHost(host), bytes));
+    boxed(made.map(|made| made.map(Arc::new)))
+}
+
+/// A configuration of a route is being made. Null rejects it.
+///
+/// # Safety
+///
+/// Called by Envoy with the arguments of `on_http_filter_per_route_config_new`.
+pub unsafe fn route_new<M: Module>(config: Buffer) -> *const c_void {
+    // SAFETY: the bytes of the configuration live while the hook runs.
+    let bytes = unsafe { config.0.bytes() };
+    let made = guarded("on_http_filter_per_route_config_new", || M::configure_route(bytes));
+    boxed(made.map(|made| made.map(Arc::new)))
+}
+
+/// The result of a hook that makes an object; an error is logged.
+fn boxed<T>(made: Option<Result<T, String>>) -> *const c_void {
+    match made {
+        Some(Ok(made)) => Box::into_raw(Box::new(made)).cast_const().cast(),
+        Some(Err(error)) => {
+            log(LogLevel::Error, &error);
+            ptr::null()
+        }
+        None => ptr::null(),
+    }
+}
+
+/// A configuration is no longer used.
+///
+/// # Safety
+///
+/// `config` was returned by [`config_new`], and is not used again.
+pub unsafe fn config_destroy<M: Module>(config: *const c_void) {
+    // SAFETY: by the caller's promise.
+    guarded("on_http_filter_config_destroy", || unsafe { free::<Arc<M::Config>>(config) });
+}
+
+/// A configuration of a route is no longer used.
+///
+/// # Safety
+///
+/// `route` was returned by [`route_new`], and is not used again.
+pub unsafe fn route_destroy<M: Module>(route: *const c_void) {
+    // SAFETY: by the caller's promise.
+    guarded("on_http_filter_per_route_config_destroy", || unsafe { free::<Arc<M::Route>>(route) });
+}
+
+/// Drops an object that [`boxed`] made.
+///
+/// # Safety
+///
+/// `object` is null, or was made by [`boxed`] for a `T`, and is not used again.
+unsafe fn free<T>(object: *const c_void) {
+    if !object.is_null() {
+        // SAFETY: by the caller's promise.
+        drop(unsafe { Box::from_raw(object.cast_mut().cast::<T>()) });
+    }
+}
+
+/// A thread has scheduled the publication of figures.
+///
+/// # Safety
+///
+/// Called by Envoy with the arguments of `on_http_filter_config_scheduled`.
+pub unsafe fn config_scheduled<M: Module>(host: *mut c_void, config: *const c_void) {
+    // SAFETY: Envoy calls this only while the configuration exists, whose pointer is that of `config_new`.
+    let Some(config) = (unsafe { config.cast::<Arc<M::Config>>().as_ref() }) else { return };
+    guarded("on_http_filter_config_scheduled", || M::publish(config, &ConfigHost(host)));
+}
+
+/// A stream has begun. Never null: versions up to 1.39 use it unchecked.
+///
+/// # Safety
+///
+/// Called by Envoy with the arguments of `on_http_filter_new`.
+pub unsafe fn stream_new<M: Module>(config: *const c_void) -> *const c_void {
+    // SAFETY: Envoy has the configuration's pointer from `config_new`, and it lives while the hook runs.
+    let config = unsafe { config.cast::<Arc<M::Config>>().as_ref() };
+    let made = guarded("on_http_filter_new", || {
+        let stream = Stream::<M> { config: Arc::clone(config?), state: RefCell::default() };
+        Some(Box::into_raw(Box::new(stream)).cast_const().cast())
+    });
+    // A dangling pointer, which `stream_of` tells apart by its value.
+    made.flatten().unwrap_or(ptr::dangling::<u8>().cast())
+}
+
+/// The stream of a pointer that [`stream_new`] made; none if it failed.
+///
+/// # Safety
+///
+/// `stream` was returned by [`stream_new`] and is not destroyed while the reference is used.
+unsafe fn stream_of<'s, M: Module>(stream: *const c_void) -> Option<&'s Stream<M>> {
+    if stream == ptr::dangling::<u8>().cast() {
+        return None;
+    }
+    // SAFETY: by the caller's promise; hooks of one stream run on one thread, and share the reference.
+    unsafe { stream.cast::<Stream<M>>().as_ref() }
+}
+
+/// A stream is no longer used.
+///
+/// # Safety
+///
+/// `stream` was returned by [`stream_new`], and is not used again.
+pub unsafe fn stream_destroy<M: Module>(stream: *const c_void) {
+    // SAFETY: by the caller's promise.
+    let Some(object) = (unsafe { stream_of::<M>(stream) }) else { return };
+    if object.state.try_borrow_mut().is_err() {
+        // Destroyed within a hook that still uses it: leaked, since freeing it would leave that hook with a dangling reference.
+        log(LogLevel::Warn, "a stream was destroyed within one of its hooks; its memory is not freed");
+        return;
+    }
+    // SAFETY: no hook of the stream runs, and by the caller's promise none will.
+    guarded("on_http_filter_destroy", || unsafe { free::<Stream<M>>(stream) });
+}
+
+/// The headers of a request have arrived.
+///
+/// # Safety
+///
+/// Called by Envoy with the arguments of `on_http_filter_request_headers`.
+pub unsafe fn request_headers<M: Module>(envoy: *mut c_void, stream: *const c_void) -> u32 {
+    let body = |config: &M::Config, state: &mut M::Stream, mut host: HookedStream<'_>| {
+        // SAFETY: Envoy's pointer to an object of `route_new`, which lives as long as the route, and at least as long as the hook.
+        let route = unsafe { host.route().cast::<Arc<M::Route>>().as_ref() };
+        M::request_headers(config, route, state, &mut host)
+    };
+    // SAFETY: by the caller's promise.
+    let flow = match unsafe { hook::<M, _>("on_http_filter_request_headers", envoy, stream, body) } {
+        Hooked::Done(flow) => flow,
+        Hooked::Skipped => Flow::Continue,
+        Hooked::Panicked => {
+            let body = |config: &M::Config, _: &mut M::Stream, mut host: HookedStream<'_>| {
+                M::after_panic(config, &mut host)
+            };
+            // SAFETY: by the caller's promise.
+            match unsafe { hook::<M, _>("the failure mode", envoy, stream, body) } {
+                Hooked::Done(flow) => flow,
+                Hooked::Skipped | Hooked::Panicked => Flow::Continue,
+            }
+        }
+    };
+    match flow {
+        Flow::Continue => CONTINUE,
+        Flow::Responded => STOP,
+    }
+}
+
+/// The headers of a response are about to be sent.
+///
+/// # Safety
+///
+/// Called by Envoy with the arguments of `on_http_filter_response_headers`.
+pub unsafe fn response_headers<M: Module>(envoy: *mut c_void, stream: *const c_void) -> u32 {
+    let body = |config: &M::Config, state: &mut M::Stream, mut host: HookedStream<'_>| {
+        M::response_headers(config, state, &mut host);
+    };
+    // SAFETY: by the caller's promise.
+    unsafe { hook::<M, _>("on_http_filter_response_headers", envoy, stream, body) };
+    CONTINUE
+}
+
+/// A stream has ended.
+///
+/// # Safety
+///
+/// Called by Envoy with the arguments of `on_http_filter_stream_complete`.
+pub unsafe fn stream_complete<M: Module>(envoy: *mut c_void, stream: *const c_void) {
+    let body = |config: &M::Config, state: &mut M::Stream, mut host: HookedStream<'_>| {
+        M::complete(config, state, &mut host);
+    };
+    // SAFETY: by the caller's promise.
+    unsafe { hook::<M, _>("on_http_filter_stream_complete", envoy, stream, body) };
+}
+
+/// How a hook of a stream ended.
+enum Hooked<T> {
+    Done(T),
+    /// Called within another hook of the stream, or on one that could not be made.
+    Skipped,
+    Panicked,
+}
+
+/// Runs a hook of a stream.
+///
+/// # Safety
+///
+/// `envoy` and `stream` are the pointers of a hook of this stream that is running.
+unsafe fn hook<M: Module, T>(
+    name: &str,
+    envoy: *mut c_void,
+    stream: *const c_void,
+    body: impl FnOnce(&M::Config, &mut M::Stream, HookedStream<'_>) -> T,
+) -> Hooked<T> {
+    // SAFETY: by the caller's promise; a stream destroyed within the hook is not freed while its state is borrowed.
+    let Some(stream) = (unsafe { stream_of::<M>(stream) }) else { return Hooked::Skipped };
+    let (Some(callbacks), Ok(mut state)) = (callbacks(), stream.state.try_borrow_mut()) else {
+        return Hooked::Skipped;
+    };
+    let done = guarded(name, || {
+        // SAFETY: the hook runs until `body` has returned.
+        let host = unsafe { HookedStream::new(envoy, callbacks) };
+        body(&stream.config, &mut state, host)
+    });
+    done.map_or(Hooked::Panicked, Hooked::Done)
+}

@@ -1,0 +1,172 @@
+//! What Envoy offers to a filter during a hook.
+
+use crate::{
+    callbacks::callbacks,
+    types::{EnvoyConfig, EnvoyScheduler, METRICS_OK, ModuleBuffer},
+};
+use std::{ffi::c_void, ptr};
+
+/// Headers of the stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Headers {
+    /// Of the request.
+    Request = 0,
+    /// Of the response.
+    Response = 2,
+    /// The trailers of the response.
+    ResponseTrailers = 3,
+}
+
+/// Attributes of the stream, by their number in the ABI.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Attribute {
+    /// The address of the client with its port: `192.0.2.1:1234`, `[2001:db8::1]:1234`, or the path of a socket.
+    SourceAddress = 24,
+}
+
+/// Where metadata is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum MetadataSource {
+    /// Of the stream.
+    Dynamic = 0,
+    /// Of the route.
+    Route = 1,
+    /// Of the cluster.
+    Cluster = 2,
+}
+
+/// A counter that a configuration has defined.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Counter(pub(crate) usize);
+
+impl Counter {
+    /// A counter of a stand-in for Envoy.
+    pub fn of_test(number: usize) -> Self {
+        Self(number)
+    }
+}
+
+/// A stream of Envoy during a hook. Bytes are as they arrived: Latin-1 at best, never checked.
+pub trait Host {
+    /// One of the values of a header, and how many there are.
+    fn header(&self, of: Headers, name: &str, index: usize) -> (Option<&[u8]>, usize);
+    /// A textual attribute.
+    fn text(&self, attribute: Attribute) -> Option<&[u8]>;
+    /// A text in metadata, below one key of a namespace.
+    fn metadata_text(&self, source: MetadataSource, namespace: &str, key: &str) -> Option<&[u8]>;
+    /// A number in metadata, below one key of a namespace.
+    fn metadata_number(&self, source: MetadataSource, namespace: &str, key: &str) -> Option<f64>;
+    /// The cluster of the request; none without a route to a cluster that exists.
+    fn cluster(&self) -> Option<&[u8]>;
+    /// An object of the filter state as text.
+    fn filter_state(&self, key: &str) -> Option<&[u8]>;
+    /// A whole number in runtime; none if it has none, or Envoy offers none to modules (before 1.40).
+    fn runtime(&self, key: &str) -> Option<u64>;
+    /// Adds a header.
+    fn add_header(&mut self, to: Headers, name: &str, value: &[u8]);
+    /// Responds in place of the upstream.
+    fn respond(&mut self, status: u16, headers: &[(&str, &[u8])], body: &[u8], details: &str);
+    /// Responds in place of the upstream with these headers, `:status` among them, and no body.
+    fn respond_with(&mut self, headers: &[(&str, &[u8])]);
+    /// Adds to a counter, with a value for each of its labels.
+    fn count(&mut self, counter: Counter, labels: &[&str], by: u64);
+}
+
+/// A configuration of Envoy during a hook on the main thread.
+pub struct ConfigHost(pub(crate) EnvoyConfig);
+
+impl ConfigHost {
+    /// A configuration without an Envoy: counters are not defined, and nothing is scheduled.
+    pub fn of_test() -> Self {
+        Self(ptr::null_mut())
+    }
+
+    /// Defines a counter. Only while the configuration is being made. None if Envoy refuses.
+    pub fn define_counter(&self, name: &str, labels: &[&str]) -> Option<Counter> {
+        let call = callbacks().filter(|_| !self.0.is_null())?.http_filter_config_define_counter;
+        let mut labels: Vec<ModuleBuffer> =
+            labels.iter().map(|label| ModuleBuffer::of(label.as_bytes())).collect();
+        let mut number = 0;
+        let name = ModuleBuffer::of(name.as_bytes());
+        // SAFETY: Envoy's configuration lives while the hook runs, and the buffers while the call does, which copies them.
+        let result = unsafe { call(self.0, name, labels.as_mut_ptr(), labels.len(), &raw mut number) };
+        (result == METRICS_OK).then_some(Counter(number))
+    }
+
+    /// Whether counters can be increased without a stream, since Envoy 1.39.
+    pub fn can_count(&self) -> bool {
+        !self.0.is_null() && callbacks().is_some_and(|all| all.http_filter_config_increment_counter.is_some())
+    }
+
+    /// Adds to a counter, with a value for each of its labels.
+    pub fn count(&self, counter: Counter, labels: &[&str], by: u64) {
+        let call = callbacks().filter(|_| !self.0.is_null());
+        let Some(call) = call.and_then(|all| all.http_filter_config_increment_counter) else { return };
+        let mut labels: Vec<ModuleBuffer> =
+            labels.iter().map(|label| ModuleBuffer::of(label.as_bytes())).collect();
+        // SAFETY: Envoy's configuration lives while the hook runs, and the buffers while the call does.
+        unsafe { call(self.0, counter.0, labels.as_mut_ptr(), labels.len(), by) };
+    }
+
+    /// A handle by which any thread can schedule [`Module::publish`](crate::Module::publish) of this configuration.
+    pub fn scheduler(&self) -> Option<Scheduler> {
+        let call = callbacks().filter(|_| !self.0.is_null())?.http_filter_config_scheduler_new;
+        // SAFETY: Envoy's configuration lives while the hook runs.
+        let made = unsafe { call(self.0) };
+        (!made.is_null()).then_some(Scheduler(made))
+    }
+}
+
+/// Schedules a hook on the main thread. Of no effect once the configuration is gone.
+pub struct Scheduler(EnvoyScheduler);
+
+// SAFETY: the ABI allows a scheduler to be used by any thread.
+unsafe impl Send for Scheduler {}
+// SAFETY: committing takes no exclusive access: Envoy posts to a queue that has a lock.
+unsafe impl Sync for Scheduler {}
+
+impl Scheduler {
+    /// Schedules the hook.
+    pub fn schedule(&self) {
+        if let Some(all) = callbacks() {
+            // SAFETY: the scheduler lives until it is dropped.
+            unsafe { (all.http_filter_config_scheduler_commit)(self.0, 0) };
+        }
+    }
+}
+
+impl Drop for Scheduler {
+    fn drop(&mut self) {
+        if let Some(all) = callbacks() {
+            // SAFETY: made by Envoy, and deleted once.
+            unsafe { (all.http_filter_config_scheduler_delete)(self.0) };
+        }
+    }
+}
+
+/// Levels of Envoy's log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum LogLevel {
+    /// What happens as it should.
+    Info = 2,
+    /// What an operator should look at.
+    Warn = 3,
+    /// What does not work.
+    Error = 4,
+}
+
+/// Writes a line to Envoy's log, or to standard error before Envoy was found. Any thread may call it.
+pub fn log(level: LogLevel, line: &str) {
+    match callbacks() {
+        // SAFETY: the line lives while the call does.
+        Some(all) => unsafe { (all.log)(level as u32, ModuleBuffer::of(line.as_bytes())) },
+        None => eprintln!("tidegate: {line}"),
+    }
+}
+
+/// Envoy's pointer to the module's configuration of a route.
+pub(crate) type RoutePointer = *const c_void;

@@ -1,0 +1,26 @@
+//! Bindings to the ABI of Envoy's dynamic modules, for HTTP filters: the ABI of Envoy 1.38 to 1.40, by hand.
+//!
+//! A filter implements [`Module`] and exports its hooks with [`export_module!`]; both are safe code. What Envoy offers during a hook is
+//! the trait [`Host`], so that a test can stand in for Envoy.
+//!
+//! Invariants:
+//!
+//! - No panic crosses a hook: it is caught there, counted, and costs one request.
+//! - Bytes that Envoy lends are borrowed from the [`Host`], and its setters need it exclusively: no borrow outlives them.
+//! - A hook that Envoy calls within another hook of the same stream does nothing, and a stream that is destroyed meanwhile is freed
+//!   never, not twice.
+//! - Callbacks are looked up when the module is loaded, so that one binary runs on every version that has the required ones.
+
+mod callbacks;
+mod envoy;
+mod export;
+#[doc(hidden)]
+pub mod hooks;
+mod host;
+mod module;
+#[cfg(test)]
+mod tests;
+mod types;
+
+pub use host::{Attribute, ConfigHost, Counter, Headers, Host, LogLevel, MetadataSource, Scheduler, log};
+pub use module::{Flow, Module};

@@ -1,0 +1,43 @@
+//! A filter: what it does at each hook.
+
+use crate::{ConfigHost, Host};
+use std::sync::Arc;
+
+/// Whether the request goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flow {
+    /// To the next filter.
+    Continue,
+    /// No further: the filter has responded.
+    Responded,
+}
+
+/// An HTTP filter. Envoy makes configurations on its main thread and streams on its workers; a configuration is shared by all of them.
+pub trait Module: 'static {
+    /// A configuration of the filter.
+    type Config: Send + Sync + 'static;
+    /// A configuration of the filter for a route.
+    type Route: Send + Sync + 'static;
+    /// State of one stream.
+    type Stream: Default + 'static;
+
+    /// Reads a configuration. The error is logged, and Envoy rejects the configuration.
+    fn configure(host: &ConfigHost, bytes: &[u8]) -> Result<Self::Config, String>;
+    /// Reads the configuration of a route.
+    fn configure_route(bytes: &[u8]) -> Result<Self::Route, String>;
+    /// Publishes figures, on the main thread; see [`ConfigHost::scheduler`].
+    fn publish(config: &Self::Config, host: &ConfigHost);
+    /// The headers of a request have arrived.
+    fn request_headers(
+        config: &Self::Config,
+        route: Option<&Arc<Self::Route>>,
+        stream: &mut Self::Stream,
+        host: &mut dyn Host,
+    ) -> Flow;
+    /// The headers of a response are about to be sent.
+    fn response_headers(config: &Self::Config, stream: &mut Self::Stream, host: &mut dyn Host);
+    /// The stream has ended; headers, metadata and attributes can still be read.
+    fn complete(config: &Self::Config, stream: &mut Self::Stream, host: &mut dyn Host);
+    /// [`Self::request_headers`] has panicked.
+    fn after_panic(config: &Self::Config, host: &mut dyn Host) -> Flow;
+}

@@ -1,0 +1,285 @@
+//! The hooks as Envoy calls them, with callbacks of a stand-in.
+
+use crate::{
+    Attribute, ConfigHost, Flow, Headers, Host, Module,
+    callbacks::{Callbacks, install},
+    hooks::{self, Buffer},
+    types::{EnvoyBuffer, EnvoyStream, ModuleBuffer, ModuleHeader},
+};
+use std::{
+    cell::{Cell, RefCell},
+    ffi::{CStr, c_void},
+    ptr,
+    sync::{Arc, atomic::AtomicUsize, atomic::Ordering},
+};
+
+/// What the stand-in for Envoy keeps for one stream: the pointer that hooks get.
+#[derive(Default)]
+struct Stream {
+    header: Vec<u8>,
+    route: Cell<*const c_void>,
+    added: RefCell<Vec<String>>,
+    responses: RefCell<Vec<String>>,
+    /// The module's stream, to be called or destroyed while the module responds.
+    own: Cell<*const c_void>,
+    within: Cell<Within>,
+}
+
+/// What the stand-in does while the module responds.
+#[derive(Clone, Copy, Default, PartialEq)]
+enum Within {
+    #[default]
+    Nothing,
+    ResponseHook,
+    Destroy,
+}
+
+/// The text of a buffer that the module lends.
+fn text(buffer: ModuleBuffer) -> String {
+    // SAFETY: the module lends it for the call that this runs in.
+    let bytes = unsafe { std::slice::from_raw_parts(buffer.ptr, buffer.len) };
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The stream of a pointer that this test has made.
+fn stream<'s>(pointer: EnvoyStream) -> &'s Stream {
+    // SAFETY: every test passes a pointer to a stream that lives to its end.
+    unsafe { &*pointer.cast::<Stream>() }
+}
+
+unsafe extern "C" fn get_header(
+    envoy: EnvoyStream,
+    _: u32,
+    _: ModuleBuffer,
+    out: *mut EnvoyBuffer,
+    index: usize,
+    count: *mut usize,
+) -> bool {
+    let header = &stream(envoy).header;
+    // SAFETY: both are places of the caller.
+    unsafe {
+        *count = 1;
+        *out = EnvoyBuffer { ptr: header.as_ptr(), len: header.len() };
+    }
+    index == 0
+}
+
+unsafe extern "C" fn add_header(envoy: EnvoyStream, _: u32, name: ModuleBuffer, value: ModuleBuffer) -> bool {
+    stream(envoy).added.borrow_mut().push(format!("{}: {}", text(name), text(value)));
+    true
+}
+
+unsafe extern "C" fn send_response(
+    envoy: EnvoyStream,
+    status: u32,
+    headers: *mut ModuleHeader,
+    count: usize,
+    body: ModuleBuffer,
+    details: ModuleBuffer,
+) {
+    let stream = stream(envoy);
+    assert_eq!(headers.is_null(), count == 0);
+    stream.responses.borrow_mut().push(format!("{status} {count} {} {}", text(body), text(details)));
+    match stream.within.get() {
+        Within::Nothing => {}
+        // SAFETY: the pointers of this stream's hooks.
+        Within::ResponseHook => unsafe {
+            hooks::response_headers::<TestModule>(envoy, stream.own.get());
+        },
+        // SAFETY: the module's stream, which is not destroyed again.
+        Within::Destroy => unsafe { hooks::stream_destroy::<TestModule>(stream.own.get()) },
+    }
+}
+
+unsafe extern "C" fn get_route(envoy: EnvoyStream) -> *const c_void {
+    stream(envoy).route.get()
+}
+
+unsafe extern "C" fn no_text(_: EnvoyStream, _: u32, _: *mut EnvoyBuffer) -> bool {
+    false
+}
+
+unsafe extern "C" fn write_log(_: u32, _: ModuleBuffer) {}
+
+/// The callbacks of the stand-in: those that no test reaches have any address but null.
+fn find(name: &CStr) -> *mut c_void {
+    match name.to_str().unwrap().trim_start_matches("envoy_dynamic_module_callback_") {
+        "http_get_header" => get_header as *mut c_void,
+        "http_add_header" => add_header as *mut c_void,
+        "http_send_response" => send_response as *mut c_void,
+        "get_most_specific_route_config" => get_route as *mut c_void,
+        "http_filter_get_attribute_string" => no_text as *mut c_void,
+        "log" => write_log as *mut c_void,
+        "get_runtime_int" => ptr::null_mut(),
+        _ => no_text as *mut c_void,
+    }
+}
+
+fn use_stand_in() {
+    // SAFETY: those that tests reach are of the type of their name, and the others are never called.
+    let Ok(found) = (unsafe { Callbacks::find(find) }) else { panic!("a callback is missing") };
+    assert!(found.get_runtime_int.is_none(), "an optional callback may be missing");
+    install(found);
+}
+
+/// A module that does as the request's header says.
+struct TestModule;
+
+#[derive(Default)]
+struct TestStream(Vec<String>);
+
+impl Module for TestModule {
+    type Config = Arc<AtomicUsize>;
+    type Route = String;
+    type Stream = TestStream;
+
+    fn configure(_: &ConfigHost, bytes: &[u8]) -> Result<Self::Config, String> {
+        match bytes {
+            b"panic" => panic!("as configured"),
+            b"bad" => Err("bad".to_owned()),
+            _ => Ok(Arc::default()),
+        }
+    }
+
+    fn configure_route(bytes: &[u8]) -> Result<String, String> {
+        String::from_utf8(bytes.to_owned()).map_err(|error| error.to_string())
+    }
+
+    fn publish(_: &Self::Config, _: &ConfigHost) {}
+
+    fn request_headers(
+        config: &Self::Config,
+        route: Option<&Arc<String>>,
+        state: &mut TestStream,
+        host: &mut dyn Host,
+    ) -> Flow {
+        config.fetch_add(1, Ordering::Relaxed);
+        assert_eq!(host.text(Attribute::SourceAddress), None);
+        state.0.extend(route.map(|route| route.to_string()));
+        let (header, _) = host.header(Headers::Request, "x", 0);
+        match header.unwrap_or_default() {
+            b"panic" => panic!("as requested"),
+            b"deny" => {
+                host.respond(429, &[("a", b"b")], b"body", "details");
+                // Still usable, whatever the response has led to.
+                state.0.push("denied".to_owned());
+                Flow::Responded
+            }
+            other => {
+                state.0.push(String::from_utf8_lossy(other).into_owned());
+                Flow::Continue
+            }
+        }
+    }
+
+    fn response_headers(_: &Self::Config, state: &mut TestStream, host: &mut dyn Host) {
+        for value in std::mem::take(&mut state.0) {
+            host.add_header(Headers::Response, "seen", value.as_bytes());
+        }
+    }
+
+    fn complete(_: &Self::Config, _: &mut TestStream, _: &mut dyn Host) {}
+
+    fn after_panic(_: &Self::Config, host: &mut dyn Host) -> Flow {
+        host.respond(500, &[], b"", "panicked");
+        Flow::Responded
+    }
+}
+
+fn buffer(bytes: &'static [u8]) -> Buffer {
+    Buffer::of_test(bytes)
+}
+
+/// Runs hooks of a stream with a header, and gives what the stand-in saw.
+fn run(header: &str, within: Within) -> (u32, Vec<String>, Vec<String>) {
+    use_stand_in();
+    let mut envoy = Stream { header: header.into(), within: Cell::new(within), ..Stream::default() };
+    let pointer: *mut c_void = (&raw mut envoy).cast();
+    // SAFETY: as Envoy calls the hooks, with pointers that they returned, in its order.
+    let status = unsafe {
+        let config = hooks::config_new::<TestModule>(ptr::null_mut(), buffer(b""));
+        let route = hooks::route_new::<TestModule>(buffer(b"route"));
+        assert!(!config.is_null() && !route.is_null());
+        let own = hooks::stream_new::<TestModule>(config);
+        let envoy = &*pointer.cast::<Stream>();
+        envoy.own.set(own);
+        envoy.route.set(route);
+        let status = hooks::request_headers::<TestModule>(pointer, own);
+        if within != Within::Destroy {
+            hooks::response_headers::<TestModule>(pointer, own);
+            hooks::stream_complete::<TestModule>(pointer, own);
+            hooks::stream_destroy::<TestModule>(own);
+        }
+        hooks::route_destroy::<TestModule>(route);
+        hooks::config_destroy::<TestModule>(config);
+        status
+    };
+    (status, envoy.responses.take(), envoy.added.take())
+}
+
+#[test]
+fn a_stream_keeps_its_state_from_hook_to_hook() {
+    let (status, responses, added) = run("hello", Within::Nothing);
+    assert_eq!((status, responses), (0, vec![]));
+    assert_eq!(added, ["seen: route", "seen: hello"]);
+}
+
+#[test]
+fn a_response_stops_the_request() {
+    let (status, responses, _) = run("deny", Within::Nothing);
+    assert_eq!((status, responses), (1, vec!["429 1 body details".to_owned()]));
+}
+
+#[test]
+fn a_panic_costs_one_request() {
+    let (status, responses, added) = run("panic", Within::Nothing);
+    assert_eq!((status, responses), (1, vec!["500 0  panicked".to_owned()]));
+    assert_eq!(added, ["seen: route"], "later hooks of the stream run");
+    assert_eq!(run("hello", Within::Nothing).0, 0);
+}
+
+#[test]
+fn a_hook_within_a_hook_does_nothing() {
+    let (_, _, added) = run("deny", Within::ResponseHook);
+    assert_eq!(added, ["seen: route", "seen: denied"], "by the hook that followed");
+}
+
+#[test]
+fn a_stream_destroyed_within_its_hook_stays_usable() {
+    let (status, responses, _) = run("deny", Within::Destroy);
+    assert_eq!((status, responses.len()), (1, 1));
+}
+
+#[test]
+fn a_configuration_that_fails_is_null() {
+    use_stand_in();
+    for bytes in [&b"bad"[..], b"panic"] {
+        // SAFETY: as Envoy calls the hook.
+        assert!(unsafe { hooks::config_new::<TestModule>(ptr::null_mut(), buffer(bytes)) }.is_null());
+    }
+}
+
+#[test]
+fn a_stream_that_could_not_be_made_lets_requests_pass() {
+    use_stand_in();
+    let mut envoy = Stream { header: b"deny".to_vec(), ..Stream::default() };
+    let pointer: *mut c_void = (&raw mut envoy).cast();
+    // SAFETY: as Envoy calls the hooks; without a configuration no stream is made.
+    unsafe {
+        let own = hooks::stream_new::<TestModule>(ptr::null());
+        assert!(!own.is_null());
+        assert_eq!(hooks::request_headers::<TestModule>(pointer, own), 0);
+        hooks::stream_destroy::<TestModule>(own);
+    }
+}
+
+#[test]
+fn a_missing_callback_is_named() {
+    // SAFETY: no callback of the result is called.
+    let found = unsafe {
+        Callbacks::find(|name| {
+            if name == c"envoy_dynamic_module_callback_log" { ptr::null_mut() } else { find(name) }
+        })
+    };
+    assert_eq!(found.err(), Some("envoy_dynamic_module_callback_log"));
+}

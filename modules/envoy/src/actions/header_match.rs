@@ -1,0 +1,99 @@
+//! `HeaderMatcher`.
+
+use super::text_match::TextMatch;
+use crate::settings::{Node, Problems};
+use std::borrow::Cow;
+use tidegate_envoy_abi::{Headers, Host};
+
+/// A match of a header of the request.
+#[derive(Debug, PartialEq)]
+pub(crate) struct HeaderMatch {
+    name: String,
+    kind: Kind,
+    invert: bool,
+    missing_is_empty: bool,
+}
+
+#[derive(Debug, PartialEq)]
+enum Kind {
+    Present(bool),
+    Text(TextMatch),
+    /// From the first number, below the second.
+    Range(i64, i64),
+}
+
+impl HeaderMatch {
+    pub(super) fn read(node: &Node, problems: &Problems) -> Option<Self> {
+        let options = ["name", "invert_match", "treat_missing_header_as_empty"];
+        let mut kinds = node.names().filter(|name| !options.contains(name));
+        let kind = kinds.next();
+        if kinds.next().is_some() {
+            problems.add(&node.path, "has more than one match; leave one");
+            return None;
+        }
+        let plain = |name: &str, kind: &str| Kind::Text(TextMatch::plain(kind, node.text(name), false));
+        let kind = match kind {
+            None => Kind::Present(true),
+            Some("present_match") => Kind::Present(node.bool("present_match")),
+            Some("string_match") => Kind::Text(TextMatch::read(node.node("string_match")?, problems)?),
+            Some("safe_regex_match") => {
+                Kind::Text(TextMatch::regex(node.node("safe_regex_match")?, problems)?)
+            }
+            Some("range_match") => {
+                let range = node.node("range_match")?;
+                Kind::Range(range.signed("start"), range.signed("end"))
+            }
+            // `exact_match` and so on, deprecated.
+            Some(name) => plain(name, name.trim_end_matches("_match")),
+        };
+        Some(Self {
+            name: node.required("name", problems).to_ascii_lowercase(),
+            kind,
+            invert: node.bool("invert_match"),
+            missing_is_empty: node.bool("treat_missing_header_as_empty"),
+        })
+    }
+
+    pub(super) fn matches(&self, host: &dyn Host) -> bool {
+        let value = all_values(host, Headers::Request, &self.name);
+        if let Kind::Present(present) = self.kind {
+            let is_there = value.is_some() || self.missing_is_empty;
+            return (is_there == present) != self.invert;
+        }
+        // A header that is not there matches nothing, inverted or not.
+        let Some(value) = value.or(self.missing_is_empty.then_some(Cow::Borrowed(&[][..]))) else {
+            return false;
+        };
+        let is_match = match &self.kind {
+            Kind::Present(_) => true,
+            Kind::Text(text) => text.matches(&value),
+            // Each value by itself, as Envoy does since 1.39.
+            Kind::Range(start, end) => {
+                let count = host.header(Headers::Request, &self.name, 0).1.max(1);
+                let values = (0..count).map(|index| host.header(Headers::Request, &self.name, index).0);
+                values.filter_map(|value| whole(value?)).any(|number| (*start..*end).contains(&number))
+            }
+        };
+        is_match != self.invert
+    }
+}
+
+/// All values of a header, separated by commas.
+pub(super) fn all_values<'h>(host: &'h dyn Host, of: Headers, name: &str) -> Option<Cow<'h, [u8]>> {
+    let (first, count) = host.header(of, name, 0);
+    let first = first?;
+    if count < 2 {
+        return Some(Cow::Borrowed(first));
+    }
+    let mut all = first.to_owned();
+    for index in 1..count {
+        all.push(b',');
+        all.extend_from_slice(host.header(of, name, index).0.unwrap_or_default());
+    }
+    Some(Cow::Owned(all))
+}
+
+/// A whole number as Envoy reads it: white space around it and a sign are accepted.
+fn whole(text: &[u8]) -> Option<i64> {
+    str::from_utf8(text).ok()?.trim_ascii().parse().ok()
+}

@@ -1,0 +1,83 @@
+//! `hits_addend.format`: the formats that a module can evaluate.
+
+use super::header_match::all_values;
+use tidegate_envoy_abi::{Headers, Host, MetadataSource};
+
+/// The most hits that a format may give.
+pub(crate) const HITS_MAX: u64 = 1_000_000_000;
+
+/// A format of one substitution.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Format {
+    /// `%DYNAMIC_METADATA(namespace:key)%`.
+    Metadata { namespace: String, key: String },
+    /// `%REQ(name?other)%` and `%RESP(name?other)%`, the first characters only if there is a length.
+    Header { of: Headers, name: String, other: Option<String>, length: Option<usize> },
+}
+
+impl Format {
+    /// Reads a format; the error continues a sentence about it.
+    pub(crate) fn parse(text: &str, on_stream_done: bool) -> Result<Self, String> {
+        let inner = text.strip_prefix('%').and_then(|text| text.strip_suffix('%')).unwrap_or_default();
+        let (command, arguments) = match inner.split_once('(') {
+            Some((command, rest)) => {
+                let (argument, length) = rest.rsplit_once(')').ok_or("has no closing parenthesis")?;
+                (command, Some((argument, length)))
+            }
+            None => (inner, None),
+        };
+        let length = |text: &str| match text.strip_prefix(':') {
+            None if text.is_empty() => Ok(None),
+            Some(digits) => {
+                digits.parse().map(Some).map_err(|_| format!("has a length {digits:?} that is no number"))
+            }
+            None => Err("has more after its parenthesis".to_owned()),
+        };
+        let header = |of, argument: &str, after: &str| {
+            let (name, other) = match argument.split_once('?') {
+                Some((name, other)) => (name, Some(other.to_ascii_lowercase())),
+                None => (argument, None),
+            };
+            Ok(Self::Header { of, name: name.to_ascii_lowercase(), other, length: length(after)? })
+        };
+        match (command, arguments) {
+            ("DYNAMIC_METADATA", Some((argument, ""))) => match argument.split_once(':') {
+                Some((namespace, key)) if !key.is_empty() && !key.contains(':') => {
+                    Ok(Self::Metadata { namespace: namespace.to_owned(), key: key.to_owned() })
+                }
+                _ => Err("is not one key of a namespace; a module reads no nested metadata".to_owned()),
+            },
+            ("REQ", Some((argument, after))) => header(Headers::Request, argument, after),
+            ("RESP", Some((argument, after))) if on_stream_done => header(Headers::Response, argument, after),
+            ("RESP", _) => Err("is known at the end only; set apply_on_stream_done".to_owned()),
+            _ => Err("cannot be evaluated by a module; use %DYNAMIC_METADATA(namespace:key)%, %REQ(name)% or %RESP(name)%"
+                .to_owned()),
+        }
+    }
+
+    /// The hits; none if there are none, or they are no number from 0 to [`HITS_MAX`]: then there is no descriptor.
+    pub(crate) fn hits(&self, host: &dyn Host) -> Option<u64> {
+        let number = match self {
+            Self::Metadata { namespace, key } => {
+                let source = MetadataSource::Dynamic;
+                match host.metadata_number(source, namespace, key) {
+                    Some(number) => Some(number),
+                    None => number(host.metadata_text(source, namespace, key)?),
+                }
+            }
+            Self::Header { of, name, other, length } => {
+                let values = all_values(host, *of, name);
+                let values = values.or_else(|| all_values(host, *of, other.as_deref()?))?;
+                let end = length.unwrap_or(usize::MAX).min(values.len());
+                number(&values[..end])
+            }
+        }?;
+        // Floored, as Envoy does.
+        (0.0..=HITS_MAX as f64).contains(&number).then_some(number as u64)
+    }
+}
+
+/// A number as Envoy reads it: white space around it and a sign are accepted.
+fn number(text: &[u8]) -> Option<f64> {
+    str::from_utf8(text).ok()?.trim_ascii().parse().ok()
+}

@@ -1,0 +1,271 @@
+//! The actions of `rate_limits`: what each adds to a descriptor.
+//!
+//! Invariant: an action adds the entry that Envoy's filter adds, byte for byte, or none, or keeps the descriptor from being made, as there.
+
+mod address;
+mod header_match;
+pub(crate) mod hits;
+mod query;
+mod text_match;
+
+use crate::settings::{Local, Node, Problems};
+pub(crate) use address::Client;
+use address::{AddressMatch, MaskLengths};
+use header_match::HeaderMatch;
+use query::QueryMatch;
+use std::{borrow::Cow, cell::OnceCell};
+use tidegate_envoy_abi::{Headers, Host, MetadataSource};
+
+/// An action.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Action {
+    /// `generic_key`, and `source_cluster`, which is as constant.
+    Constant {
+        key: String,
+        value: String,
+    },
+    DestinationCluster,
+    RequestHeader {
+        key: String,
+        name: String,
+        skip_if_absent: bool,
+    },
+    QueryParameter {
+        key: String,
+        name: String,
+        skip_if_absent: bool,
+    },
+    RemoteAddress,
+    MaskedRemoteAddress(MaskLengths),
+    RemoteAddressMatch {
+        key: String,
+        value: String,
+        matcher: AddressMatch,
+    },
+    HeaderValueMatch {
+        key: String,
+        value: String,
+        expect: bool,
+        matchers: Vec<HeaderMatch>,
+    },
+    QueryValueMatch {
+        key: String,
+        value: String,
+        expect: bool,
+        matchers: Vec<QueryMatch>,
+    },
+    Metadata(Metadata),
+}
+
+/// A text of metadata.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Metadata {
+    key: String,
+    source: MetadataSource,
+    namespace: String,
+    name: String,
+    default: String,
+    skip_if_absent: bool,
+}
+
+/// What an action adds to a descriptor.
+pub(crate) enum Added<'s> {
+    Entry(&'s str, Cow<'s, [u8]>),
+    Nothing,
+    /// No descriptor is made.
+    NoDescriptor,
+}
+
+/// A stream as actions read it: what several of them need is read once.
+pub(crate) struct Source<'s> {
+    pub(crate) host: &'s dyn Host,
+    client: OnceCell<Option<Client<'s>>>,
+}
+
+impl<'s> Source<'s> {
+    pub(crate) fn new(host: &'s dyn Host) -> Self {
+        Self { host, client: OnceCell::new() }
+    }
+
+    /// The client's address; none if it is none of IP.
+    fn client(&self) -> Option<&Client<'s>> {
+        self.client.get_or_init(|| Client::of(self.host)).as_ref()
+    }
+
+    fn path(&self) -> &'s [u8] {
+        self.host.header(Headers::Request, ":path", 0).0.unwrap_or_default()
+    }
+}
+
+impl Action {
+    /// Reads an action; none if it is refused.
+    pub(crate) fn read(node: &Node, local: &Local, problems: &Problems) -> Option<Self> {
+        let mut names = node.names();
+        let (Some(name), None) = (names.next(), names.next()) else {
+            problems.add(&node.path, "is not exactly one action");
+            return None;
+        };
+        let refuse = |why: &str| {
+            problems.add(&node.path_of(name), why);
+            None
+        };
+        let Some(own) = node.node(name) else {
+            return match name {
+                "extension" => {
+                    refuse("needs Envoy's own code, which a module cannot call; use another action")
+                }
+                _ => refuse("is not supported here by Envoy either; use `metadata`"),
+            };
+        };
+        let keyed = |default: &str| own.text_or("descriptor_key", default);
+        let expect = || own.bool_or("expect_match", true);
+        Some(match name {
+            "source_cluster" => match &local.source_cluster {
+                Some(value) => Self::Constant { key: name.to_owned(), value: value.clone() },
+                None => {
+                    return refuse(
+                        "is the cluster of Envoy's node, which a module cannot read; set the variable TIDEGATE_SOURCE_CLUSTER \
+                         of Envoy, or `tidegate: {source_cluster: …}` in a configuration as JSON",
+                    );
+                }
+            },
+            "destination_cluster" => Self::DestinationCluster,
+            "request_headers" => Self::RequestHeader {
+                key: own.required("descriptor_key", problems),
+                name: own.required("header_name", problems).to_ascii_lowercase(),
+                skip_if_absent: own.bool("skip_if_absent"),
+            },
+            "query_parameters" => Self::QueryParameter {
+                key: own.required("descriptor_key", problems),
+                name: own.required("query_parameter_name", problems),
+                skip_if_absent: own.bool("skip_if_absent"),
+            },
+            "remote_address" => Self::RemoteAddress,
+            "masked_remote_address" => Self::MaskedRemoteAddress(MaskLengths::read(own, problems)),
+            "remote_address_match" => {
+                let path = own.path_of("descriptor_value");
+                let value =
+                    crate::settings::literal(&own.required("descriptor_value", problems), &path, problems);
+                let matcher = AddressMatch::read(own, problems);
+                Self::RemoteAddressMatch { key: keyed("remote_address_match"), value: value?, matcher }
+            }
+            "generic_key" => Self::Constant {
+                key: keyed("generic_key"),
+                value: own.required("descriptor_value", problems),
+            },
+            "header_value_match" => Self::HeaderValueMatch {
+                key: keyed("header_match"),
+                value: own.required("descriptor_value", problems),
+                expect: expect(),
+                matchers: own.nodes("headers").filter_map(|node| HeaderMatch::read(node, problems)).collect(),
+            },
+            "query_parameter_value_match" => Self::QueryValueMatch {
+                key: keyed("query_match"),
+                value: own.required("descriptor_value", problems),
+                expect: expect(),
+                matchers: own
+                    .nodes("query_parameters")
+                    .filter_map(|node| QueryMatch::read(node, problems))
+                    .collect(),
+            },
+            _ => Self::Metadata(Metadata::read(own, problems)?),
+        })
+    }
+
+    /// The entry for a stream.
+    pub(crate) fn added<'s>(&'s self, source: &Source<'s>) -> Added<'s> {
+        let absent = |skip_if_absent: bool| if skip_if_absent { Added::Nothing } else { Added::NoDescriptor };
+        let of_match = |is_match: bool, key: &'s str, value: &'s str| match is_match {
+            true => Added::Entry(key, Cow::Borrowed(value.as_bytes())),
+            false => Added::NoDescriptor,
+        };
+        match self {
+            Self::Constant { key, value } => Added::Entry(key, Cow::Borrowed(value.as_bytes())),
+            Self::DestinationCluster => match source.host.cluster() {
+                Some(name) => Added::Entry("destination_cluster", Cow::Borrowed(name)),
+                None => Added::NoDescriptor,
+            },
+            Self::RequestHeader { key, name, skip_if_absent } => {
+                match source.host.header(Headers::Request, name, 0).0 {
+                    Some(value) => Added::Entry(key, Cow::Borrowed(value)),
+                    None => absent(*skip_if_absent),
+                }
+            }
+            Self::QueryParameter { key, name, skip_if_absent } => match query::first(source.path(), name) {
+                Some(value) => Added::Entry(key, value),
+                None => absent(*skip_if_absent),
+            },
+            Self::RemoteAddress => match source.client() {
+                Some(client) => Added::Entry("remote_address", Cow::Borrowed(client.text.as_bytes())),
+                None => Added::NoDescriptor,
+            },
+            Self::MaskedRemoteAddress(lengths) => match source.client() {
+                Some(client) => {
+                    let network = lengths.network_of(client.address);
+                    Added::Entry("masked_remote_address", Cow::Owned(network.into_bytes()))
+                }
+                None => Added::NoDescriptor,
+            },
+            Self::RemoteAddressMatch { key, value, matcher } => {
+                of_match(source.client().is_some_and(|client| matcher.matches(client.address)), key, value)
+            }
+            Self::HeaderValueMatch { key, value, expect, matchers } => {
+                let is_match = matchers.iter().all(|matcher| matcher.matches(source.host));
+                of_match(is_match == *expect, key, value)
+            }
+            Self::QueryValueMatch { key, value, expect, matchers } => {
+                let path = source.path();
+                let is_match = matchers.iter().all(|matcher| matcher.matches(path));
+                of_match(is_match == *expect, key, value)
+            }
+            Self::Metadata(metadata) => metadata.added(source.host),
+        }
+    }
+}
+
+impl Metadata {
+    fn read(node: &Node, problems: &Problems) -> Option<Self> {
+        let empty = Node::at(node.path_of("metadata_key"));
+        let key = node.node("metadata_key").unwrap_or(&empty);
+        let namespace = key.required("key", problems);
+        let mut path = key.nodes("path");
+        let name = match (path.next(), path.next()) {
+            (Some(segment), None) if segment.has("key") => segment.required("key", problems),
+            (first, _) => {
+                let what = if first.is_some() { "is not one key" } else { "is empty" };
+                let remedy =
+                    "a module reads only texts that are directly below the namespace; write one `key`";
+                problems.add(&key.path_of("path"), format!("{what}; {remedy}"));
+                return None;
+            }
+        };
+        let source = match node.number_of("source") {
+            0 => MetadataSource::Dynamic,
+            1 => MetadataSource::Route,
+            2 => MetadataSource::Cluster,
+            _ => {
+                let what =
+                    "CLUSTER_LOCALITY_ENTRY is not what a module can read at this time; use another source";
+                problems.add(&node.path_of("source"), what);
+                return None;
+            }
+        };
+        Some(Self {
+            key: node.required("descriptor_key", problems),
+            source,
+            namespace,
+            name,
+            default: node.text("default_value").to_owned(),
+            skip_if_absent: node.bool("skip_if_absent"),
+        })
+    }
+
+    fn added<'s>(&'s self, host: &'s dyn Host) -> Added<'s> {
+        match host.metadata_text(self.source, &self.namespace, &self.name) {
+            Some(text) if !text.is_empty() => Added::Entry(&self.key, Cow::Borrowed(text)),
+            _ if !self.default.is_empty() => Added::Entry(&self.key, Cow::Borrowed(self.default.as_bytes())),
+            _ if self.skip_if_absent => Added::Nothing,
+            _ => Added::NoDescriptor,
+        }
+    }
+}

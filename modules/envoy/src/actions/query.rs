@@ -1,0 +1,84 @@
+//! Parameters of the query, decoded as Envoy does.
+
+use super::text_match::TextMatch;
+use crate::settings::{Node, Problems};
+use std::borrow::Cow;
+
+/// The value of the first parameter of that name.
+pub(super) fn first<'p>(path: &'p [u8], name: &str) -> Option<Cow<'p, [u8]>> {
+    let query = path.iter().position(|byte| *byte == b'?').map(|mark| &path[mark + 1..])?;
+    if query.is_empty() {
+        return None;
+    }
+    // What follows a final `&` is not a parameter.
+    let query = query.strip_suffix(b"&").unwrap_or(query);
+    query.split(|byte| *byte == b'&').find_map(|parameter| {
+        let equals = parameter.iter().position(|byte| *byte == b'=');
+        let (own, value) = match equals {
+            Some(at) => (&parameter[..at], &parameter[at + 1..]),
+            None => (parameter, &[][..]),
+        };
+        (*decoded(own) == *name.as_bytes()).then(|| decoded(value))
+    })
+}
+
+/// Decodes `%xx`. A plus is a plus, as in Envoy.
+fn decoded(text: &[u8]) -> Cow<'_, [u8]> {
+    if !text.contains(&b'%') {
+        return Cow::Borrowed(text);
+    }
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let [first, after @ ..] = rest {
+        rest = after;
+        let escaped = match (first, after) {
+            (b'%', [high, low, after @ ..]) => hex(*high, *low).map(|byte| (byte, after)),
+            _ => None,
+        };
+        match escaped {
+            Some((byte, after)) => {
+                decoded.push(byte);
+                rest = after;
+            }
+            None => decoded.push(*first),
+        }
+    }
+    Cow::Owned(decoded)
+}
+
+fn hex(high: u8, low: u8) -> Option<u8> {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    u8::try_from(digit(high)? << 4 | digit(low)?).ok()
+}
+
+/// `QueryParameterMatcher`.
+#[derive(Debug, PartialEq)]
+pub(crate) struct QueryMatch {
+    name: String,
+    kind: Kind,
+}
+
+#[derive(Debug, PartialEq)]
+enum Kind {
+    Present(bool),
+    Text(TextMatch),
+}
+
+impl QueryMatch {
+    pub(super) fn read(node: &Node, problems: &Problems) -> Option<Self> {
+        let name = node.required("name", problems);
+        let kind = match node.node("string_match") {
+            Some(text) => Kind::Text(TextMatch::read(text, problems)?),
+            None => Kind::Present(node.bool_or("present_match", true)),
+        };
+        Some(Self { name, kind })
+    }
+
+    pub(super) fn matches(&self, path: &[u8]) -> bool {
+        let value = first(path, &self.name);
+        match &self.kind {
+            Kind::Present(present) => value.is_some() == *present,
+            Kind::Text(text) => value.is_some_and(|value| text.matches(&value)),
+        }
+    }
+}

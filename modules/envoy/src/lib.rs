@@ -1,0 +1,26 @@
+//! Tidegate in Envoy's own process: an HTTP filter that takes the configuration of Envoy's `ratelimit` filter and decides by rules and
+//! counters in this process.
+//!
+//! The path of a request: `filter` is called by the hooks; `actions` make descriptors of the stream as `settings` has them; `limits`
+//! decides them by a limiter that all workers and listeners share; `response` turns the decision into headers or a response.
+//!
+//! Invariants:
+//!
+//! - A configuration that loads is decided as Envoy's filter with a Tidegate server would: whatever a module cannot do is refused.
+//! - No hook waits: a decision has no IO and no call to another process.
+//! - Figures are counted in atomics and published by a thread of the module, at most once a second.
+
+mod actions;
+#[cfg(test)]
+mod fake;
+mod filter;
+mod limits;
+mod metrics;
+mod response;
+mod settings;
+#[cfg(test)]
+mod tests;
+
+use tidegate_envoy_abi::export_module;
+
+export_module!(filter::RateLimit);

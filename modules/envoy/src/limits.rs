@@ -1,0 +1,166 @@
+//! The rules and counters of the process: made for the first configuration that needs them, and shared by all that do.
+//!
+//! Envoy makes a configuration for each listener, and a new one for each update of a listener before it drops the former. Counters
+//! must outlive that: configurations with the same rule files, or with rules of the same domains in their text, share one limiter.
+
+mod background;
+
+use crate::{
+    metrics::Metrics,
+    settings::{Local, RuleSource},
+};
+use background::Background;
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+};
+use tidegate_core::{
+    clock::{Clock, SystemClock},
+    limit::{Decision, Request, RequestError, RequestLimits},
+    limiter::Limiter,
+    rules::{self, LoadOptions, RuleSet, Source},
+    store::{OnFull, Seed, StoreSettings},
+};
+
+/// Maximum number of counters unless configured otherwise: some 60 MB of them.
+const COUNTERS_MAX_DEFAULT: usize = 1_000_000;
+
+/// The rules and counters of some configurations. Dropping the last reference ends their thread.
+pub(crate) struct Limits {
+    shared: Arc<Shared>,
+    _background: Background,
+}
+
+/// What decisions and the background thread use.
+struct Shared {
+    limiter: Limiter,
+    clock: SystemClock,
+    request_limits: RequestLimits,
+    /// Figures to publish.
+    metrics: Mutex<Vec<Weak<Metrics>>>,
+    rules: Mutex<CurrentRules>,
+}
+
+/// Where the rules in force were read.
+struct CurrentRules {
+    source: RuleSource,
+    read: Vec<Source>,
+}
+
+/// What identifies counters.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Identity {
+    Files(Vec<PathBuf>),
+    Domains(Vec<String>),
+}
+
+/// All rules and counters of the process.
+static ALL: Mutex<Vec<(Identity, Weak<Limits>)>> = Mutex::new(Vec::new());
+
+/// Locks; what a panic left behind is whole, since values are replaced in one step.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Limits {
+    /// The rules and counters for a configuration: those that exist, with its rules put in force, or new ones.
+    pub(crate) fn of(local: &Local) -> Result<Arc<Self>, String> {
+        let sources = read(&local.rules)?;
+        // Also where a limiter exists: rules that a module refuses must not be put in force.
+        let rules = checked(&sources)?;
+        let identity = match &local.rules {
+            RuleSource::Files(paths) => Identity::Files(paths.clone()),
+            RuleSource::Text(_) => {
+                let mut domains: Vec<String> =
+                    rules.domains().map(|domain| domain.name().to_owned()).collect();
+                domains.sort();
+                Identity::Domains(domains)
+            }
+        };
+        let mut all = lock(&ALL);
+        all.retain(|(_, limits)| limits.strong_count() > 0);
+        let existing = all.iter().find(|(own, _)| *own == identity).and_then(|(_, limits)| limits.upgrade());
+        if let Some(limits) = existing {
+            limits.shared.put_in_force(local.rules.clone(), sources)?;
+            return Ok(limits);
+        }
+        let limits = Arc::new(Self::new(local, rules, sources)?);
+        all.push((identity, Arc::downgrade(&limits)));
+        Ok(limits)
+    }
+
+    fn new(local: &Local, rules: RuleSet, sources: Vec<Source>) -> Result<Self, String> {
+        let store = StoreSettings {
+            seed: Seed::random().map_err(|error| format!("no random numbers: {error}"))?,
+            counters_max: local.counters_max.unwrap_or(COUNTERS_MAX_DEFAULT),
+            on_full: OnFull::Deny,
+        };
+        let shared = Arc::new(Shared {
+            limiter: Limiter::new(rules, store, false),
+            clock: SystemClock::new(),
+            request_limits: RequestLimits::default(),
+            metrics: Mutex::default(),
+            rules: Mutex::new(CurrentRules { source: local.rules.clone(), read: sources }),
+        });
+        let background =
+            Background::start(&shared).map_err(|error| format!("no thread can be started: {error}"))?;
+        Ok(Self { shared, _background: background })
+    }
+
+    /// Publishes these figures from now on, for as long as they exist.
+    pub(crate) fn publish(&self, metrics: &Arc<Metrics>) {
+        lock(&self.shared.metrics).push(Arc::downgrade(metrics));
+    }
+
+    /// Decides a request. The error is why it is malformed, for which a server has a status other than OK.
+    pub(crate) fn decide<T>(
+        &self,
+        request: &Request<'_>,
+        use_decision: impl FnOnce(&Decision<'_>) -> T,
+    ) -> Result<T, RequestError> {
+        request.check(&self.shared.request_limits)?;
+        let pinned = self.shared.limiter.pin();
+        let decision = pinned.decide(request, self.shared.clock.now());
+        Ok(use_decision(&decision))
+    }
+}
+
+impl Shared {
+    /// Puts rules in force that have been checked, unless they are already.
+    fn put_in_force(&self, source: RuleSource, sources: Vec<Source>) -> Result<bool, String> {
+        let mut current = lock(&self.rules);
+        if current.read == sources {
+            return Ok(false);
+        }
+        let next =
+            self.limiter.update_rules().build(&sources, &options()).map_err(|errors| errors.to_string())?;
+        drop(next.put_in_force());
+        *current = CurrentRules { source, read: sources };
+        Ok(true)
+    }
+}
+
+fn read(source: &RuleSource) -> Result<Vec<Source>, String> {
+    match source {
+        RuleSource::Files(paths) => rules::read(paths).map_err(|errors| errors.to_string()),
+        RuleSource::Text(text) => Ok(vec![Source::file("tidegate.rules", text.clone())]),
+    }
+}
+
+/// The rules of sources, unless a module cannot apply them.
+fn checked(sources: &[Source]) -> Result<RuleSet, String> {
+    let rules = RuleSet::parse(sources, &options()).map_err(|errors| errors.to_string())?;
+    if rules.may_queue() {
+        let queueing =
+            rules.domains().map(|domain| domain.name()).find(|name| rules.queueing_domain(name).is_some());
+        let domain = queueing.unwrap_or_default();
+        return Err(format!(
+            "domain {domain}: a rule has `max_wait`, but a module does not hold requests; remove it, or use a server"
+        ));
+    }
+    Ok(rules)
+}
+
+fn options() -> LoadOptions {
+    LoadOptions { merge_domains: true, ..LoadOptions::default() }
+}

@@ -1,0 +1,108 @@
+//! The thread of the module: drops expired counters, follows the machine's clock, reads rule files again, publishes figures.
+
+use super::{RuleSource, Shared, checked, lock, read};
+use std::{
+    io,
+    sync::{Arc, mpsc},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+use tidegate_core::clock::Clock as _;
+use tidegate_envoy_abi::{LogLevel, log};
+
+/// Interval between the steps of the thread.
+const INTERVAL: Duration = Duration::from_millis(50);
+/// Steps in which every shard is swept once.
+const STEPS_PER_PASS: usize = 100;
+/// Steps between publications of figures, and between readings of the wall clock: a second.
+const STEPS_PER_SECOND: usize = 20;
+/// Steps between readings of rule files: five seconds.
+const STEPS_PER_READING: usize = 100;
+/// Pages swept under one lock, which takes some tens of microseconds.
+const PAGES_PER_LOCK: usize = 16;
+
+/// The running thread. Ends, and is waited for, when this is dropped: no code of the module may run after its last configuration.
+pub(super) struct Background {
+    stop: Option<mpsc::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Background {
+    pub(super) fn start(shared: &Arc<Shared>) -> io::Result<Self> {
+        let (stop, stopped) = mpsc::channel::<()>();
+        let shared = Arc::clone(shared);
+        let thread = thread::Builder::new().name("tidegate".to_owned()).spawn(move || {
+            let mut last_error = String::new();
+            for step in 0_usize.. {
+                if stopped.recv_timeout(INTERVAL) != Err(mpsc::RecvTimeoutError::Timeout) {
+                    return;
+                }
+                shared.sweep(step);
+                if step % STEPS_PER_SECOND == 0 {
+                    shared.clock.follow();
+                    shared.publish();
+                }
+                if step % STEPS_PER_READING == STEPS_PER_READING - 1 {
+                    shared.read_again(&mut last_error);
+                }
+            }
+        })?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was printed where it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    /// Drops expired counters in the shards that are due.
+    fn sweep(&self, step: usize) {
+        let store = self.limiter.store();
+        let due = store.shard_count().div_ceil(STEPS_PER_PASS);
+        for shard in (step * due..(step + 1) * due).map(|shard| shard % store.shard_count()) {
+            while !store.sweep(shard, PAGES_PER_LOCK, self.clock.now()).finished {}
+        }
+    }
+
+    fn publish(&self) {
+        lock(&self.metrics).retain(|metrics| {
+            let metrics = metrics.upgrade();
+            metrics.inspect(|metrics| metrics.schedule()).is_some()
+        });
+    }
+
+    /// Reads the rule files again. After an error the rules in force stay; each error is logged once.
+    fn read_again(&self, last_error: &mut String) {
+        let source = lock(&self.rules).source.clone();
+        if !matches!(source, RuleSource::Files(_)) {
+            return;
+        }
+        let result = read(&source).and_then(|sources| {
+            if lock(&self.rules).read == sources {
+                return Ok(false);
+            }
+            checked(&sources)?;
+            self.put_in_force(source, sources)
+        });
+        match result {
+            Ok(is_new) => {
+                last_error.clear();
+                if is_new {
+                    log(LogLevel::Info, "tidegate: rules reloaded");
+                }
+            }
+            Err(error) if error != *last_error => {
+                log(LogLevel::Error, &format!("tidegate: rules not reloaded; those in force stay: {error}"));
+                *last_error = error;
+            }
+            Err(_) => {}
+        }
+    }
+}

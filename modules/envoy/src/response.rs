@@ -1,0 +1,203 @@
+//! A decision as Envoy's filter shows it: `x-ratelimit-*`, `Retry-After`, and the response to a denied request.
+
+use crate::settings::{AddedHeader, Merge, Settings};
+use smallvec::SmallVec;
+use std::fmt::Write as _;
+use tidegate_core::limit::{Code, Decision, Denial, Reset, Status, Unit};
+use tidegate_envoy_abi::{Headers, Host};
+
+/// Headers in the order in which they are added.
+pub(crate) type HeaderList = SmallVec<[(Box<str>, Box<[u8]>); 4]>;
+
+/// What follows from a decision.
+#[derive(Default, Debug)]
+pub(crate) struct Consequence {
+    pub(crate) is_denied: bool,
+    pub(crate) body: String,
+    pub(crate) response_headers: HeaderList,
+    /// Marks for the upstream.
+    pub(crate) request_headers: HeaderList,
+}
+
+/// What follows from a decision. `x_options` are those of the descriptors, `is_enforced` is evaluated for denials only.
+pub(crate) fn consequence(
+    settings: &Settings,
+    decision: &Decision<'_>,
+    x_options: impl Iterator<Item = Option<bool>>,
+    is_enforced: impl FnOnce() -> bool,
+) -> Consequence {
+    let mut made = Consequence { is_denied: decision.code == Code::OverLimit, ..Consequence::default() };
+    match decision.has_on_deny().then(|| decision.denial()).flatten() {
+        Some(Denial::Told(Some(reply))) => {
+            made.body = reply.body.to_string();
+            made.response_headers.extend(
+                reply.headers.iter().map(|header| added(header.name.as_str(), header.value.as_bytes())),
+            );
+        }
+        Some(Denial::Marked(headers)) => {
+            made.is_denied = false;
+            made.request_headers
+                .extend(headers.iter().map(|header| added(header.name.as_str(), header.value.as_bytes())));
+        }
+        _ => {}
+    }
+    if made.is_denied && settings.x_envoy_ratelimited {
+        made.response_headers.push(added("x-envoy-ratelimited", b"true"));
+    }
+    x_ratelimit(settings.x_ratelimit, decision, x_options, &mut made.response_headers);
+    if made.is_denied && !is_enforced() {
+        made.is_denied = false;
+        made.body.clear();
+    }
+    if made.is_denied {
+        if settings.retry_after && settings.denied_status == 429 {
+            retry_after(decision, &mut made.response_headers);
+        }
+        merge(&settings.denied_headers, &mut made.response_headers);
+    }
+    made
+}
+
+fn added(name: &str, value: &[u8]) -> (Box<str>, Box<[u8]>) {
+    (name.into(), value.into())
+}
+
+/// `x-ratelimit-limit`, `-remaining` and `-reset`: of the limit with the fewest remaining hits, and quota policies.
+/// The option of a descriptor, else the filter's setting, decides whether its policy is listed, and, for the limit with the
+/// fewest remaining hits, whether there are any such headers.
+fn x_ratelimit(
+    default: bool,
+    decision: &Decision<'_>,
+    x_options: impl Iterator<Item = Option<bool>>,
+    headers: &mut HeaderList,
+) {
+    let mut tightest: Option<(&Status<'_>, u32, bool)> = None;
+    let mut policies = String::new();
+    for (status, option) in decision.statuses.iter().zip(x_options) {
+        let Some(limit) = status.limit else { continue };
+        let is_shown = option.unwrap_or(default);
+        if tightest.is_none_or(|(other, ..)| status.remaining < other.remaining) {
+            tightest = Some((status, limit.requests, is_shown));
+        }
+        if let (Some(unit), true) = (limit.unit, is_shown) {
+            // Writing to a text does not fail.
+            let _ = write!(policies, ", {};w={}", limit.requests, seconds_of(unit));
+            if !limit.name.is_empty() {
+                let _ = write!(policies, ";name=\"{}\"", limit.name);
+            }
+        }
+    }
+    let Some((tightest, requests, true)) = tightest else { return };
+    headers.push(added("x-ratelimit-limit", format!("{requests}{policies}").as_bytes()));
+    headers.push(added("x-ratelimit-remaining", tightest.remaining.to_string().as_bytes()));
+    headers.push(added("x-ratelimit-reset", reset_seconds(tightest).to_string().as_bytes()));
+}
+
+fn seconds_of(unit: Unit) -> u32 {
+    const DAY: u32 = 86_400;
+    match unit {
+        Unit::Second => 1,
+        Unit::Minute => 60,
+        Unit::Hour => 3_600,
+        Unit::Day => DAY,
+        Unit::Week => 7 * DAY,
+        Unit::Month => 30 * DAY,
+        Unit::Year => 365 * DAY,
+    }
+}
+
+/// Seconds as the server rounds them; 0 without a reset, as Envoy reads an absent duration.
+fn reset_seconds(status: &Status<'_>) -> u64 {
+    status.reset.and_then(Reset::seconds_rounded_up).unwrap_or(0)
+}
+
+/// The longest wait of the limits that are exceeded, at least a second, unless the rule has the header itself.
+fn retry_after(decision: &Decision<'_>, headers: &mut HeaderList) {
+    let over = decision.statuses.iter().filter(|status| status.code == Code::OverLimit);
+    let has_own = headers.iter().any(|(name, _)| &**name == "retry-after");
+    if let Some(seconds) = over.map(reset_seconds).max().filter(|_| !has_own) {
+        headers.push(added("retry-after", seconds.max(1).to_string().as_bytes()));
+    }
+}
+
+/// Whether a request is a gRPC call, as Envoy determines it.
+fn is_grpc(host: &dyn Host) -> bool {
+    let of_grpc = host
+        .header(Headers::Request, "content-type", 0)
+        .0
+        .and_then(|text| text.strip_prefix(b"application/grpc"));
+    of_grpc.is_some_and(|rest| rest.is_empty() || rest[0] == b'+')
+}
+
+/// Responds in place of the upstream. `grpc_status` is that of a gRPC call; none for the one that the HTTP status has.
+pub(crate) fn respond(
+    host: &mut dyn Host,
+    status: u16,
+    grpc_status: Option<u8>,
+    headers: &HeaderList,
+    body: &str,
+    details: &str,
+) {
+    let listed = headers.iter().map(|(name, value)| (&**name, &**value));
+    if !is_grpc(host) {
+        let listed: SmallVec<[(&str, &[u8]); 8]> = listed.collect();
+        return host.respond(status, &listed, body.as_bytes(), details);
+    }
+    // By its headers: Envoy has a module's local reply end each gRPC call with OK.
+    let grpc_status = grpc_status.unwrap_or_else(|| grpc_status_of(status)).to_string();
+    let message = percent_encoded(body);
+    let mut all: SmallVec<[(&str, &[u8]); 8]> = SmallVec::new();
+    all.push((":status", b"200"));
+    all.push(("content-type", b"application/grpc"));
+    all.push(("grpc-status", grpc_status.as_bytes()));
+    let is_head = host.header(Headers::Request, ":method", 0).0 == Some(b"HEAD");
+    if !body.is_empty() && !is_head {
+        all.push(("grpc-message", message.as_bytes()));
+    }
+    all.extend(listed.filter(|(name, _)| *name != "content-type"));
+    host.respond_with(&all);
+}
+
+/// The gRPC status of an HTTP status, by the table of gRPC.
+fn grpc_status_of(status: u16) -> u8 {
+    match status {
+        400 => 13,
+        401 => 16,
+        403 => 7,
+        404 => 12,
+        429 | 502 | 503 | 504 => 14,
+        _ => 2,
+    }
+}
+
+/// A text as `grpc-message` has it.
+fn percent_encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b' '..=b'~' if byte != b'%' => encoded.push(char::from(byte)),
+            // Writing to a text does not fail.
+            _ => drop(write!(encoded, "%{byte:02X}")),
+        }
+    }
+    encoded
+}
+
+/// Merges `response_headers_to_add` as Envoy does: each is considered beside the headers that were there before, then all that
+/// overwrite are written, then all others are added.
+fn merge(own: &[AddedHeader], headers: &mut HeaderList) {
+    let has = |headers: &HeaderList, name: &str| headers.iter().any(|(other, _)| **other == *name);
+    let applies = |header: &&AddedHeader| match header.merge {
+        Merge::Append | Merge::Overwrite => true,
+        Merge::AddIfAbsent => !has(headers, header.name.as_str()),
+        Merge::OverwriteIfPresent => has(headers, header.name.as_str()),
+    };
+    let overwrites =
+        |header: &&AddedHeader| matches!(header.merge, Merge::Overwrite | Merge::OverwriteIfPresent);
+    let (overwriting, adding): (Vec<_>, Vec<_>) = own.iter().filter(applies).partition(overwrites);
+    for header in overwriting {
+        headers.retain(|(name, _)| **name != *header.name.as_str());
+        headers.push(added(header.name.as_str(), header.value.as_bytes()));
+    }
+    headers.extend(adding.iter().map(|header| added(header.name.as_str(), header.value.as_bytes())));
+}

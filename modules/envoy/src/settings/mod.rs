@@ -1,0 +1,148 @@
+//! The configuration of the filter and of a route: Envoy's `RateLimit` and `RateLimitPerRoute`, as bytes or JSON.
+//!
+//! Whatever the module cannot do as Envoy's filter does is refused here, with the path of the field: no configuration that loads is
+//! decided differently.
+
+mod denial;
+mod fraction;
+mod local;
+mod node;
+mod policy;
+mod schema;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+pub(crate) use denial::{AddedHeader, Merge, literal};
+pub(crate) use fraction::{Fraction, Fractions};
+pub(crate) use local::{Local, RuleSource};
+pub(crate) use node::{Node, Problems};
+pub(crate) use policy::{HitsAddend, Policy, prefix_length};
+
+use schema::Message;
+
+/// The configuration of the filter.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) domain: String,
+    pub(crate) request_type: RequestType,
+    pub(crate) policies: Vec<Policy>,
+    /// Whether a request is denied that could not be decided; none of it depends on runtime.
+    pub(crate) failure_deny: FailureDeny,
+    pub(crate) error_status: u16,
+    pub(crate) denied_status: u16,
+    pub(crate) denied_headers: Vec<AddedHeader>,
+    /// Whether a denied gRPC call ends with RESOURCE_EXHAUSTED in place of UNAVAILABLE.
+    pub(crate) resource_exhausted: bool,
+    /// Whether responses have `x-ratelimit-*`, unless an entry of `rate_limits` has its own option.
+    pub(crate) x_ratelimit: bool,
+    pub(crate) x_envoy_ratelimited: bool,
+    pub(crate) retry_after: bool,
+    pub(crate) enabled: Fraction,
+    pub(crate) enforced: Fraction,
+    /// The label of the filter in metrics.
+    pub(crate) stat_prefix: String,
+    pub(crate) local: Local,
+}
+
+/// Which requests the filter applies to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum RequestType {
+    Both,
+    Internal,
+    External,
+}
+
+/// Whether a request is denied that could not be decided.
+#[derive(Debug, PartialEq)]
+pub(crate) enum FailureDeny {
+    Always,
+    Never,
+    Fraction(Fraction),
+}
+
+/// The configuration of a route.
+#[derive(Debug, PartialEq)]
+pub(crate) struct RouteSettings {
+    /// In place of the filter's.
+    pub(crate) domain: Option<String>,
+    /// In place of the filter's, if there are any.
+    pub(crate) policies: Vec<Policy>,
+}
+
+/// Reads a configuration of the filter.
+pub(crate) fn filter(bytes: &[u8]) -> Result<Settings, String> {
+    let problems = Problems::default();
+    let (node, local) = tree(bytes, &schema::RATE_LIMIT_FILTER, &problems);
+    let local = Local::read(local, &problems);
+    let failure_deny = match (node.node("failure_mode_deny_percent"), node.bool("failure_mode_deny")) {
+        (Some(fraction), _) => FailureDeny::Fraction(Fraction::read(fraction, &problems)),
+        (None, true) => FailureDeny::Always,
+        (None, false) => FailureDeny::Never,
+    };
+    let fraction = |name: &str, key: &'static str| match node.node(name) {
+        Some(node) => Fraction::read(node, &problems),
+        None => Fraction::of_runtime(key),
+    };
+    let settings = Settings {
+        domain: node.required("domain", &problems),
+        request_type: match node.text("request_type") {
+            "" | "both" => RequestType::Both,
+            "internal" => RequestType::Internal,
+            "external" => RequestType::External,
+            other => {
+                problems.add("request_type", format!("{other:?} is not internal, external or both"));
+                RequestType::Both
+            }
+        },
+        policies: policies(&node, &local, &problems),
+        failure_deny,
+        error_status: denial::status(node.node("status_on_error"), 500, 1),
+        denied_status: denial::status(node.node("rate_limited_status"), 429, 400),
+        denied_headers: denial::headers(&node, &problems),
+        resource_exhausted: node.bool("rate_limited_as_resource_exhausted"),
+        x_ratelimit: node.number_of("enable_x_ratelimit_headers") == 1,
+        x_envoy_ratelimited: !node.bool("disable_x_envoy_ratelimited_header"),
+        retry_after: node.bool("enable_retry_after_header"),
+        enabled: fraction("filter_enabled", "ratelimit.http_filter_enabled"),
+        enforced: fraction("filter_enforced", "ratelimit.http_filter_enforcing"),
+        stat_prefix: node.text("stat_prefix").to_owned(),
+        local,
+    };
+    problems.or(settings)
+}
+
+/// Reads a configuration of a route.
+pub(crate) fn route(bytes: &[u8]) -> Result<RouteSettings, String> {
+    let problems = Problems::default();
+    let (node, local) = tree(bytes, &schema::RATE_LIMIT_PER_ROUTE, &problems);
+    let local = Local::of_route(local, &problems);
+    let domain = node.text("domain");
+    let settings = RouteSettings {
+        domain: (!domain.is_empty()).then(|| domain.to_owned()),
+        policies: policies(&node, &local, &problems),
+    };
+    problems.or(settings)
+}
+
+fn policies(node: &Node, local: &Local, problems: &Problems) -> Vec<Policy> {
+    node.nodes("rate_limits").map(|node| Policy::read(node, local, problems)).collect()
+}
+
+/// The fields of a configuration, and those of the module's own object `tidegate`, which only JSON can have.
+fn tree(bytes: &[u8], message: &Message, problems: &Problems) -> (Node, Option<serde_json::Value>) {
+    // No protobuf message begins so: it would be a group, field 15.
+    if bytes.trim_ascii_start().first() != Some(&b'{') {
+        return (wire::from_bytes(bytes, message, String::new(), problems), None);
+    }
+    match serde_json::from_slice::<serde_json::Map<_, _>>(bytes) {
+        Ok(mut json) => {
+            let own = json.remove("tidegate").filter(|own| !own.is_null());
+            (node::from_json(&json, message, String::new(), problems), own)
+        }
+        Err(error) => {
+            problems.add("", format!("the configuration is not valid JSON: {error}"));
+            (Node::default(), None)
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! One entry of `rate_limits`: the actions that make a descriptor, and its hits.
+
+use super::{Local, Node, Problems};
+use crate::actions::{Action, hits::Format};
+use tidegate_core::limit::{Override, Unit};
+
+/// One entry of `rate_limits`.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Policy {
+    pub(crate) actions: Vec<Action>,
+    pub(crate) hits: HitsAddend,
+    /// Whether the hits are given back.
+    pub(crate) is_negative: bool,
+    /// Whether it is applied when the stream has ended, in place of when the request arrives.
+    pub(crate) on_stream_done: bool,
+    /// Whether `x-ratelimit-*` have the limit of this descriptor; none to follow the filter.
+    pub(crate) x_ratelimit: Option<bool>,
+    /// A limit in place of the rule's.
+    pub(crate) limit: Option<Override>,
+}
+
+/// The hits of a descriptor.
+#[derive(Debug, PartialEq)]
+pub(crate) enum HitsAddend {
+    /// Those of the request.
+    Unset,
+    Number(u64),
+    Format(Format),
+}
+
+impl Policy {
+    /// Reads an entry.
+    pub(super) fn read(node: &Node, local: &Local, problems: &Problems) -> Self {
+        for name in ["stage", "disable_key"] {
+            if node.has(name) {
+                problems.add(&node.path_of(name), "is not supported here by Envoy either; remove it");
+            }
+        }
+        let on_stream_done = node.bool("apply_on_stream_done");
+        let actions: Vec<Action> =
+            node.nodes("actions").filter_map(|node| Action::read(node, local, problems)).collect();
+        if !node.has("actions") {
+            problems.add(&node.path_of("actions"), "is empty; add an action");
+        }
+        let (hits, is_negative) = match node.node("hits_addend") {
+            Some(node) => (hits(node, on_stream_done, problems), node.bool("is_negative_hits")),
+            None => (HitsAddend::Unset, false),
+        };
+        Self {
+            actions,
+            hits,
+            is_negative,
+            on_stream_done,
+            x_ratelimit: match node.number_of("x_ratelimit_option") {
+                0 => None,
+                option => Some(option == 2),
+            },
+            limit: node.node("limit").and_then(|node| limit(node, problems)),
+        }
+    }
+}
+
+fn hits(node: &Node, on_stream_done: bool, problems: &Problems) -> HitsAddend {
+    match (node.unsigned("number"), node.text("format")) {
+        (Some(number), "") if number <= crate::actions::hits::HITS_MAX => HitsAddend::Number(number),
+        (Some(_), "") => {
+            problems.add(&node.path_of("number"), "is above 1000000000");
+            HitsAddend::Unset
+        }
+        (None, format) if !format.is_empty() => match Format::parse(format, on_stream_done) {
+            Ok(format) => HitsAddend::Format(format),
+            Err(error) => {
+                problems.add(&node.path_of("format"), format!("{format:?} {error}"));
+                HitsAddend::Unset
+            }
+        },
+        (None, _) if node.bool("is_negative_hits") || node.names().next().is_none() => HitsAddend::Unset,
+        _ => {
+            problems.add(&node.path, "has a number and a format; leave one of them");
+            HitsAddend::Unset
+        }
+    }
+}
+
+fn limit(node: &Node, problems: &Problems) -> Option<Override> {
+    if node.has("dynamic_metadata") {
+        let path = node.path_of("dynamic_metadata");
+        problems
+            .add(&path, "is a struct in metadata, which a module cannot read; use `rate_limit`, or a rule");
+        return None;
+    }
+    let Some(limit) = node.node("rate_limit") else {
+        problems.add(&node.path, "is empty; set `rate_limit`");
+        return None;
+    };
+    let unit = match limit.number_of("unit") {
+        1 => Unit::Second,
+        2 => Unit::Minute,
+        3 => Unit::Hour,
+        4 => Unit::Day,
+        5 => Unit::Month,
+        6 => Unit::Year,
+        _ => {
+            problems.add(&limit.path_of("unit"), "is not set; set SECOND, MINUTE, HOUR, DAY, MONTH or YEAR");
+            return None;
+        }
+    };
+    let requests = limit.unsigned("requests_per_unit").unwrap_or(0);
+    Some(Override { requests: u32::try_from(requests).unwrap_or(u32::MAX), unit })
+}
+
+/// A number of the length of a prefix.
+pub(crate) fn prefix_length(node: &Node, name: &str, max: u8, problems: &Problems) -> u8 {
+    match node.unsigned(name) {
+        None => max,
+        Some(length) => u8::try_from(length).ok().filter(|length| *length <= max).unwrap_or_else(|| {
+            problems.add(&node.path_of(name), format!("{length} is above {max}"));
+            max
+        }),
+    }
+}

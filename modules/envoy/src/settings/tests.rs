@@ -1,0 +1,200 @@
+//! Configurations: both forms, and what is refused.
+
+use super::{
+    filter,
+    node::{Node, Problems, Value, from_json},
+    route,
+    schema::{Field, Kind, Message, RATE_LIMIT_FILTER},
+    wire::from_bytes,
+};
+use serde_json::{Value as Json, json};
+
+/// The errors of a configuration with these entries.
+fn errors(rate_limits: Json) -> String {
+    errors_of(json!({"domain": "d", "rate_limits": rate_limits}))
+}
+
+fn errors_of(mut settings: Json) -> String {
+    settings["tidegate"] = json!({"rules": "domain: d"});
+    filter(settings.to_string().as_bytes()).err().unwrap_or_default()
+}
+
+fn entry(action: Json) -> Json {
+    json!([{"actions": [action]}])
+}
+
+#[test]
+fn what_a_module_cannot_do_is_refused_with_the_path_of_the_field() {
+    let cases = [
+        (
+            entry(json!({"extension": {"name": "expr"}})),
+            "rate_limits[0].actions[0].extension: needs Envoy's own code",
+        ),
+        (
+            entry(json!({"source_cluster": {}})),
+            "rate_limits[0].actions[0].source_cluster: is the cluster of Envoy's node",
+        ),
+        (
+            entry(
+                json!({"metadata": {"descriptor_key": "k", "metadata_key": {"key": "n", "path": [{"key": "a"}, {"key": "b"}]}}}),
+            ),
+            "rate_limits[0].actions[0].metadata.metadata_key.path: is not one key",
+        ),
+        (
+            json!([{"actions": [{"remote_address": {}}], "limit": {"dynamic_metadata": {}}}]),
+            "rate_limits[0].limit.dynamic_metadata: is a struct in metadata",
+        ),
+        (
+            json!([{"actions": [{"remote_address": {}}], "hits_addend": {"format": "%CEL(1)%"}}]),
+            "rate_limits[0].hits_addend.format: \"%CEL(1)%\" cannot be evaluated by a module",
+        ),
+        (
+            entry(json!({"header_value_match": {"descriptor_value": "v", "headers": [
+                {"name": "a", "string_match": {"safe_regex": {"regex": "[a&&b]"}}},
+            ]}})),
+            "rate_limits[0].actions[0].header_value_match.headers[0].string_match.safe_regex.regex: \"[a&&b]\" has an operation on sets",
+        ),
+        (
+            json!([{"actions": [{"remote_address": {}}], "stage": 1}]),
+            "rate_limits[0].stage: is not supported here by Envoy",
+        ),
+        (
+            json!([{"actions": [{"remote_address": {}}], "new_field": 1}]),
+            "rate_limits[0].new_field: is not a field",
+        ),
+        (
+            json!([{"actions": [{"remote_address": {}, "destination_cluster": {}}]}]),
+            "is not exactly one action",
+        ),
+    ];
+    for (rate_limits, expected) in cases {
+        let errors = errors(rate_limits);
+        assert!(errors.contains(expected), "{errors:?} does not contain {expected:?}");
+    }
+    let formatted = json!([{"header": {"key": "x", "value": "%REQ(a)%"}}]);
+    let errors = errors_of(json!({"domain": "d", "response_headers_to_add": formatted}));
+    assert!(errors.starts_with("response_headers_to_add[0].header.value: "), "{errors}");
+}
+
+#[test]
+fn all_errors_are_reported_at_once() {
+    let errors = errors_of(json!({"request_type": "some", "timeout": "1s", "failureModeDeny": 3}));
+    let lines: Vec<&str> = errors.lines().collect();
+    assert_eq!(lines.len(), 3, "{errors}");
+    assert!(errors.contains("domain: is empty"), "{errors}");
+}
+
+#[test]
+fn a_configuration_without_rules_names_the_remedies() {
+    let errors = filter(br#"{"domain": "d"}"#).unwrap_err();
+    assert!(errors.contains("TIDEGATE_RULES"), "{errors}");
+}
+
+#[test]
+fn an_empty_message_is_a_configuration_of_a_route() {
+    assert!(route(b"").unwrap().policies.is_empty());
+    assert_eq!(route(b"\x22\x01d").unwrap().domain.as_deref(), Some("d"));
+}
+
+/// A configuration that has every kind of field.
+fn complete() -> Json {
+    json!({
+        "domain": "d", "stage": 0, "request_type": "both", "failure_mode_deny": true,
+        "enable_x_ratelimit_headers": "DRAFT_VERSION_03", "rate_limited_status": {"code": "Forbidden"},
+        "response_headers_to_add": [{"header": {"key": "a", "value": "b"}, "append": false, "append_action": "ADD_IF_ABSENT"}],
+        "filter_enabled": {"default_value": {"numerator": 5, "denominator": "MILLION"}, "runtime_key": "k"},
+        "rate_limits": [
+            {"actions": [
+                {"destination_cluster": {}},
+                {"request_headers": {"header_name": "X-A", "descriptor_key": "a", "skip_if_absent": true}},
+                {"masked_remote_address": {"v4_prefix_mask_len": 0, "v6_prefix_mask_len": 64}},
+                {"header_value_match": {"descriptor_value": "v", "expect_match": false, "headers": [
+                    {"name": "a", "range_match": {"start": -10, "end": 9}},
+                    {"name": "b", "string_match": {"contains": "c", "ignore_case": true}},
+                    {"name": "c", "present_match": false},
+                ]}},
+            ], "hits_addend": {"number": 0}, "limit": {"rate_limit": {"requests_per_unit": 300, "unit": "DAY"}}},
+            {"actions": [{"generic_key": {"descriptor_value": "é"}}], "apply_on_stream_done": true, "x_ratelimit_option": "OFF"},
+        ],
+    })
+}
+
+#[test]
+fn bytes_and_json_are_read_alike() {
+    let problems = Problems::default();
+    let json = complete();
+    let by_json = from_json(json.as_object().unwrap(), &RATE_LIMIT_FILTER, String::new(), &problems);
+    let bytes = encoded(&by_json, &RATE_LIMIT_FILTER);
+    let by_bytes = from_bytes(&bytes, &RATE_LIMIT_FILTER, String::new(), &problems);
+    assert_eq!(problems.or(()), Ok(()));
+    assert_eq!(format!("{by_json:?}").len(), format!("{by_bytes:?}").len());
+    for name in by_json.names() {
+        assert_eq!(by_json.get_for_test(name), by_bytes.get_for_test(name), "{name}");
+    }
+}
+
+#[test]
+fn no_bytes_make_the_reader_panic() {
+    let problems = Problems::default();
+    let json = complete();
+    let node = from_json(json.as_object().unwrap(), &RATE_LIMIT_FILTER, String::new(), &problems);
+    let bytes = encoded(&node, &RATE_LIMIT_FILTER);
+    for end in 0..bytes.len() {
+        let _ = filter(&bytes[..end]);
+        for flip in [0x01, 0x80, 0xff] {
+            let mut damaged = bytes.clone();
+            damaged[end] ^= flip;
+            let _ = filter(&damaged);
+        }
+    }
+}
+
+/// A message as protobuf writes it.
+fn encoded(node: &Node, message: &Message) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for name in node.names() {
+        let field = message.fields.iter().find(|field| field.name == name).unwrap();
+        match node.get_for_test(name).unwrap() {
+            Value::List(list) => list.iter().for_each(|value| encode(field, field.kind, value, &mut bytes)),
+            value => encode(field, field.kind, value, &mut bytes),
+        }
+    }
+    bytes
+}
+
+fn encode(field: &Field, kind: Kind, value: &Value, bytes: &mut Vec<u8>) {
+    let varint = |mut number: u64, bytes: &mut Vec<u8>| {
+        while number >= 0x80 {
+            bytes.push(number as u8 | 0x80);
+            number >>= 7;
+        }
+        bytes.push(number as u8);
+    };
+    let delimited = |of: &[u8], bytes: &mut Vec<u8>| {
+        varint(u64::from(field.number) << 3 | 2, bytes);
+        varint(of.len() as u64, bytes);
+        bytes.extend_from_slice(of);
+    };
+    let number = match value {
+        Value::Bool(value) => u64::from(*value),
+        Value::Unsigned(value) => *value,
+        Value::Signed(value) => value.cast_unsigned(),
+        Value::Enum(value) => u64::from(*value),
+        Value::Text(text) => return delimited(text.as_bytes(), bytes),
+        Value::Node(node) => {
+            let Kind::Message(message) = kind else { panic!("{node:?} is no message") };
+            return delimited(&encoded(node, message), bytes);
+        }
+        Value::List(_) | Value::Opaque => panic!("{value:?}"),
+    };
+    if matches!(kind, Kind::Wrapped(_)) {
+        let mut wrapped = Vec::new();
+        if number != 0 {
+            wrapped.push(1 << 3);
+            varint(number, &mut wrapped);
+        }
+        return delimited(&wrapped, bytes);
+    }
+    varint(u64::from(field.number) << 3, bytes);
+    varint(number, bytes);
+}

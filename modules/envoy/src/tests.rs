@@ -1,0 +1,242 @@
+//! The filter at its hooks, with a stand-in for Envoy.
+
+use crate::{
+    fake::Fake,
+    filter::{Config, RateLimit, Stream},
+    metrics::Outcome,
+    settings::{RouteSettings, route},
+};
+use proptest::prelude::*;
+use serde_json::{Value as Json, json};
+use std::sync::Arc;
+use tidegate_envoy_abi::{ConfigHost, Flow, Module};
+
+/// A filter with these entries, and a limit of three hits a year for any value of the keys `k` and `limited`.
+fn filter(name: &str, settings: Json, rate_limits: Json) -> Config {
+    let mut settings = settings;
+    // Counters are shared by the rules of a domain, so each test has its own.
+    settings["domain"] = name.into();
+    settings["rate_limits"] = rate_limits;
+    let limit = json!({"unit": "year", "requests_per_unit": 3});
+    settings["tidegate"] = json!({"rules": {"domain": name, "descriptors": [
+        {"key": "k", "rate_limit": limit},
+        {"key": "marked", "rate_limit": limit, "on_deny": {"mark": {"header": "x-mark", "value": "slow"}}},
+        {"key": "told", "rate_limit": limit, "on_deny": {"body": "no", "headers": {"x-why": "told"}}},
+    ]}});
+    RateLimit::configure(&ConfigHost::of_test(), settings.to_string().as_bytes()).unwrap()
+}
+
+fn by(key: &str) -> Json {
+    json!([{"actions": [{"request_headers": {"header_name": "x-key", "descriptor_key": key}}]}])
+}
+
+/// Runs the hooks of a request. Returns whether it went on, and the stream as it ended.
+fn run(config: &Config, route: Option<&Arc<RouteSettings>>, mut host: Fake) -> (Flow, Fake) {
+    let mut stream = Stream::default();
+    let flow = RateLimit::request_headers(config, route, &mut stream, &mut host);
+    if flow == Flow::Continue {
+        RateLimit::response_headers(config, &mut stream, &mut host);
+    }
+    RateLimit::complete(config, &mut stream, &mut host);
+    (flow, host)
+}
+
+/// The number of requests that go on before one does not, of ten.
+fn admitted(config: &Config, route: Option<&Arc<RouteSettings>>, host: &Fake) -> usize {
+    (0..10).take_while(|_| run(config, route, host.clone()).0 == Flow::Continue).count()
+}
+
+#[test]
+fn a_request_is_admitted_up_to_the_limit_of_its_descriptor() {
+    let config = filter("limit", json!({"enable_x_ratelimit_headers": "DRAFT_VERSION_03"}), by("k"));
+    for left in ["2", "1", "0"] {
+        let (_, host) = run(&config, None, Fake::new("/").with("x-key", "a"));
+        assert_eq!(host.added("x-ratelimit-remaining").as_deref(), Some(left));
+    }
+    let (flow, host) = run(&config, None, Fake::new("/").with("x-key", "a"));
+    assert_eq!(flow, Flow::Responded);
+    assert_eq!(host.responses, ["429 request_rate_limited "]);
+    assert_eq!(host.added("x-envoy-ratelimited").as_deref(), Some("true"));
+    assert_eq!(admitted(&config, None, &Fake::new("/").with("x-key", "b")), 3);
+    assert_eq!(admitted(&config, None, &Fake::new("/")), 10, "without the header there is no descriptor");
+    assert_eq!(config.metrics.pending(Outcome::Ok), 6);
+    assert_eq!(config.metrics.pending(Outcome::OverLimit), 2);
+}
+
+#[test]
+fn a_route_replaces_entries_and_domain() {
+    let config = filter("route", json!({}), by("k"));
+    let other = Arc::new(route(json!({"domain": "without-rules"}).to_string().as_bytes()).unwrap());
+    let host = Fake::new("/").with("x-key", "a");
+    assert_eq!(admitted(&config, Some(&other), &host), 10);
+    let entries = json!({"rate_limits": [{"actions": [{"generic_key": {"descriptor_key": "k", "descriptor_value": "v"}}]}]});
+    let own = Arc::new(route(entries.to_string().as_bytes()).unwrap());
+    assert_eq!(admitted(&config, Some(&own), &host), 3);
+    assert_eq!(admitted(&config, None, &host), 3);
+}
+
+#[test]
+fn a_mark_goes_to_the_upstream_and_a_reply_to_the_client() {
+    let config = filter("on-deny", json!({}), by("marked"));
+    let request = || Fake::new("/").with("x-key", "a");
+    assert_eq!(admitted(&config, None, &request()), 10);
+    let (_, host) = run(&config, None, request());
+    assert!(host.request.contains(&("x-mark".to_owned(), b"slow".to_vec())), "{host:?}");
+    let config = filter("on-deny-2", json!({}), by("told"));
+    assert_eq!(admitted(&config, None, &request()), 3);
+    let (_, host) = run(&config, None, request());
+    assert_eq!(
+        (&*host.responses[0], host.added("x-why").as_deref()),
+        ("429 request_rate_limited no", Some("told"))
+    );
+}
+
+#[test]
+fn a_denied_grpc_call_ends_with_the_status_of_the_filter() {
+    for (exhausted, status) in [(true, "8"), (false, "14")] {
+        let name = format!("grpc-{exhausted}");
+        let config = filter(&name, json!({"rate_limited_as_resource_exhausted": exhausted}), by("k"));
+        let request = Fake::new("/").with("x-key", "a").with("content-type", "application/grpc+proto");
+        assert_eq!(admitted(&config, None, &request), 3);
+        let (_, host) = run(&config, None, request);
+        assert_eq!((&*host.responses[0], host.added("grpc-status").as_deref()), ("by headers", Some(status)));
+    }
+}
+
+#[test]
+fn a_request_that_cannot_be_decided_follows_the_failure_mode() {
+    let mut invalid = Fake::new("/");
+    invalid.request.push(("x-key".to_owned(), b"\xe9".to_vec()));
+    let open = filter("open", json!({}), by("k"));
+    assert_eq!(admitted(&open, None, &invalid), 10);
+    assert_eq!(open.metrics.pending(Outcome::FailureModeAllowed), 10);
+    let closed = json!({"failure_mode_deny": true, "status_on_error": {"code": "ServiceUnavailable"}});
+    let (flow, host) = run(&filter("closed", closed, by("k")), None, invalid);
+    assert_eq!((flow, host.responses), (Flow::Responded, vec!["503 rate_limiter_error ".to_owned()]));
+}
+
+#[test]
+fn runtime_replaces_fractions() {
+    let settings = json!({"filter_enabled": {"default_value": {"numerator": 0}, "runtime_key": "own.key"}});
+    let config = filter("runtime", settings, by("k"));
+    let mut host = Fake::new("/").with("x-key", "a");
+    assert_eq!(admitted(&config, None, &host), 10);
+    host.runtime.insert("own.key".to_owned(), 100);
+    assert_eq!(admitted(&config, None, &host), 3);
+    host.runtime.insert("ratelimit.http_filter_enforcing".to_owned(), 0);
+    assert_eq!(admitted(&config, None, &host), 10);
+}
+
+#[test]
+fn a_request_without_a_cluster_or_of_the_other_origin_is_not_limited() {
+    let config = filter("origin", json!({"request_type": "internal"}), by("k"));
+    let mut host = Fake::new("/").with("x-key", "a");
+    assert_eq!(admitted(&config, None, &host), 10);
+    host = host.with("x-envoy-internal", "true");
+    assert_eq!(admitted(&config, None, &host), 3);
+    host.cluster = None;
+    assert_eq!(admitted(&config, None, &host), 10);
+}
+
+#[test]
+fn hits_are_those_of_the_entry_else_of_the_filter_state() {
+    let entry = |hits: Json| {
+        json!([{"actions": [{"remote_address": {}}, {"generic_key": {"descriptor_value": "v"}}]}, {
+            "actions": [{"generic_key": {"descriptor_key": "k", "descriptor_value": "v"}}], "hits_addend": hits,
+        }])
+    };
+    let mut host = Fake::new("/").with("x-cost", "3");
+    assert_eq!(admitted(&filter("hits-1", json!({}), entry(json!({"number": 3}))), None, &host), 1);
+    assert_eq!(
+        admitted(&filter("hits-2", json!({}), entry(json!({"format": "%REQ(X-Cost)%"}))), None, &host),
+        1
+    );
+    assert_eq!(
+        admitted(&filter("hits-3", json!({}), entry(json!({"format": "%REQ(none)%"}))), None, &host),
+        10
+    );
+    let metadata = json!({"format": "%DYNAMIC_METADATA(ns:cost)%"});
+    host.numbers.insert("Dynamic/ns/cost".to_owned(), 2.9);
+    assert_eq!(admitted(&filter("hits-4", json!({}), entry(metadata)), None, &host), 1, "floored");
+    let by_state = json!([{"actions": [{"generic_key": {"descriptor_key": "k", "descriptor_value": "v"}}]}]);
+    host.filter_state = Some("3".to_owned());
+    assert_eq!(admitted(&filter("hits-5", json!({}), by_state), None, &host), 1);
+}
+
+#[test]
+fn an_entry_at_the_end_reads_the_response_and_counts_after_it() {
+    let key = json!({"generic_key": {"descriptor_key": "k", "descriptor_value": "v"}});
+    let entries = json!([
+        {"actions": [key], "hits_addend": {"number": 0}},
+        {"actions": [key], "hits_addend": {"format": "%RESP(x-cost)%"}, "apply_on_stream_done": true},
+    ]);
+    let config = filter("at-the-end", json!({}), entries);
+    let mut host = Fake::new("/");
+    host.response.push(("x-cost".to_owned(), b"1".to_vec()));
+    assert_eq!(admitted(&config, None, &host), 3);
+}
+
+#[test]
+fn configurations_with_rules_of_one_domain_share_counters() {
+    let host = Fake::new("/").with("x-key", "a");
+    let first = filter("shared", json!({}), by("k"));
+    assert_eq!(run(&first, None, host.clone()).0, Flow::Continue);
+    let second = filter("shared", json!({"stat_prefix": "second"}), by("k"));
+    drop(first);
+    assert_eq!(admitted(&second, None, &host), 2);
+}
+
+/// Texts that headers, paths and addresses may have, and those that they may not.
+fn text() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        Just(b"/?q=1&q=%41%".to_vec()),
+        Just(b"[2001:db8::1]:1".to_vec()),
+        Just(b"1.5".to_vec()),
+        proptest::collection::vec(any::<u8>(), 0..12),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever arrives, in whatever order hooks are called: no panic, and no more than the limit.
+    #[test]
+    fn no_sequence_of_hooks_panics_or_admits_beyond_the_limit(
+        values in proptest::collection::vec((0..7_usize, text()), 0..8),
+        address in proptest::option::of(text()),
+        hooks in proptest::collection::vec(0..3_u8, 0..12),
+        number in any::<f64>(),
+    ) {
+        let name = "sequences";
+        let constant = json!({"generic_key": {"descriptor_key": "k", "descriptor_value": "v"}});
+        let entries = json!([
+            {"actions": [constant]},
+            {"actions": [{"request_headers": {"header_name": "a", "descriptor_key": "k", "skip_if_absent": true}},
+                {"query_parameters": {"query_parameter_name": "q", "descriptor_key": "k", "skip_if_absent": true}}, constant]},
+            {"actions": [{"masked_remote_address": {"v4_prefix_mask_len": 0}}]},
+            {"actions": [{"header_value_match": {"descriptor_value": "v", "headers": [
+                {"name": "a", "range_match": {"start": 1, "end": 9}},
+                {"name": "b", "string_match": {"safe_regex": {"regex": "(a|b)*"}}, "invert_match": true},
+            ]}}]},
+            {"actions": [constant], "hits_addend": {"format": "%DYNAMIC_METADATA(ns:n)%"}, "apply_on_stream_done": true},
+        ]);
+        let config = filter(name, json!({"enable_x_ratelimit_headers": "DRAFT_VERSION_03"}), entries);
+        let mut host = Fake::new("/");
+        host.request.clear();
+        host.address = address.map(|text| String::from_utf8_lossy(&text).into_owned());
+        let names = [":path", "a", "b", "x-envoy-internal", "content-type", ":method", "x"];
+        host.request.extend(values.into_iter().map(|(name, value)| (names[name].to_owned(), value)));
+        host.numbers.insert("Dynamic/ns/n".to_owned(), number);
+        let mut stream = Stream::default();
+        let mut passed = 0;
+        for hook in hooks {
+            match hook {
+                0 => passed += usize::from(RateLimit::request_headers(&config, None, &mut stream, &mut host) == Flow::Continue),
+                1 => RateLimit::response_headers(&config, &mut stream, &mut host),
+                _ => RateLimit::complete(&config, &mut stream, &mut host),
+            }
+        }
+        let errors = usize::try_from(config.metrics.pending(Outcome::FailureModeAllowed)).unwrap();
+        prop_assert!(passed <= 3 + errors, "{passed} passed, {errors} of them undecided");
+    }
+}

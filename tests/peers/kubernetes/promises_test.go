@@ -1,0 +1,234 @@
+// What the manifests of deploy/ promise beyond being valid.
+package kubernetes
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// find decodes the one document of a kind and a name.
+func find[Object any](t *testing.T, manifest, kind, name string) Object {
+	t.Helper()
+	for _, document := range strings.Split(manifest, "\n---\n") {
+		var head struct {
+			Kind     string
+			Metadata struct{ Name string }
+		}
+		if err := yaml.Unmarshal([]byte(document), &head); err != nil {
+			t.Fatal(err)
+		}
+		if head.Kind == kind && head.Metadata.Name == name {
+			var object Object
+			if err := yaml.UnmarshalStrict([]byte(document), &object); err != nil {
+				t.Fatal(err)
+			}
+			return object
+		}
+	}
+	t.Fatalf("no %s %s in:\n%s", kind, name, manifest)
+	panic("unreachable")
+}
+
+// overlay makes a kustomization over a copy of kubernetes/standalone, and returns its folder and that of the copy.
+func overlay(t *testing.T, kustomization string) (string, string) {
+	t.Helper()
+	root := t.TempDir()
+	base, top := filepath.Join(root, "standalone"), filepath.Join(root, "overlay")
+	if err := os.CopyFS(base, os.DirFS(filepath.Join(deploy, "kubernetes/standalone"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(top, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	text := "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [../standalone]\n" + kustomization
+	if err := os.WriteFile(filepath.Join(top, "kustomization.yaml"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return top, base
+}
+
+const otherRules = "domain: edge\ndescriptors:\n  - key: user\n    rate_limit: { unit: minute, requests_per_unit: 7 }\n"
+
+func template(t *testing.T, manifest, name string) string {
+	t.Helper()
+	deployment := find[appsv1.Deployment](t, manifest, "Deployment", name)
+	text, err := yaml.Marshal(deployment.Spec.Template)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// The server takes over changed rules by itself. A new pod would begin with an empty volume of counters.
+func TestARuleChangeKeepsThePodOfTheChart(t *testing.T) {
+	before := render(t, map[string]any{})
+	after := render(t, map[string]any{"rules": map[string]any{"rules.yaml": otherRules}})
+	if rules := find[corev1.ConfigMap](t, after, "ConfigMap", "edge-tidegate-rules"); rules.Data["rules.yaml"] != otherRules {
+		t.Fatalf("the rules are not in the ConfigMap: %v", rules.Data)
+	}
+	if before, after := template(t, before, "edge-tidegate"), template(t, after, "edge-tidegate"); before != after {
+		t.Errorf("the pod changed with the rules:\n%s\n%s", before, after)
+	}
+}
+
+func TestARuleChangeKeepsThePodOfTheKustomization(t *testing.T) {
+	top, base := overlay(t, "")
+	before := kustomizeIn(t, top)
+	if err := os.WriteFile(filepath.Join(base, "rules.yaml"), []byte(otherRules), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	after := kustomizeIn(t, top)
+	if rules := find[corev1.ConfigMap](t, after, "ConfigMap", "tidegate-rules"); rules.Data["rules.yaml"] != otherRules {
+		t.Fatalf("the rules are not in the ConfigMap: %v", rules.Data)
+	}
+	if before, after := template(t, before, "tidegate"), template(t, after, "tidegate"); before != after {
+		t.Errorf("the pod changed with the rules:\n%s\n%s", before, after)
+	}
+}
+
+// In a namespace with other pods, nothing of the kustomization concerns them or the namespace itself.
+func TestTheKustomizationConcernsItsOwnPodsOnly(t *testing.T) {
+	top, _ := overlay(t, "namespace: production\n")
+	text := kustomizeIn(t, top)
+	for _, kind := range decode(t, "overlay", text) {
+		if kind == "Namespace" {
+			t.Errorf("the overlay would change the namespace itself:\n%s", text)
+		}
+	}
+	pod := find[appsv1.Deployment](t, text, "Deployment", "tidegate").Spec.Template.Labels
+	policy := find[networkingv1.NetworkPolicy](t, text, "NetworkPolicy", "tidegate").Spec.PodSelector.MatchLabels
+	budget := find[policyv1.PodDisruptionBudget](t, text, "PodDisruptionBudget", "tidegate").Spec.Selector.MatchLabels
+	service := find[corev1.Service](t, text, "Service", "tidegate").Spec.Selector
+	for name, selector := range map[string]map[string]string{"policy": policy, "budget": budget, "service": service} {
+		if selector["app.kubernetes.io/name"] != "tidegate" {
+			t.Errorf("the %s selects %v", name, selector)
+		}
+		for key, value := range selector {
+			if pod[key] != value {
+				t.Errorf("the %s does not select the pod: %v, %v", name, selector, pod)
+			}
+		}
+	}
+}
+
+// secured is a release with TLS, tokens, a store with a password and its own authority, and more files.
+var secured = map[string]any{
+	"replicas": 2,
+	"tls": map[string]any{
+		"grpc": map[string]any{"secretName": "grpc-tls", "clientCa": true, "allowSan": []any{"envoy.example", "spiffe://example.org/envoy"}},
+		"http": map[string]any{"secretName": "http-tls"},
+	},
+	"tokens": map[string]any{"secretName": "http-tokens"},
+	"counters": map[string]any{
+		"url":         "rediss://store.example:6379",
+		"password":    map[string]any{"secretName": "store", "key": "secret"},
+		"ca":          map[string]any{"secretName": "store-ca"},
+		"certificate": map[string]any{"secretName": "store-client"},
+	},
+	"extraEnv":          []any{map[string]any{"name": "TIDEGATE_XDS_HEADER", "valueFrom": map[string]any{"secretKeyRef": map[string]any{"name": "xds", "key": "header"}}}},
+	"envFrom":           []any{map[string]any{"secretRef": map[string]any{"name": "otlp"}}},
+	"extraVolumes":      []any{map[string]any{"name": "blocks", "configMap": map[string]any{"name": "blocks"}}},
+	"extraVolumeMounts": []any{map[string]any{"name": "blocks", "mountPath": "/etc/tidegate/blocks", "readOnly": true}},
+	"networkPolicy": map[string]any{"egress": []any{map[string]any{
+		"to":    []any{map[string]any{"ipBlock": map[string]any{"cidr": "10.0.0.0/8"}}},
+		"ports": []any{map[string]any{"protocol": "TCP", "port": 6379}},
+	}}},
+	"serviceMonitor": map[string]any{
+		"enabled":       true,
+		"tlsConfig":     map[string]any{"serverName": "tidegate.example"},
+		"authorization": map[string]any{"credentials": map[string]any{"name": "prometheus", "key": "token"}},
+	},
+}
+
+func TestTheChartHasTlsTokensAndTheStoresPassword(t *testing.T) {
+	text := render(t, secured)
+	decode(t, "helm", text)
+	deployment := find[appsv1.Deployment](t, text, "Deployment", "edge-tidegate")
+	container := deployment.Spec.Template.Spec.Containers[0]
+	environment := map[string]string{}
+	for _, variable := range container.Env {
+		environment[variable.Name] = variable.Value
+	}
+	mounts, secrets := map[string]string{}, map[string]string{}
+	for _, mount := range container.VolumeMounts {
+		mounts[mount.Name] = mount.MountPath
+	}
+	for _, volume := range deployment.Spec.Template.Spec.Volumes {
+		if volume.Secret != nil {
+			secrets[mounts[volume.Name]] = volume.Secret.SecretName
+		}
+	}
+	// Each variable names a file of the Secret that is mounted there.
+	for name, expected := range map[string][2]string{
+		"TIDEGATE_TLS_CERT":               {"grpc-tls", "tls.crt"},
+		"TIDEGATE_TLS_KEY":                {"grpc-tls", "tls.key"},
+		"TIDEGATE_TLS_CLIENT_CA":          {"grpc-tls", "ca.crt"},
+		"TIDEGATE_HTTP_TLS_CERT":          {"http-tls", "tls.crt"},
+		"TIDEGATE_HTTP_TLS_KEY":           {"http-tls", "tls.key"},
+		"TIDEGATE_HTTP_TOKEN_FILE":        {"http-tokens", "tokens"},
+		"TIDEGATE_COUNTERS_PASSWORD_FILE": {"store", "secret"},
+		"TIDEGATE_COUNTERS_CA":            {"store-ca", "ca.crt"},
+		"TIDEGATE_COUNTERS_CERT":          {"store-client", "tls.crt"},
+		"TIDEGATE_COUNTERS_KEY":           {"store-client", "tls.key"},
+	} {
+		folder, file := filepath.Split(environment[name])
+		if secrets[filepath.Clean(folder)] != expected[0] || file != expected[1] {
+			t.Errorf("%s is %q, expected %v; Secrets: %v", name, environment[name], expected, secrets)
+		}
+	}
+	if environment["TIDEGATE_TLS_ALLOW_SAN"] != "envoy.example,spiffe://example.org/envoy" ||
+		environment["TIDEGATE_COUNTERS"] != "rediss://store.example:6379" {
+		t.Errorf("%v", environment)
+	}
+	if len(container.EnvFrom) != 1 || mounts["blocks"] != "/etc/tidegate/blocks" {
+		t.Errorf("%v, %v", container.EnvFrom, mounts)
+	}
+	for _, probe := range []*corev1.Probe{container.StartupProbe, container.ReadinessProbe, container.LivenessProbe} {
+		if probe.HTTPGet.Scheme != corev1.URISchemeHTTPS {
+			t.Errorf("a probe of a port with TLS by %s", probe.HTTPGet.Scheme)
+		}
+	}
+	monitor := find[monitoringv1.ServiceMonitor](t, text, "ServiceMonitor", "edge-tidegate").Spec.Endpoints[0]
+	if monitor.Scheme != "https" || monitor.Authorization == nil {
+		t.Errorf("%+v", monitor)
+	}
+}
+
+func TestTheChartOpensTheWayToTheStore(t *testing.T) {
+	policy := find[networkingv1.NetworkPolicy](t, render(t, secured), "NetworkPolicy", "edge-tidegate").Spec
+	var ports []int
+	for _, rule := range policy.Egress {
+		for _, port := range rule.Ports {
+			ports = append(ports, port.Port.IntValue())
+		}
+	}
+	if len(ports) != 3 || ports[0] != 6379 || ports[1] != 53 || ports[2] != 53 {
+		t.Errorf("egress to the ports %v", ports)
+	}
+	closed := find[networkingv1.NetworkPolicy](t, render(t, map[string]any{}), "NetworkPolicy", "edge-tidegate").Spec
+	if len(closed.Egress) != 0 || len(closed.PolicyTypes) != 2 {
+		t.Errorf("without egress rules nothing is open: %+v", closed)
+	}
+}
+
+func TestTheChartRefusesValuesThatCannotWork(t *testing.T) {
+	for expected, values := range map[string]map[string]any{
+		"networkPolicy.egress":      {"counters": map[string]any{"url": "redis://valkey:6379"}},
+		"replicas: 1":               {"replicas": 2, "persistence": map[string]any{"enabled": true}},
+		"needs tls.grpc.secretName": {"tls": map[string]any{"grpc": map[string]any{"clientCa": true}}},
+		"needs tls.grpc.clientCa":   {"tls": map[string]any{"grpc": map[string]any{"secretName": "a", "allowSan": []any{"b"}}}},
+	} {
+		if _, err := tryToRender(t, values); err == nil || !strings.Contains(err.Error(), expected) {
+			t.Errorf("%v, expected %q", err, expected)
+		}
+	}
+}
