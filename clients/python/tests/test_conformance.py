@@ -158,6 +158,9 @@ def test_failures(case: Any, make: Callable[..., Client]) -> None:
             unread: list[int] = []
             for number in range(expected["calls"]):
                 decision = client.call("limit", {"user": "a"})
+                if case["fault"] == "lost" and "sendmsg" in (decision.error_message or ""):
+                    # The C core wrote to a closed connection: the call did not arrive, and was not counted.
+                    decision = client.call("limit", {"user": "a"})
                 where = f"call {number}: {decision}"
                 # The C core closes a connection at a failed write, with a GOAWAY unread. The next call has another one.
                 is_unread = "if_goaway_unread" in expected and decision.error is not None and number - 1 not in unread

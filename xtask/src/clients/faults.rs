@@ -4,7 +4,7 @@
 //! The same copy without a fault passes.
 
 use super::{
-    count,
+    Counts, count,
     languages::{Command, GROUPS, Language},
     process::Place,
 };
@@ -62,10 +62,12 @@ pub(super) fn run(language: &Language, place: &Place<'_>) -> Result<(Vec<String>
         }
         let (text, _) = place.output(faults.test, &folder, Stdio::null(), ("TIDEGATE_BIN", place.server))?;
         let counts = count(language, &text);
+        if planted.is_none() && FINDING.iter().any(|name| has_failed(name, &counts)) {
+            eprintln!("{text}");
+        }
         let mut failing = Vec::new();
         for group in FINDING {
-            let (passed, all) =
-                GROUPS.iter().zip(counts).find(|(name, _)| **name == group).map_or((0, 0), |found| found.1);
+            let (passed, all) = of_group(group, &counts);
             if all == 0 {
                 return Err(format!("no case of {group} ran:\n{text}"));
             }
@@ -84,6 +86,16 @@ pub(super) fn run(language: &Language, place: &Place<'_>) -> Result<(Vec<String>
         cells.push(if failing.is_empty() { "passes".to_owned() } else { failing.join(", ") + " fail" });
     }
     Ok((cells, failures))
+}
+
+/// Returns how many cases of a group passed, and how many ran.
+fn of_group(group: &str, counts: &Counts) -> (usize, usize) {
+    GROUPS.iter().zip(counts).find(|(name, _)| **name == group).map_or((0, 0), |(_, found)| *found)
+}
+
+fn has_failed(group: &str, counts: &Counts) -> bool {
+    let (passed, all) = of_group(group, counts);
+    passed < all
 }
 
 /// Copies a client and the conformance cases.
