@@ -4,6 +4,7 @@ use super::{
     caller::ControlApi,
     convert::{code, duration, request, reset, status},
     error::Error,
+    overlays::{block_to_message, override_to_message, stored_block_to_message},
 };
 use crate::{
     api::pb::control as pb,
@@ -33,6 +34,7 @@ impl ControlApi {
         let applied = applied(held.rules(), &peek)?;
         // Without the store, the rest is explained.
         let counters = self.control.service().limits_now(&held, &peek).await.unwrap_or_default();
+        let overlays = self.control.overlays();
         let explained = |(index, (applied, status)): (usize, (&Applied<'_>, &pb::DescriptorStatus))| {
             let of_descriptor = counters.iter().filter(|counter| counter.descriptor == index);
             let rule = applied.rule();
@@ -48,15 +50,17 @@ impl ControlApi {
                 shadow_mode: applied.is_shadow(),
                 quota_mode: applied.is_quota(),
                 counters: counters_of(held.rules(), applied, of_descriptor),
-                override_id: overlay_id(applied_by, |id| match id {
-                    OverlayMatch::Override(id) => Some(id),
-                    OverlayMatch::Block(_) => None,
-                }),
-                block_id: overlay_id(applied_by, |id| match id {
-                    OverlayMatch::Block(id) => Some(id),
-                    OverlayMatch::Override(_) => None,
-                }),
+                override_id: applied_by.and_then(override_id).unwrap_or_default().to_owned(),
+                block_id: applied_by.and_then(block_id).unwrap_or_default().to_owned(),
                 code: status.code,
+                r#override: applied_by
+                    .and_then(override_id)
+                    .and_then(|id| overlays.overrides.get(id).cloned().map(override_to_message)),
+                block: applied_by.and_then(block_id).and_then(|id| {
+                    let set = overlays.blocks.get(id).cloned().map(stored_block_to_message);
+                    let in_file = || held.rules().file_blocks().find(|block| block.id == id);
+                    set.or_else(|| in_file().cloned().map(block_to_message))
+                }),
             }
         };
         let descriptors = applied.iter().zip(&statuses).enumerate().map(explained).collect();
@@ -256,11 +260,12 @@ fn not_given_back(failure: Failure) -> Error {
     Error::new(StatusCode::Unavailable, format!("{failure}; {state}"))
 }
 
-fn overlay_id<'o>(
-    applied: Option<OverlayMatch<'o>>,
-    id: impl Fn(OverlayMatch<'o>) -> Option<&'o str>,
-) -> String {
-    applied.and_then(id).unwrap_or_default().to_owned()
+fn override_id(applied: OverlayMatch<'_>) -> Option<&str> {
+    if let OverlayMatch::Override(id) = applied { Some(id) } else { None }
+}
+
+fn block_id(applied: OverlayMatch<'_>) -> Option<&str> {
+    if let OverlayMatch::Block(id) = applied { Some(id) } else { None }
 }
 
 fn step(step: &tidegate_core::rules::Step<'_>) -> pb::Step {

@@ -12,8 +12,11 @@ use crate::{
 };
 use std::time::Duration;
 use tidegate_core::{
-    limit::{Timestamp, Unit},
-    rules::{Block, BlockedValues, Network, OverrideAction, OverrideRule},
+    limit::Timestamp,
+    rules::{
+        Block, BlockedValues, Network, OVERRIDE_LIMITS_MAX, OverrideAction, OverrideLimit,
+        OverrideLimitError, OverrideRule,
+    },
 };
 use tonic::Code;
 
@@ -116,9 +119,10 @@ impl ControlApi {
         let declared = Block { id: id.clone(), domain, key: of.key, values, is_in_file: false };
         let expires = self.expires("block.expires", of.expires, message.expires_in)?;
         let stored = self.stored(caller, declared, expires, ("block.reason", of.reason))?;
+        let warnings = self.key_without_rule(&stored.declared).into_iter().collect();
         let response = stored_block_to_message(stored.clone());
         self.change(move |overlays| _ = overlays.blocks.insert(id, stored)).await?;
-        Ok(pb::SetBlockResponse { block: Some(response) })
+        Ok(pb::SetBlockResponse { block: Some(response), warnings })
     }
 
     pub(super) async fn delete_block(
@@ -135,6 +139,17 @@ impl ControlApi {
             }
             false => Err(Error::not_found(format!("there is no block {:?}", message.id))),
         }
+    }
+
+    /// A warning if no rule that the block is beside has its key: it may be misspelt.
+    fn key_without_rule(&self, block: &Block) -> Option<String> {
+        let rules = self.control.limiter()?.rules();
+        let of_block = |name: &str| block.domain.as_ref().is_none_or(|domain| *domain == *name);
+        let mut domains = rules.domains().filter(|domain| of_block(domain.name()));
+        let has_key = domains.any(|domain| domain.has_key(&block.key));
+        let message =
+            "no rule has the key {}: the block applies to descriptors that no rule limits; is it misspelt?";
+        (!has_key).then(|| message.replace("{}", &block.key))
     }
 
     fn is_in_file(&self, id: &str) -> bool {
@@ -243,33 +258,68 @@ fn id(field: &str, given: String, prefix: &str) -> Result<String, Error> {
 }
 
 fn action(of: &pb::Override) -> Result<OverrideAction, Error> {
+    if of.further_limits.len() >= OVERRIDE_LIMITS_MAX {
+        let message = format!("an override has at most {OVERRIDE_LIMITS_MAX} limits; leave some out");
+        return Err(Error::invalid("override.further_limits", message));
+    }
     match (&of.limit, of.unlimited, of.denied) {
-        (Some(limit), false, false) => {
-            let unit = Unit::from_name(&limit.unit).ok_or_else(|| {
-                let message = "is no unit; write second, minute, hour, day, week, month or year";
-                Error::invalid("override.limit.unit", message)
-            })?;
-            Ok(OverrideAction::Limit { requests: limit.requests, unit })
+        (Some(first), false, false) => {
+            let mut limits = vec![limit("override.limit", first)?];
+            for (index, further) in of.further_limits.iter().enumerate() {
+                let field = format!("override.further_limits[{index}]");
+                let limit = limit(&field, further)?;
+                if limits.iter().any(|other| other.window() == limit.window()) {
+                    let message = "is the window of another limit; keep one of the two";
+                    return Err(Error::invalid(format!("{field}.unit"), message));
+                }
+                limits.push(limit);
+            }
+            Ok(OverrideAction::Limits(limits))
         }
-        (None, true, false) => Ok(OverrideAction::Unlimited),
-        (None, false, true) => Ok(OverrideAction::Denied),
+        (None, true, false) if of.further_limits.is_empty() => Ok(OverrideAction::Unlimited),
+        (None, false, true) if of.further_limits.is_empty() => Ok(OverrideAction::Denied),
         _ => Err(Error::invalid("override", "give exactly one of limit, unlimited and denied")),
     }
 }
 
-fn override_to_message(stored: Stored<OverrideRule>) -> pb::Override {
+fn limit(field: &str, of: &pb::OverrideLimit) -> Result<OverrideLimit, Error> {
+    let algorithm = Some(&*of.algorithm).filter(|name| !name.is_empty());
+    let limit =
+        OverrideLimit::new(of.requests, &of.unit, algorithm, Some(of.burst).filter(|burst| *burst > 0));
+    limit.map_err(|error| {
+        let name = match error {
+            OverrideLimitError::Window { .. } => "unit",
+            OverrideLimitError::Algorithm(_) => "algorithm",
+            OverrideLimitError::Burst(_) | OverrideLimitError::NeverRefilled => "burst",
+            OverrideLimitError::Log(_) => "requests",
+        };
+        Error::invalid(format!("{field}.{name}"), error.to_string())
+    })
+}
+
+fn limit_to_message(limit: &OverrideLimit) -> pb::OverrideLimit {
+    pb::OverrideLimit {
+        requests: limit.requests(),
+        unit: limit.window_text(),
+        algorithm: limit.algorithm_name().unwrap_or_default().to_owned(),
+        burst: limit.burst().unwrap_or_default(),
+    }
+}
+
+pub(super) fn override_to_message(stored: Stored<OverrideRule>) -> pb::Override {
     let Stored { declared, expires_ns, reason, actor, created_ns } = stored;
-    let limit = match declared.action {
-        OverrideAction::Limit { requests, unit } => {
-            Some(pb::OverrideLimit { requests, unit: unit.name().to_owned() })
-        }
-        OverrideAction::Unlimited | OverrideAction::Denied => None,
+    let limits = match &declared.action {
+        OverrideAction::Limits(limits) => &limits[..],
+        OverrideAction::Unlimited | OverrideAction::Denied => &[],
     };
+    let mut limits = limits.iter().map(limit_to_message);
+    let (limit, further_limits) = (limits.next(), limits.collect());
     pb::Override {
         id: declared.id,
         domain: declared.domain,
         entries: declared.entries.into_iter().map(|(key, value)| pb::Entry { key, value }).collect(),
         limit,
+        further_limits,
         unlimited: declared.action == OverrideAction::Unlimited,
         denied: declared.action == OverrideAction::Denied,
         expires: expires_ns.map(|nanos| timestamp(Timestamp::from_nanos(nanos))),
@@ -279,7 +329,7 @@ fn override_to_message(stored: Stored<OverrideRule>) -> pb::Override {
     }
 }
 
-fn stored_block_to_message(stored: Stored<Block>) -> pb::Block {
+pub(super) fn stored_block_to_message(stored: Stored<Block>) -> pb::Block {
     let Stored { declared, expires_ns, reason, actor, created_ns } = stored;
     pb::Block {
         expires: expires_ns.map(|nanos| timestamp(Timestamp::from_nanos(nanos))),
@@ -291,7 +341,7 @@ fn stored_block_to_message(stored: Stored<Block>) -> pb::Block {
 }
 
 /// A block without the circumstances in which it was set, which one in a file does not have.
-fn block_to_message(declared: Block) -> pb::Block {
+pub(super) fn block_to_message(declared: Block) -> pb::Block {
     let (value, cidr) = match declared.values {
         BlockedValues::Value(value) => (value, String::new()),
         BlockedValues::Cidr(cidr) => (String::new(), cidr),

@@ -34,9 +34,15 @@ pub(super) struct SetOverride {
     /// The whole descriptor; `*` in a value matches any text, `\*` is a literal one.
     #[arg(value_name = "KEY=VALUE,…")]
     descriptor: DescriptorText,
-    /// Another limit, such as 100/minute.
-    #[arg(long, value_name = "N/UNIT", value_parser = limit, group = "action")]
-    limit: Option<(u32, String)>,
+    /// Another limit, such as 100/minute or 5/30s; repeatable with other windows. It continues the counter of the rule's limit.
+    #[arg(long, value_name = "N/WINDOW", value_parser = limit, group = "action")]
+    limit: Vec<(u32, String)>,
+    /// Algorithm of the first limit, such as token_bucket; by default that of the rule.
+    #[arg(long, requires = "limit", default_value = "", hide_default_value = true)]
+    algorithm: String,
+    /// Size of the bucket of the first limit; by default that of the rule, in proportion.
+    #[arg(long, value_name = "HITS", requires = "limit", default_value_t = 0, hide_default_value = true)]
+    burst: u32,
     /// No limit.
     #[arg(long, group = "action")]
     unlimited: bool,
@@ -88,7 +94,21 @@ pub(super) struct Delete {
 fn limit(text: &str) -> Result<(u32, String), String> {
     let parsed =
         text.split_once('/').and_then(|(number, unit)| Some((number.parse().ok()?, unit.to_owned())));
-    parsed.ok_or_else(|| "write a number and a unit, such as 100/minute".to_owned())
+    parsed.ok_or_else(|| "write a number and a window, such as 100/minute or 5/30s".to_owned())
+}
+
+impl SetOverride {
+    fn limits(&self) -> impl Iterator<Item = pb::OverrideLimit> {
+        self.limit.iter().enumerate().map(|(index, (requests, unit))| {
+            let (algorithm, burst) = if index == 0 { (&*self.algorithm, self.burst) } else { ("", 0) };
+            pb::OverrideLimit {
+                requests: *requests,
+                unit: unit.clone(),
+                algorithm: algorithm.to_owned(),
+                burst,
+            }
+        })
+    }
 }
 
 impl Circumstances {
@@ -108,15 +128,17 @@ impl Caller<'_> {
                 self.client.list_overrides(request).await.map(|response| show::overrides(response.get_ref()))
             }
             Override::Set(set) => {
-                let SetOverride { domain, descriptor, limit, unlimited, denied, circumstances } = &**set;
+                let SetOverride { domain, descriptor, unlimited, denied, circumstances, .. } = &**set;
                 let entry =
                     |(key, value): &(String, String)| pb::Entry { key: key.clone(), value: value.clone() };
-                let limit = limit.clone().map(|(requests, unit)| pb::OverrideLimit { requests, unit });
+                let mut limits = set.limits();
+                let limit = limits.next();
                 let of = pb::Override {
                     id: circumstances.id.clone(),
                     domain: domain.clone(),
                     entries: descriptor.0.iter().map(entry).collect(),
                     limit,
+                    further_limits: limits.collect(),
                     unlimited: *unlimited,
                     denied: *denied,
                     reason: circumstances.reason.clone(),
@@ -178,7 +200,9 @@ impl Caller<'_> {
                 let set = self.client.set_block(request).await.map(Response::into_inner);
                 set.map(|response| {
                     let id = response.block.as_ref().map_or("", |block| &block.id);
-                    Shown::new("SetBlockResponse", &response, format!("block {id} set"))
+                    let warnings = response.warnings.iter().map(|warning| format!("\nwarning: {warning}"));
+                    let text = format!("block {id} set{}", warnings.collect::<String>());
+                    Shown::new("SetBlockResponse", &response, text)
                 })
             }
             Block::Delete(Delete { id, reason }) => {

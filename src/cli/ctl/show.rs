@@ -93,11 +93,34 @@ pub(super) fn explained(descriptors: &[DescriptorText], response: &pb::ExplainRe
             lines.push(format!("  {number}. {key}={value} matches {}  ({})", step.matched, step.declared_at));
         }
         lines.push(format!("  → {}", descriptor.outcome));
+        lines.extend(overlay_text(descriptor).map(|text| format!("    {text}")));
         for counter in &descriptor.counters {
             lines.push(format!("    {}", counter_text(counter)));
         }
     }
     Shown::new("ExplainResponse", response, lines.join("\n"))
+}
+
+/// The override or the block that applies: its id, who set it and why, and until when.
+fn overlay_text(descriptor: &pb::ExplainedDescriptor) -> Option<String> {
+    let (kind, id, reason, actor, expires) = match (&descriptor.block, &descriptor.r#override) {
+        (Some(block), _) => ("block", &block.id, &block.reason, &block.actor, &block.expires),
+        (None, Some(of)) => ("override", &of.id, &of.reason, &of.actor, &of.expires),
+        (None, None) => return None,
+    };
+    let actor = if actor.is_empty() { String::new() } else { format!(", set by {actor}") };
+    let expires = match expires.as_ref() {
+        None => "until it is deleted".to_owned(),
+        time => format!("until {}", time_text(time)),
+    };
+    let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+    Some(format!("{kind} {id}{actor}, {expires}{reason}"))
+}
+
+fn override_limit(limit: &pb::OverrideLimit) -> String {
+    let burst = if limit.burst == 0 { String::new() } else { format!(", burst {}", limit.burst) };
+    let algorithm = if limit.algorithm.is_empty() { String::new() } else { format!(", {}", limit.algorithm) };
+    format!("{} per {}{algorithm}{burst}", limit.requests, limit.unit)
 }
 
 fn counter_text(counter: &pb::Counter) -> String {
@@ -193,7 +216,10 @@ pub(super) fn overrides(response: &pb::ListOverridesResponse) -> Shown {
     let mut rows = table::table(["id", "domain", "descriptor", "applies", "expires", "actor", "reason"]);
     for of in &response.overrides {
         let action = match (&of.limit, of.unlimited) {
-            (Some(limit), _) => format!("{} per {}", limit.requests, limit.unit),
+            (Some(limit), _) => {
+                let limits = [limit].into_iter().chain(&of.further_limits);
+                limits.map(override_limit).collect::<Vec<_>>().join("; ")
+            }
             (None, true) => "unlimited".to_owned(),
             (None, false) => "denied".to_owned(),
         };

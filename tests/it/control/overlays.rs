@@ -147,3 +147,32 @@ fn a_pipe_in_the_place_of_a_file_ends_the_start() {
         assert!(refused.status.code() == Some(1) && error.contains("not a regular file"), "{flag}: {error}");
     }
 }
+
+/// `explain` named neither the reason nor the author of a block; an override took units alone.
+#[tokio::test]
+async fn explain_names_the_reason_the_author_and_the_expiry_of_blocks_and_overrides() {
+    let shop = Controlled::start(RULES, &[]);
+    let entry = json!([{ "key": "user", "value": "ann" }]);
+    let limit = json!({ "requests": 5, "unit": "30s", "algorithm": "token_bucket", "burst": 9 });
+    let of = json!({ "id": "o", "domain": "shop", "entries": entry, "limit": limit, "reason": "trial" });
+    let set = shop.operate("SetOverride", json!({ "override": of, "expiresIn": "60s" })).await;
+    assert_eq!(set["override"]["limit"], limit);
+    let explain = || {
+        shop.operate("Explain", json!({ "domain": "shop", "descriptors": descriptors(&[("user", "ann")]) }))
+    };
+    let explained = explain().await["descriptors"][0].clone();
+    let of = &explained["override"];
+    assert_eq!((&of["reason"], &of["actor"]), (&json!("trial"), &json!("token:operator")), "{explained}");
+    assert!(of["expires"].is_string(), "{explained}");
+    assert_eq!(explained["counters"][0]["window"], "30s");
+
+    let block = json!({ "id": "b", "key": "user", "value": "ann", "reason": "flood" });
+    let set = shop.operate("SetBlock", json!({ "block": block })).await;
+    assert_eq!(set.get("warnings"), None, "{set}");
+    let explained = explain().await["descriptors"][0].clone();
+    let (block, of) = (&explained["block"], explained.get("override"));
+    assert_eq!((&block["reason"], &block["actor"], of), (&json!("flood"), &json!("token:operator"), None));
+    let block = json!({ "id": "c", "key": "usr", "value": "ann" });
+    let set = shop.operate("SetBlock", json!({ "block": block })).await;
+    assert!(set["warnings"][0].as_str().is_some_and(|warning| warning.contains("usr")), "{set}");
+}

@@ -155,6 +155,7 @@ impl Keys {
     ) -> Key {
         let (mut fingerprint, texts) = match limit.key_prefix {
             Some(start) => (start.fingerprint, start.texts.get() as usize),
+            None if limit.continues => return self.of_override(domain, limit, entries),
             None if limit.is_joined => return self.joined(domain, limit, entries, shared),
             // A limit in the request, which has no rule, or one that is found by joined texts.
             None => (self.before_entries(domain.name(), domain.shares(limit), limit), 0),
@@ -169,6 +170,26 @@ impl Keys {
             }
         }
         fingerprint.finish()
+    }
+
+    /// The key of a counter under an override: that of the limit in the place of which it is. If there is none, or if the override
+    /// was reset in a shared store since, a key of its own.
+    #[cold]
+    fn of_override(&self, domain: &DomainRules, limit: &RuleLimit, entries: &[Entry<'_>]) -> Key {
+        let own_reset = |limit: &RuleLimit| self.reset_limits.get(&limit.id).copied().unwrap_or(0);
+        match domain.overridden(limit, entries) {
+            Some((behind, shared)) if own_reset(limit) <= own_reset(behind) => {
+                self.key(domain, behind, entries, &shared)
+            }
+            _ => {
+                let mut fingerprint = self.before_entries(domain.name(), domain.shares(limit), limit);
+                for entry in entries {
+                    fingerprint.text(entry.key);
+                    fingerprint.text(entry.value);
+                }
+                fingerprint.finish()
+            }
+        }
     }
 
     /// The key of a counter that the reference server names by joined texts: domain, keys and values, and the window.

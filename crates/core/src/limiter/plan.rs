@@ -205,11 +205,21 @@ impl<'r> Plan<'r> {
     /// Matches every descriptor against the rules.
     #[inline]
     pub(super) fn new(domain: &'r DomainRules, keys: &Keys, request: &Request<'_>) -> Self {
+        Self::matching(domain, keys, request, false)
+    }
+
+    /// As [`Plan::new`], but past blocks and overrides that count nothing: the charges whose counters are to be reset.
+    pub(super) fn of_counters(domain: &'r DomainRules, keys: &Keys, request: &Request<'_>) -> Self {
+        Self::matching(domain, keys, request, true)
+    }
+
+    #[inline]
+    fn matching(domain: &'r DomainRules, keys: &Keys, request: &Request<'_>, behind: bool) -> Self {
         let mut plan =
             Self { descriptors: SmallVec::new(), charges: SmallVec::new(), by_key: SmallVec::new() };
         for (descriptor, index) in request.descriptors().iter().zip(0..) {
             let before = plan.charges.len();
-            let reached = plan.add_charges(domain, keys, index, descriptor);
+            let reached = plan.add_charges(domain, keys, index, descriptor, behind);
             let charges = (plan.charges.len() - before) as u32;
             plan.descriptors.push(DescriptorPlan { reached, charges, is_over: false });
         }
@@ -237,17 +247,22 @@ impl<'r> Plan<'r> {
         keys: &Keys,
         index: u32,
         descriptor: &Descriptor<'_>,
+        behind: bool,
     ) -> Reached<'r> {
         let hits = descriptor.hits;
+        // A block takes no hits and gives none back: those given back are those of the counters behind it.
+        let behind = behind || matches!(hits, Hits::GiveBack(_));
         if let Some(own) = descriptor.limit
-            && domain.overlaid(&descriptor.entries).is_none()
+            && !domain.overlaid(&descriptor.entries).is_some_and(|rule| !behind || rule.is_counted())
         {
             let limit = Box::new(domain.override_limit(own));
             let key = keys.key(domain, &limit, &descriptor.entries, &[]);
             self.charges.push(Charge::new(key, ChargeLimit::Override(limit), hits, index));
             return Reached::Override;
         }
-        let Some(found) = domain.find(&descriptor.entries) else { return Reached::Nothing };
+        let found =
+            if behind { domain.find_counted(&descriptor.entries) } else { domain.find(&descriptor.entries) };
+        let Some(found) = found else { return Reached::Nothing };
         if found.rule.unlimited {
             return Reached::Unlimited(found.rule);
         }

@@ -25,7 +25,7 @@ impl Pinned<'_> {
     pub fn reset(&self, request: &Request<'_>, now: Timestamp) -> Result<Removed, ResetError> {
         let rules = &self.in_force.rules;
         let domain = rules.domain(request.domain()).ok_or(ResetError::UnknownDomain)?;
-        let plan = Plan::new(domain, &self.in_force.keys, request);
+        let plan = Plan::of_counters(domain, &self.in_force.keys, request);
         let keys = plan.charges.iter().map(|charge| charge.key).collect();
         Ok(match self.has_queues(domain) {
             true => self.limiter.empty(keys, rules.limits(), now),
@@ -77,9 +77,9 @@ impl Pinned<'_> {
 }
 
 impl HeldRules<'_> {
-    /// The counters of a request that are in a shared store, with their groups.
+    /// The counters of a request that are in a shared store, those behind blocks too, with their groups.
     pub fn shared_counters(&self, request: &Request<'_>) -> Vec<(u16, Key)> {
-        let Some(remote) = self.remote(request) else { return Vec::new() };
+        let Some(remote) = self.remote_counters(request) else { return Vec::new() };
         remote.counters().map(|(counter, _)| (counter.group, counter.key)).collect()
     }
 }

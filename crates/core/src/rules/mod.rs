@@ -32,7 +32,10 @@ pub use explain::{Applied, AppliedLimit, ExplainedDescriptor, Explanation, Match
 pub use files::{RuleFilePaths, Source, beginning_with, read, read_regular, read_text};
 pub use grammar::DefaultAlgorithm;
 pub use limits::{LimitIdentity, LimitInfo, LimitName, LimitTable, PinnedLimits};
-pub use overlay::{Block, BlockedValues, Network, NetworkError, OverlayMatch, OverrideAction, OverrideRule};
+pub use overlay::{
+    Block, BlockedValues, Network, NetworkError, OVERRIDE_LIMITS_MAX, OverlayMatch, OverrideAction,
+    OverrideLimit, OverrideLimitError, OverrideRule,
+};
 pub use pattern::Pattern;
 pub use plain_map::{PlainEntry, plain_map};
 pub use redaction::Redaction;

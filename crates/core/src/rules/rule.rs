@@ -87,6 +87,8 @@ pub struct RuleLimit {
     pub is_joined: bool,
     /// Whether each server counts for itself (`counters: local`), also where the counters of the domain are in a shared store.
     pub is_local: bool,
+    /// Whether it is that of an override, whose counters are those of the rule behind it.
+    pub continues: bool,
     /// None until [`RuleSet::set_key_prefixes`](super::RuleSet::set_key_prefixes), which needs the secret of the keys. None
     /// also where descriptors are found by joined texts.
     pub key_prefix: Option<KeyPrefix>,
@@ -216,6 +218,20 @@ impl Rule {
     /// The semantics of its limits.
     pub fn semantics(&self) -> Semantics {
         self.limits.first().map_or_else(Semantics::default, |limit| limit.semantics)
+    }
+
+    /// The limit of this rule that the limit of this index of an override with these windows is in the place of: that of its window, else
+    /// that of its position, unless another limit of the override is in the place of that.
+    pub fn overridden_limit(&self, index: usize, windows: &[Window]) -> Option<&RuleLimit> {
+        let window = *windows.get(index)?;
+        let of_window = self.limits.iter().find(|limit| limit.window == window);
+        let of_position = || self.limits.get(index).filter(|limit| !windows.contains(&limit.window));
+        of_window.or_else(of_position)
+    }
+
+    /// Whether hits count under it: not if it is a block, or an override without limits to count under.
+    pub(crate) fn is_counted(&self) -> bool {
+        self.limits.iter().any(|limit| limit.continues)
     }
 
     /// Whether it may queue requests.

@@ -123,7 +123,21 @@ impl HeldRules<'_> {
     /// The request as the store is to decide it; none if all of its counters are local.
     pub fn remote(&self, request: &Request<'_>) -> Option<RemoteRequest<'_>> {
         let domain = self.in_force.rules.domain(request.domain()).filter(|domain| domain.is_shared())?;
-        let plan = Plan::new(domain, &self.in_force.keys, request);
+        self.planned(domain, Plan::new(domain, &self.in_force.keys, request), request)
+    }
+
+    /// As [`HeldRules::remote`], but past blocks and overrides that count nothing.
+    pub(super) fn remote_counters(&self, request: &Request<'_>) -> Option<RemoteRequest<'_>> {
+        let domain = self.in_force.rules.domain(request.domain()).filter(|domain| domain.is_shared())?;
+        self.planned(domain, Plan::of_counters(domain, &self.in_force.keys, request), request)
+    }
+
+    fn planned<'h>(
+        &'h self,
+        domain: &DomainRules,
+        plan: Plan<'h>,
+        request: &Request<'_>,
+    ) -> Option<RemoteRequest<'h>> {
         let is_local = |counter: &PlannedCounter| plan.first(counter).limit.is_local;
         let (local, counters): (SmallVec<_>, SmallVec<_>) = counters(&plan).into_iter().partition(is_local);
         if counters.is_empty() && !local.is_empty() {
@@ -136,7 +150,9 @@ impl HeldRules<'_> {
     fn groups(&self, domain: &DomainRules, request: &Request<'_>) -> SmallVec<[u16; INLINE]> {
         let keys = &self.in_force.keys;
         let group = |descriptor: &Descriptor<'_>| {
-            let found = if descriptor.limit.is_some() { None } else { domain.find(&descriptor.entries) };
+            // The counters behind a block have the group that they have without it; the block has none.
+            let found =
+                if descriptor.limit.is_some() { None } else { domain.find_counted(&descriptor.entries) };
             let (shared, shard_by) = match &found {
                 Some(found) => (&found.shared[..], found.rule.shard_by),
                 None => (&[][..], None),

@@ -4,6 +4,7 @@ mod charging;
 mod full;
 mod matching;
 mod order;
+mod overrides;
 mod properties;
 mod semantics;
 
@@ -20,6 +21,13 @@ pub(super) const MIDNIGHT_MILLIS: u64 = 1_700_006_400_000;
 
 pub(super) fn limiter(yaml: &str) -> Limiter {
     limiter_of(yaml, Semantics::Exact, 1000, OnFull::Deny)
+}
+
+/// Puts these rules in force with overrides and blocks.
+pub(super) fn put_overlays(limiter: &Limiter, yaml: &str, overlaid: Vec<Source>) {
+    let sources = [vec![Source::file("test.yaml", yaml)], overlaid].concat();
+    let next = limiter.update_rules().build(&sources, &LoadOptions::default());
+    drop(next.unwrap_or_else(|errors| panic!("{errors}")).put_in_force());
 }
 
 /// Puts these rules in force.

@@ -65,7 +65,7 @@ impl DefaultAlgorithm {
 }
 
 /// The largest limit of a sliding log: it remembers every hit that counts, in up to nine bytes.
-const LOG_LIMIT_MAX: u32 = 1_000_000;
+pub(in crate::rules) const LOG_LIMIT_MAX: u32 = 1_000_000;
 
 /// The longest wait of a queued request. Its stream stays open meanwhile.
 const WAIT_MAX: Duration = Duration::from_secs(3_600);

@@ -296,6 +296,7 @@ impl Walk<'_, '_> {
             let is_joined = self.semantics.joins(&declared.algorithm, declared.charge, unit)
                 && !limits.iter().any(|limit| limit.is_joined && limit.window == declared.window);
             limits.push(RuleLimit {
+                continues: false,
                 id,
                 tag,
                 index,

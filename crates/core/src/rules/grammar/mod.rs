@@ -11,7 +11,9 @@ mod rate_limit;
 mod window;
 
 pub use algorithm::DefaultAlgorithm;
+pub(super) use algorithm::LOG_LIMIT_MAX;
 pub(super) use extension::{ExtensionDocuments, Extensions};
+pub(super) use window::length as parse_window;
 
 use super::{
     error::{Origin, Problems},

@@ -79,7 +79,7 @@ const SCALES: [(&str, u64); 6] = [
 ];
 
 /// A duration such as `10s`, `250ms` or `1h30m`, or the remedy.
-fn length(text: &str) -> Result<Window, String> {
+pub(in crate::rules) fn length(text: &str) -> Result<Window, String> {
     if let Some(unit) = Unit::from_name(text) {
         return Err(format!("write `unit: {unit}` instead of `per`"));
     }

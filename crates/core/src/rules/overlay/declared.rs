@@ -1,9 +1,9 @@
 //! Overrides and blocks as a feed declares them: a document for each override, one for all blocks that operators set, and the text of
 //! each file of blocks.
 
-use super::{Blocks, block_lines};
+use super::{Blocks, OverrideLimit, block_lines, override_limit};
 use crate::{
-    limit::Unit,
+    limit::Entry,
     rules::{Source, SourceId, error::Problems},
 };
 use serde::{Deserialize, Serialize};
@@ -22,18 +22,20 @@ pub struct OverrideRule {
     pub action: OverrideAction,
 }
 
+impl OverrideRule {
+    /// The entries as those of a descriptor.
+    pub(super) fn as_entries(&self) -> Vec<Entry<'_>> {
+        self.entries.iter().map(|(key, value)| Entry { key, value }).collect()
+    }
+}
+
 /// The effect of an override.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OverrideAction {
-    /// This many hits per unit, for each descriptor.
-    Limit {
-        /// Hits.
-        requests: u32,
-        /// The unit.
-        #[serde(with = "unit")]
-        unit: Unit,
-    },
+    /// These limits for each descriptor: one or a few, no two of one window.
+    #[serde(rename = "limit", with = "override_limit::one_or_several")]
+    Limits(Vec<OverrideLimit>),
     /// No limit.
     Unlimited,
     /// No hits.
@@ -131,20 +133,5 @@ impl DeclaredOverlay {
     /// The blocks of one domain alone.
     pub(super) fn blocks_of(&self, domain: &str) -> &[Block] {
         self.own_blocks.get(domain).map_or(&[], Vec::as_slice)
-    }
-}
-
-/// Units by name.
-mod unit {
-    use crate::limit::Unit;
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-
-    pub(super) fn serialize<S: Serializer>(unit: &Unit, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(unit.name())
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Unit, D::Error> {
-        let name = String::deserialize(deserializer)?;
-        Unit::from_name(&name).ok_or_else(|| D::Error::custom("no unit of this name"))
     }
 }

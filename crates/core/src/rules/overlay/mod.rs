@@ -2,24 +2,27 @@
 //!
 //! Blocks win over overrides, and overrides over rules and over limits in requests. Of several overrides that match, one
 //! without wildcards wins, else the first by id. Matching takes no memory and parses addresses only for keys with networks.
+//!
+//! An override with limits continues the counters of the rule behind it: [`Rule::overridden_limit`]. Blocks, and overrides that deny
+//! or admit everything, count nothing; resets and give-backs reach the counters behind them.
 
 mod block_lines;
 mod blocks;
 mod declared;
 mod networks;
+mod override_limit;
+mod override_rule;
 
 pub(super) use blocks::Blocks;
 pub(super) use declared::DeclaredOverlay;
 pub use declared::{Block, BlockedValues, OverrideAction, OverrideRule};
 pub use networks::{Network, NetworkError};
+pub use override_limit::{OVERRIDE_LIMITS_MAX, OverrideLimit, OverrideLimitError};
 
 use super::{
-    Charge, LimitIdentity, LimitInfo, Origin, Pattern, Rule, RuleLimit, Semantics, SourceId,
-    limits::{LimitNumbers, Registrar, tag_of_label},
-    pattern_set::PatternSet,
-    text_map::TextMap,
+    Pattern, Rule, Semantics, limits::Registrar, pattern_set::PatternSet, text_map::TextMap, tree::Behind,
 };
-use crate::limit::{Entry, RuleInfo, Unit};
+use crate::limit::Entry;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
@@ -91,11 +94,12 @@ pub enum OverlayMatch<'o> {
 }
 
 impl Overlay {
-    /// The overlay of a domain; none if nothing is declared for it.
-    pub(super) fn compile(
+    /// The overlay of a domain; none if nothing is declared for it. `behind` has the rule of the domain for entries.
+    pub(super) fn compile<'r>(
         domain: &Arc<str>,
         (semantics, is_shared): (Semantics, bool),
         (declared, common_blocks): (&DeclaredOverlay, &Arc<Blocks>),
+        behind: &Behind<'r>,
         limits: &mut Registrar,
     ) -> Option<Box<Self>> {
         let own_blocks = Blocks::new(declared.blocks_of(domain).to_vec());
@@ -106,10 +110,12 @@ impl Overlay {
             return None;
         }
         overrides.sort_by(|one, other| one.id.cmp(&other.id));
-        let mut build =
-            |path: String, id: &str, action| rule(domain, path, id, action, (semantics, is_shared), limits);
+        let context = override_rule::Context { domain, semantics, is_shared };
+        let mut build = |path: String, id: &str, action: &OverrideAction, behind: Option<&Rule>| {
+            context.rule(path.into(), id, action, behind, limits)
+        };
         let blocked =
-            has_blocks.then(|| Box::new(build(BLOCKED.to_owned(), "blocks", OverrideAction::Denied)));
+            has_blocks.then(|| Box::new(build(BLOCKED.to_owned(), "blocks", &OverrideAction::Denied, None)));
         let overrides: Box<[Overlaid]> = overrides
             .into_iter()
             .map(|declared| Overlaid {
@@ -119,7 +125,11 @@ impl Overlay {
                     .iter()
                     .map(|(key, value)| (key.as_str().into(), ValuePattern::new(value)))
                     .collect(),
-                rule: build(format!("(override {})", declared.id), &declared.id, declared.action),
+                rule: {
+                    // That of the entries as they are written: one with a wildcard may be in the place of several.
+                    let behind = behind(&declared.as_entries());
+                    build(format!("(override {})", declared.id), &declared.id, &declared.action, behind)
+                },
             })
             .collect();
         let mut exact = HashMap::default();
@@ -188,6 +198,11 @@ impl Overlay {
         self.own_blocks.declared()
     }
 
+    /// The rule of the override of these entries, as [`Self::find`] returns it unless they are blocked.
+    pub(super) fn override_of(&self, entries: &[Entry<'_>]) -> Option<&Rule> {
+        self.overridden(entries).map(|overlaid| &overlaid.rule)
+    }
+
     /// Every rule.
     pub(super) fn rules(&self) -> impl Iterator<Item = &Rule> {
         self.blocked.as_deref().into_iter().chain(self.overrides.iter().map(|overlaid| &overlaid.rule))
@@ -243,77 +258,6 @@ fn hash_of<'e>(entries: impl Iterator<Item = (&'e str, &'e str)>) -> u64 {
     let mut hasher = FixedState::with_seed(0).build_hasher();
     entries.for_each(|pair| pair.hash(&mut hasher));
     hasher.finish()
-}
-
-fn rule(
-    domain: &Arc<str>,
-    path: String,
-    id: &str,
-    action: OverrideAction,
-    (semantics, is_shared): (Semantics, bool),
-    limits: &mut Registrar,
-) -> Rule {
-    let path: Arc<str> = path.into();
-    let rate = match action {
-        OverrideAction::Limit { requests, unit } => Some((requests, unit)),
-        OverrideAction::Denied => Some((0, Unit::Second)),
-        OverrideAction::Unlimited => None,
-    };
-    let limit = |(requests, unit): (u32, Unit)| {
-        let window = unit.window();
-        let algorithm = semantics.algorithm(requests, window);
-        let algorithm = match is_shared {
-            true => algorithm.in_microseconds().unwrap_or(algorithm),
-            false => algorithm,
-        };
-        // Its counters are those of no rule.
-        let tag = tag_of_label(&path);
-        let identity = LimitIdentity { domain: Arc::clone(domain), path: Arc::clone(&path), tag };
-        let info = LimitInfo { identity, algorithm: algorithm.clone() };
-        let LimitNumbers { id, index, series } = limits.register(info, Arc::clone(&path));
-        RuleLimit {
-            id,
-            tag,
-            index,
-            series,
-            name: "".into(),
-            requests,
-            window,
-            unit: Some(unit),
-            algorithm,
-            charge: Charge::Admitted,
-            semantics,
-            key_prefix: None,
-            is_joined: false,
-            is_local: false,
-        }
-    };
-    let origin = Origin { source: SourceId::Override(id.into()), position: None };
-    let rule = Rule {
-        limits: rate.map(limit).into_iter().collect(),
-        has_plain_limit: false,
-        shows_values: false,
-        unlimited: action == OverrideAction::Unlimited,
-        shadow: false,
-        shard_by: None,
-        is_never_leased: false,
-        info: RuleInfo {
-            path,
-            declared_at: origin.to_string().into(),
-            quota: false,
-            queues: false,
-            shown_values: 0,
-            metric_labels: Box::default(),
-            metadata: None,
-            on_deny: None,
-        },
-        origin,
-        extended_at: None,
-        replaces: Box::default(),
-        detailed_metric: false,
-        value_to_metric: false,
-    };
-    rule.with_plain_limit()
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ fn found(rules: &RuleSet, entries: &[(&str, &str)]) -> (String, i64) {
 
 #[test]
 fn overrides_win_over_rules_for_descriptors_that_match_as_a_whole() {
-    let ten = OverrideAction::Limit { requests: 10, unit: Unit::Hour };
+    let ten = OverrideAction::Limits(vec![OverrideLimit::new(10, "hour", None, None).unwrap()]);
     let rules = rules(&[
         overridden("a", &[("user", "a*")], OverrideAction::Unlimited),
         overridden("b", &[("user", "ann")], ten),

@@ -9,6 +9,7 @@ use super::{
     overlay::{DeclaredOverlay, Overlay},
     series::{SERIES_MAX_DEFAULT, UsedSeries},
     text_map::TextMap,
+    tree::Behind,
 };
 use crate::limit::{SeriesId, Unit};
 use std::{
@@ -121,7 +122,9 @@ impl RuleSet {
             let overrides =
                 Unit::ALL.map(|unit| override_template(&name, unit, options.semantics, &mut limits));
             let counting = (options.semantics, declared.is_shared);
-            let overlay = Overlay::compile(&name, counting, (&overlaid, &common_blocks), &mut limits);
+            let overlay = |behind: &Behind<'_>| {
+                Overlay::compile(&name, counting, (&overlaid, &common_blocks), behind, &mut limits)
+            };
             let (semantics, problems) = (options.semantics, &mut problems);
             let rules = DomainRules::compile(declared, overrides, overlay, semantics, problems);
             may_queue |= rules.may_queue();
@@ -265,6 +268,7 @@ fn override_template(
         semantics,
         is_joined,
         is_local: false,
+        continues: false,
         key_prefix,
     }
 }

@@ -150,6 +150,19 @@ impl Level {
         }
     }
 
+    /// Whether a descriptor here or below has this key; for joined texts, whose keys are not known, whether there is any.
+    pub(super) fn has_key(&self, key: &str) -> bool {
+        let below = |node: &Node| node.below.has_key(key);
+        matches!(self, Self::Joined(_))
+            || self.siblings(key).is_some()
+            || self.wildcards().iter().any(|wildcard| wildcard.key.matches(key) || below(&wildcard.node))
+            || self.iter().any(|(_, Siblings { exact, wildcards, alone })| {
+                let wildcards = wildcards.iter().flat_map(|wildcards| &wildcards.list);
+                let exact = exact.iter().map(|(_, node)| node).chain(alone.as_deref());
+                exact.chain(wildcards.map(|wildcard| &wildcard.node)).any(below)
+            })
+    }
+
     pub(super) fn set_key_prefixes<'r>(
         &'r mut self,
         way: &mut Vec<RuleEntry<'r>>,

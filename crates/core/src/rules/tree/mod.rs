@@ -21,7 +21,7 @@ use super::{
     overlay::{Overlay, OverlayMatch},
     redaction::{Redaction, Redactions},
 };
-use crate::limit::{Entry, Override, Unit};
+use crate::limit::{Entry, Override, Unit, Window};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -50,6 +50,9 @@ pub struct Found<'r> {
     /// Entries, by index, with a counter that all their values share: its key has this pattern instead of the value.
     pub shared: SharedPatterns<'r>,
 }
+
+/// Finds the rule of entries, without overrides and blocks.
+pub(super) type Behind<'r> = dyn Fn(&[Entry<'_>]) -> Option<&'r Rule> + 'r;
 
 /// Patterns, each with the index of its entry.
 type SharedPatterns<'r> = SmallVec<[(usize, &'r str); 1]>;
@@ -85,10 +88,40 @@ impl DomainRules {
     pub fn find<'r>(&'r self, entries: &[Entry<'_>]) -> Option<Found<'r>> {
         let mut shared = SmallVec::new();
         if let Some(rule) = self.overlaid(entries) {
+            // The counters of an override are those of the rule behind it, and so are their patterns.
+            if rule.is_counted() && self.follow(entries, &mut shared).is_none() {
+                shared.clear();
+            }
             return Some(Found { rule, shared });
         }
         let rule = self.follow(entries, &mut shared)?;
         Some(Found { rule, shared })
+    }
+
+    /// As [`DomainRules::find`], but past blocks and overrides that count nothing: the rule whose counters the descriptor has, now or
+    /// once they are deleted.
+    pub fn find_counted<'r>(&'r self, entries: &[Entry<'_>]) -> Option<Found<'r>> {
+        let mut shared = SmallVec::new();
+        let behind = self.follow(entries, &mut shared);
+        match self.overlay.as_ref().and_then(|overlay| overlay.override_of(entries)) {
+            Some(rule) if rule.is_counted() => Some(Found { rule, shared }),
+            _ => behind.map(|rule| Found { rule, shared }),
+        }
+    }
+
+    /// The limit in the place of which one of an override is for these entries, with the patterns of shared values.
+    pub(crate) fn overridden<'r>(
+        &'r self,
+        limit: &RuleLimit,
+        entries: &[Entry<'_>],
+    ) -> Option<(&'r RuleLimit, SharedPatterns<'r>)> {
+        let mut shared = SmallVec::new();
+        let behind = self.follow(entries, &mut shared)?;
+        let of = &self.overlay.as_ref()?.override_of(entries)?.limits;
+        let windows: SmallVec<[Window; 1]> = of.iter().map(|limit| limit.window).collect();
+        let index = of.iter().position(|one| one.id == limit.id)?;
+        let overridden = behind.overridden_limit(index, &windows)?;
+        (self.shares(overridden) == self.shares(limit)).then_some((overridden, shared))
     }
 
     /// The rule of an override or a block that matches the entries. It wins over a limit in the request too.
@@ -174,6 +207,11 @@ impl DomainRules {
         RuleLimit { requests, algorithm, ..template.clone() }
     }
 
+    /// Whether any descriptor of the rules has this key.
+    pub fn has_key(&self, key: &str) -> bool {
+        self.root.has_key(key)
+    }
+
     /// How the decision log writes values of this key; none if no descriptor declares it.
     pub fn redaction(&self, key: &str) -> Option<Redaction> {
         self.redactions.of(key)
@@ -214,7 +252,7 @@ impl DomainRules {
     pub(super) fn compile(
         declared: DeclaredDomain,
         overrides: [RuleLimit; Unit::ALL.len()],
-        overlay: Option<Box<Overlay>>,
+        overlay: impl FnOnce(&Behind<'_>) -> Option<Box<Overlay>>,
         semantics: Semantics,
         problems: &mut Problems,
     ) -> Self {
@@ -229,8 +267,10 @@ impl DomainRules {
             is_shared: declared.is_shared,
             has_local_rules: false,
             redactions,
-            overlay,
+            overlay: None,
         };
+        let overlay = overlay(&|entries| rules.follow(entries, &mut SmallVec::new()));
+        let rules = Self { overlay, ..rules };
         let all = rules.rules_unsorted();
         let has_replaces = all.iter().any(|rule| !rule.replaces.is_empty());
         let may_queue = all.iter().any(|rule| rule.may_queue());

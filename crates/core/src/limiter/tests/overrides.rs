@@ -1,0 +1,135 @@
+//! Overrides and blocks: which counters they count in, and which are behind them.
+
+use super::*;
+use crate::rules::{Block, BlockedValues, OverrideAction, OverrideLimit, OverrideRule};
+use std::time::Duration;
+
+const RULES: &str = "
+domain: d
+descriptors:
+  - { key: user, rate_limit: { unit: hour, requests_per_unit: 100 } }
+  - { key: pool, value: 'a*', share_threshold: true, rate_limit: { unit: hour, requests_per_unit: 100 } }
+  - { key: token, rate_limit: { unit: minute, requests_per_unit: 10, algorithm: token_bucket, size: 40 } }
+  - { key: two, rate_limits: [{ unit: second, requests_per_unit: 5 }, { unit: day, requests_per_unit: 20 }] }
+";
+
+fn limits(declared: &[&str]) -> OverrideAction {
+    let limit = |text: &&str| {
+        let mut parts = text.split(' ');
+        let (requests, window) = parts.next().and_then(|limit| limit.split_once('/')).expect("N/WINDOW");
+        let (algorithm, burst) = (parts.next(), parts.next().map(|burst| burst.parse().expect("a burst")));
+        OverrideLimit::new(requests.parse().expect("a number"), window, algorithm, burst).expect("valid")
+    };
+    OverrideAction::Limits(declared.iter().map(limit).collect())
+}
+
+fn overridden(entry: (&str, &str), action: OverrideAction) -> Vec<Source> {
+    let entries = vec![(entry.0.to_owned(), entry.1.to_owned())];
+    vec![Source::of_override(OverrideRule { id: "o".into(), domain: "d".into(), entries, action })]
+}
+
+fn blocked(key: &str, value: &str) -> Vec<Source> {
+    let values = BlockedValues::Value(value.into());
+    let block = Block { id: "b".into(), domain: None, key: key.into(), values, is_in_file: false };
+    vec![Source::of_blocks("blocks", vec![block])]
+}
+
+/// With a limit of 100, an override to 50 admitted 50 more to a client that had used 99.
+#[test]
+fn an_override_continues_the_counter_of_the_rule() {
+    let limiter = limiter(RULES);
+    check(&limiter, &[(0, "user=x +99", &["ok 1"])]);
+    put_overlays(&limiter, RULES, overridden(("user", "x"), limits(&["50/hour"])));
+    assert_eq!(send(&limiter, 1, "user=x").0, Code::OverLimit);
+    check(&limiter, &[(1, "user=y", &["ok 99"])]);
+    put_overlays(&limiter, RULES, overridden(("user", "x"), limits(&["200/hour"])));
+    check(&limiter, &[(2, "user=x ?", &["ok 101"]), (2, "user=x +2", &["ok 99"])]);
+    put_overlays(&limiter, RULES, overridden(("user", "*"), limits(&["300/hour"])));
+    check(&limiter, &[(3, "user=x ?", &["ok 199"])]);
+    replace_rules(&limiter, RULES);
+    assert_eq!(send(&limiter, 4, "user=x").0, Code::OverLimit);
+}
+
+#[test]
+fn an_override_continues_a_counter_that_values_share() {
+    let limiter = limiter(RULES);
+    check(&limiter, &[(0, "pool=a1 +60", &["ok 40"])]);
+    put_overlays(&limiter, RULES, overridden(("pool", "a2"), limits(&["200/hour"])));
+    check(&limiter, &[(1, "pool=a2", &["ok 139"]), (1, "pool=a1", &["ok 38"])]);
+}
+
+#[test]
+fn an_override_without_an_algorithm_keeps_that_of_the_rule_in_proportion() {
+    let limiter = limiter(RULES);
+    check(&limiter, &[(0, "token=x +30", &["ok 10"])]);
+    put_overlays(&limiter, RULES, overridden(("token", "x"), limits(&["20/minute"])));
+    check(&limiter, &[(0, "token=x ?", &["ok 50"]), (3_000, "token=x ?", &["ok 51"])]);
+    put_overlays(&limiter, RULES, overridden(("token", "z"), limits(&["6/30s leaky_bucket 2"])));
+    check(&limiter, &[(0, "token=z +2", &["ok 0"]), (5_000, "token=z ?", &["ok 1"])]);
+}
+
+#[test]
+fn an_override_takes_any_window_and_continues_each_limit_of_the_rule() {
+    let limiter = limiter(RULES);
+    check(&limiter, &[(1_500, "two=x +3", &["ok 2"])]);
+    put_overlays(&limiter, RULES, overridden(("two", "x"), limits(&["9/30s", "25/day"])));
+    // The first continues that of a second, which stands in its position, and the other that of a day.
+    check(&limiter, &[(1_500, "two=x ?", &["ok 6"]), (1_500, "two=x +6", &["ok 0"])]);
+    let remaining = |window_millis: u64| {
+        let pinned = limiter.pin();
+        let mut request = Request::new("d");
+        request.push(descriptor("two=x ?"));
+        let limits = pinned.service_limits(&request, Timestamp::from_millis(MIDNIGHT_MILLIS + 1_500));
+        let window = Duration::from_millis(window_millis);
+        limits.iter().find(|limit| limit.window == window).map(|limit| limit.available)
+    };
+    assert_eq!((remaining(30_000), remaining(86_400_000)), (Some(0), Some(16)));
+}
+
+/// A reset of a blocked key removed no counter, and its old use was there when the block was deleted.
+#[test]
+fn resets_and_give_backs_of_a_blocked_key_reach_the_counters_behind_the_block() {
+    for overlaid in [
+        blocked("user", "x"),
+        overridden(("user", "x"), OverrideAction::Denied),
+        overridden(("user", "x"), OverrideAction::Unlimited),
+    ] {
+        let limiter = limiter(RULES);
+        check(&limiter, &[(0, "user=x +40", &["ok 60"])]);
+        put_overlays(&limiter, RULES, overlaid.clone());
+        check(&limiter, &[(1, "user=x -5", &["ok 65"])]);
+        replace_rules(&limiter, RULES);
+        check(&limiter, &[(2, "user=x ?", &["ok 65"])]);
+        put_overlays(&limiter, RULES, overlaid);
+        let mut request = Request::new("d");
+        request.push(descriptor("user=x ?"));
+        let now = Timestamp::from_millis(MIDNIGHT_MILLIS + 3);
+        assert_eq!(limiter.pin().reset(&request, now).map(|removed| removed.counters), Ok(1));
+        replace_rules(&limiter, RULES);
+        check(&limiter, &[(4, "user=x ?", &["ok 100"])]);
+    }
+}
+
+#[test]
+fn hits_given_back_beside_a_blocked_key_do_not_admit_it() {
+    let limiter = limiter(RULES);
+    put_overlays(&limiter, RULES, blocked("user", "x"));
+    assert_eq!(send(&limiter, 0, "user=x; user=x -5").0, Code::OverLimit);
+}
+
+#[test]
+fn a_limit_of_an_override_is_the_same_after_json() {
+    for action in [limits(&["5/30s"]), limits(&["5/minute token_bucket 9", "7/day"]), OverrideAction::Denied]
+    {
+        let text = serde_json::to_string(&action).expect("texts and numbers are JSON");
+        assert_eq!(serde_json::from_str::<OverrideAction>(&text).expect("read"), action, "{text}");
+    }
+    let former = r#"{"limit":{"requests":100,"unit":"hour"}}"#;
+    assert_eq!(serde_json::from_str::<OverrideAction>(former).expect("read"), limits(&["100/hour"]));
+    for refused in ["5/fortnight", "5/0s", "5/30s bucket", "5/30s fixed_window 9", "0/30s token_bucket 9"] {
+        let mut parts = refused.split(' ');
+        let (requests, window) = parts.next().and_then(|limit| limit.split_once('/')).expect("N/WINDOW");
+        let (algorithm, burst) = (parts.next(), parts.next().map(|burst| burst.parse().expect("a burst")));
+        assert!(OverrideLimit::new(requests.parse().expect("a number"), window, algorithm, burst).is_err());
+    }
+}

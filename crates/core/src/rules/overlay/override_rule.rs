@@ -1,0 +1,120 @@
+//! The rule that an override or a block puts in the place of another.
+
+use super::{OverrideAction, OverrideLimit};
+use crate::{
+    limit::{RuleInfo, Unit},
+    rules::{
+        Charge, LimitIdentity, LimitInfo, Origin, Rule, RuleLimit, Semantics, SourceId,
+        limits::{LimitNumbers, Registrar, tag_of_label},
+    },
+};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// The domain that rules are for.
+pub(super) struct Context<'d> {
+    pub(super) domain: &'d Arc<str>,
+    pub(super) semantics: Semantics,
+    pub(super) is_shared: bool,
+}
+
+impl Context<'_> {
+    /// The rule with this path for the action, in the place of the rule `behind` if there is one.
+    pub(super) fn rule(
+        &self,
+        path: Arc<str>,
+        id: &str,
+        action: &OverrideAction,
+        behind: Option<&Rule>,
+        limits: &mut Registrar,
+    ) -> Rule {
+        let denied = [OverrideLimit::none()];
+        let (declared, continues) = match action {
+            OverrideAction::Limits(declared) => (&declared[..], true),
+            OverrideAction::Denied => (&denied[..], false),
+            OverrideAction::Unlimited => (&[][..], false),
+        };
+        let behind = behind.filter(|_| continues);
+        let all = declared.iter().enumerate();
+        let all = all.map(|(index, limit)| {
+            let mut built = self.limit(&path, index, limit, (behind, declared), limits);
+            built.continues = continues;
+            built
+        });
+        let all: SmallVec<[RuleLimit; 1]> = all.collect();
+        let origin = Origin { source: SourceId::Override(id.into()), position: None };
+        let rule = Rule {
+            has_plain_limit: false,
+            shows_values: false,
+            unlimited: *action == OverrideAction::Unlimited,
+            shadow: false,
+            shard_by: behind.and_then(|behind| behind.shard_by),
+            is_never_leased: behind.is_some_and(|behind| behind.is_never_leased),
+            info: RuleInfo {
+                path,
+                declared_at: origin.to_string().into(),
+                quota: false,
+                queues: all.iter().any(|limit| limit.algorithm.queueing().is_some()),
+                shown_values: 0,
+                metric_labels: Box::default(),
+                metadata: None,
+                on_deny: None,
+            },
+            limits: all,
+            origin,
+            extended_at: None,
+            replaces: Box::default(),
+            detailed_metric: false,
+            value_to_metric: false,
+        };
+        rule.with_plain_limit()
+    }
+
+    fn limit(
+        &self,
+        path: &Arc<str>,
+        index: usize,
+        declared: &OverrideLimit,
+        (behind, all): (Option<&Rule>, &[OverrideLimit]),
+        limits: &mut Registrar,
+    ) -> RuleLimit {
+        let (requests, window) = (declared.requests(), declared.window());
+        let windows: Vec<_> = all.iter().map(OverrideLimit::window).collect();
+        let behind = behind.and_then(|behind| behind.overridden_limit(index, &windows));
+        let algorithm =
+            declared.algorithm(self.semantics, behind.map(|behind| (behind.requests, &behind.algorithm)));
+        let is_local = behind.is_some_and(|behind| behind.is_local);
+        let algorithm = match self.is_shared && !is_local {
+            true => {
+                algorithm.in_microseconds().unwrap_or_else(|_| self.semantics.algorithm(requests, window))
+            }
+            false => algorithm,
+        };
+        // As long as it has no rule behind it, its counters are those of no rule.
+        let name: Arc<str> = match index {
+            0 => Arc::clone(path),
+            _ => format!("{path} per {}", declared.window_text()).into(),
+        };
+        let tag = tag_of_label(&name);
+        let identity = LimitIdentity { domain: Arc::clone(self.domain), path: Arc::clone(path), tag };
+        let info = LimitInfo { identity, algorithm: algorithm.clone() };
+        let LimitNumbers { id, index, series } = limits.register(info, name);
+        RuleLimit {
+            id,
+            tag,
+            index,
+            series,
+            name: "".into(),
+            requests,
+            window,
+            unit: Unit::of_window(window),
+            algorithm,
+            charge: behind.map_or(Charge::Admitted, |behind| behind.charge),
+            semantics: self.semantics,
+            key_prefix: None,
+            is_joined: false,
+            is_local,
+            continues: false,
+        }
+    }
+}
