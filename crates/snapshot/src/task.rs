@@ -74,7 +74,8 @@ struct Work {
 }
 
 impl SnapshotTask {
-    /// Starts the thread: a snapshot every `interval`, counted from the end of the one before.
+    /// Starts the thread: a snapshot every `interval`, counted from the beginning of the one before. So a crash loses at most the hits
+    /// of the interval and of one snapshot, or of two snapshots if they take longer than the interval.
     pub fn start(
         writer: Writer,
         limiter: &Arc<Limiter>,
@@ -92,9 +93,9 @@ impl SnapshotTask {
             counts: Arc::clone(&counts),
         };
         std::thread::Builder::new().name("snapshots".into()).spawn(move || {
-            while stopped.recv_timeout(interval) == Err(mpsc::RecvTimeoutError::Timeout) {
-                // A failure is logged and counted; the next one may succeed.
-                let _ = work.snapshot();
+            let mut wait = interval;
+            while stopped.recv_timeout(wait) == Err(mpsc::RecvTimeoutError::Timeout) {
+                wait = work.snapshot_and_wait(interval);
             }
             let result = work.snapshot();
             // Unlocks the directory before the end is known: another process may start then.
@@ -142,6 +143,13 @@ impl SnapshotTask {
 }
 
 impl Work {
+    /// Writes a snapshot; returns the wait until the next one. A failure is logged and counted; the next one may succeed.
+    fn snapshot_and_wait(&mut self, interval: Duration) -> Duration {
+        let began = self.clock.now();
+        let _ = self.snapshot();
+        interval.saturating_sub(self.clock.now().since(began))
+    }
+
     fn snapshot(&mut self) -> Result<(), DiskError> {
         let started = self.clock.now();
         let rules = self.limiter.rules();
@@ -165,5 +173,47 @@ impl Work {
                 Err(error)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{SimulatedDisk, start_simulated};
+    use std::sync::atomic::AtomicU64;
+    use tidegate_core::{
+        limit::Timestamp,
+        rules::{LoadOptions, RuleSet},
+        store::{OnFull, StoreSettings},
+    };
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    /// Goes on by half an hour at each reading.
+    struct Hasty(AtomicU64);
+
+    impl Clock for Hasty {
+        fn now(&self) -> Timestamp {
+            let half_hours = self.0.fetch_add(1, Ordering::Relaxed);
+            Timestamp::from_millis(1_700_000_000_000 + half_hours * 1_800_000)
+        }
+    }
+
+    /// The interval was counted from the end of the snapshot before: the oldest hits lost were older by its duration.
+    #[test]
+    fn a_snapshot_begins_an_interval_after_the_beginning_of_the_one_before() {
+        let build = |seed| {
+            let rules = RuleSet::parse(&[], &LoadOptions::default()).expect("no rules are valid");
+            Limiter::new(rules, StoreSettings { seed, counters_max: 9, on_full: OnFull::Deny }, false)
+        };
+        let seed = tidegate_core::store::Seed::from_bytes([1; 16]);
+        let now = Timestamp::from_millis(1_700_000_000_000);
+        let started = start_simulated(&SimulatedDisk::default(), seed, build, now);
+        let (limiter, writer, _) = started.unwrap_or_else(|error| panic!("{error}"));
+        let clock: Arc<dyn Clock> = Arc::new(Hasty(AtomicU64::new(0)));
+        let mut work = Work { writer, limiter: Arc::new(limiter), clock, counts: Arc::default() };
+        // Each snapshot takes an hour at least, by this clock.
+        assert_eq!(work.snapshot_and_wait(HOUR), Duration::ZERO);
+        assert_eq!(work.snapshot_and_wait(3 * HOUR), 3 * HOUR - work.counts.last_took() - HOUR);
     }
 }

@@ -10,6 +10,9 @@ use std::{
     time::Duration,
 };
 
+/// The name sled gives to the file with its settings, none of which differs from its defaults.
+const CONFIGURATION_FILE: &str = "conf";
+
 /// sled's own cache; the records are read once and written once.
 const CACHE_BYTES: u64 = 8 << 20;
 
@@ -101,6 +104,10 @@ fn is_locked(error: &io::Error) -> bool {
 }
 
 fn try_open_database(path: &Path) -> sled::Result<sled::Db> {
+    match fs::remove_file(path.join(CONFIGURATION_FILE)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
     sled::Config::new()
         .path(path)
         .cache_capacity(CACHE_BYTES)

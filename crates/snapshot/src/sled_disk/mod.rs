@@ -9,7 +9,10 @@
 //! - It may wait forever when one of its background writes fails. Space is reserved before it writes, and a
 //!   [`DeadlineDisk`](super::deadline_disk::DeadlineDisk) bounds the time of every write.
 //! - Its `flush` does not make files durable (it calls `sync_file_range`, which does not flush the device's cache, and
-//!   nothing for its blobs). Files and directories are synced here, before the manifest refers to them.
+//!   nothing for its blobs). Files and directories are synced here, before the manifest refers to them: blobs and names before the
+//!   database that refers to them.
+//! - It refuses a database beside a damaged `conf`, which has nothing but sled's own defaults, and never syncs it. That file is
+//!   removed before each opening; sled writes it anew.
 //! - It releases its file lock some time after it was closed. Opening waits for that.
 //! - It writes an index file beside its data when it is opened, even to read. A killed process leaves half of one, which
 //!   sled refuses to open with; it is removed then. Where the directory cannot be written to, a copy is read instead.
@@ -298,7 +301,8 @@ impl Disk for SledDisk {
             if let Some((file, reservation)) = &mut open.reserved {
                 reservation.release(file)?;
             }
-            durability.sync_file(&open.path.join(DATABASE_FILE))?;
+            // What the database refers to, and the names that lead to it, before the database: a file system may keep its
+            // content and lose names that are newer.
             let blobs = open.path.join(BLOBS);
             for entry in fs::read_dir(&blobs)? {
                 let name = entry?.file_name();
@@ -309,7 +313,8 @@ impl Disk for SledDisk {
             }
             durability.sync_directory(&blobs)?;
             durability.sync_directory(&open.path)?;
-            Ok((durability.sync_directory(&directory)?, synced))
+            durability.sync_directory(&directory)?;
+            Ok((durability.sync_file(&open.path.join(DATABASE_FILE))?, synced))
         })?;
         self.synced_blobs = synced;
         Ok(())

@@ -23,7 +23,8 @@ use tidegate_core::{
 };
 
 const RULES: &str = "domain: d\ndescriptors:\n- key: user\n  rate_limit: {unit: hour, requests_per_unit: 100}\n\
-                     - key: plan\n  rate_limit: {unit: day, requests_per_unit: 1000}\n";
+                     - key: plan\n  rate_limit: {unit: day, requests_per_unit: 1000}\n\
+                     - key: log\n  rate_limit: {unit: day, requests_per_unit: 1000000, algorithm: sliding_log}\n";
 
 fn start_of_time() -> Timestamp {
     Timestamp::from_millis(1_700_000_000_000)
