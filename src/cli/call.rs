@@ -49,11 +49,11 @@ pub(super) struct Call {
     /// Timeout for connecting and for each response.
     #[arg(long, default_value = "5s", value_parser = humantime::parse_duration)]
     timeout: Duration,
-    #[command(flatten)]
-    tls: ClientTlsFlags,
     /// Print one JSON object per response.
     #[arg(long)]
     json: bool,
+    #[command(flatten, next_help_heading = "TLS")]
+    tls: ClientTlsFlags,
 }
 
 impl Call {

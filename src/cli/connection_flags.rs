@@ -22,7 +22,6 @@ const BODY_MEMORY_MAX: u64 = 1 << 30;
 
 /// Bounds on connections.
 #[derive(Args)]
-#[command(next_help_heading = "Connections")]
 pub(super) struct ConnectionFlags {
     /// Maximum number of connections. Beyond it the idlest one is closed, or the new one if none is idle.
     #[arg(long, env = "TIDEGATE_MAX_CONNECTIONS", value_name = "N", default_value_t = 10_000)]

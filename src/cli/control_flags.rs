@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 
 /// The control API: operations on the running server (docs/control.md).
 #[derive(Args)]
-#[command(next_help_heading = "Control API")]
 pub(super) struct ControlFlags {
     /// Serve the control API on the gRPC port and the HTTP port, to callers with a role; by default it is off. Without a value:
     /// loopback.

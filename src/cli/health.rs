@@ -32,7 +32,7 @@ pub(super) struct Health {
     /// Timeout for connecting and for the response.
     #[arg(long, default_value = "1s", value_parser = humantime::parse_duration)]
     timeout: Duration,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "TLS")]
     tls: ClientTlsFlags,
 }
 

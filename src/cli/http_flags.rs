@@ -9,7 +9,7 @@ use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
 
 /// The HTTP port: metrics, rules and probes for operators, and decisions for clients without gRPC.
 #[derive(Args)]
-#[command(next_help_heading = "HTTP", group = ArgGroup::new("uses_of_tokens").args(["http_listen", "control"]).multiple(true))]
+#[command(group = ArgGroup::new("uses_of_tokens").args(["http_listen", "control"]).multiple(true))]
 pub(super) struct HttpFlags {
     /// Address of the HTTP port (docs/openapi.yaml lists its routes); by default there is none; repeatable.
     #[arg(long, env = "TIDEGATE_HTTP_LISTEN", value_name = "ADDR", value_delimiter = ',')]

@@ -19,6 +19,8 @@ mod explain;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz_bridge;
 mod health;
+#[cfg(test)]
+mod help_tests;
 mod http_flags;
 mod metrics_flags;
 mod progress;

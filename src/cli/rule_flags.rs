@@ -16,7 +16,6 @@ use tidegate_core::rules::{self, LoadOptions, RuleErrors, RuleFilePaths, RuleSet
 
 /// Where rules come from.
 #[derive(Args)]
-#[command(next_help_heading = "Rules")]
 pub(super) struct RuleFlags {
     /// Rule file, directory of rule files, - for standard input, or control plane as xds://host:port?node=ID; repeatable. Files
     /// may extend the rules of a control plane by keys that its messages lack (docs/xds.md).
@@ -44,7 +43,7 @@ pub(super) struct RuleFlags {
     /// Report health NOT_SERVING while no domain has rules, also when the last rule file is removed.
     #[arg(long, env = "TIDEGATE_HEALTH_NEEDS_RULES", conflicts_with = "healthy_without_rules")]
     health_needs_rules: bool,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Control plane of rules")]
     xds: XdsFlags,
 }
 

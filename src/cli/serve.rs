@@ -53,10 +53,6 @@ pub(super) struct Serve {
     /// (docs/reference-environment.md). Selected also by the program name `ratelimit`.
     #[arg(long, env = "TIDEGATE_ENV", value_name = "SERVER")]
     env: Option<EnvChoice>,
-    #[command(flatten)]
-    rules: RuleFlags,
-    #[command(flatten)]
-    read_as: ReadAs,
     /// Address of the gRPC port: host:port, unix:/path/of/socket, or systemd:NAME for sockets that systemd passes; repeatable.
     #[arg(
         long,
@@ -69,58 +65,62 @@ pub(super) struct Serve {
     /// For tests: time stands still until a client of tidegate.test.v1.Clock moves it.
     #[arg(long, hide = true)]
     test_clock: bool,
-    /// Admit every request; statuses still report which would have been denied.
-    #[arg(long, env = "TIDEGATE_GLOBAL_SHADOW")]
-    global_shadow: bool,
     /// Worker threads; by default one per core.
     #[arg(long, env = "TIDEGATE_THREADS", value_name = "N")]
     threads: Option<NonZeroUsize>,
-    /// Maximum number of live counters, at up to 64 bytes each; by default as many as fit in half of the memory.
-    #[arg(long, env = "TIDEGATE_MAX_COUNTERS", value_name = "N")]
-    max_counters: Option<NonZeroUsize>,
-    /// Verdict for a request that needs a new counter when the maximum is reached.
-    #[arg(long, env = "TIDEGATE_ON_FULL", default_value = "deny")]
-    on_full: OnFullChoice,
-    /// Maximum number of requests queued at once by rules with a max_wait; further ones are denied.
-    #[arg(long, env = "TIDEGATE_MAX_QUEUED", value_name = "N", default_value_t = limiter::QUEUED_MAX_DEFAULT)]
-    max_queued: usize,
-    /// Time before its caller's deadline at which a queued request is released at the latest; others are denied.
-    #[arg(long, env = "TIDEGATE_QUEUE_MARGIN", default_value = "2ms", value_parser = humantime::parse_duration)]
-    queue_margin: Duration,
-    #[command(flatten)]
-    compat: CompatFlags,
-    #[command(flatten)]
-    response_options: ResponseOptions,
-    #[command(flatten)]
-    data: DataDir,
-    #[command(flatten)]
-    bounds: Bounds,
-    #[command(flatten)]
-    tls: TlsFlags,
-    #[command(flatten)]
-    http: HttpFlags,
-    #[command(flatten)]
-    control: ControlFlags,
-    #[command(flatten)]
-    connections: ConnectionFlags,
-    #[command(flatten)]
-    shared: SharedFlags,
-    #[command(flatten)]
-    metrics: MetricsFlags,
-    /// Time between health becoming NOT_SERVING and GOAWAY on all connections.
-    #[arg(long, env = "TIDEGATE_DRAIN_DELAY", default_value = "0s", value_parser = humantime::parse_duration)]
-    drain_delay: Duration,
-    /// Time that connections have to complete their calls after GOAWAY.
-    #[arg(long, env = "TIDEGATE_DRAIN_TIMEOUT", default_value = "10s", value_parser = humantime::parse_duration)]
-    drain_timeout: Duration,
-    #[command(flatten)]
-    decision_log: DecisionLogFlags,
     /// Format of log lines.
-    #[arg(long, env = "TIDEGATE_LOG_FORMAT", default_value = "text")]
+    #[arg(long, help_heading = "Logs", env = "TIDEGATE_LOG_FORMAT", default_value = "text")]
     log_format: LogFormat,
     /// Log level: off, error, warn, info, debug or trace, or a list of target=level. SIGUSR1 changes between it and debug.
-    #[arg(long, env = "TIDEGATE_LOG", default_value = "info", value_name = "LEVEL")]
+    #[arg(long, help_heading = "Logs", env = "TIDEGATE_LOG", default_value = "info", value_name = "LEVEL")]
     log: String,
+    /// Admit every request; statuses still report which would have been denied.
+    #[arg(long, help_heading = "Rules", env = "TIDEGATE_GLOBAL_SHADOW")]
+    global_shadow: bool,
+    /// Maximum number of live counters, at up to 64 bytes each; by default as many as fit in half of the memory.
+    #[arg(long, help_heading = "Counters", env = "TIDEGATE_MAX_COUNTERS", value_name = "N")]
+    max_counters: Option<NonZeroUsize>,
+    /// Verdict for a request that needs a new counter when the maximum is reached.
+    #[arg(long, help_heading = "Counters", env = "TIDEGATE_ON_FULL", default_value = "deny")]
+    on_full: OnFullChoice,
+    /// Maximum number of requests queued at once by rules with a max_wait; further ones are denied.
+    #[arg(long, help_heading = "Queues", env = "TIDEGATE_MAX_QUEUED", value_name = "N", default_value_t = limiter::QUEUED_MAX_DEFAULT)]
+    max_queued: usize,
+    /// Time before its caller's deadline at which a queued request is released at the latest; others are denied.
+    #[arg(long, help_heading = "Queues", env = "TIDEGATE_QUEUE_MARGIN", default_value = "2ms", value_parser = humantime::parse_duration)]
+    queue_margin: Duration,
+    /// Time between health becoming NOT_SERVING and GOAWAY on all connections.
+    #[arg(long, help_heading = "Connections", env = "TIDEGATE_DRAIN_DELAY", default_value = "0s", value_parser = humantime::parse_duration)]
+    drain_delay: Duration,
+    /// Time that connections have to complete their calls after GOAWAY.
+    #[arg(long, help_heading = "Connections", env = "TIDEGATE_DRAIN_TIMEOUT", default_value = "10s", value_parser = humantime::parse_duration)]
+    drain_timeout: Duration,
+    #[command(flatten, next_help_heading = "Rules")]
+    rules: RuleFlags,
+    #[command(flatten, next_help_heading = "Rules")]
+    read_as: ReadAs,
+    #[command(flatten, next_help_heading = "Rules")]
+    compat: CompatFlags,
+    #[command(flatten, next_help_heading = "Counters")]
+    data: DataDir,
+    #[command(flatten, next_help_heading = "Shared counters")]
+    shared: SharedFlags,
+    #[command(flatten, next_help_heading = "Bounds on requests")]
+    bounds: Bounds,
+    #[command(flatten, next_help_heading = "Responses")]
+    response_options: ResponseOptions,
+    #[command(flatten, next_help_heading = "Connections")]
+    connections: ConnectionFlags,
+    #[command(flatten, next_help_heading = "TLS")]
+    tls: TlsFlags,
+    #[command(flatten, next_help_heading = "HTTP")]
+    http: HttpFlags,
+    #[command(flatten, next_help_heading = "Control API")]
+    control: ControlFlags,
+    #[command(flatten, next_help_heading = "Metrics")]
+    metrics: MetricsFlags,
+    #[command(flatten, next_help_heading = "Decision log")]
+    decision_log: DecisionLogFlags,
 }
 
 /// Bounds of a request; a larger one is refused with INVALID_ARGUMENT.

@@ -7,7 +7,6 @@ use tidegate_shared::store::{OnFailure, SharedSettings, SharedStore, StoreAddres
 
 /// Counters in a Redis or Valkey store that several servers share.
 #[derive(Args)]
-#[command(next_help_heading = "Shared counters")]
 pub(super) struct SharedFlags {
     /// Store for the counters: redis://host:port, rediss://host:port (TLS), unix:/path, or
     /// redis+sentinel://host:port,host:port/group, or redis+cluster://host:port,host:port, with user:password@ and /database

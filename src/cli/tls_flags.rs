@@ -9,7 +9,6 @@ use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
 
 /// TLS of the gRPC port and of the HTTP port. Unix sockets stay without.
 #[derive(Args)]
-#[command(next_help_heading = "TLS")]
 pub(super) struct TlsFlags {
     /// Certificate chain of the gRPC port, as PEM; it then serves TLS 1.2 and 1.3 on TCP addresses. Read again when it changes.
     #[arg(long, env = "TIDEGATE_TLS_CERT", value_name = "FILE", requires = "tls_key")]
@@ -83,7 +82,6 @@ impl TlsFlags {
 
 /// TLS of a connection to a server.
 #[derive(Args, Clone, Default)]
-#[command(next_help_heading = "TLS")]
 pub(super) struct ClientTlsFlags {
     /// Connect with TLS, and verify the server by these authorities, as PEM.
     #[arg(long, value_name = "FILE")]

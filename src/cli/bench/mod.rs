@@ -104,8 +104,6 @@ pub(super) struct Bench {
     /// Send a traceparent header, which differs in each call and is not sampled.
     #[arg(long)]
     traceparent: bool,
-    #[command(flatten)]
-    tls: ClientTlsFlags,
     /// Poll without sleeping; always on with --rate.
     #[arg(long)]
     busy: bool,
@@ -118,6 +116,8 @@ pub(super) struct Bench {
     /// Print the report as JSON.
     #[arg(long)]
     json: bool,
+    #[command(flatten, next_help_heading = "TLS")]
+    tls: ClientTlsFlags,
 }
 
 impl Bench {

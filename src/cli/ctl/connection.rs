@@ -25,8 +25,6 @@ pub(super) struct Connection {
     /// Timeout for connecting and for each response.
     #[arg(long, default_value = "10s", value_parser = humantime::parse_duration, global = true)]
     pub(super) timeout: Duration,
-    #[command(flatten)]
-    pub(super) tls: ClientTlsFlags,
     /// Print JSON: the response in the JSON mapping of protobuf.
     #[arg(long, global = true)]
     pub(super) json: bool,
@@ -36,6 +34,8 @@ pub(super) struct Connection {
         value_parser = crate::cli::interval, global = true
     )]
     pub(super) watch: Option<Duration>,
+    #[command(flatten, next_help_heading = "TLS")]
+    pub(super) tls: ClientTlsFlags,
 }
 
 impl Connection {
