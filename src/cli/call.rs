@@ -4,7 +4,6 @@ use super::{Failure, descriptor::DescriptorText, details, table, target, tls_fla
 use crate::{
     api::{
         PRECISION_HEADER, WINDOWS_HEADER,
-        channel::root_cause,
         pb::{
             common::{RateLimitDescriptor, rate_limit_descriptor::Entry},
             service::{
@@ -18,9 +17,9 @@ use crate::{
 };
 use clap::Args;
 use serde_json::{Value, json};
-use std::{error::Error as _, process::ExitCode, time::Duration};
+use std::{process::ExitCode, time::Duration};
 use tonic::{
-    Request, Status,
+    Request,
     metadata::{MetadataMap, MetadataValue},
 };
 
@@ -74,7 +73,10 @@ impl Call {
             request.set_timeout(self.timeout);
             request.metadata_mut().insert(PRECISION_HEADER, MetadataValue::from_static("exact"));
             request.metadata_mut().insert(WINDOWS_HEADER, MetadataValue::from_static("list"));
-            let response = client.should_rate_limit(request).await.map_err(|status| self.failure(&status))?;
+            let response = client
+                .should_rate_limit(request)
+                .await
+                .map_err(|status| target::call_failure(&self.addr, &self.tls, &status))?;
             let windows = windows(response.metadata());
             let response = response.into_inner();
             if self.json {
@@ -90,18 +92,6 @@ impl Call {
             detail_lines.iter().for_each(table::print_line);
         }
         Ok(())
-    }
-
-    /// The error for a call that ended without a response.
-    fn failure(&self, status: &Status) -> Failure {
-        match status.source() {
-            Some(cause) if cause.is::<tonic::transport::Error>() => Failure(format!(
-                "{} does not answer in HTTP/2 without TLS: {}; give the address of a gRPC server",
-                self.addr,
-                root_cause(cause)
-            )),
-            _ => Failure(format!("{} answered {:?}: {}", self.addr, status.code(), status.message())),
-        }
     }
 
     fn message(&self) -> RateLimitRequest {

@@ -52,9 +52,7 @@ impl Health {
         let mut client = HealthClient::new(channel);
         let request = Request::new(HealthCheckRequest { service: self.service.clone() });
         let called = tokio::time::timeout(self.timeout, client.check(request)).await.map_err(late)?;
-        let response = called.map_err(|status| {
-            Failure(format!("{address} answered {:?}: {}", status.code(), status.message()))
-        })?;
+        let response = called.map_err(|status| target::call_failure(&address, &self.tls, &status))?;
         Ok(response.into_inner().status())
     }
 

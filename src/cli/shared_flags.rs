@@ -141,7 +141,7 @@ impl StoreFlags {
     /// The settings for a store, with defaults for decisions.
     pub(super) fn settings(&self, url: &str) -> Result<SharedSettings, Failure> {
         let mut address: StoreAddress =
-            url.parse().map_err(|error| Failure(format!("the address of the store: {error}")))?;
+            url.parse().map_err(|error| Failure(format!("--counters: {error}")))?;
         if let Some(path) = &self.counters_password_file {
             let password = String::from_utf8(read(path)?)
                 .map_err(|_| Failure(format!("{}: the password is not UTF-8", path.display())))?;

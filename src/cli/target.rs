@@ -8,7 +8,10 @@ use crate::{
 };
 use rustls::pki_types::ServerName;
 use std::{error::Error, io, os::unix::fs::FileTypeExt as _, time::Duration};
-use tonic::transport::{Channel, Endpoint};
+use tonic::{
+    Code, Status,
+    transport::{Channel, Endpoint},
+};
 
 /// Connects to a gRPC server.
 pub(super) async fn connect(
@@ -48,6 +51,32 @@ async fn connect_tls(
         let remedy = cause.map(|cause| connect_remedy(address, cause)).unwrap_or_default();
         Failure(format!("cannot connect to {address} with TLS: {}{remedy}", root_cause(&error)))
     })
+}
+
+/// The failure of a call that ended with `status`: the server's answer, or an error of the connection.
+pub(super) fn call_failure(address: &ListenAddress, tls: &ClientTlsFlags, status: &Status) -> Failure {
+    // A status that the server sent has no cause here.
+    let cause = status
+        .source()
+        .filter(|_| matches!(status.code(), Code::Unknown | Code::Internal | Code::Unavailable));
+    Failure(match cause {
+        Some(cause) => {
+            format!(
+                "{address} does not answer in HTTP/2: {}{}",
+                root_cause(cause),
+                no_answer_remedy(tls.client().is_some())
+            )
+        }
+        None => format!("{address} answered {:?}: {}", status.code(), status.message()),
+    })
+}
+
+/// The remedy to append to an error of a connection on which no HTTP/2 is received.
+pub(super) fn no_answer_remedy(has_tls: bool) -> &'static str {
+    if has_tls {
+        return "; give the address of a gRPC server";
+    }
+    "; if the port has TLS, give the authority of its certificate with --tls-ca, else the address of a gRPC server"
 }
 
 /// The name to verify at an address. A Unix socket has none of its own.
@@ -94,6 +123,10 @@ fn tls_remedy(error: &rustls::Error) -> &'static str {
         Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
             "; give the authority of the server's certificate with --tls-ca"
         }
+        Error::InvalidCertificate(CertificateError::Other(error)) if is_authority(error) => {
+            "; the server's certificate is one of an authority (CA:TRUE): have it made with CA:FALSE, or accept any \
+             with --tls-insecure"
+        }
         Error::InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
         ) => "; give the name in the server's certificate with --tls-server-name",
@@ -102,6 +135,11 @@ fn tls_remedy(error: &rustls::Error) -> &'static str {
         }
         _ => "",
     }
+}
+
+/// Whether a certificate was refused for being that of an authority.
+fn is_authority(error: &rustls::OtherError) -> bool {
+    error.0.downcast_ref() == Some(&webpki::Error::CaUsedAsEndEntity)
 }
 
 /// The first IO error among the causes of `error`.

@@ -13,8 +13,10 @@ use tidegate_snapshot::DiskError;
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// An address cannot be bound.
-    #[error("cannot listen on {address}: {source}{}", bind_remedy(source))]
+    #[error("cannot listen on {address}: {source}{}", bind_remedy(source, flag))]
     Listen {
+        /// The flag that names the address.
+        flag: &'static str,
         /// The address.
         address: ListenAddress,
         /// The operating system's error.
@@ -50,21 +52,24 @@ pub enum ServeError {
     LastSnapshot(DiskError),
 }
 
-impl From<BindError> for ServeError {
-    fn from(BindError { address, source }: BindError) -> Self {
-        Self::Listen { address, source }
+impl ServeError {
+    /// Makes an error of one of the addresses of a flag.
+    pub(super) fn listen(flag: &'static str) -> impl Fn(BindError) -> Self {
+        move |BindError { address, source }| Self::Listen { flag, address, source }
     }
 }
 
 /// Returns the remedy for an address that cannot be bound, as the end of an error message.
-fn bind_remedy(error: &io::Error) -> &'static str {
+fn bind_remedy(error: &io::Error, flag: &str) -> String {
     match error.kind() {
-        io::ErrorKind::AlreadyExists => "; choose another path with --listen, or remove the file",
-        io::ErrorKind::AddrInUse => "; something listens there already: choose another with --listen",
+        io::ErrorKind::AlreadyExists => format!("; choose another path with {flag}, or remove the file"),
+        io::ErrorKind::AddrInUse => format!("; something listens there already: choose another with {flag}"),
         io::ErrorKind::PermissionDenied => {
-            "; choose a port above 1023 or a directory you may write to, with --listen"
+            format!("; choose a port above 1023 or a directory you may write to, with {flag}")
         }
-        io::ErrorKind::AddrNotAvailable => "; this machine has no such address: choose another with --listen",
-        _ => "",
+        io::ErrorKind::AddrNotAvailable => {
+            format!("; this machine has no such address: choose another with {flag}")
+        }
+        _ => String::new(),
     }
 }

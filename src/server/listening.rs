@@ -99,8 +99,10 @@ impl Listening {
         mut inherited: InheritedSockets,
     ) -> Result<Self, ServeError> {
         let tls = Tls::start(&settings.tls, clock, &settings.rules.reload)?;
-        let listeners = transport::bind(&settings.listen, &mut inherited)?;
-        let http_listeners = transport::bind(&settings.http_listen, &mut inherited)?;
+        let listeners =
+            transport::bind(&settings.listen, &mut inherited).map_err(ServeError::listen("--listen"))?;
+        let http_listeners = transport::bind(&settings.http_listen, &mut inherited);
+        let http_listeners = http_listeners.map_err(ServeError::listen("--http-listen"))?;
         for name in inherited.left() {
             tracing::warn!(
                 "the socket `{name}` of systemd is not used; name it with --listen systemd:{name}"

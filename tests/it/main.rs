@@ -27,6 +27,7 @@ mod queue;
 mod reference_env;
 mod reflection;
 mod reload;
+mod remedies;
 mod replay;
 mod replay_as_logged;
 mod replay_files;

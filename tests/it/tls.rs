@@ -41,7 +41,7 @@ impl Pki {
     }
 
     /// Starts a server with TLS on the gRPC port.
-    fn start(&self, args: &[&str]) -> Server {
+    pub fn start(&self, args: &[&str]) -> Server {
         let (cert, key) = (self.path("server.crt"), self.path("server.key"));
         let tls = ["--tls-cert", text(&cert), "--tls-key", text(&key), "--http-listen", "127.0.0.1:0"];
         Server::start(&[&tls, args].concat())

@@ -10,6 +10,7 @@ use super::{
     tally::Tally,
     template::Template,
 };
+use crate::cli::target::no_answer_remedy;
 use mio::{Events, Interest, Poll, Token};
 use std::{
     io::{self, Read as _, Write as _},
@@ -67,8 +68,8 @@ pub(super) struct Measured {
 pub(super) enum LoadError {
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    #[error("the server violates HTTP/2: {0}; is it a gRPC server without TLS?")]
-    Connection(#[from] ConnectionError),
+    #[error("the server violates HTTP/2: {source}{remedy}")]
+    Connection { source: ConnectionError, remedy: &'static str },
     #[error("the server answers in HTTP/1; give the address of a gRPC server")]
     Http1,
     #[error(transparent)]
@@ -77,8 +78,8 @@ pub(super) enum LoadError {
     Cpu(#[from] CpuError),
     #[error("a request of {0} bytes is too large; the maximum is {BODY_MAX}")]
     RequestTooLarge(usize),
-    #[error("the server closed a new connection without a response{}; is it a gRPC server?", because(.0))]
-    Closed(Option<&'static str>),
+    #[error("the server closed a new connection without a response{}{remedy}", because(.code))]
+    Closed { code: Option<&'static str>, remedy: &'static str },
     #[error("no response for {} s; {in_flight} requests are in flight", STALL / 1_000_000_000)]
     Stalled { in_flight: usize },
     #[error("waiting for sockets failed: {0}")]
@@ -173,7 +174,7 @@ pub(super) fn run(
             _ => {}
         }
         for event in &events {
-            load.on_event(event.token().0)?;
+            load.on_event(event.token().0, event.is_read_closed())?;
         }
     }
     load.conclude()
@@ -256,8 +257,8 @@ impl<'a> Load<'a> {
     }
 
     /// Reads the responses on a connection, and sends due requests on it.
-    fn on_event(&mut self, position: usize) -> Result<(), LoadError> {
-        let is_open = self.read_responses(position)?;
+    fn on_event(&mut self, position: usize, is_closed: bool) -> Result<(), LoadError> {
+        let is_open = self.read_responses(position, is_closed)?;
         let now = self.now();
         let link = &self.links[position];
         if !is_open || (link.connection.is_used_up() && link.connection.in_flight() == 0) {
@@ -272,8 +273,8 @@ impl<'a> Load<'a> {
         self.flush(position, now)
     }
 
-    /// Reads until the socket is empty; false if the connection has ended.
-    fn read_responses(&mut self, position: usize) -> Result<bool, LoadError> {
+    /// Reads until the socket is empty; false if the connection has ended. `is_closed`: the server has sent all it will send.
+    fn read_responses(&mut self, position: usize, is_closed: bool) -> Result<bool, LoadError> {
         loop {
             let link = &mut self.links[position];
             match link.socket.read(&mut self.buffer) {
@@ -282,11 +283,17 @@ impl<'a> Load<'a> {
                     if !link.has_responded && self.buffer.starts_with(b"HTTP/1.") {
                         return Err(LoadError::Http1);
                     }
-                    link.connection.read(&self.buffer[..count], &mut self.finished)?;
+                    link.connection.read(&self.buffer[..count], &mut self.finished).map_err(|source| {
+                        LoadError::Connection {
+                            source,
+                            remedy: no_answer_remedy(self.plan.target.tls.is_some()),
+                        }
+                    })?;
                     link.has_responded |= !self.finished.is_empty();
                     self.record(self.now());
-                    // A short read: the socket is empty, and poll reports when it is readable again.
-                    if count < self.buffer.len() {
+                    // A short read: the socket is empty, and poll reports when it is readable again. The end of the stream is not
+                    // reported twice.
+                    if count < self.buffer.len() && !is_closed {
                         return Ok(true);
                     }
                 }
@@ -329,7 +336,10 @@ impl<'a> Load<'a> {
             return Ok(());
         }
         if !has_responded {
-            return Err(LoadError::Closed(error));
+            return Err(LoadError::Closed {
+                code: error,
+                remedy: no_answer_remedy(self.plan.target.tls.is_some()),
+            });
         }
         self.reconnects += 1;
         self.links[position] = open_link(&self.plan.target, &self.headers, &self.poll, position)?;

@@ -85,7 +85,7 @@ impl Caller<'_> {
             tonic::Code::Unauthenticated => {
                 "; set TIDEGATE_TOKEN, made by `tidegate token NAME --role operate`"
             }
-            _ => "",
+            _ => return target::call_failure(&self.connection.addr, &self.connection.tls, status),
         };
         Failure(format!("{}: {:?}: {}{remedy}", self.connection.addr, status.code(), status.message()))
     }

@@ -4,7 +4,10 @@ use super::client_verifier::{ClientVerifier, San};
 use rustls::{
     InconsistentKeys, RootCertStore, ServerConfig,
     crypto::{CryptoProvider, ring},
-    pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject as _},
+    pki_types::{
+        CertificateDer, PrivateKeyDer, UnixTime,
+        pem::{self, PemObject as _},
+    },
     server::{NoServerSessionStorage, WebPkiClientVerifier, danger::ClientCertVerifier},
     sign::{CertifiedKey, SingleCertAndKey},
 };
@@ -129,7 +132,7 @@ impl Loaded {
 /// The certificates of a PEM file; at least one.
 pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFilesError> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let certificates = read.map_err(|error| file_error(path, error))?;
+    let certificates = read.map_err(|error| file_error(path, pem_cause(&error)))?;
     match certificates.is_empty() {
         true => Err(file_error(path, "no certificate in PEM form (-----BEGIN CERTIFICATE-----)")),
         false => Ok(certificates),
@@ -138,11 +141,27 @@ pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
 
 /// The private key of a PEM file.
 pub(super) fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsFilesError> {
-    use rustls::pki_types::pem::Error;
     PrivateKeyDer::from_pem_file(path).map_err(|error| match error {
-        Error::NoItemsFound => file_error(path, "no private key in PEM form (-----BEGIN PRIVATE KEY-----)"),
-        error => file_error(path, error),
+        pem::Error::NoItemsFound => {
+            file_error(path, "no private key in PEM form (-----BEGIN PRIVATE KEY-----)")
+        }
+        error => file_error(path, pem_cause(&error)),
     })
+}
+
+/// The reason why a PEM file cannot be read, with the remedy.
+fn pem_cause(error: &pem::Error) -> String {
+    match error {
+        pem::Error::MissingSectionEnd { end_marker } => {
+            let section = String::from_utf8_lossy(end_marker);
+            format!("the line -----END {section}----- is missing: the file is cut short; copy all of it")
+        }
+        pem::Error::IllegalSectionStart { line } => {
+            format!("`{}` does not begin a section; write -----BEGIN …-----", String::from_utf8_lossy(line))
+        }
+        pem::Error::Base64Decode(error) => format!("a section is not base64: {error}; copy the file again"),
+        error => error.to_string(),
+    }
 }
 
 /// The authorities of a PEM file.

@@ -66,11 +66,18 @@ impl FromStr for StoreAddress {
             "rediss+sentinel" => sentinels("rediss", rest),
             "redis+cluster" => cluster("redis", rest),
             "rediss+cluster" => cluster("rediss", rest),
+            _ if is_host_and_port(url) => Err(format!("write redis://{url}")),
             _ => Err("write redis://host:port, rediss://host:port, redis+sentinel://host:port/group, \
                  redis+cluster://host:port,host:port or unix:/path"
                 .to_owned()),
         }
     }
+}
+
+/// Whether the text is an address without its scheme.
+fn is_host_and_port(text: &str) -> bool {
+    let port = text.rsplit_once(':').map(|(host, port)| (!host.is_empty(), port.parse::<u16>()));
+    matches!(port, Some((true, Ok(_)))) && !text.contains('/')
 }
 
 fn parse(url: &str) -> Result<ConnectionInfo, String> {
