@@ -4,7 +4,13 @@ use super::Failure;
 use crate::telemetry::{DecisionLog, DecisionLogSettings, Rotation, RulesText, SampleRate, Target};
 use clap::{Args, ValueEnum};
 use std::{path::PathBuf, sync::Arc};
-use tidegate_core::{clock::Clock, rules::Redaction};
+use tidegate_core::{
+    clock::Clock,
+    rules::{Redaction, read_regular},
+};
+
+/// The longest file with a salt.
+const SALT_BYTES_MAX: u64 = 1 << 20;
 
 /// The decision log: one JSON line for each decision.
 #[derive(Args)]
@@ -89,7 +95,7 @@ impl DecisionLogFlags {
     pub(super) fn settings(&self) -> Result<Option<DecisionLogSettings>, Failure> {
         let Some(target) = &self.decision_log else { return Ok(None) };
         let salt = match &self.decision_log_salt_file {
-            Some(path) => std::fs::read(path)
+            Some(path) => read_regular(path, SALT_BYTES_MAX)
                 .map_err(|error| Failure(format!("--decision-log-salt-file {}: {error}", path.display())))?,
             None => {
                 let mut salt = vec![0; 32];

@@ -2,8 +2,12 @@
 
 use super::Failure;
 use clap::{Args, ValueEnum};
-use std::{fs, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
+use tidegate_core::rules::read_regular;
 use tidegate_shared::store::{OnFailure, SharedSettings, SharedStore, StoreAddress, StoreTls};
+
+/// The longest file with a password or certificates.
+const FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// Counters in a Redis or Valkey store that several servers share.
 #[derive(Args)]
@@ -165,5 +169,5 @@ impl StoreFlags {
 }
 
 fn read(path: &PathBuf) -> Result<Vec<u8>, Failure> {
-    fs::read(path).map_err(|error| Failure(format!("{}: {error}", path.display())))
+    read_regular(path, FILE_BYTES_MAX).map_err(|error| Failure(format!("{}: {error}", path.display())))
 }

@@ -14,5 +14,5 @@ pub(crate) use inherited::InheritedSockets;
 pub(crate) use listener::{BindError, Listener, bind};
 pub(crate) use peer::Peer;
 pub(crate) use stream::Accepted;
-pub(crate) use tls::{H2, HTTP_1_1, HandshakeError, San, TlsClient, TlsClientError, TlsPort};
+pub(crate) use tls::{H2, HTTP_1_1, HandshakeError, San, TlsClient, TlsClientError, TlsPort, read_pem};
 pub use tls::{HandshakeResult, TlsCounts, TlsFiles, TlsFilesError};

@@ -6,11 +6,11 @@ mod variables;
 pub use variables::OtlpVariableError;
 pub(super) use variables::{Environment, Export, Protocol, Signal};
 
-use crate::transport::TlsClient;
+use crate::transport::{TlsClient, read_pem};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
 use opentelemetry_sdk::Resource;
-use std::{error::Error, fs, io, path::Path, sync::OnceLock};
+use std::{error::Error, io, path::Path, sync::OnceLock};
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 /// Any error of a connection.
@@ -22,7 +22,7 @@ pub(super) type Connector = HttpsConnector<HttpConnector>;
 /// TLS of a connection by gRPC. Without a file of authorities, those of the machine are trusted.
 pub(super) fn grpc_tls(TlsClient { ca, cert_and_key, .. }: &TlsClient) -> Result<ClientTlsConfig, AnyError> {
     let read = |path: &Path| {
-        fs::read(path).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+        read_pem(path).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
     };
     let mut config = ClientTlsConfig::new();
     config = match ca {

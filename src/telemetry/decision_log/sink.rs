@@ -6,7 +6,10 @@ use super::Target;
 use std::{
     fs::{File, OpenOptions},
     io::{self, Read, Seek, SeekFrom, Write},
-    os::unix::{fs::OpenOptionsExt, net::UnixStream},
+    os::unix::{
+        fs::{FileTypeExt as _, OpenOptionsExt},
+        net::UnixStream,
+    },
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -169,7 +172,11 @@ fn open_file(path: &Path) -> io::Result<(File, u64)> {
     let options = OpenOptions::new().read(true).append(true).create(true).mode(0o640).clone();
     let mut file = options.open(path)?;
     let metadata = file.metadata()?;
-    // Pipes and devices have no last byte.
+    if metadata.file_type().is_fifo() {
+        // Without a reader it takes no more after its first kilobytes.
+        return Err(io::Error::other("is a pipe; write - for standard output, or unix:PATH for a socket"));
+    }
+    // Devices, such as /dev/null, have no last byte.
     if !metadata.is_file() || metadata.len() == 0 {
         return Ok((file, 0));
     }

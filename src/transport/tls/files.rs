@@ -12,11 +12,16 @@ use rustls::{
     sign::{CertifiedKey, SingleCertAndKey},
 };
 use std::{
+    fs,
+    io::{self, Read as _},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 use webpki::{EndEntityCert, KeyUsage};
+
+/// The longest file of certificates: those of all public authorities take a quarter of a mebibyte.
+const PEM_BYTES_MAX: u64 = 4 << 20;
 
 /// The files of a port's TLS, and which clients are allowed.
 #[derive(Clone, Debug)]
@@ -129,9 +134,23 @@ impl Loaded {
     }
 }
 
+/// The content of a regular file of a bounded length: opening a pipe waits for its other end, and a device does not end.
+pub(crate) fn read_pem(path: &Path) -> io::Result<Vec<u8>> {
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("is not a regular file"));
+    }
+    let mut pem = Vec::new();
+    fs::File::open(path)?.take(PEM_BYTES_MAX + 1).read_to_end(&mut pem)?;
+    match pem.len() as u64 > PEM_BYTES_MAX {
+        true => Err(io::Error::other(format!("is longer than {PEM_BYTES_MAX} bytes"))),
+        false => Ok(pem),
+    }
+}
+
 /// The certificates of a PEM file; at least one.
 pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFilesError> {
-    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let pem = read_pem(path).map_err(|error| file_error(path, error))?;
+    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     let certificates = read.map_err(|error| file_error(path, pem_cause(&error)))?;
     match certificates.is_empty() {
         true => Err(file_error(path, "no certificate in PEM form (-----BEGIN CERTIFICATE-----)")),
@@ -141,7 +160,8 @@ pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
 
 /// The private key of a PEM file.
 pub(super) fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsFilesError> {
-    PrivateKeyDer::from_pem_file(path).map_err(|error| match error {
+    let pem = read_pem(path).map_err(|error| file_error(path, error))?;
+    PrivateKeyDer::from_pem_slice(&pem).map_err(|error| match error {
         pem::Error::NoItemsFound => {
             file_error(path, "no private key in PEM form (-----BEGIN PRIVATE KEY-----)")
         }

@@ -11,6 +11,7 @@ mod files;
 pub(crate) use client::{TlsClient, TlsClientError};
 pub(crate) use client_verifier::{San, sans};
 pub use counts::{HandshakeResult, TlsCounts};
+pub(crate) use files::read_pem;
 pub use files::{TlsFiles, TlsFilesError};
 
 use super::{Accepted, Peer};
