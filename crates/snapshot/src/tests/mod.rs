@@ -7,6 +7,7 @@ mod real_disk;
 
 use super::{
     read::{self, ReadError},
+    record::{self, Commit, Kind, Position},
     restore::{RestoreError, Restored, restore},
     simulated_disk::SimulatedDisk,
     write::Writer,
@@ -18,7 +19,7 @@ use tidegate_core::{
     clock::ManualClock,
     limit::{LimitId, Timestamp},
     limiter::Limiter,
-    rules::{LoadOptions, RuleSet, Source},
+    rules::{LimitIdentity, LimitInfo, LoadOptions, RuleSet, Source},
     store::{Counter, Key, OnFull, Seed, Store, StoreSettings},
 };
 
@@ -323,4 +324,91 @@ fn a_head_with_too_many_shards_is_damaged() {
     let build = |seed| limiter(RULES, seed, 1_000);
     let restored = super::fuzz_bridge::restore_records(bodies.into_iter(), build, start_of_time());
     assert!(matches!(restored.err(), Some(RestoreError::Read(ReadError::Damaged(_)))));
+}
+
+/// The disk with the record of this number replaced by what `replacement` seals for its position.
+fn with_record(number: u64, replacement: impl Fn(Position) -> Vec<u8>) -> SimulatedDisk {
+    let (disk, now) = (SimulatedDisk::default(), start_of_time());
+    let (before, mut writer, _) = start(disk.clone(), RULES, now).unwrap();
+    (0..100).for_each(|number| count(&before, key(number), "user", 1, now));
+    pass(&mut writer, &before, now).unwrap();
+    let last = *disk.0.lock().generations[&1].records.keys().next_back().unwrap();
+    let number = last.saturating_sub(number);
+    let record = replacement(Position { generation: 1, number });
+    disk.0.lock().generations.get_mut(&1).unwrap().records.insert(number, record);
+    disk
+}
+
+#[track_caller]
+fn is_damaged(disk: SimulatedDisk, message: &str) {
+    let refused = start(disk, RULES, start_of_time()).err().expect("it is refused");
+    let is_damaged =
+        matches!(&refused, RestoreError::Read(ReadError::Damaged(text)) if text.contains(message));
+    assert!(is_damaged, "{refused}");
+}
+
+#[test]
+fn a_counter_of_no_limit_is_damaged() {
+    let commit = Commit { at_nanos: start_of_time().as_nanos(), counters: 100, limit_records: Vec::new() };
+    let disk = with_record(0, |position| record::seal_json(Kind::Commit, position, &commit));
+    is_damaged(disk, "a counter belongs to no limit");
+}
+
+/// Sealed as another kind, a record with pages was skipped.
+#[test]
+fn a_snapshot_without_some_of_its_pages_is_damaged() {
+    let no_limits = Vec::<u8>::new();
+    // Before the last record, the commit, and that of the limits.
+    let disk = with_record(2, |position| record::seal_json(Kind::Limits, position, &no_limits));
+    is_damaged(disk, "some of its pages are missing");
+}
+
+/// A pass that continued the generation would write its records among those that could not be removed.
+#[test]
+fn a_start_that_cannot_remove_an_unfinished_pass_begins_a_new_generation() {
+    let (disk, now) = (SimulatedDisk::default(), start_of_time());
+    let (before, mut writer, _) = start(disk.clone(), RULES, now).unwrap();
+    count(&before, key(1), "user", 1, now);
+    pass(&mut writer, &before, now).unwrap();
+    count(&before, key(2), "user", 1, now);
+    disk.0.lock().writes_left = Some(1);
+    assert!(pass(&mut writer, &before, now).is_err());
+    disk.0.lock().writes_left = Some(0);
+    let (after, mut writer, _) = start(disk.clone(), RULES, now).unwrap();
+    disk.0.lock().writes_left = None;
+    count(&after, key(3), "user", 1, now);
+    assert!(pass(&mut writer, &after, now).unwrap().afresh);
+    let (again, ..) = start(disk, RULES, now).unwrap();
+    assert_eq!(content(&again, now), content(&after, now));
+}
+
+/// The counters of the limit that has the number now were restored under the limit that had it before.
+#[test]
+fn a_number_that_another_limit_has_by_now_is_written_as_that_limit() {
+    let (disk, now) = (SimulatedDisk::default(), start_of_time());
+    let (limiter, mut writer, _) = start(disk.clone(), RULES, now).unwrap();
+    (0..1_000).for_each(|number| count(&limiter, key(number), "user", 1, now));
+    let (former, algorithm) = limit(&limiter, "user");
+    let register = |path: &str| {
+        let identity = LimitIdentity { domain: "d".into(), path: path.into(), tag: 0 };
+        limiter.rules().limits().register(LimitInfo { identity, algorithm: algorithm.clone() })
+    };
+    let set = |number: u64, id: LimitId| {
+        let mut shard = limiter.store().lock(Store::shard_of(key(number)));
+        let place = shard.find(key(number)).expect("it was counted");
+        let state = shard.get(place).state().into_owned();
+        let expires = algorithm.expires(&state);
+        *shard.get_mut(place) = Counter::new(state, id, expires);
+    };
+    let first = register("first");
+    assert_ne!(first, former);
+    set(7, first);
+    pass(&mut writer, &limiter, now).unwrap();
+    set(7, former);
+    limiter.rules().limits().collect(|_| {}).expect("nothing is written meanwhile");
+    assert_eq!(register("second"), first, "the number is used again");
+    set(7, first);
+    assert!(!pass(&mut writer, &limiter, now).unwrap().afresh);
+    let (again, ..) = start(disk, RULES, now).unwrap();
+    assert_eq!(content(&again, now)[&key(7)].0, "second");
 }
