@@ -2,7 +2,10 @@
 
 use super::Failure;
 use clap::{Args, ValueEnum};
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 use tidegate_core::rules::read_regular;
 use tidegate_shared::store::{OnFailure, SharedSettings, SharedStore, StoreAddress, StoreTls};
 
@@ -151,7 +154,7 @@ impl StoreFlags {
                 .map_err(|_| Failure(format!("{}: the password is not UTF-8", path.display())))?;
             address = address.with_password(password.trim_end_matches(['\r', '\n']));
         }
-        let authorities = self.counters_ca.as_ref().map(read).transpose()?;
+        let authorities = self.counters_ca.as_deref().map(read).transpose()?;
         let identity = match (&self.counters_cert, &self.counters_key) {
             (Some(certificate), Some(key)) => Some((read(certificate)?, read(key)?)),
             _ => None,
@@ -168,6 +171,6 @@ impl StoreFlags {
     }
 }
 
-fn read(path: &PathBuf) -> Result<Vec<u8>, Failure> {
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     read_regular(path, FILE_BYTES_MAX).map_err(|error| Failure(format!("{}: {error}", path.display())))
 }
