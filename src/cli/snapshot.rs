@@ -205,6 +205,7 @@ fn numbers(algorithm: &Algorithm) -> String {
                 format!("{}, refilled by {tokens} per {interval}", bucket.size)
             }
         },
+        Algorithm::Concurrency(slots) => format!("{} in flight for up to {}", slots.limit, slots.max_hold),
         Algorithm::LeakyBucket(bucket) => format!("{}, drained by {}", bucket.burst, every(&bucket.rate)),
     }
 }

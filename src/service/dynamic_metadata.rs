@@ -1,11 +1,19 @@
 //! Dynamic metadata: the request and the limits that are over, for the proxy's logs and filters.
 //!
+//! The slots of a request in flight are in it without a setting: the proxy returns them when the request ends.
+//!
 //! `domain`, `descriptors` and `metadata` are as the reference server has them; additions of Tidegate are under `tidegate`.
 
 use serde_json::{Map, Value, json};
 use tidegate_core::limit::{
-    Code, Decision, Denial, Descriptor, Entry, Hits, Override, Request, Reset, Status, Unit,
+    Code, Decision, Denial, Descriptor, Entry, GrantedSlot, Hits, Override, Request, Reset, Status, Unit,
 };
+
+/// The ticket of a request in flight, and the hits that it holds.
+pub(super) fn of_slot(slot: &GrantedSlot) -> Map<String, Value> {
+    let GrantedSlot { ticket, cost } = slot;
+    [("slot".into(), ticket.as_ref().into()), ("cost".into(), (*cost).into())].into_iter().collect()
+}
 
 /// The metadata of a response.
 pub(super) fn of(

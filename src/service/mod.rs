@@ -352,7 +352,7 @@ impl RateLimitService {
     /// Whether the response has more than the code and the statuses.
     #[inline]
     pub fn has_additions(&self, decision: &Decision<'_>) -> bool {
-        self.options.is_some() || decision.has_on_deny()
+        self.options.is_some() || decision.slot.is_some() || decision.has_on_deny()
     }
 
     /// Content of the response besides the code and the statuses.

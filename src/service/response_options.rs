@@ -42,6 +42,7 @@ impl<'d> Additions<'d> {
     ) -> Self {
         let denial = decision.denial();
         let mut additions = Self::of_rules(decision.code, denial.as_ref());
+        additions.dynamic_metadata = decision.slot.as_deref().map(dynamic_metadata::of_slot);
         let Some(options) = options else { return additions };
         // A header that a rule declares replaces the one of the same name here.
         let declared = additions.response_headers.len();
@@ -54,7 +55,8 @@ impl<'d> Additions<'d> {
             }
         }
         if options.dynamic_metadata {
-            additions.dynamic_metadata = Some(dynamic_metadata::of(request, decision, denial.as_ref()));
+            let metadata = dynamic_metadata::of(request, decision, denial.as_ref());
+            additions.dynamic_metadata.get_or_insert_default().extend(metadata);
         }
         additions
     }

@@ -11,8 +11,8 @@ use std::{
 };
 use tidegate_core::{
     algorithm::{
-        Algorithm, Calendar, FixedWindow, LeakyBucket, Period, Queue, Rate, Refill, Schedule, SlidingLog,
-        SlidingWindow, SubWindows, TokenBucket, Zone,
+        Algorithm, Calendar, Concurrency, FixedWindow, LeakyBucket, Period, Queue, Rate, Refill, Schedule,
+        SlidingLog, SlidingWindow, SubWindows, TokenBucket, Zone,
     },
     limit::Window,
     rules::{LimitIdentity, LimitInfo},
@@ -39,6 +39,7 @@ enum AlgorithmRecord {
     FixedWindow { limit: u32, schedule: ScheduleRecord },
     TokenBucket { size: u32, refill: RefillRecord },
     LeakyBucket { burst: u32, rate: RateRecord, queue: Option<QueueRecord> },
+    Concurrency { limit: u32, max_hold: u64 },
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -136,6 +137,9 @@ impl From<&Algorithm> for AlgorithmRecord {
                 });
                 Self::LeakyBucket { burst: *burst, rate: rate.into(), queue }
             }
+            Algorithm::Concurrency(Concurrency { limit, max_hold }) => {
+                Self::Concurrency { limit: *limit, max_hold: (*max_hold).into() }
+            }
         }
     }
 }
@@ -167,6 +171,9 @@ impl AlgorithmRecord {
                 rate: rate.decode()?,
                 queue: queue.map(QueueRecord::decode).transpose()?,
             }),
+            Self::Concurrency { limit, max_hold } => {
+                Algorithm::Concurrency(Concurrency { limit, max_hold: decode_window(max_hold)? })
+            }
         })
     }
 }

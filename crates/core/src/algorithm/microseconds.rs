@@ -23,6 +23,9 @@ pub enum NotShareable {
     /// A queue is the memory of one process.
     #[error("requests are queued by one process and cannot share a queue; remove `max_wait`")]
     Queue,
+    /// Slots are in the memory of one process.
+    #[error("requests in flight are counted by one process")]
+    Slots,
     /// A log that is too large to be copied for each decision.
     #[error(
         "a shared log holds at most {LOG_LIMIT_MAX} hits; write `algorithm: sliding_window` and `precision: 60`"
@@ -68,6 +71,7 @@ impl Algorithm {
             Self::TokenBucket(TokenBucket { size, refill: Refill::Greedy(rate) }) => drains(*rate, *size)?,
             Self::LeakyBucket(LeakyBucket { queue: Some(_), .. }) => return Err(NotShareable::Queue),
             Self::LeakyBucket(LeakyBucket { burst, rate, queue: None }) => drains(*rate, *burst)?,
+            Self::Concurrency(_) => return Err(NotShareable::Slots),
         }
         Ok(self.clone())
     }

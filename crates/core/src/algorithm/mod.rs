@@ -13,6 +13,7 @@
 //! docs/algorithms.md draws what each of them counts.
 
 mod calendar;
+mod concurrency;
 mod fixed_window;
 mod leaky_bucket;
 mod meter;
@@ -30,6 +31,7 @@ mod bounds;
 pub(crate) mod properties;
 
 pub use calendar::{Calendar, Period, Zone};
+pub use concurrency::{Concurrency, Released, Slot, Slots};
 pub use fixed_window::{FixedWindow, Schedule};
 pub use leaky_bucket::{Admission, LeakyBucket, Position, Queue};
 pub use meter::Rate;
@@ -59,6 +61,8 @@ pub enum Algorithm {
     TokenBucket(TokenBucket),
     /// A level that hits raise, and that leaks.
     LeakyBucket(LeakyBucket),
+    /// Slots that are held until they are released.
+    Concurrency(Concurrency),
 }
 
 /// A counter at one time, with the numbers of a status.
@@ -98,6 +102,7 @@ macro_rules! each {
             Algorithm::FixedWindow($algorithm) => $answer,
             Algorithm::TokenBucket($algorithm) => $answer,
             Algorithm::LeakyBucket($algorithm) => $answer,
+            Algorithm::Concurrency($algorithm) => $answer,
         }
     };
 }
@@ -125,12 +130,19 @@ impl Algorithm {
             Self::FixedWindow(_) => "fixed_window",
             Self::TokenBucket(_) => "token_bucket",
             Self::LeakyBucket(_) => "leaky_bucket",
+            Self::Concurrency(_) => "concurrency",
         }
     }
 
     /// Whether its states are two words.
     pub const fn keeps_words(&self) -> bool {
-        !matches!(self, Self::SubWindows(_) | Self::SlidingLog(_))
+        !matches!(self, Self::SubWindows(_) | Self::SlidingLog(_) | Self::Concurrency(_))
+    }
+
+    /// Whether hits are in flight until they are released.
+    #[inline]
+    pub const fn holds_slots(&self) -> bool {
+        matches!(self, Self::Concurrency(_))
     }
 
     /// Hits counted against the limit now, those beyond it too.
@@ -236,6 +248,8 @@ impl Algorithm {
         }
         match former.used(&state, now) {
             0 => State::EMPTY,
+            // Of requests that another algorithm counted, it is not known whether they are in flight.
+            _ if matches!(self, Self::Concurrency(_)) => State::EMPTY,
             used => self.add(State::EMPTY, used, now),
         }
     }
@@ -264,6 +278,9 @@ impl Algorithm {
                 rate: Rate::new(rate, window),
                 queue: bucket.queue,
             }),
+            Self::Concurrency(concurrency) => {
+                Self::Concurrency(Concurrency { limit: requests, ..*concurrency })
+            }
         }
     }
 
@@ -276,6 +293,8 @@ impl Algorithm {
             (Self::FixedWindow(a), Self::FixedWindow(b)) => a.schedule == b.schedule,
             (Self::TokenBucket(a), Self::TokenBucket(b)) => a.refill == b.refill,
             (Self::LeakyBucket(a), Self::LeakyBucket(b)) => a.rate == b.rate,
+            // Each slot has its own deadline.
+            (Self::Concurrency(_), Self::Concurrency(_)) => true,
             _ => false,
         }
     }

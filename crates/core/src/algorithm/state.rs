@@ -1,10 +1,10 @@
 //! The state of one counter.
 //!
-//! Two words are enough for most algorithms. The sliding log and the sub-windows need more and keep it behind a box.
+//! Two words are enough for most algorithms. The sliding log, the sub-windows and slots need more and keep it behind a box.
 //! A state means something only to the algorithm that made it; any other reads it as empty, and
 //! [`Algorithm::take_over`](super::Algorithm::take_over) converts one to the other.
 
-use super::{runs::Runs, sub_windows::Counts};
+use super::{concurrency::Slots, runs::Runs, sub_windows::Counts};
 
 /// The state of one counter. [`State::EMPTY`] is empty to every algorithm.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -15,6 +15,8 @@ pub enum State {
     Log(Box<Runs>),
     /// Sliding window with several sub-windows: the number of hits in each.
     Counts(Box<Counts>),
+    /// Concurrency: the slots that are held.
+    Slots(Box<Slots>),
 }
 
 impl State {
@@ -26,7 +28,7 @@ impl State {
     pub(super) fn words(&self) -> [u64; 2] {
         match self {
             Self::Words(words) => *words,
-            Self::Log(_) | Self::Counts(_) => [0, 0],
+            Self::Log(_) | Self::Counts(_) | Self::Slots(_) => [0, 0],
         }
     }
 
@@ -45,6 +47,10 @@ impl State {
                 out.push(Kind::Counts as u8);
                 counts.write(out);
             }
+            Self::Slots(slots) => {
+                out.push(Kind::Slots as u8);
+                slots.write(out);
+            }
         }
     }
 
@@ -62,6 +68,7 @@ impl State {
             kind if kind == Kind::Counts as u8 => {
                 Counts::read(bytes).map(|counts| Self::Counts(Box::new(counts)))
             }
+            kind if kind == Kind::Slots as u8 => Slots::read(bytes).map(|slots| Self::Slots(Box::new(slots))),
             kind => return Err(StateError::Kind { kind }),
         };
         state.ok_or(StateError::Damaged)
@@ -73,6 +80,7 @@ impl State {
             Self::Words(_) => 0,
             Self::Log(runs) => size_of::<Runs>() + runs.heap_bytes(),
             Self::Counts(counts) => size_of::<Counts>() + counts.heap_bytes(),
+            Self::Slots(slots) => size_of::<Slots>() + slots.heap_bytes(),
         }
     }
 }
@@ -82,6 +90,7 @@ enum Kind {
     Words = 0,
     Log = 1,
     Counts = 2,
+    Slots = 3,
 }
 
 /// Reason why bytes do not decode.

@@ -135,6 +135,15 @@ pub struct AppliedBeside {
     pub is_over: bool,
 }
 
+/// The slots that an admitted request holds while it is in flight.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GrantedSlot {
+    /// Names them in a release.
+    pub ticket: Box<str>,
+    /// The most hits of one of them.
+    pub cost: u64,
+}
+
 /// One limit that applies to a descriptor, and its counter at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ServiceLimit<'r> {
@@ -166,6 +175,8 @@ pub struct Decision<'r> {
     pub excess: Option<Box<[u64]>>,
     /// The limits that apply, where the counters are not in this process and responses report them.
     pub service_limits: Option<Box<Vec<ServiceLimit<'r>>>>,
+    /// The slots that the request holds, if a limit of requests in flight applies to it. Boxed because few do.
+    pub slot: Option<Box<GrantedSlot>>,
     /// Number of the decision: of two on one counter, the later one has the greater number. 0 if decisions are not numbered.
     pub number: u64,
 }
@@ -174,6 +185,7 @@ impl<'r> Decision<'r> {
     /// A decision in which at most one limit applies to each descriptor.
     #[inline]
     pub fn new(code: Code, statuses: SmallVec<[Status<'r>; 4]>) -> Self {
-        Self { code, statuses, beside: SmallVec::new(), excess: None, service_limits: None, number: 0 }
+        let (excess, service_limits, slot) = (None, None, None);
+        Self { code, statuses, beside: SmallVec::new(), excess, service_limits, slot, number: 0 }
     }
 }

@@ -1,6 +1,6 @@
 //! The class of a request: how, and therefore where, it is decided. Computed once, before any rule is looked up.
 
-use super::{InForce, Pinned, fast_path};
+use super::{InForce, Pinned, fast_path, slots};
 use crate::{
     limit::{Descriptor, Hits, Request},
     rules::DomainRules,
@@ -31,9 +31,10 @@ impl Pinned<'_> {
         let InForce { rules, queued_before, .. }: &InForce = &self.in_force;
         let Some(domain) = rules.domain(request.domain()) else { return Class::NoRules };
         let descriptors = request.descriptors();
-        // Rules with local counters take the fast path: requests with others are not decided here, unless there is no store.
-        if domain.is_shared() && !domain.has_local_rules() {
-            Class::Remote(domain)
+        if domain.is_apart()
+            && let Some(class) = class_apart(domain, descriptors)
+        {
+            class
         } else if (*queued_before || domain.may_queue()) && descriptors.iter().any(gives_back) {
             Class::GivesBack(domain)
         } else if self.limiter.global_shadow
@@ -47,6 +48,18 @@ impl Pinned<'_> {
             Class::Multi(domain)
         }
     }
+}
+
+/// The class of a request to a domain with shared counters or with limits of requests in flight, if that decides it.
+#[cold]
+fn class_apart<'r>(domain: &'r DomainRules, descriptors: &[Descriptor<'_>]) -> Option<Class<'r>> {
+    // Rules with local counters take the fast path: requests with others are not decided here, unless there is no store.
+    if domain.is_shared() && !domain.has_local_rules() {
+        return Some(Class::Remote(domain));
+    }
+    // Requests that take slots reach the general path by their rules.
+    let releases = domain.has_slots() && descriptors.iter().any(slots::is_release);
+    releases.then_some(Class::General(domain))
 }
 
 fn gives_back(descriptor: &Descriptor<'_>) -> bool {

@@ -8,11 +8,12 @@ use super::{
     fast_path,
     plan::{Charge, ChargeLimit, DescriptorPlan, Fit, HitSum, Plan},
     queue,
+    slots::{SlotCharges, SlotSource, TakenSlots},
     status::{Reading, after_give_back, report, reported_decision},
 };
 use crate::{
     algorithm::{Algorithm, Standing, State},
-    limit::{Code, Decision, Hits, Request, Status, Timestamp},
+    limit::{Code, Decision, GrantedSlot, Hits, Request, Status, Timestamp},
     rules::{DomainRules, RuleLimit, RuleSet, Semantics},
     store::{OnFull, Store},
 };
@@ -76,14 +77,17 @@ pub(super) fn decide_general<'p>(
     now: Timestamp,
 ) -> Decision<'p> {
     let Pinned { in_force, limiter } = pinned;
+    if domain.has_slots() {
+        limiter.release_named(request, now);
+    }
     let mut plan = Plan::new(domain, &in_force.keys, request);
     let mut counters = counters(&plan);
-    let (code, number) = decide_plan(limiter, &in_force.rules, &mut plan, &mut counters, now);
-    Decision { number, ..reported_decision(code, &plan) }
+    let (code, number, slot) = decide_plan(limiter, &in_force.rules, &mut plan, &mut counters, now);
+    Decision { number, slot, ..reported_decision(code, &plan) }
 }
 
-/// Decides by the charges of a plan: evaluates all of its counters under their locks, and charges all or none. Returns the verdict
-/// and the number of the decision.
+/// Decides by the charges of a plan: evaluates all of its counters under their locks, and charges all or none. Returns the verdict,
+/// the number of the decision, and the slots that were taken.
 #[inline]
 pub(super) fn decide_plan(
     limiter: &Limiter,
@@ -91,13 +95,17 @@ pub(super) fn decide_plan(
     plan: &mut Plan<'_>,
     counters: &mut [PlannedCounter],
     now: Timestamp,
-) -> (Code, u64) {
+) -> (Code, u64, Option<Box<GrantedSlot>>) {
     let mut shards = LockedShards::lock(&limiter.store, counters, plan, rules, now);
-    let mut deciding = Deciding::new(plan, counters, &mut shards, limiter.compat, now);
+    let deciding = Deciding::new(plan, counters, &mut shards, limiter.compat, now);
+    let mut deciding = deciding.with_slots_of(&limiter.slots);
     deciding.evaluate();
     let (code, has_room) = deciding.conclude(&limiter.store, limiter.global_shadow);
     deciding.settle(code == Code::Ok, has_room);
-    (code, limiter.store.next_number())
+    let slots = deciding.slots.taken();
+    let number = limiter.store.next_number();
+    drop(shards);
+    (code, number, slots.map(TakenSlots::granted))
 }
 
 /// A request in the middle of its decision. See [`Plan`] for the first three fields.
@@ -111,6 +119,8 @@ pub(super) struct Deciding<'d, 'r, C> {
     /// Whether counters of the reference server's limits are charged one descriptor after another.
     pub(super) in_order: bool,
     pub(super) now: Timestamp,
+    /// The slots that the request takes.
+    pub(super) slots: SlotCharges<'d>,
 }
 
 impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
@@ -124,7 +134,22 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
         now: Timestamp,
     ) -> Self {
         let Plan { descriptors, charges, by_key } = plan;
-        Self { descriptors, charges, by_key, counters, shards, compat, in_order: true, now }
+        Self {
+            descriptors,
+            charges,
+            by_key,
+            counters,
+            shards,
+            compat,
+            in_order: true,
+            now,
+            slots: SlotCharges::new(None),
+        }
+    }
+
+    /// The same, with tickets for the slots that the request takes.
+    pub(super) fn with_slots_of(self, source: &'d SlotSource) -> Self {
+        Self { slots: SlotCharges::new(Some(source)), ..self }
     }
 
     /// The same, for a store that decides by the sum of the hits of each counter.
@@ -254,7 +279,14 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
             let charges = &self.by_key[counter.charges()];
             let limit = &*self.charges[charges[0] as usize].limit;
             let reading = if changes {
-                let change = |state| apply(counted, &limit.algorithm, state, now);
+                let slots = &mut self.slots;
+                let change = |state| match limit.algorithm.concurrency() {
+                    None => apply(counted, &limit.algorithm, state, now),
+                    Some(concurrency) => {
+                        let state = slots.take(concurrency, (counter.key, state), counted.taken, now);
+                        limit.algorithm.standing(state, now)
+                    }
+                };
                 self.shards.change(counter, limit, now, change)
             } else {
                 Reading::of(&limit.algorithm, &self.shards.state(counter), now)

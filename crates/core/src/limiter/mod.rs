@@ -24,6 +24,7 @@ mod remote;
 mod reset;
 mod service_limits;
 mod shared_resets;
+mod slots;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -38,6 +39,7 @@ pub use remote::{Denial, HeldRules, RemoteCharge, RemoteCounter, RemoteRequest, 
 pub use reset::ResetError;
 pub use service_limits::ListedLimits;
 pub use shared_resets::SharedResets;
+pub use slots::SlotCounts;
 pub use update::{NextRules, RetiredRules, RuleUpdate};
 
 use crate::{
@@ -48,6 +50,7 @@ use crate::{
 };
 use keys::{Keys, Seeds};
 use queue::Queues;
+use slots::SlotSource;
 use std::{sync::Arc, time::Duration};
 
 /// The rules in force and the counters.
@@ -61,6 +64,7 @@ pub struct Limiter {
     /// Taken after the locks of shards, never before.
     queues: Mutex<Queues>,
     queue_margin: Duration,
+    slots: SlotSource,
     /// Whether shared counters have groups, which only a cluster needs.
     has_groups: bool,
 }
@@ -108,6 +112,7 @@ impl Limiter {
         let seeds = Seeds { local: store.seed.clone(), shared: store.seed.clone() };
         Self {
             in_force: ArcSwap::from_pointee(InForce::new(rules, &seeds, &Arc::default())),
+            slots: SlotSource::new(&store.seed),
             store: Store::new(store),
             global_shadow,
             compat: Compat::default(),

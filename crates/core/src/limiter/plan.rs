@@ -1,6 +1,6 @@
 //! The charges of a request: which hits go to which counter, under which limit.
 
-use super::{Compat, counters::PlannedCounter, keys::Keys};
+use super::{Compat, counters::PlannedCounter, keys::Keys, slots};
 use crate::{
     limit::{CurrentLimit, Descriptor, Hits, Request, Reset, RuleInfo},
     rules::{Charge as ChargePolicy, DomainRules, Rule, RuleLimit, Semantics},
@@ -219,7 +219,8 @@ impl<'r> Plan<'r> {
             Self { descriptors: SmallVec::new(), charges: SmallVec::new(), by_key: SmallVec::new() };
         for (descriptor, index) in request.descriptors().iter().zip(0..) {
             let before = plan.charges.len();
-            let reached = plan.add_charges(domain, keys, index, descriptor, behind);
+            let of_request = (behind, request.is_report());
+            let reached = plan.add_charges(domain, keys, index, descriptor, of_request);
             let charges = (plan.charges.len() - before) as u32;
             plan.descriptors.push(DescriptorPlan { reached, charges, is_over: false });
         }
@@ -247,11 +248,17 @@ impl<'r> Plan<'r> {
         keys: &Keys,
         index: u32,
         descriptor: &Descriptor<'_>,
-        behind: bool,
+        (behind, is_report): (bool, bool),
     ) -> Reached<'r> {
         let hits = descriptor.hits;
+        if domain.has_slots() && slots::is_release(descriptor) {
+            return Reached::Nothing;
+        }
         // A block takes no hits and gives none back: those given back are those of the counters behind it.
-        let behind = behind || matches!(hits, Hits::GiveBack(_));
+        let gives_back = matches!(hits, Hits::GiveBack(_));
+        let behind = behind || gives_back;
+        // Slots are given back by ticket only, and hits of a report are in flight no more.
+        let is_without_slots = is_report || gives_back;
         if let Some(own) = descriptor.limit
             && !domain.overlaid(&descriptor.entries).is_some_and(|rule| !behind || rule.is_counted())
         {
@@ -266,11 +273,15 @@ impl<'r> Plan<'r> {
         if found.rule.unlimited {
             return Reached::Unlimited(found.rule);
         }
+        let before = self.charges.len();
         for limit in &found.rule.limits {
+            if is_without_slots && limit.algorithm.holds_slots() {
+                continue;
+            }
             let key = keys.key(domain, limit, &descriptor.entries, &found.shared);
             self.charges.push(Charge::new(key, ChargeLimit::Rule(limit), hits, index));
         }
-        if found.rule.limits.is_empty() { Reached::Nothing } else { Reached::Rule(found.rule) }
+        if self.charges.len() == before { Reached::Nothing } else { Reached::Rule(found.rule) }
     }
 
     /// The first charge of a counter.

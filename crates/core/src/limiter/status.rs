@@ -44,6 +44,10 @@ pub(super) fn report<'s>(
             Reset::After(fixed.until_window_ends(&state(), now))
         }
         (_, _, Code::Ok) => Reset::After(reading.until_full),
+        (_, Algorithm::Concurrency(concurrency), Code::OverLimit) => {
+            let taken = if charge.hits == Hits::Peek { 1 } else { hits.taken };
+            concurrency.expected_wait(&state(), taken, now)
+        }
         (_, _, Code::OverLimit) => {
             let taken = if charge.hits == Hits::Peek { 1 } else { hits.taken };
             algorithm.until_admits(&after_give_back(algorithm, state(), hits, now), taken, now)

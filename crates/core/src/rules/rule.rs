@@ -234,6 +234,11 @@ impl Rule {
         self.limits.iter().any(|limit| limit.continues)
     }
 
+    /// Whether it has a limit of requests in flight.
+    pub fn holds_slots(&self) -> bool {
+        self.limits.iter().any(|limit| limit.algorithm.holds_slots())
+    }
+
     /// Whether it may queue requests.
     pub fn may_queue(&self) -> bool {
         !self.shadow && self.limits.iter().any(|limit| limit.algorithm.queueing().is_some())

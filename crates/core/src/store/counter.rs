@@ -84,7 +84,10 @@ impl Counter {
     #[inline]
     pub fn set(&mut self, new: State, limit: LimitId, expires: Timestamp) {
         match (&mut self.0, &new) {
-            (Kept::Boxed { state, limit: of_state, expires_secs }, State::Log(_) | State::Counts(_)) => {
+            (
+                Kept::Boxed { state, limit: of_state, expires_secs },
+                State::Log(_) | State::Counts(_) | State::Slots(_),
+            ) => {
                 **state = new;
                 *of_state = limit;
                 *expires_secs = whole_seconds(expires);

@@ -156,6 +156,7 @@ impl<'a> Terms<'a> {
                 }
             },
             Algorithm::LeakyBucket(LeakyBucket { burst, rate, .. }) => drains(*burst, *rate),
+            Algorithm::Concurrency(concurrency) => concurrency.max_hold.nanos().get(),
         }
     }
 

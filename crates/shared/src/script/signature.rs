@@ -67,6 +67,8 @@ pub(super) fn signature(algorithm: &Algorithm) -> Bytes {
                 bytes.extend_from_slice(calendar.zone().name().as_bytes());
             }
         },
+        // Refused where rules are read; no value in a store has this letter.
+        Algorithm::Concurrency(_) => bytes.push(b'N'),
         Algorithm::TokenBucket(TokenBucket { refill, .. }) => match refill {
             Refill::Greedy(rate) => write_rate(&mut bytes, b'T', *rate),
             Refill::Intervals { tokens, interval } => {

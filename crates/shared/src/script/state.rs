@@ -14,6 +14,8 @@ pub fn decode(bytes: &[u8], algorithm: &Algorithm) -> Option<State> {
     }
     let mut numbers = Numbers(bytes.strip_prefix(&signature(algorithm)[..])?);
     let state = match algorithm {
+        // Its slots are not in a store.
+        Algorithm::Concurrency(_) => return None,
         Algorithm::SlidingWindow(_) => {
             let (number, previous, current) = (numbers.double()?, numbers.count()?, numbers.count()?);
             State::Words([number, u64::from(previous) << 32 | u64::from(current)])

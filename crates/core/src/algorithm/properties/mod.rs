@@ -1,6 +1,6 @@
 //! Properties of every algorithm.
 
-use super::{Algorithm, SlidingLog, State, SubWindows, TokenBucket};
+use super::{Algorithm, Concurrency, SlidingLog, State, SubWindows, TokenBucket};
 use crate::limit::{Timestamp, Window};
 use counter::{Counter, Event, case, case_under_two_limits, events, nanos};
 use oracle::{BERLIN_MONTHS, Model};
@@ -228,7 +228,7 @@ proptest! {
     /// Arbitrary bytes are an error, or a state that every algorithm can use.
     #[test]
     fn no_bytes_are_a_state_that_panics(
-        case in case(), kind in 0..4u8, mut bytes in prop::collection::vec(stored(), 0..40), events in events(),
+        case in case(), kind in 0..5u8, mut bytes in prop::collection::vec(stored(), 0..40), events in events(),
     ) {
         bytes.insert(0, kind);
         if let Ok(state) = State::decode(&bytes) {
@@ -291,7 +291,7 @@ proptest! {
                 }
             }
             let other = case_of_each().into_iter().map(|other| other.take_over(&algorithm, state.clone(), Timestamp::EPOCH));
-            prop_assert_eq!(other.count(), 3);
+            prop_assert_eq!(other.count(), 4);
         }
     }
 }
@@ -311,11 +311,12 @@ fn extreme() -> impl Strategy<Value = u64> {
     ]
 }
 
-fn case_of_each() -> [Algorithm; 3] {
+fn case_of_each() -> [Algorithm; 4] {
     let window = Window::from_nanos(Window::NANOS_MAX).unwrap();
     [
         Algorithm::SlidingLog(SlidingLog { limit: 3, window }),
         Algorithm::SubWindows(SubWindows::new(3, window, 7)),
         Algorithm::TokenBucket(TokenBucket::greedy(u32::MAX, NonZeroU32::MAX, window)),
+        Algorithm::Concurrency(Concurrency { limit: 3, max_hold: window }),
     ]
 }

@@ -18,6 +18,7 @@ use crate::{
         counters::{Counters, LockedShards, PlannedCounter, counters},
         decide::Deciding,
         plan::{Fit, Plan},
+        slots::TakenSlots,
         status::{Reading, after_give_back, report, reported_decision},
     },
     rules::DomainRules,
@@ -46,10 +47,14 @@ pub(in crate::limiter) fn decide<'p>(
 ) -> Verdict<'p> {
     let Limiter { store, queues, global_shadow, .. } = pinned.limiter;
     let rules = &pinned.in_force.rules;
+    if domain.has_slots() {
+        pinned.limiter.release_named(request, now);
+    }
     let mut plan = Plan::new(domain, &pinned.in_force.keys, request);
     let mut counters = counters(&plan);
     let mut shards = LockedShards::lock(store, &mut counters, &plan, rules, now);
-    let mut deciding = Deciding::new(&mut plan, &counters, &mut shards, pinned.limiter.compat, now);
+    let deciding = Deciding::new(&mut plan, &counters, &mut shards, pinned.limiter.compat, now);
+    let mut deciding = deciding.with_slots_of(&pinned.limiter.slots);
     deciding.evaluate();
     let would_wait = deciding.verdict() == Code::OverLimit && !*global_shadow && !wait_max.is_zero();
     // Requests that fit at once, which most do, do not contend for this lock.
@@ -72,12 +77,14 @@ pub(in crate::limiter) fn decide<'p>(
             ticket = Some(queues.push(now, deciding.queued_hits(), deciding.over()));
         }
     }
+    let slots = deciding.slots.taken();
     let number = store.next_number();
     drop((queues, shards));
     woken.into_iter().for_each(Waker::wake);
+    let slot = slots.map(TakenSlots::granted);
     match ticket {
-        Some(ticket) => Verdict::Queued(ticket),
-        None => Verdict::Decided(Decision { number, ..reported_decision(code, &plan) }),
+        Some(ticket) => Verdict::Queued(Ticket { slot, ..ticket }),
+        None => Verdict::Decided(Decision { number, slot, ..reported_decision(code, &plan) }),
     }
 }
 
@@ -121,7 +128,7 @@ pub(in crate::limiter) fn decision<'p>(
         }
     }
     drop(shards);
-    reported_decision(Code::Ok, &plan)
+    Decision { slot: ticket.slot.clone(), ..reported_decision(Code::Ok, &plan) }
 }
 
 impl<C: Counters> Deciding<'_, '_, C> {
@@ -208,8 +215,9 @@ impl<C: Counters> Deciding<'_, '_, C> {
             .filter(charged)
             .map(|counter| {
                 let first = self.first(counter);
-                // Hits with `charge: always` are never given back.
-                let hits = if first.is_always() { 0 } else { self.counted(counter, true).taken };
+                // Hits with `charge: always` are never given back, and slots by their ticket.
+                let keeps = first.is_always() || first.limit.algorithm.holds_slots();
+                let hits = if keeps { 0 } else { self.counted(counter, true).taken };
                 let position = match &first.limit.algorithm {
                     Algorithm::LeakyBucket(bucket) => {
                         Some((*bucket, bucket.last_position(&self.shards.state(counter))))

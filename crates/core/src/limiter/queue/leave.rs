@@ -60,6 +60,9 @@ impl Limiter {
         }
         drop((queues, shards));
         woken.into_iter().for_each(Waker::wake);
+        if let Some(slot) = &ticket.slot {
+            self.release_slots(&slot.ticket, now);
+        }
     }
 
     /// Ends all queues at `ends`: from now on no request is queued or released beyond it, and those that would be are

@@ -27,7 +27,7 @@ pub(super) use decide::{decide, decide_unqueued, decision};
 
 use crate::{
     algorithm::{LeakyBucket, Position},
-    limit::{LimitId, Timestamp},
+    limit::{GrantedSlot, LimitId, Timestamp},
     store::Key,
 };
 use foldhash::fast::FixedState;
@@ -47,6 +47,8 @@ pub struct Ticket {
     pub(super) keys: SmallVec<[Key; 2]>,
     /// Indices of descriptors that are over their limit without denying the request.
     pub(super) over: SmallVec<[u32; 2]>,
+    /// The slots that it holds.
+    pub(super) slot: Option<Box<GrantedSlot>>,
 }
 
 /// Release time of a queued request.
@@ -155,7 +157,7 @@ impl Queues {
         let keys: SmallVec<[Key; 2]> = hits.iter().map(|hits| hits.key).collect();
         keys.iter().for_each(|key| *self.held.entry(*key).or_default() += 1);
         self.requests.insert(number, QueuedRequest { arrived, hits, waker: None });
-        Ticket { number, keys, over }
+        Ticket { number, keys, over, slot: None }
     }
 
     /// Present release time of the request.

@@ -91,8 +91,9 @@ impl<'h> RemoteRequest<'h> {
     /// Decides by the local counters, if there are any, and by the charges that do not fit already.
     fn decide_by_local_counters(mut self, now: Timestamp) -> Decision<'h> {
         let HeldRules { in_force, limiter } = self.held;
-        let (code, number) = decide_plan(limiter, &in_force.rules, &mut self.plan, &mut self.local, now);
-        Decision { number, ..reported_decision(code, &self.plan) }
+        let (code, number, slot) =
+            decide_plan(limiter, &in_force.rules, &mut self.plan, &mut self.local, now);
+        Decision { number, slot, ..reported_decision(code, &self.plan) }
     }
 
     /// Decides over local counters. An equal share of a limit is enforced by counting each hit as often as there are
@@ -113,10 +114,10 @@ impl<'h> RemoteRequest<'h> {
         }
         self.counters = counters(&self.plan);
         let Self { held: HeldRules { in_force, limiter }, mut plan, mut counters, .. } = self;
-        let (code, number) = decide_plan(limiter, &in_force.rules, &mut plan, &mut counters, now);
+        let (code, number, slot) = decide_plan(limiter, &in_force.rules, &mut plan, &mut counters, now);
         for charge in &mut plan.charges {
             charge.remaining /= weight(charge);
         }
-        Decision { number, ..reported_decision(code, &plan) }
+        Decision { number, slot, ..reported_decision(code, &plan) }
     }
 }

@@ -7,6 +7,7 @@ mod order;
 mod overrides;
 mod properties;
 mod semantics;
+mod slots;
 
 use super::*;
 use crate::{

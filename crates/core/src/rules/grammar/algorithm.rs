@@ -5,8 +5,8 @@
 use super::window;
 use crate::{
     algorithm::{
-        Algorithm, Calendar, FixedWindow, LeakyBucket, Period, Queue, Rate, Schedule, SlidingLog,
-        SlidingWindow, SubWindows, TokenBucket, Zone,
+        Algorithm, Calendar, Concurrency, FixedWindow, LeakyBucket, Period, Queue, Rate, Schedule,
+        SlidingLog, SlidingWindow, SubWindows, TokenBucket, Zone,
     },
     limit::{Unit, Window},
     rules::{
@@ -26,13 +26,18 @@ pub(super) struct Counting {
 /// Reads the keys of one algorithm; none if they are invalid, which is reported.
 type Read = fn(&mut Fields<'_>, Semantics, &mut Report<'_>) -> Option<Counting>;
 
-const ALGORITHMS: [(&str, Read); 5] = [
+/// The first [`WITH_WINDOWS`] read the same keys: any of them can be the default.
+const ALGORITHMS: [(&str, Read); 6] = [
     ("sliding_window", sliding_window),
     ("sliding_log", sliding_log),
     ("fixed_window", fixed_window),
     ("token_bucket", token_bucket),
     ("leaky_bucket", leaky_bucket),
+    ("concurrency", concurrency),
 ];
+
+/// Number of algorithms with a window.
+const WITH_WINDOWS: usize = ALGORITHMS.len() - 1;
 
 /// The algorithm of limits that name none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,9 +47,9 @@ pub struct DefaultAlgorithm {
 }
 
 impl DefaultAlgorithm {
-    /// Names of all algorithms, as in rule files.
-    pub const NAMES: [&str; ALGORITHMS.len()] = {
-        let (mut names, mut index) = ([""; ALGORITHMS.len()], 0);
+    /// Names of the algorithms with a window, as in rule files.
+    pub const NAMES: [&str; WITH_WINDOWS] = {
+        let (mut names, mut index) = ([""; WITH_WINDOWS], 0);
         while index < names.len() {
             names[index] = ALGORITHMS[index].0;
             index += 1;
@@ -67,6 +72,15 @@ impl DefaultAlgorithm {
 /// The largest limit of a sliding log: it remembers every hit that counts, in up to nine bytes.
 pub(in crate::rules) const LOG_LIMIT_MAX: u32 = 1_000_000;
 
+/// The most requests in flight: each has a slot in the memory of its counter, and a release searches them.
+pub(in crate::rules) const IN_FLIGHT_MAX: u32 = 10_000;
+
+/// The longest time that a slot is held.
+const HOLD_MAX: Duration = Duration::from_secs(86_400);
+
+/// The longest time that a slot is held, by default.
+const HOLD_DEFAULT_SECS: u64 = 60;
+
 /// The longest wait of a queued request. Its stream stays open meanwhile.
 const WAIT_MAX: Duration = Duration::from_secs(3_600);
 
@@ -83,6 +97,7 @@ pub(super) fn home(key: &str) -> Option<&'static str> {
         "aligned" | "calendar" | "time_zone" => Some("it belongs to `algorithm: fixed_window`"),
         "size" | "refill" => Some("it belongs to `algorithm: token_bucket`"),
         "burst" | "max_wait" | "max_queue" => Some("it belongs to `algorithm: leaky_bucket`"),
+        "requests_in_flight" | "max_hold" => Some("it belongs to `algorithm: concurrency`"),
         _ => None,
     }
 }
@@ -235,6 +250,56 @@ fn leaky_bucket(fields: &mut Fields<'_>, semantics: Semantics, report: &mut Repo
     Some(Counting { requests, window, algorithm: Algorithm::LeakyBucket(bucket) })
 }
 
+fn concurrency(fields: &mut Fields<'_>, _: Semantics, report: &mut Report<'_>) -> Option<Counting> {
+    let mut has_number = false;
+    for (name, remedy) in [
+        ("requests_per_unit", "write the number in `requests_in_flight`"),
+        ("unit", "remove it; `max_hold` bounds how long a request is in flight"),
+        ("unit_multiplier", "remove it; `max_hold` bounds how long a request is in flight"),
+        ("per", "remove it; `max_hold` bounds how long a request is in flight"),
+    ] {
+        if let Some(field) = fields.take(name) {
+            has_number |= name == "requests_per_unit";
+            field.reject(report, format!("requests in flight have no window; {remedy}"));
+        }
+    }
+    if let Some(charge) = fields.take("charge")
+        && charge.text(report).is_some_and(|charge| charge != "admitted")
+    {
+        charge.reject(report, "only admitted requests are in flight; remove it");
+    }
+    let max_hold = match fields.take("max_hold") {
+        None => Window::from_secs(HOLD_DEFAULT_SECS).ok(),
+        Some(field) => window::of_length(&field, report).filter(|hold| {
+            let fits = hold.duration() <= HOLD_MAX;
+            if !fits {
+                field.reject(report, "a request is in flight for at most 24h; write 24h or less");
+            }
+            fits
+        }),
+    };
+    let Some(field) = fields.take("requests_in_flight") else {
+        if !has_number {
+            let message = "is missing; write how many requests may be in flight at once (0 denies all)";
+            report.at(fields.place(), fields.path_of("requests_in_flight"), message);
+        }
+        return None;
+    };
+    let limit = field.whole(report).filter(|limit| {
+        let fits = *limit <= IN_FLIGHT_MAX;
+        if !fits {
+            field.reject(
+                report,
+                format!("at most {IN_FLIGHT_MAX} requests are in flight; write a number up to that"),
+            );
+        }
+        fits
+    });
+    let (limit, max_hold) = limit.zip(max_hold)?;
+    let algorithm = Algorithm::Concurrency(Concurrency { limit, max_hold });
+    Some(Counting { requests: limit, window: max_hold, algorithm })
+}
+
 /// The queue for hits that do not fit, if `max_wait` is set.
 fn queue(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Option<Queue> {
     let (max_wait, max_queue) = (fields.take("max_wait"), fields.take("max_queue"));
@@ -377,6 +442,26 @@ mod tests {
         };
         assert_eq!(algorithm("algorithm: leaky_bucket"), leaky(10));
         assert_eq!(algorithm("algorithm: leaky_bucket, burst: 1"), leaky(1));
+    }
+
+    /// The keys of a limit of requests in flight, which has no unit.
+    fn in_flight(keys: &str) -> Algorithm {
+        let text =
+            format!("domain: d\ndescriptors: [{{key: k, rate_limit: {{algorithm: concurrency, {keys}}}}}]");
+        let rules = RuleSet::parse(&[Source::file("test.yaml", text)], &LoadOptions::default());
+        let rules = rules.unwrap_or_else(|errors| panic!("{errors}"));
+        let limit = &rules.domain("d").unwrap().rules()[0].limits[0];
+        assert_eq!(limit.unit, None, "in no unit");
+        limit.algorithm.clone()
+    }
+
+    #[test]
+    fn requests_in_flight_are_held_for_a_minute_unless_max_hold_is_set() {
+        let held = |limit, secs| {
+            Algorithm::Concurrency(Concurrency { limit, max_hold: Window::from_secs(secs).unwrap() })
+        };
+        assert_eq!(in_flight("requests_in_flight: 20"), held(20, 60));
+        assert_eq!(in_flight("requests_in_flight: 0, max_hold: 24h, charge: admitted"), held(0, 86_400));
     }
 
     #[test]

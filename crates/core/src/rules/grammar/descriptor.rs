@@ -34,6 +34,23 @@ impl Rates<'_> {
     }
 }
 
+impl Rates<'_> {
+    /// The reason why local counters of these limits cannot be beside shared ones.
+    fn of_process(&self) -> Option<&'static str> {
+        let holds_slots = self.limits.iter().any(|limit| limit.algorithm.holds_slots());
+        match self.queue() {
+            true => Some(
+                "a rule that queues requests does not count beside shared ones; write it beside `domain`, or remove \
+                 `max_wait`",
+            ),
+            false => holds_slots.then_some(
+                "requests in flight are not counted beside shared counters; write it beside `domain`, or put the rule into \
+                 a domain of its own",
+            ),
+        }
+    }
+}
+
 impl Walk<'_, '_> {
     /// A list of descriptors. `above` is the rule path of the descriptor that contains it, empty at the root.
     pub(super) fn descriptors(
@@ -68,9 +85,9 @@ impl Walk<'_, '_> {
         self.is_shared &= !is_local;
         let rates = self.rates(&mut fields);
         self.is_shared = is_domain_shared;
-        if let (Some(field), true) = (&counters, is_local && is_domain_shared && rates.queue()) {
-            let message = "a rule that queues requests does not count beside shared ones; write it beside `domain`, \
-                           or remove `max_wait`";
+        if let (Some(field), true, Some(message)) =
+            (&counters, is_local && is_domain_shared, rates.of_process())
+        {
             field.reject(&mut self.report, message);
         }
         let is_limited = ["rate_limit", "rate_limits"].iter().any(|name| fields.take(name).is_some());
@@ -291,7 +308,7 @@ impl Walk<'_, '_> {
             };
             let info = LimitInfo { identity, algorithm: declared.algorithm.clone() };
             let LimitNumbers { id, index, series } = self.limits.register(info, label);
-            let unit = Unit::of_window(declared.window);
+            let unit = Unit::of_window(declared.window).filter(|_| !declared.algorithm.holds_slots());
             // The joined texts of a counter do not name the limit: one limit of each window can have it.
             let is_joined = self.semantics.joins(&declared.algorithm, declared.charge, unit)
                 && !limits.iter().any(|limit| limit.is_joined && limit.window == declared.window);

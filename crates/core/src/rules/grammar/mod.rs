@@ -11,7 +11,7 @@ mod rate_limit;
 mod window;
 
 pub use algorithm::DefaultAlgorithm;
-pub(super) use algorithm::LOG_LIMIT_MAX;
+pub(super) use algorithm::{IN_FLIGHT_MAX, LOG_LIMIT_MAX};
 pub(super) use extension::{ExtensionDocuments, Extensions};
 pub(super) use window::length as parse_window;
 
@@ -232,7 +232,7 @@ fn home(name: &str) -> Option<Home> {
         | "log" | "counters" | "lease" => Some(Home::Descriptor),
         "unit" | "requests_per_unit" | "unit_multiplier" | "per" | "unlimited" | "name" | "replaces"
         | "algorithm" | "charge" | "precision" | "aligned" | "calendar" | "time_zone" | "size" | "refill"
-        | "burst" | "max_wait" | "max_queue" => Some(Home::RateLimit),
+        | "burst" | "max_wait" | "max_queue" | "requests_in_flight" | "max_hold" => Some(Home::RateLimit),
         "body" | "headers" | "mark" => Some(Home::OnDeny),
         _ => None,
     }

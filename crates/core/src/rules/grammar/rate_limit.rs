@@ -37,7 +37,7 @@ pub(super) struct Replaced<'n> {
 }
 
 /// The keys for counting.
-const COUNTING_KEYS: [&str; 14] = [
+const COUNTING_KEYS: [&str; 16] = [
     "unit",
     "unit_multiplier",
     "per",
@@ -52,6 +52,8 @@ const COUNTING_KEYS: [&str; 14] = [
     "burst",
     "max_wait",
     "max_queue",
+    "requests_in_flight",
+    "max_hold",
 ];
 
 impl Walk<'_, '_> {
@@ -66,9 +68,12 @@ impl Walk<'_, '_> {
             self.nothing_else_limits(&mut fields);
             None
         } else {
-            let charge = self.charge(&mut fields);
             let default = self.default_algorithm;
             let counting = algorithm::counting(&mut fields, self.semantics, default, &mut self.report);
+            let charge = match &counting {
+                Some(counting) if counting.algorithm.holds_slots() => Charge::Admitted,
+                _ => self.charge(&mut fields),
+            };
             counting.map(|counting| DeclaredLimit {
                 name,
                 requests: counting.requests,
@@ -94,7 +99,8 @@ impl Walk<'_, '_> {
             return algorithm;
         }
         algorithm.in_microseconds().unwrap_or_else(|reason| {
-            let place = if algorithm.queueing().is_some() { "`domain`" } else { "`key` or `domain`" };
+            let is_of_process = algorithm.queueing().is_some() || algorithm.holds_slots();
+            let place = if is_of_process { "`domain`" } else { "`key` or `domain`" };
             let message = format!(
                 "cannot be counted in a shared store: {reason}, or write `counters: local` beside {place}"
             );

@@ -2,13 +2,13 @@
 
 use crate::{
     algorithm::{
-        Algorithm, FixedWindow, LeakyBucket, Period, Rate, Schedule, SlidingLog, SlidingWindow, SubWindows,
+        Algorithm, Concurrency, FixedWindow, LeakyBucket, Period, Rate, Schedule, SlidingLog, SlidingWindow, SubWindows,
         TokenBucket,
     },
     limit::{Unit, Window},
     rules::{
         DefaultAlgorithm, Semantics,
-        grammar::{LOG_LIMIT_MAX, parse_window},
+        grammar::{IN_FLIGHT_MAX, LOG_LIMIT_MAX, parse_window},
     },
 };
 use serde::{Deserialize, Serialize};
@@ -184,6 +184,10 @@ impl OverrideLimit {
                     Schedule::Clock(_) | Schedule::Calendar(_) => Schedule::Clock(window),
                 };
                 Algorithm::FixedWindow(FixedWindow { limit, schedule })
+            }
+            // Requests in flight have no window: what an override changes is their number.
+            Algorithm::Concurrency(slots) => {
+                Algorithm::Concurrency(Concurrency { limit: limit.min(IN_FLIGHT_MAX), ..*slots })
             }
             Algorithm::TokenBucket(bucket) => self.token_bucket(in_proportion(bucket.size)),
             Algorithm::LeakyBucket(bucket) => Algorithm::LeakyBucket(LeakyBucket {

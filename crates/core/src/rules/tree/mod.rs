@@ -35,6 +35,9 @@ pub struct DomainRules {
     has_replaces: bool,
     may_queue: bool,
     is_shared: bool,
+    has_slots: bool,
+    /// See [`DomainRules::is_apart`].
+    is_apart: bool,
     /// Whether some rules have local counters although the domain is shared.
     has_local_rules: bool,
     redactions: Redactions,
@@ -181,6 +184,18 @@ impl DomainRules {
         self.is_shared
     }
 
+    /// Whether any rule has a limit of requests in flight.
+    #[inline]
+    pub fn has_slots(&self) -> bool {
+        self.has_slots
+    }
+
+    /// Whether the class of a request depends on more than its hits: counters of all rules are shared, or requests may release slots.
+    #[inline]
+    pub fn is_apart(&self) -> bool {
+        self.is_apart
+    }
+
     /// Whether each server counts for itself for some rules, although the counters of the domain are in a shared store.
     #[inline]
     pub fn has_local_rules(&self) -> bool {
@@ -266,6 +281,8 @@ impl DomainRules {
             may_queue: false,
             is_shared: declared.is_shared,
             has_local_rules: false,
+            has_slots: false,
+            is_apart: false,
             redactions,
             overlay: None,
         };
@@ -275,6 +292,8 @@ impl DomainRules {
         let has_replaces = all.iter().any(|rule| !rule.replaces.is_empty());
         let may_queue = all.iter().any(|rule| rule.may_queue());
         let has_local_rules = rules.is_shared && all.iter().any(|rule| rule.is_local());
-        Self { has_replaces, may_queue, has_local_rules, ..rules }
+        let has_slots = all.iter().any(|rule| rule.holds_slots());
+        let is_apart = has_slots || rules.is_shared && !has_local_rules;
+        Self { has_replaces, may_queue, has_local_rules, has_slots, is_apart, ..rules }
     }
 }

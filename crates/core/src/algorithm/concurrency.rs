@@ -1,0 +1,482 @@
+//! Concurrency: how many requests are in flight at once.
+//!
+//! A request takes a slot, which has an id, and holds it until it is released by that id or its deadline passes. Hits in
+//! flight are those of slots that are held; a request is admitted if they and its own do not exceed the limit.
+//!
+//! Invariants:
+//!
+//! - hits of slots that are held never exceed the limit by a take that was admitted;
+//! - a release ends the slot that it names, once. No other release changes anything, so nothing is ever given back that
+//!   was not taken;
+//! - a deadline is fixed when the slot is taken: another `max_hold` applies to later slots only.
+//!
+//! The end of a request is not known in advance. [`Algorithm::until_admits`](super::Algorithm::until_admits) is therefore
+//! the wait until enough slots have passed their deadlines, if none is released: an upper bound. See
+//! [`Concurrency::expected_wait`] for an estimate.
+
+use super::{State, until_room};
+use crate::limit::{Reset, Timestamp, Window};
+use std::time::Duration;
+
+/// At most `limit` hits in flight.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Concurrency {
+    /// Hits in flight at once.
+    pub limit: u32,
+    /// The longest time that a slot is held.
+    pub max_hold: Window,
+}
+
+/// The slots that are held, by deadline.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Slots {
+    /// Deadlines ascend.
+    held: Vec<Slot>,
+    /// Hits of all.
+    total: u64,
+    /// Moving average of the time between taking a slot and its release, in nanoseconds; 0 before the first release.
+    mean_hold_nanos: u64,
+}
+
+/// Hits of one request in flight, in 24 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Slot {
+    /// By which it is released; 0 if it only ends by its deadline.
+    pub id: u64,
+    /// From this moment on it is not held, in nanoseconds since the epoch.
+    deadline: u64,
+    /// At least 1.
+    pub hits: u32,
+    /// Between taking it and its deadline, in milliseconds.
+    hold_millis: u32,
+}
+
+/// The result of a release.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Released {
+    /// The slot was held, and holds this much less.
+    Hits(u32),
+    /// No slot of this id is held: it was released before, has passed its deadline, or never was.
+    Unknown,
+}
+
+/// The weight of one hold in [`Slots::mean_hold_nanos`] is one part of these.
+const MEAN_OF: u64 = 8;
+
+const NANOS_PER_MILLI: u64 = 1_000_000;
+
+/// Bytes of the average, before the slots, as stored.
+const HEADER_BYTES: usize = 8;
+
+/// Bytes of a slot as stored.
+const SLOT_BYTES: usize = 24;
+
+impl Slot {
+    /// The end of its hold.
+    pub fn deadline(&self) -> Timestamp {
+        Timestamp::from_nanos(self.deadline)
+    }
+
+    /// The moment at which it was taken, to the millisecond.
+    pub fn taken(&self) -> Timestamp {
+        Timestamp::from_nanos(self.deadline.saturating_sub(u64::from(self.hold_millis) * NANOS_PER_MILLI))
+    }
+
+    fn is_held(&self, now: Timestamp) -> bool {
+        self.deadline > now.as_nanos()
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend(self.id.to_le_bytes());
+        out.extend(self.deadline.to_le_bytes());
+        out.extend(self.hits.to_le_bytes());
+        out.extend(self.hold_millis.to_le_bytes());
+    }
+
+    fn decode(bytes: &[u8; SLOT_BYTES]) -> Option<Self> {
+        let [id, deadline, last] = *bytes.as_chunks::<8>().0 else { return None };
+        let (hits, hold) = last.split_first_chunk::<4>()?;
+        let slot = Self {
+            id: u64::from_le_bytes(id),
+            deadline: u64::from_le_bytes(deadline),
+            hits: u32::from_le_bytes(*hits),
+            hold_millis: u32::from_le_bytes(hold.try_into().ok()?),
+        };
+        (slot.hits > 0).then_some(slot)
+    }
+}
+
+impl Slots {
+    /// The slots that are held at a moment, by deadline.
+    pub fn held(&self, now: Timestamp) -> &[Slot] {
+        &self.held[self.expired(now)..]
+    }
+
+    /// Whether a slot of this id is held, or was when slots past their deadlines were last dropped.
+    pub fn has(&self, id: u64) -> bool {
+        id != 0 && self.held.iter().any(|slot| slot.id == id)
+    }
+
+    /// The last deadline: from then on no slot is held.
+    pub fn expires(&self) -> Timestamp {
+        self.held.last().map_or(Timestamp::EPOCH, Slot::deadline)
+    }
+
+    /// The average time between taking a slot and its release; none before the first release.
+    pub fn mean_hold(&self) -> Option<Duration> {
+        (self.mean_hold_nanos > 0).then(|| Duration::from_nanos(self.mean_hold_nanos))
+    }
+
+    /// Bytes held beyond the struct's own.
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.held.capacity() * size_of::<Slot>()
+    }
+
+    /// Number of slots at the front that are not held any more.
+    fn expired(&self, now: Timestamp) -> usize {
+        // Every take and release drops those that are not held, so that there are few of them to walk over.
+        self.held.iter().take_while(|slot| !slot.is_held(now)).count()
+    }
+
+    /// Drops the slots that have passed their deadlines; returns how many.
+    fn drop_expired(&mut self, now: Timestamp) -> usize {
+        let expired = self.expired(now);
+        self.total -= self.held.drain(..expired).map(|slot| u64::from(slot.hits)).sum::<u64>();
+        expired
+    }
+
+    fn push(&mut self, slot: Slot) {
+        self.total += u64::from(slot.hits);
+        match self.held.last_mut() {
+            Some(last) if slot.id == 0 && (last.id, last.deadline) == (0, slot.deadline) => {
+                let sum = last.hits.saturating_add(slot.hits);
+                self.total -= u64::from(last.hits) + u64::from(slot.hits) - u64::from(sum);
+                last.hits = sum;
+                return;
+            }
+            _ => {}
+        }
+        if self.held.len() == self.held.capacity() {
+            // Doubled, as a vector grows by itself, most counters would hold room for nearly as many slots again.
+            self.held.reserve_exact(2 + self.held.len() / 4);
+        }
+        // Last, unless `max_hold` has become shorter or the clock was set back.
+        let after = self.held.iter().rev().take_while(|held| held.deadline > slot.deadline).count();
+        self.held.insert(self.held.len() - after, slot);
+    }
+
+    /// Appends the slots as they are to be stored.
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        out.extend(self.mean_hold_nanos.to_le_bytes());
+        self.held.iter().for_each(|slot| slot.encode(out));
+    }
+
+    /// Decodes the output of `write`; none for any other bytes.
+    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
+        let (mean, bytes) = bytes.split_first_chunk::<HEADER_BYTES>()?;
+        let (chunks, rest) = bytes.as_chunks::<SLOT_BYTES>();
+        let held: Option<Vec<Slot>> = chunks.iter().map(Slot::decode).collect();
+        let held = held.filter(|held| rest.is_empty() && held.is_sorted_by_key(|slot| slot.deadline))?;
+        let total = held.iter().map(|slot| u64::from(slot.hits)).sum();
+        Some(Self { held, total, mean_hold_nanos: u64::from_le_bytes(*mean) })
+    }
+}
+
+impl Concurrency {
+    #[inline]
+    pub(super) fn used(&self, state: &State, now: Timestamp) -> u64 {
+        let State::Slots(slots) = state else { return 0 };
+        let expired = slots.held.iter().take_while(|slot| !slot.is_held(now));
+        slots.total - expired.map(|slot| u64::from(slot.hits)).sum::<u64>()
+    }
+
+    #[inline]
+    pub(super) fn remaining(&self, state: &State, now: Timestamp) -> u64 {
+        u64::from(self.limit).saturating_sub(self.used(state, now))
+    }
+
+    /// Takes a slot that nothing can release.
+    pub(super) fn add(&self, state: State, hits: u64, now: Timestamp) -> State {
+        self.take(state, 0, hits, now).0
+    }
+
+    /// Takes a slot of this id, whether the hits fit or not. Returns the number of slots that had passed their deadlines
+    /// since the last take or release.
+    pub fn take(&self, state: State, id: u64, hits: u64, now: Timestamp) -> (State, usize) {
+        let hits = u32::try_from(hits).unwrap_or(u32::MAX);
+        if hits == 0 {
+            return (state, 0);
+        }
+        let mut slots = match state {
+            State::Slots(slots) => slots,
+            State::Words(_) | State::Log(_) | State::Counts(_) => Box::default(),
+        };
+        let expired = slots.drop_expired(now);
+        let nanos = self.max_hold.nanos().get();
+        let hold_millis = u32::try_from(nanos / NANOS_PER_MILLI).unwrap_or(u32::MAX);
+        let deadline = now.saturating_add_nanos(nanos).as_nanos();
+        slots.push(Slot { id, deadline, hits, hold_millis });
+        (State::Slots(slots), expired)
+    }
+
+    pub(super) fn give_back(&self, state: State, mut hits: u64, now: Timestamp) -> State {
+        let State::Slots(mut slots) = state else { return State::EMPTY };
+        slots.drop_expired(now);
+        while hits > 0
+            && let Some(newest) = slots.held.last_mut()
+        {
+            let given = hits.min(u64::from(newest.hits));
+            newest.hits -= given as u32;
+            (hits, slots.total) = (hits - given, slots.total - given);
+            if slots.held.last().is_some_and(|newest| newest.hits == 0) {
+                slots.held.pop();
+            }
+        }
+        if slots.held.is_empty() { State::EMPTY } else { State::Slots(slots) }
+    }
+
+    pub(super) fn until_admits(&self, state: &State, hits: u64, now: Timestamp) -> Reset {
+        until_room(self.limit, hits, |target| {
+            last_to_end(state, target, now).map_or(Duration::ZERO, |slot| slot.deadline().since(now))
+        })
+    }
+
+    /// The wait after which `hits` will probably fit, from the average time that slots of this counter were held: an estimate,
+    /// at most the bound of [`Algorithm::until_admits`](super::Algorithm::until_admits). Before the first release it is that bound.
+    pub fn expected_wait(&self, state: &State, hits: u64, now: Timestamp) -> Reset {
+        let bound = self.until_admits(state, hits, now);
+        let (Reset::After(most), State::Slots(slots)) = (bound, state) else { return bound };
+        let target = u64::from(self.limit).saturating_sub(hits);
+        let (Some(last), Some(mean)) = (last_to_end(state, target, now), slots.mean_hold()) else {
+            return bound;
+        };
+        let expected = last.taken().saturating_add(mean).since(now);
+        // Held for longer than the average already: any of those that are held may end next.
+        let next = mean / u32::try_from(slots.held(now).len()).unwrap_or(u32::MAX).max(1);
+        Reset::After(expected.max(next).min(most))
+    }
+
+    #[inline]
+    pub(super) fn until_full(&self, state: &State, now: Timestamp) -> Duration {
+        self.expires(state).since(now)
+    }
+
+    #[inline]
+    pub(super) fn expires(&self, state: &State) -> Timestamp {
+        match state {
+            State::Slots(slots) => slots.expires(),
+            State::Words(_) | State::Log(_) | State::Counts(_) => Timestamp::EPOCH,
+        }
+    }
+}
+
+/// The last of the slots that must end before at most `target` hits are in flight; none if that is so now.
+fn last_to_end(state: &State, target: u64, now: Timestamp) -> Option<Slot> {
+    let State::Slots(slots) = state else { return None };
+    let mut left: u64 = slots.total;
+    let in_excess = slots.held.iter().take_while(|slot| {
+        let in_excess = left > target;
+        left -= u64::from(slot.hits);
+        in_excess
+    });
+    in_excess.last().copied().filter(|slot| slot.is_held(now))
+}
+
+impl State {
+    /// Releases the slot of this id: all of its hits, or at most as many as given. Returns also the number of slots that
+    /// had passed their deadlines since the last take or release.
+    pub fn release_slot(&mut self, id: u64, hits: Option<u64>, now: Timestamp) -> (Released, usize) {
+        let Self::Slots(slots) = self else { return (Released::Unknown, 0) };
+        let expired = slots.drop_expired(now);
+        let Some(index) = slots.held.iter().position(|slot| slot.id == id && id != 0) else {
+            return (Released::Unknown, expired);
+        };
+        let slot = slots.held[index];
+        let released = hits.map_or(slot.hits, |hits| u32::try_from(hits).unwrap_or(u32::MAX).min(slot.hits));
+        slots.total -= u64::from(released);
+        if released < slot.hits {
+            slots.held[index].hits -= released;
+            return (Released::Hits(released), expired);
+        }
+        slots.held.remove(index);
+        let held_nanos = now.since(slot.taken()).as_nanos().min(u128::from(u64::MAX)) as u64;
+        let mean = slots.mean_hold_nanos;
+        slots.mean_hold_nanos = match mean {
+            0 => held_nanos.max(1),
+            _ => (mean - mean / MEAN_OF + held_nanos / MEAN_OF).max(1),
+        };
+        (Released::Hits(released), expired)
+    }
+
+    /// The slots, if it is of this algorithm.
+    pub fn slots(&self) -> Option<&Slots> {
+        if let Self::Slots(slots) = self { Some(slots) } else { None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const HOLD_MILLIS: u64 = 10;
+
+    fn of(limit: u32) -> Concurrency {
+        Concurrency { limit, max_hold: Window::from_nanos(HOLD_MILLIS * NANOS_PER_MILLI).unwrap() }
+    }
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::from_millis(1_700_000_000_000 + millis)
+    }
+
+    #[test]
+    fn a_release_ends_its_slot_once_and_no_other() {
+        let rule = of(3);
+        let (state, _) = rule.take(State::EMPTY, 7, 2, at(0));
+        let (mut state, _) = rule.take(state, 8, 1, at(1));
+        assert_eq!(rule.remaining(&state, at(1)), 0);
+        assert_eq!(state.release_slot(9, None, at(1)), (Released::Unknown, 0));
+        assert_eq!(state.release_slot(0, None, at(1)), (Released::Unknown, 0));
+        assert_eq!(state.release_slot(7, None, at(2)), (Released::Hits(2), 0));
+        assert_eq!(state.release_slot(7, None, at(2)), (Released::Unknown, 0));
+        assert_eq!(rule.remaining(&state, at(2)), 2);
+        assert_eq!(state.release_slot(8, None, at(11)), (Released::Unknown, 1), "past its deadline");
+    }
+
+    #[test]
+    fn part_of_a_slot_is_released_and_the_rest_stays_held() {
+        let rule = of(5);
+        let (mut state, _) = rule.take(State::EMPTY, 7, 5, at(0));
+        assert_eq!(state.release_slot(7, Some(2), at(1)), (Released::Hits(2), 0));
+        assert_eq!(rule.remaining(&state, at(1)), 2);
+        assert_eq!(state.release_slot(7, Some(99), at(1)), (Released::Hits(3), 0));
+        assert_eq!(state.release_slot(7, Some(1), at(1)), (Released::Unknown, 0));
+    }
+
+    #[test]
+    fn a_shorter_hold_applies_to_later_slots_and_leaves_earlier_deadlines() {
+        let short = Concurrency { max_hold: Window::from_nanos(2 * NANOS_PER_MILLI).unwrap(), ..of(9) };
+        let (state, _) = of(9).take(State::EMPTY, 1, 4, at(0));
+        let (state, _) = short.take(state, 2, 1, at(1));
+        assert_eq!(short.used(&state, at(2)), 5);
+        assert_eq!(short.used(&state, at(3)), 4);
+        assert_eq!((short.used(&state, at(9)), short.used(&state, at(10))), (4, 0));
+        assert_eq!(short.expires(&state), at(10));
+    }
+
+    /// Ten are 240 bytes, with the averages and totals of their counter 280.
+    #[test]
+    fn ten_slots_take_less_than_three_hundred_bytes() {
+        let mut state = State::EMPTY;
+        for id in 1..=10 {
+            (state, _) = of(10).take(state, id, 1, at(0));
+        }
+        assert!(state.heap_bytes() < 300, "{} bytes", state.heap_bytes());
+    }
+
+    #[test]
+    fn the_expected_wait_is_by_the_average_hold_and_never_beyond_the_deadline() {
+        let rule = of(2);
+        let (state, _) = rule.take(State::EMPTY, 1, 1, at(0));
+        let (mut state, _) = rule.take(state, 2, 1, at(0));
+        let wait = |state: &State, millis| rule.expected_wait(state, 1, at(millis));
+        let millis = |millis| Reset::After(Duration::from_millis(millis));
+        assert_eq!(wait(&state, 1), millis(9), "nothing was released yet");
+        state.release_slot(1, None, at(4));
+        assert_eq!(wait(&state, 4), millis(0));
+        (state, _) = rule.take(state, 3, 1, at(4));
+        assert_eq!(wait(&state, 4), millis(2), "held for longer than the average: half of it");
+        state.release_slot(2, None, at(4));
+        (state, _) = rule.take(state, 4, 1, at(4));
+        assert_eq!(wait(&state, 5), millis(3), "the older one after 4 ms");
+        assert_eq!(rule.expected_wait(&state, 3, at(5)), Reset::Never);
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Event {
+        Take {
+            hits: u64,
+        },
+        /// Of the slot taken as that many before, which may have ended.
+        Release {
+            back: usize,
+            hits: Option<u64>,
+        },
+        /// Of an id that was never taken.
+        Forge,
+        /// Under other parameters from now on.
+        Limit {
+            limit: u32,
+            hold_millis: u64,
+        },
+    }
+
+    fn event() -> impl Strategy<Value = Event> {
+        prop_oneof![
+            8 => (1..4u64).prop_map(|hits| Event::Take { hits }),
+            6 => (0..12usize, prop_oneof![3 => Just(None), 1 => (1..3u64).prop_map(Some)])
+                .prop_map(|(back, hits)| Event::Release { back, hits }),
+            1 => Just(Event::Forge),
+            1 => (0..9u32, 1..15u64).prop_map(|(limit, hold_millis)| Event::Limit { limit, hold_millis }),
+        ]
+    }
+
+    proptest! {
+        /// Against a list of every slot with its end: at no time are more hits in flight than the limit that admitted them,
+        /// whatever is lost, repeated, reordered or forged.
+        #[test]
+        fn hits_in_flight_are_those_of_slots_neither_released_nor_past_their_deadline(
+            limit in 0..9u32, events in prop::collection::vec((0..4u64, event()), 1..80),
+        ) {
+            let (mut rule, mut now, mut state) = (of(limit), at(0), State::EMPTY);
+            // Hits in flight and deadline, by id less one.
+            let mut taken: Vec<(u64, Timestamp)> = Vec::new();
+            for (after, event) in events {
+                now = now.saturating_add_nanos(after * NANOS_PER_MILLI);
+                let in_flight = |taken: &[(u64, Timestamp)]| -> u64 {
+                    taken.iter().filter(|(_, deadline)| *deadline > now).map(|(hits, _)| hits).sum()
+                };
+                let used = in_flight(&taken);
+                prop_assert_eq!(rule.used(&state, now), used);
+                match event {
+                    Event::Take { hits } => {
+                        let fits = used + hits <= u64::from(rule.limit);
+                        prop_assert_eq!(hits <= rule.remaining(&state, now), fits);
+                        if fits {
+                            taken.push((hits, now.saturating_add(rule.max_hold.duration())));
+                            (state, _) = rule.take(state, taken.len() as u64, hits, now);
+                        }
+                    }
+                    Event::Release { back, hits } => {
+                        let Some(index) = taken.len().checked_sub(back + 1) else { continue };
+                        let (held, deadline) = taken[index];
+                        let held = if deadline > now { held } else { 0 };
+                        let released = hits.unwrap_or(u64::MAX).min(held);
+                        let expected = if held == 0 { Released::Unknown } else { Released::Hits(released as u32) };
+                        prop_assert_eq!(state.release_slot(index as u64 + 1, hits, now).0, expected);
+                        taken[index].0 = held - released;
+                    }
+                    Event::Forge => {
+                        let forged = state.release_slot(u64::MAX, None, now).0;
+                        prop_assert_eq!(forged, Released::Unknown);
+                    }
+                    Event::Limit { limit, hold_millis } => {
+                        let max_hold = Window::from_nanos(hold_millis * NANOS_PER_MILLI).unwrap();
+                        rule = Concurrency { limit, max_hold };
+                    }
+                }
+                prop_assert_eq!(rule.used(&state, now), in_flight(&taken));
+                let mut bytes = Vec::new();
+                state.encode(&mut bytes);
+                prop_assert_eq!(&State::decode(&bytes).unwrap(), &state);
+                if let Reset::After(wait) = rule.until_admits(&state, 1, now) {
+                    let then = now.saturating_add(wait);
+                    prop_assert!(rule.remaining(&state, then) >= 1);
+                    let before = Timestamp::from_nanos(then.as_nanos() - 1);
+                    prop_assert!(wait.is_zero() || rule.remaining(&state, before) == 0);
+                    prop_assert!(rule.expected_wait(&state, 1, now) <= Reset::After(wait));
+                }
+            }
+        }
+    }
+}
