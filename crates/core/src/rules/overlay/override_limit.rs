@@ -2,8 +2,8 @@
 
 use crate::{
     algorithm::{
-        Algorithm, Concurrency, FixedWindow, LeakyBucket, Period, Rate, Schedule, SlidingLog, SlidingWindow, SubWindows,
-        TokenBucket,
+        Algorithm, Concurrency, FixedWindow, LeakyBucket, Period, Rate, Schedule, SlidingLog, SlidingWindow,
+        SubWindows, TokenBucket,
     },
     limit::{Unit, Window},
     rules::{
