@@ -1,6 +1,7 @@
 //! Entry points for the fuzzers (`cargo xtask fuzz`): the decoders of untrusted bytes. Not part of the interface.
 
 pub use crate::{
+    api::fuzz_bridge::{CONTROL_METHODS, control_json, rate_limit_json, xds_source},
     api::rls::fuzz_bridge::{request_by_fast_path, request_by_prost},
     cli::fuzz_bridge::{descriptor_text, http2_client},
 };

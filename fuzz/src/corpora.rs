@@ -26,6 +26,68 @@ fn main() {
     let descriptors = ["a=b,c=", r"path=/x?q=1\,2\\3", "remote_address=2001:db8::1"];
     write("descriptor_text", &descriptors.map(|text| text.as_bytes().to_vec()));
     write("decide", &choices());
+    texts();
+}
+
+/// Those that are texts.
+fn texts() {
+    let of = |target: &str, texts: &[&str]| {
+        write(target, &texts.iter().map(|text| text.as_bytes().to_vec()).collect::<Vec<_>>());
+    };
+    of(
+        "control_json",
+        &[
+            "{\"override\":{\"id\":\"o\",\"domain\":\"d\",\"entries\":[{\"key\":\"k\",\"value\":\"v*\"}],\"limit\":{\"requests\":5,\"unit\":\"30s\"}},\"expiresIn\":\"60s\"}\u{9}",
+            "{\"domain\":\"d\",\"descriptors\":[{\"entries\":[{\"key\":\"k\",\"value\":\"v\"}]}]}\u{2}",
+        ],
+    );
+    of(
+        "rate_limit_json",
+        &[
+            r#"{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"}],"hitsAddend":"3","limit":{"requestsPerUnit":1,"unit":"DAY"}}],"hits_addend":2}"#,
+        ],
+    );
+    of(
+        "access_log",
+        &[
+            r#"{"start_time":"2026-03-01T12:00:00.5Z","headers":{"x-user":"ann"},"client":"1.2.3.4","hits":2,"response_code":429}"#,
+        ],
+    );
+    of("csv", &["time,first,second\n1772366400,\"a,\"\"b\"\"\",-\n", "a\"b\u{1f}c,d"]);
+    of(
+        "tokens",
+        &[
+            "# tokens\nann:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef:operate\nsan=spiffe://a/b:read\n",
+        ],
+    );
+    of(
+        "blocks",
+        &["user=ann\nuser=bot-* # pattern\n[demo]\nip=192.0.2.0/24\nip=2001:db8::1\n[*]\nuser=a\\*\n"],
+    );
+    of(
+        "trace_headers",
+        &[
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            "0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-d-b7ad6b7169203331",
+            "\n\nb7ad6b7169203331\nb7ad6b7169203331\ntrue\n1",
+        ],
+    );
+    of(
+        "overrides",
+        &[
+            r#"{"overrides":{"o":{"declared":{"id":"o","domain":"demo","entries":[["api_key","a*"]],"action":{"limit":[{"requests":5,"per":"30s","algorithm":"token_bucket","burst":9},{"requests":50,"per":"day"}]}},"expires_ns":null,"reason":"","actor":"a","created_ns":1}},"blocks":{"b":{"declared":{"id":"b","domain":null,"key":"user","values":{"cidr":"192.0.2.0/24"}},"expires_ns":5,"reason":"","actor":"a","created_ns":1}}}"#,
+        ],
+    );
+    write("xds", &[resource()]);
+}
+
+/// A resource with extensions.
+fn resource() -> Vec<u8> {
+    use tidegate::api::pb::rules::{RateLimitConfig, RateLimitDescriptor as Rule, RateLimitPolicy};
+    let limit = RateLimitPolicy { unit: 3, requests_per_unit: 5, ..RateLimitPolicy::default() };
+    let below = Rule { key: "path".into(), value: "/x*".into(), rate_limit: Some(limit), ..Rule::default() };
+    let rule = Rule { key: "user".into(), descriptors: vec![below], shadow_mode: true, ..Rule::default() };
+    RateLimitConfig { name: "r".into(), domain: "d".into(), descriptors: vec![rule] }.encode_to_vec()
 }
 
 fn write(target: &str, inputs: &[Vec<u8>]) {

@@ -5,6 +5,8 @@
 
 pub(crate) mod channel;
 pub(crate) mod control;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz_bridge;
 pub(crate) mod grpc;
 mod health;
 pub mod http;

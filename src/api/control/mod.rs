@@ -7,6 +7,8 @@ mod caller;
 mod convert;
 mod counters;
 mod error;
+#[cfg(feature = "fuzzing")]
+pub(in crate::api) mod fuzz_bridge;
 mod grpc;
 mod json;
 mod live;

@@ -75,6 +75,16 @@ fn decode(body: &[u8]) -> Result<RateLimitRequest, String> {
     message.transcode_to().map_err(|error| error.to_string())
 }
 
+/// The message of a body, encoded as protobuf, and its text in JSON; none if the body is refused.
+#[cfg(feature = "fuzzing")]
+pub(super) fn reencoded(body: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
+    use prost::Message as _;
+    let message = decode(body).ok()?;
+    let mut dynamic = DynamicMessage::new(DESCRIPTORS.request.clone());
+    dynamic.transcode_from(&message).expect("the descriptor is that of the message");
+    Some((message.encode_to_vec(), serde_json::to_vec(&dynamic).expect("texts and numbers are JSON")))
+}
+
 fn encode(CallResponse { message, windows }: &CallResponse) -> Response {
     let status = match message.overall_code() {
         Code::Ok => StatusCode::OK,

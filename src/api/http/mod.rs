@@ -7,6 +7,8 @@ mod authorization;
 mod connection;
 mod console;
 mod control;
+#[cfg(feature = "fuzzing")]
+pub(in crate::api) mod fuzz_bridge;
 mod index;
 mod json;
 mod long_text;

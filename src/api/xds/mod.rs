@@ -9,6 +9,8 @@
 
 mod backoff;
 mod connect;
+#[cfg(feature = "fuzzing")]
+pub(in crate::api) mod fuzz_bridge;
 mod resource;
 mod stream;
 #[cfg(test)]
