@@ -71,6 +71,9 @@ pub(super) struct StoreFlags {
     /// Private key of --counters-cert, as PEM.
     #[arg(long, env = "TIDEGATE_COUNTERS_KEY", value_name = "FILE", requires = "counters_cert")]
     counters_key: Option<PathBuf>,
+    /// Accept a certificate of the store without its host name; its authority is verified all the same.
+    #[arg(long, env = "TIDEGATE_COUNTERS_ANY_NAME", requires = "counters")]
+    counters_any_name: bool,
 }
 
 /// Decision while the store does not decide.
@@ -161,7 +164,7 @@ impl StoreFlags {
         };
         Ok(SharedSettings {
             address,
-            tls: StoreTls { authorities, identity },
+            tls: StoreTls { authorities, identity, any_name: self.counters_any_name },
             prefix: self.counters_prefix.clone(),
             timeout: Duration::from_millis(10),
             on_failure: OnFailure::Local,

@@ -34,6 +34,9 @@ impl Environment<'_> {
         ] {
             flags.extend(self.text(variable).map(|value| (flag, Some(value.to_owned()))));
         }
+        if self.is_on("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION")? {
+            flags.push(("--counters-any-name", None));
+        }
         Ok(())
     }
 
@@ -59,7 +62,15 @@ impl Environment<'_> {
             },
             "single" => Ok(format!("{scheme}://{user}{address}")),
             "sentinel" => match address.split_once(',') {
-                Some((group, sentinels)) => Ok(format!("{scheme}+sentinel://{user}{sentinels}/{group}")),
+                Some((group, sentinels)) => {
+                    let auth = self.text("REDIS_SENTINEL_AUTH").map(|auth| match auth.split_once(':') {
+                        Some((user, password)) => {
+                            format!("?sentinel_auth={}:{}", encoded(user), encoded(password))
+                        }
+                        None => format!("?sentinel_auth={}", encoded(auth)),
+                    });
+                    Ok(format!("{scheme}+sentinel://{user}{sentinels}/{group}{}", auth.unwrap_or_default()))
+                }
                 None => Err(self.wrong("REDIS_URL", "group,host:port,host:port for REDIS_TYPE=sentinel")),
             },
             "cluster" => Ok(format!("{scheme}+cluster://{user}{address}")),

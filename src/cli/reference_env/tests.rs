@@ -163,6 +163,10 @@ fn the_store_of_the_reference_server_is_that_of_shared_counters() {
         (&[one, ("REDIS_TLS", "true"), ("REDIS_AUTH", "u:p")], Some("rediss://u:p@redis:6379")),
         (&[("REDIS_URL", "/run/redis.sock")], Some("unix:/run/redis.sock")),
         (&[("REDIS_URL", "main,a:1,b:2"), ("REDIS_TYPE", "SENTINEL")], Some("redis+sentinel://a:1,b:2/main")),
+        (
+            &[("REDIS_URL", "main,a:1"), ("REDIS_TYPE", "sentinel"), ("REDIS_SENTINEL_AUTH", "u:p@")],
+            Some("redis+sentinel://a:1/main?sentinel_auth=u:p%40"),
+        ),
         (&[("REDIS_URL", "a:1,b:2"), ("REDIS_TYPE", "cluster")], Some("redis+cluster://a:1,b:2")),
     ] {
         assert_eq!(url(pairs).as_deref(), expected, "{pairs:?}");

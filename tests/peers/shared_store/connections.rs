@@ -18,6 +18,8 @@ use tidegate::api::pb::service::rate_limit_response::Code;
 tests_with! {
     REDIS:
     a_store_with_tls_demands_the_certificate_of_the_server,
+    a_self_signed_certificate_of_the_store_is_accepted_as_an_authority,
+    a_certificate_without_the_name_of_the_store_is_accepted_if_wanted,
     servers_authenticate_as_a_user_with_a_password,
     servers_at_a_socket_and_at_a_port_share_counters,
     a_slow_store_is_given_ten_milliseconds_by_default,
@@ -83,6 +85,59 @@ async fn a_store_with_tls_demands_the_certificate_of_the_server() {
     let error = refused(&with_ca(text(&other)));
     assert!(error.contains("certificate"), "another authority: {error}");
     refused(&["--counters", &format!("redis://127.0.0.1:{port}")]);
+}
+
+/// `openssl req -x509` makes a certificate that is an authority by its extensions.
+async fn a_self_signed_certificate_of_the_store_is_accepted_as_an_authority() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [cert, key] = ["cert.pem", "key.pem"].map(|name| folder.path().join(name));
+    let made = Command::new("openssl")
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+            "-days",
+            "9",
+        ])
+        .args(["-subj", "/CN=store", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", text(&key), "-out"])
+        .arg(&cert)
+        .output();
+    assert!(made.expect("it runs").status.success());
+    let port = free_port().to_string();
+    let tls = ["--tls-port", &port, "--tls-cert-file", text(&cert), "--tls-key-file", text(&key)];
+    let _store = RedisServer::start_with(&[&tls[..], &["--tls-auth-clients", "no"]].concat());
+    let url = format!("rediss://127.0.0.1:{port}");
+    let (accepted, _rules) = server(&["--counters", &url, "--counters-ca", text(&cert)]);
+    assert_eq!(codes(&accepted, 3).await, [Code::Ok, Code::Ok, Code::OverLimit]);
+    // Its name is verified all the same.
+    let by_name = format!("rediss://localhost:{port}");
+    let error = refused(&["--counters", &by_name, "--counters-ca", text(&cert)]);
+    assert!(error.contains("certificate"), "another name: {error}");
+}
+
+async fn a_certificate_without_the_name_of_the_store_is_accepted_if_wanted() {
+    let (folder, authority) = (tempfile::tempdir().expect("a folder"), Authority::new("stores"));
+    let (cert, key) = authority.issue(&["store.example"]).write(folder.path(), "store");
+    let [ca, other] =
+        [("ca.pem", &authority), ("other.pem", &Authority::new("others"))].map(|(name, authority)| {
+            let path = folder.path().join(name);
+            fs::write(&path, &authority.pem).expect("the file is written");
+            path
+        });
+    let port = free_port().to_string();
+    let tls = ["--tls-port", &port, "--tls-cert-file", text(&cert), "--tls-key-file", text(&key)];
+    let _store = RedisServer::start_with(&[&tls[..], &["--tls-auth-clients", "no"]].concat());
+    let url = format!("rediss://127.0.0.1:{port}");
+    let error = refused(&["--counters", &url, "--counters-ca", text(&ca)]);
+    assert!(error.contains("certificate"), "{error}");
+    let (accepted, _rules) = server(&["--counters", &url, "--counters-ca", text(&ca), "--counters-any-name"]);
+    assert_eq!(codes(&accepted, 3).await, [Code::Ok, Code::Ok, Code::OverLimit]);
+    let error = refused(&["--counters", &url, "--counters-ca", text(&other), "--counters-any-name"]);
+    assert!(error.contains("certificate"), "another authority: {error}");
 }
 
 async fn servers_authenticate_as_a_user_with_a_password() {

@@ -45,7 +45,7 @@ impl StoreAddress {
 
 /// `redis://` and `rediss://` (TLS) with host, port, user, password and database; `unix:` with the path of a socket;
 /// `redis+sentinel://` and `rediss+sentinel://` with a list of hosts and ports, then the name of the group as the path, and
-/// perhaps the database; `redis+cluster://` and `rediss+cluster://` with a list of hosts and ports.
+/// perhaps the database and `?sentinel_auth=user:password` of the Sentinels; `redis+cluster://` and `rediss+cluster://` with a list of hosts and ports.
 impl FromStr for StoreAddress {
     type Err = String;
 
@@ -86,6 +86,7 @@ fn parse(url: &str) -> Result<ConnectionInfo, String> {
 
 fn sentinels(scheme: &str, rest: &str) -> Result<StoreAddress, String> {
     const FORM: &str = "write redis+sentinel://host:port,host:port/group";
+    let (rest, of_sentinels) = rest.split_once("?sentinel_auth=").unwrap_or((rest, ""));
     let (authority, path) = rest.trim_start_matches("//").split_once('/').ok_or(FORM)?;
     let (user, hosts) = authority.rsplit_once('@').map_or(("", authority), |(user, hosts)| (user, hosts));
     let (group, database) = path.split_once('/').unwrap_or((path, "0"));
@@ -96,7 +97,13 @@ fn sentinels(scheme: &str, rest: &str) -> Result<StoreAddress, String> {
         Some((_, port)) if port.parse::<u16>().is_ok() => host.to_owned(),
         _ => format!("{host}:26379"),
     };
-    let sentinels = hosts.split(',').map(|host| parse(&format!("{scheme}://{}", with_port(host))));
+    let of_sentinels = match of_sentinels {
+        "" => String::new(),
+        auth if auth.contains(':') => format!("{auth}@"),
+        password => format!(":{password}@"),
+    };
+    let sentinels =
+        hosts.split(',').map(|host| parse(&format!("{scheme}://{of_sentinels}{}", with_port(host))));
     let of_primary =
         parse(&format!("redis://{user}{}primary/{database}", if user.is_empty() { "" } else { "@" }))?;
     Ok(StoreAddress::Sentinels {
@@ -170,5 +177,20 @@ mod tests {
             panic!("an address of Sentinels");
         };
         assert_eq!((redis.username(), redis.password(), redis.db()), (Some("user"), Some("word"), 2));
+    }
+
+    #[test]
+    fn sentinels_have_a_user_and_a_password_of_their_own() {
+        for (auth, user) in [("watch:w%40rd", Some("watch")), ("w%40rd", None)] {
+            let url = format!("redis+sentinel://user:word@a,b/main/2?sentinel_auth={auth}");
+            let Ok(StoreAddress::Sentinels { sentinels, redis, .. }) = url.parse() else {
+                panic!("an address of Sentinels");
+            };
+            for sentinel in sentinels {
+                let settings = sentinel.redis_settings();
+                assert_eq!((settings.username(), settings.password()), (user, Some("w@rd")));
+            }
+            assert_eq!((redis.password(), redis.db()), (Some("word"), 2));
+        }
     }
 }

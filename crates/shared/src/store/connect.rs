@@ -4,13 +4,14 @@ use super::{
     ConnectError, Inner, SharedSettings, StoreAddress, StoreTls,
     nodes::{Node, Nodes, of_cluster},
     slots::SlotMap,
+    tls,
 };
 use crate::script::Batch;
 use redis::{
-    AsyncConnectionConfig, Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, ErrorKind,
-    IntoConnectionInfo, RedisError, TlsCertificates, aio::MultiplexedConnection, cmd,
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError,
+    aio::MultiplexedConnection, cmd,
 };
-use std::{sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 impl Inner {
     /// A new connection to a node.
@@ -149,16 +150,19 @@ async fn connection(
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(timeout))
         .set_response_timeout(Some(timeout));
-    client(address, tls)?.get_multiplexed_async_connection_with_config(&config).await
-}
-
-fn client(address: ConnectionInfo, tls: &StoreTls) -> Result<Client, RedisError> {
-    let StoreTls { authorities, identity } = tls.clone();
-    if authorities.is_none() && identity.is_none() {
-        return Client::open(address);
-    }
-    let client_tls = identity.map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
-    Client::build_with_tls(address, TlsCertificates { client_tls, root_cert: authorities })
+    let ConnectionAddr::TcpTls { host, port, .. } = address.addr() else {
+        return Client::open(address)?.get_multiplexed_async_connection_with_config(&config).await;
+    };
+    let connect = async {
+        let stream = tls::connect(host, *port, tls).await?;
+        MultiplexedConnection::new_with_config(address.redis_settings(), stream, config).await
+    };
+    let connected = tokio::time::timeout(timeout, connect).await;
+    let late = |_| RedisError::from(io::Error::from(io::ErrorKind::TimedOut));
+    let (connection, driver) = connected.map_err(late)??;
+    // It ends when the last handle of the connection is dropped.
+    tokio::spawn(driver);
+    Ok(connection)
 }
 
 /// Checks the version, and whether counters could be dropped.

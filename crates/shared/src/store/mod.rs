@@ -22,6 +22,7 @@ mod reports;
 mod resets;
 mod settings;
 mod slots;
+mod tls;
 mod transfer;
 
 pub use address::StoreAddress;

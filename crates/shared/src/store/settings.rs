@@ -29,6 +29,8 @@ pub struct StoreTls {
     pub authorities: Option<Vec<u8>>,
     /// Certificate chain and private key of this server.
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
+    /// Whether certificates of other names than the host's are accepted.
+    pub any_name: bool,
 }
 
 /// The decision if the store does not decide.

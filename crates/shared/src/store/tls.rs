@@ -20,7 +20,11 @@ use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 /// Connects to a host that has a certificate.
-pub(super) async fn connect(host: &str, port: u16, tls: &StoreTls) -> Result<TlsStream<TcpStream>, RedisError> {
+pub(super) async fn connect(
+    host: &str,
+    port: u16,
+    tls: &StoreTls,
+) -> Result<TlsStream<TcpStream>, RedisError> {
     let name = ServerName::try_from(host.to_owned()).map_err(|error| invalid("the host", &error))?;
     let connector = TlsConnector::from(Arc::new(config(tls)?));
     let stream = TcpStream::connect((host, port)).await?;
@@ -44,7 +48,8 @@ fn config(tls: &StoreTls) -> Result<ClientConfig, RedisError> {
     // Of many authorities of a system some may be of forms that are not supported.
     roots.add_parsable_certificates(anchors.iter().cloned());
     let provider = Arc::new(ring::default_provider());
-    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build();
+    let verifier =
+        WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build();
     let verifier = verifier.map_err(|error| invalid("the authorities of the store", &error))?;
     let anchors = if authorities.is_some() { anchors } else { Vec::new() };
     let verifier = StoreVerifier { authorities: verifier, anchors, any_name: *any_name };
