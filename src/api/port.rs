@@ -21,7 +21,8 @@ use std::{
 };
 use tidegate_core::limit::{self, Timestamp};
 use tidegate_http2::{
-    BodyMemory, BodyShare, ClassCounts, DeferredBody, FieldNames, Fields, RequestBody, Responses, Service,
+    BodyMemory, BodyShare, ClassCounts, DeferredBody, DeferredResponse, FieldNames, Fields, OnReset,
+    RequestBody, Responses, Service,
 };
 use tonic::{Code, Status, body::Body, codegen::Service as _, service::Routes};
 
@@ -130,6 +131,11 @@ impl GrpcPort {
             |Call { request, head, .. }, decision| {
                 responses
                     .push(class(decision.code), |out| encode(&self.service, request, *head, decision, out));
+                if decision.slot.is_some()
+                    && let Some(release) = self.service.release_of(decision)
+                {
+                    responses.on_reset(OnReset::new(release));
+                }
             },
         );
     }
@@ -160,7 +166,8 @@ impl GrpcPort {
             let respond = |decision: &limit::Decision<'_>| {
                 let mut body = Vec::with_capacity(RESPONSE_BYTES);
                 encode(&service, &request, head, decision, &mut body);
-                Bytes::from(body)
+                let on_reset = service.release_of(decision).map(OnReset::new);
+                DeferredResponse { body: Bytes::from(body), on_reset }
             };
             service.decide(&request, origin, wait_max, respond).await.expect("the service was ready before")
         })

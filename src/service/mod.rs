@@ -349,6 +349,18 @@ impl RateLimitService {
         self.readers.iter().chain(&self.observer).for_each(|reader| reader.read(event));
     }
 
+    /// Releases the slots of an admitted request whose caller will not report its end; none if it has no slots.
+    pub fn release_of(&self, decision: &Decision<'_>) -> Option<impl FnOnce() + Send + 'static> {
+        let slot = decision.slot.as_ref()?;
+        let (limiter, clock, ticket) =
+            (Arc::clone(&self.limiter), Arc::clone(&self.clock), slot.ticket.clone());
+        Some(move || {
+            if let Some(limiter) = limiter.get() {
+                limiter.release_slots(&ticket, clock.now());
+            }
+        })
+    }
+
     /// Whether the response has more than the code and the statuses.
     #[inline]
     pub fn has_additions(&self, decision: &Decision<'_>) -> bool {

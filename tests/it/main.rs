@@ -7,6 +7,7 @@ mod bench;
 mod block_files;
 mod clock_changes;
 mod commands;
+mod concurrency;
 mod connection_metrics;
 mod connections;
 mod control;

@@ -61,6 +61,7 @@ fn main() -> ExitCode {
         control_openapi::tests,
         control_plane::tests,
         envoy::tests,
+        envoy::concurrency::tests,
         envoy::denials::tests,
         envoy::queueing::tests,
         envoy_gateway::tests,

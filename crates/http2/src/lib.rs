@@ -41,5 +41,7 @@ pub use read_buffer::ReadBuffer;
 pub use routed::{BodyError, RequestBody};
 pub use serve::is_tls_client;
 pub use serve::serve;
-pub use service::{CLASSES, ClassCounts, DeferredBody, FieldNames, Fields, Responses, Service};
+pub use service::{
+    CLASSES, ClassCounts, DeferredBody, DeferredResponse, FieldNames, Fields, OnReset, Responses, Service,
+};
 pub use settings::Http2Settings;

@@ -1,7 +1,7 @@
 //! Requests off the fast path, and responses that it defers: their bodies, their tasks, and the events that tasks send to the
 //! connection.
 
-use super::{BodyShare, DeferredBody, HeldBytes, Service};
+use super::{BodyShare, DeferredBody, DeferredResponse, HeldBytes, OnReset, Service};
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, response};
 use http_body::{Body, Frame};
@@ -32,13 +32,27 @@ pub(super) enum TaskEvent {
     /// A piece of the response's body. The sender is dropped once the piece was sent; the task waits for that.
     Data(Bytes, oneshot::Sender<()>),
     /// The whole response to a call of the fast path.
-    FastPath(Bytes),
+    FastPath(DeferredResponse),
     /// The end of the response, with trailers.
     Trailers(HeaderMap),
     /// The end of the response, without trailers.
     End,
     /// The task ended before its response did.
     Failed,
+}
+
+impl TaskEvent {
+    /// Runs the hook of a response whose stream the client has reset before.
+    pub(super) fn run_hook(&self) {
+        let hook = match self {
+            Self::Head { head, .. } => head.extensions.get::<OnReset>(),
+            Self::FastPath(response) => response.on_reset.as_ref(),
+            _ => None,
+        };
+        if let Some(hook) = hook {
+            hook.run();
+        }
+    }
 }
 
 /// A piece of a request's body.

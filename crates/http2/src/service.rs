@@ -5,7 +5,11 @@ pub use super::{field_class::FieldNames, hpack::Fields};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
-use std::{error::Error, pin::Pin, sync::Arc};
+use std::{
+    error::Error,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 /// Number of classes of responses.
 pub const CLASSES: usize = 2;
@@ -18,13 +22,46 @@ pub trait Responses {
     /// Responds to the next call with the body that the function appends. `class` is below [`CLASSES`].
     fn push(&mut self, class: usize, body: impl FnOnce(&mut Vec<u8>));
 
+    /// Has the hook run if the client resets the call that was responded to last.
+    fn on_reset(&mut self, hook: OnReset);
+
     /// Responds to the next call with the body that the future returns. Its class is not counted. The future is dropped if the
     /// client cancels the call.
     fn defer(&mut self, body: DeferredBody);
 }
 
 /// The body of a response that takes time.
-pub type DeferredBody = Pin<Box<dyn Future<Output = Bytes> + Send>>;
+pub type DeferredBody = Pin<Box<dyn Future<Output = DeferredResponse> + Send>>;
+
+/// A response that took time.
+pub struct DeferredResponse {
+    /// Its body.
+    pub body: Bytes,
+    /// Runs if the client resets the call.
+    pub on_reset: Option<OnReset>,
+}
+
+/// Runs, once, if the client resets a call from the moment on at which its response is made: before the response is written, or within
+/// some seconds after, as long as the connection lasts. A routed response has it among its extensions.
+#[derive(Clone)]
+pub struct OnReset(Arc<Mutex<Option<Hook>>>);
+
+type Hook = Box<dyn FnOnce() + Send>;
+
+impl OnReset {
+    /// Runs the function.
+    pub fn new(hook: impl FnOnce() + Send + 'static) -> Self {
+        Self(Arc::new(Mutex::new(Some(Box::new(hook)))))
+    }
+
+    /// Runs it now, unless it was run before.
+    pub(super) fn run(&self) {
+        let hook = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(hook) = hook {
+            hook();
+        }
+    }
+}
 
 /// Responds to the requests of a connection.
 ///

@@ -85,7 +85,7 @@ pub(super) fn reencoded(body: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     Some((message.encode_to_vec(), serde_json::to_vec(&dynamic).expect("texts and numbers are JSON")))
 }
 
-fn encode(CallResponse { message, windows }: &CallResponse) -> Response {
+fn encode(CallResponse { message, windows, .. }: &CallResponse) -> Response {
     let status = match message.overall_code() {
         Code::Ok => StatusCode::OK,
         Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,

@@ -11,6 +11,7 @@ use crate::{
 use http::{HeaderMap, HeaderValue};
 use std::time::Duration;
 use tidegate_core::limit::{self, Decision, RequestError};
+use tidegate_http2::OnReset;
 
 /// A caller that sends this metadata with the value `exact` gets resets in nanoseconds, and windows that are no unit.
 pub const PRECISION_HEADER: &str = "tidegate-precision";
@@ -25,6 +26,8 @@ pub(in crate::api) struct CallResponse {
     pub(in crate::api) message: RateLimitResponse,
     /// The value of [`WINDOWS_HEADER`], if the caller requests it.
     pub(in crate::api) windows: Option<HeaderValue>,
+    /// Releases the slots of the request, if it has any.
+    pub(in crate::api) on_reset: Option<OnReset>,
 }
 
 /// Purpose of a call.
@@ -105,6 +108,7 @@ async fn checked_call(
     let respond = |decision: &Decision<'_>| CallResponse {
         message: response(service, &request, decision, precision),
         windows: with_windows.then(|| windows(decision).parse().ok()).flatten(),
+        on_reset: service.release_of(decision).map(OnReset::new),
     };
     Ok(service.decide(&request, CallOrigin { peer, trace }, wait_max, respond).await?)
 }

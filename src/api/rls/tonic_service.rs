@@ -24,12 +24,16 @@ impl rate_limit_service_server::RateLimitService for TonicService {
         let peer = request.extensions().get::<RoutedPeer>().map_or("", |RoutedPeer(peer, _)| peer);
         let metadata = request.metadata().as_ref();
         let called = call(&self.0, metadata, peer, Purpose::Limit, Duration::MAX, request.get_ref()).await;
-        let CallResponse { message, windows } =
+        let CallResponse { message, windows, on_reset } =
             called.map_err(|error| status(error, self.0.request_limits().form))?;
         let mut response = Response::new(message);
         // Built from an ASCII text, as metadata values are.
         if let Some(windows) = windows.and_then(|windows| windows.to_str().ok()?.parse().ok()) {
             response.metadata_mut().insert(WINDOWS_HEADER, windows);
+        }
+        if let Some(on_reset) = on_reset {
+            // The connection finds it there.
+            response.extensions_mut().insert(on_reset);
         }
         Ok(response)
     }

@@ -2,7 +2,7 @@
 
 use super::Connection;
 use crate::{
-    DeferredBody, Responses, Service,
+    DeferredBody, OnReset, Responses, Service,
     flow_control::StreamSendWindow,
     frame,
     response_headers::{end_data, start_data},
@@ -66,15 +66,23 @@ impl<'b, S: Service> Batch<'b, S> {
 struct InOrder<'c, S: Service, I> {
     connection: &'c mut Connection<S>,
     streams: I,
+    /// The stream of the response that was pushed last; 0 before the first.
+    last: u32,
 }
 
 impl<S: Service, I: Iterator<Item = (u32, StreamSendWindow)>> Responses for InOrder<'_, S, I> {
     #[inline]
     fn push(&mut self, class: usize, body: impl FnOnce(&mut Vec<u8>)) {
         if let Some((stream, send_window)) = self.streams.next() {
+            self.last = stream;
             self.connection.responses[class] += 1;
             self.connection.write_response(stream, send_window, body);
         }
+    }
+
+    fn on_reset(&mut self, hook: OnReset) {
+        let now = self.connection.now();
+        self.connection.watches.add(self.last, hook, now);
     }
 
     fn defer(&mut self, body: DeferredBody) {
@@ -93,7 +101,7 @@ impl<S: Service> Connection<S> {
         if batch.is_empty() {
             return;
         }
-        let mut in_order = InOrder { connection: self, streams: batch.streams.drain(..) };
+        let mut in_order = InOrder { connection: self, streams: batch.streams.drain(..), last: 0 };
         service.respond(&batch.calls, &mut in_order);
         debug_assert!(in_order.streams.next().is_none(), "every call has a response");
         drop(in_order);

@@ -157,6 +157,7 @@ impl<S: Service> Connection<S> {
         self.must_not_be_idle(frame)?;
         self.events.reset_received();
         self.budget.reset(&self.settings)?;
+        self.watches.on_reset(frame.stream);
         self.close(frame.stream);
         Ok(())
     }

@@ -14,6 +14,7 @@ mod closed_streams;
 mod control;
 mod phase;
 mod recv;
+mod reset_watches;
 mod send;
 mod send_queues;
 #[cfg(test)]
@@ -38,6 +39,7 @@ use closed_streams::ClosedStreams;
 use hashbrown::HashMap;
 use http::Request;
 use phase::Phase;
+use reset_watches::ResetWatches;
 pub(super) use send_queues::BlockedBy;
 use send_queues::SendQueues;
 use std::{collections::VecDeque, time::Duration};
@@ -83,6 +85,7 @@ pub struct Connection<S: Service> {
     /// The highest stream id of the client; zero before the first.
     last_stream: u32,
     closed: ClosedStreams,
+    watches: ResetWatches,
     send_queues: SendQueues,
     /// A header block without END_HEADERS yet.
     partial_block: Option<PartialHeaderBlock>,
@@ -122,6 +125,7 @@ impl<S: Service> Connection<S> {
             streams: HashMap::default(),
             last_stream: 0,
             closed: ClosedStreams::default(),
+            watches: ResetWatches::default(),
             send_queues: SendQueues::default(),
             partial_block: None,
             share: BodyShare::unlimited(),
@@ -384,6 +388,10 @@ impl<S: Service> Connection<S> {
         self.closed.on_reset(stream);
         self.events.reset_sent();
         frame::write(frame::RST_STREAM, 0, stream, &(code as u32).to_be_bytes(), &mut self.outgoing);
+        if code != ErrorCode::No {
+            // The client does not get the whole response either.
+            self.watches.on_reset(stream);
+        }
         self.close(stream);
     }
 

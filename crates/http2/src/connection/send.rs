@@ -2,7 +2,7 @@
 
 use super::{Connection, Phase, UNREAD_MAX, send_queues::BlockedBy};
 use crate::{
-    ErrorCode, Service, frame,
+    DeferredResponse, ErrorCode, OnReset, Service, frame,
     routed::TaskEvent,
     steps,
     stream::{RecvState, SendItem},
@@ -14,7 +14,8 @@ const FRAGMENT_MAX: usize = 1024;
 impl<S: Service> Connection<S> {
     /// Applies an event of the task of a stream, which may be closed by now.
     pub(crate) fn on_task(&mut self, id: u32, event: TaskEvent) {
-        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let now = self.now();
+        let Some(stream) = self.streams.get_mut(&id) else { return event.run_hook() };
         match event {
             TaskEvent::Read(bytes) => {
                 stream.unreleased = stream.unreleased.saturating_sub(bytes);
@@ -24,6 +25,9 @@ impl<S: Service> Connection<S> {
             }
             TaskEvent::Head { head, is_end } => {
                 stream.has_response = true;
+                if let Some(hook) = head.extensions.get::<OnReset>() {
+                    self.watches.add(id, hook.clone(), now);
+                }
                 let (status, headers) = (head.status.as_u16(), &head.headers);
                 self.response_encoder.write_head(id, status, headers, is_end, &mut self.outgoing);
                 if is_end {
@@ -34,8 +38,11 @@ impl<S: Service> Connection<S> {
                 stream.send_queue.push_back(SendItem::Data(bytes, Some(sent)));
                 self.flush(id);
             }
-            TaskEvent::FastPath(body) => {
+            TaskEvent::FastPath(DeferredResponse { body, on_reset }) => {
                 stream.has_response = true;
+                if let Some(hook) = on_reset {
+                    self.watches.add(id, hook, now);
+                }
                 stream.send_queue.extend([SendItem::Data(body, None), SendItem::FastPathTrailers]);
                 self.response_encoder.write_fast_path_headers(id, &mut self.outgoing);
                 self.flush(id);

@@ -74,6 +74,7 @@ impl<S: Service> Connection<S> {
         self.has_had_request();
         self.budget.tick(now);
         self.incoming.shrink();
+        self.watches.tick(now);
         self.time.responses = self.budget.responses();
         for enforce in [
             Self::end_stalled_write,

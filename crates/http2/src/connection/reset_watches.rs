@@ -1,0 +1,103 @@
+//! Calls of which the service learns that the client reset them, also when their response is written already.
+//!
+//! A client that resets a stream for which the response is on its way may never read it. The frame arrives on a stream that is closed
+//! here; for some seconds after the response it is still passed on.
+
+use crate::OnReset;
+use hashbrown::HashMap;
+use std::{collections::VecDeque, time::Duration};
+
+/// Time after the response for which a reset is passed on.
+const WATCHED: Duration = Duration::from_secs(5);
+
+/// Calls watched at once, on one connection; of more, the oldest are not watched any longer.
+const WATCHED_MAX: usize = 4_096;
+
+/// The hooks of watched calls, by stream.
+#[derive(Default)]
+pub(super) struct ResetWatches {
+    hooks: HashMap<u32, OnReset, foldhash::fast::RandomState>,
+    /// Streams in the order in which they were added, each with its time. Some are reset already.
+    added: VecDeque<(u32, Duration)>,
+}
+
+impl ResetWatches {
+    /// Watches a stream from now on.
+    pub(super) fn add(&mut self, stream: u32, hook: OnReset, now: Duration) {
+        if self.added.len() >= WATCHED_MAX {
+            self.drop_oldest();
+        }
+        self.hooks.insert(stream, hook);
+        self.added.push_back((stream, now));
+    }
+
+    /// Runs the hook of a stream that the client reset, if it is watched.
+    #[inline]
+    pub(super) fn on_reset(&mut self, stream: u32) {
+        if !self.hooks.is_empty()
+            && let Some(hook) = self.hooks.remove(&stream)
+        {
+            hook.run();
+        }
+    }
+
+    /// Ends the watches that are over.
+    pub(super) fn tick(&mut self, now: Duration) {
+        while self.added.front().is_some_and(|(_, added)| now.saturating_sub(*added) > WATCHED) {
+            self.drop_oldest();
+        }
+        if self.added.is_empty() && self.added.capacity() > 0 {
+            *self = Self::default();
+        }
+    }
+
+    fn drop_oldest(&mut self) {
+        if let Some((stream, _)) = self.added.pop_front() {
+            self.hooks.remove(&stream);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    };
+
+    #[test]
+    fn a_hook_runs_once_and_only_while_its_stream_is_watched() {
+        let (mut watches, runs) = (ResetWatches::default(), Arc::new(AtomicU32::new(0)));
+        let hook = || {
+            let runs = Arc::clone(&runs);
+            OnReset::new(move || _ = runs.fetch_add(1, Ordering::Relaxed))
+        };
+        let count = || runs.load(Ordering::Relaxed);
+        watches.add(1, hook(), Duration::ZERO);
+        watches.add(3, hook(), Duration::from_secs(1));
+        watches.on_reset(5);
+        assert_eq!(count(), 0);
+        watches.on_reset(1);
+        watches.on_reset(1);
+        assert_eq!(count(), 1);
+        watches.tick(Duration::from_secs(6));
+        watches.on_reset(3);
+        assert_eq!(count(), 2);
+        watches.add(7, hook(), Duration::from_secs(6));
+        watches.tick(Duration::from_millis(11_001));
+        watches.on_reset(7);
+        assert_eq!(count(), 2, "it is too late");
+        assert!(watches.added.capacity() == 0 && watches.hooks.is_empty());
+    }
+
+    #[test]
+    fn so_many_streams_are_watched_and_no_more() {
+        let mut watches = ResetWatches::default();
+        for stream in 0..2 * WATCHED_MAX as u32 {
+            watches.add(stream, OnReset::new(|| {}), Duration::ZERO);
+        }
+        assert_eq!((watches.hooks.len(), watches.added.len()), (WATCHED_MAX, WATCHED_MAX));
+        assert!(watches.hooks.contains_key(&(2 * WATCHED_MAX as u32 - 1)));
+    }
+}

@@ -1,0 +1,121 @@
+//! Requests in flight on a real server: tickets, and calls that their clients reset.
+
+use crate::support::{
+    Client, Server, descriptor,
+    frames::{CANCEL, DATA, END_HEADERS, END_STREAM, HEADERS, PING, RST_STREAM, RawConnection, call_head},
+    http2, rules_file,
+};
+use prost::Message;
+use prost_types::value::Kind;
+use tidegate::api::pb::{
+    common::RateLimitDescriptor,
+    service::{RateLimitRequest, RateLimitResponse, rate_limit_response::Code},
+};
+
+const RULES: &str = "
+domain: edge
+descriptors:
+  - key: user
+    rate_limit: { algorithm: concurrency, requests_in_flight: 2, max_hold: 1h }
+";
+
+/// The ticket and the cost in the metadata of a response, if it has them.
+fn slot(response: &RateLimitResponse) -> Option<(String, u64)> {
+    let fields = &response.dynamic_metadata.as_ref()?.fields;
+    let Some(Kind::StringValue(ticket)) = &fields["slot"].kind else { panic!("{fields:?}") };
+    let Some(Kind::NumberValue(cost)) = fields["cost"].kind else { panic!("{fields:?}") };
+    Some((ticket.clone(), cost as u64))
+}
+
+async fn remaining(client: &mut Client) -> u32 {
+    let peek = RateLimitDescriptor { hits_addend: Some(0), ..descriptor(&[("user", "ann")]) };
+    client.should_rate_limit("edge", vec![peek]).await.unwrap().statuses[0].limit_remaining
+}
+
+#[tokio::test]
+async fn an_admitted_request_has_a_ticket_that_frees_its_slot_and_a_denied_one_has_none() {
+    let rules = rules_file(RULES);
+    let server = Server::with_rules(rules.path(), &[]);
+    let mut client = server.client().await;
+    let two = RateLimitDescriptor { hits_addend: Some(2), ..descriptor(&[("user", "ann")]) };
+    let admitted = client.should_rate_limit("edge", vec![two]).await.unwrap();
+    let (ticket, cost) = slot(&admitted).expect("a ticket");
+    assert_eq!((admitted.overall_code(), cost), (Code::Ok, 2));
+    let denied = client.hit("edge", &[("user", "ann")]).await.unwrap();
+    assert_eq!((denied.overall_code(), slot(&denied)), (Code::OverLimit, None));
+
+    let released = client.hit("edge", &[("user", "ann"), ("slot", &ticket)]).await.unwrap();
+    assert_eq!((released.overall_code(), released.statuses.len(), slot(&released)), (Code::Ok, 1, None));
+    assert_eq!(remaining(&mut client).await, 2);
+    // A repeated release frees nothing of the request after it.
+    let next = client.hit("edge", &[("user", "ann")]).await.unwrap();
+    client.hit("edge", &[("slot", &ticket)]).await.unwrap();
+    assert_eq!(remaining(&mut client).await, 1);
+    client.hit("edge", &[("slot", &slot(&next).expect("a ticket").0)]).await.unwrap();
+    assert_eq!(remaining(&mut client).await, 2);
+}
+
+/// The block of a call that is not in the common form: it asks for the windows of statuses.
+fn routed_head() -> Vec<u8> {
+    [&call_head()[..], b"\x00\x10tidegate-windows\x011"].concat()
+}
+
+async fn send_call(connection: &mut RawConnection, stream: u32, head: &[u8]) {
+    let request = RateLimitRequest {
+        domain: "edge".into(),
+        descriptors: vec![descriptor(&[("user", "ann")])],
+        ..RateLimitRequest::default()
+    };
+    connection.send(HEADERS, END_HEADERS, stream, head).await;
+    connection.send(DATA, END_STREAM, stream, &http2::plain(&request.encode_to_vec())).await;
+}
+
+/// Envoy resets a call whose client has gone, or that was too slow, and sends no end then. A gRPC library does not show the frame.
+#[tokio::test]
+async fn a_call_that_is_reset_after_its_response_frees_its_slot() {
+    let rules = rules_file(RULES);
+    let server = Server::with_rules(rules.path(), &[]);
+    let mut client = server.client().await;
+    for (number, head) in (0..).zip([call_head(), routed_head()]) {
+        let mut connection = RawConnection::open(server.address()).await;
+        let kept = 1 + 4 * number;
+        for stream in [kept, kept + 2] {
+            send_call(&mut connection, stream, &head).await;
+            while !(connection.next_frame_of(stream).await.flags & END_STREAM > 0) {}
+        }
+        assert_eq!(remaining(&mut client).await, 0);
+        for stream in [kept, kept + 2] {
+            connection.send(RST_STREAM, 0, stream, &CANCEL.to_be_bytes()).await;
+        }
+        acknowledged(&mut connection).await;
+        assert_eq!(remaining(&mut client).await, 2, "call {number}");
+    }
+}
+
+/// The frames may be read at once, before a task has made the response.
+#[tokio::test]
+async fn a_call_that_is_reset_before_its_response_holds_no_slot() {
+    let rules = rules_file(RULES);
+    let server = Server::with_rules(rules.path(), &[]);
+    let mut client = server.client().await;
+    let mut connection = RawConnection::open(server.address()).await;
+    for (number, head) in (0..).zip([call_head(), routed_head()].into_iter().cycle().take(40)) {
+        let stream = 1 + 2 * number;
+        send_call(&mut connection, stream, &head).await;
+        connection.send(RST_STREAM, 0, stream, &CANCEL.to_be_bytes()).await;
+    }
+    acknowledged(&mut connection).await;
+    // The response of a task may be made a moment later.
+    for _ in 0..1_000 {
+        if remaining(&mut client).await == 2 {
+            return;
+        }
+    }
+    panic!("a slot is held");
+}
+
+/// Waits until the server has handled everything sent before.
+async fn acknowledged(connection: &mut RawConnection) {
+    connection.send(PING, 0, 0, b"handled?").await;
+    while connection.next().await.expect("the connection stands").kind != PING {}
+}
