@@ -9,7 +9,7 @@ use crate::{
 use std::fmt;
 use tidegate_core::{
     limit::Code,
-    limiter::Limiter,
+    limiter::{Limiter, SlotCounts},
     store::{COUNTER_BYTES, OnFull},
 };
 use tidegate_snapshot::{RestoreFigures, SnapshotCounts};
@@ -54,6 +54,14 @@ impl Page<'_> {
             OnFull::Allow => "admitted",
         };
         self.gauge("queued", "Requests in the queues of leaky buckets", limiter.queued() as u64)?;
+        let SlotCounts { taken, released, unknown, expired } = limiter.slot_counts();
+        let events = [
+            ([("event", "taken")], taken),
+            ([("event", "released")], released),
+            ([("event", "unknown_release")], unknown),
+            ([("event", "expired")], expired),
+        ];
+        self.counters_of("slots", "Slots of requests in flight, by event", &events)?;
         let help = "Requests that needed a new counter when there was no room, by outcome";
         self.counters_of("no_room", help, &[([("outcome", outcome)], store.no_room() as u64)])
     }

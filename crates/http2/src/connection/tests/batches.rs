@@ -4,8 +4,14 @@ use super::{
     client::{Received::*, *},
     *,
 };
-use crate::routed::TaskEvent;
-use std::slice;
+use crate::{DeferredResponse, OnReset, routed::TaskEvent};
+use std::{
+    slice,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+};
 
 /// Sends all of this in one read. Returns the server's frames.
 fn receives(client: &mut Client, sent: &[Vec<u8>]) -> Vec<Received> {
@@ -110,7 +116,7 @@ fn a_deferred_response_is_written_when_it_is_there() {
     let cancelled = frame_bytes(frame::RST_STREAM, 0, 3, &8_u32.to_be_bytes());
     assert_eq!(receives(&mut client, &[cancelled]), []);
     for stream in [5, 3] {
-        client.server.on_task(stream, TaskEvent::FastPath("later".into()));
+        client.server.on_task(stream, later(None));
     }
     assert_eq!(client.receives(), response(5, b"later"));
     assert!(client.server.streams.is_empty());
@@ -120,11 +126,37 @@ fn a_deferred_response_is_written_when_it_is_there() {
 fn a_deferred_response_waits_for_the_windows() {
     let mut client = Client::with(Http2Settings::default(), &[(4, 3)]);
     assert_eq!(receives(&mut client, &[call(1, b"defer")]), []);
-    client.server.on_task(1, TaskEvent::FastPath("later".into()));
+    client.server.on_task(1, later(None));
     let written = client.receives();
     assert_eq!(written.last(), Some(&Data(1, b"lat".to_vec())));
     let raised = frame_bytes(frame::WINDOW_UPDATE, 0, 1, &9_u32.to_be_bytes());
     let written = receives(&mut client, &[raised]);
     assert_eq!(written.first(), Some(&Data(1, b"er".to_vec())));
     assert!(client.server.streams.is_empty());
+}
+
+/// A deferred response with this hook.
+fn later(on_reset: Option<OnReset>) -> TaskEvent {
+    TaskEvent::FastPath(DeferredResponse { body: "later".into(), on_reset })
+}
+
+/// The hook of a response runs if its stream is reset: before the response reaches the connection, or after.
+#[test]
+fn a_hook_runs_when_its_call_is_reset_before_or_after_the_response() {
+    let runs = Arc::new(AtomicU32::new(0));
+    let hook = || {
+        let runs = Arc::clone(&runs);
+        Some(OnReset::new(move || _ = runs.fetch_add(1, Ordering::Relaxed)))
+    };
+    let mut client = Client::new();
+    let (before, after, never) = (client.calls(b"defer"), client.calls(b"defer"), client.calls(b"defer"));
+    client.sends_frame(frame::RST_STREAM, 0, before, &8_u32.to_be_bytes());
+    for stream in [before, after, never] {
+        client.server.on_task(stream, later(hook()));
+    }
+    assert_eq!(runs.load(Ordering::Relaxed), 1);
+    client.receives();
+    client.sends_frame(frame::RST_STREAM, 0, after, &8_u32.to_be_bytes());
+    client.sends_frame(frame::RST_STREAM, 0, after, &8_u32.to_be_bytes());
+    assert_eq!(runs.load(Ordering::Relaxed), 2);
 }
