@@ -14,14 +14,17 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use std::{
     convert::Infallible,
+    fmt,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
     vec,
 };
+use tidegate_core::clock::Clock;
+use tokio::task::JoinError;
 
-/// Receives the pieces of a text.
-type SendPiece<'p> = &'p mut dyn FnMut(String);
+/// Receives the pieces of a text; returns an error when nobody waits for them any more.
+pub(super) type SendPiece<'p> = &'p mut dyn FnMut(String) -> fmt::Result;
 
 /// Writes a text.
 pub(super) async fn long_text(
@@ -36,29 +39,40 @@ pub(super) async fn long_text(
 pub(super) async fn long_text_in_pieces(
     state: &HttpState,
     about: &str,
-    write: impl FnOnce(SendPiece<'_>) + Send + 'static,
+    write: impl FnOnce(SendPiece<'_>) -> fmt::Result + Send + 'static,
 ) -> Result<LongText, (StatusCode, String)> {
     let clock = state.service.clock();
-    let (mut yields, yields_of_port) = (Yields::new(clock.clone()), Yields::new(clock.clone()));
+    let failed = |_| (StatusCode::INTERNAL_SERVER_ERROR, format!("{about} could not be written\n"));
+    let pieces = pieces_of(clock, write).await.map_err(failed)?;
+    let bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
+    Ok(LongText { pieces: pieces.into_iter(), bytes, yields: Yields::new(clock.clone()) })
+}
+
+/// The pieces of a text. Dropping this future ends the writing with the piece that is being written.
+async fn pieces_of(
+    clock: &Arc<dyn Clock>,
+    write: impl FnOnce(SendPiece<'_>) -> fmt::Result + Send + 'static,
+) -> Result<Vec<Bytes>, JoinError> {
+    let mut yields = Yields::new(clock.clone());
     // Dropped with this future, when the client is gone.
     let client = Arc::new(());
     let is_client = Arc::downgrade(&client);
     let writing = tokio::task::spawn_blocking(move || {
         let mut pieces = Vec::new();
-        if is_client.strong_count() == 0 {
-            return pieces;
-        }
-        write(&mut |piece| {
-            pieces.push(Bytes::from(piece));
-            yields.yield_now();
+        let is_wanted = || if is_client.strong_count() == 0 { Err(fmt::Error) } else { Ok(()) };
+        // An error leaves a part, which nobody receives.
+        let _ = is_wanted().and_then(|()| {
+            write(&mut |piece| {
+                pieces.push(Bytes::from(piece));
+                yields.yield_now();
+                is_wanted()
+            })
         });
         pieces
     });
-    let failed = |_| (StatusCode::INTERNAL_SERVER_ERROR, format!("{about} could not be written\n"));
-    let pieces = writing.await.map_err(failed)?;
+    let pieces = writing.await;
     drop(client);
-    let bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
-    Ok(LongText { pieces: pieces.into_iter(), bytes, yields: yields_of_port })
+    pieces
 }
 
 /// A text that is sent piece by piece; the memory of each is freed when it is sent. It is plain text unless the route states another type.
@@ -95,5 +109,38 @@ impl http_body::Body for LongText {
 
     fn size_hint(&self) -> SizeHint {
         SizeHint::with_exact(self.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use tidegate_core::{clock::ManualClock, limit::Timestamp};
+
+    /// 5,000 scrapes that were reset took as much time as if they had been read.
+    #[tokio::test]
+    async fn a_text_that_nobody_waits_for_is_not_written_to_its_end() {
+        const PIECES_MAX: u32 = 10_000_000;
+        let clock: Arc<dyn Clock> = Arc::new(ManualClock::new(Timestamp::from_millis(1_700_000_000_000)));
+        let (ended, end) = mpsc::channel();
+        let (began, mut beginning) = tokio::sync::mpsc::unbounded_channel();
+        let write = move |send: SendPiece<'_>| {
+            let written = (1..=PIECES_MAX).find(|_| {
+                let is_over = send(String::new()).is_err();
+                // The test may have ended.
+                let _ = began.send(());
+                is_over
+            });
+            ended.send(written).map_err(|_| fmt::Error)
+        };
+        {
+            let mut pieces = std::pin::pin!(pieces_of(&clock, write));
+            tokio::select! {
+                _ = beginning.recv() => {}
+                _ = &mut pieces => panic!("it was written to its end"),
+            }
+        }
+        assert!(end.recv().expect("it ends").is_some(), "all of {PIECES_MAX} pieces were written");
     }
 }

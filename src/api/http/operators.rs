@@ -2,7 +2,7 @@
 
 use super::{
     ClientAddress, HttpState,
-    long_text::{long_text, long_text_in_pieces},
+    long_text::{SendPiece, long_text, long_text_in_pieces},
 };
 use crate::{
     config::describe,
@@ -25,7 +25,7 @@ pub(super) async fn metrics(State(state): State<HttpState>, headers: HeaderMap) 
     let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
     let format = MetricsFormat::negotiate(accept);
     let metrics = state.metrics.clone();
-    let write = move |send: &mut dyn FnMut(String)| metrics.write_text(format, send);
+    let write = move |send: SendPiece<'_>| metrics.write_text(format, send);
     let text = long_text_in_pieces(&state, "the metrics", write).await;
     text.map(|text| ([(CONTENT_TYPE, format.content_type()), (VARY, "accept")], text)).into_response()
 }

@@ -90,17 +90,22 @@ impl Metrics {
         ReferenceFigures::read(meters, &config.status())
     }
 
-    /// Writes all metrics as text, in pieces of about 64 KiB.
-    pub fn write_text(&self, format: MetricsFormat, send: &mut dyn FnMut(String)) {
+    /// Writes all metrics as text, in pieces of about 64 KiB, until `send` returns an error.
+    pub fn write_text(
+        &self,
+        format: MetricsFormat,
+        send: &mut dyn FnMut(String) -> fmt::Result,
+    ) -> fmt::Result {
         let mut sink = TextSink::new(format, send);
-        self.write(&mut sink).expect("writing to a string does not fail");
-        sink.finish();
+        self.write(&mut sink)?;
+        sink.finish()
     }
 
     /// All metrics as text.
     pub fn text(&self, format: MetricsFormat) -> String {
         let mut text = String::new();
-        self.write_text(format, &mut |piece| text.push_str(&piece));
+        let mut add = |piece: String| fmt::Write::write_str(&mut text, &piece);
+        self.write_text(format, &mut add).expect("writing to a string does not fail");
         text
     }
 }

@@ -14,8 +14,8 @@ pub(super) const PIECE_BYTES: usize = 64 << 10;
 /// Room for the line with which a piece becomes long enough.
 const LINE_BYTES: usize = 1 << 10;
 
-/// Receives the pieces of a page.
-pub(super) type SendPiece<'p> = &'p mut dyn FnMut(String);
+/// Receives the pieces of a page; an error ends it.
+pub(super) type SendPiece<'p> = &'p mut dyn FnMut(String) -> fmt::Result;
 
 /// Writes metrics as lines of text.
 pub(super) struct TextSink<'p> {
@@ -32,11 +32,11 @@ impl<'p> TextSink<'p> {
     }
 
     /// Sends the last piece.
-    pub(super) fn finish(mut self) {
+    pub(super) fn finish(mut self) -> fmt::Result {
         if self.format == MetricsFormat::OpenMetrics {
             self.text.push_str(OPENMETRICS_END);
         }
-        (self.send)(self.text);
+        (self.send)(self.text)
     }
 }
 
@@ -128,7 +128,7 @@ impl TextSamples<'_> {
         self.text.push('\n');
         if self.text.len() >= PIECE_BYTES {
             let next = String::with_capacity(PIECE_BYTES + LINE_BYTES);
-            (self.send)(std::mem::replace(self.text, next));
+            (self.send)(std::mem::replace(self.text, next))?;
         }
         Ok(())
     }
@@ -211,7 +211,7 @@ mod tests {
 
     fn page(format: MetricsFormat) -> String {
         let mut text = String::new();
-        let mut collect = |piece: String| text.push_str(&piece);
+        let mut collect = |piece: String| text.write_str(&piece);
         let mut sink = TextSink::new(format, &mut collect);
         let histogram = Histogram { bounds: vec![0.000_01, 1.0], buckets: vec![2, 0, 3], sum: 7.25 };
         let mut page = Page::new(&mut sink, "t_");
@@ -223,7 +223,7 @@ mod tests {
                 page.family("took", "Took", Kind::Histogram, &[([("k", "v")], (&histogram).into())])
             })
             .expect("a text takes everything");
-        sink.finish();
+        sink.finish().expect("a string takes all");
         text
     }
 
