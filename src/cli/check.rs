@@ -100,6 +100,7 @@ fn notes(rule: &Rule) -> String {
         (always, "charge: always"),
         (rule.is_local(), "counters: local"),
         (rule.is_never_leased, "lease: off"),
+        (rule.holds_slots(), "Envoy must return `slot` at the end: docs/concurrency.md"),
         (!rule.replaces.is_empty(), &replaces),
         (rule.info.on_deny.is_some(), &on_deny),
     ];

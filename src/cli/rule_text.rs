@@ -5,10 +5,13 @@ use tidegate_core::{
     rules::{Rule, RuleLimit},
 };
 
-/// `100 per minute`, `5 per 10s`, with the name before it.
+/// `100 per minute`, `5 per 10s`, `3 in flight for up to 60s`, with the name before it.
 pub(super) fn limit_text(limit: &RuleLimit) -> String {
     let name = if limit.name.is_empty() { String::new() } else { format!("{}: ", limit.name) };
     match limit.unit {
+        _ if limit.algorithm.holds_slots() => {
+            format!("{name}{} in flight for up to {}", limit.requests, limit.window)
+        }
         Some(unit) => format!("{name}{} per {unit}", limit.requests),
         None => format!("{name}{} per {}", limit.requests, limit.window),
     }

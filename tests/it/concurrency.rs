@@ -56,6 +56,21 @@ async fn an_admitted_request_has_a_ticket_that_frees_its_slot_and_a_denied_one_h
     assert_eq!(remaining(&mut client).await, 2);
 }
 
+#[tokio::test]
+async fn slots_and_their_tickets_outlive_a_restart() {
+    let (rules, data) = (rules_file(RULES), tempfile::tempdir().unwrap());
+    let args = ["--data", data.path().to_str().expect("temporary paths are UTF-8")];
+    let server = Server::with_rules(rules.path(), &args);
+    let response = server.client().await.hit("edge", &[("user", "ann")]).await.unwrap();
+    let (ticket, _) = slot(&response).expect("a ticket");
+    assert!(server.terminate().success());
+    let server = Server::with_rules(rules.path(), &args);
+    let mut client = server.client().await;
+    assert_eq!(remaining(&mut client).await, 1);
+    client.hit("edge", &[("user", "ann"), ("slot", &ticket)]).await.unwrap();
+    assert_eq!(remaining(&mut client).await, 2);
+}
+
 /// The block of a call that is not in the common form: it asks for the windows of statuses.
 fn routed_head() -> Vec<u8> {
     [&call_head()[..], b"\x00\x10tidegate-windows\x011"].concat()

@@ -52,11 +52,25 @@ pub(crate) struct Stream {
     response_headers: HeaderList,
     /// Set if entries are applied when the stream ends.
     at_end: Option<AtEnd>,
+    /// The slots of a request in flight.
+    slot: Option<HeldSlot>,
 }
 
 /// What entries that are applied at the end need from the beginning.
 struct AtEnd {
     route: Option<Arc<RouteSettings>>,
+}
+
+/// The slots of a request in flight, released when dropped.
+struct HeldSlot {
+    limits: Arc<Limits>,
+    ticket: Box<str>,
+}
+
+impl Drop for HeldSlot {
+    fn drop(&mut self) {
+        self.limits.release(&self.ticket);
+    }
 }
 
 /// An entry of a descriptor, as bytes.
@@ -110,7 +124,7 @@ impl Module for RateLimit {
         if policies.iter().any(|policy| policy.on_stream_done) {
             stream.at_end = Some(AtEnd { route: route.cloned() });
         }
-        match decide(config, route, host, false) {
+        match decide(config, route, host, &mut stream.slot, false) {
             Some(Ok(made)) => conclude(config, made, stream, host),
             Some(Err(Undecided)) => fail(config, host),
             None => Flow::Continue,
@@ -126,8 +140,9 @@ impl Module for RateLimit {
     fn complete(config: &Config, stream: &mut Stream, host: &mut dyn Host) {
         if let Some(AtEnd { route }) = stream.at_end.take() {
             // The response is sent: the decision only counts hits.
-            let _ = decide(config, route.as_ref(), host, true);
+            let _ = decide(config, route.as_ref(), host, &mut None, true);
         }
+        stream.slot = None;
         config.metrics.publish_in_stream(host);
     }
 
@@ -156,11 +171,12 @@ fn policies<'c>(settings: &'c Settings, route: Option<&'c Arc<RouteSettings>>) -
 /// A request that is malformed: a server would have refused it with a status.
 struct Undecided;
 
-/// Decides a stream by the entries for its beginning or its end; none if no descriptor applies.
+/// Decides a stream by the entries for its beginning or its end; none if no descriptor applies. Sets the slots that it takes.
 fn decide(
     config: &Config,
     route: Option<&Arc<RouteSettings>>,
     host: &dyn Host,
+    slot: &mut Option<HeldSlot>,
     at_end: bool,
 ) -> Option<Result<Consequence, Undecided>> {
     let settings = &config.settings;
@@ -183,6 +199,10 @@ fn decide(
     let x_options = drafts.iter().map(|draft| draft.x_ratelimit);
     let is_enforced = || RANDOM.with(|random| settings.enforced.has(host, random));
     let made = config.limits.decide(&request, |decision| {
+        *slot = decision
+            .slot
+            .as_ref()
+            .map(|slot| HeldSlot { limits: Arc::clone(&config.limits), ticket: slot.ticket.clone() });
         config.metrics.count(match decision.code {
             tidegate_core::limit::Code::Ok => Outcome::Ok,
             tidegate_core::limit::Code::OverLimit => Outcome::OverLimit,

@@ -125,6 +125,13 @@ impl Limits {
     }
 }
 
+impl Limits {
+    /// Releases the slots of a request that has ended.
+    pub(crate) fn release(&self, ticket: &str) {
+        self.shared.limiter.release_slots(ticket, self.shared.clock.now());
+    }
+}
+
 impl Shared {
     /// Puts rules in force that have been checked, unless they are already.
     fn put_in_force(&self, source: RuleSource, sources: Vec<Source>) -> Result<bool, String> {

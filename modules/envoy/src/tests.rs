@@ -21,6 +21,7 @@ fn filter(name: &str, settings: Json, rate_limits: Json) -> Config {
     settings["tidegate"] = json!({"rules": {"domain": name, "descriptors": [
         {"key": "k", "rate_limit": limit},
         {"key": "marked", "rate_limit": limit, "on_deny": {"mark": {"header": "x-mark", "value": "slow"}}},
+        {"key": "flying", "rate_limit": {"algorithm": "concurrency", "requests_in_flight": 2, "max_hold": "24h"}},
         {"key": "told", "rate_limit": limit, "on_deny": {"body": "no", "headers": {"x-why": "told"}}},
     ]}});
     RateLimit::configure(&ConfigHost::of_test(), settings.to_string().as_bytes()).unwrap()
@@ -61,6 +62,25 @@ fn a_request_is_admitted_up_to_the_limit_of_its_descriptor() {
     assert_eq!(admitted(&config, None, &Fake::new("/")), 10, "without the header there is no descriptor");
     assert_eq!(config.metrics.pending(Outcome::Ok), 6);
     assert_eq!(config.metrics.pending(Outcome::OverLimit), 2);
+}
+
+#[test]
+fn a_request_is_in_flight_until_its_stream_is_complete_or_gone() {
+    let config = filter("flying", json!({}), by("flying"));
+    let start = || {
+        let (mut stream, mut host) = (Stream::default(), Fake::new("/").with("x-key", "a"));
+        let flow = RateLimit::request_headers(&config, None, &mut stream, &mut host);
+        (flow, stream, host)
+    };
+    let ((_, mut first, mut host), (_, second, _)) = (start(), start());
+    let (flow, mut denied, mut denied_host) = start();
+    assert_eq!(flow, Flow::Responded);
+    RateLimit::complete(&config, &mut denied, &mut denied_host);
+    assert_eq!(start().0, Flow::Responded, "a denied request frees no slot");
+    RateLimit::complete(&config, &mut first, &mut host);
+    drop(second);
+    assert_eq!([start().0, start().0], [Flow::Continue; 2], "each is dropped at once");
+    assert_eq!(admitted(&config, None, &Fake::new("/").with("x-key", "a")), 10, "one after the other");
 }
 
 #[test]
