@@ -59,7 +59,7 @@ fn every_error_of_the_file_names_its_place_and_the_remedy() {
     let error = file::settings(&Source::file("t.yaml", text)).unwrap_err().to_string();
     for expected in [
         "t.yaml:1:1: thread: the setting is not known; did you mean `threads`?",
-        "t.yaml:2:10: threads: invalid value 'many' for '--threads <N>': invalid digit found in string",
+        "t.yaml:2:10: threads: invalid value 'many' for '--threads <N>': write a whole number",
         "t.yaml:3:1: max_queued: the setting is not known; did you mean `max-queued`?",
         "t.yaml:4:16: global-shadow: write true or false",
         "t.yaml:5:1: env: the setting is not known; ",

@@ -23,6 +23,7 @@ tests_with! {
     a_rule_and_a_domain_are_reset_on_all_servers_within_a_second,
     a_reset_while_credits_are_out_admits_the_limit_once_more,
     counters_in_a_cluster_are_reset,
+    overrides_and_blocks_leave_the_counters_in_a_store_to_their_rule,
     without_its_store_a_server_resets_and_gives_back_nothing,
     a_store_that_loses_its_keys_is_given_the_resets_again,
 }
@@ -127,6 +128,40 @@ async fn used(world: &World, entries: &[(&str, &str)]) -> Vec<u64> {
         used => used.as_u64().or_else(|| used.as_str()?.parse().ok()).expect("a number"),
     };
     descriptors.iter().map(used).collect()
+}
+
+/// In one store and in a cluster, where the counters of the rule are in slots of their own.
+async fn overrides_and_blocks_leave_the_counters_in_a_store_to_their_rule() {
+    let (store, cluster) = (RedisServer::start(), RedisCluster::start(false));
+    for url in [format!("unix:{}", store.socket().display()), cluster.url()] {
+        let world = World::start(&url, &[]);
+        let mut clients = world.clients().await;
+        let keys = [("user", "ann")];
+        for _ in 0..2 {
+            assert!(is_admitted(&mut clients[0], "user", "ann").await);
+        }
+        let of_override = |requests: u32| {
+            let entries = json!([{ "key": "user", "value": "ann" }]);
+            let limit = json!({ "requests": requests, "unit": "day" });
+            json!({ "override": { "id": "o", "domain": "d", "entries": entries, "limit": limit } })
+        };
+        world.operate("SetOverride", of_override(2)).await;
+        assert!(!is_admitted(&mut clients[0], "user", "ann").await, "{url}: two are used");
+        world.operate("SetOverride", of_override(5)).await;
+        assert_eq!(used(&world, &keys).await, [2], "{url}");
+        world.operate("DeleteOverride", json!({ "id": "o" })).await;
+
+        world.operate("SetBlock", json!({ "block": { "id": "b", "key": "user", "value": "ann" } })).await;
+        let mut give_back = of(&keys);
+        give_back["hits"] = json!(1);
+        world.operate("GiveBack", give_back).await;
+        world.operate("DeleteBlock", json!({ "id": "b" })).await;
+        assert_eq!(used(&world, &keys).await, [1], "{url}");
+        world.operate("SetBlock", json!({ "block": { "id": "b", "key": "user", "value": "ann" } })).await;
+        assert_eq!(world.operate("Reset", of(&keys)).await["counters"], "1", "{url}");
+        world.operate("DeleteBlock", json!({ "id": "b" })).await;
+        assert_eq!(used(&world, &keys).await, [0], "{url}");
+    }
 }
 
 async fn counters_of_a_request_are_listed_and_reset_for_all_servers() {
