@@ -12,6 +12,7 @@
 //! `SHUTTLE_RANDOM_SEED` the seed. A failure prints its schedule, to be given to `shuttle::replay`.
 
 mod queue;
+mod slots;
 mod world;
 
 use shuttle::{
