@@ -12,6 +12,7 @@ mod explain;
 mod files;
 mod grammar;
 mod limits;
+mod networks;
 mod overlay;
 mod pattern;
 mod pattern_set;
@@ -32,9 +33,10 @@ pub use explain::{Applied, AppliedLimit, ExplainedDescriptor, Explanation, Match
 pub use files::{RuleFilePaths, Source, beginning_with, read, read_regular, read_text};
 pub use grammar::DefaultAlgorithm;
 pub use limits::{LimitIdentity, LimitInfo, LimitName, LimitTable, PinnedLimits};
+pub use networks::{Network, NetworkError};
 pub use overlay::{
-    Block, BlockedValues, Network, NetworkError, OVERRIDE_LIMITS_MAX, OverlayMatch, OverrideAction,
-    OverrideLimit, OverrideLimitError, OverrideRule,
+    Block, BlockedValues, OVERRIDE_LIMITS_MAX, OverlayMatch, OverrideAction, OverrideLimit,
+    OverrideLimitError, OverrideRule,
 };
 pub use pattern::Pattern;
 pub use plain_map::{PlainEntry, plain_map};

@@ -1,9 +1,9 @@
 //! The blocks of one domain, or those of every domain: matched by key.
 
-use super::{Block, BlockedValues, Network, ValuePattern, networks::Networks};
+use super::{Block, BlockedValues, ValuePattern};
 use crate::{
     limit::Entry,
-    rules::{Pattern, pattern_set::PatternSet, text_map::TextMap},
+    rules::{Network, Pattern, networks::NetworkMap, pattern_set::PatternSet, text_map::TextMap},
 };
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -25,7 +25,7 @@ struct KeyBlocks {
     patterns: Box<[Pattern]>,
     /// The same; none if they are few.
     pattern_set: Option<Box<PatternSet>>,
-    networks: Networks,
+    networks: NetworkMap,
 }
 
 impl Blocks {
@@ -67,7 +67,7 @@ impl KeyBlocks {
                 Some(set) => set.matches_one(value),
             }
             || (!self.networks.is_empty()
-                && value.parse::<IpAddr>().is_ok_and(|address| self.networks.contains(address)))
+                && value.parse::<IpAddr>().is_ok_and(|address| self.networks.get(address).is_some()))
     }
 }
 
@@ -99,7 +99,8 @@ fn by_key(blocks: &[Block]) -> TextMap<KeyBlocks> {
     }
     let of_key = |(key, (values, patterns, networks)): (&str, Values)| {
         let pattern_set = PatternSet::new((0..).zip(&patterns));
-        let (values, networks) = (values.into_iter().collect(), Networks::new(networks));
+        let (values, networks) =
+            (values.into_iter().collect(), NetworkMap::new(networks.into_iter().zip(0..)));
         (key.into(), KeyBlocks { values, patterns: patterns.into(), pattern_set, networks })
     };
     by_key.into_iter().map(of_key).collect()

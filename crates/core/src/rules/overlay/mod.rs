@@ -9,14 +9,12 @@
 mod block_lines;
 mod blocks;
 mod declared;
-mod networks;
 mod override_limit;
 mod override_rule;
 
 pub(super) use blocks::Blocks;
 pub(super) use declared::DeclaredOverlay;
 pub use declared::{Block, BlockedValues, OverrideAction, OverrideRule};
-pub use networks::{Network, NetworkError};
 pub use override_limit::{OVERRIDE_LIMITS_MAX, OverrideLimit, OverrideLimitError};
 
 use super::{

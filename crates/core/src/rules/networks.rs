@@ -1,0 +1,284 @@
+//! IP networks, and maps from addresses to the longest network that contains them.
+
+use ipnet::{IpNet, Ipv6Net};
+use std::{
+    fmt,
+    net::{IpAddr, Ipv6Addr},
+};
+
+/// Bits before an IPv4 address that is mapped to IPv6.
+const MAPPED_BITS: u8 = 96;
+
+/// The first of the addresses to which IPv4 is mapped.
+const MAPPED: u128 = 0xffff << 32;
+
+/// Reason why a text is no network.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("is not a network; write an address and a prefix length, such as 192.0.2.0/24 or 2001:db8::/32")]
+pub struct NetworkError;
+
+/// An IP network. IPv4 networks are mapped to IPv6, so that each has one form; bits beyond the prefix are zero.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Network(Ipv6Net);
+
+impl std::str::FromStr for Network {
+    type Err = NetworkError;
+
+    fn from_str(text: &str) -> Result<Self, NetworkError> {
+        declared(text).map(|net| Self(net.trunc()))
+    }
+}
+
+/// The network with the address as it is written, which may have bits beyond the prefix.
+fn declared(text: &str) -> Result<Ipv6Net, NetworkError> {
+    let net = match text.contains('/') {
+        true => text.parse().map_err(|_| NetworkError)?,
+        false => IpNet::from(text.parse::<IpAddr>().map_err(|_| NetworkError)?),
+    };
+    match net {
+        IpNet::V4(net) => Ipv6Net::new(net.addr().to_ipv6_mapped(), MAPPED_BITS + net.prefix_len()),
+        IpNet::V6(net) => Ok(net),
+    }
+    .map_err(|_| NetworkError)
+}
+
+impl Network {
+    /// The network, if the address that is written has no bits beyond the prefix; else none.
+    pub(super) fn exact(text: &str) -> Result<Option<Self>, NetworkError> {
+        declared(text).map(|net| (net == net.trunc()).then_some(Self(net)))
+    }
+
+    /// Whether the address is one of the network's.
+    pub fn contains(self, address: IpAddr) -> bool {
+        self.0.contains(&mapped(address))
+    }
+
+    /// Whether it has every address of the other network, and more.
+    pub(super) fn is_around(self, other: Self) -> bool {
+        self != other && self.0.contains(&other.0)
+    }
+
+    /// Length of its prefix, in bits of an IPv6 address.
+    pub(super) fn length(self) -> u8 {
+        self.0.prefix_len()
+    }
+
+    fn first(self) -> u128 {
+        self.0.network().to_bits()
+    }
+
+    /// None at the end of all addresses.
+    fn after_last(self) -> Option<u128> {
+        self.0.broadcast().to_bits().checked_add(1)
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.0.addr().to_ipv4_mapped(), self.length().checked_sub(MAPPED_BITS)) {
+            (Some(address), Some(length)) => write!(f, "{address}/{length}"),
+            _ => self.0.fmt(f),
+        }
+    }
+}
+
+fn mapped(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
+    }
+}
+
+/// A map from addresses to numbers: that of the longest network which contains the address.
+///
+/// The networks are divided into ranges that do not overlap; a lookup is a binary search of their first addresses. Parts of
+/// addresses that are compared are at most 64 bits, for which the search has no branches.
+#[derive(Clone, Debug, Default)]
+pub(super) struct NetworkMap {
+    /// First IPv4 addresses of ranges; the first one is 0.
+    v4: Box<[u32]>,
+    v4_numbers: Box<[u32]>,
+    /// First addresses of all ranges, the upper and the lower half; the first one is 0.
+    high: Box<[u64]>,
+    low: Box<[u64]>,
+    numbers: Box<[u32]>,
+}
+
+/// The number of a range in no network.
+const NONE: u32 = u32::MAX;
+
+impl NetworkMap {
+    /// The map of these networks, each with its number; of two equal networks the first counts. Numbers are below [`NONE`].
+    pub(super) fn new(networks: impl IntoIterator<Item = (Network, u32)>) -> Self {
+        let mut networks: Vec<(Network, u32)> = networks.into_iter().collect();
+        if networks.is_empty() {
+            return Self::default();
+        }
+        networks.sort_by_key(|(network, _)| (network.first(), network.length()));
+        networks.dedup_by_key(|(network, _)| *network);
+        let ranges = ranges(&networks);
+        let is_v4 = |start: u128| (MAPPED..MAPPED + (1 << 32)).contains(&start);
+        let before_v4 = ranges.partition_point(|(start, _)| *start <= MAPPED) - 1;
+        let first_v4 = (0, ranges[before_v4].1);
+        let of_v4 = ranges.iter().filter(|(start, _)| *start > MAPPED && is_v4(*start));
+        let v4: Vec<(u32, u32)> = [first_v4]
+            .into_iter()
+            .chain(of_v4.map(|(start, number)| ((start - MAPPED) as u32, *number)))
+            .collect();
+        Self {
+            v4: v4.iter().map(|(start, _)| *start).collect(),
+            v4_numbers: v4.iter().map(|(_, number)| *number).collect(),
+            high: ranges.iter().map(|(start, _)| (start >> 64) as u64).collect(),
+            low: ranges.iter().map(|(start, _)| *start as u64).collect(),
+            numbers: ranges.iter().map(|(_, number)| *number).collect(),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.v4.is_empty()
+    }
+
+    /// The number of the longest network that contains the address.
+    pub(super) fn get(&self, address: IpAddr) -> Option<u32> {
+        let number = match address.to_canonical() {
+            IpAddr::V4(address) => {
+                let address = address.to_bits();
+                let after = self.v4.partition_point(|start| *start <= address);
+                *self.v4_numbers.get(after.checked_sub(1)?)?
+            }
+            IpAddr::V6(address) => {
+                let bits = address.to_bits();
+                let (high, low) = ((bits >> 64) as u64, bits as u64);
+                let before = self.high.partition_point(|start| *start < high);
+                let same = self.high[before..].partition_point(|start| *start == high);
+                let after = before + self.low[before..before + same].partition_point(|start| *start <= low);
+                *self.numbers.get(after.checked_sub(1)?)?
+            }
+        };
+        (number != NONE).then_some(number)
+    }
+}
+
+/// Ranges that cover all addresses: the first address of each, and the number of the longest network there. `networks` are in the
+/// order of first addresses, a longer network after one that contains it.
+fn ranges(networks: &[(Network, u32)]) -> Vec<(u128, u32)> {
+    let mut ranges = Ranges { found: vec![(0, NONE)], around: Vec::new() };
+    for (network, number) in networks {
+        ranges.leave_before(Some(network.first()));
+        ranges.begin(network.first(), *number);
+        ranges.around.push((network.after_last(), *number));
+    }
+    ranges.leave_before(None);
+    ranges.found
+}
+
+struct Ranges {
+    found: Vec<(u128, u32)>,
+    /// The address after each network that contains the present place, and its number; the longest is the last.
+    around: Vec<(Option<u128>, u32)>,
+}
+
+impl Ranges {
+    fn begin(&mut self, start: u128, number: u32) {
+        match self.found.last_mut() {
+            Some(last) if last.0 == start => last.1 = number,
+            _ => self.found.push((start, number)),
+        }
+    }
+
+    /// Ends the networks that do not contain this place.
+    fn leave_before(&mut self, place: Option<u128>) {
+        while let Some((Some(end), _)) = self.around.last().copied()
+            && place.is_none_or(|place| end <= place)
+        {
+            self.around.pop();
+            let number = self.around.last().map_or(NONE, |(_, number)| *number);
+            self.begin(end, number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::net::Ipv4Addr;
+
+    fn network(text: &str) -> Network {
+        text.parse().unwrap_or_else(|error| panic!("{text} {error}"))
+    }
+
+    #[test]
+    fn networks_contain_their_addresses_and_no_others() {
+        for (text, inside, outside) in [
+            ("192.0.2.0/24", "192.0.2.255", "192.0.3.0"),
+            ("192.0.2.7", "192.0.2.7", "192.0.2.8"),
+            ("0.0.0.0/0", "255.255.255.255", "::1"),
+            ("2001:db8::/32", "2001:db8:ffff::1", "2001:db9::"),
+            ("192.0.2.0/24", "::ffff:192.0.2.1", "::192.0.2.1"),
+            ("::ffff:192.0.2.0/120", "192.0.2.1", "192.0.3.1"),
+            ("::/0", "192.0.2.1", ""),
+            ("ffff::/16", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "fffe::"),
+        ] {
+            let (network, inside): (_, IpAddr) = (network(text), inside.parse().unwrap());
+            let map = NetworkMap::new([(network, 7)]);
+            assert!(network.contains(inside), "{text} {inside}");
+            assert_eq!(map.get(inside), Some(7), "{text} {inside}");
+            let outside = outside.parse().ok();
+            assert!(!outside.is_some_and(|outside| network.contains(outside)), "{text}");
+            assert_eq!(outside.and_then(|outside| map.get(outside)), None, "{text}");
+        }
+        for wrong in ["", "192.0.2.0/33", "192.0.2/24", "2001:db8::/129", "192.0.2.0/", "x/8"] {
+            assert_eq!(wrong.parse::<Network>(), Err(NetworkError), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_network_is_written_in_its_own_family() {
+        for (text, written) in [
+            ("10.1.2.3/8", "10.0.0.0/8"),
+            ("::ffff:10.0.0.0/104", "10.0.0.0/8"),
+            ("2001:DB8::1", "2001:db8::1/128"),
+            ("::ffff:0:0/95", "::fffe:0:0/95"),
+        ] {
+            assert_eq!(network(text).to_string(), written, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_empty_map_has_no_address() {
+        assert!(NetworkMap::default().is_empty());
+        assert_eq!(NetworkMap::default().get(Ipv4Addr::LOCALHOST.into()), None);
+        assert_eq!(NetworkMap::default().get(Ipv6Addr::LOCALHOST.into()), None);
+    }
+
+    /// Networks of few bits, which contain each other often, of both families, and around the place to which IPv4 is mapped.
+    fn some_network() -> impl Strategy<Value = Network> {
+        let v4 = (0..32u32, 24..=32u8)
+            .prop_map(|(host, length)| (IpAddr::from(Ipv4Addr::from(host << 3)), length));
+        let v6 = (0..16u128, prop_oneof![0..=8u8, 60..=68u8, 124..=128u8])
+            .prop_map(|(bits, length)| (Ipv6Addr::from(bits << 124 | bits << 62 | bits).into(), length));
+        let around_v4 = (80..=128u8).prop_map(|length| (IpAddr::from(Ipv6Addr::from(MAPPED | 0xf0)), length));
+        prop_oneof![v4, v6, around_v4].prop_map(|(address, length)| network(&format!("{address}/{length}")))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
+        #[test]
+        fn an_address_has_the_number_of_the_longest_network_that_contains_it(
+            networks in prop::collection::vec(some_network(), 0..20),
+            addresses in prop::collection::vec(some_network(), 20),
+        ) {
+            let map = NetworkMap::new(networks.iter().copied().zip(0..));
+            for Network(net) in addresses {
+                for address in [IpAddr::from(net.addr()), net.addr().to_canonical(), net.broadcast().into()] {
+                    let containing = (0..).zip(&networks).filter(|(_, network)| network.contains(address));
+                    // Of equal networks the first counts.
+                    let longest = containing.min_by_key(|(number, network)| (u8::MAX - network.length(), *number));
+                    let expected = longest.map(|(number, _)| number);
+                    prop_assert_eq!(map.get(address), expected, "{} in {:?}", address, networks);
+                }
+            }
+        }
+    }
+}
