@@ -44,12 +44,13 @@ impl Check {
     }
 
     fn show(&self, rules: &RuleSet) {
-        let without_effect = rules.extensions_without_effect();
+        let (without_effect, warnings) = (rules.extensions_without_effect(), rules.warnings());
         if self.json {
             table::print_line(json!({
                 "ok": true,
                 "domains": describe::rules_to_json(rules),
                 "extensions_without_effect": without_effect.iter().map(describe::error_to_json).collect::<Vec<_>>(),
+                "warnings": warnings.iter().map(describe::error_to_json).collect::<Vec<_>>(),
             }));
             return;
         }
@@ -69,6 +70,9 @@ impl Check {
         table::print_line(shown);
         for extension in without_effect {
             eprintln!("{extension}");
+        }
+        for warning in warnings {
+            eprintln!("warning: {warning}");
         }
     }
 

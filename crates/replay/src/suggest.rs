@@ -143,8 +143,8 @@ impl Demand {
             for limit in &found.rule.limits {
                 let Some(&at) = self.by_limit.get(&limit.id) else { continue };
                 let text = |(index, value): (usize, &str)| {
-                    let shared = found.shared.iter().find(|(shared, _)| *shared == index);
-                    SmolStr::from(shared.map_or(value, |(_, pattern)| *pattern))
+                    let shared = found.shared.iter().find(|shared| shared.entry as usize == index);
+                    shared.map_or_else(|| value.into(), |shared| SmolStr::from(shared.of(value)))
                 };
                 let entries = descriptor.entries.iter().enumerate();
                 let key =

@@ -8,9 +8,10 @@
 use super::SharedResets;
 use crate::{
     limit::{Entry, LimitId},
-    rules::{DomainRules, KeyPrefix, RuleEntry, RuleLimit, RuleSet, RuleValue},
+    rules::{DomainRules, KeyPrefix, RuleEntry, RuleLimit, RuleSet, RuleValue, SharedForm, SharedValue},
     store::{Fingerprint, Key, Seed},
 };
+use smallvec::SmallVec;
 use std::{collections::HashMap, num::NonZeroU32, sync::Arc};
 
 /// The secrets of keys.
@@ -73,7 +74,8 @@ impl Keys {
             texts += 1;
             match entry.value {
                 RuleValue::Exact(value) => fingerprint.text(value),
-                RuleValue::Shared(pattern) => add_pattern(&mut fingerprint, pattern),
+                RuleValue::Shared(pattern) => add_form(&mut fingerprint, SharedForm::Pattern, pattern),
+                RuleValue::SharedSet(label) => add_form(&mut fingerprint, SharedForm::Set, label),
                 RuleValue::Any => break,
             }
             texts += 1;
@@ -122,16 +124,15 @@ impl Keys {
         &self,
         domain: &DomainRules,
         entries: &[Entry<'_>],
-        shared: &[(usize, &str)],
+        shared: &[SharedValue<'_>],
         shard_by: Option<u32>,
     ) -> u16 {
         let mut fingerprint = Fingerprint::new(&self.seeds.shared);
         fingerprint.text(domain.name());
-        let mut add_value =
-            |index: usize, entry: &Entry<'_>| match shared.iter().find(|(entry, _)| *entry == index) {
-                Some((_, pattern)) => add_pattern(&mut fingerprint, pattern),
-                None => fingerprint.text(entry.value),
-            };
+        let mut add_value = |index: usize, entry: &Entry<'_>| match of_entry(shared, index) {
+            Some(shared) => add_form(&mut fingerprint, shared.form, &shared.of(entry.value)),
+            None => fingerprint.text(entry.value),
+        };
         match shard_by.and_then(|index| Some((index as usize, entries.get(index as usize)?))) {
             Some((index, entry)) => add_value(index, entry),
             None => {
@@ -143,15 +144,15 @@ impl Keys {
         u16::try_from(fingerprint.finish().leading_bits(GROUP_BITS)).expect("a group has few bits")
     }
 
-    /// The key of the counter of a limit for these entries, which reached it. `shared` has the patterns, by index of the
-    /// entry, that stand for their values.
+    /// The key of the counter of a limit for these entries, which reached it. `shared` has the values that share
+    /// counters with others.
     #[inline]
     pub(super) fn key(
         &self,
         domain: &DomainRules,
         limit: &RuleLimit,
         entries: &[Entry<'_>],
-        shared: &[(usize, &str)],
+        shared: &[SharedValue<'_>],
     ) -> Key {
         let (mut fingerprint, texts) = match limit.key_prefix {
             Some(start) => (start.fingerprint, start.texts.get() as usize),
@@ -164,8 +165,8 @@ impl Keys {
             if 2 * index >= texts {
                 fingerprint.text(entry.key);
             }
-            match shared.iter().find(|(entry, _)| *entry == index) {
-                Some((_, pattern)) => add_pattern(&mut fingerprint, pattern),
+            match of_entry(shared, index) {
+                Some(shared) => add_form(&mut fingerprint, shared.form, &shared.of(entry.value)),
                 None => fingerprint.text(entry.value),
             }
         }
@@ -198,7 +199,7 @@ impl Keys {
         domain: &DomainRules,
         limit: &RuleLimit,
         entries: &[Entry<'_>],
-        shared: &[(usize, &str)],
+        shared: &[SharedValue<'_>],
     ) -> Key {
         let seed = if domain.shares(limit) { &self.seeds.shared } else { &self.seeds.local };
         let mut fingerprint = Fingerprint::new(seed);
@@ -207,10 +208,17 @@ impl Keys {
         }
         fingerprint.number(JOINED);
         fingerprint.number(limit.window.nanos().get());
+        let form = |shared: &SharedValue<'_>| {
+            let entry = &entries[shared.entry as usize];
+            match shared.form {
+                SharedForm::Pattern => pattern_of_value(shared.text, entry.key).to_owned(),
+                _ => shared.of(entry.value).into_owned(),
+            }
+        };
+        let forms: SmallVec<[String; 1]> = shared.iter().map(form).collect();
         let texts = entries.iter().enumerate().flat_map(|(index, entry)| {
-            let pattern = shared.iter().find(|(entry, _)| *entry == index);
-            let value = pattern.map_or(entry.value, |(_, pattern)| pattern_of_value(pattern, entry.key));
-            [entry.key, "_", value, "_"]
+            let at = shared.iter().position(|shared| shared.entry as usize == index);
+            [entry.key, "_", at.map_or(entry.value, |at| &forms[at]), "_"]
         });
         fingerprint.joined([domain.name(), "_"].into_iter().chain(texts));
         fingerprint.finish()
@@ -225,18 +233,29 @@ fn pattern_of_value<'p>(pattern: &'p str, key: &str) -> &'p str {
     pattern.strip_prefix(key).and_then(|rest| rest.strip_prefix('_')).unwrap_or(pattern)
 }
 
-/// A pattern is not a value: the value `a*` of another rule must differ from the pattern `a*` of this one. No text has a
-/// length of u64::MAX, which marks a pattern.
+/// The entry's value, if it shares a counter with others.
 #[inline]
-fn add_pattern(fingerprint: &mut Fingerprint, pattern: &str) {
-    fingerprint.number(u64::MAX);
-    fingerprint.text(pattern);
+fn of_entry<'s, 'r>(shared: &'s [SharedValue<'r>], index: usize) -> Option<&'s SharedValue<'r>> {
+    shared.iter().find(|shared| shared.entry as usize == index)
+}
+
+/// A form is not a value: the value `a*` of another rule must differ from the pattern `a*` of this one. No text has a
+/// length of u64::MAX or a few less, which mark forms.
+#[inline]
+fn add_form(fingerprint: &mut Fingerprint, form: SharedForm, text: &str) {
+    fingerprint.number(match form {
+        SharedForm::Pattern => u64::MAX,
+        SharedForm::Set => u64::MAX - 1,
+        SharedForm::AnyCase => u64::MAX - 2,
+        SharedForm::Address => u64::MAX - 3,
+    });
+    fingerprint.text(text);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::{LoadOptions, Source};
+    use crate::rules::{LoadOptions, Semantics, Source};
 
     const RULES: &str = "
 domain: d
@@ -260,6 +279,13 @@ descriptors:
         descriptors:
           - { key: c, value: end, rate_limit: { unit: day, requests_per_unit: 1 } }
           - { key: c, value: each*, rate_limit: { unit: day, requests_per_unit: 1 } }
+  - key: s
+    value_regex: ^x
+    share_threshold: true
+    descriptors:
+      - { key: b, value: one, rate_limit: { unit: day, requests_per_unit: 1 } }
+  - { key: s, value: 'A*', value_ignore_case: true, rate_limit: { unit: day, requests_per_unit: 1 } }
+  - { key: s, value_network: 10.0.0.0/8, rate_limit: { unit: day, requests_per_unit: 1 } }
 ";
 
     /// Keys are in snapshots: they must not depend on where the prefix ends.
@@ -279,6 +305,9 @@ descriptors:
             &[("a", "exact"), ("b", "fitting")],
             &[("a", "exact"), ("b", "fit"), ("c", "end")],
             &[("a", "exact"), ("b", "fit"), ("c", "each one")],
+            &[("s", "xyz"), ("b", "one")],
+            &[("s", "Abc")],
+            &[("s", "10.1.1.1")],
         ] {
             let entries: Vec<_> = way.iter().map(|&(key, value)| Entry { key, value }).collect();
             let found = domain.find(&entries).expect("a rule");
@@ -289,8 +318,43 @@ descriptors:
                 starts.push(limit.key_prefix.expect("of a rule").texts.get());
             }
         }
-        assert_eq!(starts, [1, 1, 1, 2, 4, 6, 5], "how much each rule tells");
+        assert_eq!(starts, [1, 1, 1, 2, 4, 6, 5, 4, 1, 1], "how much each rule tells");
     }
+
+    #[test]
+    fn forms_of_one_value_have_one_counter_and_other_values_others() {
+        let text = "
+domain: d
+descriptors:
+  - { key: a, value_network: '::/0', rate_limit: { unit: day, requests_per_unit: 1 } }
+  - { key: c, value: '*', value_ignore_case: true, rate_limit: { unit: day, requests_per_unit: 1 } }
+  - { key: e, value: '*', rate_limit: { unit: day, requests_per_unit: 1 } }
+  - { key: l, values: [x, y], rate_limit: { unit: day, requests_per_unit: 1 } }
+  - { key: s, values: [x, y], share_threshold: true, rate_limit: { unit: day, requests_per_unit: 1 } }
+";
+        for semantics in [Semantics::Exact, Semantics::Reference] {
+            let options = LoadOptions { semantics, ..LoadOptions::default() };
+            let mut rules = RuleSet::parse(&[Source::file("r", text)], &options)
+                .unwrap_or_else(|error| panic!("{error}"));
+            let seed = Seed::from_bytes([5; 16]);
+            let keys = Keys::new(&mut rules, &Seeds { local: seed.clone(), shared: seed }, &Arc::default());
+            let domain = rules.domain("d").unwrap();
+            let key = |key: &'static str, value: &'static str| {
+                let entries = [Entry { key, value }];
+                let found = domain.find(&entries).expect("a rule");
+                keys.key(domain, &found.rule.limits[0], &entries, &found.shared)
+            };
+            assert_eq!(key("a", "2001:DB8:0::1"), key("a", "2001:db8::1"));
+            assert_eq!(key("a", "::ffff:192.0.2.1"), key("a", "192.0.2.1"));
+            assert_ne!(key("a", "192.0.2.2"), key("a", "192.0.2.1"));
+            assert_eq!(key("c", "AbÉ"), key("c", "aBé"));
+            assert_ne!(key("c", "ab"), key("c", "ac"));
+            assert_ne!(key("e", "AB"), key("e", "ab"));
+            assert_ne!(key("l", "x"), key("l", "y"));
+            assert_eq!(key("s", "x"), key("s", "y"));
+        }
+    }
+
     const GROUPED: &str = "
 domain: d
 descriptors:

@@ -2,10 +2,7 @@
 //!
 //! Invariant: an explanation agrees with the decisions of the limiter (`tests/it/explain.rs`).
 
-use super::{
-    DomainRules, Pattern, Rule, RuleLimit,
-    tree::{Level, Siblings},
-};
+use super::{DomainRules, Network, Pattern, Rule, RuleLimit, SharedForm, ValueSet, tree::Level};
 use crate::limit::{Entry, Override};
 use std::{borrow::Cow, fmt};
 
@@ -138,19 +135,28 @@ pub enum Matched<'r> {
         /// The value with wildcards, if all values that match it share one counter.
         shared: Option<&'r Pattern>,
     },
+    /// The key, and one of the values of a set.
+    Set {
+        /// The set.
+        values: &'r ValueSet,
+        /// The network that has the value, if it is a set of networks.
+        network: Option<&'r Network>,
+    },
     /// A descriptor without a value.
     KeyAlone,
 }
 
 impl<'r> Matched<'r> {
-    /// The pattern; its values share one counter.
+    /// The form of the value in keys of counters, and the text that stands for it; none if that is the value as it is.
     #[inline]
-    pub(super) fn shared(self) -> Option<&'r Pattern> {
-        match self {
-            Self::Wildcard { pattern, shared: true } => Some(pattern),
-            Self::KeyWildcard { shared, .. } => shared,
-            Self::Wildcard { .. } | Self::Exact | Self::KeyAlone => None,
-        }
+    pub(super) fn shared(self) -> Option<(SharedForm, &'r str)> {
+        let pattern = match self {
+            Self::Wildcard { pattern, shared: true } => pattern,
+            Self::KeyWildcard { shared, .. } => shared?,
+            Self::Set { values, .. } => return values.form(),
+            Self::Wildcard { .. } | Self::Exact | Self::KeyAlone => return None,
+        };
+        Some((SharedForm::Pattern, pattern.as_str()))
     }
 }
 
@@ -178,7 +184,7 @@ pub enum Outcome<'r> {
         key: String,
         /// Its value.
         value: String,
-        /// The exact values of the key, sorted, and then its wildcards in their order.
+        /// The exact values of the key, sorted, then its wildcards in their order, and the texts that stand for sets.
         known: Vec<&'r str>,
     },
 }
@@ -190,7 +196,7 @@ impl<'r> Explanation<'r> {
         for (index, entry) in entries.iter().enumerate() {
             let (key, value) = (entry.key.to_owned(), entry.value.to_owned());
             let Some((matched, node)) = level.step(entry) else {
-                let outcome = match level.siblings(entry.key).map(Siblings::values) {
+                let outcome = match level.known_values(entry.key) {
                     Some(known) => Outcome::NoSuchValue { entry: index, key, value, known },
                     None => Outcome::NoSuchKey { entry: index, key, known: level.keys() },
                 };
@@ -216,6 +222,10 @@ impl fmt::Display for Matched<'_> {
             Self::KeyWildcard { key, shared: Some(value) } => {
                 write!(f, "the wildcard key {key}, with one counter for all values {value}")
             }
+            Self::Set { values, network: Some(network) } if values.has_several_networks() => {
+                write!(f, "the network {network}, of {values}")
+            }
+            Self::Set { values, .. } => values.fmt(f),
             Self::KeyAlone => f.write_str("the key alone"),
         }
     }

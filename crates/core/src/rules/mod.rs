@@ -27,6 +27,7 @@ mod set;
 mod tests;
 mod text_map;
 mod tree;
+mod value_set;
 mod yaml;
 
 pub use changes::RuleChanges;
@@ -47,6 +48,7 @@ pub use rule::{Charge, KeyPrefix, Rule, RuleLimit, Semantics};
 pub use series::SERIES_MAX_DEFAULT;
 pub use set::{LoadOptions, RuleSet};
 pub use tree::{DomainRules, Found, RuleEntry, RuleValue};
+pub use value_set::{SharedForm, SharedValue, ValueSet};
 
 /// The rules in force when no file is given: domain `demo`, key `api_key`, 5 per 10 s.
 pub const DEMO: &str = include_str!("../../../../examples/demo.yaml");

@@ -43,9 +43,9 @@ fn declared(text: &str) -> Result<Ipv6Net, NetworkError> {
 }
 
 impl Network {
-    /// The network, if the address that is written has no bits beyond the prefix; else none.
-    pub(super) fn exact(text: &str) -> Result<Option<Self>, NetworkError> {
-        declared(text).map(|net| (net == net.trunc()).then_some(Self(net)))
+    /// The network; as an inner error, if the address that is written has bits beyond the prefix, the network without them.
+    pub(super) fn exact(text: &str) -> Result<Result<Self, Self>, NetworkError> {
+        declared(text).map(|net| if net == net.trunc() { Ok(Self(net)) } else { Err(Self(net.trunc())) })
     }
 
     /// Whether the address is one of the network's.

@@ -56,6 +56,17 @@ impl Pattern {
         &self.text
     }
 
+    /// Number of its characters beside the `*`, and of these.
+    pub(super) fn length(&self) -> (usize, usize) {
+        let stars = self.text.matches('*').count();
+        (self.text.chars().count() - stars, stars)
+    }
+
+    /// Whether it matches every text.
+    pub(super) fn matches_all(&self) -> bool {
+        &*self.text == "*"
+    }
+
     /// The text before the first `*`.
     pub(super) fn prefix(&self) -> &str {
         &self.text[..self.prefix_len]

@@ -13,11 +13,12 @@ use crate::{
         pattern::Pattern,
         redaction::Redaction,
         rule::{Rule, RuleLimit, Semantics},
+        value_set::unambiguous,
         yaml::{Field, Fields, nearest, quoted},
     },
 };
 use smallvec::SmallVec;
-use std::{borrow::Cow, sync::Arc};
+use std::sync::Arc;
 
 /// The limits of a descriptor, as declared.
 #[derive(Default)]
@@ -173,27 +174,6 @@ impl Walk<'_, '_> {
         Pattern::new(key).map_or_else(|| DeclaredKey::Exact(key.into()), DeclaredKey::Wildcard)
     }
 
-    /// The value, and whether all that match share one counter.
-    fn value(&mut self, fields: &mut Fields<'_>, key: &DeclaredKey) -> (DeclaredValue, bool) {
-        // An empty value is no value, as with the reference server.
-        let value = fields.text("value", &mut self.report).unwrap_or_default();
-        let sharing = fields.take("share_threshold");
-        let shared = sharing.as_ref().and_then(|field| field.boolean(&mut self.report)).unwrap_or(false);
-        // The reference server matches the joined text, in which the key may have the `*`.
-        let joins = self.semantics == Semantics::Reference && matches!(key, DeclaredKey::Wildcard(_));
-        let declared = match (Pattern::new(value), sharing) {
-            (Some(pattern), _) => DeclaredValue::Wildcard { pattern, shared },
-            (None, Some(sharing)) if shared && !joins => {
-                let message = "only values matched by a `*` can share one counter; remove share_threshold";
-                sharing.reject(&mut self.report, message);
-                DeclaredValue::Any
-            }
-            (None, _) if value.is_empty() => DeclaredValue::Any,
-            (None, _) => DeclaredValue::Exact(value.into()),
-        };
-        (declared, shared)
-    }
-
     /// `log`: how the decision log writes the values.
     fn redaction(&mut self, fields: &mut Fields<'_>) -> Option<Redaction> {
         let field = fields.take("log")?;
@@ -342,8 +322,9 @@ fn rule_path(above: &str, key: &DeclaredKey, value: &DeclaredValue) -> Arc<str> 
     };
     let value = match value {
         DeclaredValue::Any => None,
-        DeclaredValue::Exact(value) => Some(&**value),
-        DeclaredValue::Wildcard { pattern, .. } => Some(pattern.as_str()),
+        DeclaredValue::Exact(value) => Some(unambiguous(value)),
+        DeclaredValue::Wildcard { pattern, .. } => Some(unambiguous(pattern.as_str())),
+        DeclaredValue::Set(set) => Some(set.label().into()),
     };
     let mut path = String::new();
     if !above.is_empty() {
@@ -352,20 +333,9 @@ fn rule_path(above: &str, key: &DeclaredKey, value: &DeclaredValue) -> Arc<str> 
     path += &unambiguous(key);
     if let Some(value) = value {
         path.push('=');
-        path += &unambiguous(value);
+        path += &value;
     }
     path.into()
-}
-
-/// The text itself, in quotes if it is not clear where it ends: counters are kept by path, so no two may be equal.
-fn unambiguous(text: &str) -> Cow<'_, str> {
-    let ambiguous =
-        |c: char| matches!(c, '=' | '→' | '(' | '"' | '\\') || c.is_whitespace() || c.is_control();
-    if text.is_empty() || text.contains(ambiguous) {
-        serde_json::Value::from(text).to_string().into()
-    } else {
-        text.into()
-    }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod descriptor;
 mod extension;
 mod on_deny;
 mod rate_limit;
+mod value;
 mod window;
 
 pub use algorithm::DefaultAlgorithm;
@@ -23,6 +24,7 @@ use super::{
     redaction::Redaction,
     rule::{Rule, Semantics},
     set::LoadOptions,
+    value_set::ValueSet,
     yaml::{self, Field, Report},
 };
 use crate::limit::MetricLabel;
@@ -68,6 +70,8 @@ pub(super) enum DeclaredValue {
     Exact(Box<str>),
     /// Those that the pattern matches; all of them share one counter, or each has its own.
     Wildcard { pattern: Pattern, shared: bool },
+    /// Those of the set; only for an exact key.
+    Set(Box<ValueSet>),
 }
 
 impl Declared {
@@ -87,6 +91,9 @@ fn joined(key: &DeclaredKey, value: &DeclaredValue) -> String {
         DeclaredValue::Any => key.to_owned(),
         DeclaredValue::Exact(value) => format!("{key}_{value}"),
         DeclaredValue::Wildcard { pattern, .. } => format!("{key}_{pattern}"),
+        // The reference server has none: metrics show its entry as that of a key alone.
+        DeclaredValue::Set(set) if set.is_shared => format!("{key}_{}", set.label()),
+        DeclaredValue::Set(_) => key.to_owned(),
     }
 }
 
@@ -97,6 +104,8 @@ impl DeclaredValue {
             Self::Any => true,
             Self::Exact(exact) => **exact == *value,
             Self::Wildcard { pattern, .. } => pattern.matches(value),
+            // Asked for wildcard keys, which have none.
+            Self::Set(_) => false,
         }
     }
 
@@ -227,9 +236,10 @@ enum Home {
 fn home(name: &str) -> Option<Home> {
     match name {
         "domain" => Some(Home::File),
-        "key" | "value" | "descriptors" | "rate_limit" | "rate_limits" | "shadow_mode" | "quota_mode"
-        | "detailed_metric" | "value_to_metric" | "share_threshold" | "shard_by" | "metadata" | "on_deny"
-        | "log" | "counters" | "lease" => Some(Home::Descriptor),
+        "key" | "value" | "values" | "value_network" | "value_regex" | "value_ignore_case"
+        | "descriptors" | "rate_limit" | "rate_limits" | "shadow_mode" | "quota_mode" | "detailed_metric"
+        | "value_to_metric" | "share_threshold" | "shard_by" | "metadata" | "on_deny" | "log"
+        | "counters" | "lease" => Some(Home::Descriptor),
         "unit" | "requests_per_unit" | "unit_multiplier" | "per" | "unlimited" | "name" | "replaces"
         | "algorithm" | "charge" | "precision" | "aligned" | "calendar" | "time_zone" | "size" | "refill"
         | "burst" | "max_wait" | "max_queue" | "requests_in_flight" | "max_hold" => Some(Home::RateLimit),

@@ -149,6 +149,13 @@ impl RuleSet {
         &self.without_effect
     }
 
+    /// Warnings about valid rules: descriptors that never apply, and networks inside others. In the order of the documents.
+    pub fn warnings(&self) -> Vec<RuleError> {
+        let mut warnings: Vec<RuleError> = self.domains().flat_map(DomainRules::warnings).collect();
+        warnings.sort_by(|one, other| one.origin.cmp(&other.origin));
+        warnings
+    }
+
     /// The rules of a domain.
     #[inline]
     pub fn domain(&self, name: &str) -> Option<&DomainRules> {

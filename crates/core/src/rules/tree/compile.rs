@@ -2,7 +2,8 @@
 
 use super::{
     joined::JoinedLevel,
-    level::{KeyWildcard, Level, Node, Siblings, Wildcard, WildcardLevel, Wildcards},
+    level::{KeyWildcard, Level, MixedLevel, Node, Siblings, Wildcard, Wildcards},
+    sets::{SetNode, ValueSets},
 };
 use crate::rules::{
     Origin, Semantics,
@@ -10,11 +11,12 @@ use crate::rules::{
     grammar::{Declared, DeclaredKey, DeclaredValue},
     pattern::Pattern,
     pattern_set::PatternSet,
+    value_set::Values,
 };
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, hash_map::Entry};
 use smol_str::SmolStr;
-use std::collections::BTreeMap;
+use std::{cmp::Reverse, collections::BTreeMap, mem};
 
 impl Level {
     pub(super) fn compile(declared: Vec<Declared>, semantics: Semantics, problems: &mut Problems) -> Self {
@@ -26,13 +28,32 @@ impl Level {
         for (Declared { key, value, rule, below, path_in_file, .. }, order) in declared.into_iter().zip(0..) {
             let node = Node { rule, below: Self::compile(below, semantics, problems) };
             let origin = node.rule.origin.clone();
-            let inserted = match key {
-                DeclaredKey::Exact(key) => groups.entry(key.into()).or_default().insert(value, order, node),
-                DeclaredKey::Wildcard(key) => insert_wildcard(&mut wildcards, key, value, order, node),
+            let inserted = match (key, value) {
+                (DeclaredKey::Exact(key), DeclaredValue::Set(values)) => {
+                    let path_in_file = path_in_file.as_str().into();
+                    let set = SetNode { values, order, node, path_in_file };
+                    groups.entry(key.into()).or_default().sets.push(set);
+                    Ok(())
+                }
+                (DeclaredKey::Exact(key), value) => {
+                    groups.entry(key.into()).or_default().insert(value, order, node)
+                }
+                (DeclaredKey::Wildcard(key), value) => {
+                    insert_wildcard(&mut wildcards, key, value, order, node)
+                }
             };
             if let Err(first) = inserted {
                 let message = format!("the same key and value as at {first}; keep one of the two");
                 problems.at(&origin, path_in_file, message);
+            }
+        }
+        put_in_order(&mut groups, &mut wildcards);
+        let mut sets: Vec<(SmolStr, ValueSets)> = Vec::new();
+        for (key, group) in &mut groups {
+            if !group.sets.is_empty() {
+                let nodes = mem::take(&mut group.sets);
+                let exact = |text: &str| group.exact.get(text).map(|node| &node.rule);
+                sets.push((key.clone(), ValueSets::new(nodes, exact, problems)));
             }
         }
         let mut levels = groups.into_iter().map(|(key, group)| (key, Siblings::from(group)));
@@ -40,23 +61,63 @@ impl Level {
             (1, Some((key, siblings))) => Self::One(key, siblings),
             (_, first) => Self::Many(first.into_iter().chain(levels).collect()),
         };
-        if wildcards.is_empty() {
+        if wildcards.is_empty() && sets.is_empty() {
             return exact;
         }
-        Self::Wildcards(Box::new(WildcardLevel::new(exact, wildcards)))
+        Self::Mixed(Box::new(MixedLevel::new(exact, wildcards, sets)))
     }
 }
 
-impl WildcardLevel {
-    fn new(exact: Level, wildcards: Vec<KeyWildcard>) -> Self {
+/// Numbers the wildcards of a level: first those with more characters beside their `*`, in key and value; of equal ones those with
+/// fewer `*`; of these the first in the file.
+fn put_in_order(groups: &mut BTreeMap<SmolStr, Group>, keys: &mut [KeyWildcard]) {
+    type Rank = (Reverse<usize>, usize, u32);
+    fn rank(order: u32, lengths: impl IntoIterator<Item = (usize, usize)>) -> Rank {
+        let sum =
+            |(characters, stars): (usize, usize), (more, more_stars)| (characters + more, stars + more_stars);
+        let (characters, stars) = lengths.into_iter().fold((0, 0), sum);
+        (Reverse(characters), stars, order)
+    }
+    let mut places: Vec<(Rank, &mut u32)> = Vec::new();
+    for KeyWildcard { key, value, order, .. } in &mut *keys {
+        let of_value = match value {
+            DeclaredValue::Exact(value) => (value.chars().count(), 0),
+            DeclaredValue::Wildcard { pattern, .. } => pattern.length(),
+            // After a value of `*`.
+            DeclaredValue::Any | DeclaredValue::Set(_) => (0, 2),
+        };
+        places.push((rank(*order, [key.length(), of_value]), order));
+    }
+    for (key, group) in &mut *groups {
+        let of_key = (key.chars().count(), 0);
+        for Wildcard { pattern, order, .. } in &mut group.wildcards {
+            places.push((rank(*order, [of_key, pattern.length()]), order));
+        }
+        for SetNode { values, order, .. } in &mut group.sets {
+            if let Values::Wildcard(pattern) = &values.values {
+                places.push((rank(*order, [of_key, pattern.length()]), order));
+            }
+        }
+    }
+    places.sort_unstable_by_key(|(rank, _)| *rank);
+    places.into_iter().zip(0..).for_each(|((_, order), place)| *order = place);
+    keys.sort_unstable_by_key(|wildcard| wildcard.order);
+    for group in groups.values_mut() {
+        group.wildcards.sort_unstable_by_key(|wildcard| wildcard.order);
+    }
+}
+
+impl MixedLevel {
+    fn new(exact: Level, wildcards: Vec<KeyWildcard>, sets: Vec<(SmolStr, ValueSets)>) -> Self {
         let numbered = (0..).zip(&wildcards);
         let keys = PatternSet::new(numbered.clone().map(|(number, wildcard)| (number, &wildcard.key)));
         let values = numbered.filter_map(|(number, wildcard)| match &wildcard.value {
             DeclaredValue::Wildcard { pattern, .. } => Some((number, pattern)),
-            DeclaredValue::Any | DeclaredValue::Exact(_) => None,
+            DeclaredValue::Any | DeclaredValue::Exact(_) | DeclaredValue::Set(_) => None,
         });
         let values = PatternSet::new(values);
-        Self { exact, keys, values, wildcards: wildcards.into() }
+        let sets = (!sets.is_empty()).then(|| sets.into_iter().collect());
+        Self { exact, keys, values, wildcards: wildcards.into(), sets }
     }
 }
 
@@ -82,11 +143,12 @@ fn insert_wildcard(
 struct Group {
     exact: HashMap<SmolStr, Node, FixedState>,
     wildcards: Vec<Wildcard>,
+    sets: Vec<SetNode>,
     alone: Option<Box<Node>>,
 }
 
 impl Group {
-    /// Adds the node, or returns where its duplicate is declared.
+    /// Adds a node without a set, or returns where its duplicate is declared.
     fn insert(&mut self, value: DeclaredValue, order: u32, node: Node) -> Result<(), Origin> {
         let origin = |node: &Node| node.rule.origin.clone();
         match value {
@@ -104,6 +166,7 @@ impl Group {
                     None => self.wildcards.push(Wildcard { pattern, shared, order, node }),
                 }
             }
+            DeclaredValue::Set(_) => {}
         }
         Ok(())
     }
@@ -111,7 +174,7 @@ impl Group {
 
 impl From<Group> for Siblings {
     fn from(group: Group) -> Self {
-        let Group { exact, wildcards, alone } = group;
+        let Group { exact, wildcards, alone, sets: _ } = group;
         let wildcards = (!wildcards.is_empty()).then(|| Box::new(Wildcards::new(wildcards)));
         Self { exact: exact.into(), wildcards, alone }
     }

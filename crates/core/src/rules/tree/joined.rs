@@ -3,12 +3,20 @@
 //! The rule with the key `a` and the value `b_c` is that of the entry `a_b=c` too, and a wildcard of a key may match the
 //! value. Two rules with one joined text are duplicates.
 
-use super::level::{Level, Node};
+use super::{
+    level::{Level, Node},
+    sets::{SetNode, ValueSets},
+};
 use crate::{
     limit::Entry,
     rules::{
-        Rule, Semantics, error::Problems, explain::Matched, grammar::Declared, pattern::Pattern,
-        pattern_set::PatternSet, text_map::TextMap,
+        Semantics,
+        error::Problems,
+        explain::Matched,
+        grammar::{Declared, DeclaredKey, DeclaredValue},
+        pattern::Pattern,
+        pattern_set::PatternSet,
+        text_map::TextMap,
     },
 };
 use smallvec::SmallVec;
@@ -29,6 +37,8 @@ pub(in crate::rules) struct JoinedLevel {
     wildcards: Box<[u32]>,
     /// Their patterns, by index in `nodes`; none if they are few.
     patterns: Option<Box<PatternSet>>,
+    /// The nodes whose values are sets, which the reference server lacks: by key.
+    sets: TextMap<ValueSets>,
 }
 
 #[derive(Clone, Debug)]
@@ -43,10 +53,16 @@ struct JoinedNode {
 impl JoinedLevel {
     pub(super) fn compile(declared: Vec<Declared>, problems: &mut Problems) -> Self {
         let (mut nodes, mut by_text) = (Vec::<JoinedNode>::with_capacity(declared.len()), BTreeMap::new());
-        for one in declared {
+        let mut sets: BTreeMap<SmolStr, Vec<SetNode>> = BTreeMap::new();
+        for (order, one) in (0..).zip(declared) {
             let text = SmolStr::from(one.joined());
-            let Declared { is_shared, rule, below, path_in_file, .. } = one;
+            let Declared { key, value, is_shared, rule, below, path_in_file, .. } = one;
             let node = Node { rule, below: Level::compile(below, Semantics::Reference, problems) };
+            if let (DeclaredKey::Exact(key), DeclaredValue::Set(values)) = (key, value) {
+                let path_in_file = path_in_file.into();
+                sets.entry(key.into()).or_default().push(SetNode { values, order, node, path_in_file });
+                continue;
+            }
             if let Some(&first) = by_text.get(&text) {
                 let first: &JoinedNode = &nodes[first as usize];
                 let message = format!(
@@ -62,11 +78,20 @@ impl JoinedLevel {
         let wildcards = (0..).zip(&nodes).filter_map(|(index, node)| Some((index, node.pattern.as_ref()?)));
         let patterns = PatternSet::new(wildcards.clone());
         let wildcards = wildcards.map(|(index, _)| index).collect();
-        Self { wildcards, patterns, by_text: by_text.into_iter().collect(), nodes: nodes.into() }
+        let sets = sets.into_iter().map(|(key, of_key)| {
+            let exact = |value: &str| {
+                let index = by_text.get(&*format!("{key}_{value}"))?;
+                Some(&nodes[*index as usize].node.rule)
+            };
+            let sets = ValueSets::new(of_key, exact, problems);
+            (key, sets)
+        });
+        let sets = sets.collect();
+        Self { wildcards, patterns, by_text: by_text.into_iter().collect(), nodes: nodes.into(), sets }
     }
 
-    /// The node that the entry selects: by key and value, else the first wildcard of the file that matches these, else by
-    /// the key.
+    /// The node that the entry selects: by key and value; else by a list or a network; else the first wildcard of the file that matches
+    /// these; else by a regular expression; else by the key.
     pub(super) fn step(&self, entry: &Entry<'_>) -> Option<(Matched<'_>, &Node)> {
         let mut joined: SmallVec<[u8; INLINE]> = SmallVec::from_slice(entry.key.as_bytes());
         joined.push(b'_');
@@ -75,10 +100,17 @@ impl JoinedLevel {
         if let Some(exact) = self.get(joined) {
             return Some((Matched::Exact, exact));
         }
+        let sets = self.sets.get(entry.key);
+        if let Some(listed) = sets.and_then(|sets| sets.listed(entry.value)) {
+            return Some(listed);
+        }
         if let Some(JoinedNode { is_shared, pattern: Some(pattern), node, .. }) = self.wildcard(joined) {
             return Some((Matched::Wildcard { pattern, shared: *is_shared }, node));
         }
-        Some((Matched::KeyAlone, self.get(entry.key)?))
+        let any_case = || Some(sets?.wildcard(entry.value)?.matched());
+        let regex = || sets?.regex(entry.value);
+        let alone = || Some((Matched::KeyAlone, self.get(entry.key)?));
+        any_case().or_else(regex).or_else(alone)
     }
 
     /// The first node with a wildcard that matches the joined text.
@@ -94,15 +126,19 @@ impl JoinedLevel {
         self.by_text.get(text).map(|&index| &self.nodes[index as usize].node)
     }
 
-    /// The joined texts, in the order of the file.
+    /// The joined texts, in the order of the file, and the texts that stand for sets.
     pub(super) fn texts(&self) -> Vec<&str> {
-        self.nodes.iter().map(|node| node.text.as_str()).collect()
+        let sets = self.sets().flat_map(ValueSets::labels);
+        self.nodes.iter().map(|node| node.text.as_str()).chain(sets).collect()
     }
 
-    pub(super) fn add_rules<'r>(&'r self, rules: &mut Vec<&'r Rule>) {
-        for JoinedNode { node, .. } in &self.nodes {
-            rules.push(&node.rule);
-            node.below.add_rules(rules);
-        }
+    pub(super) fn sets(&self) -> impl Iterator<Item = &ValueSets> {
+        self.sets.iter().map(|(_, sets)| sets)
+    }
+
+    /// Calls `visit` with every node.
+    pub(super) fn nodes<'r>(&'r self, visit: &mut dyn FnMut(&'r Node)) {
+        let sets = self.sets().flat_map(|sets| sets.nodes.iter().map(|set| &set.node));
+        self.nodes.iter().map(|joined| &joined.node).chain(sets).for_each(visit);
     }
 }

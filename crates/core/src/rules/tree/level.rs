@@ -1,6 +1,10 @@
 //! One level of a domain's rules, and the node that an entry selects in it.
 
-use super::{RuleEntry, RuleValue, joined::JoinedLevel};
+use super::{
+    RuleEntry, RuleValue,
+    joined::JoinedLevel,
+    sets::{SetNode, ValueSets},
+};
 use crate::{
     limit::Entry,
     rules::{
@@ -18,21 +22,23 @@ use smol_str::SmolStr;
 pub(in crate::rules) enum Level {
     One(SmolStr, Siblings),
     Many(TextMap<Siblings>),
-    Wildcards(Box<WildcardLevel>),
+    Mixed(Box<MixedLevel>),
     Joined(Box<JoinedLevel>),
 }
 
-/// The nodes of a level in which some keys are wildcards.
+/// The nodes of a level in which some keys are wildcards, or some values sets.
 #[derive(Clone, Debug)]
-pub(in crate::rules) struct WildcardLevel {
+pub(in crate::rules) struct MixedLevel {
     /// The nodes with exact keys.
     pub(super) exact: Level,
-    /// In the order of the file.
+    /// In the order of wildcards.
     pub(super) wildcards: Box<[KeyWildcard]>,
     /// The keys of these; none if they are few.
     pub(super) keys: Option<Box<PatternSet>>,
     /// Their values that are patterns; likewise.
     pub(super) values: Option<Box<PatternSet>>,
+    /// The nodes whose values are sets, by key; none if there are none.
+    pub(super) sets: Option<TextMap<ValueSets>>,
 }
 
 /// A node with a wildcard key.
@@ -40,7 +46,7 @@ pub(in crate::rules) struct WildcardLevel {
 pub(super) struct KeyWildcard {
     pub(super) key: Pattern,
     pub(super) value: DeclaredValue,
-    /// Its place among all nodes of the level, in the order of the file.
+    /// Its place among the wildcards of the level.
     pub(super) order: u32,
     pub(super) node: Node,
 }
@@ -57,7 +63,7 @@ pub(in crate::rules) struct Siblings {
 /// The nodes with wildcard values.
 #[derive(Clone, Debug)]
 pub(super) struct Wildcards {
-    /// In the order of the file.
+    /// In the order of wildcards.
     pub(super) list: Box<[Wildcard]>,
     /// Their patterns; none if they are few.
     pub(super) set: Option<Box<PatternSet>>,
@@ -68,7 +74,7 @@ pub(super) struct Wildcard {
     pub(super) pattern: Pattern,
     /// All values that match share one counter.
     pub(super) shared: bool,
-    /// Its place among all nodes of the level, in the order of the file.
+    /// Its place among the wildcards of the level.
     pub(super) order: u32,
     pub(super) node: Node,
 }
@@ -89,7 +95,7 @@ impl Level {
             Self::One(only, siblings) if *only == *entry.key => siblings.step(entry.value),
             Self::One(..) => None,
             Self::Many(map) => map.get(entry.key)?.step(entry.value),
-            Self::Wildcards(level) => level.step(entry),
+            Self::Mixed(level) => level.step(entry),
             Self::Joined(level) => level.step(entry),
         }
     }
@@ -100,23 +106,30 @@ impl Level {
         match self {
             Self::One(only, siblings) => (*only == *key).then_some(siblings),
             Self::Many(map) => map.get(key),
-            Self::Wildcards(level) => level.exact.siblings(key),
+            Self::Mixed(level) => level.exact.siblings(key),
             Self::Joined(_) => None,
         }
     }
 
     /// Every exact key with its nodes, in no order.
-    fn iter(&self) -> Box<dyn Iterator<Item = (&str, &Siblings)> + '_> {
+    pub(super) fn iter(&self) -> Box<dyn Iterator<Item = (&str, &Siblings)> + '_> {
         match self {
             Self::One(key, siblings) => Box::new(std::iter::once((key.as_str(), siblings))),
             Self::Many(map) => Box::new(map.iter()),
-            Self::Wildcards(level) => level.exact.iter(),
+            Self::Mixed(level) => level.exact.iter(),
             Self::Joined(_) => Box::new(std::iter::empty()),
         }
     }
 
-    fn wildcards(&self) -> &[KeyWildcard] {
-        if let Self::Wildcards(level) = self { &level.wildcards } else { &[] }
+    /// The values of this key, and the texts that stand for sets; none if no node has the key.
+    pub(in crate::rules) fn known_values(&self, key: &str) -> Option<Vec<&str>> {
+        let mut values = self.siblings(key)?.values();
+        values.extend(self.sets_of(key).into_iter().flat_map(ValueSets::labels));
+        Some(values)
+    }
+
+    pub(super) fn wildcards(&self) -> &[KeyWildcard] {
+        if let Self::Mixed(level) = self { &level.wildcards } else { &[] }
     }
 
     /// The exact keys of this level, sorted, and then the wildcards in their order; of joined texts the texts.
@@ -132,35 +145,45 @@ impl Level {
     }
 
     pub(super) fn add_rules<'r>(&'r self, rules: &mut Vec<&'r Rule>) {
-        if let Self::Joined(level) = self {
-            return level.add_rules(rules);
-        }
-        for (_, Siblings { exact, wildcards, alone }) in self.iter() {
-            let exact = exact.iter().map(|(_, node)| node);
-            let wildcards =
-                wildcards.iter().flat_map(|wildcards| &wildcards.list).map(|wildcard| &wildcard.node);
-            for node in exact.chain(wildcards).chain(alone.as_deref()) {
-                rules.push(&node.rule);
-                node.below.add_rules(rules);
-            }
-        }
-        for KeyWildcard { node, .. } in self.wildcards() {
+        self.nodes(&mut |node| {
             rules.push(&node.rule);
             node.below.add_rules(rules);
+        });
+    }
+
+    /// Calls `visit` with every node of the level.
+    pub(super) fn nodes<'r>(&'r self, visit: &mut dyn FnMut(&'r Node)) {
+        if let Self::Joined(level) = self {
+            return level.nodes(visit);
         }
+        for (_, siblings) in self.iter() {
+            let exact = siblings.exact.iter().map(|(_, node)| node);
+            let wildcards = siblings.wildcard_list().map(|wildcard| &wildcard.node);
+            exact.chain(wildcards).chain(siblings.alone.as_deref()).for_each(&mut *visit);
+        }
+        let sets = self.sets().flat_map(|(_, sets)| sets.nodes.iter().map(|set| &set.node));
+        self.wildcards().iter().map(|wildcard| &wildcard.node).chain(sets).for_each(visit);
+    }
+
+    /// The sets of a key.
+    pub(super) fn sets_of(&self, key: &str) -> Option<&ValueSets> {
+        if let Self::Mixed(level) = self { level.sets(key) } else { None }
+    }
+
+    /// Every key with sets.
+    pub(super) fn sets(&self) -> impl Iterator<Item = (&str, &ValueSets)> {
+        let sets = if let Self::Mixed(level) = self { level.sets.as_ref() } else { None };
+        sets.into_iter().flat_map(TextMap::iter)
     }
 
     /// Whether a descriptor here or below has this key; for joined texts, whose keys are not known, whether there is any.
     pub(super) fn has_key(&self, key: &str) -> bool {
-        let below = |node: &Node| node.below.has_key(key);
-        matches!(self, Self::Joined(_))
-            || self.siblings(key).is_some()
-            || self.wildcards().iter().any(|wildcard| wildcard.key.matches(key) || below(&wildcard.node))
-            || self.iter().any(|(_, Siblings { exact, wildcards, alone })| {
-                let wildcards = wildcards.iter().flat_map(|wildcards| &wildcards.list);
-                let exact = exact.iter().map(|(_, node)| node).chain(alone.as_deref());
-                exact.chain(wildcards.map(|wildcard| &wildcard.node)).any(below)
-            })
+        if matches!(self, Self::Joined(_)) || self.siblings(key).is_some() {
+            return true;
+        }
+        let mut has_key = self.wildcards().iter().any(|wildcard| wildcard.key.matches(key));
+        self.nodes(&mut |node| has_key = has_key || node.below.has_key(key));
+        has_key
     }
 
     pub(super) fn set_key_prefixes<'r>(
@@ -173,9 +196,19 @@ impl Level {
             Self::Many(map) => (None, Some(map.iter_mut())),
             // The text before a value is ambiguous: joined texts can be divided in several ways.
             Self::Joined(_) => return,
-            Self::Wildcards(level) => {
+            Self::Mixed(level) => {
                 for KeyWildcard { node, .. } in &mut level.wildcards {
                     node.set_key_prefixes(RuleEntry { key: None, value: RuleValue::Any }, way, start);
+                }
+                for (key, sets) in level.sets.iter_mut().flat_map(TextMap::iter_mut) {
+                    for SetNode { values, node, .. } in &mut sets.nodes {
+                        let value = if values.is_shared {
+                            RuleValue::SharedSet(&values.label)
+                        } else {
+                            RuleValue::Any
+                        };
+                        node.set_key_prefixes(RuleEntry { key: Some(key), value }, way, start);
+                    }
                 }
                 return level.exact.set_key_prefixes(way, start);
             }
@@ -194,21 +227,36 @@ impl Level {
     }
 }
 
-impl WildcardLevel {
-    /// The node that the entry selects. Wildcard values of exact keys and wildcard keys are tried in the order of the
-    /// file, as the reference server does.
+impl MixedLevel {
+    /// The node that the entry selects. Wildcard values of exact keys, also those in any case of letters, and wildcard keys are in one
+    /// order.
     fn step(&self, entry: &Entry<'_>) -> Option<(Matched<'_>, &Node)> {
         let siblings = self.exact.siblings(entry.key);
         if let Some(node) = siblings.and_then(|siblings| siblings.exact.get(entry.value)) {
             return Some((Matched::Exact, node));
         }
-        let by_value = siblings.and_then(|siblings| siblings.wildcard(entry.value));
-        let before = by_value.map_or(u32::MAX, |wildcard| wildcard.order);
-        match (self.by_key(entry, before), by_value) {
-            (Some(wildcard), _) => Some(wildcard.matched()),
-            (None, Some(wildcard)) => Some(wildcard.matched()),
-            (None, None) => siblings?.alone.as_ref().map(|node| (Matched::KeyAlone, &**node)),
+        let sets = self.sets(entry.key);
+        if let Some(listed) = sets.and_then(|sets| sets.listed(entry.value)) {
+            return Some(listed);
         }
+        let by_value = siblings.and_then(|siblings| siblings.wildcard(entry.value));
+        let any_case = sets.and_then(|sets| sets.wildcard(entry.value));
+        let places = [by_value.map(|wildcard| wildcard.order), any_case.map(|set| set.order)];
+        let before = places.into_iter().flatten().min().unwrap_or(u32::MAX);
+        match (self.by_key(entry, before), by_value, any_case) {
+            (Some(wildcard), _, _) => return Some(wildcard.matched()),
+            (None, Some(wildcard), _) if wildcard.order == before => return Some(wildcard.matched()),
+            (None, _, Some(set)) => return Some(set.matched()),
+            (None, _, None) => {}
+        }
+        let regex = sets.and_then(|sets| sets.regex(entry.value));
+        let alone = || siblings?.alone.as_ref().map(|node| (Matched::KeyAlone, &**node));
+        regex.or_else(alone)
+    }
+
+    #[inline]
+    fn sets(&self, key: &str) -> Option<&ValueSets> {
+        self.sets.as_ref().and_then(|sets| sets.get(key))
     }
 
     /// The first node with a wildcard key that matches the entry, of those whose place is before this one.
@@ -287,6 +335,11 @@ impl Siblings {
             None => list.iter().find(|wildcard| wildcard.pattern.matches(value)),
             Some(set) => set.first(value).map(|index| &list[index as usize]),
         }
+    }
+
+    /// The wildcards in their order.
+    pub(super) fn wildcard_list(&self) -> impl Iterator<Item = &Wildcard> {
+        self.wildcards.iter().flat_map(|wildcards| &wildcards.list)
     }
 
     /// The exact values, sorted, and then the wildcards in their order.

@@ -1,17 +1,19 @@
 //! The compiled rules of a domain, and how a descriptor is matched against them.
 //!
-//! Each entry of the descriptor selects one of the nodes of its level: that with its exact key and value; else the first
-//! in the order of the file with a wildcard key or wildcard value that matches; else that with its key and no value; else
-//! the descriptor has no rule. The selection is final: if the next entry finds nothing below it, no other node is tried.
-//! The rule is that of the last entry; rules of nodes above it do not apply.
+//! Each entry of the descriptor selects one of the nodes of its level. Of those that match, in this order: exact key and value; a list
+//! of values; the longest network; the wildcard, in the value or in the key, with most characters; the first regular expression of the
+//! file; the key without a value; else the descriptor has no rule. The selection is final: if the next entry finds nothing below it, no
+//! other node is tried. The rule is that of the last entry; rules of nodes above it do not apply.
 //!
-//! Nodes with exact keys and values are found by hash; wildcards are tried one after another.
+//! Nodes with exact keys and values are found by hash.
 
 mod compile;
 mod joined;
 mod level;
+mod sets;
+mod warnings;
 
-pub(super) use level::{Level, Siblings};
+pub(super) use level::Level;
 
 use super::{
     KeyPrefix, Rule, RuleLimit, Semantics,
@@ -20,6 +22,7 @@ use super::{
     grammar::DeclaredDomain,
     overlay::{Overlay, OverlayMatch},
     redaction::{Redaction, Redactions},
+    value_set::SharedValue,
 };
 use crate::limit::{Entry, Override, Unit, Window};
 use smallvec::SmallVec;
@@ -50,15 +53,15 @@ pub struct DomainRules {
 pub struct Found<'r> {
     /// The rule of the last entry.
     pub rule: &'r Rule,
-    /// Entries, by index, with a counter that all their values share: its key has this pattern instead of the value.
-    pub shared: SharedPatterns<'r>,
+    /// The entries whose values share counters with others: keys have another form of the value.
+    pub shared: SharedValues<'r>,
 }
 
 /// Finds the rule of entries, without overrides and blocks.
 pub(super) type Behind<'r> = dyn Fn(&[Entry<'_>]) -> Option<&'r Rule> + 'r;
 
-/// Patterns, each with the index of its entry.
-type SharedPatterns<'r> = SmallVec<[(usize, &'r str); 1]>;
+/// Values, in the order of their entries.
+type SharedValues<'r> = SmallVec<[SharedValue<'r>; 1]>;
 
 /// An entry that leads to a rule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,6 +79,8 @@ pub enum RuleValue<'r> {
     Exact(&'r str),
     /// All that match this pattern; they share one counter.
     Shared(&'r str),
+    /// All of the set with this label; likewise.
+    SharedSet(&'r str),
     /// Several; each has a counter of its own.
     Any,
 }
@@ -117,7 +122,7 @@ impl DomainRules {
         &'r self,
         limit: &RuleLimit,
         entries: &[Entry<'_>],
-    ) -> Option<(&'r RuleLimit, SharedPatterns<'r>)> {
+    ) -> Option<(&'r RuleLimit, SharedValues<'r>)> {
         let mut shared = SmallVec::new();
         let behind = self.follow(entries, &mut shared)?;
         let of = &self.overlay.as_ref()?.override_of(entries)?.limits;
@@ -142,13 +147,13 @@ impl DomainRules {
         self.overlay.as_ref().and_then(|overlay| overlay.explain(entries))
     }
 
-    /// As [`DomainRules::find`] without overrides and blocks; adds the patterns of shared values to `shared`. The result fits a register.
-    fn follow<'r>(&'r self, entries: &[Entry<'_>], shared: &mut SharedPatterns<'r>) -> Option<&'r Rule> {
+    /// As [`DomainRules::find`] without overrides and blocks; adds the shared values to `shared`. The result fits a register.
+    fn follow<'r>(&'r self, entries: &[Entry<'_>], shared: &mut SharedValues<'r>) -> Option<&'r Rule> {
         let (mut level, mut rule) = (&self.root, None);
-        for (index, entry) in entries.iter().enumerate() {
+        for (index, entry) in (0..).zip(entries) {
             let (matched, node) = level.step(entry)?;
-            if let Some(pattern) = matched.shared() {
-                shared.push((index, pattern.as_str()));
+            if let Some((form, text)) = matched.shared() {
+                shared.push(SharedValue { entry: index, form, text });
             }
             (level, rule) = (&node.below, Some(&node.rule));
         }

@@ -197,6 +197,7 @@ impl<'n> Extension<'n> {
         for name in ["key", "value", "descriptors"] {
             fields.drop_extension(name);
         }
+        super::value::SETS.into_iter().for_each(|set| fields.replace("value", set));
         fields.replace("rate_limit", "rate_limits");
         let extends_no_limit = !is_limited && fields.drop_extension("rate_limit");
         let denies_nothing = !is_limited && !has_several && fields.drop_extension("on_deny");

@@ -157,3 +157,22 @@ fn a_document_declares_descriptors_or_extends_others() {
     let errors = RuleSet::parse(&[unnamed], &LoadOptions::default()).unwrap_err().to_string();
     assert!(errors.contains("unnamed.yaml:1:1: domain: is missing"), "{errors}");
 }
+
+#[test]
+fn an_extension_sets_values_in_the_place_of_the_one_that_is_declared() {
+    let declared = "domain: d\ndescriptors:\n\
+        - {key: ip, value: office, rate_limit: {unit: second, requests_per_unit: 5}}\n\
+        - {key: path, value: /API/*, rate_limit: {unit: second, requests_per_unit: 6}}\n";
+    let extension = "- {key: ip, value: office, value_network: [10.0.0.0/8, 192.0.2.0/24]}\n\
+        - {key: path, value: /API/*, value_ignore_case: true}\n";
+    let rules =
+        parse(declared, &[extension], LoadOptions::default()).unwrap_or_else(|errors| panic!("{errors:#?}"));
+    assert_eq!(
+        limits(&rules),
+        [
+            "ip=(network 10.0.0.0/8): 5 per 1s sliding_window",
+            "path=(value /api/*, any case): 6 per 1s sliding_window"
+        ]
+    );
+    assert!(rules.extensions_without_effect().is_empty());
+}
