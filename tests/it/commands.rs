@@ -222,6 +222,41 @@ fn explain_follows_a_descriptor_to_its_rule_or_to_where_it_ends() {
 }
 
 #[test]
+fn explain_names_the_set_that_has_a_value_and_check_warns_of_those_that_none_reaches() {
+    let file = rules_file(
+        "domain: edge\ndescriptors:\n\
+        - {key: ip, value_network: [10.0.0.0/8, 192.0.2.0/24], rate_limit: {unit: minute, requests_per_unit: 5}}\n\
+        - {key: ip, value_network: 10.1.0.0/16, rate_limit: {unit: minute, requests_per_unit: 7}}\n\
+        - {key: plan, values: [free, trial], value_ignore_case: true, rate_limit: {unit: day, requests_per_unit: 1}}\n\
+        - {key: path, value_regex: ^/a, rate_limit: {unit: day, requests_per_unit: 1}}\n\
+        - {key: path, value_regex: ^/a/b}\n",
+    );
+    let path = file.path().to_str().unwrap();
+    for (descriptor, matched) in [
+        ("ip=10.2.0.1", "the network 10.0.0.0/8, of the networks 10.0.0.0/8, 192.0.2.0/24"),
+        ("ip=10.1.0.1", "the network 10.1.0.0/16 "),
+        ("plan=FREE", "the list free, trial in any case of letters"),
+        ("path=/a/b", "the regular expression ^/a "),
+    ] {
+        let shown = stdout(&run(&["explain", "--rules", path, "edge", descriptor]));
+        assert!(shown.contains(&format!("matches {matched}")), "{shown}");
+    }
+    let none = stdout(&run(&["explain", "--rules", path, "edge", "plan=gold"]));
+    assert!(none.contains("known values: (list free, any case)"), "{none}");
+    let checked = run(&["check", path]);
+    assert_eq!(checked.status.code(), Some(0));
+    let warnings = stderr(&checked);
+    assert_eq!(warnings.lines().count(), 2, "{warnings}");
+    assert!(
+        warnings.contains("warning: ") && warnings.contains("10.1.0.0/16 is inside 10.0.0.0/8"),
+        "{warnings}"
+    );
+    assert!(warnings.contains(":7:3: path=(regex ^/a/b): never applies"), "{warnings}");
+    let json: Value = serde_json::from_str(&stdout(&run(&["check", "--json", path]))).unwrap();
+    assert_eq!(json["warnings"].as_array().unwrap().len(), 2);
+}
+
+#[test]
 fn check_and_explain_follow_the_default_algorithm() {
     let file = rules_file(RULES);
     let path = file.path().to_str().unwrap();

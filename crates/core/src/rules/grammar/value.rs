@@ -55,8 +55,9 @@ impl Walk<'_, '_> {
             }
             None => return (self.plain_value(text, key, sharing.as_ref(), is_shared), is_shared),
         };
-        let set = values.map(|values| ValueSet::new(values, ignores_case, is_shared));
-        (set.map_or(DeclaredValue::Any, |set| DeclaredValue::Set(Box::new(set))), is_shared)
+        // After an error: no values, which are the same as those of no other descriptor.
+        let values = values.unwrap_or_else(|| Values::List(Box::default()));
+        (DeclaredValue::Set(Box::new(ValueSet::new(values, ignores_case, is_shared))), is_shared)
     }
 
     /// One value as it is, or a wildcard.
@@ -118,8 +119,10 @@ impl Walk<'_, '_> {
                 }
                 _ => None,
             };
-            message.into_iter().for_each(|message| item.reject(&mut self.report, message));
-            texts.push(text.into());
+            match message {
+                Some(message) => item.reject(&mut self.report, message),
+                None => texts.push(text.into()),
+            }
         }
         (!texts.is_empty()).then(|| texts.into())
     }
