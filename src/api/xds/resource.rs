@@ -20,8 +20,23 @@ pub(super) const TYPE_URL: &str = "type.googleapis.com/ratelimit.config.ratelimi
 const EXTENSIONS: &str = "tidegate";
 
 /// Keys of `metadata.tidegate` that belong to the descriptor.
-const DESCRIPTOR_KEYS: [&str; 8] =
-    ["counters", "lease", "log", "on_deny", "rate_limits", "shard_by", "share_threshold", "value_to_metric"];
+const DESCRIPTOR_KEYS: [&str; 12] = [
+    "counters",
+    "lease",
+    "log",
+    "on_deny",
+    "rate_limits",
+    "shard_by",
+    "share_threshold",
+    "value_ignore_case",
+    "value_network",
+    "value_regex",
+    "value_to_metric",
+    "values",
+];
+
+/// Those of them that are in the place of `value`.
+const VALUE_KEYS: [&str; 3] = ["value_network", "value_regex", "values"];
 
 /// Bytes of a descriptor up to which its document is indented.
 const INDENTED_MAX: usize = 4_096;
@@ -106,6 +121,9 @@ fn extend(
         if key == "rate_limits" {
             // In place of the only limit that the message can have.
             *limit = None;
+        }
+        if VALUE_KEYS.contains(&&*key) {
+            keys.remove("value");
         }
         if DESCRIPTOR_KEYS.contains(&&*key) {
             keys.insert(key, value);

@@ -113,6 +113,25 @@ fn metadata_of_tidegate_adds_keys_of_rule_files() {
 }
 
 #[test]
+fn metadata_of_tidegate_sets_values_in_the_place_of_the_one_in_the_message() {
+    let of = |tidegate: serde_json::Value| {
+        let named = RateLimitDescriptor {
+            value: "office".into(),
+            ..descriptor("ip", policy(5, RateLimitUnit::Minute))
+        };
+        limits(&resource("r", vec![with_metadata(named, serde_json::json!({ "tidegate": tidegate }))]))
+    };
+    assert_eq!(
+        of(serde_json::json!({ "value_network": ["10.0.0.0/8"] })),
+        ["ip=(network 10.0.0.0/8): 5 per 1m, sliding_window"]
+    );
+    assert_eq!(
+        of(serde_json::json!({ "value_ignore_case": true })),
+        ["ip=(value office, any case): 5 per 1m, sliding_window"]
+    );
+}
+
+#[test]
 fn errors_name_the_resource_the_path_the_value_and_the_remedy() {
     let error = |descriptors| parse(&resource("r", descriptors)).expect_err("a bad resource");
     let unit = error(vec![descriptor("a", policy(5, RateLimitUnit::Unknown))]);
