@@ -62,7 +62,7 @@ impl Regex {
         let mut regex = Self { text: text.into(), hir, is_anchored, size: 0 };
         let nfa = thompson::Compiler::new()
             .configure(thompson::Config::new().utf8(false).nfa_size_limit(Some(ONE_MAX)))
-            .build_from_hir(&regex.from_start(Dot::AnyByte));
+            .build_from_hir(&regex.reaching_from_start(Dot::AnyByte));
         let too_large =
             "needs an automaton of more than 256 KiB; repeat fewer times, or write narrower classes";
         regex.size = nfa.map_err(|_| too_large.to_owned())?.memory_usage();
@@ -70,7 +70,7 @@ impl Regex {
     }
 
     /// Matches from the start of the value up to the end of a match, with any of `before` ahead of it.
-    fn from_start(&self, before: Dot) -> Hir {
+    fn reaching_from_start(&self, before: Dot) -> Hir {
         match self.is_anchored {
             true => self.hir.clone(),
             false => Hir::concat(vec![any_number_of(before), self.hir.clone()]),
@@ -113,7 +113,7 @@ impl Regexes {
 
     /// The automaton of expressions that are not too many.
     pub(super) fn new(regexes: &[&Regex]) -> Self {
-        let hirs: Vec<Hir> = regexes.iter().map(|regex| regex.from_start(Dot::AnyByte)).collect();
+        let hirs: Vec<Hir> = regexes.iter().map(|regex| regex.reaching_from_start(Dot::AnyByte)).collect();
         let config = meta::Config::new()
             .utf8_empty(false)
             .nfa_size_limit(Some(2 * ALL_MAX))
@@ -137,7 +137,7 @@ impl Regexes {
     pub(super) fn never_first(regexes: &[&Regex]) -> Option<Vec<usize>> {
         // Extended to the end of the value, all matches end at one place: the first one there is the first one of all.
         let whole = |regex: &&Regex| {
-            let (matching, after) = (regex.from_start(Dot::AnyChar), any_number_of(Dot::AnyChar));
+            let (matching, after) = (regex.reaching_from_start(Dot::AnyChar), any_number_of(Dot::AnyChar));
             Hir::concat(vec![matching, after, Hir::look(Look::End)])
         };
         let hirs: Vec<Hir> = regexes.iter().map(whole).collect();
