@@ -5,6 +5,7 @@
 
 mod access;
 mod audit;
+mod history;
 mod live;
 mod overlays;
 mod rates;
@@ -19,6 +20,7 @@ pub use audit::{
     AuditEntry, AuditError, AuditEvent, AuditLog, BrokenChain, ChainEnd, INTENT, NotLogged, VerifiedChain,
     verify as verify_audit,
 };
+pub use history::{DomainHits, History, domain_hits};
 pub use live::Live;
 pub use overlays::{KeptOverlaysError, OVERLAYS_MAX, OverlayError, Overlays, Stored};
 pub use rates::{HitCounts, RateHistory, Rates};
@@ -93,6 +95,7 @@ pub struct Control {
     access: Access,
     sources: OnceLock<Sources>,
     rates: Mutex<RateHistory>,
+    history: Mutex<History>,
     live: Arc<Live>,
     values: Values,
     audit: AuditLog,
@@ -123,6 +126,7 @@ impl Control {
             clock,
             sources: OnceLock::new(),
             rates: Mutex::default(),
+            history: Mutex::default(),
             live,
             values: Values::new(salt()),
             audit,
@@ -206,12 +210,29 @@ impl Control {
     /// The work of each second: collects the keys with most hits, drops what has expired, and states reloads in the audit log.
     fn each_second(&self) {
         self.live.top_keys.collect(self.now());
+        self.add_to_history();
         for id in self.expire_overlays() {
             self.audit_event("Expired", "OK", serde_json::json!({ "id": id }).to_string());
         }
         let mut audited = self.audited.lock();
         self.audit_unlogged(&mut audited);
         self.audit_loads(&mut audited);
+    }
+
+    fn add_to_history(&self) {
+        let (now, Some(limiter)) = (self.now(), self.limiter()) else { return };
+        if !self.history.lock().is_due(now) {
+            return;
+        }
+        let totals = self.service.meters().decisions().totals();
+        let decisions = HitCounts { admitted: totals.admitted, denied: totals.denied, shadow_denied: 0 };
+        let (rules, hits) = (limiter.rules(), self.hits());
+        self.history.lock().add(now, decisions, &domain_hits(&rules, &hits));
+    }
+
+    /// The counts of the last minutes: of all decisions, or the hits of a domain.
+    pub fn history(&self, domain: Option<&str>) -> Vec<(Timestamp, HitCounts)> {
+        self.history.lock().points(domain)
     }
 
     /// States denied calls that have no line, once a minute.

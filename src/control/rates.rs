@@ -35,6 +35,15 @@ impl HitCounts {
             shadow_denied: self.shadow_denied + other.shadow_denied,
         }
     }
+
+    /// The greater of each.
+    pub fn or_more(self, other: Self) -> Self {
+        Self {
+            admitted: self.admitted.max(other.admitted),
+            denied: self.denied.max(other.denied),
+            shadow_denied: self.shadow_denied.max(other.shadow_denied),
+        }
+    }
 }
 
 /// Readings of the last seconds.

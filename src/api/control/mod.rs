@@ -37,6 +37,7 @@ macro_rules! for_each_method {
     ($macro:ident) => {
         $macro! {
             Status status StatusRequest StatusResponse Read;
+            History history HistoryRequest HistoryResponse Read;
             ListRules list_rules ListRulesRequest ListRulesResponse Read;
             Explain explain ExplainRequest ExplainResponse Read;
             Peek peek PeekRequest PeekResponse Read;

@@ -4,14 +4,11 @@ use super::{caller::ControlApi, convert::timestamp, error::Error, rules::counts}
 use crate::{
     api::pb::control as pb,
     config::{LoadResult, RulesStatus},
-    control::{Caller, HitCounts, Role},
+    control::{Caller, DomainHits, HitCounts, Role, domain_hits},
     service::Histogram,
     telemetry::resident_bytes,
 };
-use std::{
-    collections::{BTreeMap, HashMap, HashSet},
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 use tidegate_core::{
     limit::{Code, SeriesId, Timestamp},
     rules::RuleSet,
@@ -67,6 +64,16 @@ impl ControlApi {
             store: sources.shared_store.as_ref().map(store_status),
         })
     }
+
+    pub(super) async fn history(
+        &self,
+        _: &Caller,
+        request: pb::HistoryRequest,
+    ) -> Result<pb::HistoryResponse, Error> {
+        let domain = Some(request.domain.as_str()).filter(|domain| !domain.is_empty());
+        let point = |(at, hits)| pb::HistoryPoint { time: Some(timestamp(at)), counts: Some(counts(hits)) };
+        Ok(pb::HistoryResponse { points: self.control.history(domain).into_iter().map(point).collect() })
+    }
 }
 
 fn role(role: Role) -> pb::Role {
@@ -78,20 +85,12 @@ fn role(role: Role) -> pb::Role {
 }
 
 fn domains(rules: &RuleSet, hits: &HashMap<SeriesId, HitCounts>) -> Vec<pb::DomainStatus> {
-    let mut domains: BTreeMap<&str, (HashSet<SeriesId>, u32)> = BTreeMap::new();
-    for domain in rules.domains() {
-        let of_domain = domain.rules();
-        let series = of_domain.iter().flat_map(|rule| &rule.limits).map(|limit| limit.series);
-        // Those beyond the bound share a series with other domains.
-        let series = series.filter(|series| *series != SeriesId::OTHER).collect();
-        domains.insert(domain.name(), (series, of_domain.len() as u32));
-    }
-    let status = |(domain, (series, rules)): (&str, (HashSet<SeriesId>, u32))| {
-        let of_series = series.iter().filter_map(|series| hits.get(series));
-        let sum = of_series.fold(HitCounts::default(), |sum, hits| sum.plus(*hits));
-        pb::DomainStatus { domain: domain.to_owned(), hits: Some(counts(sum)), rules }
+    let status = |(domain, DomainHits { hits, rules }): (&str, DomainHits)| pb::DomainStatus {
+        domain: domain.to_owned(),
+        hits: Some(counts(hits)),
+        rules,
     };
-    domains.into_iter().map(status).collect()
+    domain_hits(rules, hits).into_iter().map(status).collect()
 }
 
 fn rules_status(status: &RulesStatus) -> pb::RulesStatus {

@@ -2,10 +2,11 @@
 //!
 //! The files are served without a token: they are the same in every server, and a browser sends none before its first page.
 
+use super::{ClientAddress, HttpState};
 use crate::console::{self, CONTENT_SECURITY_POLICY, File, INDEX};
 use axum::{
-    Router,
-    extract::Path,
+    Extension, Router,
+    extract::{Path, State},
     http::{
         HeaderMap, StatusCode,
         header::{
@@ -20,16 +21,31 @@ use axum::{
 /// The paths of the page and of its files.
 pub(super) const PATHS: [&str; 2] = ["/console", "/console/{file}"];
 
+/// The file that states whether this caller needs a token. A page without one would be refused, and audited, at every visit.
+const ACCESS: &str = "access.json";
+
 /// The routes of the console.
-pub(super) fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
+pub(super) fn router() -> Router<HttpState> {
     Router::new()
         .route(PATHS[0], get(|headers: HeaderMap| async move { serve(INDEX, &headers) }))
         // References in the page are relative to its path.
         .route("/console/", get(|| async { Redirect::permanent("../console") }))
+        .route(&format!("{}/{ACCESS}", PATHS[0]), get(access))
         .route(
             PATHS[1],
             get(|Path(name): Path<String>, headers: HeaderMap| async move { serve(&name, &headers) }),
         )
+}
+
+/// `{"needsToken": true}` if callers have roles by tokens, and this one has none by its certificate.
+async fn access(
+    State(state): State<HttpState>,
+    client: Option<Extension<ClientAddress>>,
+) -> impl IntoResponse {
+    let names = client.as_ref().map_or(&[][..], |Extension(ClientAddress(_, names))| names);
+    let needs_token = state.tokens.as_ref().is_some_and(|tokens| tokens.load().find_client(names).is_none());
+    let body = serde_json::json!({ "needsToken": needs_token }).to_string();
+    ([(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")], body)
 }
 
 fn serve(name: &str, headers: &HeaderMap) -> Response {

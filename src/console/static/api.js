@@ -36,6 +36,11 @@ async function request(path, options) {
 const send = (method, message, signal) => request(`control/v1/${method}`,
   { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(message), signal });
 
+/** Whether every call of this browser needs a token. */
+export async function needsToken() {
+  return (await (await request("console/access.json", {})).json()).needsToken;
+}
+
 /** The declarations of the rules in force, as one YAML stream. */
 export async function rulesInForce(signal) {
   return (await request("rules", { headers: { accept: "application/yaml" }, signal })).text();

@@ -1,7 +1,7 @@
 // The frame of all pages: the address, the connection, the caller.
 
-import { ApiError, call, tail, token } from "./api.js";
-import { failure, h } from "./view.js";
+import { ApiError, call, needsToken, tail, token } from "./api.js";
+import { closeDialogs, failure, h } from "./view.js";
 import audit from "./audit.js";
 import keys from "./keys.js";
 import live from "./live.js";
@@ -59,6 +59,7 @@ function address() {
 
 function open() {
   closePage?.abort();
+  closeDialogs();
   closePage = new AbortController();
   const { name, parameters } = address();
   const page = PAGES[name];
@@ -72,12 +73,13 @@ function open() {
 function login(error) {
   clearTimeout(pollTimer);
   closePage?.abort();
+  closeDialogs();
   connection.hidden = true;
   document.title = "Tidegate";
   document.getElementById("caller").replaceChildren();
   document.getElementById("pages").replaceChildren();
   const input = h("input", { type: "password", autocomplete: "current-password", required: true, id: "token" });
-  const refused = token.get() || error.status === 403;
+  const refused = token.get() || error?.status === 403;
   main.replaceChildren(h("div", { class: "card login" }, h("h1", {}, "Token"), h("form", {
     onsubmit: (event) => {
       event.preventDefault();
@@ -127,6 +129,8 @@ async function poll() {
 
 async function start() {
   clearTimeout(pollTimer);
+  // Without a token no method is called: the refusal would be an entry of the audit log.
+  if (!token.get() && await needsToken().catch(() => false)) return login();
   const known = await poll();
   if (known) open();
   else if (!connection.hidden) {

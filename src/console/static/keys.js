@@ -3,7 +3,7 @@
 import { number, seconds } from "./api.js";
 import {
   ask, bar, count, counted, dateTime, duration, entries, entriesEditor, entriesFromParams, entriesText, entriesToParams, EXPIRIES, failure, h,
-  notice, rate, REASON, table, visible, window_,
+  notice, rate, REASON, table, unit, UNITS, visible, window_,
 } from "./view.js";
 
 const REFRESH = 2000;
@@ -153,16 +153,22 @@ async function showInForce(app, place, signal, drawn) {
   place.replaceChildren(...parts);
 }
 
-/** One key: its counters, each with a bar that drains until its reset. */
+/** One key: what applies in the place of its rules, and its counters, each with a bar of what is used. */
 function openKey(main, app, domain, list, signal) {
   const descriptors = [{ entries: list }];
   const [counters, message] = [h("div", {}), h("p", { class: "error", role: "alert" })];
-  let [read, frame] = [[], 0];
+  const [inForce, buttons] = [h("div", {}), h("div", { class: "end" })];
+  let [read, frame, drawn] = [[], 0, ""];
   const refresh = async () => {
     try {
       const response = await app.call("ListCounters", { domain, descriptors }, signal);
+      const { descriptors: [explained = {}] = [] } = await app.call("Explain", { domain, descriptors }, signal);
       const one = response.descriptors?.[0] || {};
       message.textContent = "";
+      const text = JSON.stringify([explained.override, explained.block, explained.blockId]);
+      // Drawn only when it has changed, so that its button keeps the focus.
+      if (text !== drawn) inForce.replaceChildren(...inPlaceOfRules(app, explained, refresh));
+      drawn = text;
       read = (one.counters || []).map((counter) => ({ counter, at: performance.now(), bar: bar(0, 1), left: h("span", {}) }));
       counters.replaceChildren(one.rule ? h("p", { class: "faint" }, "Rule ", h("bdi", { class: "mono" }, visible(one.rule))) : h("p", {}, "No rule applies to this key."), ...read.map(card));
     } catch (error) {
@@ -173,11 +179,12 @@ function openKey(main, app, domain, list, signal) {
     for (const { counter, at, bar: one, left } of read) {
       const reset = seconds(counter.resetAfter);
       const rest = Math.max(0, reset - (performance.now() - at) / 1000);
-      const share = reset > 0 ? rest / reset : 1;
       const used = counter.requests ? (counter.used || 0) / counter.requests : 1;
-      one.firstChild.style.width = `${100 * Math.min(1, used) * (counter.used ? share : 0)}%`;
+      one.firstChild.style.width = `${100 * Math.min(1, used)}%`;
       one.className = `bar ${counter.remaining ? (used > 0.8 ? "near" : "") : "denied"}`;
-      left.textContent = reset > 0 ? `resets in ${duration(rest)}` : counter.used ? "" : "unused";
+      // The reset of most algorithms is that of one hit: a key that is flooded uses it at once, and stays full.
+      const next = rest > 0 ? `one more hit in ${duration(rest)}` : "one more hit now";
+      left.textContent = reset > 0 ? next : counter.used ? "" : "unused";
     }
     frame = requestAnimationFrame(drain);
   };
@@ -185,10 +192,36 @@ function openKey(main, app, domain, list, signal) {
   main.append(
     h("div", { class: "title" }, h("h1", { class: "mono" }, entries(list)), h("span", { class: "faint" }, "in ", h("bdi", {}, visible(domain))),
       h("div", { class: "end" }, h("a", { class: "button", href: app.link("try", [["domain", domain], ...entriesToParams(list)]) }, "Explain"),
-        h("a", { class: "button", href: app.link("live", [["domain", domain], ["key", list[0].key], ["value", list[0].value]]) }, "Live"), actions(app, domain, list, refresh))),
-    counters, message);
+        h("a", { class: "button", href: app.link("live", [["domain", domain], ["key", list[0].key], ["value", list[0].value]]) }, "Live"), buttons)),
+    inForce, counters, message);
+  buttons.append(...(actions(app, domain, list, refresh, () => read[0]?.counter) || []));
   repeat(refresh, signal);
   drain();
+}
+
+/** The override or the block that applies to a key, with who set it, why, and until when. */
+function inPlaceOfRules(app, { override, block, blockId }, refresh) {
+  const [what, one] = block || blockId ? ["block", block || { id: blockId }] : ["override", override];
+  if (!one) return [];
+  const of = [one.reason && `\u201c${visible(one.reason, 600)}\u201d`, one.actor && `by ${visible(one.actor)}`,
+    one.created && `since ${dateTime(one.created)}`, one.expires ? `until ${dateTime(one.expires)}` : "without expiry"].filter(Boolean);
+  const isBlock = what === "block";
+  // A line of a file of blocks is changed there.
+  const isOfFile = one.id.includes(":");
+  const [verb, done] = isBlock ? ["Unblock", "The block is deleted"] : ["Delete the override", "The override is deleted"];
+  return [h("div", { class: "card" },
+    h("p", {}, h("span", { class: isBlock || one.denied ? "tag denied" : "tag" }, isBlock ? "blocked" : "override"), ` ${visible(one.id)}: `,
+      isBlock ? "every request with " : "", isBlock ? entries([{ key: one.key, value: one.value || one.cidr }]) : target(one), isBlock ? " is denied" : " instead of the rules"),
+    h("p", { class: "faint" }, of.join(", ")),
+    app.mayOperate && !isOfFile ? h("button", { onclick: () => ask({
+      title: isBlock ? "Delete the block of this key" : "Delete the override of this key", verb, danger: true, fields: [REASON],
+      about: h("p", {}, of.join(", ")),
+      act: async ({ reason }) => {
+        await app.call(isBlock ? "DeleteBlock" : "DeleteOverride", { id: one.id, reason });
+        refresh();
+        return done;
+      },
+    }) }, `${verb}\u2026`) : null)];
 }
 
 function card({ counter, bar: one, left }) {
@@ -199,7 +232,7 @@ function card({ counter, bar: one, left }) {
     one, h("p", { class: "label" }, left, counter.replacedBy ? ` Replaced by ${visible(counter.replacedBy)}.` : ""));
 }
 
-function actions(app, domain, list, refresh) {
+function actions(app, domain, list, refresh, current) {
   if (!app.mayOperate) return null;
   const descriptors = [{ entries: list }];
   const about = h("p", {}, h("bdi", { class: "mono" }, entriesText(list)), " in ", h("bdi", {}, visible(domain)));
@@ -220,13 +253,14 @@ function actions(app, domain, list, refresh) {
       act: ({ hits, reason }) => after("GiveBack", { domain, descriptors, hits: Number(hits), reason }, () => `${counted(Number(hits), "hit")} given back`),
     })),
     button("Override", () => ({
-      title: "Another limit for this key", verb: "Set", fields: [
+      title: "Another limit for this key", verb: "Set",
+      about: h("div", {}, about.cloneNode(true), h("p", { class: "faint" }, "It continues the counter: hits used so far count.")), fields: [
         { name: "kind", label: "Instead of the rules", options: [["limit", "this limit"], ["unlimited", "unlimited"], ["denied", "denied"]] },
-        { name: "requests", label: "Requests", type: "number", min: 0, value: 100 },
-        { name: "unit", label: "Per", options: ["second", "minute", "hour", "day", "week", "month", "year"].map((unit) => [unit, unit]) },
+        { name: "requests", label: "Requests", type: "number", min: 0, value: current()?.requests ?? 100 },
+        { name: "unit", label: "Per: a unit, or a length such as 30s", value: current() ? unit(seconds(current().window)) : "minute", suggested: UNITS, required: true },
         EXPIRY, REASON],
-      act: ({ kind, requests, unit, expiresIn, reason }) => {
-        const instead = kind === "limit" ? { limit: { requests: Number(requests), unit } } : { [kind]: true };
+      act: ({ kind, requests, unit: per, expiresIn, reason }) => {
+        const instead = kind === "limit" ? { limit: { requests: Number(requests), unit: per.trim() } } : { [kind]: true };
         return after("SetOverride", { override: { domain, entries: literal(list), reason, ...instead }, ...expiring(expiresIn) }, ({ override }) => `override ${override?.id || ""} is in force`);
       },
     })),

@@ -2,17 +2,19 @@
 
 import { number } from "./api.js";
 import { Chart } from "./chart.js";
-import { bar, bytes, compact, count, counted, dateTime, duration, h, percent, rate, table, visible } from "./view.js";
+import { bar, bytes, compact, count, counted, dateTime, duration, entries, entriesToParams, failure, h, percent, rate, table, visible } from "./view.js";
 
+/** Five minutes. */
+const READINGS = 150;
 const ENDS = { from: "5 min ago", to: "now" };
 
 /** Per second between readings: admitted, denied, shadow. */
-function rates(history, counts) {
+function rates(readings) {
   const series = { admitted: [], denied: [], shadow: [] };
-  for (let at = 1; at < history.length; at += 1) {
-    const [before, after] = [history[at - 1], history[at]];
+  for (let at = 1; at < readings.length; at += 1) {
+    const [before, after] = [readings[at - 1], readings[at]];
     const time = Math.max(0.001, (after.at - before.at) / 1000);
-    const [a, b] = [counts(before.status), counts(after.status)];
+    const [a, b] = [before.counts, after.counts];
     for (const [name, field] of [["admitted", "admitted"], ["denied", "denied"], ["shadow", "shadowDenied"]]) {
       series[name].push(Math.max(0, (number(b?.[field]) - number(a?.[field])) / time));
     }
@@ -26,16 +28,30 @@ export default {
   title: "Overview",
   open(main, app, parameters, signal) {
     const domain = parameters.get("domain") || "";
-    const chart = new Chart("Decisions", 149);
-    const [figures, domains, server] = [h("div", { class: "grid figures" }), h("div", { class: "card" }), h("div", { class: "grid" })];
+    const chart = new Chart("Decisions", READINGS - 1);
+    const [figures, domains, top, server] = [h("div", { class: "grid figures" }), h("div", { class: "card" }), h("div", { class: "card" }), h("div", { class: "grid" })];
     main.append(
       h("div", { class: "title" }, h("h1", {}, domain ? `Hits of ${visible(domain)}` : "Decisions"),
         domain ? h("a", { href: app.link("overview") }, "All domains") : null),
-      figures, h("div", { class: "card" }, chart.element), domains, server);
+      figures, h("div", { class: "card" }, chart.element), domains, top, server);
+    repeatTop(app, top, domain, signal);
+
+    let before = { started: "", points: [] };
+    /** Readings of the server from before this tab was opened, and those of the tab. */
+    const readings = (status) => {
+      if (before.started !== status.started) {
+        before = { started: status.started, points: [] };
+        app.call("History", { domain }, signal).then(({ points = [] }) => {
+          before.points = points.map(({ time, counts }) => ({ at: Date.parse(time), counts }));
+        }).catch(() => { /* The chart begins with this tab then. */ });
+      }
+      const own = app.history.map(({ at, status: one }) => ({ at, counts: of(one) }));
+      return [...before.points.filter(({ at }) => !own.length || at < own[0].at), ...own].slice(-READINGS);
+    };
+    const of = (state) => (domain ? state.domains?.find((one) => one.domain === domain)?.hits : state.decisions);
 
     app.onStatus((status) => {
-      const of = (state) => (domain ? state.domains?.find((one) => one.domain === domain)?.hits : state.decisions);
-      const series = rates(app.history, of);
+      const series = rates(readings(status));
       const now = (name) => series[name].at(-1) || 0;
       const lines = [["admitted", "admitted", series.admitted], ["denied", "denied", series.denied]];
       if (domain || series.shadow.some((value) => value > 0)) lines.push(["shadow", "over a shadow limit", series.shadow]);
@@ -55,6 +71,43 @@ export default {
   },
 };
 
+const TOP_REFRESH = 4000;
+const TOP_KEYS = 5;
+
+/** The keys with most denied hits in the last minute. */
+function repeatTop(app, place, domain, signal) {
+  const message = h("p", { class: "error", role: "alert" });
+  let [timer, drawn] = [0, null];
+  const read = async () => {
+    try {
+      const { keys = [] } = await app.call("TopKeys", { domain, outcome: "DENIED", window: "MINUTE", limit: TOP_KEYS }, signal);
+      message.textContent = "";
+      const text = JSON.stringify(keys);
+      // Drawn only when it has changed, so that its links keep the focus.
+      if (text !== drawn) place.replaceChildren(h("h2", {}, "Most denied keys of the last minute"), topTable(app, keys), message,
+        h("p", { class: "label" }, h("a", { href: app.link("keys", [["domain", domain]]) }, "All keys")));
+      drawn = text;
+    } catch (error) {
+      if (error.name !== "AbortError") place.replaceChildren(message), message.textContent = failure(error);
+    }
+    if (!signal.aborted) timer = setTimeout(read, TOP_REFRESH);
+  };
+  signal.addEventListener("abort", () => clearTimeout(timer));
+  read();
+}
+
+function topTable(app, keys) {
+  if (!keys.length) return h("p", { class: "faint" }, "None.");
+  const name = ({ domain, descriptor, isRedacted }) => (isRedacted ? entries(descriptor?.entries)
+    : h("a", { href: app.link("keys", [["domain", domain], ...entriesToParams(descriptor?.entries)]) }, entries(descriptor?.entries)));
+  return table([
+    ["Key", name],
+    ["Rule", (key) => h("bdi", { class: "mono" }, visible(key.rule || ""))],
+    ["Domain", (key) => h("bdi", {}, visible(key.domain || ""))],
+    ["Denied hits", (key) => count(number(key.hits)), true],
+  ], keys, "Most denied keys");
+}
+
 function memory(counters) {
   const [used, most] = [number(counters.count), number(counters.countMax)];
   const [bytesUsed, bytesMost] = [number(counters.memoryBytes), number(counters.memoryBytesMax)];
@@ -66,7 +119,7 @@ function memory(counters) {
 function domainTable(app, status) {
   const list = status.domains || [];
   if (!list.length) return h("p", { class: "empty" }, "The rules have no domain.");
-  const now = (name, field) => rates(app.history.slice(-2), (state) => state.domains?.find((one) => one.domain === name)?.hits)[field].at(-1) || 0;
+  const now = (name, field) => rates(app.history.slice(-2).map(({ at, status: { domains } }) => ({ at, counts: domains?.find((one) => one.domain === name)?.hits })))[field].at(-1) || 0;
   return table([
     ["Domain", (row) => h("a", { href: app.link("overview", [["domain", row.domain]]) }, h("bdi", {}, visible(row.domain)))],
     ["Rules", (row) => h("a", { href: app.link("rules", [["domain", row.domain]]) }, count(row.rules || 0)), true],

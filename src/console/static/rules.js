@@ -13,44 +13,59 @@ function limits(rule) {
   return (rule.limits || []).map(limitText).join(", ");
 }
 
-const sum = (rule, group, field) => (rule.limits || []).reduce((total, limit) => total + number(limit[group]?.[field]), 0);
+/** Hits of a rule: each hit counts in all of its limits, so that a sum would count it several times. */
+const most = (rule, group, field) => Math.max(0, ...(rule.limits || []).map((limit) => number(limit[group]?.[field])));
+
+const ORDERS = [["", "as declared"], ["denied", "most denied first"], ["rate", "most denied a second first"]];
+const weight = { denied: (rule) => most(rule, "hits", "denied"), rate: (rule) => most(rule, "rates", "denied") };
 
 export default {
   title: "Rules",
   open(main, app, parameters, signal) {
-    let [domain, contains] = [parameters.get("domain") || "", parameters.get("contains") || ""];
-    let [rules, tokens, load] = [[], [], null];
+    let [domain, contains, sort] = ["domain", "contains", "sort"].map((name) => parameters.get(name) || "");
+    let [rules, tokens, load, order] = [[], [], null, []];
     const detail = h("div", { class: "card", "aria-live": "polite" }, h("p", { class: "empty" }, "Select a rule."));
     const found = h("p", { class: "label", role: "status" });
     const filter = h("input", { type: "search", value: contains, "data-search": true, oninput: (event) => change({ contains: event.target.value }) });
     const domains = h("select", { onchange: (event) => change({ domain: event.target.value }) },
       h("option", { value: "" }, "all"), (app.status.domains || []).map((one) => h("option", { value: one.domain }, visible(one.domain))));
     domains.value = domain;
-    const list = new VirtualList({ height: 36, label: "Rules", columns: 6, draw, onOpen: (index) => show(rules[index]) });
+    const sorts = h("select", { onchange: (event) => { sort = event.target.value; remember(); reorder(); } }, ORDERS.map(([value, text]) => h("option", { value }, text)));
+    sorts.value = sort = Object.hasOwn(weight, sort) ? sort : "";
+    const list = new VirtualList({ height: 36, label: "Rules", columns: 7, draw, onOpen: (index) => show(at(index)) });
     signal.addEventListener("abort", () => { list.close(); load?.abort(); });
     main.append(
       h("div", { class: "title" }, h("h1", {}, "Rules"), h("div", { class: "end" },
-        h("label", {}, "Domain", domains), h("label", {}, "Path contains", filter))),
+        h("label", {}, "Domain", domains), h("label", {}, "Path contains", filter), h("label", {}, "Order", sorts))),
       h("div", { class: "split" },
         h("div", { class: "rules" }, h("div", { class: "columns", "aria-hidden": "true" },
-          ["Rule", "Limits", "Admitted", "Denied", "Share", "Declared at"].map((name) => h("span", {}, name))), list.element, found),
+          ["Rule", "Domain", "Limits", "Admitted", "Denied", "Share", "Declared at"].map((name) => h("span", {}, name))), list.element, found),
         detail));
+
+    const remember = (rule) => app.replace("rules", [["domain", domain], ["contains", contains], ["sort", sort], ["rule", rule]]);
+    /** The rule in a row of the list. */
+    const at = (index) => rules[sort ? order[index] : index];
+
+    function reorder() {
+      order = sort ? rules.map((_, index) => index).sort((a, b) => weight[sort](rules[b] || {}) - weight[sort](rules[a] || {}) || a - b) : [];
+      list.schedule();
+    }
 
     let timer;
     function change(changed) {
       ({ domain = domain, contains = contains } = changed);
-      app.replace("rules", [["domain", domain], ["contains", contains]]);
+      remember();
       clearTimeout(timer);
       timer = setTimeout(reload, 200);
     }
 
     function draw(row, index) {
-      const rule = rules[index];
-      if (!rule) return fill(row, ["\u2026", "", "", "", "", ""]);
-      const [admitted, denied] = [sum(rule, "rates", "admitted"), sum(rule, "rates", "denied")];
-      const [hits, over] = [sum(rule, "hits", "admitted"), sum(rule, "hits", "denied")];
+      const rule = at(index);
+      if (!rule) return fill(row, ["\u2026", "", "", "", "", "", ""]);
+      const [admitted, denied] = [most(rule, "rates", "admitted"), most(rule, "rates", "denied")];
+      const [hits, over] = [most(rule, "hits", "admitted"), most(rule, "hits", "denied")];
       fill(row, [
-        `${"\u2003".repeat(Math.min(rule.depth || 0, 8))}${visible(rule.rule || "", 90)}`,
+        `${sort ? "" : "\u2003".repeat(Math.min(rule.depth || 0, 8))}${visible(rule.rule || "", 90)}`, visible(rule.domain || "", 60),
         `${limits(rule)}${rule.shadowMode ? " (shadow)" : ""}${rule.quotaMode ? " (quota)" : ""}`,
         rule.limits?.length ? rate(admitted) : "", rule.limits?.length ? rate(denied) : "",
         rule.limits?.length ? percent(over, hits + over) : "", visible(rule.declaredAt || "", 60)]);
@@ -71,14 +86,15 @@ export default {
           read.push(...(page.rules || []));
           [rules, tokens] = [[...read], [...pages]];
           list.setLength(Math.max(read.length, page.total || 0));
+          reorder();
           found.textContent = counted(page.total || read.length, "rule");
           token = page.nextPageToken || "";
           if (!token) break;
           pages.push(token);
         }
         const wanted = parameters.get("rule");
-        const at = rules.findIndex((rule) => rule.rule === wanted && (!domain || rule.domain === domain));
-        if (wanted && at >= 0) { list.selected = at; show(rules[at]); }
+        const found_ = rules.findIndex((rule) => rule.rule === wanted && (!domain || rule.domain === domain));
+        if (wanted && found_ >= 0) { list.selected = sort ? order.indexOf(found_) : found_; show(rules[found_]); }
       } catch (error) {
         if (error.name !== "AbortError") found.textContent = failure(error);
       }
@@ -87,19 +103,20 @@ export default {
     /** Reads the pages in view again, for their rates. */
     async function refresh() {
       const mine = load?.signal;
-      const [first, end] = list.range();
+      // In another order the rows in view are of any page.
+      const [first, end] = sort ? [0, rules.length] : list.range();
       for (let page = Math.floor(first / PAGE); page * PAGE < end && page < tokens.length; page += 1) {
         const response = await app.call("ListRules", request(tokens[page]), mine).catch(() => null);
         if (!response || mine?.aborted) return;
-        (response.rules || []).forEach((rule, at) => { rules[page * PAGE + at] = rule; });
+        (response.rules || []).forEach((rule, row) => { rules[page * PAGE + row] = rule; });
       }
-      list.schedule();
+      reorder();
     }
 
     function show(rule) {
       if (!rule) return;
       const of = [["domain", rule.domain], ["rule", rule.rule]];
-      app.replace("rules", [["domain", domain], ["contains", contains], ["rule", rule.rule]]);
+      remember(rule.rule);
       detail.replaceChildren(h("div", {},
         h("h2", { class: "mono" }, h("bdi", {}, visible(rule.rule || "", 400))),
         h("p", { class: "faint" }, "Domain ", h("bdi", {}, visible(rule.domain || "")), rule.declaredAt ? `, declared at ${visible(rule.declaredAt)}` : ""),

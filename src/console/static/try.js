@@ -1,7 +1,7 @@
 // Try: a request made by hand, its path through the rules, the decision, and the same request for a terminal.
 
 import { seconds } from "./api.js";
-import { bar, count, duration, entries, entriesEditor, entriesFromParams, entriesToParams, failure, h, notice, verdict, visible, window_ } from "./view.js";
+import { bar, count, dateTime, duration, entries, entriesEditor, entriesFromParams, entriesToParams, failure, h, notice, verdict, visible, window_ } from "./view.js";
 
 export default {
   title: "Try",
@@ -59,8 +59,8 @@ function explained(app, sent, one, at) {
     `matched ${visible(step.matched || "")}`, step.declaredAt ? `, declared at ${visible(step.declaredAt)}` : "")));
   const end = h("li", { class: over ? "end" : "end ok" }, h("p", {}, visible(one.outcome || "", 600)),
     one.rule ? h("p", {}, "Rule ", h("bdi", { class: "mono" }, visible(one.rule)), " ", verdict(one.code)) : null,
-    one.overrideId ? h("p", {}, `Override ${visible(one.overrideId)} applies in the place of the rules.`) : null,
-    one.blockId ? h("p", {}, `Block ${visible(one.blockId)} denies the request.`) : null,
+    one.overrideId ? h("p", {}, `Override ${visible(one.overrideId)} applies in the place of the rules${circumstances(one.override)}.`) : null,
+    one.blockId ? h("p", {}, `Block ${visible(one.blockId)} denies the request${circumstances(one.block)}.`) : null,
     (one.counters || []).map((counter) => h("div", {}, h("p", { class: "label" },
       `${count(counter.requests || 0)} per ${window_(seconds(counter.window))}, ${counter.algorithm || ""}: ${count(counter.used || 0)} used, ${count(counter.remaining || 0)} remaining`,
       counter.resetAfter ? `, resets in ${duration(seconds(counter.resetAfter))}` : "", counter.replacedBy ? `, replaced by ${visible(counter.replacedBy)}` : ""),
@@ -68,6 +68,10 @@ function explained(app, sent, one, at) {
   return h("div", { class: "card" }, h("h2", {}, `Descriptor ${at + 1}`), h("ol", { class: "path" }, steps, end),
     h("a", { href: app.link("keys", [["domain", sent.domain], ...entriesToParams(sent.descriptors[at]?.entries)]) }, "Counters of this key"));
 }
+
+/** Why, by whom and until when an override or a block was set. */
+const circumstances = (one) => [one?.reason && `\u201c${visible(one.reason, 600)}\u201d`, one?.actor && `by ${visible(one.actor)}`,
+  one?.expires && `until ${dateTime(one.expires)}`].filter(Boolean).map((text) => `, ${text}`).join("");
 
 /** A word for a POSIX shell. */
 const quoted = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);

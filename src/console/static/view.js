@@ -67,11 +67,14 @@ export function duration(s) {
   return parts.slice(0, 2).join(" ");
 }
 
+const names = { 1: "second", 60: "minute", 3600: "hour", 86400: "day", 604800: "week", 2592000: "month", 31536000: "year" };
+export const UNITS = Object.values(names);
+
 /** A window as in `10 per minute`. */
-export function window_(s) {
-  const names = { 1: "second", 60: "minute", 3600: "hour", 86400: "day", 604800: "week", 2592000: "month", 31536000: "year" };
-  return names[s] || duration(s);
-}
+export const window_ = (s) => names[s] || duration(s);
+
+/** The same as the API expects it: a unit, or a length. */
+export const unit = (s) => names[s] || `${s}s`;
 
 export const dateTime = (time) => (time ? new Date(time).toLocaleString("en-GB") : "");
 
@@ -102,6 +105,9 @@ export function notice(text) {
   noticeTimer = setTimeout(() => { place.textContent = ""; }, 5000);
 }
 
+/** Closes an open dialog, when its page is left. */
+export const closeDialogs = () => document.querySelectorAll("dialog").forEach((dialog) => dialog.close());
+
 /** A dialog with fields; `act` receives their values. It stays open with the message if that fails. */
 export function ask({ title, about, fields = [], verb, danger = false, act }) {
   const opener = document.activeElement;
@@ -109,8 +115,9 @@ export function ask({ title, about, fields = [], verb, danger = false, act }) {
   const inputs = fields.map((field) => {
     const control = field.options
       ? h("select", { name: field.name }, field.options.map(([value, text]) => h("option", { value }, text)))
-      : h("input", { name: field.name, type: field.type || "text", value: field.value ?? "", required: field.required, min: field.min, autocomplete: "off", maxlength: field.maxlength });
-    return h("label", {}, field.label, control);
+      : h("input", { name: field.name, type: field.type || "text", value: field.value ?? "", required: field.required, min: field.min, autocomplete: "off", maxlength: field.maxlength, list: field.suggested && `${field.name}-suggested` });
+    const suggested = field.suggested && h("datalist", { id: `${field.name}-suggested` }, field.suggested.map((value) => h("option", { value })));
+    return h("label", {}, field.label, control, suggested);
   });
   const button = h("button", { class: danger ? "danger" : "primary" }, verb);
   const form = h("form", { onsubmit: submit }, h("h2", { id: "dialog-title" }, title), about, inputs, message,
@@ -158,7 +165,7 @@ export function entriesEditor(initial, label) {
 /** Entries as parameters of an address, and back. */
 export const entriesToParams = (list) => (list || []).map(({ key, value }) => ["e", `${encodeURIComponent(key || "")}=${value || ""}`]);
 export const entriesFromParams = (params) => params.getAll("e").map((text) => {
-  const at = text.indexOf("=");
+  const at = text.includes("=") ? text.indexOf("=") : text.length;
   const [key, value] = [text.slice(0, at), text.slice(at + 1)];
   try {
     return { key: decodeURIComponent(key), value };

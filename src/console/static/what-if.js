@@ -11,6 +11,8 @@ const LOG_BYTES_MAX = 8 << 20;
 const REQUEST_MAX = 500_000;
 /** The text survives other pages and a reload of this one. */
 const DRAFT = "tidegate-what-if";
+/** The text as it was inserted: a draft that differs was edited, and is not replaced unless the user asks for it. */
+const INSERTED = "tidegate-what-if-inserted";
 const AGAINST = [["IN_FORCE", "the rules in force"], ["RECORDED", "what was decided"]];
 const LAST = [["", "all that is recorded"], ["60s", "the last minute"], ["300s", "the last 5 minutes"]];
 
@@ -37,10 +39,12 @@ export default {
     const suggest = h("input", { type: "search", name: "suggest", autocomplete: "off", spellcheck: "false", placeholder: "path of the rule", value: parameters.get("suggest") || "" });
     const [most, of] = [select("share", SHARES, parameters.get("share") || "0.01"), select("of", OF, parameters.get("of"))];
     const [state, message] = [h("p", { class: "label" }), h("pre", { class: "error", role: "alert", hidden: true })];
+    const kept = h("p", { hidden: true }, "These are the rules as you edited them. ",
+      h("button", { type: "button", class: "link", onclick: () => fill(parameters.get("domain") || "") }, "Replace them with those in force"));
     const [result, run] = [h("div", { "aria-live": "polite" }), h("button", { class: "primary" }, "Compare")];
     main.append(h("div", { class: "title" }, h("h1", {}, "What would other rules decide?")),
       h("form", { class: "card", onsubmit: compare },
-        h("label", {}, "Proposed rules, as in a rule file", rules),
+        h("label", {}, "Proposed rules, as in a rule file", rules), kept,
         h("div", { class: "row" }, h("button", { type: "button", onclick: () => fill("") }, "Insert the rules in force"),
           h("label", {}, "Or a rule file", rulesFile)),
         h("div", { class: "row" }, h("label", {}, "Decisions", last), h("label", {}, "Or a decision log", log), clear),
@@ -67,6 +71,8 @@ export default {
     async function fill(domain) {
       try {
         set(declarations(await rulesInForce(signal), domain));
+        sessionStorage.setItem(INSERTED, rules.value);
+        kept.hidden = true;
         fail(null);
       } catch (error) {
         fail(error);
@@ -111,8 +117,9 @@ export default {
     }
 
     rules.value = sessionStorage.getItem(DRAFT) || "";
-    if (parameters.get("domain")) fill(parameters.get("domain"));
-    else if (!rules.value) fill("");
+    const domain = parameters.get("domain") || "";
+    if (!rules.value || (domain && rules.value === sessionStorage.getItem(INSERTED))) fill(domain);
+    else kept.hidden = !domain;
     recorded();
     const every = setInterval(recorded, REFRESH);
     signal.addEventListener("abort", () => clearInterval(every));

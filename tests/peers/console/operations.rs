@@ -1,6 +1,6 @@
 //! Keys with most hits, overrides, blocks, decisions as they are made, and the audit log, in the console.
 
-use super::{Browser, RULES, Shop, confirm};
+use super::{Browser, RULES, Shop, confirm, press};
 use serde_json::json;
 
 crate::tests_with! { CHROMIUM:
@@ -9,6 +9,9 @@ crate::tests_with! { CHROMIUM:
     decisions_are_shown_as_they_are_made,
     changes_of_others_and_the_audit_log_of_a_restarted_server_are_shown,
     a_star_in_a_value_is_literal,
+    a_blocked_key_shows_who_blocked_it_and_why_and_is_unblocked_there,
+    an_override_takes_any_window_and_begins_with_the_limit_of_the_rule,
+    a_dialog_closes_with_its_page,
 }
 
 /// The keys with most hits lead to the key, which is blocked; the audit log has who did it and why.
@@ -124,4 +127,62 @@ async fn a_star_in_a_value_is_literal() {
     browser.click_when_shown("Block\u{2026}").await;
     confirm(&browser, "Block").await;
     assert_eq!((shop.send("user", "a*\\", 1).await, shop.send("user", "abe\\", 1).await), (1, 0));
+}
+
+async fn a_blocked_key_shows_who_blocked_it_and_why_and_is_unblocked_there() {
+    let (shop, browser) = (Shop::start(RULES, &[]), Browser::start().await);
+    shop.open(&browser, "keys?domain=shop&e=user%3Dmallory", &shop.operate).await;
+    browser.shows("0 used, 3 remaining").await;
+    browser.click("Block\u{2026}").await;
+    confirm(&browser, "Block").await;
+    browser.shows("blocked").await;
+    browser.shows("\u{201c}test of the console\u{201d}, by token:operate, since").await;
+    browser.shows("until").await;
+    assert_eq!(shop.send("user", "mallory", 1).await, 1);
+    shop.go(&browser, "try?domain=shop&e=user%3Dmallory").await;
+    browser.shows("denies the request, \u{201c}test of the console\u{201d}, by token:operate, until").await;
+    browser.back().await;
+    browser.click_when_shown("Unblock\u{2026}").await;
+    confirm(&browser, "Unblock").await;
+    browser.until("return !document.body.innerText.includes('blocked ')", "the block is gone").await;
+    assert_eq!(shop.send("user", "mallory", 1).await, 0);
+}
+
+async fn an_override_takes_any_window_and_begins_with_the_limit_of_the_rule() {
+    let (shop, browser) = (Shop::start(RULES, &[]), Browser::start().await);
+    shop.open(&browser, "keys?domain=shop&e=user%3Dada", &shop.operate).await;
+    browser.shows("0 used, 3 remaining").await;
+    browser.click("Override\u{2026}").await;
+    let fields = "return ['requests', 'unit'].map((name) => document.querySelector(`dialog input[name=${name}]`).value)";
+    assert_eq!(browser.run(fields, &[]).await, json!(["3", "day"]));
+    browser.run("document.querySelector('dialog input[name=unit]').value = 'fortnight'", &[]).await;
+    browser.write("dialog input[name=reason]", "a typing error").await;
+    press(&browser, "Set").await;
+    browser
+        .until(
+            "return document.querySelector('dialog [role=alert]').innerText.includes('unit')",
+            "the refusal",
+        )
+        .await;
+    let set = "document.querySelector('dialog input[name=unit]').value = '30s'; \
+               document.querySelector('dialog input[name=requests]').value = '5'";
+    browser.run(set, &[]).await;
+    confirm(&browser, "Set").await;
+    browser.shows("5 per 30s instead of the rules").await;
+    browser.shows("5 per 30 s").await;
+}
+
+async fn a_dialog_closes_with_its_page() {
+    let (shop, browser) = (Shop::start(RULES, &[]), Browser::start().await);
+    shop.open(&browser, "keys?domain=shop&e=user%3Dada", &shop.operate).await;
+    browser.shows("0 used, 3 remaining").await;
+    shop.go(&browser, "keys?domain=shop&e=user%3Deve").await;
+    browser.shows("user=eve").await;
+    browser.click_when_shown("Reset\u{2026}").await;
+    browser.shows("Reset the counters of this key").await;
+    browser.back().await;
+    browser.shows("user=ada").await;
+    browser
+        .until("return !document.querySelector('dialog')", "the dialog of the page before is closed")
+        .await;
 }

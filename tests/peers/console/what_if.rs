@@ -6,6 +6,7 @@ use serde_json::json;
 crate::tests_with! { CHROMIUM:
     proposed_rules_are_compared_on_recorded_decisions,
     a_log_is_compared_and_an_error_in_the_rules_has_its_line,
+    edits_of_proposed_rules_survive_other_pages,
 }
 
 /// Forty hits a minute.
@@ -113,4 +114,20 @@ async fn a_log_is_compared_and_an_error_in_the_rules_has_its_line() {
     browser.click("Use the recorded decisions").await;
     browser.click("Compare").await;
     browser.shows("no decision on a domain of the proposed rules is recorded").await;
+}
+
+async fn edits_of_proposed_rules_survive_other_pages() {
+    let (shop, browser) = (Shop::start(RULES, &[]), Browser::start().await);
+    shop.open(&browser, "what-if?domain=shop", &shop.read).await;
+    edit(&browser, "requests_per_unit: 3", "requests_per_unit: 777").await;
+    shop.go(&browser, "overview").await;
+    browser.shows("4 rules, 3 limits").await;
+    shop.go(&browser, "what-if?domain=shop").await;
+    browser.shows("These are the rules as you edited them").await;
+    let is_edited = "return document.querySelector('textarea').value.includes('777')";
+    assert_eq!(browser.run(is_edited, &[]).await, json!(true));
+    browser.click("Replace them with those in force").await;
+    browser
+        .until("return !document.querySelector('textarea').value.includes('777')", "the rules in force")
+        .await;
 }

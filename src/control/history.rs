@@ -1,0 +1,128 @@
+//! Counts of decisions and of the hits of domains over the last minutes, for charts that begin before their reader does.
+//! Pure: the time is an argument.
+
+use super::HitCounts;
+use std::{
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
+    time::Duration,
+};
+use tidegate_core::{
+    limit::{SeriesId, Timestamp},
+    rules::RuleSet,
+};
+
+/// Time between two readings.
+const INTERVAL: Duration = Duration::from_secs(2);
+/// Number of readings that are kept: five minutes.
+const READINGS_MAX: usize = 150;
+/// Number of domains of which hits are kept, in the order of their names.
+const DOMAINS_MAX: usize = 64;
+
+/// The hits of a domain, and the number of its rules.
+pub struct DomainHits {
+    /// The sum over its rules.
+    pub hits: HitCounts,
+    /// Number of rules.
+    pub rules: u32,
+}
+
+/// The hits of each domain. A hit counts in all limits of its rule: of a rule, those of the limit with most are taken.
+pub fn domain_hits<'r>(
+    rules: &'r RuleSet,
+    hits: &HashMap<SeriesId, HitCounts>,
+) -> BTreeMap<&'r str, DomainHits> {
+    let domains = rules.domains().map(|domain| {
+        // Those beyond the bound share a series with other domains, and rules with one name share one.
+        let mut seen = HashSet::from([SeriesId::OTHER]);
+        let (of_domain, mut sum) = (domain.rules(), HitCounts::default());
+        for rule in &of_domain {
+            let series = rule.limits.iter().map(|limit| limit.series).filter(|series| seen.insert(*series));
+            let hits = series.filter_map(|series| hits.get(&series));
+            sum = sum.plus(hits.fold(HitCounts::default(), |most, hits| most.or_more(*hits)));
+        }
+        (domain.name(), DomainHits { hits: sum, rules: of_domain.len() as u32 })
+    });
+    domains.collect()
+}
+
+/// Readings of the last minutes, the oldest first.
+#[derive(Default)]
+pub struct History(VecDeque<Reading>);
+
+struct Reading {
+    at: Timestamp,
+    decisions: HitCounts,
+    domains: BTreeMap<Box<str>, HitCounts>,
+}
+
+impl History {
+    /// Whether another reading is due.
+    pub fn is_due(&self, now: Timestamp) -> bool {
+        self.0.back().is_none_or(|last| now.since(last.at) >= INTERVAL)
+    }
+
+    /// Adds a reading.
+    pub fn add(&mut self, at: Timestamp, decisions: HitCounts, domains: &BTreeMap<&str, DomainHits>) {
+        if self.0.len() == READINGS_MAX {
+            self.0.pop_front();
+        }
+        let domains = domains.iter().take(DOMAINS_MAX).map(|(name, of)| ((*name).into(), of.hits)).collect();
+        self.0.push_back(Reading { at, decisions, domains });
+    }
+
+    /// The counts since the start at each reading: of all decisions, or the hits of a domain, as far as they are kept.
+    pub fn points(&self, domain: Option<&str>) -> Vec<(Timestamp, HitCounts)> {
+        let point = |reading: &Reading| {
+            let counts = match domain {
+                None => Some(reading.decisions),
+                Some(domain) => reading.domains.get(domain).copied(),
+            };
+            Some((reading.at, counts?))
+        };
+        self.0.iter().filter_map(point).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_core::rules::{LoadOptions, Source};
+
+    fn hits(admitted: u64, denied: u64) -> HitCounts {
+        HitCounts { admitted, denied, shadow_denied: 0 }
+    }
+
+    #[test]
+    fn a_hit_on_a_rule_with_two_limits_counts_once_in_its_domain() {
+        let yaml = "{ domain: shop, descriptors: [
+            { key: user, rate_limits: [{ unit: minute, requests_per_unit: 5 }, { unit: hour, requests_per_unit: 9 }] },
+            { key: plan, rate_limit: { unit: day, requests_per_unit: 1 } }] }";
+        let rules = RuleSet::parse(&[Source::file("rules.yaml", yaml)], &LoadOptions::default()).unwrap();
+        let series: Vec<SeriesId> = rules.rule_limits().map(|(_, limit)| limit.series).collect();
+        assert_eq!(series.len(), 3);
+        let counts =
+            HashMap::from([(series[0], hits(7, 2)), (series[1], hits(7, 0)), (series[2], hits(1, 3))]);
+        let of = domain_hits(&rules, &counts);
+        assert_eq!((of["shop"].hits, of["shop"].rules), (hits(8, 5), 2));
+    }
+
+    #[test]
+    fn the_history_is_of_five_minutes_and_of_a_bounded_number_of_domains() {
+        let mut history = History::default();
+        let names: Vec<String> = (0..100).map(|number| format!("domain-{number:02}")).collect();
+        for second in 0..1_000 {
+            let at = Timestamp::from_millis(1_000 * second);
+            if history.is_due(at) {
+                let of = |_| DomainHits { hits: hits(second, 0), rules: 1 };
+                let domains = names.iter().map(|name| (name.as_str(), of(name))).collect();
+                history.add(at, hits(second, 1), &domains);
+            }
+        }
+        let all = history.points(None);
+        assert_eq!(all.len(), READINGS_MAX);
+        assert_eq!(all.last(), Some(&(Timestamp::from_millis(998_000), hits(998, 1))));
+        assert_eq!(all[0], (Timestamp::from_millis(700_000), hits(700, 1)));
+        assert_eq!(history.points(Some("domain-63")).len(), READINGS_MAX);
+        assert_eq!(history.points(Some("domain-64")), [], "beyond the bound");
+    }
+}

@@ -1,0 +1,163 @@
+//! What the console's figures mean: bars, rates, orders, the time before a tab was opened, and narrow windows.
+
+use super::{Browser, RULES, Shop};
+use serde_json::{Value, json};
+
+crate::tests_with! { CHROMIUM:
+    a_flooded_key_has_a_full_bar_and_the_time_of_its_next_hit,
+    the_rate_of_a_rule_with_two_limits_is_that_of_its_requests,
+    rules_have_their_domain_and_are_ordered_by_denials,
+    the_chart_begins_before_the_tab_was_opened,
+    the_overview_has_the_most_denied_keys,
+    a_visit_without_a_token_is_no_refused_call,
+    an_address_that_was_edited_by_hand_opens_its_page,
+    a_narrow_window_keeps_the_heads_of_columns_and_breaks_no_words,
+}
+
+const BUCKET: &str = "
+domain: shop
+descriptors:
+  - { key: user, rate_limit: { unit: minute, requests_per_unit: 60, algorithm: token_bucket } }
+";
+
+const TWO_LIMITS: &str = "
+domain: shop
+descriptors:
+  - key: user
+    rate_limits:
+      - { unit: minute, requests_per_unit: 3 }
+      - { unit: hour, requests_per_unit: 5 }
+";
+
+async fn a_flooded_key_has_a_full_bar_and_the_time_of_its_next_hit() {
+    let (shop, browser) = (Shop::start(BUCKET, &[]), Browser::start().await);
+    shop.send("user", "ada", 90).await;
+    shop.open(&browser, "keys?domain=shop&e=user%3Dada", &shop.read).await;
+    browser.shows("one more hit").await;
+    assert!(!browser.text().await.contains("resets in"), "only one hit of sixty is free then");
+    // Between two readings of the server too: the next hit fits after a second.
+    let watch =
+        "const done = arguments[0], bar = document.querySelector('.bar i'), begin = performance.now();
+        let least = 100;
+        requestAnimationFrame(function frame(now) {
+          least = Math.min(least, Number.parseFloat(bar.style.width));
+          if (now - begin < 1500) requestAnimationFrame(frame);
+          else done(least);
+        });";
+    let least = browser.run_async(watch, &[]).await;
+    assert!(least.as_f64().is_some_and(|percent| percent > 80.0), "{least} % of the bar");
+}
+
+/// Has the calls of a method return this from now on.
+async fn replace_response(browser: &Browser, method: &str, response: Value) {
+    let replace = "const [method, response] = arguments, real = fetch;
+        window.fetch = (path, options) => String(path).endsWith(method) ? Promise.resolve(Response.json(response)) : real(path, options)";
+    browser.run(replace, &[json!(method), response]).await;
+}
+
+async fn the_rate_of_a_rule_with_two_limits_is_that_of_its_requests() {
+    let (shop, browser) = (Shop::start(TWO_LIMITS, &[]), Browser::start().await);
+    shop.send("user", "ada", 9).await;
+    shop.open(&browser, "overview?domain=shop", &shop.read).await;
+    browser.shows("3 in all").await;
+    shop.go(&browser, "rules").await;
+    browser.shows("3 per minute, 5 per hour").await;
+    let limit = |requests| json!({ "requests": requests, "window": "60s", "rates": { "admitted": 12.0, "denied": 4.0 } });
+    let rule = json!({ "domain": "shop", "rule": "user", "limits": [limit(3), limit(5)] });
+    replace_response(&browser, "ListRules", json!({ "rules": [rule], "total": 1 })).await;
+    browser.shows("12/s").await;
+    browser.shows("4/s").await;
+}
+
+async fn rules_have_their_domain_and_are_ordered_by_denials() {
+    let (shop, browser) = (Shop::start(RULES, &[]), Browser::start().await);
+    shop.send("plan", "free", 3).await;
+    shop.send("user", "ada", 7).await;
+    let replies = shop.send("user", "eve", 9).await;
+    assert_eq!(replies, 6);
+    browser.look(1280, "light").await;
+    shop.open(&browser, "rules", &shop.read).await;
+    browser.shows("4 rules").await;
+    let column = "return [...document.querySelectorAll('.list .item:not([hidden])')].map((row) => row.children[Number(arguments[0])].innerText.trim())";
+    let domains = browser.run(column, &[json!(1)]).await;
+    assert_eq!(domains, json!(["shop", "shop", "shop", "shop"]));
+    let order = "const select = [...document.querySelectorAll('select')].at(-1); select.value = arguments[0]; select.dispatchEvent(new Event('change'))";
+    browser.run(order, &[json!("denied")]).await;
+    let first = "return document.querySelector('.list .item').firstChild.innerText.trim() === 'user' && location.hash.includes('sort=denied')";
+    browser.until(first, "the rule with most denials is first").await;
+    browser.run("document.querySelector('.list .item').click()", &[]).await;
+    browser.shows("6 hits admitted, 10 denied").await;
+}
+
+async fn the_chart_begins_before_the_tab_was_opened() {
+    let (shop, browser) = (Shop::start(RULES, &[]), Browser::start().await);
+    shop.send("partner", "acme", 50).await;
+    // The server has two readings after them.
+    let response = |points: &Value| points["points"].as_array().map_or(0, Vec::len);
+    shop.open(&browser, "overview", &shop.read).await;
+    let read = "const done = arguments.at ? arguments.at(-1) : arguments[arguments.length - 1];
+        fetch('control/v1/History', { method: 'POST', headers: { 'content-type': 'application/json', authorization: `Bearer ${sessionStorage.getItem('tidegate-token')}` }, body: '{}' })
+          .then((response) => response.json()).then(done)";
+    let mut kept = 0;
+    while kept < 4 {
+        kept = response(&browser.run_async(read, &[]).await);
+    }
+    // As a tab that is opened now: its first chart has lines over several readings.
+    browser.run("location.reload()", &[]).await;
+    let points = "const path = document.querySelector('.chart path.admitted'); return path ? path.getAttribute('d').split('L').length > 4 : false";
+    browser.until(points, "a chart of the time before").await;
+    let own = "return performance.now() < 6000";
+    assert_eq!(browser.run(own, &[]).await, json!(true), "the tab itself has three readings at most");
+}
+
+async fn the_overview_has_the_most_denied_keys() {
+    let (shop, browser) = (Shop::start(RULES, &[]), Browser::start().await);
+    shop.send("user", "mallory", 9).await;
+    shop.open(&browser, "overview", &shop.read).await;
+    browser.shows("Most denied keys of the last minute").await;
+    browser.click_when_shown("user=mallory").await;
+    browser.shows("3 used, 0 remaining").await;
+}
+
+async fn a_visit_without_a_token_is_no_refused_call() {
+    let (shop, browser) = (Shop::start(RULES, &[]), Browser::start().await);
+    browser.open(&shop.address("overview")).await;
+    browser.shows("Bearer token").await;
+    browser.open("about:blank").await;
+    shop.open(&browser, "audit", &shop.read).await;
+    browser.shows("Started").await;
+    let text = browser.text().await;
+    assert!(!text.contains("UNAUTHENTICATED"), "{text}");
+}
+
+async fn an_address_that_was_edited_by_hand_opens_its_page() {
+    let (shop, browser) = (Shop::start(RULES, &[]), Browser::start().await);
+    shop.open(&browser, "overview", &shop.read).await;
+    for (address, text) in
+        [("keys?e=%25zz", "%zz"), ("keys?e=user", "user"), ("try?d=%25zz", "Try a request")]
+    {
+        shop.go(&browser, address).await;
+        browser.until("return document.querySelector('main h1') !== null", address).await;
+        browser.shows(text).await;
+    }
+}
+
+async fn a_narrow_window_keeps_the_heads_of_columns_and_breaks_no_words() {
+    let (shop, browser) = (Shop::start(RULES, &[]), Browser::start().await);
+    shop.send("user", "mallory", 9).await;
+    browser.look(390, "light").await;
+    shop.open(&browser, "rules", &shop.read).await;
+    browser.shows("4 rules").await;
+    let heads = "return [...document.querySelectorAll('.columns span')].filter((head) => head.offsetParent).map((head) => head.innerText)";
+    assert_eq!(browser.run(heads, &[]).await, json!(["Rule", "Admitted", "Denied"]));
+    shop.go(&browser, "live").await;
+    browser.shows("decisions a second").await;
+    assert_eq!(browser.run(heads, &[]).await, json!(["Decision", "Descriptors", "Remaining"]));
+    for page in ["overview", "keys"] {
+        shop.go(&browser, page).await;
+        browser.shows("mallory").await;
+        let lines = "return Math.max(...[...document.querySelectorAll('td bdi')].map((text) => text.getBoundingClientRect().height))";
+        let height = browser.run(lines, &[]).await;
+        assert!(height.as_f64().is_some_and(|height| height < 30.0), "{page}: a word takes {height} px");
+    }
+}
