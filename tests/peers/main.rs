@@ -55,6 +55,7 @@ fn main() -> ExitCode {
         console::operations::tests,
         console::pictures::tests,
         console::what_if::tests,
+        console::figures::tests,
         console::load::tests,
         console::shared::tests,
         console::accessibility::tests,

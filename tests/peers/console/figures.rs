@@ -58,6 +58,7 @@ async fn replace_response(browser: &Browser, method: &str, response: Value) {
 async fn the_rate_of_a_rule_with_two_limits_is_that_of_its_requests() {
     let (shop, browser) = (Shop::start(TWO_LIMITS, &[]), Browser::start().await);
     shop.send("user", "ada", 9).await;
+    browser.look(1280, "light").await;
     shop.open(&browser, "overview?domain=shop", &shop.read).await;
     browser.shows("3 in all").await;
     shop.go(&browser, "rules").await;
