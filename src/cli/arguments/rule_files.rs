@@ -1,0 +1,58 @@
+//! Flags of every command that reads rule files.
+
+use crate::cli::Failure;
+use clap::{Args, ValueEnum, builder::PossibleValuesParser};
+use std::path::PathBuf;
+use tidegate_core::rules::{self, DefaultAlgorithm, LoadOptions, RuleSet, Semantics, Source};
+
+/// Semantics to follow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(in crate::cli) enum Compat {
+    /// Those of envoyproxy/ratelimit: fixed windows, denied requests are charged, resets at the end of the window.
+    Reference,
+}
+
+/// Interpretation of rule files.
+#[derive(Args, Clone)]
+pub(in crate::cli) struct ReadAs {
+    /// Follow the semantics of another server instead of Tidegate's own.
+    #[arg(long, env = "TIDEGATE_COMPAT")]
+    pub(in crate::cli) compat: Option<Compat>,
+    /// Algorithm of rules that name none, from files and from a control plane; by default sliding_window, and fixed_window with
+    /// --compat reference.
+    #[arg(
+        long,
+        env = "TIDEGATE_DEFAULT_ALGORITHM",
+        value_name = "NAME",
+        value_parser = PossibleValuesParser::new(DefaultAlgorithm::NAMES)
+    )]
+    pub(in crate::cli) default_algorithm: Option<String>,
+    /// Allow several files to define the same domain.
+    #[arg(long, env = "TIDEGATE_MERGE_DOMAINS")]
+    pub(in crate::cli) merge_domains: bool,
+}
+
+impl ReadAs {
+    pub(in crate::cli) fn options(&self) -> LoadOptions {
+        let semantics = match self.compat {
+            Some(Compat::Reference) => Semantics::Reference,
+            None => Semantics::Exact,
+        };
+        LoadOptions {
+            semantics,
+            default_algorithm: self.default_algorithm.as_deref().and_then(DefaultAlgorithm::named),
+            merge_domains: self.merge_domains,
+            ..LoadOptions::default()
+        }
+    }
+
+    /// The rules of files and directories, or every error in them.
+    pub(in crate::cli) fn load(&self, paths: &[PathBuf]) -> Result<RuleSet, Failure> {
+        self.parse(&rules::read(paths)?)
+    }
+
+    /// The rules of texts, or every error in them.
+    pub(in crate::cli) fn parse(&self, sources: &[Source]) -> Result<RuleSet, Failure> {
+        Ok(RuleSet::parse(sources, &self.options())?)
+    }
+}

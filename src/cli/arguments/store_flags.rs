@@ -1,0 +1,73 @@
+//! Flags of every command that connects to a shared store.
+
+use crate::cli::Failure;
+use clap::Args;
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+use tidegate_core::rules::read_regular;
+use tidegate_shared::store::{OnFailure, SharedSettings, StoreAddress, StoreTls};
+
+/// The longest file with a password or certificates.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// How to reach a shared store.
+#[derive(Args)]
+pub(in crate::cli) struct StoreFlags {
+    /// Beginning of all keys in the store. Servers with the same one share counters.
+    #[arg(
+        long,
+        env = "TIDEGATE_COUNTERS_PREFIX",
+        value_name = "TEXT",
+        default_value = "tidegate:",
+        requires = "counters"
+    )]
+    counters_prefix: String,
+    /// File with the password for the store.
+    #[arg(long, env = "TIDEGATE_COUNTERS_PASSWORD_FILE", value_name = "FILE", requires = "counters")]
+    counters_password_file: Option<PathBuf>,
+    /// Authorities of the store's certificate, as PEM; by default those of the system.
+    #[arg(long, env = "TIDEGATE_COUNTERS_CA", value_name = "FILE", requires = "counters")]
+    counters_ca: Option<PathBuf>,
+    /// Certificate chain of this server for the store, as PEM.
+    #[arg(long, env = "TIDEGATE_COUNTERS_CERT", value_name = "FILE", requires = "counters_key")]
+    counters_cert: Option<PathBuf>,
+    /// Private key of --counters-cert, as PEM.
+    #[arg(long, env = "TIDEGATE_COUNTERS_KEY", value_name = "FILE", requires = "counters_cert")]
+    counters_key: Option<PathBuf>,
+    /// Accept a certificate of the store without its host name; its authority is verified all the same.
+    #[arg(long, env = "TIDEGATE_COUNTERS_ANY_NAME", requires = "counters")]
+    counters_any_name: bool,
+}
+
+impl StoreFlags {
+    /// The settings for a store, with defaults for decisions.
+    pub(in crate::cli) fn settings(&self, url: &str) -> Result<SharedSettings, Failure> {
+        let mut address: StoreAddress =
+            url.parse().map_err(|error| Failure(format!("--counters: {error}")))?;
+        if let Some(path) = &self.counters_password_file {
+            let password = String::from_utf8(read(path)?)
+                .map_err(|_| Failure(format!("{}: the password is not UTF-8", path.display())))?;
+            address = address.with_password(password.trim_end_matches(['\r', '\n']));
+        }
+        let authorities = self.counters_ca.as_deref().map(read).transpose()?;
+        let identity = match (&self.counters_cert, &self.counters_key) {
+            (Some(certificate), Some(key)) => Some((read(certificate)?, read(key)?)),
+            _ => None,
+        };
+        Ok(SharedSettings {
+            address,
+            tls: StoreTls { authorities, identity, any_name: self.counters_any_name },
+            prefix: self.counters_prefix.clone(),
+            timeout: Duration::from_millis(10),
+            on_failure: OnFailure::Local,
+            lease_length: Duration::ZERO,
+            allow_eviction: false,
+        })
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    read_regular(path, FILE_BYTES_MAX).map_err(|error| Failure(format!("{}: {error}", path.display())))
+}

@@ -1,0 +1,47 @@
+//! `tidegate audit`: verifies audit logs of the control API.
+
+use crate::cli::{Failure, output::table};
+use crate::control::{VerifiedChain, verify_audit};
+use clap::{Args, Subcommand};
+use std::{fs::File, io::BufReader, path::PathBuf, process::ExitCode};
+
+/// Verifies audit logs of the control API.
+#[derive(Args)]
+pub(in crate::cli) struct Audit {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Verify the chain of hashes of an audit log.
+    ///
+    /// Exit code 0: no line was changed, removed or inserted. 1: the first line that breaks the chain is printed. Lines cut off at
+    /// the end are not detected: compare the number and the hash of the last line with those that were noted elsewhere.
+    Verify {
+        /// The audit log.
+        file: PathBuf,
+    },
+}
+
+impl Audit {
+    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+        let Command::Verify { file } = self.command;
+        let failed = |error| Failure(format!("{}: {error}", file.display()));
+        let lines = BufReader::new(File::open(&file).map_err(failed)?);
+        match verify_audit(lines, |_| {}).map_err(failed)? {
+            Ok(VerifiedChain { end, lines, bytes: _, torn_bytes }) => {
+                let (number, hash, file) = (end.number, end.hash, file.display());
+                table::print_line(format!(
+                    "{file}: {lines} lines, the last has number {number} and hash {hash}"
+                ));
+                if torn_bytes > 0 {
+                    let note = "of a line whose write was cut off; the server removes them when it starts";
+                    table::print_line(format!("{file}: at the end, {torn_bytes} bytes {note}"));
+                }
+                Ok(ExitCode::SUCCESS)
+            }
+            Err(broken) => Err(Failure(format!("{}: {broken}", file.display()))),
+        }
+    }
+}

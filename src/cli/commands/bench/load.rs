@@ -1,0 +1,397 @@
+//! The loop that sends requests and receives responses: one thread, all connections.
+
+use super::{
+    call_headers::call_headers,
+    connect::{ConnectError, Socket, Target, authority, connect},
+    keys::{Keys, Random},
+    outcome::{CallResponse, Failure, Outcome},
+    pace::{Length, Pace},
+    server_cpu::{CpuError, ServerProcess},
+    tally::Tally,
+    template::Template,
+};
+use crate::cli::commands::target::no_answer_remedy;
+use mio::{Events, Interest, Poll, Token};
+use std::{
+    io::{self, Read as _, Write as _},
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+use tidegate_core::clock::{Clock as _, SystemClock};
+use tidegate_http2::{
+    ConnectionError,
+    client::{BODY_MAX, Connection, Finished, RequestEncoder, WindowTooSmall},
+};
+
+const READ_BYTES: usize = 128 << 10;
+const PROGRESS_INTERVAL: u64 = 200_000_000;
+/// Time to wait for responses after the last request.
+const GRACE: u64 = 5_000_000_000;
+/// Time without any response after which the run fails.
+const STALL: u64 = 10_000_000_000;
+
+/// Parameters of a run.
+pub(super) struct Plan {
+    pub(super) target: Target,
+    pub(super) connections: usize,
+    /// Maximum number of concurrent calls per connection.
+    pub(super) streams: usize,
+    /// Requests per second of an open loop; none for a closed loop.
+    pub(super) rate: Option<f64>,
+    pub(super) warm_up: Duration,
+    pub(super) length: Length,
+    /// `grpc-timeout` of each call.
+    pub(super) timeout: Option<Duration>,
+    /// Whether each call has a `traceparent`, which differs from the others and is not sampled.
+    pub(super) traceparent: bool,
+    pub(super) template: Template,
+    pub(super) keys: Keys,
+    pub(super) seed: u64,
+    /// Whether to poll without sleeping.
+    pub(super) busy: bool,
+    pub(super) server: Option<ServerProcess>,
+}
+
+/// Measurements of a run.
+pub(super) struct Measured {
+    pub(super) tally: Tally,
+    /// Time from the end of the warm-up to the last response.
+    pub(super) nanos: u64,
+    /// Number of connections that ended and were replaced.
+    pub(super) reconnects: u64,
+    /// CPU time of the server during the measurement.
+    pub(super) server_cpu_nanos: Option<u64>,
+}
+
+/// A run that failed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LoadError {
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error("the server violates HTTP/2: {source}{remedy}")]
+    Connection { source: ConnectionError, remedy: &'static str },
+    #[error("the server answers in HTTP/1; give the address of a gRPC server")]
+    Http1,
+    #[error(transparent)]
+    WindowTooSmall(#[from] WindowTooSmall),
+    #[error(transparent)]
+    Cpu(#[from] CpuError),
+    #[error("a request of {0} bytes is too large; the maximum is {BODY_MAX}")]
+    RequestTooLarge(usize),
+    #[error("the server closed a new connection without a response{}{remedy}", because(.code))]
+    Closed { code: Option<&'static str>, remedy: &'static str },
+    #[error("no response for {} s; {in_flight} requests are in flight", STALL / 1_000_000_000)]
+    Stalled { in_flight: usize },
+    #[error("waiting for sockets failed: {0}")]
+    Poll(#[from] io::Error),
+}
+
+fn because(error: &Option<&'static str>) -> String {
+    error.map(|code| format!(" ({code})")).unwrap_or_default()
+}
+
+/// A connection with its socket.
+struct Link {
+    socket: Box<dyn Socket>,
+    connection: Connection<CallResponse>,
+    has_responded: bool,
+}
+
+impl Link {
+    fn flush(&mut self) -> io::Result<()> {
+        while !self.connection.unwritten().is_empty() {
+            match self.socket.write(self.connection.unwritten()) {
+                Ok(count) => self.connection.wrote(count),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A run in progress.
+struct Load<'a> {
+    plan: &'a mut Plan,
+    clock: SystemClock,
+    random: Random,
+    pace: Pace,
+    poll: Poll,
+    headers: RequestEncoder,
+    links: Vec<Link>,
+    /// Connection at which an open loop looks for room next (round robin).
+    next_link: usize,
+    /// Length of the longest request, in bytes.
+    longest_message: usize,
+    measurement: Option<Measurement>,
+    tally: Tally,
+    /// Calls that just finished; empty except while responses are read.
+    finished: Vec<Finished<CallResponse>>,
+    buffer: Vec<u8>,
+    last_response: u64,
+    /// Last time at which a response arrived or none was outstanding.
+    last_activity: u64,
+    reconnects: u64,
+}
+
+/// State since the end of the warm-up.
+struct Measurement {
+    /// CPU time of the server at the end of the warm-up.
+    cpu_nanos: Option<u64>,
+}
+
+/// Runs the plan to its end, or until `interrupted`. Calls `progress` a few times per second with the tally,
+/// the nanoseconds measured, and the completed share of the run.
+pub(super) fn run(
+    plan: &mut Plan,
+    interrupted: &AtomicBool,
+    mut progress: impl FnMut(&Tally, u64, f64),
+) -> Result<Measured, LoadError> {
+    let mut load = Load::new(plan)?;
+    let mut events = Events::with_capacity(256);
+    let mut next_progress = load.now();
+    while !interrupted.load(Ordering::Relaxed) {
+        let now = load.now();
+        if load.measurement.is_none() && now >= load.pace.measured_from() {
+            load.measurement = Some(Measurement { cpu_nanos: load.server_cpu()? });
+        }
+        if now >= next_progress {
+            next_progress = now + PROGRESS_INTERVAL;
+            progress(&load.tally, now.saturating_sub(load.pace.measured_from()), load.pace.progress(now));
+        }
+        // A closed loop sends on responses; only in an open loop do requests become due with time.
+        if load.plan.rate.is_some() {
+            load.send_due(now)?;
+        }
+        if load.is_done(now)? {
+            load.fail_in_flight(now);
+            break;
+        }
+        let wait = if load.plan.busy { Duration::ZERO } else { Duration::from_nanos(PROGRESS_INTERVAL) };
+        match load.poll.poll(&mut events, Some(wait)) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error.into()),
+            _ => {}
+        }
+        for event in &events {
+            load.on_event(event.token().0, event.is_read_closed())?;
+        }
+    }
+    load.conclude()
+}
+
+impl<'a> Load<'a> {
+    fn new(plan: &'a mut Plan) -> Result<Self, LoadError> {
+        let longest_message = plan.template.longest_message();
+        if longest_message > BODY_MAX {
+            return Err(LoadError::RequestTooLarge(longest_message));
+        }
+        let headers = call_headers(authority(&plan.target.address), plan.timeout);
+        let headers = if plan.traceparent { headers.traced() } else { headers };
+        let poll = Poll::new()?;
+        let links = (0..plan.connections)
+            .map(|position| open_link(&plan.target, &headers, &poll, position))
+            .collect::<Result<_, _>>()?;
+        let clock = SystemClock::new();
+        let start = clock.now().as_nanos();
+        let warm_up = u64::try_from(plan.warm_up.as_nanos()).unwrap_or(u64::MAX);
+        Ok(Self {
+            random: Random::from_seed(plan.seed),
+            pace: Pace::new(start, warm_up, plan.length, plan.rate),
+            plan,
+            clock,
+            poll,
+            headers,
+            links,
+            next_link: 0,
+            longest_message,
+            measurement: None,
+            tally: Tally::new(),
+            finished: Vec::new(),
+            buffer: vec![0; READ_BYTES],
+            last_response: start,
+            last_activity: start,
+            reconnects: 0,
+        })
+    }
+
+    fn now(&self) -> u64 {
+        self.clock.now().as_nanos()
+    }
+
+    fn server_cpu(&self) -> Result<Option<u64>, CpuError> {
+        self.plan.server.as_ref().map(ServerProcess::cpu_nanos).transpose()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.links.iter().map(|link| link.connection.in_flight()).sum()
+    }
+
+    fn has_room(&self, position: usize) -> Result<bool, WindowTooSmall> {
+        let connection = &self.links[position].connection;
+        Ok(connection.in_flight() < self.plan.streams && connection.has_room(self.longest_message)?)
+    }
+
+    fn start(&mut self, position: usize, intended: u64) {
+        let key = self.plan.keys.draw(&mut self.random);
+        self.links[position].connection.start(self.plan.template.message(key), intended);
+    }
+
+    /// Sends due requests over all connections, as far as there is room.
+    fn send_due(&mut self, now: u64) -> Result<(), LoadError> {
+        let mut full = 0;
+        while full < self.links.len() {
+            let position = self.next_link % self.links.len();
+            self.next_link = self.next_link.wrapping_add(1);
+            if !self.has_room(position)? {
+                full += 1;
+                continue;
+            }
+            let Some(intended) = self.pace.next(now) else {
+                break;
+            };
+            self.start(position, intended);
+            full = 0;
+        }
+        (0..self.links.len()).try_for_each(|position| self.flush(position, now))
+    }
+
+    /// Reads the responses on a connection, and sends due requests on it.
+    fn on_event(&mut self, position: usize, is_closed: bool) -> Result<(), LoadError> {
+        let is_open = self.read_responses(position, is_closed)?;
+        let now = self.now();
+        let link = &self.links[position];
+        if !is_open || (link.connection.is_used_up() && link.connection.in_flight() == 0) {
+            return self.replace(position, now);
+        }
+        while self.has_room(position)? {
+            let Some(intended) = self.pace.next(now) else {
+                break;
+            };
+            self.start(position, intended);
+        }
+        self.flush(position, now)
+    }
+
+    /// Reads until the socket is empty; false if the connection has ended. `is_closed`: the server has sent all it will send.
+    fn read_responses(&mut self, position: usize, is_closed: bool) -> Result<bool, LoadError> {
+        loop {
+            let link = &mut self.links[position];
+            match link.socket.read(&mut self.buffer) {
+                Ok(0) => return Ok(false),
+                Ok(count) => {
+                    if !link.has_responded && self.buffer.starts_with(b"HTTP/1.") {
+                        return Err(LoadError::Http1);
+                    }
+                    link.connection.read(&self.buffer[..count], &mut self.finished).map_err(|source| {
+                        LoadError::Connection {
+                            source,
+                            remedy: no_answer_remedy(self.plan.target.tls.is_some()),
+                        }
+                    })?;
+                    link.has_responded |= !self.finished.is_empty();
+                    self.record(self.now());
+                    // A short read: the socket is empty, and poll reports when it is readable again. The end of the stream is not
+                    // reported twice.
+                    if count < self.buffer.len() && !is_closed {
+                        return Ok(true);
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return Ok(false),
+            }
+        }
+    }
+
+    fn flush(&mut self, position: usize, now: u64) -> Result<(), LoadError> {
+        match self.links[position].flush() {
+            Ok(()) => Ok(()),
+            Err(_) => self.replace(position, now),
+        }
+    }
+
+    fn record(&mut self, now: u64) {
+        if !self.finished.is_empty() {
+            (self.last_response, self.last_activity) = (now, now);
+        }
+        for Finished { token: started, end } in self.finished.drain(..) {
+            if self.pace.counts(started) {
+                self.tally.record(Outcome::from(end), now - started);
+            }
+        }
+    }
+
+    /// Replaces a connection that has ended, if more requests are due.
+    fn replace(&mut self, position: usize, now: u64) -> Result<(), LoadError> {
+        let link = &mut self.links[position];
+        let has_responded = link.has_responded;
+        let error = link.connection.goaway_error();
+        if link.connection.in_flight() > 0 {
+            (self.last_response, self.last_activity) = (now, now);
+        }
+        let lost = link.connection.close().filter(|&started| self.pace.counts(started)).count();
+        self.tally.fail(Failure::ConnectionLost, lost as u64);
+        if self.pace.is_over(now) {
+            return Ok(());
+        }
+        if !has_responded {
+            return Err(LoadError::Closed {
+                code: error,
+                remedy: no_answer_remedy(self.plan.target.tls.is_some()),
+            });
+        }
+        self.reconnects += 1;
+        self.links[position] = open_link(&self.plan.target, &self.headers, &self.poll, position)?;
+        Ok(())
+    }
+
+    /// Whether nothing is left to send or to wait for.
+    fn is_done(&mut self, now: u64) -> Result<bool, LoadError> {
+        let in_flight = self.in_flight();
+        if in_flight == 0 && self.links.iter().all(|link| link.connection.is_ready()) {
+            self.last_activity = now;
+        }
+        let quiet = now - self.last_activity;
+        if self.pace.is_over(now) {
+            return Ok(in_flight == 0 || quiet > GRACE);
+        }
+        if quiet > STALL {
+            return Err(LoadError::Stalled { in_flight });
+        }
+        Ok(self.pace.deadline().is_some_and(|deadline| now > deadline.saturating_add(GRACE)))
+    }
+
+    /// Records the calls in flight as unanswered.
+    fn fail_in_flight(&mut self, now: u64) {
+        for link in &mut self.links {
+            let unanswered = link.connection.close().filter(|&started| self.pace.counts(started)).count();
+            self.tally.fail(Failure::NoAnswer, unanswered as u64);
+        }
+        self.tally.fail(Failure::NoAnswer, self.pace.overdue(now));
+    }
+
+    fn conclude(self) -> Result<Measured, LoadError> {
+        let cpu_after = self.server_cpu()?;
+        let cpu_before = self.measurement.and_then(|measurement| measurement.cpu_nanos);
+        Ok(Measured {
+            nanos: self.last_response.saturating_sub(self.pace.measured_from()),
+            tally: self.tally,
+            reconnects: self.reconnects,
+            server_cpu_nanos: cpu_before.zip(cpu_after).map(|(before, after)| after.saturating_sub(before)),
+        })
+    }
+}
+
+/// Opens a connection, registered under its position.
+fn open_link(
+    target: &Target,
+    headers: &RequestEncoder,
+    poll: &Poll,
+    position: usize,
+) -> Result<Link, LoadError> {
+    let mut socket = connect(target)?;
+    let connection = Connection::new(headers.clone());
+    poll.registry().register(&mut socket, Token(position), Interest::READABLE | Interest::WRITABLE)?;
+    Ok(Link { socket, connection, has_responded: false })
+}

@@ -1,0 +1,122 @@
+//! TLS over the sockets of the load generator.
+
+use crate::{
+    cli::{Failure, arguments::client_tls::ClientTlsFlags, commands::target::tls_name},
+    server::ListenAddress,
+};
+use mio::{Interest, Registry, Token, event::Source};
+use rustls::{ClientConfig, ClientConnection, pki_types::ServerName};
+use std::{
+    io::{self, Read, Write},
+    sync::Arc,
+};
+
+/// TLS of connections to one server.
+pub(super) struct ClientTls {
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+}
+
+impl ClientTls {
+    /// None if no flag enables TLS.
+    pub(super) fn new(flags: &ClientTlsFlags, address: &ListenAddress) -> Result<Option<Self>, Failure> {
+        let Some(client) = flags.client() else { return Ok(None) };
+        Ok(Some(Self { config: client.config()?, name: tls_name(&client, address)? }))
+    }
+
+    /// Completes the handshake over a blocking socket.
+    pub(super) fn handshake(&self, socket: &mut (impl Read + Write)) -> io::Result<Box<ClientConnection>> {
+        let session = ClientConnection::new(Arc::clone(&self.config), self.name.clone());
+        let mut session = Box::new(session.map_err(io::Error::other)?);
+        while session.is_handshaking() {
+            session.complete_io(socket)?;
+        }
+        Ok(session)
+    }
+}
+
+/// A non-blocking socket with TLS.
+pub(super) struct TlsSocket<S> {
+    socket: S,
+    session: Box<ClientConnection>,
+}
+
+impl<S: Read + Write> TlsSocket<S> {
+    pub(super) fn new(socket: S, session: Box<ClientConnection>) -> Self {
+        Self { socket, session }
+    }
+
+    /// Sends what the session has encrypted; an error of kind `WouldBlock` if the socket does not take all of it.
+    fn send_pending(&mut self) -> io::Result<()> {
+        while self.session.wants_write() {
+            self.session.write_tls(&mut self.socket)?;
+        }
+        Ok(())
+    }
+
+    /// Receives and decrypts once; false at the end of the stream.
+    fn receive(&mut self) -> io::Result<bool> {
+        if self.session.read_tls(&mut self.socket)? == 0 {
+            return Ok(false);
+        }
+        self.session.process_new_packets().map_err(io::Error::other)?;
+        Ok(true)
+    }
+}
+
+/// A short read means that the socket is empty, as with a socket itself.
+impl<S: Read + Write> Read for TlsSocket<S> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        // The remainder of an earlier write; only a complete one may be waited for.
+        match self.send_pending() {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+            _ => {}
+        }
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match self.session.reader().read(&mut buffer[filled..]) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => match self.receive() {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(_) if filled > 0 => break,
+                    Err(error) => return Err(error),
+                },
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(filled)
+    }
+}
+
+impl<S: Read + Write> Write for TlsSocket<S> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.send_pending()?;
+        let taken = self.session.writer().write(bytes)?;
+        match self.send_pending() {
+            // Sent by the next read or write: the socket reports when it can be written to.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(taken),
+            sent => sent.map(|()| taken),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.send_pending()
+    }
+}
+
+impl<S: Source> Source for TlsSocket<S> {
+    fn register(&mut self, registry: &Registry, token: Token, interests: Interest) -> io::Result<()> {
+        self.socket.register(registry, token, interests)
+    }
+
+    fn reregister(&mut self, registry: &Registry, token: Token, interests: Interest) -> io::Result<()> {
+        self.socket.reregister(registry, token, interests)
+    }
+
+    fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
+        self.socket.deregister(registry)
+    }
+}

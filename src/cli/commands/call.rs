@@ -1,0 +1,193 @@
+//! `tidegate call`: requests decisions from a running server.
+
+use crate::{
+    api::{
+        PRECISION_HEADER, WINDOWS_HEADER,
+        pb::{
+            common::{RateLimitDescriptor, rate_limit_descriptor::Entry},
+            service::{
+                RateLimitRequest, RateLimitResponse,
+                rate_limit_response::{Code, DescriptorStatus, RateLimit, rate_limit::Unit},
+                rate_limit_service_client::RateLimitServiceClient,
+            },
+        },
+    },
+    cli::{
+        Failure,
+        arguments::{client_tls::ClientTlsFlags, descriptor::DescriptorText},
+        commands::target,
+        output::{details, table},
+    },
+    server::ListenAddress,
+};
+use clap::Args;
+use serde_json::{Value, json};
+use std::{process::ExitCode, time::Duration};
+use tonic::{
+    Request,
+    metadata::{MetadataMap, MetadataValue},
+};
+
+/// Sends rate limit requests to a running server and prints its decisions.
+///
+/// Admitted requests are counted. `--hits 0` checks without consuming.
+#[derive(Args)]
+pub(in crate::cli) struct Call {
+    /// Domain of the request.
+    domain: String,
+    /// Descriptors, in the order of their entries; several are sent as one request.
+    #[arg(required = true, value_name = "KEY=VALUE,…")]
+    descriptors: Vec<DescriptorText>,
+    /// Address of the server: host:port or unix:/path/of/socket.
+    #[arg(long, env = "TIDEGATE_ADDR", default_value = "127.0.0.1:8081")]
+    addr: ListenAddress,
+    /// Hits of each descriptor; 0 checks whether a hit would be admitted and consumes none.
+    #[arg(long, default_value_t = 1)]
+    hits: u64,
+    /// Return hits instead of consuming them.
+    #[arg(long)]
+    give_back: bool,
+    /// Number of requests to send, one after the other.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    repeat: u32,
+    /// Timeout for connecting and for each response.
+    #[arg(long, default_value = "5s", value_parser = humantime::parse_duration)]
+    timeout: Duration,
+    /// Print one JSON object per response.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten, next_help_heading = "TLS")]
+    tls: ClientTlsFlags,
+}
+
+impl Call {
+    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(self.send_all())?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    async fn send_all(&self) -> Result<(), Failure> {
+        let channel = target::connect(&self.addr, &self.tls, self.timeout).await?;
+        let mut client = RateLimitServiceClient::new(channel);
+        let mut rows =
+            table::table(["call", "overall", "descriptor", "status", "limit", "remaining", "reset"]);
+        let mut detail_lines = Vec::new();
+        for number in 1..=self.repeat {
+            let mut request = Request::new(self.message());
+            request.set_timeout(self.timeout);
+            request.metadata_mut().insert(PRECISION_HEADER, MetadataValue::from_static("exact"));
+            request.metadata_mut().insert(WINDOWS_HEADER, MetadataValue::from_static("list"));
+            let response = client
+                .should_rate_limit(request)
+                .await
+                .map_err(|status| target::call_failure(&self.addr, &self.tls, &status))?;
+            let windows = windows(response.metadata());
+            let response = response.into_inner();
+            if self.json {
+                table::print_line(self.to_json(&response, &windows));
+            } else {
+                self.add_rows(&mut rows, number, &response, &windows);
+                detail_lines
+                    .extend(details::lines(&response).iter().map(|line| format!("call {number}: {line}")));
+            }
+        }
+        if !self.json {
+            table::print_line(rows);
+            detail_lines.iter().for_each(table::print_line);
+        }
+        Ok(())
+    }
+
+    fn message(&self) -> RateLimitRequest {
+        let descriptor = |text: &DescriptorText| RateLimitDescriptor {
+            entries: text.0.iter().cloned().map(|(key, value)| Entry { key, value }).collect(),
+            limit: None,
+            hits_addend: Some(self.hits),
+            is_negative_hits: self.give_back,
+        };
+        RateLimitRequest {
+            domain: self.domain.clone(),
+            descriptors: self.descriptors.iter().map(descriptor).collect(),
+            hits_addend: 0,
+        }
+    }
+
+    fn add_rows(
+        &self,
+        table: &mut table::Table,
+        number: u32,
+        response: &RateLimitResponse,
+        windows: &[String],
+    ) {
+        for (at, (descriptor, status)) in self.descriptors.iter().zip(&response.statuses).enumerate() {
+            let limit = |limit| limit_text(limit, windows.get(at));
+            table.add_row([
+                number.to_string(),
+                response.overall_code().as_str_name().to_owned(),
+                descriptor.to_string(),
+                status.code().as_str_name().to_owned(),
+                status.current_limit.as_ref().map_or_else(|| "none".to_owned(), limit),
+                remaining(status).map_or_else(|| "–".to_owned(), |hits| hits.to_string()),
+                reset_text(status),
+            ]);
+        }
+    }
+
+    fn to_json(&self, response: &RateLimitResponse, windows: &[String]) -> Value {
+        let status = |(at, (descriptor, status)): (usize, (&DescriptorText, &DescriptorStatus))| {
+            json!({
+                "descriptor": descriptor.to_string(),
+                "code": status.code().as_str_name(),
+                "limit": status.current_limit.as_ref().map(|limit| json!({
+                    "name": limit.name,
+                    "requests_per_unit": limit.requests_per_unit,
+                    "unit": (limit.unit() != Unit::Unknown).then(|| limit.unit().as_str_name()),
+                    "window": windows.get(at),
+                })),
+                "remaining": remaining(status),
+                "reset_seconds": status.duration_until_reset.as_ref().map(seconds),
+            })
+        };
+        let mut shown = json!({
+            "overall": response.overall_code().as_str_name(),
+            "statuses": self.descriptors.iter().zip(&response.statuses).enumerate().map(status).collect::<Vec<_>>(),
+        });
+        for (key, value) in details::to_json(response) {
+            shown[key] = value;
+        }
+        shown
+    }
+}
+
+/// Remaining hits; none if no limit applies.
+fn remaining(status: &DescriptorStatus) -> Option<u32> {
+    status.current_limit.as_ref().map(|_| status.limit_remaining)
+}
+
+/// The windows that the server lists; none from a server that does not.
+fn windows(metadata: &MetadataMap) -> Vec<String> {
+    let listed = metadata.get(WINDOWS_HEADER).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    listed.split(',').filter(|window| !window.is_empty()).map(str::to_owned).collect()
+}
+
+fn limit_text(limit: &RateLimit, window: Option<&String>) -> String {
+    let name = if limit.name.is_empty() { String::new() } else { format!("{}: ", limit.name) };
+    match (limit.unit(), window) {
+        (Unit::Unknown, None) => format!("{name}{}", limit.requests_per_unit),
+        (Unit::Unknown, Some(window)) => format!("{name}{} per {window}", limit.requests_per_unit),
+        (unit, _) => format!("{name}{} per {}", limit.requests_per_unit, unit.as_str_name().to_lowercase()),
+    }
+}
+
+fn reset_text(status: &DescriptorStatus) -> String {
+    match (&status.duration_until_reset, status.code()) {
+        (Some(reset), _) => format!("{:.3} s", seconds(reset)),
+        (None, Code::OverLimit) => "never".to_owned(),
+        (None, _) => "–".to_owned(),
+    }
+}
+
+fn seconds(duration: &prost_types::Duration) -> f64 {
+    duration.seconds as f64 + f64::from(duration.nanos) / 1e9
+}

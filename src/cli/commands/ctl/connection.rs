@@ -1,0 +1,92 @@
+//! The connection of `tidegate ctl` to a server, and the calls' credentials.
+
+use crate::{
+    api::pb::control::control_client::ControlClient,
+    cli::{Failure, arguments::client_tls::ClientTlsFlags, commands::target},
+    server::ListenAddress,
+};
+use clap::Args;
+use std::{path::PathBuf, time::Duration};
+use tonic::{Request, Status, metadata::MetadataValue, transport::Channel};
+
+/// The server, the caller, and the form of the output.
+#[derive(Args)]
+pub(super) struct Connection {
+    /// Address of the gRPC port: host:port or unix:/path/of/socket.
+    #[arg(long, env = "TIDEGATE_ADDR", default_value = "127.0.0.1:8081", global = true)]
+    pub(super) addr: ListenAddress,
+    /// Bearer token of the caller; better in the variable or in a file than on the command line. At a Unix socket of a server
+    /// of the same user none is needed.
+    #[arg(long, env = "TIDEGATE_TOKEN", hide_env_values = true, global = true)]
+    token: Option<String>,
+    /// File that contains the token.
+    #[arg(long, env = "TIDEGATE_TOKEN_FILE", value_name = "FILE", conflicts_with = "token", global = true)]
+    token_file: Option<PathBuf>,
+    /// Timeout for connecting and for each response.
+    #[arg(long, default_value = "10s", value_parser = humantime::parse_duration, global = true)]
+    pub(super) timeout: Duration,
+    /// Print JSON: the response in the JSON mapping of protobuf.
+    #[arg(long, global = true)]
+    pub(super) json: bool,
+    /// Repeat at this interval until interrupted; without a value every 2 s.
+    #[arg(
+        long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "2s",
+        value_parser = crate::cli::arguments::interval, global = true
+    )]
+    pub(super) watch: Option<Duration>,
+    #[command(flatten, next_help_heading = "TLS")]
+    pub(super) tls: ClientTlsFlags,
+}
+
+impl Connection {
+    /// Connects.
+    pub(super) async fn caller(&self) -> Result<Caller<'_>, Failure> {
+        let channel = target::connect(&self.addr, &self.tls, self.timeout).await?;
+        Ok(Caller { client: ControlClient::new(channel), token: self.token()?, connection: self })
+    }
+
+    fn token(&self) -> Result<Option<MetadataValue<tonic::metadata::Ascii>>, Failure> {
+        let token = match (&self.token, &self.token_file) {
+            (Some(token), _) => token.clone(),
+            (None, Some(path)) => std::fs::read_to_string(path)
+                .map_err(|error| Failure(format!("{}: {error}", path.display())))?,
+            (None, None) => return Ok(None),
+        };
+        let value = format!("Bearer {}", token.trim()).parse();
+        value.map(Some).map_err(|_| Failure("the token has characters that no header may have".into()))
+    }
+}
+
+/// A connected caller.
+pub(super) struct Caller<'c> {
+    pub(super) client: ControlClient<Channel>,
+    token: Option<MetadataValue<tonic::metadata::Ascii>>,
+    pub(super) connection: &'c Connection,
+}
+
+impl Caller<'_> {
+    pub(super) fn request<M>(&self, message: M) -> Request<M> {
+        let mut request = Request::new(message);
+        if let Some(token) = &self.token {
+            request.metadata_mut().insert("authorization", token.clone());
+        }
+        request
+    }
+
+    pub(super) fn timed<M>(&self, message: M) -> Request<M> {
+        let mut request = self.request(message);
+        request.set_timeout(self.connection.timeout);
+        request
+    }
+
+    pub(super) fn failure(&self, status: &Status) -> Failure {
+        let remedy = match status.code() {
+            tonic::Code::Unimplemented => "; start the server with `serve --control loopback`",
+            tonic::Code::Unauthenticated => {
+                "; set TIDEGATE_TOKEN, made by `tidegate token NAME --role operate`"
+            }
+            _ => return target::call_failure(&self.connection.addr, &self.connection.tls, status),
+        };
+        Failure(format!("{}: {:?}: {}{remedy}", self.connection.addr, status.code(), status.message()))
+    }
+}

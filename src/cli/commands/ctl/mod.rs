@@ -1,0 +1,338 @@
+//! `tidegate ctl`: operations on a running server, over its control API.
+
+mod complete;
+mod connection;
+mod log_level;
+mod overlays;
+mod show;
+
+use crate::api::{
+    control::to_json,
+    pb::control::{self as pb, tail_response::Event},
+};
+use crate::cli::{Failure, arguments::descriptor::DescriptorText, output::table};
+use clap::{Args, Subcommand, ValueEnum};
+use clap_complete::ArgValueCompleter;
+use connection::{Caller, Connection};
+use std::process::ExitCode;
+use tonic::Response;
+
+/// Shows and changes what a running server limits, over its control API (serve --control).
+#[derive(Args)]
+pub(in crate::cli) struct Ctl {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// The server, its rules and its counters.
+    Status,
+    /// The rules in force with hits per second.
+    Rules {
+        /// Only this domain.
+        #[arg(long, default_value = "", add = ArgValueCompleter::new(complete::domains))]
+        domain: String,
+        /// Only rules whose path contains this text.
+        #[arg(default_value = "", add = ArgValueCompleter::new(complete::rules))]
+        contains: String,
+    },
+    /// The path of a request through the rules, its counters, and the decision it would have now.
+    Explain(RequestArgs),
+    /// The decision on a request now; nothing is consumed.
+    Peek(RequestArgs),
+    /// The counters of a request.
+    Counters(RequestArgs),
+    /// Drop counters, so that they start anew: those of a request, of a rule, or with --all of a domain.
+    Reset {
+        /// Domain of the counters.
+        #[arg(add = ArgValueCompleter::new(complete::domains))]
+        domain: String,
+        /// Descriptors of the request.
+        #[arg(value_name = "KEY=VALUE,…", required_unless_present_any = ["rule", "all"])]
+        descriptors: Vec<DescriptorText>,
+        /// All counters of this rule, by its path.
+        #[arg(long, conflicts_with = "descriptors", add = ArgValueCompleter::new(complete::rules))]
+        rule: Option<String>,
+        /// All counters of the domain.
+        #[arg(long, conflicts_with_all = ["descriptors", "rule"])]
+        all: bool,
+        #[command(flatten)]
+        reason: Reason,
+    },
+    /// Give hits of a request back.
+    GiveBack {
+        #[command(flatten)]
+        request: RequestArgs,
+        /// Hits.
+        #[arg(long, default_value_t = 1)]
+        hits: u32,
+        #[command(flatten)]
+        reason: Reason,
+    },
+    /// The keys with most denied or admitted hits.
+    Top {
+        /// Only this domain.
+        #[arg(long, default_value = "", add = ArgValueCompleter::new(complete::domains))]
+        domain: String,
+        /// Only this rule, by its path.
+        #[arg(long, default_value = "", add = ArgValueCompleter::new(complete::rules))]
+        rule: String,
+        /// Admitted hits in the place of denied ones.
+        #[arg(long)]
+        admitted: bool,
+        /// The last hour in the place of the last minute.
+        #[arg(long)]
+        hour: bool,
+        /// Number of keys.
+        #[arg(long, short = 'n', default_value_t = 20)]
+        limit: u32,
+    },
+    /// Decisions as they are made, until interrupted.
+    Tail {
+        /// Only this domain.
+        #[arg(long, default_value = "", add = ArgValueCompleter::new(complete::domains))]
+        domain: String,
+        /// Only decisions to which this rule applied, by its path.
+        #[arg(long, default_value = "", add = ArgValueCompleter::new(complete::rules))]
+        rule: String,
+        /// Only these.
+        #[arg(long)]
+        code: Option<CodeChoice>,
+        /// Only requests with this entry; `*` in the value matches any text.
+        #[arg(long, value_name = "KEY=VALUE", value_parser = entry)]
+        entry: Option<(String, String)>,
+        /// Share of decisions, from above 0 to 1.
+        #[arg(long, default_value_t = 1.0)]
+        sample: f64,
+    },
+    /// Other limits for some descriptors, with an expiry: list, set, delete.
+    #[command(subcommand)]
+    Override(overlays::Override),
+    /// Denied entries, with an expiry: list, set, delete.
+    #[command(subcommand)]
+    Block(overlays::Block),
+    /// Set the level of the server's log, until the next change or the next start.
+    LogLevel(log_level::LogLevel),
+    /// The newest entries of the audit log.
+    Audit {
+        /// Number of entries.
+        #[arg(long, short = 'n', default_value_t = 100)]
+        limit: u32,
+    },
+}
+
+/// A request.
+#[derive(Args)]
+struct RequestArgs {
+    /// Domain of the request.
+    #[arg(add = ArgValueCompleter::new(complete::domains))]
+    domain: String,
+    /// Descriptors of the request.
+    #[arg(required = true, value_name = "KEY=VALUE,…")]
+    descriptors: Vec<DescriptorText>,
+}
+
+#[derive(Args)]
+struct Reason {
+    /// Reason, for the audit log.
+    #[arg(long, default_value = "")]
+    reason: String,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum CodeChoice {
+    Ok,
+    OverLimit,
+}
+
+/// Parses `key=value`, or `key` for any value.
+fn entry(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').unwrap_or((text, ""));
+    match key {
+        "" => Err("the key is empty; write KEY=VALUE".into()),
+        key => Ok((key.to_owned(), value.to_owned())),
+    }
+}
+
+/// A response.
+struct Shown {
+    json: Vec<u8>,
+    text: String,
+}
+
+impl Shown {
+    fn new(name: &str, message: &impl prost::Message, text: impl ToString) -> Self {
+        Self { json: to_json(name, message), text: text.to_string() }
+    }
+}
+
+fn wire(descriptors: &[DescriptorText]) -> Vec<pb::Descriptor> {
+    let entry = |(key, value): &(String, String)| pb::Entry { key: key.clone(), value: value.clone() };
+    let descriptor = |text: &DescriptorText| pb::Descriptor { entries: text.0.iter().map(entry).collect() };
+    descriptors.iter().map(descriptor).collect()
+}
+
+impl Ctl {
+    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(self.run_on_runtime())?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    async fn run_on_runtime(&self) -> Result<(), Failure> {
+        let connection = &self.connection;
+        let mut caller = connection.caller().await?;
+        if let Command::Tail { .. } = &self.command {
+            return caller.tail(self.command.tail_request()).await;
+        }
+        loop {
+            let shown = caller.call(&self.command).await?;
+            if let (Some(_), false) = (connection.watch, connection.json) {
+                // Clears the screen.
+                table::print("\x1b[H\x1b[2J");
+            }
+            match connection.json {
+                true => table::print_line(String::from_utf8_lossy(&shown.json)),
+                false => table::print_line(shown.text),
+            }
+            let Some(interval) = connection.watch else { return Ok(()) };
+            tokio::time::sleep(interval).await;
+        }
+    }
+}
+
+impl Caller<'_> {
+    async fn call(&mut self, command: &Command) -> Result<Shown, Failure> {
+        let called = match command {
+            Command::Status => {
+                let request = self.timed(pb::StatusRequest {});
+                self.client.status(request).await.map(|response| show::status(response.get_ref()))
+            }
+            Command::Rules { domain, contains } => {
+                let message = pb::ListRulesRequest {
+                    domain: domain.clone(),
+                    contains: contains.clone(),
+                    ..pb::ListRulesRequest::default()
+                };
+                return self.rules(message).await;
+            }
+            Command::Explain(RequestArgs { domain, descriptors }) => {
+                let message = pb::ExplainRequest { domain: domain.clone(), descriptors: wire(descriptors) };
+                let request = self.timed(message);
+                let explained = self.client.explain(request).await;
+                explained.map(|response| show::explained(descriptors, response.get_ref()))
+            }
+            Command::Peek(RequestArgs { domain, descriptors }) => {
+                let message = pb::PeekRequest { domain: domain.clone(), descriptors: wire(descriptors) };
+                let request = self.timed(message);
+                let peeked = self.client.peek(request).await.map(Response::into_inner);
+                peeked.map(|response| {
+                    Shown::new("PeekResponse", &response, show::statuses(descriptors, &response.statuses))
+                })
+            }
+            Command::Counters(RequestArgs { domain, descriptors }) => {
+                let message =
+                    pb::ListCountersRequest { domain: domain.clone(), descriptors: wire(descriptors) };
+                let request = self.timed(message);
+                self.client.list_counters(request).await.map(|response| show::counters(response.get_ref()))
+            }
+            Command::Reset { domain, descriptors, rule, all: _, reason } => {
+                let message = pb::ResetRequest {
+                    domain: domain.clone(),
+                    descriptors: wire(descriptors),
+                    rule: rule.clone().unwrap_or_default(),
+                    reason: reason.reason.clone(),
+                };
+                let request = self.timed(message);
+                let reset = self.client.reset(request).await.map(Response::into_inner);
+                reset.map(|response| {
+                    let text = match response.in_new_keys {
+                        true => "counters reset: here now, on other servers within a second".to_owned(),
+                        false => format!("{} counters reset", response.counters),
+                    };
+                    Shown::new("ResetResponse", &response, text)
+                })
+            }
+            Command::GiveBack { request: RequestArgs { domain, descriptors }, hits, reason } => {
+                let message = pb::GiveBackRequest {
+                    domain: domain.clone(),
+                    descriptors: wire(descriptors),
+                    hits: *hits,
+                    reason: reason.reason.clone(),
+                };
+                let request = self.timed(message);
+                let given = self.client.give_back(request).await.map(Response::into_inner);
+                given.map(|response| {
+                    Shown::new("GiveBackResponse", &response, show::statuses(descriptors, &response.statuses))
+                })
+            }
+            Command::Top { domain, rule, admitted, hour, limit } => {
+                let (window, outcome) = (i32::from(*hour), i32::from(*admitted));
+                let (domain, rule) = (domain.clone(), rule.clone());
+                let request = self.timed(pb::TopKeysRequest { window, outcome, domain, rule, limit: *limit });
+                self.client.top_keys(request).await.map(|response| show::top_keys(response.get_ref()))
+            }
+            Command::Override(command) => return self.overrides(command).await,
+            Command::Block(command) => return self.blocks(command).await,
+            Command::LogLevel(set) => return self.log_level(set).await,
+            Command::Audit { limit } => {
+                let request = self.timed(pb::ListAuditRequest { limit: *limit, before: 0 });
+                self.client.list_audit(request).await.map(|response| show::audit(response.get_ref()))
+            }
+            Command::Tail { .. } => return Err(Failure("a stream has no single response".into())),
+        };
+        called.map_err(|status| self.failure(&status))
+    }
+
+    /// All pages of rules.
+    async fn rules(&mut self, mut message: pb::ListRulesRequest) -> Result<Shown, Failure> {
+        let mut all = pb::ListRulesResponse::default();
+        loop {
+            let request = self.timed(message.clone());
+            let page = self.client.list_rules(request).await;
+            let page = page.map_err(|status| self.failure(&status))?.into_inner();
+            all.rules.extend(page.rules);
+            all.total = page.total;
+            if page.next_page_token.is_empty() {
+                return Ok(show::rules(&all));
+            }
+            message.page_token = page.next_page_token;
+        }
+    }
+
+    async fn tail(&mut self, message: pb::TailRequest) -> Result<(), Failure> {
+        let request = self.request(message);
+        let stream = self.client.tail(request).await.map_err(|status| self.failure(&status))?;
+        let mut stream = stream.into_inner();
+        while let Some(response) = stream.message().await.map_err(|status| self.failure(&status))? {
+            match (&response.event, self.connection.json) {
+                (None, _) => {}
+                (Some(_), true) => {
+                    table::print_line(String::from_utf8_lossy(&to_json("TailResponse", &response)));
+                }
+                (Some(Event::Decision(decision)), false) => table::print_line(show::decision(decision)),
+                (Some(Event::Dropped(dropped)), false) => table::print_line(format!("… {dropped} dropped")),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Command {
+    fn tail_request(&self) -> pb::TailRequest {
+        let Self::Tail { domain, rule, code, entry, sample } = self else {
+            return pb::TailRequest::default();
+        };
+        let code = match code {
+            None => pb::Code::Unknown,
+            Some(CodeChoice::Ok) => pb::Code::Ok,
+            Some(CodeChoice::OverLimit) => pb::Code::OverLimit,
+        };
+        let (key, value) = entry.clone().unwrap_or_default();
+        let (domain, rule, code) = (domain.clone(), rule.clone(), code.into());
+        pb::TailRequest { domain, rule, code, key, value, sample: *sample }
+    }
+}

@@ -1,0 +1,218 @@
+//! `tidegate ctl override` and `tidegate ctl block`.
+
+use super::{Caller, Failure, Shown, entry, show};
+use crate::{api::pb::control as pb, cli::arguments::descriptor::DescriptorText};
+use clap::{ArgGroup, Args, Subcommand};
+use std::time::Duration;
+use tonic::Response;
+
+#[derive(Subcommand)]
+pub(super) enum Override {
+    /// The overrides in force.
+    List,
+    /// Set an override, in the place of one with the same id.
+    Set(Box<SetOverride>),
+    /// Delete an override.
+    Delete(Delete),
+}
+
+#[derive(Subcommand)]
+pub(super) enum Block {
+    /// The blocks in force.
+    List,
+    /// Set a block, in the place of one with the same id.
+    Set(Box<SetBlock>),
+    /// Delete a block.
+    Delete(Delete),
+}
+
+#[derive(Args)]
+#[command(group = ArgGroup::new("action").required(true))]
+pub(super) struct SetOverride {
+    /// Domain.
+    domain: String,
+    /// The whole descriptor; `*` in a value matches any text, `\*` is a literal one.
+    #[arg(value_name = "KEY=VALUE,…")]
+    descriptor: DescriptorText,
+    /// Another limit, such as 100/minute or 5/30s; repeatable with other windows. It continues the counter of the rule's limit.
+    #[arg(long, value_name = "N/WINDOW", value_parser = limit, group = "action")]
+    limit: Vec<(u32, String)>,
+    /// Algorithm of the first limit, such as token_bucket; by default that of the rule.
+    #[arg(long, requires = "limit", default_value = "", hide_default_value = true)]
+    algorithm: String,
+    /// Size of the bucket of the first limit; by default that of the rule, in proportion.
+    #[arg(long, value_name = "HITS", requires = "limit", default_value_t = 0, hide_default_value = true)]
+    burst: u32,
+    /// No limit.
+    #[arg(long, group = "action")]
+    unlimited: bool,
+    /// Every hit is denied.
+    #[arg(long, group = "action")]
+    denied: bool,
+    #[command(flatten)]
+    circumstances: Circumstances,
+}
+
+#[derive(Args)]
+pub(super) struct SetBlock {
+    /// The entry, in any descriptor; `*` in the value matches any text, `\*` is a literal one. With --cidr the key alone.
+    #[arg(value_name = "KEY=VALUE", value_parser = entry)]
+    entry: (String, String),
+    /// The values that are addresses of this network.
+    #[arg(long)]
+    cidr: Option<String>,
+    /// Domain; by default every domain that has rules.
+    #[arg(long, default_value = "")]
+    domain: String,
+    #[command(flatten)]
+    circumstances: Circumstances,
+}
+
+#[derive(Args)]
+struct Circumstances {
+    /// Name; by default the server makes one.
+    #[arg(long, default_value = "")]
+    id: String,
+    /// Time after which it expires; by default it does not.
+    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
+    expires_in: Option<Duration>,
+    /// Reason, for people and for the audit log.
+    #[arg(long, default_value = "")]
+    reason: String,
+}
+
+#[derive(Args)]
+pub(super) struct Delete {
+    /// Its name.
+    id: String,
+    /// Reason, for the audit log.
+    #[arg(long, default_value = "")]
+    reason: String,
+}
+
+/// Parses `100/minute`.
+fn limit(text: &str) -> Result<(u32, String), String> {
+    let parsed =
+        text.split_once('/').and_then(|(number, unit)| Some((number.parse().ok()?, unit.to_owned())));
+    parsed.ok_or_else(|| "write a number and a window, such as 100/minute or 5/30s".to_owned())
+}
+
+impl SetOverride {
+    fn limits(&self) -> impl Iterator<Item = pb::OverrideLimit> {
+        self.limit.iter().enumerate().map(|(index, (requests, unit))| {
+            let (algorithm, burst) = if index == 0 { (&*self.algorithm, self.burst) } else { ("", 0) };
+            pb::OverrideLimit {
+                requests: *requests,
+                unit: unit.clone(),
+                algorithm: algorithm.to_owned(),
+                burst,
+            }
+        })
+    }
+}
+
+impl Circumstances {
+    fn expires_in(&self) -> Option<prost_types::Duration> {
+        self.expires_in.map(|after| prost_types::Duration {
+            seconds: i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
+            nanos: after.subsec_nanos() as i32,
+        })
+    }
+}
+
+impl Caller<'_> {
+    pub(super) async fn overrides(&mut self, command: &Override) -> Result<Shown, Failure> {
+        let called = match command {
+            Override::List => {
+                let request = self.timed(pb::ListOverridesRequest {});
+                self.client.list_overrides(request).await.map(|response| show::overrides(response.get_ref()))
+            }
+            Override::Set(set) => {
+                let SetOverride { domain, descriptor, unlimited, denied, circumstances, .. } = &**set;
+                let entry =
+                    |(key, value): &(String, String)| pb::Entry { key: key.clone(), value: value.clone() };
+                let mut limits = set.limits();
+                let limit = limits.next();
+                let of = pb::Override {
+                    id: circumstances.id.clone(),
+                    domain: domain.clone(),
+                    entries: descriptor.0.iter().map(entry).collect(),
+                    limit,
+                    further_limits: limits.collect(),
+                    unlimited: *unlimited,
+                    denied: *denied,
+                    reason: circumstances.reason.clone(),
+                    ..pb::Override::default()
+                };
+                let expires_in = circumstances.expires_in();
+                let request = self.timed(pb::SetOverrideRequest { r#override: Some(of), expires_in });
+                let set = self.client.set_override(request).await.map(Response::into_inner);
+                set.map(|response| {
+                    let id = response.r#override.as_ref().map_or("", |of| &of.id);
+                    Shown::new("SetOverrideResponse", &response, format!("override {id} set"))
+                })
+            }
+            Override::Delete(Delete { id, reason }) => {
+                let message = pb::DeleteOverrideRequest { id: id.clone(), reason: reason.clone() };
+                let request = self.timed(message);
+                let deleted = self.client.delete_override(request).await;
+                deleted.map(|response| {
+                    let text = format!("override {id} deleted");
+                    Shown::new("DeleteOverrideResponse", response.get_ref(), text)
+                })
+            }
+        };
+        called.map_err(|status| self.failure(&status))
+    }
+
+    /// All pages of blocks.
+    async fn all_blocks(&mut self) -> Result<Shown, Failure> {
+        let (mut all, mut message) = (pb::ListBlocksResponse::default(), pb::ListBlocksRequest::default());
+        loop {
+            let request = self.timed(message.clone());
+            let page = self.client.list_blocks(request).await;
+            let page = page.map_err(|status| self.failure(&status))?.into_inner();
+            all.blocks.extend(page.blocks);
+            all.total = page.total;
+            if page.next_page_token.is_empty() {
+                return Ok(show::blocks(&all));
+            }
+            message.page_token = page.next_page_token;
+        }
+    }
+
+    pub(super) async fn blocks(&mut self, command: &Block) -> Result<Shown, Failure> {
+        let called = match command {
+            Block::List => return self.all_blocks().await,
+            Block::Set(set) => {
+                let SetBlock { entry: (key, value), cidr, domain, circumstances } = &**set;
+                let block = pb::Block {
+                    id: circumstances.id.clone(),
+                    domain: domain.clone(),
+                    key: key.clone(),
+                    value: value.clone(),
+                    cidr: cidr.clone().unwrap_or_default(),
+                    reason: circumstances.reason.clone(),
+                    ..pb::Block::default()
+                };
+                let expires_in = circumstances.expires_in();
+                let request = self.timed(pb::SetBlockRequest { block: Some(block), expires_in });
+                let set = self.client.set_block(request).await.map(Response::into_inner);
+                set.map(|response| {
+                    let id = response.block.as_ref().map_or("", |block| &block.id);
+                    let warnings = response.warnings.iter().map(|warning| format!("\nwarning: {warning}"));
+                    let text = format!("block {id} set{}", warnings.collect::<String>());
+                    Shown::new("SetBlockResponse", &response, text)
+                })
+            }
+            Block::Delete(Delete { id, reason }) => {
+                let request = self.timed(pb::DeleteBlockRequest { id: id.clone(), reason: reason.clone() });
+                let deleted = self.client.delete_block(request).await;
+                deleted.map(|response| {
+                    Shown::new("DeleteBlockResponse", response.get_ref(), format!("block {id} deleted"))
+                })
+            }
+        };
+        called.map_err(|status| self.failure(&status))
+    }
+}

@@ -1,0 +1,288 @@
+//! Responses of the control API as tables.
+
+use super::{Shown, table};
+use crate::{api::pb::control as pb, cli::arguments::descriptor::DescriptorText};
+
+pub(super) fn status(status: &pb::StatusResponse) -> Shown {
+    let mut rows = table::table(["", ""]);
+    let counts = |counts: &Option<pb::Counts>| {
+        counts.as_ref().map_or_else(String::new, |counts| {
+            let pb::Counts { admitted, denied, shadow_denied } = counts;
+            format!("{admitted} admitted, {denied} denied, {shadow_denied} denied in shadow")
+        })
+    };
+    rows.add_row(["version", &status.version]);
+    rows.add_row(["caller", &format!("{} ({})", status.actor, status.role().as_str_name())]);
+    if let Some(decisions) = &status.decisions {
+        let text = format!("{} admitted, {} denied", decisions.admitted, decisions.denied);
+        rows.add_row(["decisions", &text]);
+    }
+    for domain in &status.domains {
+        let name = format!("hits of {}", domain.domain);
+        rows.add_row([name, format!("{}; {} rules", counts(&domain.hits), domain.rules)]);
+    }
+    if let Some(counters) = &status.counters {
+        let text = format!("{} of at most {}", counters.count, counters.count_max);
+        rows.add_row(["counters", &text]);
+        let mib = |bytes: u64| bytes >> 20;
+        let text = format!("{} MiB of {} MiB", mib(counters.memory_bytes), mib(counters.memory_bytes_max));
+        rows.add_row(["memory", &text]);
+    }
+    if let Some(rules) = &status.rules {
+        let text =
+            format!("{} in generation {}, from {}", rules.rules, rules.generation, rules.sources.join(", "));
+        rows.add_row(["rules", &text]);
+        rules.errors.iter().for_each(|error| rows.add_row(["last reload failed", error]));
+    }
+    if let Some(latency) = &status.latency {
+        let micros = |seconds: f64| (seconds * 1e6).round();
+        let pb::Latency { p50_seconds, p95_seconds, p99_seconds } = latency;
+        let [p50, p95, p99] = [p50_seconds, p95_seconds, p99_seconds].map(|seconds| micros(*seconds));
+        rows.add_row(["latency", &format!("p50 ≤ {p50} µs, p95 ≤ {p95} µs, p99 ≤ {p99} µs")]);
+    }
+    if let Some(snapshots) = &status.snapshots {
+        let text = format!("{} written, {} failed", snapshots.written, snapshots.failed);
+        rows.add_row(["snapshots", &text]);
+    }
+    if let Some(store) = &status.store {
+        rows.add_row(["shared store", if store.is_reachable { "reachable" } else { "not reachable" }]);
+    }
+    Shown::new("StatusResponse", status, rows)
+}
+
+pub(super) fn rules(rules: &pb::ListRulesResponse) -> Shown {
+    let mut rows =
+        table::table(["domain", "rule", "limit", "admitted/s", "denied/s", "shadow/s", "declared at"]);
+    for rule in &rules.rules {
+        let limits = rule.limits.iter().map(Some).chain(rule.limits.is_empty().then_some(None));
+        for limit in limits {
+            let rate = |rate: fn(&pb::Rates) -> f64| {
+                let rates = limit.and_then(|limit| limit.rates.as_ref());
+                rates.map_or_else(String::new, |rates| format!("{:.1}", rate(rates)))
+            };
+            let mode = match (rule.unlimited, rule.shadow_mode, rule.quota_mode) {
+                (true, ..) => "unlimited",
+                (_, true, _) => " (shadow)",
+                (_, _, true) => " (quota)",
+                _ => "",
+            };
+            rows.add_row([
+                rule.domain.clone(),
+                rule.rule.clone(),
+                format!("{}{mode}", limit.map_or_else(String::new, limit_text)),
+                rate(|rates| rates.admitted),
+                rate(|rates| rates.denied),
+                rate(|rates| rates.shadow_denied),
+                rule.declared_at.clone(),
+            ]);
+        }
+    }
+    Shown::new("ListRulesResponse", rules, rows)
+}
+
+fn limit_text(limit: &pb::Limit) -> String {
+    format!("{} per {}, {}", limit.requests, window(limit.window.as_ref()), limit.algorithm)
+}
+
+pub(super) fn explained(descriptors: &[DescriptorText], response: &pb::ExplainResponse) -> Shown {
+    let mut lines = vec![format!("now: {}", response.code().as_str_name())];
+    for (text, descriptor) in descriptors.iter().zip(&response.descriptors) {
+        lines.push(format!("{text}: {}", descriptor.code().as_str_name()));
+        for (number, step) in (1..).zip(&descriptor.steps) {
+            let pb::Entry { key, value } = step.entry.clone().unwrap_or_default();
+            lines.push(format!("  {number}. {key}={value} matches {}  ({})", step.matched, step.declared_at));
+        }
+        lines.push(format!("  → {}", descriptor.outcome));
+        lines.extend(overlay_text(descriptor).map(|text| format!("    {text}")));
+        for counter in &descriptor.counters {
+            lines.push(format!("    {}", counter_text(counter)));
+        }
+    }
+    Shown::new("ExplainResponse", response, lines.join("\n"))
+}
+
+/// The override or the block that applies: its id, who set it and why, and until when.
+fn overlay_text(descriptor: &pb::ExplainedDescriptor) -> Option<String> {
+    let (kind, id, reason, actor, expires) = match (&descriptor.block, &descriptor.r#override) {
+        (Some(block), _) => ("block", &block.id, &block.reason, &block.actor, &block.expires),
+        (None, Some(of)) => ("override", &of.id, &of.reason, &of.actor, &of.expires),
+        (None, None) => return None,
+    };
+    let actor = if actor.is_empty() { String::new() } else { format!(", set by {actor}") };
+    let expires = match expires.as_ref() {
+        None => "until it is deleted".to_owned(),
+        time => format!("until {}", time_text(time)),
+    };
+    let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+    Some(format!("{kind} {id}{actor}, {expires}{reason}"))
+}
+
+fn override_limit(limit: &pb::OverrideLimit) -> String {
+    let burst = if limit.burst == 0 { String::new() } else { format!(", burst {}", limit.burst) };
+    let algorithm = if limit.algorithm.is_empty() { String::new() } else { format!(", {}", limit.algorithm) };
+    format!("{} per {}{algorithm}{burst}", limit.requests, limit.unit)
+}
+
+fn counter_text(counter: &pb::Counter) -> String {
+    let pb::Counter { limit, requests, algorithm, used, remaining, replaced_by, .. } = counter;
+    let window = window(counter.window.as_ref());
+    let replaced = match &**replaced_by {
+        "" => String::new(),
+        rule => format!(": does not apply, replaced by {rule}"),
+    };
+    let reset = counter.reset_after.as_ref();
+    let reset = reset.map_or_else(String::new, |reset| format!(", one more in {}", seconds(reset)));
+    format!(
+        "{limit}: {used} used, {remaining} remaining of {requests} per {window} ({algorithm}){reset}{replaced}"
+    )
+}
+
+pub(super) fn counters(response: &pb::ListCountersResponse) -> Shown {
+    let mut rows = table::table(["descriptor", "limit", "used", "remaining", "one more in"]);
+    for of in &response.descriptors {
+        for counter in &of.counters {
+            rows.add_row([
+                entries(of.descriptor.as_ref().map_or(&[], |descriptor| &descriptor.entries)),
+                counter.limit.clone(),
+                counter.used.to_string(),
+                counter.remaining.to_string(),
+                counter.reset_after.as_ref().map_or_else(|| "–".to_owned(), seconds),
+            ]);
+        }
+    }
+    Shown::new("ListCountersResponse", response, rows)
+}
+
+/// A row for each status.
+pub(super) fn statuses(descriptors: &[DescriptorText], statuses: &[pb::DescriptorStatus]) -> table::Table {
+    let mut rows = table::table(["descriptor", "status", "rule", "limit", "remaining", "reset"]);
+    for (descriptor, status) in descriptors.iter().zip(statuses) {
+        let limit = match &status.window {
+            None => "none".to_owned(),
+            given => format!("{} per {}", status.requests, window(given.as_ref())),
+        };
+        let reset = match (&status.reset_after, status.never) {
+            (Some(reset), _) => seconds(reset),
+            (None, true) => "never".to_owned(),
+            (None, false) => "–".to_owned(),
+        };
+        rows.add_row([
+            descriptor.to_string(),
+            status.code().as_str_name().to_owned(),
+            status.rule.clone(),
+            limit,
+            status.remaining.to_string(),
+            reset,
+        ]);
+    }
+    rows
+}
+
+pub(super) fn top_keys(response: &pb::TopKeysResponse) -> Shown {
+    let mut rows = table::table(["domain", "rule", "key", "hits", "error at most", "hits/s"]);
+    for key in &response.keys {
+        rows.add_row([
+            key.domain.clone(),
+            key.rule.clone(),
+            entries(key.descriptor.as_ref().map_or(&[], |descriptor| &descriptor.entries)),
+            key.hits.to_string(),
+            key.error.to_string(),
+            format!("{:.1}", key.hits_per_second),
+        ]);
+    }
+    Shown::new("TopKeysResponse", response, rows)
+}
+
+pub(super) fn decision(decision: &pb::TailDecision) -> String {
+    let time = decision.time.as_ref().map_or_else(String::new, |time| {
+        let time = jiff::Timestamp::new(time.seconds, time.nanos);
+        time.map_or_else(|_| String::new(), |time| format!("{time:.6}"))
+    });
+    let descriptors = decision.descriptors.iter().map(|descriptor| {
+        let rule = if descriptor.rule.is_empty() { "" } else { " by " };
+        let (code, remaining) = (descriptor.code().as_str_name(), descriptor.remaining);
+        format!("{} {code}{rule}{}, {remaining} remaining", entries(&descriptor.entries), descriptor.rule)
+    });
+    let descriptors = descriptors.collect::<Vec<_>>().join("; ");
+    format!("{time} {} {}: {descriptors}", decision.code().as_str_name(), decision.domain)
+}
+
+fn time_text(time: Option<&prost_types::Timestamp>) -> String {
+    let time = time.map(|time| jiff::Timestamp::new(time.seconds, time.nanos));
+    time.and_then(Result::ok).map_or_else(String::new, |time| format!("{time:.0}"))
+}
+
+pub(super) fn overrides(response: &pb::ListOverridesResponse) -> Shown {
+    let mut rows = table::table(["id", "domain", "descriptor", "applies", "expires", "actor", "reason"]);
+    for of in &response.overrides {
+        let action = match (&of.limit, of.unlimited) {
+            (Some(limit), _) => {
+                let limits = [limit].into_iter().chain(&of.further_limits);
+                limits.map(override_limit).collect::<Vec<_>>().join("; ")
+            }
+            (None, true) => "unlimited".to_owned(),
+            (None, false) => "denied".to_owned(),
+        };
+        rows.add_row([
+            of.id.clone(),
+            of.domain.clone(),
+            entries(&of.entries),
+            action,
+            time_text(of.expires.as_ref()),
+            of.actor.clone(),
+            of.reason.clone(),
+        ]);
+    }
+    Shown::new("ListOverridesResponse", response, rows)
+}
+
+pub(super) fn blocks(response: &pb::ListBlocksResponse) -> Shown {
+    let mut rows = table::table(["id", "domain", "entry", "expires", "actor", "reason"]);
+    for of in &response.blocks {
+        let value = if of.cidr.is_empty() { &of.value } else { &of.cidr };
+        rows.add_row([
+            of.id.clone(),
+            of.domain.clone(),
+            format!("{}={value}", of.key),
+            time_text(of.expires.as_ref()),
+            of.actor.clone(),
+            of.reason.clone(),
+        ]);
+    }
+    Shown::new("ListBlocksResponse", response, rows)
+}
+
+pub(super) fn audit(response: &pb::ListAuditResponse) -> Shown {
+    let mut rows =
+        table::table(["number", "time", "actor", "peer", "action", "outcome", "reason", "details"]);
+    for entry in &response.entries {
+        rows.add_row([
+            entry.number.to_string(),
+            time_text(entry.time.as_ref()),
+            entry.actor.clone(),
+            entry.peer.clone(),
+            entry.action.clone(),
+            entry.outcome.clone(),
+            entry.reason.clone(),
+            entry.details.clone(),
+        ]);
+    }
+    Shown::new("ListAuditResponse", response, rows)
+}
+
+fn entries(entries: &[pb::Entry]) -> String {
+    let texts: Vec<String> = entries.iter().map(|entry| format!("{}={}", entry.key, entry.value)).collect();
+    texts.join(",")
+}
+
+fn std_duration(duration: &prost_types::Duration) -> std::time::Duration {
+    std::time::Duration::try_from(*duration).unwrap_or_default()
+}
+
+fn seconds(duration: &prost_types::Duration) -> String {
+    format!("{:.3} s", std_duration(duration).as_secs_f64())
+}
+
+fn window(window: Option<&prost_types::Duration>) -> String {
+    humantime::format_duration(window.map(std_duration).unwrap_or_default()).to_string()
+}

@@ -1,0 +1,207 @@
+//! `tidegate explain`: the limits that apply to a request, and why.
+
+use crate::cli::{
+    Failure,
+    arguments::{descriptor::DescriptorText, rule_files::ReadAs},
+    output::{
+        rule_text::{algorithm_text, limit_text, on_deny_text},
+        table,
+    },
+};
+use clap::Args;
+use serde_json::{Value, json};
+use std::{path::PathBuf, process::ExitCode, str::FromStr};
+use tidegate_core::{
+    limit::{Entry, Override, Unit},
+    rules::{Applied, AppliedLimit, Charge, DomainRules, ExplainedDescriptor, RuleSet, Step},
+};
+
+/// Shows the limits that apply to a request: how each descriptor is matched, and what replaces or softens its limits.
+///
+/// The descriptors are those of one request. Exit code 0: a limit applies to every descriptor. 1: none applies to at
+/// least one of them.
+#[derive(Args)]
+pub(in crate::cli) struct Explain {
+    /// A rule file, or a directory of them; repeat for more.
+    #[arg(long, env = "TIDEGATE_RULES", value_name = "PATH", value_delimiter = ':', required = true)]
+    rules: Vec<PathBuf>,
+    #[command(flatten)]
+    read_as: ReadAs,
+    /// The limit that the request sends along with every descriptor, such as 5/minute: it takes the place of the rules.
+    #[arg(long, value_name = "N/UNIT")]
+    own_limit: Option<OwnLimit>,
+    /// Explain a server with --global-shadow, which denies nothing.
+    #[arg(long, env = "TIDEGATE_GLOBAL_SHADOW")]
+    global_shadow: bool,
+    /// Domain of the request.
+    domain: String,
+    /// Descriptors of the request.
+    #[arg(required = true, value_name = "KEY=VALUE,…")]
+    descriptors: Vec<DescriptorText>,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// `5/minute`.
+#[derive(Clone, Copy)]
+struct OwnLimit(Override);
+
+impl FromStr for OwnLimit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parsed = text.split_once('/').and_then(|(requests, unit)| {
+            Some(Override { requests: requests.parse().ok()?, unit: Unit::from_name(unit)? })
+        });
+        parsed.map(Self).ok_or_else(|| "write a number and a unit, such as 5/minute".to_owned())
+    }
+}
+
+impl Explain {
+    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+        let rules = self.read_as.load(&self.rules)?;
+        let domain = self.domain(&rules)?;
+        let entries: Vec<Vec<Entry<'_>>> = self.descriptors.iter().map(entries).collect();
+        let own_limit = self.own_limit.map(|own| own.0);
+        let descriptors: Vec<_> =
+            entries.iter().map(|entries| ExplainedDescriptor { entries, own_limit }).collect();
+        let applied = domain.explain_request(&descriptors);
+        if self.json {
+            table::print_line(self.to_json(&applied));
+        } else {
+            for (descriptor, applied) in self.descriptors.iter().zip(&applied) {
+                show(descriptor, applied);
+            }
+            if self.global_shadow {
+                table::print_line("Under --global-shadow none of these limits denies a request.");
+            }
+        }
+        let all_limited = applied.iter().all(Applied::is_limited);
+        Ok(if all_limited { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    fn domain<'r>(&self, rules: &'r RuleSet) -> Result<&'r DomainRules, Failure> {
+        rules.domain(&self.domain).ok_or_else(|| {
+            let known: Vec<&str> = rules.domains().map(DomainRules::name).collect();
+            Failure(format!(
+                "no rules for the domain `{}`, so nothing would limit it; domains with rules: {}",
+                self.domain,
+                known.join(", ")
+            ))
+        })
+    }
+
+    fn to_json(&self, applied: &[Applied<'_>]) -> Value {
+        let both = self.descriptors.iter().zip(applied);
+        let descriptors: Vec<Value> =
+            both.map(|(descriptor, applied)| descriptor_to_json(descriptor, applied)).collect();
+        json!({
+            "domain": self.domain,
+            "global_shadow": self.global_shadow,
+            "limited": applied.iter().all(Applied::is_limited),
+            "descriptors": descriptors,
+        })
+    }
+}
+
+fn entries(descriptor: &DescriptorText) -> Vec<Entry<'_>> {
+    descriptor.0.iter().map(|(key, value)| Entry { key, value }).collect()
+}
+
+fn show(descriptor: &DescriptorText, applied: &Applied<'_>) {
+    table::print_line(descriptor);
+    match &applied.matching {
+        None => table::print_line("  → the request's own limit, in the place of the rules"),
+        Some(matching) => {
+            for (number, Step { key, value, matched, rule }) in (1..).zip(&matching.steps) {
+                let origin = rule.declared_at();
+                table::print_line(format!("  {number}. {key}={value} matches {matched}  ({origin})"));
+            }
+            table::print_line(format!("  → {}", matching.outcome));
+        }
+    }
+    for limit in &applied.limits {
+        table::print_line(format!("    {}", limit_line(limit)));
+    }
+    for note in notes(applied) {
+        table::print_line(format!("    {note}"));
+    }
+}
+
+fn limit_line(applied: &AppliedLimit<'_>) -> String {
+    let limit = &applied.limit;
+    let always = if limit.charge == Charge::Always { ", charge: always" } else { "" };
+    let replaced = match applied.replaced_by {
+        Some(rule) => format!(": does not apply, replaced by {}", rule.info.path),
+        None => String::new(),
+    };
+    format!("{}, {}{always}{replaced}", limit_text(limit), algorithm_text(limit))
+}
+
+/// Further effects of an exceeded limit.
+fn notes(applied: &Applied<'_>) -> Vec<String> {
+    let Some(rule) = applied.rule() else { return Vec::new() };
+    let mut notes = Vec::new();
+    if applied.is_shadow() {
+        notes.push("shadow_mode: denies nothing".to_owned());
+    }
+    if applied.is_quota() {
+        notes.push(
+            "quota_mode: denies only if every quota descriptor of the request is over its limit".to_owned(),
+        );
+    }
+    if rule.is_local() {
+        notes.push("counters: local: each server counts for itself".to_owned());
+    }
+    if rule.is_never_leased {
+        notes.push("lease: off: the shared store makes every decision".to_owned());
+    }
+    if !rule.replaces.is_empty() {
+        notes.push(format!("replaces: {}", rule.replaces.join(", ")));
+    }
+    if let Some(on_deny) = on_deny_text(rule) {
+        notes.push(format!("on_deny: {on_deny}"));
+    }
+    notes
+}
+
+fn descriptor_to_json(descriptor: &DescriptorText, applied: &Applied<'_>) -> Value {
+    let steps = applied.matching.iter().flat_map(|matching| &matching.steps).map(|step| {
+        json!({
+            "entry": format!("{}={}", step.key, step.value),
+            "matched": step.matched.to_string(),
+            "declared_at": step.rule.declared_at(),
+        })
+    });
+    let limits = applied.limits.iter().map(|AppliedLimit { limit, replaced_by }| {
+        json!({
+            "limit": limit_text(limit),
+            "name": limit.name,
+            "algorithm": limit.algorithm.name(),
+            "charge": if limit.charge == Charge::Always { "always" } else { "admitted" },
+            "applies": replaced_by.is_none(),
+            "replaced_by": replaced_by.map(|rule| &*rule.info.path),
+        })
+    });
+    let rule = applied.rule();
+    json!({
+        "descriptor": descriptor.to_string(),
+        "steps": steps.collect::<Vec<_>>(),
+        "outcome": applied.matching.as_ref().map_or_else(
+            || "the request's own limit".to_owned(),
+            |matching| matching.outcome.to_string(),
+        ),
+        "rule": rule.map(|rule| &*rule.info.path),
+        "declared_at": rule.map(|rule| rule.declared_at()),
+        "limited": applied.is_limited(),
+        "limits": limits.collect::<Vec<_>>(),
+        "unlimited": rule.is_some_and(|rule| rule.unlimited),
+        "shadow_mode": applied.is_shadow(),
+        "quota_mode": applied.is_quota(),
+        "counters": rule.map(|rule| rule.counters_text()),
+        "lease": rule.map(|rule| rule.lease_text()),
+        "replaces": rule.map(|rule| &rule.replaces[..]).unwrap_or_default(),
+        "on_deny": rule.and_then(on_deny_text),
+    })
+}

@@ -1,0 +1,63 @@
+//! The commands, one file or folder each.
+
+mod audit;
+pub(super) mod bench;
+mod call;
+mod check;
+mod completions;
+mod ctl;
+mod explain;
+mod health;
+mod replay;
+mod snapshot;
+mod store;
+mod target;
+mod test_server;
+mod token;
+
+use crate::cli::{
+    Failure,
+    serve::{self, settings::EffectiveSettings},
+};
+use clap::Subcommand;
+use std::process::ExitCode;
+
+#[derive(Subcommand)]
+pub(super) enum Command {
+    Serve(Box<serve::Serve>),
+    Check(check::Check),
+    Explain(explain::Explain),
+    Replay(replay::Replay),
+    Call(call::Call),
+    Health(health::Health),
+    Snapshot(snapshot::Snapshot),
+    Store(store::Store),
+    Bench(bench::Bench),
+    Completions(completions::Completions),
+    TestServer(test_server::TestServer),
+    Token(token::Token),
+    Ctl(Box<ctl::Ctl>),
+    Audit(audit::Audit),
+}
+
+impl Command {
+    /// Runs it; the settings are those of `serve`.
+    pub(super) fn run(self, settings: EffectiveSettings) -> Result<ExitCode, Failure> {
+        match self {
+            Self::Serve(serve) => serve.run(settings),
+            Self::Check(check) => check.run(),
+            Self::Explain(explain) => explain.run(),
+            Self::Replay(replay) => replay.run(),
+            Self::Call(call) => call.run(),
+            Self::Health(health) => health.run(),
+            Self::Snapshot(snapshot) => snapshot.run(),
+            Self::Store(store) => store.run(),
+            Self::Bench(bench) => bench.run(),
+            Self::Completions(completions) => completions.run(),
+            Self::TestServer(test_server) => test_server.run(),
+            Self::Token(token) => token.run(),
+            Self::Ctl(ctl) => ctl.run(),
+            Self::Audit(audit) => audit.run(),
+        }
+    }
+}

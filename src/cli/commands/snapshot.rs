@@ -1,0 +1,257 @@
+//! `tidegate snapshot`: the content of a data directory, and moving it to another one.
+
+use crate::cli::{
+    Failure,
+    output::{progress, table},
+};
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, BufReader, BufWriter, Read, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+use tidegate_core::{
+    algorithm::{Algorithm, Period, Rate, Refill, Schedule},
+    clock::{Clock, SystemClock},
+    rules::LimitInfo,
+};
+use tidegate_snapshot::{Archive, OpenError};
+
+/// Inspects, verifies, exports and imports the snapshot in the data directory of a stopped server.
+///
+/// The directory is only read: neither permission to write nor free space is needed, except by import. The snapshot is
+/// copied to the directory for temporary files (TMPDIR) to be read.
+#[derive(Args)]
+pub(in crate::cli) struct Snapshot {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Shows the counters of each limit, and the snapshot's age and size.
+    Inspect {
+        /// The data directory.
+        directory: PathBuf,
+        /// Print one JSON object.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Writes the snapshot to a file of JSON lines. The file contains the secret of the keys; only its owner can read it.
+    Export {
+        /// The data directory.
+        directory: PathBuf,
+        /// The file, which must not exist; - for standard output.
+        file: PathBuf,
+    },
+    /// Creates a data directory from an exported file.
+    Import {
+        /// The file; - for standard input.
+        file: PathBuf,
+        /// The data directory; it must not hold a snapshot.
+        directory: PathBuf,
+    },
+    /// Reads every record of the snapshot and compares it with its checksum. Exit code 0: a server can start with it.
+    ///
+    /// Bytes of the files that hold no part of the snapshot, such as free space in the database, are not checked.
+    Verify {
+        /// The data directory.
+        directory: PathBuf,
+    },
+}
+
+impl Snapshot {
+    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+        match self.action {
+            Action::Inspect { directory, json } => inspect(&directory, json)?,
+            Action::Export { directory, file } => export(&directory, &file)?,
+            Action::Import { file, directory } => import(&file, &directory)?,
+            Action::Verify { directory } => {
+                let used = tally(&mut open(&directory)?)?;
+                let counters: u64 = used.iter().map(|tally| tally.counters).sum();
+                table::print_line(format_args!("{}: good, {counters} counters", directory.display()));
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn open(directory: &Path) -> Result<Archive, Failure> {
+    Archive::open(directory)?.ok_or_else(|| Failure(format!("{}: there is no snapshot", directory.display())))
+}
+
+/// Counters of one limit.
+#[derive(Clone, Copy, Default)]
+struct Tally {
+    counters: u64,
+    expired: u64,
+}
+
+/// Reads every counter; by index of the limit.
+fn tally(archive: &mut Archive) -> Result<Vec<Tally>, OpenError> {
+    let (limits, now) = (archive.limits().to_vec(), SystemClock::new().now());
+    let mut tallies = vec![Tally::default(); limits.len()];
+    let bar = progress::bar("reading");
+    archive.read(
+        |read| progress::show(&bar, read),
+        |_, limit, state| {
+            tallies[limit].counters += 1;
+            tallies[limit].expired += u64::from(limits[limit].algorithm.expires(state) <= now);
+            Ok::<_, OpenError>(())
+        },
+    )?;
+    bar.finish_and_clear();
+    Ok(tallies)
+}
+
+fn inspect(directory: &Path, as_json: bool) -> Result<(), Failure> {
+    let mut archive = open(directory)?;
+    let tallies = tally(&mut archive)?;
+    let counters: u64 = tallies.iter().map(|tally| tally.counters).sum();
+    let (at, bytes) = (archive.at(), archive.disk_bytes()?);
+    let now = SystemClock::new().now();
+    // At most one of the two is not zero; the latter if the clock was set back since.
+    let (age, ahead) = (now.since(at), at.since(now));
+    let limits = archive.limits().iter().zip(&tallies);
+    if as_json {
+        let text = |info| limit_text(info, archive.limits());
+        let limits: Vec<Value> = limits.map(|(info, tally)| to_json(info, text(info), tally)).collect();
+        table::print_line(json!({
+            "format": tidegate_snapshot::FORMAT,
+            "at_nanos": at.as_nanos(),
+            "age_seconds": age.as_secs_f64() - ahead.as_secs_f64(),
+            "disk_bytes": bytes,
+            "counters": counters,
+            "limits": limits,
+        }));
+        return Ok(());
+    }
+    let mut shown = table::table(["domain", "rule", "limit", "algorithm", "counters", "expired since"]);
+    for (info, tally) in limits {
+        shown.add_row([
+            info.identity.domain.as_ref(),
+            info.identity.path.as_ref(),
+            &limit_text(info, archive.limits()),
+            info.algorithm.name(),
+            &tally.counters.to_string(),
+            &tally.expired.to_string(),
+        ]);
+    }
+    table::print_line(shown);
+    let whole_seconds = |time: Duration| humantime::format_duration(Duration::from_secs(time.as_secs()));
+    let written = if ahead.is_zero() {
+        format!("written {} ago", whole_seconds(age))
+    } else {
+        format!("written by a clock that was ahead of this one by {}", whole_seconds(ahead))
+    };
+    let megabytes = bytes as f64 / 1e6;
+    let format = tidegate_snapshot::FORMAT;
+    table::print_line(format_args!(
+        "{counters} counters, {written}, {megabytes:.1} MB on disk, format {format}"
+    ));
+    Ok(())
+}
+
+fn to_json(info: &LimitInfo, limit: String, tally: &Tally) -> Value {
+    json!({
+        "domain": &*info.identity.domain,
+        "rule": &*info.identity.path,
+        "limit": limit,
+        "algorithm": info.algorithm.name(),
+        "counters": tally.counters,
+        "expired": tally.expired,
+    })
+}
+
+/// The limit's numbers, and its tag where another limit of the rule has the same numbers.
+fn limit_text(info: &LimitInfo, all: &[LimitInfo]) -> String {
+    let text = numbers(&info.algorithm);
+    let is_same = |other: &&LimitInfo| {
+        let (one, other_one) = (&info.identity, &other.identity);
+        (&one.domain, &one.path) == (&other_one.domain, &other_one.path) && numbers(&other.algorithm) == text
+    };
+    if all.iter().filter(is_same).count() > 1 { format!("{text} #{:x}", info.identity.tag) } else { text }
+}
+
+fn numbers(algorithm: &Algorithm) -> String {
+    let every = |rate: &Rate| {
+        let (hits, nanos) = rate.to_parts();
+        format!("{hits} per {}", humantime::format_duration(Duration::from_nanos(nanos)))
+    };
+    match algorithm {
+        Algorithm::SlidingWindow(sliding) => format!("{} per {}", sliding.limit, sliding.window),
+        Algorithm::SlidingLog(log) => format!("{} per {}", log.limit, log.window),
+        Algorithm::SubWindows(sub) => {
+            let length = humantime::format_duration(Duration::from_nanos(sub.length_nanos().get()));
+            format!("{} per {} times {length}", sub.limit, sub.precision())
+        }
+        Algorithm::FixedWindow(fixed) => match &fixed.schedule {
+            Schedule::Clock(window) => format!("{} per {window}", fixed.limit),
+            Schedule::FirstHit(window) => format!("{} per {window} from the first hit", fixed.limit),
+            Schedule::Calendar(calendar) => {
+                let period = match calendar.period() {
+                    Period::Day => "day",
+                    Period::Week => "week",
+                    Period::Month => "month",
+                    Period::Year => "year",
+                };
+                format!("{} per {period} in {}", fixed.limit, calendar.zone().name())
+            }
+        },
+        Algorithm::TokenBucket(bucket) => match &bucket.refill {
+            Refill::Greedy(rate) => format!("{}, refilled by {}", bucket.size, every(rate)),
+            Refill::Intervals { tokens, interval } => {
+                format!("{}, refilled by {tokens} per {interval}", bucket.size)
+            }
+        },
+        Algorithm::Concurrency(slots) => format!("{} in flight for up to {}", slots.limit, slots.max_hold),
+        Algorithm::LeakyBucket(bucket) => format!("{}, drained by {}", bucket.burst, every(&bucket.rate)),
+    }
+}
+
+/// Whether the argument means standard input or output.
+pub(super) fn is_standard(file: &Path) -> bool {
+    file.as_os_str() == "-"
+}
+
+/// The file for an export, which must not exist; only its owner can read it.
+pub(super) fn create(file: &Path) -> Result<BufWriter<Box<dyn Write>>, Failure> {
+    if is_standard(file) {
+        return Ok(BufWriter::new(Box::new(io::stdout().lock())));
+    }
+    let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
+    let created = created.map_err(|error| Failure(format!("{}: {error}", file.display())))?;
+    Ok(BufWriter::new(Box::new(created)))
+}
+
+fn export(directory: &Path, file: &Path) -> Result<(), Failure> {
+    let mut archive = open(directory)?;
+    let mut out = create(file)?;
+    let bar = progress::bar("exporting");
+    let counters = tidegate_snapshot::export(&mut archive, &mut out, |read| progress::show(&bar, read))?;
+    bar.finish_and_clear();
+    // Standard output may be the export.
+    eprintln!("{}: {counters} counters exported", directory.display());
+    Ok(())
+}
+
+fn import(file: &Path, directory: &Path) -> Result<(), Failure> {
+    let about = |error: &dyn std::fmt::Display| Failure(format!("{}: {error}", file.display()));
+    let bar = progress::bar("importing");
+    let input: Box<dyn Read> = if is_standard(file) {
+        Box::new(io::stdin().lock())
+    } else {
+        let input = File::open(file).map_err(|error| about(&error))?;
+        bar.set_length(input.metadata().map_err(|error| about(&error))?.len());
+        Box::new(input)
+    };
+    let counters = tidegate_snapshot::import(BufReader::new(bar.wrap_read(input)), directory);
+    bar.finish_and_clear();
+    let counters = counters.map_err(|error| about(&error))?;
+    table::print_line(format_args!("{}: {counters} counters imported", directory.display()));
+    Ok(())
+}

@@ -1,0 +1,199 @@
+//! `tidegate store`: the content of a shared store, and moving it to or from a data directory.
+
+use crate::cli::{
+    Failure,
+    arguments::store_flags::StoreFlags,
+    commands::snapshot,
+    output::{progress, table},
+};
+use clap::{Args, Subcommand};
+use serde_json::json;
+use std::{
+    fs::File,
+    future::Future,
+    io::{self, BufReader, Read},
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+use tidegate_core::rules::{LimitIdentity, LimitInfo};
+use tidegate_shared::store::{Contents, Moved, SharedSettings, Transfer, TransferError};
+use tidegate_snapshot::{Portable, PortableWriter};
+
+/// Shows, verifies, exports and imports the counters in a shared store.
+///
+/// Reads every key with the prefix, in small steps. Only import changes the store.
+#[derive(Args)]
+pub(in crate::cli) struct Store {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Shows the servers that share the store, and its counters by algorithm.
+    Status {
+        #[command(flatten)]
+        at: At,
+        /// Print one JSON object.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Reads the state of every counter. Exit code 0: all are of this version's layout.
+    Verify {
+        #[command(flatten)]
+        at: At,
+    },
+    /// Writes the counters to a file of JSON lines, of which `tidegate snapshot import` makes a data directory. The servers must be
+    /// stopped. The file contains the secret of the keys; only its owner can read it.
+    Export {
+        #[command(flatten)]
+        at: At,
+        /// The file, which must not exist; - for standard output.
+        file: PathBuf,
+        /// Print the numbers of counters as one JSON object, on standard error.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Writes the counters of a file, which `tidegate snapshot export` or `tidegate store export` has written, to a store that no
+    /// server has used with this prefix.
+    Import {
+        #[command(flatten)]
+        at: At,
+        /// The file; - for standard input.
+        file: PathBuf,
+        /// Print the numbers of counters as one JSON object.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Args)]
+struct At {
+    /// The store, as --counters of `serve`.
+    #[arg(id = "counters", value_name = "URL", env = "TIDEGATE_COUNTERS", hide_env_values = true)]
+    url: String,
+    #[command(flatten)]
+    flags: StoreFlags,
+}
+
+impl At {
+    fn read(&self) -> Result<Contents, Failure> {
+        let settings = self.settings()?;
+        run(async { Ok(Contents::read(&settings).await?) })
+    }
+
+    fn settings(&self) -> Result<SharedSettings, Failure> {
+        self.flags.settings(&self.url)
+    }
+}
+
+fn run<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+}
+
+impl Store {
+    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+        match self.action {
+            Action::Status { at, json } => {
+                show(&at.read()?, json);
+                Ok(ExitCode::SUCCESS)
+            }
+            Action::Verify { at } => {
+                let contents = at.read()?;
+                let counters: u64 = contents.counters.values().sum();
+                table::print_line(format_args!(
+                    "{counters} counters are good, {} are not, {} never expire",
+                    contents.damaged, contents.without_expiry
+                ));
+                let is_good = contents.damaged == 0 && contents.without_expiry == 0;
+                Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+            }
+            Action::Export { at, file, json } => {
+                // Standard output may be the export.
+                eprintln!("{}", moved_text(&run(export(&at.settings()?, &file))?, "exported", json));
+                Ok(ExitCode::SUCCESS)
+            }
+            Action::Import { at, file, json } => {
+                let moved = run(import(&at.settings()?, &file))?;
+                table::print_line(moved_text(&moved, "imported", json));
+                Ok(ExitCode::SUCCESS)
+            }
+        }
+    }
+}
+
+async fn export(settings: &SharedSettings, file: &Path) -> Result<Moved, Failure> {
+    let mut store = Transfer::open(settings).await?;
+    let seed = store.seed().cloned().ok_or(TransferError::Nothing)?;
+    let mut out = PortableWriter::new(snapshot::create(file)?, &seed, store.now())?;
+    let bar = progress::bar("exporting");
+    bar.set_length(store.keys());
+    let moved = store
+        .export(|key, algorithm, state| {
+            bar.inc(1);
+            // The store does not have the rules of its counters: a server finds them by their keys.
+            let identity = LimitIdentity { domain: "".into(), path: "(shared store)".into(), tag: 0 };
+            out.add(key, LimitInfo { identity, algorithm }, state).map_err(Failure::from)
+        })
+        .await?;
+    out.finish()?;
+    bar.finish_and_clear();
+    Ok(moved)
+}
+
+async fn import(settings: &SharedSettings, file: &Path) -> Result<Moved, Failure> {
+    let about = |error: &dyn std::fmt::Display| Failure(format!("{}: {error}", file.display()));
+    let input: Box<dyn Read> = match snapshot::is_standard(file) {
+        true => Box::new(io::stdin().lock()),
+        false => Box::new(File::open(file).map_err(|error| about(&error))?),
+    };
+    // Read as a whole before anything is written: a truncated file changes nothing.
+    let counters = Portable::read(BufReader::new(input)).map_err(|error| about(&error))?;
+    let mut store = Transfer::open(settings).await?;
+    let bar = progress::bar("importing");
+    bar.set_length(counters.len() as u64);
+    let moved = store.import(counters.seed(), counters.counters(), |read| bar.set_position(read)).await?;
+    bar.finish_and_clear();
+    Ok(moved)
+}
+
+fn moved_text(moved: &Moved, action: &str, as_json: bool) -> String {
+    let Moved { counters, expired, present, not_shareable, damaged } = moved;
+    if as_json {
+        let numbers = json!({
+            "counters": counters, "expired": expired, "present": present, "not_shareable": not_shareable, "damaged": damaged,
+        });
+        return numbers.to_string();
+    }
+    let left_out = [
+        (expired, "expired"),
+        (present, "present in the store already"),
+        (not_shareable, "of limits that a shared store cannot count"),
+        (damaged, "damaged"),
+    ];
+    let left_out = left_out.iter().filter(|(number, _)| **number > 0);
+    let left_out: String = left_out.map(|(number, reason)| format!(", {number} {reason}")).collect();
+    format!("{counters} counters {action}{left_out}")
+}
+
+fn show(contents: &Contents, json: bool) {
+    let Contents { version, nodes, layout, servers, memory_bytes, counters, damaged, .. } = contents;
+    if json {
+        table::print_line(json!({
+            "version": version, "nodes": nodes, "layout": layout, "servers": servers, "memory_bytes": memory_bytes, "counters": counters,
+            "damaged": damaged,
+        }));
+        return;
+    }
+    table::print_line(format_args!(
+        "version {version}, {nodes} nodes, {memory_bytes} bytes used, {servers} servers share it"
+    ));
+    let mut shown = table::table(["algorithm", "counters"]);
+    for (algorithm, count) in counters {
+        shown.add_row([(*algorithm).to_owned(), count.to_string()]);
+    }
+    if *damaged > 0 {
+        shown.add_row(["(not readable)".to_owned(), damaged.to_string()]);
+    }
+    table::print_line(shown);
+}

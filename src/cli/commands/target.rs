@@ -1,0 +1,177 @@
+//! Connections of commands to a server, and the remedies for those that fail.
+
+use crate::{
+    api::channel::{LISTEN_ONLY, TlsConnections, root_cause, tls_endpoint},
+    cli::{Failure, arguments::client_tls::ClientTlsFlags},
+    server::ListenAddress,
+    transport::{TlsClient, TlsClientError},
+};
+use rustls::pki_types::ServerName;
+use std::{error::Error, io, os::unix::fs::FileTypeExt as _, time::Duration};
+use tonic::{
+    Code, Status,
+    transport::{Channel, Endpoint},
+};
+
+/// Connects to a gRPC server.
+pub(super) async fn connect(
+    address: &ListenAddress,
+    tls: &ClientTlsFlags,
+    timeout: Duration,
+) -> Result<Channel, Failure> {
+    if let Some(client) = tls.client() {
+        return connect_tls(address, &client, timeout).await;
+    }
+    let uri = match address {
+        ListenAddress::Tcp(address) => format!("http://{address}"),
+        unix @ ListenAddress::Unix(_) => unix.to_string(),
+        ListenAddress::Systemd(_) => {
+            return Err(Failure(format!("cannot connect to {address}{LISTEN_ONLY}")));
+        }
+    };
+    let endpoint = Endpoint::from_shared(uri)?.connect_timeout(timeout);
+    endpoint.connect().await.map_err(|error| {
+        let remedy = io_cause(&error).map(|cause| connect_remedy(address, cause)).unwrap_or_default();
+        Failure(format!("cannot connect to {address}: {}{remedy}", root_cause(&error)))
+    })
+}
+
+/// Connects with TLS.
+async fn connect_tls(
+    address: &ListenAddress,
+    client: &TlsClient,
+    timeout: Duration,
+) -> Result<Channel, Failure> {
+    let (config, name, authority) = (client.config()?, tls_name(client, address)?, tls_authority(address));
+    let connector = TlsConnections { address: address.clone(), tls: config.into(), name };
+    let endpoint =
+        tls_endpoint(authority).map_err(|error| Failure(error.to_string()))?.connect_timeout(timeout);
+    endpoint.connect_with_connector(connector).await.map_err(|error| {
+        let cause = io_cause(&error);
+        let remedy = cause.map(|cause| connect_remedy(address, cause)).unwrap_or_default();
+        Failure(format!("cannot connect to {address} with TLS: {}{remedy}", root_cause(&error)))
+    })
+}
+
+/// The failure of a call that ended with `status`: the server's answer, or an error of the connection.
+pub(super) fn call_failure(address: &ListenAddress, tls: &ClientTlsFlags, status: &Status) -> Failure {
+    // A status that the server sent has no cause here.
+    let cause = status
+        .source()
+        .filter(|_| matches!(status.code(), Code::Unknown | Code::Internal | Code::Unavailable));
+    Failure(match cause {
+        Some(cause) => {
+            format!(
+                "{address} does not answer in HTTP/2: {}{}",
+                root_cause(cause),
+                no_answer_remedy(tls.client().is_some())
+            )
+        }
+        None => format!("{address} answered {:?}: {}", status.code(), status.message()),
+    })
+}
+
+/// The remedy to append to an error of a connection on which no HTTP/2 is received.
+pub(super) fn no_answer_remedy(has_tls: bool) -> &'static str {
+    if has_tls {
+        return "; give the address of a gRPC server";
+    }
+    "; if the port has TLS, give the authority of its certificate with --tls-ca, else the address of a gRPC server"
+}
+
+/// The name to verify at an address. A Unix socket has none of its own.
+pub(super) fn tls_name(
+    client: &TlsClient,
+    address: &ListenAddress,
+) -> Result<ServerName<'static>, TlsClientError> {
+    client.server_name(tls_authority(address))
+}
+
+fn tls_authority(address: &ListenAddress) -> &str {
+    match address {
+        ListenAddress::Tcp(address) => address,
+        ListenAddress::Unix(_) | ListenAddress::Systemd(_) => "localhost",
+    }
+}
+
+/// The remedy to append to an error of connecting to `address`; empty if none is known.
+pub(super) fn connect_remedy(address: &ListenAddress, cause: &io::Error) -> String {
+    if let ListenAddress::Unix(path) = address
+        && path.metadata().is_ok_and(|found| !found.file_type().is_socket())
+    {
+        return format!("; {} is not a socket", path.display());
+    }
+    let tls = cause.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    if let Some(error) = tls {
+        return tls_remedy(error).to_owned();
+    }
+    match cause.kind() {
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
+            "; start a server with `tidegate serve`, or give the address of a running one".to_owned()
+        }
+        _ => String::new(),
+    }
+}
+
+/// The remedy to append to an error of TLS; empty if none is known.
+fn tls_remedy(error: &rustls::Error) -> &'static str {
+    use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
+    match error {
+        Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+            "; the server has no TLS on this port: leave out the --tls flags"
+        }
+        Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            "; give the authority of the server's certificate with --tls-ca"
+        }
+        Error::InvalidCertificate(CertificateError::Other(error)) if is_authority(error) => {
+            "; the server's certificate is one of an authority (CA:TRUE): have it made with CA:FALSE, or accept any \
+             with --tls-insecure"
+        }
+        Error::InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+        ) => "; give the name in the server's certificate with --tls-server-name",
+        Error::AlertReceived(AlertDescription::CertificateRequired) => {
+            "; the server requires a client certificate: give it with --tls-cert and --tls-key"
+        }
+        _ => "",
+    }
+}
+
+/// Whether a certificate was refused for being that of an authority.
+fn is_authority(error: &rustls::OtherError) -> bool {
+    error.0.downcast_ref() == Some(&webpki::Error::CaUsedAsEndEntity)
+}
+
+/// The first IO error among the causes of `error`.
+pub(super) fn io_cause<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e io::Error> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plain_file_is_not_called_a_missing_server() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let address = ListenAddress::Unix(file.path().into());
+        let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
+        assert!(connect_remedy(&address, &refused).ends_with("is not a socket"));
+        let absent = ListenAddress::Unix(file.path().with_extension("absent"));
+        assert!(connect_remedy(&absent, &refused).contains("tidegate serve"));
+    }
+
+    #[test]
+    fn causes_are_found_at_any_depth() {
+        let inner = io::Error::other(io::Error::from(io::ErrorKind::TimedOut));
+        assert!(io_cause(&inner).is_some());
+        assert_eq!(root_cause(&std::fmt::Error), std::fmt::Error.to_string());
+    }
+}

@@ -1,0 +1,19 @@
+//! Why a command failed.
+
+use std::fmt;
+
+/// A failed command, as a message for users.
+#[derive(Debug)]
+pub(super) struct Failure(pub(super) String);
+
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}

@@ -1,0 +1,34 @@
+//! Rules as text, for all commands.
+
+use tidegate_core::{
+    algorithm::Queue,
+    rules::{Rule, RuleLimit},
+};
+
+/// `100 per minute`, `5 per 10s`, `3 in flight for up to 60s`, with the name before it.
+pub(in crate::cli) fn limit_text(limit: &RuleLimit) -> String {
+    let name = if limit.name.is_empty() { String::new() } else { format!("{}: ", limit.name) };
+    match limit.unit {
+        _ if limit.algorithm.holds_slots() => {
+            format!("{name}{} in flight for up to {}", limit.requests, limit.window)
+        }
+        Some(unit) => format!("{name}{} per {unit}", limit.requests),
+        None => format!("{name}{} per {}", limit.requests, limit.window),
+    }
+}
+
+/// Treatment of the rule's denials, if they are not plain.
+pub(in crate::cli) fn on_deny_text(rule: &Rule) -> Option<String> {
+    rule.info.on_deny.as_ref().map(|on_deny| on_deny.to_string())
+}
+
+/// `leaky_bucket`, with the bounds of its queue.
+pub(in crate::cli) fn algorithm_text(limit: &RuleLimit) -> String {
+    let name = limit.algorithm.name();
+    match limit.algorithm.queueing().and_then(|bucket| bucket.queue) {
+        None => name.to_owned(),
+        Some(Queue { wait_max, hits_max }) => {
+            format!("{name}, queues up to {hits_max} hits for up to {}", humantime::format_duration(wait_max))
+        }
+    }
+}

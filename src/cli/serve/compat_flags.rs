@@ -1,0 +1,29 @@
+//! Options of the reference server that change decisions.
+
+use crate::cli::{Failure, arguments::rule_files::Compat as CompatChoice};
+use clap::Args;
+use tidegate_core::limiter::Compat;
+
+/// Options of decisions with `--compat reference`.
+#[derive(Args)]
+pub(super) struct CompatFlags {
+    /// Deny a request only if all of its descriptors are over their limits, be they limits of rules or none at all.
+    #[arg(long, env = "TIDEGATE_QUOTA_MODE")]
+    pub(super) quota_mode: bool,
+    /// Count a request that is over a limit in the counters of such limits alone.
+    #[arg(long, env = "TIDEGATE_STOP_COUNTING_OVER_LIMIT")]
+    stop_counting_over_limit: bool,
+}
+
+impl CompatFlags {
+    /// The options; an error if they are set without `--compat reference`.
+    pub(super) fn options(&self, compat: Option<CompatChoice>) -> Result<Compat, Failure> {
+        let options = Compat { quota_mode: self.quota_mode, stop_counting: self.stop_counting_over_limit };
+        if options != Compat::default() && compat != Some(CompatChoice::Reference) {
+            let message = "--quota-mode and --stop-counting-over-limit are options of --compat reference; add it, or \
+                           remove them";
+            return Err(Failure(message.into()));
+        }
+        Ok(options)
+    }
+}

@@ -1,0 +1,150 @@
+//! Flags of `serve` that bound one connection, and all of them.
+
+use crate::{
+    api::LongLivedBounds,
+    cli::arguments::interval,
+    server::{self, ConnectionBounds},
+};
+use clap::{Args, value_parser};
+use std::{num::NonZeroUsize, sync::Arc, time::Duration};
+use tidegate_http2::{
+    BodyMemory, Http2Settings,
+    flow_control::{DEFAULT_WINDOW, WINDOW_MAX},
+};
+
+/// The least window that HTTP/2 allows for a connection.
+const LEAST_CONNECTION_WINDOW: i64 = DEFAULT_WINDOW as i64;
+const MOST: i64 = WINDOW_MAX as i64;
+
+/// The part of all memory that incomplete requests may take.
+const MEMORY_SHARE: u64 = 8;
+const BODY_MEMORY_MAX: u64 = 1 << 30;
+
+/// Bounds on connections.
+#[derive(Args)]
+pub(super) struct ConnectionFlags {
+    /// Maximum number of connections. Beyond it the idlest one is closed, or the new one if none is idle.
+    #[arg(long, env = "TIDEGATE_MAX_CONNECTIONS", value_name = "N", default_value_t = 10_000)]
+    max_connections: usize,
+    /// The same for each IPv4 address, IPv6 /64 network, or user on a Unix socket.
+    #[arg(long, env = "TIDEGATE_MAX_CONNECTIONS_PER_PEER", value_name = "N", default_value_t = 1_000)]
+    max_connections_per_peer: usize,
+    /// Maximum number of concurrent streams per connection; further ones are refused with REFUSED_STREAM.
+    #[arg(long, env = "TIDEGATE_MAX_STREAMS", value_name = "N", default_value_t = Http2Settings::default().streams_max)]
+    max_streams: u32,
+    /// Maximum number of open streaming calls (Health/Watch, reflection); further ones get RESOURCE_EXHAUSTED.
+    #[arg(long, env = "TIDEGATE_MAX_STREAMING_CALLS", value_name = "N", default_value_t = LongLivedBounds::default().max)]
+    max_streaming_calls: usize,
+    /// The same for each connection.
+    #[arg(
+        long, env = "TIDEGATE_MAX_STREAMING_CALLS_PER_CONNECTION", value_name = "N",
+        default_value_t = LongLivedBounds::default().per_connection_max
+    )]
+    max_streaming_calls_per_connection: usize,
+    /// Maximum bytes of a request's header list; a larger one gets HTTP status 431.
+    #[arg(long, env = "TIDEGATE_MAX_HEADER_BYTES", value_name = "BYTES", default_value_t = Http2Settings::default().header_bytes_max)]
+    max_header_bytes: u32,
+    /// Initial flow-control window of a stream, in bytes.
+    #[arg(
+        long, env = "TIDEGATE_STREAM_WINDOW", value_name = "BYTES",
+        value_parser = value_parser!(u32).range(1..=MOST), default_value_t = Http2Settings::default().stream_window
+    )]
+    stream_window: u32,
+    /// Flow-control window of a connection, in bytes.
+    #[arg(
+        long, env = "TIDEGATE_CONNECTION_WINDOW", value_name = "BYTES",
+        value_parser = value_parser!(u32).range(LEAST_CONNECTION_WINDOW..=MOST),
+        default_value_t = Http2Settings::default().connection_window
+    )]
+    connection_window: u32,
+    /// Memory for requests that are not complete, of all connections together, in bytes; by default an eighth of the memory of the machine or
+    /// of the cgroup, at most 1 GiB. A connection may hold an eighth of what is free; what exceeds it is refused with ENHANCE_YOUR_CALM or
+    /// RESOURCE_EXHAUSTED.
+    #[arg(long, env = "TIDEGATE_MAX_BODY_MEMORY", value_name = "BYTES")]
+    max_body_memory: Option<NonZeroUsize>,
+    /// Time from the start of a connection to the end of its first request, after which it is closed.
+    #[arg(long, env = "TIDEGATE_FIRST_REQUEST_TIMEOUT", value_name = "TIME", value_parser = interval, default_value = "10s")]
+    first_request_timeout: Duration,
+    /// Time without a frame after which a PING is sent.
+    #[arg(long, env = "TIDEGATE_KEEP_ALIVE_INTERVAL", value_name = "TIME", value_parser = interval, default_value = "1m")]
+    keep_alive_interval: Duration,
+    /// Time to acknowledge the PING, or a GOAWAY, before the connection is closed.
+    #[arg(long, env = "TIDEGATE_KEEP_ALIVE_TIMEOUT", value_name = "TIME", value_parser = interval, default_value = "20s")]
+    keep_alive_timeout: Duration,
+    /// Time without a request after which a connection is closed with GOAWAY.
+    #[arg(long, env = "TIDEGATE_IDLE_TIMEOUT", value_name = "TIME", value_parser = interval, default_value = "1h")]
+    idle_timeout: Duration,
+    /// Age at which a connection gets GOAWAY, 10 % more or less, so that clients connect again and spread over replicas.
+    #[arg(long, env = "TIDEGATE_MAX_CONNECTION_AGE", value_name = "TIME", value_parser = interval)]
+    max_connection_age: Option<Duration>,
+    /// Time after that age that calls have to complete before the connection is closed.
+    #[arg(long, env = "TIDEGATE_MAX_CONNECTION_AGE_GRACE", value_name = "TIME", value_parser = interval, default_value = "30s")]
+    max_connection_age_grace: Duration,
+    /// Time from a unary request's headers to the end of its body, after which the stream is reset.
+    #[arg(long, env = "TIDEGATE_BODY_TIMEOUT", value_name = "TIME", value_parser = interval, default_value = "30s")]
+    body_timeout: Duration,
+    /// Time that a client may take to read a response message before the stream is reset, or the connection closed.
+    #[arg(long, env = "TIDEGATE_WRITE_TIMEOUT", value_name = "TIME", value_parser = interval, default_value = "20s")]
+    write_timeout: Duration,
+    /// Maximum number of control frames (such as PING) within 10 s, beyond eight per request; more end the connection.
+    #[arg(long, env = "TIDEGATE_MAX_CONTROL_FRAMES", value_name = "N", default_value_t = Http2Settings::default().control_frames_max)]
+    max_control_frames: u32,
+    /// Maximum number of cancelled requests within 10 s, beyond the number of answered ones; more end the connection.
+    #[arg(long, env = "TIDEGATE_MAX_RESETS", value_name = "N", default_value_t = Http2Settings::default().resets_max)]
+    max_resets: u32,
+}
+
+impl ConnectionFlags {
+    pub(super) fn bounds(&self) -> ConnectionBounds {
+        ConnectionBounds { max: self.max_connections, per_peer_max: self.max_connections_per_peer }
+    }
+
+    /// The memory for incomplete requests.
+    pub(super) fn body_memory(&self) -> Arc<BodyMemory> {
+        let by_default = || {
+            let memory = server::available_memory().map_or(u64::MAX, |(bytes, _)| bytes);
+            (memory / MEMORY_SHARE).min(BODY_MEMORY_MAX) as usize
+        };
+        BodyMemory::new(self.max_body_memory.map_or_else(by_default, NonZeroUsize::get))
+    }
+
+    pub(super) fn long_lived_calls(&self) -> LongLivedBounds {
+        LongLivedBounds {
+            max: self.max_streaming_calls,
+            per_connection_max: self.max_streaming_calls_per_connection,
+        }
+    }
+
+    pub(super) fn http2(&self) -> Http2Settings {
+        Http2Settings {
+            streams_max: self.max_streams,
+            header_bytes_max: self.max_header_bytes,
+            stream_window: self.stream_window,
+            connection_window: self.connection_window,
+            first_request_timeout: self.first_request_timeout,
+            keep_alive_interval: self.keep_alive_interval,
+            keep_alive_timeout: self.keep_alive_timeout,
+            idle_timeout: self.idle_timeout,
+            age_max: self.max_connection_age,
+            age_grace: self.max_connection_age_grace,
+            body_timeout: self.body_timeout,
+            write_timeout: self.write_timeout,
+            control_frames_max: self.max_control_frames,
+            resets_max: self.max_resets,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{Command, FromArgMatches as _};
+
+    #[test]
+    fn defaults_are_those_of_the_library() {
+        let matches = ConnectionFlags::augment_args(Command::new("serve")).get_matches_from(["serve"]);
+        let flags = ConnectionFlags::from_arg_matches(&matches).expect("all have defaults");
+        assert_eq!(flags.http2(), Http2Settings::default());
+        assert_eq!(flags.long_lived_calls(), LongLivedBounds::default());
+    }
+}

@@ -1,0 +1,76 @@
+//! Flags of the HTTP port.
+
+use crate::{
+    api::http::{HttpBounds, MetricsPath},
+    server::{HttpSettings, ListenAddress},
+};
+use clap::{ArgGroup, Args};
+use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
+
+/// The HTTP port: metrics, rules and probes for operators, and decisions for clients without gRPC.
+#[derive(Args)]
+#[command(group = ArgGroup::new("uses_of_tokens").args(["http_listen", "control"]).multiple(true))]
+pub(super) struct HttpFlags {
+    /// Address of the HTTP port (docs/openapi.yaml lists its routes); by default there is none; repeatable.
+    #[arg(long, env = "TIDEGATE_HTTP_LISTEN", value_name = "ADDR", value_delimiter = ',')]
+    pub(super) http_listen: Vec<ListenAddress>,
+    /// File of bearer tokens, as `tidegate token` writes it. Requests of the HTTP port then need a token, except those of probes;
+    /// callers of the control API have their roles from it, on the gRPC port too. Read again when it changes.
+    #[arg(long, env = "TIDEGATE_HTTP_TOKEN_FILE", value_name = "FILE", requires = "uses_of_tokens")]
+    http_token_file: Option<PathBuf>,
+    /// Maximum number of HTTP connections. Beyond it the idlest one is closed.
+    #[arg(long, env = "TIDEGATE_HTTP_MAX_CONNECTIONS", value_name = "N", default_value = "256")]
+    http_max_connections: NonZeroUsize,
+    /// Maximum bytes of the line and the headers of an HTTP request; a longer head is refused with 431.
+    #[arg(long, env = "TIDEGATE_HTTP_MAX_HEADER_BYTES", value_name = "BYTES", default_value_t = HttpBounds::default().header_bytes_max)]
+    http_max_header_bytes: usize,
+    /// Maximum bytes of the body of an HTTP request; a longer one is refused with 413.
+    #[arg(long, env = "TIDEGATE_HTTP_MAX_BODY_BYTES", value_name = "BYTES", default_value_t = HttpBounds::default().body_bytes_max)]
+    http_max_body_bytes: usize,
+    /// Time for each of: the headers of an HTTP request, its body, its wait in a queue of its rule, the writing of its response.
+    #[arg(
+        long, env = "TIDEGATE_HTTP_TIMEOUT", value_name = "TIME", value_parser = crate::cli::arguments::interval, default_value = "10s"
+    )]
+    http_timeout: Duration,
+    /// Time after which an HTTP connection without requests is closed.
+    #[arg(
+        long, env = "TIDEGATE_HTTP_IDLE_TIMEOUT", value_name = "TIME", value_parser = crate::cli::arguments::interval,
+        default_value = "2m"
+    )]
+    http_idle_timeout: Duration,
+    /// Names under which the HTTP port is reached, besides addresses and local names (without a dot, or in .svc, .cluster.local, .local, .internal,
+    /// .lan, .home.arpa): those of proxies in front of it, and without tokens and TLS every name in the header `host`; `*` allows all.
+    #[arg(long, env = "TIDEGATE_HTTP_ALLOWED_HOSTS", value_name = "NAME", value_delimiter = ',')]
+    http_allowed_hosts: Vec<String>,
+    /// Path at which the HTTP port serves the metrics besides /metrics.
+    #[arg(long, env = "TIDEGATE_METRICS_PATH", value_name = "PATH", requires = "http_listen")]
+    metrics_path: Option<MetricsPath>,
+    /// Serve the console, pages over the control API for a browser, at /console of the HTTP port (docs/console.md).
+    #[arg(long, env = "TIDEGATE_CONSOLE", requires = "control", requires = "http_listen")]
+    console: bool,
+}
+
+impl HttpFlags {
+    /// Whether callers may have tokens.
+    pub(super) fn has_tokens(&self) -> bool {
+        self.http_token_file.is_some()
+    }
+
+    pub(super) fn settings(&self) -> HttpSettings {
+        let bounds = HttpBounds {
+            connections_max: self.http_max_connections.get(),
+            header_bytes_max: self.http_max_header_bytes,
+            body_bytes_max: self.http_max_body_bytes,
+            timeout: self.http_timeout,
+            idle_timeout: self.http_idle_timeout,
+        };
+        HttpSettings {
+            bounds,
+            token_file: self.http_token_file.clone(),
+            has_console: self.console,
+            metrics_path: self.metrics_path.clone(),
+            effective: serde_json::Value::Null,
+            allowed_hosts: self.http_allowed_hosts.clone(),
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! `tidegate serve`: the server.
+
+mod compat_flags;
+mod connection_flags;
+mod control_flags;
+mod data_dir;
+mod decision_log_flags;
+mod http_flags;
+mod metrics_flags;
+mod reference_env;
+mod response_options;
+mod rule_flags;
+pub(super) mod settings;
+mod shared_flags;
+mod signals;
+mod tls_flags;
+
+use crate::{
+    api::TestClock,
+    cli::{
+        Failure,
+        arguments::rule_files::{Compat, ReadAs},
+    },
+    server::{self, ListenAddress, Settings},
+    telemetry::{self, LogFormat, OtlpSettings},
+};
+use clap::{Args, ValueEnum};
+use compat_flags::CompatFlags;
+use connection_flags::ConnectionFlags;
+use control_flags::ControlFlags;
+use data_dir::DataDir;
+use decision_log_flags::DecisionLogFlags;
+use http_flags::HttpFlags;
+use metrics_flags::MetricsFlags;
+use response_options::ResponseOptions;
+use rule_flags::RuleFlags;
+use settings::EffectiveSettings;
+use shared_flags::SharedFlags;
+use std::{num::NonZeroUsize, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+use tidegate_core::{
+    clock::{Clock, ManualClock, SystemClock},
+    limit::{RequestForm, RequestLimits},
+    limiter::{self, Limiter},
+    rules::{LoadOptions, RuleSet},
+    store::{self, OnFull, Seed, StoreSettings},
+};
+use tls_flags::TlsFlags;
+
+/// Serves rate limit decisions over gRPC.
+///
+/// Without --rules it serves demo rules: domain `demo`, 5 hits per 10 s for each value of `api_key`.
+/// Rule files are read again when they change, and at SIGHUP; one with an error leaves the rules as they are.
+/// SIGTERM and SIGINT drain: health becomes NOT_SERVING, calls in flight complete, the exit code is 0. A second one ends
+/// the process at once.
+/// Traces and metrics are exported where OTEL_EXPORTER_OTLP_ENDPOINT is set (docs/operations.md).
+#[derive(Args)]
+pub(in crate::cli) struct Serve {
+    /// File of settings, as YAML: a map whose names are those of these flags without dashes in front, such as `max-counters: 1000000`.
+    /// Flags and variables take precedence.
+    #[arg(long, env = "TIDEGATE_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Check the settings and the files that they name (rules, tokens, certificates), and exit: with 0 if the server would start.
+    #[arg(long)]
+    check: bool,
+    /// Set flags by the environment variables of another server: the reference server, envoyproxy/ratelimit
+    /// (docs/reference-environment.md). Selected also by the program name `ratelimit`.
+    #[arg(long, env = "TIDEGATE_ENV", value_name = "SERVER")]
+    env: Option<EnvChoice>,
+    /// Address of the gRPC port: host:port, unix:/path/of/socket, or systemd:NAME for sockets that systemd passes; repeatable.
+    #[arg(
+        long,
+        env = "TIDEGATE_LISTEN",
+        value_name = "ADDR",
+        value_delimiter = ',',
+        default_value = "127.0.0.1:8081"
+    )]
+    listen: Vec<ListenAddress>,
+    /// For tests: time stands still until a client of tidegate.test.v1.Clock moves it.
+    #[arg(long, hide = true)]
+    test_clock: bool,
+    /// Worker threads; by default one per core.
+    #[arg(long, env = "TIDEGATE_THREADS", value_name = "N")]
+    threads: Option<NonZeroUsize>,
+    /// Format of log lines.
+    #[arg(long, help_heading = "Logs", env = "TIDEGATE_LOG_FORMAT", default_value = "text")]
+    log_format: LogFormat,
+    /// Log level: off, error, warn, info, debug or trace, or a list of target=level. SIGUSR1 changes between it and debug.
+    #[arg(long, help_heading = "Logs", env = "TIDEGATE_LOG", default_value = "info", value_name = "LEVEL")]
+    log: String,
+    /// Admit every request; statuses still report which would have been denied.
+    #[arg(long, help_heading = "Rules", env = "TIDEGATE_GLOBAL_SHADOW")]
+    global_shadow: bool,
+    /// Maximum number of live counters, at up to 64 bytes each; by default as many as fit in half of the memory.
+    #[arg(long, help_heading = "Counters", env = "TIDEGATE_MAX_COUNTERS", value_name = "N")]
+    max_counters: Option<NonZeroUsize>,
+    /// Verdict for a request that needs a new counter when the maximum is reached.
+    #[arg(long, help_heading = "Counters", env = "TIDEGATE_ON_FULL", default_value = "deny")]
+    on_full: OnFullChoice,
+    /// Maximum number of requests queued at once by rules with a max_wait; further ones are denied.
+    #[arg(long, help_heading = "Queues", env = "TIDEGATE_MAX_QUEUED", value_name = "N", default_value_t = limiter::QUEUED_MAX_DEFAULT)]
+    max_queued: usize,
+    /// Time before its caller's deadline at which a queued request is released at the latest; others are denied.
+    #[arg(long, help_heading = "Queues", env = "TIDEGATE_QUEUE_MARGIN", default_value = "2ms", value_parser = humantime::parse_duration)]
+    queue_margin: Duration,
+    /// Time between health becoming NOT_SERVING and GOAWAY on all connections.
+    #[arg(long, help_heading = "Connections", env = "TIDEGATE_DRAIN_DELAY", default_value = "0s", value_parser = humantime::parse_duration)]
+    drain_delay: Duration,
+    /// Time that connections have to complete their calls after GOAWAY.
+    #[arg(long, help_heading = "Connections", env = "TIDEGATE_DRAIN_TIMEOUT", default_value = "10s", value_parser = humantime::parse_duration)]
+    drain_timeout: Duration,
+    #[command(flatten, next_help_heading = "Rules")]
+    rules: RuleFlags,
+    #[command(flatten, next_help_heading = "Rules")]
+    read_as: ReadAs,
+    #[command(flatten, next_help_heading = "Rules")]
+    compat: CompatFlags,
+    #[command(flatten, next_help_heading = "Counters")]
+    data: DataDir,
+    #[command(flatten, next_help_heading = "Shared counters")]
+    shared: SharedFlags,
+    #[command(flatten, next_help_heading = "Bounds on requests")]
+    bounds: Bounds,
+    #[command(flatten, next_help_heading = "Responses")]
+    response_options: ResponseOptions,
+    #[command(flatten, next_help_heading = "Connections")]
+    connections: ConnectionFlags,
+    #[command(flatten, next_help_heading = "TLS")]
+    tls: TlsFlags,
+    #[command(flatten, next_help_heading = "HTTP")]
+    http: HttpFlags,
+    #[command(flatten, next_help_heading = "Control API")]
+    control: ControlFlags,
+    #[command(flatten, next_help_heading = "Metrics")]
+    metrics: MetricsFlags,
+    #[command(flatten, next_help_heading = "Decision log")]
+    decision_log: DecisionLogFlags,
+}
+
+/// Bounds of a request; a larger one is refused with INVALID_ARGUMENT.
+#[derive(Args)]
+struct Bounds {
+    /// Maximum number of descriptors in a request.
+    #[arg(long, env = "TIDEGATE_MAX_DESCRIPTORS", value_name = "N", default_value_t = RequestLimits::default().descriptors_max)]
+    max_descriptors: usize,
+    /// Maximum number of entries in a descriptor.
+    #[arg(long, env = "TIDEGATE_MAX_ENTRIES", value_name = "N", default_value_t = RequestLimits::default().entries_max)]
+    max_entries: usize,
+    /// Maximum bytes of a domain, a key or a value.
+    #[arg(long, env = "TIDEGATE_MAX_TEXT_BYTES", value_name = "BYTES", default_value_t = RequestLimits::default().text_bytes_max)]
+    max_text_bytes: usize,
+    /// Maximum bytes of a request message.
+    #[arg(long, env = "TIDEGATE_MAX_MESSAGE_BYTES", value_name = "BYTES", default_value_t = 256 * 1024)]
+    max_message_bytes: usize,
+}
+
+/// Servers whose environment variables are read.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum EnvChoice {
+    /// envoyproxy/ratelimit.
+    Reference,
+}
+
+/// Verdict when there is no room for a new counter.
+#[derive(Clone, Copy, ValueEnum)]
+enum OnFullChoice {
+    /// Deny: no limit is exceeded.
+    Deny,
+    /// Admit without counting.
+    Allow,
+}
+
+impl Serve {
+    /// Serves until a signal. With `--log-format json` a fatal error is a log line, so that standard error holds JSON alone.
+    pub(in crate::cli) fn run(mut self, effective: EffectiveSettings) -> Result<ExitCode, Failure> {
+        let log_format = self.log_format;
+        let served = match telemetry::start_logging(log_format, &self.log) {
+            Ok(()) => {
+                self.log_settings(&effective);
+                if self.check { self.check() } else { self.serve(&effective) }
+            }
+            Err(error) => {
+                telemetry::start_logging(log_format, "error")?;
+                Err(Failure(format!("--log: {error}")))
+            }
+        };
+        match (served, log_format) {
+            (Err(failure), LogFormat::Json) => {
+                tracing::error!("{failure}");
+                Ok(ExitCode::FAILURE)
+            }
+            (served, _) => served,
+        }
+    }
+
+    /// Logs what runs, by which settings, and variables without effect.
+    fn log_settings(&self, effective: &EffectiveSettings) {
+        tracing::info!(version = telemetry::VERSION, commit = telemetry::COMMIT, "tidegate");
+        effective.log();
+        let variables = reference_env::variables();
+        let of_reference = match self.env {
+            Some(EnvChoice::Reference) => reference_env::warnings(&variables),
+            None => reference_env::overlooked(&variables).into_iter().collect(),
+        };
+        settings::warnings(&variables)
+            .iter()
+            .chain(&of_reference)
+            .for_each(|warning| tracing::warn!("{warning}"));
+    }
+
+    /// Reads everything that a start reads, except counters, and reports every error.
+    fn check(&mut self) -> Result<ExitCode, Failure> {
+        self.rules.require_rules();
+        let errors = [
+            self.settings().err(),
+            self.shared.settings(self.read_as.compat == Some(Compat::Reference)).err(),
+            self.compat.options(self.read_as.compat).err(),
+            self.decision_log.settings().err(),
+        ];
+        let files = server::check_files(
+            &self.tls.settings(),
+            self.http.settings().token_file.as_deref(),
+            &SystemClock::new(),
+        );
+        let errors = errors.into_iter().flatten().map(|failure| failure.to_string());
+        let errors: Vec<String> = errors.chain(files.iter().map(ToString::to_string)).collect();
+        if errors.is_empty() {
+            println!("the settings, and the files that they name, are valid");
+            return Ok(ExitCode::SUCCESS);
+        }
+        Err(Failure(errors.join("\n")))
+    }
+
+    fn serve(self, effective: &EffectiveSettings) -> Result<ExitCode, Failure> {
+        let (mut settings, rules) = self.settings()?;
+        settings.http.effective = effective.to_json();
+        let clock = self.clock(&mut settings)?;
+        settings.decision_log = self.decision_log.start(&clock)?;
+        let compat = self.compat.options(self.read_as.compat)?;
+        if compat.stop_counting && self.shared.is_shared() {
+            let message = "--stop-counting-over-limit (STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT) has no effect on counters in a store; \
+                           remove it, or --counters (REDIS_URL)";
+            return Err(Failure(message.into()));
+        }
+        settings.shared_store = self.shared.connect(self.read_as.compat == Some(Compat::Reference))?;
+        let shared = settings.shared_store.clone();
+        let counters_max = self.counters_max();
+        let on_full = match self.on_full {
+            OnFullChoice::Deny => OnFull::Deny,
+            OnFullChoice::Allow => OnFull::Allow,
+        };
+        let (global_shadow, max_queued, margin) = (self.global_shadow, self.max_queued, self.queue_margin);
+        let build = move |seed: Seed| {
+            let store = StoreSettings { seed, counters_max, on_full };
+            let limiter = Limiter::new(rules.clone(), store, global_shadow)
+                .with_compat(compat)
+                .with_queued_max(max_queued)
+                .with_queue_margin(margin);
+            let Some(store) = &shared else { return limiter };
+            let limiter = limiter.with_shared_seed(store.seed());
+            let limiter = limiter.with_shared_resets(store.resets_at_start());
+            if store.is_cluster() { limiter.with_groups() } else { limiter }
+        };
+        let reload = settings.rules.reload.clone();
+        let decision_log = settings.decision_log.clone();
+        let stop = || signals::stop(reload, decision_log);
+        server::serve(&settings, &clock, self.data.start(build, &clock)?, stop)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// The machine's clock, or the one that tests set.
+    fn clock(&self, settings: &mut Settings) -> Result<Arc<dyn Clock>, Failure> {
+        if !self.test_clock {
+            return Ok(Arc::new(SystemClock::new()));
+        }
+        if let Some(address) = self.listen.iter().find(|address| !address.is_local()) {
+            return Err(Failure(format!(
+                "--test-clock lets clients set the time, and {address} is open to other machines; \
+                 listen on 127.0.0.1 or on a Unix socket"
+            )));
+        }
+        let clock = Arc::new(ManualClock::default());
+        settings.test_clock = Some(TestClock(Arc::clone(&clock)));
+        tracing::warn!("--test-clock: time stands still until a client sets it");
+        Ok(clock)
+    }
+
+    fn counters_max(&self) -> usize {
+        let (counters_max, because) = match (self.max_counters, server::available_memory()) {
+            (Some(counters), _) => (counters.get(), "--max-counters"),
+            (None, Some((bytes, because))) => (store::default_counters_max(bytes), because),
+            (None, None) => (store::default_counters_max(0), "unknown memory"),
+        };
+        let bytes_max = counters_max as u64 * store::COUNTER_BYTES;
+        tracing::info!(counters_max, because, mb_max = bytes_max / 1_000_000, "room for counters");
+        counters_max
+    }
+
+    fn settings(&self) -> Result<(Settings, RuleSet), Failure> {
+        let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        let series_max = self.metrics.metrics_series_max;
+        let (rule_settings, rules) = self.rules.load(LoadOptions {
+            series_max,
+            shared_counters: self.shared.is_shared(),
+            ..self.read_as.options()
+        })?;
+        self.control
+            .require_callers(self.http.has_tokens(), self.listen.iter().chain(&self.http.http_listen))?;
+        let response_options = self.response_options.options(self.read_as.compat, self.compat.quota_mode)?;
+        let is_reference = self.read_as.compat == Some(Compat::Reference);
+        let settings = Settings {
+            listen: self.listen.clone(),
+            test_clock: None,
+            decision_log: None,
+            control: self.control.settings(self.data.directory()),
+            shared_store: None,
+            http_listen: self.http.http_listen.clone(),
+            http: self.http.settings(),
+            tls: self.tls.settings(),
+            rules: rule_settings,
+            threads: self.threads.unwrap_or(cores),
+            request_limits: RequestLimits {
+                descriptors_max: self.bounds.max_descriptors,
+                entries_max: self.bounds.max_entries,
+                text_bytes_max: self.bounds.max_text_bytes,
+                form: if is_reference { RequestForm::Reference } else { RequestForm::Strict },
+                keep_sent_hits: is_reference && response_options.dynamic_metadata,
+            },
+            response_options,
+            meters: self.metrics.meters(self.read_as.compat)?,
+            statsd: self.metrics.statsd(),
+            otlp_metrics: OtlpSettings::from_env().map_err(|error| Failure(error.to_string()))?,
+            message_bytes_max: self.bounds.max_message_bytes,
+            connections: self.connections.bounds(),
+            long_lived_calls: self.connections.long_lived_calls(),
+            http2: self.connections.http2(),
+            body_memory: self.connections.body_memory(),
+            drain_delay: self.drain_delay,
+            drain_timeout: self.drain_timeout,
+            snapshot_interval: self.data.snapshot_interval(),
+        };
+        Ok((settings, rules))
+    }
+}

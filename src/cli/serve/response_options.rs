@@ -1,0 +1,150 @@
+//! Flags of `serve` for optional parts of responses. With `--compat reference` the environment variables of the reference
+//! server for the same apply too.
+
+use crate::cli::{Failure, arguments::rule_files::Compat};
+use crate::service::{self, PlainHeaders, ReferenceHeaders, ResponseHeaders, StructuredHeaders};
+use clap::{Args, ValueEnum};
+use http::HeaderName;
+
+/// Optional parts of responses.
+#[derive(Args)]
+pub(super) struct ResponseOptions {
+    /// Add dynamic metadata to every response: the request, the limits that are over, and their resets.
+    #[arg(long, env = "TIDEGATE_DYNAMIC_METADATA")]
+    dynamic_metadata: bool,
+    /// Rate limit headers that Envoy adds to responses to the client; a list separated by commas.
+    ///
+    /// Envoy has such headers of its own (`enable_x_ratelimit_headers`, `enable_retry_after_header`): enable one or the other.
+    #[arg(long, env = "TIDEGATE_RESPONSE_HEADERS", value_name = "LIST", value_delimiter = ',')]
+    response_headers: Vec<HeadersChoice>,
+}
+
+/// Headers for the client.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum HeadersChoice {
+    /// `RateLimit` and `RateLimit-Policy`, structured fields of version 11 of the IETF draft: `t` is the effective window.
+    Draft11,
+    /// The same of version 10: `t` is the time until the quota resets.
+    Draft10,
+    /// `RateLimit-Limit`, `RateLimit-Remaining`, `RateLimit-Reset`: the draft up to version 06.
+    Draft06,
+    /// `X-RateLimit-Limit`, `X-RateLimit-Remaining`, `X-RateLimit-Reset`, which preceded the draft.
+    X,
+    /// `Retry-After`, with denials.
+    RetryAfter,
+}
+
+impl ResponseOptions {
+    /// Options from the flags and, with `--compat reference`, from the variables of the reference server.
+    pub(super) fn options(
+        &self,
+        compat: Option<Compat>,
+        quota_mode: bool,
+    ) -> Result<service::ResponseOptions, Failure> {
+        let headers = self.headers()?;
+        let mut options = service::ResponseOptions { dynamic_metadata: self.dynamic_metadata, headers };
+        if compat == Some(Compat::Reference) {
+            add_variables(&mut options, quota_mode, |name| std::env::var(name).ok())?;
+        }
+        Ok(options)
+    }
+
+    fn headers(&self) -> Result<ResponseHeaders, Failure> {
+        let has = |choice| self.response_headers.contains(&choice);
+        let plain = [(HeadersChoice::Draft06, PlainHeaders::DRAFT_06), (HeadersChoice::X, PlainHeaders::X)];
+        let structured = match (has(HeadersChoice::Draft10), has(HeadersChoice::Draft11)) {
+            (true, true) => {
+                let message =
+                    "--response-headers has draft10 and draft11, which use the same headers; remove one";
+                return Err(Failure(message.into()));
+            }
+            (true, false) => Some(StructuredHeaders::Draft10),
+            (false, true) => Some(StructuredHeaders::Draft11),
+            (false, false) => None,
+        };
+        Ok(ResponseHeaders {
+            structured,
+            plain: plain.into_iter().filter(|(choice, _)| has(*choice)).map(|(_, names)| names).collect(),
+            retry_after: has(HeadersChoice::RetryAfter),
+            reference: None,
+        })
+    }
+}
+
+/// Sets what the environment variables of the reference server switch on.
+fn add_variables(
+    options: &mut service::ResponseOptions,
+    quota_mode: bool,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Result<(), Failure> {
+    let is_on = |name| boolean(name, variable(name).as_deref());
+    options.dynamic_metadata |= is_on("RESPONSE_DYNAMIC_METADATA")?;
+    if is_on("LIMIT_RESPONSE_HEADERS_ENABLED")? {
+        let ReferenceHeaders { limit, remaining, reset, .. } = ReferenceHeaders::default();
+        let name = |variable_name: &str, default| match variable(variable_name)
+            .filter(|name| !name.is_empty())
+        {
+            None => Ok(default),
+            Some(name) => {
+                HeaderName::from_bytes(name.as_bytes()).map(|_| name.as_str().into()).map_err(|_| {
+                    Failure(format!("the variable {variable_name} is {name:?}, which is not a header name"))
+                })
+            }
+        };
+        options.headers.reference = Some(ReferenceHeaders {
+            limit: name("LIMIT_LIMIT_HEADER", limit)?,
+            remaining: name("LIMIT_REMAINING_HEADER", remaining)?,
+            reset: name("LIMIT_RESET_HEADER", reset)?,
+            quota_mode,
+        });
+    }
+    Ok(())
+}
+
+/// A boolean as the reference server parses it.
+pub(super) fn boolean(name: &str, value: Option<&str>) -> Result<bool, Failure> {
+    match value {
+        None | Some("" | "0" | "f" | "F" | "false" | "False" | "FALSE") => Ok(false),
+        Some("1" | "t" | "T" | "true" | "True" | "TRUE") => Ok(true),
+        Some(other) => Err(Failure(format!("the variable {name} is {other:?}; write true or false"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(variables: &[(&str, &str)]) -> Result<service::ResponseOptions, String> {
+        let variable = |name: &str| Some(variables.iter().find(|(known, _)| *known == name)?.1.to_owned());
+        let mut options = service::ResponseOptions::default();
+        add_variables(&mut options, false, variable).map_err(|failure| failure.to_string())?;
+        Ok(options)
+    }
+
+    #[test]
+    fn the_variables_of_the_reference_server_have_their_effect_there() {
+        assert_eq!(options(&[]), Ok(service::ResponseOptions::default()));
+        assert_eq!(
+            options(&[("RESPONSE_DYNAMIC_METADATA", "T")]),
+            Ok(service::ResponseOptions { dynamic_metadata: true, ..service::ResponseOptions::default() })
+        );
+        assert_eq!(
+            options(&[("RESPONSE_DYNAMIC_METADATA", "yes")]),
+            Err("the variable RESPONSE_DYNAMIC_METADATA is \"yes\"; write true or false".to_owned())
+        );
+        let named = |variables: &[(&str, &str)]| Ok::<_, String>(options(variables)?.headers.reference);
+        let on = ("LIMIT_RESPONSE_HEADERS_ENABLED", "true");
+        assert_eq!(named(&[("LIMIT_LIMIT_HEADER", "x-limit")]), Ok(None), "names alone switch nothing on");
+        assert_eq!(named(&[on]), Ok(Some(ReferenceHeaders::default())));
+        let own = ReferenceHeaders { limit: "X-Limit".into(), ..ReferenceHeaders::default() };
+        assert_eq!(
+            named(&[on, ("LIMIT_LIMIT_HEADER", "X-Limit")]),
+            Ok(Some(own)),
+            "in the case as configured"
+        );
+        assert!(
+            named(&[on, ("LIMIT_RESET_HEADER", "re set")])
+                .is_err_and(|error| error.contains("LIMIT_RESET_HEADER"))
+        );
+    }
+}

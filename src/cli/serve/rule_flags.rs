@@ -1,0 +1,269 @@
+//! Flags of `serve` for the sources of rules: files, and a control plane.
+
+use crate::{
+    api::XdsSettings,
+    cli::Failure,
+    config::{
+        ReloadRequests, log_ineffective_extensions,
+        watch::{WatchMode, WatchSettings},
+    },
+    server::{FirstRules, RuleSettings},
+    transport::TlsClient,
+};
+use clap::Args;
+use std::{path::PathBuf, str::FromStr, time::Duration};
+use tidegate_core::rules::{self, LoadOptions, RuleErrors, RuleFilePaths, RuleSet, Source};
+
+/// Where rules come from.
+#[derive(Args)]
+pub(super) struct RuleFlags {
+    /// Rule file, directory of rule files, - for standard input, or control plane as xds://host:port?node=ID; repeatable. Files
+    /// may extend the rules of a control plane by keys that its messages lack (docs/xds.md).
+    #[arg(long, env = "TIDEGATE_RULES", value_name = "PATH")]
+    rules: Vec<RuleSources>,
+    /// File of blocked entries, as KEY=VALUE or KEY=CIDR, one per line, or a directory of such files; repeatable (docs/control.md).
+    #[arg(long, env = "TIDEGATE_BLOCKS", value_name = "PATH", value_delimiter = ':')]
+    blocks: Vec<PathBuf>,
+    /// Detection of changed rule files, and files of blocks: by file events (and a check every 10 s), by a check every 2 s, or off. SIGHUP
+    /// reloads them in any case.
+    #[arg(long, env = "TIDEGATE_RULES_WATCH", default_value = "auto", value_name = "HOW")]
+    rules_watch: WatchMode,
+    /// Read every file of a directory, whatever its extension; by default .yaml and .yml files.
+    #[arg(long, env = "TIDEGATE_RULES_EVERY_FILE")]
+    rules_every_file: bool,
+    /// Read files whose names begin with a dot too, but not those that begin with two.
+    #[arg(long, env = "TIDEGATE_RULES_DOT_FILES")]
+    rules_dot_files: bool,
+    /// Start although the rule files have errors: requests are refused with UNAVAILABLE until they have none.
+    #[arg(long, env = "TIDEGATE_WAIT_FOR_RULES")]
+    wait_for_rules: bool,
+    /// Report health SERVING while the first rules are awaited, be it from a control plane or for lack of valid files.
+    #[arg(long, env = "TIDEGATE_HEALTHY_WITHOUT_RULES")]
+    healthy_without_rules: bool,
+    /// Report health NOT_SERVING while no domain has rules, also when the last rule file is removed.
+    #[arg(long, env = "TIDEGATE_HEALTH_NEEDS_RULES", conflicts_with = "healthy_without_rules")]
+    health_needs_rules: bool,
+    #[command(flatten, next_help_heading = "Control plane of rules")]
+    xds: XdsFlags,
+}
+
+/// The connection to a control plane.
+#[derive(Args)]
+struct XdsFlags {
+    /// Metadata of this server's node, as KEY=VALUE; repeatable.
+    #[arg(long, env = "TIDEGATE_XDS_NODE_METADATA", value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pair)]
+    xds_node_metadata: Vec<(String, String)>,
+    /// Request header for the control plane, as NAME=VALUE; repeatable.
+    #[arg(long, env = "TIDEGATE_XDS_HEADER", hide_env_values = true, value_name = "NAME=VALUE", value_delimiter = ',', value_parser = pair)]
+    xds_header: Vec<(String, String)>,
+    /// Time before connecting to the control plane again; doubles with each failure, with jitter.
+    #[arg(long, env = "TIDEGATE_XDS_BACKOFF", value_name = "TIME", default_value = "1s", value_parser = crate::cli::arguments::interval)]
+    xds_backoff: Duration,
+    /// Maximum of that time.
+    #[arg(long, env = "TIDEGATE_XDS_BACKOFF_MAX", value_name = "TIME", default_value = "60s", value_parser = crate::cli::arguments::interval)]
+    xds_backoff_max: Duration,
+    /// Maximum bytes of one response of the control plane.
+    #[arg(long, env = "TIDEGATE_XDS_MAX_MESSAGE_BYTES", value_name = "BYTES", default_value_t = 4 * 1024 * 1024)]
+    xds_max_message_bytes: usize,
+    /// Connect to the control plane with TLS, and verify it by these authorities, as PEM.
+    #[arg(long, env = "TIDEGATE_XDS_TLS_CA", value_name = "FILE")]
+    xds_tls_ca: Option<PathBuf>,
+    /// Certificate chain for a control plane that requires one, as PEM. Read again for each connection.
+    #[arg(long, env = "TIDEGATE_XDS_TLS_CERT", value_name = "FILE", requires_all = ["xds_tls_key", "xds_tls_ca"])]
+    xds_tls_cert: Option<PathBuf>,
+    /// Private key of --xds-tls-cert, as PEM.
+    #[arg(long, env = "TIDEGATE_XDS_TLS_KEY", value_name = "FILE", requires = "xds_tls_cert")]
+    xds_tls_key: Option<PathBuf>,
+    /// Name that the control plane's certificate must have; by default the host of the address.
+    #[arg(long, env = "TIDEGATE_XDS_TLS_SERVER_NAME", value_name = "NAME", requires = "xds_tls_ca")]
+    xds_tls_server_name: Option<String>,
+}
+
+/// The sources of one value of --rules: paths separated by colons, and a control plane at its end.
+#[derive(Clone, Default)]
+struct RuleSources {
+    paths: Vec<PathBuf>,
+    xds: Option<ControlPlane>,
+}
+
+/// `xds://host:port?node=ID`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct ControlPlane {
+    server: String,
+    node: String,
+}
+
+impl FromStr for RuleSources {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let begin = if text.starts_with("xds://") { Some(0) } else { text.find(":xds://").map(|at| at + 1) };
+        let (paths, xds) = text.split_at(begin.unwrap_or(text.len()));
+        let paths = paths.split(':').filter(|path| !path.is_empty()).map(PathBuf::from).collect();
+        let xds = xds.strip_prefix("xds://").map(control_plane).transpose()?;
+        Ok(Self { paths, xds })
+    }
+}
+
+fn control_plane(text: &str) -> Result<ControlPlane, String> {
+    let (server, query) = text.split_once('?').unwrap_or((text, ""));
+    let is_address =
+        server.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
+    match query.strip_prefix("node=") {
+        Some(node) if is_address && !node.is_empty() && !node.contains('&') => {
+            Ok(ControlPlane { server: server.into(), node: node.into() })
+        }
+        _ => Err("write a control plane as xds://host:port?node=ID".into()),
+    }
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("write KEY=VALUE")?;
+    Ok((key.trim().into(), value.trim().into()))
+}
+
+impl RuleFlags {
+    /// Makes errors of rule files errors of [`Self::load`], whether the server would await better ones or not.
+    pub(super) fn require_rules(&mut self) {
+        self.wait_for_rules = false;
+    }
+
+    /// The settings, and the rules to start with.
+    pub(super) fn load(&self, options: LoadOptions) -> Result<(RuleSettings, RuleSet), Failure> {
+        let paths = self.rules.iter().flat_map(|sources| &sources.paths).cloned().collect::<Vec<_>>();
+        let mut xds = self.rules.iter().filter_map(|sources| sources.xds.as_ref());
+        let control_plane = xds.next();
+        if xds.next().is_some() {
+            return Err(Failure("--rules has two control planes; name one".into()));
+        }
+        let settings = control_plane.map(|control_plane| self.xds.settings(control_plane)).transpose()?;
+        let files = RuleFilePaths {
+            // Standard input can be read once.
+            paths: if paths.iter().any(|path| path.as_os_str() == "-") { Vec::new() } else { paths.clone() },
+            every_file: self.rules_every_file,
+            dot_files: self.rules_dot_files,
+        };
+        let all = RuleFilePaths { paths, ..files.clone() };
+        let none = || Ok::<_, RuleErrors>((Vec::new(), RuleSet::parse(&[], &options)?));
+        let (read, is_awaited) = match (all.paths.is_empty(), &settings) {
+            (true, None) => (demo(&options)?, false),
+            (true, Some(_)) => (none()?, true),
+            (false, _) => match self.read(&all, &options)? {
+                Some(read) => (read, settings.is_some()),
+                None => (none()?, true),
+            },
+        };
+        let (mut sources, rules) = read;
+        if settings.is_none() {
+            // With a control plane this is reported with its first resources.
+            log_ineffective_extensions(&rules);
+        }
+        let block_files =
+            RuleFilePaths { paths: self.blocks.clone(), every_file: true, dot_files: self.rules_dot_files };
+        let rules = if block_files.paths.is_empty() {
+            rules
+        } else {
+            sources.extend(self.read_blocks(&block_files)?);
+            RuleSet::parse(&sources, &options)?
+        };
+        let rule_settings = RuleSettings {
+            options,
+            sources,
+            files,
+            block_files,
+            watch: WatchSettings { mode: self.rules_watch, ..WatchSettings::default() },
+            reload: ReloadRequests::default(),
+            xds: settings,
+            first: match is_awaited {
+                false => FirstRules::Loaded,
+                true => FirstRules::Awaited { is_healthy: self.healthy_without_rules },
+            },
+            health_needs_rules: self.health_needs_rules,
+        };
+        Ok((rule_settings, rules))
+    }
+
+    /// The files of blocks. Errors in their lines are found with the rules.
+    fn read_blocks(&self, files: &RuleFilePaths) -> Result<Vec<Source>, Failure> {
+        if self.blocks.iter().any(|path| path.as_os_str() == "-") {
+            return Err(Failure("--blocks reads files, not standard input".into()));
+        }
+        Ok(files.read_blocks()?)
+    }
+
+    /// The rules of the files; none if they have errors, with --wait-for-rules: these are logged.
+    fn read(
+        &self,
+        paths: &RuleFilePaths,
+        options: &LoadOptions,
+    ) -> Result<Option<(Vec<Source>, RuleSet)>, Failure> {
+        let read = || {
+            let sources = paths.read()?;
+            let rules = RuleSet::parse(&sources, options)?;
+            Ok::<_, RuleErrors>((sources, rules))
+        };
+        match read() {
+            Err(errors) if self.wait_for_rules => {
+                errors.iter().for_each(|error| tracing::error!("{error}"));
+                Ok(None)
+            }
+            read => Ok(Some(read?)),
+        }
+    }
+}
+
+fn demo(options: &LoadOptions) -> Result<(Vec<Source>, RuleSet), Failure> {
+    tracing::warn!(
+        "no --rules: serving the demo rules only (domain `demo`, 5 per 10s for each `api_key`); every other request \
+         is admitted. Set --rules or TIDEGATE_RULES to limit your own traffic"
+    );
+    let sources = vec![Source::file("demo.yaml", rules::DEMO)];
+    let rules = RuleSet::parse(&sources, options)?;
+    Ok((sources, rules))
+}
+
+impl XdsFlags {
+    fn settings(&self, control_plane: &ControlPlane) -> Result<XdsSettings, Failure> {
+        let tls = self.xds_tls_ca.as_ref().map(|ca| TlsClient {
+            ca: Some(ca.clone()),
+            cert_and_key: self.xds_tls_cert.clone().zip(self.xds_tls_key.clone()),
+            server_name: self.xds_tls_server_name.clone(),
+            insecure: false,
+        });
+        let settings = XdsSettings {
+            server: control_plane.server.clone(),
+            node: control_plane.node.clone(),
+            node_metadata: self.xds_node_metadata.clone(),
+            headers: self.xds_header.clone(),
+            backoff: (self.xds_backoff, self.xds_backoff_max),
+            message_bytes_max: self.xds_max_message_bytes,
+            tls,
+        };
+        settings.check()?;
+        Ok(settings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_separated_by_colons_and_a_control_plane_is_last() {
+        let parse = |text: &str| {
+            let RuleSources { paths, xds } = text.parse()?;
+            let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+            Ok::<_, String>((paths.join(" "), xds.map(|xds| format!("{} {}", xds.node, xds.server))))
+        };
+        assert_eq!(parse("/a:b.yaml"), Ok(("/a b.yaml".into(), None)));
+        assert_eq!(parse("-"), Ok(("-".into(), None)));
+        let plane = Some("rls~1 [::1]:18000".to_owned());
+        assert_eq!(parse("xds://[::1]:18000?node=rls~1"), Ok((String::new(), plane.clone())));
+        assert_eq!(parse("/a:/b:xds://[::1]:18000?node=rls~1"), Ok(("/a /b".into(), plane)));
+        for wrong in
+            ["xds://", "xds://host?node=a", "xds://host:1", "xds://host:1?node=", "xds://host:1?id=a"]
+        {
+            assert!(parse(wrong).is_err_and(|error| error.contains("xds://host:port?node=ID")), "{wrong}");
+        }
+    }
+}

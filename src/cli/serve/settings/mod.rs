@@ -1,0 +1,114 @@
+//! Where the settings of `serve` come from: flags, over variables, over the file of `--config`, over the variables of the
+//! reference server where those are read.
+//!
+//! A setting of the file becomes a flag in front of the arguments, unless a flag or a variable sets it. An empty variable
+//! counts as unset: Compose's `${X:-}` makes one.
+
+mod effective;
+mod file;
+#[cfg(test)]
+mod tests;
+mod variables;
+
+pub(in crate::cli) use effective::EffectiveSettings;
+pub(in crate::cli) use variables::warnings;
+
+use crate::cli::{Cli, Failure, serve::reference_env};
+use clap::{ArgMatches, Command, CommandFactory as _, FromArgMatches as _};
+pub(in crate::cli) use effective::Inserted;
+use std::{collections::BTreeMap, ffi::OsString};
+
+/// The parsed arguments of the process, and the settings of `serve` that they make, if that is the command. Ends the process after
+/// wrong arguments, and after `--help`.
+pub(in crate::cli) fn parse() -> Result<(Cli, Option<EffectiveSettings>), Failure> {
+    let args: Vec<OsString> = std::env::args_os().collect();
+    let texts: Result<Vec<String>, _> = args.iter().cloned().map(OsString::into_string).collect();
+    let (args, inserted) = match texts {
+        Ok(texts) => {
+            let variables = reference_env::variables();
+            reference_env::add_open_telemetry(&texts, &variables)?;
+            let (expanded, inserted) = expand(texts, &variables)?;
+            (expanded.into_iter().map(OsString::from).collect(), inserted)
+        }
+        // Paths need not be UTF-8. Then there are no settings of a file, and none of the reference server.
+        Err(_) => (args, Inserted::default()),
+    };
+    let command = variables::adjusted(Cli::command(), |name| std::env::var_os(name));
+    let matches = command.clone().get_matches_from(args);
+    let cli =
+        Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut Cli::command()).exit());
+    let serve = matches.subcommand_matches("serve");
+    Ok((cli, serve.map(|serve| effective(&command, serve, inserted))))
+}
+
+fn effective(command: &Command, serve: &ArgMatches, inserted: Inserted) -> EffectiveSettings {
+    let command = command.find_subcommand("serve").expect("it was parsed");
+    EffectiveSettings::new(command, serve, inserted)
+}
+
+/// The arguments with the settings of the file, and those that follow from the variables of the reference server.
+pub(in crate::cli) fn expand(
+    args: Vec<String>,
+    variables: &BTreeMap<String, String>,
+) -> Result<(Vec<String>, Inserted), Failure> {
+    let selected = reference_env::selection(&args, variables);
+    let is_serve = args.get(1).is_some_and(|command| command == "serve");
+    if selected.is_none() && !is_serve {
+        return Ok((args, Inserted::default()));
+    }
+    let own = selected.map_or_else(|| args[2..].to_vec(), |(own, _)| own.to_vec());
+    let given = Given { own: &own, variables };
+    let (path, entries) = match file::path(&given) {
+        None => (None, Vec::new()),
+        Some(path) => (Some(path.clone()), file::read(&path)?),
+    };
+    let mut expanded = vec!["tidegate".to_owned(), "serve".to_owned()];
+    let mut inserted = Inserted { file: path, ..Inserted::default() };
+    if let Some((_, is_selected)) = selected {
+        if !is_selected {
+            expanded.push("--env=reference".to_owned());
+        }
+        let is_in_file = |flag: &str| entries.iter().any(|entry| entry.flag == flag);
+        for (flag, value) in reference_env::flags(&given, is_in_file)? {
+            inserted.reference.insert(flag[2..].to_owned());
+            expanded.push(value.map_or_else(|| flag.to_owned(), |value| format!("{flag}={value}")));
+        }
+    }
+    for entry in entries.into_iter().filter(|entry| !given.has(&entry.flag)) {
+        inserted.of_file.insert(entry.flag[2..].to_owned());
+        expanded.extend(entry.into_args());
+    }
+    expanded.extend(own);
+    Ok((expanded, inserted))
+}
+
+/// What the user gives on the command line and in variables.
+pub(in crate::cli) struct Given<'g> {
+    /// The arguments after the command.
+    pub(in crate::cli) own: &'g [String],
+    /// The variables of the process.
+    pub(in crate::cli) variables: &'g BTreeMap<String, String>,
+}
+
+impl Given<'_> {
+    /// Whether the flag is among the arguments.
+    pub(in crate::cli) fn has_flag(&self, flag: &str) -> bool {
+        let with_value = format!("{flag}=");
+        self.own.iter().any(|arg| arg == flag || arg.starts_with(&with_value))
+    }
+
+    /// Whether a variable sets the flag.
+    pub(in crate::cli) fn has_variable(&self, flag: &str) -> bool {
+        self.variables.get(&variable_of(flag)).is_some_and(|value| !value.is_empty())
+    }
+
+    /// Whether either sets it.
+    fn has(&self, flag: &str) -> bool {
+        self.has_flag(flag) || self.has_variable(flag)
+    }
+}
+
+/// `TIDEGATE_MAX_COUNTERS` of `--max-counters`.
+fn variable_of(flag: &str) -> String {
+    format!("TIDEGATE_{}", flag.trim_start_matches("--").replace('-', "_").to_uppercase())
+}

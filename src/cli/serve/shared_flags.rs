@@ -1,0 +1,115 @@
+//! Flags of the shared store.
+
+use crate::cli::{
+    Failure,
+    arguments::{interval, store_flags::StoreFlags},
+};
+use clap::{Args, ValueEnum};
+use std::time::Duration;
+use tidegate_shared::store::{OnFailure, SharedSettings, SharedStore, StoreAddress};
+
+/// Counters in a Redis or Valkey store that several servers share.
+#[derive(Args)]
+pub(super) struct SharedFlags {
+    /// Store for the counters: redis://host:port, rediss://host:port (TLS), unix:/path, or
+    /// redis+sentinel://host:port,host:port/group, or redis+cluster://host:port,host:port, with user:password@ and /database
+    /// where needed. By default counters are local, as those of rule files with `counters: local` are in any case.
+    #[arg(long, env = "TIDEGATE_COUNTERS", value_name = "URL", hide_env_values = true)]
+    counters: Option<String>,
+    #[command(flatten)]
+    store: StoreFlags,
+    /// Time limit of a decision of the store. Envoy waits 20 ms by default.
+    #[arg(
+        long, env = "TIDEGATE_COUNTERS_TIMEOUT", value_name = "TIME", value_parser = interval, default_value = "10ms",
+        requires = "counters"
+    )]
+    counters_timeout: Duration,
+    /// Accept a store that may evict counters when its memory is full, so that limits are exceeded.
+    #[arg(long, env = "TIDEGATE_COUNTERS_ALLOW_EVICTION", requires = "counters")]
+    counters_allow_eviction: bool,
+    /// Leases: with auto, this server takes credits of counters in high demand and decides by itself until they are spent or
+    /// expire. The same for all servers of a store. By default auto; off in a cluster and with --compat reference, where nothing
+    /// can be leased.
+    #[arg(long, env = "TIDEGATE_LEASE", value_name = "MODE", requires = "counters")]
+    lease: Option<LeaseChoice>,
+    /// Length of a lease, 10 ms to 10 s. The same for all servers of a store.
+    #[arg(
+        long, env = "TIDEGATE_LEASE_LENGTH", value_name = "TIME", value_parser = lease_length, default_value = "200ms",
+        requires = "counters"
+    )]
+    lease_length: Duration,
+    /// Decision while the store does not decide.
+    #[arg(long, env = "TIDEGATE_ON_STORE_FAILURE", default_value = "local", requires = "counters")]
+    on_store_failure: OnFailureChoice,
+}
+
+/// Decision while the store does not decide.
+#[derive(Clone, Copy, ValueEnum)]
+enum OnFailureChoice {
+    /// Deny.
+    Deny,
+    /// Admit without counting.
+    Allow,
+    /// Decide over local counters, by an equal share of each limit for each server that shares the store.
+    Local,
+    /// Fail the call (UNAVAILABLE), so that the proxy's failure mode decides.
+    Error,
+}
+
+/// Which counters are leased.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum LeaseChoice {
+    /// None: the store makes every decision.
+    Off,
+    /// Those in high demand.
+    Auto,
+}
+
+fn lease_length(text: &str) -> Result<Duration, String> {
+    let length = interval(text)?;
+    let (shortest, longest) = (Duration::from_millis(10), Duration::from_secs(10));
+    match (shortest..=longest).contains(&length) && length.subsec_nanos() % 1_000_000 == 0 {
+        true => Ok(length),
+        false => Err("not whole milliseconds from 10ms to 10s".to_owned()),
+    }
+}
+
+impl SharedFlags {
+    /// Whether counters are in a store.
+    pub(super) fn is_shared(&self) -> bool {
+        self.counters.is_some()
+    }
+
+    /// Connects to the store, if there is one.
+    pub(super) fn connect(&self, is_reference: bool) -> Result<Option<SharedStore>, Failure> {
+        let Some(settings) = self.settings(is_reference)? else { return Ok(None) };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| Failure(format!("cannot start the runtime: {error}")))?;
+        let (address, prefix) = (settings.address.to_string(), settings.prefix.clone());
+        let store = runtime.block_on(SharedStore::connect(settings));
+        let store = store.map_err(|error| Failure(format!("--counters: {error}")))?;
+        let leases = if store.leases() { "auto" } else { "off" };
+        tracing::info!(address, prefix, leases, "counters are in the shared store");
+        Ok(Some(store))
+    }
+
+    /// The settings, if counters are in a store.
+    pub(super) fn settings(&self, is_reference: bool) -> Result<Option<SharedSettings>, Failure> {
+        let Some(url) = &self.counters else { return Ok(None) };
+        let on_failure = match self.on_store_failure {
+            OnFailureChoice::Deny => OnFailure::Deny,
+            OnFailureChoice::Allow => OnFailure::Allow,
+            OnFailureChoice::Local => OnFailure::Local,
+            OnFailureChoice::Error => OnFailure::Error,
+        };
+        let (timeout, allow_eviction) = (self.counters_timeout, self.counters_allow_eviction);
+        let settings = self.store.settings(url)?;
+        let can_lease = !is_reference && !matches!(settings.address, StoreAddress::Cluster(_));
+        let lease_length = match self.lease {
+            Some(LeaseChoice::Auto) => self.lease_length,
+            None if can_lease => self.lease_length,
+            Some(LeaseChoice::Off) | None => Duration::ZERO,
+        };
+        Ok(Some(SharedSettings { timeout, on_failure, lease_length, allow_eviction, ..settings }))
+    }
+}
