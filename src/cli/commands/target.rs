@@ -56,9 +56,11 @@ async fn connect_tls(
 /// The failure of a call that ended with `status`: the server's answer, or an error of the connection.
 pub(super) fn call_failure(address: &ListenAddress, tls: &ClientTlsFlags, status: &Status) -> Failure {
     // A status that the server sent has no cause here.
-    let cause = status
-        .source()
-        .filter(|_| matches!(status.code(), Code::Unknown | Code::Internal | Code::Unavailable));
+    let cause = status.source().filter(|cause| match status.code() {
+        Code::Unknown | Code::Internal | Code::Unavailable => true,
+        Code::Cancelled => is_unsent(*cause),
+        _ => false,
+    });
     Failure(match cause {
         Some(cause) => {
             format!(
@@ -69,6 +71,12 @@ pub(super) fn call_failure(address: &ListenAddress, tls: &ClientTlsFlags, status
         }
         None => format!("{address} answered {:?}: {}", status.code(), status.message()),
     })
+}
+
+/// Whether a call was given up before it was sent, since its connection had ended.
+fn is_unsent(cause: &(dyn Error + 'static)) -> bool {
+    std::iter::successors(Some(cause), |&cause| cause.source())
+        .any(|cause| cause.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled))
 }
 
 /// The remedy to append to an error of a connection on which no HTTP/2 is received.
