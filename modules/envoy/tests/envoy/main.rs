@@ -11,6 +11,7 @@ mod config;
 mod differential;
 mod drop_in;
 mod generate;
+mod in_flight;
 mod process;
 #[path = "../../../../tests/sim/rng.rs"]
 #[allow(dead_code, reason = "the simulation uses the rest")]
@@ -32,6 +33,7 @@ const TESTS: &[(&str, Test)] = &[
     ("drop_in::decisions_are_counted_in_envoys_statistics", drop_in::statistics),
     ("drop_in::charges_at_the_end_are_those_of_the_response", drop_in::at_the_end),
     ("drop_in::rule_files_are_read_again", drop_in::reloads),
+    ("in_flight::a_slot_is_held_until_the_stream_ends", in_flight::slots),
     ("drop_in::listener_updates_keep_counters", drop_in::updates),
 ];
 

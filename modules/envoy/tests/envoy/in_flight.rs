@@ -1,0 +1,82 @@
+//! Limits of requests in flight: the module holds the slot of a request until Envoy ends the stream.
+
+use crate::{
+    client::{Connection, Request},
+    config::{Filter, bootstrap, listener, route, service},
+    process::{Binary, Envoy, eventually},
+};
+use serde_json::json;
+use std::{
+    io::{Read as _, Write as _},
+    net::{Shutdown, TcpStream},
+    os::unix::net::{UnixListener, UnixStream},
+    thread,
+};
+
+/// Reads a request up to the end of its head.
+fn read_head(stream: &mut UnixStream) {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") {
+        stream.read_exact(&mut byte).unwrap();
+        head.extend(byte);
+    }
+}
+
+pub fn slots(binary: &Binary) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("upstream");
+    let upstream = UnixListener::bind(&path).unwrap();
+    let entry =
+        json!({"actions": [{"request_headers": {"header_name": "x-api-key", "descriptor_key": "k"}}]});
+    let settings = json!({
+        "domain": "edge",
+        "rate_limit_service": service(),
+        "rate_limits": [entry],
+        "tidegate": {"rules": {"domain": "edge", "descriptors": [
+            {"key": "k", "rate_limit": {"algorithm": "concurrency", "requests_in_flight": 1, "max_hold": "1h"}},
+        ]}},
+    });
+    let listeners = vec![listener("edge", Filter::ModuleByJson, &settings, vec![route("/", None)])];
+    let mut config = bootstrap(listeners, None);
+    let address = &mut config["static_resources"]["clusters"][0]["load_assignment"]["endpoints"][0];
+    address["lb_endpoints"][0]["endpoint"]["address"]["pipe"]["path"] = path.to_str().unwrap().into();
+    let envoy = Envoy::start(binary, &config, &[]);
+    let edge = envoy.listener("edge");
+    let request = Request::get("/").header("x-api-key", "alice");
+    let send = || Connection::open(&edge).unwrap().send(&request).unwrap().status;
+
+    // The upstream has the request: it is in flight until the upstream responds.
+    let held = thread::scope(|scope| {
+        let first = scope.spawn(send);
+        let (mut stream, _) = upstream.accept().unwrap();
+        read_head(&mut stream);
+        let denied = [send(), send()];
+        stream.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n").unwrap();
+        assert_eq!(first.join().unwrap(), 200);
+        denied
+    });
+    assert_eq!(held, [429, 429], "one request is in flight, and denied ones end without freeing its slot");
+
+    // Envoy may end a stream after its client has the response. Nobody answers from here on: a client that goes ends its request.
+    upstream.set_nonblocking(true).unwrap();
+    let (client, _at_upstream) = admitted(&edge, &upstream);
+    assert_eq!(send(), 429);
+    client.shutdown(Shutdown::Both).unwrap();
+    admitted(&edge, &upstream);
+}
+
+/// Sends requests until one is at the upstream, and gives the connection of its client.
+fn admitted(edge: &str, upstream: &UnixListener) -> (TcpStream, UnixStream) {
+    eventually("a free slot", || {
+        let mut client = TcpStream::connect(edge).ok()?;
+        client.write_all(b"GET / HTTP/1.1\r\nhost: test\r\nx-api-key: alice\r\n\r\n").ok()?;
+        client.set_nonblocking(true).ok()?;
+        let at_upstream = eventually("a decision", || match upstream.accept() {
+            Ok((stream, _)) => Some(Some(stream)),
+            // The module has responded.
+            Err(_) => client.peek(&mut [0]).is_ok().then_some(None),
+        })?;
+        Some((client, at_upstream))
+    })
+}
