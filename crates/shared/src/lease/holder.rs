@@ -1,10 +1,7 @@
 //! A node's side: the credits that it holds on one counter, and the denials that it keeps.
 
 use super::{
-    LeaseRequest, LeaseResponse, Monotonic, NodeId, Supply, Terms,
-    demand::Demand,
-    fault::{Fault, is_planted},
-    message::less_drift,
+    LeaseRequest, LeaseResponse, Monotonic, NodeId, Supply, Terms, demand::Demand, message::less_drift,
     terms::REPORT_NANOS_MIN,
 };
 use std::time::Duration;
@@ -28,7 +25,7 @@ pub struct Holder {
     /// Total up to which hits may be spent.
     spend_to: u64,
     /// End of the credits.
-    deadline: Monotonic,
+    pub(super) deadline: Monotonic,
     /// The part of `spent` that the store has acknowledged.
     acknowledged: u64,
     /// Credits after the last response.
@@ -36,7 +33,7 @@ pub struct Holder {
     /// Credits at which more are requested.
     credits_low: u64,
     /// Sequence number of the last request.
-    sequence: u64,
+    pub(super) sequence: u64,
     /// Time of the last request.
     sent: Monotonic,
     /// `spent` in the last request, until its response arrives.
@@ -201,8 +198,7 @@ impl Holder {
     /// Hits that the node may spend.
     #[inline]
     pub fn credits(&self, now: Monotonic) -> u64 {
-        let is_valid = now < self.deadline || is_planted(Fault::IgnorePause);
-        if is_valid { self.spend_to.saturating_sub(self.spent) } else { 0 }
+        if now < self.deadline { self.spend_to.saturating_sub(self.spent) } else { 0 }
     }
 
     /// Whether the store grants credits, as far as known.
@@ -336,14 +332,13 @@ impl Holder {
 
     /// Takes a response; false if it is not the one to the last request.
     pub fn accept(&mut self, terms: Terms<'_>, response: &LeaseResponse, now: Monotonic) -> bool {
-        let is_last = response.sequence == self.sequence || is_planted(Fault::AcceptOldResponses);
+        let is_last = response.sequence == self.sequence;
         let Some(spent) = self.pending.filter(|_| is_last) else { return false };
         self.pending = None;
         self.acknowledged = spent;
         self.spend_to = response.spend_to;
         let valid_nanos = u64::try_from(response.valid_for.as_nanos()).unwrap_or(u64::MAX);
-        let from = if is_planted(Fault::ValidFromResponse) { now } else { self.sent };
-        self.deadline = from.plus_nanos(less_drift(valid_nanos));
+        self.deadline = self.sent.plus_nanos(less_drift(valid_nanos));
         self.allotted = self.credits(now);
         self.supply = response.supply;
         self.free = response.free;

@@ -44,7 +44,6 @@
 mod allocation;
 mod demand;
 mod epoch;
-mod fault;
 mod holder;
 mod message;
 mod shared_counter;

@@ -2,12 +2,7 @@
 //!
 //! Each of them first expires leases, then reads `remaining` of the hits that are used, less the credits that are out.
 
-use super::{
-    LeaseRequest, LeaseResponse, NodeId, Supply, Terms,
-    allocation::Claims,
-    epoch::Epoch,
-    fault::{Fault, is_planted},
-};
+use super::{LeaseRequest, LeaseResponse, NodeId, Supply, Terms, allocation::Claims, epoch::Epoch};
 use std::time::Duration;
 use tidegate_core::{
     algorithm::State,
@@ -37,10 +32,10 @@ pub struct Lease {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SharedCounter {
     /// Hits that are used.
-    state: State,
-    leases: Vec<Lease>,
+    pub(super) state: State,
+    pub(super) leases: Vec<Lease>,
     /// Of the hits in a window from the first hit, those that exact decisions admitted: they certainly are in it.
-    exact: u64,
+    pub(super) exact: u64,
 }
 
 /// Credits for one node.
@@ -97,12 +92,11 @@ impl SharedCounter {
             return ExactDecision::Learning;
         }
         let free = self.free(terms, now);
-        let ignored = if is_planted(Fault::IgnoreCredits) { self.outstanding() } else { 0 };
-        if hits <= free + ignored {
+        if hits <= free {
             self.add(terms, hits, now);
             self.exact += hits;
             let until_full = terms.algorithm.until_full(&self.state, now);
-            return ExactDecision::Admitted { free: free.saturating_sub(hits), until_full };
+            return ExactDecision::Admitted { free: free - hits, until_full };
         }
         let all_spent = terms.algorithm.add(self.state.clone(), self.outstanding(), now);
         let reset = terms.algorithm.until_admits(&all_spent, hits, now);
@@ -121,7 +115,7 @@ impl SharedCounter {
         self.expire_leases(terms, now);
         let used = terms.algorithm.used(&self.state, now);
         let is_leased = self.outstanding() > 0 || used > self.exact;
-        let stays_open = terms.is_from_first_hit() && is_leased && !is_planted(Fault::GiveBackClosesWindow);
+        let stays_open = terms.is_from_first_hit() && is_leased;
         let most = if stays_open { self.exact.saturating_sub(1) } else { used };
         let given = hits.min(most);
         if given > 0 {
@@ -166,8 +160,7 @@ impl SharedCounter {
         now: Timestamp,
     ) -> Option<LeaseResponse> {
         self.expire_leases(terms, now);
-        let is_learning =
-            epoch.is_learning(terms.settings.length_nanos(), now) && !is_planted(Fault::NoLearningPhase);
+        let is_learning = epoch.is_learning(terms.settings.length_nanos(), now);
         let kept = self.settle(terms, request, is_learning, now)?;
         let end = terms.end(&self.state, now);
         // Without an end no credits are possible; those that the node keeps have passed with their window.
@@ -227,23 +220,11 @@ impl SharedCounter {
             .min_by_key(|(_, lease)| lease.end)
         {
             let lease = self.leases.swap_remove(index);
-            if is_planted(Fault::FreeExpiredCredits) {
-                continue;
-            }
-            self.add_leased(terms, lease.outstanding, self.dated(terms, &lease, lease.end));
+            self.add_leased(terms, lease.outstanding, lease.end);
         }
         if !terms.is_from_first_hit() || terms.algorithm.used(&self.state, now) == 0 {
             self.exact = 0;
         }
-    }
-
-    /// The date of hits of the lease that are counted at `at`.
-    fn dated(&self, terms: Terms<'_>, lease: &Lease, at: Timestamp) -> Timestamp {
-        if is_planted(Fault::DateAtGrant) {
-            let granted = lease.end.as_nanos().saturating_sub(terms.settings.length_nanos());
-            return Timestamp::from_nanos(granted).min(at);
-        }
-        at
     }
 
     /// Counts the hits that the request reports and takes the node's lease out. Returns the credits that the node keeps.
@@ -265,12 +246,12 @@ impl SharedCounter {
             }
             return Some(0);
         };
-        if request.sequence <= self.leases[index].sequence && !is_planted(Fault::AcceptOldRequests) {
+        if request.sequence <= self.leases[index].sequence {
             return None;
         }
         let lease = self.leases.swap_remove(index);
         let spent = request.spent.saturating_sub(lease.settled);
-        self.add_leased(terms, spent, self.dated(terms, &lease, terms.spent_at(request.spent_ago, now)));
+        self.add_leased(terms, spent, terms.spent_at(request.spent_ago, now));
         let rest = lease.outstanding.saturating_sub(spent);
         Some(if is_learning { request.kept } else { request.kept.min(rest) })
     }

@@ -1,9 +1,6 @@
 //! Terms of leases on one counter: what its algorithm permits, and how often nodes must report.
 
-use super::{
-    fault::{Fault, is_planted},
-    message::less_drift,
-};
+use super::message::less_drift;
 use std::time::Duration;
 use tidegate_core::{
     algorithm::{Algorithm, FixedWindow, LeakyBucket, Rate, Refill, Schedule, State, TokenBucket},
@@ -207,12 +204,9 @@ impl<'a> Terms<'a> {
     pub(super) fn end(&self, state: &State, now: Timestamp) -> Option<Timestamp> {
         let end = now.saturating_add_nanos(self.settings.length_nanos());
         let Algorithm::FixedWindow(fixed) = self.algorithm else { return Some(end) };
-        let is_open = self.algorithm.used(state, now) > 0 || is_planted(Fault::GrantOpensWindow);
+        let is_open = self.algorithm.used(state, now) > 0;
         if self.is_from_first_hit() && !is_open {
             return None;
-        }
-        if is_planted(Fault::NotClipped) {
-            return Some(end);
         }
         let window_end = now.saturating_add(fixed.until_window_ends(state, now)).as_nanos();
         Some(end.min(Timestamp::from_nanos(window_end - MICRO))).filter(|&end| end > now)

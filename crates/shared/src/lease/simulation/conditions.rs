@@ -1,6 +1,6 @@
 //! Parts of a world: nodes, rules, demand, network and faults.
 
-use super::{super::Settings, rng::Rng, rule::Rule};
+use super::{super::Settings, fault::Fault, rng::Rng, rule::Rule};
 
 pub(super) const MILLIS: u64 = 1_000_000;
 
@@ -31,8 +31,8 @@ pub(super) struct Conditions {
     pub(super) writes_lost_max: u64,
     /// The most time for which a thread is suspended between a reading of the node's clock and its use.
     pub(super) stale_max: u64,
-    /// A planted fault: decisions are made by such readings too, instead of one under the lock.
-    pub(super) decides_by_stale_clock: bool,
+    /// A planted fault.
+    pub(super) fault: Option<Fault>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -77,7 +77,7 @@ impl Conditions {
             failover_gap: if loses_writes || rng.once_in(3) { rng.between(200, 800) * MILLIS } else { 0 },
             writes_lost_max: if loses_writes { rng.pick(&[5, 20, 80]) } else { 0 },
             stale_max: rng.pick(&[0, 0, 0, 300]) * MILLIS,
-            decides_by_stale_clock: false,
+            fault: None,
         }
     }
 }

@@ -5,6 +5,7 @@
 //! `TIDEGATE_LEASE_WORLDS=1000000` runs as many, `TIDEGATE_LEASE_FIRST=7` starts at 7 instead of 0.
 
 mod conditions;
+mod fault;
 mod journal;
 #[expect(dead_code, reason = "the rest serves the simulator of decisions")]
 #[path = "../../../../../tests/sim/oracle.rs"]
@@ -17,8 +18,8 @@ mod store;
 mod usefulness;
 mod world;
 
-use super::fault::{Fault, plant};
 use conditions::Conditions;
+use fault::Fault;
 use rng::Rng;
 use std::env;
 use world::World;
@@ -87,10 +88,13 @@ fn a_store_that_loses_writes_forgets_these_alone() {
 
 /// Whether a fault is found within the default number of worlds, with rules of these kinds.
 fn finds(fault: Fault, kinds: &[u64]) -> bool {
-    plant(Some(fault));
-    let violates = |seed, loses| !run(seed, kinds, loses, &mut Totals::default()).is_empty();
+    let violates = |seed, loses_writes| {
+        let mut rng = Rng::of_seed(seed);
+        let random = Conditions::random(&mut rng, kinds, loses_writes);
+        let conditions = Conditions { fault: Some(fault), ..random };
+        !run_in(&conditions, rng, &mut Totals::default()).is_empty()
+    };
     let found = (0..WORLDS / 2).find(|&seed| violates(seed, false) || violates(seed, true));
-    plant(None);
     println!("{fault:?}: {found:?}");
     found.is_some()
 }
@@ -124,8 +128,11 @@ fn a_reading_of_the_clock_before_the_lock_is_found() {
     let violates = |seed: u64| {
         let mut rng = Rng::of_seed(seed);
         let random = Conditions::random(&mut rng, rule::ALL, false);
-        let conditions =
-            Conditions { stale_max: 300 * conditions::MILLIS, decides_by_stale_clock: true, ..random };
+        let conditions = Conditions {
+            stale_max: 300 * conditions::MILLIS,
+            fault: Some(Fault::DecideByStaleClock),
+            ..random
+        };
         !run_in(&conditions, rng, &mut Totals::default()).is_empty()
     };
     assert!((0..WORLDS / 2).any(violates));

@@ -1,8 +1,9 @@
 //! The store: one counter for each rule, and the writes that a failover loses.
 
 use super::{
-    super::{Epoch, ExactDecision, LeaseRequest, LeaseResponse, SharedCounter, Terms},
+    super::{Epoch, ExactDecision, LeaseRequest, LeaseResponse, Terms},
     conditions::Conditions,
+    fault::FaultyCounter,
     journal::{By, Change, Journal},
     rule::START,
 };
@@ -13,11 +14,11 @@ use tidegate_core::limit::Timestamp;
 type HolderKey = (usize, (u64, u64));
 
 pub(super) struct Store {
-    counters: Vec<SharedCounter>,
+    counters: Vec<FaultyCounter>,
     pub(super) epoch: Epoch,
     write: u64,
     /// The counters after each of the last writes; empty if no write is ever lost.
-    copies: VecDeque<(u64, Vec<SharedCounter>)>,
+    copies: VecDeque<(u64, Vec<FaultyCounter>)>,
     copies_max: usize,
     /// For each holder, the write, the sequence number and the total of its reports.
     reports: BTreeMap<HolderKey, Vec<(u64, u64, u64)>>,
@@ -29,7 +30,7 @@ pub(super) struct Store {
 impl Store {
     pub(super) fn new(conditions: &Conditions) -> Self {
         Self {
-            counters: vec![SharedCounter::default(); conditions.rules.len()],
+            counters: vec![FaultyCounter::new(conditions.fault); conditions.rules.len()],
             epoch: Epoch { id: 1, began: Timestamp::from_nanos(START) },
             write: 0,
             copies: VecDeque::new(),

@@ -47,7 +47,7 @@ fn with_gaps(rule: Rule, gaps: Vec<u64>) -> Conditions {
         failover_gap: 0,
         writes_lost_max: 0,
         stale_max: 0,
-        decides_by_stale_clock: false,
+        fault: None,
     }
 }
 

@@ -5,6 +5,7 @@ use super::{
         ExactDecision, Holder, LeaseRequest, LeaseResponse, Monotonic, NodeId, StoreDenial, Terms, Verdict,
     },
     conditions::{Conditions, MILLIS},
+    fault::{Fault, accept},
     journal::{By, Change, Journal},
     rng::Rng,
     rule::START,
@@ -242,7 +243,7 @@ impl<'c> World<'c> {
     fn decide(&mut self, node: usize, counter: usize, hits: u64) {
         self.tally.requests += 1;
         self.requests.push((self.now, hits));
-        let is_stale = self.conditions.decides_by_stale_clock;
+        let is_stale = self.conditions.fault == Some(Fault::DecideByStaleClock);
         let clock = if is_stale { self.earlier_clock(node) } else { self.nodes[node].clock(self.now) };
         let holder = &mut self.nodes[node];
         match holder.holders[counter].decide(terms(self.conditions, counter), hits, clock) {
@@ -337,7 +338,7 @@ impl<'c> World<'c> {
         let node = &mut self.nodes[node];
         let epoch = match message {
             ToNode::Lease(response) => {
-                node.holders[counter].accept(terms, &response, clock);
+                accept(self.conditions.fault, &mut node.holders[counter], terms, &response, clock);
                 response.epoch
             }
             ToNode::Decided { decision, hits, asked, epoch } => {
