@@ -18,7 +18,7 @@ mod status;
 mod tests;
 pub mod watch;
 
-pub use control_plane_counts::{ControlPlaneCounts, ControlPlaneFigures};
+pub use control_plane_counts::{ControlPlaneCounts, Update};
 pub use load::{load, log_ineffective_extensions};
 pub use observer::{RulesInForce, RulesObserver};
 pub use reload_requests::ReloadRequests;

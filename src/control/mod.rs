@@ -32,7 +32,7 @@ pub use what_if::{RECORDED_BYTES_MAX, Recorder, RecorderStatus, Suggest, WhatIf,
 
 use crate::{
     config::{Config, Feed, FeedLoads},
-    service::{Outcome, RateLimitService},
+    service::{DecisionEvent, Outcome, RateLimitService},
     telemetry::{ResetRecord, Sources},
 };
 use overlays::OverlayStore;
@@ -224,8 +224,10 @@ impl Control {
         if !self.history.lock().is_due(now) {
             return;
         }
-        let totals = self.service.meters().decisions().totals();
-        let decisions = HitCounts { admitted: totals.admitted, denied: totals.denied, shadow_denied: 0 };
+        let decisions = &self.service.meters().decisions;
+        let [admitted, denied] =
+            [DecisionEvent::Admitted, DecisionEvent::Denied].map(|event| decisions.sum(event));
+        let decisions = HitCounts { admitted, denied, shadow_denied: 0 };
         let (rules, hits) = (limiter.rules(), self.hits());
         self.history.lock().add(now, decisions, &domain_hits(&rules, &hits));
     }
@@ -301,9 +303,9 @@ impl Control {
     /// The hits of every limit in force since the start, by series.
     pub fn hits(&self) -> HashMap<SeriesId, HitCounts> {
         let Some(limiter) = self.limiter() else { return HashMap::new() };
-        let counts = self.service.meters().limits();
+        let counts = &self.service.meters().limits;
         let (rules, reader) = (limiter.rules(), counts.reader());
-        let hits_of = |counts: &crate::service::Counts| HitCounts {
+        let hits_of = |counts: &crate::service::OutcomeCounts| HitCounts {
             admitted: counts.hits(Outcome::Admitted) + counts.hits(Outcome::Queued),
             denied: counts.hits(Outcome::Denied),
             shadow_denied: counts.hits(Outcome::ShadowDenied),

@@ -8,10 +8,11 @@ use crate::{
     api::XdsFeed,
     config::{Config, ControlPlaneCounts, Feed, RuleFiles},
     service::RateLimitService,
-    telemetry::{ConnectionSources, DecisionLog, Sources},
+    telemetry::{DecisionLog, Sources},
 };
 use std::{collections::BTreeMap, convert::Infallible, io, sync::Arc, time::Duration};
 use tidegate_core::{clock::Clock, limiter::Limiter};
+use tidegate_http2::ConnectionCounts;
 use tidegate_shared::store::{Keeper, Leasing};
 use tidegate_snapshot::{SnapshotTask, Writer};
 
@@ -126,7 +127,7 @@ impl Background {
         &self,
         service: &RateLimitService,
         tls: &PortCounts,
-        connections: ConnectionSources,
+        connections: Arc<ConnectionCounts>,
     ) -> Sources {
         let snapshots = self.snapshots.as_ref().map(|snapshots| Arc::clone(snapshots.counts()));
         let (limiter, config) = (Arc::clone(&self.limiter), Arc::clone(&self.config));

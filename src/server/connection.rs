@@ -3,7 +3,7 @@
 use super::tls::TlsOnPlaintext;
 use crate::{api::GrpcPort, transport::Accepted};
 use std::sync::Arc;
-use tidegate_http2::{Activity, Http2Settings, WorkerCounts};
+use tidegate_http2::{Activity, ConnectionCounts, Http2Settings};
 use tokio::sync::watch;
 
 /// True once connections have to end.
@@ -14,7 +14,7 @@ pub(super) async fn serve(
     accepted: Accepted,
     port: Arc<GrpcPort>,
     settings: Http2Settings,
-    (activity, counts): (Arc<Activity>, Option<Arc<WorkerCounts>>),
+    (activity, counts): (Arc<Activity>, Option<Arc<ConnectionCounts>>),
     mut drain: Drain,
     tls_on_plaintext: TlsOnPlaintext,
 ) {

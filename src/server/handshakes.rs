@@ -22,6 +22,7 @@ use std::{
     time::Duration,
 };
 use tidegate_core::clock::Clock;
+use tidegate_counts::Label;
 use tokio::{
     runtime::{self, Handle},
     sync::{mpsc, oneshot},
@@ -217,7 +218,7 @@ impl Running {
 fn report(port: &TlsPort, result: HandshakeResult, peer: Peer, error: &str, clock: &dyn Clock) {
     let now = Duration::from_nanos(clock.now().as_nanos());
     if let Some(count) = port.counts().count(result, now) {
-        let (result, remedy) = (result.label(), result.remedy());
+        let (result, remedy) = (result.name(), result.remedy());
         tracing::warn!(port = port.name(), %peer, result, count, error, "TLS handshake failed: {remedy}");
     }
 }

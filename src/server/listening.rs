@@ -216,7 +216,7 @@ impl Listening {
     }
 
     fn show(&self, background: &Background) {
-        let sources = background.sources(&self.service, self.tls.counts(), self.workers.connection_sources());
+        let sources = background.sources(&self.service, self.tls.counts(), self.workers.connection_counts());
         if let Some(control) = &self.control {
             control.start(sources.clone());
         }

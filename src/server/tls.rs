@@ -19,6 +19,7 @@ use std::{
     time::Duration,
 };
 use tidegate_core::clock::Clock;
+use tidegate_counts::Label;
 
 /// Time that a certificate's thread waits before it considers checking the files.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -189,7 +190,7 @@ impl TlsOnPlaintext {
     pub(super) fn report(&self, peer: Peer) {
         let result = HandshakeResult::TlsOnPlaintextPort;
         if let Some(count) = self.counts.count(result, now(&*self.clock)) {
-            let (result, remedy) = (result.label(), result.remedy());
+            let (result, remedy) = (result.name(), result.remedy());
             tracing::warn!(port = self.port, %peer, result, count, "connection refused: {remedy}");
         }
     }

@@ -6,20 +6,19 @@ use super::{
     connections::{Admission, Connections},
     tls::TlsOnPlaintext,
 };
-use crate::{api::GrpcPort, telemetry::ConnectionSources, transport::Accepted};
+use crate::{api::GrpcPort, transport::Accepted};
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering},
 };
 use tidegate_core::clock::Clock;
-use tidegate_http2::{Http2Settings, WorkerCounts};
+use tidegate_http2::{ConnectionCounts, Http2Settings};
 use tokio::sync::{mpsc, oneshot};
 
 /// The workers, for as long as connections are dispatched to them.
 pub(super) struct Workers {
     dispatcher: Dispatcher,
-    /// The counts of each worker; none where nothing reads them.
-    counts: Vec<Arc<WorkerCounts>>,
+    counts: Arc<ConnectionCounts>,
     /// Receives nothing; closed when every worker and every connection has ended.
     finished: mpsc::Receiver<()>,
 }
@@ -54,8 +53,7 @@ impl Workers {
         tls_on_plaintext: &TlsOnPlaintext,
     ) -> Result<Self, ServeError> {
         let (alive, finished) = mpsc::channel(1);
-        let counts = || (0..settings.threads.get()).map(|_| Arc::default()).collect();
-        let counts: Vec<Arc<WorkerCounts>> = if settings.is_measured() { counts() } else { Vec::new() };
+        let counts = Arc::<ConnectionCounts>::default();
         let start_one = |number: usize| -> Result<Worker, ServeError> {
             let (work, received) = mpsc::unbounded_channel();
             let load = Arc::new(AtomicUsize::new(0));
@@ -64,7 +62,7 @@ impl Workers {
                 load: Arc::clone(&load),
                 port: Arc::clone(port),
                 http2: settings.http2,
-                counts: counts.get(number).cloned(),
+                counts: settings.is_measured().then(|| Arc::clone(&counts)),
                 drain: drain.clone(),
                 tls_on_plaintext: tls_on_plaintext.clone(),
                 alive: alive.clone(),
@@ -79,15 +77,14 @@ impl Workers {
             Ok(Worker { load, work })
         };
         let workers = (0..settings.threads.get()).map(start_one).collect::<Result<_, _>>()?;
-        let connections = Connections::new(settings.connections);
+        let connections = Connections::new(settings.connections, Arc::clone(&counts));
         let dispatcher = Dispatcher { workers, connections, clock: Arc::clone(clock) };
         Ok(Self { dispatcher, counts, finished })
     }
 
     /// The counts of connections.
-    pub(super) fn connection_sources(&self) -> ConnectionSources {
-        let refused = Arc::clone(self.dispatcher.connections.refused());
-        ConnectionSources { workers: self.counts.clone(), refused }
+    pub(super) fn connection_counts(&self) -> Arc<ConnectionCounts> {
+        Arc::clone(&self.counts)
     }
 
     pub(super) fn dispatcher(&self) -> Dispatcher {
@@ -140,7 +137,8 @@ struct WorkerThread {
     load: Arc<AtomicUsize>,
     port: Arc<GrpcPort>,
     http2: Http2Settings,
-    counts: Option<Arc<WorkerCounts>>,
+    /// None where nothing reads them.
+    counts: Option<Arc<ConnectionCounts>>,
     drain: Drain,
     tls_on_plaintext: TlsOnPlaintext,
     alive: mpsc::Sender<()>,

@@ -1,14 +1,12 @@
 //! The figures of the service, for metrics.
 
-use super::{
-    CodeCounts, DurationBounds, Durations, HttpRefusals, LimitCountSettings, LimitCounts, ReferenceCounts,
-    Refusal, Refusals, Tally,
-};
+use super::{HttpRefusal, LimitCountSettings, LimitCounts, ReferenceCounts, Refusal};
 use std::{
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
-use tidegate_core::limit::{Code, Decision, Request};
+use tidegate_core::limit::{Code, Decision, Request, Status};
+use tidegate_counts::{Counts, DurationBounds, Histogram, ThreadSlot, labels};
 
 /// Settings of the figures.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -21,31 +19,74 @@ pub struct MeterSettings {
     pub reference: bool,
 }
 
-/// The figures of the service. Nothing is counted until [`Self::start`].
-#[derive(Default)]
+labels! {
+    /// An event of decisions.
+    pub enum DecisionEvent {
+        /// A request was decided as OK.
+        Admitted = "ok",
+        /// A request was decided as OVER_LIMIT.
+        Denied = "over_limit",
+        /// A descriptor had no limit: of an unknown domain, without a rule, or with a rule without limits.
+        WithoutLimit = "without_limit",
+        /// A call by `POST /json` reached the service, and is decided or refused.
+        JsonCall = "json_call",
+    }
+}
+
+/// Numbers of responses by code.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CodeCounts {
+    /// Number of OK.
+    pub admitted: u32,
+    /// Number of OVER_LIMIT.
+    pub denied: u32,
+}
+
+/// The figures of the service. Nothing is counted until [`Self::start`], except what the HTTP port refuses: where there is no
+/// reader, there is hardly ever such a port.
 pub struct Meters {
     is_started: AtomicBool,
-    decisions: Tally,
-    limits: LimitCounts,
-    durations: Durations,
-    refusals: Refusals,
-    http_refusals: HttpRefusals,
-    /// Calls by `POST /json` that reached the service.
-    json_calls: AtomicU64,
-    /// None unless they are configured.
-    reference: Option<ReferenceCounts>,
+    /// Decisions.
+    pub decisions: Counts<DecisionEvent>,
+    /// Requests that were refused without a decision.
+    pub refusals: Counts<Refusal>,
+    /// Requests that the HTTP port refused.
+    pub http_refusals: Counts<HttpRefusal>,
+    /// Hits and requests of each limit.
+    pub limits: LimitCounts,
+    /// Hits by the keys of the reference server, if they are configured.
+    pub reference: Option<ReferenceCounts>,
+    /// Waits of queued requests that were released.
+    pub queue_waits: Histogram,
+    /// Durations of OK and OVER_LIMIT, from the request's bytes read to the response's bytes written.
+    responses: [Histogram; 2],
+}
+
+impl Default for Meters {
+    fn default() -> Self {
+        Self::new(MeterSettings::default())
+    }
 }
 
 impl Meters {
     /// Figures with these settings.
     pub fn new(settings: MeterSettings) -> Self {
-        let MeterSettings { limits, .. } = &settings;
-        let reference = || ReferenceCounts::new(limits.series_max, limits.near_limit_percent);
+        let MeterSettings { limits, bounds, reference } = settings;
+        // 1 ms to 10 s.
+        let queue_waits = DurationBounds::of_micros([
+            1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000,
+            5_000_000, 10_000_000,
+        ]);
+        let reference = reference.then(|| ReferenceCounts::new(limits.series_max, limits.near_limit_percent));
         Self {
-            reference: settings.reference.then(reference),
-            limits: LimitCounts::new(settings.limits),
-            durations: Durations::new(settings.bounds),
-            ..Self::default()
+            is_started: AtomicBool::new(false),
+            decisions: Counts::default(),
+            refusals: Counts::default(),
+            http_refusals: Counts::default(),
+            limits: LimitCounts::new(limits),
+            reference,
+            queue_waits: Histogram::new(queue_waits),
+            responses: [Histogram::new(bounds.clone()), Histogram::new(bounds)],
         }
     }
 
@@ -60,54 +101,25 @@ impl Meters {
         self.is_started.load(Ordering::Relaxed)
     }
 
-    /// Counts of decisions.
-    pub fn decisions(&self) -> &Tally {
-        &self.decisions
-    }
-
-    /// Counts of each limit.
-    pub fn limits(&self) -> &LimitCounts {
-        &self.limits
-    }
-
-    /// Counts by the keys of the reference server, if they are configured.
-    pub fn reference(&self) -> Option<&ReferenceCounts> {
-        self.reference.as_ref()
-    }
-
-    /// Durations of responses and of waits in queues.
-    pub fn durations(&self) -> &Durations {
-        &self.durations
-    }
-
-    /// Counts of refused requests.
-    pub fn refusals(&self) -> &Refusals {
-        &self.refusals
-    }
-
-    /// Counts of requests that the HTTP port refused. They are counted from the beginning: where there is no reader, there is
-    /// hardly ever such a port.
-    pub fn http_refusals(&self) -> &HttpRefusals {
-        &self.http_refusals
-    }
-
-    /// Counts a call by `POST /json`, whose message is a request, before it is decided or refused.
-    pub fn count_json_call(&self) {
-        if self.is_started() {
-            self.json_calls.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Calls by `POST /json`.
-    pub fn json_calls(&self) -> u64 {
-        self.json_calls.load(Ordering::Relaxed)
+    /// The durations of responses with this code.
+    pub fn responses(&self, code: Code) -> &Histogram {
+        &self.responses[usize::from(code == Code::OverLimit)]
     }
 
     /// Counts a decision that is sent.
     #[inline]
     pub(super) fn count_decision(&self, request: &Request<'_>, decision: &Decision<'_>, was_queued: bool) {
         if self.is_started() {
-            self.decisions.count(decision);
+            let thread = ThreadSlot::current();
+            let event = match decision.code {
+                Code::Ok => DecisionEvent::Admitted,
+                Code::OverLimit => DecisionEvent::Denied,
+            };
+            self.decisions.add_at(thread, event, 1);
+            let without = decision.statuses.iter().filter(|status| **status == Status::NO_LIMIT).count();
+            if without > 0 {
+                self.decisions.add_at(thread, DecisionEvent::WithoutLimit, without as u64);
+            }
             self.limits.count(request, decision, was_queued);
             if let Some(reference) = &self.reference {
                 reference.count(request, decision);
@@ -118,24 +130,24 @@ impl Meters {
     /// Counts responses that took equally long.
     #[inline]
     pub(super) fn count_responses(&self, duration: Duration, counts: CodeCounts) {
-        self.durations.count_responses(duration, counts);
+        for (histogram, count) in self.responses.iter().zip([counts.admitted, counts.denied]) {
+            if count > 0 {
+                histogram.add(duration, count.into());
+            }
+        }
     }
 
     /// Counts a response that took so long off the fast path.
     pub(super) fn count_response(&self, duration: Duration, code: Code) {
-        let counts = match code {
-            Code::Ok => CodeCounts { admitted: 1, denied: 0 },
-            Code::OverLimit => CodeCounts { admitted: 0, denied: 1 },
-        };
         if self.is_started() {
-            self.durations.count_responses(duration, counts);
+            self.responses(code).add(duration, 1);
         }
     }
 
     /// Counts the wait of a queued request that was released.
     pub(super) fn count_queue_wait(&self, wait: Duration) {
         if self.is_started() {
-            self.durations.count_queue_wait(wait);
+            self.queue_waits.add(wait, 1);
         }
     }
 
@@ -145,29 +157,41 @@ impl Meters {
             self.refusals.count(refusal);
         }
     }
+
+    /// Counts a call by `POST /json`, whose message is a request, before it is decided or refused.
+    pub fn count_json_call(&self) {
+        if self.is_started() {
+            self.decisions.count(DecisionEvent::JsonCall);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_core::limit::{Status, Timestamp};
 
     /// Decides, refuses and times once.
     fn use_once(meters: &Meters) {
-        let decision = Decision::new(Code::Ok, [Status::NO_LIMIT].into_iter().collect());
-        meters.count_decision(&Request::new("d"), &decision, false);
+        let decision =
+            |code| Decision::new(code, [Status::NO_LIMIT, Status::UNLIMITED].into_iter().collect());
+        meters.count_decision(&Request::new("d"), &decision(Code::Ok), false);
+        meters.count_decision(&Request::new("d"), &decision(Code::OverLimit), false);
         meters.count_response(Duration::from_micros(1), Code::Ok);
-        meters.count_queue_wait(Timestamp::from_millis(2).since(Timestamp::from_millis(1)));
+        meters.count_queue_wait(Duration::from_millis(300));
         meters.count_refusal(Refusal::NoDescriptors);
     }
 
-    fn sums(meters: &Meters) -> [u64; 4] {
-        let durations = meters.durations();
+    fn sums(meters: &Meters) -> [u64; 6] {
+        let number = |histogram: &Histogram| histogram.sums().buckets.iter().sum();
+        let of = [DecisionEvent::Admitted, DecisionEvent::Denied, DecisionEvent::WithoutLimit];
+        let [admitted, denied, without_limit] = of.map(|event| meters.decisions.sum(event));
         [
-            meters.decisions().totals().admitted,
-            durations.responses(Code::Ok).buckets.iter().sum(),
-            durations.queue_waits().buckets.iter().sum(),
-            meters.refusals().sum(Refusal::NoDescriptors),
+            admitted,
+            denied,
+            without_limit,
+            number(meters.responses(Code::Ok)),
+            number(&meters.queue_waits),
+            meters.refusals.sum(Refusal::NoDescriptors),
         ]
     }
 
@@ -175,9 +199,31 @@ mod tests {
     fn nothing_is_counted_until_something_reads() {
         let meters = Meters::default();
         use_once(&meters);
-        assert_eq!(sums(&meters), [0; 4]);
+        assert_eq!(sums(&meters), [0; 6]);
         meters.start();
         use_once(&meters);
-        assert_eq!(sums(&meters), [1; 4]);
+        assert_eq!(sums(&meters), [1, 1, 2, 1, 1, 1]);
+    }
+
+    #[test]
+    fn responses_are_counted_by_code() {
+        let meters = Meters::default();
+        meters.count_responses(Duration::from_micros(10), CodeCounts { admitted: 3, denied: 0 });
+        meters.count_responses(Duration::from_micros(11), CodeCounts { admitted: 1, denied: 4 });
+        let of = |code| meters.responses(code).sums().buckets[..2].to_vec();
+        assert_eq!([Code::Ok, Code::OverLimit].map(of), [[3, 1], [0, 4]]);
+    }
+
+    #[test]
+    fn queue_waits_have_bounds_of_their_own() {
+        let meters = Meters::default();
+        meters.start();
+        meters.count_queue_wait(Duration::from_millis(300));
+        meters.count_queue_wait(Duration::from_secs(60));
+        let waits = meters.queue_waits.sums();
+        let found: Vec<_> =
+            waits.bounds.iter().zip(&waits.buckets).filter(|(_, count)| **count > 0).collect();
+        assert_eq!(found, [(&0.5, &1)]);
+        assert_eq!((waits.buckets.last(), waits.sum), (Some(&1), 60.3));
     }
 }

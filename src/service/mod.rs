@@ -4,12 +4,9 @@
 //! nothing and does not allocate, except that [`RateLimitService::decide`] awaits the end of a queued request's wait.
 
 mod client_headers;
-mod durations;
 mod dynamic_metadata;
 mod event;
-mod http_refusals;
 mod limit_counts;
-mod lines;
 mod meters;
 mod queued;
 mod reference_counts;
@@ -17,19 +14,15 @@ mod refusals;
 mod remote;
 mod response_options;
 mod shared_counters;
-mod tally;
 mod trace_context;
 
 pub use client_headers::{PlainHeaders, ReferenceHeaders, ResponseHeaders, StructuredHeaders};
-pub use durations::{BoundsError, CodeCounts, DurationBounds, Durations, Histogram};
 pub use event::{CallOrigin, DecisionReader, Event};
-pub use http_refusals::{HttpRefusal, HttpRefusals};
-pub use limit_counts::{Counts, CountsReader, LimitCountSettings, LimitCounts, OTHER_VALUES, Outcome};
-pub use meters::{MeterSettings, Meters};
+pub use limit_counts::{CountsReader, LimitCountSettings, LimitCounts, OTHER_VALUES, Outcome, OutcomeCounts};
+pub use meters::{CodeCounts, DecisionEvent, MeterSettings, Meters};
 pub use reference_counts::{ReferenceCounts, ReferenceHits};
-pub use refusals::{Refusal, Refusals};
+pub use refusals::{HttpRefusal, Refusal};
 pub use response_options::{Additions, ResponseOptions};
-pub use tally::{Tally, Totals};
 pub use trace_context::{Propagators, TraceContext, UnknownPropagator};
 
 use std::{

@@ -1,14 +1,14 @@
 //! Counts of hits as the reference server has them: by a key of the domain, and of the entries as the rule names them.
 //!
-//! Each thread counts in a map of its own, under a lock that only scrapes contend for. The number of keys is bounded;
-//! further ones share [`OTHER_KEY`].
+//! The keys are texts of requests, so each thread counts in a map of its own, under a lock that only scrapes contend for. The
+//! number of keys is bounded; further ones share [`OTHER_KEY`].
 
-use super::lines::{LINES, ThreadLine};
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 use tidegate_core::limit::{Code, Decision, Descriptor, Entry, Hits, MetricLabel, Request, RuleInfo, Status};
+use tidegate_counts::{PerThread, ThreadSlot};
 
 /// Key of the hits beyond the bound on the number of keys.
 const OTHER_KEY: &str = "other.other";
@@ -69,7 +69,7 @@ pub struct ReferenceCounts {
     /// Bound on the keys of one thread.
     keys_max: usize,
     near_limit_ratio: f32,
-    lines: Box<[Mutex<Line>]>,
+    lines: PerThread<Mutex<Line>>,
 }
 
 #[derive(Default)]
@@ -85,13 +85,13 @@ impl ReferenceCounts {
         Self {
             keys_max,
             near_limit_ratio: f32::from(near_limit_percent) / 100.0,
-            lines: (0..LINES).map(|_| Mutex::default()).collect(),
+            lines: PerThread::default(),
         }
     }
 
     /// Counts a decision that is sent.
     pub(super) fn count(&self, request: &Request<'_>, decision: &Decision<'_>) {
-        let mut line = lock(ThreadLine::current().of(&self.lines));
+        let mut line = lock(self.lines.of(ThreadSlot::current()));
         for (index, (descriptor, status)) in request.descriptors().iter().zip(&decision.statuses).enumerate()
         {
             let excess = decision.excess.as_ref().map_or(0, |excess| excess[index]);
@@ -122,7 +122,7 @@ impl ReferenceCounts {
     /// The counts of all threads, by key.
     pub fn sums(&self) -> BTreeMap<Box<str>, ReferenceHits> {
         let mut sums: BTreeMap<Box<str>, ReferenceHits> = BTreeMap::new();
-        for line in &self.lines {
+        for line in self.lines.iter() {
             for (key, counts) in &lock(line).by_key {
                 sums.entry(key.clone()).or_default().add(counts);
             }

@@ -21,7 +21,7 @@ pub use exposition::MetricsFormat;
 pub use log_filter::LogFilterError;
 pub use logging::{LogFormat, LogLevelChange, LogLevelError, set_log_level, start_logging, switch_log_level};
 pub use metrics::{
-    ConnectionSources, Metrics, OtlpMetrics, OtlpSettings, Sources, Statsd, StatsdFormat, StatsdSettings,
-    StatsdTransport, resident_bytes,
+    Metrics, OtlpMetrics, OtlpSettings, Sources, Statsd, StatsdFormat, StatsdSettings, StatsdTransport,
+    resident_bytes,
 };
 pub use traces::{Traces, TracesError, propagators};

@@ -33,7 +33,7 @@ mod stream;
 
 pub use activity::Activity;
 pub use body_memory::{BodyMemory, BodyShare, HeldBytes, NoRoom};
-pub use counts::{CloseReason, ConnectionTotals, RefusedConnections, StreamRefusal, WorkerCounts};
+pub use counts::{CloseReason, ConnectionCounts, ConnectionEvent, ConnectionRefusal, StreamRefusal};
 pub use error::{ConnectionError, ErrorCode, error_name};
 pub use header_block::PartialHeaderBlock;
 pub use long_lived::{LongLived, LongLivedCall};

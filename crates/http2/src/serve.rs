@@ -1,7 +1,7 @@
 //! Drives a connection over a byte stream.
 
 use super::{
-    Activity, ClassCounts, CloseReason, Http2Settings, LongLived, Service, WorkerCounts,
+    Activity, ClassCounts, CloseReason, ConnectionCounts, Http2Settings, LongLived, Service,
     connection::{Connection, TLS_CLIENT_HELLO},
     counts::Publisher,
     routed::{self, TaskEvent, TaskSender},
@@ -31,14 +31,13 @@ thread_local! {
 }
 
 /// Serves a connection until it ends. When `drain` completes, the client gets a GOAWAY and its requests are finished; when
-/// `activity` is evicted, likewise, but the client is not waited for. `counts` are those of the calling thread, where anything
-/// reads them.
+/// `activity` is evicted, likewise, but the client is not waited for. Counts to `counts`, where anything reads them.
 pub async fn serve<S: Service>(
     io: impl AsyncRead + AsyncWrite + Unpin,
     service: Arc<S>,
     settings: Http2Settings,
     activity: Arc<Activity>,
-    counts: Option<Arc<WorkerCounts>>,
+    counts: Option<Arc<ConnectionCounts>>,
     drain: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let (tasks, from_tasks) = mpsc::unbounded_channel();

@@ -5,17 +5,21 @@ use crate::{
     api::pb::control as pb,
     config::{LoadResult, RulesStatus},
     control::{Caller, DomainHits, HitCounts, Role, domain_hits},
-    service::Histogram,
+    service::DecisionEvent,
     telemetry::resident_bytes,
 };
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{Arc, atomic::Ordering},
+};
 use tidegate_core::{
     limit::{Code, SeriesId, Timestamp},
     rules::RuleSet,
 };
+use tidegate_counts::HistogramSums;
 use tidegate_shared::{
-    holders::HolderCountsNow,
-    store::{ROUND_TRIP_BOUNDS, SharedStore},
+    holders::{LeaseCounts, LeaseEvent},
+    store::{CallResult, SharedStore, StoreEvent},
 };
 
 impl ControlApi {
@@ -29,7 +33,9 @@ impl ControlApi {
         let failed = |_| Error::new(tonic::Code::Internal, "the figures could not be read");
         let (control, rules) = (Arc::clone(&self.control), sources.limiter.rules());
         let domains = tokio::task::spawn_blocking(move || domains(&rules, &control.hits()));
-        let totals = sources.meters.decisions().totals();
+        let meters = &sources.meters;
+        let [admitted, denied] =
+            [DecisionEvent::Admitted, DecisionEvent::Denied].map(|event| meters.decisions.sum(event));
         let store = sources.limiter.store();
         Ok(pb::StatusResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -37,11 +43,7 @@ impl ControlApi {
             started: Some(timestamp(self.control.started())),
             actor: caller.actor.clone(),
             role: role(caller.role).into(),
-            decisions: Some(pb::Counts {
-                admitted: totals.admitted,
-                denied: totals.denied,
-                shadow_denied: 0,
-            }),
+            decisions: Some(pb::Counts { admitted, denied, shadow_denied: 0 }),
             domains: domains.await.map_err(failed)?,
             counters: Some(pb::CountersStatus {
                 count: store.counters() as u64,
@@ -50,10 +52,7 @@ impl ControlApi {
                 memory_bytes_max: sources.memory_max.unwrap_or(0),
             }),
             rules: Some(rules_status(&sources.config.status())),
-            latency: percentiles(&[
-                sources.meters.durations().responses(Code::Ok),
-                sources.meters.durations().responses(Code::OverLimit),
-            ]),
+            latency: percentiles(&[Code::Ok, Code::OverLimit].map(|code| meters.responses(code).sums())),
             snapshots: sources.snapshots.as_ref().map(|snapshots| pb::SnapshotStatus {
                 written: snapshots.passes(),
                 failed: snapshots.failures(),
@@ -110,32 +109,33 @@ fn rules_status(status: &RulesStatus) -> pb::RulesStatus {
 }
 
 fn store_status(store: &SharedStore) -> pb::StoreStatus {
-    let (health, counts) = (store.health(), store.counts().now());
-    let failed = counts.unavailable + counts.timeouts + counts.failed + counts.disagreements;
-    let round_trips = Histogram {
-        bounds: ROUND_TRIP_BOUNDS.map(|micros| micros as f64 / 1e6).to_vec(),
-        buckets: counts.round_trip_buckets.to_vec(),
-        sum: counts.round_trip_nanos as f64 / 1e9,
-    };
+    let (health, counts) = (store.health(), store.counts());
+    let decided = counts.calls.sum(CallResult::Decided);
     let leases = store.leases().then(|| {
-        let HolderCountsNow { admitted, denied, requests, held, wasted } = store.holders().counts().now();
-        pb::LeaseStatus { held, admitted, denied, requests, wasted }
+        let LeaseCounts { events, held } = store.holders().counts();
+        pb::LeaseStatus {
+            held: held.load(Ordering::Relaxed),
+            admitted: events.sum(LeaseEvent::Admitted),
+            denied: events.sum(LeaseEvent::Denied),
+            requests: events.sum(LeaseEvent::Request),
+            wasted: events.sum(LeaseEvent::Wasted),
+        }
     });
     pb::StoreStatus {
         is_reachable: health.is_available,
         servers: health.servers,
         nodes: health.nodes,
         nodes_reachable: health.available_nodes,
-        outages: counts.outages,
-        calls: counts.verdicts + failed,
-        calls_failed: failed,
-        round_trip: percentiles(&[round_trips]),
+        outages: counts.events.sum(StoreEvent::Outage),
+        calls: counts.calls.total(),
+        calls_failed: counts.calls.total() - decided,
+        round_trip: percentiles(&[counts.round_trips.sums()]),
         leases,
     }
 }
 
 /// The bounds of the buckets in which the percentiles are. Beyond the last bound, that bound.
-fn percentiles(histograms: &[Histogram]) -> Option<pb::Latency> {
+fn percentiles(histograms: &[HistogramSums]) -> Option<pb::Latency> {
     let bounds = &histograms.first()?.bounds;
     let count = |bucket: usize| histograms.iter().map(|histogram| histogram.buckets[bucket]).sum::<u64>();
     let counts: Vec<u64> = (0..=bounds.len()).map(count).collect();
@@ -162,8 +162,11 @@ mod tests {
 
     #[test]
     fn percentiles_are_the_bounds_of_their_buckets() {
-        let histogram =
-            |buckets: [u64; 4]| Histogram { bounds: vec![0.1, 0.2, 0.4], buckets: buckets.into(), sum: 0.0 };
+        let histogram = |buckets: [u64; 4]| HistogramSums {
+            bounds: vec![0.1, 0.2, 0.4],
+            buckets: buckets.into(),
+            sum: 0.0,
+        };
         let of = |one, other| {
             percentiles(&[histogram(one), histogram(other)])
                 .map(|latency| [latency.p50_seconds, latency.p95_seconds, latency.p99_seconds])

@@ -168,6 +168,6 @@ mod tests {
         let response =
             should_rate_limit(&service, &headers, "", Duration::MAX, &Bytes::from_static(body)).await;
         assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
-        assert_eq!(service.meters().refusals().sum(Refusal::NotReady), 1);
+        assert_eq!(service.meters().refusals.sum(Refusal::NotReady), 1);
     }
 }

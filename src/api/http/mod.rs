@@ -31,7 +31,7 @@ pub use tokens::{NewToken, TokenName, Tokens, TokensError};
 use crate::{
     api::ControlApi,
     config::Config,
-    service::{HttpRefusals, RateLimitService},
+    service::{HttpRefusal, RateLimitService},
     telemetry::Metrics,
 };
 use arc_swap::ArcSwap;
@@ -51,6 +51,7 @@ use std::{
     },
     time::Duration,
 };
+use tidegate_counts::Counts;
 use tidegate_http2::BodyMemory;
 
 /// Bounds on the clients of the port.
@@ -164,8 +165,8 @@ impl HttpState {
     }
 
     /// Counts of refused requests.
-    pub fn refusals(&self) -> &HttpRefusals {
-        self.service.meters().http_refusals()
+    pub fn refusals(&self) -> &Counts<HttpRefusal> {
+        &self.service.meters().http_refusals
     }
 
     /// Sets the owner of the rules. Only the first call has an effect.

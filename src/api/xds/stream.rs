@@ -19,9 +19,12 @@ use crate::{
         },
         protobuf_struct::to_struct,
     },
-    config::{self, Config, ControlPlaneCounts},
+    config::{self, Config, ControlPlaneCounts, Update},
 };
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 use tidegate_core::{
     clock::Clock,
     rules::{RuleErrors, SourceId},
@@ -144,7 +147,7 @@ impl Feed {
                     tracing::info!(server, node = self.settings.node, "connected to the control plane");
                     let mut has_accepted = false;
                     let ended = self.stream(channel, &mut has_accepted).await;
-                    self.counts.disconnected();
+                    self.counts.is_connected.store(false, Ordering::Relaxed);
                     if has_accepted {
                         backoff.reset();
                     }
@@ -200,7 +203,7 @@ impl Feed {
                     send(self.state.accept(&response)).await?;
                 }
                 Err(message) => {
-                    self.counts.refused();
+                    self.counts.updates.count(Update::Refused);
                     let (request, wait) = self.state.refuse(&response, message, random());
                     tokio::time::sleep(wait).await;
                     send(request).await?;

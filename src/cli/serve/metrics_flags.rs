@@ -5,11 +5,12 @@ use crate::{
         Failure,
         arguments::{interval, rule_files::Compat},
     },
-    service::{DurationBounds, LimitCountSettings, MeterSettings},
+    service::{LimitCountSettings, MeterSettings},
     telemetry::{StatsdFormat, StatsdSettings, StatsdTransport},
 };
 use clap::{Args, ValueEnum};
 use std::time::Duration;
+use tidegate_counts::DurationBounds;
 
 /// The figures counted, and their detail.
 #[derive(Args)]

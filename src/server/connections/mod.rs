@@ -8,11 +8,11 @@
 use crate::transport::Peer;
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 use tidegate_core::limit::Timestamp;
-use tidegate_http2::{Activity, RefusedConnections};
+use tidegate_http2::{Activity, ConnectionCounts, ConnectionRefusal};
 
 /// Evicted connections that may not have ended yet.
 const EVICTING_MAX: usize = 64;
@@ -36,7 +36,7 @@ pub struct ConnectionBounds {
 /// All open connections.
 pub(super) struct Connections {
     bounds: ConnectionBounds,
-    refused: Arc<RefusedConnections>,
+    counts: Arc<ConnectionCounts>,
     table: Mutex<Table>,
 }
 
@@ -94,8 +94,8 @@ impl Drop for Admission {
 }
 
 impl Connections {
-    pub(super) fn new(bounds: ConnectionBounds) -> Arc<Self> {
-        Arc::new(Self { bounds, refused: Arc::default(), table: Mutex::default() })
+    pub(super) fn new(bounds: ConnectionBounds, counts: Arc<ConnectionCounts>) -> Arc<Self> {
+        Arc::new(Self { bounds, counts, table: Mutex::default() })
     }
 
     /// Admits a connection, evicting another one if there has to be room; none if there can be no room.
@@ -105,17 +105,11 @@ impl Connections {
         Some(Admission { number, activity, connections: Arc::clone(self) })
     }
 
-    /// The counts of connections that were not admitted.
-    pub(super) fn refused(&self) -> &Arc<RefusedConnections> {
-        &self.refused
-    }
-
     fn count_refusal(&self, scope: Scope) {
-        let count = match scope {
-            Scope::All => &self.refused.max,
-            Scope::Peer(_) => &self.refused.per_peer_max,
-        };
-        count.fetch_add(1, Ordering::Relaxed);
+        self.counts.not_admitted.count(match scope {
+            Scope::All => ConnectionRefusal::Max,
+            Scope::Peer(_) => ConnectionRefusal::PerPeerMax,
+        });
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {

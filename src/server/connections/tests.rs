@@ -10,7 +10,7 @@ fn at(millis: u64) -> Timestamp {
 }
 
 fn connections(max: usize, per_peer_max: usize) -> Arc<Connections> {
-    Connections::new(ConnectionBounds { max, per_peer_max })
+    Connections::new(ConnectionBounds { max, per_peer_max }, Arc::default())
 }
 
 /// Whether the connection was evicted.

@@ -1,6 +1,7 @@
 //! Counts of hits and requests for each limit, by outcome.
 //!
-//! Each thread counts in memory of its own, without locks; readers add up. What always holds:
+//! The limits are those of the rules, which change, so each thread counts in a table that grows, instead of
+//! [`tidegate_counts::Counts`]. What always holds:
 //!
 //! - A count belongs to the name of its limit: it goes on when rules are reloaded, and it starts at zero when its slot is
 //!   given to another name.
@@ -10,9 +11,8 @@
 
 mod outcome;
 
-pub use outcome::{Counts, Outcome};
+pub use outcome::{Outcome, OutcomeCounts};
 
-use super::lines::{LINES, ThreadLine};
 use std::{
     collections::HashMap,
     fmt::Write,
@@ -22,6 +22,7 @@ use std::{
     },
 };
 use tidegate_core::limit::{AppliedBeside, Code, Decision, Descriptor, Hits, Request, SeriesId, Status};
+use tidegate_counts::{Label, PerThread, ThreadSlot};
 
 /// The figures counted, and their detail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,7 +56,7 @@ struct OutcomeCells {
 
 impl Cells {
     #[inline]
-    fn add(&self, thread: ThreadLine, outcome: Outcome, hits: u64) {
+    fn add(&self, thread: ThreadSlot, outcome: Outcome, hits: u64) {
         let cells = &self.by_outcome[outcome as usize];
         thread.add(&cells.hits, hits);
         thread.add(&cells.requests, 1);
@@ -71,8 +72,8 @@ impl Cells {
         self.use_number.store(use_number, Ordering::Relaxed);
     }
 
-    fn counts(&self) -> Counts {
-        Counts {
+    fn counts(&self) -> OutcomeCounts {
+        OutcomeCounts {
             hits: self.by_outcome.each_ref().map(|cells| cells.hits.load(Ordering::Relaxed)),
             requests: self.by_outcome.each_ref().map(|cells| cells.requests.load(Ordering::Relaxed)),
         }
@@ -84,7 +85,7 @@ const CHUNK: usize = 128;
 
 type Chunk = Box<[Cells; CHUNK]>;
 
-type ByValues = HashMap<SeriesId, HashMap<Box<str>, Counts>>;
+type ByValues = HashMap<SeriesId, HashMap<Box<str>, OutcomeCounts>>;
 
 /// The counts of one thread.
 struct Line {
@@ -95,7 +96,7 @@ struct Line {
 /// Counts for each limit.
 pub struct LimitCounts {
     settings: LimitCountSettings,
-    lines: Box<[Line]>,
+    lines: PerThread<Line>,
     /// The values that are counted apart, by series. Read when a thread sees values for the first time.
     values: RwLock<KnownValues>,
 }
@@ -121,13 +122,13 @@ impl LimitCounts {
         let chunks = settings.series_max / CHUNK + 1;
         let line =
             || Line { chunks: (0..chunks).map(|_| OnceLock::new()).collect(), by_values: Mutex::default() };
-        Self { settings, lines: (0..LINES).map(|_| line()).collect(), values: RwLock::default() }
+        Self { settings, lines: PerThread::new(line), values: RwLock::default() }
     }
 
     /// Counts a decision that is sent.
     pub fn count(&self, request: &Request<'_>, decision: &Decision<'_>, was_queued: bool) {
-        let thread = ThreadLine::current();
-        let line = (thread, thread.of(&self.lines));
+        let thread = ThreadSlot::current();
+        let line = (thread, self.lines.of(thread));
         for (descriptor, status) in request.descriptors().iter().zip(&decision.statuses) {
             let Some(limit) = status.limit else { continue };
             let applied = Applied {
@@ -154,7 +155,7 @@ impl LimitCounts {
     #[inline]
     fn count_one(
         &self,
-        (thread, line): (ThreadLine, &Line),
+        (thread, line): (ThreadSlot, &Line),
         applied: &Applied,
         descriptor: &Descriptor<'_>,
         status: &Status<'_>,
@@ -217,7 +218,7 @@ impl LimitCounts {
             OTHER_VALUES
         };
         if !of_series.contains_key(values) {
-            of_series.insert(values.into(), Counts::default());
+            of_series.insert(values.into(), OutcomeCounts::default());
         }
         if let Some(counts) = of_series.get_mut(values) {
             counts.add(outcome, hits);
@@ -258,15 +259,15 @@ impl LimitCounts {
     pub fn by_values(
         &self,
         is_alive: impl Fn(SeriesId) -> bool,
-    ) -> (HashMap<(SeriesId, Box<str>), Counts>, usize) {
+    ) -> (HashMap<(SeriesId, Box<str>), OutcomeCounts>, usize) {
         let number = {
             let mut known = self.values.write().unwrap_or_else(PoisonError::into_inner);
             known.by_series.retain(|series, _| is_alive(*series));
             known.number = known.by_series.values().map(|values| values.len()).sum();
             known.number
         };
-        let mut sums: HashMap<(SeriesId, Box<str>), Counts> = HashMap::new();
-        for line in &self.lines {
+        let mut sums: HashMap<(SeriesId, Box<str>), OutcomeCounts> = HashMap::new();
+        for line in self.lines.iter() {
             let mut of_line = line.by_values();
             of_line.retain(|series, _| is_alive(*series));
             for (series, of_series) in &*of_line {
@@ -285,10 +286,10 @@ pub struct CountsReader<'c>(Vec<&'c Line>);
 
 impl CountsReader<'_> {
     /// The counts of one series.
-    pub fn counts(&self, series: SeriesId) -> Counts {
+    pub fn counts(&self, series: SeriesId) -> OutcomeCounts {
         let cells = self.0.iter().filter_map(|line| line.existing(series));
         let of_series = cells.filter(|cells| cells.use_number.load(Ordering::Relaxed) == series.use_number);
-        of_series.fold(Counts::default(), |sum, cells| sum.plus(&cells.counts()))
+        of_series.fold(OutcomeCounts::default(), |sum, cells| sum.plus(&cells.counts()))
     }
 }
 

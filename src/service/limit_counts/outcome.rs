@@ -1,58 +1,35 @@
 //! Outcomes, and counts by outcome.
 
-/// Outcome of a descriptor's hits at one limit.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Outcome {
-    /// Admitted at once.
-    Admitted,
-    /// Those of `Admitted` and `Queued` that were used when little of the limit remained.
-    NearLimit,
-    /// Denied by this limit.
-    Denied,
-    /// Over this limit, which did not deny them: it is in shadow mode, or another quota admitted the request.
-    ShadowDenied,
-    /// Admitted after a wait in a queue.
-    Queued,
-    /// Within this limit, and not admitted by another one.
-    DeniedByOther,
-    /// Given back by the client.
-    GivenBack,
-}
+use tidegate_counts::{Label, labels};
 
-impl Outcome {
-    /// All of them.
-    pub const ALL: [Self; 7] = [
-        Self::Admitted,
-        Self::NearLimit,
-        Self::Denied,
-        Self::ShadowDenied,
-        Self::Queued,
-        Self::DeniedByOther,
-        Self::GivenBack,
-    ];
-
-    /// The value of the label `outcome`.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Admitted => "admitted",
-            Self::NearLimit => "near_limit",
-            Self::Denied => "denied",
-            Self::ShadowDenied => "shadow_denied",
-            Self::Queued => "queued",
-            Self::DeniedByOther => "denied_by_other",
-            Self::GivenBack => "given_back",
-        }
+labels! {
+    /// Outcome of a descriptor's hits at one limit.
+    pub enum Outcome {
+        /// Admitted at once.
+        Admitted = "admitted",
+        /// Those of `Admitted` and `Queued` that were used when little of the limit remained.
+        NearLimit = "near_limit",
+        /// Denied by this limit.
+        Denied = "denied",
+        /// Over this limit, which did not deny them: it is in shadow mode, or another quota admitted the request.
+        ShadowDenied = "shadow_denied",
+        /// Admitted after a wait in a queue.
+        Queued = "queued",
+        /// Within this limit, and not admitted by another one.
+        DeniedByOther = "denied_by_other",
+        /// Given back by the client.
+        GivenBack = "given_back",
     }
 }
 
 /// Hits and requests, by outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Counts {
+pub struct OutcomeCounts {
     pub(super) hits: [u64; Outcome::ALL.len()],
     pub(super) requests: [u64; Outcome::ALL.len()],
 }
 
-impl Counts {
+impl OutcomeCounts {
     /// Hits with this outcome.
     pub fn hits(&self, outcome: Outcome) -> u64 {
         self.hits[outcome as usize]

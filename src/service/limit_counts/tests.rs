@@ -62,10 +62,10 @@ impl World {
         let mut lines = Vec::new();
         let rules = self.limiter.rules();
         let named = rules.limits().series();
-        let mut add = |name: &str, counts: &Counts| {
-            for outcome in Outcome::ALL.into_iter().filter(|outcome| counts.requests(*outcome) > 0) {
+        let mut add = |name: &str, counts: &OutcomeCounts| {
+            for outcome in Outcome::ALL.iter().copied().filter(|outcome| counts.requests(*outcome) > 0) {
                 let (hits, requests) = (counts.hits(outcome), counts.requests(outcome));
-                lines.push(format!("{name} {} {hits}/{requests}", outcome.label()));
+                lines.push(format!("{name} {} {hits}/{requests}", outcome.name()));
             }
         };
         for (series, name) in &named {
@@ -198,13 +198,13 @@ fn limits_beyond_the_bound_are_counted_together() {
 fn counts_start_at_zero_when_a_slot_has_another_name() {
     let counts = LimitCounts::default();
     let (former, later) = (SeriesId { slot: 5, use_number: 0 }, SeriesId { slot: 5, use_number: 1 });
-    let thread = ThreadLine::current();
-    thread.of(&counts.lines).cells(former).add(thread, Outcome::Denied, 3);
+    let thread = ThreadSlot::current();
+    counts.lines.of(thread).cells(former).add(thread, Outcome::Denied, 3);
     assert_eq!(counts.reader().counts(former).hits(Outcome::Denied), 3);
-    assert_eq!(counts.reader().counts(later), Counts::default());
-    thread.of(&counts.lines).cells(later).add(thread, Outcome::Denied, 1);
+    assert_eq!(counts.reader().counts(later), OutcomeCounts::default());
+    counts.lines.of(thread).cells(later).add(thread, Outcome::Denied, 1);
     assert_eq!(counts.reader().counts(later).hits(Outcome::Denied), 1);
-    assert_eq!(counts.reader().counts(former), Counts::default());
+    assert_eq!(counts.reader().counts(former), OutcomeCounts::default());
 }
 
 #[test]

@@ -8,17 +8,18 @@ use super::{
     page::Page,
     sink::{Kind, Number},
 };
-use crate::service::{Counts, LimitCounts, Outcome};
+use crate::service::{LimitCounts, Outcome, OutcomeCounts};
 use std::{collections::HashMap, fmt};
 use tidegate_core::rules::RuleSet;
+use tidegate_counts::Label;
 
 /// The figures of all series.
 struct Figures<'s> {
     series: &'s LimitSeries,
     /// In the order of the series.
-    counts: Vec<Counts>,
+    counts: Vec<OutcomeCounts>,
     /// Values of a descriptor and their counts, by the position of the series.
-    by_values: HashMap<usize, Vec<(Box<str>, Counts)>>,
+    by_values: HashMap<usize, Vec<(Box<str>, OutcomeCounts)>>,
 }
 
 impl Page<'_> {
@@ -30,9 +31,9 @@ impl Page<'_> {
     ) -> fmt::Result {
         let (figures, values) = Figures::read(counts, rules, series);
         let help = "Hits by limit and outcome";
-        self.by_outcome("limit_hits", help, &figures, Counts::hits)?;
+        self.by_outcome("limit_hits", help, &figures, OutcomeCounts::hits)?;
         let help = "Requests by limit and outcome, once for each descriptor that the limit applied to";
-        self.by_outcome("limit_requests", help, &figures, Counts::requests)?;
+        self.by_outcome("limit_requests", help, &figures, OutcomeCounts::requests)?;
         let help = "Hits that the limit admits in one window";
         self.in_force("limit_max_hits", help, series, |limit| Number::Integer(limit.max_hits.into()))?;
         let help = "Length of the limit's window";
@@ -48,17 +49,17 @@ impl Page<'_> {
         name: &str,
         help: &str,
         figures: &Figures<'_>,
-        read: fn(&Counts, Outcome) -> u64,
+        read: fn(&OutcomeCounts, Outcome) -> u64,
     ) -> fmt::Result {
         self.samples(name, help, Kind::Counter, &mut |samples| {
             for (position, ((series, labels), counts)) in
                 figures.series.iter().zip(&figures.counts).enumerate()
             {
-                for outcome in Outcome::ALL {
+                for outcome in Outcome::ALL.iter().copied() {
                     let is_expected = matches!(outcome, Outcome::Admitted | Outcome::Denied);
                     if counts.requests(outcome) > 0 || (is_expected && series.in_force.is_some()) {
                         let value = Number::Integer(read(counts, outcome));
-                        samples.sample_of_limit(labels, &[("outcome", outcome.label())], value)?;
+                        samples.sample_of_limit(labels, &[("outcome", outcome.name())], value)?;
                     }
                 }
                 // Hardly a rule shows values.
@@ -66,8 +67,10 @@ impl Page<'_> {
                     continue;
                 }
                 for (values, counts) in figures.by_values.get(&position).into_iter().flatten() {
-                    for outcome in Outcome::ALL.into_iter().filter(|outcome| counts.requests(*outcome) > 0) {
-                        let beside = [("values", &**values), ("outcome", outcome.label())];
+                    for outcome in
+                        Outcome::ALL.iter().copied().filter(|outcome| counts.requests(*outcome) > 0)
+                    {
+                        let beside = [("values", &**values), ("outcome", outcome.name())];
                         let value = Number::Integer(read(counts, outcome));
                         samples.sample_of_limit(labels, &beside, value)?;
                     }
@@ -102,7 +105,7 @@ impl<'s> Figures<'s> {
         let of_series = series.iter().map(|(series, _)| reader.counts(series.id)).collect();
         // Not those of `series`: other rules may be in force by now.
         let (found, number) = counts.by_values(|id| rules.limits().has_series(id));
-        let mut by_values: HashMap<usize, Vec<(Box<str>, Counts)>> = HashMap::new();
+        let mut by_values: HashMap<usize, Vec<(Box<str>, OutcomeCounts)>> = HashMap::new();
         for ((id, values), counts) in found {
             if let Some(position) = series.position(id) {
                 by_values.entry(position).or_default().push((values, counts));

@@ -15,7 +15,6 @@ mod statsd;
 mod text;
 mod tls;
 
-pub use connections::ConnectionSources;
 pub use otlp::{OtlpMetrics, OtlpSettings};
 pub use process::resident_bytes;
 pub use statsd::{Statsd, StatsdFormat, StatsdSettings, StatsdTransport};
@@ -32,6 +31,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 use tidegate_core::limiter::Limiter;
+use tidegate_http2::ConnectionCounts;
 use tidegate_shared::store::SharedStore;
 use tidegate_snapshot::SnapshotCounts;
 
@@ -41,7 +41,7 @@ pub struct Sources {
     /// The figures of decisions.
     pub meters: Arc<Meters>,
     /// The counts of connections.
-    pub connections: ConnectionSources,
+    pub connections: Arc<ConnectionCounts>,
     /// Memory that the process may use, as far as it is known.
     pub memory_max: Option<u64>,
     /// The counters.
@@ -129,18 +129,16 @@ fn write_own(sources: Option<&Sources>, series: &LastSeries, sink: &mut dyn Sink
         decision_log,
         shared_store,
     } = sources;
-    page.decisions(meters.decisions())?;
-    page.durations(meters.durations())?;
+    page.decisions(meters)?;
     page.connections(connections)?;
-    page.refused_requests(meters.refusals(), connections)?;
-    page.refused_http_requests(meters.http_refusals())?;
+    page.refused_requests(meters, connections)?;
     page.counters(limiter, *memory_max)?;
     page.rules(&config.status())?;
-    control_plane.as_ref().map_or(Ok(()), |counts| page.control_plane(counts.figures()))?;
+    control_plane.as_ref().map_or(Ok(()), |counts| page.control_plane(counts))?;
     page.tls(tls)?;
     decision_log.as_ref().map_or(Ok(()), |log| page.decision_log(log))?;
     shared_store.as_ref().map_or(Ok(()), |store| page.shared_store(store))?;
     let rules = limiter.rules();
-    page.limits(meters.limits(), &rules, &series.of(&rules))?;
+    page.limits(&meters.limits, &rules, &series.of(&rules))?;
     snapshots.as_ref().map_or(Ok(()), |snapshots| page.snapshots(snapshots))
 }

@@ -2,6 +2,7 @@
 
 use super::sink::{Family, Kind, Label, Samples, Sink, Value, WriteSamples};
 use std::fmt;
+use tidegate_counts::Counts;
 
 /// The metrics that are written to a sink.
 pub(super) struct Page<'s> {
@@ -45,6 +46,17 @@ impl<'s> Page<'s> {
         })
     }
 
+    /// Writes a counter with a sample for each value of a label.
+    pub(super) fn counters_by<L: tidegate_counts::Label>(
+        &mut self,
+        name: &str,
+        help: &str,
+        label: &str,
+        counts: &Counts<L>,
+    ) -> fmt::Result {
+        self.samples(name, help, Kind::Counter, &mut |samples| write_counts(samples, label, counts))
+    }
+
     /// Writes a family with these samples.
     pub(super) fn family<const LABELS: usize>(
         &mut self,
@@ -69,4 +81,13 @@ impl<'s> Page<'s> {
         let name = format!("{}{name}", self.prefix);
         self.sink.family(Family { name: &name, help, kind }, write)
     }
+}
+
+/// Writes a sample for each value of a label.
+pub(super) fn write_counts<L: tidegate_counts::Label>(
+    samples: &mut dyn Samples,
+    label: &str,
+    counts: &Counts<L>,
+) -> fmt::Result {
+    L::ALL.iter().try_for_each(|value| samples.sample(&[(label, value.name())], counts.sum(*value).into()))
 }

@@ -9,10 +9,11 @@ use super::{
 };
 use crate::{
     config::RulesStatus,
-    service::{Histogram, Meters, ReferenceHits, Refusal},
+    service::{DecisionEvent, Meters, ReferenceHits, Refusal},
 };
 use std::{collections::BTreeMap, fmt};
 use tidegate_core::limit::Code;
+use tidegate_counts::HistogramSums;
 
 /// The figures of the reference server.
 pub(super) struct ReferenceFigures {
@@ -23,7 +24,7 @@ pub(super) struct ReferenceFigures {
     /// Calls.
     pub(super) requests: u64,
     /// Durations of the responses.
-    pub(super) responses: Histogram,
+    pub(super) responses: HistogramSums,
     /// Loads of rules.
     pub(super) loads: u64,
     /// Loads of rules that failed.
@@ -33,17 +34,17 @@ pub(super) struct ReferenceFigures {
 impl ReferenceFigures {
     /// The figures now; none if they are not configured.
     pub(super) fn read(meters: &Meters, status: &RulesStatus) -> Option<Self> {
-        let hits = meters.reference()?.sums();
-        let refusals = meters.refusals();
+        let hits = meters.reference.as_ref()?.sums();
+        let decided = |event| meters.decisions.sum(event);
         let of_service = [Refusal::EmptyDomain, Refusal::NoDescriptors, Refusal::NoRules];
-        let errors: u64 = of_service.into_iter().map(|refusal| refusals.sum(refusal)).sum();
-        let totals = meters.decisions().totals();
-        let [admitted, denied] = [Code::Ok, Code::OverLimit].map(|code| meters.durations().responses(code));
+        let errors: u64 = of_service.into_iter().map(|refusal| meters.refusals.sum(refusal)).sum();
+        let calls = decided(DecisionEvent::Admitted) + decided(DecisionEvent::Denied) + errors;
+        let [admitted, denied] = [Code::Ok, Code::OverLimit].map(|code| meters.responses(code).sums());
         Some(Self {
             hits,
             errors,
             // There, calls are those of gRPC.
-            requests: (totals.admitted + totals.denied + errors).saturating_sub(meters.json_calls()),
+            requests: calls.saturating_sub(decided(DecisionEvent::JsonCall)),
             responses: sum(admitted, &denied),
             loads: status.loads,
             failed_loads: status.failed,
@@ -110,7 +111,7 @@ impl Page<'_> {
     }
 }
 
-fn sum(mut one: Histogram, other: &Histogram) -> Histogram {
+fn sum(mut one: HistogramSums, other: &HistogramSums) -> HistogramSums {
     one.buckets.iter_mut().zip(&other.buckets).for_each(|(sum, more)| *sum += more);
     one.sum += other.sum;
     one

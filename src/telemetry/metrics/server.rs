@@ -2,32 +2,28 @@
 
 use super::{page::Page, sink::Kind};
 use crate::{
-    config::{ControlPlaneFigures, RulesStatus},
-    service::{Durations, Tally, Totals},
+    config::{ControlPlaneCounts, RulesStatus},
+    service::{DecisionEvent, Meters},
     telemetry::DecisionLog,
 };
-use std::fmt;
+use std::{fmt, sync::atomic::Ordering};
 use tidegate_core::{
     limit::Code,
     limiter::{Limiter, SlotCounts},
     store::{COUNTER_BYTES, OnFull},
 };
+use tidegate_counts::Label;
 use tidegate_snapshot::{RestoreFigures, SnapshotCounts};
 
 impl Page<'_> {
-    pub(super) fn decisions(&mut self, tally: &Tally) -> fmt::Result {
-        let Totals { admitted, denied, without_limit } = tally.totals();
-        self.counters_of(
-            "requests",
-            "Requests decided, by code",
-            &[([("code", "ok")], admitted), ([("code", "over_limit")], denied)],
-        )?;
+    pub(super) fn decisions(&mut self, meters: &Meters) -> fmt::Result {
+        let of = |event: DecisionEvent| ([("code", event.name())], meters.decisions.sum(event));
+        let decided = [DecisionEvent::Admitted, DecisionEvent::Denied].map(of);
+        self.counters_of("requests", "Requests decided, by code", &decided)?;
         let help = "Descriptors without a limit: of an unknown domain, or matched by no rule";
-        self.counter("descriptors_without_limit", help, without_limit)
-    }
-
-    pub(super) fn durations(&mut self, durations: &Durations) -> fmt::Result {
-        let (admitted, denied) = (durations.responses(Code::Ok), durations.responses(Code::OverLimit));
+        let without_limit = meters.decisions.sum(DecisionEvent::WithoutLimit);
+        self.counter("descriptors_without_limit", help, without_limit)?;
+        let [admitted, denied] = [Code::Ok, Code::OverLimit].map(|code| meters.responses(code).sums());
         self.family(
             "decision_duration_seconds",
             "Time from a request's last bytes read to its response written, by code",
@@ -35,7 +31,7 @@ impl Page<'_> {
             &[([("code", "ok")], (&admitted).into()), ([("code", "over_limit")], (&denied).into())],
         )?;
         let help = "Time that queued requests waited until they were released";
-        self.family("queue_wait_seconds", help, Kind::Histogram, &[([], (&durations.queue_waits()).into())])
+        self.family("queue_wait_seconds", help, Kind::Histogram, &[([], (&meters.queue_waits.sums()).into())])
     }
 
     pub(super) fn counters(&mut self, limiter: &Limiter, memory_max: Option<u64>) -> fmt::Result {
@@ -81,19 +77,15 @@ impl Page<'_> {
         self.counters_of("rules_reloads", "Attempts to change the rules, by result", &results)
     }
 
-    pub(super) fn control_plane(&mut self, figures: ControlPlaneFigures) -> fmt::Result {
+    pub(super) fn control_plane(&mut self, counts: &ControlPlaneCounts) -> fmt::Result {
         let help = "Whether the control plane is connected";
-        self.gauge("xds_connected", help, u64::from(figures.is_connected))?;
-        let results = [
-            ([("result", "succeeded")], figures.connections),
-            ([("result", "failed")], figures.failed_connections),
-        ];
-        self.counters_of("xds_connects", "Attempts to connect to the control plane, by result", &results)?;
-        let results =
-            [([("result", "accepted")], figures.accepted), ([("result", "refused")], figures.refused)];
-        self.counters_of("xds_updates", "Responses of the control plane, by result", &results)?;
+        self.gauge("xds_connected", help, u64::from(counts.is_connected.load(Ordering::Relaxed)))?;
+        let help = "Attempts to connect to the control plane, by result";
+        self.counters_by("xds_connects", help, "result", &counts.connects)?;
+        let help = "Responses of the control plane, by result";
+        self.counters_by("xds_updates", help, "result", &counts.updates)?;
         let help = "Unix time of the last accepted response of the control plane; 0 before the first";
-        let seconds = figures.accepted_at.as_nanos() as f64 / 1e9;
+        let seconds = counts.accepted_at().as_nanos() as f64 / 1e9;
         self.gauge("xds_last_success_timestamp_seconds", help, seconds)
     }
 

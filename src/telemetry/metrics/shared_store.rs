@@ -1,36 +1,17 @@
 //! Metrics of a shared store.
 
 use super::{page::Page, sink::Kind};
-use crate::service::Histogram;
-use std::fmt;
+use std::{fmt, sync::atomic::Ordering};
+use tidegate_counts::{Attempt, Label};
 use tidegate_shared::{
-    holders::HolderCountsNow,
-    store::{BATCH_BOUNDS, CountsNow, Health, ROUND_TRIP_BOUNDS, SharedStore},
+    holders::{LeaseCounts, LeaseEvent},
+    store::{Health, SharedStore, StoreEvent},
 };
 
 impl Page<'_> {
     pub(super) fn shared_store(&mut self, store: &SharedStore) -> fmt::Result {
-        let (Health { is_available, servers, nodes, available_nodes }, counts) =
-            (store.health(), store.counts().now());
-        let CountsNow {
-            verdicts,
-            unavailable,
-            timeouts,
-            failed,
-            disagreements,
-            outages,
-            round_trips,
-            repeated,
-            redirected,
-            undone,
-            not_undone,
-            batches,
-            round_trip_buckets,
-            round_trip_nanos,
-            replicas,
-            replication_lag_bytes,
-            clock_offset,
-        } = counts;
+        let Health { is_available, servers, nodes, available_nodes } = store.health();
+        let counts = store.counts();
         self.gauge("shared_store_up", "Whether the shared store decides: 1 or 0", u64::from(is_available))?;
         self.gauge(
             "shared_store_nodes",
@@ -44,63 +25,52 @@ impl Page<'_> {
             "Servers that share the store, when last known",
             u64::from(servers),
         )?;
-        self.counter("shared_store_outages", "Times that the shared store became unavailable", outages)?;
-        self.counters_of(
-            "shared_decisions",
-            "Calls for a decision of the shared store, by result",
-            &[
-                ([("result", "decided")], verdicts),
-                ([("result", "unavailable")], unavailable),
-                ([("result", "timeout")], timeouts),
-                ([("result", "failed")], failed),
-                ([("result", "unusable")], disagreements),
-            ],
-        )?;
-        self.counter("shared_store_round_trips", "Calls of the script in the shared store", round_trips)?;
+        let help = "Times that the shared store became unavailable";
+        self.counter("shared_store_outages", help, counts.events.sum(StoreEvent::Outage))?;
+        let help = "Calls for a decision of the shared store, by result";
+        self.counters_by("shared_decisions", help, "result", &counts.calls)?;
+        let help = "Calls of the script in the shared store";
+        self.counter("shared_store_round_trips", help, counts.batches.total())?;
         let help = "Calls of the script that were repeated with its text, which the store did not have";
-        self.counter("shared_store_script_loads", help, repeated)?;
+        self.counter("shared_store_script_loads", help, counts.events.sum(StoreEvent::ScriptLoad))?;
         let help = "Calls that a node of a cluster redirected, because a slot has moved";
-        self.counter("shared_store_redirections", help, redirected)?;
+        self.counter("shared_store_redirections", help, counts.events.sum(StoreEvent::Redirection))?;
         self.counters_of(
             "shared_store_undone",
             "Charges that were taken back: denied by another node, or decided without the store; by result",
-            &[([("result", "done")], undone), ([("result", "failed")], not_undone)],
+            &[
+                ([("result", "done")], counts.undone.sum(Attempt::Succeeded)),
+                ([("result", "failed")], counts.undone.sum(Attempt::Failed)),
+            ],
         )?;
-        let round_trips = Histogram {
-            bounds: ROUND_TRIP_BOUNDS.map(|micros| micros as f64 / 1e6).to_vec(),
-            buckets: round_trip_buckets.to_vec(),
-            sum: round_trip_nanos as f64 / 1e9,
-        };
         let help = "Time from a call of the scripts to the response of the store";
-        let value = [([], (&round_trips).into())];
-        self.family("shared_store_round_trip_duration_seconds", help, Kind::Histogram, &value)?;
-        self.gauge("shared_store_replicas", "Replicas of the store, when last known", replicas)?;
+        let sums = counts.round_trips.sums();
+        self.family(
+            "shared_store_round_trip_duration_seconds",
+            help,
+            Kind::Histogram,
+            &[([], (&sums).into())],
+        )?;
+        self.gauge("shared_store_replicas", "Replicas of the store, when last known", counts.replicas())?;
         let help = "Bytes that the replica furthest behind has not received, when last known";
-        self.gauge("shared_store_replication_lag_bytes", help, replication_lag_bytes)?;
+        self.gauge("shared_store_replication_lag_bytes", help, counts.replication_lag_bytes())?;
         let help = "Seconds by which the store's clock is ahead of this server's, when last known";
-        self.gauge("shared_store_clock_offset_seconds", help, clock_offset)?;
+        self.gauge("shared_store_clock_offset_seconds", help, counts.clock_offset())?;
         if store.leases() {
-            self.leases(store.holders().counts().now())?;
+            self.leases(store.holders().counts())?;
         }
         let help = "Calls of the script by number of decisions, up to `decisions`";
-        let bounds = BATCH_BOUNDS.map(|bound| bound.to_string());
-        self.samples("shared_store_batches", help, Kind::Counter, &mut |samples| {
-            let labels = bounds.iter().map(String::as_str).chain(["more"]);
-            labels
-                .zip(batches)
-                .try_for_each(|(bound, count)| samples.sample(&[("decisions", bound)], count.into()))
-        })
+        self.counters_by("shared_store_batches", help, "decisions", &counts.batches)
     }
 
-    fn leases(&mut self, counts: HolderCountsNow) -> fmt::Result {
-        let HolderCountsNow { admitted, denied, requests, held, wasted } = counts;
-        self.gauge("leases", "Leases with credits", held)?;
-        self.counters_of(
-            "lease_decisions",
-            "Requests decided by leases and denials that are kept, by result",
-            &[([("result", "admitted")], admitted), ([("result", "denied")], denied)],
-        )?;
-        self.counter("lease_requests", "Requests for credits", requests)?;
-        self.counter("lease_wasted_hits", "Credits that expired unspent", wasted)
+    fn leases(&mut self, counts: &LeaseCounts) -> fmt::Result {
+        let sum = |event| counts.events.sum(event);
+        self.gauge("leases", "Leases with credits", counts.held.load(Ordering::Relaxed))?;
+        let of = |event: LeaseEvent| ([("result", event.name())], sum(event));
+        let decided = [LeaseEvent::Admitted, LeaseEvent::Denied].map(of);
+        let help = "Requests decided by leases and denials that are kept, by result";
+        self.counters_of("lease_decisions", help, &decided)?;
+        self.counter("lease_requests", "Requests for credits", sum(LeaseEvent::Request))?;
+        self.counter("lease_wasted_hits", "Credits that expired unspent", sum(LeaseEvent::Wasted))
     }
 }

@@ -1,8 +1,8 @@
 //! The interface between the metrics and what they are written to: a text page, statsd, OTLP.
 
-use crate::service::Histogram;
 use smallvec::SmallVec;
 use std::fmt;
+use tidegate_counts::HistogramSums;
 
 /// A label's name and value.
 pub(super) type Label<'l> = (&'l str, &'l str);
@@ -37,7 +37,7 @@ pub(super) enum Number {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Value<'v> {
     Number(Number),
-    Histogram(&'v Histogram),
+    Histogram(&'v HistogramSums),
 }
 
 impl From<u64> for Value<'_> {
@@ -52,8 +52,8 @@ impl From<f64> for Value<'_> {
     }
 }
 
-impl<'v> From<&'v Histogram> for Value<'v> {
-    fn from(value: &'v Histogram) -> Self {
+impl<'v> From<&'v HistogramSums> for Value<'v> {
+    fn from(value: &'v HistogramSums) -> Self {
         Self::Histogram(value)
     }
 }

@@ -8,7 +8,7 @@ use super::{
     Metrics, reference_statsd,
     sink::{Family, Kind, Label, Number, Samples, Sink, Value, WriteSamples},
 };
-use crate::{priority::lower_priority, service::Histogram};
+use crate::priority::lower_priority;
 use cadence::{
     BufferedUdpMetricSink, Metric, MetricBuilder, MetricError, MetricResult, MetricSink, StatsdClient,
     prelude::*,
@@ -21,6 +21,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
     time::Duration,
 };
+use tidegate_counts::HistogramSums;
 
 /// Bytes of a packet: what fits an Ethernet frame.
 const PACKET_BYTES: usize = 1432;
@@ -139,7 +140,7 @@ impl Sent {
 
     /// The upper bounds of the buckets that have grown, in seconds, and their growths; `dotted` identifies the histogram
     /// from push to push.
-    fn bucket_growths(&mut self, dotted: &str, histogram: &Histogram) -> Vec<(f64, u64)> {
+    fn bucket_growths(&mut self, dotted: &str, histogram: &HistogramSums) -> Vec<(f64, u64)> {
         let before = self.histograms.entry(dotted.to_owned()).or_default();
         before.resize(histogram.buckets.len(), 0);
         let bounds = histogram.bounds.iter().chain(histogram.bounds.last());

@@ -2,8 +2,9 @@
 //! and without an allocation for a line.
 
 use super::sink::{Family, Kind, Label, LimitLabels, Number, Samples, Sink, Value, WriteSamples};
-use crate::{service::Histogram, telemetry::MetricsFormat};
+use crate::telemetry::MetricsFormat;
 use std::fmt::{self, Write};
+use tidegate_counts::HistogramSums;
 
 /// The last line of an OpenMetrics page.
 const OPENMETRICS_END: &str = "# EOF\n";
@@ -133,7 +134,7 @@ impl TextSamples<'_> {
         Ok(())
     }
 
-    fn histogram(&mut self, labels: &[Label<'_>], histogram: &Histogram) -> fmt::Result {
+    fn histogram(&mut self, labels: &[Label<'_>], histogram: &HistogramSums) -> fmt::Result {
         self.start("_sum", None, labels);
         push_float(self.text, histogram.sum)?;
         self.text.push('\n');
@@ -213,7 +214,7 @@ mod tests {
         let mut text = String::new();
         let mut collect = |piece: String| text.write_str(&piece);
         let mut sink = TextSink::new(format, &mut collect);
-        let histogram = Histogram { bounds: vec![0.000_01, 1.0], buckets: vec![2, 0, 3], sum: 7.25 };
+        let histogram = HistogramSums { bounds: vec![0.000_01, 1.0], buckets: vec![2, 0, 3], sum: 7.25 };
         let mut page = Page::new(&mut sink, "t_");
         page.counters_of("requests", "With code=\"x\"", &[([("code", "a\"b\\c\nd é")], 6)])
             .and_then(|()| page.gauge("size", "Size", u64::MAX))

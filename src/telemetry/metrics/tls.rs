@@ -3,6 +3,7 @@
 use super::{page::Page, sink::Kind};
 use crate::transport::{HandshakeResult, TlsCounts};
 use std::{fmt, sync::Arc};
+use tidegate_counts::{Attempt, Label};
 
 impl Page<'_> {
     /// Writes the metrics of the ports. A port without TLS has only the count of clients that expect it.
@@ -12,11 +13,11 @@ impl Page<'_> {
         let help = "TLS handshakes, by port and result";
         self.samples("tls_handshakes", help, Kind::Counter, &mut |samples| {
             for (port, counts) in ports {
-                for result in HandshakeResult::ALL {
+                for result in HandshakeResult::ALL.iter().copied() {
                     let has_tls = counts.not_after().is_some();
                     if has_tls == (result != HandshakeResult::TlsOnPlaintextPort) {
-                        let labels = [("port", *port), ("result", result.label())];
-                        samples.sample(&labels, counts.handshakes(result).into())?;
+                        let labels = [("port", *port), ("result", result.name())];
+                        samples.sample(&labels, counts.handshakes.sum(result).into())?;
                     }
                 }
             }
@@ -32,9 +33,9 @@ impl Page<'_> {
         let help = "Reloads of the certificate, by result; after a failed one the certificate in force stays";
         self.samples("tls_certificate_reloads", help, Kind::Counter, &mut |samples| {
             for (port, counts, _) in with_tls() {
-                for (result, count) in [("succeeded", counts.reloads()), ("failed", counts.failed_reloads())]
-                {
-                    samples.sample(&[("port", port), ("result", result)], count.into())?;
+                for result in Attempt::ALL {
+                    let labels = [("port", port), ("result", result.name())];
+                    samples.sample(&labels, counts.reloads.sum(*result).into())?;
                 }
             }
             Ok(())

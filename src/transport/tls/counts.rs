@@ -7,69 +7,33 @@ use std::{
     sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
     time::Duration,
 };
+use tidegate_counts::{Attempt, Counts, Label, labels};
 
 /// Time between two log lines about one result.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How a handshake ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[allow(missing_docs, reason = "each is explained by `remedy`")]
-pub enum HandshakeResult {
-    Completed,
-    NotTls,
-    TlsOnPlaintextPort,
-    Incompatible,
-    ClientCertificateMissing,
-    ClientCertificateExpired,
-    ClientCertificateUnknownCa,
-    ClientSanNotAllowed,
-    ClientCertificateInvalid,
-    RefusedByClient,
-    TimedOut,
-    Evicted,
-    Closed,
-    Violation,
+labels! {
+    /// How a handshake ended.
+    #[allow(missing_docs, reason = "each is explained by `remedy`")]
+    pub enum HandshakeResult {
+        Completed = "completed",
+        NotTls = "not_tls",
+        TlsOnPlaintextPort = "tls_on_plaintext_port",
+        Incompatible = "incompatible",
+        ClientCertificateMissing = "client_certificate_missing",
+        ClientCertificateExpired = "client_certificate_expired",
+        ClientCertificateUnknownCa = "client_certificate_unknown_ca",
+        ClientSanNotAllowed = "client_san_not_allowed",
+        ClientCertificateInvalid = "client_certificate_invalid",
+        RefusedByClient = "refused_by_client",
+        TimedOut = "timed_out",
+        Evicted = "evicted",
+        Closed = "closed",
+        Violation = "violation",
+    }
 }
 
 impl HandshakeResult {
-    /// All results.
-    pub const ALL: [Self; 14] = [
-        Self::Completed,
-        Self::NotTls,
-        Self::TlsOnPlaintextPort,
-        Self::Incompatible,
-        Self::ClientCertificateMissing,
-        Self::ClientCertificateExpired,
-        Self::ClientCertificateUnknownCa,
-        Self::ClientSanNotAllowed,
-        Self::ClientCertificateInvalid,
-        Self::RefusedByClient,
-        Self::TimedOut,
-        Self::Evicted,
-        Self::Closed,
-        Self::Violation,
-    ];
-
-    /// The value of the metric's label `result`.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Completed => "completed",
-            Self::NotTls => "not_tls",
-            Self::TlsOnPlaintextPort => "tls_on_plaintext_port",
-            Self::Incompatible => "incompatible",
-            Self::ClientCertificateMissing => "client_certificate_missing",
-            Self::ClientCertificateExpired => "client_certificate_expired",
-            Self::ClientCertificateUnknownCa => "client_certificate_unknown_ca",
-            Self::ClientSanNotAllowed => "client_san_not_allowed",
-            Self::ClientCertificateInvalid => "client_certificate_invalid",
-            Self::RefusedByClient => "refused_by_client",
-            Self::TimedOut => "timed_out",
-            Self::Evicted => "evicted",
-            Self::Closed => "closed",
-            Self::Violation => "violation",
-        }
-    }
-
     /// The failure and its remedy, for operators.
     pub fn remedy(self) -> &'static str {
         match self {
@@ -138,31 +102,17 @@ impl HandshakeResult {
 /// Counts of one port, with or without TLS.
 #[derive(Debug, Default)]
 pub struct TlsCounts {
-    handshakes: [AtomicU64; HandshakeResult::ALL.len()],
+    /// Handshakes.
+    pub handshakes: Counts<HandshakeResult>,
+    /// Reloads of the certificate; a failed one left the former in force.
+    pub reloads: Counts<Attempt>,
     /// When each result was last logged, in nanoseconds, and how many there were then.
     logged: [(AtomicU64, AtomicU64); HandshakeResult::ALL.len()],
-    reloads: AtomicU64,
-    failed_reloads: AtomicU64,
     /// End of the certificate's validity in seconds since the Unix epoch; zero without TLS.
     not_after: AtomicI64,
 }
 
 impl TlsCounts {
-    /// Number of handshakes with this result.
-    pub fn handshakes(&self, result: HandshakeResult) -> u64 {
-        self.handshakes[result as usize].load(Relaxed)
-    }
-
-    /// Number of successful reloads of the certificate.
-    pub fn reloads(&self) -> u64 {
-        self.reloads.load(Relaxed)
-    }
-
-    /// Number of reloads that left the former certificate in force.
-    pub fn failed_reloads(&self) -> u64 {
-        self.failed_reloads.load(Relaxed)
-    }
-
     /// End of the validity of the certificate in force, in seconds since the Unix epoch; none without TLS.
     pub fn not_after(&self) -> Option<i64> {
         Some(self.not_after.load(Relaxed)).filter(|&seconds| seconds != 0)
@@ -172,22 +122,20 @@ impl TlsCounts {
         self.not_after.store(not_after, Relaxed);
     }
 
-    pub(super) fn reloaded(&self, succeeded: bool) {
-        let count = if succeeded { &self.reloads } else { &self.failed_reloads };
-        count.fetch_add(1, Relaxed);
-    }
-
     /// Counts a result. Returns the number of results of this kind since its last log line if another is due.
     pub(crate) fn count(&self, result: HandshakeResult, now: Duration) -> Option<u64> {
-        let count = self.handshakes[result as usize].fetch_add(1, Relaxed) + 1;
-        let (logged_at, logged_count) = &self.logged[result as usize];
+        self.handshakes.count(result);
+        let (logged_at, logged_count) = &self.logged[result.index()];
         let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
         let last = logged_at.load(Relaxed);
         let is_due = last == 0 || now.saturating_sub(last) >= LOG_INTERVAL.as_nanos() as u64;
         let is_logged = result.is_noteworthy()
             && is_due
             && logged_at.compare_exchange(last, now.max(1), Relaxed, Relaxed).is_ok();
-        is_logged.then(|| count - logged_count.swap(count, Relaxed).min(count))
+        is_logged.then(|| {
+            let count = self.handshakes.sum(result);
+            count - logged_count.swap(count, Relaxed).min(count)
+        })
     }
 }
 
@@ -205,13 +153,6 @@ mod tests {
         assert_eq!(counts.count(HandshakeResult::NotTls, at(9_999)), None);
         assert_eq!(counts.count(HandshakeResult::NotTls, at(10_000)), Some(3));
         assert_eq!(counts.count(HandshakeResult::Completed, at(10_000)), None);
-        assert_eq!(counts.handshakes(HandshakeResult::NotTls), 4);
-    }
-
-    #[test]
-    fn results_are_indexed_by_their_position() {
-        for (position, result) in HandshakeResult::ALL.into_iter().enumerate() {
-            assert_eq!(result as usize, position);
-        }
+        assert_eq!(counts.handshakes.sum(HandshakeResult::NotTls), 4);
     }
 }

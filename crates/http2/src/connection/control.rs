@@ -2,7 +2,7 @@
 
 use super::{Connection, Phase, send_queues::BlockedBy};
 use crate::{
-    CloseReason, ConnectionError, ErrorCode, Service,
+    CloseReason, ConnectionError, ConnectionEvent, ErrorCode, Service,
     flow_control::{DEFAULT_WINDOW, WINDOW_MAX, WindowOverflow},
     frame::{self, Frame, setting},
     steps,
@@ -56,7 +56,7 @@ impl<S: Service> Connection<S> {
             frame::PUSH_PROMISE => Err(ConnectionError::protocol("PUSH_PROMISE from a client")),
             frame::GOAWAY => {
                 // It only refuses pushes.
-                self.events.goaway_received();
+                self.events.frame(ConnectionEvent::GoawayReceived);
                 Ok(())
             }
             // Unknown frame types must be ignored (RFC 9113, section 4.1).
@@ -155,7 +155,7 @@ impl<S: Service> Connection<S> {
     fn on_reset(&mut self, frame: &Frame<'_>) -> Result<(), ConnectionError> {
         frame.number()?;
         self.must_not_be_idle(frame)?;
-        self.events.reset_received();
+        self.events.frame(ConnectionEvent::ResetReceived);
         self.budget.reset(&self.settings)?;
         self.watches.on_reset(frame.stream);
         self.close(frame.stream);

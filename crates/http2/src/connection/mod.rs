@@ -24,7 +24,7 @@ mod time;
 use super::{
     BodyShare, ClassCounts, CloseReason, ConnectionError, DeferredBody, ErrorCode, HeldBytes, Http2Settings,
     PartialHeaderBlock, ReadBuffer, RequestBody, Service, StreamRefusal,
-    counts::Events,
+    counts::{ConnectionEvent, Events},
     flow_control::{DEFAULT_WINDOW, RecvWindow, SendWindow},
     frame::{self, Frame, PREFACE},
     request_headers::RequestDecoder,
@@ -354,7 +354,7 @@ impl<S: Service> Connection<S> {
     fn write_goaway(&mut self, last_stream: u32, code: ErrorCode) {
         let payload = [last_stream.to_be_bytes(), (code as u32).to_be_bytes()].concat();
         frame::write(frame::GOAWAY, 0, 0, &payload, &mut self.outgoing);
-        self.events.goaway_sent();
+        self.events.frame(ConnectionEvent::GoawaySent);
     }
 
     /// Resets a stream because of an error of the client, which counts as if the client had reset it.
@@ -386,7 +386,7 @@ impl<S: Service> Connection<S> {
     /// Sends RST_STREAM and closes the stream, if it is open.
     fn reset(&mut self, stream: u32, code: ErrorCode) {
         self.closed.on_reset(stream);
-        self.events.reset_sent();
+        self.events.frame(ConnectionEvent::ResetSent);
         frame::write(frame::RST_STREAM, 0, stream, &(code as u32).to_be_bytes(), &mut self.outgoing);
         if code != ErrorCode::No {
             // The client does not get the whole response either.

@@ -11,7 +11,7 @@ mod figures;
 mod locked;
 mod recent;
 
-pub use figures::{HolderCounts, HolderCountsNow};
+pub use figures::{LeaseCounts, LeaseEvent};
 
 use super::lease::{
     Holder, LeaseRequest, LeaseResponse, Monotonic, NodeId, Settings, StoreDenial, Terms, Verdict,
@@ -65,7 +65,7 @@ pub struct Holders {
     holders: AtomicUsize,
     /// The store's epoch, as of the last reply; zero before the first.
     epoch: AtomicU64,
-    counts: HolderCounts,
+    counts: LeaseCounts,
 }
 
 struct Entry {
@@ -96,7 +96,7 @@ impl Holders {
             recent: Recent::new(settings.length_nanos()),
             holders: AtomicUsize::new(0),
             epoch: AtomicU64::new(0),
-            counts: HolderCounts::default(),
+            counts: LeaseCounts::default(),
         }
     }
 
@@ -111,7 +111,7 @@ impl Holders {
     }
 
     /// The figures.
-    pub fn counts(&self) -> &HolderCounts {
+    pub fn counts(&self) -> &LeaseCounts {
         &self.counts
     }
 
@@ -158,7 +158,7 @@ impl Holders {
             status(holder, verdict, now)
         });
         let decision = leased_decision(charges, statuses);
-        self.counts.decided(decision.code);
+        self.counts.events.count(decision.code.into());
         Some(decision)
     }
 
@@ -182,7 +182,7 @@ impl Holders {
         let status = status(holder, verdict, now);
         drop(shard);
         let decision = leased_decision(charges, [status].into_iter());
-        self.counts.decided(decision.code);
+        self.counts.events.count(decision.code.into());
         Some(decision)
     }
 
@@ -309,7 +309,7 @@ impl Holders {
             }
             held += shard.held;
         }
-        self.counts.held(held);
+        self.counts.held.store(held, Ordering::Relaxed);
         due
     }
 
@@ -319,7 +319,7 @@ impl Holders {
         entries.retain(|&key, entry| {
             let Entry { holder, algorithm, has_changed } = entry;
             let terms = Terms { algorithm, settings: self.settings };
-            self.counts.wasted(holder.drop_expired(now));
+            self.counts.events.add(LeaseEvent::Wasted, holder.drop_expired(now));
             let request = match has_changed {
                 true => holder.release(self.node, now),
                 false => holder.poll(terms, self.node, now),

@@ -1,7 +1,7 @@
 //! The commands of the scripts: their text, their replies, and what follows from an error.
 
 use super::{
-    Failure, Inner, OnFailure,
+    Failure, Inner, OnFailure, StoreEvent,
     batches::{Call, Connection, Flight, Links, Task},
     join::Digests,
     nodes::Node,
@@ -52,7 +52,7 @@ impl Inner {
                 if duration <= self.settings.timeout {
                     node.responded();
                 }
-                self.counts.responded(duration);
+                self.counts.round_trips.add(duration, 1);
                 return self.respond(node, flight, reply);
             }
             Err(error) => error,
@@ -171,7 +171,7 @@ impl Inner {
             }
             _ => return Some(calls),
         };
-        self.counts.redirected();
+        self.counts.events.count(StoreEvent::Redirection);
         for call in calls {
             if let Some(call) = call.redirected(is_asking) {
                 Links::send_to(self, &target, call);
@@ -275,7 +275,7 @@ impl Inner {
     ) -> Result<Value, RedisError> {
         match send(connection, command("EVALSHA", digest), is_asking).await {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                self.counts.repeated();
+                self.counts.events.count(StoreEvent::ScriptLoad);
                 send(connection, command("EVAL", text), is_asking).await
             }
             result => result,

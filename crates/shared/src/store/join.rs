@@ -4,7 +4,7 @@
 //! before this one has reached it has written another secret, and this one adopts it. The counters are lost in any case.
 
 use super::{
-    Counts, Inner, SharedSettings, SharedStore, StoreAddress,
+    Inner, SharedSettings, SharedStore, StoreAddress, StoreCounts,
     commands::key_prefix,
     connect::{check, connect, slot_map},
     nodes::{Node, Nodes},
@@ -177,7 +177,7 @@ impl Inner {
             clock: SystemClock::new(),
             failed: Notify::new(),
             servers: AtomicU32::new(1),
-            counts: Counts::default(),
+            counts: StoreCounts::default(),
             holders: Holders::new(leases, getrandom::u64()?).into(),
             resets: ArcSwap::from_pointee(SharedResets::default()),
             settings,

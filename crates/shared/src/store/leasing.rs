@@ -2,7 +2,7 @@
 
 use super::{Inner, SharedStore};
 use crate::{
-    holders::{DueRequest, Holders},
+    holders::{DueRequest, Holders, LeaseEvent},
     lease::Terms,
     script::Batch,
 };
@@ -128,7 +128,7 @@ impl Lessee {
 
     /// Sends requests, all at once; an error if a call has failed.
     async fn send(&self, connection: &Connection, mut due: Vec<DueRequest>) -> Result<(), RedisError> {
-        self.holders.counts().sent(due.len());
+        self.holders.counts().events.add(LeaseEvent::Request, due.len() as u64);
         let mut calls = JoinSet::new();
         while !due.is_empty() {
             let rest = due.split_off(due.len().min(REQUESTS_MAX));

@@ -27,7 +27,7 @@ mod transfer;
 
 pub use address::StoreAddress;
 pub use contents::Contents;
-pub use counts::{BATCH_BOUNDS, Counts, CountsNow, ROUND_TRIP_BOUNDS};
+pub use counts::{BatchSize, CallResult, StoreCounts, StoreEvent};
 pub use join::ConnectError;
 pub use keeper::Keeper;
 pub use leasing::Leasing;
@@ -80,7 +80,7 @@ struct Inner {
     failed: Notify,
     /// Servers that share the store, when last known.
     servers: AtomicU32,
-    counts: Counts,
+    counts: StoreCounts,
     /// Credits and denials of this server; denials alone if nothing is leased.
     holders: Arc<Holders>,
     /// Resets of rules, as of the time at which the store was joined.
@@ -235,13 +235,13 @@ impl SharedStore {
     }
 
     /// The figures of calls.
-    pub fn counts(&self) -> &Counts {
+    pub fn counts(&self) -> &StoreCounts {
         &self.0.counts
     }
 
     /// A reply from which no decision follows: the store and this server differ in their arithmetic.
     pub fn disagreed(&self, error: &ReplyError) {
-        self.0.counts.disagreed();
+        self.0.counts.calls.count(CallResult::Unusable);
         tracing::error!(%error, "a reply of the shared store is not used");
     }
 }
@@ -251,7 +251,7 @@ impl Inner {
     fn fail(&self, node: &Node, reason: &dyn fmt::Display) {
         let is_other_reason = node.fails_for(reason.to_string());
         if node.fail() {
-            self.counts.became_unavailable();
+            self.counts.events.count(StoreEvent::Outage);
             tracing::error!(%node, %reason, policy = %self.settings.on_failure, "shared store unavailable");
         } else if is_other_reason {
             tracing::warn!(%node, %reason, "shared store still not available");

@@ -9,6 +9,7 @@ use super::{
 use crate::script::{Conclusion, EncodedRequest, Part, Undo, Verdict, conclude, undo_all, undo_of};
 use std::{sync::Arc, time::Duration};
 use tidegate_core::limiter::RemoteRequest;
+use tidegate_counts::Attempt;
 use tokio::sync::oneshot;
 
 /// Pauses between attempts to take hits back, the first and the longest, and the number of attempts.
@@ -116,18 +117,18 @@ impl Drop for Pending {
 pub(super) fn spawn_undo(store: &Arc<Inner>, group: u16, undo: Undo) {
     let (store, undo) = (Arc::clone(store), Arc::new(undo));
     tokio::spawn(async move {
-        let Some(token) = token() else { return store.counts.undone(false) };
+        let Some(token) = token() else { return store.counts.undone.count(Attempt::Failed) };
         let mut pause = UNDO_PAUSE.0;
         for _ in 0..UNDO_ATTEMPTS {
             let (reply, response) = oneshot::channel();
             Links::send(&store, Call::new(group, Task::Undo { undo: Arc::clone(&undo), token, reply }));
             if let Ok(Ok(())) = response.await {
-                return store.counts.undone(true);
+                return store.counts.undone.count(Attempt::Succeeded);
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(UNDO_PAUSE.1);
         }
-        store.counts.undone(false);
+        store.counts.undone.count(Attempt::Failed);
     });
 }
 

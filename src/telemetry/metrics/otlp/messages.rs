@@ -1,7 +1,6 @@
 //! Metrics as messages of OTLP. Counters and histograms are cumulative since the start of the process.
 
 use super::super::sink::{Family, Kind, Label, Number, Samples, Sink, Value, WriteSamples};
-use crate::service::Histogram;
 use opentelemetry_proto::tonic::{
     common::v1::{AnyValue, KeyValue, any_value},
     metrics::v1::{
@@ -10,6 +9,7 @@ use opentelemetry_proto::tonic::{
     },
 };
 use std::fmt;
+use tidegate_counts::HistogramSums;
 
 /// Data points in one message: far below the 4 MiB that receivers accept by default.
 const POINTS_MAX: usize = 2_000;
@@ -95,7 +95,7 @@ impl OtlpSamples<'_, '_> {
         });
     }
 
-    fn histogram(&mut self, labels: &[Label<'_>], histogram: &Histogram) {
+    fn histogram(&mut self, labels: &[Label<'_>], histogram: &HistogramSums) {
         let Period { start, now } = self.sink.period;
         self.histograms.push(HistogramDataPoint {
             attributes: attributes(labels),

@@ -1,0 +1,141 @@
+//! Slots: each thread has one, and adds to the cells there without an atomic operation that reads and writes.
+
+use std::{
+    cell::Cell,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+};
+
+/// The last slot is shared by the threads for which no other is left, which costs time but loses no count.
+const SLOTS: usize = 64;
+const SHARED: usize = SLOTS - 1;
+
+/// Stands for the slot of a thread that has none yet.
+const NONE: usize = usize::MAX;
+
+thread_local! {
+    static SLOT: Cell<usize> = const { Cell::new(NONE) };
+    static OWNED: Owned = Owned::take();
+}
+
+/// The slot of a thread.
+#[derive(Clone, Copy)]
+pub struct ThreadSlot {
+    number: usize,
+    // Neither `Send` nor `Sync`.
+    _of_thread: std::marker::PhantomData<*const ()>,
+}
+
+impl ThreadSlot {
+    /// The slot of this thread.
+    #[inline]
+    pub fn current() -> Self {
+        let number = SLOT.get();
+        let number = if number == NONE { first_use() } else { number };
+        Self { number, _of_thread: std::marker::PhantomData }
+    }
+
+    /// Adds to a cell that belongs to this slot.
+    #[inline]
+    pub fn add(self, cell: &AtomicU64, more: u64) {
+        if self.number == SHARED {
+            cell.fetch_add(more, Ordering::Relaxed);
+        } else {
+            // No other thread writes to it.
+            cell.store(cell.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+        }
+    }
+}
+
+/// A value for each slot, on cache lines of its own.
+pub struct PerThread<T>(Box<[Aligned<T>]>);
+
+/// Two cache lines: processors fetch them in pairs.
+#[repr(align(128))]
+struct Aligned<T>(T);
+
+impl<T: Default> Default for PerThread<T> {
+    fn default() -> Self {
+        Self::new(T::default)
+    }
+}
+
+impl<T> PerThread<T> {
+    /// Values that `make` returns.
+    pub fn new(mut make: impl FnMut() -> T) -> Self {
+        Self((0..SLOTS).map(|_| Aligned(make())).collect())
+    }
+
+    /// The value of a slot.
+    #[inline]
+    pub fn of(&self, thread: ThreadSlot) -> &T {
+        &self.0[thread.number].0
+    }
+
+    /// The values of all slots.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.0.iter().map(|aligned| &aligned.0)
+    }
+}
+
+#[cold]
+fn first_use() -> usize {
+    // While the thread's other values are dropped, there may be no slot of its own any more.
+    let slot = OWNED.try_with(|owned| owned.0).unwrap_or(SHARED);
+    SLOT.set(slot);
+    slot
+}
+
+/// The number of a thread's slot; returned when the thread ends.
+struct Owned(usize);
+
+/// Slots of threads that have ended.
+static RETURNED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+
+impl Owned {
+    fn take() -> Self {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        // The lock orders the counts of the thread before: they are read, and not lost.
+        if let Some(slot) = RETURNED.lock().unwrap_or_else(PoisonError::into_inner).pop() {
+            return Self(slot);
+        }
+        Self(NEXT.fetch_add(1, Ordering::Relaxed).min(SHARED))
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        SLOT.set(SHARED);
+        if self.0 != SHARED {
+            RETURNED.lock().unwrap_or_else(PoisonError::into_inner).push(self.0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    #[test]
+    fn counts_of_more_threads_than_slots_are_not_lost_and_their_slots_are_used_again() {
+        let cells = PerThread::<AtomicU64>::default();
+        thread::scope(|scope| {
+            let count = || {
+                for _ in 0..200 {
+                    let thread = ThreadSlot::current();
+                    thread.add(cells.of(thread), 1);
+                    thread::yield_now();
+                }
+            };
+            let threads: Vec<_> = (0..2 * SLOTS).map(|_| scope.spawn(count)).collect();
+            threads.into_iter().for_each(|thread| thread.join().expect("it does not panic"));
+        });
+        let sum: u64 = cells.iter().map(|cell| cell.load(Ordering::Relaxed)).sum();
+        assert_eq!(sum, 2 * SLOTS as u64 * 200);
+        let later = thread::spawn(|| ThreadSlot::current().number).join().expect("it does not panic");
+        assert_ne!(later, SHARED);
+    }
+}
