@@ -55,6 +55,14 @@ fn texts() {
     );
     of("csv", &["time,first,second\n1772366400,\"a,\"\"b\"\"\",-\n", "a\"b\u{1f}c,d"]);
     of(
+        "cel",
+        &[
+            "descriptors[0]['a'] == '1' && !(descriptors[1].path.startsWith('/api') || limit.name != null)",
+            "descriptors.exists(d, has(d.a) && int(d.a) in [1, 2]) ? size(descriptors[0]) : -0x1F",
+            "descriptors[0].path.matches('^/[a-z]+/v[0-9]$') && {'a': 1.5, 'b': [2u]}.b.map(x, x * 2u) == [4u]",
+        ],
+    );
+    of(
         "tokens",
         &[
             "# tokens\nann:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef:operate\nsan=spiffe://a/b:read\n",

@@ -354,6 +354,12 @@ impl RateLimitService {
         })
     }
 
+    /// Whether the domain has rules for descriptors, which limits with conditions are not.
+    pub fn has_descriptor_rules(&self, domain: &str) -> bool {
+        let rules = self.limiter.get().map(|limiter| limiter.rules());
+        rules.is_some_and(|rules| rules.domain(domain).is_some_and(|domain| domain.conditional().is_none()))
+    }
+
     /// Whether the response has more than the code and the statuses.
     #[inline]
     pub fn has_additions(&self, decision: &Decision<'_>) -> bool {

@@ -158,6 +158,7 @@ fn status(response: &Response) -> &[u8] {
 async fn decisions_are_alike_up_to_the_limit_and_beyond() {
     let plain = vec![PlainHeaders::DRAFT_06, PlainHeaders::X];
     let headers = ResponseHeaders {
+        limitador: false,
         structured: Some(StructuredHeaders::Draft11),
         plain,
         retry_after: true,

@@ -17,7 +17,7 @@ use crate::{
 use std::{sync::Once, time::Duration};
 use tonic::{Request, Response, Status};
 
-/// Done by the first call of the process.
+/// Done by the first call of the process to a domain with rules for descriptors.
 static FIRST_CALL: Once = Once::new();
 
 /// Adapts the service to tonic's trait.
@@ -29,12 +29,14 @@ impl KuadrantService {
         purpose: Purpose,
         request: Request<RateLimitRequest>,
     ) -> Result<RateLimitResponse, Status> {
-        FIRST_CALL.call_once(|| {
-            tracing::warn!(
-                "Kuadrant's service is used: a rule applies to descriptors with exactly its entries, in its order; Limitador \
-                 also matches parts of them, in any order (docs/migrate.md)"
-            );
-        });
+        if !FIRST_CALL.is_completed() && self.0.has_descriptor_rules(&request.get_ref().domain) {
+            FIRST_CALL.call_once(|| {
+                tracing::warn!(
+                    "Kuadrant's service is used: a rule applies to descriptors with exactly its entries, in its order; limits of a \
+                     LIMITS_FILE also match parts of them, in any order, as Limitador's do (docs/migrate.md)"
+                );
+            });
+        }
         let peer = request.extensions().get::<RoutedPeer>().map_or("", |RoutedPeer(peer, _)| peer);
         let metadata = request.metadata().as_ref();
         let called = call(&self.0, metadata, peer, purpose, Duration::MAX, request.get_ref()).await;

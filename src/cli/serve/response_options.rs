@@ -30,6 +30,8 @@ enum HeadersChoice {
     Draft06,
     /// `X-RateLimit-Limit`, `X-RateLimit-Remaining`, `X-RateLimit-Reset`, which preceded the draft.
     X,
+    /// The same names as Limitador sends them with DRAFT_VERSION_03: `X-RateLimit-Limit` lists all limits.
+    Draft03,
     /// `Retry-After`, with denials.
     RetryAfter,
 }
@@ -62,8 +64,13 @@ impl ResponseOptions {
             (false, true) => Some(StructuredHeaders::Draft11),
             (false, false) => None,
         };
+        if has(HeadersChoice::X) && has(HeadersChoice::Draft03) {
+            let message = "--response-headers has x and draft03, which use the same headers; remove one";
+            return Err(Failure(message.into()));
+        }
         Ok(ResponseHeaders {
             structured,
+            limitador: has(HeadersChoice::Draft03),
             plain: plain.into_iter().filter(|(choice, _)| has(*choice)).map(|(_, names)| names).collect(),
             retry_after: has(HeadersChoice::RetryAfter),
             reference: None,

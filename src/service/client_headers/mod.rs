@@ -8,6 +8,7 @@
 //! - Limits that do not deny (`shadow_mode`, `--global-shadow`) are in no header: clients must not slow down for them.
 //! - A marked request gets no header: the service behind the proxy decides what its client learns.
 
+mod limitador;
 mod reference;
 
 pub use reference::ReferenceHeaders;
@@ -30,6 +31,8 @@ pub struct ResponseHeaders {
     pub plain: Vec<PlainHeaders>,
     /// `Retry-After`, with denials.
     pub retry_after: bool,
+    /// The three headers of Limitador.
+    pub limitador: bool,
     /// The three headers of the reference server.
     pub reference: Option<ReferenceHeaders>,
 }
@@ -72,7 +75,7 @@ impl PlainHeaders {
 impl ResponseHeaders {
     /// Whether service limits are needed to make the headers.
     pub(super) fn need_service_limits(&self) -> bool {
-        self.structured.is_some() || !self.plain.is_empty()
+        self.structured.is_some() || self.limitador || !self.plain.is_empty()
     }
 }
 
@@ -89,6 +92,9 @@ pub(super) fn headers(
     }
     if let Some(names) = &headers.reference {
         made.extend(names.headers(decision));
+    }
+    if headers.limitador {
+        made.extend(limitador::headers(limits));
     }
     // A denial reports the limits that deny, so that no wait exceeds `Retry-After`, except of a quota beside one that resets sooner;
     // an admission reports all.

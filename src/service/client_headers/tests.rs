@@ -27,7 +27,13 @@ fn millis(millis: u64) -> Option<Reset> {
 
 fn all(structured: StructuredHeaders) -> ResponseHeaders {
     let structured = Some(structured);
-    ResponseHeaders { structured, plain: vec![PlainHeaders::X], retry_after: true, reference: None }
+    ResponseHeaders {
+        structured,
+        plain: vec![PlainHeaders::X],
+        retry_after: true,
+        limitador: false,
+        reference: None,
+    }
 }
 
 /// The service limits that go with the statuses.

@@ -50,12 +50,15 @@ impl Pinned<'_> {
     }
 }
 
-/// The class of a request to a domain with shared counters or with limits of requests in flight, if that decides it.
+/// The class of a request to a domain with shared counters, limits by conditions or limits of requests in flight, if that decides it.
 #[cold]
 fn class_apart<'r>(domain: &'r DomainRules, descriptors: &[Descriptor<'_>]) -> Option<Class<'r>> {
     // Rules with local counters take the fast path: requests with others are not decided here, unless there is no store.
     if domain.is_shared() && !domain.has_local_rules() {
         return Some(Class::Remote(domain));
+    }
+    if domain.conditional().is_some() {
+        return Some(Class::General(domain));
     }
     // Requests that take slots reach the general path by their rules.
     let releases = domain.has_slots() && descriptors.iter().any(slots::is_release);

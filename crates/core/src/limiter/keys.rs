@@ -12,7 +12,7 @@ use crate::{
     store::{Fingerprint, Key, Seed},
 };
 use smallvec::SmallVec;
-use std::{collections::HashMap, num::NonZeroU32, sync::Arc};
+use std::{borrow::Cow, collections::HashMap, num::NonZeroU32, sync::Arc};
 
 /// The secrets of keys.
 #[derive(Clone)]
@@ -144,6 +144,11 @@ impl Keys {
         u16::try_from(fingerprint.finish().leading_bits(GROUP_BITS)).expect("a group has few bits")
     }
 
+    /// The group of a counter of a limit that applies by conditions.
+    pub(super) fn group_of(key: Key) -> u16 {
+        u16::try_from(key.leading_bits(GROUP_BITS)).expect("a group has few bits")
+    }
+
     /// The key of the counter of a limit for these entries, which reached it. `shared` has the values that share
     /// counters with others.
     #[inline]
@@ -170,6 +175,15 @@ impl Keys {
                 None => fingerprint.text(entry.value),
             }
         }
+        fingerprint.finish()
+    }
+
+    /// The key of the counter of a limit that applies by conditions, for these values of its variables.
+    #[inline]
+    pub(super) fn of_values(&self, domain: &DomainRules, limit: &RuleLimit, values: &[Cow<'_, str>]) -> Key {
+        let start = || self.before_entries(domain.name(), domain.shares(limit), limit);
+        let mut fingerprint = limit.key_prefix.map_or_else(start, |start| start.fingerprint);
+        values.iter().for_each(|value| fingerprint.text(value));
         fingerprint.finish()
     }
 

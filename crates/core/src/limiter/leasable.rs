@@ -7,6 +7,7 @@ use super::{
 use crate::{
     algorithm::Algorithm,
     limit::{Code, Decision, Hits, Request, Reset, Status},
+    rules::{ConditionalLimits, DomainRules},
     store::Key,
 };
 use smallvec::SmallVec;
@@ -58,6 +59,9 @@ fn leasable<'p>(
     if descriptors.len() > 1 && domain.has_replaces() {
         return None;
     }
+    if let Some(limits) = domain.conditional() {
+        return conditional_charge(in_force, domain, limits, request);
+    }
     let mut charges = LeasableCharges::new();
     for descriptor in descriptors {
         let (Hits::Take(hits), None) = (descriptor.hits, descriptor.limit) else { return None };
@@ -73,6 +77,31 @@ fn leasable<'p>(
         charges.push(Some(LeasableCharge(PlainCharge::new(key, found.rule, limit, hits.get()))));
     }
     charges.iter().any(Option::is_some).then_some(charges)
+}
+
+/// The charge of the only limit that applies by conditions, with the hits of the first descriptor.
+fn conditional_charge<'p>(
+    in_force: &'p InForce,
+    domain: &DomainRules,
+    limits: &'p ConditionalLimits,
+    request: &Request<'_>,
+) -> Option<LeasableCharges<'p>> {
+    let descriptors = request.descriptors();
+    let Hits::Take(hits) = descriptors.first()?.hits else { return None };
+    if descriptors.iter().any(|descriptor| domain.overlaid(&descriptor.entries).is_some()) {
+        return None;
+    }
+    let mut only = None;
+    let mut applied = 0;
+    limits.for_request(descriptors, |rule, limit, values| {
+        applied += 1;
+        let key = in_force.keys.of_values(domain, limit, values);
+        let charge = |limit| LeasableCharge(PlainCharge::new(key, rule, limit, hits.get()));
+        only = rule.leasable_limit().map(charge);
+    });
+    let mut charges: LeasableCharges<'_> = descriptors.iter().map(|_| None).collect();
+    charges[0] = Some(only.filter(|_| applied == 1)?);
+    Some(charges)
 }
 
 impl<'r> LeasableCharge<'r> {

@@ -3,7 +3,7 @@
 use super::{Compat, counters::PlannedCounter, keys::Keys, slots};
 use crate::{
     limit::{CurrentLimit, Descriptor, Hits, Request, Reset, RuleInfo},
-    rules::{Charge as ChargePolicy, DomainRules, Rule, RuleLimit, Semantics},
+    rules::{Charge as ChargePolicy, ConditionalLimits, DomainRules, Rule, RuleLimit, Semantics},
     store::Key,
 };
 use smallvec::SmallVec;
@@ -23,6 +23,8 @@ pub(super) enum Reached<'r> {
     Rule(&'r Rule),
     /// The limit in the request itself.
     Override,
+    /// Limits that apply by conditions: the descriptor has those of the whole request.
+    Conditional(&'r ConditionalLimits),
 }
 
 impl<'r> Reached<'r> {
@@ -30,7 +32,7 @@ impl<'r> Reached<'r> {
     fn replaces(self) -> impl Iterator<Item = &'r str> {
         let rule = match self {
             Self::Rule(rule) | Self::Unlimited(rule) => Some(rule),
-            Self::Nothing | Self::Override => None,
+            Self::Nothing | Self::Override | Self::Conditional(_) => None,
         };
         rule.into_iter().flat_map(|rule| &rule.replaces).map(|name| &**name)
     }
@@ -45,9 +47,13 @@ impl<'r> Reached<'r> {
         matches!(self, Self::Rule(rule) if rule.shadow)
     }
 
-    /// Facts about the rule that responses may carry.
-    pub(super) fn rule_info(self) -> Option<&'r RuleInfo> {
-        if let Self::Rule(rule) = self { Some(&rule.info) } else { None }
+    /// Facts about the rule of one of its limits that responses may carry.
+    pub(super) fn rule_info(self, limit: &RuleLimit) -> Option<&'r RuleInfo> {
+        match self {
+            Self::Rule(rule) => Some(&rule.info),
+            Self::Conditional(limits) => limits.rule_of(limit).map(|rule| &rule.info),
+            Self::Nothing | Self::Unlimited(_) | Self::Override => None,
+        }
     }
 
     /// Whether the rule is in quota mode, or all are: it denies only if every quota of the request is over its limit. One in shadow
@@ -57,7 +63,7 @@ impl<'r> Reached<'r> {
             Self::Unlimited(_) => false,
             Self::Rule(rule) if rule.shadow && rule.semantics() == Semantics::Exact => false,
             Self::Rule(rule) if rule.info.quota => true,
-            Self::Nothing | Self::Rule(_) | Self::Override => compat.quota_mode,
+            Self::Nothing | Self::Rule(_) | Self::Override | Self::Conditional(_) => compat.quota_mode,
         }
     }
 }
@@ -217,10 +223,19 @@ impl<'r> Plan<'r> {
     fn matching(domain: &'r DomainRules, keys: &Keys, request: &Request<'_>, behind: bool) -> Self {
         let mut plan =
             Self { descriptors: SmallVec::new(), charges: SmallVec::new(), by_key: SmallVec::new() };
+        let mut conditional = domain.conditional();
         for (descriptor, index) in request.descriptors().iter().zip(0..) {
             let before = plan.charges.len();
             let of_request = (behind, request.is_report());
-            let reached = plan.add_charges(domain, keys, index, descriptor, of_request);
+            let reached = match conditional {
+                Some(limits) if !is_overlaid(domain, descriptor, behind) => {
+                    plan.add_conditional(domain, limits, keys, index, request)
+                }
+                _ => plan.add_charges(domain, keys, index, descriptor, of_request),
+            };
+            if matches!(reached, Reached::Conditional(_)) {
+                conditional = None;
+            }
             let charges = (plan.charges.len() - before) as u32;
             plan.descriptors.push(DescriptorPlan { reached, charges, is_over: false });
         }
@@ -260,6 +275,7 @@ impl<'r> Plan<'r> {
         // Slots are given back by ticket only, and hits of a report are in flight no more.
         let is_without_slots = is_report || gives_back;
         if let Some(own) = descriptor.limit
+            && domain.conditional().is_none()
             && !domain.overlaid(&descriptor.entries).is_some_and(|rule| !behind || rule.is_counted())
         {
             let limit = Box::new(domain.override_limit(own));
@@ -284,6 +300,24 @@ impl<'r> Plan<'r> {
         if self.charges.len() == before { Reached::Nothing } else { Reached::Rule(found.rule) }
     }
 
+    /// Adds the charges of all limits that apply by conditions, with the hits of this descriptor.
+    fn add_conditional(
+        &mut self,
+        domain: &DomainRules,
+        limits: &'r ConditionalLimits,
+        keys: &Keys,
+        index: u32,
+        request: &Request<'_>,
+    ) -> Reached<'r> {
+        let descriptors = request.descriptors();
+        let hits = descriptors[index as usize].hits;
+        limits.for_request(descriptors, |_, limit, values| {
+            let key = keys.of_values(domain, limit, values);
+            self.charges.push(Charge::new(key, ChargeLimit::Rule(limit), hits, index));
+        });
+        Reached::Conditional(limits)
+    }
+
     /// The first charge of a counter.
     #[inline]
     pub(super) fn first(&self, counter: &PlannedCounter) -> &Charge<'r> {
@@ -305,4 +339,11 @@ impl<'r> Plan<'r> {
             keep
         });
     }
+}
+
+/// Whether an override or a block is for the descriptor: limits that apply by conditions are not for it. With `behind`, those that
+/// count nothing are passed over.
+fn is_overlaid(domain: &DomainRules, descriptor: &Descriptor<'_>, behind: bool) -> bool {
+    let behind = behind || matches!(descriptor.hits, Hits::GiveBack(_));
+    domain.overlaid(&descriptor.entries).is_some_and(|rule| !behind || rule.is_counted())
 }

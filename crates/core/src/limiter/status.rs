@@ -132,7 +132,7 @@ fn status<'r>(descriptor: &DescriptorPlan<'r>, tightest: Option<&Charge<'r>>) ->
             limit: Some(charge.current()),
             remaining: remaining(charge),
             reset: charge.reset,
-            rule: descriptor.reached.rule_info(),
+            rule: descriptor.reached.rule_info(&charge.limit),
             series: charge.limit.series,
             is_over: charge.fit != Fit::Admitted,
             shows_values: matches!(descriptor.reached, Reached::Rule(rule) if rule.shows_values),

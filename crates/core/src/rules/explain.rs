@@ -2,7 +2,10 @@
 //!
 //! Invariant: an explanation agrees with the decisions of the limiter (`tests/it/explain.rs`).
 
-use super::{DomainRules, Network, Pattern, Rule, RuleLimit, SharedForm, ValueSet, tree::Level};
+use super::{
+    ConditionalLimit, ConditionalLimits, DomainRules, Network, Pattern, Rule, RuleLimit, SharedForm,
+    ValueSet, tree::Level,
+};
 use crate::limit::{Entry, Override};
 use std::{borrow::Cow, fmt};
 
@@ -36,8 +39,9 @@ pub struct AppliedLimit<'r> {
 impl<'r> Applied<'r> {
     /// The rule of the descriptor, if it has one.
     pub fn rule(&self) -> Option<&'r Rule> {
-        match self.matching.as_ref()?.outcome {
+        match &self.matching.as_ref()?.outcome {
             Outcome::Reached(rule) => Some(rule),
+            Outcome::Conditional(limits) => limits.first().map(|limit| &limit.rule),
             _ => None,
         }
     }
@@ -50,7 +54,12 @@ impl<'r> Applied<'r> {
 
     /// Whether a limit applies, whatever is done when it is exceeded.
     pub fn is_limited(&self) -> bool {
-        self.in_force().next().is_some()
+        self.in_force().next().is_some() || self.is_with_request()
+    }
+
+    /// Whether its limits are those of another descriptor, which has those of the request.
+    fn is_with_request(&self) -> bool {
+        self.matching.as_ref().is_some_and(|matching| matching.outcome == Outcome::WithRequest)
     }
 
     /// Whether exceeding a limit is counted and reported, but denies nothing.
@@ -67,6 +76,9 @@ impl<'r> Applied<'r> {
 impl DomainRules {
     /// Applies the rules to a request with these descriptors, and explains each step.
     pub fn explain_request(&self, descriptors: &[ExplainedDescriptor<'_>]) -> Vec<Applied<'_>> {
+        if let Some(limits) = self.conditional() {
+            return self.explain_conditional(limits, descriptors);
+        }
         let mut all: Vec<Applied<'_>> = descriptors.iter().map(|one| self.apply(one)).collect();
         let rules: Vec<&Rule> = all.iter().filter_map(Applied::rule).collect();
         for limit in all.iter_mut().flat_map(|applied| &mut applied.limits) {
@@ -75,6 +87,34 @@ impl DomainRules {
             limit.replaced_by = rules.iter().copied().find(replaces).filter(|_| !name.is_empty());
         }
         all
+    }
+
+    /// The limits that apply by conditions are those of the first descriptor without an override or a block.
+    fn explain_conditional<'r>(
+        &'r self,
+        limits: &'r ConditionalLimits,
+        descriptors: &[ExplainedDescriptor<'_>],
+    ) -> Vec<Applied<'r>> {
+        let entries: Vec<&[Entry<'_>]> = descriptors.iter().map(|descriptor| descriptor.entries).collect();
+        let of_request = limits.applied(&entries);
+        let of_others =
+            if of_request.is_empty() { Outcome::Conditional(Vec::new()) } else { Outcome::WithRequest };
+        let mut of_request = Some(Outcome::Conditional(of_request));
+        let applied = |outcome: Outcome<'r>| {
+            let limits: Vec<&RuleLimit> = match &outcome {
+                Outcome::Reached(rule) if !rule.unlimited => rule.limits.iter().collect(),
+                Outcome::Conditional(limits) => limits.iter().map(|limit| limit.limit()).collect(),
+                _ => Vec::new(),
+            };
+            let limit = |limit| AppliedLimit { limit: Cow::Borrowed(limit), replaced_by: None };
+            let limits = limits.into_iter().map(limit).collect();
+            Applied { matching: Some(Explanation { steps: Vec::new(), outcome }), limits }
+        };
+        let outcome = |entries: &[Entry<'_>]| match self.overlaid(entries) {
+            Some(rule) => Outcome::Reached(rule),
+            None => of_request.take().unwrap_or_else(|| of_others.clone()),
+        };
+        entries.into_iter().map(outcome).map(applied).collect()
     }
 
     fn apply(&self, descriptor: &ExplainedDescriptor<'_>) -> Applied<'_> {
@@ -165,6 +205,10 @@ impl<'r> Matched<'r> {
 pub enum Outcome<'r> {
     /// The last entry selects this rule: it applies.
     Reached(&'r Rule),
+    /// The descriptor has the limits of the request that apply by conditions; none if no condition holds.
+    Conditional(Vec<&'r ConditionalLimit>),
+    /// Another descriptor has the limits of the request.
+    WithRequest,
     /// The descriptor has no entries.
     NoEntries,
     /// No descriptor of the level has the entry's key.
@@ -239,6 +283,14 @@ impl fmt::Display for Outcome<'_> {
                 write!(f, "{}: a rule without a limit", rule.info.path)
             }
             Self::Reached(rule) => write!(f, "{}: limited", rule.info.path),
+            Self::Conditional(limits) if limits.is_empty() => {
+                f.write_str("no limit: the conditions of none hold, or a variable has no value")
+            }
+            Self::Conditional(limits) => {
+                let paths: Vec<&str> = limits.iter().map(|limit| &*limit.rule.info.path).collect();
+                write!(f, "limited: {}", paths.join("; "))
+            }
+            Self::WithRequest => f.write_str("its limits are those of the request, listed above"),
             Self::NoEntries => f.write_str("no rule: the descriptor has no entries"),
             Self::NoSuchKey { key, known, .. } if known.is_empty() => {
                 write!(f, "no rule: the rules end here, so none has the key {key}")

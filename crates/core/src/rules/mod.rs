@@ -7,6 +7,7 @@
 //! rule or none.
 
 mod changes;
+mod conditions;
 mod error;
 mod explain;
 mod files;
@@ -31,6 +32,7 @@ mod value_set;
 mod yaml;
 
 pub use changes::RuleChanges;
+pub use conditions::{ConditionalLimit, ConditionalLimits};
 pub use error::{Origin, Position, RuleError, RuleErrors, SourceId};
 pub use explain::{Applied, AppliedLimit, ExplainedDescriptor, Explanation, Matched, Outcome, Step};
 pub use files::{RuleFilePaths, Source, beginning_with, read, read_regular, read_text};

@@ -15,6 +15,7 @@ use super::{
     InForce, Limiter, Pinned,
     counters::{LockedShards, PlannedCounter, counters},
     decide::Deciding,
+    keys::Keys,
     plan::{Charge, DescriptorPlan, INLINE, Plan},
 };
 use crate::{
@@ -42,8 +43,17 @@ pub struct RemoteRequest<'h> {
     local: SmallVec<[PlannedCounter; INLINE]>,
     /// Whether local counters have denied it before the store was called.
     is_denied: bool,
-    /// The groups of the counters of each descriptor, if counters have groups.
-    groups: SmallVec<[u16; INLINE]>,
+    groups: Groups,
+}
+
+/// The groups of the counters.
+enum Groups {
+    /// Counters have none.
+    None,
+    /// Those of each descriptor have one.
+    OfDescriptors(SmallVec<[u16; INLINE]>),
+    /// Each has its own, by its key: requests with different entries share counters of limits that apply by conditions.
+    OfKeys,
 }
 
 /// One counter of a remote request.
@@ -143,7 +153,11 @@ impl HeldRules<'_> {
         if counters.is_empty() && !local.is_empty() {
             return None;
         }
-        let groups = if self.limiter.has_groups { self.groups(domain, request) } else { SmallVec::new() };
+        let groups = match domain.conditional() {
+            _ if !self.limiter.has_groups => Groups::None,
+            Some(_) => Groups::OfKeys,
+            None => Groups::OfDescriptors(self.groups(domain, request)),
+        };
         Some(RemoteRequest { held: self, plan, counters, local, is_denied: false, groups })
     }
 
@@ -194,7 +208,11 @@ impl<'h> RemoteRequest<'h> {
         self.counters.iter().map(move |counter| {
             let of_counter = &self.plan.by_key[counter.charges()];
             let first = self.plan.first(counter);
-            let group = self.groups.get(first.descriptor as usize).copied().unwrap_or(0);
+            let group = match &self.groups {
+                Groups::None => 0,
+                Groups::OfDescriptors(groups) => groups.get(first.descriptor as usize).copied().unwrap_or(0),
+                Groups::OfKeys => Keys::group_of(counter.key),
+            };
             let remote =
                 RemoteCounter { key: counter.key, limit: &first.limit, given: counter.hits.given, group };
             let taken = counter.hits.taken;

@@ -1,6 +1,7 @@
 //! Scenarios: rules, timed requests, and expected statuses.
 
 mod charging;
+mod conditional;
 mod full;
 mod matching;
 mod order;

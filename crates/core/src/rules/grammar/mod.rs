@@ -6,6 +6,7 @@
 mod algorithm;
 mod descriptor;
 mod extension;
+mod limits_file;
 mod on_deny;
 mod rate_limit;
 mod value;
@@ -17,6 +18,7 @@ pub(super) use extension::{ExtensionDocuments, Extensions};
 pub(super) use window::length as parse_window;
 
 use super::{
+    conditions::ConditionalLimit,
     error::{Origin, Problems},
     files::Source,
     limits::Registrar,
@@ -25,7 +27,7 @@ use super::{
     rule::{Rule, Semantics},
     set::LoadOptions,
     value_set::ValueSet,
-    yaml::{self, Field, Report},
+    yaml::{self, Field, Node, Report},
 };
 use crate::limit::MetricLabel;
 use std::sync::Arc;
@@ -35,6 +37,8 @@ pub(super) struct DeclaredDomain {
     pub(super) name: Arc<str>,
     pub(super) origin: Origin,
     pub(super) descriptors: Vec<Declared>,
+    /// Limits that apply by conditions: those of a LIMITS_FILE. A domain has these or descriptors.
+    pub(super) limits: Vec<ConditionalLimit>,
     /// Whether its counters are in a shared store.
     pub(super) is_shared: bool,
 }
@@ -154,8 +158,23 @@ impl ShownValues {
     }
 }
 
-/// The domain that a file declares; none if it declares no valid one, which is reported.
-pub(super) fn domain(
+/// The domains that a file declares: one, or those of the limits in a LIMITS_FILE. Invalid ones are reported.
+pub(super) fn domains(
+    source: &Source,
+    options: &LoadOptions,
+    extensions: &Extensions<'_>,
+    limits: &mut Registrar,
+    problems: &mut Problems,
+) -> Vec<DeclaredDomain> {
+    let Some(root) = yaml::parse(&source.text, &mut Report::new(source, problems)) else { return Vec::new() };
+    if root.is_list() {
+        return limits_file::domains(&root, source, options, limits, problems);
+    }
+    domain(&root, source, options, extensions, limits, problems).into_iter().collect()
+}
+
+fn domain(
+    root: &Node,
     source: &Source,
     options: &LoadOptions,
     extensions: &Extensions<'_>,
@@ -163,8 +182,7 @@ pub(super) fn domain(
     problems: &mut Problems,
 ) -> Option<DeclaredDomain> {
     let mut report = Report::new(source, problems);
-    let root = yaml::parse(&source.text, &mut report)?;
-    let mut fields = Field::root(&root).fields(&mut report)?;
+    let mut fields = Field::root(root).fields(&mut report)?;
     let name = fields.take("domain");
     let descriptors = fields.take("descriptors");
     let extensions = name.as_ref().and_then(Field::as_text).and_then(|name| extensions.of(name));
@@ -211,7 +229,7 @@ pub(super) fn domain(
         Home::RateLimit => Some("it belongs under `rate_limit` of a descriptor"),
         Home::OnDeny => Some("it belongs under `on_deny` of a descriptor"),
     });
-    Some(DeclaredDomain { name: walk.domain, origin: named?, descriptors, is_shared })
+    Some(DeclaredDomain { name: walk.domain, origin: named?, descriptors, limits: Vec::new(), is_shared })
 }
 
 /// Whether `counters` of a file or a descriptor is `local`.

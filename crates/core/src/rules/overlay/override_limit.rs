@@ -128,7 +128,11 @@ impl OverrideLimit {
     }
 
     /// The arithmetic, in the place of a limit of so many requests with this one.
-    pub(super) fn algorithm(&self, semantics: Semantics, behind: Option<(u32, &Algorithm)>) -> Algorithm {
+    pub(in crate::rules) fn algorithm(
+        &self,
+        semantics: Semantics,
+        behind: Option<(u32, &Algorithm)>,
+    ) -> Algorithm {
         let Self { requests, window, algorithm, burst } = *self;
         match (algorithm.map(DefaultAlgorithm::name), behind) {
             (None, Some((former, behind))) => self.like(former, behind),

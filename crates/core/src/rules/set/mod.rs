@@ -91,28 +91,8 @@ impl RuleSet {
                 overlaid.read(source, &mut problems);
                 continue;
             }
-            let declared = grammar::domain(source, options, &extensions, &mut limits, &mut problems);
-            let Some(declared) = declared else { continue };
-            match domains.entry(Arc::clone(&declared.name)) {
-                btree_map::Entry::Vacant(place) => _ = place.insert(declared),
-                btree_map::Entry::Occupied(mut first) if options.merge_domains => {
-                    let first_origin = &first.get().origin;
-                    if first.get().is_shared != declared.is_shared {
-                        let message = format!(
-                            "differs from that of the same domain at {first_origin}; write it in both"
-                        );
-                        problems.at(&declared.origin, "counters", message);
-                    }
-                    first.get_mut().descriptors.extend(declared.descriptors);
-                }
-                btree_map::Entry::Occupied(first) => {
-                    let first = &first.get().origin;
-                    let message = format!(
-                        "{:?} is already declared at {first}; put its descriptors there, or load with --merge-domains",
-                        declared.name,
-                    );
-                    problems.at(&declared.origin, "domain", message);
-                }
+            for declared in grammar::domains(source, options, &extensions, &mut limits, &mut problems) {
+                add_domain(&mut domains, declared, options, &mut problems);
             }
         }
         let without_effect = extensions.without_effect(|name| domains.contains_key(name));
@@ -238,6 +218,45 @@ impl RuleSet {
     pub fn limits(&self) -> &LimitTable {
         &self.limits
     }
+}
+
+/// Adds a file's part of a domain to those of the files before it.
+fn add_domain(
+    domains: &mut BTreeMap<Arc<str>, DeclaredDomain>,
+    declared: DeclaredDomain,
+    options: &LoadOptions,
+    problems: &mut Problems,
+) {
+    let mut first = match domains.entry(Arc::clone(&declared.name)) {
+        btree_map::Entry::Vacant(place) => {
+            place.insert(declared);
+            return;
+        }
+        btree_map::Entry::Occupied(first) => first,
+    };
+    let first_origin = &first.get().origin;
+    if !options.merge_domains {
+        let message = format!(
+            "{:?} is already declared at {first_origin}; put its descriptors there, or load with --merge-domains",
+            declared.name,
+        );
+        problems.at(&declared.origin, "domain", message);
+        return;
+    }
+    if first.get().limits.is_empty() != declared.limits.is_empty() {
+        let message = format!(
+            "has limits with conditions in one file and descriptors in the other, at {first_origin}; write `when` in its \
+             descriptors, or give one of the two another domain"
+        );
+        problems.at(&declared.origin, "domain", message);
+        return;
+    }
+    if first.get().is_shared != declared.is_shared {
+        let message = format!("differs from that of the same domain at {first_origin}; write it in both");
+        problems.at(&declared.origin, "counters", message);
+    }
+    first.get_mut().descriptors.extend(declared.descriptors);
+    first.get_mut().limits.extend(declared.limits);
 }
 
 /// The limit of requests that have their own, without its number of requests.

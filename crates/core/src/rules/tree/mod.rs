@@ -16,7 +16,7 @@ mod warnings;
 pub(super) use level::Level;
 
 use super::{
-    KeyPrefix, Rule, RuleLimit, Semantics,
+    ConditionalLimit, ConditionalLimits, KeyPrefix, Rule, RuleLimit, Semantics,
     error::Problems,
     explain::{Explanation, Outcome},
     grammar::DeclaredDomain,
@@ -44,6 +44,8 @@ pub struct DomainRules {
     /// Whether some rules have local counters although the domain is shared.
     has_local_rules: bool,
     redactions: Redactions,
+    /// In the place of the tree: limits that apply by conditions.
+    conditional: Option<Box<ConditionalLimits>>,
     /// Overrides and blocks in the place of these rules, for some descriptors; none if there are none.
     overlay: Option<Box<Overlay>>,
 }
@@ -195,10 +197,17 @@ impl DomainRules {
         self.has_slots
     }
 
-    /// Whether the class of a request depends on more than its hits: counters of all rules are shared, or requests may release slots.
+    /// Whether the class of a request depends on more than its hits: counters of all rules are shared, requests may release slots, or
+    /// limits apply by conditions.
     #[inline]
     pub fn is_apart(&self) -> bool {
         self.is_apart
+    }
+
+    /// The limits that apply by conditions, in the place of rules for descriptors.
+    #[inline]
+    pub fn conditional(&self) -> Option<&ConditionalLimits> {
+        self.conditional.as_deref()
     }
 
     /// Whether each server counts for itself for some rules, although the counters of the domain are in a shared store.
@@ -227,9 +236,9 @@ impl DomainRules {
         RuleLimit { requests, algorithm, ..template.clone() }
     }
 
-    /// Whether any descriptor of the rules has this key.
+    /// Whether any descriptor of the rules has this key, as far as known: conditions may be about any.
     pub fn has_key(&self, key: &str) -> bool {
-        self.root.has_key(key)
+        self.root.has_key(key) || self.conditional.is_some()
     }
 
     /// How the decision log writes values of this key; none if no descriptor declares it.
@@ -253,6 +262,7 @@ impl DomainRules {
     pub fn rules_unsorted(&self) -> Vec<&Rule> {
         let mut rules = Vec::new();
         self.root.add_rules(&mut rules);
+        rules.extend(self.conditional.iter().flat_map(|limits| limits.iter()).map(|limit| &limit.rule));
         rules.extend(self.overlay.iter().flat_map(|overlay| overlay.rules()));
         rules
     }
@@ -266,6 +276,13 @@ impl DomainRules {
         self.root.set_key_prefixes(&mut Vec::new(), &mut |limit, way| {
             start(name, is_shared && !limit.is_local, limit, way)
         });
+        for ConditionalLimit { rule, .. } in self.conditional.iter_mut().flat_map(|limits| limits.iter_mut())
+        {
+            let path = RuleEntry { key: Some(&rule.info.path), value: RuleValue::Any };
+            for limit in &mut rule.limits {
+                limit.key_prefix = start(name, is_shared, limit, &[path]);
+            }
+        }
     }
 
     /// Compiles the declarations of all files for the domain; duplicate descriptors are reported.
@@ -278,6 +295,7 @@ impl DomainRules {
     ) -> Self {
         let redactions = Redactions::new(&declared.descriptors);
         let root = Level::compile(declared.descriptors, semantics, problems);
+        let conditional = ConditionalLimits::compile(declared.limits, problems);
         let rules = Self {
             name: declared.name,
             root,
@@ -289,6 +307,7 @@ impl DomainRules {
             has_slots: false,
             is_apart: false,
             redactions,
+            conditional,
             overlay: None,
         };
         let overlay = overlay(&|entries| rules.follow(entries, &mut SmallVec::new()));
@@ -298,7 +317,7 @@ impl DomainRules {
         let may_queue = all.iter().any(|rule| rule.may_queue());
         let has_local_rules = rules.is_shared && all.iter().any(|rule| rule.is_local());
         let has_slots = all.iter().any(|rule| rule.holds_slots());
-        let is_apart = has_slots || rules.is_shared && !has_local_rules;
+        let is_apart = has_slots || rules.conditional.is_some() || rules.is_shared && !has_local_rules;
         Self { has_replaces, may_queue, has_local_rules, has_slots, is_apart, ..rules }
     }
 }

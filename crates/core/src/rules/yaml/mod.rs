@@ -73,6 +73,11 @@ impl Node {
         Self { position, kind: Kind::Map(pairs), size, height }
     }
 
+    /// Whether this is a list.
+    pub(super) fn is_list(&self) -> bool {
+        matches!(self.kind, Kind::List(_))
+    }
+
     /// Whether this is YAML's null.
     pub(super) fn is_null(&self) -> bool {
         matches!(&self.kind, Kind::Scalar(scalar) if scalar.is_null())

@@ -5,7 +5,7 @@
 //! what such a message cannot; the rest stays with the document that declares the descriptor. One that applies to nothing has no
 //! effect, and is no error: control planes add and remove rules at any time.
 
-use super::domain;
+use super::domains;
 use crate::rules::{
     RuleError, Source, SourceId,
     error::{Origin, Problems},
@@ -141,7 +141,7 @@ impl<'n> Extensions<'n> {
             let source = Source { id: SourceId::Override("".into()), text: document.to_string() };
             let mut limits = Registrar::new(LimitTable::default(), 0);
             let mut found = Problems::default();
-            domain(&source, &options, self, &mut limits, &mut found);
+            domains(&source, &options, self, &mut limits, &mut found);
             problems.extend_from(found, |origin| origin.source != source.id);
             of_domain.descriptors.iter().for_each(Extension::forget_effect);
         }

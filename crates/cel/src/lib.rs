@@ -1,0 +1,190 @@
+//! Expressions over the descriptors of a request: a subset of CEL, the Common Expression Language.
+//!
+//! [`Expression::parse`] checks names, functions and patterns, so that evaluation fails only by the values that it finds.
+//! `lexer` makes tokens, `parser` a tree of `node`s, `evaluate` a [`Value`].
+//!
+//! Invariants:
+//!
+//! - A tree is at most [`DEPTH_MAX`] deep and its loops are nested at most [`LOOPS_MAX`] deep: recursion stays within the stack.
+//! - Evaluation takes at most [`COST_MAX`] steps, and memory in proportion to them.
+//! - An expression of `descriptors[N]`, `==`, `!=`, `&&` and `||` over texts is evaluated without allocation.
+
+mod evaluate;
+mod functions;
+mod lexer;
+mod node;
+mod parser;
+#[cfg(test)]
+mod tests;
+mod value;
+
+pub use evaluate::EvaluationError;
+pub use value::Value;
+
+use node::{Node, Operator};
+use std::{borrow::Cow, fmt};
+
+/// Bytes of an expression.
+pub const LENGTH_MAX: usize = 8 * 1024;
+
+/// Depth of an expression's tree. Chains of `&&` and of `||` count as one level.
+pub const DEPTH_MAX: u32 = 64;
+
+/// Depth of loops (`exists`, `all`, …) in loops.
+pub const LOOPS_MAX: usize = 3;
+
+/// Steps of one evaluation.
+pub const COST_MAX: u32 = 100_000;
+
+/// An expression that was parsed and checked.
+#[derive(Clone)]
+pub struct Expression {
+    source: Box<str>,
+    node: Node,
+}
+
+/// The reason why a text is not an expression.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct ParseError {
+    /// Place in the text, in bytes.
+    pub offset: usize,
+    /// The reason, and the remedy.
+    pub message: String,
+}
+
+/// The descriptors of a request: maps of keys to values. Of entries with equal keys the last one counts.
+pub trait Descriptors<'t> {
+    /// Number of descriptors.
+    fn len(&self) -> usize;
+
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Number of entries of the descriptor, which exists.
+    fn entries(&self, descriptor: usize) -> usize;
+
+    /// Key and value of the entry, which exists.
+    fn entry(&self, descriptor: usize, entry: usize) -> (&'t str, &'t str);
+
+    /// The value of the key.
+    fn value(&self, descriptor: usize, key: &str) -> Option<&'t str> {
+        if descriptor >= self.len() {
+            return None;
+        }
+        let mut entries = (0..self.entries(descriptor)).rev().map(|entry| self.entry(descriptor, entry));
+        entries.find(|entry| entry.0 == key).map(|entry| entry.1)
+    }
+}
+
+/// The limit that an expression belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LimitNames<'l> {
+    /// `limit.name`; null if none.
+    pub name: Option<&'l str>,
+    /// `limit.id`; null if none.
+    pub id: Option<&'l str>,
+}
+
+/// An entry that a request must have: see [`Expression::required_entry`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct RequiredEntry<'e> {
+    /// Index of the descriptor.
+    pub descriptor: usize,
+    /// The key.
+    pub key: &'e str,
+    /// The value.
+    pub value: &'e str,
+}
+
+impl Expression {
+    /// Parses the text, or returns the first error in it.
+    pub fn parse(source: &str) -> Result<Self, ParseError> {
+        let node = parser::parse(source)?;
+        Ok(Self { source: source.into(), node })
+    }
+
+    /// The text.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// The value of the expression.
+    pub fn evaluate<'t>(
+        &'t self,
+        descriptors: &dyn Descriptors<'t>,
+        limit: LimitNames<'t>,
+    ) -> Result<Value<'t>, EvaluationError> {
+        evaluate::evaluate(&self.node, descriptors, limit)
+    }
+
+    /// Whether it is a condition that holds. One that has no value, or another than true, does not; one that exceeds the cost does,
+    /// so that no request evades a limit by its length.
+    #[inline]
+    pub fn holds<'t>(&'t self, descriptors: &dyn Descriptors<'t>, limit: LimitNames<'t>) -> bool {
+        if let Some(RequiredEntry { descriptor, key, value }) = self.node.as_required_entry() {
+            return descriptors.value(descriptor, key) == Some(value);
+        }
+        match self.evaluate(descriptors, limit) {
+            Ok(value) => matches!(value, Value::Bool(true)),
+            Err(error) => error == EvaluationError::Cost,
+        }
+    }
+
+    /// The value as the text that tells counters apart; none if it has no value, or a list or a map. One that exceeds the cost is empty.
+    #[inline]
+    pub fn text<'t>(
+        &'t self,
+        descriptors: &dyn Descriptors<'t>,
+        limit: LimitNames<'t>,
+    ) -> Option<Cow<'t, str>> {
+        if let Node::Entry { descriptor, key } = &self.node {
+            return descriptors.value(*descriptor, key).map(Cow::Borrowed);
+        }
+        match self.evaluate(descriptors, limit) {
+            Ok(value) => value.into_text(),
+            Err(EvaluationError::Cost) => Some(Cow::Borrowed("")),
+            Err(_) => None,
+        }
+    }
+
+    /// An entry without which the condition does not hold, if it has the form `descriptors[N]["KEY"] == "VALUE"` or a conjunction with
+    /// one: limits are found by it.
+    pub fn required_entry(&self) -> Option<RequiredEntry<'_>> {
+        match &self.node {
+            Node::And(nodes) => nodes.iter().find_map(Node::as_required_entry),
+            node => node.as_required_entry(),
+        }
+    }
+}
+
+impl Node {
+    #[inline]
+    fn as_required_entry(&self) -> Option<RequiredEntry<'_>> {
+        let Self::Binary(Operator::Equal, sides) = self else { return None };
+        match &**sides {
+            (Self::Entry { descriptor, key }, Self::Text(value))
+            | (Self::Text(value), Self::Entry { descriptor, key }) => {
+                Some(RequiredEntry { descriptor: *descriptor, key, value })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// By their texts.
+impl PartialEq for Expression {
+    fn eq(&self, other: &Self) -> bool {
+        self.source == other.source
+    }
+}
+
+impl Eq for Expression {}
+
+impl fmt::Debug for Expression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Expression({:?})", self.source)
+    }
+}

@@ -1,0 +1,480 @@
+//! Expressions from tokens: names, functions, numbers of arguments and patterns are checked here.
+
+use crate::{
+    DEPTH_MAX, LENGTH_MAX, LOOPS_MAX, ParseError,
+    functions::{Function, NAMES},
+    lexer::{Kind, Token, tokens},
+    node::{Loop, LoopKind, Node, Operator},
+};
+use regex_automata::{meta::Regex, util::syntax};
+use std::sync::Arc;
+
+/// Bytes that the automaton of a pattern may take.
+const PATTERN_BYTES_MAX: usize = 1 << 20;
+
+const OPERATORS: [(&str, Operator, u8); 11] = [
+    ("==", Operator::Equal, 0),
+    ("!=", Operator::Unequal, 0),
+    ("<=", Operator::LessOrEqual, 0),
+    (">=", Operator::GreaterOrEqual, 0),
+    ("<", Operator::Less, 0),
+    (">", Operator::Greater, 0),
+    ("+", Operator::Plus, 1),
+    ("-", Operator::Minus, 1),
+    ("*", Operator::Times, 2),
+    ("/", Operator::Over, 2),
+    ("%", Operator::Remainder, 2),
+];
+
+/// Operators of this rank bind the strongest.
+const RANK_MAX: u8 = 2;
+
+pub(crate) fn parse(source: &str) -> Result<Node, ParseError> {
+    if source.len() > LENGTH_MAX {
+        let message = format!("is {} bytes long; at most {LENGTH_MAX} are accepted", source.len());
+        return Err(ParseError { offset: 0, message });
+    }
+    let mut parser = Parser { tokens: tokens(source)?, at: 0, depth: 0, variables: Vec::new() };
+    let Deep { node, .. } = parser.expression()?;
+    match parser.peek() {
+        Kind::End => Ok(node),
+        kind => {
+            let message =
+                format!("{} is not expected here; write an operator, or end the expression", name(kind));
+            parser.error(message)
+        }
+    }
+}
+
+/// A node and the depth of its tree.
+struct Deep {
+    node: Node,
+    depth: u32,
+}
+
+impl Deep {
+    fn leaf(node: Node) -> Self {
+        Self { node, depth: 1 }
+    }
+}
+
+struct Parser {
+    tokens: Vec<Token>,
+    at: usize,
+    /// Of the recursion.
+    depth: u32,
+    /// Of the loops around, the outermost first.
+    variables: Vec<String>,
+}
+
+type Parsed = Result<Deep, ParseError>;
+
+fn name(kind: &Kind) -> String {
+    match kind {
+        Kind::Name(name) => format!("`{name}`"),
+        Kind::Text(_) => "a text".to_owned(),
+        Kind::Int(_) | Kind::Uint(_) | Kind::Double(_) => "a number".to_owned(),
+        Kind::Symbol(symbol) => format!("`{symbol}`"),
+        Kind::End => "the end".to_owned(),
+    }
+}
+
+impl Parser {
+    fn peek(&self) -> &Kind {
+        &self.tokens[self.at].kind
+    }
+
+    fn offset(&self) -> usize {
+        self.tokens[self.at].offset
+    }
+
+    fn next(&mut self) -> Kind {
+        let kind = self.peek().clone();
+        // The last token is the end.
+        self.at = (self.at + 1).min(self.tokens.len() - 1);
+        kind
+    }
+
+    fn takes(&mut self, symbol: &'static str) -> bool {
+        let is_next = *self.peek() == Kind::Symbol(symbol);
+        if is_next {
+            self.next();
+        }
+        is_next
+    }
+
+    fn expect(&mut self, symbol: &'static str) -> Result<(), ParseError> {
+        if self.takes(symbol) {
+            return Ok(());
+        }
+        let message = format!("{} is not expected here; write `{symbol}`", name(self.peek()));
+        self.error(message)
+    }
+
+    fn error<T>(&self, message: impl Into<String>) -> Result<T, ParseError> {
+        Err(ParseError { offset: self.offset(), message: message.into() })
+    }
+
+    /// A node above others of this depth.
+    fn above(&self, node: Node, depth: u32) -> Parsed {
+        if depth >= DEPTH_MAX {
+            return self.error(format!(
+                "the expression is more than {DEPTH_MAX} levels deep; split it into conditions"
+            ));
+        }
+        Ok(Deep { node, depth: depth + 1 })
+    }
+
+    fn expression(&mut self) -> Parsed {
+        self.depth += 1;
+        if self.depth > DEPTH_MAX {
+            return self.error(format!(
+                "the expression is more than {DEPTH_MAX} levels deep; split it into conditions"
+            ));
+        }
+        let condition = self.chain("||", Node::Or, |parser| parser.chain("&&", Node::And, Self::relation))?;
+        let parsed = if self.takes("?") {
+            let first = self.chain("||", Node::Or, |parser| parser.chain("&&", Node::And, Self::relation))?;
+            self.expect(":")?;
+            let second = self.expression()?;
+            let depth = condition.depth.max(first.depth).max(second.depth);
+            self.above(Node::Conditional(Box::new([condition.node, first.node, second.node])), depth)
+        } else {
+            Ok(condition)
+        };
+        self.depth -= 1;
+        parsed
+    }
+
+    /// Operands with one operator between them.
+    fn chain(
+        &mut self,
+        symbol: &'static str,
+        of: fn(Box<[Node]>) -> Node,
+        operand: impl Fn(&mut Self) -> Parsed,
+    ) -> Parsed {
+        let first = operand(self)?;
+        if *self.peek() != Kind::Symbol(symbol) {
+            return Ok(first);
+        }
+        let (mut nodes, mut depth) = (vec![first.node], first.depth);
+        while self.takes(symbol) {
+            let next = operand(self)?;
+            depth = depth.max(next.depth);
+            nodes.push(next.node);
+        }
+        self.above(of(nodes.into()), depth)
+    }
+
+    fn relation(&mut self) -> Parsed {
+        self.binary(0)
+    }
+
+    fn binary(&mut self, rank: u8) -> Parsed {
+        let operand =
+            |parser: &mut Self| if rank == RANK_MAX { parser.unary() } else { parser.binary(rank + 1) };
+        let mut left = operand(self)?;
+        loop {
+            let operator = match self.peek() {
+                Kind::Symbol(symbol) => {
+                    let of = OPERATORS.iter().find(|operator| operator.0 == *symbol && operator.2 == rank);
+                    of.map(|operator| operator.1)
+                }
+                Kind::Name(name) if name == "in" && rank == 0 => Some(Operator::In),
+                _ => None,
+            };
+            let Some(operator) = operator else { return Ok(left) };
+            self.next();
+            let right = operand(self)?;
+            let depth = left.depth.max(right.depth);
+            left = self.above(Node::Binary(operator, Box::new((left.node, right.node))), depth)?;
+        }
+    }
+
+    fn unary(&mut self) -> Parsed {
+        for (symbol, of) in [("!", Node::Not as fn(_) -> _), ("-", Node::Negative as fn(_) -> _)] {
+            if !self.takes(symbol) {
+                continue;
+            }
+            if let (Kind::Int(number), "-") = (self.peek(), symbol) {
+                let number = i64::try_from(-i128::from(*number));
+                let Ok(number) = number else { return self.error("the number is too long") };
+                self.next();
+                return self.members(Deep::leaf(Node::Int(number)));
+            }
+            self.depth += 1;
+            if self.depth > DEPTH_MAX {
+                return self.error(format!(
+                    "the expression is more than {DEPTH_MAX} levels deep; split it into conditions"
+                ));
+            }
+            let operand = self.unary()?;
+            self.depth -= 1;
+            return self.above(of(Box::new(operand.node)), operand.depth);
+        }
+        let primary = self.primary()?;
+        self.members(primary)
+    }
+
+    fn members(&mut self, mut of: Deep) -> Parsed {
+        loop {
+            if self.takes(".") {
+                let offset = self.offset();
+                let Kind::Name(member) = self.next() else {
+                    return Err(ParseError { offset, message: "a name is missing after `.`".to_owned() });
+                };
+                of = if self.takes("(") {
+                    self.method(of, &member, offset)?
+                } else {
+                    self.select(of, member)?
+                };
+            } else if self.takes("[") {
+                let index = self.expression()?;
+                self.expect("]")?;
+                of = self.index(of, index)?;
+            } else {
+                return Ok(of);
+            }
+        }
+    }
+
+    fn select(&self, of: Deep, key: String) -> Parsed {
+        match entry_of(of.node, &key) {
+            Ok(node) => Ok(Deep { node, depth: of.depth }),
+            Err(node) => self.above(Node::Select(Box::new(node), key.into()), of.depth),
+        }
+    }
+
+    fn index(&self, of: Deep, index: Deep) -> Parsed {
+        let depth = of.depth.max(index.depth);
+        let node = match (of.node, index.node) {
+            (node, Node::Text(key)) => match entry_of(node, &key) {
+                Ok(node) => return Ok(Deep { node, depth: of.depth }),
+                Err(node) => Node::Index(Box::new((node, Node::Text(key)))),
+            },
+            (of, index) => Node::Index(Box::new((of, index))),
+        };
+        self.above(node, depth)
+    }
+
+    fn primary(&mut self) -> Parsed {
+        let offset = self.offset();
+        match self.next() {
+            Kind::Text(text) => Ok(Deep::leaf(Node::Text(text.into()))),
+            Kind::Uint(number) => Ok(Deep::leaf(Node::Uint(number))),
+            Kind::Double(number) => Ok(Deep::leaf(Node::Double(number))),
+            Kind::Int(number) => match i64::try_from(number) {
+                Ok(number) => Ok(Deep::leaf(Node::Int(number))),
+                Err(_) => Err(ParseError { offset, message: "the number is too long".to_owned() }),
+            },
+            Kind::Name(name) => self.named(&name, offset),
+            Kind::Symbol("(") => {
+                let inner = self.expression()?;
+                self.expect(")")?;
+                Ok(inner)
+            }
+            Kind::Symbol("[") => {
+                let (nodes, depth) = self.arguments("]")?;
+                self.above(Node::List(nodes.into()), depth)
+            }
+            Kind::Symbol("{") => self.map(),
+            kind => {
+                let message = format!("{} is not expected here; write a value", name(&kind));
+                Err(ParseError { offset, message })
+            }
+        }
+    }
+
+    /// Expressions up to the symbol, and the depth of the deepest.
+    fn arguments(&mut self, end: &'static str) -> Result<(Vec<Node>, u32), ParseError> {
+        let (mut nodes, mut depth) = (Vec::new(), 0);
+        while !self.takes(end) {
+            let argument = self.expression()?;
+            depth = depth.max(argument.depth);
+            nodes.push(argument.node);
+            if !self.takes(",") {
+                self.expect(end)?;
+                break;
+            }
+        }
+        Ok((nodes, depth))
+    }
+
+    fn map(&mut self) -> Parsed {
+        let (mut pairs, mut depth) = (Vec::new(), 0);
+        while !self.takes("}") {
+            let key = self.expression()?;
+            self.expect(":")?;
+            let value = self.expression()?;
+            depth = depth.max(key.depth).max(value.depth);
+            pairs.push((key.node, value.node));
+            if !self.takes(",") {
+                self.expect("}")?;
+                break;
+            }
+        }
+        self.above(Node::Map(pairs.into()), depth)
+    }
+
+    fn named(&mut self, name: &str, offset: usize) -> Parsed {
+        let error = |message: String| Err(ParseError { offset, message });
+        if self.takes("(") {
+            return self.call(name, offset);
+        }
+        if let Some(variable) = self.variables.iter().rposition(|variable| variable == name) {
+            return Ok(Deep::leaf(Node::Variable(variable)));
+        }
+        match name {
+            "true" => Ok(Deep::leaf(Node::Bool(true))),
+            "false" => Ok(Deep::leaf(Node::Bool(false))),
+            "null" => Ok(Deep::leaf(Node::Null)),
+            "descriptors" => Ok(Deep::leaf(Node::Descriptors)),
+            "limit" => self.limit(),
+            "in" => error("`in` is not expected here; write a value before it".to_owned()),
+            name => error(format!(
+                "`{name}` is not a variable; write descriptors[0][\"{name}\"] for an entry of the request, or put a text in quotes"
+            )),
+        }
+    }
+
+    /// After `limit`.
+    fn limit(&mut self) -> Parsed {
+        let field = match (self.next(), self.next()) {
+            (Kind::Symbol("."), Kind::Name(field)) => Some(field),
+            (Kind::Symbol("["), Kind::Text(field)) if self.takes("]") => Some(field),
+            _ => None,
+        };
+        match field.as_deref() {
+            Some("name") => Ok(Deep::leaf(Node::LimitName)),
+            Some("id") => Ok(Deep::leaf(Node::LimitId)),
+            _ => self.error("`limit` has no other fields than `limit.name` and `limit.id`"),
+        }
+    }
+
+    fn call(&mut self, name: &str, offset: usize) -> Parsed {
+        let error = |message: String| Err(ParseError { offset, message });
+        let (mut arguments, depth) = self.arguments(")")?;
+        match (name, arguments.len()) {
+            ("has", 1) => match arguments.remove(0) {
+                Node::Entry { descriptor, key } => {
+                    let of = (Node::Descriptors, Node::Int(descriptor as i64));
+                    self.above(Node::Has(Box::new(Node::Index(Box::new(of))), key), depth + 1)
+                }
+                Node::Select(of, key) => self.above(Node::Has(of, key), depth),
+                Node::LimitName | Node::LimitId => Ok(Deep::leaf(Node::Bool(true))),
+                _ => error("`has` is for a field; write has(VALUE.NAME), or \"NAME\" in VALUE".to_owned()),
+            },
+            ("matches", 2) => {
+                let pattern = arguments.remove(1);
+                self.matches(Deep { node: arguments.remove(0), depth }, &pattern, offset)
+            }
+            (name, 1) if let Some(function) = Function::global(name) => {
+                self.above(Node::Call(function, arguments.into()), depth)
+            }
+            ("has" | "matches", count) => error(format!("`{name}` is called with {count} arguments")),
+            (name, count) if Function::global(name).is_some() => {
+                error(format!("`{name}` has one argument, not {count}"))
+            }
+            (name, _) => error(format!("`{name}` is not a function; supported are {NAMES}")),
+        }
+    }
+
+    /// After `of.name(`.
+    fn method(&mut self, of: Deep, name: &str, offset: usize) -> Parsed {
+        let error = |message: String| Err(ParseError { offset, message });
+        let kind = match name {
+            "all" => Some(LoopKind::All),
+            "exists" => Some(LoopKind::Exists),
+            "exists_one" | "existsOne" => Some(LoopKind::ExistsOne),
+            "filter" | "map" => Some(LoopKind::List),
+            _ => None,
+        };
+        if let Some(kind) = kind {
+            return self.each(of, name, kind);
+        }
+        let (mut arguments, depth) = self.arguments(")")?;
+        let depth = depth.max(of.depth);
+        if name == "matches" && arguments.len() == 1 {
+            return self.matches(Deep { node: of.node, depth }, &arguments.remove(0), offset);
+        }
+        match Function::method(name) {
+            Some((function, count)) if count == arguments.len() + 1 => {
+                arguments.insert(0, of.node);
+                self.above(Node::Call(function, arguments.into()), depth)
+            }
+            Some((_, count)) => {
+                error(format!("`{name}` has {} arguments, not {}", count - 1, arguments.len()))
+            }
+            None if name == "matches" => {
+                error(format!("`matches` has one argument, not {}", arguments.len()))
+            }
+            None => error(format!("`{name}` is not a function; supported are {NAMES}")),
+        }
+    }
+
+    fn matches(&self, of: Deep, pattern: &Node, offset: usize) -> Parsed {
+        let error = |message: String| Err(ParseError { offset, message });
+        let Node::Text(pattern) = pattern else {
+            return error(
+                "`matches` has a pattern that is not known beforehand; write it as a text in quotes"
+                    .to_owned(),
+            );
+        };
+        let config =
+            Regex::config().nfa_size_limit(Some(PATTERN_BYTES_MAX)).hybrid_cache_capacity(PATTERN_BYTES_MAX);
+        let built =
+            Regex::builder().configure(config).syntax(syntax::Config::new().nest_limit(100)).build(pattern);
+        match built {
+            Ok(built) => self.above(Node::Matches(Box::new(of.node), Arc::new(built)), of.depth),
+            Err(problem) => {
+                let reason = match problem.syntax_error() {
+                    Some(syntax) => {
+                        syntax.to_string().lines().last().unwrap_or_default().replace("error: ", "")
+                    }
+                    None => problem.to_string(),
+                };
+                error(format!("{pattern:?} is not a regular expression: {reason}"))
+            }
+        }
+    }
+
+    /// After `of.name(` of a loop.
+    fn each(&mut self, over: Deep, name: &str, kind: LoopKind) -> Parsed {
+        let Kind::Name(variable) = self.next() else {
+            return self.error(format!("`{name}` begins with the name of a variable; write {name}(x, …)"));
+        };
+        if self.variables.len() >= LOOPS_MAX {
+            return self.error(format!("loops are nested more than {LOOPS_MAX} deep; split the condition"));
+        }
+        self.expect(",")?;
+        let index = self.variables.len();
+        self.variables.push(variable);
+        let first = self.expression()?;
+        let second = if name == "map" && self.takes(",") { Some(self.expression()?) } else { None };
+        self.expect(")")?;
+        self.variables.pop();
+        let depth = over.depth.max(first.depth).max(second.as_ref().map_or(0, |second| second.depth));
+        let (predicate, item) = match (name, second) {
+            ("map", None) => (Node::Bool(true), Some(first.node)),
+            (_, second) => (first.node, second.map(|second| second.node)),
+        };
+        self.above(
+            Node::Loop(Box::new(Loop { kind, over: over.node, variable: index, predicate, item })),
+            depth,
+        )
+    }
+}
+
+/// The entry of a descriptor with a known index, if the value is one.
+fn entry_of(of: Node, key: &str) -> Result<Node, Node> {
+    let Node::Index(sides) = &of else { return Err(of) };
+    let descriptor = match &**sides {
+        (Node::Descriptors, Node::Int(index)) => usize::try_from(*index).ok(),
+        (Node::Descriptors, Node::Uint(index)) => usize::try_from(*index).ok(),
+        _ => None,
+    };
+    match descriptor {
+        Some(descriptor) => Ok(Node::Entry { descriptor, key: key.into() }),
+        None => Err(of),
+    }
+}
