@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tidegate_core::{
     algorithm::Queue,
     limit::Timestamp,
-    rules::{Charge, Rule, RuleError, RuleErrors, RuleLimit, RuleSet, Source},
+    rules::{Charge, Rule, RuleError, RuleErrors, RuleLimit, RuleSet, Schedule, Source},
 };
 
 /// Every domain with its rules, and where each is declared.
@@ -45,7 +45,17 @@ fn limit_to_json(rules: &RuleSet, limit: &RuleLimit) -> Value {
         "algorithm": limit.algorithm.name(),
         "queue": limit.algorithm.queueing().and_then(|bucket| bucket.queue).map(queue),
         "charge": if limit.charge == Charge::Always { "always" } else { "admitted" },
+        "schedule": schedule_to_json(limit),
     })
+}
+
+/// The limits of a schedule, the first of which applies where hours overlap; `requests` is null if they are unlimited.
+pub fn schedule_to_json(limit: &RuleLimit) -> Value {
+    let entries = limit.schedule.iter().flat_map(|schedule| schedule.entries()).map(|entry| {
+        let requests = (entry.requests != Schedule::UNLIMITED).then_some(entry.requests);
+        json!({ "requests": requests, "hours": entry.hours.to_string(), "time_zone": entry.zone })
+    });
+    entries.collect()
 }
 
 /// The errors, each with its place.

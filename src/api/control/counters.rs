@@ -288,7 +288,8 @@ fn counters_of<'c>(
         pb::Counter {
             limit: rules.limit_name(limit).limit.to_string(),
             name: limit.name.to_string(),
-            requests: limit.requests,
+            // With a schedule, the number that applies now.
+            requests: counter.map_or(limit.requests, |counter| counter.limit.requests),
             window: Some(duration(limit.window.duration())),
             algorithm: limit.algorithm.name().to_owned(),
             used: counter.map_or(0, |counter| counter.quota - counter.available),

@@ -116,6 +116,12 @@ fn limit_to_message(rules: &RuleSet, rates: Option<&Rates>, limit: &RuleLimit) -
             pb::Rates { admitted, denied, shadow_denied }
         }),
         hits: Some(counts(hits)),
+        schedule: limit
+            .schedule
+            .iter()
+            .flat_map(|schedule| schedule.entries())
+            .map(|entry| entry.to_string())
+            .collect(),
     }
 }
 

@@ -4,7 +4,7 @@ use crate::cli::{
     Failure,
     arguments::rule_files::ReadAs,
     output::{
-        rule_text::{algorithm_text, limit_text, on_deny_text},
+        rule_text::{algorithm_text, limit_text, on_deny_text, schedule_text},
         table,
     },
 };
@@ -110,5 +110,7 @@ fn notes(rule: &Rule) -> String {
         (!rule.replaces.is_empty(), &replaces),
         (rule.info.on_deny.is_some(), &on_deny),
     ];
-    all.iter().filter(|(applies, _)| *applies).map(|(_, note)| *note).collect::<Vec<_>>().join(", ")
+    let applying = all.iter().filter(|(applies, _)| *applies).map(|(_, note)| (*note).to_owned());
+    let schedules = rule.limits.iter().filter_map(|limit| schedule_text(limit, rule.limits.len() == 1));
+    applying.chain(schedules).collect::<Vec<_>>().join(", ")
 }

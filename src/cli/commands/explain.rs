@@ -4,10 +4,11 @@ use crate::cli::{
     Failure,
     arguments::{descriptor::DescriptorText, rule_files::ReadAs},
     output::{
-        rule_text::{algorithm_text, limit_text, on_deny_text},
+        rule_text::{algorithm_text, limit_text, on_deny_text, schedule_text},
         table,
     },
 };
+use crate::config::describe;
 use clap::Args;
 use serde_json::{Value, json};
 use std::{path::PathBuf, process::ExitCode, str::FromStr};
@@ -142,7 +143,9 @@ fn limit_line(applied: &AppliedLimit<'_>) -> String {
 /// Further effects of an exceeded limit.
 fn notes(applied: &Applied<'_>) -> Vec<String> {
     let Some(rule) = applied.rule() else { return Vec::new() };
-    let mut notes = Vec::new();
+    let is_only = applied.limits.len() == 1;
+    let mut notes: Vec<String> =
+        applied.limits.iter().filter_map(|applied| schedule_text(&applied.limit, is_only)).collect();
     if applied.is_shadow() {
         notes.push("shadow_mode: denies nothing".to_owned());
     }
@@ -180,6 +183,7 @@ fn descriptor_to_json(descriptor: &DescriptorText, applied: &Applied<'_>) -> Val
             "name": limit.name,
             "algorithm": limit.algorithm.name(),
             "charge": if limit.charge == Charge::Always { "always" } else { "admitted" },
+            "schedule": describe::schedule_to_json(limit),
             "applies": replaced_by.is_none(),
             "replaced_by": replaced_by.map(|rule| &*rule.info.path),
         })

@@ -32,3 +32,11 @@ pub(in crate::cli) fn algorithm_text(limit: &RuleLimit) -> String {
         }
     }
 }
+
+/// `schedule: 50 mon-fri 08:00-18:00 UTC`, with the limit that it belongs to if the rule has several.
+pub(in crate::cli) fn schedule_text(limit: &RuleLimit, is_only: bool) -> Option<String> {
+    let schedule = limit.schedule.as_ref()?;
+    let of = if is_only { String::new() } else { format!(" of {}", limit_text(limit)) };
+    let entries: Vec<String> = schedule.entries().map(|entry| entry.to_string()).collect();
+    Some(format!("schedule{of}: {}", entries.join("; ")))
+}

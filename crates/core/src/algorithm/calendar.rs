@@ -41,6 +41,22 @@ impl Zone {
     pub fn name(&self) -> &str {
         self.0.iana_name().expect("a zone is made from its name only")
     }
+
+    /// What clocks are ahead of UTC.
+    pub(super) fn offset_nanos(&self, now: Timestamp) -> i128 {
+        i128::from(self.0.to_offset(instant(now.as_nanos())).seconds()) * 1_000_000_000
+    }
+
+    /// The next moment after `now` at which clocks may be changed; none before the end of time.
+    pub(super) fn next_change(&self, now: Timestamp) -> Option<Timestamp> {
+        let change = self.0.following(instant(now.as_nanos())).next()?;
+        u64::try_from(change.timestamp().as_nanosecond()).ok().map(Timestamp::from_nanos)
+    }
+}
+
+fn instant(nanos: u64) -> jiff::Timestamp {
+    jiff::Timestamp::from_nanosecond(i128::from(nanos))
+        .expect("2^64 nanoseconds end in the year 2554, a timestamp in 9999")
 }
 
 impl Hash for Zone {
@@ -79,9 +95,7 @@ impl Calendar {
 
     /// The last nanosecond of the period that `now`, in nanoseconds since the epoch, lies in; never before `now`.
     pub(super) fn last(&self, now: u64) -> u64 {
-        let instant = jiff::Timestamp::from_nanosecond(i128::from(now))
-            .expect("2^64 nanoseconds end in the year 2554, a timestamp in 9999");
-        let next = self.next(instant.to_zoned(self.zone.0.clone()).date()).to_datetime(Time::midnight());
+        let next = self.next(instant(now).to_zoned(self.zone.0.clone()).date()).to_datetime(Time::midnight());
         // If clocks are set back just after midnight, a day begins twice. In the repeated hour before the second
         // beginning, the first one is past.
         let beginnings = self.zone.0.to_ambiguous_zoned(next);

@@ -23,6 +23,7 @@ mod sliding_log;
 mod sliding_window;
 mod state;
 mod sub_windows;
+mod timetable;
 mod token_bucket;
 
 #[cfg(test)]
@@ -41,6 +42,7 @@ pub use sliding_log::SlidingLog;
 pub use sliding_window::SlidingWindow;
 pub use state::{State, StateError};
 pub use sub_windows::{Counts, SubWindows};
+pub use timetable::{DAY_NAMES, Hours, Overlap, Timetable};
 pub use token_bucket::{Refill, TokenBucket};
 
 use crate::limit::{Reset, Timestamp, Window};

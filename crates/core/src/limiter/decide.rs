@@ -80,7 +80,7 @@ pub(super) fn decide_general<'p>(
     if domain.has_slots() {
         limiter.release_named(request, now);
     }
-    let mut plan = Plan::new(domain, &in_force.keys, request);
+    let mut plan = Plan::new(domain, &in_force.keys, request, now);
     let mut counters = counters(&plan);
     let (code, number, slot) = decide_plan(limiter, &in_force.rules, &mut plan, &mut counters, now);
     Decision { number, slot, ..reported_decision(code, &plan) }
@@ -296,7 +296,7 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
                 let is_shadow = self.descriptors[charge.descriptor as usize].reached.is_shadow();
                 let reading = match &charge.limit {
                     _ if is_in_order => Reading { remaining: charge.remaining, ..reading },
-                    ChargeLimit::Rule(_) => reading,
+                    ChargeLimit::Rule(_) | ChargeLimit::Scheduled { .. } => reading,
                     // Limits in a request may share a counter and differ in number.
                     ChargeLimit::Override(own) => {
                         Reading::of(&own.algorithm, &self.shards.state(counter), now)
@@ -305,6 +305,12 @@ impl<'d, 'r, C: Counters> Deciding<'d, 'r, C> {
                 let state = || self.shards.state(counter);
                 report(charge, counter.hits, is_shadow, reading, state, now);
             }
+        }
+        if !admitted
+            && self.charges.len() > 1
+            && self.charges.iter().any(|charge| charge.limit.has_schedule())
+        {
+            self.join_resets();
         }
     }
 }

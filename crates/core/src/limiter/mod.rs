@@ -22,6 +22,7 @@ mod plan;
 mod queue;
 mod remote;
 mod reset;
+mod schedules;
 mod service_limits;
 mod shared_resets;
 mod slots;

@@ -2,7 +2,8 @@
 
 use super::{Compat, counters::PlannedCounter, keys::Keys, slots};
 use crate::{
-    limit::{CurrentLimit, Descriptor, Hits, Request, Reset, RuleInfo},
+    algorithm::State,
+    limit::{CurrentLimit, Descriptor, Hits, Request, Reset, RuleInfo, Timestamp},
     rules::{Charge as ChargePolicy, ConditionalLimits, DomainRules, Rule, RuleLimit, Semantics},
     store::Key,
 };
@@ -82,6 +83,8 @@ pub(super) struct DescriptorPlan<'r> {
 pub(super) enum ChargeLimit<'r> {
     /// From a rule.
     Rule(&'r RuleLimit),
+    /// From the schedule of one: the limit that applies at the time of the request.
+    Scheduled { declared: &'r RuleLimit, in_force: &'r RuleLimit },
     /// From the request. Boxed because it is rare and large.
     Override(Box<RuleLimit>),
 }
@@ -92,8 +95,30 @@ impl Deref for ChargeLimit<'_> {
     #[inline]
     fn deref(&self) -> &RuleLimit {
         match self {
-            Self::Rule(limit) => limit,
+            Self::Rule(limit) | Self::Scheduled { in_force: limit, .. } => limit,
             Self::Override(limit) => limit,
+        }
+    }
+}
+
+impl ChargeLimit<'_> {
+    /// Whether another number may apply at another time.
+    pub(super) fn has_schedule(&self) -> bool {
+        match self {
+            Self::Rule(limit) => limit.schedule.is_some(),
+            Self::Scheduled { .. } => true,
+            Self::Override(_) => false,
+        }
+    }
+
+    /// The least wait after which `hits` would be admitted if no other hits arrived.
+    #[inline]
+    pub(super) fn until_admits(&self, state: &State, hits: u64, now: Timestamp) -> Reset {
+        match self {
+            Self::Rule(declared) | Self::Scheduled { declared, .. } => {
+                declared.until_admits(state, hits, now)
+            }
+            Self::Override(limit) => limit.until_admits(state, hits, now),
         }
     }
 }
@@ -184,7 +209,7 @@ impl<'r> Charge<'r> {
     /// The limit as a status reports it.
     pub(super) fn current(&self) -> CurrentLimit<'r> {
         match &self.limit {
-            ChargeLimit::Rule(limit) => limit.current(),
+            ChargeLimit::Rule(limit) | ChargeLimit::Scheduled { in_force: limit, .. } => limit.current(),
             ChargeLimit::Override(limit) => CurrentLimit {
                 name: "",
                 requests: limit.requests,
@@ -208,9 +233,19 @@ pub(super) struct Plan<'r> {
 }
 
 impl<'r> Plan<'r> {
-    /// Matches every descriptor against the rules.
+    /// Matches every descriptor against the rules, with the limits that apply at this time.
     #[inline]
-    pub(super) fn new(domain: &'r DomainRules, keys: &Keys, request: &Request<'_>) -> Self {
+    pub(super) fn new(domain: &'r DomainRules, keys: &Keys, request: &Request<'_>, now: Timestamp) -> Self {
+        let mut plan = Self::timeless(domain, keys, request);
+        if domain.has_schedules() {
+            plan.apply_schedules(now);
+        }
+        plan
+    }
+
+    /// As [`Plan::new`] for a domain with shared counters, whose limits have no schedules.
+    #[inline]
+    pub(super) fn timeless(domain: &'r DomainRules, keys: &Keys, request: &Request<'_>) -> Self {
         Self::matching(domain, keys, request, false)
     }
 
@@ -316,6 +351,18 @@ impl<'r> Plan<'r> {
             self.charges.push(Charge::new(key, ChargeLimit::Rule(limit), hits, index));
         });
         Reached::Conditional(limits)
+    }
+
+    /// Puts the limits that schedules have at this time in the place of the declared ones.
+    #[cold]
+    fn apply_schedules(&mut self, now: Timestamp) {
+        for charge in &mut self.charges {
+            if let ChargeLimit::Rule(declared) = charge.limit
+                && let Some(in_force) = declared.schedule.as_ref().and_then(|schedule| schedule.limit_at(now))
+            {
+                charge.limit = ChargeLimit::Scheduled { declared, in_force };
+            }
+        }
     }
 
     /// The first charge of a counter.

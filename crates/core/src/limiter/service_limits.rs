@@ -29,7 +29,7 @@ impl Pinned<'_> {
     /// nothing. Reads the counters once more than a decision does, and allocates.
     pub fn service_limits(&self, request: &Request<'_>, now: Timestamp) -> Vec<ServiceLimit<'_>> {
         let Some(domain) = self.in_force.rules.domain(request.domain()) else { return Vec::new() };
-        let plan = Plan::new(domain, &self.in_force.keys, request);
+        let plan = Plan::new(domain, &self.in_force.keys, request, now);
         let mut counters = counters(&plan);
         let shards = LockedShards::lock(&self.limiter.store, &mut counters, &plan, &self.in_force.rules, now);
         of(&plan, &counters, &shards, now)
@@ -41,7 +41,7 @@ impl HeldRules<'_> {
     /// absent.
     pub fn counters(&self, request: &Request<'_>, now: Timestamp) -> Vec<ServiceLimit<'_>> {
         let Some(domain) = self.in_force.rules.domain(request.domain()) else { return Vec::new() };
-        let plan = Plan::new(domain, &self.in_force.keys, request);
+        let plan = Plan::new(domain, &self.in_force.keys, request, now);
         let mut counters = counters(&plan);
         let shards = LockedShards::lock(&self.limiter.store, &mut counters, &plan, &self.in_force.rules, now);
         limits(&plan, &counters, &shards, now, |_| true)
@@ -103,7 +103,7 @@ fn service_limit<'r>(charge: &Charge<'r>, state: &State, now: Timestamp) -> Serv
     let (quota, window) = policy(&charge.limit);
     let available = algorithm.remaining(state, now).min(u64::from(quota));
     let effective_window = if available < u64::from(quota) {
-        algorithm.until_admits(state, available + 1, now)
+        charge.limit.until_admits(state, available + 1, now)
     } else if quota > 0 {
         Reset::After(window)
     } else {

@@ -50,7 +50,7 @@ pub(super) fn report<'s>(
         }
         (_, _, Code::OverLimit) => {
             let taken = if charge.hits == Hits::Peek { 1 } else { hits.taken };
-            algorithm.until_admits(&after_give_back(algorithm, state(), hits, now), taken, now)
+            charge.limit.until_admits(&after_give_back(algorithm, state(), hits, now), taken, now)
         }
     };
     charge.remaining = reading.remaining;

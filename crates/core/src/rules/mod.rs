@@ -22,6 +22,7 @@ mod plain_map;
 mod redaction;
 mod regexes;
 mod rule;
+mod schedule;
 mod series;
 mod set;
 #[cfg(test)]
@@ -47,6 +48,7 @@ pub use pattern::Pattern;
 pub use plain_map::{PlainEntry, plain_map};
 pub use redaction::Redaction;
 pub use rule::{Charge, KeyPrefix, Rule, RuleLimit, Semantics};
+pub use schedule::{Schedule, ScheduledLimit};
 pub use series::SERIES_MAX_DEFAULT;
 pub use set::{LoadOptions, RuleSet};
 pub use tree::{DomainRules, Found, RuleEntry, RuleValue};

@@ -1,10 +1,10 @@
 //! A rule: the limits and options of one node of the rule tree, for the descriptors that match it.
 
-use super::Origin;
+use super::{Origin, schedule::Schedule};
 use crate::{
-    algorithm::{Algorithm, FixedWindow, Schedule, SlidingWindow},
+    algorithm::{Algorithm, FixedWindow, Schedule as Ends, SlidingWindow, State},
     key::Fingerprint,
-    limit::{CurrentLimit, LimitId, RuleInfo, SeriesId, Unit, Window},
+    limit::{CurrentLimit, LimitId, Reset, RuleInfo, SeriesId, Timestamp, Unit, Window},
     prefetch::prefetch,
 };
 use smallvec::SmallVec;
@@ -34,7 +34,7 @@ impl Semantics {
     /// See [`RuleLimit::is_joined`]: holds for limits that the reference server has too.
     pub(super) fn joins(self, algorithm: &Algorithm, charge: Charge, unit: Option<Unit>) -> bool {
         let is_on_the_clock =
-            matches!(algorithm, Algorithm::FixedWindow(FixedWindow { schedule: Schedule::Clock(_), .. }));
+            matches!(algorithm, Algorithm::FixedWindow(FixedWindow { schedule: Ends::Clock(_), .. }));
         self == Self::Reference && is_on_the_clock && charge == Charge::Always && unit.is_some()
     }
 
@@ -92,6 +92,8 @@ pub struct RuleLimit {
     /// None until [`RuleSet::set_key_prefixes`](super::RuleSet::set_key_prefixes), which needs the secret of the keys. None
     /// also where descriptors are found by joined texts.
     pub key_prefix: Option<KeyPrefix>,
+    /// Limits that apply at times in the place of this one, in the same counters.
+    pub schedule: Option<Box<Schedule>>,
 }
 
 impl RuleLimit {
@@ -111,16 +113,32 @@ impl RuleLimit {
         }
     }
 
+    /// The least wait after which `hits` would be admitted if no other hits arrived, by its schedule too.
+    #[inline]
+    pub fn until_admits(&self, state: &State, hits: u64, now: Timestamp) -> Reset {
+        match &self.schedule {
+            None => self.algorithm.until_admits(state, hits, now),
+            Some(schedule) => schedule.until_admits(self, state, hits, now),
+        }
+    }
+
+    /// The limit that applies at a moment: this one, or one of its schedule.
+    #[inline]
+    pub fn at(&self, now: Timestamp) -> &Self {
+        self.schedule.as_ref().and_then(|schedule| schedule.limit_at(now)).unwrap_or(self)
+    }
+
     /// Whether it counts admitted hits only, in a state of two words, denies others at once, and has Tidegate's semantics.
     fn is_plain(&self) -> bool {
         self.counts_plainly() && self.algorithm.keeps_words()
     }
 
-    /// Whether it counts admitted hits only, queues none, and has Tidegate's semantics.
+    /// Whether it counts admitted hits only, by one number at all times, queues none, and has Tidegate's semantics.
     fn counts_plainly(&self) -> bool {
         self.charge == Charge::Admitted
             && self.semantics == Semantics::Exact
             && self.algorithm.queueing().is_none()
+            && self.schedule.is_none()
     }
 }
 

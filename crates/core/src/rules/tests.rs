@@ -262,6 +262,39 @@ fn warnings_name_descriptors_that_never_apply_and_networks_inside_others() {
         ]
     );
     assert_eq!(warnings("  - {key: k, value_regex: a}\n  - {key: k, value: 'a*'}\n  - key: k"), [""; 0]);
+    let schedule = "{hours: 08:00-18:00, requests_per_unit: 2}, {days: mon, hours: 09:00-10:00, requests_per_unit: 3}, \
+                    {days: tue, hours: 17:00-19:00, unlimited: true}";
+    assert_eq!(
+        warnings(&format!(
+            "  - {{key: k, rate_limit: {{unit: day, requests_per_unit: 1, schedule: [{schedule}]}}}}"
+        )),
+        [
+            "rules.yaml:3:5: k: schedule[1] never applies: all of mon 09:00-10:00 is in hours above it; move it up",
+            "rules.yaml:3:5: k: schedule[2], tue 17:00-19:00, overlaps schedule[0], mon-sun 08:00-18:00: the first of \
+             them applies",
+        ]
+    );
+}
+
+#[test]
+fn a_changed_schedule_is_a_change_of_its_limit() {
+    let with = |schedule: &str| {
+        format!(
+            "domain: d\ndescriptors:\n  - {{key: k, rate_limit: {{unit: day, requests_per_unit: 1{schedule}}}}}"
+        )
+    };
+    let changed = |former: &str, later: &str| {
+        let former = rules(&with(former));
+        let sources = [Source::file("rules.yaml", with(later))];
+        let later = former.successor(&sources, &LoadOptions::default()).expect("valid");
+        !crate::rules::RuleChanges::between(&former, &later).is_empty()
+    };
+    let nights = ", schedule: [{hours: 22:00-06:00, requests_per_unit: 2}]";
+    assert!(!changed(nights, nights));
+    assert!(changed(nights, ""));
+    assert!(changed(nights, &nights.replace("22", "21")));
+    assert!(changed(nights, &nights.replace("unit: 2", "unit: 3")));
+    assert!(changed(nights, &format!("{nights}, time_zone: Europe/Berlin")));
 }
 
 #[test]

@@ -81,7 +81,8 @@ pub(super) fn rules(rules: &pb::ListRulesResponse) -> Shown {
 }
 
 fn limit_text(limit: &pb::Limit) -> String {
-    format!("{} per {}, {}", limit.requests, window(limit.window.as_ref()), limit.algorithm)
+    let schedule: String = limit.schedule.iter().map(|entry| format!("; {entry}")).collect();
+    format!("{} per {}, {}{schedule}", limit.requests, window(limit.window.as_ref()), limit.algorithm)
 }
 
 pub(super) fn explained(descriptors: &[DescriptorText], response: &pb::ExplainResponse) -> Shown {

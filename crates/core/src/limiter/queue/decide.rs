@@ -50,7 +50,7 @@ pub(in crate::limiter) fn decide<'p>(
     if domain.has_slots() {
         pinned.limiter.release_named(request, now);
     }
-    let mut plan = Plan::new(domain, &pinned.in_force.keys, request);
+    let mut plan = Plan::new(domain, &pinned.in_force.keys, request, now);
     let mut counters = counters(&plan);
     let mut shards = LockedShards::lock(store, &mut counters, &plan, rules, now);
     let deciding = Deciding::new(&mut plan, &counters, &mut shards, pinned.limiter.compat, now);
@@ -113,7 +113,7 @@ pub(in crate::limiter) fn decision<'p>(
         // The rules have changed: nothing limits the request any more, and nothing is charged.
         return pinned.decide(request, now);
     };
-    let mut plan = Plan::new(domain, &pinned.in_force.keys, request);
+    let mut plan = Plan::new(domain, &pinned.in_force.keys, request, now);
     let mut counters = counters(&plan);
     let shards = LockedShards::lock(&pinned.limiter.store, &mut counters, &plan, rules, now);
     for counter in &counters {

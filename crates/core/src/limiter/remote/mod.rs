@@ -133,7 +133,7 @@ impl HeldRules<'_> {
     /// The request as the store is to decide it; none if all of its counters are local.
     pub fn remote(&self, request: &Request<'_>) -> Option<RemoteRequest<'_>> {
         let domain = self.in_force.rules.domain(request.domain()).filter(|domain| domain.is_shared())?;
-        self.planned(domain, Plan::new(domain, &self.in_force.keys, request), request)
+        self.planned(domain, Plan::timeless(domain, &self.in_force.keys, request), request)
     }
 
     /// As [`HeldRules::remote`], but past blocks and overrides that count nothing.

@@ -7,6 +7,7 @@ mod matching;
 mod order;
 mod overrides;
 mod properties;
+mod schedules;
 mod semantics;
 mod slots;
 

@@ -94,7 +94,8 @@ const QUEUE_DEFAULT: u32 = 100;
 pub(super) fn home(key: &str) -> Option<&'static str> {
     match key {
         "precision" => Some("it belongs to `algorithm: sliding_window`"),
-        "aligned" | "calendar" | "time_zone" => Some("it belongs to `algorithm: fixed_window`"),
+        "aligned" | "calendar" => Some("it belongs to `algorithm: fixed_window`"),
+        "time_zone" => Some("it belongs to a `calendar` or a `schedule`"),
         "size" | "refill" => Some("it belongs to `algorithm: token_bucket`"),
         "burst" | "max_wait" | "max_queue" => Some("it belongs to `algorithm: leaky_bucket`"),
         "requests_in_flight" | "max_hold" => Some("it belongs to `algorithm: concurrency`"),
@@ -183,8 +184,12 @@ fn fixed_window(fields: &mut Fields<'_>, semantics: Semantics, report: &mut Repo
         }
         calendar(fields, window, time_zone, report).map(Schedule::Calendar)?
     } else {
-        if let Some(time_zone) = time_zone {
-            time_zone.reject(report, "only a calendar has time zones; add `calendar: true` or remove this");
+        if let Some(time_zone) = time_zone
+            && fields.take("schedule").is_none()
+        {
+            let message =
+                "only a calendar or a schedule has a time zone; add `calendar: true` or remove this";
+            time_zone.reject(report, message);
         }
         let alignments = [("clock", Schedule::Clock as fn(_) -> _), ("first_hit", Schedule::FirstHit)];
         let aligned = aligned.and_then(|field| choice(&field, report, "an alignment", &alignments));
@@ -205,14 +210,7 @@ fn calendar(
 ) -> Option<Calendar> {
     let zone = match &time_zone {
         None => Some(Zone::UTC),
-        Some(field) => field.text(report).and_then(|name| {
-            let zone = Zone::named(name);
-            if zone.is_none() {
-                let remedy = "write one of the IANA database, such as Europe/Berlin";
-                field.reject(report, format!("{} is not a time zone; {remedy}", quoted(name)));
-            }
-            zone
-        }),
+        Some(field) => zone(field, report),
     };
     // A calendar applies to named units only: seven days are not a calendar week, and thirty days not a month.
     let is_named = fields.take("unit").is_some() && fields.take("unit_multiplier").is_none();
@@ -232,6 +230,17 @@ fn calendar(
         }
     };
     zone.map(|zone| Calendar::new(period, zone))
+}
+
+/// The time zone of this name.
+pub(super) fn zone(field: &Field<'_>, report: &mut Report<'_>) -> Option<Zone> {
+    let name = field.text(report)?;
+    let zone = Zone::named(name);
+    if zone.is_none() {
+        let remedy = "write one of the IANA database, such as Europe/Berlin";
+        field.reject(report, format!("{} is not a time zone; {remedy}", quoted(name)));
+    }
+    zone
 }
 
 fn token_bucket(fields: &mut Fields<'_>, semantics: Semantics, report: &mut Report<'_>) -> Option<Counting> {

@@ -13,6 +13,7 @@ use crate::{
         pattern::Pattern,
         redaction::Redaction,
         rule::{Rule, RuleLimit, Semantics},
+        schedule::Schedule,
         value_set::unambiguous,
         yaml::{Field, Fields, nearest, quoted},
     },
@@ -44,8 +45,12 @@ impl Rates<'_> {
                 "a rule that queues requests does not count beside shared ones; write it beside `domain`, or remove \
                  `max_wait`",
             ),
-            false => holds_slots.then_some(
+            false if holds_slots => Some(
                 "requests in flight are not counted beside shared counters; write it beside `domain`, or put the rule into \
+                 a domain of its own",
+            ),
+            false => self.limits.iter().any(|limit| limit.schedule.is_some()).then_some(
+                "a limit with a schedule does not count beside shared ones; write it beside `domain`, or put the rule into \
                  a domain of its own",
             ),
         }
@@ -128,6 +133,7 @@ impl Walk<'_, '_> {
             Home::File => Some("it belongs to the file, beside the outermost `descriptors`"),
             Home::Descriptor => None,
             Home::RateLimit => Some("it belongs under `rate_limit`"),
+            Home::Schedule => Some("it belongs to the items of `schedule`, under `rate_limit`"),
             Home::OnDeny => Some("it belongs under `on_deny`"),
         });
         let origin = self.report.origin(item.place());
@@ -292,7 +298,7 @@ impl Walk<'_, '_> {
             // The joined texts of a counter do not name the limit: one limit of each window can have it.
             let is_joined = self.semantics.joins(&declared.algorithm, declared.charge, unit)
                 && !limits.iter().any(|limit| limit.is_joined && limit.window == declared.window);
-            limits.push(RuleLimit {
+            let mut limit = RuleLimit {
                 continues: false,
                 id,
                 tag,
@@ -308,7 +314,13 @@ impl Walk<'_, '_> {
                 is_local,
                 is_joined,
                 key_prefix: None,
+                schedule: None,
+            };
+            let schedule = declared.schedule.as_ref();
+            limit.schedule = schedule.map(|declared| {
+                Box::new(Schedule::new(declared.timetable.clone(), &limit, &declared.requests))
             });
+            limits.push(limit);
         }
         limits
     }

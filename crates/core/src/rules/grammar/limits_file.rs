@@ -228,6 +228,7 @@ fn register(declared: Declared, limits: &mut Registrar) -> ConditionalLimit {
         is_local: false,
         continues: false,
         key_prefix: None,
+        schedule: None,
     };
     let info = RuleInfo {
         path,

@@ -9,6 +9,7 @@ mod extension;
 mod limits_file;
 mod on_deny;
 mod rate_limit;
+mod schedule;
 mod value;
 mod window;
 
@@ -227,6 +228,7 @@ fn domain(
         Home::File => None,
         Home::Descriptor => Some("it belongs to a descriptor: an item of `descriptors`"),
         Home::RateLimit => Some("it belongs under `rate_limit` of a descriptor"),
+        Home::Schedule => Some("it belongs to the items of `schedule`, under `rate_limit` of a descriptor"),
         Home::OnDeny => Some("it belongs under `on_deny` of a descriptor"),
     });
     Some(DeclaredDomain { name: walk.domain, origin: named?, descriptors, limits: Vec::new(), is_shared })
@@ -247,6 +249,7 @@ enum Home {
     File,
     Descriptor,
     RateLimit,
+    Schedule,
     OnDeny,
 }
 
@@ -260,7 +263,10 @@ fn home(name: &str) -> Option<Home> {
         | "counters" | "lease" => Some(Home::Descriptor),
         "unit" | "requests_per_unit" | "unit_multiplier" | "per" | "unlimited" | "name" | "replaces"
         | "algorithm" | "charge" | "precision" | "aligned" | "calendar" | "time_zone" | "size" | "refill"
-        | "burst" | "max_wait" | "max_queue" | "requests_in_flight" | "max_hold" => Some(Home::RateLimit),
+        | "burst" | "max_wait" | "max_queue" | "requests_in_flight" | "max_hold" | "schedule" => {
+            Some(Home::RateLimit)
+        }
+        "days" | "hours" => Some(Home::Schedule),
         "body" | "headers" | "mark" => Some(Home::OnDeny),
         _ => None,
     }

@@ -54,6 +54,7 @@ impl Walk<'_, '_> {
             Home::File => Some("it belongs to the file, beside the outermost `descriptors`"),
             Home::Descriptor => Some("it belongs to the descriptor, beside `on_deny`"),
             Home::RateLimit => Some("it belongs under `rate_limit`"),
+            Home::Schedule => Some("it belongs to the items of `schedule`, under `rate_limit`"),
             Home::OnDeny => None,
         });
         let on_deny = match mark {

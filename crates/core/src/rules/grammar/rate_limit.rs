@@ -1,6 +1,6 @@
 //! One `rate_limit`.
 
-use super::{Home, Walk, algorithm, home};
+use super::{Home, Walk, algorithm, home, schedule::DeclaredSchedule};
 use crate::{
     algorithm::Algorithm,
     limit::Window,
@@ -25,6 +25,7 @@ pub(super) struct DeclaredLimit<'n> {
     pub(super) window: Window,
     pub(super) algorithm: Algorithm,
     pub(super) charge: Charge,
+    pub(super) schedule: Option<DeclaredSchedule>,
     pub(super) place: Place<'n>,
     /// Its path through the keys of the file.
     pub(super) path: String,
@@ -37,7 +38,7 @@ pub(super) struct Replaced<'n> {
 }
 
 /// The keys for counting.
-const COUNTING_KEYS: [&str; 16] = [
+const COUNTING_KEYS: [&str; 17] = [
     "unit",
     "unit_multiplier",
     "per",
@@ -54,6 +55,7 @@ const COUNTING_KEYS: [&str; 16] = [
     "max_queue",
     "requests_in_flight",
     "max_hold",
+    "schedule",
 ];
 
 impl Walk<'_, '_> {
@@ -74,12 +76,14 @@ impl Walk<'_, '_> {
                 Some(counting) if counting.algorithm.holds_slots() => Charge::Admitted,
                 _ => self.charge(&mut fields),
             };
+            let schedule = counting.as_ref().and_then(|counting| self.schedule(&mut fields, counting));
             counting.map(|counting| DeclaredLimit {
                 name,
                 requests: counting.requests,
                 window: counting.window,
                 algorithm: self.shareable(field, counting.algorithm),
                 charge,
+                schedule,
                 place: field.place(),
                 path: field.path().to_owned(),
             })
@@ -88,6 +92,7 @@ impl Walk<'_, '_> {
             Home::File => Some("it belongs to the file, beside the outermost `descriptors`"),
             Home::Descriptor => Some("it belongs to the descriptor, beside `rate_limit`"),
             Home::RateLimit => algorithm::home(name),
+            Home::Schedule => Some("it belongs to the items of `schedule`"),
             Home::OnDeny => Some("it belongs under `on_deny` of the descriptor, beside `rate_limit`"),
         });
         Some(RateLimit { unlimited, limit, replaces })

@@ -115,6 +115,7 @@ impl Context<'_> {
             is_joined: false,
             is_local,
             continues: false,
+            schedule: None,
         }
     }
 }

@@ -129,7 +129,8 @@ impl RuleSet {
         &self.without_effect
     }
 
-    /// Warnings about valid rules: descriptors that never apply, and networks inside others. In the order of the documents.
+    /// Warnings about valid rules: descriptors that never apply, networks inside others, hours that overlap. In the order of the
+    /// documents.
     pub fn warnings(&self) -> Vec<RuleError> {
         let mut warnings: Vec<RuleError> = self.domains().flat_map(DomainRules::warnings).collect();
         warnings.sort_by(|one, other| one.origin.cmp(&other.origin));
@@ -296,6 +297,7 @@ fn override_template(
         is_local: false,
         continues: false,
         key_prefix,
+        schedule: None,
     }
 }
 

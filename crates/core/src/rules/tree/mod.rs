@@ -36,6 +36,7 @@ pub struct DomainRules {
     /// The limits of requests that have their own, one for each of [`Unit::ALL`]; the number of requests is theirs.
     overrides: [RuleLimit; Unit::ALL.len()],
     has_replaces: bool,
+    has_schedules: bool,
     may_queue: bool,
     is_shared: bool,
     has_slots: bool,
@@ -175,6 +176,11 @@ impl DomainRules {
         self.has_replaces
     }
 
+    /// Whether any limit has a schedule.
+    pub fn has_schedules(&self) -> bool {
+        self.has_schedules
+    }
+
     /// Whether any rule may queue requests. A shadow rule never does.
     pub fn may_queue(&self) -> bool {
         self.may_queue
@@ -301,6 +307,7 @@ impl DomainRules {
             root,
             overrides,
             has_replaces: false,
+            has_schedules: false,
             may_queue: false,
             is_shared: declared.is_shared,
             has_local_rules: false,
@@ -314,10 +321,11 @@ impl DomainRules {
         let rules = Self { overlay, ..rules };
         let all = rules.rules_unsorted();
         let has_replaces = all.iter().any(|rule| !rule.replaces.is_empty());
+        let has_schedules = all.iter().any(|rule| rule.limits.iter().any(|limit| limit.schedule.is_some()));
         let may_queue = all.iter().any(|rule| rule.may_queue());
         let has_local_rules = rules.is_shared && all.iter().any(|rule| rule.is_local());
         let has_slots = all.iter().any(|rule| rule.holds_slots());
         let is_apart = has_slots || rules.conditional.is_some() || rules.is_shared && !has_local_rules;
-        Self { has_replaces, may_queue, has_local_rules, has_slots, is_apart, ..rules }
+        Self { has_replaces, has_schedules, may_queue, has_local_rules, has_slots, is_apart, ..rules }
     }
 }

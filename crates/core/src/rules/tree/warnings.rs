@@ -1,10 +1,11 @@
-//! Warnings about valid rules: descriptors that never apply, and networks inside others.
+//! Warnings about valid rules: descriptors that never apply, networks inside others, and hours of a schedule that overlap.
 
 use super::{
     DomainRules,
     level::{Level, Node, Siblings},
     sets::{SetNode, ValueSets},
 };
+use crate::algorithm::Overlap;
 use crate::rules::{
     Network, Rule, RuleError,
     grammar::DeclaredValue,
@@ -17,7 +18,26 @@ impl DomainRules {
     pub(in crate::rules) fn warnings(&self) -> Vec<RuleError> {
         let mut warnings = Vec::new();
         self.root.warn(&mut warnings);
+        self.rules_unsorted().into_iter().for_each(|rule| warn_of_hours(rule, &mut warnings));
         warnings
+    }
+}
+
+fn warn_of_hours(rule: &Rule, warnings: &mut Vec<RuleError>) {
+    for schedule in rule.limits.iter().filter_map(|limit| limit.schedule.as_deref()) {
+        let hours = schedule.timetable().hours();
+        for Overlap { hours: index, first, is_whole } in schedule.timetable().overlaps() {
+            let (later, earlier) = (hours[index], hours[first]);
+            let message = match is_whole {
+                true => format!(
+                    "schedule[{index}] never applies: all of {later} is in hours above it; move it up"
+                ),
+                false => format!(
+                    "schedule[{index}], {later}, overlaps schedule[{first}], {earlier}: the first of them applies"
+                ),
+            };
+            warnings.push(warning(rule, message));
+        }
     }
 }
 

@@ -1,0 +1,237 @@
+//! `schedule` of a limit: other numbers at times of the week.
+
+use super::{
+    Walk,
+    algorithm::{Counting, LOG_LIMIT_MAX, zone},
+};
+use crate::{
+    algorithm::{Algorithm, DAY_NAMES, Hours, Timetable, Zone},
+    rules::{
+        schedule::Schedule,
+        yaml::{Field, Fields, Report, quoted},
+    },
+};
+
+/// A schedule whose limit has no number yet.
+pub(super) struct DeclaredSchedule {
+    pub(super) timetable: Timetable,
+    /// Hits per window, by the hours of the timetable.
+    pub(super) requests: Vec<u32>,
+}
+
+const EVERY_DAY: u8 = 0x7f;
+const MINUTES_PER_DAY: u16 = 24 * 60;
+
+impl Walk<'_, '_> {
+    /// Reads the schedule of a limit, and the time zone that is for it.
+    pub(super) fn schedule(
+        &mut self,
+        fields: &mut Fields<'_>,
+        counting: &Counting,
+    ) -> Option<DeclaredSchedule> {
+        let field = fields.take("schedule")?;
+        let report = &mut self.report;
+        let time_zone = match fields.take("time_zone") {
+            Some(field) => zone(&field, report),
+            None => Some(Zone::UTC),
+        };
+        let of_windows = !matches!(
+            counting.algorithm,
+            Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_) | Algorithm::Concurrency(_)
+        );
+        if !of_windows {
+            let message = "is for limits of windows; remove it, or write `algorithm: sliding_window` (or sliding_log, fixed_window)";
+            field.reject(report, message);
+            return None;
+        }
+        if self.is_shared {
+            let message = "cannot be counted in a shared store: the limit has a schedule; remove it, or write `counters: local` beside `domain`";
+            field.reject(report, message);
+            return None;
+        }
+        let items = field.list(report)?;
+        if items.is_empty() || items.len() > Timetable::HOURS_MAX {
+            let message = format!("has {} items; write 1 to {}", items.len(), Timetable::HOURS_MAX);
+            field.reject(report, message);
+            return None;
+        }
+        let most =
+            if matches!(counting.algorithm, Algorithm::SlidingLog(_)) { LOG_LIMIT_MAX } else { u32::MAX };
+        let entries: Vec<_> = items.iter().map(|item| entry(item, most, report)).collect();
+        let (hours, requests): (Vec<_>, _) =
+            entries.into_iter().collect::<Option<Vec<_>>>()?.into_iter().unzip();
+        Some(DeclaredSchedule { timetable: Timetable::new(time_zone?, hours), requests })
+    }
+}
+
+/// Reads one item.
+fn entry(item: &Field<'_>, most: u32, report: &mut Report<'_>) -> Option<(Hours, u32)> {
+    let mut fields = item.fields(report)?;
+    let (days_field, hours_field) = (fields.take("days"), fields.take("hours"));
+    if days_field.is_none() && hours_field.is_none() {
+        let message = "has no times; write `days: mon-fri` or `hours: \"08:00-18:00\"`, or both";
+        item.reject(report, message);
+    }
+    let days = match &days_field {
+        Some(field) => days(field, report),
+        None => Some(EVERY_DAY),
+    };
+    let minutes = match &hours_field {
+        Some(field) => minutes(field, report),
+        None => Some((0, MINUTES_PER_DAY)),
+    };
+    let requests = requests(&mut fields, most, report);
+    fields.finish(report, |name| match name {
+        "time_zone" | "zone" => Some("write `time_zone` beside `schedule`, for all of its items"),
+        "unit" | "unit_multiplier" | "per" | "algorithm" => Some(
+            "it belongs to the whole limit, beside `schedule`: its items differ in `requests_per_unit` alone",
+        ),
+        _ => None,
+    });
+    let (from, to) = minutes?;
+    // The days are some and the minutes differ.
+    Some((Hours::new(days?, from, to)?, requests?))
+}
+
+/// `requests_per_unit` or `unlimited` of an item.
+fn requests(fields: &mut Fields<'_>, most: u32, report: &mut Report<'_>) -> Option<u32> {
+    let unlimited = fields.flag("unlimited", report);
+    let Some(field) = fields.take("requests_per_unit") else {
+        if !unlimited {
+            let message = "is missing; write how many requests are admitted per window (0 denies all), or `unlimited: true`";
+            report.at(fields.place(), fields.path_of("requests_per_unit"), message);
+            return None;
+        }
+        if most < Schedule::UNLIMITED {
+            let message = format!("a log of all hits is too large; write `requests_per_unit` up to {most}");
+            report.at(fields.place(), fields.path_of("unlimited"), message);
+            return None;
+        }
+        return Some(Schedule::UNLIMITED);
+    };
+    if unlimited {
+        field.reject(report, "has no effect in unlimited hours; remove this or `unlimited`");
+    }
+    let requests = field.whole(report)?;
+    if requests > most {
+        field.reject(report, format!("a log of {requests} hits is too large; write a number up to {most}"));
+        return None;
+    }
+    Some(requests)
+}
+
+/// `mon-fri`, `sat,sun`, `[mon, wed]`: one bit for each day, from Monday on.
+fn days(field: &Field<'_>, report: &mut Report<'_>) -> Option<u8> {
+    let texts: Vec<Field<'_>> = match field.as_text() {
+        Some(_) => vec![field.clone()],
+        None => field.list(report)?,
+    };
+    let mut days = 0;
+    for text_field in &texts {
+        for part in text_field.text(report)?.split(',') {
+            let Some(mask) = day_range(part.trim()) else {
+                let message =
+                    format!("{} is no day; write days such as mon-fri or sat,sun", quoted(part.trim()));
+                text_field.reject(report, message);
+                return None;
+            };
+            days |= mask;
+        }
+    }
+    if days == 0 {
+        field.reject(report, "has no days; write days such as mon-fri, or remove it for every day");
+        return None;
+    }
+    Some(days)
+}
+
+/// `fri`, or `fri-mon`.
+fn day_range(text: &str) -> Option<u8> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let (first, last) = (day(first.trim())?, day(last.trim())?);
+    let length = (last + 7 - first) % 7;
+    Some((0..=length).fold(0, |days, after| days | 1 << ((first + after) % 7)))
+}
+
+/// A day by its name, or by the first three letters of it.
+fn day(name: &str) -> Option<usize> {
+    const NAMES: [&str; 7] = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
+    let is_name = |known: &&str| name.eq_ignore_ascii_case(known);
+    DAY_NAMES.iter().position(is_name).or_else(|| NAMES.iter().position(is_name))
+}
+
+/// `08:00-18:00`: two different minutes of the day.
+fn minutes(field: &Field<'_>, report: &mut Report<'_>) -> Option<(u16, u16)> {
+    let text = field.text(report)?;
+    let parsed = text.split_once('-').and_then(|(from, to)| Some((minute(from.trim())?, minute(to.trim())?)));
+    let message = match parsed {
+        Some((from, to)) if from == to => "is no time at all; write 00:00-24:00 for the whole day".to_owned(),
+        Some((MINUTES_PER_DAY, _)) => "begins with the next day; write 00:00 and the day after".to_owned(),
+        Some(both) => return Some(both),
+        None => format!("{} is not a time of the day; write hours such as 08:00-18:00", quoted(text)),
+    };
+    field.reject(report, message);
+    None
+}
+
+/// `08:30`, up to `24:00`.
+fn minute(text: &str) -> Option<u16> {
+    let (hours, minutes) = text.split_once(':')?;
+    let number =
+        |text: &str| text.parse::<u16>().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
+    let (hours, minutes) = (number(hours)?, number(minutes).filter(|_| minutes.len() == 2)?);
+    (hours <= 24 && minutes < 60).then_some(hours * 60 + minutes).filter(|minute| *minute <= MINUTES_PER_DAY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::{LoadOptions, RuleSet, Source};
+
+    #[test]
+    fn days_are_names_ranges_and_lists() {
+        assert_eq!(day_range("mon-fri"), Some(0b001_1111));
+        assert_eq!(day_range("Fri-Mon"), Some(0b111_0001));
+        assert_eq!(day_range("sunday"), Some(0b100_0000));
+        assert_eq!(day_range("mon-mon"), Some(1));
+        assert_eq!((day_range("mo"), day_range(""), day_range("mon-")), (None, None, None));
+    }
+
+    #[test]
+    fn minutes_are_those_of_one_day() {
+        assert_eq!(minute("00:00"), Some(0));
+        assert_eq!(minute("8:05"), Some(485));
+        assert_eq!(minute("24:00"), Some(1440));
+        for text in ["24:01", "25:00", "8", "8:5", "08:60", "+8:00", "8:+5", "99999:00", ":", ""] {
+            assert_eq!(minute(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_schedule_is_shown_as_it_was_written() {
+        let text = "
+domain: d
+descriptors:
+  - key: k
+    rate_limit:
+      unit: minute
+      requests_per_unit: 10
+      time_zone: europe/berlin
+      schedule:
+        - {days: mon-fri, hours: 08:00-18:00, requests_per_unit: 50}
+        - {days: [sat, Sunday], unlimited: true}
+        - {hours: '22:00-06:00', requests_per_unit: 0}
+";
+        let rules = RuleSet::parse(&[Source::file("r", text)], &LoadOptions::default());
+        let rules = rules.unwrap_or_else(|errors| panic!("{errors}"));
+        let limit = &rules.domain("d").unwrap().rules()[0].limits[0];
+        let entries: Vec<String> =
+            limit.schedule.as_ref().unwrap().entries().map(|entry| entry.to_string()).collect();
+        let expected = [
+            "50 mon-fri 08:00-18:00 Europe/Berlin",
+            "unlimited sat-sun 00:00-24:00 Europe/Berlin",
+            "0 mon-sun 22:00-06:00 Europe/Berlin",
+        ];
+        assert_eq!(entries, expected);
+    }
+}
